@@ -1,0 +1,21 @@
+# ridgepoint_library(NAME): the static library of one folder, from every .cpp below it.
+# Includes are written from the folder's name ("sim/units.h"); to make that work without letting a folder see its
+# neighbours, each target exports a directory that holds one link, to itself.
+function(ridgepoint_options target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+  if(RIDGEPOINT_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+endfunction()
+
+function(ridgepoint_library name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  add_library(${name} STATIC ${sources})
+  add_library(ridgepoint::${name} ALIAS ${name})
+  set(include_root "${CMAKE_BINARY_DIR}/include/${name}")
+  file(MAKE_DIRECTORY "${include_root}")
+  file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${include_root}/${name}" SYMBOLIC)
+  target_include_directories(${name} PUBLIC "${include_root}")
+  ridgepoint_options(${name})
+endfunction()

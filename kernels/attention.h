@@ -1,0 +1,42 @@
+// Causal attention with grouped key/value heads, scale 1/sqrt(D).
+//   attention_flash_*     tiles over keys with an online softmax, keeps only out and the log-sum-exp per row
+//                         (Dao et al. 2022, arXiv 2205.14135); exact.
+//   attention_standard_*  materialises the (T, T) probabilities, as textbooks and PyTorch's eager code do.
+//   attention_cached      queries against a KV cache (prefill of new tokens and decode).
+// Packed qkv is (B, T, (H + 2G) * D): H query heads, then G key heads, then G value heads of a token.
+#pragma once
+#include <cstdint>
+
+namespace kernels {
+
+struct AttentionShape {
+  std::int64_t B, T, H, G, D;
+};
+
+namespace cpu {
+
+// out (B, T, H*D); lse (B, H, T) natural-log sum of exponentials of the scaled scores, may be null.
+void attention_flash_forward(float* out, float* lse, const float* qkv, AttentionShape s);
+
+// dqkv (B, T, (H+2G)*D) = gradient (overwritten).
+void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out,
+                              const float* lse, AttentionShape s);
+
+// probabilities (B, H, T, T): softmax of the masked scores, zero above the diagonal.
+void attention_standard_forward(float* out, float* probabilities, const float* qkv, AttentionShape s);
+
+// scratch_dprobabilities (B, H, T, T) is overwritten.
+void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, const float* dout,
+                                 const float* qkv, const float* probabilities, AttentionShape s);
+
+// KV cache of one layer: keys and values (B, G, capacity, D) each.
+// Writes the key and value heads of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b]+T-1.
+void kv_append(float* k_cache, float* v_cache, const float* qkv, const std::int32_t* positions,
+               AttentionShape s, std::int64_t capacity);
+
+// out (B, T, H*D): query t of sequence b sees cache entries 0 .. positions[b]+t, which kv_append has written.
+void attention_cached(float* out, const float* qkv, const float* k_cache, const float* v_cache,
+                      const std::int32_t* positions, AttentionShape s, std::int64_t capacity);
+
+}  // namespace cpu
+}  // namespace kernels

@@ -1,0 +1,16 @@
+// Small memory-bound operations.
+#pragma once
+#include <cstdint>
+
+namespace kernels::cpu {
+
+// out (R, C) = a (R, C) + b (R, C); out may be a or b.
+void add(float* out, const float* a, const float* b, std::int64_t R, std::int64_t C);
+
+// out (B, C) = the last of each sequence's T rows of inp (B, T, C).
+void gather_last(float* out, const float* inp, std::int64_t B, std::int64_t T, std::int64_t C);
+
+// Zeroes count floats, threaded.
+void zero(float* out, std::int64_t count);
+
+}  // namespace kernels::cpu
