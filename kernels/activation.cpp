@@ -11,13 +11,13 @@ namespace {
 constexpr float kTwiceSqrt2OverPi = 1.5957691216057308f;
 constexpr float kCubic = 0.044715f;
 
-KERNELS_INLINE float gelu_gate(float x) {
+KERNELS_INLINE Sigmoid gelu_gate(float x) {
   return sigmoid_approx(kTwiceSqrt2OverPi * x * (1.0f + kCubic * x * x));
 }
 
 KERNELS_MULTIVERSION void gelu_range(float* out, const float* inp, std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-  for (std::int64_t i = begin; i < end; ++i) out[i] = inp[i] * gelu_gate(inp[i]);
+  for (std::int64_t i = begin; i < end; ++i) out[i] = inp[i] * gelu_gate(inp[i]).value;
 }
 
 KERNELS_MULTIVERSION void gelu_gradient_range(float* dinp, const float* dout, const float* inp,
@@ -25,15 +25,15 @@ KERNELS_MULTIVERSION void gelu_gradient_range(float* dinp, const float* dout, co
 #pragma omp simd
   for (std::int64_t i = begin; i < end; ++i) {
     const float x = inp[i];
-    const float gate = gelu_gate(x);
+    const Sigmoid gate = gelu_gate(x);
     const float twice_u_slope = kTwiceSqrt2OverPi * (1.0f + 3.0f * kCubic * x * x);
-    dinp[i] = dout[i] * (gate + x * gate * (1.0f - gate) * twice_u_slope);
+    dinp[i] = dout[i] * (gate.value + x * gate.value * gate.complement * twice_u_slope);
   }
 }
 
 KERNELS_MULTIVERSION void swiglu_row(float* out, const float* gate, const float* up, std::int64_t F) {
 #pragma omp simd
-  for (std::int64_t f = 0; f < F; ++f) out[f] = gate[f] * sigmoid_approx(gate[f]) * up[f];
+  for (std::int64_t f = 0; f < F; ++f) out[f] = gate[f] * sigmoid_approx(gate[f]).value * up[f];
 }
 
 KERNELS_MULTIVERSION void swiglu_gradient_row(float* dgate, float* dup, const float* dout, const float* gate,
@@ -41,10 +41,10 @@ KERNELS_MULTIVERSION void swiglu_gradient_row(float* dgate, float* dup, const fl
 #pragma omp simd
   for (std::int64_t f = 0; f < F; ++f) {
     const float x = gate[f];
-    const float s = sigmoid_approx(x);
+    const Sigmoid s = sigmoid_approx(x);
     const float upward = dout[f];
-    dgate[f] = upward * up[f] * (s + x * s * (1.0f - s));
-    dup[f] = upward * x * s;
+    dgate[f] = upward * up[f] * s.value * (1.0f + x * s.complement);
+    dup[f] = upward * x * s.value;
   }
 }
 

@@ -37,9 +37,15 @@ KERNELS_INLINE float exp_approx(float x) {
   return x < kLowest ? 0.0f : p * power;
 }
 
-// 1 / (1 + exp(-x)), without overflow.
-KERNELS_INLINE float sigmoid_approx(float x) {
-  return 1.0f / (1.0f + exp_approx(-x));
+// sigmoid(x) = 1 / (1 + exp(-x)), and its complement 1 - sigmoid(x) without the cancellation of that
+// subtraction.
+struct Sigmoid {
+  float value, complement;
+};
+KERNELS_INLINE Sigmoid sigmoid_approx(float x) {
+  const float e = exp_approx(-x);
+  const float value = 1.0f / (1.0f + e);
+  return {value, e * value};
 }
 
 }  // namespace kernels::cpu
