@@ -43,10 +43,9 @@ install_packages() {
   [ ${#packages[@]} -gt 0 ] || return 0
 
   install="$install ${packages[*]}"
-  say "these packages are missing and will be installed: ${packages[*]}"
   if [ "$(id -u)" -ne 0 ]; then
     install="sudo sh -c '$install'"
-    say "that takes root, by this command:"
+    say "these packages are missing: ${packages[*]}; installing them takes root, by this command:"
     printf '\n    %s\n\n' "$install" >&2
     [ -t 0 ] || die $no_suitable_machine "run it, then start again (nobody is here to confirm it)"
     local answer
@@ -55,6 +54,7 @@ install_packages() {
     # Left on the terminal: sudo asks for its password there.
     sh -c "$install" >&2 || die $no_suitable_machine "the packages could not be installed"
   else
+    say "installing the packages that are missing: ${packages[*]}"
     sh -c "$install" > "$log" 2>&1 < /dev/null ||
       { tail -n 20 "$log" >&2; die $no_suitable_machine "the packages could not be installed; the whole log is in $log"; }
   fi
