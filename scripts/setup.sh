@@ -67,7 +67,7 @@ fetch_gui_libraries() (  # a subshell, whose end removes what was half done
   mkdir -p "$third_party"
   scratch=$(mktemp -d "$third_party/fetch.XXXXXX")
   trap 'rm -rf "$scratch"' EXIT
-  python3 -m pip --quiet --disable-pip-version-check download --no-deps --no-binary=imgui-bundle --require-hashes \
+  python3 -m pip -qq --disable-pip-version-check download --no-deps --no-binary=imgui-bundle --require-hashes \
     --requirement "$root/requirements/gui.txt" --dest "$scratch" >&2 < /dev/null ||
     die $no_suitable_machine "the GUI libraries could not be fetched; is there a network?"
   wanted=()
