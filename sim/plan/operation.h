@@ -88,7 +88,7 @@ struct Operation {
   DType dtype{};  // of the arithmetic
   Dims dims;
   std::vector<Operand> operands;
-  float epsilon = 0;        // norms
+  float scalar = 0;         // norms: epsilon; cross_entropy: what a token's gradient is scaled by, 1 / tokens of a step
   std::int32_t group = -1;  // collectives: index into Plan::groups
   bool decay = false;       // adamw: weight decay applies to every tensor of this operation
 };
