@@ -1,19 +1,21 @@
-// The two ways in which a user's file can stop a run. Each carries one sentence that names the file, the field or
-// tensor, and what would be accepted; app/ prints it and ends with exit code 4.
+// Errors that a person can do something about. Each carries one sentence that names the file or device, the
+// field, and what would be accepted; app/ maps the type to the exit code.
 #pragma once
-
 #include <stdexcept>
 
 namespace runtime {
 
-// A file that is read is malformed, or lacks what is needed.
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
-};
-
-// A file that is written could not be (full disk, missing folder, no permission). What stood there before still does.
-struct OutputError : std::runtime_error {
+};  // exit 4: a file or its content
+struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
-};
+};  // exit 6: device failed, out of memory, disk full
+struct DoesNotFit : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};  // exit 3: refused before it starts
+struct NoDevice : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};  // exit 5
 
 }  // namespace runtime

@@ -52,7 +52,7 @@ void AtomicFile::commit() {
 }
 
 void AtomicFile::fail(const char* action, int error) const {
-  throw OutputError(target_.string() + ": cannot be " + action + " (" + std::strerror(error) +
+  throw DeviceError(target_.string() + ": cannot be " + action + " (" + std::strerror(error) +
                     "); what stood there before is unchanged");
 }
 

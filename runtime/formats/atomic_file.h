@@ -12,7 +12,7 @@ namespace runtime {
 // One writer per target at a time.
 class AtomicFile {
  public:
-  // Every member throws OutputError with the system's reason; the target then still holds what it held before.
+  // Every member throws DeviceError with the system's reason; the target then still holds what it held before.
   explicit AtomicFile(const std::filesystem::path& target);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

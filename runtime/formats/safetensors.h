@@ -55,7 +55,7 @@ struct SafetensorsF32 {
   std::span<const float> values;
 };
 
-// Writes one file of F32 tensors in the order given, atomically: OutputError (say, a full disk) leaves what stood at
+// Writes one file of F32 tensors in the order given, atomically: DeviceError (say, a full disk) leaves what stood at
 // `path`. std::invalid_argument when a shape disagrees with its values or a name comes twice.
 void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsF32> tensors,
                        const std::map<std::string, std::string>& metadata = {});
