@@ -49,7 +49,7 @@ install_packages() {
     printf '\n    %s\n\n' "$install" >&2
     [ -t 0 ] || die $no_suitable_machine "run it, then start again (nobody is here to confirm it)"
     local answer
-    read -r -p 'ridgepoint: run it now? [y/N] ' answer
+    read -r -p 'ridgepoint: run it now? [y/N] ' answer || answer=no
     [[ $answer == [yY]* ]] || die $no_suitable_machine "nothing was installed"
     # Left on the terminal: sudo asks for its password there.
     sh -c "$install" >&2 || die $no_suitable_machine "the packages could not be installed"
@@ -85,8 +85,8 @@ show_progress() {
   local line progressing=false
   while IFS= read -r line; do
     case $line in
-      'ninja: no work to do.' | 'ninja: Entering directory'* | '['*'] Re-checking globbed'* | '['*'] Re-running CMake'* | '-- '*)
-        continue ;;
+      'ninja: no work to do.' | 'ninja: Entering directory'*) continue ;;
+      '['*'] Re-checking globbed'* | '['*'] Re-running CMake'* | '-- '*) continue ;;
     esac
     if [[ $line =~ ^\[[0-9]+/([0-9]+)\]\  ]]; then
       if [ -t 2 ]; then
