@@ -1,10 +1,8 @@
 #include "kernels/threads.h"
 
+#include <cblas.h>
 #include <omp.h>
 
-#ifdef KERNELS_HAVE_OPENBLAS
-#include <cblas.h>
-#endif
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
@@ -15,9 +13,7 @@ namespace kernels::cpu {
 
 int set_threads(int count) {
   omp_set_num_threads(count > 0 ? count : omp_get_num_procs());
-#ifdef KERNELS_HAVE_OPENBLAS
   openblas_set_num_threads(omp_get_max_threads());
-#endif
   return omp_get_max_threads();
 }
 

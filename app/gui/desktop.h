@@ -1,0 +1,46 @@
+// The desktop: a window where there is a display, the same frames drawn into pictures where there is none.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "sim/report/report.h"
+#include "sim/scenario/scenario.h"
+
+namespace app {
+
+enum class Theme { dark, light };
+
+struct DesktopOptions {
+  sim::Scenario scenario;                    // what is shown first
+  std::string executable;                    // this program, for child processes (runs)
+  std::filesystem::path settings_directory;  // layout, theme, last scenario; empty: nothing is kept
+};
+
+// No display could be opened; the message is a sentence.
+struct NoDisplay : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Runs until the window is closed. Throws NoDisplay.
+int run_desktop(const DesktopOptions& options);
+
+struct ScreenshotOptions {
+  sim::Scenario scenario;
+  std::vector<sim::Report> measured;  // shown in the live and compare panels as if their runs had just ended
+  std::string panel;                  // one of panel_names(), or "" for the whole desktop
+  int width = 1600, height = 1000;    // pixels
+  double scale = 1;                   // of fonts and lines
+  Theme theme = Theme::dark;
+};
+
+// Stable names: "scenario", "overview", "memory", "roofline", "live", "compare", ...
+std::vector<std::string> panel_names();
+
+// Draws a frame without a display and writes it as PNG. Throws runtime::InputError for an unknown panel, and
+// NoDisplay where no off-screen OpenGL is to be had.
+void write_screenshot(const ScreenshotOptions& options, const std::filesystem::path& png);
+
+}  // namespace app

@@ -1,0 +1,32 @@
+// Generation for real: prefill, then a token at a time, streamed.
+#pragma once
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "runtime/train.h"
+
+namespace runtime {
+
+struct GenerateSettings {
+  std::vector<std::int32_t> prompt;  // tokens; every sequence of the batch starts with it
+  float temperature = 0;             // 0: greedy
+  std::int32_t top_k = 0;            // 0: all
+  float top_p = 1;
+  std::uint64_t seed = 1;
+  bool ignore_eos = false;
+  int threads = 0;
+};
+
+struct Generation {
+  std::vector<std::vector<std::int32_t>>
+      tokens;                       // new tokens of each sequence, end-of-sequence token included
+  std::vector<float> first_logits;  // (V) after the prompt, sequence 0: what checks compare
+  sim::Report report;
+};
+
+// The scenario's workload says lengths, batch and whether there is a KV cache.
+Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
+                    const EventSink& sink, std::stop_token stop);
+
+}  // namespace runtime

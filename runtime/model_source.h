@@ -1,0 +1,37 @@
+// What --model may name: a preset (weights drawn at random), a Hugging Face directory (config.json,
+// *.safetensors, tokenizer.json), a GGUF file, or a pretrained model that ./run has fetched
+// ("smollm2-135m-instruct").
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "runtime/text/tokenizer.h"
+#include "sim/scenario/model.h"
+
+namespace runtime {
+
+struct ModelSource {
+  sim::Model model;
+  std::string origin;  // "preset gpt2-124m", a path
+  std::optional<Tokenizer> tokenizer;
+  // Fills `out` (row-major, as the plan shapes it) with the parameter of the plan's name at a layer; null: no
+  // weights, draw them. Packs Q, K, V and gate, up; transposes GPT-2's Conv1D; dequantises block formats;
+  // undoes GGUF's rotary permutation.
+  std::function<void(std::string_view buffer_name, std::int32_t layer, std::span<float> out)> load;
+};
+
+// Throws InputError or sim::PresetError, one sentence.
+ModelSource open_model(const std::string& name_or_path);
+
+// Names that open_model knows beside the presets, with whether their files are on this machine.
+struct PretrainedModel {
+  std::string name, file;
+  bool present = false;
+};
+std::vector<PretrainedModel> pretrained_models();
+
+}  // namespace runtime

@@ -1,0 +1,33 @@
+// The hardware preset "this-machine": peaks and kernels measured once, cached, and used by every prediction
+// for it.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "runtime/train.h"
+#include "sim/cost/calibration.h"
+
+namespace runtime {
+
+// $XDG_CACHE_HOME/ridgepoint or ~/.cache/ridgepoint, made if missing.
+std::filesystem::path cache_directory();
+
+// Where this-machine's calibration is kept; it bears the CPU's name, thread count and the kernels' version,
+// and another machine's is not taken for it.
+std::filesystem::path this_machine_file();
+std::optional<sim::Calibration> cached_this_machine();
+
+// Measures: launch cost, GEMM over shapes, memory bandwidth, every other kind over sizes (tens of seconds),
+// and writes the cache. Progress goes to the sink.
+sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token stop, int threads = 0);
+
+// The cached one, else measures.
+sim::Calibration this_machine(const EventSink& sink, std::stop_token stop);
+
+std::string cpu_name();        // "Intel Xeon ..., 2 threads"
+sim::Bytes physical_memory();  // of the machine or of its control group, whichever is less
+sim::Bytes resident_memory();  // of this process
+
+}  // namespace runtime

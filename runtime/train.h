@@ -1,0 +1,44 @@
+// Training for real: the plan of a scenario, executed on a device, reported as events.
+#pragma once
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include "runtime/model_source.h"
+#include "sim/cost/calibration.h"
+#include "sim/plan/plan.h"
+#include "sim/report/events.h"
+
+namespace runtime {
+
+enum class LearningRateSchedule { constant, cosine };
+enum class DataOrder { shuffled, sequential };
+
+struct TrainSettings {
+  std::int64_t steps = 20;
+  float learning_rate = 3e-4f;
+  LearningRateSchedule schedule =
+      LearningRateSchedule::cosine;  // to a tenth of the peak over `steps`, after warm-up
+  std::int64_t warmup_steps = 0;
+  float weight_decay = 0.1f;  // matrices only
+  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+  float grad_clip = 1.0f;  // 0: none
+  DataOrder data_order = DataOrder::shuffled;
+  std::uint64_t seed = 1;
+  std::string data;  // text file, directory of them, or .bin of tokens; empty: the text this machine has
+  std::string checkpoint;             // directory; empty: none
+  std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  bool resume = false;  // from `checkpoint`: exact, the next step is bit-equal to an uninterrupted run's
+  int threads = 0;      // 0: all cores
+};
+
+using EventSink = std::function<void(const sim::Event&)>;
+
+// Runs settings.steps steps (resumed: until that step is reached) and returns the measured report of the
+// median step, having sent it as events too. A stop request ends after the step in hand, with a checkpoint
+// where one was asked for and the partial report. Throws DoesNotFit before anything starts where the plan's
+// arena exceeds the machine's memory.
+sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
+                  const EventSink& sink, std::stop_token stop);
+
+}  // namespace runtime

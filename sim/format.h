@@ -1,0 +1,24 @@
+// Quantities as text, in one place, always with their unit: "61.4 GiB", "9.42 s", "312 TFLOP/s",
+// "8,030,261,248".
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "sim/units.h"
+
+namespace sim {
+
+std::string format(Bytes b);    // B, KiB, MiB, GiB, TiB, three significant digits
+std::string format(Seconds t);  // ns, us, ms, s, min, h, days
+std::string format(Flops f);    // FLOP, MFLOP ... ZFLOP
+std::string format(FlopsPerSecond r);
+std::string format(BytesPerSecond r);      // decimal: GB/s, as datasheets write it
+std::string format_count(std::int64_t n);  // 8,030,261,248
+std::string format_short(double n);        // 8.03B, 124M, 50.3K
+std::string format_percent(double fraction);
+
+// "70B", "8k", "1.5T", "80GiB" as people type them; empty where it is not a number. k, M, B, T are powers of
+// 1000; "8k" for a token count means 8,192 only where the caller says binary_k.
+bool parse_count(const std::string& text, std::int64_t& out, bool binary_k = false);
+
+}  // namespace sim

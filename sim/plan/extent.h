@@ -1,0 +1,47 @@
+// Sizes that may depend on run-time integers. A block is written once; an action binds the variables.
+#pragma once
+#include <cstdint>
+
+namespace sim {
+
+// What changes from action to action without changing the block.
+struct Variables {
+  std::int64_t batch = 1;         // sequences
+  std::int64_t query_length = 1;  // new tokens a sequence
+  std::int64_t kv_length = 1;     // tokens that attention sees at the end of the action, new ones included
+  auto operator<=>(const Variables&) const = default;
+};
+
+// A monomial: factor * batch^a * query_length^b * kv_length^c.
+struct Extent {
+  std::int64_t factor = 1;
+  std::int8_t batch = 0, query_length = 0, kv_length = 0;
+
+  constexpr Extent() = default;
+  constexpr Extent(std::int64_t f) : factor(f) {}  // NOLINT: a plain number is an extent
+  constexpr Extent(std::int64_t f, int b, int q, int k)
+      : factor(f),
+        batch(static_cast<std::int8_t>(b)),
+        query_length(static_cast<std::int8_t>(q)),
+        kv_length(static_cast<std::int8_t>(k)) {}
+
+  constexpr std::int64_t value(const Variables& v) const {
+    std::int64_t r = factor;
+    for (int i = 0; i < batch; ++i) r *= v.batch;
+    for (int i = 0; i < query_length; ++i) r *= v.query_length;
+    for (int i = 0; i < kv_length; ++i) r *= v.kv_length;
+    return r;
+  }
+  constexpr bool operator==(const Extent&) const = default;
+};
+
+constexpr Extent operator*(Extent a, Extent b) {
+  return {a.factor * b.factor, a.batch + b.batch, a.query_length + b.query_length, a.kv_length + b.kv_length};
+}
+
+inline constexpr Extent kBatch{1, 1, 0, 0};
+inline constexpr Extent kQueryLength{1, 0, 1, 0};
+inline constexpr Extent kKvLength{1, 0, 0, 1};
+inline constexpr Extent kRows{1, 1, 1, 0};  // batch * query_length: tokens
+
+}  // namespace sim

@@ -1,0 +1,102 @@
+// The operations that plans are made of. A kind is priced in cost/work.h and executed by the runtime's kernel
+// of that kind; neither knows of layers or models.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/dtype.h"
+#include "sim/plan/extent.h"
+
+namespace sim {
+
+// Operands by kind, in order; [x] may be absent (kNoBuffer). "=" is written, "+=" is read and added to.
+// Dimensions that a kind uses stand in braces; they are fields of Operation::dims.
+enum class OpKind {
+  // {rows, hidden, vocab}
+  embedding,           // out=, tokens, weight, [position_weight], [positions]
+  embedding_backward,  // dweight+=, [dposition_weight+=], dout, tokens
+  // {rows, hidden}
+  layernorm,           // out=, [mean=], [rstd=], inp, weight, bias
+  layernorm_backward,  // dinp+=, dweight+=, dbias+=, dout, inp, weight, mean, rstd
+  rmsnorm,             // out=, [rstd=], inp, weight
+  rmsnorm_backward,    // dinp+=, dweight+=, dout, inp, weight, rstd
+  // {rows M, cols N, inner K}: out (M, N), weight (N, K)
+  matmul,                  // out=, inp, weight, [bias], [residual]   (residual may be out)
+  matmul_backward_input,   // dinp=, dout, weight
+  matmul_backward_weight,  // dweight+=, [dbias+=], dout, inp
+  // {heads, kv_heads, head_dim}, sequences and lengths from the variables; qkv packed (rows, (heads + 2
+  // kv_heads) head_dim)
+  rope,                      // qkv+=, table, [positions]
+  rope_backward,             // dqkv+=, table
+  attention_flash,           // out=, [lse=], qkv
+  attention_flash_backward,  // dqkv=, dout, qkv, out, lse
+  // With dropout on the probabilities: its mask and what it leaves of them are kept beside them.
+  attention_standard,           // out=, probabilities=, qkv, [mask=], [dropped=]
+  attention_standard_backward,  // dqkv=, dprobabilities=, dout, qkv, probabilities, [mask], [dropped]
+  kv_append,                    // k_cache+=, v_cache+=, qkv, positions
+  attention_cached,             // out=, qkv, k_cache, v_cache, positions
+  // {rows, cols}
+  gelu,              // out=, inp
+  gelu_backward,     // dinp=, dout, inp   (dinp may be dout)
+  swiglu,            // out= (rows, cols), gate_up (rows, 2 cols)
+  swiglu_backward,   // dgate_up=, dout, gate_up
+  add,               // out=, a, b
+  dropout,           // out=, mask=, inp
+  dropout_backward,  // dinp=, dout, mask
+  gather_last,       // out= (batch, cols), inp (rows, cols)
+  zero,              // any number of buffers=
+  // {rows, vocab}
+  cross_entropy,  // logits+= (becomes its gradient), losses=, targets
+  sample,         // tokens=, logits
+  // optimizer; multi-tensor: operands repeat
+  squared_norm,  // norm+=, gradient...
+  clip_scale,    // norm+= (sum of squares in, norm and scale out)
+  adamw,         // norm, then groups of five: parameter+=, gradient, moment1+=, moment2+=, [master+=]
+  // collectives over Operation::group; payload = bytes of the first operand
+  all_reduce,      // buffer+=
+  reduce_scatter,  // shard=, buffer
+  all_gather,      // buffer=, shard
+  all_to_all,      // out=, inp
+  send,            // buffer
+  receive,         // buffer=
+};
+
+std::string_view name(OpKind kind);
+
+using BufferId = std::int32_t;
+inline constexpr BufferId kNoBuffer = -1;
+
+enum class Access { read, write, update };
+
+struct Operand {
+  BufferId buffer = kNoBuffer;
+  Access access = Access::read;
+  std::int32_t layer_offset = 0;  // a per-layer buffer's instance is at action.layer + layer_offset
+};
+
+// The subset that a kind names in the list above; the others stay zero.
+struct Dims {
+  Extent rows = 0, cols = 0, inner = 0;
+  std::int64_t hidden = 0, vocab = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+struct Operation {
+  std::string id;  // stable and readable: "layer.attention.qkv.forward"
+  OpKind kind{};
+  DType dtype{};  // of the arithmetic
+  Dims dims{};
+  std::vector<Operand> operands{};
+  float scalar =
+      0;  // norms: epsilon; cross_entropy: what a token's gradient is scaled by, 1 / tokens of a step
+  std::int32_t group = -1;  // collectives: index into Plan::groups
+  bool decay = false;       // adamw: weight decay applies to every tensor of this operation
+};
+
+constexpr bool is_collective(OpKind k) {
+  return k >= OpKind::all_reduce;
+}
+
+}  // namespace sim

@@ -1,0 +1,129 @@
+// The plan: what is computed, in which order, on which buffers. It holds work, not time; hardware enters in
+// predict(), a device in runtime's measure().
+//
+//   Buffer     what memory is for
+//   Block      a list of operations, written once (decoder layer forward, its backward, embedding, head,
+//   optimizer, ...) Action     one entry of a program: a block at a layer and micro-batch, with its variables
+//   bound Program    the actions of one role, in order; all ranks of a pipeline stage share it
+//
+// A row of a report is (phase, operation id); layer, micro-batch and rank are coordinates, not part of the
+// id.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/plan/operation.h"
+#include "sim/scenario/scenario.h"
+
+namespace sim {
+
+enum class BufferClass {
+  parameter,
+  gradient,
+  optimizer,
+  activation,
+  kv_cache,
+  scratch,
+  communication,
+  input
+};
+inline constexpr int kBufferClasses = 8;
+std::string_view name(BufferClass c);
+
+enum class Lifetime {
+  plan,       // exists before the first action and after the last
+  first_use,  // from its first write to the end of the plan (an optimizer state made in the first step)
+  uses,       // from its first use in a step to its last
+};
+
+struct Buffer {
+  std::string name;  // "layer.attention.qkv.weight"
+  BufferClass buffer_class{};
+  DType dtype{};
+  std::vector<Extent> shape;
+  Lifetime lifetime = Lifetime::uses;
+  bool per_layer = false;        // an instance for each layer index
+  bool per_micro_batch = false;  // an instance for each micro-batch
+  // gradient, moments and master copy: the parameter that they belong to; which moment follows from the name.
+  BufferId parameter = kNoBuffer;
+
+  std::int64_t elements(const Variables& v) const;
+  Bytes bytes(const Variables& v) const;  // of one instance
+};
+
+using BlockId = std::int32_t;
+
+struct Block {
+  std::string name;  // "layer.forward"
+  std::vector<Operation> operations;
+};
+
+enum class Phase { forward, recompute, backward, optimizer, prefill, decode };
+std::string_view name(Phase phase);
+
+struct Action {
+  BlockId block = 0;
+  Phase phase{};
+  std::int32_t layer =
+      0;  // embedding: 0; head: num_hidden_layers; decoder layers: 0 .. num_hidden_layers - 1
+  std::int32_t micro_batch = 0;
+  std::int32_t chunk = 0;   // virtual pipeline stage
+  std::int32_t stream = 0;  // 0: compute, 1: communication
+  Variables variables;
+};
+
+// A stretch of a program after which whoever runs it may look at the results: a training step, the prefill,
+// one token.
+struct Section {
+  std::string name;
+  std::size_t begin = 0, end = 0;  // indices into Program::actions
+};
+
+struct Program {
+  std::string role;  // "stage 0", "draft", "target"
+  std::vector<Action> actions;
+  std::vector<Section> sections;
+};
+
+// Ranks that communicate: rank r's group is { r' : r' / stride % size varies, the rest equal }.
+struct Group {
+  std::string name;  // "data", "tensor", "pipeline", "context", "expert"
+  std::int32_t size = 1;
+  std::int32_t stride = 1;
+};
+
+struct Plan {
+  Scenario scenario;
+  std::int32_t ranks = 1;
+  std::vector<Group> groups;
+  std::vector<Buffer> buffers;
+  std::vector<Block> blocks;
+  std::vector<Program> programs;  // one a role
+
+  BufferId find(std::string_view buffer_name) const;  // kNoBuffer if there is none
+};
+
+// Buffer names that the runtime fills or reads; parameters bear the names in plan/README.md.
+namespace buffer_names {
+inline constexpr std::string_view tokens = "input.tokens";        // int32 (batch, query_length)
+inline constexpr std::string_view targets = "input.targets";      // int32 (batch, query_length)
+inline constexpr std::string_view positions = "input.positions";  // int32 (batch): where the new tokens start
+inline constexpr std::string_view rope_table =
+    "input.rope_table";                               // fp32 (max positions, head_dim): cosines, sines
+inline constexpr std::string_view losses = "losses";  // fp32 (batch * query_length), per micro-batch
+inline constexpr std::string_view gradient_norm =
+    "gradient_norm";                                  // fp64 (3): sum of squares, norm, clip scale
+inline constexpr std::string_view logits = "logits";  // fp32: all rows (training), last rows (generation)
+inline constexpr std::string_view next_tokens = "next_tokens";  // int32 (batch)
+}  // namespace buffer_names
+
+// Requires validate(scenario).empty(); throws std::invalid_argument naming the first problem otherwise.
+//
+// train: one section "step": for each micro-batch forward and backward, then the optimizer.
+// generate: a section "prefill", then one "token k" for each further token. Without a KV cache each token's
+// section is the whole forward pass at the length reached.
+Plan make_plan(const Scenario& scenario);
+
+}  // namespace sim

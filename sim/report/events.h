@@ -1,0 +1,68 @@
+// A report as a stream: what a run emits line by line (NDJSON), a file stores and the window replays. Folding
+// the events of a run gives its report.
+//
+//   {"event":"begin","schema_version":1,"source":{...},"steps_planned":100}
+//   {"event":"progress","what":"calibrating","done":3,"of":12,"seconds_left":4.1}
+//   {"event":"step","step":1,"loss":4.1,"grad_norm":1.2,"seconds":0.35,"tokens":1024,"tokens_per_s":2925}
+//   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04}
+//   {"event":"row",...}  {"event":"memory",...}  {"event":"memory_point",...}
+//   {"event":"checkpoint","step":50,"file":"..."}
+//   {"event":"end","step_seconds":...,"message":""}
+//   {"event":"error","message":"...","exit_code":6}
+#pragma once
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "sim/report/report.h"
+
+namespace sim {
+
+struct BeginEvent {
+  Source source;
+  std::int64_t planned = 0;
+};  // steps or tokens
+struct ProgressEvent {
+  std::string what;
+  std::int64_t done = 0, of = 0;
+  Seconds left;
+};
+struct StepEvent {
+  StepResult step;
+};
+struct TokenEvent {
+  TokenResult token;
+};
+struct RowEvent {
+  Row row;
+};
+struct MemoryEvent {
+  MemoryLine line;
+};
+struct MemoryPointEvent {
+  MemoryTimePoint point;
+};
+struct CheckpointEvent {
+  std::int64_t step = 0;
+  std::string file;
+};
+struct EndEvent {
+  Seconds step_time, step_low, step_high;
+  std::string message;
+};
+struct ErrorEvent {
+  std::string message;
+  int exit_code = 1;
+};
+
+using Event = std::variant<BeginEvent, ProgressEvent, StepEvent, TokenEvent, RowEvent, MemoryEvent,
+                           MemoryPointEvent, CheckpointEvent, EndEvent, ErrorEvent>;
+
+std::string to_ndjson(const Event& event);       // one line, no newline
+Event event_from_ndjson(std::string_view line);  // throws PresetError; unknown events are an error
+
+// Folds an event into the report that the stream stands for. Rows with the same (id, phase, rank) replace
+// each other, so a running measurement can send them again as it refines them.
+void apply(Report& report, const Event& event);
+
+}  // namespace sim

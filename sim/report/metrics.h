@@ -1,0 +1,43 @@
+// Totals as functions of a report: the same code for predicted, measured and recorded ones.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "sim/report/report.h"
+
+namespace sim {
+
+// FLOPs of a token of training (forward and backward) by the conventions in use; s is the sequence length, N
+// the parameters.
+enum class FlopsConvention {
+  six_n,         // 6 N
+  six_n_full,    // 6 N + 12 L a d s: attention counted as if it were not causal (PaLM, nanoGPT)
+  six_n_causal,  // 6 N + 6 L a d s: half of it (llm.c)
+  torchtitan,    // 6 (N - embedding) + 12 L a d s
+  megatron,      // 3 x forward of the matrix products that run: linear layers, head, causal attention
+};
+inline constexpr int kFlopsConventions = 5;
+std::string_view name(FlopsConvention c);
+Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention c);
+
+Seconds step_time(const Report& report);
+double tokens_per_second(
+    const Report& report);  // training: tokens of a step; generation: new tokens, all sequences
+double mfu(const Report& report,
+           FlopsConvention c);     // training only; of the dense peak of the workload's dtype
+double hfu(const Report& report);  // executed FLOPs of the rows
+double mbu(const Report& report);  // decode: bytes of parameters and KV cache / time / bandwidth
+std::optional<Seconds> ttft(const Report& report);               // time to first token
+std::optional<Seconds> tpot(const Report& report);               // mean time a later token
+Bytes peak_memory(const Report& report, std::int32_t rank = 0);  // sum of the ledger's lines
+bool fits(const Report& report);
+
+// Share of the time by what bounds it, and the one sentence that says so.
+struct BoundShare {
+  Bound bound{};
+  double share = 0;
+};
+std::vector<BoundShare> bound_shares(const Report& report);
+std::string bottleneck_sentence(const Report& report);
+
+}  // namespace sim

@@ -1,0 +1,98 @@
+// THE result: predicted, measured and recorded results have this one shape, so that they lie side by side.
+// Totals (MFU, tokens/s, peak, ...) are functions of a report (report/metrics.h) and never stored in it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/plan/memory.h"
+#include "sim/plan/plan.h"
+#include "sim/units.h"
+
+namespace sim {
+
+inline constexpr int kReportSchemaVersion = 1;
+
+enum class ReportKind { predicted, measured, recorded };
+enum class Provenance { measured, calibrated, interpolated, datasheet };
+enum class Bound { compute, memory, launch, network };
+std::string_view name(ReportKind kind);
+std::string_view name(Provenance provenance);
+std::string_view name(Bound bound);
+
+// Where a report comes from; enough of the scenario for every metric.
+struct Source {
+  ReportKind kind{};
+  Scenario scenario;     // with the hardware's peaks as they were known
+  std::string device;    // "Intel Xeon, 2 threads" / "H100 SXM (predicted)"
+  std::string date;      // ISO 8601, empty for predictions
+  std::string software;  // version and commit
+  std::uint64_t seed = 0;
+  std::string calibration;  // which one, empty: none
+};
+
+// All executions of one operation in one phase, on one rank: in a training step (measured: the median step),
+// or in a whole generation. duration is the sum over count.
+struct Row {
+  std::string id;  // operation
+  Phase phase{};
+  std::int32_t rank = 0;
+  OpKind kind{};
+  std::int64_t count = 0;
+  Seconds start;                // of the first, from the beginning of the step or generation
+  Seconds duration, low, high;  // predicted: 90 % band; measured: 10th and 90th percentile over steps
+  Flops flops, model_flops;
+  Bytes memory;  // traffic
+  Bytes network;
+  Bound bound{};
+  Provenance provenance{};
+};
+
+// One line of the ledger at the peak: they add up to the peak.
+struct MemoryLine {
+  std::string category;  // a BufferClass's name, "packing" (arena beyond the live sum) or "platform" (outside
+                         // the arena)
+  std::int32_t rank = 0;
+  Bytes bytes;
+};
+
+struct MemoryTimePoint {
+  Seconds time;
+  MemoryByClass bytes{};
+};
+
+// A finished training step.
+struct StepResult {
+  std::int64_t step = 0;  // from 1
+  double loss = 0;        // mean over the step's tokens, nats
+  double grad_norm = 0;   // before clipping
+  Seconds duration;
+  std::int64_t tokens = 0;
+};
+
+// A generated token of sequence 0 (prefill yields the first).
+struct TokenResult {
+  std::int64_t index = 0;
+  std::int32_t token = 0;
+  std::string text;  // what it adds, whole characters only
+  Seconds duration;  // since the previous token; of the first: time to first token
+};
+
+struct Report {
+  int schema_version = kReportSchemaVersion;
+  Source source;
+  std::vector<Row> rows;
+  Seconds step_time, step_low, step_high;  // a step or a generation, wall clock; >= sum of rows of one rank
+  std::vector<MemoryLine> memory;
+  std::vector<MemoryTimePoint> memory_timeline;
+  std::vector<StepResult> steps;    // measured training
+  std::vector<TokenResult> tokens;  // generation: measured, or predicted durations with token -1
+  std::string message;              // how it ended if not well: "interrupted after 12 of 100 steps"
+};
+
+std::string to_json(const Report& report, int indent = 2);
+Report report_from_json(std::string_view json, const std::string& file);  // throws PresetError
+
+}  // namespace sim

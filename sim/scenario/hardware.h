@@ -1,0 +1,34 @@
+// One accelerator (or one CPU machine), and how many of them are joined how. Peaks are dense, from
+// datasheets; what is reached of them is a calibration's business (cost/calibration.h).
+#pragma once
+#include <map>
+#include <string>
+
+#include "sim/dtype.h"
+#include "sim/units.h"
+
+namespace sim {
+
+struct Hardware {
+  std::string name;                      // preset name: h100-sxm, this-machine
+  std::string display_name;              // "NVIDIA H100 SXM5 80 GB"
+  std::map<DType, FlopsPerSecond> peak;  // dense, by the type of the arithmetic
+  Bytes memory;
+  BytesPerSecond memory_bandwidth;
+  Bytes last_level_cache;
+  Seconds launch;           // fixed cost of one operation (kernel launch, or fork and join of threads)
+  int multiprocessors = 0;  // SMs of a GPU, cores of a CPU
+  double power_w = 0;
+  int devices_per_node = 1;
+  BytesPerSecond node_link;     // per device and direction inside a node (NVLink); 0: none
+  BytesPerSecond network_link;  // per device and direction between nodes; 0: none
+  Seconds node_latency, network_latency;
+  std::string source;
+
+  bool operator==(const Hardware&) const = default;
+
+  // Peak for a type; falls back fp16 <-> bf16, tf32 -> fp32. Throws PresetError if the chip lacks the type.
+  FlopsPerSecond peak_for(DType t) const;
+};
+
+}  // namespace sim

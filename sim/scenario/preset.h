@@ -1,0 +1,50 @@
+// Presets are data with sources, presets/<kind>/<name>.json. Unknown keys are refused.
+#pragma once
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/scenario/scenario.h"
+
+namespace sim {
+
+// A file that is not what it should be: one sentence that names file, field and what would be accepted.
+struct PresetError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Hardware that runtime/ measures; it has no preset.
+inline constexpr std::string_view kThisMachine = "this-machine";
+
+enum class PresetKind { model, hardware, implementation, workload, scenario };
+
+// Where presets lie: the environment's RIDGEPOINT_PRESETS, else beside the installed program, else the source
+// tree.
+std::filesystem::path preset_directory();
+
+// Names without ".json", sorted as people would (sizes by number).
+std::vector<std::string> preset_names(PresetKind kind);
+
+// Each throws PresetError; an unknown name lists the nearest ones that exist.
+Model load_model_preset(std::string_view name);
+Hardware load_hardware_preset(std::string_view name);  // not "this-machine", which runtime/ measures
+Implementation load_implementation_preset(std::string_view name);
+Workload load_workload_preset(std::string_view name);
+Scenario load_scenario_preset(std::string_view name);
+
+// presets/aliases.json: "h100" is "h100-sxm". Names that are no alias come back as they are.
+std::string resolve_alias(PresetKind kind, std::string_view name);
+
+// Scenario files: each part is a preset's name, or an object, which may have "extends" with a preset's name.
+// to_json writes every field, and reads back equal. Hardware "this-machine" is left as that name alone:
+// whoever can measure it fills it in (runtime/this_machine.h).
+Scenario scenario_from_json(std::string_view json, const std::string& file);
+std::string to_json(const Scenario& scenario);
+Model model_from_json(std::string_view json, const std::string& file);
+std::string to_json(const Model& model);
+Hardware hardware_from_json(std::string_view json, const std::string& file);
+std::string to_json(const Hardware& hardware);
+
+}  // namespace sim

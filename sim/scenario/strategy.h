@@ -1,0 +1,34 @@
+// How the work is divided over devices and what is recomputed. Degrees above one are refused by validate()
+// until make_plan writes them; the fields stand here so that every scenario file already bears them.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sim {
+
+enum class Recompute {
+  none,
+  selective,
+  full
+};  // selective: the attention core alone (Korthikanti et al. 2022)
+std::string_view name(Recompute recompute);
+std::optional<Recompute> recompute_from_name(std::string_view text);
+
+struct Strategy {
+  int data_parallel = 1;
+  int tensor_parallel = 1;
+  int pipeline_parallel = 1;
+  int context_parallel = 1;
+  int expert_parallel = 1;
+  int virtual_pipeline = 1;
+  int zero_stage = 0;
+  bool sequence_parallel = false;
+  std::string schedule = "1f1b";
+  Recompute recompute = Recompute::none;
+
+  bool operator==(const Strategy&) const = default;
+  int devices() const { return data_parallel * tensor_parallel * pipeline_parallel * context_parallel; }
+};
+
+}  // namespace sim

@@ -1,0 +1,34 @@
+// What is asked of the model: training steps or generation.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "sim/dtype.h"
+
+namespace sim {
+
+enum class Task { train, generate };
+std::string_view name(Task task);
+std::optional<Task> task_from_name(std::string_view text);
+
+struct Workload {
+  Task task = Task::train;
+  DType dtype =
+      DType::bf16;  // of matrix products, and of what is stored unless the implementation says otherwise
+
+  // training
+  std::int64_t seq_len = 2048;
+  std::int64_t micro_batch_size = 1;   // sequences a device works on at a time
+  std::int64_t global_batch_size = 1;  // sequences a step; micro-batches = global / (micro * data_parallel)
+
+  // generation
+  std::int64_t batch_size = 1;  // sequences
+  std::int64_t prompt_length = 128;
+  std::int64_t max_new_tokens = 128;
+  bool kv_cache = true;
+
+  bool operator==(const Workload&) const = default;
+};
+
+}  // namespace sim
