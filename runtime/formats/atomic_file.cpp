@@ -42,7 +42,8 @@ void AtomicFile::commit() {
   ::close(descriptor_);  // synced already, so an error here could lose nothing
   descriptor_ = -1;      // and there is no temporary file left to remove
 
-  // The rename itself survives a power cut only once the folder is synced. Some file systems cannot; the data is safe.
+  // The rename itself survives a power cut only once the folder is synced. Some file systems cannot; the data
+  // is safe.
   const std::filesystem::path folder = target_.has_parent_path() ? target_.parent_path() : ".";
   const int folder_descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_descriptor >= 0) {

@@ -1,4 +1,5 @@
-// A file that is either wholly replaced or not touched: written beside its target, synced, then renamed over it.
+// A file that is either wholly replaced or not touched: written beside its target, synced, then renamed over
+// it.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +8,13 @@
 
 namespace runtime {
 
-// Writes go to `TARGET.tmp` in the target's folder (rename is atomic only within a file system). Without commit() the
-// destructor removes that file; a process killed in between leaves it, and the next writer replaces it.
-// One writer per target at a time.
+// Writes go to `TARGET.tmp` in the target's folder (rename is atomic only within a file system). Without
+// commit() the destructor removes that file; a process killed in between leaves it, and the next writer
+// replaces it. One writer per target at a time.
 class AtomicFile {
  public:
-  // Every member throws DeviceError with the system's reason; the target then still holds what it held before.
+  // Every member throws DeviceError with the system's reason; the target then still holds what it held
+  // before.
   explicit AtomicFile(const std::filesystem::path& target);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

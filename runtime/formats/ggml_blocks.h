@@ -1,6 +1,7 @@
 // ggml's tensor types and their block layouts, widened to fp32.
-// Source of ids, sizes and layouts: the GGUF specification (docs/gguf.md of ggml-org/ggml) and the structures of
-// ggml-common.h there; the arithmetic is the reference dequantisation (value = scale * q, or scale * q + minimum).
+// Source of ids, sizes and layouts: the GGUF specification (docs/gguf.md of ggml-org/ggml) and the structures
+// of ggml-common.h there; the arithmetic is the reference dequantisation (value = scale * q, or scale * q +
+// minimum).
 #pragma once
 
 #include <cstddef>

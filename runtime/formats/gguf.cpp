@@ -24,42 +24,59 @@ std::uint64_t scalar_bytes(GgufValueType type) {
   switch (type) {
     case GgufValueType::uint8:
     case GgufValueType::int8:
-    case GgufValueType::boolean: return 1;
+    case GgufValueType::boolean:
+      return 1;
     case GgufValueType::uint16:
-    case GgufValueType::int16: return 2;
+    case GgufValueType::int16:
+      return 2;
     case GgufValueType::uint32:
     case GgufValueType::int32:
-    case GgufValueType::float32: return 4;
+    case GgufValueType::float32:
+      return 4;
     case GgufValueType::uint64:
     case GgufValueType::int64:
-    case GgufValueType::float64: return 8;
+    case GgufValueType::float64:
+      return 8;
     case GgufValueType::string:
-    case GgufValueType::array: return 0;
+    case GgufValueType::array:
+      return 0;
   }
   return 0;
 }
 
 GgufValue load_scalar(GgufValueType type, const std::byte* from) {
   switch (type) {
-    case GgufValueType::uint8: return std::uint64_t{load_unaligned<std::uint8_t>(from)};
-    case GgufValueType::int8: return std::int64_t{load_unaligned<std::int8_t>(from)};
-    case GgufValueType::uint16: return std::uint64_t{load_unaligned<std::uint16_t>(from)};
-    case GgufValueType::int16: return std::int64_t{load_unaligned<std::int16_t>(from)};
-    case GgufValueType::uint32: return std::uint64_t{load_unaligned<std::uint32_t>(from)};
-    case GgufValueType::int32: return std::int64_t{load_unaligned<std::int32_t>(from)};
-    case GgufValueType::float32: return double{load_unaligned<float>(from)};
-    case GgufValueType::boolean: return load_unaligned<std::uint8_t>(from) != 0;
-    case GgufValueType::uint64: return load_unaligned<std::uint64_t>(from);
-    case GgufValueType::int64: return load_unaligned<std::int64_t>(from);
-    case GgufValueType::float64: return load_unaligned<double>(from);
+    case GgufValueType::uint8:
+      return std::uint64_t{load_unaligned<std::uint8_t>(from)};
+    case GgufValueType::int8:
+      return std::int64_t{load_unaligned<std::int8_t>(from)};
+    case GgufValueType::uint16:
+      return std::uint64_t{load_unaligned<std::uint16_t>(from)};
+    case GgufValueType::int16:
+      return std::int64_t{load_unaligned<std::int16_t>(from)};
+    case GgufValueType::uint32:
+      return std::uint64_t{load_unaligned<std::uint32_t>(from)};
+    case GgufValueType::int32:
+      return std::int64_t{load_unaligned<std::int32_t>(from)};
+    case GgufValueType::float32:
+      return double{load_unaligned<float>(from)};
+    case GgufValueType::boolean:
+      return load_unaligned<std::uint8_t>(from) != 0;
+    case GgufValueType::uint64:
+      return load_unaligned<std::uint64_t>(from);
+    case GgufValueType::int64:
+      return load_unaligned<std::int64_t>(from);
+    case GgufValueType::float64:
+      return load_unaligned<double>(from);
     case GgufValueType::string:
-    case GgufValueType::array: break;
+    case GgufValueType::array:
+      break;
   }
   return false;
 }
 
-// Reads forward through the header; every read is checked against the end of the file. `subject` names what is being
-// read, for the message.
+// Reads forward through the header; every read is checked against the end of the file. `subject` names what
+// is being read, for the message.
 class HeaderReader {
  public:
   HeaderReader(std::string file, std::span<const std::byte> bytes) : file_(std::move(file)), bytes_(bytes) {}
@@ -104,7 +121,8 @@ class HeaderReader {
     return static_cast<GgufValueType>(number);
   }
   GgufArray array(int depth = 1) {
-    if (depth > kMaxArrayDepth) throw error("nests arrays more than " + std::to_string(kMaxArrayDepth) + " deep");
+    if (depth > kMaxArrayDepth)
+      throw error("nests arrays more than " + std::to_string(kMaxArrayDepth) + " deep");
     const GgufValueType type = value_type();
     const std::uint64_t each = scalar_bytes(type);
     const std::uint64_t minimum = each > 0 ? each : type == GgufValueType::string ? 8 : 12;
@@ -165,7 +183,8 @@ PlacedTensor read_tensor_info(HeaderReader& reader) {
   const auto type_number = reader.scalar<std::uint32_t>();
   const GgmlTypeInfo* type = find_ggml_type(type_number);
   if (type == nullptr) {
-    throw reader.error("has type number " + std::to_string(type_number) + "; accepted are " + ggml_type_names());
+    throw reader.error("has type number " + std::to_string(type_number) + "; accepted are " +
+                       ggml_type_names());
   }
   tensor.type = type->type;
   const std::int64_t row = tensor.shape.empty() ? 1 : tensor.shape.front();
@@ -183,13 +202,15 @@ PlacedTensor read_tensor_info(HeaderReader& reader) {
   return placed;
 }
 
-// Gives each tensor its bytes, and checks that they lie in the data section, aligned and apart from one another.
+// Gives each tensor its bytes, and checks that they lie in the data section, aligned and apart from one
+// another.
 void place(const std::string& file, std::vector<PlacedTensor>& tensors, std::span<const std::byte> data,
            std::uint64_t alignment) {
   std::ranges::sort(tensors, {}, &PlacedTensor::offset);
   std::uint64_t end = 0;
   for (PlacedTensor& placed : tensors) {
-    const std::string subject = file + ": tensor '" + placed.tensor.name + "' at offset " + std::to_string(placed.offset);
+    const std::string subject =
+        file + ": tensor '" + placed.tensor.name + "' at offset " + std::to_string(placed.offset);
     if (placed.offset % alignment != 0) {
       throw InputError(subject + " must begin at a multiple of " + std::to_string(alignment));
     }
@@ -257,18 +278,21 @@ Gguf Gguf::open(const std::filesystem::path& path) {
   for (PlacedTensor& tensor : placed) result.tensors_.push_back(std::move(tensor.tensor));
   std::ranges::sort(result.tensors_, {}, &GgufTensor::name);
   const auto twice = std::ranges::adjacent_find(result.tensors_, {}, &GgufTensor::name);
-  if (twice != result.tensors_.end()) throw InputError(file + ": tensor '" + twice->name + "' is defined twice");
+  if (twice != result.tensors_.end())
+    throw InputError(file + ": tensor '" + twice->name + "' is defined twice");
   return result;
 }
 
 const GgufValue& Gguf::value(std::string_view key) const {
   const auto found = metadata_.find(key);
-  if (found == metadata_.end()) throw InputError(path().string() + ": has no metadata '" + std::string(key) + "'");
+  if (found == metadata_.end())
+    throw InputError(path().string() + ": has no metadata '" + std::string(key) + "'");
   return found->second;
 }
 
 InputError Gguf::wrong_type(std::string_view key, std::string_view expected) const {
-  return InputError(path().string() + ": metadata '" + std::string(key) + "' must be " + std::string(expected));
+  return InputError(path().string() + ": metadata '" + std::string(key) + "' must be " +
+                    std::string(expected));
 }
 
 namespace {
@@ -287,9 +311,11 @@ std::optional<double> as_number(const GgufValue& value) {
   return std::nullopt;
 }
 
-// The elements of a scalar array through `convert`; nothing when it is no such array or one element does not convert.
+// The elements of a scalar array through `convert`; nothing when it is no such array or one element does not
+// convert.
 template <typename T>
-std::optional<std::vector<T>> elements(const GgufValue& value, std::optional<T> (*convert)(const GgufValue&)) {
+std::optional<std::vector<T>> elements(const GgufValue& value,
+                                       std::optional<T> (*convert)(const GgufValue&)) {
   const auto* array = std::get_if<GgufArray>(&value);
   if (array == nullptr) return std::nullopt;
   const std::uint64_t each = scalar_bytes(array->element_type);
@@ -328,7 +354,8 @@ bool Gguf::boolean(std::string_view key) const {
 
 std::vector<std::string_view> Gguf::strings(std::string_view key) const {
   const auto* array = std::get_if<GgufArray>(&value(key));
-  if (array == nullptr || array->element_type != GgufValueType::string) throw wrong_type(key, "an array of strings");
+  if (array == nullptr || array->element_type != GgufValueType::string)
+    throw wrong_type(key, "an array of strings");
   std::vector<std::string_view> result;
   result.reserve(array->count);
   HeaderReader reader(path().string(), array->bytes);
@@ -359,8 +386,9 @@ const GgufTensor& Gguf::at(std::string_view name) const {
 void Gguf::read_as_f32(std::string_view name, std::span<float> out) const {
   const GgufTensor& tensor = at(name);
   if (static_cast<std::uint64_t>(tensor.element_count()) != out.size()) {
-    throw InputError(path().string() + ": tensor '" + tensor.name + "' has " + std::to_string(tensor.element_count()) +
-                     " elements, expected " + std::to_string(out.size()));
+    throw InputError(path().string() + ": tensor '" + tensor.name + "' has " +
+                     std::to_string(tensor.element_count()) + " elements, expected " +
+                     std::to_string(out.size()));
   }
   dequantize(tensor.type, tensor.bytes, out);
 }

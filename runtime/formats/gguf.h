@@ -35,7 +35,8 @@ enum class GgufValueType : std::uint32_t {
   float64 = 12,
 };
 
-// An array stays in the file until it is asked for: `bytes` are its `count` elements, already checked to be well formed.
+// An array stays in the file until it is asked for: `bytes` are its `count` elements, already checked to be
+// well formed.
 struct GgufArray {
   GgufValueType element_type;
   std::uint64_t count;
@@ -48,7 +49,8 @@ using GgufValue = std::variant<std::uint64_t, std::int64_t, double, bool, std::s
 struct GgufTensor {
   std::string name;
   GgmlType type;
-  // Outermost dimension first, as in safetensors; the file has them the other way round. A linear layer is [out, in].
+  // Outermost dimension first, as in safetensors; the file has them the other way round. A linear layer is
+  // [out, in].
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
   std::int64_t element_count() const;
@@ -57,8 +59,9 @@ struct GgufTensor {
 // Move-only, as the mapping is; every view lives as long as the object.
 class Gguf {
  public:
-  // InputError on anything that departs from the format: truncation, another version, counts or lengths that the file
-  // cannot hold, unknown types, offsets that leave the file, are not aligned or overlap, a key or tensor twice.
+  // InputError on anything that departs from the format: truncation, another version, counts or lengths that
+  // the file cannot hold, unknown types, offsets that leave the file, are not aligned or overlap, a key or
+  // tensor twice.
   static Gguf open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
@@ -80,8 +83,8 @@ class Gguf {
   const GgufTensor& at(std::string_view name) const;                   // InputError when absent
 
   // Widens or dequantises. InputError when `out` has not element_count() elements.
-  // llama.cpp's converter reorders the rows of a llama's attn_q and attn_k weights within each head for its own RoPE;
-  // what is read here is what the file holds.
+  // llama.cpp's converter reorders the rows of a llama's attn_q and attn_k weights within each head for its
+  // own RoPE; what is read here is what the file holds.
   void read_as_f32(std::string_view name, std::span<float> out) const;
 
  private:

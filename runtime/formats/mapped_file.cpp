@@ -14,7 +14,9 @@
 namespace runtime {
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
-  const auto fail = [&](const std::string& why) -> InputError { return InputError(path.string() + ": " + why); };
+  const auto fail = [&](const std::string& why) -> InputError {
+    return InputError(path.string() + ": " + why);
+  };
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw fail(std::string("cannot be opened: ") + std::strerror(errno));
 

@@ -1,4 +1,5 @@
-// A file's bytes, mapped read-only. Weights are read straight from the page cache, and opening costs nothing per byte.
+// A file's bytes, mapped read-only. Weights are read straight from the page cache, and opening costs nothing
+// per byte.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 namespace runtime {
 
-// Move-only; the views that it hands out live as long as the object that holds the mapping (moving keeps them valid).
+// Move-only; the views that it hands out live as long as the object that holds the mapping (moving keeps them
+// valid).
 class MappedFile {
  public:
   // InputError when the path is missing, unreadable or not a regular file.

@@ -26,10 +26,9 @@ struct Dtype {
   std::int64_t bytes;
 };
 constexpr std::array kDtypes = {
-    Dtype{"F64", 8}, Dtype{"F32", 4},     Dtype{"F16", 2},     Dtype{"BF16", 2}, Dtype{"I64", 8},
-    Dtype{"I32", 4}, Dtype{"I16", 2},     Dtype{"I8", 1},      Dtype{"U64", 8},  Dtype{"U32", 4},
-    Dtype{"U16", 2}, Dtype{"U8", 1},      Dtype{"BOOL", 1},    Dtype{"F8_E4M3", 1},
-    Dtype{"F8_E5M2", 1},
+    Dtype{"F64", 8}, Dtype{"F32", 4}, Dtype{"F16", 2},  Dtype{"BF16", 2},    Dtype{"I64", 8},
+    Dtype{"I32", 4}, Dtype{"I16", 2}, Dtype{"I8", 1},   Dtype{"U64", 8},     Dtype{"U32", 4},
+    Dtype{"U16", 2}, Dtype{"U8", 1},  Dtype{"BOOL", 1}, Dtype{"F8_E4M3", 1}, Dtype{"F8_E5M2", 1},
 };
 
 std::optional<std::int64_t> bytes_of_dtype(std::string_view name) {
@@ -64,16 +63,18 @@ SafetensorsTensor parse_tensor(const std::string& where, const std::string& name
     throw InputError(tensor + " must have dtype, shape and data_offsets");
   }
   const json& dtype = entry["dtype"];
-  const auto element_bytes = dtype.is_string() ? bytes_of_dtype(dtype.get_ref<const std::string&>()) : std::nullopt;
+  const auto element_bytes =
+      dtype.is_string() ? bytes_of_dtype(dtype.get_ref<const std::string&>()) : std::nullopt;
   if (!element_bytes) {
-    throw InputError(tensor + " has dtype " + dtype.dump() + "; known are F64, F32, F16, BF16, F8_*, I*, U*, BOOL");
+    throw InputError(tensor + " has dtype " + dtype.dump() +
+                     "; known are F64, F32, F16, BF16, F8_*, I*, U*, BOOL");
   }
   const json& shape = entry["shape"];
   const json& offsets = entry["data_offsets"];
   const auto all_counts = [](const json& values) {
     return values.is_array() && std::ranges::all_of(values, [](const json& value) {
-      return value.is_number_unsigned() && std::in_range<std::int64_t>(value.get<std::uint64_t>());
-    });
+             return value.is_number_unsigned() && std::in_range<std::int64_t>(value.get<std::uint64_t>());
+           });
   };
   if (!all_counts(shape)) throw InputError(tensor + ": shape must be a list of non-negative integers");
   if (!all_counts(offsets) || offsets.size() != 2) {
@@ -95,8 +96,9 @@ SafetensorsTensor parse_tensor(const std::string& where, const std::string& name
     }
   }
   if (static_cast<std::uint64_t>(bytes) != result.bytes.size()) {
-    throw InputError(tensor + ": shape " + shape.dump() + " of " + result.dtype + " needs " + std::to_string(bytes) +
-                     " bytes, data_offsets give " + std::to_string(result.bytes.size()));
+    throw InputError(tensor + ": shape " + shape.dump() + " of " + result.dtype + " needs " +
+                     std::to_string(bytes) + " bytes, data_offsets give " +
+                     std::to_string(result.bytes.size()));
   }
   return result;
 }
@@ -110,7 +112,8 @@ void require_contiguous(const std::string& where, std::vector<SafetensorsTensor>
   const std::byte* next = data.data();
   for (const SafetensorsTensor& tensor : tensors) {
     if (tensor.bytes.data() != next) {
-      throw InputError(where + ": tensor '" + tensor.name + "' must begin where the tensor before it ends, it " +
+      throw InputError(where + ": tensor '" + tensor.name +
+                       "' must begin where the tensor before it ends, it " +
                        (tensor.bytes.data() < next ? "overlaps it" : "leaves a hole"));
     }
     next = tensor.bytes.data() + tensor.bytes.size();
@@ -157,8 +160,10 @@ Safetensors Safetensors::open(const std::filesystem::path& path) {
   std::set<std::string> shards;
   for (const auto& [name, shard] : root["weight_map"].items()) {
     // A shard lies beside its index: a path that leads elsewhere is refused, not followed.
-    if (!shard.is_string() || std::filesystem::path(shard.get<std::string>()).filename() != shard.get<std::string>()) {
-      throw InputError(file.string() + ": weight_map['" + name + "'] must be the name of a file in the same folder");
+    if (!shard.is_string() ||
+        std::filesystem::path(shard.get<std::string>()).filename() != shard.get<std::string>()) {
+      throw InputError(file.string() + ": weight_map['" + name +
+                       "'] must be the name of a file in the same folder");
     }
     shards.insert(shard.get<std::string>());
   }
@@ -177,13 +182,15 @@ void Safetensors::add_file(const std::filesystem::path& path) {
   const std::string where = path.string();
   const std::span<const std::byte> bytes = file.bytes();
   if (bytes.size() < kLengthBytes) {
-    throw InputError(where + ": has " + std::to_string(bytes.size()) + " bytes, a safetensors file has at least 8");
+    throw InputError(where + ": has " + std::to_string(bytes.size()) +
+                     " bytes, a safetensors file has at least 8");
   }
   const auto header_bytes = load_unaligned<std::uint64_t>(bytes.data());
   if (header_bytes > std::min<std::uint64_t>(bytes.size() - kLengthBytes, kMaxHeaderBytes)) {
-    throw InputError(where + ": the header's length is given as " + std::to_string(header_bytes) + " bytes, of " +
-                     std::to_string(bytes.size() - kLengthBytes) + " that follow (at most " +
-                     std::to_string(kMaxHeaderBytes) + " are accepted); is it cut short, or not safetensors?");
+    throw InputError(where + ": the header's length is given as " + std::to_string(header_bytes) +
+                     " bytes, of " + std::to_string(bytes.size() - kLengthBytes) + " that follow (at most " +
+                     std::to_string(kMaxHeaderBytes) +
+                     " are accepted); is it cut short, or not safetensors?");
   }
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + header_bytes);
   const json header = parse_object(where + ": header", file.text().substr(kLengthBytes, header_bytes));
@@ -235,9 +242,11 @@ void Safetensors::read_as_f32(std::string_view name, std::span<float> out) const
   if (tensor.dtype == "F32") {
     std::memcpy(out.data(), from, tensor.bytes.size());
   } else if (tensor.dtype == "F16") {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = f16_to_f32(load_unaligned<std::uint16_t>(from + 2 * i));
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = f16_to_f32(load_unaligned<std::uint16_t>(from + 2 * i));
   } else if (tensor.dtype == "BF16") {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = bf16_to_f32(load_unaligned<std::uint16_t>(from + 2 * i));
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = bf16_to_f32(load_unaligned<std::uint16_t>(from + 2 * i));
   } else {
     throw InputError(where + " has dtype " + tensor.dtype + "; weights must be F32, F16 or BF16");
   }
@@ -251,7 +260,8 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Safete
   for (const SafetensorsF32& tensor : tensors) {
     std::uint64_t elements = 1;
     for (const std::int64_t dimension : tensor.shape) elements *= static_cast<std::uint64_t>(dimension);
-    if (elements != tensor.values.size()) throw std::invalid_argument(tensor.name + ": shape and values disagree");
+    if (elements != tensor.values.size())
+      throw std::invalid_argument(tensor.name + ": shape and values disagree");
     if (header.contains(tensor.name)) throw std::invalid_argument(tensor.name + ": written twice");
     const std::uint64_t end = offset + tensor.values.size_bytes();
     header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};

@@ -1,5 +1,6 @@
-// safetensors: 8 bytes of header length N (little-endian), N bytes of JSON {name: {dtype, shape, data_offsets}}, then
-// the tensors' bytes, row-major and little-endian. Source: https://github.com/huggingface/safetensors#format
+// safetensors: 8 bytes of header length N (little-endian), N bytes of JSON {name: {dtype, shape,
+// data_offsets}}, then the tensors' bytes, row-major and little-endian. Source:
+// https://github.com/huggingface/safetensors#format
 #pragma once
 
 #include <cstddef>
@@ -26,9 +27,10 @@ struct SafetensorsTensor {
 // One file, or the shards that an index names, opened as one set of tensors. Move-only, as the mapping is.
 class Safetensors {
  public:
-  // `path`: a .safetensors file, a model.safetensors.index.json, or a folder that holds model.safetensors or that index.
-  // InputError on anything that departs from the format: lengths, offsets that leave the file, overlap or leave holes,
-  // an unknown dtype, a shape that disagrees with its bytes, a name twice, a shard without a tensor that the index promises.
+  // `path`: a .safetensors file, a model.safetensors.index.json, or a folder that holds model.safetensors or
+  // that index. InputError on anything that departs from the format: lengths, offsets that leave the file,
+  // overlap or leave holes, an unknown dtype, a shape that disagrees with its bytes, a name twice, a shard
+  // without a tensor that the index promises.
   static Safetensors open(const std::filesystem::path& path);
 
   const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }  // sorted by name
@@ -55,8 +57,8 @@ struct SafetensorsF32 {
   std::span<const float> values;
 };
 
-// Writes one file of F32 tensors in the order given, atomically: DeviceError (say, a full disk) leaves what stood at
-// `path`. std::invalid_argument when a shape disagrees with its values or a name comes twice.
+// Writes one file of F32 tensors in the order given, atomically: DeviceError (say, a full disk) leaves what
+// stood at `path`. std::invalid_argument when a shape disagrees with its values or a name comes twice.
 void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsF32> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
