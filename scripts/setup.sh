@@ -43,18 +43,18 @@ install_packages() {
   [ ${#packages[@]} -gt 0 ] || return 0
 
   install="$install ${packages[*]}"
-  say "these packages are missing and will be installed: ${packages[*]}"
   if [ "$(id -u)" -ne 0 ]; then
     install="sudo sh -c '$install'"
-    say "that takes root, by this command:"
+    say "these packages are missing: ${packages[*]}; installing them takes root, by this command:"
     printf '\n    %s\n\n' "$install" >&2
     [ -t 0 ] || die $no_suitable_machine "run it, then start again (nobody is here to confirm it)"
     local answer
-    read -r -p 'ridgepoint: run it now? [y/N] ' answer
+    read -r -p 'ridgepoint: run it now? [y/N] ' answer || answer=no
     [[ $answer == [yY]* ]] || die $no_suitable_machine "nothing was installed"
     # Left on the terminal: sudo asks for its password there.
     sh -c "$install" >&2 || die $no_suitable_machine "the packages could not be installed"
   else
+    say "installing the packages that are missing: ${packages[*]}"
     sh -c "$install" > "$log" 2>&1 < /dev/null ||
       { tail -n 20 "$log" >&2; die $no_suitable_machine "the packages could not be installed; the whole log is in $log"; }
   fi
@@ -67,7 +67,7 @@ fetch_gui_libraries() (  # a subshell, whose end removes what was half done
   mkdir -p "$third_party"
   scratch=$(mktemp -d "$third_party/fetch.XXXXXX")
   trap 'rm -rf "$scratch"' EXIT
-  python3 -m pip --quiet --disable-pip-version-check download --no-deps --no-binary=imgui-bundle --require-hashes \
+  python3 -m pip -qq --disable-pip-version-check download --no-deps --no-binary=imgui-bundle --require-hashes \
     --requirement "$root/requirements/gui.txt" --dest "$scratch" >&2 < /dev/null ||
     die $no_suitable_machine "the GUI libraries could not be fetched; is there a network?"
   wanted=()
@@ -85,8 +85,8 @@ show_progress() {
   local line progressing=false
   while IFS= read -r line; do
     case $line in
-      'ninja: no work to do.' | 'ninja: Entering directory'* | '['*'] Re-checking globbed'* | '['*'] Re-running CMake'* | '-- '*)
-        continue ;;
+      'ninja: no work to do.' | 'ninja: Entering directory'*) continue ;;
+      '['*'] Re-checking globbed'* | '['*'] Re-running CMake'* | '-- '*) continue ;;
     esac
     if [[ $line =~ ^\[[0-9]+/([0-9]+)\]\  ]]; then
       if [ -t 2 ]; then
