@@ -286,13 +286,7 @@ void require_valid(const sim::Scenario& scenario) {
 }
 
 sim::Scenario default_scenario() {
-  sim::Scenario scenario;
-  scenario.model = sim::load_model_preset("gpt-10m");
-  scenario.implementation = sim::load_implementation_preset(kOurImplementation);
-  scenario.workload.dtype = sim::DType::fp32;
-  scenario.workload.seq_len = 256;
-  scenario.workload.micro_batch_size = 4;
-  scenario.workload.global_batch_size = 4;
+  sim::Scenario scenario = sim::load_scenario_preset("train-gpt-10m-here");
   // Measuring takes a while, and a window must open at once.
   const std::optional<sim::Calibration> calibration = runtime::cached_this_machine();
   scenario.hardware = calibration ? calibration->hardware : sim::load_hardware_preset("h100-sxm");
