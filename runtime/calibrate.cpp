@@ -22,6 +22,7 @@
 #include "runtime/this_machine.h"
 #include "sim/cost/predict.h"
 #include "sim/cost/work.h"
+#include "sim/plan/memory.h"
 
 namespace runtime {
 namespace {
@@ -32,8 +33,8 @@ using sim::OpKind;
 
 using Clock = std::chrono::steady_clock;
 
-// Operands of an operation rotate through this much memory: more than a core's own caches, so that weights come from where
-// a model's come from, and less than evicts everything.
+// Operands of an operation rotate through this much memory: more than a core's own caches, so that weights
+// come from where a model's come from, and less than evicts everything.
 constexpr std::int64_t kRotation = 64 << 20;
 constexpr std::size_t kMostCopies = 16;
 
@@ -56,7 +57,9 @@ class SingleOperation {
   }
   SingleOperation& add(Access access, std::vector<Extent> shape, sim::DType dtype = sim::DType::fp32) {
     operation_.operands.push_back({static_cast<sim::BufferId>(plan_.buffers.size()), access, 0});
-    plan_.buffers.push_back({.name = "operand " + std::to_string(plan_.buffers.size()), .dtype = dtype, .shape = std::move(shape)});
+    plan_.buffers.push_back({.name = "operand " + std::to_string(plan_.buffers.size()),
+                             .dtype = dtype,
+                             .shape = std::move(shape)});
     return *this;
   }
   SingleOperation& absent() {
@@ -78,10 +81,6 @@ class SingleOperation {
   sim::Variables variables_;
 };
 
-sim::Bytes aligned(sim::Bytes bytes) {
-  return {(bytes.value + sim::kArenaAlignment - 1) / sim::kArenaAlignment * sim::kArenaAlignment};
-}
-
 // Copies of an operation's operands, filled with numbers that kernels meet in practice.
 class Rotation {
  public:
@@ -92,7 +91,7 @@ class Rotation {
       sizes.push_back(operand.buffer == sim::kNoBuffer
                           ? sim::Bytes{}
                           : single.buffer(operand.buffer).bytes(single.bound_variables()));
-      one += aligned(sizes.back());
+      one += sim::aligned(sizes.back());
     }
     const auto copies = static_cast<std::size_t>(
         std::clamp<std::int64_t>(kRotation / std::max<std::int64_t>(one.value, 1), 1, kMostCopies));
@@ -107,7 +106,7 @@ class Rotation {
         }
         operands.push_back({arena_->at(offset), sizes[i].value});
         fill(device, single, i, operands.back());
-        offset += aligned(sizes[i]);
+        offset += sim::aligned(sizes[i]);
       }
     }
     for (const std::vector<BoundOperand>& operands : operands_)
@@ -122,7 +121,8 @@ class Rotation {
   std::size_t copies() const { return bound_.size(); }
 
  private:
-  static void fill(Device& device, const SingleOperation& single, std::size_t operand, const BoundOperand& bound) {
+  static void fill(Device& device, const SingleOperation& single, std::size_t operand,
+                   const BoundOperand& bound) {
     const sim::Operation& operation = single.operation();
     const sim::Buffer& buffer = single.buffer(operation.operands[operand].buffer);
     if (buffer.dtype == sim::DType::int32) {
@@ -131,8 +131,8 @@ class Rotation {
       const sim::Variables& v = single.bound_variables();
       const std::int64_t vocab = operation.dims.vocab;
       for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<std::int32_t>(
-            vocab > 0 ? static_cast<std::int64_t>(i) * 7919 % vocab : v.kv_length - v.query_length);
+        values[i] = static_cast<std::int32_t>(vocab > 0 ? static_cast<std::int64_t>(i) * 7919 % vocab
+                                                        : v.kv_length - v.query_length);
       device.copy_to_device(bound.data, std::as_bytes(std::span(values)));
     } else if (buffer.dtype == sim::DType::fp64) {
       const std::array<double, 3> norm{1, 1, 1};
@@ -157,7 +157,8 @@ struct Timing {
 Timing time_of(Device& device, const SingleOperation& single) {
   Rotation rotation(device, single);
   RunSettings settings;
-  settings.adamw = {.learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
+  settings.adamw = {
+      .learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
   for (std::size_t i = 0; i < rotation.copies(); ++i) device.run(rotation.next(), settings);
   device.synchronise();
 
@@ -207,7 +208,11 @@ SingleOperation product(OpKind kind, std::int64_t M, std::int64_t N, std::int64_
   single.variables(1, M, M).dims({.rows = M, .cols = N, .inner = K});
   switch (kind) {
     case OpKind::matmul:
-      return single.add(Access::write, {M, N}).add(Access::read, {M, K}).add(Access::read, {N, K}).absent().absent();
+      return single.add(Access::write, {M, N})
+          .add(Access::read, {M, K})
+          .add(Access::read, {N, K})
+          .absent()
+          .absent();
     case OpKind::matmul_backward_input:
       return single.add(Access::write, {M, K}).add(Access::read, {M, N}).add(Access::read, {N, K});
     default:
@@ -261,7 +266,9 @@ SingleOperation attention(OpKind kind, std::int64_t B, std::int64_t T, Heads h) 
   const std::int64_t R = B * T;
   switch (kind) {
     case OpKind::attention_flash:
-      return single.add(Access::write, {R, h.query()}).add(Access::write, {B, h.heads, T}).add(Access::read, {R, h.packed()});
+      return single.add(Access::write, {R, h.query()})
+          .add(Access::write, {B, h.heads, T})
+          .add(Access::read, {R, h.packed()});
     case OpKind::attention_flash_backward:
       return single.add(Access::write, {R, h.packed()})
           .add(Access::read, {R, h.query()})
@@ -296,7 +303,10 @@ SingleOperation cached(OpKind kind, std::int64_t B, std::int64_t T, std::int64_t
   if (kind == OpKind::kv_append)
     single.add(Access::update, cache).add(Access::update, cache).add(Access::read, qkv);
   else
-    single.add(Access::write, {B * T, h.query()}).add(Access::read, qkv).add(Access::read, cache).add(Access::read, cache);
+    single.add(Access::write, {B * T, h.query()})
+        .add(Access::read, qkv)
+        .add(Access::read, cache)
+        .add(Access::read, cache);
   return single.add(Access::read, {B}, sim::DType::int32);
 }
 
@@ -309,7 +319,10 @@ SingleOperation embedding(OpKind kind, std::int64_t R, std::int64_t C, std::int6
         .add(Access::read, {V, C})
         .absent()
         .absent();
-  return single.add(Access::update, {V, C}).absent().add(Access::read, {R, C}).add(Access::read, {R}, sim::DType::int32);
+  return single.add(Access::update, {V, C})
+      .absent()
+      .add(Access::read, {R, C})
+      .add(Access::read, {R}, sim::DType::int32);
 }
 
 SingleOperation head(OpKind kind, std::int64_t R, std::int64_t V) {
@@ -346,8 +359,10 @@ SingleOperation optimizer(OpKind kind, std::int64_t count) {
 
 std::vector<SingleOperation> operations_to_time() {
   std::vector<SingleOperation> all;
-  constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {  // (N, K)
-      {256, 256}, {1024, 256}, {256, 1024}, {768, 768}, {2304, 768}, {3072, 768}, {768, 3072}, {2048, 2048}, {8192, 256}, {32768, 768}};
+  constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
+      // (N, K)
+      {256, 256},  {1024, 256}, {256, 1024},  {768, 768},  {2304, 768},
+      {3072, 768}, {768, 3072}, {2048, 2048}, {8192, 256}, {32768, 768}};
   constexpr double kMostFlops = 3e10;
   for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
     for (const std::int64_t M : {1, 8, 64, 256, 1024, 4096}) {
@@ -356,16 +371,18 @@ std::vector<SingleOperation> operations_to_time() {
         if (2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) <= kMostFlops)
           all.push_back(product(kind, M, N, K));
     }
-  for (const OpKind kind : {OpKind::layernorm, OpKind::layernorm_backward, OpKind::rmsnorm, OpKind::rmsnorm_backward})
+  for (const OpKind kind :
+       {OpKind::layernorm, OpKind::layernorm_backward, OpKind::rmsnorm, OpKind::rmsnorm_backward})
     for (const std::int64_t R : {1, 64, 1024, 8192})
       for (const std::int64_t C : {256, 768, 2048}) all.push_back(norm(kind, R, C));
-  for (const OpKind kind : {OpKind::gelu, OpKind::gelu_backward, OpKind::swiglu, OpKind::swiglu_backward, OpKind::add})
+  for (const OpKind kind :
+       {OpKind::gelu, OpKind::gelu_backward, OpKind::swiglu, OpKind::swiglu_backward, OpKind::add})
     for (const std::int64_t R : {1, 64, 1024, 4096})
       for (const std::int64_t F : {256, 1024, 3072}) all.push_back(elementwise(kind, R, F));
   constexpr Heads kHeads[] = {{4, 4, 32}, {9, 3, 64}, {12, 12, 64}};
   for (const Heads& h : kHeads) {
-    for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward, OpKind::attention_standard,
-                              OpKind::attention_standard_backward})
+    for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward,
+                              OpKind::attention_standard, OpKind::attention_standard_backward})
       for (const std::int64_t T : {64, 256, 1024}) all.push_back(attention(kind, T < 1024 ? 4 : 1, T, h));
     for (const OpKind kind : {OpKind::rope, OpKind::rope_backward})
       for (const std::int64_t T : {1, 64, 1024}) all.push_back(attention(kind, 1, T, h));
@@ -380,16 +397,19 @@ std::vector<SingleOperation> operations_to_time() {
     for (const std::int64_t R : {1, 1024, 4096})
       for (const std::int64_t C : {256, 768}) all.push_back(embedding(kind, R, C, 32768));
   for (const std::int64_t V : {256, 8192, 50257}) {
-    for (const std::int64_t R : {64, 1024})
-      all.push_back(head(OpKind::cross_entropy, R, V));
+    for (const std::int64_t R : {64, 1024}) all.push_back(head(OpKind::cross_entropy, R, V));
     all.push_back(head(OpKind::sample, 1, V));
   }
   for (const std::int64_t C : {256, 768}) {
     SingleOperation last(OpKind::gather_last);
-    all.push_back(last.variables(1, 64, 64).dims({.rows = 64, .cols = C}).add(Access::write, {1, C}).add(Access::read, {64, C}));
+    all.push_back(last.variables(1, 64, 64)
+                      .dims({.rows = 64, .cols = C})
+                      .add(Access::write, {1, C})
+                      .add(Access::read, {64, C}));
   }
   for (const OpKind kind : {OpKind::zero, OpKind::squared_norm, OpKind::adamw})
-    for (const std::int64_t count : {std::int64_t{1} << 10, std::int64_t{1} << 16, std::int64_t{1} << 20, std::int64_t{1} << 24})
+    for (const std::int64_t count :
+         {std::int64_t{1} << 10, std::int64_t{1} << 16, std::int64_t{1} << 20, std::int64_t{1} << 24})
       all.push_back(optimizer(kind, count));
   all.push_back(optimizer(OpKind::clip_scale, 0));
   return all;
@@ -421,8 +441,9 @@ void add_residuals(sim::Calibration& calibration, const std::vector<SingleOperat
   for (std::size_t i = 0; i < calibration.samples.size(); ++i) {
     sim::Calibration others = calibration;
     others.samples.erase(others.samples.begin() + static_cast<std::ptrdiff_t>(i));
-    const double predicted =
-        sim::price(timed[i].work(), timed[i].operation(), timed[i].bound_variables(), others.hardware, &others).seconds.value;
+    const double predicted = sim::price(timed[i].work(), timed[i].operation(), timed[i].bound_variables(),
+                                        others.hardware, &others)
+                                 .seconds.value;
     residuals.push_back(std::abs(predicted / calibration.samples[i].median.value - 1));
   }
   if (residuals.empty()) return;
@@ -470,7 +491,8 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
     if (sink) {
       const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
       const double rate = elapsed / static_cast<double>(done);
-      sink(sim::ProgressEvent{"measuring this machine", static_cast<std::int64_t>(done),
+      sink(sim::ProgressEvent{"measuring this machine",
+                              static_cast<std::int64_t>(done),
                               static_cast<std::int64_t>(operations.size()),
                               {rate * static_cast<double>(operations.size() - done)}});
     }

@@ -48,7 +48,8 @@ class TensorList {
          weight_parts(run_.plan().scenario.model, WeightNames::hugging_face, buffer, name.layer)) {
       const std::span<const float> rows = rest.first(static_cast<std::size_t>(part.elements()));
       rest = rest.subspan(rows.size());
-      tensors_.push_back({part.tensor, part.file_shape(), part.transposed ? keep(file_order(part, rows)) : rows});
+      tensors_.push_back(
+          {part.tensor, part.file_shape(), part.transposed ? keep(file_order(part, rows)) : rows});
     }
   }
 
@@ -97,11 +98,13 @@ void save_checkpoint(const fs::path& directory, const Run& run, const Checkpoint
                      const fs::path& model_directory) {
   std::error_code error;
   fs::create_directories(directory, error);
-  if (error) throw DeviceError("cannot make the checkpoint folder " + directory.string() + ": " + error.message());
+  if (error)
+    throw DeviceError("cannot make the checkpoint folder " + directory.string() + ": " + error.message());
   // transformers would take such a file for the model, whatever the index says.
   if (fs::exists(directory / "model.safetensors"))
-    throw InputError(directory.string() +
-                     " holds model.safetensors, which is no checkpoint of a training run; name another folder");
+    throw InputError(
+        directory.string() +
+        " holds model.safetensors, which is no checkpoint of a training run; name another folder");
 
   const std::string suffix = "-" + std::to_string(state.step) + ".safetensors";
   const std::string model_file = "model" + suffix, optimizer_file = "optimizer" + suffix;
@@ -109,7 +112,8 @@ void save_checkpoint(const fs::path& directory, const Run& run, const Checkpoint
   std::int64_t total_size = 0;
   {
     TensorList parameters(run);
-    for (const InstanceName& name : run.instances_of(sim::BufferClass::parameter)) parameters.add_parameter(name);
+    for (const InstanceName& name : run.instances_of(sim::BufferClass::parameter))
+      parameters.add_parameter(name);
     for (const SafetensorsF32& tensor : parameters.tensors()) {
       weight_map[tensor.name] = model_file;
       total_size += static_cast<std::int64_t>(tensor.values.size_bytes());
@@ -118,7 +122,8 @@ void save_checkpoint(const fs::path& directory, const Run& run, const Checkpoint
   }
   {
     TensorList moments(run);
-    for (const InstanceName& name : run.instances_of(sim::BufferClass::optimizer)) moments.add_optimizer_state(name);
+    for (const InstanceName& name : run.instances_of(sim::BufferClass::optimizer))
+      moments.add_optimizer_state(name);
     write_safetensors(directory / optimizer_file, moments.tensors());
   }
   write_file(directory / "config.json", hugging_face_config(run.plan().scenario.model));
@@ -150,8 +155,10 @@ CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
     state.data_position = metadata.at("data_position").get<std::int64_t>();
     optimizer_file = metadata.at("optimizer").get<std::string>();
   } catch (const json::exception& error) {
-    throw InputError(index_path.string() + " is no checkpoint's index (metadata with step, seed, data_position and "
-                     "optimizer): " + error.what());
+    throw InputError(index_path.string() +
+                     " is no checkpoint's index (metadata with step, seed, data_position and "
+                     "optimizer): " +
+                     error.what());
   }
 
   const ModelSource model = open_model(fs::absolute(directory).string());
@@ -159,7 +166,8 @@ CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
   shape.name = run.plan().scenario.model.name;
   shape.source = run.plan().scenario.model.source;
   if (shape != run.plan().scenario.model)
-    throw InputError(directory.string() + ": the checkpoint's config.json has another shape than model " + shape.name);
+    throw InputError(directory.string() + ": the checkpoint's config.json has another shape than model " +
+                     shape.name);
   run.fill_parameters(model, state.seed);
   const Safetensors moments = Safetensors::open(directory / optimizer_file);
   std::vector<float> values;

@@ -20,7 +20,8 @@ class SingleRank final : public Communicator {
                   std::span<const std::byte> shard) override {
     copy(group, buffer, shard);
   }
-  void all_to_all(const sim::Group& group, std::span<std::byte> out, std::span<const std::byte> inp) override {
+  void all_to_all(const sim::Group& group, std::span<std::byte> out,
+                  std::span<const std::byte> inp) override {
     copy(group, out, inp);
   }
   void send(const sim::Group& group, std::span<const std::byte>) override { no_neighbour(group); }

@@ -10,8 +10,8 @@
 
 namespace runtime {
 
-// Every rank of the group makes the same calls in the same order. Buffers are device memory of the caller; reductions
-// are sums in the element type, in the order of ranks.
+// Every rank of the group makes the same calls in the same order. Buffers are device memory of the caller;
+// reductions are sums in the element type, in the order of ranks.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -35,8 +35,8 @@ class Communicator {
   virtual void receive(const sim::Group& group, std::span<std::byte> buffer) = 0;
 };
 
-// One rank alone: every group has size 1, so reductions leave the data as it is and gathers copy. A send has no
-// neighbour: std::logic_error, as for a larger group.
+// One rank alone: every group has size 1, so reductions leave the data as it is and gathers copy. A send has
+// no neighbour: std::logic_error, as for a larger group.
 std::unique_ptr<Communicator> make_single_rank_communicator();
 
 }  // namespace runtime

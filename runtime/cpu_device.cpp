@@ -128,8 +128,8 @@ constexpr KernelEntry kKernels[] = {
      }},
     {OpKind::layernorm,
      [](const Arguments& a, const RunSettings&) {
-       cpu::layernorm_forward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.scalar(), a.rows(),
-                              a.hidden());
+       cpu::layernorm_forward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.scalar(),
+                              a.rows(), a.hidden());
      }},
     {OpKind::layernorm_backward,
      [](const Arguments& a, const RunSettings&) {
@@ -142,7 +142,8 @@ constexpr KernelEntry kKernels[] = {
      }},
     {OpKind::rmsnorm_backward,
      [](const Arguments& a, const RunSettings&) {
-       cpu::rmsnorm_backward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.rows(), a.hidden());
+       cpu::rmsnorm_backward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.rows(),
+                             a.hidden());
      }},
     {OpKind::matmul,
      [](const Arguments& a, const RunSettings&) {
@@ -156,8 +157,8 @@ constexpr KernelEntry kKernels[] = {
      [](const Arguments& a, const RunSettings&) {
        cpu::matmul_backward_weight(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.matmul());
      }},
-    {OpKind::rope,
-     [](const Arguments& a, const RunSettings&) { cpu::rope_forward(a.f32(0), a.f32(1), a.i32(2), a.rope()); }},
+    {OpKind::rope, [](const Arguments& a,
+                      const RunSettings&) { cpu::rope_forward(a.f32(0), a.f32(1), a.i32(2), a.rope()); }},
     {OpKind::rope_backward,
      [](const Arguments& a, const RunSettings&) { cpu::rope_backward(a.f32(0), a.f32(1), a.rope()); }},
     {OpKind::attention_flash,
@@ -184,22 +185,20 @@ constexpr KernelEntry kKernels[] = {
      [](const Arguments& a, const RunSettings&) {
        cpu::attention_cached(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.i32(4), a.attention(), a.capacity(2));
      }},
-    {OpKind::gelu,
-     [](const Arguments& a, const RunSettings&) { cpu::gelu_forward(a.f32(0), a.f32(1), a.rows(), a.cols()); }},
+    {OpKind::gelu, [](const Arguments& a,
+                      const RunSettings&) { cpu::gelu_forward(a.f32(0), a.f32(1), a.rows(), a.cols()); }},
     {OpKind::gelu_backward,
      [](const Arguments& a, const RunSettings&) {
        cpu::gelu_backward(a.f32(0), a.f32(1), a.f32(2), a.rows(), a.cols());
      }},
-    {OpKind::swiglu,
-     [](const Arguments& a, const RunSettings&) { cpu::swiglu_forward(a.f32(0), a.f32(1), a.rows(), a.cols()); }},
+    {OpKind::swiglu, [](const Arguments& a,
+                        const RunSettings&) { cpu::swiglu_forward(a.f32(0), a.f32(1), a.rows(), a.cols()); }},
     {OpKind::swiglu_backward,
      [](const Arguments& a, const RunSettings&) {
        cpu::swiglu_backward(a.f32(0), a.f32(1), a.f32(2), a.rows(), a.cols());
      }},
-    {OpKind::add,
-     [](const Arguments& a, const RunSettings&) {
-       cpu::add(a.f32(0), a.f32(1), a.f32(2), a.rows(), a.cols());
-     }},
+    {OpKind::add, [](const Arguments& a,
+                     const RunSettings&) { cpu::add(a.f32(0), a.f32(1), a.f32(2), a.rows(), a.cols()); }},
     {OpKind::gather_last,
      [](const Arguments& a, const RunSettings&) {
        cpu::gather_last(a.f32(0), a.f32(1), a.batch(), a.query_length(), a.cols());

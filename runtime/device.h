@@ -1,5 +1,6 @@
-// What the executor needs of a machine that computes. A backend implements this once: the CPU in cpu_device.cpp, others
-// as shared objects that hand out a Device. Nothing here knows plans or models, only operations by kind.
+// What the executor needs of a machine that computes. A backend implements this once: the CPU in
+// cpu_device.cpp, others as shared objects that hand out a Device. Nothing here knows plans or models, only
+// operations by kind.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +15,8 @@
 
 namespace runtime {
 
-// An operand with its address on the device; null where the kind lets it be absent. `bytes` is what the operation may
-// touch there under its variables.
+// An operand with its address on the device; null where the kind lets it be absent. `bytes` is what the
+// operation may touch there under its variables.
 struct BoundOperand {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
@@ -62,8 +63,8 @@ class Device {
   virtual void stamps(std::span<double> seconds) const = 0;
 };
 
-// The CPU of this machine with that many threads (0: all cores). Sets the process's thread count, and denormals flush to
-// zero on those threads.
+// The CPU of this machine with that many threads (0: all cores). Sets the process's thread count, and
+// denormals flush to zero on those threads.
 std::unique_ptr<Device> make_cpu_device(int threads);
 
 }  // namespace runtime

@@ -34,50 +34,28 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
     for (const sim::Operation& operation : block.operations)
       if (!sim::is_collective(operation.kind) && !device.supports(operation))
         throw NoDevice(device.name() + " has no kernel for " + operation.id + " (" +
-                       std::string(sim::name(operation.kind)) + " in " + std::string(sim::name(operation.dtype)) +
+                       std::string(sim::name(operation.kind)) + " in " +
+                       std::string(sim::name(operation.dtype)) +
                        "); the CPU runs implementation ridgepoint in fp32");
-  index_instances();
   index_rows();
-}
-
-void Executor::index_instances() {
-  // An instance's place follows from its coordinates: no search while operations are bound.
-  const std::size_t buffers = plan_.buffers.size();
-  std::vector<std::int32_t> layers(buffers, 0);
-  micro_batches_.assign(buffers, 0);
-  for (const sim::Instance& instance : memory_.instances) {
-    const auto buffer = static_cast<std::size_t>(instance.buffer);
-    layers[buffer] = std::max(layers[buffer], instance.layer + 1);
-    micro_batches_[buffer] = std::max(micro_batches_[buffer], instance.micro_batch + 1);
-  }
-  first_instance_.assign(buffers + 1, 0);
-  for (std::size_t b = 0; b < buffers; ++b)
-    first_instance_[b + 1] = first_instance_[b] + static_cast<std::size_t>(layers[b]) * micro_batches_[b];
-  instances_.assign(first_instance_[buffers], nullptr);
-  for (const sim::Instance& instance : memory_.instances) {
-    const auto buffer = static_cast<std::size_t>(instance.buffer);
-    instances_[first_instance_[buffer] + static_cast<std::size_t>(instance.layer) * micro_batches_[buffer] +
-               static_cast<std::size_t>(instance.micro_batch)] = &instance;
-  }
-}
-
-const sim::Instance* Executor::find(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch) const {
-  const auto b = static_cast<std::size_t>(buffer);
-  const sim::Buffer& description = plan_.buffers[b];
-  if (!description.per_layer) layer = 0;
-  if (!description.per_micro_batch) micro_batch = 0;
-  if (layer < 0 || micro_batch < 0 || micro_batch >= micro_batches_[b]) return nullptr;
-  const std::size_t index = first_instance_[b] + static_cast<std::size_t>(layer) * micro_batches_[b] +
-                            static_cast<std::size_t>(micro_batch);
-  return index < first_instance_[b + 1] ? instances_[index] : nullptr;
 }
 
 std::span<std::byte> Executor::instance(sim::BufferId buffer, std::int32_t layer,
                                         std::int32_t micro_batch) const {
-  if (buffer == sim::kNoBuffer) return {};
-  const sim::Instance* const found = find(buffer, layer, micro_batch);
-  if (!found) return {};
-  return {arena_.at(found->offset), static_cast<std::size_t>(found->bytes.value)};
+  const sim::Instance& found = memory_.find(plan_, buffer, layer, micro_batch);
+  return {arena_.at(found.offset), static_cast<std::size_t>(found.bytes.value)};
+}
+
+const Executor::Instances& Executor::instances_of(const sim::Action& action) {
+  const auto [place, is_new] = instances_.try_emplace({action.block, action.layer, action.micro_batch});
+  if (!is_new) return place->second;
+  for (const sim::Operation& operation : plan_.blocks[static_cast<std::size_t>(action.block)].operations)
+    for (const sim::Operand& operand : operation.operands)
+      place->second.push_back(operand.buffer == sim::kNoBuffer
+                                  ? nullptr
+                                  : &memory_.find(plan_, operand.buffer, action.layer + operand.layer_offset,
+                                                  action.micro_batch));
+  return place->second;
 }
 
 void Executor::index_rows() {
@@ -111,23 +89,21 @@ void Executor::bind(std::size_t section) {
   for (const sim::Action& action : actions) {
     const sim::Block& block = plan_.blocks[static_cast<std::size_t>(action.block)];
     const std::vector<std::size_t>& rows = rows_of_[rows_index(plan_, action.phase, action.block)];
+    const Instances& instances = instances_of(action);
+    std::size_t next = 0;
     for (std::size_t o = 0; o < block.operations.size(); ++o) {
       const sim::Operation& operation = block.operations[o];
       const std::size_t first = operands_.size();
       for (const sim::Operand& operand : operation.operands) {
-        if (operand.buffer == sim::kNoBuffer) {
+        const sim::Instance* const instance = instances[next++];
+        if (!instance) {
           operands_.push_back({});
           continue;
         }
-        const sim::Instance* const found =
-            find(operand.buffer, action.layer + operand.layer_offset, action.micro_batch);
-        const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
-        if (!found)
-          throw std::out_of_range("the memory plan has no " + buffer.name + " of layer " +
-                                  std::to_string(action.layer + operand.layer_offset) + " for " + operation.id);
-        const sim::Bytes bytes = buffer.bytes(action.variables);
-        arena_.touch(found->offset, bytes);
-        operands_.push_back({arena_.at(found->offset), bytes.value});
+        const sim::Bytes bytes =
+            plan_.buffers[static_cast<std::size_t>(operand.buffer)].bytes(action.variables);
+        arena_.touch(instance->offset, bytes);
+        operands_.push_back({arena_.at(instance->offset), bytes.value});
       }
       bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first)}, rows[o]});
     }

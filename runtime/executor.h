@@ -1,10 +1,12 @@
-// Runs a plan: binds buffers to addresses in one arena, walks a section's actions, hands every operation to the device by
-// its kind and times it by its id. It knows kinds, not layers or models.
+// Runs a plan: binds buffers to addresses in one arena, walks a section's actions, hands every operation to
+// the device by its kind and times it by its id. It knows kinds, not layers or models.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "runtime/arena.h"
@@ -22,7 +24,8 @@ struct RowKey {
   sim::OpKind kind{};
 };
 
-// One run of a section. The vectors are indexed as Executor::rows(); a row that the section does not run has count 0.
+// One run of a section. The vectors are indexed as Executor::rows(); a row that the section does not run has
+// count 0.
 struct SectionTiming {
   double seconds = 0;  // from the first operation's start to the last one's end
   std::vector<double> start, duration;
@@ -39,8 +42,9 @@ class Executor {
   const Arena& arena() const { return arena_; }
   const sim::Program& program() const { return program_; }
 
-  // The device memory of one instance, whole; empty where the program does not use it.
-  std::span<std::byte> instance(sim::BufferId buffer, std::int32_t layer = 0, std::int32_t micro_batch = 0) const;
+  // The device memory of one instance, whole. std::out_of_range where the program does not use it.
+  std::span<std::byte> instance(sim::BufferId buffer, std::int32_t layer = 0,
+                                std::int32_t micro_batch = 0) const;
 
   SectionTiming run(std::size_t section, const RunSettings& settings);
 
@@ -53,8 +57,11 @@ class Executor {
     std::size_t row = 0;
   };
 
-  const sim::Instance* find(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch) const;
-  void index_instances();
+  // A block at a layer and micro-batch: what decides its operands' addresses.
+  using Coordinates = std::tuple<sim::BlockId, std::int32_t, std::int32_t>;
+  using Instances = std::vector<const sim::Instance*>;  // operands of all operations in order; null: absent
+
+  const Instances& instances_of(const sim::Action& action);
   void index_rows();
   void bind(std::size_t section);
   void communicate(const BoundOperation& operation);
@@ -70,10 +77,7 @@ class Executor {
   // Rows of a block's operations in a phase: rows_of_[phase * blocks + block][operation].
   std::vector<std::vector<std::size_t>> rows_of_;
 
-  // instances_[first_instance_[buffer] + layer * micro_batches_[buffer] + micro_batch]
-  std::vector<const sim::Instance*> instances_;
-  std::vector<std::size_t> first_instance_;
-  std::vector<std::int32_t> micro_batches_;
+  std::map<Coordinates, Instances> instances_;  // found once
 
   // The bound operations of one section are kept: a training step is bound once and run often.
   std::size_t bound_section_ = static_cast<std::size_t>(-1);

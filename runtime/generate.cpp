@@ -22,8 +22,8 @@ void check_prompt(const std::vector<std::int32_t>& prompt, const sim::Model& mod
   if (prompt.empty()) throw InputError("the prompt is empty; it must have at least one token");
   for (const std::int32_t token : prompt)
     if (token < 0 || token >= model.vocab_size)
-      throw InputError("prompt token " + std::to_string(token) + " is not in the vocabulary of " + model.name +
-                       " (0 to " + std::to_string(model.vocab_size - 1) + ")");
+      throw InputError("prompt token " + std::to_string(token) + " is not in the vocabulary of " +
+                       model.name + " (0 to " + std::to_string(model.vocab_size - 1) + ")");
 }
 
 // Durations of one of the executor's rows over the sections that ran it.
@@ -72,7 +72,8 @@ class Generator {
     }
     report.step_time = report.step_low = report.step_high = {last};
     if (section < sections && !all_finished())
-      report.message = "interrupted after " + std::to_string(section) + " of " + std::to_string(sections) + " tokens";
+      report.message =
+          "interrupted after " + std::to_string(section) + " of " + std::to_string(sections) + " tokens";
     send_rows(section);
     emit(sim::EndEvent{report.step_time, report.step_low, report.step_high, report.message});
     return std::move(generation_);
@@ -99,10 +100,12 @@ class Generator {
     const auto query_length = static_cast<std::size_t>(v.query_length);
     host_tokens_.clear();
     for (const std::vector<std::int32_t>& sequence : sequences_)
-      host_tokens_.insert(host_tokens_.end(), sequence.end() - static_cast<std::ptrdiff_t>(query_length), sequence.end());
+      host_tokens_.insert(host_tokens_.end(), sequence.end() - static_cast<std::ptrdiff_t>(query_length),
+                          sequence.end());
     run_.write(tokens_, std::span<const std::int32_t>(host_tokens_));
     if (positions_ == sim::kNoBuffer) return;
-    const std::vector<std::int32_t> positions(batch_, static_cast<std::int32_t>(v.kv_length - v.query_length));
+    const std::vector<std::int32_t> positions(batch_,
+                                              static_cast<std::int32_t>(v.kv_length - v.query_length));
     run_.write(positions_, std::span<const std::int32_t>(positions));
   }
 
@@ -137,7 +140,8 @@ class Generator {
       if (finished_[b]) continue;
       generation_.tokens[b].push_back(next[b]);
       finished_[b] = !settings_.ignore_eos && model_.tokenizer && model_.tokenizer->is_eos(next[b]);
-      if (b == 0) emit(sim::TokenEvent{{static_cast<std::int64_t>(index), next[0], text_of(next[0], last), {seconds}}});
+      if (b == 0)
+        emit(sim::TokenEvent{{static_cast<std::int64_t>(index), next[0], text_of(next[0], last), {seconds}}});
     }
   }
 
@@ -189,7 +193,8 @@ class Generator {
 Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
                     const EventSink& sink, std::stop_token stop) {
   check_prompt(settings.prompt, model.model);
-  return Generator(with_prompt_length(scenario, settings.prompt.size()), model, settings, sink).generate(stop);
+  return Generator(with_prompt_length(scenario, settings.prompt.size()), model, settings, sink)
+      .generate(stop);
 }
 
 }  // namespace runtime

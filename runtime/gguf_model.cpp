@@ -21,8 +21,8 @@ sim::Model model_from_gguf(const Gguf& file) {
     return file.has(key(name)) ? file.number(key(name)) : otherwise;
   };
   if (integer_or("expert_count", 0) > 0)
-    throw InputError(file.path().string() + ": " + key("expert_count") + " is " + std::to_string(integer("expert_count")) +
-                     "; dense models are accepted");
+    throw InputError(file.path().string() + ": " + key("expert_count") + " is " +
+                     std::to_string(integer("expert_count")) + "; dense models are accepted");
 
   sim::Model m;
   m.source = "GGUF metadata";
@@ -52,12 +52,14 @@ sim::Model model_from_gguf(const Gguf& file) {
   m.norm_eps = file.number(key("attention.layer_norm_rms_epsilon"));
   m.rope_theta = number_or("rope.freq_base", 10000);
   if (const std::int64_t rotated = integer_or("rope.dimension_count", m.head_dim); rotated != m.head_dim)
-    throw InputError(file.path().string() + ": " + key("rope.dimension_count") + " is " + std::to_string(rotated) +
-                     "; only whole heads (" + std::to_string(m.head_dim) + ") are rotated here");
+    throw InputError(file.path().string() + ": " + key("rope.dimension_count") + " is " +
+                     std::to_string(rotated) + "; only whole heads (" + std::to_string(m.head_dim) +
+                     ") are rotated here");
   if (file.find("rope_freqs.weight"))
-    throw InputError(file.path().string() +
-                     ": rope_freqs.weight stretches the rotary frequencies one by one; open the Hugging Face folder of "
-                     "this model, whose config.json says how");
+    throw InputError(
+        file.path().string() +
+        ": rope_freqs.weight stretches the rotary frequencies one by one; open the Hugging Face folder of "
+        "this model, whose config.json says how");
   if (file.has(key("rope.scaling.type")) && file.string(key("rope.scaling.type")) != "none") {
     if (file.string(key("rope.scaling.type")) != "linear")
       throw InputError(file.path().string() + ": " + key("rope.scaling.type") + " is " +

@@ -6,8 +6,8 @@
 
 namespace runtime {
 
-// Architectures llama (Mistral and SmolLM2 are of it too), qwen2 and gpt2. Throws InputError naming file and key.
-// Source of the keys: the GGUF specification, "LLM" section, and llama.cpp's converter for qwen2.
+// Architectures llama (Mistral and SmolLM2 are of it too), qwen2 and gpt2. Throws InputError naming file and
+// key. Source of the keys: the GGUF specification, "LLM" section, and llama.cpp's converter for qwen2.
 sim::Model model_from_gguf(const Gguf& file);
 
 }  // namespace runtime

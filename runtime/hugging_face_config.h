@@ -6,8 +6,8 @@
 
 namespace runtime {
 
-// Families gpt2 (learned positions), qwen2 (bias on Q, K and V alone) and llama (all others), RoPE settings as
-// transformers 4 writes them, which version 5 reads too.
+// Families gpt2 (learned positions), qwen2 (bias on Q, K and V alone) and llama (all others), RoPE settings
+// as transformers 4 writes them, which version 5 reads too.
 std::string hugging_face_config(const sim::Model& model);
 
 }  // namespace runtime

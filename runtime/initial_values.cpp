@@ -62,8 +62,7 @@ void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_vie
     const double scale = writes_residual_stream(buffer_name)
                              ? 1 / std::sqrt(2.0 * static_cast<double>(model.num_hidden_layers))
                              : 1.0;
-    const std::uint64_t key =
-        mix(mix(mix(seed) ^ hash(buffer_name)) + static_cast<std::uint64_t>(layer) + 1);
+    const std::uint64_t key = mix(mix(mix(seed) ^ hash(buffer_name)) + static_cast<std::uint64_t>(layer) + 1);
     fill_normal(key, kStandardDeviation * scale, out);
   }
 }

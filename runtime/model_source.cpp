@@ -34,7 +34,8 @@ void require_shape(const fs::path& file, const WeightPart& part, std::span<const
                      ", this model's is " + shape_text(expected));
 }
 
-// Files name the model with or without what wraps it: GPT2Model and GPT2LMHeadModel, LlamaModel and LlamaForCausalLM.
+// Files name the model with or without what wraps it: GPT2Model and GPT2LMHeadModel, LlamaModel and
+// LlamaForCausalLM.
 const SafetensorsTensor* find_tensor(const Safetensors& file, const std::string& name) {
   if (const SafetensorsTensor* const tensor = file.find(name)) return tensor;
   if (const SafetensorsTensor* const tensor = file.find("transformer." + name)) return tensor;
@@ -46,8 +47,9 @@ ModelSource open_hugging_face(const fs::path& directory) {
   const fs::path config = directory / "config.json";
   std::ifstream in(config);
   if (!in)
-    throw InputError(directory.string() +
-                     " has no config.json; a model folder holds config.json, *.safetensors and tokenizer.json");
+    throw InputError(
+        directory.string() +
+        " has no config.json; a model folder holds config.json, *.safetensors and tokenizer.json");
   std::ostringstream json;
   json << in.rdbuf();
 
@@ -58,18 +60,22 @@ ModelSource open_hugging_face(const fs::path& directory) {
   if (const fs::path tokenizer = directory / "tokenizer.json"; fs::exists(tokenizer))
     source.tokenizer = Tokenizer::from_tokenizer_json(tokenizer);
 
-  if (!fs::exists(directory / "model.safetensors") && !fs::exists(directory / "model.safetensors.index.json")) {
+  if (!fs::exists(directory / "model.safetensors") &&
+      !fs::exists(directory / "model.safetensors.index.json")) {
     if (fs::exists(directory / "pytorch_model.bin") || fs::exists(directory / "pytorch_model.bin.index.json"))
-      throw InputError(directory.string() + " has its weights in pytorch_model.bin; save them as model.safetensors");
+      throw InputError(directory.string() +
+                       " has its weights in pytorch_model.bin; save them as model.safetensors");
     source.origin += " (no weights: drawn at random)";
     return source;
   }
-  source.load = [file = std::make_shared<const Safetensors>(Safetensors::open(directory)), model = source.model,
+  source.load = [file = std::make_shared<const Safetensors>(Safetensors::open(directory)),
+                 model = source.model,
                  directory](std::string_view buffer_name, std::int32_t layer, std::span<float> out) {
     const auto read = [&](const WeightPart& part, std::span<float> values) {
       const SafetensorsTensor* const tensor = find_tensor(*file, part.tensor);
       if (!tensor)
-        throw InputError(directory.string() + ": no tensor " + part.tensor + " in the safetensors files; this model needs it with shape " +
+        throw InputError(directory.string() + ": no tensor " + part.tensor +
+                         " in the safetensors files; this model needs it with shape " +
                          shape_text(part.file_shape()));
       require_shape(directory, part, tensor->shape);
       file->read_as_f32(tensor->name, values);
@@ -87,7 +93,8 @@ ModelSource open_gguf(const fs::path& path) {
   // Byte-level BPE; a file with another kind of vocabulary still runs on token ids.
   if (file->has("tokenizer.ggml.model") && file->string("tokenizer.ggml.model") == "gpt2")
     source.tokenizer = Tokenizer::from_gguf(*file);
-  const WeightNames names = file->string("general.architecture") == "llama" ? WeightNames::gguf_llama : WeightNames::gguf;
+  const WeightNames names =
+      file->string("general.architecture") == "llama" ? WeightNames::gguf_llama : WeightNames::gguf;
   source.load = [file, names, model = source.model, path](std::string_view buffer_name, std::int32_t layer,
                                                           std::span<float> out) {
     const auto read = [&](const WeightPart& part, std::span<float> values) {
@@ -135,7 +142,8 @@ ModelSource open_model(const std::string& name_or_path) {
     return source;
   }
   const std::vector<std::string> presets = sim::preset_names(sim::PresetKind::model);
-  if (std::find(presets.begin(), presets.end(), name_or_path) != presets.end()) return open_preset(name_or_path);
+  if (std::find(presets.begin(), presets.end(), name_or_path) != presets.end())
+    return open_preset(name_or_path);
 
   const fs::path path = name_or_path;
   std::error_code error;
@@ -143,7 +151,8 @@ ModelSource open_model(const std::string& name_or_path) {
   if (fs::is_directory(status)) return open_hugging_face(path);
   if (fs::is_regular_file(status)) return open_gguf(path);
   if (path.has_parent_path() || path.extension() == ".gguf")
-    throw InputError(name_or_path + " does not exist; --model takes a preset, a Hugging Face folder or a GGUF file");
+    throw InputError(name_or_path +
+                     " does not exist; --model takes a preset, a Hugging Face folder or a GGUF file");
   return open_preset(name_or_path);  // throws, naming the nearest presets
 }
 

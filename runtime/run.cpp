@@ -14,7 +14,8 @@ namespace {
 
 void require_runnable(const sim::Scenario& scenario) {
   if (scenario.workload.dtype != sim::DType::fp32)
-    throw NoDevice("the CPU computes in fp32; workload.dtype is " + std::string(sim::name(scenario.workload.dtype)));
+    throw NoDevice("the CPU computes in fp32; workload.dtype is " +
+                   std::string(sim::name(scenario.workload.dtype)));
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +
                    " can be predicted but not run here; ridgepoint can");
@@ -23,8 +24,8 @@ void require_runnable(const sim::Scenario& scenario) {
 void require_fit(const sim::MemoryPlan& memory) {
   const sim::Bytes available = physical_memory();
   if (memory.arena > available)
-    throw DoesNotFit("the plan needs " + sim::format(memory.arena) + ", this machine has " + sim::format(available) +
-                     " of memory");
+    throw DoesNotFit("the plan needs " + sim::format(memory.arena) + ", this machine has " +
+                     sim::format(available) + " of memory");
 }
 
 }  // namespace
@@ -41,9 +42,13 @@ Run::Run(const sim::Scenario& scenario, int threads) {
 
 std::vector<InstanceName> Run::instances_of(sim::BufferClass buffer_class) const {
   std::vector<InstanceName> names;
-  for (const sim::Instance& instance : memory_.instances)
-    if (plan_.buffers[static_cast<std::size_t>(instance.buffer)].buffer_class == buffer_class)
+  for (const sim::Instance& instance : memory_.instances) {
+    const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(instance.buffer)];
+    const bool of_a_parameter =
+        buffer_class == sim::BufferClass::parameter || buffer.parameter != sim::kNoBuffer;
+    if (buffer.buffer_class == buffer_class && of_a_parameter)
       names.push_back({instance.buffer, instance.layer});
+  }
   return names;
 }
 

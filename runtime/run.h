@@ -26,8 +26,8 @@ struct InstanceName {
 
 class Run {
  public:
-  // Throws NoDevice where nothing here runs the scenario's types or implementation, DoesNotFit where its arena exceeds
-  // the machine's memory; nothing has been allocated then.
+  // Throws NoDevice where nothing here runs the scenario's types or implementation, DoesNotFit where its
+  // arena exceeds the machine's memory; nothing has been allocated then.
   Run(const sim::Scenario& scenario, int threads);
 
   const sim::Plan& plan() const { return plan_; }
@@ -37,17 +37,19 @@ class Run {
   // From the model's files, or drawn at random with `seed` where it has none; and the rope table.
   void fill_parameters(const ModelSource& model, std::uint64_t seed);
 
-  // Every instance of a class of buffers, in the plan's order.
+  // Parameters, or what belongs to parameters (moments), instance by instance in the plan's order.
   std::vector<InstanceName> instances_of(sim::BufferClass buffer_class) const;
   std::size_t elements_of(InstanceName name) const;  // fp32 ones
 
   // Whole instances, or their beginning: as many elements as the span has. std::out_of_range for more.
   template <typename T>
-  void write(sim::BufferId buffer, std::span<const T> values, std::int32_t layer = 0, std::int32_t micro_batch = 0) {
+  void write(sim::BufferId buffer, std::span<const T> values, std::int32_t layer = 0,
+             std::int32_t micro_batch = 0) {
     write_bytes(buffer, layer, micro_batch, std::as_bytes(values));
   }
   template <typename T>
-  void read(sim::BufferId buffer, std::span<T> values, std::int32_t layer = 0, std::int32_t micro_batch = 0) const {
+  void read(sim::BufferId buffer, std::span<T> values, std::int32_t layer = 0,
+            std::int32_t micro_batch = 0) const {
     read_bytes(buffer, layer, micro_batch, std::as_writable_bytes(values));
   }
 
@@ -57,9 +59,12 @@ class Run {
   void add_memory(sim::Report& report, std::span<const double> stamps) const;
 
  private:
-  void write_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch, std::span<const std::byte> bytes);
-  void read_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch, std::span<std::byte> bytes) const;
-  std::span<std::byte> memory_of(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch, std::size_t bytes) const;
+  void write_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
+                   std::span<const std::byte> bytes);
+  void read_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
+                  std::span<std::byte> bytes) const;
+  std::span<std::byte> memory_of(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
+                                 std::size_t bytes) const;
 
   sim::Plan plan_;
   sim::MemoryPlan memory_;

@@ -1,6 +1,7 @@
 #include "runtime/train.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -19,8 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The first step pages memory in and warms caches up: it is reported, but no statistics are made of it while there
-// are others.
+// The first step pages memory in and warms caches up: it is reported, but no statistics are made of it while
+// there are others.
 constexpr std::size_t kWarmUpSteps = 1;
 
 // A live view gets rows after the first step and then this often.
@@ -36,7 +37,8 @@ float learning_rate(const TrainSettings& settings, std::int64_t step) {
   if (settings.schedule == LearningRateSchedule::constant) return settings.learning_rate;
   constexpr double kFloor = 0.1;  // of the peak
   const double done = static_cast<double>(step - settings.warmup_steps - 1);
-  const double all = static_cast<double>(std::max<std::int64_t>(settings.steps - settings.warmup_steps - 1, 1));
+  const double all =
+      static_cast<double>(std::max<std::int64_t>(settings.steps - settings.warmup_steps - 1, 1));
   const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * std::min(done / all, 1.0)));
   return static_cast<float>(settings.learning_rate * (kFloor + (1 - kFloor) * cosine));
 }
@@ -57,11 +59,13 @@ class Measurements {
     stamps_.assign(run_.executor().stamps().begin(), run_.executor().stamps().end());
   }
 
-  // Rows of the median step, with the 10th and 90th percentile over the steps after warm-up; ledger and timeline.
+  // Rows of the median step, with the 10th and 90th percentile over the steps after warm-up; ledger and
+  // timeline.
   void fill(sim::Report& report) const {
     if (timings_.empty()) return;
     const std::size_t first = std::min(kWarmUpSteps, timings_.size() - 1);
-    const std::vector<double> steps(step_seconds_.begin() + static_cast<std::ptrdiff_t>(first), step_seconds_.end());
+    const std::vector<double> steps(step_seconds_.begin() + static_cast<std::ptrdiff_t>(first),
+                                    step_seconds_.end());
     std::vector<std::size_t> order(steps.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = first + i;
     const auto middle = order.begin() + static_cast<std::ptrdiff_t>((order.size() - 1) / 2);
@@ -94,8 +98,13 @@ class Measurements {
 
 class Trainer {
  public:
-  Trainer(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings, const EventSink& sink)
-      : settings_(settings), model_(model), sink_(sink), run_(scenario, settings.threads), measurements_(run_) {
+  Trainer(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
+          const EventSink& sink)
+      : settings_(settings),
+        model_(model),
+        sink_(sink),
+        run_(scenario, settings.threads),
+        measurements_(run_) {
     const sim::Workload& workload = scenario.workload;
     micro_batches_ = workload.global_batch_size / workload.micro_batch_size;
     tokens_per_micro_batch_ = static_cast<std::size_t>(workload.micro_batch_size * workload.seq_len);
@@ -127,9 +136,11 @@ class Trainer {
     if (step > saved_ && !diverged_) save(step);
 
     if (diverged_)
-      report_.message = "the loss of step " + std::to_string(step) + " is no finite number: a smaller learning rate may help";
+      report_.message = "the loss of step " + std::to_string(step) +
+                        " is no finite number: a smaller learning rate may help";
     else if (step < settings_.steps)
-      report_.message = "interrupted after " + std::to_string(step) + " of " + std::to_string(settings_.steps) + " steps";
+      report_.message =
+          "interrupted after " + std::to_string(step) + " of " + std::to_string(settings_.steps) + " steps";
     send_rows();
     emit(sim::EndEvent{report_.step_time, report_.step_low, report_.step_high, report_.message});
     return report_;
@@ -151,8 +162,8 @@ class Trainer {
     }
     const CheckpointState state = load_checkpoint(settings_.checkpoint, run_);
     if (state.seed != settings_.seed)
-      throw InputError(settings_.checkpoint + ": the checkpoint's run has seed " + std::to_string(state.seed) +
-                       "; resume with the same");
+      throw InputError(settings_.checkpoint + ": the checkpoint's run has seed " +
+                       std::to_string(state.seed) + "; resume with the same");
     saved_ = state.step;
     return state.step;
   }
@@ -189,8 +200,8 @@ class Trainer {
     const std::size_t all = tokens_per_micro_batch_ * static_cast<std::size_t>(micro_batches_);
     tokens.resize(all);
     targets.resize(all);
-    data_->batch(step - 1, workload.global_batch_size, workload.seq_len, settings_.data_order == DataOrder::shuffled,
-                 settings_.seed, tokens, targets);
+    data_->batch(step - 1, workload.global_batch_size, workload.seq_len,
+                 settings_.data_order == DataOrder::shuffled, settings_.seed, tokens, targets);
     for (std::int64_t m = 0; m < micro_batches_; ++m) {
       const std::size_t first = static_cast<std::size_t>(m) * tokens_per_micro_batch_;
       const auto part = [&](const std::vector<std::int32_t>& of) {
@@ -213,19 +224,20 @@ class Trainer {
 
   // Before clipping.
   double gradient_norm() {
-    double sum_and_norm[2];
-    run_.read(norm_, std::span(sum_and_norm));
+    std::array<double, 2> sum_and_norm{};
+    run_.read(norm_, std::span<double>(sum_and_norm));
     return sum_and_norm[1];
   }
 
   void save(std::int64_t step) {
     if (settings_.checkpoint.empty()) return;
     const std::filesystem::path origin = model_.origin;
-    save_checkpoint(settings_.checkpoint, run_,
-                    {.step = step,
-                     .seed = settings_.seed,
-                     .data_position = step * micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_)},
-                    std::filesystem::is_directory(origin) ? origin : std::filesystem::path());
+    save_checkpoint(
+        settings_.checkpoint, run_,
+        {.step = step,
+         .seed = settings_.seed,
+         .data_position = step * micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_)},
+        std::filesystem::is_directory(origin) ? origin : std::filesystem::path());
     saved_ = step;
     emit(sim::CheckpointEvent{step, settings_.checkpoint});
   }

@@ -35,12 +35,17 @@ class Namer {
     kind_ = buffer_.substr(dot);
     if (kind_ != ".weight" && kind_ != ".bias") unknown();
     const std::string index = std::to_string(layer);
-    layer_prefix_ = is_gguf() ? "blk." + index + "." : is_gpt2(model) ? "h." + index + "." : "model.layers." + index + ".";
+    layer_prefix_ = is_gguf()        ? "blk." + index + "."
+                    : is_gpt2(model) ? "h." + index + "."
+                                     : "model.layers." + index + ".";
   }
 
   std::vector<WeightPart> parts() const {
     if (owner_ == "embedding")
-      return {table(is_gguf() ? "token_embd" : is_gpt2(model_) ? "wte" : "model.embed_tokens", model_.vocab_size)};
+      return {table(is_gguf()         ? "token_embd"
+                    : is_gpt2(model_) ? "wte"
+                                      : "model.embed_tokens",
+                    model_.vocab_size)};
     if (owner_ == "position_embedding")
       return {table(is_gguf() ? "position_embd" : "wpe", model_.max_position_embeddings)};
     if (owner_ == "head") return {table(is_gguf() ? "output" : "lm_head", model_.vocab_size)};
@@ -50,10 +55,12 @@ class Namer {
     if (owner_ == "layer.mlp.gate_up") return gate_up();
     for (const LayerName& name : kLayerNames) {
       if (name.plan != owner_) continue;
-      const std::string file_name =
-          layer_prefix_ + std::string(is_gguf() ? name.gguf : is_gpt2(model_) ? name.gpt2 : name.llama);
+      const std::string file_name = layer_prefix_ + std::string(is_gguf()         ? name.gguf
+                                                                : is_gpt2(model_) ? name.gpt2
+                                                                                  : name.llama);
       if (owner_.ends_with("norm")) return {vector(file_name)};
-      if (owner_ == "layer.attention.output") return {linear(file_name, model_.hidden_size, model_.query_size())};
+      if (owner_ == "layer.attention.output")
+        return {linear(file_name, model_.hidden_size, model_.query_size())};
       if (owner_ == "layer.mlp.up") return {linear(file_name, model_.intermediate_size, model_.hidden_size)};
       return {linear(file_name, model_.hidden_size, model_.intermediate_size)};
     }
@@ -79,12 +86,14 @@ class Namer {
     return {.tensor = owner + std::string(kind_),
             .rows = out,
             .cols = matrix ? in : 0,
-            .transposed = matrix && !is_gguf() && is_gpt2(model_)};  // Conv1D; GGUF's converter has turned it back
+            .transposed =
+                matrix && !is_gguf() && is_gpt2(model_)};  // Conv1D; GGUF's converter has turned it back
   }
 
   std::vector<WeightPart> qkv() const {
     if (is_gpt2(model_))
-      return {linear(layer_prefix_ + (is_gguf() ? "attn_qkv" : "attn.c_attn"), model_.qkv_size(), model_.hidden_size)};
+      return {linear(layer_prefix_ + (is_gguf() ? "attn_qkv" : "attn.c_attn"), model_.qkv_size(),
+                     model_.hidden_size)};
     const auto part = [&](const char* gguf, const char* hugging_face, std::int64_t rows) {
       return linear(layer_prefix_ + (is_gguf() ? gguf : hugging_face), rows, model_.hidden_size);
     };
@@ -100,7 +109,8 @@ class Namer {
 
   std::vector<WeightPart> gate_up() const {
     const auto part = [&](const char* gguf, const char* hugging_face) {
-      return linear(layer_prefix_ + (is_gguf() ? gguf : hugging_face), model_.intermediate_size, model_.hidden_size);
+      return linear(layer_prefix_ + (is_gguf() ? gguf : hugging_face), model_.intermediate_size,
+                    model_.hidden_size);
     };
     return {part("ffn_gate", "mlp.gate_proj"), part("ffn_up", "mlp.up_proj")};
   }
