@@ -116,9 +116,8 @@ TokenData TokenData::load(const fs::path& path, const Tokenizer* tokenizer, std:
     return TokenData(name, std::move(file), file_width);
   }
 
-  if (tokenizer == nullptr) {
-    throw InputError(name + ": is text, and the model has no tokenizer; a .bin file of tokens is accepted");
-  }
+  const Tokenizer bytes = Tokenizer::bytes();
+  if (tokenizer == nullptr) tokenizer = &bytes;
   std::vector<std::int32_t> tokens;
   const auto append = [&](const fs::path& file_path, std::string_view text) {
     const std::vector<std::int32_t> ids = tokenizer->encode(text);
