@@ -20,7 +20,6 @@
 #include "runtime/measured.h"
 #include "runtime/run.h"
 #include "runtime/this_machine.h"
-#include "sim/cost/predict.h"
 #include "sim/cost/work.h"
 #include "sim/plan/memory.h"
 
@@ -178,29 +177,6 @@ Timing time_of(Device& device, const SingleOperation& single) {
   }
   const double median = percentile(samples, 0.5);
   return {median, (percentile(samples, 0.9) - percentile(samples, 0.1)) / median};
-}
-
-// What identifies a sample beside its kind and type: dimensions and variables with their values.
-sim::KernelSample sample_of(const SingleOperation& single) {
-  const sim::Operation& operation = single.operation();
-  const sim::Variables& v = single.bound_variables();
-  const sim::Dims& d = operation.dims;
-  const sim::Work work = single.work();
-  sim::KernelSample sample;
-  sample.kind = operation.kind;
-  sample.dtype = operation.dtype;
-  sample.rows = d.rows.value(v);
-  sample.cols = d.hidden > 0 ? d.hidden : d.vocab > 0 ? d.vocab : d.cols.value(v);
-  sample.inner = d.inner.value(v);
-  sample.batch = v.batch;
-  sample.query_length = v.query_length;
-  sample.kv_length = v.kv_length;
-  sample.heads = d.heads;
-  sample.kv_heads = d.kv_heads;
-  sample.head_dim = d.head_dim;
-  sample.flops = work.flops;
-  sample.bytes = work.memory();
-  return sample;
 }
 
 SingleOperation product(OpKind kind, std::int64_t M, std::int64_t N, std::int64_t K) {
@@ -435,22 +411,6 @@ std::int64_t last_level_cache() {
   return std::max<long>(level_3 > 0 ? level_3 : sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
 }
 
-// How far the calibration's prediction of each sample lies off when that sample is left out.
-void add_residuals(sim::Calibration& calibration, const std::vector<SingleOperation>& timed) {
-  std::vector<double> residuals;
-  for (std::size_t i = 0; i < calibration.samples.size(); ++i) {
-    sim::Calibration others = calibration;
-    others.samples.erase(others.samples.begin() + static_cast<std::ptrdiff_t>(i));
-    const double predicted = sim::price(timed[i].work(), timed[i].operation(), timed[i].bound_variables(),
-                                        others.hardware, &others)
-                                 .seconds.value;
-    residuals.push_back(std::abs(predicted / calibration.samples[i].median.value - 1));
-  }
-  if (residuals.empty()) return;
-  calibration.residual_median = percentile(residuals, 0.5);
-  calibration.residual_p90 = percentile(residuals, 0.9);
-}
-
 }  // namespace
 
 std::string kernels_version() {
@@ -459,7 +419,7 @@ std::string kernels_version() {
 
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads) {
   const std::unique_ptr<Device> device = make_cpu_device(threads);
-  std::vector<SingleOperation> operations = operations_to_time();
+  const std::vector<SingleOperation> operations = operations_to_time();
 
   sim::Calibration calibration;
   calibration.device = device->name();
@@ -482,7 +442,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   for (const SingleOperation& single : operations) {
     if (stop.stop_requested()) break;
     const Timing timing = time_of(*device, single);
-    sim::KernelSample sample = sample_of(single);
+    sim::KernelSample sample = sim::kernel_shape(single.operation(), single.bound_variables(), single.work());
     sample.median = {timing.median};
     sample.spread = timing.spread;
     peak = std::max(peak, sample.flops.value / timing.median);
@@ -498,7 +458,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
     }
   }
   hardware.peak[sim::DType::fp32] = {peak};
-  add_residuals(calibration, operations);
+  sim::set_residuals(calibration);
   return calibration;
 }
 

@@ -115,7 +115,8 @@ TEST_CASE("A stop request ends the run after the step in hand, with the partial 
   const sim::Report report = runtime::train(
       scenario, tests::drawn(scenario.model), settings_for(folder, 100),
       [&](const sim::Event& event) {
-        if (const auto* step = std::get_if<sim::StepEvent>(&event); step && step->step.step == 3) stop.request_stop();
+        if (const auto* step = std::get_if<sim::StepEvent>(&event); step && step->step.step == 3)
+          stop.request_stop();
       },
       stop.get_token());
   CHECK(report.steps.size() == 3);
@@ -133,5 +134,6 @@ TEST_CASE("A type that the CPU does not compute in is no suitable device") {
   const tests::TemporaryFolder folder;
   sim::Scenario scenario = tests::training(tests::small_gpt());
   scenario.workload.dtype = sim::DType::bf16;
-  REQUIRE_THROWS_WITH(train(scenario, settings_for(folder, 1)), "the CPU computes in fp32; workload.dtype is bf16");
+  REQUIRE_THROWS_WITH(train(scenario, settings_for(folder, 1)),
+                      "the CPU computes in fp32; workload.dtype is bf16");
 }
