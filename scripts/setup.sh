@@ -2,6 +2,8 @@
 # GUI libraries and the pretrained model, configures and builds. Everything it says goes to stderr.
 # A machine that is set up is recognised by a stamp, so that a second start goes straight to ninja.
 
+{ true <&0; } 2> /dev/null || exec < /dev/null  # started with stdin closed
+
 readonly no_suitable_machine=5  # the program's own exit code for "no suitable device"
 build_dir="$root/build/release"
 stamp="$root/build/setup.stamp"
@@ -41,55 +43,56 @@ install_packages() {
   [ ${#packages[@]} -gt 0 ] || return 0
 
   install="$install ${packages[*]}"
-  say "these packages are missing and will be installed: ${packages[*]}"
   if [ "$(id -u)" -ne 0 ]; then
     install="sudo sh -c '$install'"
-    say "that takes root, by this command:"
+    say "these packages are missing: ${packages[*]}; installing them takes root, by this command:"
     printf '\n    %s\n\n' "$install" >&2
     [ -t 0 ] || die $no_suitable_machine "run it, then start again (nobody is here to confirm it)"
     local answer
-    read -r -p 'ridgepoint: run it now? [y/N] ' answer
+    read -r -p 'ridgepoint: run it now? [y/N] ' answer || answer=no
     [[ $answer == [yY]* ]] || die $no_suitable_machine "nothing was installed"
     # Left on the terminal: sudo asks for its password there.
     sh -c "$install" >&2 || die $no_suitable_machine "the packages could not be installed"
   else
+    say "installing the packages that are missing: ${packages[*]}"
     sh -c "$install" > "$log" 2>&1 < /dev/null ||
       { tail -n 20 "$log" >&2; die $no_suitable_machine "the packages could not be installed; the whole log is in $log"; }
   fi
 }
 
-fetch_gui_libraries() {
-  local bundle=imgui-bundle-1.92.900 scratch library
-  local target="$third_party/$bundle"
-  [ ! -e "$target" ] || return 0
+fetch_gui_libraries() (  # a subshell, whose end removes what was half done
+  bundle=imgui-bundle-1.92.900
+  [ ! -e "$third_party/$bundle" ] || exit 0
   say "fetching the sources of the GUI libraries (49 MB)"
   mkdir -p "$third_party"
   scratch=$(mktemp -d "$third_party/fetch.XXXXXX")
-  trap 'rm -rf "$scratch"' RETURN
-  python3 -m pip --quiet --disable-pip-version-check download --no-deps --no-binary=imgui-bundle --require-hashes \
+  trap 'rm -rf "$scratch"' EXIT
+  python3 -m pip -qq --disable-pip-version-check download --no-deps --no-binary=imgui-bundle --require-hashes \
     --requirement "$root/requirements/gui.txt" --dest "$scratch" >&2 < /dev/null ||
-    { rm -rf "$scratch"; die $no_suitable_machine "the GUI libraries could not be fetched; is there a network?"; }
-  local -a wanted
+    die $no_suitable_machine "the GUI libraries could not be fetched; is there a network?"
+  wanted=()
   for library in glfw/glfw imgui/imgui imgui_test_engine/imgui_test_engine implot/implot \
     portable_file_dialogs/portable_file_dialogs; do
     wanted+=("${bundle/imgui-/imgui_}/external/$library")
   done
   mkdir "$scratch/unpacked"
   tar --extract --file "$scratch"/*.tar.gz --directory "$scratch/unpacked" --strip-components=1 "${wanted[@]}"
-  mv "$scratch/unpacked" "$target"
-}
+  mv "$scratch/unpacked" "$third_party/$bundle"
+)
 
 # Ninja's progress, on one line of a terminal; elsewhere only that something is built, and what failed.
 show_progress() {
   local line progressing=false
   while IFS= read -r line; do
-    if [[ $line == 'ninja: no work to do.' || $line == 'ninja: Entering directory'* ]]; then
-      continue
-    elif [[ $line =~ ^\[[0-9]+/[0-9]+\] ]]; then
+    case $line in
+      'ninja: no work to do.' | 'ninja: Entering directory'*) continue ;;
+      '['*'] Re-checking globbed'* | '['*'] Re-running CMake'* | '-- '*) continue ;;
+    esac
+    if [[ $line =~ ^\[[0-9]+/([0-9]+)\]\  ]]; then
       if [ -t 2 ]; then
         printf '\r\033[K%.*s' "${COLUMNS:-80}" "$line" >&2
       elif ! $progressing; then
-        say "building, steps ${line%%]*}]"
+        say "building, ${BASH_REMATCH[1]} steps"
       fi
       progressing=true
     else
@@ -100,30 +103,36 @@ show_progress() {
   if $progressing && [ -t 2 ]; then printf '\r\033[K' >&2; fi
 }
 
+configure() {
+  local log="$root/build/configure.log"
+  # Fresh: the checkout may have moved, and packages that were missing may be there now.
+  (cd "$root" && cmake --fresh --preset release -DRIDGEPOINT_THIRD_PARTY="$third_party") > "$log" 2>&1 < /dev/null ||
+    { tail -n 20 "$log" >&2; die 1 "CMake could not configure the build; its whole output is in $log"; }
+}
+
+set_up() {
+  local fingerprint
+  fingerprint=$(setup_fingerprint)
+  [ ! -f "$stamp" ] || [ ! -d "$third_party" ] || [ "$(< "$stamp")" != "$fingerprint" ] || return 0
+  install_packages
+  fetch_gui_libraries
+  "$root/scripts/fetch_model" || say "going on without the pretrained model; scripts/fetch_model fetches it later"
+  rm -f "$build_dir/build.ninja"
+  printf '%s\n' "$fingerprint" > "$stamp"
+}
+
+build() {
+  [ -f "$build_dir/build.ninja" ] || configure
+  ninja -C "$build_dir" "$@" 2>&1 < /dev/null | show_progress || die 1 "the build failed"
+}
+
 # set_up_and_build [TARGET...]: ready to run; no TARGET is everything.
 set_up_and_build() {
   mkdir -p "$root/build"
-  # One at a time in one checkout; a second one waits for the first.
+  # One at a time in one checkout; the lock is nobody's but this shell's, so that it ends with it.
   exec 9> "$root/build/lock"
   flock --nonblock 9 || { say "waiting for another ./run or ./test of this checkout"; flock 9; }
-  local fingerprint
-  fingerprint=$(setup_fingerprint)
-  if [ ! -f "$stamp" ] || [ "$(< "$stamp")" != "$fingerprint" ] || [ ! -d "$third_party" ]; then
-    install_packages
-    fetch_gui_libraries
-    "$root/scripts/fetch_model" || say "going on without the pretrained model; scripts/fetch_model fetches it later"
-    rm -f "$build_dir/build.ninja"
-    printf '%s\n' "$fingerprint" > "$stamp"
-  fi
-  if [ ! -f "$build_dir/build.ninja" ]; then
-    configure
-  fi
-  ninja -C "$build_dir" "$@" 2>&1 < /dev/null 9>&- | show_progress || die 1 "the build failed"
+  set_up 9>&-
+  build "$@" 9>&-
   exec 9>&-
-}
-
-configure() {
-  local log="$root/build/configure.log"
-  (cd "$root" && cmake --preset release -DRIDGEPOINT_THIRD_PARTY="$third_party") > "$log" 2>&1 < /dev/null 9>&- ||
-    { tail -n 20 "$log" >&2; die 1 "CMake could not configure the build; its whole output is in $log"; }
 }

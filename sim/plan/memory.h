@@ -1,8 +1,18 @@
 // Memory follows from the plan: which instance of which buffer lives when, where it lies in one arena, and
 // what the peak is.
+//
+// Three kinds of lives:
+//   Lifetime::plan            from before the first operation to after the last
+//   Lifetime::uses            from the first operation that uses the instance to the last, over all actions
+//   BufferClass::scratch      within each action of its one block: contents do not outlive the action, and
+//   all
+//                             actions of the block use the same addresses
+// Micro-batches that follow each other without overlap repeat the first one's lives at the first one's
+// addresses: their activations are one set of instances.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "sim/plan/plan.h"
@@ -16,46 +26,75 @@ using OpTime = std::int64_t;
 // A buffer at a layer and micro-batch.
 struct Instance {
   BufferId buffer = kNoBuffer;
-  std::int32_t layer = 0, micro_batch = 0;
-  Bytes bytes;                 // largest over the actions that use it
-  OpTime first = 0, last = 0;  // inclusive
-  Bytes offset;                // in the arena
+  std::int32_t layer = 0, micro_batch = 0;  // 0 where the buffer is not per layer, per micro-batch
+  Bytes bytes;                              // largest over the variables that it is used with
+  // Inclusive. Of scratch: indices of operations in its block. Of instances that micro-batches share: in the
+  // first of them.
+  OpTime first = 0, last = 0;
+  Bytes offset;  // in the arena
 };
 
 using MemoryByClass = std::array<Bytes, kBufferClasses>;  // indexed by BufferClass
 Bytes total(const MemoryByClass& m);
 
 inline constexpr std::int64_t kArenaAlignment = 256;  // bytes; cuBLASLt and vector loads need 16
+constexpr Bytes aligned(Bytes b) {
+  return {(b.value + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment};
+}
+
+// What happens in [begin, begin + period) happens count times in a row, in the same memory.
+struct Repetition {
+  OpTime begin = 0, period = 0;
+  std::int64_t count = 1;
+  OpTime end() const { return begin + period * count; }
+  // The time of the first round that corresponds to t.
+  OpTime fold(OpTime t) const { return t < begin || t >= end() ? t : begin + (t - begin) % period; }
+};
 
 struct MemoryPlan {
   std::vector<Instance> instances;  // sorted by (buffer, layer, micro_batch)
-  Bytes arena;                      // highest offset + bytes over instances
+  Bytes arena;                      // highest offset + bytes over instances, each rounded up to the alignment
   Bytes live_peak;                  // largest sum of live instances, each rounded up to the alignment
   OpTime peak_time = 0;
   MemoryByClass at_peak{};  // adds up to live_peak
   OpTime duration = 0;
+  std::size_t program = 0;
+  Repetition micro_batches;  // count 1: nothing repeats
 
-  // The instance of an operand; throws std::out_of_range if the plan has none.
+  // The instance of a buffer; layer and micro_batch are ignored where the buffer has none. Logarithmic in the
+  // number of instances. Throws std::out_of_range if the plan has none.
   const Instance& find(const Plan& plan, BufferId buffer, std::int32_t layer, std::int32_t micro_batch) const;
+  // The instance of an operand of an action.
+  const Instance& find(const Plan& plan, const Action& action, const Operand& operand) const {
+    return find(plan, operand.buffer, action.layer + operand.layer_offset, action.micro_batch);
+  }
 };
 
-// Live ranges, and offsets by best fit over live ranges (largest first). arena >= live_peak; the difference
-// is what packing wastes.
+// Lives, and offsets by best fit, largest first. arena >= live_peak; the difference is what packing wastes.
 MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0);
 
-// Live bytes by class after each operation, thinned to the points where something changes.
+// Live bytes by class at each operation, thinned to the points where something changes; where that makes more
+// than max_points, to the largest total of each of max_points equal stretches.
 struct MemoryPoint {
   OpTime time = 0;
   MemoryByClass bytes{};
 };
-std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& memory);
+std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& memory,
+                                         std::size_t max_points = std::numeric_limits<std::size_t>::max());
 
-// What is live at the peak, largest first, instances of one buffer added up.
+// What is live at a time, largest first, instances of one buffer added up.
 struct LiveBuffer {
   BufferId buffer = kNoBuffer;
-  Bytes bytes;
+  Bytes bytes;  // rounded up to the alignment
   std::int64_t instances = 0;
 };
 std::vector<LiveBuffer> live_at(const Plan& plan, const MemoryPlan& memory, OpTime time);
+
+// What one decoder layer leaves between its forward and its backward pass for one micro-batch, exact bytes:
+// the activations of closed forms such as Korthikanti et al. 2022. Empty for generation.
+std::vector<LiveBuffer> kept_for_backward(const Plan& plan, std::int32_t layer);
+
+// Times at which the actions of a program begin, and at the end its duration.
+std::vector<OpTime> action_times(const Plan& plan, std::size_t program = 0);
 
 }  // namespace sim

@@ -28,12 +28,13 @@ enum class OpKind {
   matmul_backward_weight,  // dweight+=, [dbias+=], dout, inp
   // {heads, kv_heads, head_dim}, sequences and lengths from the variables; qkv packed (rows, (heads + 2
   // kv_heads) head_dim)
-  rope,                         // qkv+=, table, [positions]
-  rope_backward,                // dqkv+=, table
-  attention_flash,              // out=, [lse=], qkv
-  attention_flash_backward,     // dqkv=, dout, qkv, out, lse
-  attention_standard,           // out=, probabilities=, qkv
-  attention_standard_backward,  // dqkv=, dprobabilities=, dout, qkv, probabilities
+  rope,                      // qkv+=, table, [positions]
+  rope_backward,             // dqkv+=, table
+  attention_flash,           // out=, [lse=], qkv
+  attention_flash_backward,  // dqkv=, dout, qkv, out, lse
+  // With dropout on the probabilities: its mask and what it leaves of them are kept beside them.
+  attention_standard,           // out=, probabilities=, qkv, [mask=], [dropped=]
+  attention_standard_backward,  // dqkv=, dprobabilities=, dout, qkv, probabilities, [mask], [dropped]
   kv_append,                    // k_cache+=, v_cache+=, qkv, positions
   attention_cached,             // out=, qkv, k_cache, v_cache, positions
   // {rows, cols}
@@ -52,7 +53,7 @@ enum class OpKind {
   // optimizer; multi-tensor: operands repeat
   squared_norm,  // norm+=, gradient...
   clip_scale,    // norm+= (sum of squares in, norm and scale out)
-  adamw,         // norm, then groups of (parameter+=, gradient, moment1+=, moment2+=, [master+=])
+  adamw,         // norm, then groups of five: parameter+=, gradient, moment1+=, moment2+=, [master+=]
   // collectives over Operation::group; payload = bytes of the first operand
   all_reduce,      // buffer+=
   reduce_scatter,  // shard=, buffer
@@ -86,9 +87,10 @@ struct Operation {
   std::string id;  // stable and readable: "layer.attention.qkv.forward"
   OpKind kind{};
   DType dtype{};  // of the arithmetic
-  Dims dims;
-  std::vector<Operand> operands;
-  float scalar = 0;         // norms: epsilon; cross_entropy: what a token's gradient is scaled by, 1 / tokens of a step
+  Dims dims{};
+  std::vector<Operand> operands{};
+  float scalar =
+      0;  // norms: epsilon; cross_entropy: what a token's gradient is scaled by, 1 / tokens of a step
   std::int32_t group = -1;  // collectives: index into Plan::groups
   bool decay = false;       // adamw: weight decay applies to every tensor of this operation
 };

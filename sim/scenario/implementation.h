@@ -1,13 +1,17 @@
 // How the work is carried out: what `ridgepoint` itself runs, or what other people's software does (priced,
 // never run here).
 #pragma once
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "sim/dtype.h"
 
 namespace sim {
 
 enum class AttentionKind { flash, standard };
+std::string_view name(AttentionKind kind);
+std::optional<AttentionKind> attention_kind_from_name(std::string_view text);
 
 struct Implementation {
   std::string name;  // ridgepoint, megatron_2022, pytorch_eager

@@ -12,6 +12,12 @@ namespace sim {
 enum class Norm { layernorm, rmsnorm };
 enum class Activation { gelu, swiglu };
 enum class Position { learned, rope };
+std::string_view name(Norm norm);
+std::string_view name(Activation activation);
+std::string_view name(Position position);
+std::optional<Norm> norm_from_name(std::string_view text);
+std::optional<Activation> activation_from_name(std::string_view text);
+std::optional<Position> position_from_name(std::string_view text);
 
 // Stretching of RoPE's base frequencies; the numbers are config.json's rope_scaling / rope_parameters.
 struct RopeScaling {
@@ -22,6 +28,8 @@ struct RopeScaling {
   std::int64_t original_max_position_embeddings = 8192;
   bool operator==(const RopeScaling&) const = default;
 };
+std::string_view name(RopeScaling::Kind kind);  // rope_type: "default" is Kind::none
+std::optional<RopeScaling::Kind> rope_scaling_from_name(std::string_view text);
 
 struct Model {
   std::string name;

@@ -15,6 +15,9 @@ struct PresetError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Hardware that runtime/ measures; it has no preset.
+inline constexpr std::string_view kThisMachine = "this-machine";
+
 enum class PresetKind { model, hardware, implementation, workload, scenario };
 
 // Where presets lie: the environment's RIDGEPOINT_PRESETS, else beside the installed program, else the source
@@ -29,11 +32,18 @@ Model load_model_preset(std::string_view name);
 Hardware load_hardware_preset(std::string_view name);  // not "this-machine", which runtime/ measures
 Implementation load_implementation_preset(std::string_view name);
 Workload load_workload_preset(std::string_view name);
+Scenario load_scenario_preset(std::string_view name);
 
-// Scenario files: each part either a preset's name or an object; to_json writes every field, and reads back
-// equal.
+// presets/aliases.json: "h100" is "h100-sxm". Names that are no alias come back as they are.
+std::string resolve_alias(PresetKind kind, std::string_view name);
+
+// Scenario files: each part is a preset's name, or an object, which may have "extends" with a preset's name.
+// to_json writes every field, and reads back equal. Hardware "this-machine" is left as that name alone:
+// whoever can measure it fills it in (runtime/this_machine.h).
 Scenario scenario_from_json(std::string_view json, const std::string& file);
 std::string to_json(const Scenario& scenario);
+Model model_from_json(std::string_view json, const std::string& file);
+std::string to_json(const Model& model);
 Hardware hardware_from_json(std::string_view json, const std::string& file);
 std::string to_json(const Hardware& hardware);
 

@@ -1,7 +1,9 @@
 // How the work is divided over devices and what is recomputed. Degrees above one are refused by validate()
 // until make_plan writes them; the fields stand here so that every scenario file already bears them.
 #pragma once
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace sim {
 
@@ -10,6 +12,8 @@ enum class Recompute {
   selective,
   full
 };  // selective: the attention core alone (Korthikanti et al. 2022)
+std::string_view name(Recompute recompute);
+std::optional<Recompute> recompute_from_name(std::string_view text);
 
 struct Strategy {
   int data_parallel = 1;

@@ -1,12 +1,16 @@
 // What is asked of the model: training steps or generation.
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "sim/dtype.h"
 
 namespace sim {
 
 enum class Task { train, generate };
+std::string_view name(Task task);
+std::optional<Task> task_from_name(std::string_view text);
 
 struct Workload {
   Task task = Task::train;

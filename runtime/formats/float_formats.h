@@ -1,0 +1,38 @@
+// 16-bit floats as bits, widened to fp32. Exact: every fp16 and bf16 value is an fp32 value.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace runtime {
+
+// bfloat16 is the upper half of an fp32.
+inline float bf16_to_f32(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+// IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits.
+inline float f16_to_f32(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+  const std::uint32_t exponent = (bits >> 10) & 0x1fu;
+  const std::uint32_t fraction = bits & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormals: fraction * 2^-24
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
+  }
+  const std::uint32_t wide_exponent = exponent == 0x1f ? 0xffu : exponent + (127 - 15);
+  return std::bit_cast<float>(sign | (wide_exponent << 23) | (fraction << 13));
+}
+
+// A little-endian T at any alignment. Ridgepoint runs on little-endian machines only.
+static_assert(std::endian::native == std::endian::little);
+template <typename T>
+T load_unaligned(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+}  // namespace runtime

@@ -1,0 +1,212 @@
+#include "runtime/formats/ggml_blocks.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "runtime/formats/float_formats.h"
+
+namespace runtime {
+namespace {
+
+constexpr std::array kTypes = {
+    GgmlTypeInfo{GgmlType::f32, "F32", 1, 4},       GgmlTypeInfo{GgmlType::f16, "F16", 1, 2},
+    GgmlTypeInfo{GgmlType::bf16, "BF16", 1, 2},     GgmlTypeInfo{GgmlType::q4_0, "Q4_0", 32, 18},
+    GgmlTypeInfo{GgmlType::q4_1, "Q4_1", 32, 20},   GgmlTypeInfo{GgmlType::q5_0, "Q5_0", 32, 22},
+    GgmlTypeInfo{GgmlType::q5_1, "Q5_1", 32, 24},   GgmlTypeInfo{GgmlType::q8_0, "Q8_0", 32, 34},
+    GgmlTypeInfo{GgmlType::q4_k, "Q4_K", 256, 144}, GgmlTypeInfo{GgmlType::q5_k, "Q5_K", 256, 176},
+    GgmlTypeInfo{GgmlType::q6_k, "Q6_K", 256, 210},
+};
+
+using Byte = std::uint8_t;
+
+float f16_at(const Byte* from) {
+  return f16_to_f32(load_unaligned<std::uint16_t>(reinterpret_cast<const std::byte*>(from)));
+}
+std::uint32_t u32_at(const Byte* from) {
+  return load_unaligned<std::uint32_t>(reinterpret_cast<const std::byte*>(from));
+}
+
+// The 32-element blocks. Byte j of the nibbles holds element j below and element j + 16 above; a fifth bit,
+// where the type has one, is bit `element` of a 32-bit word.
+
+// f16 d, nibbles[16]: d * (q - 8)
+void block_q4_0(const Byte* block, float* out) {
+  const float d = f16_at(block);
+  const Byte* q = block + 2;
+  for (int j = 0; j < 16; ++j) {
+    out[j] = d * static_cast<float>((q[j] & 0xf) - 8);
+    out[j + 16] = d * static_cast<float>((q[j] >> 4) - 8);
+  }
+}
+
+// f16 d, f16 m, nibbles[16]: d * q + m
+void block_q4_1(const Byte* block, float* out) {
+  const float d = f16_at(block);
+  const float m = f16_at(block + 2);
+  const Byte* q = block + 4;
+  for (int j = 0; j < 16; ++j) {
+    out[j] = d * static_cast<float>(q[j] & 0xf) + m;
+    out[j + 16] = d * static_cast<float>(q[j] >> 4) + m;
+  }
+}
+
+int fifth_bit(std::uint32_t high, int element) {
+  return static_cast<int>((high >> element) & 1u) << 4;
+}
+
+// f16 d, u32 high bits, nibbles[16]: d * (q - 16)
+void block_q5_0(const Byte* block, float* out) {
+  const float d = f16_at(block);
+  const std::uint32_t high = u32_at(block + 2);
+  const Byte* q = block + 6;
+  for (int j = 0; j < 16; ++j) {
+    out[j] = d * static_cast<float>(((q[j] & 0xf) | fifth_bit(high, j)) - 16);
+    out[j + 16] = d * static_cast<float>(((q[j] >> 4) | fifth_bit(high, j + 16)) - 16);
+  }
+}
+
+// f16 d, f16 m, u32 high bits, nibbles[16]: d * q + m
+void block_q5_1(const Byte* block, float* out) {
+  const float d = f16_at(block);
+  const float m = f16_at(block + 2);
+  const std::uint32_t high = u32_at(block + 4);
+  const Byte* q = block + 8;
+  for (int j = 0; j < 16; ++j) {
+    out[j] = d * static_cast<float>((q[j] & 0xf) | fifth_bit(high, j)) + m;
+    out[j + 16] = d * static_cast<float>((q[j] >> 4) | fifth_bit(high, j + 16)) + m;
+  }
+}
+
+// f16 d, int8[32]: d * q
+void block_q8_0(const Byte* block, float* out) {
+  const float d = f16_at(block);
+  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(static_cast<std::int8_t>(block[2 + j]));
+}
+
+// The 256-element blocks ("K-quants") are 8 sub-blocks of 32 with 6-bit scales and minimums, packed in 12
+// bytes: the first four of each in the low 6 bits of bytes 0-3 and 4-7; the last four with their low nibbles
+// in bytes 8-11 (scale below, minimum above) and their top 2 bits in the tops of bytes 0-3 and 4-7.
+struct ScaleAndMinimum {
+  float scale;
+  float minimum;
+};
+ScaleAndMinimum sub_block(const Byte* packed, int j) {
+  if (j < 4) return {static_cast<float>(packed[j] & 63), static_cast<float>(packed[j + 4] & 63)};
+  return {static_cast<float>((packed[j + 4] & 0xf) | ((packed[j - 4] >> 6) << 4)),
+          static_cast<float>((packed[j + 4] >> 4) | ((packed[j] >> 6) << 4))};
+}
+
+// Q4_K: f16 d, f16 dmin, scales[12], nibbles[128]. Q5_K: the same with high[32] before the nibbles, where bit
+// s of byte i is the fifth bit of element i of sub-block s. Value: d * scale * q - dmin * minimum. Byte i of
+// the p-th 32 nibbles holds element i of sub-blocks 2p (below) and 2p + 1 (above).
+void block_k(const Byte* scales, const Byte* nibbles, const Byte* high, float d, float dmin, float* out) {
+  for (int s = 0; s < 8; ++s) {
+    const ScaleAndMinimum sub = sub_block(scales, s);
+    const float scale = d * sub.scale;
+    const float minimum = dmin * sub.minimum;
+    const Byte* pair = nibbles + 32 * (s / 2);
+    for (int i = 0; i < 32; ++i) {
+      const int low = s % 2 == 0 ? pair[i] & 0xf : pair[i] >> 4;
+      const int fifth = high == nullptr ? 0 : ((high[i] >> s) & 1) << 4;
+      out[32 * s + i] = scale * static_cast<float>(low | fifth) - minimum;
+    }
+  }
+}
+void block_q4_k(const Byte* block, float* out) {
+  block_k(block + 4, block + 16, nullptr, f16_at(block), f16_at(block + 2), out);
+}
+void block_q5_k(const Byte* block, float* out) {
+  block_k(block + 4, block + 48, block + 16, f16_at(block), f16_at(block + 2), out);
+}
+
+// Q6_K: low nibbles[128], high pairs[64], int8 scales[16], f16 d. Value: d * scale * (q - 32), a scale for 16
+// elements. Each half of 128 elements is four runs of 32: runs 0 and 1 in the lower nibbles of its 64 bytes,
+// 2 and 3 in the upper; run r has bits 2r and 2r+1 of the half's 32 high bytes.
+void block_q6_k(const Byte* block, float* out) {
+  const auto* scales = reinterpret_cast<const std::int8_t*>(block + 192);
+  const float d = f16_at(block + 208);
+  for (int half = 0; half < 2; ++half) {
+    const Byte* low = block + 64 * half;
+    const Byte* high = block + 128 + 32 * half;
+    for (int run = 0; run < 4; ++run) {
+      for (int i = 0; i < 32; ++i) {
+        const Byte byte = low[32 * (run % 2) + i];
+        const int nibble = run < 2 ? byte & 0xf : byte >> 4;
+        const int q = (nibble | ((high[i] >> (2 * run)) & 3) << 4) - 32;
+        const float scale = d * static_cast<float>(scales[8 * half + 2 * run + i / 16]);
+        out[128 * half + 32 * run + i] = scale * static_cast<float>(q);
+      }
+    }
+  }
+}
+
+void element_f32(const Byte* block, float* out) {
+  std::memcpy(out, block, sizeof *out);
+}
+void element_f16(const Byte* block, float* out) {
+  *out = f16_at(block);
+}
+void element_bf16(const Byte* block, float* out) {
+  *out = bf16_to_f32(load_unaligned<std::uint16_t>(reinterpret_cast<const std::byte*>(block)));
+}
+
+template <void (*widen_block)(const Byte*, float*)>
+void widen(const GgmlTypeInfo& type, const Byte* block, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); i += static_cast<std::size_t>(type.elements), block += type.bytes) {
+    widen_block(block, out.data() + i);
+  }
+}
+
+}  // namespace
+
+const GgmlTypeInfo* find_ggml_type(std::uint32_t number) {
+  const auto* found = std::ranges::find(kTypes, static_cast<GgmlType>(number), &GgmlTypeInfo::type);
+  return found == kTypes.end() ? nullptr : found;
+}
+
+const GgmlTypeInfo& ggml_type_info(GgmlType type) {
+  return *find_ggml_type(static_cast<std::uint32_t>(type));
+}
+
+std::string ggml_type_names() {
+  std::string names;
+  for (const GgmlTypeInfo& type : kTypes) names += (names.empty() ? "" : ", ") + std::string(type.name);
+  return names;
+}
+
+void dequantize(GgmlType type, std::span<const std::byte> blocks, std::span<float> out) {
+  const GgmlTypeInfo& info = ggml_type_info(type);
+  const auto elements = static_cast<std::size_t>(info.elements);
+  if (out.size() % elements != 0 ||
+      blocks.size() != out.size() / elements * static_cast<std::size_t>(info.bytes)) {
+    throw std::invalid_argument("dequantize: blocks and elements disagree");
+  }
+  const auto* from = reinterpret_cast<const Byte*>(blocks.data());
+  switch (type) {
+    case GgmlType::f32:
+      return widen<element_f32>(info, from, out);
+    case GgmlType::f16:
+      return widen<element_f16>(info, from, out);
+    case GgmlType::bf16:
+      return widen<element_bf16>(info, from, out);
+    case GgmlType::q4_0:
+      return widen<block_q4_0>(info, from, out);
+    case GgmlType::q4_1:
+      return widen<block_q4_1>(info, from, out);
+    case GgmlType::q5_0:
+      return widen<block_q5_0>(info, from, out);
+    case GgmlType::q5_1:
+      return widen<block_q5_1>(info, from, out);
+    case GgmlType::q8_0:
+      return widen<block_q8_0>(info, from, out);
+    case GgmlType::q4_k:
+      return widen<block_q4_k>(info, from, out);
+    case GgmlType::q5_k:
+      return widen<block_q5_k>(info, from, out);
+    case GgmlType::q6_k:
+      return widen<block_q6_k>(info, from, out);
+  }
+}
+
+}  // namespace runtime

@@ -1,0 +1,47 @@
+// ggml's tensor types and their block layouts, widened to fp32.
+// Source of ids, sizes and layouts: the GGUF specification (docs/gguf.md of ggml-org/ggml) and the structures
+// of ggml-common.h there; the arithmetic is the reference dequantisation (value = scale * q, or scale * q +
+// minimum).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace runtime {
+
+// The numbers are the file's.
+enum class GgmlType : std::uint32_t {
+  f32 = 0,
+  f16 = 1,
+  q4_0 = 2,
+  q4_1 = 3,
+  q5_0 = 6,
+  q5_1 = 7,
+  q8_0 = 8,
+  q4_k = 12,
+  q5_k = 13,
+  q6_k = 14,
+  bf16 = 30,
+};
+
+// A row is a whole number of blocks; a block of `elements` values takes `bytes` bytes.
+struct GgmlTypeInfo {
+  GgmlType type;
+  std::string_view name;  // "Q4_1"
+  std::int64_t elements;
+  std::int64_t bytes;
+};
+
+// Null when the number is none of GgmlType's.
+const GgmlTypeInfo* find_ggml_type(std::uint32_t number);
+const GgmlTypeInfo& ggml_type_info(GgmlType type);
+std::string ggml_type_names();  // "F32, F16, Q4_0, ...": what is accepted, for messages
+
+// `blocks` holds exactly the blocks of `out` (out.size() a multiple of the block's elements); any alignment.
+// std::invalid_argument otherwise.
+void dequantize(GgmlType type, std::span<const std::byte> blocks, std::span<float> out);
+
+}  // namespace runtime

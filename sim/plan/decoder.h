@@ -1,0 +1,89 @@
+// The mathematics of a pre-norm decoder, block by block, as lists of operations. Forward and backward stand
+// beside each other; which buffers an intermediate result lies in (kept, recomputed, or scratch) is the
+// caller's choice.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "sim/plan/builder.h"
+#include "sim/plan/parameters.h"
+
+namespace sim {
+
+struct NormResult {
+  BufferId out = kNoBuffer, mean = kNoBuffer, rstd = kNoBuffer;
+};
+
+// Intermediate results of one decoder layer; absent ones are kNoBuffer.
+struct LayerResults {
+  NormResult attention_norm;
+  BufferId qkv = kNoBuffer;  // after rotation
+  BufferId attention = kNoBuffer;
+  BufferId lse = kNoBuffer;  // flash
+  BufferId probabilities = kNoBuffer, mask = kNoBuffer,
+           dropped = kNoBuffer;                 // standard; the latter two: dropout
+  BufferId attention_dropout_mask = kNoBuffer;  // of the projection's dropout
+  BufferId middle = kNoBuffer;                  // residual stream between attention and feed-forward
+  NormResult mlp_norm;
+  BufferId mlp_up = kNoBuffer, mlp_activation = kNoBuffer;
+  BufferId mlp_dropout_mask = kNoBuffer;
+};
+
+// How a set of results is laid out: add(name, dtype, shape) returns the buffer.
+using AddBuffer = BufferId (*)(PlanBuilder& builder, const std::string& block, const std::string& name,
+                               DType dtype, std::vector<Extent> shape);
+BufferId kept(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
+              std::vector<Extent> shape);
+BufferId scratch(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
+                 std::vector<Extent> shape);
+
+// Adds the buffers of a training layer's results.
+LayerResults add_layer_results(PlanBuilder& builder, const std::string& block, AddBuffer add);
+// Those that no backward pass will read, as scratch: without statistics, and with the residual stream in
+// `residual`.
+LayerResults add_inference_results(PlanBuilder& builder, const std::string& block, BufferId residual,
+                                   bool kv_cache);
+// What only the attention core's own backward reads: log-sum-exp, or probabilities, mask and dropped
+// probabilities.
+LayerResults add_attention_core(PlanBuilder& builder, const std::string& block, AddBuffer add);
+// Takes the attention core's own results from `core`.
+LayerResults with_core_of(LayerResults results, const LayerResults& core);
+
+// Where generation finds and keeps earlier keys and values.
+struct KvCache {
+  BufferId k = kNoBuffer, v = kNoBuffer;
+};
+
+struct LayerContext {
+  Operand residual_in{}, residual_out{};  // read; written
+  BufferId rope_table = kNoBuffer, positions = kNoBuffer;
+  KvCache cache{};  // absent: attention over the action's own tokens
+  BufferId projection =
+      kNoBuffer;  // scratch (rows, hidden), where the residual is not added in the projection
+};
+
+std::vector<Operation> layer_forward(const PlanBuilder& builder, const DecoderParameters& p,
+                                     const LayerResults& r, const LayerContext& c);
+// The attention core alone: what selective recompute repeats.
+std::vector<Operation> attention_core_forward(const PlanBuilder& builder, const LayerResults& r);
+
+// `gradient` is the residual stream's, updated in place from the layer's output to its input.
+std::vector<Operation> layer_backward(PlanBuilder& builder, const std::string& block,
+                                      const DecoderParameters& p, const LayerResults& r,
+                                      const LayerContext& c, BufferId gradient);
+
+std::vector<Operation> norm_forward(const PlanBuilder& builder, const std::string& id, const Affine& p,
+                                    const NormResult& r, Operand inp, Extent rows);
+std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::string& id, const Affine& p,
+                                     const NormResult& r, Operand inp, BufferId dinp, BufferId dout);
+NormResult add_norm_result(PlanBuilder& builder, const std::string& block, const std::string& name,
+                           AddBuffer add, bool statistics);
+
+// out (rows, cols) = inp (rows, inner) W^T [+ bias] [+ residual]
+Operation matmul(const PlanBuilder& builder, const std::string& id, Operand out, Operand inp, const Affine& p,
+                 Operand residual, Dims dims);
+// The two products of its backward pass, weight first: what only it needs can then go.
+std::vector<Operation> matmul_backward(const PlanBuilder& builder, const std::string& id, BufferId dinp,
+                                       BufferId dout, BufferId inp, const Affine& p, Dims dims);
+
+}  // namespace sim

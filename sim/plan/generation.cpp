@@ -1,0 +1,137 @@
+// Generation: the prompt at once, then a token at a time; the residual stream is one buffer, updated in
+// place.
+#include "sim/plan/decoder.h"
+#include "sim/plan/programs.h"
+
+namespace sim {
+namespace {
+
+struct GenerationBuffers {
+  BufferId tokens, positions = kNoBuffer, rope_table = kNoBuffer;
+  KvCache cache;
+  BufferId residual, logits, next_tokens;
+};
+
+GenerationBuffers add_buffers(PlanBuilder& b) {
+  const Model& m = b.model();
+  const Workload& w = b.scenario().workload;
+  const ElementTypes& t = b.types();
+  const std::int64_t capacity = w.prompt_length + w.max_new_tokens;
+  GenerationBuffers r;
+  r.tokens = b.add_input(buffer_names::tokens, DType::int32, {kBatch, kQueryLength});
+  if (w.kv_cache) r.positions = b.add_input(buffer_names::positions, DType::int32, {kBatch});
+  if (m.position == Position::rope)
+    r.rope_table = b.add_input(buffer_names::rope_table, t.statistic, {capacity, m.head_dim});
+  if (w.kv_cache) {
+    const auto cache = [&](const char* name) {
+      return b.add({.name = name,
+                    .buffer_class = BufferClass::kv_cache,
+                    .dtype = t.stored,
+                    .shape = {kBatch, m.num_key_value_heads, capacity, m.head_dim},
+                    .lifetime = Lifetime::plan,
+                    .per_layer = true});
+    };
+    r.cache.k = cache("layer.k_cache");
+    r.cache.v = cache("layer.v_cache");
+  }
+  const auto add = [&](std::string_view name, DType dtype, std::vector<Extent> shape, Lifetime lifetime) {
+    return b.add({.name = std::string(name),
+                  .buffer_class = BufferClass::activation,
+                  .dtype = dtype,
+                  .shape = std::move(shape),
+                  .lifetime = lifetime});
+  };
+  r.residual = add("residual", t.stored, {kRows, m.hidden_size}, Lifetime::uses);
+  // The caller looks at these two after every section.
+  r.logits = add(buffer_names::logits, t.statistic, {kBatch, m.vocab_size}, Lifetime::plan);
+  r.next_tokens = add(buffer_names::next_tokens, DType::int32, {kBatch}, Lifetime::plan);
+  return r;
+}
+
+Block embedding_forward(const PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
+  const Model& m = b.model();
+  return {"embedding.forward",
+          {{.id = "embedding.forward",
+            .kind = OpKind::embedding,
+            .dtype = b.types().statistic,
+            .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
+            .operands = {writes(r.residual), reads(r.tokens), reads(p.embedding.parameter),
+                         reads(p.position_embedding.parameter), reads(r.positions)}}}};
+}
+
+Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
+  const std::string name = "layer.forward";
+  const LayerContext context{.residual_in = reads(r.residual),
+                             .residual_out = updates(r.residual),
+                             .rope_table = r.rope_table,
+                             .positions = r.positions,
+                             .cache = r.cache,
+                             .projection = fuses_residual(b.scenario())
+                                               ? kNoBuffer
+                                               : b.add_scratch(name, "layer.projection", b.types().stored,
+                                                               {kRows, b.model().hidden_size})};
+  return {name,
+          layer_forward(b, p, add_inference_results(b, name, r.residual, r.cache.k != kNoBuffer), context)};
+}
+
+// Only the last row of each sequence decides the next token.
+Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
+  const Model& m = b.model();
+  Block block{"head.forward", {}};
+  const BufferId last = b.add_scratch(block.name, "last_rows", b.types().stored, {kBatch, m.hidden_size});
+  const NormResult norm{
+      .out = b.add_scratch(block.name, "final_norm.out", b.types().stored, {kBatch, m.hidden_size})};
+  block.operations.push_back({.id = "head.gather_last",
+                              .kind = OpKind::gather_last,
+                              .dtype = b.types().statistic,
+                              .dims = {.rows = kRows, .cols = m.hidden_size},
+                              .operands = {writes(last), reads(r.residual)}});
+  for (Operation& op : norm_forward(b, "final_norm", p.final_norm, norm, reads(last), kBatch))
+    block.operations.push_back(std::move(op));
+  block.operations.push_back(matmul(b, "head.logits.forward", writes(r.logits), reads(norm.out), {p.head, {}},
+                                    {}, {.rows = kBatch, .cols = m.vocab_size, .inner = m.hidden_size}));
+  block.operations.push_back({.id = "head.sample",
+                              .kind = OpKind::sample,
+                              .dtype = b.types().statistic,
+                              .dims = {.rows = kBatch, .vocab = m.vocab_size},
+                              .operands = {writes(r.next_tokens), reads(r.logits)}});
+  return block;
+}
+
+}  // namespace
+
+Plan make_generation_plan(const Scenario& scenario) {
+  PlanBuilder b(scenario);
+  const DecoderParameters parameters = add_parameters(b, false);
+  const GenerationBuffers buffers = add_buffers(b);
+  const BlockId embedding_block = b.add(embedding_forward(b, parameters, buffers));
+  const BlockId layer_block = b.add(layer(b, parameters, buffers));
+  const BlockId head_block = b.add(head(b, parameters, buffers));
+
+  const Workload& w = scenario.workload;
+  const auto layers = static_cast<std::int32_t>(scenario.model.num_hidden_layers);
+  Program program{.role = "target", .actions = {}, .sections = {}};
+  program.sections.reserve(static_cast<std::size_t>(w.max_new_tokens));
+  program.actions.reserve(static_cast<std::size_t>(w.max_new_tokens) *
+                          (static_cast<std::size_t>(layers) + 2));
+  for (std::int64_t token = 0; token < w.max_new_tokens; ++token) {
+    const Phase phase = token == 0 ? Phase::prefill : Phase::decode;
+    const std::int64_t length = w.prompt_length + token;
+    const Variables variables{
+        .batch = w.batch_size, .query_length = token == 0 || !w.kv_cache ? length : 1, .kv_length = length};
+    const std::size_t begin = program.actions.size();
+    const auto run = [&](BlockId block, std::int32_t layer) {
+      program.actions.push_back({.block = block, .phase = phase, .layer = layer, .variables = variables});
+    };
+    run(embedding_block, 0);
+    for (std::int32_t l = 0; l < layers; ++l) run(layer_block, l);
+    run(head_block, layers);
+    program.sections.push_back(
+        {token == 0 ? "prefill" : "token " + std::to_string(token), begin, program.actions.size()});
+  }
+  Plan plan = b.take();
+  plan.programs.push_back(std::move(program));
+  return plan;
+}
+
+}  // namespace sim

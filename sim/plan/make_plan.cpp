@@ -1,0 +1,31 @@
+#include <stdexcept>
+
+#include "sim/plan/plan.h"
+#include "sim/plan/programs.h"
+
+namespace sim {
+
+std::int64_t Buffer::elements(const Variables& v) const {
+  std::int64_t n = 1;
+  for (const Extent& e : shape) n *= e.value(v);
+  return n;
+}
+
+Bytes Buffer::bytes(const Variables& v) const {
+  return {(elements(v) * bits(dtype) + 7) / 8};
+}
+
+BufferId Plan::find(std::string_view buffer_name) const {
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    if (buffers[i].name == buffer_name) return static_cast<BufferId>(i);
+  return kNoBuffer;
+}
+
+Plan make_plan(const Scenario& scenario) {
+  const std::vector<Problem> problems = validate(scenario);
+  if (!problems.empty()) throw std::invalid_argument(problems[0].field + ": " + problems[0].message);
+  return scenario.workload.task == Task::train ? make_training_plan(scenario)
+                                               : make_generation_plan(scenario);
+}
+
+}  // namespace sim

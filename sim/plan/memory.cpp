@@ -1,0 +1,362 @@
+#include "sim/plan/memory.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+
+#include "sim/plan/pack.h"
+
+namespace sim {
+namespace {
+
+bool is_scratch(const Buffer& b) {
+  return b.buffer_class == BufferClass::scratch;
+}
+
+// Shared by consecutive micro-batches.
+bool is_shared(const Buffer& b) {
+  return b.per_micro_batch && b.lifetime == Lifetime::uses;
+}
+
+// A buffer's uses in one block.
+struct BlockUse {
+  BufferId buffer;
+  std::int32_t layer_offset;
+  OpTime first, last;  // indices of operations
+};
+
+std::vector<BlockUse> uses_of(const Plan& plan, const Block& block) {
+  std::vector<BlockUse> uses;
+  for (std::size_t i = 0; i < block.operations.size(); ++i) {
+    for (const Operand& o : block.operations[i].operands) {
+      if (o.buffer == kNoBuffer) continue;
+      const std::int32_t offset = plan.buffers[o.buffer].per_layer ? o.layer_offset : 0;
+      const auto it = std::find_if(uses.begin(), uses.end(), [&](const BlockUse& u) {
+        return u.buffer == o.buffer && u.layer_offset == offset;
+      });
+      const auto time = static_cast<OpTime>(i);
+      if (it == uses.end())
+        uses.push_back({o.buffer, offset, time, time});
+      else
+        it->last = time;
+    }
+  }
+  return uses;
+}
+
+// The actions [begin, begin + period) repeated `count` times.
+struct RepeatedActions {
+  std::size_t begin = 0, period = 0;
+  std::int64_t count = 1;
+};
+
+bool same_work(const Action& a, const Action& b) {
+  return a.block == b.block && a.layer == b.layer && a.chunk == b.chunk && a.stream == b.stream &&
+         a.variables == b.variables;
+}
+
+// Micro-batches 0, 1, 2, ... one after the other, each doing the same on buffers of its own or of the plan.
+std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Program& program,
+                                                      const std::vector<std::vector<BlockUse>>& uses) {
+  const auto works_on_micro_batch = [&](const Action& a) {
+    const auto& block = uses[static_cast<std::size_t>(a.block)];
+    return std::any_of(block.begin(), block.end(),
+                       [&](const BlockUse& u) { return is_shared(plan.buffers[u.buffer]); });
+  };
+  const auto outlives_micro_batch = [&](const Action& a) {
+    const auto& block = uses[static_cast<std::size_t>(a.block)];
+    return std::any_of(block.begin(), block.end(), [&](const BlockUse& u) {
+      const Buffer& b = plan.buffers[u.buffer];
+      return b.lifetime != Lifetime::plan && !is_scratch(b) && !b.per_micro_batch;
+    });
+  };
+  const std::vector<Action>& actions = program.actions;
+  const auto begin = std::find_if(actions.begin(), actions.end(), works_on_micro_batch);
+  if (begin == actions.end() || begin->micro_batch != 0) return std::nullopt;
+  const auto period_end = std::find_if(
+      begin, actions.end(), [&](const Action& a) { return a.micro_batch != 0 || !works_on_micro_batch(a); });
+  RepeatedActions r{.begin = static_cast<std::size_t>(begin - actions.begin()),
+                    .period = static_cast<std::size_t>(period_end - begin)};
+  if (std::any_of(begin, period_end, outlives_micro_batch)) return std::nullopt;
+  for (std::size_t i = r.begin + r.period; i < actions.size() && works_on_micro_batch(actions[i]); ++i) {
+    const std::size_t round = (i - r.begin) / r.period;
+    if (actions[i].micro_batch != static_cast<std::int32_t>(round)) return std::nullopt;
+    if (!same_work(actions[i], actions[r.begin + (i - r.begin) % r.period])) return std::nullopt;
+    r.count = static_cast<std::int64_t>(round) + 1;
+  }
+  const std::size_t end = r.begin + r.period * static_cast<std::size_t>(r.count);
+  if (end > actions.size() ||
+      std::any_of(actions.begin() + static_cast<std::ptrdiff_t>(end), actions.end(), works_on_micro_batch))
+    return std::nullopt;
+  return r;
+}
+
+// Each buffer's size with the largest variables that it is used with. Extents grow with every variable, so
+// that per block only those need a look that no others exceed.
+std::vector<Bytes> largest_bytes(const Plan& plan, const Program& program,
+                                 const std::vector<std::vector<BlockUse>>& uses) {
+  std::vector<std::vector<Variables>> largest(plan.blocks.size());
+  const auto within = [](const Variables& a, const Variables& b) {
+    return a.batch <= b.batch && a.query_length <= b.query_length && a.kv_length <= b.kv_length;
+  };
+  for (const Action& a : program.actions) {
+    auto& l = largest[static_cast<std::size_t>(a.block)];
+    if (std::any_of(l.begin(), l.end(), [&](const Variables& v) { return within(a.variables, v); })) continue;
+    std::erase_if(l, [&](const Variables& v) { return within(v, a.variables); });
+    l.push_back(a.variables);
+  }
+  std::vector<Bytes> bytes(plan.buffers.size());
+  for (std::size_t block = 0; block < plan.blocks.size(); ++block)
+    for (const BlockUse& u : uses[block])
+      for (const Variables& v : largest[block])
+        bytes[u.buffer] = std::max(bytes[u.buffer], plan.buffers[u.buffer].bytes(v));
+  return bytes;
+}
+
+// Runs visit(time, live bytes by class) for each operation of the program, micro-batches that repeat once.
+template <class Visit>
+void sweep(const Plan& plan, const MemoryPlan& memory, Visit visit) {
+  struct Change {
+    OpTime time;
+    std::size_t buffer_class;
+    Bytes bytes;
+  };
+  MemoryByClass live{};
+  std::vector<Change> changes;
+  std::vector<std::vector<Bytes>> scratch(plan.blocks.size());
+  std::vector<const Instance*> scratch_instance(plan.buffers.size());
+  for (const Instance& i : memory.instances) {
+    const Buffer& b = plan.buffers[i.buffer];
+    const auto c = static_cast<std::size_t>(b.buffer_class);
+    if (is_scratch(b)) {
+      scratch_instance[i.buffer] = &i;
+    } else if (b.lifetime == Lifetime::plan) {
+      live[c] += aligned(i.bytes);
+    } else {
+      changes.push_back({i.first, c, aligned(i.bytes)});
+      changes.push_back({i.last + 1, c, Bytes{} - aligned(i.bytes)});
+    }
+  }
+  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.time < b.time; });
+  for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
+    scratch[block].resize(plan.blocks[block].operations.size());
+    for (const BlockUse& u : uses_of(plan, plan.blocks[block]))
+      if (const Instance* i = scratch_instance[u.buffer])
+        for (OpTime t = i->first; t <= i->last; ++t)
+          scratch[block][static_cast<std::size_t>(t)] += aligned(i->bytes);
+  }
+
+  const auto scratch_class = static_cast<std::size_t>(BufferClass::scratch);
+  const Repetition& r = memory.micro_batches;
+  auto change = changes.begin();
+  OpTime begin = 0;
+  for (const Action& a : plan.programs[memory.program].actions) {
+    const auto& block_scratch = scratch[static_cast<std::size_t>(a.block)];
+    const auto size = static_cast<OpTime>(block_scratch.size());
+    if (r.fold(begin) == begin) {
+      for (OpTime t = begin; t < begin + size; ++t) {
+        for (; change != changes.end() && change->time <= t; ++change)
+          live[change->buffer_class] += change->bytes;
+        live[scratch_class] = block_scratch[static_cast<std::size_t>(t - begin)];
+        visit(t, live);
+      }
+    }
+    begin += size;
+  }
+}
+
+}  // namespace
+
+Bytes total(const MemoryByClass& m) {
+  Bytes sum;
+  for (const Bytes b : m) sum += b;
+  return sum;
+}
+
+std::vector<OpTime> action_times(const Plan& plan, std::size_t program) {
+  std::vector<OpTime> times;
+  times.reserve(plan.programs[program].actions.size() + 1);
+  OpTime t = 0;
+  for (const Action& a : plan.programs[program].actions) {
+    times.push_back(t);
+    t += static_cast<OpTime>(plan.blocks[static_cast<std::size_t>(a.block)].operations.size());
+  }
+  times.push_back(t);
+  return times;
+}
+
+const Instance& MemoryPlan::find(const Plan& plan, BufferId buffer, std::int32_t layer,
+                                 std::int32_t micro_batch) const {
+  const Buffer& b = plan.buffers.at(static_cast<std::size_t>(buffer));
+  const bool first_round = micro_batches.count > 1 && is_shared(b);
+  const auto key =
+      std::make_tuple(buffer, b.per_layer ? layer : 0, b.per_micro_batch && !first_round ? micro_batch : 0);
+  const auto it = std::lower_bound(
+      instances.begin(), instances.end(), key,
+      [](const Instance& i, const auto& k) { return std::make_tuple(i.buffer, i.layer, i.micro_batch) < k; });
+  if (it == instances.end() || std::make_tuple(it->buffer, it->layer, it->micro_batch) != key)
+    throw std::out_of_range("no instance of " + b.name + " at layer " + std::to_string(layer) +
+                            ", micro-batch " + std::to_string(micro_batch));
+  return *it;
+}
+
+MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
+  const Program& program = plan.programs.at(program_index);
+  std::vector<std::vector<BlockUse>> uses;
+  for (const Block& b : plan.blocks) uses.push_back(uses_of(plan, b));
+  const std::vector<Bytes> bytes = largest_bytes(plan, program, uses);
+  const std::vector<OpTime> times = action_times(plan, program_index);
+
+  MemoryPlan memory;
+  memory.program = program_index;
+  memory.duration = times.back();
+  if (const auto r = repeated_micro_batches(plan, program, uses); r && r->count > 1)
+    memory.micro_batches = {times[r->begin], times[r->begin + r->period] - times[r->begin], r->count};
+
+  // Lives.
+  std::map<std::tuple<BufferId, std::int32_t, std::int32_t>, Instance> found;
+  std::vector<std::vector<OpTime>> block_times(plan.blocks.size());
+  for (std::size_t i = 0; i < program.actions.size(); ++i) {
+    const Action& a = program.actions[i];
+    const bool first_round = memory.micro_batches.fold(times[i]) == times[i];
+    const auto block = static_cast<std::size_t>(a.block);
+    if (first_round) block_times[block].push_back(times[i]);
+    for (const BlockUse& u : uses[block]) {
+      const Buffer& b = plan.buffers[u.buffer];
+      if (!first_round && !(b.lifetime == Lifetime::plan && b.per_micro_batch)) continue;
+      const auto key = std::make_tuple(u.buffer, b.per_layer ? a.layer + u.layer_offset : 0,
+                                       b.per_micro_batch ? a.micro_batch : 0);
+      const OpTime begin = is_scratch(b) ? 0 : times[i];
+      const auto [it, added] = found.try_emplace(key, Instance{.buffer = u.buffer,
+                                                               .layer = std::get<1>(key),
+                                                               .micro_batch = std::get<2>(key),
+                                                               .bytes = bytes[u.buffer],
+                                                               .first = begin + u.first,
+                                                               .last = begin + u.last,
+                                                               .offset = {}});
+      Instance& instance = it->second;
+      if (!added) instance.last = std::max(instance.last, begin + u.last);
+      if (b.lifetime == Lifetime::plan) instance.first = 0;
+      if (b.lifetime != Lifetime::uses) instance.last = memory.duration - 1;
+    }
+  }
+  memory.instances.reserve(found.size());
+  for (const auto& [key, instance] : found) memory.instances.push_back(instance);
+
+  // Addresses.
+  std::vector<std::int32_t> block_of(plan.buffers.size(), -1);
+  for (std::size_t block = 0; block < plan.blocks.size(); ++block)
+    for (const BlockUse& u : uses[block])
+      if (is_scratch(plan.buffers[u.buffer])) block_of[u.buffer] = static_cast<std::int32_t>(block);
+  std::vector<PackItem> items;
+  items.reserve(memory.instances.size());
+  for (const Instance& i : memory.instances)
+    items.push_back({.bytes = aligned(i.bytes),
+                     .first = i.first,
+                     .last = i.last,
+                     .recurring = block_of[i.buffer],
+                     .always = plan.buffers[i.buffer].lifetime == Lifetime::plan});
+  memory.arena = pack(items, block_times);
+  for (std::size_t i = 0; i < items.size(); ++i) memory.instances[i].offset = items[i].offset;
+
+  sweep(plan, memory, [&](OpTime t, const MemoryByClass& live) {
+    const Bytes sum = total(live);
+    if (sum <= memory.live_peak) return;
+    memory.live_peak = sum;
+    memory.peak_time = t;
+    memory.at_peak = live;
+  });
+  return memory;
+}
+
+std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& memory, std::size_t max_points) {
+  std::vector<MemoryPoint> first_round;
+  sweep(plan, memory, [&](OpTime t, const MemoryByClass& live) {
+    if (first_round.empty() || first_round.back().bytes != live) first_round.push_back({t, live});
+  });
+  // Later rounds, in order of time.
+  const Repetition& r = memory.micro_batches;
+  std::vector<MemoryPoint> points;
+  const auto round_begin = std::find_if(first_round.begin(), first_round.end(),
+                                        [&](const MemoryPoint& p) { return p.time >= r.begin; });
+  const auto round_end = std::find_if(round_begin, first_round.end(),
+                                      [&](const MemoryPoint& p) { return p.time >= r.begin + r.period; });
+  points.assign(first_round.begin(), round_begin);
+  for (std::int64_t round = 0; round < r.count; ++round)
+    for (auto p = round_begin; p != round_end; ++p) points.push_back({p->time + round * r.period, p->bytes});
+  points.insert(points.end(), round_end, first_round.end());
+  if (points.size() <= max_points) return points;
+
+  std::vector<MemoryPoint> thinned;
+  const auto stretch = [&](const MemoryPoint& p) {
+    return p.time * static_cast<OpTime>(max_points) / memory.duration;
+  };
+  for (const MemoryPoint& p : points) {
+    if (thinned.empty() || stretch(thinned.back()) != stretch(p))
+      thinned.push_back(p);
+    else if (total(p.bytes) > total(thinned.back().bytes))
+      thinned.back() = p;
+  }
+  return thinned;
+}
+
+std::vector<LiveBuffer> live_at(const Plan& plan, const MemoryPlan& memory, OpTime time) {
+  const OpTime t = memory.micro_batches.fold(time);
+  const std::vector<OpTime> times = action_times(plan, memory.program);
+  const auto action =
+      static_cast<std::size_t>(std::upper_bound(times.begin(), times.end(), t) - times.begin()) - 1;
+  std::vector<bool> in_block(plan.buffers.size());
+  if (action < plan.programs[memory.program].actions.size()) {
+    const Action& a = plan.programs[memory.program].actions[action];
+    for (const BlockUse& u : uses_of(plan, plan.blocks[static_cast<std::size_t>(a.block)]))
+      in_block[static_cast<std::size_t>(u.buffer)] = true;
+  }
+  std::vector<LiveBuffer> live;
+  for (const Instance& i : memory.instances) {
+    const bool scratch = is_scratch(plan.buffers[i.buffer]);
+    const OpTime now = scratch ? t - times[action] : t;
+    if (now < i.first || now > i.last || (scratch && !in_block[static_cast<std::size_t>(i.buffer)])) continue;
+    if (live.empty() || live.back().buffer != i.buffer) live.push_back({i.buffer, {}, 0});
+    live.back().bytes += aligned(i.bytes);
+    ++live.back().instances;
+  }
+  std::stable_sort(live.begin(), live.end(),
+                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });
+  return live;
+}
+
+std::vector<LiveBuffer> kept_for_backward(const Plan& plan, std::int32_t layer) {
+  const std::vector<Action>& actions = plan.programs.front().actions;
+  const auto action_of = [&](Phase phase) {
+    return std::find_if(actions.begin(), actions.end(), [&](const Action& a) {
+      return a.phase == phase && a.layer == layer && a.micro_batch == 0 &&
+             plan.blocks[static_cast<std::size_t>(a.block)].name.starts_with("layer.");
+    });
+  };
+  const auto forward = action_of(Phase::forward), backward = action_of(Phase::backward);
+  std::vector<LiveBuffer> kept;
+  if (forward == actions.end() || backward == actions.end()) return kept;
+  const auto recompute = action_of(Phase::recompute);
+  const auto uses_at = [&](const Action& a) {
+    std::vector<std::pair<BufferId, std::int32_t>> at;
+    for (const BlockUse& u : uses_of(plan, plan.blocks[static_cast<std::size_t>(a.block)]))
+      at.emplace_back(u.buffer, u.layer_offset);
+    return at;
+  };
+  auto later = uses_at(*backward);
+  if (recompute != actions.end())
+    for (const auto& u : uses_at(*recompute)) later.push_back(u);
+  for (const auto& [buffer, offset] : uses_at(*forward)) {
+    const Buffer& b = plan.buffers[static_cast<std::size_t>(buffer)];
+    const bool is_kept = b.buffer_class == BufferClass::activation && b.per_layer && offset == 0 &&
+                         std::find(later.begin(), later.end(), std::make_pair(buffer, offset)) != later.end();
+    if (is_kept) kept.push_back({buffer, b.bytes(forward->variables), 1});
+  }
+  std::stable_sort(kept.begin(), kept.end(),
+                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });
+  return kept;
+}
+
+}  // namespace sim

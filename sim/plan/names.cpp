@@ -1,0 +1,88 @@
+#include "sim/plan/names.h"
+
+#include "sim/enum_names.h"
+
+namespace sim {
+namespace {
+
+constexpr std::array<EnumName<OpKind>, 37> kOpKinds{
+    {{OpKind::embedding, "embedding"},
+     {OpKind::embedding_backward, "embedding_backward"},
+     {OpKind::layernorm, "layernorm"},
+     {OpKind::layernorm_backward, "layernorm_backward"},
+     {OpKind::rmsnorm, "rmsnorm"},
+     {OpKind::rmsnorm_backward, "rmsnorm_backward"},
+     {OpKind::matmul, "matmul"},
+     {OpKind::matmul_backward_input, "matmul_backward_input"},
+     {OpKind::matmul_backward_weight, "matmul_backward_weight"},
+     {OpKind::rope, "rope"},
+     {OpKind::rope_backward, "rope_backward"},
+     {OpKind::attention_flash, "attention_flash"},
+     {OpKind::attention_flash_backward, "attention_flash_backward"},
+     {OpKind::attention_standard, "attention_standard"},
+     {OpKind::attention_standard_backward, "attention_standard_backward"},
+     {OpKind::kv_append, "kv_append"},
+     {OpKind::attention_cached, "attention_cached"},
+     {OpKind::gelu, "gelu"},
+     {OpKind::gelu_backward, "gelu_backward"},
+     {OpKind::swiglu, "swiglu"},
+     {OpKind::swiglu_backward, "swiglu_backward"},
+     {OpKind::add, "add"},
+     {OpKind::dropout, "dropout"},
+     {OpKind::dropout_backward, "dropout_backward"},
+     {OpKind::gather_last, "gather_last"},
+     {OpKind::zero, "zero"},
+     {OpKind::cross_entropy, "cross_entropy"},
+     {OpKind::sample, "sample"},
+     {OpKind::squared_norm, "squared_norm"},
+     {OpKind::clip_scale, "clip_scale"},
+     {OpKind::adamw, "adamw"},
+     {OpKind::all_reduce, "all_reduce"},
+     {OpKind::reduce_scatter, "reduce_scatter"},
+     {OpKind::all_gather, "all_gather"},
+     {OpKind::all_to_all, "all_to_all"},
+     {OpKind::send, "send"},
+     {OpKind::receive, "receive"}}};
+
+constexpr std::array<EnumName<BufferClass>, 8> kBufferClassNames{
+    {{BufferClass::parameter, "parameter"},
+     {BufferClass::gradient, "gradient"},
+     {BufferClass::optimizer, "optimizer"},
+     {BufferClass::activation, "activation"},
+     {BufferClass::kv_cache, "kv_cache"},
+     {BufferClass::scratch, "scratch"},
+     {BufferClass::communication, "communication"},
+     {BufferClass::input, "input"}}};
+static_assert(kBufferClassNames.size() == kBufferClasses);
+
+constexpr std::array<EnumName<Phase>, 6> kPhases{{{Phase::forward, "forward"},
+                                                  {Phase::recompute, "recompute"},
+                                                  {Phase::backward, "backward"},
+                                                  {Phase::optimizer, "optimizer"},
+                                                  {Phase::prefill, "prefill"},
+                                                  {Phase::decode, "decode"}}};
+
+}  // namespace
+
+std::string_view name(OpKind kind) {
+  return name_in(kOpKinds, kind);
+}
+std::optional<OpKind> op_kind_from_name(std::string_view text) {
+  return value_in(kOpKinds, text);
+}
+
+std::string_view name(BufferClass c) {
+  return name_in(kBufferClassNames, c);
+}
+std::optional<BufferClass> buffer_class_from_name(std::string_view text) {
+  return value_in(kBufferClassNames, text);
+}
+
+std::string_view name(Phase phase) {
+  return name_in(kPhases, phase);
+}
+std::optional<Phase> phase_from_name(std::string_view text) {
+  return value_in(kPhases, text);
+}
+
+}  // namespace sim

@@ -1,0 +1,194 @@
+#include <filesystem>
+#include <string>
+
+#include "sim/json_object.h"
+#include "sim/scenario/model.h"
+
+namespace sim {
+namespace {
+
+// A config.json has dozens of fields that do not bear on shapes; those that would change the mathematics and
+// are not supported are refused by name.
+class Config {
+ public:
+  Config(const Json& json, const std::string& file) : object_(json, file) {}
+
+  JsonObject& fields() { return object_; }
+
+  // Whole numbers of at least 1, which is what every size is.
+  std::int64_t size(std::string_view key) {
+    const std::int64_t value = object_.integer(key);
+    if (value < 1) object_.fail(key, "must be at least 1, but is " + std::to_string(value));
+    return value;
+  }
+  std::int64_t size(std::string_view key, std::int64_t otherwise) {
+    return object_.has_value(key) ? size(key) : otherwise;
+  }
+  double positive(std::string_view key) {
+    const double value = object_.number(key);
+    if (!(value > 0)) object_.fail(key, "must be a number above 0");
+    return value;
+  }
+
+  void refuse_unless(std::string_view key, bool expected, bool otherwise) {
+    if (object_.has_value(key) ? object_.boolean(key) == expected : otherwise == expected) return;
+    object_.fail(
+        key, std::string("must be ") + (expected ? "true" : "false") + ": no plan is made for it otherwise");
+  }
+
+ private:
+  JsonObject object_;
+};
+
+std::int64_t heads_share(Config& config, std::string_view hidden_key, std::int64_t hidden,
+                         std::int64_t heads) {
+  if (hidden % heads != 0)
+    config.fields().fail(hidden_key, "is " + std::to_string(hidden) + ", which " + std::to_string(heads) +
+                                         " attention heads do not divide");
+  return hidden / heads;
+}
+
+Model read_gpt2(Config& config) {
+  JsonObject& fields = config.fields();
+  Model m;
+  m.norm = Norm::layernorm;
+  m.activation = Activation::gelu;
+  m.position = Position::learned;
+  m.hidden_size = config.size("n_embd");
+  m.num_hidden_layers = config.size("n_layer");
+  m.num_attention_heads = m.num_key_value_heads = config.size("n_head");
+  m.head_dim = heads_share(config, "n_embd", m.hidden_size, m.num_attention_heads);
+  m.intermediate_size = config.size("n_inner", 4 * m.hidden_size);
+  m.vocab_size = config.size("vocab_size");
+  m.max_position_embeddings = config.size("n_positions");
+  m.norm_eps = config.positive("layer_norm_epsilon");
+  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);  // transformers' default for gpt2
+  m.attention_bias = m.attention_output_bias = m.mlp_bias = true;
+
+  // Both names are the tanh approximation; "gelu" alone is the exact error function.
+  const std::string activation = fields.text("activation_function", "gelu_new");
+  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
+    fields.fail("activation_function",
+                "must be gelu_new or gelu_pytorch_tanh, but is \"" + activation + "\"");
+  config.refuse_unless("scale_attn_weights", true, true);
+  config.refuse_unless("scale_attn_by_inverse_layer_idx", false, false);
+  config.refuse_unless("add_cross_attention", false, false);
+  return m;
+}
+
+// rope_theta and rope_scaling beside each other (transformers 4), or both in rope_parameters (5).
+void read_rope(Config& config, Model& m) {
+  JsonObject& fields = config.fields();
+  const auto read_scaling = [&m](JsonObject rope) {
+    const std::string_view key = rope.has("rope_type") ? "rope_type" : "type";  // "type" before 4.43
+    const std::string type = rope.text(key, "default");
+    const auto kind = rope_scaling_from_name(type);
+    if (!kind) rope.fail(key, "must be one of default, linear, llama3, but is \"" + type + "\"");
+    m.rope_scaling.kind = *kind;
+    if (*kind != RopeScaling::Kind::none) m.rope_scaling.factor = rope.number("factor");
+    if (*kind == RopeScaling::Kind::llama3) {
+      m.rope_scaling.low_freq_factor = rope.number("low_freq_factor");
+      m.rope_scaling.high_freq_factor = rope.number("high_freq_factor");
+      m.rope_scaling.original_max_position_embeddings = rope.integer("original_max_position_embeddings");
+    }
+    if (rope.has_value("partial_rotary_factor") && rope.number("partial_rotary_factor") != 1)
+      rope.fail("partial_rotary_factor", "must be 1: rotary embeddings turn whole heads here");
+  };
+
+  m.rope_theta = 10000;  // Su et al. 2021, and transformers' default: Llama 2's first configs do not say
+  if (fields.has_value("rope_theta")) m.rope_theta = config.positive("rope_theta");
+  if (fields.has_value("rope_parameters")) {
+    JsonObject parameters = fields.object("rope_parameters");
+    if (parameters.has("full_attention") || parameters.has("sliding_attention"))
+      fields.fail("rope_parameters", "differs between kinds of layers, for which no plan is made");
+    if (parameters.has_value("rope_theta")) m.rope_theta = parameters.number("rope_theta");
+    if (!(m.rope_theta > 0)) parameters.fail("rope_theta", "must be a number above 0");
+    read_scaling(parameters);
+  } else if (fields.has_value("rope_scaling")) {
+    read_scaling(fields.object("rope_scaling"));
+  }
+  if (fields.has_value("partial_rotary_factor") && fields.number("partial_rotary_factor") != 1)
+    fields.fail("partial_rotary_factor", "must be 1: rotary embeddings turn whole heads here");
+}
+
+// A window at least as long as the longest sequence masks nothing.
+void refuse_active_window(Config& config, const Model& m, bool used) {
+  JsonObject& fields = config.fields();
+  if (used && fields.has_value("sliding_window") &&
+      fields.integer("sliding_window") < m.max_position_embeddings)
+    fields.fail("sliding_window", "is " + std::to_string(fields.integer("sliding_window")) +
+                                      " and shorter than max_position_embeddings, " +
+                                      std::to_string(m.max_position_embeddings) +
+                                      ": attention here sees every earlier token, so it must be null");
+}
+
+// llama, mistral and qwen2: RMSNorm, SwiGLU, RoPE; they differ in where biases and windows are.
+Model read_llama_like(Config& config, const std::string& family) {
+  JsonObject& fields = config.fields();
+  Model m;
+  m.hidden_size = config.size("hidden_size");
+  m.intermediate_size = config.size("intermediate_size");
+  m.num_hidden_layers = config.size("num_hidden_layers");
+  m.num_attention_heads = config.size("num_attention_heads");
+  // transformers' defaults for a missing field are those of one size of the family: only Llama's is general.
+  if (family != "llama" && !fields.has("num_key_value_heads")) fields.at("num_key_value_heads");
+  m.num_key_value_heads = config.size("num_key_value_heads", m.num_attention_heads);
+  m.head_dim = fields.has_value("head_dim")
+                   ? config.size("head_dim")
+                   : heads_share(config, "hidden_size", m.hidden_size, m.num_attention_heads);
+  m.vocab_size = config.size("vocab_size");
+  m.max_position_embeddings = config.size("max_position_embeddings");
+  m.norm_eps = config.positive("rms_norm_eps");
+  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+
+  if (const std::string act = fields.text("hidden_act", "silu"); act != "silu")
+    fields.fail("hidden_act", "must be silu, but is \"" + act + "\"");
+  read_rope(config, m);
+
+  if (family == "llama") {
+    // transformers puts Llama's attention_bias on all four projections.
+    m.attention_bias = m.attention_output_bias = fields.boolean("attention_bias", false);
+    m.mlp_bias = fields.boolean("mlp_bias", false);
+  } else if (family == "mistral") {
+    refuse_active_window(config, m, true);
+  } else {
+    m.attention_bias = true;  // Qwen2 always has it on Q, K and V, and its config does not say
+    const std::int64_t first_windowed = fields.integer("max_window_layers", 0);
+    refuse_active_window(config, m,
+                         fields.boolean("use_sliding_window", false) && first_windowed < m.num_hidden_layers);
+  }
+  return m;
+}
+
+}  // namespace
+
+Model model_from_hugging_face_config(std::string_view json, const std::string& file) {
+  const Json parsed = parse_json(json, file);
+  Config config(parsed, file);
+  JsonObject& fields = config.fields();
+
+  const std::string family = fields.text("model_type");
+  Model m;
+  if (family == "gpt2") {
+    m = read_gpt2(config);
+  } else if (family == "llama" || family == "mistral" || family == "qwen2") {
+    m = read_llama_like(config, family);
+  } else {
+    fields.fail("model_type", "must be one of gpt2, llama, mistral, qwen2, but is \"" + family + "\"");
+  }
+  if (m.num_attention_heads % m.num_key_value_heads != 0)
+    fields.fail("num_key_value_heads", "is " + std::to_string(m.num_key_value_heads) +
+                                           ", which does not divide num_attention_heads, " +
+                                           std::to_string(m.num_attention_heads));
+  if (fields.has_value("quantization_config"))
+    fields.fail("quantization_config", "must be absent: quantised weights are read from GGUF files only");
+
+  // Models are known by the folder that their config.json lies in.
+  const std::filesystem::path path(file);
+  const std::string directory = path.parent_path().filename().string();
+  m.name = directory.empty() ? path.stem().string() : directory;
+  m.source = file;
+  return m;
+}
+
+}  // namespace sim

@@ -1,0 +1,196 @@
+#include "sim/scenario/preset.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "sim/scenario/scenario_json.h"
+
+namespace sim {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDeepestExtension = 8;  // presets that extend presets; more is a circle
+
+std::string_view folder(PresetKind kind) {
+  switch (kind) {
+    case PresetKind::model:
+      return "models";
+    case PresetKind::hardware:
+      return "hardware";
+    case PresetKind::implementation:
+      return "implementations";
+    case PresetKind::workload:
+      return "workloads";
+    case PresetKind::scenario:
+      return "scenarios";
+  }
+  return "";
+}
+
+std::string_view word(PresetKind kind) {
+  switch (kind) {
+    case PresetKind::model:
+      return "model";
+    case PresetKind::hardware:
+      return "hardware";
+    case PresetKind::implementation:
+      return "implementation";
+    case PresetKind::workload:
+      return "workload";
+    case PresetKind::scenario:
+      return "scenario";
+  }
+  return "";
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw PresetError(path.string() + ": cannot be read");
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// What a name is sorted by: "qwen2.5-1.5b" is the family "qwen2.5-" and the size 1.5e9, so that 124m comes
+// before 1.5b and 8b before 70b.
+struct SortKey {
+  std::string family;
+  double size = 0;
+  std::string name;
+  bool operator<(const SortKey& o) const {
+    if (family != o.family) return family < o.family;
+    if (size != o.size) return size < o.size;
+    return name < o.name;
+  }
+};
+
+SortKey sort_key(const std::string& name) {
+  const std::size_t dash = name.rfind('-');
+  const std::size_t begin = dash == std::string::npos ? 0 : dash + 1;
+  const std::string last = name.substr(begin);
+  char* end = nullptr;
+  const double number = std::strtod(last.c_str(), &end);
+  const std::string unit = end;
+  double scale = 0;
+  if (unit == "m") scale = 1e6;
+  if (unit == "b") scale = 1e9;
+  if (end == last.c_str() || scale == 0) return {name, 0, name};
+  return {name.substr(0, begin), number * scale, name};
+}
+
+Json aliases() {
+  const fs::path file = preset_directory() / "aliases.json";
+  std::error_code error;
+  return fs::exists(file, error) ? parse_json(read_file(file), file.string()) : Json::object();
+}
+
+// A preset's own fields and those that it extends, with the name of its file.
+struct PresetFile {
+  Json json;
+  std::string file;
+};
+
+Json merged(PresetKind kind, Json object, const std::string& file, int depth);
+
+PresetFile open_preset(PresetKind kind, std::string_view name, int depth = 0) {
+  const std::string known = resolve_alias(kind, name);
+  const fs::path path = preset_directory() / folder(kind) / (known + ".json");
+  std::error_code error;
+  const bool plain = known.find_first_of("/\\") == std::string::npos;  // a name, no path out of the folder
+  if (!plain || known.empty() || !fs::is_regular_file(path, error)) {
+    const std::vector<std::string> names = preset_names(kind);
+    std::vector<std::string> near = nearest(known, names);
+    const bool any = !near.empty();
+    if (!any) near = names;
+    constexpr std::size_t kShown = 5;
+    std::string list;
+    for (std::size_t i = 0; i < near.size() && (i < kShown || !any); ++i) list += (i ? ", " : "") + near[i];
+    throw PresetError("there is no " + std::string(word(kind)) + " preset \"" + std::string(name) + "\"; " +
+                      (any ? "near it: " : "there are: ") + list);
+  }
+  const Json json = parse_json(read_file(path), path.string());
+  if (depth == 0) JsonObject(json, path.string()).text("source");  // every preset says where it comes from
+  return {merged(kind, json, path.string(), depth), path.string()};
+}
+
+Json merged(PresetKind kind, Json object, const std::string& file, int depth) {
+  if (!object.is_object() || !object.contains("extends")) return object;
+  if (depth >= kDeepestExtension) throw PresetError(file + ": field \"extends\" leads in a circle");
+  JsonObject reader(object, file);
+  Json base = open_preset(kind, reader.text("extends"), depth + 1).json;
+  object.erase("extends");
+  for (const auto& [key, value] : object.items()) base[key] = value;
+  return base;
+}
+
+template <class Part>
+Part load(PresetKind kind, std::string_view name, Part (*read)(JsonObject, const std::string&)) {
+  const PresetFile preset = open_preset(kind, name);
+  return read(JsonObject(preset.json, preset.file), fs::path(preset.file).stem().string());
+}
+
+}  // namespace
+
+fs::path preset_directory() {
+  if (const char* set = std::getenv("RIDGEPOINT_PRESETS"); set != nullptr && *set != '\0') return set;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    const fs::path installed = program.parent_path().parent_path() / "share" / "ridgepoint" / "presets";
+    if (fs::is_directory(installed, error)) return installed;
+  }
+  return RIDGEPOINT_PRESETS_DIR;
+}
+
+std::vector<std::string> preset_names(PresetKind kind) {
+  std::vector<SortKey> keys;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(preset_directory() / folder(kind), error))
+    if (entry.path().extension() == ".json") keys.push_back(sort_key(entry.path().stem().string()));
+  std::sort(keys.begin(), keys.end());
+  std::vector<std::string> names;
+  names.reserve(keys.size());
+  for (SortKey& key : keys) names.push_back(std::move(key.name));
+  return names;
+}
+
+std::string resolve_alias(PresetKind kind, std::string_view name) {
+  const Json all = aliases();
+  const auto of_kind = all.find(std::string(folder(kind)));
+  if (of_kind == all.end()) return std::string(name);
+  const auto found = of_kind->find(std::string(name));
+  return found == of_kind->end() ? std::string(name) : found->template get<std::string>();
+}
+
+Json with_base(PresetKind kind, const Json& object, const std::string& file) {
+  return merged(kind, object, file, 0);
+}
+
+Model load_model_preset(std::string_view name) {
+  return load(PresetKind::model, name, model_from);
+}
+
+Hardware load_hardware_preset(std::string_view name) {
+  if (name == kThisMachine)
+    throw PresetError("hardware \"this-machine\" has no preset: the program measures it where it runs");
+  return load(PresetKind::hardware, name, hardware_from);
+}
+
+Implementation load_implementation_preset(std::string_view name) {
+  return load(PresetKind::implementation, name, implementation_from);
+}
+
+Workload load_workload_preset(std::string_view name) {
+  const PresetFile preset = open_preset(PresetKind::workload, name);
+  return workload_from(JsonObject(preset.json, preset.file));
+}
+
+Scenario load_scenario_preset(std::string_view name) {
+  const PresetFile preset = open_preset(PresetKind::scenario, name);
+  return scenario_from(JsonObject(preset.json, preset.file));
+}
+
+}  // namespace sim

@@ -1,0 +1,292 @@
+#include "sim/scenario/scenario_json.h"
+
+#include <cmath>
+#include <limits>
+
+namespace sim {
+namespace {
+
+constexpr int kScenarioSchemaVersion = 1;
+
+constexpr std::string_view kDtypeWords = "fp32, tf32, bf16, fp16, fp8, int8, int4, int32, fp64";
+constexpr std::initializer_list<DType> kDtypes{DType::fp64, DType::fp32, DType::tf32,
+                                               DType::bf16, DType::fp16, DType::fp8,
+                                               DType::int8, DType::int4, DType::int32};
+
+Bytes bytes_of(JsonObject& object, std::string_view stem) {
+  const double value = object.quantity(stem, unit_suffixes::memory).value_or(0);
+  // Doubles hold whole numbers up to 2^53, which is 8 PiB.
+  if (!(std::fabs(value) <= 0x1p53)) object.fail(stem, "must be less than 8 PiB");
+  return {std::llround(value)};
+}
+
+RopeScaling rope_scaling_from(JsonObject object) {
+  RopeScaling scaling;
+  scaling.kind = object.word("rope_type", rope_scaling_from_name, "default, linear, llama3");
+  if (scaling.kind != RopeScaling::Kind::none) scaling.factor = object.number("factor");
+  if (scaling.kind == RopeScaling::Kind::llama3) {
+    scaling.low_freq_factor = object.number("low_freq_factor");
+    scaling.high_freq_factor = object.number("high_freq_factor");
+    scaling.original_max_position_embeddings = object.integer("original_max_position_embeddings");
+  }
+  object.finish();
+  return scaling;
+}
+
+Json json_of(const RopeScaling& scaling) {
+  Json json{{"rope_type", name(scaling.kind)}};
+  if (scaling.kind != RopeScaling::Kind::none) json["factor"] = scaling.factor;
+  if (scaling.kind == RopeScaling::Kind::llama3) {
+    json["low_freq_factor"] = scaling.low_freq_factor;
+    json["high_freq_factor"] = scaling.high_freq_factor;
+    json["original_max_position_embeddings"] = scaling.original_max_position_embeddings;
+  }
+  return json;
+}
+
+}  // namespace
+
+Model model_from(JsonObject object, const std::string& name) {
+  Model m;
+  m.name = object.text("name", name);
+  m.norm = object.word("norm", norm_from_name, "layernorm, rmsnorm");
+  m.activation = object.word("activation", activation_from_name, "gelu, swiglu");
+  m.position = object.word("position", position_from_name, "learned, rope");
+  m.hidden_size = object.integer("hidden_size");
+  m.intermediate_size = object.integer("intermediate_size");
+  m.num_hidden_layers = object.integer("num_hidden_layers");
+  m.num_attention_heads = object.integer("num_attention_heads");
+  m.num_key_value_heads = object.integer("num_key_value_heads", m.num_attention_heads);
+  const bool heads_divide =
+      m.hidden_size > 0 && m.num_attention_heads > 0 && m.hidden_size % m.num_attention_heads == 0;
+  if (!object.has("head_dim") && !heads_divide)
+    object.fail("head_dim", "is missing, and num_attention_heads does not divide hidden_size");
+  m.head_dim = object.has("head_dim") ? object.integer("head_dim") : m.hidden_size / m.num_attention_heads;
+  m.vocab_size = object.integer("vocab_size");
+  m.max_position_embeddings = object.integer("max_position_embeddings");
+  m.tie_word_embeddings = object.boolean("tie_word_embeddings", false);
+  m.attention_bias = object.boolean("attention_bias", false);
+  m.attention_output_bias = object.boolean("attention_output_bias", false);
+  m.mlp_bias = object.boolean("mlp_bias", false);
+  m.norm_eps = object.number("norm_eps", m.norm_eps);
+  m.rope_theta = object.number("rope_theta", m.rope_theta);
+  if (object.has("rope_scaling")) m.rope_scaling = rope_scaling_from(object.object("rope_scaling"));
+  m.source = object.text("source", "");
+  object.finish();
+  return m;
+}
+
+Json json_of(const Model& m) {
+  return {{"name", m.name},
+          {"norm", name(m.norm)},
+          {"activation", name(m.activation)},
+          {"position", name(m.position)},
+          {"hidden_size", m.hidden_size},
+          {"intermediate_size", m.intermediate_size},
+          {"num_hidden_layers", m.num_hidden_layers},
+          {"num_attention_heads", m.num_attention_heads},
+          {"num_key_value_heads", m.num_key_value_heads},
+          {"head_dim", m.head_dim},
+          {"vocab_size", m.vocab_size},
+          {"max_position_embeddings", m.max_position_embeddings},
+          {"tie_word_embeddings", m.tie_word_embeddings},
+          {"attention_bias", m.attention_bias},
+          {"attention_output_bias", m.attention_output_bias},
+          {"mlp_bias", m.mlp_bias},
+          {"norm_eps", m.norm_eps},
+          {"rope_theta", m.rope_theta},
+          {"rope_scaling", json_of(m.rope_scaling)},
+          {"source", m.source}};
+}
+
+Hardware hardware_from(JsonObject object, const std::string& name) {
+  Hardware h;
+  h.name = object.text("name", name);
+  h.display_name = object.text("display_name", h.name);
+  for (const DType t : kDtypes)
+    if (const auto rate = object.quantity(sim::name(t), unit_suffixes::rate)) h.peak[t] = {*rate};
+  h.memory = bytes_of(object, "memory");
+  h.memory_bandwidth = {object.quantity("memory_bandwidth", unit_suffixes::bandwidth).value_or(0)};
+  h.last_level_cache = bytes_of(object, "last_level_cache");
+  h.launch = {object.quantity("launch", unit_suffixes::short_time).value_or(0)};
+  h.multiprocessors = object.small_integer("multiprocessors", h.multiprocessors);
+  h.power_w = object.number("power_w", h.power_w);
+  h.devices_per_node = object.small_integer("devices_per_node", h.devices_per_node);
+  h.node_link = {object.quantity("node_link", unit_suffixes::bandwidth).value_or(0)};
+  h.network_link = {object.quantity("network_link", unit_suffixes::bandwidth).value_or(0)};
+  h.node_latency = {object.quantity("node_latency", unit_suffixes::short_time).value_or(0)};
+  h.network_latency = {object.quantity("network_latency", unit_suffixes::short_time).value_or(0)};
+  h.source = object.text("source", "");
+  object.finish();
+  return h;
+}
+
+Json json_of(const Hardware& h) {
+  Json json{{"name", h.name}, {"display_name", h.display_name}};
+  for (const auto& [dtype, rate] : h.peak) put_quantity(json, name(dtype), rate.value, unit_suffixes::rate);
+  put_quantity(json, "memory", static_cast<double>(h.memory.value), unit_suffixes::memory);
+  put_quantity(json, "memory_bandwidth", h.memory_bandwidth.value, unit_suffixes::bandwidth);
+  put_quantity(json, "last_level_cache", static_cast<double>(h.last_level_cache.value),
+               unit_suffixes::memory);
+  put_quantity(json, "launch", h.launch.value, unit_suffixes::short_time);
+  json["multiprocessors"] = h.multiprocessors;
+  json["power_w"] = h.power_w;
+  json["devices_per_node"] = h.devices_per_node;
+  put_quantity(json, "node_link", h.node_link.value, unit_suffixes::bandwidth);
+  put_quantity(json, "network_link", h.network_link.value, unit_suffixes::bandwidth);
+  put_quantity(json, "node_latency", h.node_latency.value, unit_suffixes::short_time);
+  put_quantity(json, "network_latency", h.network_latency.value, unit_suffixes::short_time);
+  json["source"] = h.source;
+  return json;
+}
+
+Implementation implementation_from(JsonObject object, const std::string& name) {
+  Implementation i;
+  i.name = object.text("name", name);
+  i.attention = object.word("attention", attention_kind_from_name, "flash, standard", i.attention);
+  i.dropout = object.boolean("dropout", i.dropout);
+  i.fused_residual = object.boolean("fused_residual", i.fused_residual);
+  i.gradient_dtype = object.word("gradient_dtype", dtype_from_name, kDtypeWords, i.gradient_dtype);
+  i.master_weights = object.boolean("master_weights", i.master_weights);
+  i.runs_here = object.boolean("runs_here", i.runs_here);
+  i.source = object.text("source", "");
+  object.finish();
+  return i;
+}
+
+Json json_of(const Implementation& i) {
+  return {{"name", i.name},
+          {"attention", name(i.attention)},
+          {"dropout", i.dropout},
+          {"fused_residual", i.fused_residual},
+          {"gradient_dtype", name(i.gradient_dtype)},
+          {"master_weights", i.master_weights},
+          {"runs_here", i.runs_here},
+          {"source", i.source}};
+}
+
+Workload workload_from(JsonObject object) {
+  Workload w;
+  w.task = object.word("task", task_from_name, "train, generate", w.task);
+  w.dtype = object.word("dtype", dtype_from_name, kDtypeWords, w.dtype);
+  w.seq_len = object.integer("seq_len", w.seq_len);
+  w.micro_batch_size = object.integer("micro_batch_size", w.micro_batch_size);
+  w.global_batch_size = object.integer("global_batch_size", w.global_batch_size);
+  w.batch_size = object.integer("batch_size", w.batch_size);
+  w.prompt_length = object.integer("prompt_length", w.prompt_length);
+  w.max_new_tokens = object.integer("max_new_tokens", w.max_new_tokens);
+  w.kv_cache = object.boolean("kv_cache", w.kv_cache);
+  object.text("source", "");  // a preset says what it is modelled on; a workload does not keep it
+  object.finish();
+  return w;
+}
+
+Json json_of(const Workload& w) {
+  return {{"task", name(w.task)},
+          {"dtype", name(w.dtype)},
+          {"seq_len", w.seq_len},
+          {"micro_batch_size", w.micro_batch_size},
+          {"global_batch_size", w.global_batch_size},
+          {"batch_size", w.batch_size},
+          {"prompt_length", w.prompt_length},
+          {"max_new_tokens", w.max_new_tokens},
+          {"kv_cache", w.kv_cache}};
+}
+
+Strategy strategy_from(JsonObject object) {
+  Strategy s;
+  s.data_parallel = object.small_integer("data_parallel", s.data_parallel);
+  s.tensor_parallel = object.small_integer("tensor_parallel", s.tensor_parallel);
+  s.pipeline_parallel = object.small_integer("pipeline_parallel", s.pipeline_parallel);
+  s.context_parallel = object.small_integer("context_parallel", s.context_parallel);
+  s.expert_parallel = object.small_integer("expert_parallel", s.expert_parallel);
+  s.virtual_pipeline = object.small_integer("virtual_pipeline", s.virtual_pipeline);
+  s.zero_stage = object.small_integer("zero_stage", s.zero_stage);
+  s.sequence_parallel = object.boolean("sequence_parallel", s.sequence_parallel);
+  s.schedule = object.text("schedule", s.schedule);
+  s.recompute = object.word("recompute", recompute_from_name, "none, selective, full", s.recompute);
+  object.finish();
+  return s;
+}
+
+Json json_of(const Strategy& s) {
+  return {{"data_parallel", s.data_parallel},
+          {"tensor_parallel", s.tensor_parallel},
+          {"pipeline_parallel", s.pipeline_parallel},
+          {"context_parallel", s.context_parallel},
+          {"expert_parallel", s.expert_parallel},
+          {"virtual_pipeline", s.virtual_pipeline},
+          {"zero_stage", s.zero_stage},
+          {"sequence_parallel", s.sequence_parallel},
+          {"schedule", s.schedule},
+          {"recompute", name(s.recompute)}};
+}
+
+Scenario scenario_from(JsonObject object) {
+  if (object.integer("schema_version", kScenarioSchemaVersion) != kScenarioSchemaVersion)
+    object.fail("schema_version", "must be " + std::to_string(kScenarioSchemaVersion));
+  object.text("source", "");
+
+  // A part is the name of a preset, or an object that may extend one.
+  const auto part = [&object](std::string_view key, PresetKind kind, auto load, auto read) {
+    const Json& value = object.at(key);
+    if (value.is_string()) return load(value.get<std::string>());
+    if (!value.is_object()) object.fail(key, "must be the name of a preset or an object");
+    const Json whole = with_base(kind, value, object.file());
+    return read(JsonObject(whole, object.file(), object.field(key)));
+  };
+
+  Scenario s;
+  s.model = part("model", PresetKind::model, load_model_preset,
+                 [](JsonObject o) { return model_from(o, "custom"); });
+  s.hardware = part(
+      "hardware", PresetKind::hardware,
+      [](const std::string& name) {
+        if (name != kThisMachine) return load_hardware_preset(name);
+        Hardware unmeasured;
+        unmeasured.name = name;
+        return unmeasured;
+      },
+      [](JsonObject o) { return hardware_from(o, "custom"); });
+  if (object.has("workload"))
+    s.workload = part("workload", PresetKind::workload, load_workload_preset, workload_from);
+  if (object.has("strategy")) s.strategy = strategy_from(object.object("strategy"));
+  s.implementation = object.has("implementation")
+                         ? part("implementation", PresetKind::implementation, load_implementation_preset,
+                                [](JsonObject o) { return implementation_from(o, "custom"); })
+                         : load_implementation_preset("ridgepoint");
+  object.finish();
+  return s;
+}
+
+Json json_of(const Scenario& s) {
+  return {{"schema_version", kScenarioSchemaVersion}, {"model", json_of(s.model)},
+          {"hardware", json_of(s.hardware)},          {"strategy", json_of(s.strategy)},
+          {"workload", json_of(s.workload)},          {"implementation", json_of(s.implementation)}};
+}
+
+Scenario scenario_from_json(std::string_view json, const std::string& file) {
+  const Json parsed = parse_json(json, file);
+  return scenario_from(JsonObject(parsed, file));
+}
+std::string to_json(const Scenario& scenario) {
+  return json_of(scenario).dump(2);
+}
+
+Model model_from_json(std::string_view json, const std::string& file) {
+  const Json parsed = with_base(PresetKind::model, parse_json(json, file), file);
+  return model_from(JsonObject(parsed, file), "custom");
+}
+std::string to_json(const Model& model) {
+  return json_of(model).dump(2);
+}
+
+Hardware hardware_from_json(std::string_view json, const std::string& file) {
+  const Json parsed = with_base(PresetKind::hardware, parse_json(json, file), file);
+  return hardware_from(JsonObject(parsed, file), "custom");
+}
+std::string to_json(const Hardware& hardware) {
+  return json_of(hardware).dump(2);
+}
+
+}  // namespace sim

@@ -1,0 +1,234 @@
+#include <cmath>
+#include <exception>
+#include <limits>
+
+#include "sim/format.h"
+#include "sim/scenario/scenario.h"
+
+namespace sim {
+namespace {
+
+// Sizes up to here, and their products as bounded below, keep every number of a plan inside 64 bits.
+constexpr std::int64_t kLargestWidth = std::int64_t{1} << 24;  // of a layer; 1000 times today's widest
+constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 28;
+constexpr std::int64_t kMostLayers = 1 << 16;
+constexpr std::int64_t kLongestSequence = std::int64_t{1} << 28;  // tokens
+constexpr std::int64_t kMostSequences = std::int64_t{1} << 24;
+constexpr double kMostActions = 1 << 24;  // a block run once for a layer and micro-batch or token
+constexpr double kMostBytes = 0x1p60;     // of anything of one kind: 1 EiB
+
+class Checker {
+ public:
+  explicit Checker(const Scenario& scenario) : s_(scenario) {}
+
+  std::vector<Problem> run() {
+    check_model();
+    check_hardware();
+    check_strategy();
+    check_workload();
+    check_implementation();
+    if (problems_.empty()) check_extent();  // products of sizes that are each sound
+    return std::move(problems_);
+  }
+
+ private:
+  void add(std::string field, std::string message) {
+    problems_.push_back({std::move(field), std::move(message)});
+  }
+
+  // Whether the value lies in [least, most].
+  bool in_range(const std::string& field, std::int64_t value, std::int64_t least, std::int64_t most) {
+    if (value >= least && value <= most) return true;
+    add(field, "must be from " + format_count(least) + " to " + format_count(most) + ", but is " +
+                   format_count(value));
+    return false;
+  }
+
+  void positive(const std::string& field, double value) {
+    if (!(value > 0) || std::isinf(value)) add(field, "must be a number above 0");
+  }
+  void not_negative(const std::string& field, double value) {
+    if (!(value >= 0) || std::isinf(value)) add(field, "must be 0 or more");
+  }
+
+  void check_model() {
+    const Model& m = s_.model;
+    in_range("model.hidden_size", m.hidden_size, 1, kLargestWidth);
+    in_range("model.intermediate_size", m.intermediate_size, 1, kLargestWidth);
+    in_range("model.num_hidden_layers", m.num_hidden_layers, 1, kMostLayers);
+    const bool heads = in_range("model.num_attention_heads", m.num_attention_heads, 1, kLargestWidth);
+    const bool key_value_heads =
+        in_range("model.num_key_value_heads", m.num_key_value_heads, 1, kLargestWidth);
+    const bool head_dim = in_range("model.head_dim", m.head_dim, 1, kLargestWidth);
+    in_range("model.vocab_size", m.vocab_size, 1, kLargestVocabulary);
+    in_range("model.max_position_embeddings", m.max_position_embeddings, 1, kLongestSequence);
+    positive("model.norm_eps", m.norm_eps);
+
+    if (heads && key_value_heads && m.num_attention_heads % m.num_key_value_heads != 0)
+      add("model.num_key_value_heads", format_count(m.num_key_value_heads) +
+                                           " does not divide num_attention_heads, " +
+                                           format_count(m.num_attention_heads) +
+                                           ": each key-value head serves the same number of query heads");
+    if (heads && head_dim && m.num_attention_heads > kLargestWidth / m.head_dim)
+      add("model.head_dim", "times num_attention_heads must be at most " + format_count(kLargestWidth));
+    if (m.position == Position::rope) {
+      if (head_dim && m.head_dim % 2 != 0)
+        add("model.head_dim",
+            "is " + format_count(m.head_dim) + ", but rotary embeddings turn pairs: it must be even");
+      positive("model.rope_theta", m.rope_theta);
+      check_rope_scaling(m.rope_scaling);
+    }
+  }
+
+  void check_rope_scaling(const RopeScaling& r) {
+    if (r.kind == RopeScaling::Kind::none) return;
+    if (!(r.factor >= 1) || std::isinf(r.factor)) add("model.rope_scaling.factor", "must be 1 or more");
+    if (r.kind != RopeScaling::Kind::llama3) return;
+    positive("model.rope_scaling.low_freq_factor", r.low_freq_factor);
+    positive("model.rope_scaling.high_freq_factor", r.high_freq_factor);
+    if (!(r.high_freq_factor > r.low_freq_factor))
+      add("model.rope_scaling.high_freq_factor", "must be above low_freq_factor");
+    in_range("model.rope_scaling.original_max_position_embeddings", r.original_max_position_embeddings, 1,
+             kLongestSequence);
+  }
+
+  void check_hardware() {
+    const Hardware& h = s_.hardware;
+    if (h.peak.empty()) add("hardware.peak", "must be given for at least one type");
+    for (const auto& [dtype, rate] : h.peak)
+      positive("hardware.peak." + std::string(name(dtype)), rate.value);
+    if (h.memory.value <= 0) add("hardware.memory", "must be more than 0 bytes");
+    positive("hardware.memory_bandwidth", h.memory_bandwidth.value);
+    not_negative("hardware.launch", h.launch.value);
+    not_negative("hardware.power_w", h.power_w);
+    not_negative("hardware.node_link", h.node_link.value);
+    not_negative("hardware.network_link", h.network_link.value);
+    not_negative("hardware.node_latency", h.node_latency.value);
+    not_negative("hardware.network_latency", h.network_latency.value);
+    if (h.last_level_cache.value < 0) add("hardware.last_level_cache", "must be 0 bytes or more");
+    if (h.multiprocessors < 0) add("hardware.multiprocessors", "must be 0 or more");
+    if (h.devices_per_node < 1) add("hardware.devices_per_node", "must be 1 or more");
+  }
+
+  void check_strategy() {
+    const Strategy& s = s_.strategy;
+    const auto degree = [this](const char* field, int value) {
+      if (value < 1) {
+        add(field, "must be 1 or more, but is " + std::to_string(value));
+      } else if (value > 1) {
+        add(field, "is " + std::to_string(value) + ", but plans are made for one device: it must be 1");
+      }
+    };
+    degree("strategy.data_parallel", s.data_parallel);
+    degree("strategy.tensor_parallel", s.tensor_parallel);
+    degree("strategy.pipeline_parallel", s.pipeline_parallel);
+    degree("strategy.context_parallel", s.context_parallel);
+    degree("strategy.expert_parallel", s.expert_parallel);
+    degree("strategy.virtual_pipeline", s.virtual_pipeline);
+    if (s.zero_stage < 0 || s.zero_stage > 3) {
+      add("strategy.zero_stage", "must be 0, 1, 2 or 3, but is " + std::to_string(s.zero_stage));
+    } else if (s.zero_stage > 0) {
+      add("strategy.zero_stage",
+          "divides states over data-parallel devices, but plans are made for one: it must be 0");
+    }
+    if (s.sequence_parallel)
+      add("strategy.sequence_parallel",
+          "divides norms over tensor-parallel devices, but plans are made for one: it must be false");
+    if (s.schedule != "1f1b") add("strategy.schedule", "must be 1f1b, but is \"" + s.schedule + "\"");
+  }
+
+  void check_workload() {
+    const Workload& w = s_.workload;
+    const bool known = w.dtype == DType::fp32 || w.dtype == DType::tf32 || w.dtype == DType::bf16 ||
+                       w.dtype == DType::fp16 || w.dtype == DType::fp8;
+    if (!known) {
+      add("workload.dtype", "must be fp32, tf32, bf16, fp16 or fp8, but is " + std::string(name(w.dtype)));
+    } else if (!s_.hardware.peak.empty()) {
+      try {
+        s_.hardware.peak_for(w.dtype);
+      } catch (const std::exception& error) {
+        add("workload.dtype", error.what());
+      }
+    }
+    if (w.task == Task::train) {
+      check_training(w);
+    } else {
+      check_generation(w);
+    }
+  }
+
+  void check_training(const Workload& w) {
+    const bool length = in_range("workload.seq_len", w.seq_len, 1, kLongestSequence);
+    const bool micro = in_range("workload.micro_batch_size", w.micro_batch_size, 1, kMostSequences);
+    const bool global = in_range("workload.global_batch_size", w.global_batch_size, 1, kMostSequences);
+    if (length) check_positions("workload.seq_len", w.seq_len);
+    const std::int64_t replicas = s_.strategy.data_parallel;
+    if (micro && global && replicas >= 1 && w.global_batch_size % (w.micro_batch_size * replicas) != 0)
+      add("workload.global_batch_size",
+          "is " + format_count(w.global_batch_size) +
+              ", which is no multiple of micro_batch_size times data_parallel, " +
+              format_count(w.micro_batch_size * replicas));
+  }
+
+  void check_generation(const Workload& w) {
+    in_range("workload.batch_size", w.batch_size, 1, kMostSequences);
+    const bool prompt = in_range("workload.prompt_length", w.prompt_length, 1, kLongestSequence);
+    const bool tokens = in_range("workload.max_new_tokens", w.max_new_tokens, 1, kLongestSequence);
+    if (prompt && tokens) check_positions("workload.max_new_tokens", w.prompt_length + w.max_new_tokens);
+  }
+
+  // RoPE has an angle for any position; a learned embedding has rows.
+  void check_positions(const std::string& field, std::int64_t length) {
+    const Model& m = s_.model;
+    if (m.position != Position::learned || length <= m.max_position_embeddings) return;
+    add(field, "makes sequences of " + format_count(length) +
+                   " tokens, but the model has learned positions for " +
+                   format_count(m.max_position_embeddings));
+  }
+
+  void check_implementation() {
+    const Implementation& i = s_.implementation;
+    if (i.gradient_dtype != DType::fp32 && i.gradient_dtype != DType::bf16 && i.gradient_dtype != DType::fp16)
+      add("implementation.gradient_dtype",
+          "must be fp32, bf16 or fp16, but is " + std::string(name(i.gradient_dtype)));
+  }
+
+  // In doubles, which cannot overflow here: 16 bytes an element of everything that is kept at the same time,
+  // twice what any plan holds.
+  void check_extent() {
+    const Model& m = s_.model;
+    const Workload& w = s_.workload;
+    const bool train = w.task == Task::train;
+    const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+    const double layers = d(m.num_hidden_layers);
+    const double length = train ? d(w.seq_len) : d(w.prompt_length) + d(w.max_new_tokens);
+    const double sequences = train ? d(w.micro_batch_size) : d(w.batch_size);
+    const double per_layer =
+        d(m.qkv_size()) + d(m.query_size()) + 3 * d(m.intermediate_size) + 8 * d(m.hidden_size);
+
+    const double weights = layers * d(m.hidden_size) * per_layer +
+                           d(m.hidden_size) * (2 * d(m.vocab_size) + d(m.max_position_embeddings));
+    if (weights * 16 > kMostBytes) add("model.hidden_size", "makes a model of more than 1 EiB");
+    double activations = sequences * length * (layers * per_layer + d(m.vocab_size));
+    if (s_.implementation.attention == AttentionKind::standard)
+      activations += sequences * length * length * layers * d(m.num_attention_heads);
+    if (activations * 16 > kMostBytes)
+      add(train ? "workload.seq_len" : "workload.prompt_length", "makes activations of more than 1 EiB");
+    const double rounds = train ? d(w.global_batch_size / w.micro_batch_size) : d(w.max_new_tokens);
+    if (rounds * layers > kMostActions)
+      add(train ? "workload.global_batch_size" : "workload.max_new_tokens",
+          std::string("makes more than ") + format_count(static_cast<std::int64_t>(kMostActions)) +
+              " runs of a layer " + (train ? "in a step" : "in a generation"));
+  }
+
+  const Scenario& s_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+std::vector<Problem> validate(const Scenario& scenario) {
+  return Checker(scenario).run();
+}
+
+}  // namespace sim

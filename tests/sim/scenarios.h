@@ -1,0 +1,162 @@
+// Scenarios for tests of the plan and of what is computed from it: shapes written out, not read from presets.
+#pragma once
+#include <random>
+
+#include "sim/scenario/scenario.h"
+
+namespace test {
+
+inline sim::Model gpt(std::int64_t hidden, std::int64_t layers, std::int64_t heads, std::int64_t vocab,
+                      std::int64_t positions) {
+  return {.name = "gpt",
+          .norm = sim::Norm::layernorm,
+          .activation = sim::Activation::gelu,
+          .position = sim::Position::learned,
+          .hidden_size = hidden,
+          .intermediate_size = 4 * hidden,
+          .num_hidden_layers = layers,
+          .num_attention_heads = heads,
+          .num_key_value_heads = heads,
+          .head_dim = hidden / heads,
+          .vocab_size = vocab,
+          .max_position_embeddings = positions,
+          .tie_word_embeddings = true,
+          .attention_bias = true,
+          .attention_output_bias = true,
+          .mlp_bias = true,
+          .rope_scaling = {},
+          .source = {}};
+}
+
+inline sim::Model llama(std::int64_t hidden, std::int64_t intermediate, std::int64_t layers,
+                        std::int64_t heads, std::int64_t kv_heads, std::int64_t vocab) {
+  return {.name = "llama",
+          .norm = sim::Norm::rmsnorm,
+          .activation = sim::Activation::swiglu,
+          .position = sim::Position::rope,
+          .hidden_size = hidden,
+          .intermediate_size = intermediate,
+          .num_hidden_layers = layers,
+          .num_attention_heads = heads,
+          .num_key_value_heads = kv_heads,
+          .head_dim = hidden / heads,
+          .vocab_size = vocab,
+          .max_position_embeddings = 131072,
+          .rope_scaling = {},
+          .source = {}};
+}
+
+inline sim::Model gpt2_124m() {
+  return gpt(768, 12, 12, 50257, 1024);
+}
+inline sim::Model llama_8b() {
+  return llama(4096, 14336, 32, 32, 8, 128256);
+}
+inline sim::Model llama_405b() {
+  return llama(16384, 53248, 126, 128, 8, 128256);
+}
+
+// Our own kernels, and Megatron-LM of 2022: dropout with its masks, attention that writes its probabilities.
+inline sim::Implementation ridgepoint() {
+  sim::Implementation i;
+  i.name = "ridgepoint";
+  i.runs_here = true;
+  return i;
+}
+inline sim::Implementation megatron_2022() {
+  sim::Implementation i;
+  i.name = "megatron_2022";
+  i.attention = sim::AttentionKind::standard;
+  i.dropout = true;
+  i.fused_residual = false;
+  return i;
+}
+
+inline sim::Hardware h100() {
+  sim::Hardware h;
+  h.name = "h100-sxm";
+  h.display_name = "NVIDIA H100 SXM5 80 GB";
+  h.peak = {{sim::DType::fp32, sim::tflops(67)},
+            {sim::DType::tf32, sim::tflops(494.5)},
+            {sim::DType::bf16, sim::tflops(989)},
+            {sim::DType::fp16, sim::tflops(989)},
+            {sim::DType::fp8, sim::tflops(1979)}};
+  h.memory = sim::gib(80);
+  h.memory_bandwidth = sim::gb_per_s(3350);
+  h.last_level_cache = sim::gib(50.0 / 1024);
+  h.launch = sim::us(4);
+  h.multiprocessors = 132;
+  h.devices_per_node = 8;
+  h.node_link = sim::gb_per_s(450);
+  h.network_link = sim::gb_per_s(50);
+  h.node_latency = sim::us(5);
+  h.network_latency = sim::us(10);
+  h.source = "NVIDIA H100 datasheet";
+  return h;
+}
+
+inline sim::Scenario training(const sim::Model& model, std::int64_t seq_len, std::int64_t micro_batch = 1,
+                              std::int64_t global_batch = 1, sim::DType dtype = sim::DType::bf16) {
+  sim::Scenario s;
+  s.model = model;
+  s.hardware = h100();
+  s.implementation = ridgepoint();
+  s.workload.task = sim::Task::train;
+  s.workload.dtype = dtype;
+  s.workload.seq_len = seq_len;
+  s.workload.micro_batch_size = micro_batch;
+  s.workload.global_batch_size = global_batch;
+  return s;
+}
+
+inline sim::Scenario generation(const sim::Model& model, std::int64_t prompt, std::int64_t new_tokens,
+                                bool kv_cache = true, std::int64_t batch = 1,
+                                sim::DType dtype = sim::DType::bf16) {
+  sim::Scenario s;
+  s.model = model;
+  s.hardware = h100();
+  s.implementation = ridgepoint();
+  s.workload.task = sim::Task::generate;
+  s.workload.dtype = dtype;
+  s.workload.batch_size = batch;
+  s.workload.prompt_length = prompt;
+  s.workload.max_new_tokens = new_tokens;
+  s.workload.kv_cache = kv_cache;
+  return s;
+}
+
+// Any small dense decoder with any knobs; the same for the same seed.
+inline sim::Scenario random_scenario(unsigned seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  const auto coin = [&] { return pick(0, 1) == 1; };
+  const std::int64_t kv_heads = pick(1, 4), heads = kv_heads * pick(1, 3), head_dim = 4 * pick(1, 8);
+  sim::Model m = llama(8 * pick(2, 16), 8 * pick(2, 32), pick(1, 5), heads, kv_heads, pick(11, 300));
+  m.head_dim = head_dim;
+  m.norm = coin() ? sim::Norm::layernorm : sim::Norm::rmsnorm;
+  m.activation = coin() ? sim::Activation::gelu : sim::Activation::swiglu;
+  m.position = coin() ? sim::Position::learned : sim::Position::rope;
+  m.tie_word_embeddings = coin();
+  m.attention_bias = coin();
+  m.attention_output_bias = coin();
+  m.mlp_bias = coin();
+  m.max_position_embeddings = 256;
+  const sim::DType dtype = coin() ? sim::DType::fp32 : sim::DType::bf16;
+  sim::Scenario s;
+  if (coin()) {
+    const std::int64_t micro = pick(1, 3);
+    s = training(m, pick(1, 48), micro, micro * pick(1, 4), dtype);
+    s.strategy.recompute = static_cast<sim::Recompute>(pick(0, 2));
+  } else {
+    s = generation(m, pick(1, 20), pick(1, 12), coin(), pick(1, 3), dtype);
+  }
+  s.implementation.attention = coin() ? sim::AttentionKind::flash : sim::AttentionKind::standard;
+  s.implementation.dropout = coin();
+  s.implementation.fused_residual = coin();
+  s.implementation.master_weights = coin();
+  return s;
+}
+
+}  // namespace test
