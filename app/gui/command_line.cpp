@@ -6,9 +6,9 @@ namespace app::gui {
 
 std::string command_line(const sim::Scenario& scenario) {
   const sim::Workload& w = scenario.workload;
-  std::string line = "ridgepoint predict --model " + scenario.model.name + " --hardware " + scenario.hardware.name +
-                     " --implementation " + scenario.implementation.name + " --dtype " +
-                     std::string(sim::name(w.dtype));
+  std::string line = "ridgepoint predict --model " + scenario.model.name + " --hardware " +
+                     scenario.hardware.name + " --implementation " + scenario.implementation.name +
+                     " --dtype " + std::string(sim::name(w.dtype));
   const auto flag = [&line](const char* name, std::int64_t value) {
     line += std::string(" ") + name + " " + std::to_string(value);
   };

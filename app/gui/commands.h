@@ -1,4 +1,5 @@
-// The one list of what the desktop can do. Menus, shortcuts, the palette and the shortcut sheet are drawn from it.
+// The one list of what the desktop can do. Menus, shortcuts, the palette and the shortcut sheet are drawn
+// from it.
 #pragma once
 #include <imgui.h>
 
@@ -34,7 +35,8 @@ class Commands {
   // Fires the command whose chord was pressed in this frame. Bare keys do not fire while text is being typed.
   void handle_shortcuts();
 
-  // Most recently invoked first, then in order of registration; only those whose words hold every word of the query.
+  // Most recently invoked first, then in order of registration; only those whose words hold every word of the
+  // query.
   std::vector<const Command*> search(std::string_view query) const;
 
  private:

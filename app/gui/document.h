@@ -1,4 +1,5 @@
-// The scenario being edited, with its history. A scenario is a small plain value, so that an undo step is a copy.
+// The scenario being edited, with its history. A scenario is a small plain value, so that an undo step is a
+// copy.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -16,8 +17,8 @@ class Document {
   const sim::Scenario& scenario() const { return scenario_; }
   std::size_t revision() const { return revision_; }  // grows with every change of the scenario
 
-  // Makes the change one undo step. Edits with one key that follow each other within a gesture (a held button, a
-  // drag) become one step, which then goes from the first one's beginning to the last one's end.
+  // Makes the change one undo step. Edits with one key that follow each other within a gesture (a held
+  // button, a drag) become one step, which then goes from the first one's beginning to the last one's end.
   void edit(std::string label, sim::Scenario next, std::string_view key = {});
   void end_gesture() { open_key_.clear(); }
 

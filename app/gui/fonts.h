@@ -1,5 +1,5 @@
-// Inter for text, JetBrains Mono for numbers and names, from where distributions put them; ImGui's own where they
-// are missing.
+// Inter for text, JetBrains Mono for numbers and names, from where distributions put them; ImGui's own where
+// they are missing.
 #pragma once
 #include <imgui.h>
 

@@ -28,6 +28,12 @@ void select_tab(ImGuiID node, const char* id) {
   if (ImGuiDockNode* n = ImGui::DockBuilderGetNode(node)) n->SelectedTabId = tab;
 }
 
+bool is_bare(const ImGuiWindow& window) {
+  return std::any_of(panels().begin(), panels().end(), [&](const Panel& panel) {
+    return panel.bare && window.ID == ImHashStr(window_name(panel).c_str());
+  });
+}
+
 void draw_card(const ImGuiDockNode* node, const Look& look) {
   if (!node || !node->IsVisible) return;
   if (node->IsSplitNode()) {
@@ -35,7 +41,7 @@ void draw_card(const ImGuiDockNode* node, const Look& look) {
     draw_card(node->ChildNodes[1], look);
     return;
   }
-  if (node->Windows.Size == 0) return;
+  if (node->Windows.Size == 0 || (node->Windows.Size == 1 && is_bare(*node->Windows[0]))) return;
   const ImVec2 end = {node->Pos.x + node->Size.x, node->Pos.y + node->Size.y};
   ImDrawList* list = ImGui::GetWindowDrawList();
   const float rounding = ImGui::GetStyle().WindowRounding;
@@ -49,6 +55,8 @@ void build_layout(ImGuiID dockspace, ImVec2 size, float scale) {
   ImGui::DockBuilderRemoveNode(dockspace);
   ImGui::DockBuilderAddNode(dockspace, ImGuiDockNodeFlags_DockSpace);
   ImGui::DockBuilderSetNodeSize(dockspace, size);
+  // Now, so that the nodes split from it hide the tab bar of a lone panel from the start.
+  ImGui::DockBuilderGetNode(dockspace)->SharedFlags = ImGuiDockNodeFlags_AutoHideTabBar;
   ImGuiID left = 0, right = 0, top = 0, top_left = 0, top_right = 0, bottom_left = 0, bottom_right = 0;
   ImGuiID centre = dockspace;
   float width = size.x;
@@ -57,9 +65,10 @@ void build_layout(ImGuiID dockspace, ImVec2 size, float scale) {
   width -= kConfigureWidth * scale;
   const bool wide = size.x / scale >= kWideEnoughForExplain;
   if (wide)
-    right = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Right, kExplainWidth * scale / width, nullptr, &centre);
-  top = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Up, std::min(0.5f, kOverviewHeight * scale / size.y), nullptr,
-                                    &centre);
+    right =
+        ImGui::DockBuilderSplitNode(centre, ImGuiDir_Right, kExplainWidth * scale / width, nullptr, &centre);
+  top = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Up, std::min(0.5f, kOverviewHeight * scale / size.y),
+                                    nullptr, &centre);
   top_right = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Right, 0.5f, nullptr, &top_left);
   const bool tall = size.y / scale >= kTallEnoughForTwoRows;
   dock(Dock::left, left);

@@ -6,8 +6,8 @@
 
 namespace app::gui {
 
-// The shipped layout, for the size at hand: where the window is too low for four panels in two rows they share tabs,
-// where it is narrow Explain becomes a tab as well.
+// The shipped layout, for the size at hand: where the window is too low for four panels in two rows they
+// share tabs, where it is narrow Explain becomes a tab as well.
 void build_layout(ImGuiID dockspace, ImVec2 size, float scale);
 
 // One rounded card behind every docked panel (or set of tabs), drawn into the current window.

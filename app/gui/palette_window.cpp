@@ -56,7 +56,8 @@ void draw_palette(const Look& look, const Commands& commands, View& view, Reques
   }
   if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
   ImGui::SetNextItemWidth(-FLT_MIN);
-  if (ImGui::InputTextWithHint("##query", "A command, a model, a panel", &view.palette_query)) view.palette_index = 0;
+  if (ImGui::InputTextWithHint("##query", "A command, a model, a panel", &view.palette_query))
+    view.palette_index = 0;
   const std::vector<const Command*> found = commands.search(view.palette_query);
   const int last = static_cast<int>(found.size()) - 1;
   int& index = view.palette_index;

@@ -1,4 +1,5 @@
-// Windows that stand over the desktop: the command palette and the sheet of shortcuts, both drawn from the commands.
+// Windows that stand over the desktop: the command palette and the sheet of shortcuts, both drawn from the
+// commands.
 #pragma once
 #include "app/gui/commands.h"
 #include "app/gui/theme.h"

@@ -10,38 +10,41 @@ namespace app::gui {
 namespace {
 
 struct Choice {
-  std::string field, label;
+  std::string field, label, short_label;
   sim::Scenario scenario;
 };
 
 // Every choice one step away whose price is worth a line.
 std::vector<Choice> choices_near(const sim::Scenario& scenario) {
   std::vector<Choice> choices;
-  const auto add = [&](std::string field, std::string label, auto change) {
+  const auto add = [&](std::string field, std::string label, std::string short_label, auto change) {
     sim::Scenario other = scenario;
     change(other);
-    if (!(other == scenario)) choices.push_back({std::move(field), std::move(label), std::move(other)});
+    if (!(other == scenario))
+      choices.push_back({std::move(field), std::move(label), std::move(short_label), std::move(other)});
   };
   if (scenario.workload.task == sim::Task::train) {
-    add("strategy.recompute", "no recompute",
+    add("strategy.recompute", "no recompute", "none",
         [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::none; });
-    add("strategy.recompute", "selective recompute",
+    add("strategy.recompute", "selective recompute", "selective",
         [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::selective; });
-    add("strategy.recompute", "full recompute",
+    add("strategy.recompute", "full recompute", "full",
         [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::full; });
-    add("workload.micro_batch_size",
-        "micro-batch " + std::to_string(scenario.workload.micro_batch_size * 2), [](sim::Scenario& s) {
+    add("workload.micro_batch_size", "micro-batch " + std::to_string(scenario.workload.micro_batch_size * 2),
+        std::to_string(scenario.workload.micro_batch_size * 2), [](sim::Scenario& s) {
           s.workload.micro_batch_size *= 2;
           s.workload.global_batch_size *= 2;
         });
-    add("implementation.attention", "flash attention",
+    add("implementation.attention", "flash attention", "flash",
         [](sim::Scenario& s) { s.implementation.attention = sim::AttentionKind::flash; });
-    add("implementation.attention", "standard attention",
+    add("implementation.attention", "standard attention", "standard",
         [](sim::Scenario& s) { s.implementation.attention = sim::AttentionKind::standard; });
   } else {
     add("workload.kv_cache", scenario.workload.kv_cache ? "no KV cache" : "with KV cache",
+        scenario.workload.kv_cache ? "off" : "on",
         [](sim::Scenario& s) { s.workload.kv_cache = !s.workload.kv_cache; });
     add("workload.batch_size", "batch " + std::to_string(scenario.workload.batch_size * 2),
+        std::to_string(scenario.workload.batch_size * 2),
         [](sim::Scenario& s) { s.workload.batch_size *= 2; });
   }
   return choices;
@@ -86,8 +89,9 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
     if (!sim::validate(choice.scenario).empty()) continue;
     try {
       sim::Report report = sim::predict(choice.scenario, calibration);
-      prediction.alternatives.push_back(
-          {std::move(choice.field), std::move(choice.label), std::move(choice.scenario), std::move(report)});
+      prediction.alternatives.push_back({std::move(choice.field), std::move(choice.label),
+                                         std::move(choice.short_label), std::move(choice.scenario),
+                                         std::move(report)});
     } catch (const std::exception&) {
       // A neighbour that cannot be priced (its hardware lacks the type) is no alternative.
     }
@@ -134,8 +138,7 @@ void Predictor::work(const std::stop_token& stop) {
       const std::lock_guard inner(mutex_);
       return requested_ != generation || stop.stop_requested();
     };
-    auto prediction =
-        std::make_shared<const Prediction>(make_prediction(scenario, calibration.get(), stale));
+    auto prediction = std::make_shared<const Prediction>(make_prediction(scenario, calibration.get(), stale));
     lock.lock();
     // An older answer is still better than a yet older picture: it is shown until the newer one is ready.
     latest_ = std::move(prediction);

@@ -1,5 +1,5 @@
-// Predictions off the interface's thread. The window asks whenever the scenario changes and draws what is newest;
-// it never waits.
+// Predictions off the interface's thread. The window asks whenever the scenario changes and draws what is
+// newest; it never waits.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -28,25 +28,27 @@ struct LiveLine {
 
 // The scenario with one choice made otherwise: what that choice buys.
 struct Alternative {
-  std::string field;  // the validated field it changes: "strategy.recompute"
-  std::string label;  // "full recompute"
+  std::string field;        // the validated field it changes: "strategy.recompute"
+  std::string label;        // "full recompute"
+  std::string short_label;  // beside its field: "full"
   sim::Scenario scenario;
   sim::Report report;
 };
 
 struct Prediction {
   sim::Scenario scenario;
-  std::vector<sim::Problem> problems;         // of the scenario; where there are any, nothing else is
-  std::string failure;                        // why it could not be priced, empty if it could
-  std::shared_ptr<const sim::Report> report;  // null where there are problems or a failure
-  std::vector<LiveLine> live_at_peak;
-  std::vector<Alternative> alternatives;
-  std::string calibration;            // "Intel Xeon, 2 threads, 2026-11-21"; empty: datasheet peaks alone
-  double calibration_residual = 0;    // median, as a fraction of an operation's time
-  std::optional<sim::Seconds> spent;  // on make_plan and predict
+  std::vector<sim::Problem> problems = {};         // of the scenario; where there are any, nothing else is
+  std::string failure = {};                        // why it could not be priced, empty if it could
+  std::shared_ptr<const sim::Report> report = {};  // null where there are problems or a failure
+  std::vector<LiveLine> live_at_peak = {};
+  std::vector<Alternative> alternatives = {};
+  std::string calibration = {};     // "Intel Xeon, 2 threads, 2026-11-21"; empty: datasheet peaks alone
+  double calibration_residual = 0;  // median, as a fraction of an operation's time
+  std::optional<sim::Seconds> spent = {};  // on make_plan and predict
 };
 
-// The predictor's work as a function. `stale` is asked between alternatives; once it says yes the rest are left out.
+// The predictor's work as a function. `stale` is asked between alternatives; once it says yes the rest are
+// left out.
 Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration* calibration,
                            const std::function<bool()>& stale);
 

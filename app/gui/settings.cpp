@@ -47,7 +47,8 @@ void save_settings(const Settings& settings, const std::filesystem::path& direct
   out << json.dump(2) << '\n';
   out.close();
   if (out) std::filesystem::rename(temporary, file, error);
-  if (!out || error) throw std::runtime_error("The window's settings could not be written to " + file.string() + ".");
+  if (!out || error)
+    throw std::runtime_error("The window's settings could not be written to " + file.string() + ".");
 }
 
 }  // namespace app::gui

@@ -12,8 +12,8 @@
 #include <mutex>
 
 #include "app/gui/layout.h"
-#include "app/gui/panels/panels.h"
 #include "app/gui/palette_window.h"
+#include "app/gui/panels/panels.h"
 #include "app/gui/widgets/text.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/predict.h"
@@ -29,8 +29,10 @@ constexpr double kToastSeconds = 3;
 constexpr const char* kDockspace = "desktop";
 
 // What the child process reads: the scenario as a file of its own.
-std::filesystem::path write_run_scenario(const sim::Scenario& scenario, const std::filesystem::path& settings) {
-  const std::filesystem::path directory = settings.empty() ? std::filesystem::temp_directory_path() : settings;
+std::filesystem::path write_run_scenario(const sim::Scenario& scenario,
+                                         const std::filesystem::path& settings) {
+  const std::filesystem::path directory =
+      settings.empty() ? std::filesystem::temp_directory_path() : settings;
   std::error_code ignored;
   std::filesystem::create_directories(directory, ignored);
   const auto file = directory / "run_scenario.json";
@@ -135,7 +137,8 @@ void Shell::show_measured(const sim::Report& report) {
   const auto calibration = calibration_;
   RunState state(report.source.scenario.workload.task, [calibration](const sim::Scenario& scenario) {
     const bool calibrated = calibration && scenario.hardware == calibration->hardware;
-    return std::make_shared<const sim::Report>(sim::predict(scenario, calibrated ? calibration.get() : nullptr));
+    return std::make_shared<const sim::Report>(
+        sim::predict(scenario, calibrated ? calibration.get() : nullptr));
   });
   state.replay(report);
   replayed_[report.source.scenario.workload.task] = state.view();
@@ -146,8 +149,11 @@ void Shell::start_run() {
   const bool train = task == sim::Task::train;
   try {
     const auto file = write_run_scenario(document_.scenario(), settings_directory_);
-    std::vector<std::string> command = {executable_,     train ? "train" : "generate", "--scenario", file.string(),
-                                        "--implementation", "ridgepoint", "--dtype", "fp32", "--stream"};
+    std::vector<std::string> command = {executable_,        train ? "train" : "generate",
+                                        "--scenario",       file.string(),
+                                        "--implementation", "ridgepoint",
+                                        "--dtype",          "fp32",
+                                        "--stream"};
     if (train) {
       command.insert(command.end(), {"--steps", std::to_string(view_.train_steps)});
     } else {
@@ -290,7 +296,10 @@ void Shell::draw_host(const PanelContext& context) {
   }
   draw_cards(dockspace, look_);
   ImGui::SetCursorPos({margin, top});
+  ImGui::PushStyleColor(ImGuiCol_Border,
+                        with_alpha(look_.color().border, 0));  // between cards: the gap itself
   ImGui::DockSpace(dockspace, size, ImGuiDockNodeFlags_AutoHideTabBar);
+  ImGui::PopStyleColor();
   draw_status_bar(context);
   ImGui::End();
 }
@@ -300,17 +309,18 @@ void Shell::draw_panel(const Panel& panel, const PanelContext& panel_context) {
   const ImGuiWindow* known = ImGui::FindWindowByName(name.c_str());
   const bool docked = known && known->DockIsActive;
   bool open = true;
-  ImGuiWindowFlags flags = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse |
-                           ImGuiWindowFlags_NoCollapse;
-  if (docked) flags |= ImGuiWindowFlags_NoBackground;  // it stands on its node's card
+  ImGuiWindowFlags flags =
+      ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse | ImGuiWindowFlags_NoCollapse;
+  const bool has_tab = docked && !known->DockNode->IsHiddenTabBar();
+  // Docked, it stands on its node's card.
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, with_alpha(look_.color().panel, docked ? 0.0f : 1.0f));
+  ImGui::PushStyleColor(ImGuiCol_Border, with_alpha(look_.color().border, docked ? 0.0f : 1.0f));
+  if (panel.bare) ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(0, 0));
   ImGui::SetNextWindowSize({look_.px(480), look_.px(360)}, ImGuiCond_FirstUseEver);
-  if (ImGui::Begin(name.c_str(), &open, flags)) {
-    const bool has_tab = docked && known->DockTabIsVisible && !known->DockNode->IsHiddenTabBar();
-    draw_panel_title(look_, panel.title, panel.caption(panel_context), docked && !has_tab);
-    ImGui::BeginChild("body");
-    panel.draw(panel_context);
-    ImGui::EndChild();
-  }
+  const bool visible = ImGui::Begin(name.c_str(), &open, flags);
+  if (panel.bare) ImGui::PopStyleVar();
+  ImGui::PopStyleColor(2);
+  if (visible) draw_panel_body(panel, panel_context, docked && !has_tab);
   ImGui::End();
   if (!open) closed_.insert(panel.id);
 }
@@ -323,14 +333,24 @@ void Shell::draw_maximised(const Panel& panel, const PanelContext& panel_context
       look_.color().background);
   ImGui::SetNextWindowPos({viewport->Pos.x + margin, viewport->Pos.y + margin});
   ImGui::SetNextWindowSize({viewport->Size.x - 2 * margin, viewport->Size.y - 2 * margin});
+  if (panel.bare) {
+    ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(0, 0));
+    ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 0);
+  }
   ImGui::Begin("##maximised", nullptr,
                ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings |
-                   ImGuiWindowFlags_NoDocking | ImGuiWindowFlags_NoScrollWithMouse);
-  draw_panel_title(look_, panel.title, panel.caption(panel_context), true);
+                   (panel.bare ? ImGuiWindowFlags_NoBackground : 0) | ImGuiWindowFlags_NoDocking |
+                   ImGuiWindowFlags_NoScrollWithMouse);
+  ImGui::PopStyleVar(panel.bare ? 2 : 0);
+  draw_panel_body(panel, panel_context, true);
+  ImGui::End();
+}
+
+void Shell::draw_panel_body(const Panel& panel, const PanelContext& panel_context, bool with_title) {
+  if (!panel.bare) draw_panel_title(look_, panel.title, panel.caption(panel_context), with_title);
   ImGui::BeginChild("body");
   panel.draw(panel_context);
   ImGui::EndChild();
-  ImGui::End();
 }
 
 void Shell::toast(std::string words) {
@@ -349,7 +369,8 @@ void Shell::draw_toast() const {
   ImDrawList* list = ImGui::GetForegroundDrawList();
   list->AddRectFilled(least, most, look_.color().raised, look_.px(8));
   list->AddRect(least, most, look_.color().border, look_.px(8));
-  draw_text(list, look_, TextRole::body, {least.x + padding.x, least.y + padding.y}, look_.color().text, view_.toast);
+  draw_text(list, look_, TextRole::body, {least.x + padding.x, least.y + padding.y}, look_.color().text,
+            view_.toast);
 }
 
 }  // namespace app::gui

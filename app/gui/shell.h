@@ -1,5 +1,5 @@
-// The desktop without a window system: state, one frame of interface, and what its commands do. The window, the
-// pictures and the tests each drive it.
+// The desktop without a window system: state, one frame of interface, and what its commands do. The window,
+// the pictures and the tests each drive it.
 #pragma once
 #include <functional>
 #include <map>
@@ -23,8 +23,8 @@ struct Panel;
 
 class Shell {
  public:
-  // Needs an ImGui and an ImPlot context. `wake` is called from other threads when there is something new to draw.
-  // `frozen`: nothing in the frame depends on the clock, for pictures.
+  // Needs an ImGui and an ImPlot context. `wake` is called from other threads when there is something new to
+  // draw. `frozen`: nothing in the frame depends on the clock, for pictures.
   Shell(const DesktopOptions& options, Settings settings, std::function<void()> wake, bool frozen);
   ~Shell();
 
@@ -61,6 +61,7 @@ class Shell {
 
   void draw_host(const PanelContext& context);
   void draw_panel(const Panel& panel, const PanelContext& context);
+  void draw_panel_body(const Panel& panel, const PanelContext& context, bool with_title);
   void draw_maximised(const Panel& panel, const PanelContext& context);
   void draw_top_bar(const PanelContext& context);
   void draw_menu();

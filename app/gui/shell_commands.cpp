@@ -76,7 +76,8 @@ void Shell::register_commands() {
        .detail =
            [this] {
              const bool train = document_.scenario().workload.task == sim::Task::train;
-             return (train ? "train " : "generate with ") + document_.scenario().model.name + " on this machine";
+             return (train ? "train " : "generate with ") + document_.scenario().model.name +
+                    " on this machine";
            }});
   add({.id = "run.stop",
        .category = "Run",
@@ -148,15 +149,11 @@ void Shell::register_commands() {
        .run = [this] { view_.maximised.clear(); },
        .shortcut = ImGuiKey_Escape,
        .enabled = [this] { return !view_.maximised.empty(); }});
-  add({.id = "view.reset_layout",
-       .category = "View",
-       .label = "Reset layout",
-       .run =
-           [this] {
-             closed_.clear();
-             view_.maximised.clear();
-             layout_is_old_ = true;
-           }});
+  add({.id = "view.reset_layout", .category = "View", .label = "Reset layout", .run = [this] {
+         closed_.clear();
+         view_.maximised.clear();
+         layout_is_old_ = true;
+       }});
   add({.id = "help.shortcuts",
        .category = "Help",
        .label = "Shortcuts",
@@ -197,7 +194,9 @@ void Shell::register_panel_commands() {
 
 void Shell::register_preset_commands() {
   const auto edit = [this](const std::string& what, const std::string& from, const std::string& to,
-                           sim::Scenario next) { document_.edit(what + " " + from + " \u2192 " + to, std::move(next)); };
+                           sim::Scenario next) {
+    document_.edit(what + " " + from + " \u2192 " + to, std::move(next));
+  };
   // A preset that cannot be read says so when it is picked.
   const auto guarded = [this](auto change) {
     return [this, change] {

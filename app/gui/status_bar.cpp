@@ -31,7 +31,8 @@ void Shell::draw_status_bar(const PanelContext& context) {
   const float top = begin.y + size.y - std::floor(look.px(kHeight));
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->AddRectFilled({begin.x, top}, {begin.x + size.x, begin.y + size.y}, c.panel);
-  list->AddRectFilled({begin.x, top}, {begin.x + size.x, top + std::max(1.0f, std::floor(look.scale))}, c.border);
+  list->AddRectFilled({begin.x, top}, {begin.x + size.x, top + std::max(1.0f, std::floor(look.scale))},
+                      c.border);
   const float middle = top + look.px(kHeight) / 2;
   float x = begin.x + look.px(14);
   const float end = begin.x + size.x - look.px(14);
@@ -48,17 +49,17 @@ void Shell::draw_status_bar(const PanelContext& context) {
     say(c.mute, "predicted in " + sim::format(*prediction.spent));
   else
     say(c.mute, prediction.report ? "predicted" : "predicting");
-  say(c.mute, prediction.calibration.empty()
-                  ? "datasheet peaks, default efficiencies"
-                  : "calibrated on " + prediction.calibration + ", median error " +
-                        sim::format_percent(prediction.calibration_residual));
+  say(c.mute, prediction.calibration.empty() ? "datasheet peaks, default efficiencies"
+                                             : "calibrated on " + prediction.calibration + ", median error " +
+                                                   sim::format_percent(prediction.calibration_residual));
   say(c.mute, "GiB = 2\u00b3\u2070 bytes");
   if (document_.can_undo()) say(c.mute, "undo: " + std::string(document_.undo_label()));
   for (const RunView* run : {&context.train, &context.generate})
     if (run->active()) say(c.measured, run_status(*run));
   if (view_.calibration.running)
     say(c.measured, "measuring this machine: " + view_.calibration.what + ", " +
-                        sim::format_count(view_.calibration.done) + " of " + sim::format_count(view_.calibration.of));
+                        sim::format_count(view_.calibration.done) + " of " +
+                        sim::format_count(view_.calibration.of));
 }
 
 }  // namespace app::gui

@@ -12,17 +12,18 @@ constexpr ImU32 rgb(unsigned hex) {
 }
 
 // parameter, gradient, optimizer, activation, kv_cache, scratch, communication, input, packing, platform.
-// Neighbours in a stack differ in hue and in lightness, so that they stay apart in print and for colour-blind eyes.
+// Neighbours in a stack differ in hue and in lightness, so that they stay apart in print and for colour-blind
+// eyes.
 constexpr std::array<ImU32, kMemoryCategories> kMemoryColors = {
     rgb(0x3B82C4), rgb(0xE3A02C), rgb(0xB5739D), rgb(0x2FA084), rgb(0x6BB7E8),
     rgb(0x8E7CC3), rgb(0x9AA84F), rgb(0xC9B79C), rgb(0x5F6B7A), rgb(0x8B95A3)};
 
-constexpr Palette kDark = {
-    rgb(0x0E1116), rgb(0x151920), rgb(0x1C222B), rgb(0x272E39), rgb(0xE7ECF2), rgb(0x9CA7B5), rgb(0x778393),
-    rgb(0x5BA8FF), rgb(0xFFA63D), rgb(0x3CCB91), rgb(0xFF6B6B), rgb(0xF2C14E), rgb(0xE7ECF2), kMemoryColors};
-constexpr Palette kLight = {
-    rgb(0xEEF1F5), rgb(0xFFFFFF), rgb(0xF3F5F8), rgb(0xD9DFE7), rgb(0x1B2430), rgb(0x55616F), rgb(0x76818F),
-    rgb(0x2166C2), rgb(0xC2630A), rgb(0x1B8A5A), rgb(0xC23B3B), rgb(0xB7791F), rgb(0x1B2430), kMemoryColors};
+constexpr Palette kDark = {rgb(0x0E1116), rgb(0x151920), rgb(0x1C222B), rgb(0x272E39), rgb(0xE7ECF2),
+                           rgb(0x9CA7B5), rgb(0x778393), rgb(0x5BA8FF), rgb(0xFFA63D), rgb(0x3CCB91),
+                           rgb(0xFF6B6B), rgb(0xF2C14E), rgb(0xE7ECF2), kMemoryColors};
+constexpr Palette kLight = {rgb(0xEEF1F5), rgb(0xFFFFFF), rgb(0xF3F5F8), rgb(0xD9DFE7), rgb(0x1B2430),
+                            rgb(0x55616F), rgb(0x76818F), rgb(0x2166C2), rgb(0xC2630A), rgb(0x1B8A5A),
+                            rgb(0xC23B3B), rgb(0xB7791F), rgb(0x1B2430), kMemoryColors};
 
 float linear(float channel) {
   return channel <= 0.04045f ? channel / 12.92f : std::pow((channel + 0.055f) / 1.055f, 2.4f);
@@ -62,7 +63,8 @@ void apply_imgui_style(const Look& look) {
   style.FontSizeBase = text_size::body;
   style.FontScaleMain = look.scale;
   // One crisp pixel at every scale below two.
-  style.WindowBorderSize = style.PopupBorderSize = style.ChildBorderSize = std::floor(std::max(1.0f, look.scale));
+  style.WindowBorderSize = style.PopupBorderSize = style.ChildBorderSize =
+      std::floor(std::max(1.0f, look.scale));
 
   const auto set = [&style](ImGuiCol slot, ImU32 color) { style.Colors[slot] = vec(color); };
   for (int slot = 0; slot < ImGuiCol_COUNT; ++slot) set(slot, p.raised);
@@ -78,11 +80,11 @@ void apply_imgui_style(const Look& look) {
   set(ImGuiCol_BorderShadow, clear);
   set(ImGuiCol_FrameBgHovered, hovered);
   set(ImGuiCol_FrameBgActive, hovered);
-  for (const ImGuiCol slot : {ImGuiCol_TitleBg, ImGuiCol_TitleBgActive, ImGuiCol_TitleBgCollapsed,
-                              ImGuiCol_ScrollbarBg, ImGuiCol_DockingEmptyBg, ImGuiCol_Tab, ImGuiCol_TabDimmed,
-                              ImGuiCol_TabSelectedOverline, ImGuiCol_TabDimmedSelectedOverline,
-                              ImGuiCol_TableRowBg, ImGuiCol_TableRowBgAlt, ImGuiCol_TableHeaderBg,
-                              ImGuiCol_ResizeGrip, ImGuiCol_CheckboxSelectedBg})
+  for (const ImGuiCol slot :
+       {ImGuiCol_TitleBg, ImGuiCol_TitleBgActive, ImGuiCol_TitleBgCollapsed, ImGuiCol_ScrollbarBg,
+        ImGuiCol_DockingEmptyBg, ImGuiCol_Tab, ImGuiCol_TabDimmed, ImGuiCol_TabSelectedOverline,
+        ImGuiCol_TabDimmedSelectedOverline, ImGuiCol_TableRowBg, ImGuiCol_TableRowBgAlt,
+        ImGuiCol_TableHeaderBg, ImGuiCol_ResizeGrip, ImGuiCol_CheckboxSelectedBg})
     set(slot, clear);
   set(ImGuiCol_TabHovered, hovered);
   set(ImGuiCol_TabSelected, p.raised);

@@ -1,5 +1,5 @@
-// The look as named tokens: what a colour means, never which one it is. Every number on screen that was predicted
-// is `predicted`, every measured one `measured`; good and bad are news, nothing else is coloured.
+// The look as named tokens: what a colour means, never which one it is. Every number on screen that was
+// predicted is `predicted`, every measured one `measured`; good and bad are news, nothing else is coloured.
 #pragma once
 #include <imgui.h>
 

@@ -84,7 +84,8 @@ void Shell::draw_top_bar(const PanelContext& panel_context) {
                          (ImGui::GetItemRectMin().y + ImGui::GetItemRectMax().y) / 2};
   for (const float offset : {-4.0f, 0.0f, 4.0f})
     list->AddRectFilled({middle.x - look.px(6), std::floor(middle.y + look.px(offset - 0.75f))},
-                        {middle.x + look.px(6), std::floor(middle.y + look.px(offset + 0.75f))}, look.color().dim);
+                        {middle.x + look.px(6), std::floor(middle.y + look.px(offset + 0.75f))},
+                        look.color().dim);
   draw_menu();
 
   const char* search = "Search";
@@ -92,8 +93,8 @@ void Shell::draw_top_bar(const PanelContext& panel_context) {
   right_aligned_group(right, search_width, gap, y);
   if (ImGui::Button("##search", {search_width, side})) panel_context.invoke("view.palette");
   const ImVec2 least = ImGui::GetItemRectMin(), most = ImGui::GetItemRectMax();
-  draw_text(list, look, TextRole::body, {least.x + look.px(10), (least.y + most.y) / 2}, look.color().dim, search,
-            {0, 0.5f});
+  draw_text(list, look, TextRole::body, {least.x + look.px(10), (least.y + most.y) / 2}, look.color().dim,
+            search, {0, 0.5f});
   draw_text(list, look, TextRole::number, {most.x - look.px(8), (least.y + most.y) / 2}, look.color().mute,
             shortcut_text(commands_.find("view.palette")->shortcut), {1, 0.5f});
 
@@ -112,7 +113,8 @@ void Shell::draw_top_bar(const PanelContext& panel_context) {
   Requests& requests = panel_context.requests;
   preset_picker(look, commands_, requests, "model", scenario.model.name, std::min(look.px(190), room()));
   ImGui::SameLine(0, gap);
-  preset_picker(look, commands_, requests, "hardware", scenario.hardware.name, std::min(look.px(190), room()));
+  preset_picker(look, commands_, requests, "hardware", scenario.hardware.name,
+                std::min(look.px(190), room()));
   ImGui::SameLine(0, gap);
   if (room() > look.px(60)) dtype_picker(look, panel_context, look.px(90));
   ImGui::SameLine(0, gap);
@@ -122,7 +124,8 @@ void Shell::draw_top_bar(const PanelContext& panel_context) {
     if (const auto chosen = segmented(look, "task", current, tasks)) {
       sim::Scenario next = scenario;
       next.workload.task = static_cast<sim::Task>(*chosen);
-      panel_context.edit("task " + std::string(tasks[current]) + " \u2192 " + std::string(tasks[*chosen]), next);
+      panel_context.edit("task " + std::string(tasks[current]) + " \u2192 " + std::string(tasks[*chosen]),
+                         next);
     }
     ImGui::SameLine(0, gap);
   }
@@ -138,7 +141,8 @@ void Shell::draw_menu() {
     if (!ImGui::BeginMenu(category.c_str())) continue;
     for (const Command& command : commands_.all()) {
       if (!command.in_menu || command.category != category) continue;
-      if (ImGui::MenuItem(command.label.c_str(), shortcut_text(command.shortcut).c_str(), false, is_enabled(command)))
+      if (ImGui::MenuItem(command.label.c_str(), shortcut_text(command.shortcut).c_str(), false,
+                          is_enabled(command)))
         invoked = command.id;
     }
     ImGui::EndMenu();

@@ -1,4 +1,5 @@
-// What the user looks at and what panels ask for: everything of the interface that is neither scenario nor result.
+// What the user looks at and what panels ask for: everything of the interface that is neither scenario nor
+// result.
 #pragma once
 #include <array>
 #include <functional>
@@ -15,7 +16,15 @@
 namespace app::gui {
 
 // The number that the Explain panel explains.
-enum class Quantity { step_time, tokens_per_second, utilization, parameters, flops, memory, memory_category, operation };
+enum class Quantity {
+  step_time,
+  tokens_per_second,
+  utilization,
+  parameters,
+  memory,
+  memory_category,
+  operation
+};
 
 struct Selection {
   Quantity quantity = Quantity::step_time;

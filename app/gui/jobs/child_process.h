@@ -1,5 +1,5 @@
-// A program run beside the window: its standard output line by line, its end as a sentence. Nothing here blocks the
-// thread that draws.
+// A program run beside the window: its standard output line by line, its end as a sentence. Nothing here
+// blocks the thread that draws.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -12,7 +12,8 @@ namespace app::gui {
 
 struct ChildEnd {
   int exit_code = 0;  // 128 + signal where a signal ended it, as shells say it
-  std::string message;  // empty when it ended well; else one sentence, with what it last wrote to standard error
+  std::string
+      message;  // empty when it ended well; else one sentence, with what it last wrote to standard error
 };
 
 class ChildProcess {

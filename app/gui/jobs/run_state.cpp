@@ -131,10 +131,10 @@ void RunState::ended(int exit_code, const std::string& message) {
   view_.activity.clear();
   view_.left = {};
   note(view_.phase == RunPhase::ended ? LogLine::Kind::good : LogLine::Kind::bad,
-       interrupted                          ? "stopped after " + sim::format_count(view_.done) + " of " +
-                                                  sim::format_count(view_.planned)
-       : view_.phase == RunPhase::ended     ? "finished"
-                                            : "ended with exit code " + std::to_string(exit_code));
+       interrupted
+           ? "stopped after " + sim::format_count(view_.done) + " of " + sim::format_count(view_.planned)
+       : view_.phase == RunPhase::ended ? "finished"
+                                        : "ended with exit code " + std::to_string(exit_code));
 }
 
 void RunState::replay(const sim::Report& report) {
@@ -160,9 +160,9 @@ void RunState::refresh_report() const {
   rows_are_new_ = false;
   view_.measured = std::make_shared<const sim::Report>(report_);
   const bool comparable = view_.predicted && !report_.rows.empty();
-  view_.comparison = comparable ? std::make_shared<const sim::Comparison>(
-                                      sim::compare(*view_.predicted, *view_.measured))
-                                : nullptr;
+  view_.comparison =
+      comparable ? std::make_shared<const sim::Comparison>(sim::compare(*view_.predicted, *view_.measured))
+                 : nullptr;
 }
 
 std::shared_ptr<const RunView> RunState::view() const {

@@ -1,5 +1,5 @@
-// What is known of a run: its events folded into a report, and what the panels draw of it. The reading thread folds,
-// the window picks up an immutable view at the start of a frame.
+// What is known of a run: its events folded into a report, and what the panels draw of it. The reading thread
+// folds, the window picks up an immutable view at the start of a frame.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
-// A stream of points that costs the same to keep and to draw however long it grows: when it is full, neighbours are
-// merged into buckets that keep their least and greatest point, so that no spike is lost.
+// A stream of points that costs the same to keep and to draw however long it grows: when it is full,
+// neighbours are merged into buckets that keep their least and greatest point, so that no spike is lost.
 #pragma once
 #include <cstddef>
 #include <vector>

@@ -19,7 +19,8 @@ void draw_empty_state(const PanelContext& context, std::string_view heading, std
   const float sentence_height =
       ImGui::CalcTextSize(sentence.data(), sentence.data() + sentence.size(), false, width).y;
   const float button = action ? ImGui::GetFrameHeight() + look.px(14) : 0;
-  const float height = text_size_of(look, TextRole::heading, heading).y + look.px(8) + sentence_height + button;
+  const float height =
+      text_size_of(look, TextRole::heading, heading).y + look.px(8) + sentence_height + button;
   ImGui::SetCursorPos({left, ImGui::GetCursorPosY() + std::max(0.0f, (room.y - height) / 2)});
   ImGui::BeginGroup();
   text(look, TextRole::heading, look.color().text, fitted(look, TextRole::heading, heading, width));
@@ -40,13 +41,16 @@ bool draw_missing_prediction(const PanelContext& context) {
   if (calibration.running) {
     draw_empty_state(context, "Measuring this machine",
                      calibration.what + ", " + sim::format_count(calibration.done) + " of " +
-                         sim::format_count(calibration.of) + ". Until then any other hardware can be picked above.");
+                         sim::format_count(calibration.of) +
+                         ". Until then any other hardware can be picked above.");
   } else if (context.scenario.hardware.peak.empty()) {
-    const std::string failed = calibration.message.empty() ? "" : " The last attempt failed: " + calibration.message;
-    draw_empty_state(context, "This machine has not been measured yet",
-                     "Its peaks, its bandwidth and every kernel are timed once, which takes about a minute, and kept." +
-                         failed,
-                     "Measure this machine", "run.calibrate");
+    const std::string failed =
+        calibration.message.empty() ? "" : " The last attempt failed: " + calibration.message;
+    draw_empty_state(
+        context, "This machine has not been measured yet",
+        "Its peaks, its bandwidth and every kernel are timed once, which takes about a minute, and kept." +
+            failed,
+        "Measure this machine", "run.calibrate");
   } else if (!prediction.problems.empty()) {
     draw_empty_state(context, "This cannot be", prediction.problems.front().message);
   } else if (!prediction.failure.empty()) {

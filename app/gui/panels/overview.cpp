@@ -16,7 +16,8 @@ namespace {
 
 const sim::Report* measured_of_scenario(const PanelContext& context) {
   const sim::Report* measured = context.run().measured.get();
-  return measured && measured->source.scenario == context.scenario && !measured->rows.empty() ? measured : nullptr;
+  return measured && measured->source.scenario == context.scenario && !measured->rows.empty() ? measured
+                                                                                              : nullptr;
 }
 
 std::string band(const sim::Report& report) {
@@ -28,12 +29,15 @@ Tile memory_tile(const PanelContext& context, const sim::Report& report) {
   const Palette& c = context.look.color();
   const sim::Bytes peak = sim::peak_memory(report), capacity = context.scenario.hardware.memory;
   const ValueAndUnit value = split_unit(sim::format(peak));
-  Tile tile{.id = "memory", .title = "Memory at the peak", .value = value.value,
+  Tile tile{.id = "memory",
+            .title = "Memory at the peak",
+            .value = value.value,
             .unit = value.unit + " of " + sim::format(capacity)};
   for (const sim::MemoryLine& line : report.memory) {
     const int category = memory_category(line.category);
     if (line.rank == 0 && category >= 0)
-      tile.bar.push_back({static_cast<double>(line.bytes.value), c.memory[static_cast<std::size_t>(category)]});
+      tile.bar.push_back(
+          {static_cast<double>(line.bytes.value), c.memory[static_cast<std::size_t>(category)]});
   }
   tile.bar_limit = static_cast<double>(capacity.value);
   const bool fits = sim::fits(report);
@@ -47,17 +51,26 @@ std::vector<Tile> training_tiles(const PanelContext& context, const sim::Report&
   const Palette& c = context.look.color();
   const sim::Report* measured = measured_of_scenario(context);
   const ValueAndUnit step = split_unit(sim::format(sim::step_time(report)));
-  Tile time{.id = "step", .title = "Step", .value = step.value, .unit = step.unit,
-            .line = band(report), .line_color = c.mute};
-  Tile rate{.id = "rate", .title = "Throughput",
-            .value = sim::format_count(std::llround(sim::tokens_per_second(report))), .unit = "tokens/s",
+  Tile time{.id = "step",
+            .title = "Step",
+            .value = step.value,
+            .unit = step.unit,
+            .line = band(report),
+            .line_color = c.mute};
+  Tile rate{.id = "rate",
+            .title = "Throughput",
+            .value = sim::format_count(std::llround(sim::tokens_per_second(report))),
+            .unit = "tokens/s",
             .line = sim::format_count(context.scenario.workload.global_batch_size *
                                       context.scenario.workload.seq_len) +
                     " tokens a step",
             .line_color = c.mute};
-  Tile mfu{.id = "mfu", .title = "MFU, " + std::string(sim::name(context.view.convention)),
-           .value = split_unit(sim::format_percent(sim::mfu(report, context.view.convention))).value, .unit = "",
-           .line = "HFU " + sim::format_percent(sim::hfu(report)), .line_color = c.mute,
+  Tile mfu{.id = "mfu",
+           .title = "MFU, " + std::string(sim::name(context.view.convention)),
+           .value = split_unit(sim::format_percent(sim::mfu(report, context.view.convention))).value,
+           .unit = "",
+           .line = "HFU " + sim::format_percent(sim::hfu(report)),
+           .line_color = c.mute,
            .action = "Click: the next FLOPs convention"};
   mfu.value = sim::format_percent(sim::mfu(report, context.view.convention));
   if (measured) {
@@ -74,15 +87,25 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
   const auto per_token = sim::tpot(report);
   const ValueAndUnit token = split_unit(per_token ? sim::format(*per_token) : "n/a");
   const auto first = sim::ttft(report);
-  Tile time{.id = "step", .title = "Time per token", .value = token.value, .unit = token.unit,
-            .line = first ? "first after " + sim::format(*first) : "", .line_color = c.mute};
-  Tile rate{.id = "rate", .title = "Throughput",
-            .value = sim::format_count(std::llround(sim::tokens_per_second(report))), .unit = "tokens/s",
+  Tile time{.id = "step",
+            .title = "Time per token",
+            .value = token.value,
+            .unit = token.unit,
+            .line = first ? "first after " + sim::format(*first) : "",
+            .line_color = c.mute};
+  Tile rate{.id = "rate",
+            .title = "Throughput",
+            .value = sim::format_count(std::llround(sim::tokens_per_second(report))),
+            .unit = "tokens/s",
             .line = sim::format_count(context.scenario.workload.batch_size) +
                     (context.scenario.workload.batch_size == 1 ? " sequence" : " sequences"),
             .line_color = c.mute};
-  Tile mbu{.id = "mbu", .title = "MBU, decode", .value = sim::format_percent(sim::mbu(report)), .unit = "",
-           .line = "of " + sim::format(context.scenario.hardware.memory_bandwidth), .line_color = c.mute};
+  Tile mbu{.id = "mbu",
+           .title = "MBU, decode",
+           .value = sim::format_percent(sim::mbu(report)),
+           .unit = "",
+           .line = "of " + sim::format(context.scenario.hardware.memory_bandwidth),
+           .line_color = c.mute};
   if (measured) {
     if (const auto t = sim::tpot(*measured)) time.measured = "measured " + sim::format(*t);
     rate.measured = "measured " + sim::format_count(std::llround(sim::tokens_per_second(*measured)));
@@ -97,8 +120,11 @@ Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
   for (const sim::Row& row : report.rows)
     if (row.rank == 0) flops += row.flops;
   const bool train = context.scenario.workload.task == sim::Task::train;
-  return {.id = "parameters", .title = "Model", .value = sim::format_short(static_cast<double>(count.total)),
-          .unit = "parameters", .line = sim::format(flops) + (train ? " a step" : " in all"),
+  return {.id = "parameters",
+          .title = "Model",
+          .value = sim::format_short(static_cast<double>(count.total)),
+          .unit = "parameters",
+          .line = sim::format(flops) + (train ? " a step" : " in all"),
           .line_color = context.look.color().mute};
 }
 
@@ -187,8 +213,8 @@ void draw_longest_operations(const PanelContext& context, const sim::Report& rep
                         with_alpha(c.predicted, 0.55f), look.px(3));
     draw_text(list, look, TextRole::number, {least.x + size.x - pad - look.px(62), middle}, c.predicted,
               sim::format(row->duration), {1, 0.5f});
-    draw_text(list, look, TextRole::number, {least.x + size.x - pad, middle}, c.dim, sim::format_percent(share),
-              {1, 0.5f});
+    draw_text(list, look, TextRole::number, {least.x + size.x - pad, middle}, c.dim,
+              sim::format_percent(share), {1, 0.5f});
     y += line;
   }
 }

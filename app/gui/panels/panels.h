@@ -1,4 +1,5 @@
-// The panels: each a function of what is known and of what the user looks at. Adding one is a line in panels.cpp.
+// The panels: each a function of what is known and of what the user looks at. Adding one is a line in
+// panels.cpp.
 #pragma once
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@ struct Panel {
   const char* title;  // a noun
   const char* teaches;
   Dock dock;
+  bool bare;  // draws its own cards: no title row, no padding
   // Of what and in which unit, for the right end of the title row.
   std::string (*caption)(const PanelContext& context);
   void (*draw)(const PanelContext& context);

@@ -48,7 +48,8 @@ bool step_button(const Look& look, const char* id, bool plus, bool enabled) {
 
 void draw_arrow(const Look& look, ImVec2 centre) {
   const float w = look.px(3.5f), h = look.px(2);
-  const ImVec2 points[] = {{centre.x - w, centre.y - h}, {centre.x, centre.y + h}, {centre.x + w, centre.y - h}};
+  const ImVec2 points[] = {
+      {centre.x - w, centre.y - h}, {centre.x, centre.y + h}, {centre.x + w, centre.y - h}};
   ImGui::GetWindowDrawList()->AddPolyline(points, 3, look.color().dim, look.px(1.4f));
 }
 
@@ -124,7 +125,8 @@ std::optional<std::int64_t> count_field(const Look& look, const char* label, std
   for (const int direction : {-1, 1}) {
     ImGui::SameLine(0, gap);
     const std::optional<std::int64_t> next = stepper(value, direction);
-    if (step_button(look, direction < 0 ? "##less" : "##more", direction > 0, next.has_value())) result = next;
+    if (step_button(look, direction < 0 ? "##less" : "##more", direction > 0, next.has_value()))
+      result = next;
   }
   field_note(look, note);
   ImGui::PopID();
@@ -169,6 +171,11 @@ std::optional<std::size_t> segmented(const Look& look, const char* id, std::size
   for (const std::string_view choice : choices)
     widths.push_back(width > 0 ? (width - 2 * inset) / static_cast<float>(choices.size())
                                : text_size_of(look, TextRole::body, choice).x + look.px(22));
+  // Words that are too long for their share are all written smaller, not cut.
+  bool fits = true;
+  for (std::size_t i = 0; i < choices.size(); ++i)
+    fits = fits && text_size_of(look, TextRole::body, choices[i]).x <= widths[i] - look.px(6);
+  const TextRole role = fits ? TextRole::body : TextRole::caption;
   float total = 2 * inset;
   for (const float w : widths) total += w;
 
@@ -190,10 +197,10 @@ std::optional<std::size_t> segmented(const Look& look, const char* id, std::size
       list->AddRectFilled(least, most,
                           chosen ? mix(c.raised, c.predicted, 0.28f) : mix(c.raised, c.text, 0.08f),
                           rounding - inset / 2);
-    if (ImGui::IsItemFocused() && ImGui::GetIO().NavVisible) list->AddRect(least, most, c.predicted, rounding);
-    draw_text(list, look, TextRole::body, {(least.x + most.x) / 2, (least.y + most.y) / 2},
-              chosen ? c.text : c.dim, fitted(look, TextRole::body, choices[i], widths[i] - look.px(6)),
-              {0.5f, 0.5f});
+    if (ImGui::IsItemFocused() && ImGui::GetIO().NavVisible)
+      list->AddRect(least, most, c.predicted, rounding);
+    draw_text(list, look, role, {(least.x + most.x) / 2, (least.y + most.y) / 2}, chosen ? c.text : c.dim,
+              fitted(look, role, choices[i], widths[i] - look.px(2)), {0.5f, 0.5f});
     x += widths[i];
   }
   ImGui::SetCursorScreenPos(begin);

@@ -14,8 +14,8 @@
 namespace app::gui {
 
 struct FieldNote {
-  std::string problem;    // takes precedence
-  std::string effect;     // what a choice buys
+  std::string problem;  // takes precedence
+  std::string effect;   // what a choice buys
   bool effect_is_good = false;
 };
 
@@ -28,7 +28,8 @@ Stepper step_by(std::int64_t step, std::int64_t least, std::int64_t greatest);
 Stepper step_by_doubling(std::int64_t least, std::int64_t greatest);
 Stepper step_through_divisors_of(std::int64_t number);
 
-// The new value when the user changed it. Text as people type it: "8k", "4,096", "1.5T"; with binary_k "8k" is 8,192.
+// The new value when the user changed it. Text as people type it: "8k", "4,096", "1.5T"; with binary_k "8k"
+// is 8,192.
 std::optional<std::int64_t> count_field(const Look& look, const char* label, std::int64_t value,
                                         const Stepper& stepper, bool binary_k, const FieldNote& note);
 

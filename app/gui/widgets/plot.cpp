@@ -53,7 +53,8 @@ std::vector<double> round_ticks(double low, double high, int wanted) {
       step = decade * factor;
       break;
     }
-  for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) ticks.push_back(k * step);
+  for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k)
+    ticks.push_back(k * step);
   return ticks;
 }
 
@@ -92,7 +93,8 @@ void plot_predicted(const Look& look, double value, double low, double high) {
   ImDrawList* list = ImPlot::GetPlotDrawList();
   const auto at = [](double x, double y) { return ImPlot::PlotToPixels(x, y); };
   if (high > low)
-    list->AddRectFilled(at(limits.X.Min, high), at(limits.X.Max, low), with_alpha(look.color().predicted, 0.16f));
+    list->AddRectFilled(at(limits.X.Min, high), at(limits.X.Max, low),
+                        with_alpha(look.color().predicted, 0.16f));
   const ImVec2 points[] = {at(limits.X.Min, value), at(limits.X.Max, value)};
   dashed_line(list, look, points, look.color().predicted, look.px(1.6f));
   ImPlot::PopPlotClipRect();

@@ -14,7 +14,8 @@
 namespace app::gui {
 
 // A line through points in pixels.
-void dashed_line(ImDrawList* list, const Look& look, std::span<const ImVec2> points, ImU32 color, float weight);
+void dashed_line(ImDrawList* list, const Look& look, std::span<const ImVec2> points, ImU32 color,
+                 float weight);
 
 // Diagonal strokes over a rectangle: what lies past a limit.
 void hatch(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most, ImU32 color);

@@ -130,7 +130,8 @@ void draw_panel_title(const Look& look, std::string_view title, std::string_view
     used = text_size_of(look, TextRole::title, title).x + look.px(16);
   }
   const std::string shown = fitted(look, TextRole::caption, caption, width - used);
-  draw_text(list, look, TextRole::caption, {begin.x + width, begin.y + line / 2}, look.color().mute, shown, {1, 0.5f});
+  draw_text(list, look, TextRole::caption, {begin.x + width, begin.y + line / 2}, look.color().mute, shown,
+            {1, 0.5f});
   ImGui::Dummy({width, line + look.px(2)});
 }
 

@@ -15,8 +15,8 @@ void draw_card_frame(const Look& look, ImVec2 least, ImVec2 most, ImU32 border) 
   list->AddRect(least, most, border, rounding, 0, ImGui::GetStyle().WindowBorderSize);
 }
 
-void draw_bar(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most, const std::vector<BarPart>& parts,
-              double limit) {
+void draw_bar(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most,
+              const std::vector<BarPart>& parts, double limit) {
   double sum = 0;
   for (const BarPart& part : parts) sum += part.value;
   const double whole = std::max(limit, sum);
@@ -30,7 +30,8 @@ void draw_bar(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most, con
     at += part.value;
     const float end = least.x + width * static_cast<float>(at / whole);
     if (end - begin < 0.5f) continue;
-    list->AddRectFilled({begin, least.y}, {std::max(begin + 0.5f, end - gap), most.y}, part.color, look.px(2));
+    list->AddRectFilled({begin, least.y}, {std::max(begin + 0.5f, end - gap), most.y}, part.color,
+                        look.px(2));
   }
   if (sum <= limit || limit <= 0) return;
   const float edge = least.x + width * static_cast<float>(limit / whole);
@@ -45,7 +46,10 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
   const ImVec2 most = {least.x + size.x, least.y + size.y};
   const bool clicked = ImGui::InvisibleButton(tile.id, size);
   const bool hovered = ImGui::IsItemHovered();
-  draw_card_frame(look, least, most, selected ? mix(c.border, c.predicted, 0.6f) : hovered ? c.mute : c.border);
+  draw_card_frame(look, least, most,
+                  selected  ? mix(c.border, c.predicted, 0.6f)
+                  : hovered ? c.mute
+                            : c.border);
   if (hovered && !tile.action.empty()) ImGui::SetItemTooltip("%s", tile.action.c_str());
 
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -56,7 +60,8 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
             fitted(look, TextRole::caption, tile.title, inner));
   y += text_size_of(look, TextRole::caption, tile.title).y + look.px(4);
   const ImVec2 value = text_size_of(look, TextRole::tile, tile.value);
-  draw_text(list, look, TextRole::tile, {least.x + pad, y}, c.text, fitted(look, TextRole::tile, tile.value, inner));
+  draw_text(list, look, TextRole::tile, {least.x + pad, y}, c.text,
+            fitted(look, TextRole::tile, tile.value, inner));
   const float unit_begin = value.x + look.px(6);
   if (unit_begin < inner)
     draw_text(list, look, TextRole::body, {least.x + pad + unit_begin, y + value.y * 0.86f}, c.dim,
