@@ -12,6 +12,7 @@ void gelu_backward(float* dinp, const float* dout, const float* inp, std::int64_
 // SwiGLU: gate_up (R, 2F) holds a row's F gates, then its F ups; out (R, F) = silu(gate) * up.
 void swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F);
 // dgate_up (R, 2F) = gradient.
-void swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F);
+void swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R,
+                     std::int64_t F);
 
 }  // namespace kernels::cpu

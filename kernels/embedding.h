@@ -15,8 +15,8 @@ namespace cpu {
 void embedding_forward(float* out, const std::int32_t* tokens, const float* weight,
                        const float* position_weight, const std::int32_t* positions, EmbeddingShape s);
 
-// dweight (V, C) += rows of dout (B, T, C) by token, in a fixed order; dposition_weight (P, C) += likewise, may be null.
-// Training positions start at zero.
+// dweight (V, C) += rows of dout (B, T, C) by token, in a fixed order; dposition_weight (P, C) += likewise,
+// may be null. Training positions start at zero.
 void embedding_backward(float* dweight, float* dposition_weight, const float* dout,
                         const std::int32_t* tokens, EmbeddingShape s);
 

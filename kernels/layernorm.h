@@ -4,7 +4,8 @@
 
 namespace kernels::cpu {
 
-// out (R, C); mean (R) and rstd (R) are kept for backward, both may be null. inp (R, C), weight (C), bias (C).
+// out (R, C); mean (R) and rstd (R) are kept for backward, both may be null. inp (R, C), weight (C), bias
+// (C).
 void layernorm_forward(float* out, float* mean, float* rstd, const float* inp, const float* weight,
                        const float* bias, float eps, std::int64_t R, std::int64_t C);
 

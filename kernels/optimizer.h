@@ -1,4 +1,5 @@
-// AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101) as torch.optim.AdamW, and the gradient norm for clipping.
+// AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101) as torch.optim.AdamW, and the gradient norm for
+// clipping.
 #pragma once
 #include <cstdint>
 #include <span>

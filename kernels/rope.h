@@ -1,4 +1,5 @@
-// Rotary position embedding, pairs (i, i + D/2) as Hugging Face's rotate_half; Su et al. 2021, arXiv 2104.09864.
+// Rotary position embedding, pairs (i, i + D/2) as Hugging Face's rotate_half; Su et al. 2021, arXiv
+// 2104.09864.
 #pragma once
 #include <cstdint>
 
@@ -7,9 +8,9 @@ namespace kernels {
 // How the base frequencies are stretched for long contexts.
 struct RopeScaling {
   enum class Kind { none, linear, llama3 } kind = Kind::none;
-  double factor = 1.0;             // linear and llama3
-  double low_freq_factor = 1.0;    // llama3 (Llama 3.1's config.json: 1)
-  double high_freq_factor = 4.0;   // llama3 (Llama 3.1's config.json: 4)
+  double factor = 1.0;                             // linear and llama3
+  double low_freq_factor = 1.0;                    // llama3 (Llama 3.1's config.json: 1)
+  double high_freq_factor = 4.0;                   // llama3 (Llama 3.1's config.json: 4)
   double original_max_position_embeddings = 8192;  // llama3
 };
 

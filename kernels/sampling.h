@@ -13,8 +13,8 @@ struct SamplingSettings {
 
 namespace cpu {
 
-// tokens (B) from logits (B, V). The random number of row b is a function of (seed, step, b) alone, so a resumed or
-// re-batched run draws the same. Order as usual: temperature, then top-k, then top-p.
+// tokens (B) from logits (B, V). The random number of row b is a function of (seed, step, b) alone, so a
+// resumed or re-batched run draws the same. Order as usual: temperature, then top-k, then top-p.
 void sample(std::int32_t* tokens, const float* logits, const SamplingSettings& settings, std::int64_t step,
             std::int64_t B, std::int64_t V);
 

@@ -7,8 +7,8 @@ namespace kernels::cpu {
 int set_threads(int count);
 int threads();
 
-// Flush denormals to zero on the calling thread and on all OpenMP worker threads: a training run whose activations
-// decay to denormals is several times slower otherwise.
+// Flush denormals to zero on the calling thread and on all OpenMP worker threads: a training run whose
+// activations decay to denormals is several times slower otherwise.
 void flush_denormals();
 
 }  // namespace kernels::cpu

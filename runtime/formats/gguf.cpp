@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/formats/excerpt.h"
 #include "runtime/formats/float_formats.h"
 
 namespace runtime {
@@ -166,7 +167,7 @@ PlacedTensor read_tensor_info(HeaderReader& reader) {
   GgufTensor& tensor = placed.tensor;
   reader.set_subject("a tensor's description");
   tensor.name = std::string(reader.text());
-  reader.set_subject("tensor '" + tensor.name + "'");
+  reader.set_subject("tensor '" + excerpt(tensor.name) + "'");
   const auto dimensions = reader.scalar<std::uint32_t>();
   if (dimensions > kMaxDimensions) {
     throw reader.error("has " + std::to_string(dimensions) + " dimensions; at most 4 are accepted");
@@ -210,7 +211,7 @@ void place(const std::string& file, std::vector<PlacedTensor>& tensors, std::spa
   std::uint64_t end = 0;
   for (PlacedTensor& placed : tensors) {
     const std::string subject =
-        file + ": tensor '" + placed.tensor.name + "' at offset " + std::to_string(placed.offset);
+        file + ": tensor '" + excerpt(placed.tensor.name) + "' at offset " + std::to_string(placed.offset);
     if (placed.offset % alignment != 0) {
       throw InputError(subject + " must begin at a multiple of " + std::to_string(alignment));
     }
@@ -262,7 +263,7 @@ Gguf Gguf::open(const std::filesystem::path& path) {
   for (std::uint64_t i = 0; i < metadata_count; ++i) {
     reader.set_subject("metadata entry " + std::to_string(i));
     const std::string key(reader.text());
-    reader.set_subject("metadata '" + key + "'");
+    reader.set_subject("metadata '" + excerpt(key) + "'");
     if (!result.metadata_.emplace(key, reader.value()).second) throw reader.error("is defined twice");
   }
 
@@ -279,7 +280,7 @@ Gguf Gguf::open(const std::filesystem::path& path) {
   std::ranges::sort(result.tensors_, {}, &GgufTensor::name);
   const auto twice = std::ranges::adjacent_find(result.tensors_, {}, &GgufTensor::name);
   if (twice != result.tensors_.end())
-    throw InputError(file + ": tensor '" + twice->name + "' is defined twice");
+    throw InputError(file + ": tensor '" + excerpt(twice->name) + "' is defined twice");
   return result;
 }
 
@@ -380,7 +381,7 @@ const GgufTensor* Gguf::find(std::string_view name) const {
 
 const GgufTensor& Gguf::at(std::string_view name) const {
   if (const GgufTensor* tensor = find(name)) return *tensor;
-  throw InputError(path().string() + ": has no tensor '" + std::string(name) + "'");
+  throw InputError(path().string() + ": has no tensor '" + excerpt(name) + "'");
 }
 
 void Gguf::read_as_f32(std::string_view name, std::span<float> out) const {

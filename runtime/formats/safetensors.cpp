@@ -10,6 +10,7 @@
 
 #include "runtime/error.h"
 #include "runtime/formats/atomic_file.h"
+#include "runtime/formats/excerpt.h"
 #include "runtime/formats/float_formats.h"
 
 namespace runtime {
@@ -42,7 +43,7 @@ json parse_object(const std::string& where, std::string_view text) {
   std::set<std::string> keys;
   const auto refuse_repeats = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::key && depth == 1 && !keys.insert(parsed.get<std::string>()).second) {
-      throw InputError(where + ": '" + parsed.get<std::string>() + "' is defined twice");
+      throw InputError(where + ": '" + excerpt(parsed.get<std::string>()) + "' is defined twice");
     }
     return true;
   };
@@ -57,7 +58,7 @@ json parse_object(const std::string& where, std::string_view text) {
 
 SafetensorsTensor parse_tensor(const std::string& where, const std::string& name, const json& entry,
                                std::span<const std::byte> data) {
-  const std::string tensor = where + ": tensor '" + name + "'";
+  const std::string tensor = where + ": tensor '" + excerpt(name) + "'";
   if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") ||
       !entry.contains("data_offsets")) {
     throw InputError(tensor + " must have dtype, shape and data_offsets");
@@ -66,7 +67,7 @@ SafetensorsTensor parse_tensor(const std::string& where, const std::string& name
   const auto element_bytes =
       dtype.is_string() ? bytes_of_dtype(dtype.get_ref<const std::string&>()) : std::nullopt;
   if (!element_bytes) {
-    throw InputError(tensor + " has dtype " + dtype.dump() +
+    throw InputError(tensor + " has dtype " + excerpt(dtype.dump()) +
                      "; known are F64, F32, F16, BF16, F8_*, I*, U*, BOOL");
   }
   const json& shape = entry["shape"];
@@ -92,11 +93,12 @@ SafetensorsTensor parse_tensor(const std::string& where, const std::string& name
   for (const json& value : shape) {
     result.shape.push_back(value.get<std::int64_t>());
     if (__builtin_mul_overflow(bytes, result.shape.back(), &bytes)) {
-      throw InputError(tensor + ": shape " + shape.dump() + " has more bytes than 64 bits can count");
+      throw InputError(tensor + ": shape " + excerpt(shape.dump()) +
+                       " has more bytes than 64 bits can count");
     }
   }
   if (static_cast<std::uint64_t>(bytes) != result.bytes.size()) {
-    throw InputError(tensor + ": shape " + shape.dump() + " of " + result.dtype + " needs " +
+    throw InputError(tensor + ": shape " + excerpt(shape.dump()) + " of " + result.dtype + " needs " +
                      std::to_string(bytes) + " bytes, data_offsets give " +
                      std::to_string(result.bytes.size()));
   }
@@ -162,7 +164,7 @@ Safetensors Safetensors::open(const std::filesystem::path& path) {
     // A shard lies beside its index: a path that leads elsewhere is refused, not followed.
     if (!shard.is_string() ||
         std::filesystem::path(shard.get<std::string>()).filename() != shard.get<std::string>()) {
-      throw InputError(file.string() + ": weight_map['" + name +
+      throw InputError(file.string() + ": weight_map['" + excerpt(name) +
                        "'] must be the name of a file in the same folder");
     }
     shards.insert(shard.get<std::string>());
@@ -171,7 +173,8 @@ Safetensors Safetensors::open(const std::filesystem::path& path) {
   result.sort_by_name();
   for (const auto& item : root["weight_map"].items()) {
     if (result.find(item.key()) == nullptr) {
-      throw InputError(file.string() + ": weight_map names '" + item.key() + "', which no shard holds");
+      throw InputError(file.string() + ": weight_map names '" + excerpt(item.key()) +
+                       "', which no shard holds");
     }
   }
   return result;
@@ -203,7 +206,8 @@ void Safetensors::add_file(const std::filesystem::path& path) {
     }
     if (!entry.is_object()) throw InputError(where + ": __metadata__ must be an object of strings");
     for (const auto& [key, value] : entry.items()) {
-      if (!value.is_string()) throw InputError(where + ": __metadata__['" + key + "'] must be a string");
+      if (!value.is_string())
+        throw InputError(where + ": __metadata__['" + excerpt(key) + "'] must be a string");
       metadata_[key] = value.get<std::string>();
     }
   }
@@ -216,7 +220,7 @@ void Safetensors::sort_by_name() {
   std::ranges::sort(tensors_, {}, &SafetensorsTensor::name);
   const auto twice = std::ranges::adjacent_find(tensors_, {}, &SafetensorsTensor::name);
   if (twice != tensors_.end()) {
-    throw InputError(path_.string() + ": tensor '" + twice->name + "' is in two shards");
+    throw InputError(path_.string() + ": tensor '" + excerpt(twice->name) + "' is in two shards");
   }
 }
 
@@ -227,12 +231,12 @@ const SafetensorsTensor* Safetensors::find(std::string_view name) const {
 
 const SafetensorsTensor& Safetensors::at(std::string_view name) const {
   if (const SafetensorsTensor* tensor = find(name)) return *tensor;
-  throw InputError(path_.string() + ": has no tensor '" + std::string(name) + "'");
+  throw InputError(path_.string() + ": has no tensor '" + excerpt(name) + "'");
 }
 
 void Safetensors::read_as_f32(std::string_view name, std::span<float> out) const {
   const SafetensorsTensor& tensor = at(name);
-  const std::string where = path_.string() + ": tensor '" + tensor.name + "'";
+  const std::string where = path_.string() + ": tensor '" + excerpt(tensor.name) + "'";
   if (static_cast<std::uint64_t>(tensor.element_count()) != out.size()) {
     throw InputError(where + " has " + std::to_string(tensor.element_count()) + " elements, expected " +
                      std::to_string(out.size()));

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "runtime/error.h"
+#include "runtime/formats/excerpt.h"
 #include "runtime/formats/gguf.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/vocabulary.h"
@@ -43,7 +44,7 @@ const KnownPreTokenizer& pre_tokenizer_of(const Gguf& gguf, const std::string& w
   if (found != known.end()) return *found;
   std::string names;
   for (const KnownPreTokenizer& each : known) names += (names.empty() ? "" : ", ") + std::string(each.name);
-  throw InputError(where + ": tokenizer.ggml.pre is '" + std::string(name) + "'; known are " + names);
+  throw InputError(where + ": tokenizer.ggml.pre is '" + excerpt(name) + "'; known are " + names);
 }
 
 bool flag_or(const Gguf& gguf, std::string_view key, bool otherwise) {
@@ -55,7 +56,7 @@ bool flag_or(const Gguf& gguf, std::string_view key, bool otherwise) {
 Tokenizer Tokenizer::from_gguf(const Gguf& gguf) {
   const std::string where = gguf.path().string();
   if (const std::string_view model = gguf.string("tokenizer.ggml.model"); model != "gpt2") {
-    throw InputError(where + ": tokenizer.ggml.model is '" + std::string(model) +
+    throw InputError(where + ": tokenizer.ggml.model is '" + excerpt(model) +
                      "'; only gpt2 (byte-level BPE) is supported");
   }
   const KnownPreTokenizer& pre_tokenizer = pre_tokenizer_of(gguf, where);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "runtime/error.h"
+#include "runtime/formats/excerpt.h"
 #include "runtime/formats/mapped_file.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/vocabulary.h"
@@ -39,7 +40,7 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const { throw InputError(where_ + ": " + why); }
+  [[noreturn]] void refuse(const std::string& why) const { throw InputError(where_ + ": " + excerpt(why)); }
 
   // A member of an object, null when it is not there.
   static const json& member(const json& object, const char* name) {

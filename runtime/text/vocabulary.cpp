@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "runtime/error.h"
+#include "runtime/formats/excerpt.h"
 #include "runtime/text/unicode.h"
 
 namespace runtime {
@@ -82,7 +83,7 @@ void set_vocabulary(const std::string& where, std::span<const std::string_view> 
     const auto id_of = [&](const std::string& token) {
       const auto found = ids.find(token);
       if (found == ids.end()) {
-        throw InputError(where + ": merge " + std::to_string(rank) + " names '" + token +
+        throw InputError(where + ": merge " + std::to_string(rank) + " names '" + excerpt(token) +
                          "', which the vocabulary does not have");
       }
       return found->second;
@@ -96,7 +97,7 @@ void set_vocabulary(const std::string& where, std::span<const std::string_view> 
 std::pair<std::string_view, std::string_view> split_merge(const std::string& where, std::string_view merge) {
   const std::size_t space = merge.find(' ', 1);
   if (space == std::string_view::npos || space + 1 == merge.size()) {
-    throw InputError(where + ": merge '" + std::string(merge) + "' must be two tokens with a space between");
+    throw InputError(where + ": merge '" + excerpt(merge) + "' must be two tokens with a space between");
   }
   return {merge.substr(0, space), merge.substr(space + 1)};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <tuple>
 
@@ -217,14 +218,17 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
 
   // Lives.
   std::map<std::tuple<BufferId, std::int32_t, std::int32_t>, Instance> found;
+  std::set<std::pair<BlockId, std::int32_t>> seen;  // blocks and layers whose instances live all the time
   std::vector<std::vector<OpTime>> block_times(plan.blocks.size());
   for (std::size_t i = 0; i < program.actions.size(); ++i) {
     const Action& a = program.actions[i];
     const bool first_round = memory.micro_batches.fold(times[i]) == times[i];
     const auto block = static_cast<std::size_t>(a.block);
     if (first_round) block_times[block].push_back(times[i]);
+    const bool again = !seen.emplace(a.block, a.layer).second;
     for (const BlockUse& u : uses[block]) {
       const Buffer& b = plan.buffers[u.buffer];
+      if (again && (is_scratch(b) || (b.lifetime == Lifetime::plan && !b.per_micro_batch))) continue;
       if (!first_round && !(b.lifetime == Lifetime::plan && b.per_micro_batch)) continue;
       const auto key = std::make_tuple(u.buffer, b.per_layer ? a.layer + u.layer_offset : 0,
                                        b.per_micro_batch ? a.micro_batch : 0);
@@ -272,34 +276,29 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
 }
 
 std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& memory, std::size_t max_points) {
-  std::vector<MemoryPoint> first_round;
-  sweep(plan, memory, [&](OpTime t, const MemoryByClass& live) {
-    if (first_round.empty() || first_round.back().bytes != live) first_round.push_back({t, live});
-  });
-  // Later rounds, in order of time.
   const Repetition& r = memory.micro_batches;
   std::vector<MemoryPoint> points;
-  const auto round_begin = std::find_if(first_round.begin(), first_round.end(),
-                                        [&](const MemoryPoint& p) { return p.time >= r.begin; });
-  const auto round_end = std::find_if(round_begin, first_round.end(),
-                                      [&](const MemoryPoint& p) { return p.time >= r.begin + r.period; });
-  points.assign(first_round.begin(), round_begin);
-  for (std::int64_t round = 0; round < r.count; ++round)
-    for (auto p = round_begin; p != round_end; ++p) points.push_back({p->time + round * r.period, p->bytes});
-  points.insert(points.end(), round_end, first_round.end());
-  if (points.size() <= max_points) return points;
-
-  std::vector<MemoryPoint> thinned;
-  const auto stretch = [&](const MemoryPoint& p) {
-    return p.time * static_cast<OpTime>(max_points) / memory.duration;
+  std::vector<MemoryPoint> round;  // of the micro-batches, where they repeat
+  const auto stretch = [&](OpTime t) {
+    return static_cast<std::int64_t>(static_cast<double>(t) * static_cast<double>(max_points) /
+                                     static_cast<double>(memory.duration));
   };
-  for (const MemoryPoint& p : points) {
-    if (thinned.empty() || stretch(thinned.back()) != stretch(p))
-      thinned.push_back(p);
-    else if (total(p.bytes) > total(thinned.back().bytes))
-      thinned.back() = p;
-  }
-  return thinned;
+  const bool thin = static_cast<std::size_t>(memory.duration) > max_points;
+  const auto add = [&](OpTime t, const MemoryByClass& live) {
+    if (!points.empty() && points.back().bytes == live) return;
+    if (!thin || points.empty() || stretch(points.back().time) != stretch(t))
+      points.push_back({t, live});
+    else if (total(live) > total(points.back().bytes))
+      points.back() = {t, live};
+  };
+  sweep(plan, memory, [&](OpTime t, const MemoryByClass& live) {
+    if (r.count > 1 && t == r.end())
+      for (std::int64_t i = 1; i < r.count; ++i)
+        for (const MemoryPoint& p : round) add(p.time + i * r.period, p.bytes);
+    if (r.count > 1 && t >= r.begin && t < r.begin + r.period) round.push_back({t, live});
+    add(t, live);
+  });
+  return points;
 }
 
 std::vector<LiveBuffer> live_at(const Plan& plan, const MemoryPlan& memory, OpTime time) {

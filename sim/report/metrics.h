@@ -20,7 +20,8 @@ inline constexpr int kFlopsConventions = 5;
 std::string_view name(FlopsConvention c);
 Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention c);
 
-Seconds step_time(const Report& report);
+// Each is 0 where the report does not hold what it follows from.
+Seconds step_time(const Report& report);  // of a run that goes on: median of the steps so far
 double tokens_per_second(
     const Report& report);  // training: tokens of a step; generation: new tokens, all sequences
 double mfu(const Report& report,

@@ -15,6 +15,7 @@
 #include "runtime/text/pre_tokenizer.h"
 #include "runtime/text/unicode.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -39,22 +40,6 @@ json minimal_tokenizer() {
           {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
           {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {"a b"}}}}};
 }
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ridgepoint-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  std::filesystem::path write(const std::string& name, const std::string& content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string load_error(const json& tokenizer) {
   const TemporaryFolder folder;

@@ -1,7 +1,8 @@
 // Shapes against published parameter counts.
+#include "sim/scenario/model.h"
+
 #include <string>
 
-#include "sim/scenario/model.h"
 #include "sim/scenario/preset.h"
 #include "tests/support/catch.h"
 

@@ -1,0 +1,496 @@
+#include "kernels/attention.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/parallel.h"
+#include "kernels/vector_math.h"
+
+namespace kernels::cpu {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Rows of one head within a larger tensor: row i begins at data + i * stride and is D long.
+template <class Float>
+struct HeadRows {
+  Float* data;
+  std::int64_t stride;
+  Float* row(std::int64_t i) const { return data + i * stride; }
+};
+using ConstRows = HeadRows<const float>;
+using Rows = HeadRows<float>;
+
+int blas_int(std::int64_t n) {
+  return static_cast<int>(n);
+}
+
+// The three products of attention, on strided rows. Called from within parallel regions, where OpenBLAS works
+// on the calling thread alone.
+
+// c (rows, columns) = a (rows, D) b (columns, D)^T
+void product_nt(float* c, std::int64_t c_stride, ConstRows a, ConstRows b, std::int64_t rows,
+                std::int64_t columns, std::int64_t D) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(rows), blas_int(columns), blas_int(D), 1.0f,
+              a.data, blas_int(a.stride), b.data, blas_int(b.stride), 0.0f, c, blas_int(c_stride));
+}
+
+// c (rows, D) += alpha a (rows, inner) b (inner, D)
+void add_product_nn(Rows c, float alpha, const float* a, std::int64_t a_stride, ConstRows b,
+                    std::int64_t rows, std::int64_t inner, std::int64_t D) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas_int(rows), blas_int(D), blas_int(inner), alpha,
+              a, blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
+}
+
+// c (rows, D) += alpha a (inner, rows)^T b (inner, D)
+void add_product_tn(Rows c, float alpha, const float* a, std::int64_t a_stride, ConstRows b,
+                    std::int64_t rows, std::int64_t inner, std::int64_t D) {
+  cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas_int(rows), blas_int(D), blas_int(inner), alpha, a,
+              blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
+}
+
+KERNELS_INLINE float dot(const float* a, const float* b, std::int64_t D) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t d = 0; d < D; ++d) sum += a[d] * b[d];
+  return sum;
+}
+
+KERNELS_INLINE void multiply(float* row, float factor, std::int64_t D) {
+#pragma omp simd
+  for (std::int64_t d = 0; d < D; ++d) row[d] *= factor;
+}
+
+KERNELS_INLINE void zero_rows(Rows rows, std::int64_t count, std::int64_t D) {
+  for (std::int64_t i = 0; i < count; ++i) std::fill_n(rows.row(i), D, 0.0f);
+}
+
+// ----------------------------------------------------------------------------------------------------------------
+// flash
+
+constexpr std::int64_t kQueryTile = 64;
+constexpr std::int64_t kKeyTile = 64;
+
+// The running maximum of a row's scaled scores and the sum of exp(score - maximum).
+struct OnlineSoftmax {
+  float maximum[kQueryTile];
+  float sum[kQueryTile];
+};
+
+// Turns a tile of raw scores into exp(scale * score - maximum), updates the maxima and sums, and rescales
+// out's rows to the new maxima. Row i sees the tile's first visible_first + i columns; the others become
+// zero.
+KERNELS_MULTIVERSION void online_softmax_tile(float* scores, OnlineSoftmax& state, Rows out,
+                                              std::int64_t visible_first, float scale, std::int64_t rows,
+                                              std::int64_t columns, std::int64_t D) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = scores + i * kKeyTile;
+    const std::int64_t visible = std::clamp<std::int64_t>(visible_first + i, 0, columns);
+    float maximum = kMinusInfinity;
+#pragma omp simd reduction(max : maximum)
+    for (std::int64_t j = 0; j < visible; ++j) maximum = row[j] > maximum ? row[j] : maximum;
+    const float previous = state.maximum[i];
+    maximum = std::max(previous, maximum * scale);
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t j = 0; j < visible; ++j) {
+      row[j] = exp_approx(row[j] * scale - maximum);
+      sum += row[j];
+    }
+    std::fill(row + visible, row + columns, 0.0f);
+    if (maximum != previous) {
+      const float factor = exp_approx(previous - maximum);
+      multiply(out.row(i), factor, D);
+      state.sum[i] *= factor;
+      state.maximum[i] = maximum;
+    }
+    state.sum[i] += sum;
+  }
+}
+
+KERNELS_MULTIVERSION void normalise_rows(Rows out, const OnlineSoftmax& state, std::int64_t rows,
+                                         std::int64_t D) {
+  for (std::int64_t i = 0; i < rows; ++i) multiply(out.row(i), 1.0f / state.sum[i], D);
+}
+
+// out (rows, D) = attention of `rows` <= kQueryTile queries to keys and values; query i sees the first
+// visible_first + i of them. Writes each row's log-sum-exp where lse is not null.
+void attend_query_tile(Rows out, float* lse, ConstRows queries, ConstRows keys, ConstRows values,
+                       std::int64_t visible_first, std::int64_t rows, std::int64_t D) {
+  alignas(64) float scores[kQueryTile * kKeyTile];
+  OnlineSoftmax state;
+  std::fill_n(state.maximum, rows, kMinusInfinity);
+  std::fill_n(state.sum, rows, 0.0f);
+  zero_rows(out, rows, D);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
+  const std::int64_t seen = visible_first + rows - 1;
+  for (std::int64_t j = 0; j < seen; j += kKeyTile) {
+    const std::int64_t columns = std::min(kKeyTile, seen - j);
+    product_nt(scores, kKeyTile, queries, {keys.row(j), keys.stride}, rows, columns, D);
+    online_softmax_tile(scores, state, out, visible_first - j, scale, rows, columns, D);
+    add_product_nn(out, 1.0f, scores, kKeyTile, {values.row(j), values.stride}, rows, columns, D);
+  }
+  normalise_rows(out, state, rows, D);
+  if (lse)
+    for (std::int64_t i = 0; i < rows; ++i) lse[i] = state.maximum[i] + std::log(state.sum[i]);
+}
+
+// delta[i] = dout row i . out row i, which is sum over keys of probability * dprobability (Dao et al. 2022,
+// section B.4).
+KERNELS_MULTIVERSION void row_dots(float* delta, ConstRows dout, ConstRows out, std::int64_t rows,
+                                   std::int64_t D) {
+  for (std::int64_t i = 0; i < rows; ++i) delta[i] = dot(dout.row(i), out.row(i), D);
+}
+
+// scores become probabilities, and dprobabilities become gradients of the raw scores (without the scale).
+KERNELS_MULTIVERSION void softmax_gradient_tile(float* scores, float* dprobabilities, const float* lse,
+                                                const float* delta, std::int64_t visible_first, float scale,
+                                                std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* probability = scores + i * kKeyTile;
+    float* gradient = dprobabilities + i * kKeyTile;
+    const std::int64_t visible = std::clamp<std::int64_t>(visible_first + i, 0, columns);
+    const float row_lse = lse[i], row_delta = delta[i];
+#pragma omp simd
+    for (std::int64_t j = 0; j < visible; ++j) {
+      probability[j] = exp_approx(probability[j] * scale - row_lse);
+      gradient[j] = probability[j] * (gradient[j] - row_delta);
+    }
+    std::fill(probability + visible, probability + columns, 0.0f);
+    std::fill(gradient + visible, gradient + columns, 0.0f);
+  }
+}
+
+// Where a head's queries, keys and values lie in packed qkv (or their gradients in dqkv).
+template <class Float>
+struct PackedHeads {
+  Float* qkv;
+  AttentionShape s;
+  std::int64_t stride() const { return (s.H + 2 * s.G) * s.D; }
+  HeadRows<Float> head(std::int64_t b, std::int64_t index) const {
+    return {qkv + b * s.T * stride() + index * s.D, stride()};
+  }
+  HeadRows<Float> queries(std::int64_t b, std::int64_t h) const { return head(b, h); }
+  HeadRows<Float> keys(std::int64_t b, std::int64_t g) const { return head(b, s.H + g); }
+  HeadRows<Float> values(std::int64_t b, std::int64_t g) const { return head(b, s.H + s.G + g); }
+};
+
+// Head h's rows of a (B, T, H*D) tensor.
+template <class Float>
+HeadRows<Float> output_rows(Float* out, AttentionShape s, std::int64_t b, std::int64_t h) {
+  return {out + b * s.T * s.H * s.D + h * s.D, s.H * s.D};
+}
+
+template <class Float>
+HeadRows<Float> from_row(HeadRows<Float> rows, std::int64_t first) {
+  return {rows.row(first), rows.stride};
+}
+
+}  // namespace
+
+void attention_flash_forward(float* out, float* lse, const float* qkv, AttentionShape s) {
+  const PackedHeads<const float> packed{qkv, s};
+  const std::int64_t group = s.H / s.G;
+  const std::int64_t tiles = (s.T + kQueryTile - 1) / kQueryTile;
+  // Later tiles see more keys: handed out first, so that the short ones fill the gaps at the end.
+  parallel_tasks(tiles * s.B * s.H, [&](std::int64_t task) {
+    const std::int64_t first = (tiles - 1 - task / (s.B * s.H)) * kQueryTile;
+    const std::int64_t b = task % (s.B * s.H) / s.H, h = task % s.H;
+    attend_query_tile(from_row(output_rows(out, s, b, h), first),
+                      lse ? lse + (b * s.H + h) * s.T + first : nullptr,
+                      from_row(packed.queries(b, h), first), packed.keys(b, h / group),
+                      packed.values(b, h / group), first + 1, std::min(kQueryTile, s.T - first), s.D);
+  });
+}
+
+void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out,
+                              const float* lse, AttentionShape s) {
+  const PackedHeads<const float> packed{qkv, s};
+  const PackedHeads<float> gradients{dqkv, s};
+  const std::int64_t group = s.H / s.G;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.D));
+  // A task owns a key/value head and the query heads that read it: nothing that it adds to is another task's.
+  parallel_tasks(s.B * s.G, [&](std::int64_t task) {
+    const std::int64_t b = task / s.G, g = task % s.G;
+    const ConstRows keys = packed.keys(b, g), values = packed.values(b, g);
+    const Rows dkeys = gradients.keys(b, g), dvalues = gradients.values(b, g);
+    zero_rows(dkeys, s.T, s.D);
+    zero_rows(dvalues, s.T, s.D);
+    alignas(64) float scores[kQueryTile * kKeyTile];
+    alignas(64) float dprobabilities[kQueryTile * kKeyTile];
+    float delta[kQueryTile];
+    for (std::int64_t h = g * group; h < (g + 1) * group; ++h) {
+      for (std::int64_t i = 0; i < s.T; i += kQueryTile) {
+        const std::int64_t rows = std::min(kQueryTile, s.T - i);
+        const ConstRows queries = from_row(packed.queries(b, h), i);
+        const ConstRows upward = from_row(output_rows(dout, s, b, h), i);
+        const Rows dqueries = from_row(gradients.queries(b, h), i);
+        row_dots(delta, upward, from_row(output_rows(out, s, b, h), i), rows, s.D);
+        zero_rows(dqueries, rows, s.D);
+        for (std::int64_t j = 0; j < i + rows; j += kKeyTile) {
+          const std::int64_t columns = std::min(kKeyTile, i + rows - j);
+          product_nt(scores, kKeyTile, queries, from_row(keys, j), rows, columns, s.D);
+          product_nt(dprobabilities, kKeyTile, upward, from_row(values, j), rows, columns, s.D);
+          softmax_gradient_tile(scores, dprobabilities, lse + (b * s.H + h) * s.T + i, delta, i + 1 - j,
+                                scale, rows, columns);
+          add_product_tn(from_row(dvalues, j), 1.0f, scores, kKeyTile, upward, columns, rows, s.D);
+          add_product_tn(from_row(dkeys, j), scale, dprobabilities, kKeyTile, queries, columns, rows, s.D);
+          add_product_nn(dqueries, scale, dprobabilities, kKeyTile, from_row(keys, j), rows, columns, s.D);
+        }
+      }
+    }
+  });
+}
+
+// -------------------------------------------------------------------------------------------------------------
+// standard
+
+namespace {
+
+// Raw scores of row i become probabilities over its first i + 1 keys, zero beyond.
+KERNELS_MULTIVERSION void causal_softmax(float* scores, float scale, std::int64_t T) {
+  for (std::int64_t i = 0; i < T; ++i) {
+    float* row = scores + i * T;
+    float maximum = kMinusInfinity;
+#pragma omp simd reduction(max : maximum)
+    for (std::int64_t j = 0; j <= i; ++j) maximum = row[j] > maximum ? row[j] : maximum;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t j = 0; j <= i; ++j) {
+      row[j] = exp_approx((row[j] - maximum) * scale);
+      sum += row[j];
+    }
+    multiply(row, 1.0f / sum, i + 1);
+    std::fill(row + i + 1, row + T, 0.0f);
+  }
+}
+
+// dprobabilities become gradients of the raw scores (without the scale).
+KERNELS_MULTIVERSION void causal_softmax_gradient(float* dprobabilities, const float* probabilities,
+                                                  std::int64_t T) {
+  for (std::int64_t i = 0; i < T; ++i) {
+    float* gradient = dprobabilities + i * T;
+    const float* probability = probabilities + i * T;
+    const float delta = dot(gradient, probability, i + 1);
+#pragma omp simd
+    for (std::int64_t j = 0; j <= i; ++j) gradient[j] = probability[j] * (gradient[j] - delta);
+    std::fill(gradient + i + 1, gradient + T, 0.0f);
+  }
+}
+
+}  // namespace
+
+void attention_standard_forward(float* out, float* probabilities, const float* qkv, AttentionShape s) {
+  const PackedHeads<const float> packed{qkv, s};
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.D));
+  parallel_tasks(s.B * s.H, [&](std::int64_t task) {
+    const std::int64_t b = task / s.H, h = task % s.H, g = h / (s.H / s.G);
+    float* scores = probabilities + task * s.T * s.T;
+    const Rows head_out = output_rows(out, s, b, h);
+    product_nt(scores, s.T, packed.queries(b, h), packed.keys(b, g), s.T, s.T, s.D);
+    causal_softmax(scores, scale, s.T);
+    zero_rows(head_out, s.T, s.D);
+    add_product_nn(head_out, 1.0f, scores, s.T, packed.values(b, g), s.T, s.T, s.D);
+  });
+}
+
+void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, const float* dout,
+                                 const float* qkv, const float* probabilities, AttentionShape s) {
+  const PackedHeads<const float> packed{qkv, s};
+  const PackedHeads<float> gradients{dqkv, s};
+  const std::int64_t group = s.H / s.G;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.D));
+  parallel_tasks(s.B * s.G, [&](std::int64_t task) {
+    const std::int64_t b = task / s.G, g = task % s.G;
+    const Rows dkeys = gradients.keys(b, g), dvalues = gradients.values(b, g);
+    zero_rows(dkeys, s.T, s.D);
+    zero_rows(dvalues, s.T, s.D);
+    for (std::int64_t h = g * group; h < (g + 1) * group; ++h) {
+      const ConstRows queries = packed.queries(b, h), upward = output_rows(dout, s, b, h);
+      const Rows dqueries = gradients.queries(b, h);
+      const float* head_probabilities = probabilities + (b * s.H + h) * s.T * s.T;
+      float* dscores = scratch_dprobabilities + (b * s.H + h) * s.T * s.T;
+      product_nt(dscores, s.T, upward, packed.values(b, g), s.T, s.T, s.D);
+      add_product_tn(dvalues, 1.0f, head_probabilities, s.T, upward, s.T, s.T, s.D);
+      causal_softmax_gradient(dscores, head_probabilities, s.T);
+      zero_rows(dqueries, s.T, s.D);
+      add_product_nn(dqueries, scale, dscores, s.T, packed.keys(b, g), s.T, s.T, s.D);
+      add_product_tn(dkeys, scale, dscores, s.T, queries, s.T, s.T, s.D);
+    }
+  });
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// cached
+
+void kv_append(float* k_cache, float* v_cache, const float* qkv, const std::int32_t* positions,
+               AttentionShape s, std::int64_t capacity) {
+  const PackedHeads<const float> packed{qkv, s};
+  parallel_ranges(s.B * s.G, 2 * s.T * s.D, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t head = begin; head < end; ++head) {
+      const std::int64_t b = head / s.G, g = head % s.G;
+      const std::int64_t at = (head * capacity + positions[b]) * s.D;
+      for (std::int64_t t = 0; t < s.T; ++t) {
+        std::copy_n(packed.keys(b, g).row(t), s.D, k_cache + at + t * s.D);
+        std::copy_n(packed.values(b, g).row(t), s.D, v_cache + at + t * s.D);
+      }
+    }
+  });
+}
+
+namespace {
+
+// Decoding reads the whole cache for a handful of queries. The keys of one head are cut into at most
+// kMaxSplits parts of at least kMinKeysInSplit, which threads work on independently ("flash-decoding"); how
+// they are cut depends on the number of keys alone, so the result does not depend on the number of threads.
+constexpr std::int64_t kMaxSplits = 32;
+constexpr std::int64_t kMinKeysInSplit = 256;
+// Few enough queries of one key/value head (a group's heads times new tokens) to be read against each key as
+// it streams by.
+constexpr std::int64_t kMaxStreamedQueries = 16;
+
+std::int64_t split_count(std::int64_t keys) {
+  return std::clamp<std::int64_t>(keys / kMinKeysInSplit, 1, kMaxSplits);
+}
+
+// Query r (of count) sees the first visible[r] keys. out (count, D) is left unnormalised: sums of exp(score -
+// maximum[r]) times values, over the keys begin..end; sum[r] the sums of the exponentials themselves.
+KERNELS_MULTIVERSION void attend_streamed(float* out, float* maximum, float* sum, const float* const* queries,
+                                          const std::int64_t* visible, std::int64_t count, const float* keys,
+                                          const float* values, std::int64_t begin, std::int64_t end,
+                                          std::int64_t D) {
+  constexpr std::int64_t kBlock = 64;
+  alignas(64) float scores[kMaxStreamedQueries][kBlock];
+  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
+  std::fill_n(out, count * D, 0.0f);
+  std::fill_n(maximum, count, kMinusInfinity);
+  std::fill_n(sum, count, 0.0f);
+  for (std::int64_t first = begin; first < end; first += kBlock) {
+    const std::int64_t block = std::min(kBlock, end - first);
+    for (std::int64_t j = 0; j < block; ++j)
+      for (std::int64_t r = 0; r < count; ++r)
+        scores[r][j] = scale * dot(queries[r], keys + (first + j) * D, D);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t seen = std::clamp<std::int64_t>(visible[r] - first, 0, block);
+      float highest = maximum[r];
+#pragma omp simd reduction(max : highest)
+      for (std::int64_t j = 0; j < seen; ++j) highest = scores[r][j] > highest ? scores[r][j] : highest;
+      float block_sum = 0;
+#pragma omp simd reduction(+ : block_sum)
+      for (std::int64_t j = 0; j < seen; ++j) {
+        scores[r][j] = exp_approx(scores[r][j] - highest);
+        block_sum += scores[r][j];
+      }
+      std::fill(scores[r] + seen, scores[r] + block, 0.0f);
+      if (highest != maximum[r]) {
+        const float factor = exp_approx(maximum[r] - highest);
+        multiply(out + r * D, factor, D);
+        sum[r] *= factor;
+        maximum[r] = highest;
+      }
+      sum[r] += block_sum;
+    }
+    for (std::int64_t j = 0; j < block; ++j) {
+      const float* value = values + (first + j) * D;
+      for (std::int64_t r = 0; r < count; ++r) {
+        const float weight = scores[r][j];
+        float* row = out + r * D;
+#pragma omp simd
+        for (std::int64_t d = 0; d < D; ++d) row[d] += weight * value[d];
+      }
+    }
+  }
+}
+
+// out (D) = the splits' unnormalised rows, brought to their common maximum, over the sum of their sums. Row,
+// maximum and sum of split i lie i strides on.
+KERNELS_MULTIVERSION void combine_splits(float* out, const float* rows, const float* maxima,
+                                         const float* sums, std::int64_t splits, std::int64_t stride,
+                                         std::int64_t D) {
+  float highest = kMinusInfinity;
+  for (std::int64_t i = 0; i < splits; ++i) highest = std::max(highest, maxima[i * stride]);
+  float total = 0;
+  std::fill_n(out, D, 0.0f);
+  for (std::int64_t i = 0; i < splits; ++i) {
+    const float factor = exp_approx(maxima[i * stride] - highest);
+    const float* row = rows + i * stride;
+    total += factor * sums[i * stride];
+#pragma omp simd
+    for (std::int64_t d = 0; d < D; ++d) out[d] += factor * row[d];
+  }
+  multiply(out, 1.0f / total, D);
+}
+
+// Each (sequence, key/value head) has T * H/G queries, and reads its keys and values once for all of them.
+void attention_cached_streamed(float* out, const float* qkv, const float* k_cache, const float* v_cache,
+                               const std::int32_t* positions, AttentionShape s, std::int64_t capacity) {
+  const PackedHeads<const float> packed{qkv, s};
+  const std::int64_t group = s.H / s.G;
+  const std::int64_t count = s.T * group;
+  const std::int64_t most_keys = *std::max_element(positions, positions + s.B) + s.T;
+  const std::int64_t max_splits = split_count(most_keys);
+
+  // For every (sequence, key/value head, split): count rows of D, count maxima, count sums.
+  const std::int64_t partial_size = count * (s.D + 2);
+  static thread_local std::vector<float> storage;
+  storage.resize(static_cast<std::size_t>(s.B * s.G * max_splits * partial_size));
+  float* partials = storage.data();
+
+  parallel_ranges(s.B * s.G * max_splits, 2 * s.D * most_keys / max_splits,
+                  [=](std::int64_t begin, std::int64_t end) {
+                    const float* queries[kMaxStreamedQueries];
+                    std::int64_t visible[kMaxStreamedQueries];
+                    for (std::int64_t task = begin; task < end; ++task) {
+                      const std::int64_t head = task / max_splits, split = task % max_splits;
+                      const std::int64_t b = head / s.G, g = head % s.G;
+                      const std::int64_t keys = positions[b] + s.T, splits = split_count(keys);
+                      if (split >= splits) continue;
+                      for (std::int64_t r = 0; r < count; ++r) {
+                        queries[r] = packed.queries(b, g * group + r % group).row(r / group);
+                        visible[r] = positions[b] + r / group + 1;
+                      }
+                      float* rows = partials + task * partial_size;
+                      const std::int64_t cache_head = head * capacity * s.D;
+                      attend_streamed(rows, rows + count * s.D, rows + count * (s.D + 1), queries, visible,
+                                      count, k_cache + cache_head, v_cache + cache_head,
+                                      keys * split / splits, keys * (split + 1) / splits, s.D);
+                    }
+                  });
+
+  for (std::int64_t head = 0; head < s.B * s.G; ++head) {
+    const std::int64_t b = head / s.G, g = head % s.G;
+    const std::int64_t splits = split_count(positions[b] + s.T);
+    const float* rows = partials + head * max_splits * partial_size;
+    for (std::int64_t r = 0; r < count; ++r)
+      combine_splits(output_rows(out, s, b, g * group + r % group).row(r / group), rows + r * s.D,
+                     rows + count * s.D + r, rows + count * (s.D + 1) + r, splits, partial_size, s.D);
+  }
+}
+
+}  // namespace
+
+void attention_cached(float* out, const float* qkv, const float* k_cache, const float* v_cache,
+                      const std::int32_t* positions, AttentionShape s, std::int64_t capacity) {
+  const std::int64_t group = s.H / s.G;
+  if (s.T * group <= kMaxStreamedQueries) {
+    attention_cached_streamed(out, qkv, k_cache, v_cache, positions, s, capacity);
+    return;
+  }
+  const PackedHeads<const float> packed{qkv, s};
+  const std::int64_t tiles = (s.T + kQueryTile - 1) / kQueryTile;
+  parallel_tasks(tiles * s.B * s.H, [&](std::int64_t task) {
+    const std::int64_t first = (tiles - 1 - task / (s.B * s.H)) * kQueryTile;
+    const std::int64_t b = task % (s.B * s.H) / s.H, h = task % s.H;
+    const std::int64_t cache_head = (b * s.G + h / group) * capacity * s.D;
+    attend_query_tile(from_row(output_rows(out, s, b, h), first), nullptr,
+                      from_row(packed.queries(b, h), first), {k_cache + cache_head, s.D},
+                      {v_cache + cache_head, s.D}, positions[b] + first + 1,
+                      std::min(kQueryTile, s.T - first), s.D);
+  });
+}
+
+}  // namespace kernels::cpu

@@ -1,0 +1,84 @@
+#include "kernels/cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/parallel.h"
+#include "kernels/vector_math.h"
+
+namespace kernels::cpu {
+namespace {
+
+KERNELS_MULTIVERSION float row_max(const float* row, std::int64_t V) {
+  float highest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : highest)
+  for (std::int64_t v = 0; v < V; ++v) highest = row[v] > highest ? row[v] : highest;
+  return highest;
+}
+
+KERNELS_MULTIVERSION float sum_exp(const float* row, float highest, std::int64_t V) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t v = 0; v < V; ++v) sum += exp_approx(row[v] - highest);
+  return sum;
+}
+
+// row becomes exp(row - highest); returns the sum.
+KERNELS_MULTIVERSION float exponentiate(float* row, float highest, std::int64_t V) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t v = 0; v < V; ++v) {
+    row[v] = exp_approx(row[v] - highest);
+    sum += row[v];
+  }
+  return sum;
+}
+
+KERNELS_MULTIVERSION void multiply(float* row, float factor, std::int64_t V) {
+#pragma omp simd
+  for (std::int64_t v = 0; v < V; ++v) row[v] *= factor;
+}
+
+// Reading a logit and one exponential: about this many floats' worth of memory traffic.
+constexpr std::int64_t kCostPerLogit = 4;
+
+}  // namespace
+
+void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, const std::int32_t* targets,
+                                    float scale, std::int64_t R, std::int64_t V) {
+  parallel_ranges(R, kCostPerLogit * V, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      float* row = logits_to_dlogits + r * V;
+      const std::int32_t target = targets[r];
+      if (target < 0) {
+        losses[r] = 0;
+        std::fill_n(row, V, 0.0f);
+        continue;
+      }
+      const float highest = row_max(row, V);
+      const float target_logit = row[target];
+      const float sum = exponentiate(row, highest, V);
+      losses[r] = std::log(sum) - (target_logit - highest);
+      multiply(row, scale / sum, V);
+      row[target] -= scale;
+    }
+  });
+}
+
+void cross_entropy_forward(float* losses, const float* logits, const std::int32_t* targets, std::int64_t R,
+                           std::int64_t V) {
+  parallel_ranges(R, kCostPerLogit * V, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const float* row = logits + r * V;
+      if (targets[r] < 0) {
+        losses[r] = 0;
+        continue;
+      }
+      const float highest = row_max(row, V);
+      losses[r] = std::log(sum_exp(row, highest, V)) - (row[targets[r]] - highest);
+    }
+  });
+}
+
+}  // namespace kernels::cpu

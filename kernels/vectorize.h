@@ -1,0 +1,18 @@
+// How the CPU kernels are vectorised: plain loops over rows and tiles, marked `#pragma omp simd`, inside
+// functions that the compiler emits for several instruction sets; the loader picks the best one that the
+// processor has. So one binary runs anywhere and still uses AVX-512 where it is.
+#pragma once
+
+// KERNELS_MULTIVERSION marks such a function. What it calls must be KERNELS_INLINE to be compiled for the
+// same instruction set. A `#pragma omp parallel` must stay outside: the compiler moves its body into a
+// function of its own, which would be compiled for the baseline. Elsewhere than on x86-64 (AArch64 has its
+// vectors in the baseline), under compilers that lack the attribute's x86-64-vN levels, and under sanitizers
+// (their run time is not yet up when the loader resolves), the function is compiled once.
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
+    __GNUC__ >= 12 && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define KERNELS_MULTIVERSION __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define KERNELS_MULTIVERSION
+#endif
+
+#define KERNELS_INLINE inline __attribute__((always_inline))

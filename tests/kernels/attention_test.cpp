@@ -1,0 +1,192 @@
+#include "kernels/attention.h"
+
+#include "kernels/threads.h"
+#include "tests/kernels/compare.h"
+#include "tests/kernels/reference.h"
+
+using kernels::AttentionShape;
+using test::kBackward;
+using test::kForward;
+using test::normal_tensor;
+using test::to_double;
+
+namespace {
+
+// Multi-head, grouped and multi-query; lengths around the tile of 64; the head sizes of real models.
+const std::vector<AttentionShape> kShapes = {
+    {1, 1, 1, 1, 16},   {2, 3, 2, 1, 16},   {1, 17, 4, 2, 32},  {1, 64, 3, 3, 64}, {2, 65, 6, 2, 40},
+    {1, 100, 4, 1, 80}, {1, 129, 2, 2, 96}, {1, 70, 2, 1, 128}, {3, 33, 4, 4, 24}, {1, 200, 3, 1, 64}};
+
+std::int64_t packed_width(AttentionShape s) {
+  return (s.H + 2 * s.G) * s.D;
+}
+
+struct Gradients {
+  std::vector<float> out, lse, dqkv;
+};
+
+Gradients run_flash(const std::vector<float>& qkv, const std::vector<float>& dout, AttentionShape s) {
+  Gradients g;
+  g.out.assign(static_cast<std::size_t>(s.B * s.T * s.H * s.D), NAN);
+  g.lse.assign(static_cast<std::size_t>(s.B * s.H * s.T), NAN);
+  g.dqkv.assign(qkv.size(), NAN);
+  kernels::cpu::attention_flash_forward(g.out.data(), g.lse.data(), qkv.data(), s);
+  kernels::cpu::attention_flash_backward(g.dqkv.data(), dout.data(), qkv.data(), g.out.data(), g.lse.data(),
+                                         s);
+  return g;
+}
+
+}  // namespace
+
+TEST_CASE("flash attention, forward and backward, is as accurate as plain loops") {
+  // Scores of deviation 1 spread the softmax; of deviation 9 they make it nearly one-hot, and rows change
+  // their maximum from tile to tile.
+  for (const float deviation : {1.0f, 3.0f})
+    for (const AttentionShape s : kShapes) {
+      CAPTURE(s.B, s.T, s.H, s.G, s.D, deviation);
+      const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1, deviation);
+      const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
+      std::vector<float> plain_lse;
+      std::vector<double> exact_lse;
+      const auto plain_out = reference::attention_forward<float>(qkv, s, nullptr, &plain_lse);
+      const auto exact_out = reference::attention_forward<double>(to_double(qkv), s, nullptr, &exact_lse);
+      const Gradients flash = run_flash(qkv, dout, s);
+      test::check_as_accurate_as_plain(flash.out, plain_out, exact_out, kForward);
+      test::check_as_accurate_as_plain(flash.lse, plain_lse, exact_lse, kForward);
+      test::check_as_accurate_as_plain(flash.dqkv, reference::attention_backward(dout, qkv, s),
+                                       reference::attention_backward(to_double(dout), to_double(qkv), s),
+                                       kBackward);
+    }
+}
+
+TEST_CASE("standard attention, forward and backward, is as accurate as plain loops") {
+  for (const AttentionShape s : kShapes) {
+    CAPTURE(s.B, s.T, s.H, s.G, s.D);
+    const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1);
+    const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
+    std::vector<float> plain_probabilities;
+    std::vector<double> exact_probabilities;
+    const auto plain_out = reference::attention_forward<float>(qkv, s, &plain_probabilities);
+    const auto exact_out = reference::attention_forward<double>(to_double(qkv), s, &exact_probabilities);
+
+    std::vector<float> out(exact_out.size(), NAN), probabilities(exact_probabilities.size(), NAN);
+    std::vector<float> scratch(probabilities.size(), NAN), dqkv(qkv.size(), NAN);
+    kernels::cpu::attention_standard_forward(out.data(), probabilities.data(), qkv.data(), s);
+    kernels::cpu::attention_standard_backward(dqkv.data(), scratch.data(), dout.data(), qkv.data(),
+                                              probabilities.data(), s);
+    test::check_as_accurate_as_plain(out, plain_out, exact_out, kForward);
+    test::check_as_accurate_as_plain(probabilities, plain_probabilities, exact_probabilities, kForward);
+    test::check_as_accurate_as_plain(dqkv, reference::attention_backward(dout, qkv, s),
+                                     reference::attention_backward(to_double(dout), to_double(qkv), s),
+                                     kBackward);
+  }
+}
+
+TEST_CASE("flash attention gives the same bits again, and on any number of threads") {
+  const AttentionShape s{2, 150, 6, 2, 48};
+  const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1);
+  const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
+  kernels::cpu::set_threads(1);
+  const Gradients one = run_flash(qkv, dout, s);
+  for (const int threads : {1, 2, 3, 7}) {
+    CAPTURE(threads);
+    kernels::cpu::set_threads(threads);
+    const Gradients again = run_flash(qkv, dout, s);
+    CHECK(again.out == one.out);
+    CHECK(again.lse == one.lse);
+    CHECK(again.dqkv == one.dqkv);
+  }
+  kernels::cpu::set_threads(0);
+}
+
+TEST_CASE("a NaN in the input is seen in the output, not hidden by the softmax") {
+  const AttentionShape s{1, 5, 1, 1, 16};
+  auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1);
+  qkv[0] = NAN;  // a query element of token 0
+  std::vector<float> out(static_cast<std::size_t>(s.T * s.D));
+  kernels::cpu::attention_flash_forward(out.data(), nullptr, qkv.data(), s);
+  CHECK(std::isnan(out[0]));
+  CHECK(std::isfinite(out[static_cast<std::size_t>(s.D)]));
+}
+
+TEST_CASE("attention over a KV cache that is filled piece by piece equals attention over the whole") {
+  struct Case {
+    AttentionShape whole;
+    std::vector<std::int64_t> pieces;  // prompt, then decode steps or further chunks
+  };
+  const std::vector<Case> cases = {
+      {{2, 20, 4, 2, 16}, {20}},
+      {{1, 1, 1, 1, 16}, {1}},
+      {{2, 75, 6, 2, 40}, {70, 1, 1, 2, 1}},
+      {{1, 150, 9, 3, 64}, {3, 100, 1, 17, 29}},
+      {{3, 68, 4, 1, 80}, {1, 1, 65, 1}},
+      {{1, 700, 3, 1, 64}, {695, 1, 3, 1}},  // several key splits
+      {{1, 130, 2, 2, 128}, {64, 64, 2}},
+  };
+  for (const Case& c : cases) {
+    const AttentionShape w = c.whole;
+    CAPTURE(w.B, w.T, w.H, w.G, w.D);
+    const auto qkv = normal_tensor(w.B * w.T * packed_width(w), 1, 1.5f);
+    const auto plain = reference::attention_forward<float>(qkv, w);
+    const auto exact = reference::attention_forward<double>(to_double(qkv), w);
+
+    const std::int64_t capacity = w.T + 3;
+    // Whatever lies beyond what has been written must not be read.
+    std::vector<float> keys(static_cast<std::size_t>(w.B * w.G * capacity * w.D), NAN), values = keys;
+    std::vector<float> joined(exact.size(), NAN);
+    std::int64_t done = 0;
+    for (const std::int64_t length : c.pieces) {
+      const AttentionShape s{w.B, length, w.H, w.G, w.D};
+      std::vector<float> piece, out(static_cast<std::size_t>(s.B * s.T * s.H * s.D), NAN);
+      for (std::int64_t b = 0; b < w.B; ++b) {
+        const auto from = qkv.begin() + (b * w.T + done) * packed_width(w);
+        piece.insert(piece.end(), from, from + length * packed_width(w));
+      }
+      const std::vector<std::int32_t> positions(static_cast<std::size_t>(w.B),
+                                                static_cast<std::int32_t>(done));
+      kernels::cpu::kv_append(keys.data(), values.data(), piece.data(), positions.data(), s, capacity);
+      kernels::cpu::attention_cached(out.data(), piece.data(), keys.data(), values.data(), positions.data(),
+                                     s, capacity);
+      for (std::int64_t b = 0; b < w.B; ++b)
+        std::copy_n(out.begin() + b * length * w.H * w.D, length * w.H * w.D,
+                    joined.begin() + (b * w.T + done) * w.H * w.D);
+      done += length;
+    }
+    REQUIRE(done == w.T);
+    test::check_as_accurate_as_plain(joined, plain, exact, kForward);
+  }
+}
+
+TEST_CASE("sequences of one batch may stand at different positions of their caches") {
+  const AttentionShape whole{2, 600, 4, 2, 32};
+  const auto qkv = normal_tensor(whole.B * whole.T * packed_width(whole), 1);
+  const auto exact = reference::attention_forward<double>(to_double(qkv), whole);
+  const auto plain = reference::attention_forward<float>(qkv, whole);
+  const std::int64_t capacity = 640;
+  std::vector<float> keys(static_cast<std::size_t>(whole.B * whole.G * capacity * whole.D), NAN),
+      values = keys;
+  const std::vector<std::int32_t> start = {0, 0};
+  kernels::cpu::kv_append(keys.data(), values.data(), qkv.data(), start.data(), whole, capacity);
+
+  const std::vector<std::int32_t> positions = {599, 41};
+  const AttentionShape step{2, 1, whole.H, whole.G, whole.D};
+  std::vector<float> queries, out(static_cast<std::size_t>(step.B * step.H * step.D), NAN), plain_rows;
+  std::vector<double> exact_rows;
+  for (std::int64_t b = 0; b < 2; ++b) {
+    const std::int64_t token = b * whole.T + positions[static_cast<std::size_t>(b)], row = whole.H * whole.D;
+    queries.insert(queries.end(), qkv.begin() + token * packed_width(whole),
+                   qkv.begin() + (token + 1) * packed_width(whole));
+    exact_rows.insert(exact_rows.end(), exact.begin() + token * row, exact.begin() + (token + 1) * row);
+    plain_rows.insert(plain_rows.end(), plain.begin() + token * row, plain.begin() + (token + 1) * row);
+  }
+  const auto run = [&](int threads) {
+    kernels::cpu::set_threads(threads);
+    kernels::cpu::attention_cached(out.data(), queries.data(), keys.data(), values.data(), positions.data(),
+                                   step, capacity);
+    kernels::cpu::set_threads(0);
+    return out;
+  };
+  test::check_as_accurate_as_plain(run(0), plain_rows, exact_rows, kForward);
+  const auto one = run(1);
+  CHECK(run(3) == one);
+}

@@ -1,0 +1,83 @@
+#include "kernels/embedding.h"
+
+#include "kernels/elementwise.h"
+#include "kernels/threads.h"
+#include "tests/kernels/compare.h"
+#include "tests/kernels/reference.h"
+
+using kernels::EmbeddingShape;
+using test::kBackward;
+using test::normal_tensor;
+using test::to_double;
+
+TEST_CASE("embedding_forward looks up tokens and adds positions from where each sequence starts") {
+  for (const EmbeddingShape s : {EmbeddingShape{1, 1, 1, 1}, {2, 3, 17, 5}, {3, 65, 100, 50}}) {
+    CAPTURE(s.B, s.T, s.C, s.V);
+    const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
+    const auto weight = normal_tensor(s.V * s.C, 2), position_weight = normal_tensor((s.T + s.B) * s.C, 3);
+    std::vector<std::int32_t> positions;
+    for (std::int32_t b = 0; b < s.B; ++b) positions.push_back(b);
+    const std::vector<std::int32_t> zeros(positions.size(), 0);
+    std::vector<float> out(static_cast<std::size_t>(s.B * s.T * s.C), NAN);
+    // One addition is rounded the same way everywhere: equality.
+    kernels::cpu::embedding_forward(out.data(), tokens.data(), weight.data(), position_weight.data(),
+                                    positions.data(), s);
+    CHECK(out == reference::embedding_forward(tokens, weight, position_weight, positions, s));
+    kernels::cpu::embedding_forward(out.data(), tokens.data(), weight.data(), position_weight.data(), nullptr,
+                                    s);
+    CHECK(out == reference::embedding_forward(tokens, weight, position_weight, zeros, s));
+    kernels::cpu::embedding_forward(out.data(), tokens.data(), weight.data(), nullptr, nullptr, s);
+    CHECK(out == reference::embedding_forward(tokens, weight, {}, zeros, s));
+  }
+}
+
+TEST_CASE("embedding_backward adds every row to its token, with the same bits on any threads") {
+  for (const EmbeddingShape s :
+       {EmbeddingShape{1, 1, 1, 1}, {2, 3, 17, 5}, {4, 65, 100, 7}, {1, 100, 768, 3}}) {
+    CAPTURE(s.B, s.T, s.C, s.V);
+    const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
+    const auto dout = normal_tensor(s.B * s.T * s.C, 2);
+    const auto dweight_before = normal_tensor(s.V * s.C, 3), dposition_before = normal_tensor(s.T * s.C, 4);
+    auto plain_dweight = dweight_before, plain_dposition = dposition_before;
+    reference::embedding_backward(plain_dweight, plain_dposition, dout, tokens, s);
+    auto exact_dweight = to_double(dweight_before), exact_dposition = to_double(dposition_before);
+    reference::embedding_backward(exact_dweight, exact_dposition, to_double(dout), tokens, s);
+    std::vector<float> first_dweight, first_dposition;
+    for (const int threads : {1, 2, 5}) {
+      kernels::cpu::set_threads(threads);
+      auto dweight = dweight_before, dposition = dposition_before;
+      kernels::cpu::embedding_backward(dweight.data(), dposition.data(), dout.data(), tokens.data(), s);
+      if (threads == 1) {
+        test::check_as_accurate_as_plain(dweight, plain_dweight, exact_dweight, kBackward);
+        test::check_as_accurate_as_plain(dposition, plain_dposition, exact_dposition, kBackward);
+        first_dweight = dweight, first_dposition = dposition;
+      }
+      CHECK(dweight == first_dweight);
+      CHECK(dposition == first_dposition);
+      auto without_positions = dweight_before;
+      kernels::cpu::embedding_backward(without_positions.data(), nullptr, dout.data(), tokens.data(), s);
+      CHECK(without_positions == dweight);
+    }
+    kernels::cpu::set_threads(0);
+  }
+}
+
+TEST_CASE("add, gather_last and zero do what their names say") {
+  const std::int64_t B = 3, T = 5, C = 7001;
+  const auto a = normal_tensor(B * T * C, 1), b = normal_tensor(B * T * C, 2);
+  auto sum = a;
+  kernels::cpu::add(sum.data(), sum.data(), b.data(), B * T, C);
+  bool added = true;
+  for (std::size_t i = 0; i < a.size(); ++i) added = added && sum[i] == a[i] + b[i];
+  CHECK(added);
+
+  std::vector<float> last(static_cast<std::size_t>(B * C));
+  kernels::cpu::gather_last(last.data(), a.data(), B, T, C);
+  for (std::int64_t sequence = 0; sequence < B; ++sequence)
+    CHECK(std::equal(last.begin() + sequence * C, last.begin() + (sequence + 1) * C,
+                     a.begin() + (sequence * T + T - 1) * C));
+
+  kernels::cpu::zero(sum.data(), B * T * C - 1);
+  CHECK(std::all_of(sum.begin(), sum.end() - 1, [](float x) { return x == 0; }));
+  CHECK(sum.back() == a.back() + b.back());
+}

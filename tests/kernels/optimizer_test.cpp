@@ -1,0 +1,92 @@
+#include "kernels/optimizer.h"
+
+#include "kernels/threads.h"
+#include "tests/kernels/compare.h"
+#include "tests/kernels/reference.h"
+
+using kernels::AdamWSettings;
+using kernels::AdamWTensor;
+using test::normal_tensor;
+using test::to_double;
+
+TEST_CASE("AdamW over several tensors and steps is as accurate as plain loops") {
+  struct State {
+    std::vector<float> parameter, moment1, moment2, plain_parameter, plain_moment1, plain_moment2;
+    std::vector<double> exact_parameter, exact_moment1, exact_moment2;
+    bool decay;
+  };
+  std::vector<State> states;
+  for (const std::int64_t count : {1, 17, 100, 50001}) {
+    State state;
+    state.parameter = state.plain_parameter = normal_tensor(count, static_cast<unsigned>(count));
+    state.exact_parameter = to_double(state.parameter);
+    state.moment1 = state.moment2 = state.plain_moment1 = state.plain_moment2 =
+        reference::zeros<float>(count);
+    state.exact_moment1 = state.exact_moment2 = reference::zeros<double>(count);
+    state.decay = count % 2 == 0;
+    states.push_back(state);
+  }
+  AdamWSettings settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0};
+  for (settings.step = 1; settings.step <= 5; ++settings.step) {
+    const float scale = settings.step == 3 ? 0.25f : 1.0f;
+    std::vector<std::vector<float>> gradients;
+    std::vector<AdamWTensor> tensors;
+    for (State& state : states)
+      gradients.push_back(normal_tensor(static_cast<std::int64_t>(state.parameter.size()),
+                                        static_cast<unsigned>(100 + settings.step)));
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      State& state = states[i];
+      tensors.push_back({state.parameter.data(), gradients[i].data(), state.moment1.data(),
+                         state.moment2.data(), static_cast<std::int64_t>(state.parameter.size()),
+                         state.decay});
+      reference::adamw<float>(state.plain_parameter, gradients[i], state.plain_moment1, state.plain_moment2,
+                              state.decay, scale, settings);
+      reference::adamw<double>(state.exact_parameter, to_double(gradients[i]), state.exact_moment1,
+                               state.exact_moment2, state.decay, scale, settings);
+    }
+    kernels::cpu::adamw(tensors, settings.step == 3 ? &scale : nullptr, settings);
+  }
+  for (const State& state : states) {
+    CAPTURE(state.parameter.size());
+    test::check_as_accurate_as_plain(state.parameter, state.plain_parameter, state.exact_parameter,
+                                     test::kForward);
+    test::check_as_accurate_as_plain(state.moment1, state.plain_moment1, state.exact_moment1, test::kForward);
+    test::check_as_accurate_as_plain(state.moment2, state.plain_moment2, state.exact_moment2, test::kForward);
+  }
+}
+
+TEST_CASE("squared_norm adds up in double, with the same bits on any number of threads") {
+  const std::vector<std::int64_t> counts = {1, 1000, 300001};
+  std::vector<std::vector<float>> tensors;
+  std::vector<const float*> pointers;
+  double exact = 0;
+  for (const std::int64_t count : counts) {
+    tensors.push_back(normal_tensor(count, static_cast<unsigned>(count)));
+    for (const float x : tensors.back()) exact += static_cast<double>(x) * x;
+  }
+  for (const auto& tensor : tensors) pointers.push_back(tensor.data());
+  const auto run = [&](int threads) {
+    kernels::cpu::set_threads(threads);
+    double sum = 0;
+    kernels::cpu::squared_norm(&sum, pointers, counts);
+    kernels::cpu::set_threads(0);
+    return sum;
+  };
+  const double one = run(1);
+  // Each of n additions of positive terms rounds by at most 2^-53 of the sum.
+  CHECK(std::abs(one - exact) <= 2 * 301002 * 0x1p-53 * exact);
+  CHECK(run(2) == one);
+  CHECK(run(5) == one);
+}
+
+TEST_CASE("clip_scale follows torch.nn.utils.clip_grad_norm_") {
+  const double sum_of_squares = 25;
+  float norm = 0, scale = 0;
+  kernels::cpu::clip_scale(&norm, &scale, &sum_of_squares, 1.0f);
+  CHECK(norm == 5.0f);
+  CHECK(scale == static_cast<float>(1 / (5 + 1e-6)));
+  kernels::cpu::clip_scale(&norm, &scale, &sum_of_squares, 6.0f);
+  CHECK(scale == 1.0f);
+  kernels::cpu::clip_scale(&norm, &scale, &sum_of_squares, 0.0f);  // no clipping
+  CHECK(scale == 1.0f);
+}
