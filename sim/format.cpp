@@ -125,8 +125,8 @@ bool parse_count(const std::string& text, std::int64_t& out, bool binary_k) {
     } else if (c == ',' && any && !point) {
       continue;
     } else if (c >= '0' && c <= '9') {
-      if (digits > (std::numeric_limits<std::int64_t>::max() - 9) / 10) return false;
-      digits = digits * 10 + (c - '0');
+      if (__builtin_mul_overflow(digits, 10, &digits)) return false;
+      if (__builtin_add_overflow(digits, c - '0', &digits)) return false;
       any = true;
       if (point) ++decimals;
     } else {

@@ -1,30 +1,37 @@
 // What kernels reach of a machine's peaks, measured. An operation's time is
-//   launch + max(flops / (peak * u_c(shape)), bytes / (bandwidth * u_m(bytes)))
-// with u looked up by kind and shape: exact shape, else interpolated in log space between neighbours, else
-// held at the edge. Without a calibration the defaults of cost/predict.h apply and provenance says
-// "datasheet".
+//   ratio * (launch + max(flops / peak, bytes / bandwidth))
+// with the ratio of measured to ideal time looked up by kind and shape: exact shape, else interpolated in log
+// space between neighbours, else held at the edge. Without a calibration the efficiencies of
+// cost/efficiency.h apply and provenance says "datasheet".
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/cost/work.h"
 #include "sim/plan/operation.h"
 #include "sim/scenario/hardware.h"
 
 namespace sim {
 
-// One kernel timed alone: kind and its dimensions with the variables bound.
+// One kernel timed alone: kind and its dimensions with the variables bound. kernel_shape() fills everything
+// but the times; dimensions that a kind does not have are zero.
 struct KernelSample {
   OpKind kind{};
   DType dtype{};
-  std::int64_t rows = 0, cols = 0, inner = 0;  // elementwise kinds: rows, cols; matmul: M, N, K
+  // Matrix products: M, N, K. Norms, embedding: rows, hidden. Cross-entropy, sampling: rows, vocabulary.
+  // Elementwise kinds: rows, cols. Multi-tensor kinds have none: their bytes are their size.
+  std::int64_t rows = 0, cols = 0, inner = 0;
   std::int64_t batch = 0, query_length = 0, kv_length = 0, heads = 0, kv_heads = 0,
-               head_dim = 0;  // attention
+               head_dim = 0;  // attention, rotation, KV append
   Flops flops;
   Bytes bytes;
   Seconds median;
   double spread = 0;  // (90th percentile - 10th) / median
 };
+
+KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work);
 
 struct Calibration {
   int schema_version = 1;
@@ -36,6 +43,25 @@ struct Calibration {
   std::vector<KernelSample> samples;
   double residual_median = 0, residual_p90 = 0;  // of leaving one sample out, as a fraction of its time
 };
+
+// Shortest time that a machine's peaks allow: launch + max(flops / peak, bytes / bandwidth).
+Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flops flops, Bytes bytes);
+
+// What the samples say of a shape: how many times its roofline time it takes.
+struct CalibratedRatio {
+  double ratio = 1;
+  bool exact = false;  // this very shape was measured
+  double spread = 0;   // of that measurement
+};
+// Empty where no sample is of the kind (a backward product may take the forward one's) and type. `without`
+// leaves one sample out.
+std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
+                                                const KernelSample* without = nullptr);
+
+// |predicted / measured - 1| of each sample, predicted from all the others; empty for kinds with one sample.
+std::vector<double> leave_one_out_residuals(const Calibration& calibration);
+// Sets residual_median and residual_p90 from them.
+void set_residuals(Calibration& calibration);
 
 Calibration calibration_from_json(std::string_view json, const std::string& file);  // throws PresetError
 std::string to_json(const Calibration& calibration);

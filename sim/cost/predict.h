@@ -17,10 +17,12 @@ struct Price {
   Provenance provenance{};
 };
 
+// `group` is the operation's where it is a collective.
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
-            const Calibration* calibration);
+            const Calibration* calibration, const Group* group = nullptr);
 
-// A report of one training step, or of a whole generation. calibration may be null.
+// A report of one training step, or of a whole generation. calibration may be null. The step's band is the
+// sum of the operations' bands: errors of kernels on one machine go together.
 Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration = nullptr);
 
 // make_plan, then predict. Throws std::invalid_argument where validate() has problems.

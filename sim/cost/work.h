@@ -8,11 +8,15 @@ namespace sim {
 struct Work {
   Flops flops;  // executed by our or the named implementation's kernel (flash backward recomputes the scores)
   Flops model_flops;  // what the mathematics needs: counts in MFU; causal attention counts visible pairs only
-  Bytes read, written;  // least traffic with memory: every operand once
+  Bytes read, written;  // least traffic with memory: what is touched of every operand once; the matrices of
+                        // standard attention once for each of its passes over them
   Bytes network;        // sent by one rank
   Bytes memory() const { return read + written; }
 };
 
 Work work_of(const Plan& plan, const Operation& op, const Variables& v);
+
+// Pairs of a query and a key that causal attention lets see each other, over all sequences and one head.
+double visible_pairs(const Variables& v);
 
 }  // namespace sim

@@ -116,8 +116,9 @@ std::vector<Bytes> largest_bytes(const Plan& plan, const Program& program,
 }
 
 // Runs visit(time, live bytes by class) for each operation of the program, micro-batches that repeat once.
+// With `largest_only`, of an action in which nothing but scratch changes, for its largest moment alone.
 template <class Visit>
-void sweep(const Plan& plan, const MemoryPlan& memory, Visit visit) {
+void sweep(const Plan& plan, const MemoryPlan& memory, bool largest_only, Visit visit) {
   struct Change {
     OpTime time;
     std::size_t buffer_class;
@@ -148,6 +149,10 @@ void sweep(const Plan& plan, const MemoryPlan& memory, Visit visit) {
           scratch[block][static_cast<std::size_t>(t)] += aligned(i->bytes);
   }
 
+  std::vector<OpTime> largest_scratch;  // index of an operation of each block
+  for (const std::vector<Bytes>& of_block : scratch)
+    largest_scratch.push_back(std::max_element(of_block.begin(), of_block.end()) - of_block.begin());
+
   const auto scratch_class = static_cast<std::size_t>(BufferClass::scratch);
   const Repetition& r = memory.micro_batches;
   auto change = changes.begin();
@@ -156,11 +161,19 @@ void sweep(const Plan& plan, const MemoryPlan& memory, Visit visit) {
     const auto& block_scratch = scratch[static_cast<std::size_t>(a.block)];
     const auto size = static_cast<OpTime>(block_scratch.size());
     if (r.fold(begin) == begin) {
-      for (OpTime t = begin; t < begin + size; ++t) {
-        for (; change != changes.end() && change->time <= t; ++change)
-          live[change->buffer_class] += change->bytes;
+      const auto visit_at = [&](OpTime t) {
         live[scratch_class] = block_scratch[static_cast<std::size_t>(t - begin)];
         visit(t, live);
+      };
+      const bool only_scratch_changes = change == changes.end() || change->time >= begin + size;
+      if (largest_only && only_scratch_changes) {
+        visit_at(begin + largest_scratch[static_cast<std::size_t>(a.block)]);
+      } else {
+        for (OpTime t = begin; t < begin + size; ++t) {
+          for (; change != changes.end() && change->time <= t; ++change)
+            live[change->buffer_class] += change->bytes;
+          visit_at(t);
+        }
       }
     }
     begin += size;
@@ -217,14 +230,20 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
 
   // Lives.
   std::map<std::tuple<BufferId, std::int32_t, std::int32_t>, Instance> found;
+  const auto layers = static_cast<std::size_t>(plan.scenario.model.num_hidden_layers) + 1;
+  std::vector<bool> seen(plan.blocks.size() * layers);  // blocks at layers
   std::vector<std::vector<OpTime>> block_times(plan.blocks.size());
   for (std::size_t i = 0; i < program.actions.size(); ++i) {
     const Action& a = program.actions[i];
     const bool first_round = memory.micro_batches.fold(times[i]) == times[i];
     const auto block = static_cast<std::size_t>(a.block);
     if (first_round) block_times[block].push_back(times[i]);
+    const std::size_t place = block * layers + static_cast<std::size_t>(a.layer);
+    const bool again = seen.at(place);
+    seen[place] = true;
     for (const BlockUse& u : uses[block]) {
       const Buffer& b = plan.buffers[u.buffer];
+      if (again && (is_scratch(b) || (b.lifetime == Lifetime::plan && !b.per_micro_batch))) continue;
       if (!first_round && !(b.lifetime == Lifetime::plan && b.per_micro_batch)) continue;
       const auto key = std::make_tuple(u.buffer, b.per_layer ? a.layer + u.layer_offset : 0,
                                        b.per_micro_batch ? a.micro_batch : 0);
@@ -261,7 +280,7 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
   memory.arena = pack(items, block_times);
   for (std::size_t i = 0; i < items.size(); ++i) memory.instances[i].offset = items[i].offset;
 
-  sweep(plan, memory, [&](OpTime t, const MemoryByClass& live) {
+  sweep(plan, memory, true, [&](OpTime t, const MemoryByClass& live) {
     const Bytes sum = total(live);
     if (sum <= memory.live_peak) return;
     memory.live_peak = sum;
@@ -272,34 +291,29 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
 }
 
 std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& memory, std::size_t max_points) {
-  std::vector<MemoryPoint> first_round;
-  sweep(plan, memory, [&](OpTime t, const MemoryByClass& live) {
-    if (first_round.empty() || first_round.back().bytes != live) first_round.push_back({t, live});
-  });
-  // Later rounds, in order of time.
   const Repetition& r = memory.micro_batches;
   std::vector<MemoryPoint> points;
-  const auto round_begin = std::find_if(first_round.begin(), first_round.end(),
-                                        [&](const MemoryPoint& p) { return p.time >= r.begin; });
-  const auto round_end = std::find_if(round_begin, first_round.end(),
-                                      [&](const MemoryPoint& p) { return p.time >= r.begin + r.period; });
-  points.assign(first_round.begin(), round_begin);
-  for (std::int64_t round = 0; round < r.count; ++round)
-    for (auto p = round_begin; p != round_end; ++p) points.push_back({p->time + round * r.period, p->bytes});
-  points.insert(points.end(), round_end, first_round.end());
-  if (points.size() <= max_points) return points;
-
-  std::vector<MemoryPoint> thinned;
-  const auto stretch = [&](const MemoryPoint& p) {
-    return p.time * static_cast<OpTime>(max_points) / memory.duration;
+  std::vector<MemoryPoint> round;  // of the micro-batches, where they repeat
+  const auto stretch = [&](OpTime t) {
+    return static_cast<std::int64_t>(static_cast<double>(t) * static_cast<double>(max_points) /
+                                     static_cast<double>(memory.duration));
   };
-  for (const MemoryPoint& p : points) {
-    if (thinned.empty() || stretch(thinned.back()) != stretch(p))
-      thinned.push_back(p);
-    else if (total(p.bytes) > total(thinned.back().bytes))
-      thinned.back() = p;
-  }
-  return thinned;
+  const bool thin = static_cast<std::size_t>(memory.duration) > max_points;
+  const auto add = [&](OpTime t, const MemoryByClass& live) {
+    if (!points.empty() && points.back().bytes == live) return;
+    if (!thin || points.empty() || stretch(points.back().time) != stretch(t))
+      points.push_back({t, live});
+    else if (total(live) > total(points.back().bytes))
+      points.back() = {t, live};
+  };
+  sweep(plan, memory, thin, [&](OpTime t, const MemoryByClass& live) {
+    if (r.count > 1 && t == r.end())
+      for (std::int64_t i = 1; i < r.count; ++i)
+        for (const MemoryPoint& p : round) add(p.time + i * r.period, p.bytes);
+    if (r.count > 1 && t >= r.begin && t < r.begin + r.period) round.push_back({t, live});
+    add(t, live);
+  });
+  return points;
 }
 
 std::vector<LiveBuffer> live_at(const Plan& plan, const MemoryPlan& memory, OpTime time) {

@@ -53,7 +53,8 @@ enum class OpKind {
   // optimizer; multi-tensor: operands repeat
   squared_norm,  // norm+=, gradient...
   clip_scale,    // norm+= (sum of squares in, norm and scale out)
-  adamw,         // norm, then groups of five: parameter+=, gradient, moment1+=, moment2+=, [master+=]
+  adamw,  // norm, then groups of five: parameter+=, gradient, moment1+=, moment2+=, [master+=]; with a master
+          // copy the parameter is only written
   // collectives over Operation::group; payload = bytes of the first operand
   all_reduce,      // buffer+=
   reduce_scatter,  // shard=, buffer

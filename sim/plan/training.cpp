@@ -201,8 +201,9 @@ std::vector<Operation> adamw(const Tensors& group, BufferId norm) {
                  .decay = decay};
     for (const Tensor& t : group)
       if (t.decay == decay)
-        op.operands.insert(op.operands.end(), {updates(t.parameter), reads(t.gradient), updates(t.moment1),
-                                               updates(t.moment2), updates(t.master)});
+        op.operands.insert(op.operands.end(),
+                           {t.master == kNoBuffer ? updates(t.parameter) : writes(t.parameter),
+                            reads(t.gradient), updates(t.moment1), updates(t.moment2), updates(t.master)});
     if (op.operands.size() > 1) ops.push_back(std::move(op));
   }
   return ops;

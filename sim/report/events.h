@@ -1,18 +1,19 @@
 // A report as a stream: what a run emits line by line (NDJSON), a file stores and the window replays. Folding
 // the events of a run gives its report.
 //
-//   {"event":"begin","schema_version":1,"source":{...},"steps_planned":100}
+//   {"event":"begin","schema_version":1,"source":{...},"planned":100}
 //   {"event":"progress","what":"calibrating","done":3,"of":12,"seconds_left":4.1}
 //   {"event":"step","step":1,"loss":4.1,"grad_norm":1.2,"seconds":0.35,"tokens":1024,"tokens_per_s":2925}
 //   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04}
 //   {"event":"row",...}  {"event":"memory",...}  {"event":"memory_point",...}
 //   {"event":"checkpoint","step":50,"file":"..."}
-//   {"event":"end","step_seconds":...,"message":""}
+//   {"event":"end","step_seconds":...,"step_low_seconds":...,"step_high_seconds":...,"message":""}
 //   {"event":"error","message":"...","exit_code":6}
 #pragma once
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "sim/report/report.h"
 
@@ -64,5 +65,8 @@ Event event_from_ndjson(std::string_view line);  // throws PresetError; unknown 
 // Folds an event into the report that the stream stands for. Rows with the same (id, phase, rank) replace
 // each other, so a running measurement can send them again as it refines them.
 void apply(Report& report, const Event& event);
+
+// A finished report as the stream that folds to it: begin, steps, tokens, rows, memory, end.
+std::vector<Event> events_of(const Report& report);
 
 }  // namespace sim

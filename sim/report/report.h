@@ -21,6 +21,9 @@ enum class Bound { compute, memory, launch, network };
 std::string_view name(ReportKind kind);
 std::string_view name(Provenance provenance);
 std::string_view name(Bound bound);
+std::optional<ReportKind> report_kind_from_name(std::string_view text);
+std::optional<Provenance> provenance_from_name(std::string_view text);
+std::optional<Bound> bound_from_name(std::string_view text);
 
 // Where a report comes from; enough of the scenario for every metric.
 struct Source {
@@ -92,6 +95,8 @@ struct Report {
   std::string message;              // how it ended if not well: "interrupted after 12 of 100 steps"
 };
 
+// Keys bear their units: duration_seconds, memory_bytes; flops has none. A number that is none (the loss of a
+// diverged run) is null. indent -1: one line. Reading back what was written gives the same text again.
 std::string to_json(const Report& report, int indent = 2);
 Report report_from_json(std::string_view json, const std::string& file);  // throws PresetError
 

@@ -29,6 +29,7 @@ struct Hardware {
 
   // Peak for a type; falls back fp16 <-> bf16, tf32 -> fp32. Throws PresetError if the chip lacks the type.
   FlopsPerSecond peak_for(DType t) const;
+  bool has_peak_for(DType t) const;
 };
 
 }  // namespace sim

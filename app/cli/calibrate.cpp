@@ -1,0 +1,89 @@
+// ridgepoint calibrate: what this machine's kernels reach, measured.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <map>
+#include <memory>
+
+#include "app/cli/command.h"
+#include "app/cli/event_output.h"
+#include "app/cli/flags.h"
+#include "app/cli/interrupt.h"
+#include "app/cli/text_table.h"
+#include "runtime/this_machine.h"
+#include "sim/format.h"
+
+namespace app::cli {
+
+namespace {
+
+struct CalibrateFlags {
+  int threads = 0;
+  EventFlags events;
+  Format format = Format::text;
+};
+
+std::string calibration_text(const sim::Calibration& calibration) {
+  std::string out =
+      fmt::format("{}, measured {} with {}\n\n", calibration.device, calibration.date, calibration.software);
+  for (const auto& [dtype, peak] : calibration.hardware.peak)
+    out += fmt::format("  {} arithmetic     {}\n", sim::name(dtype), sim::format(peak));
+  out += fmt::format("  memory bandwidth    {}\n", sim::format(calibration.hardware.memory_bandwidth));
+  out += fmt::format("  memory              {}\n", sim::format(calibration.hardware.memory));
+  out += fmt::format("  launch              {}\n\n", sim::format(calibration.launch));
+
+  struct Kind {
+    std::size_t samples = 0;
+    sim::Seconds shortest{1e30}, longest;
+  };
+  std::map<std::string_view, Kind> kinds;
+  for (const sim::KernelSample& sample : calibration.samples) {
+    Kind& kind = kinds[sim::name(sample.kind)];
+    ++kind.samples;
+    kind.shortest = std::min(kind.shortest, sample.median);
+    kind.longest = std::max(kind.longest, sample.median);
+  }
+  TextTable table{{{"kernel", TextTable::Align::left}, {"samples"}, {"shortest"}, {"longest"}}, {}};
+  for (const auto& [name, kind] : kinds)
+    table.rows.push_back({std::string(name), fmt::format("{}", kind.samples), sim::format(kind.shortest),
+                          sim::format(kind.longest)});
+  return out + table.text() +
+         fmt::format(
+             "\n  Left out and predicted from the others, half of the samples are off by less than {}, nine "
+             "in "
+             "ten by less than {}.\n",
+             sim::format_percent(calibration.residual_median), sim::format_percent(calibration.residual_p90));
+}
+
+ExitCode calibrate(const CalibrateFlags& flags) {
+  const InterruptSignals interrupt;
+  EventOutput events(flags.events);
+  const sim::Calibration calibration =
+      runtime::calibrate_this_machine(events.sink(), interrupt.stop(), flags.threads);
+  if (interrupt.arrived()) return ExitCode::interrupted;
+  if (flags.format == Format::json)
+    fmt::print("{}\n", sim::to_json(calibration));
+  else if (!flags.events.stream)
+    fmt::print("{}", calibration_text(calibration));
+  events.progress().note("kept in " + runtime::this_machine_file().string());
+  return ExitCode::fine;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& program, Invocation& invocation) {
+  const auto flags = std::make_shared<CalibrateFlags>();
+  CLI::App* command = program.add_subcommand(
+      "calibrate",
+      describe("Measure what this machine's kernels reach; predictions for this-machine then use it.",
+               {"ridgepoint calibrate", "ridgepoint calibrate --threads 1 --format json"}));
+  command->add_option("--threads", flags->threads, "0: all cores")->capture_default_str();
+  flags->events.add_to(*command);
+  add_format(*command, flags->format, {Format::text, Format::json});
+  command->callback([flags, &invocation] {
+    invocation.stream = flags->events.stream;
+    invocation.run = [flags] { return calibrate(*flags); };
+  });
+}
+
+}  // namespace app::cli

@@ -1,0 +1,34 @@
+// A sub-command: what the user types, and what is then done. One file per command; each adds itself to the
+// parser and, when it is the one that was typed, leaves in `invocation` what is to be run.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "app/cli/exit_code.h"
+
+namespace CLI {
+class App;
+}
+
+namespace app::cli {
+
+struct Invocation {
+  std::function<ExitCode()> run;
+  bool stream = false;  // stdout carries events, so a failure is told there too
+};
+
+void add_predict(CLI::App& program, Invocation& invocation);
+void add_train(CLI::App& program, Invocation& invocation);
+void add_generate(CLI::App& program, Invocation& invocation);
+void add_compare(CLI::App& program, Invocation& invocation);
+void add_tokenize(CLI::App& program, Invocation& invocation);
+void add_tour(CLI::App& program, Invocation& invocation);
+void add_screenshot(CLI::App& program, Invocation& invocation);
+void add_calibrate(CLI::App& program, Invocation& invocation);
+void add_doctor(CLI::App& program, Invocation& invocation);
+void add_schema(CLI::App& program, Invocation& invocation);
+
+// What the program does without a sub-command: the desktop; where there is no display, the tour.
+ExitCode run_without_command();
+
+}  // namespace app::cli

@@ -1,0 +1,18 @@
+// A comparison on its way to a person or a program.
+#pragma once
+#include <string>
+
+#include "app/cli/flags.h"
+#include "sim/report/compare.h"
+
+namespace app::cli {
+
+// "41 of 41 measured operations are joined with predicted ones, 41 of 41 the reverse."
+std::string join_sentence(const sim::Comparison& comparison);
+
+// Join, step time and memory in three lines: what the table below them adds up to.
+std::string comparison_summary(const sim::Comparison& comparison);
+
+std::string comparison_as(const sim::Comparison& comparison, Format format);
+
+}  // namespace app::cli

@@ -1,0 +1,41 @@
+// ridgepoint without a command: the desktop, or the tour where there is no display.
+#include "app/gui/desktop.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "app/cli/command.h"
+#include "app/cli/executable.h"
+#include "app/cli/scenario_flags.h"
+#include "app/cli/tour.h"
+
+namespace app::cli {
+
+namespace {
+
+// $XDG_CONFIG_HOME/ridgepoint or ~/.config/ridgepoint; empty where there is no home, and nothing is kept
+// then.
+std::filesystem::path settings_directory() {
+  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config != '\0')
+    return std::filesystem::path(config) / "ridgepoint";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return std::filesystem::path(home) / ".config" / "ridgepoint";
+  return {};
+}
+
+}  // namespace
+
+ExitCode run_without_command() {
+  try {
+    return run_desktop({default_scenario(), executable_path(), settings_directory()}) == 0
+               ? ExitCode::fine
+               : ExitCode::internal;
+  } catch (const NoDisplay& e) {
+    fmt::print(stderr, "ridgepoint: {}\nridgepoint: taking the tour instead, which needs none\n", e.what());
+  }
+  return run_tour({});
+}
+
+}  // namespace app::cli

@@ -1,0 +1,168 @@
+// ridgepoint doctor: what this machine offers and what is missing, a sentence each.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "app/cli/command.h"
+#include "app/cli/executable.h"
+#include "app/cli/flags.h"
+#include "runtime/model_source.h"
+#include "runtime/this_machine.h"
+#include "sim/format.h"
+#include "sim/scenario/preset.h"
+
+namespace app::cli {
+
+namespace {
+
+struct Finding {
+  std::string name;
+  bool good = true;
+  std::string sentence;
+};
+
+Finding processor() {
+  return {
+      "processor", true,
+      fmt::format("{} of {} hardware threads.", runtime::cpu_name(), std::thread::hardware_concurrency())};
+}
+
+Finding memory() {
+  return {"memory", true,
+          fmt::format("{} for this program and its neighbours.", sim::format(runtime::physical_memory()))};
+}
+
+// The library is asked, since which one is loaded is decided when the program starts.
+Finding blas() {
+  using Describe = char* (*)();
+  const auto describe = reinterpret_cast<Describe>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
+  if (describe == nullptr)
+    return {"blas", false, "Matrix products are not OpenBLAS's; predictions still fit, they are measured."};
+  return {"blas", true, fmt::format("{}.", describe())};
+}
+
+Finding display() {
+  const auto set = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  if (set("WAYLAND_DISPLAY")) return {"display", true, "A Wayland display is set; the desktop opens there."};
+  if (set("DISPLAY")) return {"display", true, "An X11 display is set; the desktop opens there."};
+  return {"display", false,
+          "No display is set (DISPLAY, WAYLAND_DISPLAY): ridgepoint takes the tour instead of the desktop."};
+}
+
+// In a process of its own: a broken OpenGL driver may end the one that asks it.
+Finding pictures() {
+  namespace fs = std::filesystem;
+  const fs::path picture = fs::temp_directory_path() / fmt::format("ridgepoint-doctor-{}.png", getpid());
+  std::string program = executable_path(), file = picture.string();
+  std::string command = "screenshot", size_flag = "--size", size = "320x200", out_flag = "--out";
+  char* arguments[] = {program.data(),  command.data(), size_flag.data(), size.data(),
+                       out_flag.data(), file.data(),    nullptr};
+  posix_spawn_file_actions_t quiet;
+  posix_spawn_file_actions_init(&quiet);
+  posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&quiet, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  int status = -1;
+  if (posix_spawn(&child, program.c_str(), &quiet, nullptr, arguments, environ) == 0)
+    waitpid(child, &status, 0);
+  posix_spawn_file_actions_destroy(&quiet);
+  const bool drawn = WIFEXITED(status) && WEXITSTATUS(status) == 0 && fs::exists(picture);
+  std::error_code ignored;
+  fs::remove(picture, ignored);
+  if (drawn) return {"pictures", true, "OpenGL draws without a display: ridgepoint screenshot works."};
+  return {"pictures", false,
+          "No OpenGL draws without a display: pictures need Mesa (Debian: libegl1 libgl1-mesa-dri)."};
+}
+
+Finding pretrained() {
+  for (const runtime::PretrainedModel& model : runtime::pretrained_models()) {
+    if (model.present) return {"pretrained_model", true, fmt::format("{} is in {}.", model.name, model.file)};
+    return {"pretrained_model", false,
+            fmt::format("{} is not here; scripts/fetch_model fetches it.", model.name)};
+  }
+  return {"pretrained_model", false, "This program knows no pretrained model."};
+}
+
+Finding calibration() {
+  const std::optional<sim::Calibration> known = runtime::cached_this_machine();
+  if (!known)
+    return {"calibration", false,
+            "This machine has not been measured: ridgepoint calibrate does it, or the first run."};
+  return {"calibration", true,
+          fmt::format(
+              "Measured {} with {}: {} in fp32, {} from memory; predictions of single kernels are off by {} "
+              "(median), {} (nine in ten are below).",
+              known->date, known->software, sim::format(known->hardware.peak_for(sim::DType::fp32)),
+              sim::format(known->hardware.memory_bandwidth), sim::format_percent(known->residual_median),
+              sim::format_percent(known->residual_p90))};
+}
+
+Finding presets() {
+  return {"presets", true,
+          fmt::format("{} models and {} kinds of hardware in {}.",
+                      sim::preset_names(sim::PresetKind::model).size(),
+                      sim::preset_names(sim::PresetKind::hardware).size(), sim::preset_directory().string())};
+}
+
+Finding cuda() {
+  return {"cuda", false, "This program has no CUDA backend: GPUs are predicted, the CPU is measured."};
+}
+
+// A finding that cannot be made is one too.
+Finding guarded(const char* name, Finding (*find)()) {
+  try {
+    return find();
+  } catch (const std::exception& e) {
+    return {name, false, e.what()};
+  }
+}
+
+ExitCode doctor(Format format) {
+  const std::vector<Finding> findings = {guarded("processor", processor),
+                                         guarded("memory", memory),
+                                         guarded("blas", blas),
+                                         guarded("cuda", cuda),
+                                         guarded("display", display),
+                                         guarded("pictures", pictures),
+                                         guarded("presets", presets),
+                                         guarded("pretrained_model", pretrained),
+                                         guarded("calibration", calibration)};
+  if (format == Format::json) {
+    nlohmann::ordered_json json = {{"schema_version", 1}, {"findings", nlohmann::ordered_json::array()}};
+    for (const Finding& finding : findings)
+      json["findings"].push_back(
+          {{"name", finding.name}, {"good", finding.good}, {"sentence", finding.sentence}});
+    fmt::print("{}\n", json.dump(2));
+    return ExitCode::fine;
+  }
+  for (const Finding& finding : findings)
+    fmt::print("{:<3} {:<17} {}\n", finding.good ? "ok" : "-", finding.name, finding.sentence);
+  return ExitCode::fine;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& program, Invocation& invocation) {
+  const auto format = std::make_shared<Format>(Format::text);
+  CLI::App* command =
+      program.add_subcommand("doctor", describe("Say what this machine offers and what is missing.",
+                                                {"ridgepoint doctor", "ridgepoint doctor --format json"}));
+  add_format(*command, *format, {Format::text, Format::json});
+  command->callback([format, &invocation] { invocation.run = [format] { return doctor(*format); }; });
+}
+
+}  // namespace app::cli

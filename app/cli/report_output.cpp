@@ -1,0 +1,295 @@
+#include "app/cli/report_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "app/cli/text_table.h"
+#include "runtime/error.h"
+#include "sim/format.h"
+#include "sim/report/events.h"
+#include "sim/report/metrics.h"
+#include "sim/scenario/preset.h"
+
+namespace app::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Operations that the text shows; the other formats have every one.
+constexpr std::size_t kOperationsInText = 12;
+
+// A total: its key bears the unit, its text is for people. No value: the report does not say (peaks not
+// measured).
+struct Metric {
+  std::string key, label;
+  std::optional<double> value;
+  std::string text;
+};
+
+bool is_training(const sim::Report& report) {
+  return report.source.scenario.workload.task == sim::Task::train;
+}
+
+Metric seconds(std::string key, std::string label, sim::Seconds value) {
+  return {std::move(key), std::move(label), value.value, sim::format(value)};
+}
+
+// 0 where the report does not hold what it follows from.
+Metric fraction(std::string key, std::string label, double value) {
+  if (!(value > 0)) return {std::move(key), std::move(label), std::nullopt, "unknown"};
+  return {std::move(key), std::move(label), value, sim::format_percent(value)};
+}
+
+std::vector<Metric> metrics_of(const sim::Report& report) {
+  const sim::Scenario& scenario = report.source.scenario;
+  std::vector<Metric> metrics;
+  metrics.push_back(
+      seconds("step_time_s", is_training(report) ? "step time" : "generation time", sim::step_time(report)));
+  metrics.push_back(seconds("step_time_low_s", "  at best", report.step_low));
+  metrics.push_back(seconds("step_time_high_s", "  at worst", report.step_high));
+  const double rate = sim::tokens_per_second(report);
+  metrics.push_back({"tokens_per_s", "throughput", rate, sim::format_short(rate) + " tokens/s"});
+  if (is_training(report)) {
+    for (int i = 0; i < sim::kFlopsConventions; ++i) {
+      const auto convention = static_cast<sim::FlopsConvention>(i);
+      metrics.push_back(fraction(fmt::format("mfu_{}", sim::name(convention)),
+                                 fmt::format("MFU, {}", sim::name(convention)),
+                                 sim::mfu(report, convention)));
+    }
+    metrics.push_back(fraction("hfu", "HFU", sim::hfu(report)));
+  } else {
+    if (const auto ttft = sim::ttft(report))
+      metrics.push_back(seconds("ttft_s", "time to first token", *ttft));
+    if (const auto tpot = sim::tpot(report))
+      metrics.push_back(seconds("tpot_s", "time per output token", *tpot));
+    metrics.push_back(fraction("mbu", "MBU", sim::mbu(report)));
+  }
+  const sim::Bytes peak = sim::peak_memory(report);
+  metrics.push_back({"peak_memory_bytes", "peak memory", static_cast<double>(peak.value),
+                     fmt::format("{} of {}", sim::format(peak), sim::format(scenario.hardware.memory))});
+  metrics.push_back({"memory_capacity_bytes", "  capacity",
+                     static_cast<double>(scenario.hardware.memory.value),
+                     sim::format(scenario.hardware.memory)});
+  metrics.push_back({"fits", "fits", sim::fits(report) ? 1.0 : 0.0, sim::fits(report) ? "yes" : "no"});
+  if (!report.steps.empty()) {
+    metrics.push_back({"first_loss", "loss of the first step", report.steps.front().loss,
+                       fmt::format("{:.4f}", report.steps.front().loss)});
+    metrics.push_back({"last_loss", "loss of the last step", report.steps.back().loss,
+                       fmt::format("{:.4f}", report.steps.back().loss)});
+  }
+  return metrics;
+}
+
+std::vector<sim::Row> longest_first(const sim::Report& report) {
+  std::vector<sim::Row> rows = report.rows;
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const sim::Row& a, const sim::Row& b) { return a.duration > b.duration; });
+  return rows;
+}
+
+TextTable operations_table(const sim::Report& report, std::size_t most) {
+  using Align = TextTable::Align;
+  TextTable table{{{"operation", Align::left},
+                   {"phase", Align::left},
+                   {"count"},
+                   {"time"},
+                   {"share"},
+                   {"FLOPs"},
+                   {"traffic"},
+                   {"bound by", Align::left},
+                   {"known from", Align::left}},
+                  {}};
+  sim::Seconds total;
+  for (const sim::Row& row : report.rows) total += row.duration;
+  for (const sim::Row& row : longest_first(report)) {
+    if (table.rows.size() == most) break;
+    table.rows.push_back({row.id, std::string(sim::name(row.phase)), sim::format_count(row.count),
+                          sim::format(row.duration), sim::format_percent(row.duration / total),
+                          sim::format(row.flops), sim::format(row.memory), std::string(sim::name(row.bound)),
+                          std::string(sim::name(row.provenance))});
+  }
+  return table;
+}
+
+TextTable ledger_table(const sim::Report& report) {
+  TextTable table{{{"memory at the peak", TextTable::Align::left}, {"size"}, {"share"}}, {}};
+  const sim::Bytes peak = sim::peak_memory(report);
+  for (const sim::MemoryLine& line : report.memory) {
+    if (line.rank != 0 || line.bytes.value == 0) continue;
+    table.rows.push_back(
+        {line.category, sim::format(line.bytes),
+         sim::format_percent(static_cast<double>(line.bytes.value) / static_cast<double>(peak.value))});
+  }
+  table.rows.push_back({"peak", sim::format(peak), sim::format_percent(1)});
+  table.rows.push_back({"capacity", sim::format(report.source.scenario.hardware.memory), ""});
+  return table;
+}
+
+std::string csv_number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : std::string();
+}
+
+std::string csv_text(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + '"';
+}
+
+sim::Report report_from_stream(const std::string& content) {
+  sim::Report report;
+  std::size_t begin = 0;
+  while (begin < content.size()) {
+    const std::size_t end = std::min(content.find('\n', begin), content.size());
+    const std::string_view line = std::string_view(content).substr(begin, end - begin);
+    if (!line.empty()) sim::apply(report, sim::event_from_ndjson(line));
+    begin = end + 1;
+  }
+  return report;
+}
+
+}  // namespace
+
+std::string headline(const sim::Report& report) {
+  const sim::Scenario& scenario = report.source.scenario;
+  const sim::Workload& work = scenario.workload;
+  std::string what;
+  if (is_training(report)) {
+    what = fmt::format("a training step of {} sequences x {} tokens",
+                       sim::format_count(work.global_batch_size), sim::format_count(work.seq_len));
+    if (work.micro_batch_size != work.global_batch_size)
+      what += fmt::format(" in micro-batches of {}", sim::format_count(work.micro_batch_size));
+  } else {
+    what = fmt::format("{} new tokens after {}, {} at a time, {} KV cache",
+                       sim::format_count(work.max_new_tokens), sim::format_count(work.prompt_length),
+                       sim::format_count(work.batch_size), work.kv_cache ? "with" : "without");
+  }
+  const std::string& hardware = scenario.hardware.display_name;
+  return fmt::format("{} on {} ({}): {}, {}, {}", scenario.model.name,
+                     hardware.empty() ? scenario.hardware.name : hardware, sim::name(report.source.kind),
+                     what, sim::name(work.dtype), scenario.implementation.name);
+}
+
+std::string report_text(const sim::Report& report) {
+  std::string out = headline(report) + "\n\n";
+  std::size_t width = 0;
+  const std::vector<Metric> metrics = metrics_of(report);
+  for (const Metric& metric : metrics) width = std::max(width, metric.label.size());
+  for (const Metric& metric : metrics)
+    if (metric.key != "memory_capacity_bytes")
+      out += fmt::format("  {:<{}}  {}\n", metric.label, width, metric.text);
+  if (!report.rows.empty()) out += "\n  " + sim::bottleneck_sentence(report) + "\n";
+  if (!report.memory.empty()) out += '\n' + ledger_table(report).text();
+  if (!report.rows.empty()) {
+    out += '\n' + operations_table(report, kOperationsInText).text();
+    if (report.rows.size() > kOperationsInText)
+      out += fmt::format("  and {} shorter ones (--format csv has all)\n",
+                         report.rows.size() - kOperationsInText);
+  }
+  if (!report.message.empty()) out += '\n' + report.message + '\n';
+  return out;
+}
+
+std::string report_json(const sim::Report& report, int indent) {
+  Json metrics = Json::object();
+  for (const Metric& metric : metrics_of(report)) {
+    if (metric.key == "fits")
+      metrics[metric.key] = sim::fits(report);
+    else if (metric.value)
+      metrics[metric.key] = *metric.value;
+    else
+      metrics[metric.key] = nullptr;
+  }
+  if (!report.rows.empty()) metrics["bottleneck"] = sim::bottleneck_sentence(report);
+  const Json envelope = {{"schema_version", sim::kReportSchemaVersion},
+                         {"metrics", metrics},
+                         {"report", Json::parse(sim::to_json(report))}};
+  return envelope.dump(indent) + '\n';
+}
+
+std::string report_csv(const sim::Report& report) {
+  std::string out =
+      "operation,phase,rank,kind,count,duration_s,duration_low_s,duration_high_s,flops,model_flops,memory_"
+      "bytes,"
+      "network_bytes,bound,provenance\n";
+  for (const sim::Row& row : longest_first(report))
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_text(row.id), sim::name(row.phase),
+                       row.rank, sim::name(row.kind), row.count, row.duration.value, row.low.value,
+                       row.high.value, row.flops.value, row.model_flops.value, row.memory.value,
+                       row.network.value, sim::name(row.bound), sim::name(row.provenance));
+  return out;
+}
+
+std::string metrics_csv_header() {
+  return "model,hardware,implementation,task,dtype,step_time_s,step_time_low_s,step_time_high_s,tokens_per_s,"
+         "mfu_six_n_full,hfu,ttft_s,tpot_s,mbu,peak_memory_bytes,fits,why_not\n";
+}
+
+std::string metrics_csv_line(const sim::Report& report) {
+  const sim::Scenario& scenario = report.source.scenario;
+  const bool training = is_training(report);
+  const auto optional_seconds = [](const std::optional<sim::Seconds>& t) {
+    return t ? csv_number(t->value) : "";
+  };
+  return fmt::format(
+      "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", csv_text(scenario.model.name),
+      csv_text(scenario.hardware.name), csv_text(scenario.implementation.name),
+      sim::name(scenario.workload.task), sim::name(scenario.workload.dtype),
+      csv_number(sim::step_time(report).value), csv_number(report.step_low.value),
+      csv_number(report.step_high.value), csv_number(sim::tokens_per_second(report)),
+      training ? csv_number(sim::mfu(report, sim::FlopsConvention::six_n_full)) : "",
+      training ? csv_number(sim::hfu(report)) : "", training ? "" : optional_seconds(sim::ttft(report)),
+      training ? "" : optional_seconds(sim::tpot(report)), training ? "" : csv_number(sim::mbu(report)),
+      sim::peak_memory(report).value, sim::fits(report));
+}
+
+std::string metrics_csv_failure(const std::string& why_not) {
+  const std::string header = metrics_csv_header();
+  return std::string(static_cast<std::size_t>(std::count(header.begin(), header.end(), ',')), ',') +
+         csv_text(why_not) + '\n';
+}
+
+std::string report_markdown(const sim::Report& report) {
+  TextTable totals{{{"quantity", TextTable::Align::left}, {"value"}}, {}};
+  for (const Metric& metric : metrics_of(report))
+    totals.rows.push_back({metric.label.substr(metric.label.find_first_not_of(' ')), metric.text});
+  std::string out = headline(report) + "\n\n" + totals.markdown() + '\n';
+  if (!report.memory.empty()) out += ledger_table(report).markdown() + '\n';
+  return out + operations_table(report, report.rows.size()).markdown();
+}
+
+std::string report_as(const sim::Report& report, Format format) {
+  switch (format) {
+    case Format::text:
+      return report_text(report);
+    case Format::json:
+      return report_json(report);
+    case Format::csv:
+      return report_csv(report);
+    case Format::markdown:
+      return report_markdown(report);
+  }
+  return {};
+}
+
+sim::Report read_report(const std::string& path) {
+  const std::string content = read_file(path);
+  const Json json = Json::parse(content, nullptr, false);
+  if (json.is_object() && json.contains("report")) return sim::report_from_json(json["report"].dump(), path);
+  if (json.is_object() && !json.contains("event")) return sim::report_from_json(content, path);
+  if (content.find("\"event\"") == std::string::npos)
+    throw runtime::InputError(path + " is neither a report (JSON) nor a run's events (NDJSON)");
+  try {
+    return report_from_stream(content);
+  } catch (const sim::PresetError& e) {
+    throw runtime::InputError(path + ": " + e.what());
+  }
+}
+
+}  // namespace app::cli

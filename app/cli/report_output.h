@@ -1,0 +1,40 @@
+// A report on its way to a person or a program: text, JSON, CSV, Markdown. Every total comes from
+// sim/report/metrics.h.
+#pragma once
+#include <string>
+
+#include "app/cli/flags.h"
+#include "sim/report/report.h"
+
+namespace app::cli {
+
+// What is computed on what, in a line: "llama-3.1-8b, training, 1 x h100-sxm, bf16, ...".
+std::string headline(const sim::Report& report);
+
+// Several sentences and tables for a terminal: does it fit, how fast, what bounds it, the ledger, the longest
+// operations.
+std::string report_text(const sim::Report& report);
+
+// {"schema_version", "metrics": {...}, "report": {...}}: the totals beside what they are functions of. Units
+// stand in the keys. `indent` as nlohmann::json::dump has it: -1 is one line.
+std::string report_json(const sim::Report& report, int indent = 2);
+
+// The rows, a line each.
+std::string report_csv(const sim::Report& report);
+
+// The totals of one scenario as a line under metrics_csv_header(): what --batch writes. A scenario that has
+// none says why in the last column.
+std::string metrics_csv_header();
+std::string metrics_csv_line(const sim::Report& report);
+std::string metrics_csv_failure(const std::string& why_not);
+
+// The totals, and the rows, as two tables.
+std::string report_markdown(const sim::Report& report);
+
+std::string report_as(const sim::Report& report, Format format);
+
+// A report from a file: what report_json() wrote, a report alone, or a stream of events. Throws
+// sim::PresetError or runtime::InputError.
+sim::Report read_report(const std::string& path);
+
+}  // namespace app::cli

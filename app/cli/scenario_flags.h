@@ -1,0 +1,71 @@
+// The flags that say a scenario, the same for every command, and what they come to.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "runtime/model_source.h"
+#include "runtime/train.h"
+#include "sim/cost/calibration.h"
+#include "sim/scenario/scenario.h"
+
+namespace CLI {
+class App;
+}
+
+namespace app::cli {
+
+// Each stays unset unless typed: what is unset comes from --scenario, else from the command's default.
+struct ScenarioFlags {
+  std::optional<std::string> scenario;  // file, preset, or "-" for stdin
+  std::optional<std::string> model, hardware, implementation, workload, task, dtype, schedule, recompute;
+  std::optional<std::string> device;
+  std::optional<std::int64_t> gpus, data_parallel, tensor_parallel, pipeline_parallel, context_parallel;
+  std::optional<std::int64_t> expert_parallel, virtual_pipeline, zero_stage;
+  std::optional<bool> sequence_parallel;
+  std::optional<std::int64_t> seq_len, micro_batch, global_batch;
+  std::optional<std::int64_t> batch_size, prompt_length, max_new_tokens;
+  bool no_kv_cache = false;
+
+  void add_to(CLI::App& command);
+};
+
+// A scenario with what it takes to price it and to run it.
+struct ResolvedScenario {
+  sim::Scenario scenario;
+  runtime::ModelSource source;                  // its model, and where the weights come from
+  std::optional<sim::Calibration> calibration;  // of the scenario's hardware, where there is one
+};
+
+// To price: hardware is h100-sxm unless said otherwise; "this-machine" is measured once, with progress to
+// `sink`.
+ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtime::EventSink& sink,
+                                        std::stop_token stop);
+
+// To run `task` here: the hardware is this machine, whatever the scenario says, measured once with progress
+// to `sink`; the arithmetic is fp32. Throws runtime::NoDevice for what this program cannot execute. Whoever
+// has completed the workload calls require_valid.
+ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task, const runtime::EventSink& sink,
+                                 std::stop_token stop);
+
+// A scenario file, whose model may also be a pretrained one, which the runtime knows alone.
+sim::Scenario read_scenario(const std::string& json, const std::string& file);
+
+// Where the hardware is "this-machine" by name alone: its peaks, measured once, with progress to `sink`.
+void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, std::stop_token stop);
+
+// The calibration that belongs to the scenario's hardware; empty: its datasheet is all there is.
+std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware);
+
+inline const sim::Calibration* pointer_to(const std::optional<sim::Calibration>& calibration) {
+  return calibration ? &*calibration : nullptr;
+}
+
+// Throws ConstraintError with every problem.
+void require_valid(const sim::Scenario& scenario);
+
+// What the desktop opens with: a small model that trains here in seconds.
+sim::Scenario default_scenario();
+
+}  // namespace app::cli

@@ -1,0 +1,110 @@
+// ridgepoint screenshot: a picture of the desktop, or of one panel, without a display.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/App.hpp>
+#include <charconv>
+#include <memory>
+
+#include "app/cli/command.h"
+#include "app/cli/event_output.h"
+#include "app/cli/interrupt.h"
+#include "app/cli/report_output.h"
+#include "app/cli/scenario_flags.h"
+#include "app/gui/desktop.h"
+
+namespace app::cli {
+
+namespace {
+
+constexpr int kSmallest = 64, kLargest = 16384;  // pixels a side; the latter is what OpenGL promises
+
+struct ScreenshotFlags {
+  ScenarioFlags scenario;
+  ScreenshotOptions options;
+  std::vector<std::string> measured;
+  std::string out = "ridgepoint.png";
+};
+
+void set_size(ScreenshotOptions& options, const std::string& text) {
+  const char* const end = text.data() + text.size();
+  const auto [cross, bad_width] = std::from_chars(text.data(), end, options.width);
+  if (bad_width == std::errc() && cross != end && *cross == 'x') {
+    const auto [rest, bad_height] = std::from_chars(cross + 1, end, options.height);
+    const auto in_range = [](int side) { return side >= kSmallest && side <= kLargest; };
+    if (bad_height == std::errc() && rest == end && in_range(options.width) && in_range(options.height))
+      return;
+  }
+  throw UsageError(
+      fmt::format("--size is WIDTHxHEIGHT in pixels, {} to {} each, not \"{}\"", kSmallest, kLargest, text));
+}
+
+ExitCode screenshot(const ScreenshotFlags& flags) {
+  const InterruptSignals interrupt;
+  EventOutput events({});
+  ScreenshotOptions options = flags.options;
+  const std::vector<std::string> panels = panel_names();
+  if (!options.panel.empty() && std::find(panels.begin(), panels.end(), options.panel) == panels.end())
+    throw UsageError(fmt::format("--panel is one of {}, not \"{}\"", fmt::join(panels, ", "), options.panel));
+  for (const std::string& file : flags.measured) options.measured.push_back(read_report(file));
+  const bool says_scenario = flags.scenario.model || flags.scenario.scenario;
+  if (says_scenario)
+    options.scenario = resolve_for_prediction(flags.scenario, events.sink(), interrupt.stop()).scenario;
+  else
+    options.scenario =
+        options.measured.empty() ? default_scenario() : options.measured.front().source.scenario;
+  write_screenshot(options, flags.out);
+  fmt::print("{}\n", flags.out);
+  return ExitCode::fine;
+}
+
+}  // namespace
+
+void add_screenshot(CLI::App& program, Invocation& invocation) {
+  const auto flags = std::make_shared<ScreenshotFlags>();
+  CLI::App* command = program.add_subcommand(
+      "screenshot",
+      describe(
+          "Draw the desktop, or one panel, into a picture; no display is needed.",
+          {"ridgepoint screenshot --out desktop.png --size 1920x1080 --theme light",
+           "ridgepoint screenshot --panel memory --model llama-3.1-8b --seq-len 8k --out memory.png",
+           "ridgepoint screenshot --panel compare --measured out/train.measured.json --out compare.png"}));
+  flags->scenario.add_to(*command);
+  constexpr const char* kGroup = "Picture";
+  command
+      ->add_option("--panel", flags->options.panel,
+                   fmt::format("{} (default: the whole desktop)", fmt::join(panel_names(), ", ")))
+      ->type_name("NAME")
+      ->group(kGroup);
+  command
+      ->add_option_function<std::string>(
+          "--size", [flags](const std::string& text) { set_size(flags->options, text); },
+          fmt::format("pixels (default {}x{})", flags->options.width, flags->options.height))
+      ->type_name("WxH")
+      ->group(kGroup);
+  command->add_option("--scale", flags->options.scale, "of fonts and lines")
+      ->capture_default_str()
+      ->check(CLI::Range(0.5, 4.0))
+      ->group(kGroup);
+  command
+      ->add_option_function<std::string>(
+          "--theme",
+          [flags](const std::string& text) {
+            if (text != "dark" && text != "light")
+              throw UsageError(fmt::format("--theme is dark or light, not \"{}\"", text));
+            flags->options.theme = text == "dark" ? Theme::dark : Theme::light;
+          },
+          "default dark")
+      ->type_name("dark|light")
+      ->group(kGroup);
+  command->add_option("--measured", flags->measured, "reports or event files of runs to show")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command->add_option("--out", flags->out, "the picture")
+      ->capture_default_str()
+      ->type_name("FILE.png")
+      ->group(kGroup);
+  command->callback([flags, &invocation] { invocation.run = [flags] { return screenshot(*flags); }; });
+}
+
+}  // namespace app::cli

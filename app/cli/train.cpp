@@ -1,0 +1,149 @@
+// ridgepoint train: a training run on this machine.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <memory>
+
+#include "app/cli/command.h"
+#include "app/cli/event_output.h"
+#include "app/cli/flags.h"
+#include "app/cli/interrupt.h"
+#include "app/cli/report_output.h"
+#include "app/cli/scenario_flags.h"
+#include "sim/cost/predict.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::cli {
+
+namespace {
+
+struct TrainFlags {
+  ScenarioFlags scenario;
+  runtime::TrainSettings settings;
+  EventFlags events;
+  Format format = Format::text;
+};
+
+void add_settings(CLI::App& command, runtime::TrainSettings& settings) {
+  constexpr const char* kGroup = "Run";
+  add_count(command, "--steps", settings.steps, "training steps")->group(kGroup);
+  command.add_option("--lr", settings.learning_rate, "learning rate at its peak")
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option_function<std::string>(
+          "--lr-schedule",
+          [&settings](const std::string& text) {
+            if (text == "constant")
+              settings.schedule = runtime::LearningRateSchedule::constant;
+            else if (text == "cosine")
+              settings.schedule = runtime::LearningRateSchedule::cosine;
+            else
+              throw UsageError(fmt::format("--lr-schedule is constant or cosine, not \"{}\"", text));
+          },
+          "how it falls (default cosine, to a tenth)")
+      ->type_name("constant|cosine")
+      ->group(kGroup);
+  add_count(command, "--warmup-steps", settings.warmup_steps, "steps over which it rises from zero")
+      ->group(kGroup);
+  command.add_option("--weight-decay", settings.weight_decay, "of matrices")
+      ->capture_default_str()
+      ->group(kGroup);
+  command.add_option("--beta1", settings.beta1, "AdamW")->capture_default_str()->group(kGroup);
+  command.add_option("--beta2", settings.beta2, "AdamW")->capture_default_str()->group(kGroup);
+  command.add_option("--eps", settings.eps, "AdamW")->capture_default_str()->group(kGroup);
+  command.add_option("--grad-clip", settings.grad_clip, "largest gradient norm; 0: none")
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--data", settings.data,
+                  "text file, folder of them, or .bin of tokens (default: this machine's text)")
+      ->type_name("PATH")
+      ->group(kGroup);
+  command
+      .add_option_function<std::string>(
+          "--data-order",
+          [&settings](const std::string& text) {
+            if (text == "shuffled")
+              settings.data_order = runtime::DataOrder::shuffled;
+            else if (text == "sequential")
+              settings.data_order = runtime::DataOrder::sequential;
+            else
+              throw UsageError(fmt::format("--data-order is shuffled or sequential, not \"{}\"", text));
+          },
+          "which stretches of the data a step sees (default shuffled)")
+      ->type_name("shuffled|sequential")
+      ->group(kGroup);
+  command.add_option("--checkpoint", settings.checkpoint, "folder to keep the run in")
+      ->type_name("DIR")
+      ->group(kGroup);
+  add_count(command, "--checkpoint-every", settings.checkpoint_every,
+            "steps between checkpoints; 0: at the end")
+      ->group(kGroup);
+  command.add_flag("--resume", settings.resume, "continue from --checkpoint, exactly")->group(kGroup);
+  command.add_option("--seed", settings.seed, "of weights and data order")
+      ->capture_default_str()
+      ->group(kGroup);
+  command.add_option("--threads", settings.threads, "0: all cores")->capture_default_str()->group(kGroup);
+}
+
+void check(const runtime::TrainSettings& settings) {
+  if (settings.steps < 1) throw UsageError(fmt::format("--steps is at least 1, not {}", settings.steps));
+  if (settings.resume && settings.checkpoint.empty())
+    throw UsageError("--resume continues what --checkpoint DIR holds; the folder is missing");
+  if (settings.checkpoint_every > 0 && settings.checkpoint.empty())
+    throw UsageError("--checkpoint-every needs --checkpoint DIR to write to");
+}
+
+// The step beside what was expected of it.
+std::string beside_prediction(const ResolvedScenario& resolved, const sim::Report& measured) {
+  const sim::Report predicted = sim::predict(resolved.scenario, pointer_to(resolved.calibration));
+  return fmt::format("\n  step: predicted {}, measured {}, ratio {:.2f}\n",
+                     sim::format(sim::step_time(predicted)), sim::format(sim::step_time(measured)),
+                     sim::step_time(measured) / sim::step_time(predicted));
+}
+
+ExitCode train(const TrainFlags& flags) {
+  check(flags.settings);
+  const InterruptSignals interrupt;
+  EventOutput events(flags.events);
+  const ResolvedScenario resolved =
+      resolve_for_run(flags.scenario, sim::Task::train, events.sink(), interrupt.stop());
+  if (interrupt.arrived()) return ExitCode::interrupted;
+  require_valid(resolved.scenario);
+  const sim::Report report =
+      runtime::train(resolved.scenario, resolved.source, flags.settings, events.sink(), interrupt.stop());
+  if (!flags.events.stream) {
+    fmt::print("{}", report_as(report, flags.format));
+    if (flags.format == Format::text && !interrupt.arrived())
+      fmt::print("{}", beside_prediction(resolved, report));
+  }
+  return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, Invocation& invocation) {
+  const auto flags = std::make_shared<TrainFlags>();
+  CLI::App* command = program.add_subcommand(
+      "train",
+      describe(
+          "Train a model here, on real text, and measure every operation.",
+          {"ridgepoint train --model tiny-llama --steps 100",
+           "ridgepoint train --model gpt2-124m --seq-len 512 --micro-batch 4 --steps 20 --lr 6e-4",
+           "ridgepoint train --model tiny-gpt2 --data my_notes/ --checkpoint my_run --checkpoint-every 50",
+           "ridgepoint train --model tiny-gpt2 --checkpoint my_run --resume --steps 200",
+           "ridgepoint train --model ./hugging_face_folder --data tokens.bin --data-order sequential "
+           "--stream"}));
+  flags->scenario.add_to(*command);
+  add_settings(*command, flags->settings);
+  flags->events.add_to(*command);
+  add_format(*command, flags->format, {Format::text, Format::json, Format::csv, Format::markdown});
+  command->callback([flags, &invocation] {
+    invocation.stream = flags->events.stream;
+    invocation.run = [flags] { return train(*flags); };
+  });
+}
+
+}  // namespace app::cli

@@ -1,0 +1,186 @@
+#include "runtime/checkpoint.h"
+
+#include <deque>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "runtime/error.h"
+#include "runtime/formats/atomic_file.h"
+#include "runtime/formats/safetensors.h"
+#include "runtime/hugging_face_config.h"
+#include "runtime/weights.h"
+
+namespace runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kIndex = "model.safetensors.index.json";
+// What transformers asks of a file's metadata.
+const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
+
+void write_file(const fs::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(content)));
+  file.commit();
+}
+
+std::string optimizer_name(const Run& run, InstanceName name) {
+  return run.plan().buffers[static_cast<std::size_t>(name.buffer)].name + "/" + std::to_string(name.layer);
+}
+
+// Values of instances under their names in a file. Where they cannot be used in place, copies are held here.
+class TensorList {
+ public:
+  explicit TensorList(const Run& run) : run_(run) {}
+
+  void add_parameter(InstanceName name) {
+    const std::string& buffer = run_.plan().buffers[static_cast<std::size_t>(name.buffer)].name;
+    std::span<const float> rest = values_of(name);
+    for (const WeightPart& part :
+         weight_parts(run_.plan().scenario.model, WeightNames::hugging_face, buffer, name.layer)) {
+      const std::span<const float> rows = rest.first(static_cast<std::size_t>(part.elements()));
+      rest = rest.subspan(rows.size());
+      tensors_.push_back(
+          {part.tensor, part.file_shape(), part.transposed ? keep(file_order(part, rows)) : rows});
+    }
+  }
+
+  void add_optimizer_state(InstanceName name) {
+    const std::span<const float> values = values_of(name);
+    tensors_.push_back({optimizer_name(run_, name), {static_cast<std::int64_t>(values.size())}, values});
+  }
+
+  const std::vector<SafetensorsF32>& tensors() const { return tensors_; }
+
+ private:
+  std::span<const float> values_of(InstanceName name) {
+    std::vector<float> values(run_.elements_of(name));
+    run_.read(name.buffer, std::span(values), name.layer);
+    return keep(std::move(values));
+  }
+  std::span<const float> keep(std::vector<float> values) { return copies_.emplace_back(std::move(values)); }
+
+  const Run& run_;
+  std::vector<SafetensorsF32> tensors_;
+  std::deque<std::vector<float>> copies_;  // whose elements stay where they are
+};
+
+// Files of other steps: of the checkpoint before, or left behind by a run that was killed while it saved.
+void remove_other_steps(const fs::path& directory, const std::set<std::string>& current) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool of_a_step = (name.starts_with("model-") || name.starts_with("optimizer-")) &&
+                           (name.ends_with(".safetensors") || name.ends_with(".safetensors.tmp"));
+    if (of_a_step && !current.contains(name)) fs::remove(entry.path(), ignored);
+  }
+}
+
+void copy_if_present(const fs::path& from, const fs::path& to) {
+  std::ifstream in(from, std::ios::binary);
+  if (!in) return;
+  std::ostringstream content;
+  content << in.rdbuf();
+  write_file(to, content.str());
+}
+
+}  // namespace
+
+void save_checkpoint(const fs::path& directory, const Run& run, const CheckpointState& state,
+                     const fs::path& model_directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error)
+    throw DeviceError("cannot make the checkpoint folder " + directory.string() + ": " + error.message());
+  // transformers would take such a file for the model, whatever the index says.
+  if (fs::exists(directory / "model.safetensors"))
+    throw InputError(
+        directory.string() +
+        " holds model.safetensors, which is no checkpoint of a training run; name another folder");
+
+  const std::string suffix = "-" + std::to_string(state.step) + ".safetensors";
+  const std::string model_file = "model" + suffix, optimizer_file = "optimizer" + suffix;
+  json weight_map = json::object();
+  std::int64_t total_size = 0;
+  {
+    TensorList parameters(run);
+    for (const InstanceName& name : run.instances_of(sim::BufferClass::parameter))
+      parameters.add_parameter(name);
+    for (const SafetensorsF32& tensor : parameters.tensors()) {
+      weight_map[tensor.name] = model_file;
+      total_size += static_cast<std::int64_t>(tensor.values.size_bytes());
+    }
+    write_safetensors(directory / model_file, parameters.tensors(), kMetadata);
+  }
+  {
+    TensorList moments(run);
+    for (const InstanceName& name : run.instances_of(sim::BufferClass::optimizer))
+      moments.add_optimizer_state(name);
+    write_safetensors(directory / optimizer_file, moments.tensors());
+  }
+  write_file(directory / "config.json", hugging_face_config(run.plan().scenario.model));
+  if (!model_directory.empty())
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"})
+      copy_if_present(model_directory / file, directory / file);
+
+  const json index = {{"metadata",
+                       {{"total_size", total_size},
+                        {"optimizer", optimizer_file},
+                        {"step", state.step},
+                        {"seed", state.seed},
+                        {"data_position", state.data_position}}},
+                      {"weight_map", weight_map}};
+  write_file(directory / kIndex, index.dump(1) + "\n");
+  remove_other_steps(directory, {model_file, optimizer_file});
+}
+
+CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
+  const fs::path index_path = directory / kIndex;
+  std::ifstream in(index_path);
+  if (!in) throw InputError(directory.string() + " has no checkpoint (" + kIndex + ") to resume from");
+  CheckpointState state;
+  std::string optimizer_file;
+  try {
+    const json metadata = json::parse(in).at("metadata");
+    state.step = metadata.at("step").get<std::int64_t>();
+    state.seed = metadata.at("seed").get<std::uint64_t>();
+    state.data_position = metadata.at("data_position").get<std::int64_t>();
+    optimizer_file = metadata.at("optimizer").get<std::string>();
+  } catch (const json::exception& error) {
+    throw InputError(index_path.string() +
+                     " is no checkpoint's index (metadata with step, seed, data_position and "
+                     "optimizer): " +
+                     error.what());
+  }
+
+  const ModelSource model = open_model(fs::absolute(directory).string());
+  sim::Model shape = model.model;
+  shape.name = run.plan().scenario.model.name;
+  shape.source = run.plan().scenario.model.source;
+  if (shape != run.plan().scenario.model)
+    throw InputError(directory.string() + ": the checkpoint's config.json has another shape than model " +
+                     shape.name);
+  run.fill_parameters(model, state.seed);
+  const Safetensors moments = Safetensors::open(directory / optimizer_file);
+  std::vector<float> values;
+  for (const InstanceName& name : run.instances_of(sim::BufferClass::optimizer)) {
+    values.resize(run.elements_of(name));
+    moments.read_as_f32(optimizer_name(run, name), values);
+    run.write(name.buffer, std::span<const float>(values), name.layer);
+  }
+  return state;
+}
+
+bool has_checkpoint(const fs::path& directory) {
+  return fs::exists(directory / kIndex);
+}
+
+}  // namespace runtime

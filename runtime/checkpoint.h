@@ -1,0 +1,36 @@
+// Checkpoints of a training run: a folder that is a Hugging Face model folder too.
+//
+//   config.json, tokenizer.json        the model's shape; the tokenizer, where it came from a folder that has
+//   one model-STEP.safetensors             parameters, fp32, under Hugging Face's names
+//   optimizer-STEP.safetensors         moments, fp32, under the plan's names and "/layer"
+//   model.safetensors.index.json       names the above and holds step, seed and data position
+//
+// The index is written last, by an atomic rename: until then the folder is the previous checkpoint, and
+// whatever a killed run has left beside it is removed by the next save. So a kill at any time loses nothing
+// that a save had returned from.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+
+#include "runtime/run.h"
+
+namespace runtime {
+
+struct CheckpointState {
+  std::int64_t step = 0;  // done
+  std::uint64_t seed = 0;
+  std::int64_t data_position = 0;  // tokens read
+};
+
+// `model_directory`: where tokenizer.json is copied from, may be empty. Throws DeviceError (a full disk) with
+// the previous checkpoint intact, and InputError where the folder holds a model that is no checkpoint.
+void save_checkpoint(const std::filesystem::path& directory, const Run& run, const CheckpointState& state,
+                     const std::filesystem::path& model_directory);
+
+// Fills parameters and optimizer states. Throws InputError naming file and tensor.
+CheckpointState load_checkpoint(const std::filesystem::path& directory, Run& run);
+
+// True where the folder has a whole checkpoint.
+bool has_checkpoint(const std::filesystem::path& directory);
+
+}  // namespace runtime

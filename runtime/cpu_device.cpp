@@ -1,0 +1,305 @@
+// The CPU as a Device: a table from operation kinds to kernels.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/layernorm.h"
+#include "kernels/matmul.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+#include "kernels/threads.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+#include "runtime/this_machine.h"
+#include "sim/format.h"
+
+namespace runtime {
+namespace {
+
+namespace cpu = kernels::cpu;
+using sim::OpKind;
+
+// An operation's operands and dimensions as kernels take them.
+class Arguments {
+ public:
+  explicit Arguments(const BoundOperation& bound) : bound_(bound), dims_(bound.operation->dims) {}
+
+  template <typename T>
+  T* as(std::size_t operand) const {
+    return operand < bound_.operands.size() ? reinterpret_cast<T*>(bound_.operands[operand].data) : nullptr;
+  }
+  float* f32(std::size_t operand) const { return as<float>(operand); }
+  std::int32_t* i32(std::size_t operand) const { return as<std::int32_t>(operand); }
+
+  std::int64_t count(std::size_t operand) const {
+    return bound_.operands[operand].bytes / static_cast<std::int64_t>(sizeof(float));
+  }
+  std::size_t operands() const { return bound_.operands.size(); }
+  bool updates(std::size_t operand) const {
+    return bound_.operation->operands[operand].access == sim::Access::update;
+  }
+
+  std::int64_t rows() const { return dims_.rows.value(bound_.variables); }
+  std::int64_t cols() const { return dims_.cols.value(bound_.variables); }
+  std::int64_t hidden() const { return dims_.hidden; }
+  std::int64_t vocab() const { return dims_.vocab; }
+  std::int64_t batch() const { return bound_.variables.batch; }
+  std::int64_t query_length() const { return bound_.variables.query_length; }
+  float scalar() const { return bound_.operation->scalar; }
+  bool decay() const { return bound_.operation->decay; }
+
+  kernels::MatmulShape matmul() const { return {rows(), cols(), dims_.inner.value(bound_.variables)}; }
+  kernels::AttentionShape attention() const {
+    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
+  }
+  kernels::RopeShape rope() const {
+    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
+  }
+  kernels::EmbeddingShape embedding() const { return {batch(), query_length(), hidden(), vocab()}; }
+  // Tokens that a cache operand (batch, kv_heads, capacity, head_dim) has room for.
+  std::int64_t capacity(std::size_t cache) const {
+    return count(cache) / (batch() * dims_.kv_heads * dims_.head_dim);
+  }
+
+ private:
+  const BoundOperation& bound_;
+  const sim::Dims& dims_;
+};
+
+// The fp64 buffer between squared_norm, clip_scale and adamw.
+enum GradientNorm { kSumOfSquares, kNorm, kClipScale };
+
+void squared_norm(const Arguments& a) {
+  thread_local std::vector<const float*> gradients;
+  thread_local std::vector<std::int64_t> counts;
+  gradients.clear();
+  counts.clear();
+  for (std::size_t i = 1; i < a.operands(); ++i) {
+    gradients.push_back(a.f32(i));
+    counts.push_back(a.count(i));
+  }
+  cpu::squared_norm(a.as<double>(0) + kSumOfSquares, gradients, counts);
+}
+
+void clip_scale(const Arguments& a, const RunSettings& settings) {
+  double* const norm = a.as<double>(0);
+  float norm_f32 = 0, scale_f32 = 1;
+  cpu::clip_scale(&norm_f32, &scale_f32, norm + kSumOfSquares, settings.max_gradient_norm);
+  norm[kNorm] = norm_f32;
+  norm[kClipScale] = scale_f32;
+}
+
+void adamw(const Arguments& a, const RunSettings& settings) {
+  constexpr std::size_t kGroup = 5;  // parameter, gradient, two moments, master copy: absent in fp32
+  thread_local std::vector<kernels::AdamWTensor> tensors;
+  tensors.clear();
+  for (std::size_t i = 1; i + kGroup <= a.operands(); i += kGroup)
+    tensors.push_back({a.f32(i), a.f32(i + 1), a.f32(i + 2), a.f32(i + 3), a.count(i), a.decay()});
+  const float scale = static_cast<float>(a.as<double>(0)[kClipScale]);
+  cpu::adamw(tensors, &scale, settings.adamw);
+}
+
+using Kernel = void (*)(const Arguments&, const RunSettings&);
+
+struct KernelEntry {
+  OpKind kind;
+  Kernel kernel;
+};
+
+// Operands by index, in the order that sim/plan/operation.h lists for the kind.
+constexpr KernelEntry kKernels[] = {
+    {OpKind::embedding,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::embedding_forward(a.f32(0), a.i32(1), a.f32(2), a.f32(3), a.i32(4), a.embedding());
+     }},
+    {OpKind::embedding_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::embedding_backward(a.f32(0), a.f32(1), a.f32(2), a.i32(3), a.embedding());
+     }},
+    {OpKind::layernorm,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::layernorm_forward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.scalar(),
+                              a.rows(), a.hidden());
+     }},
+    {OpKind::layernorm_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::layernorm_backward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.f32(6), a.f32(7),
+                               a.rows(), a.hidden());
+     }},
+    {OpKind::rmsnorm,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::rmsnorm_forward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.scalar(), a.rows(), a.hidden());
+     }},
+    {OpKind::rmsnorm_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::rmsnorm_backward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.rows(),
+                             a.hidden());
+     }},
+    {OpKind::matmul,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::matmul_forward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.matmul());
+     }},
+    {OpKind::matmul_backward_input,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::matmul_backward_input(a.f32(0), a.f32(1), a.f32(2), a.updates(0), a.matmul());
+     }},
+    {OpKind::matmul_backward_weight,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::matmul_backward_weight(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.matmul());
+     }},
+    {OpKind::rope, [](const Arguments& a,
+                      const RunSettings&) { cpu::rope_forward(a.f32(0), a.f32(1), a.i32(2), a.rope()); }},
+    {OpKind::rope_backward,
+     [](const Arguments& a, const RunSettings&) { cpu::rope_backward(a.f32(0), a.f32(1), a.rope()); }},
+    {OpKind::attention_flash,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::attention_flash_forward(a.f32(0), a.f32(1), a.f32(2), a.attention());
+     }},
+    {OpKind::attention_flash_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::attention_flash_backward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.attention());
+     }},
+    {OpKind::attention_standard,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::attention_standard_forward(a.f32(0), a.f32(1), a.f32(2), a.attention());
+     }},
+    {OpKind::attention_standard_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::attention_standard_backward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.attention());
+     }},
+    {OpKind::kv_append,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::kv_append(a.f32(0), a.f32(1), a.f32(2), a.i32(3), a.attention(), a.capacity(0));
+     }},
+    {OpKind::attention_cached,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::attention_cached(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.i32(4), a.attention(), a.capacity(2));
+     }},
+    {OpKind::gelu, [](const Arguments& a,
+                      const RunSettings&) { cpu::gelu_forward(a.f32(0), a.f32(1), a.rows(), a.cols()); }},
+    {OpKind::gelu_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::gelu_backward(a.f32(0), a.f32(1), a.f32(2), a.rows(), a.cols());
+     }},
+    {OpKind::swiglu, [](const Arguments& a,
+                        const RunSettings&) { cpu::swiglu_forward(a.f32(0), a.f32(1), a.rows(), a.cols()); }},
+    {OpKind::swiglu_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::swiglu_backward(a.f32(0), a.f32(1), a.f32(2), a.rows(), a.cols());
+     }},
+    {OpKind::add, [](const Arguments& a,
+                     const RunSettings&) { cpu::add(a.f32(0), a.f32(1), a.f32(2), a.rows(), a.cols()); }},
+    {OpKind::gather_last,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::gather_last(a.f32(0), a.f32(1), a.batch(), a.query_length(), a.cols());
+     }},
+    {OpKind::zero,
+     [](const Arguments& a, const RunSettings&) {
+       for (std::size_t i = 0; i < a.operands(); ++i) cpu::zero(a.f32(i), a.count(i));
+     }},
+    {OpKind::cross_entropy,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::cross_entropy_forward_backward(a.f32(0), a.f32(1), a.i32(2), a.scalar(), a.rows(), a.vocab());
+     }},
+    {OpKind::sample,
+     [](const Arguments& a, const RunSettings& settings) {
+       cpu::sample(a.i32(0), a.f32(1), settings.sampling, settings.sampling_step, a.rows(), a.vocab());
+     }},
+    {OpKind::squared_norm, [](const Arguments& a, const RunSettings&) { squared_norm(a); }},
+    {OpKind::clip_scale, clip_scale},
+    {OpKind::adamw, adamw},
+};
+
+constexpr std::size_t kKinds = static_cast<std::size_t>(OpKind::receive) + 1;
+
+constexpr std::array<Kernel, kKinds> kKernelOfKind = [] {
+  std::array<Kernel, kKinds> table{};
+  for (const KernelEntry& entry : kKernels) table[static_cast<std::size_t>(entry.kind)] = entry.kernel;
+  return table;
+}();
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads) {
+    cpu::set_threads(threads);
+    cpu::flush_denormals();
+    name_ = cpu_name();
+  }
+
+  std::string name() const override { return name_; }
+
+  bool supports(const sim::Operation& operation) const override {
+    return operation.dtype == sim::DType::fp32 && kKernelOfKind[static_cast<std::size_t>(operation.kind)];
+  }
+
+  std::byte* allocate(sim::Bytes size) override {
+    void* const memory = mmap(nullptr, length_of(size), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+      throw DeviceError(name_ + " has no " + sim::format(size) + " of memory: " + std::strerror(errno));
+    // Fewer page faults and TLB misses; a system without huge pages says no and all works the same.
+    madvise(memory, length_of(size), MADV_HUGEPAGE);
+    return static_cast<std::byte*>(memory);
+  }
+
+  void release(std::byte* memory, sim::Bytes size) noexcept override { munmap(memory, length_of(size)); }
+
+  sim::Bytes resident(const std::byte* memory, sim::Bytes size) const override {
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> in_memory((length_of(size) + page - 1) / page);
+    if (mincore(const_cast<std::byte*>(memory), length_of(size), in_memory.data()) != 0) return {};
+    std::int64_t pages = 0;
+    for (const unsigned char flags : in_memory) pages += flags & 1;
+    return {pages * static_cast<std::int64_t>(page)};
+  }
+
+  void copy_to_device(std::byte* to, std::span<const std::byte> from) override {
+    std::memcpy(to, from.data(), from.size());
+  }
+  void copy_from_device(std::span<std::byte> to, const std::byte* from) override {
+    std::memcpy(to.data(), from, to.size());
+  }
+
+  void run(const BoundOperation& operation, const RunSettings& settings) override {
+    kKernelOfKind[static_cast<std::size_t>(operation.operation->kind)](Arguments(operation), settings);
+  }
+
+  void record(std::size_t index) override {
+    if (index >= stamps_.size()) stamps_.resize(2 * index + 1);
+    stamps_[index] = Clock::now();
+  }
+  void synchronise() override {}  // run() returns when its kernel is done
+  void stamps(std::span<double> seconds) const override {
+    for (std::size_t i = 0; i < seconds.size(); ++i)
+      seconds[i] = std::chrono::duration<double>(stamps_[i] - stamps_[0]).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // mmap refuses a length of 0.
+  static std::size_t length_of(sim::Bytes size) {
+    return static_cast<std::size_t>(std::max<std::int64_t>(size.value, 1));
+  }
+
+  std::string name_;
+  std::vector<Clock::time_point> stamps_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device(int threads) {
+  return std::make_unique<CpuDevice>(threads);
+}
+
+}  // namespace runtime

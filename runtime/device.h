@@ -1,0 +1,70 @@
+// What the executor needs of a machine that computes. A backend implements this once: the CPU in
+// cpu_device.cpp, others as shared objects that hand out a Device. Nothing here knows plans or models, only
+// operations by kind.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/optimizer.h"
+#include "kernels/sampling.h"
+#include "sim/plan/operation.h"
+#include "sim/units.h"
+
+namespace runtime {
+
+// An operand with its address on the device; null where the kind lets it be absent. `bytes` is what the
+// operation may touch there under its variables.
+struct BoundOperand {
+  std::byte* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+// `operands` runs parallel to operation->operands.
+struct BoundOperation {
+  const sim::Operation* operation = nullptr;
+  sim::Variables variables;
+  std::span<const BoundOperand> operands;
+};
+
+// Numbers that operations need and plans do not hold: they change from step to step.
+struct RunSettings {
+  kernels::AdamWSettings adamw{};  // weight_decay is that of operations with `decay` set; others get none
+  float max_gradient_norm = 0;     // 0: no clipping
+  kernels::SamplingSettings sampling;
+  std::int64_t sampling_step = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string name() const = 0;  // "Intel Xeon ..., 2 threads"
+  // False where the device has no kernel of that kind or arithmetic.
+  virtual bool supports(const sim::Operation& operation) const = 0;
+
+  // Zeroed memory, aligned to sim::kArenaAlignment. Throws DeviceError.
+  virtual std::byte* allocate(sim::Bytes size) = 0;
+  virtual void release(std::byte* memory, sim::Bytes size) noexcept = 0;
+  // How much of an allocation the system really holds in memory now.
+  virtual sim::Bytes resident(const std::byte* memory, sim::Bytes size) const = 0;
+  virtual void copy_to_device(std::byte* to, std::span<const std::byte> from) = 0;
+  virtual void copy_from_device(std::span<std::byte> to, const std::byte* from) = 0;
+
+  // Operations run in the order of the calls. Requires supports(); collectives belong to a Communicator.
+  virtual void run(const BoundOperation& operation, const RunSettings& settings) = 0;
+
+  // Time stamps between operations: record() notes that all before it is done, in order, from index 0;
+  // after synchronise(), stamps() holds the seconds since record(0).
+  virtual void record(std::size_t index) = 0;
+  virtual void synchronise() = 0;
+  virtual void stamps(std::span<double> seconds) const = 0;
+};
+
+// The CPU of this machine with that many threads (0: all cores). Sets the process's thread count, and
+// denormals flush to zero on those threads.
+std::unique_ptr<Device> make_cpu_device(int threads);
+
+}  // namespace runtime

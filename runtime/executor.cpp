@@ -1,0 +1,164 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/error.h"
+
+namespace runtime {
+namespace {
+
+constexpr std::size_t kPhases = static_cast<std::size_t>(sim::Phase::decode) + 1;
+
+std::size_t rows_index(const sim::Plan& plan, sim::Phase phase, sim::BlockId block) {
+  return static_cast<std::size_t>(phase) * plan.blocks.size() + static_cast<std::size_t>(block);
+}
+
+std::span<std::byte> bytes_of(const BoundOperand& operand) {
+  return {operand.data, static_cast<std::size_t>(operand.bytes)};
+}
+
+}  // namespace
+
+Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device& device,
+                   Communicator& communicator, std::size_t program)
+    : plan_(plan),
+      memory_(memory),
+      program_(plan.programs.at(program)),
+      device_(device),
+      communicator_(communicator),
+      arena_(device, memory.arena) {
+  for (const sim::Block& block : plan.blocks)
+    for (const sim::Operation& operation : block.operations)
+      if (!sim::is_collective(operation.kind) && !device.supports(operation))
+        throw NoDevice(device.name() + " has no kernel for " + operation.id + " (" +
+                       std::string(sim::name(operation.kind)) + " in " +
+                       std::string(sim::name(operation.dtype)) +
+                       "); the CPU runs implementation ridgepoint in fp32");
+  index_rows();
+}
+
+std::span<std::byte> Executor::instance(sim::BufferId buffer, std::int32_t layer,
+                                        std::int32_t micro_batch) const {
+  const sim::Instance& found = memory_.find(plan_, buffer, layer, micro_batch);
+  return {arena_.at(found.offset), static_cast<std::size_t>(found.bytes.value)};
+}
+
+const Executor::Instances& Executor::instances_of(const sim::Action& action) {
+  const auto [place, is_new] = instances_.try_emplace({action.block, action.layer, action.micro_batch});
+  if (!is_new) return place->second;
+  for (const sim::Operation& operation : plan_.blocks[static_cast<std::size_t>(action.block)].operations)
+    for (const sim::Operand& operand : operation.operands)
+      place->second.push_back(operand.buffer == sim::kNoBuffer
+                                  ? nullptr
+                                  : &memory_.find(plan_, operand.buffer, action.layer + operand.layer_offset,
+                                                  action.micro_batch));
+  return place->second;
+}
+
+void Executor::index_rows() {
+  std::map<std::pair<sim::Phase, std::string>, std::size_t> known;
+  rows_of_.resize(kPhases * plan_.blocks.size());
+  for (const sim::Action& action : program_.actions) {
+    std::vector<std::size_t>& rows = rows_of_[rows_index(plan_, action.phase, action.block)];
+    if (!rows.empty()) continue;
+    for (const sim::Operation& operation : plan_.blocks[static_cast<std::size_t>(action.block)].operations) {
+      const auto [place, is_new] = known.try_emplace({action.phase, operation.id}, rows_.size());
+      if (is_new) rows_.push_back({action.phase, operation.id, operation.kind});
+      rows.push_back(place->second);
+    }
+  }
+}
+
+void Executor::bind(std::size_t section) {
+  if (section == bound_section_) return;
+  bound_section_ = static_cast<std::size_t>(-1);  // in case of an exception half-way
+  bound_.clear();
+  operands_.clear();
+  const sim::Section& bounds = program_.sections.at(section);
+  const auto actions = std::span(program_.actions).subspan(bounds.begin, bounds.end - bounds.begin);
+
+  std::size_t operands = 0;
+  for (const sim::Action& action : actions)
+    for (const sim::Operation& operation : plan_.blocks[static_cast<std::size_t>(action.block)].operations)
+      operands += operation.operands.size();
+  operands_.reserve(operands);  // spans into it are handed out below
+
+  for (const sim::Action& action : actions) {
+    const sim::Block& block = plan_.blocks[static_cast<std::size_t>(action.block)];
+    const std::vector<std::size_t>& rows = rows_of_[rows_index(plan_, action.phase, action.block)];
+    const Instances& instances = instances_of(action);
+    std::size_t next = 0;
+    for (std::size_t o = 0; o < block.operations.size(); ++o) {
+      const sim::Operation& operation = block.operations[o];
+      const std::size_t first = operands_.size();
+      for (const sim::Operand& operand : operation.operands) {
+        const sim::Instance* const instance = instances[next++];
+        if (!instance) {
+          operands_.push_back({});
+          continue;
+        }
+        const sim::Bytes bytes =
+            plan_.buffers[static_cast<std::size_t>(operand.buffer)].bytes(action.variables);
+        arena_.touch(instance->offset, sim::aligned(bytes));  // memory is handed out in whole units
+        operands_.push_back({arena_.at(instance->offset), bytes.value});
+      }
+      bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first)}, rows[o]});
+    }
+  }
+  bound_section_ = section;
+}
+
+SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
+  bind(section);
+  device_.record(0);
+  for (std::size_t i = 0; i < bound_.size(); ++i) {
+    const BoundOperation& operation = bound_[i].operation;
+    if (sim::is_collective(operation.operation->kind))
+      communicate(operation);
+    else
+      device_.run(operation, settings);
+    device_.record(i + 1);
+  }
+  device_.synchronise();
+  stamps_.resize(bound_.size() + 1);
+  device_.stamps(stamps_);
+
+  SectionTiming timing;
+  timing.seconds = stamps_.back();
+  timing.start.resize(rows_.size());
+  timing.duration.resize(rows_.size());
+  timing.count.resize(rows_.size());
+  for (std::size_t i = 0; i < bound_.size(); ++i) {
+    const std::size_t row = bound_[i].row;
+    if (timing.count[row]++ == 0) timing.start[row] = stamps_[i];
+    timing.duration[row] += stamps_[i + 1] - stamps_[i];
+  }
+  return timing;
+}
+
+void Executor::communicate(const BoundOperation& operation) {
+  const sim::Group& group = plan_.groups.at(static_cast<std::size_t>(operation.operation->group));
+  const sim::DType dtype = operation.operation->dtype;
+  const auto operand = [&](std::size_t i) { return bytes_of(operation.operands[i]); };
+  switch (operation.operation->kind) {
+    case sim::OpKind::all_reduce:
+      return communicator_.all_reduce(group, operand(0), dtype);
+    case sim::OpKind::reduce_scatter:
+      return communicator_.reduce_scatter(group, operand(0), operand(1), dtype);
+    case sim::OpKind::all_gather:
+      return communicator_.all_gather(group, operand(0), operand(1));
+    case sim::OpKind::all_to_all:
+      return communicator_.all_to_all(group, operand(0), operand(1));
+    case sim::OpKind::send:
+      return communicator_.send(group, operand(0));
+    case sim::OpKind::receive:
+      return communicator_.receive(group, operand(0));
+    default:
+      throw std::logic_error("not a collective: " + operation.operation->id);
+  }
+}
+
+}  // namespace runtime

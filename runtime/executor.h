@@ -1,0 +1,89 @@
+// Runs a plan: binds buffers to addresses in one arena, walks a section's actions, hands every operation to
+// the device by its kind and times it by its id. It knows kinds, not layers or models.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/arena.h"
+#include "runtime/communicator.h"
+#include "runtime/device.h"
+#include "sim/plan/memory.h"
+#include "sim/plan/plan.h"
+
+namespace runtime {
+
+// What a row of a report stands for: all executions of an operation in a phase.
+struct RowKey {
+  sim::Phase phase{};
+  std::string id;
+  sim::OpKind kind{};
+};
+
+// One run of a section. The vectors are indexed as Executor::rows(); a row that the section does not run has
+// count 0.
+struct SectionTiming {
+  double seconds = 0;  // from the first operation's start to the last one's end
+  std::vector<double> start, duration;
+  std::vector<std::int64_t> count;
+};
+
+class Executor {
+ public:
+  // The arguments outlive the executor. Throws NoDevice where the device lacks an operation's kernel.
+  Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device& device, Communicator& communicator,
+           std::size_t program = 0);
+
+  const std::vector<RowKey>& rows() const { return rows_; }
+  const Arena& arena() const { return arena_; }
+  const sim::Program& program() const { return program_; }
+
+  // The device memory of one instance, whole. std::out_of_range where the program does not use it.
+  std::span<std::byte> instance(sim::BufferId buffer, std::int32_t layer = 0,
+                                std::int32_t micro_batch = 0) const;
+
+  SectionTiming run(std::size_t section, const RunSettings& settings);
+
+  // Of the last run: the operations' time stamps in seconds, one more than operations.
+  std::span<const double> stamps() const { return stamps_; }
+
+ private:
+  struct Bound {
+    BoundOperation operation;
+    std::size_t row = 0;
+  };
+
+  // A block at a layer and micro-batch: what decides its operands' addresses.
+  using Coordinates = std::tuple<sim::BlockId, std::int32_t, std::int32_t>;
+  using Instances = std::vector<const sim::Instance*>;  // operands of all operations in order; null: absent
+
+  const Instances& instances_of(const sim::Action& action);
+  void index_rows();
+  void bind(std::size_t section);
+  void communicate(const BoundOperation& operation);
+
+  const sim::Plan& plan_;
+  const sim::MemoryPlan& memory_;
+  const sim::Program& program_;
+  Device& device_;
+  Communicator& communicator_;
+  Arena arena_;
+
+  std::vector<RowKey> rows_;
+  // Rows of a block's operations in a phase: rows_of_[phase * blocks + block][operation].
+  std::vector<std::vector<std::size_t>> rows_of_;
+
+  std::map<Coordinates, Instances> instances_;  // found once
+
+  // The bound operations of one section are kept: a training step is bound once and run often.
+  std::size_t bound_section_ = static_cast<std::size_t>(-1);
+  std::vector<Bound> bound_;
+  std::vector<BoundOperand> operands_;
+  std::vector<double> stamps_;
+};
+
+}  // namespace runtime

@@ -1,0 +1,200 @@
+#include "runtime/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "runtime/error.h"
+#include "runtime/measured.h"
+#include "runtime/run.h"
+
+namespace runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+sim::Scenario with_prompt_length(sim::Scenario scenario, std::size_t length) {
+  scenario.workload.prompt_length = static_cast<std::int64_t>(length);
+  return scenario;
+}
+
+void check_prompt(const std::vector<std::int32_t>& prompt, const sim::Model& model) {
+  if (prompt.empty()) throw InputError("the prompt is empty; it must have at least one token");
+  for (const std::int32_t token : prompt)
+    if (token < 0 || token >= model.vocab_size)
+      throw InputError("prompt token " + std::to_string(token) + " is not in the vocabulary of " +
+                       model.name + " (0 to " + std::to_string(model.vocab_size - 1) + ")");
+}
+
+// Durations of one of the executor's rows over the sections that ran it.
+struct RowSamples {
+  double start = 0;
+  std::vector<double> durations;
+};
+
+class Generator {
+ public:
+  Generator(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
+            const EventSink& sink)
+      : settings_(settings),
+        model_(model),
+        sink_(sink),
+        run_(scenario, settings.threads),
+        samples_(run_.executor().rows().size()) {
+    const sim::Plan& plan = run_.plan();
+    tokens_ = plan.find(sim::buffer_names::tokens);
+    positions_ = plan.find(sim::buffer_names::positions);
+    next_tokens_ = plan.find(sim::buffer_names::next_tokens);
+    logits_ = plan.find(sim::buffer_names::logits);
+    batch_ = static_cast<std::size_t>(scenario.workload.batch_size);
+    sequences_.assign(batch_, settings.prompt);
+    finished_.assign(batch_, false);
+    generation_.tokens.resize(batch_);
+    if (model.tokenizer) decoder_.emplace(*model.tokenizer);
+  }
+
+  Generation generate(const std::stop_token& stop) {
+    sim::Report& report = generation_.report;
+    report.source = run_.source(settings_.seed);
+    emit(sim::BeginEvent{report.source, run_.plan().scenario.workload.max_new_tokens});
+    run_.fill_parameters(model_, settings_.seed);
+
+    const std::size_t sections = run_.executor().program().sections.size();
+    const Clock::time_point begin = Clock::now();
+    double last = 0;
+    std::size_t section = 0;
+    for (; section < sections && !stop.stop_requested() && !all_finished(); ++section) {
+      run_section(section, seconds_since(begin));
+      if (section == 0) keep_first_logits();
+      const double now = seconds_since(begin);
+      accept_tokens(section, now - last, section + 1 == sections);
+      last = now;
+    }
+    report.step_time = report.step_low = report.step_high = {last};
+    if (section < sections && !all_finished())
+      report.message =
+          "interrupted after " + std::to_string(section) + " of " + std::to_string(sections) + " tokens";
+    send_rows(section);
+    emit(sim::EndEvent{report.step_time, report.step_low, report.step_high, report.message});
+    return std::move(generation_);
+  }
+
+ private:
+  static double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+  void emit(const sim::Event& event) {
+    sim::apply(generation_.report, event);
+    if (sink_) sink_(event);
+  }
+
+  bool all_finished() const {
+    return std::all_of(finished_.begin(), finished_.end(), [](bool finished) { return finished; });
+  }
+
+  // The new tokens of each sequence, as many as the section's actions take, and where they begin.
+  void fill_inputs(std::size_t section) {
+    const sim::Program& program = run_.executor().program();
+    const sim::Variables& v = program.actions.at(program.sections.at(section).begin).variables;
+    const auto query_length = static_cast<std::size_t>(v.query_length);
+    host_tokens_.clear();
+    for (const std::vector<std::int32_t>& sequence : sequences_)
+      host_tokens_.insert(host_tokens_.end(), sequence.end() - static_cast<std::ptrdiff_t>(query_length),
+                          sequence.end());
+    run_.write(tokens_, std::span<const std::int32_t>(host_tokens_));
+    if (positions_ == sim::kNoBuffer) return;
+    const std::vector<std::int32_t> positions(batch_,
+                                              static_cast<std::int32_t>(v.kv_length - v.query_length));
+    run_.write(positions_, std::span<const std::int32_t>(positions));
+  }
+
+  void run_section(std::size_t section, double begin) {
+    fill_inputs(section);
+    RunSettings run_settings;
+    run_settings.sampling = {.temperature = settings_.temperature,
+                             .top_k = settings_.top_k,
+                             .top_p = settings_.top_p,
+                             .seed = settings_.seed};
+    run_settings.sampling_step = static_cast<std::int64_t>(section);
+    const SectionTiming timing = run_.executor().run(section, run_settings);
+    for (const double stamp : run_.executor().stamps().first(run_.executor().stamps().size() - 1))
+      stamps_.push_back(begin + stamp);
+    for (std::size_t r = 0; r < samples_.size(); ++r) {
+      if (timing.count[r] == 0) continue;
+      if (samples_[r].durations.empty()) samples_[r].start = begin + timing.start[r];
+      samples_[r].durations.push_back(timing.duration[r]);
+    }
+  }
+
+  void keep_first_logits() {
+    generation_.first_logits.resize(static_cast<std::size_t>(run_.plan().scenario.model.vocab_size));
+    run_.read(logits_, std::span(generation_.first_logits));
+  }
+
+  void accept_tokens(std::size_t index, double seconds, bool last) {
+    std::vector<std::int32_t> next(batch_);
+    run_.read(next_tokens_, std::span(next));
+    for (std::size_t b = 0; b < batch_; ++b) {
+      sequences_[b].push_back(next[b]);  // a finished sequence runs along with the batch
+      if (finished_[b]) continue;
+      generation_.tokens[b].push_back(next[b]);
+      finished_[b] = !settings_.ignore_eos && model_.tokenizer && model_.tokenizer->is_eos(next[b]);
+      if (b == 0)
+        emit(sim::TokenEvent{{static_cast<std::int64_t>(index), next[0], text_of(next[0], last), {seconds}}});
+    }
+  }
+
+  std::string text_of(std::int32_t token, bool last) {
+    if (!decoder_ || token >= model_.tokenizer->vocab_size()) return {};
+    if (finished_[0]) return decoder_->finish();  // an end-of-sequence token is no text
+    std::string text = decoder_->push(token);
+    if (last) text += decoder_->finish();
+    return text;
+  }
+
+  void send_rows(std::size_t sections) {
+    std::vector<sim::Row> rows = rows_with_work(run_.plan(), run_.executor(), sections);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const std::vector<double>& durations = samples_[r].durations;
+      if (durations.empty()) continue;
+      double sum = 0;
+      for (const double duration : durations) sum += duration;
+      const double times = static_cast<double>(durations.size());
+      rows[r].start = {samples_[r].start};
+      rows[r].duration = {sum};
+      rows[r].low = {std::min(sum, percentile(durations, 0.1) * times)};
+      rows[r].high = {std::max(sum, percentile(durations, 0.9) * times)};
+      emit(sim::RowEvent{rows[r]});
+    }
+    sim::Report memory;
+    run_.add_memory(memory, stamps_);
+    for (const sim::MemoryLine& line : memory.memory) emit(sim::MemoryEvent{line});
+    for (const sim::MemoryTimePoint& point : memory.memory_timeline) emit(sim::MemoryPointEvent{point});
+  }
+
+  const GenerateSettings& settings_;
+  const ModelSource& model_;
+  const EventSink& sink_;
+  Run run_;
+  std::vector<RowSamples> samples_;
+  std::vector<double> stamps_;  // of every operation so far, from the beginning of the generation
+  Generation generation_;
+  std::optional<StreamDecoder> decoder_;
+  sim::BufferId tokens_, positions_, next_tokens_, logits_;
+  std::size_t batch_ = 1;
+  std::vector<std::vector<std::int32_t>> sequences_;  // prompt and new tokens
+  std::vector<bool> finished_;
+  std::vector<std::int32_t> host_tokens_;
+};
+
+}  // namespace
+
+Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
+                    const EventSink& sink, std::stop_token stop) {
+  check_prompt(settings.prompt, model.model);
+  return Generator(with_prompt_length(scenario, settings.prompt.size()), model, settings, sink)
+      .generate(stop);
+}
+
+}  // namespace runtime

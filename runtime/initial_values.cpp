@@ -1,0 +1,84 @@
+#include "runtime/initial_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/rope.h"
+
+namespace runtime {
+namespace {
+
+constexpr double kStandardDeviation = 0.02;
+
+// SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
+std::uint64_t mix(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+// FNV-1a.
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t h = 0xcbf29ce484222325ull;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return h;
+}
+
+// Uniform in (0, 1]: the logarithm below must not see 0.
+double uniform(std::uint32_t bits) {
+  return (static_cast<double>(bits) + 1) * 0x1p-32;
+}
+
+// Box-Muller: a pair of normal values from one 64-bit number of the counter-based stream `key`.
+void fill_normal(std::uint64_t key, double standard_deviation, std::span<float> out) {
+  constexpr std::uint64_t kGamma = 0x9e3779b97f4a7c15ull;  // SplitMix64's increment
+  const std::int64_t pairs = static_cast<std::int64_t>(out.size() + 1) / 2;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t pair = 0; pair < pairs; ++pair) {
+    const std::uint64_t bits = mix(key + (static_cast<std::uint64_t>(pair) + 1) * kGamma);
+    const double radius =
+        standard_deviation * std::sqrt(-2 * std::log(uniform(static_cast<std::uint32_t>(bits >> 32))));
+    const double angle = 2 * std::numbers::pi * uniform(static_cast<std::uint32_t>(bits));
+    const auto first = static_cast<std::size_t>(2 * pair);
+    out[first] = static_cast<float>(radius * std::cos(angle));
+    if (first + 1 < out.size()) out[first + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+bool writes_residual_stream(std::string_view buffer_name) {
+  return buffer_name == "layer.attention.output.weight" || buffer_name == "layer.mlp.down.weight";
+}
+
+}  // namespace
+
+void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_view buffer_name,
+                    std::int32_t layer, std::span<float> out) {
+  if (buffer_name.ends_with(".bias")) {
+    std::fill(out.begin(), out.end(), 0.0f);
+  } else if (buffer_name.ends_with("norm.weight")) {
+    std::fill(out.begin(), out.end(), 1.0f);
+  } else {
+    const double scale = writes_residual_stream(buffer_name)
+                             ? 1 / std::sqrt(2.0 * static_cast<double>(model.num_hidden_layers))
+                             : 1.0;
+    const std::uint64_t key = mix(mix(mix(seed) ^ hash(buffer_name)) + static_cast<std::uint64_t>(layer) + 1);
+    fill_normal(key, kStandardDeviation * scale, out);
+  }
+}
+
+void fill_rope_table(const sim::Model& model, std::span<float> table) {
+  using From = sim::RopeScaling::Kind;
+  using To = kernels::RopeScaling::Kind;
+  const sim::RopeScaling& from = model.rope_scaling;
+  kernels::RopeScaling scaling;
+  scaling.kind = from.kind == From::llama3 ? To::llama3 : from.kind == From::linear ? To::linear : To::none;
+  scaling.factor = from.factor;
+  scaling.low_freq_factor = from.low_freq_factor;
+  scaling.high_freq_factor = from.high_freq_factor;
+  scaling.original_max_position_embeddings = static_cast<double>(from.original_max_position_embeddings);
+  const std::int64_t positions = static_cast<std::int64_t>(table.size()) / model.head_dim;
+  kernels::cpu::rope_table(table.data(), model.rope_theta, scaling, positions, model.head_dim);
+}
+
+}  // namespace runtime

@@ -1,0 +1,89 @@
+#include "runtime/measured.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <map>
+#include <utility>
+
+#include "runtime/this_machine.h"
+#include "sim/cost/predict.h"
+#include "sim/cost/work.h"
+
+namespace runtime {
+
+double percentile(std::vector<double> samples, double fraction) {
+  std::sort(samples.begin(), samples.end());
+  const double place = fraction * static_cast<double>(samples.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, samples.size() - 1);
+  return std::lerp(samples[below], samples[above], place - static_cast<double>(below));
+}
+
+std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& executor, std::size_t sections) {
+  std::vector<sim::Row> rows;
+  std::map<std::pair<sim::Phase, std::string>, std::size_t> index;
+  for (const RowKey& key : executor.rows()) {
+    index[{key.phase, key.id}] = rows.size();
+    sim::Row row;
+    row.id = key.id;
+    row.phase = key.phase;
+    row.kind = key.kind;
+    row.provenance = sim::Provenance::measured;
+    rows.push_back(row);
+  }
+
+  const sim::Program& program = executor.program();
+  for (std::size_t s = 0; s < sections; ++s) {
+    for (std::size_t a = program.sections[s].begin; a < program.sections[s].end; ++a) {
+      const sim::Action& action = program.actions[a];
+      for (const sim::Operation& operation : plan.blocks[static_cast<std::size_t>(action.block)].operations) {
+        const sim::Work work = sim::work_of(plan, operation, action.variables);
+        sim::Row& row = rows[index.at({action.phase, operation.id})];
+        ++row.count;
+        row.flops += work.flops;
+        row.model_flops += work.model_flops;
+        row.memory += work.memory();
+        row.network += work.network;
+        // Of the last execution: in generation that with the longest context.
+        row.bound = sim::price(work, operation, action.variables, plan.scenario.hardware, nullptr).bound;
+      }
+    }
+  }
+  return rows;
+}
+
+std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena) {
+  std::vector<sim::MemoryLine> lines;
+  for (int c = 0; c < sim::kBufferClasses; ++c) {
+    const sim::Bytes bytes = memory.at_peak[static_cast<std::size_t>(c)];
+    if (bytes.value > 0)
+      lines.push_back({std::string(sim::name(static_cast<sim::BufferClass>(c))), 0, bytes});
+  }
+  lines.push_back({"packing", 0, arena.high_water() - memory.live_peak});
+  lines.push_back({"platform", 0, resident_memory() - arena.resident()});
+  return lines;
+}
+
+std::vector<sim::MemoryTimePoint> measured_timeline(const sim::Plan& plan, const sim::MemoryPlan& memory,
+                                                    std::span<const double> stamps) {
+  std::vector<sim::MemoryTimePoint> timeline;
+  for (const sim::MemoryPoint& point : sim::memory_timeline(plan, memory)) {
+    const auto operation = static_cast<std::size_t>(point.time);
+    if (operation >= stamps.size()) break;  // the run ended before
+    timeline.push_back({sim::Seconds{stamps[operation]}, point.bytes});
+  }
+  return timeline;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  const std::size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return {text, length};
+}
+
+}  // namespace runtime

@@ -1,0 +1,30 @@
+// From an executor's timings to the rows and the ledger of a measured report.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "runtime/executor.h"
+#include "sim/report/report.h"
+
+namespace runtime {
+
+// The value below which a fraction (0 to 1) of the samples lies, interpolated. Requires samples.
+double percentile(std::vector<double> samples, double fraction);
+
+// One row for each of the executor's rows that sections [0, sections) run, with the work of those executions;
+// times are zero. Parallel to Executor::rows() (count 0 where a row has not run).
+std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& executor, std::size_t sections);
+
+// The ledger: classes at the planned peak, what packing adds up to the arena's high-water mark, and what the
+// process holds beyond the arena.
+std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena);
+
+// Live bytes over measured time: `stamps` are the seconds at which each operation of the program started, and
+// the end.
+std::vector<sim::MemoryTimePoint> measured_timeline(const sim::Plan& plan, const sim::MemoryPlan& memory,
+                                                    std::span<const double> stamps);
+
+// "2026-11-21T15:42:21Z"
+std::string utc_now();
+
+}  // namespace runtime

@@ -1,0 +1,159 @@
+#include "runtime/model_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "runtime/error.h"
+#include "runtime/formats/gguf.h"
+#include "runtime/formats/safetensors.h"
+#include "runtime/gguf_model.h"
+#include "runtime/this_machine.h"
+#include "runtime/weights.h"
+#include "sim/scenario/preset.h"
+
+namespace runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSmolLm2 = "smollm2-135m-instruct";
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+void require_shape(const fs::path& file, const WeightPart& part, std::span<const std::int64_t> shape) {
+  const std::vector<std::int64_t> expected = part.file_shape();
+  if (!std::equal(shape.begin(), shape.end(), expected.begin(), expected.end()))
+    throw InputError(file.string() + ": tensor " + part.tensor + " has shape " + shape_text(shape) +
+                     ", this model's is " + shape_text(expected));
+}
+
+// Files name the model with or without what wraps it: GPT2Model and GPT2LMHeadModel, LlamaModel and
+// LlamaForCausalLM.
+const SafetensorsTensor* find_tensor(const Safetensors& file, const std::string& name) {
+  if (const SafetensorsTensor* const tensor = file.find(name)) return tensor;
+  if (const SafetensorsTensor* const tensor = file.find("transformer." + name)) return tensor;
+  constexpr std::string_view kWrapper = "model.";
+  return name.starts_with(kWrapper) ? file.find(name.substr(kWrapper.size())) : nullptr;
+}
+
+ModelSource open_hugging_face(const fs::path& directory) {
+  const fs::path config = directory / "config.json";
+  std::ifstream in(config);
+  if (!in)
+    throw InputError(
+        directory.string() +
+        " has no config.json; a model folder holds config.json, *.safetensors and tokenizer.json");
+  std::ostringstream json;
+  json << in.rdbuf();
+
+  ModelSource source;
+  source.model = sim::model_from_hugging_face_config(json.str(), config.string());
+  if (source.model.name.empty()) source.model.name = fs::weakly_canonical(directory).filename().string();
+  source.origin = directory.string();
+  if (const fs::path tokenizer = directory / "tokenizer.json"; fs::exists(tokenizer))
+    source.tokenizer = Tokenizer::from_tokenizer_json(tokenizer);
+
+  if (!fs::exists(directory / "model.safetensors") &&
+      !fs::exists(directory / "model.safetensors.index.json")) {
+    if (fs::exists(directory / "pytorch_model.bin") || fs::exists(directory / "pytorch_model.bin.index.json"))
+      throw InputError(directory.string() +
+                       " has its weights in pytorch_model.bin; save them as model.safetensors");
+    source.origin += " (no weights: drawn at random)";
+    return source;
+  }
+  source.load = [file = std::make_shared<const Safetensors>(Safetensors::open(directory)),
+                 model = source.model,
+                 directory](std::string_view buffer_name, std::int32_t layer, std::span<float> out) {
+    const auto read = [&](const WeightPart& part, std::span<float> values) {
+      const SafetensorsTensor* const tensor = find_tensor(*file, part.tensor);
+      if (!tensor)
+        throw InputError(directory.string() + ": no tensor " + part.tensor +
+                         " in the safetensors files; this model needs it with shape " +
+                         shape_text(part.file_shape()));
+      require_shape(directory, part, tensor->shape);
+      file->read_as_f32(tensor->name, values);
+    };
+    assemble(weight_parts(model, WeightNames::hugging_face, buffer_name, layer), read, out);
+  };
+  return source;
+}
+
+ModelSource open_gguf(const fs::path& path) {
+  const auto file = std::make_shared<const Gguf>(Gguf::open(path));
+  ModelSource source;
+  source.model = model_from_gguf(*file);
+  source.origin = path.string();
+  // Byte-level BPE; a file with another kind of vocabulary still runs on token ids.
+  if (file->has("tokenizer.ggml.model") && file->string("tokenizer.ggml.model") == "gpt2")
+    source.tokenizer = Tokenizer::from_gguf(*file);
+  const WeightNames names =
+      file->string("general.architecture") == "llama" ? WeightNames::gguf_llama : WeightNames::gguf;
+  source.load = [file, names, model = source.model, path](std::string_view buffer_name, std::int32_t layer,
+                                                          std::span<float> out) {
+    const auto read = [&](const WeightPart& part, std::span<float> values) {
+      const GgufTensor* const tensor = file->find(part.tensor);
+      if (!tensor)
+        throw InputError(path.string() + ": no tensor " + part.tensor + "; this model needs it with shape " +
+                         shape_text(part.file_shape()));
+      require_shape(path, part, tensor->shape);
+      file->read_as_f32(part.tensor, values);
+    };
+    assemble(weight_parts(model, names, buffer_name, layer), read, out);
+  };
+  return source;
+}
+
+ModelSource open_preset(const std::string& name) {
+  ModelSource source;
+  source.model = sim::load_model_preset(name);
+  source.origin = "preset " + name;
+  if (Tokenizer bytes = Tokenizer::bytes(); source.model.vocab_size == bytes.vocab_size())
+    source.tokenizer = std::move(bytes);
+  return source;
+}
+
+fs::path pretrained_file(std::string_view name) {
+  return cache_directory() / "models" / (std::string(name) + ".gguf");
+}
+
+}  // namespace
+
+std::vector<PretrainedModel> pretrained_models() {
+  const fs::path file = pretrained_file(kSmolLm2);
+  std::error_code ignored;
+  return {{std::string(kSmolLm2), file.string(), fs::is_regular_file(file, ignored)}};
+}
+
+ModelSource open_model(const std::string& name_or_path) {
+  for (const PretrainedModel& known : pretrained_models()) {
+    if (known.name != name_or_path) continue;
+    if (!known.present)
+      throw InputError("the pretrained model " + known.name + " is not at " + known.file +
+                       ": scripts/fetch_model fetches it, as ./run does when it starts");
+    ModelSource source = open_gguf(known.file);
+    source.model.name = known.name;
+    return source;
+  }
+  const std::vector<std::string> presets = sim::preset_names(sim::PresetKind::model);
+  if (std::find(presets.begin(), presets.end(), name_or_path) != presets.end())
+    return open_preset(name_or_path);
+
+  const fs::path path = name_or_path;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) return open_hugging_face(path);
+  if (fs::is_regular_file(status)) return open_gguf(path);
+  if (path.has_parent_path() || path.extension() == ".gguf")
+    throw InputError(name_or_path +
+                     " does not exist; --model takes a preset, a Hugging Face folder or a GGUF file");
+  return open_preset(name_or_path);  // throws, naming the nearest presets
+}
+
+}  // namespace runtime

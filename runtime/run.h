@@ -1,0 +1,79 @@
+// What training and generation share: a scenario's plan bound to a device, with its parameters in place.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/device.h"
+#include "runtime/executor.h"
+#include "runtime/model_source.h"
+#include "sim/plan/memory.h"
+#include "sim/plan/plan.h"
+#include "sim/report/report.h"
+
+namespace runtime {
+
+// An instance of a buffer: what checkpoints and weight files enumerate.
+struct InstanceName {
+  sim::BufferId buffer = sim::kNoBuffer;
+  std::int32_t layer = 0;
+};
+
+class Run {
+ public:
+  // Throws NoDevice where nothing here runs the scenario's types or implementation, DoesNotFit where its
+  // arena exceeds the machine's memory; nothing has been allocated then.
+  Run(const sim::Scenario& scenario, int threads);
+
+  const sim::Plan& plan() const { return plan_; }
+  const sim::MemoryPlan& memory() const { return memory_; }
+  Executor& executor() { return *executor_; }
+
+  // From the model's files, or drawn at random with `seed` where it has none; and the rope table.
+  void fill_parameters(const ModelSource& model, std::uint64_t seed);
+
+  // Parameters, or what belongs to parameters (moments), instance by instance in the plan's order.
+  std::vector<InstanceName> instances_of(sim::BufferClass buffer_class) const;
+  std::size_t elements_of(InstanceName name) const;  // fp32 ones
+
+  // Whole instances, or their beginning: as many elements as the span has. std::out_of_range for more.
+  template <typename T>
+  void write(sim::BufferId buffer, std::span<const T> values, std::int32_t layer = 0,
+             std::int32_t micro_batch = 0) {
+    write_bytes(buffer, layer, micro_batch, std::as_bytes(values));
+  }
+  template <typename T>
+  void read(sim::BufferId buffer, std::span<T> values, std::int32_t layer = 0,
+            std::int32_t micro_batch = 0) const {
+    read_bytes(buffer, layer, micro_batch, std::as_writable_bytes(values));
+  }
+
+  // The report's source, as a measurement that starts now.
+  sim::Source source(std::uint64_t seed) const;
+  // Ledger and timeline; `stamps` as for measured_timeline().
+  void add_memory(sim::Report& report, std::span<const double> stamps) const;
+
+ private:
+  void write_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
+                   std::span<const std::byte> bytes);
+  void read_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
+                  std::span<std::byte> bytes) const;
+  std::span<std::byte> memory_of(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
+                                 std::size_t bytes) const;
+
+  sim::Plan plan_;
+  sim::MemoryPlan memory_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Executor> executor_;
+};
+
+// The version of this program and of what it computes with.
+std::string software_version();
+
+}  // namespace runtime

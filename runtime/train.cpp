@@ -1,0 +1,285 @@
+#include "runtime/train.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <numbers>
+#include <optional>
+#include <vector>
+
+#include "runtime/checkpoint.h"
+#include "runtime/error.h"
+#include "runtime/measured.h"
+#include "runtime/run.h"
+#include "runtime/text/token_data.h"
+
+namespace runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The first step pages memory in and warms caches up: it is reported, but no statistics are made of it while
+// there are others.
+constexpr std::size_t kWarmUpSteps = 1;
+
+// A live view gets rows after the first step and then this often.
+constexpr double kRowsEverySeconds = 2;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+float learning_rate(const TrainSettings& settings, std::int64_t step) {
+  if (step <= settings.warmup_steps)
+    return settings.learning_rate * static_cast<float>(step) / static_cast<float>(settings.warmup_steps);
+  if (settings.schedule == LearningRateSchedule::constant) return settings.learning_rate;
+  constexpr double kFloor = 0.1;  // of the peak
+  const double done = static_cast<double>(step - settings.warmup_steps - 1);
+  const double all =
+      static_cast<double>(std::max<std::int64_t>(settings.steps - settings.warmup_steps - 1, 1));
+  const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * std::min(done / all, 1.0)));
+  return static_cast<float>(settings.learning_rate * (kFloor + (1 - kFloor) * cosine));
+}
+
+void check(const TrainSettings& settings) {
+  if (settings.resume && settings.checkpoint.empty())
+    throw InputError("resuming needs a checkpoint folder to resume from");
+}
+
+// What is measured, step after step, and the report that follows from it.
+class Measurements {
+ public:
+  explicit Measurements(Run& run) : run_(run), work_(rows_with_work(run.plan(), run.executor(), 1)) {}
+
+  void add(SectionTiming timing, double step_seconds) {
+    timings_.push_back(std::move(timing));
+    step_seconds_.push_back(step_seconds);
+    stamps_.assign(run_.executor().stamps().begin(), run_.executor().stamps().end());
+  }
+
+  // Rows of the median step, with the 10th and 90th percentile over the steps after warm-up; ledger and
+  // timeline.
+  void fill(sim::Report& report) const {
+    if (timings_.empty()) return;
+    const std::size_t first = std::min(kWarmUpSteps, timings_.size() - 1);
+    const std::vector<double> steps(step_seconds_.begin() + static_cast<std::ptrdiff_t>(first),
+                                    step_seconds_.end());
+    std::vector<std::size_t> order(steps.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = first + i;
+    const auto middle = order.begin() + static_cast<std::ptrdiff_t>((order.size() - 1) / 2);
+    std::nth_element(order.begin(), middle, order.end(),
+                     [&](std::size_t a, std::size_t b) { return step_seconds_[a] < step_seconds_[b]; });
+    const SectionTiming& median = timings_[*middle];
+
+    report.step_time = {step_seconds_[*middle]};
+    report.step_low = {percentile(steps, 0.1)};
+    report.step_high = {percentile(steps, 0.9)};
+    report.rows = work_;
+    std::vector<double> durations(steps.size());
+    for (std::size_t r = 0; r < report.rows.size(); ++r) {
+      for (std::size_t i = 0; i < durations.size(); ++i) durations[i] = timings_[first + i].duration[r];
+      report.rows[r].start = {median.start[r]};
+      report.rows[r].duration = {median.duration[r]};
+      report.rows[r].low = {percentile(durations, 0.1)};
+      report.rows[r].high = {percentile(durations, 0.9)};
+    }
+    run_.add_memory(report, stamps_);
+  }
+
+ private:
+  Run& run_;
+  std::vector<sim::Row> work_;
+  std::vector<SectionTiming> timings_;
+  std::vector<double> step_seconds_;
+  std::vector<double> stamps_;  // of the last step
+};
+
+class Trainer {
+ public:
+  Trainer(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
+          const EventSink& sink)
+      : settings_(settings),
+        model_(model),
+        sink_(sink),
+        run_(scenario, settings.threads),
+        measurements_(run_) {
+    const sim::Workload& workload = scenario.workload;
+    micro_batches_ = workload.global_batch_size / workload.micro_batch_size;
+    tokens_per_micro_batch_ = static_cast<std::size_t>(workload.micro_batch_size * workload.seq_len);
+    const sim::Plan& plan = run_.plan();
+    tokens_ = plan.find(sim::buffer_names::tokens);
+    targets_ = plan.find(sim::buffer_names::targets);
+    losses_ = plan.find(sim::buffer_names::losses);
+    norm_ = plan.find(sim::buffer_names::gradient_norm);
+  }
+
+  sim::Report train(const std::stop_token& stop) {
+    report_.source = run_.source(settings_.seed);
+    emit(sim::BeginEvent{report_.source, settings_.steps});
+    const std::int64_t done = start();
+
+    const Clock::time_point begin = Clock::now();
+    double rows_sent = -kRowsEverySeconds;
+    std::int64_t step = done;
+    while (step < settings_.steps && !diverged_ && !stop.stop_requested()) {
+      ++step;
+      run_step(step);
+      const double now = seconds_between(begin, Clock::now());
+      if (now - rows_sent >= kRowsEverySeconds && step < settings_.steps) {
+        send_rows();
+        rows_sent = seconds_between(begin, Clock::now());
+      }
+      if (settings_.checkpoint_every > 0 && step % settings_.checkpoint_every == 0) save(step);
+    }
+    if (step > saved_ && !diverged_) save(step);
+
+    if (diverged_)
+      report_.message = "the loss of step " + std::to_string(step) +
+                        " is no finite number: a smaller learning rate may help";
+    else if (step < settings_.steps)
+      report_.message =
+          "interrupted after " + std::to_string(step) + " of " + std::to_string(settings_.steps) + " steps";
+    send_rows();
+    emit(sim::EndEvent{report_.step_time, report_.step_low, report_.step_high, report_.message});
+    return report_;
+  }
+
+ private:
+  void emit(const sim::Event& event) {
+    sim::apply(report_, event);
+    if (sink_) sink_(event);
+  }
+
+  // Weights and data; returns the steps already done.
+  std::int64_t start() {
+    const sim::Workload& workload = run_.plan().scenario.workload;
+    data_.emplace(TokenData::load(
+        settings_.data.empty() ? default_training_text() : std::filesystem::path(settings_.data),
+        model_.tokenizer ? &*model_.tokenizer : nullptr, run_.plan().scenario.model.vocab_size));
+    const bool shuffled = settings_.data_order == DataOrder::shuffled;
+    batches_.emplace(*data_, workload.global_batch_size, workload.seq_len,
+                     shuffled ? std::optional(settings_.seed) : std::nullopt);
+    if (!settings_.resume) {
+      run_.fill_parameters(model_, settings_.seed);
+      return 0;
+    }
+    const CheckpointState state = load_checkpoint(settings_.checkpoint, run_);
+    if (state.seed != settings_.seed)
+      throw InputError(settings_.checkpoint + ": the checkpoint's run has seed " +
+                       std::to_string(state.seed) + "; resume with the same");
+    saved_ = state.step;
+    return state.step;
+  }
+
+  void run_step(std::int64_t step) {
+    const Clock::time_point begin = Clock::now();
+    fill_inputs(step);
+    RunSettings run_settings;
+    run_settings.adamw = {.learning_rate = learning_rate(settings_, step),
+                          .beta1 = settings_.beta1,
+                          .beta2 = settings_.beta2,
+                          .eps = settings_.eps,
+                          .weight_decay = settings_.weight_decay,
+                          .step = step};
+    run_settings.max_gradient_norm = settings_.grad_clip;
+    SectionTiming timing = run_.executor().run(0, run_settings);
+
+    sim::StepResult result;
+    result.step = step;
+    result.loss = mean_loss();
+    result.grad_norm = gradient_norm();
+    result.tokens = micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_);
+    result.duration = {seconds_between(begin, Clock::now())};
+    measurements_.add(std::move(timing), result.duration.value);
+    emit(sim::StepEvent{result});
+    diverged_ = !std::isfinite(result.loss);
+  }
+
+  // Row b of step i (from 0) is sequence i * B + b, B the global batch.
+  void fill_inputs(std::int64_t step) {
+    std::vector<std::int32_t>& tokens = host_tokens_;
+    std::vector<std::int32_t>& targets = host_targets_;
+    const std::size_t all = tokens_per_micro_batch_ * static_cast<std::size_t>(micro_batches_);
+    tokens.resize(all);
+    targets.resize(all);
+    batches_->read(step - 1, tokens, targets);
+    for (std::int64_t m = 0; m < micro_batches_; ++m) {
+      const std::size_t first = static_cast<std::size_t>(m) * tokens_per_micro_batch_;
+      const auto part = [&](const std::vector<std::int32_t>& of) {
+        return std::span<const std::int32_t>(of).subspan(first, tokens_per_micro_batch_);
+      };
+      run_.write(tokens_, part(tokens), 0, static_cast<std::int32_t>(m));
+      run_.write(targets_, part(targets), 0, static_cast<std::int32_t>(m));
+    }
+  }
+
+  double mean_loss() {
+    double sum = 0;
+    host_losses_.resize(tokens_per_micro_batch_);
+    for (std::int64_t m = 0; m < micro_batches_; ++m) {
+      run_.read(losses_, std::span(host_losses_), 0, static_cast<std::int32_t>(m));
+      for (const float loss : host_losses_) sum += loss;
+    }
+    return sum / static_cast<double>(micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_));
+  }
+
+  // Before clipping.
+  double gradient_norm() {
+    std::array<double, 2> sum_and_norm{};
+    run_.read(norm_, std::span<double>(sum_and_norm));
+    return sum_and_norm[1];
+  }
+
+  void save(std::int64_t step) {
+    if (settings_.checkpoint.empty()) return;
+    const std::filesystem::path origin = model_.origin;
+    save_checkpoint(
+        settings_.checkpoint, run_,
+        {.step = step,
+         .seed = settings_.seed,
+         .data_position = step * micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_)},
+        std::filesystem::is_directory(origin) ? origin : std::filesystem::path());
+    saved_ = step;
+    emit(sim::CheckpointEvent{step, settings_.checkpoint});
+  }
+
+  void send_rows() {
+    sim::Report measured;
+    measurements_.fill(measured);
+    for (const sim::Row& row : measured.rows) emit(sim::RowEvent{row});
+    for (const sim::MemoryLine& line : measured.memory) emit(sim::MemoryEvent{line});
+    report_.step_time = measured.step_time;
+    report_.step_low = measured.step_low;
+    report_.step_high = measured.step_high;
+    if (!report_.memory_timeline.empty()) return;  // the plan's: one step's is every step's
+    for (const sim::MemoryTimePoint& point : measured.memory_timeline) emit(sim::MemoryPointEvent{point});
+  }
+
+  const TrainSettings& settings_;
+  const ModelSource& model_;
+  const EventSink& sink_;
+  Run run_;
+  Measurements measurements_;
+  std::optional<TokenData> data_;
+  std::optional<BatchReader> batches_;  // of data_
+  sim::Report report_;
+  std::int64_t micro_batches_ = 1;
+  std::int64_t saved_ = 0;  // the step of the last checkpoint
+  bool diverged_ = false;
+  std::size_t tokens_per_micro_batch_ = 0;
+  sim::BufferId tokens_, targets_, losses_, norm_;
+  std::vector<std::int32_t> host_tokens_, host_targets_;
+  std::vector<float> host_losses_;
+};
+
+}  // namespace
+
+sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
+                  const EventSink& sink, std::stop_token stop) {
+  check(settings);
+  return Trainer(scenario, model, settings, sink).train(stop);
+}
+
+}  // namespace runtime

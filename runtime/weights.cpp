@@ -1,0 +1,177 @@
+#include "runtime/weights.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace runtime {
+namespace {
+
+using sim::Model;
+
+// A linear layer or norm of a decoder layer, by the plan's name, in the three conventions for names.
+struct LayerName {
+  std::string_view plan, llama, gpt2, gguf;
+};
+constexpr LayerName kLayerNames[] = {
+    {"layer.attention_norm", "input_layernorm", "ln_1", "attn_norm"},
+    {"layer.attention.output", "self_attn.o_proj", "attn.c_proj", "attn_output"},
+    {"layer.mlp_norm", "post_attention_layernorm", "ln_2", "ffn_norm"},
+    {"layer.mlp.up", "mlp.up_proj", "mlp.c_fc", "ffn_up"},
+    {"layer.mlp.down", "mlp.down_proj", "mlp.c_proj", "ffn_down"},
+};
+
+bool is_gpt2(const Model& model) {
+  return model.position == sim::Position::learned;
+}
+
+class Namer {
+ public:
+  Namer(const Model& model, WeightNames names, std::string_view buffer_name, std::int32_t layer)
+      : model_(model), names_(names), buffer_(buffer_name) {
+    const std::size_t dot = buffer_.rfind('.');
+    if (dot == std::string_view::npos) unknown();
+    owner_ = buffer_.substr(0, dot);
+    kind_ = buffer_.substr(dot);
+    if (kind_ != ".weight" && kind_ != ".bias") unknown();
+    const std::string index = std::to_string(layer);
+    layer_prefix_ = is_gguf()        ? "blk." + index + "."
+                    : is_gpt2(model) ? "h." + index + "."
+                                     : "model.layers." + index + ".";
+  }
+
+  std::vector<WeightPart> parts() const {
+    if (owner_ == "embedding")
+      return {table(is_gguf()         ? "token_embd"
+                    : is_gpt2(model_) ? "wte"
+                                      : "model.embed_tokens",
+                    model_.vocab_size)};
+    if (owner_ == "position_embedding")
+      return {table(is_gguf() ? "position_embd" : "wpe", model_.max_position_embeddings)};
+    if (owner_ == "head") return {table(is_gguf() ? "output" : "lm_head", model_.vocab_size)};
+    if (owner_ == "final_norm")
+      return {vector(is_gguf() ? "output_norm" : is_gpt2(model_) ? "ln_f" : "model.norm")};
+    if (owner_ == "layer.attention.qkv") return qkv();
+    if (owner_ == "layer.mlp.gate_up") return gate_up();
+    for (const LayerName& name : kLayerNames) {
+      if (name.plan != owner_) continue;
+      const std::string file_name = layer_prefix_ + std::string(is_gguf()         ? name.gguf
+                                                                : is_gpt2(model_) ? name.gpt2
+                                                                                  : name.llama);
+      if (owner_.ends_with("norm")) return {vector(file_name)};
+      if (owner_ == "layer.attention.output")
+        return {linear(file_name, model_.hidden_size, model_.query_size())};
+      if (owner_ == "layer.mlp.up") return {linear(file_name, model_.intermediate_size, model_.hidden_size)};
+      return {linear(file_name, model_.hidden_size, model_.intermediate_size)};
+    }
+    unknown();
+  }
+
+ private:
+  bool is_gguf() const { return names_ != WeightNames::hugging_face; }
+
+  [[noreturn]] void unknown() const {
+    throw std::invalid_argument("no file format names a parameter " + std::string(buffer_));
+  }
+
+  WeightPart vector(std::string_view owner) const {
+    return {.tensor = std::string(owner) + std::string(kind_), .rows = model_.hidden_size};
+  }
+  WeightPart table(std::string_view owner, std::int64_t rows) const {
+    return {.tensor = std::string(owner) + std::string(kind_), .rows = rows, .cols = model_.hidden_size};
+  }
+  // Rows (out, in) or a bias (out).
+  WeightPart linear(const std::string& owner, std::int64_t out, std::int64_t in) const {
+    const bool matrix = kind_ == ".weight";
+    return {.tensor = owner + std::string(kind_),
+            .rows = out,
+            .cols = matrix ? in : 0,
+            .transposed =
+                matrix && !is_gguf() && is_gpt2(model_)};  // Conv1D; GGUF's converter has turned it back
+  }
+
+  std::vector<WeightPart> qkv() const {
+    if (is_gpt2(model_))
+      return {linear(layer_prefix_ + (is_gguf() ? "attn_qkv" : "attn.c_attn"), model_.qkv_size(),
+                     model_.hidden_size)};
+    const auto part = [&](const char* gguf, const char* hugging_face, std::int64_t rows) {
+      return linear(layer_prefix_ + (is_gguf() ? gguf : hugging_face), rows, model_.hidden_size);
+    };
+    std::vector<WeightPart> parts{part("attn_q", "self_attn.q_proj", model_.query_size()),
+                                  part("attn_k", "self_attn.k_proj", model_.key_value_size()),
+                                  part("attn_v", "self_attn.v_proj", model_.key_value_size())};
+    if (names_ == WeightNames::gguf_llama) {
+      parts[0].interleaved_heads = model_.num_attention_heads;
+      parts[1].interleaved_heads = model_.num_key_value_heads;
+    }
+    return parts;
+  }
+
+  std::vector<WeightPart> gate_up() const {
+    const auto part = [&](const char* gguf, const char* hugging_face) {
+      return linear(layer_prefix_ + (is_gguf() ? gguf : hugging_face), model_.intermediate_size,
+                    model_.hidden_size);
+    };
+    return {part("ffn_gate", "mlp.gate_proj"), part("ffn_up", "mlp.up_proj")};
+  }
+
+  const Model& model_;
+  WeightNames names_;
+  std::string_view buffer_, owner_, kind_;
+  std::string layer_prefix_;
+};
+
+// Visits (index in the parameter's rows, index in the file) of every element of a part.
+template <typename Visit>
+void for_each_element(const WeightPart& part, const Visit& visit) {
+  const std::int64_t cols = std::max<std::int64_t>(part.cols, 1);
+  const std::int64_t head_dim = part.interleaved_heads > 0 ? part.rows / part.interleaved_heads : 0;
+  for (std::int64_t row = 0; row < part.rows; ++row) {
+    std::int64_t file_row = row;
+    if (head_dim > 0) {  // dimension half * head_dim/2 + i lies at 2 i + half
+      const std::int64_t head = row / head_dim, within = row % head_dim, half = within / (head_dim / 2);
+      file_row = head * head_dim + 2 * (within % (head_dim / 2)) + half;
+    }
+    for (std::int64_t col = 0; col < cols; ++col)
+      visit(static_cast<std::size_t>(row * cols + col),
+            static_cast<std::size_t>(part.transposed ? col * part.rows + file_row : file_row * cols + col));
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> WeightPart::file_shape() const {
+  if (cols == 0) return {rows};
+  return transposed ? std::vector<std::int64_t>{cols, rows} : std::vector<std::int64_t>{rows, cols};
+}
+
+std::vector<WeightPart> weight_parts(const Model& model, WeightNames names, std::string_view buffer_name,
+                                     std::int32_t layer) {
+  return Namer(model, names, buffer_name, layer).parts();
+}
+
+void assemble(std::span<const WeightPart> parts, const ReadTensor& read, std::span<float> out) {
+  std::vector<float> in_file;
+  for (const WeightPart& part : parts) {
+    const auto elements = static_cast<std::size_t>(part.elements());
+    if (elements > out.size()) throw std::invalid_argument(part.tensor + " does not fit into its parameter");
+    const std::span<float> rows = out.first(elements);
+    if (part.transposed || part.interleaved_heads > 0) {
+      in_file.resize(elements);
+      read(part, in_file);
+      for_each_element(part, [&](std::size_t here, std::size_t there) { rows[here] = in_file[there]; });
+    } else {
+      read(part, rows);
+    }
+    out = out.subspan(elements);
+  }
+  if (!out.empty()) throw std::invalid_argument("the parts of a parameter do not fill it");
+}
+
+std::vector<float> file_order(const WeightPart& part, std::span<const float> rows) {
+  std::vector<float> in_file(rows.size());
+  for_each_element(part, [&](std::size_t here, std::size_t there) { in_file[there] = rows[here]; });
+  return in_file;
+}
+
+}  // namespace runtime

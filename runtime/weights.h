@@ -1,0 +1,45 @@
+// Where the plan's parameters lie in other people's files: Hugging Face's tensor names and GGUF's.
+//
+// A plan's parameter is a matrix (rows, columns) or a vector. In a file it is one tensor or several, stacked
+// by rows (Q, K and V; gate and up); GPT-2's Conv1D stores its matrices transposed, and GGUF's "llama"
+// architecture interleaves the two halves of each head's rotary dimensions.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/scenario/model.h"
+
+namespace runtime {
+
+struct WeightPart {
+  std::string tensor;               // its name in the file
+  std::int64_t rows = 0, cols = 0;  // of the part in the plan's parameter; a vector has cols 0
+  bool transposed = false;          // the file has (cols, rows)
+  std::int64_t interleaved_heads =
+      0;  // > 0: rows are that many heads whose rotary halves the file interleaves
+
+  std::vector<std::int64_t> file_shape() const;
+  std::int64_t elements() const { return rows * (cols > 0 ? cols : 1); }
+};
+
+enum class WeightNames { hugging_face, gguf_llama, gguf };
+
+// The parts of the plan's parameter `buffer_name` of decoder layer `layer` (ignored where the name is not a
+// layer's). std::invalid_argument for a name that no plan of the model has.
+std::vector<WeightPart> weight_parts(const sim::Model& model, WeightNames names, std::string_view buffer_name,
+                                     std::int32_t layer);
+
+// Reads a tensor's values as they lie in the file; throws where it is missing or has not part.file_shape().
+using ReadTensor = std::function<void(const WeightPart& part, std::span<float> out)>;
+
+// Fills `out`, the whole parameter.
+void assemble(std::span<const WeightPart> parts, const ReadTensor& read, std::span<float> out);
+
+// The reverse for one part: its values in the file's order, from the parameter's rows that belong to it.
+std::vector<float> file_order(const WeightPart& part, std::span<const float> rows);
+
+}  // namespace runtime

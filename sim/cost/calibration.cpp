@@ -1,0 +1,161 @@
+#include "sim/cost/calibration.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace sim {
+namespace {
+
+bool is_product(OpKind k) {
+  return k == OpKind::matmul || k == OpKind::matmul_backward_input || k == OpKind::matmul_backward_weight;
+}
+
+bool is_attention(OpKind k) {
+  return k == OpKind::attention_flash || k == OpKind::attention_flash_backward ||
+         k == OpKind::attention_standard || k == OpKind::attention_standard_backward ||
+         k == OpKind::attention_cached;
+}
+
+// Where a kernel lies among others of its kind, in logarithms. What decides the efficiency of products and of
+// attention are their dimensions (a product of one row is another thing than one of a thousand rows with as
+// many bytes); of the kinds that stream through memory, the bytes.
+using Coordinates = std::array<double, 5>;
+
+Coordinates coordinates(const KernelSample& s) {
+  const auto log = [](std::int64_t n) { return n > 0 ? std::log(static_cast<double>(n)) : 0.0; };
+  if (is_product(s.kind)) return {log(s.rows), log(s.cols), log(s.inner)};
+  if (is_attention(s.kind))
+    return {log(s.batch * s.kv_heads), log(s.heads) - log(s.kv_heads), log(s.query_length), log(s.kv_length),
+            log(s.head_dim)};
+  return {log(s.bytes.value)};
+}
+
+double squared_distance(const Coordinates& a, const Coordinates& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return sum;
+}
+
+struct Neighbour {
+  double squared_distance = 0;
+  double log_ratio = 0;
+  double coordinate = 0;  // the first
+};
+
+// Between the samples on both sides, along the one coordinate; beyond the outermost, that one's.
+double along_line(const std::vector<Neighbour>& samples, double x) {
+  const Neighbour* below = nullptr;
+  const Neighbour* above = nullptr;
+  for (const Neighbour& s : samples) {
+    if (s.coordinate <= x && (!below || s.coordinate > below->coordinate)) below = &s;
+    if (s.coordinate >= x && (!above || s.coordinate < above->coordinate)) above = &s;
+  }
+  if (!below) return above->log_ratio;
+  if (!above || above->coordinate == below->coordinate) return below->log_ratio;
+  const double t = (x - below->coordinate) / (above->coordinate - below->coordinate);
+  return below->log_ratio + t * (above->log_ratio - below->log_ratio);
+}
+
+// Mean of the nearest four, weighted by inverse squared distance.
+double among_nearest(std::vector<Neighbour>& samples) {
+  const std::size_t n = std::min<std::size_t>(4, samples.size());
+  std::partial_sort(
+      samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(n), samples.end(),
+      [](const Neighbour& a, const Neighbour& b) { return a.squared_distance < b.squared_distance; });
+  double sum = 0, weights = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double weight = 1 / samples[i].squared_distance;
+    sum += weight * samples[i].log_ratio;
+    weights += weight;
+  }
+  return sum / weights;
+}
+
+std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const KernelSample& shape, OpKind kind,
+                                                const KernelSample* without) {
+  const Coordinates here = coordinates(shape);
+  std::vector<Neighbour> others;
+  double exact_sum = 0, exact_spread = 0;
+  int exact = 0;
+  for (const KernelSample& s : c.samples) {
+    if (s.kind != kind || s.dtype != shape.dtype || &s == without) continue;
+    const double ideal = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes).value;
+    const double log_ratio = std::log(s.median.value / ideal);
+    const Coordinates there = coordinates(s);
+    const double distance = squared_distance(here, there);
+    if (distance == 0) {
+      ++exact;
+      exact_sum += log_ratio;
+      exact_spread = std::max(exact_spread, s.spread);
+    }
+    others.push_back({distance, log_ratio, there[0]});
+  }
+  if (exact > 0) return CalibratedRatio{std::exp(exact_sum / exact), kind == shape.kind, exact_spread};
+  if (others.empty()) return std::nullopt;
+  const bool in_space = is_product(kind) || is_attention(kind);
+  return CalibratedRatio{std::exp(in_space ? among_nearest(others) : along_line(others, here[0])), false, 0};
+}
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+}  // namespace
+
+KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work) {
+  KernelSample s;
+  s.kind = op.kind;
+  s.dtype = op.dtype;
+  s.rows = op.dims.rows.value(v);
+  s.cols = op.dims.hidden > 0 ? op.dims.hidden : op.dims.vocab > 0 ? op.dims.vocab : op.dims.cols.value(v);
+  s.inner = op.dims.inner.value(v);
+  if (op.dims.heads > 0) {
+    s.batch = v.batch;
+    s.query_length = v.query_length;
+    s.kv_length = v.kv_length;
+    s.heads = op.dims.heads;
+    s.kv_heads = op.dims.kv_heads;
+    s.head_dim = op.dims.head_dim;
+  }
+  s.flops = work.flops;
+  s.bytes = work.memory();
+  return s;
+}
+
+Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flops flops, Bytes bytes) {
+  const Seconds compute = flops.value > 0 ? flops / hardware.peak_for(dtype) : Seconds{};
+  return launch + std::max(compute, bytes / hardware.memory_bandwidth);
+}
+
+std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
+                                                const KernelSample* without) {
+  const auto own = ratio_among_kind(calibration, shape, shape.kind, without);
+  if (own || !is_product(shape.kind) || shape.kind == OpKind::matmul) return own;
+  return ratio_among_kind(calibration, shape, OpKind::matmul, without);
+}
+
+std::vector<double> leave_one_out_residuals(const Calibration& calibration) {
+  std::vector<double> residuals;
+  for (const KernelSample& s : calibration.samples) {
+    const auto r = ratio_among_kind(calibration, s, s.kind, &s);
+    if (!r) continue;
+    const Seconds ideal = roofline_time(calibration.hardware, calibration.launch, s.dtype, s.flops, s.bytes);
+    residuals.push_back(std::abs(r->ratio * ideal.value / s.median.value - 1));
+  }
+  return residuals;
+}
+
+void set_residuals(Calibration& calibration) {
+  const std::vector<double> residuals = leave_one_out_residuals(calibration);
+  calibration.residual_median = quantile(residuals, 0.5);
+  calibration.residual_p90 = quantile(residuals, 0.9);
+}
+
+}  // namespace sim

@@ -1,0 +1,236 @@
+#include "sim/cost/work.h"
+
+#include <algorithm>
+
+namespace sim {
+namespace {
+
+double d(std::int64_t n) {
+  return static_cast<double>(n);
+}
+
+// ---- FLOPs. A multiply-add is two; a division, root or transcendental is one.
+
+double elements(const Operation& op, const Variables& v) {
+  return d(op.dims.rows.value(v)) * d(op.dims.cols.value(v));
+}
+
+double operand_elements(const Plan& plan, const Operation& op, const Variables& v, std::size_t first,
+                        std::size_t stride) {
+  double sum = 0;
+  for (std::size_t i = first; i < op.operands.size(); i += stride)
+    if (op.operands[i].buffer != kNoBuffer)
+      sum += d(plan.buffers[static_cast<std::size_t>(op.operands[i].buffer)].elements(v));
+  return sum;
+}
+
+struct FlopCount {
+  double executed = 0, model = 0;
+};
+
+// Only products of matrices count in MFU.
+FlopCount product(double flops) {
+  return {flops, flops};
+}
+FlopCount elementwise(double flops) {
+  return {flops, 0};
+}
+
+FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
+  const Dims& n = op.dims;
+  const double rows = d(n.rows.value(v));
+  const double head_size = d(n.heads) * d(n.head_dim);
+  // Scores and values, 2 FLOPs each for a pair of tokens and an element of a head.
+  const double visible = 4 * head_size * visible_pairs(v);
+  const double square = 4 * head_size * d(v.batch) * d(v.query_length) * d(v.kv_length);
+  switch (op.kind) {
+    case OpKind::embedding:
+    case OpKind::embedding_backward:
+      return elementwise(rows * d(n.hidden));
+    case OpKind::layernorm:  // mean 1, variance 3, normalise 2, gain and bias 2
+      return elementwise(8 * rows * d(n.hidden));
+    case OpKind::layernorm_backward:  // two means 5, dinp 5, dweight and dbias 3, the normalised input again
+                                      // 2
+      return elementwise(15 * rows * d(n.hidden));
+    case OpKind::rmsnorm:  // mean of squares 2, normalise 1, gain 1
+      return elementwise(4 * rows * d(n.hidden));
+    case OpKind::rmsnorm_backward:  // one mean 3, dinp 4, dweight 2, the normalised input again 1
+      return elementwise(10 * rows * d(n.hidden));
+    case OpKind::matmul:
+    case OpKind::matmul_backward_input:
+    case OpKind::matmul_backward_weight:
+      return product(2 * rows * d(n.cols.value(v)) * d(n.inner.value(v)));
+    case OpKind::rope:
+    case OpKind::rope_backward:  // 6 for each pair of elements of queries and keys
+      return elementwise(3 * d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim));
+    case OpKind::attention_flash:
+    case OpKind::attention_cached:
+      return product(visible);
+    case OpKind::attention_flash_backward:  // five products, where forward has two: the scores once more
+      return {2.5 * visible, 2 * visible};
+    case OpKind::attention_standard:  // computes what the mask then hides
+      return {square, visible};
+    case OpKind::attention_standard_backward:
+      return {2 * square, 2 * visible};
+    case OpKind::gelu:  // tanh form: the cubic 5, tanh 1, the rest 3
+      return elementwise(9 * elements(op, v));
+    case OpKind::gelu_backward:
+      return elementwise(18 * elements(op, v));
+    case OpKind::swiglu:  // sigmoid 4, two products
+      return elementwise(6 * elements(op, v));
+    case OpKind::swiglu_backward:
+      return elementwise(12 * elements(op, v));
+    case OpKind::add:
+      return elementwise(elements(op, v));
+    case OpKind::dropout:
+    case OpKind::dropout_backward:  // mask and scale
+      return elementwise(2 * elements(op, v));
+    case OpKind::cross_entropy:  // maximum 1, exponential 2, sum 1, gradient 2
+      return elementwise(6 * rows * d(n.vocab));
+    case OpKind::sample:  // scale, maximum or exponential and sum
+      return elementwise(3 * rows * d(n.vocab));
+    case OpKind::squared_norm:
+      return elementwise(2 * operand_elements(plan, op, v, 1, 1));
+    case OpKind::clip_scale:
+      return elementwise(3);
+    case OpKind::adamw:  // clip 1, moments 3 + 4, corrections 2, root and division 3, decay and step 4
+      return elementwise(17 * operand_elements(plan, op, v, 1, 5));
+    case OpKind::kv_append:
+    case OpKind::gather_last:
+    case OpKind::zero:
+    case OpKind::all_to_all:
+    case OpKind::all_gather:
+    case OpKind::send:
+    case OpKind::receive:
+      return {};
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+      return elementwise(operand_elements(plan, op, v, 0, op.operands.size()));
+  }
+  return {};
+}
+
+// ---- Memory.
+
+Bytes bytes_of(const Plan& plan, const Operand& o, double count) {
+  return {static_cast<std::int64_t>(count) * bits(plan.buffers[static_cast<std::size_t>(o.buffer)].dtype) /
+          8};
+}
+
+// Elements of operand i that are touched, where that is not all of the buffer; negative where it is.
+double touched(const Operation& op, const Variables& v, std::size_t i) {
+  const Dims& n = op.dims;
+  const double rows = d(n.rows.value(v));
+  constexpr double kAll = -1;
+  switch (op.kind) {
+    case OpKind::embedding:  // a row of each table for each token, or for each position
+      if (i == 2) return rows * d(n.hidden);
+      if (i == 3) return d(v.query_length) * d(n.hidden);
+      return kAll;
+    case OpKind::embedding_backward:
+      if (i == 0) return rows * d(n.hidden);
+      if (i == 1) return d(v.query_length) * d(n.hidden);
+      return kAll;
+    case OpKind::rope:
+    case OpKind::rope_backward:  // values stay; a row of the table for each position
+      if (i == 0) return d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim);
+      if (i == 1) return d(v.query_length) * d(n.head_dim);
+      return kAll;
+    case OpKind::kv_append:
+      if (i == 0 || i == 1) return d(v.batch) * d(v.query_length) * d(n.kv_heads) * d(n.head_dim);
+      if (i == 2) return 2 * d(v.batch) * d(v.query_length) * d(n.kv_heads) * d(n.head_dim);
+      return kAll;
+    case OpKind::attention_cached:  // queries; the keys and values that are there
+      if (i == 1) return d(v.batch) * d(v.query_length) * d(n.heads) * d(n.head_dim);
+      if (i == 2 || i == 3) return d(v.batch) * d(v.kv_length) * d(n.kv_heads) * d(n.head_dim);
+      return kAll;
+    case OpKind::gather_last:
+      return d(v.batch) * d(n.cols.value(v));
+    default:
+      return kAll;
+  }
+}
+
+struct Passes {
+  int reads = 0, writes = 0;
+};
+
+// Reads and writes of operand i. Standard attention writes scores, softmax rewrites them, products read them.
+Passes passes(const Operation& op, std::size_t i) {
+  const Operand& o = op.operands[i];
+  const bool dropout = op.operands.size() > 6 ? op.operands[6].buffer != kNoBuffer
+                                              : op.operands.size() > 4 && op.operands[4].buffer != kNoBuffer;
+  if (op.kind == OpKind::attention_standard) {
+    if (i == 1) return {2, 2};             // softmax in place; then product or dropout
+    if (i == 4 && dropout) return {1, 1};  // what dropout leaves, then product
+  }
+  if (op.kind == OpKind::attention_standard_backward) {
+    if (i == 1) return dropout ? Passes{4, 3} : Passes{3, 2};  // product, [dropout], softmax, two products
+    if (i == 4)
+      return dropout ? Passes{1, 0} : Passes{2, 0};  // softmax, and without dropout the values' product
+  }
+  if (op.kind == OpKind::kv_append && i < 2) return {0, 1};
+  return {o.access != Access::write ? 1 : 0, o.access != Access::read ? 1 : 0};
+}
+
+void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work& work) {
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    const Operand& o = op.operands[i];
+    if (o.buffer == kNoBuffer) continue;
+    // A result in the place of an operand is read and written once.
+    const auto same = [&](const Operand& other) {
+      return other.buffer == o.buffer && other.layer_offset == o.layer_offset;
+    };
+    if (std::any_of(op.operands.begin(), op.operands.begin() + static_cast<std::ptrdiff_t>(i), same))
+      continue;
+    const double part = touched(op, v, i);
+    const Bytes bytes =
+        part < 0 ? plan.buffers[static_cast<std::size_t>(o.buffer)].bytes(v) : bytes_of(plan, o, part);
+    const Passes n = passes(op, i);
+    work.read += bytes * n.reads;
+    work.written += bytes * n.writes;
+  }
+}
+
+// ---- Network. What one rank sends by the ring algorithms (nccl-tests, PERFORMANCE.md).
+
+Bytes network_of(const Plan& plan, const Operation& op, const Variables& v) {
+  if (!is_collective(op.kind) || op.group < 0) return {};
+  const auto bytes = [&](std::size_t i) {
+    return plan.buffers[static_cast<std::size_t>(op.operands[i].buffer)].bytes(v).value;
+  };
+  const std::int64_t n = plan.groups[static_cast<std::size_t>(op.group)].size;
+  switch (op.kind) {
+    case OpKind::all_reduce:
+      return {2 * (n - 1) * bytes(0) / n};
+    case OpKind::reduce_scatter:
+      return {(n - 1) * bytes(1) / n};
+    case OpKind::all_gather:
+    case OpKind::all_to_all:
+      return {(n - 1) * bytes(0) / n};
+    case OpKind::send:
+      return {bytes(0)};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+double visible_pairs(const Variables& v) {
+  // The last query sees kv_length keys, each one before it one less.
+  const double q = d(v.query_length);
+  return d(v.batch) * (q * d(v.kv_length) - q * (q - 1) / 2);
+}
+
+Work work_of(const Plan& plan, const Operation& op, const Variables& v) {
+  Work work;
+  const FlopCount flops = flops_of(plan, op, v);
+  work.flops = {flops.executed};
+  work.model_flops = {flops.model};
+  add_memory(plan, op, v, work);
+  work.network = network_of(plan, op, v);
+  return work;
+}
+
+}  // namespace sim

@@ -1,0 +1,240 @@
+#include "sim/plan/check.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace sim {
+namespace {
+
+// How many elements an operand must have.
+struct Need {
+  enum class Kind { exactly, at_least, any } kind = Kind::any;
+  std::int64_t elements = 0;
+  bool optional = false;
+};
+
+Need exactly(std::int64_t n) {
+  return {Need::Kind::exactly, n, false};
+}
+Need at_least(std::int64_t n) {
+  return {Need::Kind::at_least, n, false};
+}
+Need maybe(Need n) {
+  n.optional = true;
+  return n;
+}
+
+// Operands in the order of OpKind's list; empty for kinds that take any number.
+std::vector<Need> needs(const Operation& op, const Variables& v) {
+  const Dims& n = op.dims;
+  const std::int64_t rows = n.rows.value(v), cols = n.cols.value(v), inner = n.inner.value(v);
+  const std::int64_t hidden = rows * n.hidden, size = rows * cols;
+  const std::int64_t tokens = v.batch * v.query_length;
+  const std::int64_t queries = tokens * n.heads * n.head_dim;
+  const std::int64_t qkv = tokens * (n.heads + 2 * n.kv_heads) * n.head_dim;
+  const std::int64_t scores = tokens * n.heads * v.kv_length;
+  const std::int64_t cache = v.batch * n.kv_heads * v.kv_length * n.head_dim;
+  const Need gain = exactly(n.hidden), statistic = exactly(rows), positions = exactly(v.batch);
+  switch (op.kind) {
+    case OpKind::embedding:
+      return {exactly(hidden), exactly(rows), exactly(n.vocab * n.hidden),
+              maybe(at_least(v.kv_length * n.hidden)), maybe(positions)};
+    case OpKind::embedding_backward:
+      return {exactly(n.vocab * n.hidden), maybe(at_least(v.kv_length * n.hidden)), exactly(hidden),
+              exactly(rows)};
+    case OpKind::layernorm:
+      return {exactly(hidden), maybe(statistic), maybe(statistic), exactly(hidden), gain, gain};
+    case OpKind::layernorm_backward:
+      return {exactly(hidden), gain, gain, exactly(hidden), exactly(hidden), gain, statistic, statistic};
+    case OpKind::rmsnorm:
+      return {exactly(hidden), maybe(statistic), exactly(hidden), gain};
+    case OpKind::rmsnorm_backward:
+      return {exactly(hidden), gain, exactly(hidden), exactly(hidden), gain, statistic};
+    case OpKind::matmul:
+      return {exactly(size), exactly(rows * inner), exactly(cols * inner), maybe(exactly(cols)),
+              maybe(exactly(size))};
+    case OpKind::matmul_backward_input:
+      return {exactly(rows * inner), exactly(size), exactly(cols * inner)};
+    case OpKind::matmul_backward_weight:
+      return {exactly(cols * inner), maybe(exactly(cols)), exactly(size), exactly(rows * inner)};
+    case OpKind::rope:
+      return {exactly(qkv), at_least(v.kv_length * n.head_dim), maybe(positions)};
+    case OpKind::rope_backward:
+      return {exactly(qkv), at_least(v.kv_length * n.head_dim)};
+    case OpKind::attention_flash:
+      return {exactly(queries), maybe(exactly(tokens * n.heads)), exactly(qkv)};
+    case OpKind::attention_flash_backward:
+      return {exactly(qkv), exactly(queries), exactly(qkv), exactly(queries), exactly(tokens * n.heads)};
+    case OpKind::attention_standard:
+      return {exactly(queries), exactly(scores), exactly(qkv), maybe(exactly(scores)),
+              maybe(exactly(scores))};
+    case OpKind::attention_standard_backward:
+      return {exactly(qkv),    exactly(scores),        exactly(queries),      exactly(qkv),
+              exactly(scores), maybe(exactly(scores)), maybe(exactly(scores))};
+    case OpKind::kv_append:
+      return {at_least(cache), at_least(cache), exactly(qkv), positions};
+    case OpKind::attention_cached:
+      return {exactly(queries), exactly(qkv), at_least(cache), at_least(cache), positions};
+    case OpKind::gelu:
+      return {exactly(size), exactly(size)};
+    case OpKind::gelu_backward:
+    case OpKind::add:
+    case OpKind::dropout:
+    case OpKind::dropout_backward:
+      return {exactly(size), exactly(size), exactly(size)};
+    case OpKind::swiglu:
+      return {exactly(size), exactly(2 * size)};
+    case OpKind::swiglu_backward:
+      return {exactly(2 * size), exactly(size), exactly(2 * size)};
+    case OpKind::gather_last:
+      return {exactly(v.batch * cols), exactly(size)};
+    case OpKind::cross_entropy:
+      return {exactly(rows * n.vocab), exactly(rows), exactly(rows)};
+    case OpKind::sample:
+      return {exactly(rows), exactly(rows * n.vocab)};
+    case OpKind::clip_scale:
+      return {exactly(3)};
+    case OpKind::all_reduce:
+    case OpKind::send:
+    case OpKind::receive:
+      return {at_least(1)};
+    case OpKind::reduce_scatter:
+    case OpKind::all_gather:
+    case OpKind::all_to_all:
+      return {at_least(1), at_least(1)};
+    case OpKind::zero:
+    case OpKind::squared_norm:
+    case OpKind::adamw:
+      return {};
+  }
+  return {};
+}
+
+bool is_written_beforehand(const Buffer& b) {
+  switch (b.buffer_class) {
+    case BufferClass::parameter:
+    case BufferClass::optimizer:
+    case BufferClass::kv_cache:
+    case BufferClass::input:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class PlanChecker {
+ public:
+  explicit PlanChecker(const Plan& plan) : plan_(plan) {}
+
+  std::vector<std::string> run() {
+    check_blocks();
+    if (violations_.empty())  // what follows looks buffers and blocks up
+      for (const Program& program : plan_.programs) check_program(program);
+    return std::move(violations_);
+  }
+
+ private:
+  void add(std::string sentence) { violations_.push_back(std::move(sentence)); }
+
+  const Buffer& buffer(const Operand& o) const { return plan_.buffers[static_cast<std::size_t>(o.buffer)]; }
+
+  void check_blocks() {
+    std::map<BufferId, const Block*> owner;
+    for (const Block& block : plan_.blocks) {
+      std::set<std::string> ids;
+      for (const Operation& op : block.operations) {
+        const std::string where = block.name + ", " + op.id;
+        if (!ids.insert(op.id).second) add(where + ": the id occurs twice in the block");
+        if (is_collective(op.kind) && (op.group < 0 || op.group >= static_cast<int>(plan_.groups.size())))
+          add(where + ": the group does not exist");
+        if (op.kind == OpKind::adamw && op.operands.size() % 5 != 1)
+          add(where + ": operands are no groups of five");
+        for (const Operand& o : op.operands) {
+          if (o.buffer < kNoBuffer || o.buffer >= static_cast<int>(plan_.buffers.size())) {
+            add(where + ": buffer " + std::to_string(o.buffer) + " does not exist");
+          } else if (o.buffer != kNoBuffer && buffer(o).buffer_class == BufferClass::scratch) {
+            if (owner.try_emplace(o.buffer, &block).first->second != &block)
+              add(where + ": scratch " + buffer(o).name + " belongs to another block");
+          }
+        }
+      }
+    }
+  }
+
+  void check_sizes(const Block& block, const Operation& op, const Variables& v) {
+    const std::vector<Need> need = needs(op, v);
+    if (need.empty()) return;
+    if (op.operands.size() > need.size())
+      return add(block.name + ", " + op.id + ": takes at most " + std::to_string(need.size()) + " operands");
+    for (std::size_t i = 0; i < need.size(); ++i) {
+      const std::string where = block.name + ", " + op.id + ", operand " + std::to_string(i);
+      if (i >= op.operands.size() || op.operands[i].buffer == kNoBuffer) {
+        if (!need[i].optional) add(where + ": is missing");
+        continue;
+      }
+      const std::int64_t has = buffer(op.operands[i]).elements(v);
+      const bool fine =
+          need[i].kind == Need::Kind::any ||
+          (need[i].kind == Need::Kind::exactly ? has == need[i].elements : has >= need[i].elements);
+      if (!fine)
+        add(where + ": " + buffer(op.operands[i]).name + " has " + std::to_string(has) + " elements, not " +
+            std::to_string(need[i].elements));
+    }
+  }
+
+  void check_program(const Program& program) {
+    std::size_t covered = 0;
+    for (const Section& s : program.sections) {
+      if (s.begin != covered || s.end < s.begin) add(program.role + ": section " + s.name + " leaves a gap");
+      covered = s.end;
+    }
+    if (covered != program.actions.size()) add(program.role + ": sections end before the program");
+
+    std::set<std::pair<BlockId, Variables>> sized;
+    std::set<std::tuple<BufferId, std::int32_t, std::int32_t>> written;
+    for (const Action& a : program.actions) {
+      const Block& block = plan_.blocks[static_cast<std::size_t>(a.block)];
+      const bool sizes_known = !sized.emplace(a.block, a.variables).second;
+      std::set<BufferId> written_scratch;
+      for (const Operation& op : block.operations) {
+        if (!sizes_known) check_sizes(block, op, a.variables);
+        const auto key = [&](const Operand& o) {
+          return std::make_tuple(o.buffer, buffer(o).per_layer ? a.layer + o.layer_offset : 0,
+                                 buffer(o).per_micro_batch ? a.micro_batch : 0);
+        };
+        for (const Operand& o : op.operands) {
+          if (o.buffer == kNoBuffer || o.access == Access::write || is_written_beforehand(buffer(o)))
+            continue;
+          const bool there = buffer(o).buffer_class == BufferClass::scratch
+                                 ? written_scratch.contains(o.buffer)
+                                 : written.contains(key(o));
+          if (!there)
+            add(block.name + " at layer " + std::to_string(a.layer) + ", micro-batch " +
+                std::to_string(a.micro_batch) + ": " + op.id + " reads " + buffer(o).name +
+                " before it is written");
+        }
+        for (const Operand& o : op.operands) {
+          if (o.buffer == kNoBuffer || o.access == Access::read) continue;
+          if (buffer(o).buffer_class == BufferClass::scratch)
+            written_scratch.insert(o.buffer);
+          else
+            written.insert(key(o));
+        }
+      }
+    }
+  }
+
+  const Plan& plan_;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace
+
+std::vector<std::string> check(const Plan& plan) {
+  return PlanChecker(plan).run();
+}
+
+}  // namespace sim

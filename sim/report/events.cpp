@@ -1,0 +1,169 @@
+#include "sim/report/events.h"
+
+#include <algorithm>
+
+#include "sim/report/report_json.h"
+
+namespace sim {
+namespace {
+
+template <class... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+// {"event": name, ...fields}
+Json named(std::string_view event, const Json& fields) {
+  Json json{{"event", event}};
+  json.update(fields);
+  return json;
+}
+
+Json json_of(const Event& event) {
+  return std::visit(
+      Overloaded{[](const BeginEvent& e) {
+                   return Json{{"event", "begin"},
+                               {"schema_version", kReportSchemaVersion},
+                               {"source", sim::json_of(e.source)},
+                               {"planned", e.planned}};
+                 },
+                 [](const ProgressEvent& e) {
+                   return Json{{"event", "progress"},
+                               {"what", e.what},
+                               {"done", e.done},
+                               {"of", e.of},
+                               {"seconds_left", e.left.value}};
+                 },
+                 [](const StepEvent& e) {
+                   Json json = named("step", sim::json_of(e.step));
+                   // For whoever reads the stream without this code; it follows from the two fields before
+                   // it.
+                   json["tokens_per_s"] = static_cast<double>(e.step.tokens) / e.step.duration.value;
+                   return json;
+                 },
+                 [](const TokenEvent& e) { return named("token", sim::json_of(e.token)); },
+                 [](const RowEvent& e) { return named("row", sim::json_of(e.row)); },
+                 [](const MemoryEvent& e) { return named("memory", sim::json_of(e.line)); },
+                 [](const MemoryPointEvent& e) { return named("memory_point", sim::json_of(e.point)); },
+                 [](const CheckpointEvent& e) {
+                   return Json{{"event", "checkpoint"}, {"step", e.step}, {"file", e.file}};
+                 },
+                 [](const EndEvent& e) {
+                   return Json{{"event", "end"},
+                               {"step_seconds", e.step_time.value},
+                               {"step_low_seconds", e.step_low.value},
+                               {"step_high_seconds", e.step_high.value},
+                               {"message", e.message}};
+                 },
+                 [](const ErrorEvent& e) {
+                   return Json{{"event", "error"}, {"message", e.message}, {"exit_code", e.exit_code}};
+                 }},
+      event);
+}
+
+Event event_from(JsonObject& object) {
+  const std::string kind = object.text("event");
+  if (kind == "begin") {
+    if (object.integer("schema_version") != kReportSchemaVersion)
+      object.fail("schema_version", "must be " + std::to_string(kReportSchemaVersion));
+    JsonObject source = object.object("source");
+    BeginEvent e{source_from(source), object.integer("planned")};
+    source.finish();
+    return e;
+  }
+  if (kind == "progress")
+    return ProgressEvent{
+        object.text("what"), object.integer("done"), object.integer("of"), {object.number("seconds_left")}};
+  if (kind == "step") {
+    object.number("tokens_per_s", 0);
+    return StepEvent{step_from(object)};
+  }
+  if (kind == "token") return TokenEvent{token_from(object)};
+  if (kind == "row") return RowEvent{row_from(object)};
+  if (kind == "memory") return MemoryEvent{memory_line_from(object)};
+  if (kind == "memory_point") return MemoryPointEvent{memory_time_point_from(object)};
+  if (kind == "checkpoint") return CheckpointEvent{object.integer("step"), object.text("file")};
+  if (kind == "end")
+    return EndEvent{{object.number("step_seconds")},
+                    {object.number("step_low_seconds")},
+                    {object.number("step_high_seconds")},
+                    object.text("message")};
+  if (kind == "error") return ErrorEvent{object.text("message"), object.small_integer("exit_code", 1)};
+  object.fail("event",
+              "must be one of begin, progress, step, token, row, memory, memory_point, checkpoint, "
+              "end, error, but is \"" +
+                  kind + "\"");
+}
+
+// Puts `part` in the place of the one that is the same thing, or at the end.
+template <class Part, class Same>
+void put(std::vector<Part>& parts, const Part& part, Same same) {
+  const auto found = std::find_if(parts.begin(), parts.end(), same);
+  if (found == parts.end()) {
+    parts.push_back(part);
+  } else {
+    *found = part;
+  }
+}
+
+}  // namespace
+
+std::string to_ndjson(const Event& event) {
+  return written(json_of(event), -1);
+}
+
+Event event_from_ndjson(std::string_view line) {
+  const std::string file = "event stream";
+  const Json json = parse_json(line, file);
+  JsonObject object(json, file);
+  Event event = event_from(object);
+  object.finish();
+  return event;
+}
+
+void apply(Report& report, const Event& event) {
+  std::visit(
+      Overloaded{[&](const BeginEvent& e) {
+                   report = Report{};
+                   report.source = e.source;
+                 },
+                 [](const ProgressEvent&) {}, [&](const StepEvent& e) { report.steps.push_back(e.step); },
+                 [&](const TokenEvent& e) { report.tokens.push_back(e.token); },
+                 [&](const RowEvent& e) {
+                   put(report.rows, e.row, [&](const Row& row) {
+                     return row.phase == e.row.phase && row.rank == e.row.rank && row.id == e.row.id;
+                   });
+                 },
+                 [&](const MemoryEvent& e) {
+                   put(report.memory, e.line, [&](const MemoryLine& line) {
+                     return line.rank == e.line.rank && line.category == e.line.category;
+                   });
+                 },
+                 [&](const MemoryPointEvent& e) { report.memory_timeline.push_back(e.point); },
+                 [](const CheckpointEvent&) {},
+                 [&](const EndEvent& e) {
+                   report.step_time = e.step_time;
+                   report.step_low = e.step_low;
+                   report.step_high = e.step_high;
+                   report.message = e.message;
+                 },
+                 [&](const ErrorEvent& e) { report.message = e.message; }},
+      event);
+}
+
+std::vector<Event> events_of(const Report& report) {
+  std::vector<Event> events;
+  events.reserve(2 + report.steps.size() + report.tokens.size() + report.rows.size() + report.memory.size() +
+                 report.memory_timeline.size());
+  events.push_back(
+      BeginEvent{report.source, static_cast<std::int64_t>(report.steps.size() + report.tokens.size())});
+  for (const StepResult& step : report.steps) events.push_back(StepEvent{step});
+  for (const TokenResult& token : report.tokens) events.push_back(TokenEvent{token});
+  for (const Row& row : report.rows) events.push_back(RowEvent{row});
+  for (const MemoryLine& line : report.memory) events.push_back(MemoryEvent{line});
+  for (const MemoryTimePoint& point : report.memory_timeline) events.push_back(MemoryPointEvent{point});
+  events.push_back(EndEvent{report.step_time, report.step_low, report.step_high, report.message});
+  return events;
+}
+
+}  // namespace sim

@@ -1,0 +1,277 @@
+#include "sim/report/metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+
+namespace sim {
+namespace {
+
+double ratio_or_zero(double a, double b) {
+  return b > 0 ? a / b : 0;
+}
+
+// Dense peak of the workload's type; 0 where the hardware of the report does not say.
+double peak_rate(const Report& report) {
+  const Hardware& hardware = report.source.scenario.hardware;
+  const DType dtype = report.source.scenario.workload.dtype;
+  return hardware.has_peak_for(dtype) ? hardware.peak_for(dtype).value : 0;
+}
+
+std::int64_t ranks_in(const Report& report) {
+  std::set<std::int32_t> ranks;
+  for (const Row& row : report.rows) ranks.insert(row.rank);
+  return static_cast<std::int64_t>(ranks.size());
+}
+
+// Parameters and KV cache are stored in 32 or 16 bits; narrower types are types of arithmetic.
+std::int64_t stored_bytes(DType t) {
+  return bits(t) >= 32 ? 4 : 2;
+}
+
+// What operations are called in a sentence.
+std::string_view family(OpKind kind) {
+  switch (kind) {
+    case OpKind::matmul:
+    case OpKind::matmul_backward_input:
+    case OpKind::matmul_backward_weight:
+      return "matrix products";
+    case OpKind::attention_flash:
+    case OpKind::attention_flash_backward:
+    case OpKind::attention_standard:
+    case OpKind::attention_standard_backward:
+    case OpKind::attention_cached:
+    case OpKind::kv_append:
+      return "attention";
+    case OpKind::layernorm:
+    case OpKind::layernorm_backward:
+    case OpKind::rmsnorm:
+    case OpKind::rmsnorm_backward:
+      return "norms";
+    case OpKind::embedding:
+    case OpKind::embedding_backward:
+      return "embeddings";
+    case OpKind::cross_entropy:
+      return "the loss";
+    case OpKind::sample:
+      return "sampling";
+    case OpKind::squared_norm:
+    case OpKind::clip_scale:
+    case OpKind::adamw:
+      return "the optimizer";
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+    case OpKind::all_gather:
+    case OpKind::all_to_all:
+    case OpKind::send:
+    case OpKind::receive:
+      return "communication";
+    case OpKind::rope:
+    case OpKind::rope_backward:
+    case OpKind::gelu:
+    case OpKind::gelu_backward:
+    case OpKind::swiglu:
+    case OpKind::swiglu_backward:
+    case OpKind::add:
+    case OpKind::dropout:
+    case OpKind::dropout_backward:
+    case OpKind::gather_last:
+    case OpKind::zero:
+      return "element-wise operations";
+  }
+  return "other operations";
+}
+
+std::string whole_percent(double fraction) {
+  return std::to_string(std::lround(fraction * 100)) + " %";
+}
+
+}  // namespace
+
+Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention c) {
+  const ParameterCount count = count_parameters(model);
+  const double n = static_cast<double>(count.total);
+  // Width of all heads of all layers; scores and values take 4 x this x s forward, 12 with the backward pass.
+  const double heads = static_cast<double>(model.num_hidden_layers) * static_cast<double>(model.query_size());
+  const double s = static_cast<double>(seq_len);
+  switch (c) {
+    case FlopsConvention::six_n:
+      return {6 * n};
+    case FlopsConvention::six_n_full:
+      return {6 * n + 12 * heads * s};
+    case FlopsConvention::six_n_causal:
+      return {6 * n + 6 * heads * s};
+    case FlopsConvention::torchtitan:
+      return {6 * (n - static_cast<double>(count.embedding)) + 12 * heads * s};
+    case FlopsConvention::megatron: {
+      const double h = static_cast<double>(model.hidden_size);
+      const double layer = h * static_cast<double>(model.qkv_size() + model.query_size() +
+                                                   model.mlp_up_size() + model.intermediate_size);
+      const double head = h * static_cast<double>(model.vocab_size);
+      const double products = static_cast<double>(model.num_hidden_layers) * layer + head;
+      return {6 * products + 6 * heads * s};
+    }
+  }
+  return {};
+}
+
+Seconds step_time(const Report& report) {
+  if (report.step_time.value > 0) return report.step_time;
+  // A run that goes on: what it has shown so far.
+  if (!report.steps.empty()) {
+    std::vector<double> durations;
+    for (const StepResult& step : report.steps) durations.push_back(step.duration.value);
+    const auto middle = durations.begin() + static_cast<std::ptrdiff_t>(durations.size() / 2);
+    std::nth_element(durations.begin(), middle, durations.end());
+    return {*middle};
+  }
+  Seconds sum;
+  for (const TokenResult& token : report.tokens) sum += token.duration;
+  return sum;
+}
+
+double tokens_per_second(const Report& report) {
+  const Workload& w = report.source.scenario.workload;
+  double tokens = 0;
+  if (w.task == Task::train) {
+    tokens = static_cast<double>(w.global_batch_size) * static_cast<double>(w.seq_len);
+  } else {
+    const auto length =
+        report.tokens.empty() ? w.max_new_tokens : static_cast<std::int64_t>(report.tokens.size());
+    tokens = static_cast<double>(w.batch_size) * static_cast<double>(length);
+  }
+  return ratio_or_zero(tokens, step_time(report).value);
+}
+
+double mfu(const Report& report, FlopsConvention c) {
+  const Scenario& s = report.source.scenario;
+  if (s.workload.task != Task::train) return 0;
+  const double rate = tokens_per_second(report) * flops_per_token(s.model, s.workload.seq_len, c).value;
+  return ratio_or_zero(rate, peak_rate(report) * s.strategy.devices());
+}
+
+double hfu(const Report& report) {
+  double flops = 0;
+  for (const Row& row : report.rows) flops += row.flops.value;
+  return ratio_or_zero(flops,
+                       peak_rate(report) * step_time(report).value * static_cast<double>(ranks_in(report)));
+}
+
+double mbu(const Report& report) {
+  const std::optional<Seconds> time = tpot(report);
+  if (!time) return 0;
+  const Scenario& s = report.source.scenario;
+  const Model& m = s.model;
+  const Workload& w = s.workload;
+  const ParameterCount count = count_parameters(m);
+  // Every weight is read once a token, except embeddings, of which a row is; tied, the head reads them all.
+  const std::int64_t tied_head = m.tie_word_embeddings ? m.vocab_size * m.hidden_size : 0;
+  double elements = static_cast<double>(count.total - count.embedding + tied_head);
+  if (w.kv_cache) {
+    // Tokens 1 .. n - 1 are decoded; on average half of the new ones are in the cache.
+    const double length =
+        static_cast<double>(w.prompt_length) + static_cast<double>(report.tokens.size()) / 2;
+    elements += 2.0 * static_cast<double>(m.num_hidden_layers) * static_cast<double>(m.key_value_size()) *
+                length * static_cast<double>(w.batch_size);
+  }
+  const double bytes = elements * static_cast<double>(stored_bytes(w.dtype));
+  return ratio_or_zero(bytes, time->value * s.hardware.memory_bandwidth.value);
+}
+
+std::optional<Seconds> ttft(const Report& report) {
+  if (report.tokens.empty()) return std::nullopt;
+  return report.tokens.front().duration;
+}
+
+std::optional<Seconds> tpot(const Report& report) {
+  if (report.tokens.size() < 2) return std::nullopt;
+  Seconds sum;
+  for (std::size_t i = 1; i < report.tokens.size(); ++i) sum += report.tokens[i].duration;
+  return Seconds{sum.value / static_cast<double>(report.tokens.size() - 1)};
+}
+
+Bytes peak_memory(const Report& report, std::int32_t rank) {
+  Bytes sum;
+  for (const MemoryLine& line : report.memory)
+    if (line.rank == rank) sum += line.bytes;
+  return sum;
+}
+
+bool fits(const Report& report) {
+  std::map<std::int32_t, Bytes> peak;
+  for (const MemoryLine& line : report.memory) peak[line.rank] += line.bytes;
+  return std::all_of(peak.begin(), peak.end(), [&report](const auto& rank_and_bytes) {
+    return rank_and_bytes.second <= report.source.scenario.hardware.memory;
+  });
+}
+
+std::vector<BoundShare> bound_shares(const Report& report) {
+  std::map<Bound, double> seconds;
+  double total = 0;
+  for (const Row& row : report.rows) {
+    seconds[row.bound] += row.duration.value;
+    total += row.duration.value;
+  }
+  std::vector<BoundShare> shares;
+  if (!(total > 0)) return shares;
+  for (const auto& [bound, time] : seconds) shares.push_back({bound, time / total});
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const BoundShare& a, const BoundShare& b) { return a.share > b.share; });
+  return shares;
+}
+
+std::string bottleneck_sentence(const Report& report) {
+  const std::vector<BoundShare> shares = bound_shares(report);
+  if (shares.empty()) return "No operation has been priced or measured yet.";
+  const Bound bound = shares.front().bound;
+
+  // The family that takes the most of the time so bound.
+  struct Sum {
+    double seconds = 0, flops = 0, memory = 0, network = 0;
+    std::int64_t count = 0;
+  };
+  std::map<std::string_view, Sum> families;
+  double total = 0;
+  for (const Row& row : report.rows) {
+    total += row.duration.value;
+    if (row.bound != bound) continue;
+    Sum& sum = families[family(row.kind)];
+    sum.seconds += row.duration.value;
+    sum.flops += row.flops.value;
+    sum.memory += static_cast<double>(row.memory.value);
+    sum.network += static_cast<double>(row.network.value);
+    sum.count += row.count;
+  }
+  const auto& [what, sum] =
+      *std::max_element(families.begin(), families.end(),
+                        [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
+
+  const Hardware& hardware = report.source.scenario.hardware;
+  const std::string whole =
+      report.source.scenario.workload.task == Task::train ? "the step" : "the generation";
+  const std::string part = whole_percent(sum.seconds / total) + " of " + whole + " is " + std::string(what);
+  const auto reached = [&sum](double amount, double rate) {
+    return whole_percent(ratio_or_zero(amount, sum.seconds * rate));
+  };
+  switch (bound) {
+    case Bound::compute:
+      return "Bound by arithmetic: " + part + " at " + reached(sum.flops, peak_rate(report)) +
+             " of what the chip can do.";
+    case Bound::memory:
+      return "Bound by memory bandwidth: " + part + " at " +
+             reached(sum.memory, hardware.memory_bandwidth.value) + " of what the memory can do.";
+    case Bound::launch:
+      return "Bound by launches: " + part + ", " + std::to_string(sum.count) +
+             " operations so short that starting them takes most of their time.";
+    case Bound::network:
+      return "Bound by the network: " + part + " at " + reached(sum.network, hardware.node_link.value) +
+             " of what the links can do.";
+  }
+  return {};
+}
+
+}  // namespace sim

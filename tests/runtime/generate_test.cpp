@@ -1,0 +1,119 @@
+#include "runtime/generate.h"
+
+#include <algorithm>
+
+#include "runtime/error.h"
+#include "tests/runtime/small_run.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+runtime::GenerateSettings with_prompt(std::vector<std::int32_t> prompt) {
+  runtime::GenerateSettings settings;
+  settings.prompt = std::move(prompt);
+  settings.threads = 2;
+  return settings;
+}
+
+runtime::Generation generate(const sim::Scenario& scenario, const runtime::GenerateSettings& settings) {
+  return runtime::generate(scenario, tests::drawn(scenario.model), settings, {}, {});
+}
+
+// One token a byte, one of which ends a text.
+runtime::Tokenizer bytes_with_end(std::int32_t end) {
+  runtime::TokenizerDescription description;
+  for (std::int32_t b = 0; b < 256; ++b) {
+    description.tokens.emplace_back(1, static_cast<char>(b));
+    description.byte_tokens[static_cast<std::size_t>(b)] = b;
+  }
+  description.eos = {end};
+  return runtime::Tokenizer(std::move(description));
+}
+
+}  // namespace
+
+TEST_CASE("With and without a KV cache the tokens are the same: random models, greedy and sampled") {
+  const auto seed = GENERATE(range(0u, 6u));
+  sim::Scenario scenario = tests::generation(tests::random_model(seed), 12, 2);
+  runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8});
+  settings.seed = seed;
+  settings.temperature = GENERATE(0.0f, 1.0f);
+  scenario.workload.kv_cache = true;
+  const runtime::Generation cached = generate(scenario, settings);
+  scenario.workload.kv_cache = false;
+  const runtime::Generation recomputed = generate(scenario, settings);
+  REQUIRE(cached.tokens[0].size() == 12);
+  CHECK(cached.tokens == recomputed.tokens);
+}
+
+TEST_CASE("Greedy sequences of a batch are those that each would be alone") {
+  const sim::Model model = tests::small_llama();
+  const runtime::GenerateSettings settings = with_prompt({9, 9, 7});
+  const runtime::Generation alone = generate(tests::generation(model, 8), settings);
+  const runtime::Generation batch = generate(tests::generation(model, 8, 3), settings);
+  REQUIRE(batch.tokens.size() == 3);
+  for (const std::vector<std::int32_t>& tokens : batch.tokens) CHECK(tokens == alone.tokens[0]);
+}
+
+TEST_CASE("The greedy first token is the largest of the first logits") {
+  const sim::Model model = tests::small_gpt();
+  const runtime::Generation g = generate(tests::generation(model, 1), with_prompt({4}));
+  REQUIRE(g.first_logits.size() == static_cast<std::size_t>(model.vocab_size));
+  const auto largest =
+      std::max_element(g.first_logits.begin(), g.first_logits.end()) - g.first_logits.begin();
+  CHECK(g.tokens[0][0] == largest);
+}
+
+TEST_CASE("Generation ends at an end-of-sequence token unless told to go on") {
+  const sim::Scenario scenario = tests::generation(tests::small_llama(), 10);
+  runtime::GenerateSettings settings = with_prompt({1, 2});
+  const std::vector<std::int32_t> all = generate(scenario, settings).tokens[0];
+  runtime::ModelSource model = tests::drawn(scenario.model);
+  model.tokenizer = bytes_with_end(all[3]);
+  const auto first = std::find(all.begin(), all.end(), all[3]) - all.begin();
+
+  const runtime::Generation ended = runtime::generate(scenario, model, settings, {}, {});
+  CHECK(ended.tokens[0] == std::vector<std::int32_t>(all.begin(), all.begin() + first + 1));
+  CHECK(ended.report.message.empty());
+  settings.ignore_eos = true;
+  CHECK(runtime::generate(scenario, model, settings, {}, {}).tokens[0] == all);
+}
+
+TEST_CASE("Durations of the tokens add up to the generation, and rows are prefill's and decode's") {
+  const runtime::Generation g = generate(tests::generation(tests::small_llama(), 6), with_prompt({1, 2, 3}));
+  REQUIRE(g.report.tokens.size() == 6);
+  double tokens = 0, rows = 0;
+  for (const sim::TokenResult& token : g.report.tokens) tokens += token.duration.value;
+  std::int64_t prefills = 0, decodes = 0;
+  for (const sim::Row& row : g.report.rows) {
+    rows += row.duration.value;
+    if (row.id == "head.sample") (row.phase == sim::Phase::prefill ? prefills : decodes) += row.count;
+  }
+  CHECK(tokens == Approx(g.report.step_time.value));
+  CHECK(rows <= g.report.step_time.value);
+  CHECK(prefills == 1);
+  CHECK(decodes == 5);
+}
+
+TEST_CASE("A stop request ends a generation after the token in hand") {
+  const sim::Scenario scenario = tests::generation(tests::small_llama(), 50);
+  std::stop_source stop;
+  const runtime::Generation g = runtime::generate(
+      scenario, tests::drawn(scenario.model), with_prompt({1}),
+      [&](const sim::Event& event) {
+        if (const auto* token = std::get_if<sim::TokenEvent>(&event); token && token->token.index == 4)
+          stop.request_stop();
+      },
+      stop.get_token());
+  CHECK(g.tokens[0].size() == 5);
+  CHECK(g.report.message == "interrupted after 5 of 50 tokens");
+}
+
+TEST_CASE("Prompts that the model cannot read are refused by a sentence") {
+  const sim::Scenario scenario = tests::generation(tests::small_gpt(), 2);
+  CHECK_THROWS_WITH(generate(scenario, with_prompt({})),
+                    "the prompt is empty; it must have at least one token");
+  CHECK_THROWS_WITH(generate(scenario, with_prompt({1, 256})),
+                    "prompt token 256 is not in the vocabulary of small-gpt (0 to 255)");
+  CHECK_THROWS_AS(generate(scenario, with_prompt({-1})), runtime::InputError);
+}

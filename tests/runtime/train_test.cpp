@@ -1,0 +1,142 @@
+#include "runtime/train.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/error.h"
+#include "tests/runtime/small_run.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+runtime::TrainSettings settings_for(const TemporaryFolder& folder, std::int64_t steps) {
+  runtime::TrainSettings settings;
+  settings.steps = steps;
+  settings.learning_rate = 3e-3f;
+  settings.data = tests::write_tokens(folder.path());
+  settings.threads = 2;
+  return settings;
+}
+
+sim::Report train(const sim::Scenario& scenario, const runtime::TrainSettings& settings) {
+  return runtime::train(scenario, tests::drawn(scenario.model), settings, {}, {});
+}
+
+}  // namespace
+
+TEST_CASE("A fresh model's loss is that of guessing, and training lowers it") {
+  const TemporaryFolder folder;
+  const sim::Scenario scenario = tests::training(GENERATE(tests::small_gpt(), tests::small_llama()));
+  runtime::TrainSettings settings = settings_for(folder, 150);
+  settings.learning_rate = 1e-2f;
+  const sim::Report report = train(scenario, settings);
+  REQUIRE(report.steps.size() == 150);
+  const double guessing = std::log(static_cast<double>(scenario.model.vocab_size));
+  // Logits of weights drawn at 0.02 are nearly equal.
+  CHECK(report.steps.front().loss == Approx(guessing).margin(0.1));
+  CHECK(report.steps.back().loss < guessing - 1);
+}
+
+TEST_CASE("Recomputing activations does not change a bit") {
+  const TemporaryFolder folder;
+  const runtime::TrainSettings settings = settings_for(folder, 4);
+  sim::Scenario scenario = tests::training(GENERATE(tests::small_gpt(), tests::small_llama()));
+  const sim::Report kept = train(scenario, settings);
+  scenario.strategy.recompute = GENERATE(sim::Recompute::selective, sim::Recompute::full);
+  const sim::Report recomputed = train(scenario, settings);
+  for (std::size_t s = 0; s < kept.steps.size(); ++s) {
+    CHECK(kept.steps[s].loss == recomputed.steps[s].loss);
+    CHECK(kept.steps[s].grad_norm == recomputed.steps[s].grad_norm);
+  }
+}
+
+TEST_CASE("Two runs with the same seed are equal bit by bit, with another they differ") {
+  const TemporaryFolder folder;
+  runtime::TrainSettings settings = settings_for(folder, 3);
+  const sim::Scenario scenario = tests::training(tests::small_llama());
+  const sim::Report first = train(scenario, settings), second = train(scenario, settings);
+  CHECK(first.steps.back().loss == second.steps.back().loss);
+  settings.seed = 2;
+  CHECK(first.steps.back().loss != train(scenario, settings).steps.back().loss);
+}
+
+TEST_CASE("Micro-batches accumulate the gradient of the whole batch") {
+  const TemporaryFolder folder;
+  const runtime::TrainSettings settings = settings_for(folder, 1);
+  const sim::Model model = tests::small_gpt();
+  const sim::Report whole = train(tests::training(model, 16, 4, 4), settings);
+  const sim::Report parts = train(tests::training(model, 16, 1, 4), settings);
+  // The same fp32 sums in another order, over 64 tokens.
+  const double rounding = 64 * 0x1p-23;
+  CHECK(parts.steps[0].loss == Approx(whole.steps[0].loss).epsilon(rounding));
+  CHECK(parts.steps[0].grad_norm == Approx(whole.steps[0].grad_norm).epsilon(rounding));
+}
+
+TEST_CASE("Standard attention trains as flash attention does") {
+  const TemporaryFolder folder;
+  const runtime::TrainSettings settings = settings_for(folder, 1);
+  sim::Scenario scenario = tests::training(tests::small_llama());
+  const sim::Report flash = train(scenario, settings);
+  scenario.implementation.attention = sim::AttentionKind::standard;
+  const sim::Report standard = train(scenario, settings);
+  const double rounding = 64 * 0x1p-23;
+  CHECK(standard.steps[0].loss == Approx(flash.steps[0].loss).epsilon(rounding));
+  CHECK(standard.steps[0].grad_norm == Approx(flash.steps[0].grad_norm).epsilon(rounding));
+}
+
+TEST_CASE("The events of a run fold into the report that it returns") {
+  const TemporaryFolder folder;
+  const sim::Scenario scenario = tests::training(tests::small_gpt());
+  sim::Report folded;
+  const sim::Report returned =
+      runtime::train(scenario, tests::drawn(scenario.model), settings_for(folder, 3),
+                     [&](const sim::Event& event) { sim::apply(folded, event); }, {});
+  CHECK(sim::to_json(folded) == sim::to_json(returned));
+}
+
+TEST_CASE("The step's time is no less than its rows' and the median of the steps after the first") {
+  const TemporaryFolder folder;
+  const sim::Report report = train(tests::training(tests::small_gpt()), settings_for(folder, 6));
+  double sum = 0;
+  for (const sim::Row& row : report.rows) {
+    sum += row.duration.value;
+    CHECK(row.count > 0);
+    CHECK(row.low.value <= row.high.value);
+    CHECK(row.provenance == sim::Provenance::measured);
+  }
+  CHECK(sum <= report.step_time.value);
+  std::vector<double> durations;
+  for (std::size_t s = 1; s < report.steps.size(); ++s) durations.push_back(report.steps[s].duration.value);
+  std::sort(durations.begin(), durations.end());
+  CHECK(report.step_time.value == durations[2]);
+}
+
+TEST_CASE("A stop request ends the run after the step in hand, with the partial report") {
+  const TemporaryFolder folder;
+  const sim::Scenario scenario = tests::training(tests::small_gpt());
+  std::stop_source stop;
+  const sim::Report report = runtime::train(
+      scenario, tests::drawn(scenario.model), settings_for(folder, 100),
+      [&](const sim::Event& event) {
+        if (const auto* step = std::get_if<sim::StepEvent>(&event); step && step->step.step == 3)
+          stop.request_stop();
+      },
+      stop.get_token());
+  CHECK(report.steps.size() == 3);
+  CHECK_FALSE(report.rows.empty());
+  CHECK(report.message == "interrupted after 3 of 100 steps");
+}
+
+TEST_CASE("A run that cannot fit is refused before it starts, with both numbers") {
+  const TemporaryFolder folder;
+  const sim::Scenario scenario = tests::training(tests::small_gpt(), 64, 1 << 24, 1 << 24);
+  REQUIRE_THROWS_AS(train(scenario, settings_for(folder, 1)), runtime::DoesNotFit);
+}
+
+TEST_CASE("A type that the CPU does not compute in is no suitable device") {
+  const TemporaryFolder folder;
+  sim::Scenario scenario = tests::training(tests::small_gpt());
+  scenario.workload.dtype = sim::DType::bf16;
+  REQUIRE_THROWS_WITH(train(scenario, settings_for(folder, 1)),
+                      "the CPU computes in fp32; workload.dtype is bf16");
+}

@@ -1,0 +1,175 @@
+#include "sim/cost/calibration.h"
+
+#include <cmath>
+#include <string>
+
+#include "sim/cost/predict.h"
+#include "sim/scenario/preset.h"
+#include "tests/sim/scenarios.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace sim;
+
+Hardware laptop() {
+  Hardware h;
+  h.name = "this-machine";
+  h.display_name = "a laptop";
+  h.peak = {{DType::fp32, tflops(0.2)}};
+  h.memory = gib(16);
+  h.memory_bandwidth = gb_per_s(20);
+  h.launch = us(5);
+  h.source = "made up";
+  return h;
+}
+
+Operation product(std::int64_t m, std::int64_t n, std::int64_t k) {
+  Operation op;
+  op.id = "product";
+  op.kind = OpKind::matmul;
+  op.dtype = DType::fp32;
+  op.dims = {.rows = m, .cols = n, .inner = k};
+  return op;
+}
+
+Work product_work(std::int64_t m, std::int64_t n, std::int64_t k) {
+  Work w;
+  w.flops = {2.0 * static_cast<double>(m * n * k)};
+  w.read = {4 * (m * k + n * k)};
+  w.written = {4 * m * n};
+  return w;
+}
+
+// A machine whose products take `ratio(m, n, k)` times their roofline.
+template <class Ratio>
+Calibration calibrate(Ratio ratio) {
+  Calibration c;
+  c.hardware = laptop();
+  c.launch = c.hardware.launch;
+  for (const std::int64_t m : {1, 4, 16, 64, 256, 1024})
+    for (const std::int64_t n : {256, 1024, 4096})
+      for (const std::int64_t k : {256, 1024, 4096}) {
+        KernelSample s = kernel_shape(product(m, n, k), {}, product_work(m, n, k));
+        s.median = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes) * ratio(m, n, k);
+        s.spread = 0.02;
+        c.samples.push_back(s);
+      }
+  set_residuals(c);
+  return c;
+}
+
+// Few rows stream the weights at the memory's rate, many rows reach less of the arithmetic.
+double skinny_or_not(std::int64_t m, std::int64_t, std::int64_t) {
+  return m <= 4 ? 1.1 : m >= 256 ? 1.6 : 1.3;
+}
+
+Price price_of(const Calibration& c, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return price(product_work(m, n, k), product(m, n, k), {}, c.hardware, &c);
+}
+
+TEST_CASE("a shape that was measured is predicted with its measured time") {
+  const Calibration c = calibrate(skinny_or_not);
+  for (const KernelSample& s : c.samples) {
+    const Price p = price_of(c, s.rows, s.cols, s.inner);
+    CHECK(p.seconds.value == Approx(s.median.value).epsilon(1e-12));
+    CHECK(p.provenance == Provenance::calibrated);
+  }
+}
+
+TEST_CASE("a product of one row is predicted from products of few rows, not from those of a thousand") {
+  const Calibration c = calibrate(skinny_or_not);
+  for (const auto& [n, k] : {std::pair{768, 768}, {2304, 768}, {3072, 768}, {512, 2048}}) {
+    const auto ratio = [&, n = n, k = k](std::int64_t m) {
+      const Work w = product_work(m, n, k);
+      return price_of(c, m, n, k).seconds /
+             roofline_time(c.hardware, c.launch, DType::fp32, w.flops, w.memory());
+    };
+    CHECK(ratio(1) == Approx(1.1).epsilon(0.05));
+    CHECK(ratio(1024) == Approx(1.6).epsilon(0.05));
+    CHECK(price_of(c, 1, n, k).provenance == Provenance::interpolated);
+  }
+}
+
+TEST_CASE("beyond the measured shapes the ratio at the edge is held") {
+  const Calibration c = calibrate(skinny_or_not);
+  const Work w = product_work(65536, 4096, 4096);
+  CHECK(price_of(c, 65536, 4096, 4096).seconds /
+            roofline_time(c.hardware, c.launch, DType::fp32, w.flops, w.memory()) ==
+        Approx(1.6).epsilon(0.01));
+}
+
+TEST_CASE("kinds that stream are interpolated along their bytes") {
+  Calibration c;
+  c.hardware = laptop();
+  c.launch = us(5);
+  const auto sample = [&](std::int64_t rows, double ratio) {
+    Operation op{.id = "add", .kind = OpKind::add, .dtype = DType::fp32, .dims = {.rows = rows, .cols = 64}};
+    Work w;
+    w.read = {rows * 64 * 8};
+    w.written = {rows * 64 * 4};
+    KernelSample s = kernel_shape(op, {}, w);
+    s.median = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes) * ratio;
+    return s;
+  };
+  c.samples = {sample(100, 0.5), sample(10000, 2.0)};
+  CHECK(calibrated_ratio(c, sample(1000, 1))->ratio == Approx(1.0));  // halfway between, in logarithms
+  CHECK(calibrated_ratio(c, sample(10, 1))->ratio == Approx(0.5));
+  CHECK(calibrated_ratio(c, sample(1000000, 1))->ratio == Approx(2.0));
+  CHECK(calibrated_ratio(c, sample(100, 1))->exact);
+  Operation other{.id = "gelu", .kind = OpKind::gelu, .dtype = DType::fp32, .dims = {.rows = 10, .cols = 64}};
+  CHECK_FALSE(calibrated_ratio(c, kernel_shape(other, {}, {})).has_value());
+}
+
+TEST_CASE("residuals are what leaving a sample out costs: none where the ratio is the same everywhere") {
+  const Calibration even = calibrate([](auto...) { return 1.37; });
+  CHECK(even.residual_p90 < 1e-9);
+  const Calibration uneven = calibrate([](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return 1.5 + 0.5 * std::sin(static_cast<double>(3 * m + 5 * n + 7 * k));
+  });
+  CHECK(uneven.residual_median > 0.05);
+  CHECK(uneven.residual_p90 >= uneven.residual_median);
+  // The band of an interpolated price is the residual.
+  const Price p = price_of(uneven, 100, 1000, 1000);
+  CHECK(p.high / p.seconds == Approx(1 + uneven.residual_p90));
+}
+
+TEST_CASE("backward products have samples of their own, and forward's where they have none") {
+  Calibration c = calibrate(skinny_or_not);
+  Operation backward = product(1024, 4096, 4096);
+  backward.kind = OpKind::matmul_backward_input;
+  const KernelSample shape = kernel_shape(backward, {}, product_work(1024, 4096, 4096));
+  CHECK(calibrated_ratio(c, shape)->ratio == Approx(1.6));
+  CHECK_FALSE(calibrated_ratio(c, shape)->exact);
+  KernelSample own = shape;
+  own.median = roofline_time(c.hardware, c.launch, own.dtype, own.flops, own.bytes) * 2.5;
+  c.samples.push_back(own);
+  CHECK(calibrated_ratio(c, shape)->ratio == Approx(2.5));
+}
+
+TEST_CASE("a calibration's file reads back as it was written, and refuses what it does not know") {
+  Calibration c = calibrate(skinny_or_not);
+  c.device = "a laptop, 2 threads";
+  c.date = "2026-01-01T00:00:00Z";
+  c.software = "kernels 1";
+  const std::string json = to_json(c);
+  CHECK(to_json(calibration_from_json(json, "c.json")) == json);
+  std::string wrong = json;
+  wrong.replace(wrong.find("\"device\""), 8, "\"dveice\"");
+  CHECK_THROWS_AS(calibration_from_json(wrong, "c.json"), PresetError);
+  CHECK_THROWS_AS(calibration_from_json(json.substr(0, json.size() / 2), "c.json"), PresetError);
+}
+
+TEST_CASE("a calibrated prediction of a plan says where its numbers come from") {
+  Scenario s = test::training(test::gpt2_124m(), 64, 1, 1, DType::fp32);
+  s.hardware = laptop();
+  const Calibration c = calibrate(skinny_or_not);
+  const Report r = predict(s, &c);
+  for (const Row& row : r.rows) {
+    const bool is_product = row.kind == OpKind::matmul || row.kind == OpKind::matmul_backward_input ||
+                            row.kind == OpKind::matmul_backward_weight;
+    CHECK((row.provenance == Provenance::datasheet) == !is_product);
+  }
+}
+
+}  // namespace

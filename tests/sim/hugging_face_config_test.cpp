@@ -1,0 +1,205 @@
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "sim/scenario/model.h"
+#include "sim/scenario/preset.h"
+#include "tests/support/catch.h"
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+using sim::Model;
+
+namespace {
+
+const std::string kFile = "models/some-model/config.json";
+
+Model read(const json& config) {
+  return sim::model_from_hugging_face_config(config.dump(), kFile);
+}
+
+// The fields of config.json that bear on shapes, as transformers 4 writes them.
+json gpt2_config() {
+  return {{"model_type", "gpt2"},
+          {"n_embd", 768},
+          {"n_layer", 12},
+          {"n_head", 12},
+          {"n_inner", nullptr},
+          {"n_positions", 1024},
+          {"vocab_size", 50257},
+          {"layer_norm_epsilon", 1e-5},
+          {"activation_function", "gelu_new"},
+          {"attn_pdrop", 0.1},
+          {"architectures", {"GPT2LMHeadModel"}}};
+}
+
+json llama_config() {
+  return {{"model_type", "llama"},
+          {"hidden_size", 4096},
+          {"intermediate_size", 14336},
+          {"num_hidden_layers", 32},
+          {"num_attention_heads", 32},
+          {"num_key_value_heads", 8},
+          {"vocab_size", 128256},
+          {"max_position_embeddings", 131072},
+          {"rms_norm_eps", 1e-5},
+          {"hidden_act", "silu"},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"tie_word_embeddings", false},
+          {"rope_theta", 500000.0},
+          {"rope_scaling",
+           {{"rope_type", "llama3"},
+            {"factor", 8.0},
+            {"low_freq_factor", 1.0},
+            {"high_freq_factor", 4.0},
+            {"original_max_position_embeddings", 8192}}},
+          {"torch_dtype", "bfloat16"}};
+}
+
+json mistral_config() {
+  return {{"model_type", "mistral"}, {"hidden_size", 4096},       {"intermediate_size", 14336},
+          {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"num_key_value_heads", 8},
+          {"vocab_size", 32000},     {"rms_norm_eps", 1e-5},      {"max_position_embeddings", 32768},
+          {"rope_theta", 1000000.0}, {"hidden_act", "silu"},      {"sliding_window", nullptr}};
+}
+
+json qwen2_config() {
+  return {{"model_type", "qwen2"},       {"hidden_size", 896},        {"intermediate_size", 4864},
+          {"num_hidden_layers", 24},     {"num_attention_heads", 14}, {"num_key_value_heads", 2},
+          {"vocab_size", 151936},        {"rms_norm_eps", 1e-6},      {"max_position_embeddings", 32768},
+          {"rope_theta", 1000000.0},     {"hidden_act", "silu"},      {"tie_word_embeddings", true},
+          {"use_sliding_window", false}, {"sliding_window", 32768},   {"max_window_layers", 24}};
+}
+
+// What the preset would be if it were called as the config is.
+Model preset_as_config(const char* name) {
+  Model m = sim::load_model_preset(name);
+  m.name = "some-model";
+  m.source = kFile;
+  return m;
+}
+
+json without(json config, const std::string& field) {
+  config.erase(field);
+  return config;
+}
+json with(json config, const json& changes) {
+  config.update(changes);
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("the published configs of four families are the presets of the same models") {
+  CHECK(read(gpt2_config()) == preset_as_config("gpt2-124m"));
+  CHECK(read(llama_config()) == preset_as_config("llama-3.1-8b"));
+  CHECK(read(mistral_config()) == preset_as_config("mistral-7b"));
+  CHECK(read(qwen2_config()) == preset_as_config("qwen2.5-0.5b"));
+}
+
+TEST_CASE("transformers 4 and 5 write RoPE differently and mean the same") {
+  const json old = llama_config();
+  json type = old;  // before 4.43 the kind was called "type"
+  type["rope_scaling"]["type"] = type["rope_scaling"]["rope_type"];
+  type["rope_scaling"].erase("rope_type");
+  CHECK(read(type) == read(old));
+
+  json parameters = without(without(old, "rope_scaling"), "rope_theta");
+  parameters["rope_parameters"] = old["rope_scaling"];
+  parameters["rope_parameters"]["rope_theta"] = old["rope_theta"];
+  CHECK(read(parameters) == read(old));
+
+  json plain = without(without(old, "rope_scaling"), "rope_theta");
+  CHECK(read(with(plain, {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500000.0}}}})) ==
+        read(with(plain, {{"rope_theta", 500000.0}, {"rope_scaling", nullptr}})));
+  CHECK(read(plain).rope_theta == 10000);
+
+  const Model linear = read(with(plain, {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}));
+  CHECK(linear.rope_scaling.kind == sim::RopeScaling::Kind::linear);
+  CHECK(linear.rope_scaling.factor == 2);
+}
+
+TEST_CASE("a config without a field that bears on shapes is refused by file and field") {
+  const auto check = [](const json& config, std::initializer_list<const char*> fields) {
+    for (const std::string field : fields) {
+      CAPTURE(field);
+      CHECK_THROWS_AS(read(without(config, field)), sim::PresetError);
+      CHECK_THROWS_WITH(read(without(config, field)),
+                        Contains(kFile) && Contains("\"" + field + "\"") && Contains("missing"));
+    }
+  };
+  check(gpt2_config(),
+        {"model_type", "n_embd", "n_layer", "n_head", "n_positions", "vocab_size", "layer_norm_epsilon"});
+  const auto common = {"hidden_size", "intermediate_size",       "num_hidden_layers", "num_attention_heads",
+                       "vocab_size",  "max_position_embeddings", "rms_norm_eps"};
+  check(llama_config(), common);
+  check(mistral_config(), common);
+  check(qwen2_config(), common);
+  check(mistral_config(), {"num_key_value_heads"});
+  check(qwen2_config(), {"num_key_value_heads"});
+}
+
+TEST_CASE("what a family leaves out has its family's meaning") {
+  CHECK(read(without(gpt2_config(), "n_inner")).intermediate_size == 4 * 768);
+  CHECK(read(with(gpt2_config(), {{"n_inner", 1000}})).intermediate_size == 1000);
+  CHECK(read(gpt2_config()).tie_word_embeddings);
+  CHECK_FALSE(read(with(gpt2_config(), {{"tie_word_embeddings", false}})).tie_word_embeddings);
+
+  CHECK(read(without(llama_config(), "num_key_value_heads")).num_key_value_heads == 32);
+  CHECK(read(with(llama_config(), {{"head_dim", nullptr}})).head_dim == 128);
+  CHECK(read(with(llama_config(), {{"head_dim", 64}})).head_dim == 64);
+  CHECK_FALSE(read(without(llama_config(), "tie_word_embeddings")).tie_word_embeddings);
+
+  const Model biased = read(with(llama_config(), {{"attention_bias", true}, {"mlp_bias", true}}));
+  CHECK(biased.attention_bias);
+  CHECK(biased.attention_output_bias);
+  CHECK(biased.mlp_bias);
+  const Model qwen = read(qwen2_config());
+  CHECK(qwen.attention_bias);
+  CHECK_FALSE(qwen.attention_output_bias);
+}
+
+TEST_CASE("a sliding window is refused only where it would hide tokens") {
+  CHECK_THROWS_WITH(read(with(mistral_config(), {{"sliding_window", 4096}})), Contains("sliding_window"));
+  CHECK_NOTHROW(read(with(mistral_config(), {{"sliding_window", 4096}, {"max_position_embeddings", 4096}})));
+  const json windowed = with(qwen2_config(), {{"use_sliding_window", true}, {"sliding_window", 4096}});
+  CHECK_NOTHROW(read(windowed));  // max_window_layers: no layer is left that has it
+  CHECK_THROWS_WITH(read(with(windowed, {{"max_window_layers", 12}})), Contains("sliding_window"));
+}
+
+TEST_CASE("what no plan is made for is refused in a sentence that names the field") {
+  struct Case {
+    json config;
+    std::string field;
+  };
+  const std::vector<Case> cases{
+      {with(llama_config(), {{"model_type", "mixtral"}}), "model_type"},
+      {with(llama_config(), {{"hidden_act", "gelu"}}), "hidden_act"},
+      {with(gpt2_config(), {{"activation_function", "gelu"}}), "activation_function"},
+      {with(gpt2_config(), {{"scale_attn_weights", false}}), "scale_attn_weights"},
+      {with(gpt2_config(), {{"scale_attn_by_inverse_layer_idx", true}}), "scale_attn_by_inverse_layer_idx"},
+      {with(gpt2_config(), {{"add_cross_attention", true}}), "add_cross_attention"},
+      {with(llama_config(), {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
+       "rope_scaling.rope_type"},
+      {with(llama_config(), {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}}),
+       "rope_scaling.low_freq_factor"},
+      {with(llama_config(), {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor"},
+      {with(llama_config(), {{"quantization_config", {{"bits", 4}}}}), "quantization_config"},
+      {with(llama_config(), {{"num_key_value_heads", 5}}), "num_key_value_heads"},
+      {with(llama_config(), {{"num_key_value_heads", 0}}), "num_key_value_heads"},
+      {with(llama_config(), {{"hidden_size", 4097}}), "hidden_size"},
+      {with(llama_config(), {{"hidden_size", "wide"}}), "hidden_size"},
+      {with(llama_config(), {{"vocab_size", -1}}), "vocab_size"},
+      {with(llama_config(), {{"num_hidden_layers", 3.5}}), "num_hidden_layers"},
+      {with(llama_config(), {{"rms_norm_eps", nullptr}}), "rms_norm_eps"},
+      {with(llama_config(), {{"rope_theta", -1.0}}), "rope_theta"},
+      {with(llama_config(), {{"rope_scaling", 8}}), "rope_scaling"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.field, c.config.dump());
+    CHECK_THROWS_AS(read(c.config), sim::PresetError);
+    CHECK_THROWS_WITH(read(c.config), Contains(kFile) && Contains("\"" + c.field + "\""));
+  }
+  CHECK_THROWS_WITH(sim::model_from_hugging_face_config("{", kFile),
+                    Contains(kFile) && Contains("not valid JSON"));
+}

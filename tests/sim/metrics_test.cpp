@@ -1,0 +1,180 @@
+#include "sim/report/metrics.h"
+
+#include <string>
+
+#include "sim/scenario/preset.h"
+#include "tests/support/catch.h"
+
+using Catch::Matchers::Contains;
+using sim::FlopsConvention;
+using sim::Report;
+
+namespace {
+
+double gflops(const sim::Model& model, std::int64_t seq_len, FlopsConvention c) {
+  return sim::flops_per_token(model, seq_len, c).value / 1e9;
+}
+
+Report training_report() {
+  Report r;
+  r.source.scenario.model = sim::load_model_preset("llama-3.1-8b");
+  r.source.scenario.hardware = sim::load_hardware_preset("h100-sxm");
+  r.source.scenario.workload.seq_len = 8192;
+  r.source.scenario.workload.global_batch_size = 4;
+  r.step_time = {4};
+  return r;
+}
+
+sim::Row row(sim::OpKind kind, sim::Bound bound, double seconds, double flops, std::int64_t bytes) {
+  sim::Row r;
+  r.id = std::string(name(kind));
+  r.kind = kind;
+  r.count = 32;
+  r.bound = bound;
+  r.duration = {seconds};
+  r.flops = {flops};
+  r.memory = {bytes};
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("FLOPs of a token of Llama 3.1 8B by every convention") {
+  // GFLOP; worked out by hand from the formulas in metrics.h, and to the digits that others print: 6N of
+  // 8,030,261,248 parameters, torchtitan's and Megatron-LM's own counts at 2K, 8K and 128K.
+  struct Golden {
+    std::int64_t seq_len;
+    double six_n_full, torchtitan, megatron;
+    double half_a_digit;
+  };
+  const Golden g = GENERATE(Golden{2048, 51.4, 48.3, 46.6, 0.05}, Golden{8192, 61.1, 57.9, 51.5, 0.05},
+                            Golden{131072, 254, 251, 148, 0.5});
+  CAPTURE(g.seq_len);
+  const sim::Model model = sim::load_model_preset("llama-3.1-8b");
+  CHECK(gflops(model, g.seq_len, FlopsConvention::six_n) == Approx(48.2).margin(0.05));
+  CHECK(gflops(model, g.seq_len, FlopsConvention::six_n_full) == Approx(g.six_n_full).margin(g.half_a_digit));
+  CHECK(gflops(model, g.seq_len, FlopsConvention::torchtitan) == Approx(g.torchtitan).margin(g.half_a_digit));
+  CHECK(gflops(model, g.seq_len, FlopsConvention::megatron) == Approx(g.megatron).margin(g.half_a_digit));
+}
+
+TEST_CASE("conventions differ by what they count and by nothing else") {
+  for (const std::string& preset : sim::preset_names(sim::PresetKind::model)) {
+    CAPTURE(preset);
+    const sim::Model m = sim::load_model_preset(preset);
+    const std::int64_t s = 4096;
+    const double six_n = gflops(m, s, FlopsConvention::six_n);
+    const double full = gflops(m, s, FlopsConvention::six_n_full);
+    const double causal = gflops(m, s, FlopsConvention::six_n_causal);
+    const double megatron = gflops(m, s, FlopsConvention::megatron);
+    CHECK(full - six_n == Approx(2 * (causal - six_n)));
+    CHECK(six_n - gflops(m, 1, FlopsConvention::six_n) == 0);
+    // Megatron's attention is causal: it differs from 6N + causal by parameters that multiply nothing.
+    CHECK(megatron - gflops(m, 1, FlopsConvention::megatron) ==
+          Approx(causal - gflops(m, 1, FlopsConvention::six_n_causal)));
+  }
+}
+
+TEST_CASE("MFU is the rate of useful FLOPs over the dense peak") {
+  const Report r = training_report();
+  CHECK(sim::tokens_per_second(r) == Approx(4 * 8192 / 4.0));
+  // 8,192 tokens/s x 61.1 GFLOP = 500 TFLOP/s of 989.
+  CHECK(sim::mfu(r, FlopsConvention::six_n_full) == Approx(8192 * 61.066e9 / 989e12).epsilon(1e-4));
+  CHECK(sim::mfu(r, FlopsConvention::six_n) < sim::mfu(r, FlopsConvention::six_n_causal));
+
+  Report generation = r;
+  generation.source.scenario.workload.task = sim::Task::generate;
+  CHECK(sim::mfu(generation, FlopsConvention::six_n) == 0);
+}
+
+TEST_CASE("HFU counts the FLOPs that ran, averaged over ranks") {
+  Report r = training_report();
+  r.rows = {row(sim::OpKind::matmul, sim::Bound::compute, 3, 989e12, 0)};
+  CHECK(sim::hfu(r) == Approx(0.25));
+  r.rows.push_back(r.rows[0]);
+  r.rows[1].rank = 1;
+  CHECK(sim::hfu(r) == Approx(0.25));
+}
+
+TEST_CASE("MBU of gpt-fast's published decoding rates comes out as it published them") {
+  // gpt-fast README, A100 80 GB, bf16, batch 1: tokens/s and GB/s.
+  struct Published {
+    const char* model;
+    double tokens_per_s, gb_per_s;
+  };
+  const Published p =
+      GENERATE(Published{"llama-2-7b", 104.9, 1397.31}, Published{"llama-3.1-8b", 93.89, 1410.76});
+  CAPTURE(p.model);
+  constexpr int kPrompt = 5, kNew = 200;
+  Report r;
+  sim::Scenario& s = r.source.scenario;
+  s.model = sim::load_model_preset(p.model);
+  s.hardware = sim::load_hardware_preset("a100-sxm-80gb");
+  s.workload.task = sim::Task::generate;
+  s.workload.prompt_length = kPrompt;
+  s.workload.max_new_tokens = kNew;
+  for (int i = 0; i < kNew; ++i) r.tokens.push_back({i, -1, "", {1 / p.tokens_per_s}});
+  CHECK(sim::tokens_per_second(r) == Approx(p.tokens_per_s));
+
+  // It counts the whole cache, where the mean of the run is counted here: half of the new tokens less.
+  const auto cache_token =
+      static_cast<double>(2 * s.model.num_hidden_layers * s.model.key_value_size() * 2);  // bytes
+  const double here = sim::mbu(r) * s.hardware.memory_bandwidth.value;
+  const double whole_cache = here + p.tokens_per_s * cache_token * kNew / 2;
+  // Its two figures are means over runs, each on its own: they agree to a thousandth.
+  CHECK(whole_cache / 1e9 == Approx(p.gb_per_s).epsilon(1e-3));
+}
+
+TEST_CASE("time to first token and time per later token are means of what was seen") {
+  Report r;
+  CHECK_FALSE(sim::ttft(r).has_value());
+  r.tokens = {{0, 1, "", {0.5}}};
+  CHECK(sim::ttft(r)->value == 0.5);
+  CHECK_FALSE(sim::tpot(r).has_value());
+  r.tokens.push_back({1, 1, "", {0.1}});
+  r.tokens.push_back({2, 1, "", {0.2}});
+  CHECK(sim::tpot(r)->value == Approx(0.15));
+  r.source.scenario.workload.task = sim::Task::generate;
+  CHECK(sim::step_time(r).value == Approx(0.8));
+}
+
+TEST_CASE("a training run that goes on has the median of its steps as step time") {
+  Report r;
+  for (const double seconds : {9.0, 0.3, 0.2, 0.4, 0.3}) r.steps.push_back({1, 0, 0, {seconds}, 1});
+  CHECK(sim::step_time(r).value == 0.3);
+  r.step_time = {0.25};
+  CHECK(sim::step_time(r).value == 0.25);
+}
+
+TEST_CASE("the peak is the sum of a rank's ledger, and every rank must fit") {
+  Report r = training_report();
+  r.memory = {
+      {"parameter", 0, sim::gib(40)}, {"activation", 0, sim::gib(39)}, {"parameter", 1, sim::gib(79)}};
+  CHECK(sim::peak_memory(r) == sim::gib(79));
+  CHECK(sim::peak_memory(r, 1) == sim::gib(79));
+  CHECK(sim::fits(r));
+  r.memory.push_back({"platform", 1, sim::gib(2)});
+  CHECK_FALSE(sim::fits(r));
+}
+
+TEST_CASE("the bottleneck sentence says what binds, its share, and how much of the peak is reached") {
+  Report r = training_report();
+  CHECK_THAT(sim::bottleneck_sentence(r), Contains("No operation"));
+  r.rows = {row(sim::OpKind::matmul, sim::Bound::compute, 7.1, 7.1 * 0.78 * 989e12, 0),
+            row(sim::OpKind::rmsnorm, sim::Bound::memory, 1.9, 0, 1000),
+            row(sim::OpKind::adamw, sim::Bound::launch, 1.0, 0, 1000)};
+  CHECK(sim::bottleneck_sentence(r) ==
+        "Bound by arithmetic: 71 % of the step is matrix products at 78 % of what the chip can do.");
+  const auto shares = sim::bound_shares(r);
+  REQUIRE(shares.size() == 3);
+  CHECK(shares[0].bound == sim::Bound::compute);
+  CHECK(shares[0].share + shares[1].share + shares[2].share == Approx(1));
+
+  r.source.scenario.workload.task = sim::Task::generate;
+  r.rows = {row(sim::OpKind::matmul, sim::Bound::memory, 9, 0, 9 * 3350'000'000'000 / 2),
+            row(sim::OpKind::attention_cached, sim::Bound::memory, 1, 0, 1000)};
+  CHECK(sim::bottleneck_sentence(r) ==
+        "Bound by memory bandwidth: 90 % of the generation is matrix products at 50 % of what the memory can "
+        "do.");
+  r.rows = {row(sim::OpKind::add, sim::Bound::launch, 1, 0, 1000)};
+  CHECK_THAT(sim::bottleneck_sentence(r), Contains("Bound by launches: 100 %") && Contains("32 operations"));
+}

@@ -1,0 +1,157 @@
+#include "sim/plan/plan.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "sim/plan/check.h"
+#include "tests/sim/scenarios.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace sim;
+
+std::int64_t parameters(const Plan& plan) {
+  std::int64_t sum = 0;
+  for (const Buffer& b : plan.buffers)
+    if (b.buffer_class == BufferClass::parameter)
+      sum += b.elements({}) * (b.per_layer ? plan.scenario.model.num_hidden_layers : 1);
+  return sum;
+}
+
+// Executions of an operation in a program.
+std::int64_t count(const Plan& plan, const std::string& id, Phase phase) {
+  std::int64_t n = 0;
+  for (const Action& a : plan.programs.front().actions)
+    for (const Operation& op : plan.blocks[a.block].operations) n += a.phase == phase && op.id == id;
+  return n;
+}
+
+TEST_CASE("every plan can be executed: operands fit their kinds and nothing is read before it is written") {
+  const unsigned seed = GENERATE(range(0u, 200u));
+  const std::vector<std::string> violations = check(make_plan(test::random_scenario(seed)));
+  CAPTURE(seed);
+  CHECK(violations == std::vector<std::string>{});
+}
+
+// Whether the first violation says so.
+bool finds(const Plan& plan, const std::string& words) {
+  const std::vector<std::string> violations = check(plan);
+  return !violations.empty() && violations.front().find(words) != std::string::npos;
+}
+
+TEST_CASE("the checker finds what is wrong") {
+  Plan plan = make_plan(test::training(test::gpt2_124m(), 16));
+  const auto block = [&](const std::string& name) -> Block& {
+    return *std::find_if(plan.blocks.begin(), plan.blocks.end(),
+                         [&](const Block& b) { return b.name == name; });
+  };
+  REQUIRE(check(plan).empty());
+  SECTION("a result that nobody computed") {
+    auto& ops = block("layer.forward").operations;
+    std::erase_if(ops, [](const Operation& op) { return op.id == "layer.mlp.gelu.forward"; });
+    CHECK(finds(plan, "layer.mlp.down.forward reads layer.mlp.activation before"));
+  }
+  SECTION("a gradient that was never set to zero") {
+    for (Block& b : plan.blocks)
+      std::erase_if(b.operations, [](const Operation& op) { return op.id == "optimizer.zero_gradients"; });
+    CHECK(finds(plan, "gradient.embedding.weight before it is written"));
+  }
+  SECTION("a shape that does not fit") {
+    plan.buffers[plan.find("layer.attention.qkv.weight")].shape[0] = 7;
+    CHECK(finds(plan, "layer.attention.qkv.weight has 5376 elements, not 1769472"));
+  }
+  SECTION("scratch in two blocks") {
+    block("head.forward").operations[0].operands[0].buffer =
+        plan.find("layer.backward.layer.mlp_norm.gradient");
+    CHECK(finds(plan, "belongs to another block"));
+  }
+  SECTION("an id twice") {
+    auto& ops = block("layer.forward").operations;
+    ops.push_back(ops.front());
+    CHECK(finds(plan, "the id occurs twice"));
+  }
+}
+
+TEST_CASE("a plan's parameters are the model's") {
+  CHECK(parameters(make_plan(test::training(test::gpt2_124m(), 8))) == 124'439'808);
+  CHECK(parameters(make_plan(test::training(test::llama_8b(), 8))) == 8'030'261'248);
+  CHECK(parameters(make_plan(test::generation(test::llama_405b(), 8, 2))) == 405'853'388'800);
+  const unsigned seed = GENERATE(range(0u, 30u));
+  const Scenario s = test::random_scenario(seed);
+  CHECK(parameters(make_plan(s)) == count_parameters(s.model).total);
+}
+
+TEST_CASE("full recompute runs each layer forward exactly once more, selective its attention core alone") {
+  Scenario s = test::training(test::llama_8b(), 64, 1, 3);
+  s.strategy.recompute = GENERATE(Recompute::none, Recompute::selective, Recompute::full);
+  const Plan plan = make_plan(s);
+  const Block& forward = *std::find_if(plan.blocks.begin(), plan.blocks.end(),
+                                       [](const Block& b) { return b.name == "layer.forward"; });
+  for (const Operation& op : forward.operations) {
+    CHECK(count(plan, op.id, Phase::forward) == 32 * 3);
+    const bool again =
+        s.strategy.recompute == Recompute::full ||
+        (s.strategy.recompute == Recompute::selective && op.id == "layer.attention.flash.forward");
+    CHECK(count(plan, op.id, Phase::recompute) == (again ? 32 * 3 : 0));
+  }
+}
+
+TEST_CASE("the optimizer updates every parameter once a step, and decays the matrices") {
+  const Plan plan = make_plan(test::training(test::gpt2_124m(), 16, 2, 8));
+  std::set<std::pair<BufferId, int>> updated;
+  for (const Action& a : plan.programs.front().actions)
+    for (const Operation& op : plan.blocks[a.block].operations)
+      if (op.kind == OpKind::adamw)
+        for (std::size_t i = 1; i < op.operands.size(); i += 5) {
+          const BufferId p = op.operands[i].buffer;
+          CHECK(updated.emplace(p, plan.buffers[p].per_layer ? a.layer : 0).second);
+          CHECK(op.decay == (plan.buffers[p].shape.size() == 2));
+          for (std::size_t state = i + 1; state < i + 4; ++state)
+            CHECK(plan.buffers[op.operands[state].buffer].parameter == p);
+        }
+  const auto tensors = [&] {
+    std::size_t n = 0;
+    for (const Buffer& b : plan.buffers)
+      if (b.buffer_class == BufferClass::parameter) n += b.per_layer ? 12 : 1;
+    return n;
+  };
+  CHECK(updated.size() == tensors());
+}
+
+TEST_CASE("with a tied head the embedding's gradient takes both parts") {
+  const Plan plan = make_plan(test::training(test::gpt2_124m(), 16));
+  CHECK(plan.find("head.weight") == kNoBuffer);
+  const BufferId gradient = plan.find("gradient.embedding.weight");
+  std::vector<std::string> writers;
+  for (const Block& b : plan.blocks)
+    for (const Operation& op : b.operations)
+      if (op.operands[0].buffer == gradient && op.operands[0].access == Access::update)
+        writers.push_back(op.id);
+  CHECK(writers == std::vector<std::string>{"head.logits.backward_weight", "embedding.backward"});
+}
+
+TEST_CASE("generation has a section for each token; without a KV cache each is the whole sequence again") {
+  const bool kv_cache = GENERATE(true, false);
+  const Plan plan = make_plan(test::generation(test::llama_8b(), 100, 5, kv_cache));
+  const Program& program = plan.programs.front();
+  REQUIRE(program.sections.size() == 5);
+  CHECK(program.sections[0].name == "prefill");
+  CHECK(program.sections[4].name == "token 4");
+  for (std::size_t t = 0; t < 5; ++t) {
+    const Action& first = program.actions[program.sections[t].begin];
+    CHECK(first.phase == (t == 0 ? Phase::prefill : Phase::decode));
+    CHECK(first.variables.kv_length == 100 + static_cast<std::int64_t>(t));
+    CHECK(first.variables.query_length == (t == 0 ? 100 : kv_cache ? 1 : first.variables.kv_length));
+  }
+}
+
+TEST_CASE("a scenario that cannot be is refused with the field that says so") {
+  Scenario s = test::training(test::gpt2_124m(), 16);
+  s.workload.global_batch_size = 0;
+  CHECK_THROWS_WITH(make_plan(s), validate(s).front().field + ": " + validate(s).front().message);
+  CHECK(validate(s).front().field == "workload.global_batch_size");
+}
+
+}  // namespace
