@@ -17,7 +17,7 @@ int blas_int(std::int64_t n) {
 // Up to this many rows, y = x W^T is bound by reading W once; a BLAS packs W first, which reads and writes it
 // again.
 constexpr std::int64_t kMaxStreamedRows = 8;
-constexpr std::int64_t kLanes = 16;  // an AVX-512 register, two of AVX2
+constexpr int kLanes = 16;  // an AVX-512 register, two of AVX2
 
 // products[m][n] = inp row m . weight row n, for M rows of inp and N of weight, each weight row read once.
 template <int M, int N>
@@ -33,8 +33,11 @@ KERNELS_INLINE void dot_rows(float (&products)[kMaxStreamedRows][4], const float
           lanes[m][n][lane] += inp[m * K + k + lane] * weight[n * K + k + lane];
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < N; ++n) {
-      float sum = 0;
-      for (int lane = 0; lane < kLanes; ++lane) sum += lanes[m][n][lane];
+      // In halves: a chain of sixteen additions would take as long as the products themselves.
+      for (int width = kLanes / 2; width > 0; width /= 2)
+#pragma omp simd
+        for (int lane = 0; lane < width; ++lane) lanes[m][n][lane] += lanes[m][n][lane + width];
+      float sum = lanes[m][n][0];
       for (std::int64_t k = whole; k < K; ++k) sum += inp[m * K + k] * weight[n * K + k];
       products[m][n] = sum;
     }
