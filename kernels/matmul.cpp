@@ -3,6 +3,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
@@ -19,6 +20,18 @@ int blas_int(std::int64_t n) {
 constexpr std::int64_t kMaxStreamedRows = 8;
 constexpr int kLanes = 16;  // an AVX-512 register, two of AVX2
 
+// Four lanes are a register of every machine's baseline, so that this type is safe in multiversioned code. (A
+// chain of sixteen scalar additions, which is what the compiler makes of a loop, takes as long as the
+// products themselves.)
+KERNELS_INLINE float sum_lanes(const float (&lanes)[kLanes]) {
+  using Quarter = float __attribute__((vector_size(16)));
+  Quarter quarters[4];
+  static_assert(sizeof quarters == sizeof lanes);
+  std::memcpy(quarters, lanes, sizeof quarters);
+  const Quarter sums = (quarters[0] + quarters[1]) + (quarters[2] + quarters[3]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 // products[m][n] = inp row m . weight row n, for M rows of inp and N of weight, each weight row read once.
 template <int M, int N>
 KERNELS_INLINE void dot_rows(float (&products)[kMaxStreamedRows][4], const float* inp, const float* weight,
@@ -33,11 +46,7 @@ KERNELS_INLINE void dot_rows(float (&products)[kMaxStreamedRows][4], const float
           lanes[m][n][lane] += inp[m * K + k + lane] * weight[n * K + k + lane];
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < N; ++n) {
-      // In halves: a chain of sixteen additions would take as long as the products themselves.
-      for (int width = kLanes / 2; width > 0; width /= 2)
-#pragma omp simd
-        for (int lane = 0; lane < width; ++lane) lanes[m][n][lane] += lanes[m][n][lane + width];
-      float sum = lanes[m][n][0];
+      float sum = sum_lanes(lanes[m][n]);
       for (std::int64_t k = whole; k < K; ++k) sum += inp[m * K + k] * weight[n * K + k];
       products[m][n] = sum;
     }
