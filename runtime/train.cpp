@@ -154,8 +154,13 @@ class Trainer {
 
   // Weights and data; returns the steps already done.
   std::int64_t start() {
-    data_.emplace(TokenData::open(settings_.data, model_.tokenizer ? &*model_.tokenizer : nullptr,
-                                  run_.plan().scenario.model.vocab_size));
+    const sim::Workload& workload = run_.plan().scenario.workload;
+    data_.emplace(TokenData::load(
+        settings_.data.empty() ? default_training_text() : std::filesystem::path(settings_.data),
+        model_.tokenizer ? &*model_.tokenizer : nullptr, run_.plan().scenario.model.vocab_size));
+    const bool shuffled = settings_.data_order == DataOrder::shuffled;
+    batches_.emplace(*data_, workload.global_batch_size, workload.seq_len,
+                     shuffled ? std::optional(settings_.seed) : std::nullopt);
     if (!settings_.resume) {
       run_.fill_parameters(model_, settings_.seed);
       return 0;
@@ -194,14 +199,12 @@ class Trainer {
 
   // Row b of step i (from 0) is sequence i * B + b, B the global batch.
   void fill_inputs(std::int64_t step) {
-    const sim::Workload& workload = run_.plan().scenario.workload;
     std::vector<std::int32_t>& tokens = host_tokens_;
     std::vector<std::int32_t>& targets = host_targets_;
     const std::size_t all = tokens_per_micro_batch_ * static_cast<std::size_t>(micro_batches_);
     tokens.resize(all);
     targets.resize(all);
-    data_->batch(step - 1, workload.global_batch_size, workload.seq_len,
-                 settings_.data_order == DataOrder::shuffled, settings_.seed, tokens, targets);
+    batches_->read(step - 1, tokens, targets);
     for (std::int64_t m = 0; m < micro_batches_; ++m) {
       const std::size_t first = static_cast<std::size_t>(m) * tokens_per_micro_batch_;
       const auto part = [&](const std::vector<std::int32_t>& of) {
@@ -260,6 +263,7 @@ class Trainer {
   Run run_;
   Measurements measurements_;
   std::optional<TokenData> data_;
+  std::optional<BatchReader> batches_;  // of data_
   sim::Report report_;
   std::int64_t micro_batches_ = 1;
   std::int64_t saved_ = 0;  // the step of the last checkpoint

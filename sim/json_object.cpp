@@ -20,6 +20,7 @@ std::string place(std::string_view text, std::size_t byte) {
 }
 
 std::string shown(const Json& value) {
+  if (value.is_structured()) return value.is_array() ? "an array" : "an object";
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   constexpr std::size_t kLongest = 40;
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
@@ -47,6 +48,8 @@ Json parse_json(std::string_view text, const std::string& file) {
     return Json::parse(text);
   } catch (const Json::parse_error& error) {
     throw PresetError(file + ": not valid JSON at " + place(text, error.byte));
+  } catch (const Json::out_of_range&) {
+    throw PresetError(file + ": not valid JSON: a number is beyond what a double holds, 1.8e308");
   }
 }
 

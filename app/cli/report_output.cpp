@@ -40,9 +40,9 @@ Metric seconds(std::string key, std::string label, sim::Seconds value) {
   return {std::move(key), std::move(label), value.value, sim::format(value)};
 }
 
+// 0 where the report does not hold what it follows from.
 Metric fraction(std::string key, std::string label, double value) {
-  if (!std::isfinite(value))
-    return {std::move(key), std::move(label), std::nullopt, "unknown: no peak is known"};
+  if (!(value > 0)) return {std::move(key), std::move(label), std::nullopt, "unknown"};
   return {std::move(key), std::move(label), value, sim::format_percent(value)};
 }
 

@@ -10,8 +10,16 @@ namespace {
 
 constexpr std::string_view kPhaseWords = "forward, recompute, backward, optimizer, prefill, decode";
 
+// 8 PiB, and as many runs: sums of such numbers stay inside 64 bits.
+constexpr std::int64_t kMost = std::int64_t{1} << 53;
+
+std::int64_t count_at(JsonObject& object, std::string_view key) {
+  const std::int64_t value = object.integer(key);
+  if (value < 0 || value > kMost) object.fail(key, "must be from 0 to 2^53, but is " + std::to_string(value));
+  return value;
+}
 Bytes bytes_at(JsonObject& object, std::string_view key) {
-  return {object.integer(key)};
+  return {count_at(object, key)};
 }
 Seconds seconds_at(JsonObject& object, std::string_view key) {
   return {object.number(key)};
@@ -71,7 +79,7 @@ Row row_from(JsonObject& object) {
   r.phase = object.word("phase", phase_from_name, kPhaseWords);
   r.rank = object.small_integer("rank", 0);
   r.kind = object.word("kind", op_kind_from_name, "the kinds of operations of a plan");
-  r.count = object.integer("count");
+  r.count = count_at(object, "count");
   r.start = seconds_at(object, "start_seconds");
   r.duration = seconds_at(object, "duration_seconds");
   r.low = seconds_at(object, "low_seconds");
@@ -139,7 +147,7 @@ StepResult step_from(JsonObject& object) {
   step.loss = object.number("loss");
   step.grad_norm = object.number("grad_norm");
   step.duration = seconds_at(object, "seconds");
-  step.tokens = object.integer("tokens");
+  step.tokens = count_at(object, "tokens");
   return step;
 }
 

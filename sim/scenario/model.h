@@ -64,7 +64,8 @@ struct Model {
   }
 };
 
-// Number of parameters, counted tensor by tensor (peers.md 5.1 has the closed forms that tests compare with).
+// Number of parameters, counted tensor by tensor; for sizes in which validate() (scenario.h) finds no
+// problem.
 struct ParameterCount {
   std::int64_t embedding = 0;  // tokens and learned positions
   std::int64_t attention_per_layer = 0;

@@ -81,12 +81,6 @@ SortKey sort_key(const std::string& name) {
   return {name.substr(0, begin), number * scale, name};
 }
 
-Json aliases() {
-  const fs::path file = preset_directory() / "aliases.json";
-  std::error_code error;
-  return fs::exists(file, error) ? parse_json(read_file(file), file.string()) : Json::object();
-}
-
 // A preset's own fields and those that it extends, with the name of its file.
 struct PresetFile {
   Json json;
@@ -158,11 +152,13 @@ std::vector<std::string> preset_names(PresetKind kind) {
 }
 
 std::string resolve_alias(PresetKind kind, std::string_view name) {
-  const Json all = aliases();
-  const auto of_kind = all.find(std::string(folder(kind)));
-  if (of_kind == all.end()) return std::string(name);
-  const auto found = of_kind->find(std::string(name));
-  return found == of_kind->end() ? std::string(name) : found->template get<std::string>();
+  const fs::path file = preset_directory() / "aliases.json";
+  std::error_code error;
+  if (!fs::exists(file, error)) return std::string(name);
+  const Json json = parse_json(read_file(file), file.string());
+  JsonObject all(json, file.string());
+  if (!all.has(folder(kind))) return std::string(name);
+  return all.object(folder(kind)).text(name, std::string(name));
 }
 
 Json with_base(PresetKind kind, const Json& object, const std::string& file) {

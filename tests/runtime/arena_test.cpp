@@ -61,7 +61,8 @@ TEST_CASE("The ledger adds up to the high-water mark and the platform's own line
   sim::Report report;
   run.add_memory(report, run.executor().stamps());
   sim::Bytes sum, platform;
-  for (const sim::MemoryLine& line : report.memory) (line.category == "platform" ? platform : sum) += line.bytes;
+  for (const sim::MemoryLine& line : report.memory)
+    (line.category == "platform" ? platform : sum) += line.bytes;
   CHECK(sum == run.executor().arena().high_water());
   CHECK(platform.value > 0);
   CHECK(platform < runtime::resident_memory());

@@ -58,7 +58,7 @@ sim::Plan plan_of(std::vector<sim::Operation> operations) {
   plan.blocks = {{"block", std::move(operations)}};
   sim::Program program;
   program.role = "stage 0";
-  program.actions = {{.block = 0, .phase = sim::Phase::forward}};
+  program.actions.emplace_back();  // block 0, forward
   program.sections = {{"step", 0, 1}};
   plan.programs = {program};
   return plan;

@@ -59,7 +59,8 @@ TEST_CASE("The greedy first token is the largest of the first logits") {
   const sim::Model model = tests::small_gpt();
   const runtime::Generation g = generate(tests::generation(model, 1), with_prompt({4}));
   REQUIRE(g.first_logits.size() == static_cast<std::size_t>(model.vocab_size));
-  const auto largest = std::max_element(g.first_logits.begin(), g.first_logits.end()) - g.first_logits.begin();
+  const auto largest =
+      std::max_element(g.first_logits.begin(), g.first_logits.end()) - g.first_logits.begin();
   CHECK(g.tokens[0][0] == largest);
 }
 
@@ -100,7 +101,8 @@ TEST_CASE("A stop request ends a generation after the token in hand") {
   const runtime::Generation g = runtime::generate(
       scenario, tests::drawn(scenario.model), with_prompt({1}),
       [&](const sim::Event& event) {
-        if (const auto* token = std::get_if<sim::TokenEvent>(&event); token && token->token.index == 4) stop.request_stop();
+        if (const auto* token = std::get_if<sim::TokenEvent>(&event); token && token->token.index == 4)
+          stop.request_stop();
       },
       stop.get_token());
   CHECK(g.tokens[0].size() == 5);
@@ -109,7 +111,8 @@ TEST_CASE("A stop request ends a generation after the token in hand") {
 
 TEST_CASE("Prompts that the model cannot read are refused by a sentence") {
   const sim::Scenario scenario = tests::generation(tests::small_gpt(), 2);
-  CHECK_THROWS_WITH(generate(scenario, with_prompt({})), "the prompt is empty; it must have at least one token");
+  CHECK_THROWS_WITH(generate(scenario, with_prompt({})),
+                    "the prompt is empty; it must have at least one token");
   CHECK_THROWS_WITH(generate(scenario, with_prompt({1, 256})),
                     "prompt token 256 is not in the vocabulary of small-gpt (0 to 255)");
   CHECK_THROWS_AS(generate(scenario, with_prompt({-1})), runtime::InputError);

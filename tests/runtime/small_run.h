@@ -1,8 +1,5 @@
 // Scenarios that train or generate in milliseconds, for tests of the runtime.
 #pragma once
-#include <unistd.h>
-
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +10,7 @@
 #include "runtime/model_source.h"
 #include "sim/scenario/preset.h"
 #include "sim/scenario/scenario.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tests {
 
@@ -58,7 +56,8 @@ inline sim::Model random_model(std::uint32_t seed) {
   m.num_attention_heads = one_of({2, 4, 6});
   m.head_dim = one_of({8, 16});
   m.num_key_value_heads = m.position == sim::Position::learned ? m.num_attention_heads : one_of({1, 2});
-  m.hidden_size = m.position == sim::Position::learned ? m.num_attention_heads * m.head_dim : one_of({24, 48});
+  m.hidden_size =
+      m.position == sim::Position::learned ? m.num_attention_heads * m.head_dim : one_of({24, 48});
   m.intermediate_size = one_of({40, 96});
   m.vocab_size = one_of({256, 301});
   if (m.position == sim::Position::rope) m.tie_word_embeddings = one_of({0, 1}) == 1;
@@ -77,8 +76,8 @@ inline sim::Scenario scenario_of(const sim::Model& model) {
   return s;
 }
 
-inline sim::Scenario training(const sim::Model& model, std::int64_t seq_len = 16, std::int64_t micro_batch = 2,
-                              std::int64_t global_batch = 4) {
+inline sim::Scenario training(const sim::Model& model, std::int64_t seq_len = 16,
+                              std::int64_t micro_batch = 2, std::int64_t global_batch = 4) {
   sim::Scenario s = scenario_of(model);
   s.workload.task = sim::Task::train;
   s.workload.seq_len = seq_len;
@@ -87,7 +86,8 @@ inline sim::Scenario training(const sim::Model& model, std::int64_t seq_len = 16
   return s;
 }
 
-inline sim::Scenario generation(const sim::Model& model, std::int64_t max_new_tokens, std::int64_t batch = 1) {
+inline sim::Scenario generation(const sim::Model& model, std::int64_t max_new_tokens,
+                                std::int64_t batch = 1) {
   sim::Scenario s = scenario_of(model);
   s.workload.task = sim::Task::generate;
   s.workload.prompt_length = 3;
@@ -104,33 +104,14 @@ inline runtime::ModelSource drawn(const sim::Model& model) {
   return source;
 }
 
-// A folder that goes when the test ends.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    static std::atomic<int> count{0};
-    path_ = std::filesystem::temp_directory_path() /
-            ("ridgepoint-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-// Tokens (below 256) of which each mostly decides the next: there is something to learn. Returns the file's path.
+// Tokens (below 256) of which each mostly decides the next: there is something to learn. Returns the file's
+// path.
 inline std::string write_tokens(const std::filesystem::path& folder, std::size_t count = 5000) {
   std::mt19937 random(7);
   std::vector<std::uint16_t> tokens(count);
   for (std::size_t i = 1; i < count; ++i)
-    tokens[i] = static_cast<std::uint16_t>(random() % 10 < 7 ? (5 * tokens[i - 1] + 1) % 251 : random() % 251);
+    tokens[i] =
+        static_cast<std::uint16_t>(random() % 10 < 7 ? (5 * tokens[i - 1] + 1) % 251 : random() % 251);
   const std::filesystem::path file = folder / "tokens.bin";
   std::ofstream(file, std::ios::binary)
       .write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(2 * count));

@@ -98,3 +98,29 @@ TEST_CASE("every enumerator's name reads back, and no two are the same word") {
   check(sim::Position::rope, sim::position_from_name);
   check(sim::RopeScaling::Kind::llama3, sim::rope_scaling_from_name);
 }
+
+TEST_CASE("a report with any byte changed or cut off reads or is refused, and nothing else happens") {
+  std::mt19937_64 random(19);
+  Report report = random_report(random);
+  report.rows.resize(2);
+  const std::string json = sim::to_json(report, -1);
+  for (int i = 0; i < 3000; ++i) {
+    std::string changed = json;
+    for (std::int64_t n = draw(random, 1, 3); n > 0; --n)
+      changed[static_cast<std::size_t>(draw(random, 0, static_cast<std::int64_t>(json.size()) - 1))] =
+          static_cast<char>(draw(random, 1, 255));
+    if (draw(random, 0, 3) == 0)
+      changed.resize(static_cast<std::size_t>(draw(random, 0, static_cast<std::int64_t>(json.size()))));
+    try {
+      sim::to_json(sim::report_from_json(changed, "report.json"));
+    } catch (const sim::PresetError& error) {
+      REQUIRE(std::string(error.what()).find("report.json") == 0);
+    }
+  }
+  CHECK_THROWS_AS(sim::report_from_json(std::string(200'000, '['), "report.json"), sim::PresetError);
+  CHECK_THROWS_AS(sim::report_from_json("{\"schema_version\": 1e999}", "report.json"), sim::PresetError);
+  CHECK_THROWS_AS(sim::report_from_json(
+                      "{\"schema_version\": " + std::string(200'000, '[') + std::string(200'000, ']') + "}",
+                      "report.json"),
+                  sim::PresetError);
+}

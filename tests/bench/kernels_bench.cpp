@@ -1,0 +1,310 @@
+// Times every CPU kernel at the shapes of real models and prints GB/s, GFLOP/s and the share of the machine's
+// own GEMM peak (a 2048^3 product). With a file from kernels_torch.py, also how long PyTorch takes for the
+// same work.
+//   kernels_bench [TORCH.tsv] [--threads N] [--only TEXT]
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/layernorm.h"
+#include "kernels/matmul.h"
+#include "kernels/optimizer.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+#include "kernels/sampling.h"
+#include "kernels/threads.h"
+
+namespace {
+
+using kernels::AttentionShape;
+namespace cpu = kernels::cpu;
+using Tensor = std::vector<float>;
+
+Tensor tensor(std::int64_t count) {
+  static std::mt19937 generator(1);
+  std::uniform_real_distribution<float> distribution(-1.0f, 1.0f);
+  Tensor values(static_cast<std::size_t>(count));
+  for (float& value : values) value = distribution(generator);
+  return values;
+}
+
+// The least of the times of repeated runs: what the machine does when nothing else disturbs it.
+double least_seconds(const std::function<void()>& work) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double kEnough = 0.4;
+  constexpr int kFewestRuns = 4;
+  double least = INFINITY, total = 0;
+  for (int run = 0; run < kFewestRuns || total < kEnough; ++run) {
+    const auto start = Clock::now();
+    work();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    least = std::min(least, seconds);
+    total += seconds;
+  }
+  return least;
+}
+
+class Bench {
+ public:
+  Bench(std::map<std::string, double> torch_seconds, std::string only)
+      : torch_seconds_(std::move(torch_seconds)), only_(std::move(only)) {
+    std::printf("%-52s %10s %8s %9s %7s %12s\n", "", "us", "GB/s", "GFLOP/s", "of peak", "torch / ours");
+  }
+
+  // floats: read and written once each; flops: multiply and add count two.
+  void run(const std::string& name, double floats, double flops, const std::function<void()>& work) {
+    if (name.find(only_) == std::string::npos) return;
+    const double seconds = least_seconds(work);
+    const double gflops = flops / seconds * 1e-9;
+    if (peak_gflops_ == 0) peak_gflops_ = gflops;
+    std::printf("%-52s %10.1f %8.1f %9.1f", name.c_str(), seconds * 1e6, 4e-9 * floats / seconds, gflops);
+    if (flops > 0)
+      std::printf(" %6.0f%%", 100 * gflops / peak_gflops_);
+    else
+      std::printf(" %7s", "");
+    const auto torch = torch_seconds_.find(name);
+    if (torch != torch_seconds_.end()) std::printf(" %12.2f", torch->second / seconds);
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+ private:
+  std::map<std::string, double> torch_seconds_;
+  std::string only_;
+  double peak_gflops_ = 0;
+};
+
+std::string shape(const char* name, std::initializer_list<std::pair<const char*, std::int64_t>> sizes) {
+  std::string text = name;
+  for (const auto& [letter, size] : sizes) text += std::string(" ") + letter + "=" + std::to_string(size);
+  return text;
+}
+
+double number(std::int64_t n) {
+  return static_cast<double>(n);
+}
+
+void bench_matmul(Bench& bench, std::int64_t M, std::int64_t N, std::int64_t K, bool backward) {
+  const kernels::MatmulShape s{M, N, K};
+  const double floats = number(M * N + M * K + N * K), flops = 2 * number(M * N) * number(K);
+  const Tensor weight = tensor(N * K), bias = tensor(N);
+  Tensor inp = tensor(M * K), out = tensor(M * N);
+  bench.run(shape("matmul_forward", {{"M", M}, {"N", N}, {"K", K}}), floats, flops,
+            [&] { cpu::matmul_forward(out.data(), inp.data(), weight.data(), bias.data(), nullptr, s); });
+  if (!backward) return;
+  Tensor dweight(weight.size()), dbias(bias.size());
+  bench.run(shape("matmul_backward_input", {{"M", M}, {"N", N}, {"K", K}}), floats, flops,
+            [&] { cpu::matmul_backward_input(inp.data(), out.data(), weight.data(), false, s); });
+  bench.run(shape("matmul_backward_weight", {{"M", M}, {"N", N}, {"K", K}}), floats, flops,
+            [&] { cpu::matmul_backward_weight(dweight.data(), dbias.data(), out.data(), inp.data(), s); });
+}
+
+void bench_rows(Bench& bench, std::int64_t R, std::int64_t C, std::int64_t F) {
+  const Tensor inp = tensor(R * C), weight = tensor(C), bias = tensor(C), dout = tensor(R * C);
+  Tensor out(inp.size()), mean(static_cast<std::size_t>(R)), rstd(mean.size()), dinp(inp.size()),
+      dweight(weight.size()), dbias(bias.size());
+  const double rows = number(R * C);
+  bench.run(shape("layernorm_forward", {{"R", R}, {"C", C}}), 2 * rows, 0, [&] {
+    cpu::layernorm_forward(out.data(), mean.data(), rstd.data(), inp.data(), weight.data(), bias.data(),
+                           1e-5f, R, C);
+  });
+  bench.run(shape("layernorm_backward", {{"R", R}, {"C", C}}), 4 * rows, 0, [&] {
+    cpu::layernorm_backward(dinp.data(), dweight.data(), dbias.data(), dout.data(), inp.data(), weight.data(),
+                            mean.data(), rstd.data(), R, C);
+  });
+  bench.run(shape("rmsnorm_forward", {{"R", R}, {"C", C}}), 2 * rows, 0,
+            [&] { cpu::rmsnorm_forward(out.data(), rstd.data(), inp.data(), weight.data(), 1e-5f, R, C); });
+  bench.run(shape("rmsnorm_backward", {{"R", R}, {"C", C}}), 4 * rows, 0, [&] {
+    cpu::rmsnorm_backward(dinp.data(), dweight.data(), dout.data(), inp.data(), weight.data(), rstd.data(), R,
+                          C);
+  });
+  bench.run(shape("add", {{"R", R}, {"C", C}}), 3 * rows, 0,
+            [&] { cpu::add(out.data(), inp.data(), dout.data(), R, C); });
+
+  const Tensor wide = tensor(R * F), dwide = tensor(R * F), gate_up = tensor(2 * R * F);
+  Tensor wide_out(wide.size()), dgate_up(gate_up.size());
+  const double elements = number(R * F);
+  bench.run(shape("gelu_forward", {{"R", R}, {"F", F}}), 2 * elements, 0,
+            [&] { cpu::gelu_forward(wide_out.data(), wide.data(), R, F); });
+  bench.run(shape("gelu_backward", {{"R", R}, {"F", F}}), 3 * elements, 0,
+            [&] { cpu::gelu_backward(wide_out.data(), dwide.data(), wide.data(), R, F); });
+  bench.run(shape("swiglu_forward", {{"R", R}, {"F", F}}), 3 * elements, 0,
+            [&] { cpu::swiglu_forward(wide_out.data(), gate_up.data(), R, F); });
+  bench.run(shape("swiglu_backward", {{"R", R}, {"F", F}}), 5 * elements, 0,
+            [&] { cpu::swiglu_backward(dgate_up.data(), dwide.data(), gate_up.data(), R, F); });
+}
+
+void bench_embedding_and_loss(Bench& bench, std::int64_t R, std::int64_t C, std::int64_t V) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(R));
+  std::mt19937 generator(1);
+  for (auto& token : tokens) token = static_cast<std::int32_t>(generator() % static_cast<std::uint32_t>(V));
+  {
+    const kernels::EmbeddingShape s{1, R, C, V};
+    const Tensor weight = tensor(V * C), dout = tensor(R * C), position_weight = tensor(R * C);
+    Tensor dweight(weight.size()), dposition_weight(position_weight.size()), out(dout.size());
+    bench.run(shape("embedding_forward", {{"R", R}, {"C", C}, {"V", V}}), 3 * number(R * C), 0, [&] {
+      cpu::embedding_forward(out.data(), tokens.data(), weight.data(), position_weight.data(), nullptr, s);
+    });
+    bench.run(shape("embedding_backward", {{"R", R}, {"C", C}, {"V", V}}), 5 * number(R * C), 0, [&] {
+      cpu::embedding_backward(dweight.data(), dposition_weight.data(), dout.data(), tokens.data(), s);
+    });
+  }
+  Tensor logits = tensor(R * V), losses(static_cast<std::size_t>(R));
+  bench.run(shape("cross_entropy_forward", {{"R", R}, {"V", V}}), number(R * V), 0,
+            [&] { cpu::cross_entropy_forward(losses.data(), logits.data(), tokens.data(), R, V); });
+  bench.run(shape("cross_entropy_forward_backward", {{"R", R}, {"V", V}}), 2 * number(R * V), 0, [&] {
+    cpu::cross_entropy_forward_backward(logits.data(), losses.data(), tokens.data(),
+                                        1.0f / static_cast<float>(R), R, V);
+  });
+}
+
+void bench_attention(Bench& bench, AttentionShape s, bool standard) {
+  const Tensor qkv = tensor(s.B * s.T * (s.H + 2 * s.G) * s.D), dout = tensor(s.B * s.T * s.H * s.D);
+  Tensor out(dout.size()), dqkv(qkv.size()), lse(static_cast<std::size_t>(s.B * s.H * s.T));
+  const auto name = [&](const char* kernel) {
+    return shape(kernel, {{"B", s.B}, {"T", s.T}, {"H", s.H}, {"G", s.G}, {"D", s.D}});
+  };
+  // Causal: half of the two (forward) or five (backward) products of 2 T^2 D.
+  const double product = number(s.B * s.H) * number(s.T) * number(s.T + 1) * number(s.D);
+  const double rows = number(s.B * s.T * s.D), width = number(s.H + s.G) * 2;
+  bench.run(name("attention_flash_forward"), rows * width, 2 * product,
+            [&] { cpu::attention_flash_forward(out.data(), lse.data(), qkv.data(), s); });
+  bench.run(name("attention_flash_backward"), rows * 2 * width, 5 * product, [&] {
+    cpu::attention_flash_backward(dqkv.data(), dout.data(), qkv.data(), out.data(), lse.data(), s);
+  });
+  if (standard) {
+    Tensor probabilities(static_cast<std::size_t>(s.B * s.H * s.T * s.T)), scratch(probabilities.size());
+    const double matrix = number(s.B * s.H) * number(s.T * s.T);
+    bench.run(name("attention_standard_forward"), rows * width + 4 * matrix, 2 * product,
+              [&] { cpu::attention_standard_forward(out.data(), probabilities.data(), qkv.data(), s); });
+    bench.run(name("attention_standard_backward"), rows * 2 * width + 7 * matrix, 4 * product, [&] {
+      cpu::attention_standard_backward(dqkv.data(), scratch.data(), dout.data(), qkv.data(),
+                                       probabilities.data(), s);
+    });
+  }
+  Tensor rotated = qkv;
+  Tensor table(static_cast<std::size_t>(s.T * s.D));
+  cpu::rope_table(table.data(), 10000, {}, s.T, s.D);
+  bench.run(name("rope_forward"), rows * 2 * number(s.H + s.G), 0, [&] {
+    cpu::rope_forward(rotated.data(), table.data(), nullptr, {s.B, s.T, s.H, s.G, s.D});
+  });
+}
+
+// One new token after `keys` - 1 others.
+void bench_decode_attention(Bench& bench, AttentionShape s, std::int64_t keys) {
+  const Tensor qkv = tensor(s.B * s.T * (s.H + 2 * s.G) * s.D);
+  const Tensor k_cache = tensor(s.B * s.G * keys * s.D), v_cache = tensor(s.B * s.G * keys * s.D);
+  const std::vector<std::int32_t> positions(static_cast<std::size_t>(s.B),
+                                            static_cast<std::int32_t>(keys - s.T));
+  Tensor out(static_cast<std::size_t>(s.B * s.T * s.H * s.D));
+  bench.run(
+      shape("attention_cached", {{"B", s.B}, {"T", s.T}, {"H", s.H}, {"G", s.G}, {"D", s.D}, {"keys", keys}}),
+      2 * number(s.B * s.G * keys * s.D), 4 * number(s.B * s.T * s.H) * number(keys * s.D), [&] {
+        cpu::attention_cached(out.data(), qkv.data(), k_cache.data(), v_cache.data(), positions.data(), s,
+                              keys);
+      });
+}
+
+void bench_optimizer(Bench& bench, std::int64_t count) {
+  Tensor parameter = tensor(count), gradient = tensor(count), moment1(parameter.size()),
+         moment2(parameter.size());
+  const std::vector<kernels::AdamWTensor> tensors = {
+      {parameter.data(), gradient.data(), moment1.data(), moment2.data(), count, true}};
+  bench.run(shape("adamw", {{"count", count}}), 7 * number(count), 0, [&] {
+    cpu::adamw(tensors, nullptr, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 10});
+  });
+  const std::vector<const float*> gradients = {gradient.data()};
+  const std::vector<std::int64_t> counts = {count};
+  double sum = 0;
+  bench.run(shape("squared_norm", {{"count", count}}), number(count), 0,
+            [&] { cpu::squared_norm(&sum, gradients, counts); });
+}
+
+void bench_sampling(Bench& bench, std::int64_t V) {
+  const Tensor logits = tensor(V);
+  std::int32_t token = 0;
+  bench.run(shape("sample greedy", {{"V", V}}), number(V), 0,
+            [&] { cpu::sample(&token, logits.data(), {}, 0, 1, V); });
+  bench.run(shape("sample top-k 50 top-p 0.9", {{"V", V}}), number(V), 0, [&] {
+    cpu::sample(&token, logits.data(), {1, 50, 0.9f, 1}, 0, 1, V);
+  });
+}
+
+std::map<std::string, double> read_seconds(const std::string& path) {
+  std::map<std::string, double> seconds;
+  std::ifstream file(path);
+  if (!file) {
+    std::fprintf(stderr, "kernels_bench: cannot read %s\n", path.c_str());
+    std::exit(4);
+  }
+  for (std::string name, value; std::getline(file, name, '\t') && std::getline(file, value);)
+    seconds[name] = std::stod(value);
+  return seconds;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::map<std::string, double> torch_seconds;
+  std::string only;
+  int threads = 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--threads" && i + 1 < argc)
+      threads = std::atoi(argv[++i]);
+    else if (argument == "--only" && i + 1 < argc)
+      only = argv[++i];
+    else
+      torch_seconds = read_seconds(argument);
+  }
+  std::printf("%d threads\n", cpu::set_threads(threads));
+  cpu::flush_denormals();
+  Bench bench(torch_seconds, only);
+
+  bench_matmul(bench, 2048, 2048, 2048, false);  // first: the peak that the others are compared with
+  // GPT-2 124M: 4 and 1 sequences of 1024.
+  for (const std::int64_t R : {1024, 4096}) {
+    bench_matmul(bench, R, 2304, 768, true);
+    bench_matmul(bench, R, 768, 768, true);
+    bench_matmul(bench, R, 3072, 768, true);
+    bench_matmul(bench, R, 768, 3072, true);
+    bench_rows(bench, R, 768, 3072);
+    bench_attention(bench, {R / 1024, 1024, 12, 12, 64}, R == 1024);
+  }
+  bench_matmul(bench, 1024, 50257, 768, true);
+  bench_embedding_and_loss(bench, 1024, 768, 50257);
+  bench_optimizer(bench, 124439808);
+  // A 10M model with six layers of 384.
+  bench_matmul(bench, 4096, 1536, 384, true);
+  bench_rows(bench, 4096, 384, 1536);
+  bench_attention(bench, {16, 256, 6, 6, 64}, true);
+  bench_optimizer(bench, 10000000);
+  // Decoding SmolLM2-135M.
+  for (const std::int64_t M : {1, 4, 8}) {
+    bench_matmul(bench, M, 960, 576, false);
+    bench_matmul(bench, M, 576, 576, false);
+    bench_matmul(bench, M, 3072, 576, false);
+    bench_matmul(bench, M, 576, 1536, false);
+    bench_matmul(bench, M, 49152, 576, false);
+  }
+  bench_rows(bench, 1, 576, 1536);
+  bench_decode_attention(bench, {1, 1, 9, 3, 64}, 128);
+  bench_decode_attention(bench, {1, 1, 9, 3, 64}, 2048);
+  bench_decode_attention(bench, {8, 1, 9, 3, 64}, 2048);
+  bench_decode_attention(bench, {1, 1, 32, 8, 128}, 8192);
+  bench_attention(bench, {1, 2048, 9, 3, 64}, false);
+  bench_sampling(bench, 49152);
+}

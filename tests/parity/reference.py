@@ -1,0 +1,150 @@
+"""The independent implementation: Hugging Face transformers and torch, on the CPU in fp32.
+
+What `ridgepoint train` and `ridgepoint generate` are compared with: losses and gradient norms of AdamW steps on
+sequential data, and greedy continuation. Works with transformers 4 and 5.
+"""
+import pathlib
+
+import numpy as np
+import torch
+import transformers
+
+BATCH, LENGTH, STEPS = 2, 64, 10
+LEARNING_RATE, BETAS, EPS = 1e-3, (0.9, 0.95), 1e-8
+PROMPT, NEW_TOKENS = [1, 2, 3], 24
+# Steps before a model is saved: predictions become informative and greedy choices clear.
+WARM_UP_STEPS = 60
+# Two best logits nearer than this could change places by rounding alone; a model with such a choice is not recorded.
+MIN_MARGIN = 0.01
+
+MAJOR = int(transformers.__version__.split(".")[0])
+
+
+def rope(theta, llama3_original_length=None):
+    """RoPE settings as this version of transformers takes and writes them."""
+    scaling = {}
+    if llama3_original_length is not None:
+        scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                   "original_max_position_embeddings": llama3_original_length}
+    if MAJOR >= 5:
+        return {"rope_parameters": {"rope_type": "default", "rope_theta": theta, **scaling}}
+    return {"rope_theta": theta, **({"rope_scaling": scaling} if scaling else {})}
+
+
+def llama(width, **settings):
+    common = {"vocab_size": 256, "hidden_size": width, "intermediate_size": 2 * width + 8, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+              "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+    if "rope_parameters" not in settings and "rope_theta" not in settings:
+        settings |= rope(10000.0)
+    return transformers.LlamaConfig(**(common | settings))
+
+
+FAMILIES = {
+    "gpt2": lambda width: transformers.GPT2Config(
+        vocab_size=256, n_embd=width, n_layer=2, n_head=4, n_positions=80, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+    "llama-gqa": lambda width: llama(width),
+    "llama-mqa": lambda width: llama(width, num_key_value_heads=1),
+    "llama-head-dim": lambda width: llama(width, head_dim=width // 2, rms_norm_eps=1e-6),
+    "llama3-rope": lambda width: llama(width, head_dim=16, **rope(10000.0, llama3_original_length=32)),
+    "llama-tied": lambda width: llama(width, tie_word_embeddings=True),
+    "qwen2": lambda width: transformers.Qwen2Config(
+        vocab_size=256, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-6, tie_word_embeddings=True,
+        use_sliding_window=False, **rope(1e6)),
+}
+
+
+def make_tokens(vocab_size, count=STEPS * BATCH * LENGTH + 1, seed=5):
+    """Predictable enough to learn, random enough not to be learnt whole."""
+    rng = np.random.default_rng(seed)
+    tokens = np.zeros(count, dtype=np.int64)
+    for i in range(1, count):
+        tokens[i] = (7 * tokens[i - 1] + 3) % vocab_size if rng.random() < 0.7 else rng.integers(vocab_size)
+    return tokens
+
+
+def batch(tokens, step):
+    """Inputs and targets of a step: row b of step i reads tokens from (i * B + b) * T, targets one further."""
+    starts = [(step * BATCH + row) * LENGTH for row in range(BATCH)]
+    pick = lambda shift: torch.tensor(np.stack([tokens[s + shift:s + shift + LENGTH] for s in starts]))
+    return pick(0), pick(1)
+
+
+def loss_of(model, inputs, targets):
+    logits = model(input_ids=inputs, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()), logits
+
+
+def adamw(model, learning_rate=LEARNING_RATE):
+    return torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=BETAS, eps=EPS, weight_decay=0.0)
+
+
+def make_model(name, width, seed=0):
+    """A small model of a family, every parameter away from its trivial start (biases 0, norms 1), briefly trained."""
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(FAMILIES[name](width), attn_implementation="eager").float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.05)
+    optimizer = adamw(model, 1e-2)
+    tokens = make_tokens(model.config.vocab_size, seed=seed + 100)
+    for step in range(WARM_UP_STEPS):
+        optimizer.zero_grad()
+        loss_of(model, *batch(tokens, step % STEPS))[0].backward()
+        optimizer.step()
+    return model
+
+
+def load_model(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").float().eval()
+
+
+def train(model, tokens):
+    """Losses and gradient norms of the steps, with a digest of the first logits. Changes the model."""
+    optimizer = adamw(model)
+    losses, norms, digest = [], [], {}
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss, logits = loss_of(model, *batch(tokens, step))
+        loss.backward()
+        if step == 0:
+            digest = {"sum": logits.double().sum().item(), "abs_sum": logits.double().abs().sum().item(),
+                      "first_row_last_position": logits[0, -1, :16].tolist()}
+        losses.append(loss.item())
+        norms.append(torch.sqrt(sum((p.grad.double() ** 2).sum() for p in model.parameters() if p.grad is not None)).item())
+        optimizer.step()
+    return {"losses": losses, "grad_norms": norms, "first_logits": digest}
+
+
+@torch.no_grad()
+def generate(model):
+    """Greedy continuation without a cache, and the least distance between the two best logits on the way."""
+    tokens, margin = list(PROMPT), float("inf")
+    for _ in range(NEW_TOKENS):
+        best = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1].topk(2)
+        margin = min(margin, (best.values[0] - best.values[1]).item())
+        tokens.append(best.indices[0].item())
+    return {"prompt": PROMPT, "tokens": tokens[len(PROMPT):], "min_margin": margin}
+
+
+def token_dtype(vocab_size):
+    return np.uint16 if vocab_size <= 65535 else np.uint32
+
+
+def make_reference(name, folder, width):
+    """Writes config.json, model.safetensors and tokens.bin of a small model; returns what is expected of them."""
+    folder = pathlib.Path(folder)
+    for seed in range(20):
+        model = make_model(name, width, seed)
+        generation = generate(model)
+        if generation["min_margin"] >= MIN_MARGIN:
+            break
+    else:
+        raise RuntimeError(f"{name}: no seed gives clear greedy choices")
+    model.save_pretrained(folder, safe_serialization=True)
+    tokens = make_tokens(model.config.vocab_size)
+    (folder / "tokens.bin").write_bytes(tokens.astype(token_dtype(model.config.vocab_size)).tobytes())
+    # What was saved is what is measured.
+    return {"made_with": {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]},
+            "training": train(load_model(folder), tokens), "generation": generation}

@@ -1,0 +1,75 @@
+// Against Hugging Face transformers and torch: small models of each family, recorded by
+// tests/parity/make_references.py.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "runtime/generate.h"
+#include "runtime/train.h"
+#include "tests/runtime/small_run.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> fixtures() {
+  std::vector<fs::path> folders;
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(fs::path(RIDGEPOINT_SOURCE_DIR) / "tests/parity/fixtures"))
+    if (fs::exists(entry.path() / "expected.json")) folders.push_back(entry.path());
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+nlohmann::json expected_of(const fs::path& folder) {
+  std::ifstream in(folder / "expected.json");
+  return nlohmann::json::parse(in);
+}
+
+}  // namespace
+
+TEST_CASE("Losses and gradient norms of ten AdamW steps are transformers' to 1e-4") {
+  const std::vector<fs::path> folders = fixtures();
+  REQUIRE_FALSE(folders.empty());
+  for (const fs::path& folder : folders) {
+    INFO(folder.filename());
+    const nlohmann::json expected = expected_of(folder).at("training");
+    const runtime::ModelSource model = runtime::open_model(folder.string());
+    runtime::TrainSettings settings;
+    settings.steps = static_cast<std::int64_t>(expected.at("losses").size());
+    settings.learning_rate = 1e-3f;
+    settings.schedule = runtime::LearningRateSchedule::constant;
+    settings.weight_decay = 0;
+    settings.grad_clip = 0;
+    settings.data_order = runtime::DataOrder::sequential;
+    settings.data = (folder / "tokens.bin").string();
+    const sim::Report report =
+        runtime::train(tests::training(model.model, 64, 2, 2), model, settings, {}, {});
+    REQUIRE(report.steps.size() == expected.at("losses").size());
+    for (std::size_t s = 0; s < report.steps.size(); ++s) {
+      CHECK(report.steps[s].loss == Approx(expected.at("losses")[s].get<double>()).epsilon(1e-4));
+      CHECK(report.steps[s].grad_norm == Approx(expected.at("grad_norms")[s].get<double>()).epsilon(1e-4));
+    }
+  }
+}
+
+TEST_CASE("Greedy tokens are transformers'") {
+  for (const fs::path& folder : fixtures()) {
+    INFO(folder.filename());
+    const nlohmann::json expected = expected_of(folder).at("generation");
+    const runtime::ModelSource model = runtime::open_model(folder.string());
+    const auto tokens = expected.at("tokens").get<std::vector<std::int32_t>>();
+    runtime::GenerateSettings settings;
+    settings.prompt = expected.at("prompt").get<std::vector<std::int32_t>>();
+    settings.ignore_eos = true;
+    sim::Scenario scenario = tests::generation(model.model, static_cast<std::int64_t>(tokens.size()));
+    for (const bool kv_cache : {true, false}) {
+      scenario.workload.kv_cache = kv_cache;
+      CHECK(runtime::generate(scenario, model, settings, {}, {}).tokens[0] == tokens);
+    }
+  }
+}
