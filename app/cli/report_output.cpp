@@ -176,14 +176,15 @@ std::string headline(const sim::Report& report) {
   const sim::Workload& work = scenario.workload;
   std::string what;
   if (is_training(report)) {
-    what = fmt::format("a training step of {} sequences x {} tokens",
-                       sim::format_count(work.global_batch_size), sim::format_count(work.seq_len));
+    what =
+        fmt::format("a training step of {} {} of {} tokens", sim::format_count(work.global_batch_size),
+                    work.global_batch_size == 1 ? "sequence" : "sequences", sim::format_count(work.seq_len));
     if (work.micro_batch_size != work.global_batch_size)
       what += fmt::format(" in micro-batches of {}", sim::format_count(work.micro_batch_size));
   } else {
     what = fmt::format("{} new tokens after {}, {} {}, {} KV cache", sim::format_count(work.max_new_tokens),
                        sim::format_count(work.prompt_length), sim::format_count(work.batch_size),
-                       work.kv_cache ? "with" : "without");
+                       work.batch_size == 1 ? "sequence" : "sequences", work.kv_cache ? "with" : "without");
   }
   const std::string& hardware = scenario.hardware.display_name;
   return fmt::format("{} on {} ({}): {}, {}, {}", scenario.model.name,
