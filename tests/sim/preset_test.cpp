@@ -167,6 +167,11 @@ TEST_CASE("a part of a scenario is a preset, a preset with changes, or spelled o
   CHECK(changed.hardware.name == "this-machine");
   CHECK(changed.hardware.peak.empty());
 
+  const Scenario extended = sim::scenario_from_json(
+      R"({"extends": "train-llama-3.1-8b-h100", "workload": "pretrain-8k"})", "extended.json");
+  CHECK(extended.model == named.model);
+  CHECK(extended.workload.seq_len == 8192);
+
   CHECK_THROWS_WITH(sim::scenario_from_json(R"({"hardware": "h100"})", "s.json"),
                     Contains("s.json") && Contains("\"model\" is missing"));
   CHECK_THROWS_WITH(sim::scenario_from_json(
