@@ -1,7 +1,6 @@
 #include "sim/cost/predict.h"
 
 #include <algorithm>
-#include <ctime>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,13 +11,6 @@
 namespace {
 
 using namespace sim;
-
-// Of this process's own work: the machine may be busy with other things.
-double processor_milliseconds(const auto& work) {
-  const std::clock_t begin = std::clock();
-  work();
-  return 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-}
 
 TEST_CASE("a report's rows add up to its step, and its ledger to the planned arena") {
   const unsigned seed = GENERATE(range(0u, 60u));
@@ -136,13 +128,5 @@ TEST_CASE("collectives take their latency and their bytes over the link that joi
   CHECK(price(work, op, {}, h, nullptr, &in_node).seconds.value ==
         Approx(h.launch.value + 7 * h.node_latency.value));
 }
-
-#ifdef __OPTIMIZE__
-TEST_CASE("predictions are quick: a 405B step within 50 ms, a long generation within a second") {
-  CHECK(processor_milliseconds([] { predict(test::training(test::llama_405b(), 8192)); }) < 50);
-  CHECK(processor_milliseconds([] { predict(test::training(test::gpt2_124m(), 1024, 4, 32)); }) < 50);
-  CHECK(processor_milliseconds([] { predict(test::generation(test::llama_8b(), 128, 4096)); }) < 1000);
-}
-#endif
 
 }  // namespace
