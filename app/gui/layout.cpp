@@ -10,7 +10,7 @@ namespace app::gui {
 namespace {
 
 // In points.
-constexpr float kConfigureWidth = 296, kExplainWidth = 268, kOverviewHeight = 178;
+constexpr float kConfigureWidth = 316, kExplainWidth = 268, kOverviewHeight = 178;
 constexpr float kWideEnoughForExplain = 1480, kTallEnoughForTwoRows = 800;
 
 void dock(Dock place, ImGuiID node) {
@@ -83,10 +83,10 @@ void build_layout(ImGuiID dockspace, ImVec2 size, float scale) {
   } else {
     dock(Dock::centre_left, top_left);
     dock(Dock::centre_right, top_right);
-    select_tab(top_left, "memory");
-    select_tab(top_right, "roofline");
   }
   dock(Dock::right, wide ? right : top_right);
+  select_tab(top_left, "memory");
+  select_tab(top_right, "roofline");
   ImGui::DockBuilderFinish(dockspace);
 }
 

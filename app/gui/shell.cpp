@@ -43,6 +43,18 @@ std::filesystem::path write_run_scenario(const sim::Scenario& scenario,
   return file;
 }
 
+// Where panels share tabs, the caption stands in what the tabs leave free.
+void draw_caption_beside_tabs(const Look& look, const ImGuiTabBar& tabs, const std::string& caption) {
+  const ImRect bar = tabs.BarRect;
+  const float free = bar.GetWidth() - tabs.WidthAllTabs - look.px(24);
+  if (free < look.px(90)) return;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->PushClipRect(bar.Min, bar.Max, false);
+  draw_text(list, look, TextRole::caption, {bar.Max.x - look.px(4), (bar.Min.y + bar.Max.y) / 2},
+            look.color().mute, fitted(look, TextRole::caption, caption, free), {1, 0.5f});
+  list->PopClipRect();
+}
+
 }  // namespace
 
 // Shared with the reading thread of a calibration.
@@ -307,20 +319,30 @@ void Shell::draw_host(const PanelContext& context) {
 void Shell::draw_panel(const Panel& panel, const PanelContext& panel_context) {
   const std::string name = window_name(panel);
   const ImGuiWindow* known = ImGui::FindWindowByName(name.c_str());
-  const bool docked = known && known->DockIsActive;
+  // In the desktop's own dock, not in a floating one.
+  const bool docked = known && known->DockNode && ImGui::DockNodeGetRootNode(known->DockNode)->IsDockSpace();
   bool open = true;
   ImGuiWindowFlags flags =
-      ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse | ImGuiWindowFlags_NoCollapse;
+      ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse | ImGuiWindowFlags_NoCollapse |
+      ImGuiWindowFlags_NoFocusOnAppearing;  // else the panel drawn last would hide those it shares tabs with
   const bool has_tab = docked && !known->DockNode->IsHiddenTabBar();
   // Docked, it stands on its node's card.
   ImGui::PushStyleColor(ImGuiCol_WindowBg, with_alpha(look_.color().panel, docked ? 0.0f : 1.0f));
   ImGui::PushStyleColor(ImGuiCol_Border, with_alpha(look_.color().border, docked ? 0.0f : 1.0f));
+  // The corner by which a lone panel is undocked shows under the pointer only.
+  ImGui::PushStyleColor(ImGuiCol_Button, with_alpha(look_.color().panel, 0));
+  ImGui::PushStyleColor(ImGuiCol_ButtonActive, with_alpha(look_.color().panel, 0));
   if (panel.bare) ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(0, 0));
   ImGui::SetNextWindowSize({look_.px(480), look_.px(360)}, ImGuiCond_FirstUseEver);
   const bool visible = ImGui::Begin(name.c_str(), &open, flags);
   if (panel.bare) ImGui::PopStyleVar();
-  ImGui::PopStyleColor(2);
-  if (visible) draw_panel_body(panel, panel_context, docked && !has_tab);
+  ImGui::PopStyleColor(4);
+  if (visible) {
+    const bool caption_in_tabs = has_tab && known->DockNode->TabBar;
+    if (caption_in_tabs)
+      draw_caption_beside_tabs(look_, *known->DockNode->TabBar, panel.caption(panel_context));
+    draw_panel_body(panel, panel_context, docked && !has_tab, !caption_in_tabs);
+  }
   ImGui::End();
   if (!open) closed_.insert(panel.id);
 }
@@ -342,12 +364,14 @@ void Shell::draw_maximised(const Panel& panel, const PanelContext& panel_context
                    (panel.bare ? ImGuiWindowFlags_NoBackground : 0) | ImGuiWindowFlags_NoDocking |
                    ImGuiWindowFlags_NoScrollWithMouse);
   ImGui::PopStyleVar(panel.bare ? 2 : 0);
-  draw_panel_body(panel, panel_context, true);
+  draw_panel_body(panel, panel_context, true, true);
   ImGui::End();
 }
 
-void Shell::draw_panel_body(const Panel& panel, const PanelContext& panel_context, bool with_title) {
-  if (!panel.bare) draw_panel_title(look_, panel.title, panel.caption(panel_context), with_title);
+void Shell::draw_panel_body(const Panel& panel, const PanelContext& panel_context, bool with_title,
+                            bool with_caption) {
+  if (!panel.bare && (with_title || with_caption))
+    draw_panel_title(look_, panel.title, with_caption ? panel.caption(panel_context) : "", with_title);
   ImGui::BeginChild("body");
   panel.draw(panel_context);
   ImGui::EndChild();

@@ -61,7 +61,7 @@ class Shell {
 
   void draw_host(const PanelContext& context);
   void draw_panel(const Panel& panel, const PanelContext& context);
-  void draw_panel_body(const Panel& panel, const PanelContext& context, bool with_title);
+  void draw_panel_body(const Panel& panel, const PanelContext& context, bool with_title, bool with_caption);
   void draw_maximised(const Panel& panel, const PanelContext& context);
   void draw_top_bar(const PanelContext& context);
   void draw_menu();

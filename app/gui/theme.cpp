@@ -54,6 +54,8 @@ void apply_imgui_style(const Look& look) {
   style.WindowBorderSize = style.PopupBorderSize = style.ChildBorderSize = 1;
   style.FrameBorderSize = 0;
   style.TabBarBorderSize = 0;
+  style.TabCloseButtonMinWidthSelected = 0;  // under the pointer only
+  style.DockingNodeHasCloseButton = false;
   style.TabBarOverlineSize = 0;
   style.DockingSeparatorSize = 8;
   style.WindowMenuButtonPosition = ImGuiDir_None;
@@ -125,7 +127,7 @@ void apply_implot_style(const Look& look) {
   style.MajorTickLen = style.MinorTickLen = {0, 0};
   style.MajorTickSize = style.MinorTickSize = {0, 0};
   style.MajorGridSize = style.MinorGridSize = ImVec2(1, 1) * std::max(1.0f, std::floor(look.scale));
-  style.PlotPadding = ImVec2(2, 4) * look.scale;
+  style.PlotPadding = ImVec2(11, 4) * look.scale;
   style.LabelPadding = ImVec2(5, 4) * look.scale;
   style.AnnotationPadding = ImVec2(4, 2) * look.scale;
   style.PlotMinSize = ImVec2(60, 40) * look.scale;

@@ -4,7 +4,8 @@
 namespace app {
 namespace {
 
-constexpr const char* kAbsent = "This program was built without its window: configure it with -DRIDGEPOINT_GUI=ON.";
+constexpr const char* kAbsent =
+    "This program was built without its window: configure it with -DRIDGEPOINT_GUI=ON.";
 
 }  // namespace
 

@@ -183,9 +183,9 @@ std::string compare_caption(const PanelContext& context) {
   const RunView& run = context.run();
   if (!run.comparison) return "";
   const sim::Comparison& joined = *run.comparison;
-  return run.title + ", " + sim::format_count(static_cast<std::int64_t>(joined.joined)) +
-         " operations joined, " + sim::format_count(static_cast<std::int64_t>(joined.only_a)) +
-         " predicted only, " + sim::format_count(static_cast<std::int64_t>(joined.only_b)) + " measured only";
+  return sim::format_count(static_cast<std::int64_t>(joined.joined)) + " operations joined, " +
+         sim::format_count(static_cast<std::int64_t>(joined.only_a)) + " predicted only, " +
+         sim::format_count(static_cast<std::int64_t>(joined.only_b)) + " measured only";
 }
 
 void draw_compare(const PanelContext& context) {

@@ -24,7 +24,8 @@ struct Expected {
 
 // A stream plotted over steps or tokens, with what was predicted for it.
 void draw_stream(const PanelContext& context, const char* title, const Series& series, const RunView& run,
-                 const Expected* expected, bool from_zero, ImVec2 size, std::string (*read_out)(double)) {
+                 const Expected* expected, bool from_zero, ImVec2 size, std::string (*read_out)(double),
+                 std::string (*tick)(double) = tick_label) {
   const Look& look = context.look;
   const Palette& c = look.color();
   ImGui::BeginGroup();
@@ -47,6 +48,7 @@ void draw_stream(const PanelContext& context, const char* title, const Series& s
   }
   ImGui::Dummy({size.x, heading});
   ImGui::PushID(title);
+  const TextScope axes(look, TextRole::caption);
   if (ImPlot::BeginPlot("##stream", {size.x, size.y - heading - ImGui::GetStyle().ItemSpacing.y},
                         ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame)) {
     const double end = std::max<double>({1.0, static_cast<double>(run.planned), series.last().x});
@@ -61,8 +63,12 @@ void draw_stream(const PanelContext& context, const char* title, const Series& s
     const auto label = [](double value, char* buffer, int length, void*) {
       return std::snprintf(buffer, static_cast<std::size_t>(length), "%s", tick_label(value).c_str());
     };
+    const auto ticks = [](double value, char* buffer, int length, void* write) {
+      return std::snprintf(buffer, static_cast<std::size_t>(length), "%s",
+                           (*static_cast<std::string (**)(double)>(write))(value).c_str());
+    };
     ImPlot::SetupAxisFormat(ImAxis_X1, label);
-    ImPlot::SetupAxisFormat(ImAxis_Y1, label);
+    ImPlot::SetupAxisFormat(ImAxis_Y1, ticks, &tick);
     const double first = run.planned > 1 ? 1 : 0;
     ImPlot::SetupAxesLimits(first, std::max(first + 1, end), from_zero ? 0 : low - margin, high + margin,
                             ImPlotCond_Always);
@@ -82,6 +88,9 @@ std::string loss_text(double value) {
 std::string rate_text(double value) {
   return (value < 100 ? tick_label(std::round(value * 10) / 10) : sim::format_count(std::llround(value))) +
          " tokens/s";
+}
+std::string percent_tick(double value) {
+  return tick_label(value * 100) + " %";
 }
 std::string share_text(double value) {
   return sim::format_percent(value);
@@ -229,7 +238,7 @@ void draw_training(const PanelContext& context, const RunView& run) {
               rate_text);
   if (wide) {
     draw_stream(context, "MFU, 6N + causal", run.mfu, run, predicted ? &mfu : nullptr, true,
-                {cell.x, cell.y - ImGui::GetStyle().ItemSpacing.y}, share_text);
+                {cell.x, cell.y - ImGui::GetStyle().ItemSpacing.y}, share_text, percent_tick);
     ImGui::SameLine(0, gap);
     draw_memory_check(context, run, {cell.x, cell.y - ImGui::GetStyle().ItemSpacing.y});
   }

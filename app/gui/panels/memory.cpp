@@ -221,7 +221,8 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
   ImGui::SetCursorScreenPos({begin.x, rows_bottom + axis_height + look.px(6)});
   draw_legend(look, shown, size.x);
   ImGui::SetCursorScreenPos(begin);
-  ImGui::Dummy(size);
+  const float used = std::min(size.y, rows_bottom + axis_height + legend - begin.y);
+  ImGui::Dummy({size.x, used});
 }
 
 struct Stack {
@@ -284,6 +285,7 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   const TimeUnit time = time_unit_for(end);
   const Stack stack = stack_of(points, time.size, unit.size, 600);
   const bool train = context.scenario.workload.task == sim::Task::train;
+  const TextScope axes(look, TextRole::caption);
   if (!ImPlot::BeginPlot("##timeline", size, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame)) return;
   const std::string x_label = std::string("time in a ") + (train ? "step" : "generation") + ", " + time.name;
   ImPlot::SetupAxes(x_label.c_str(), unit.name, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
@@ -411,8 +413,12 @@ void draw_memory(const PanelContext& context) {
     context.view.memory_tab = static_cast<MemoryTab>(*tab);
   const ImVec2 rest = {room.x, ImGui::GetContentRegionAvail().y};
   switch (context.view.memory_tab) {
-    case MemoryTab::ledger:
-      return draw_ledgers(context, rest);
+    case MemoryTab::ledger: {
+      draw_ledgers(context, rest);
+      const float left = ImGui::GetContentRegionAvail().y;
+      if (left > look.px(110)) draw_peak_table(context, {room.x, left});
+      return;
+    }
     case MemoryTab::timeline:
       return draw_timeline(context, rest);
     case MemoryTab::peak:

@@ -159,7 +159,7 @@ void draw_bottleneck(const PanelContext& context, const sim::Report& report, ImV
   for (const sim::BoundShare& share : shares) parts.push_back({share.share, bound_color(c, share.bound)});
   const float bar_top = std::floor(least.y + look.px(33));
   const float thickness = std::floor(look.px(5));
-  draw_bar(list, look, {least.x + pad, bar_top}, {most.x - pad, bar_top + thickness}, parts, 1);
+  draw_bar(list, look, {least.x + pad, bar_top}, {most.x - pad, bar_top + thickness}, parts, 0);
   float x = least.x + pad;
   for (const sim::BoundShare& share : shares) {
     if (share.share < 0.005) continue;
@@ -237,7 +237,11 @@ void draw_overview(const PanelContext& context) {
 
   const float gap = std::floor(look.px(8));
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(gap, gap));
-  const ImVec2 room = ImGui::GetContentRegionAvail();
+  // Borders stand half a pixel outside their card: keep them off the window's clipping edge.
+  const ImVec2 inset = {1, 1};
+  ImGui::SetCursorPos(inset);
+  const ImVec2 all = ImGui::GetContentRegionAvail();
+  const ImVec2 room = {all.x - inset.x, all.y - inset.y};
   const float sentence_height = look.px(64);
   const float tile_height = std::min(look.px(106), room.y - gap - sentence_height);
   const auto n = static_cast<float>(tiles.size());
@@ -254,9 +258,13 @@ void draw_overview(const PanelContext& context) {
       context.view.selection.quantity = quantity;
     }
   }
+  ImGui::SetCursorPosX(inset.x);
   draw_bottleneck(context, report, {room.x, sentence_height});
-  const float rest = ImGui::GetContentRegionAvail().y;
-  if (rest > look.px(120)) draw_longest_operations(context, report, {room.x, rest});
+  const float rest = ImGui::GetContentRegionAvail().y - inset.y;
+  if (rest > look.px(120)) {
+    ImGui::SetCursorPosX(inset.x);
+    draw_longest_operations(context, report, {room.x, rest});
+  }
   ImGui::PopStyleVar();
 }
 

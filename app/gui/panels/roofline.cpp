@@ -26,14 +26,19 @@ std::string key_of(const sim::Row& row) {
   return std::string(sim::name(row.phase)) + " " + row.id;
 }
 
-// "layer.attention.qkv.forward" -> "attention.qkv".
+// "layer.attention.qkv.forward" -> "attention.qkv"; what is not the plain forward pass says so.
 std::string short_name(const sim::Row& row) {
   std::string name = row.id;
-  std::string suffix(".");
-  suffix += sim::name(row.phase);
-  if (name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0)
+  const auto strip = [&name](std::string_view suffix) {
+    if (!name.ends_with(suffix)) return false;
     name.resize(name.size() - suffix.size());
-  if (name.rfind("layer.", 0) == 0) name.erase(0, 6);
+    return true;
+  };
+  strip(".forward");
+  if (strip(".backward")) name.append(" bwd");
+  if (name.starts_with("layer.")) name.erase(0, 6);
+  if (row.phase == sim::Phase::prefill || row.phase == sim::Phase::recompute)
+    name.append(", ").append(sim::name(row.phase));
   return name;
 }
 
@@ -101,7 +106,7 @@ Frame frame_of(const Cloud& cloud, const Machine& machine) {
   frame.x_low = std::pow(10, std::floor(std::log10(low) * 2) / 2 - 0.25);
   frame.x_high = std::max(std::pow(10, std::log10(high) + 0.6), machine.ridge() * 10);
   frame.y_low = std::min(slow / 2.5, machine.bandwidth * frame.x_low);
-  frame.y_high = machine.peak * 3.2;
+  frame.y_high = machine.peak * 5;
   return frame;
 }
 
@@ -112,21 +117,25 @@ void draw_ceilings(const PanelContext& context, const Machine& machine, const Fr
   const sim::Hardware& hardware = context.scenario.hardware;
   ImDrawList* list = ImPlot::GetPlotDrawList();
   const auto at = [](double x, double y) { return ImPlot::PlotToPixels(x, y); };
-  // The other types' peaks, quietly: what another dtype would allow.
+  // The other types' peaks, quietly: what another dtype would allow. Types with one peak share a line.
+  std::map<double, std::string> peaks;
   for (const auto& [dtype, peak] : hardware.peak) {
-    if (peak.value <= 0 || std::abs(std::log10(peak.value / machine.peak)) < 0.02 ||
-        peak.value > frame.y_high * 0.8)
-      continue;
-    const double ridge = peak.value / machine.bandwidth;
-    const ImVec2 from = at(ridge, peak.value), to = at(frame.x_high, peak.value);
-    if (peak.value > machine.peak)
+    std::string& names = peaks[peak.value];
+    if (!names.empty()) names += ", ";
+    names += sim::name(dtype);
+  }
+  for (const auto& [peak, names] : peaks) {
+    if (std::abs(std::log10(peak / machine.peak)) < 0.02 || peak > frame.y_high / 2) continue;
+    const ImVec2 from = at(peak / machine.bandwidth, peak), to = at(frame.x_high, peak);
+    if (peak > machine.peak)
       list->AddLine(at(machine.ridge(), machine.peak), from, with_alpha(c.mute, 0.5f), look.px(1));
     list->AddLine(from, to, with_alpha(c.mute, 0.5f), look.px(1));
-    const std::string name(sim::name(dtype));
-    const ImVec2 size = text_size_of(look, TextRole::caption, name);
-    const ImVec2 least = {to.x - size.x - look.px(6), to.y - size.y - look.px(1)};
-    labels.block(least, {to.x, to.y});
-    draw_text(list, look, TextRole::caption, least, c.mute, name);
+    const ImVec2 size = text_size_of(look, TextRole::caption, names);
+    // On the side away from this type's own peak, whose name stands between.
+    const float side = peak > machine.peak ? -size.y - look.px(1) : look.px(1);
+    const ImVec2 least = {to.x - size.x - look.px(6), to.y + side};
+    labels.block(least, {to.x, least.y + size.y});
+    draw_text(list, look, TextRole::caption, least, c.mute, names);
   }
   const ImVec2 foot = at(frame.x_low, machine.bandwidth * frame.x_low);
   const ImVec2 ridge = at(machine.ridge(), machine.peak);
@@ -210,6 +219,7 @@ void draw_roofline(const PanelContext& context) {
   const float note =
       tells_without ? text_size_of(look, TextRole::caption, "x").y + ImGui::GetStyle().ItemSpacing.y : 0;
   const ImVec2 room = ImGui::GetContentRegionAvail();
+  const TextScope axes(look, TextRole::caption);
   if (!ImPlot::BeginPlot("##roofline", {room.x, room.y - note}, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame))
     return;
   ImPlot::SetupAxes("FLOP per byte of memory traffic", nullptr, ImPlotAxisFlags_NoHighlight,

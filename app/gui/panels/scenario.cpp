@@ -22,6 +22,13 @@ std::string signed_percent(double change) {
   return std::string(change < 0 ? "\u2212" : "+").append(sim::format_percent(std::abs(change)));
 }
 
+// A line break must not part a number from its unit.
+std::string unbroken(const std::string& words) {
+  std::string result;
+  for (const char c : words) result.append(c == ' ' ? std::string("\u00a0") : std::string(1, c));
+  return result;
+}
+
 // "full: -9.13 GiB, speed -31 %".
 std::string effect_of(const Alternative& other, const sim::Report& now) {
   const sim::Bytes before = sim::peak_memory(now), after = sim::peak_memory(other.report);
@@ -33,7 +40,7 @@ std::string effect_of(const Alternative& other, const sim::Report& now) {
   else
     words += "same memory";
   const double rate = sim::tokens_per_second(other.report) / sim::tokens_per_second(now) - 1;
-  if (std::isfinite(rate)) words.append(", speed ").append(signed_percent(rate));
+  if (std::isfinite(rate)) words.append(", ").append(unbroken("speed " + signed_percent(rate)));
   return words;
 }
 

@@ -12,7 +12,7 @@
 namespace app::gui {
 namespace {
 
-constexpr float kLabelShare = 0.34f;  // of the form's width
+constexpr float kLabelShare = 0.31f;  // of the form's width
 
 float field_begin() {
   return ImGui::GetWindowContentRegionMax().x * kLabelShare;

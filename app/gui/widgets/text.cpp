@@ -1,5 +1,7 @@
 #include "app/gui/widgets/text.h"
 
+#include <cmath>
+
 namespace app::gui {
 namespace {
 
@@ -61,7 +63,7 @@ void text_wrapped(const Look& look, TextRole role, ImU32 color, std::string_view
 
 void text_right(const Look& look, TextRole role, ImU32 color, std::string_view words) {
   const float width = text_size_of(look, role, words).x;
-  const float free = ImGui::GetContentRegionAvail().x - width;
+  const float free = std::floor(ImGui::GetContentRegionAvail().x - width - 1);
   if (free > 0) ImGui::SetCursorPosX(ImGui::GetCursorPosX() + free);
   text(look, role, color, words);
 }
