@@ -46,6 +46,7 @@ float learning_rate(const TrainSettings& settings, std::int64_t step) {
 void check(const TrainSettings& settings) {
   if (settings.resume && settings.checkpoint.empty())
     throw InputError("resuming needs a checkpoint folder to resume from");
+  if (!settings.checkpoint.empty() && !settings.resume) require_checkpoint_folder(settings.checkpoint);
 }
 
 // What is measured, step after step, and the report that follows from it.
