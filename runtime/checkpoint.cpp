@@ -109,8 +109,8 @@ void require_checkpoint_folder(const fs::path& directory) {
 void save_checkpoint(const fs::path& directory, const Run& run, const CheckpointState& state,
                      const fs::path& model_directory) {
   require_checkpoint_folder(directory);
-  const std::string suffix = "-" + std::to_string(state.step) + ".safetensors";
-  const std::string model_file = "model" + suffix, optimizer_file = "optimizer" + suffix;
+  const std::string suffix = std::to_string(state.step) + ".safetensors";
+  const std::string model_file = "model-" + suffix, optimizer_file = "optimizer-" + suffix;
   json weight_map = json::object();
   std::int64_t total_size = 0;
   {
