@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decode of the pretrained model here beside llama.cpp's on the same file, threads and cores.
 
-    python3 tests/bench/decode.py --gguf FILE [--program build/release/ridgepoint]
+    python3 tests/bench/decode.py --gguf FILE [--program build/release/app/ridgepoint]
 
 Needs llama-cpp-python. llama.cpp keeps the weights in the file's 4 bits and reads an eighth of the bytes that fp32 weights
 take; at one sequence, decode is bound by exactly that.
@@ -40,7 +40,7 @@ def program_seconds(program, model, threads, new_tokens):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default="build/release/ridgepoint")
+    parser.add_argument("--program", default="build/release/app/ridgepoint")
     parser.add_argument("--gguf", required=True)
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A training step here beside PyTorch's: same shape, batch, threads and cores, one after the other, in fp32.
 
-    python3 tests/bench/train_step.py [--program build/release/ridgepoint] [--models gpt-10m gpt2-124m]
+    python3 tests/bench/train_step.py [--program build/release/app/ridgepoint] [--models gpt-10m gpt2-124m]
 
 Needs torch. PyTorch runs eager: a GPT-2 with scaled_dot_product_attention, tied head, AdamW (fused) and gradient
 clipping, which is what the program's step does. The median of the steps after the first two counts.
@@ -13,6 +13,9 @@ import statistics
 import subprocess
 import tempfile
 import time
+
+# Both wait for their threads alike (runtime/thread_waiting.h): on a busy machine it is most of the difference otherwise.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 import torch
 import torch.nn.functional as F
@@ -93,7 +96,7 @@ def program_steps(program, name, shape, steps, threads):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default="build/release/ridgepoint")
+    parser.add_argument("--program", default="build/release/app/ridgepoint")
     parser.add_argument("--models", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

@@ -217,11 +217,17 @@ TEST_CASE("Resuming what is not there, of another shape or with another seed is 
                   runtime::InputError);
 }
 
-TEST_CASE("A folder that holds somebody's model is not written to") {
+TEST_CASE("A folder that holds somebody's model is refused before the first step") {
   const TemporaryFolder folder;
   tests::write_tokens(folder.path());
   runtime::TrainSettings settings = settings_in(folder.path());
   fs::create_directories(settings.checkpoint);
   std::ofstream(fs::path(settings.checkpoint) / "model.safetensors") << "theirs";
-  CHECK_THROWS_AS(train(settings), runtime::InputError);
+  std::int64_t steps = 0;
+  CHECK_THROWS_AS(
+      runtime::train(scenario(), tests::drawn(scenario().model), settings,
+                     [&](const sim::Event& event) { steps += std::holds_alternative<sim::StepEvent>(event); },
+                     {}),
+      runtime::InputError);
+  CHECK(steps == 0);
 }
