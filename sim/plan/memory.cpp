@@ -60,10 +60,12 @@ bool same_work(const Action& a, const Action& b) {
 // Micro-batches 0, 1, 2, ... one after the other, each doing the same on buffers of its own or of the plan.
 std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Program& program,
                                                       const std::vector<std::vector<BlockUse>>& uses) {
+  std::vector<bool> block_works_on_micro_batch;
+  for (const auto& block : uses)
+    block_works_on_micro_batch.push_back(std::any_of(
+        block.begin(), block.end(), [&](const BlockUse& u) { return is_shared(plan.buffers[u.buffer]); }));
   const auto works_on_micro_batch = [&](const Action& a) {
-    const auto& block = uses[static_cast<std::size_t>(a.block)];
-    return std::any_of(block.begin(), block.end(),
-                       [&](const BlockUse& u) { return is_shared(plan.buffers[u.buffer]); });
+    return block_works_on_micro_batch[static_cast<std::size_t>(a.block)];
   };
   const auto outlives_micro_batch = [&](const Action& a) {
     const auto& block = uses[static_cast<std::size_t>(a.block)];
@@ -232,6 +234,13 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
   std::map<std::tuple<BufferId, std::int32_t, std::int32_t>, Instance> found;
   const auto layers = static_cast<std::size_t>(plan.scenario.model.num_hidden_layers) + 1;
   std::vector<bool> seen(plan.blocks.size() * layers);  // blocks at layers
+  // What a block's next action at the same layer may still change: lives that are not fixed by the first.
+  std::vector<std::vector<BlockUse>> recurring_uses = uses;
+  for (auto& block : recurring_uses)
+    std::erase_if(block, [&](const BlockUse& u) {
+      const Buffer& b = plan.buffers[u.buffer];
+      return is_scratch(b) || (b.lifetime == Lifetime::plan && !b.per_micro_batch);
+    });
   std::vector<std::vector<OpTime>> block_times(plan.blocks.size());
   for (std::size_t i = 0; i < program.actions.size(); ++i) {
     const Action& a = program.actions[i];
@@ -241,9 +250,8 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
     const std::size_t place = block * layers + static_cast<std::size_t>(a.layer);
     const bool again = seen.at(place);
     seen[place] = true;
-    for (const BlockUse& u : uses[block]) {
+    for (const BlockUse& u : again ? recurring_uses[block] : uses[block]) {
       const Buffer& b = plan.buffers[u.buffer];
-      if (again && (is_scratch(b) || (b.lifetime == Lifetime::plan && !b.per_micro_batch))) continue;
       if (!first_round && !(b.lifetime == Lifetime::plan && b.per_micro_batch)) continue;
       const auto key = std::make_tuple(u.buffer, b.per_layer ? a.layer + u.layer_offset : 0,
                                        b.per_micro_batch ? a.micro_batch : 0);
