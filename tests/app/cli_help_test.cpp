@@ -25,7 +25,7 @@ TEST_CASE("the program's help has one line for each command") {
   }
 }
 
-TEST_CASE("--version prints the version and nothing else") {
+TEST_CASE("the version flag prints the version and nothing else") {
   const program::Result version = run({"--version"});
   CHECK(version.exit_code == 0);
   CHECK(version.out.rfind("ridgepoint ", 0) == 0);

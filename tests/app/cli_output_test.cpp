@@ -75,7 +75,7 @@ TEST_CASE("text, CSV and Markdown tell of the same operations as JSON") {
   CHECK(text.find(sim::bottleneck_sentence(report)) != std::string::npos);
 }
 
-TEST_CASE("--micro-batch alone is the global batch too") {
+TEST_CASE("a micro-batch alone is the global batch too") {
   const sim::Workload work =
       report_of(json_of(predict_with({"--micro-batch", "2", "--format", "json"}))).source.scenario.workload;
   CHECK(work.micro_batch_size == 2);
