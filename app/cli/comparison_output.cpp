@@ -20,6 +20,18 @@ struct Names {
   }
 };
 
+// What the plan asks for, and what the process holds beside it, which no plan knows.
+struct Memory {
+  sim::Bytes planned, platform;
+};
+
+Memory memory_of(const sim::Report& report) {
+  Memory memory;
+  for (const sim::MemoryLine& line : report.memory)
+    if (line.rank == 0) (line.category == "platform" ? memory.platform : memory.planned) += line.bytes;
+  return memory;
+}
+
 }  // namespace
 
 std::string join_sentence(const sim::Comparison& comparison) {
@@ -32,12 +44,18 @@ std::string join_sentence(const sim::Comparison& comparison) {
 std::string comparison_summary(const sim::Comparison& comparison) {
   const Names names(comparison);
   const sim::Seconds a = sim::step_time(comparison.a), b = sim::step_time(comparison.b);
-  const sim::Bytes memory_a = sim::peak_memory(comparison.a), memory_b = sim::peak_memory(comparison.b);
   const bool training = comparison.a.source.scenario.workload.task == sim::Task::train;
-  return fmt::format("{}\n{}: {} {}, {} {}, ratio {:.2f}\npeak memory: {} {}, {} {}\n",
-                     join_sentence(comparison), training ? "step" : "generation", names.a, sim::format(a),
-                     names.b, sim::format(b), b / a, names.a, sim::format(memory_a), names.b,
-                     sim::format(memory_b));
+  std::string text = join_sentence(comparison) + '\n';
+  if (a.value > 0)
+    text += fmt::format("{}: {} {}, {} {}, ratio {:.2f}\n", training ? "step" : "generation", names.a,
+                        sim::format(a), names.b, sim::format(b), b / a);
+  const Memory memory_a = memory_of(comparison.a), memory_b = memory_of(comparison.b);
+  text += fmt::format("memory: {} {}, {} {}{}", names.a, sim::format(memory_a.planned), names.b,
+                      sim::format(memory_b.planned),
+                      memory_a.planned == memory_b.planned ? ": equal to the byte" : "");
+  const sim::Bytes platform = memory_a.platform + memory_b.platform;
+  if (platform.value > 0) text += fmt::format("; the process holds {} beside it", sim::format(platform));
+  return text + '\n';
 }
 
 std::string comparison_as(const sim::Comparison& comparison, Format format) {

@@ -10,7 +10,7 @@ namespace app::cli {
 // "41 of 41 measured operations are joined with predicted ones, 41 of 41 the reverse."
 std::string join_sentence(const sim::Comparison& comparison);
 
-// Join, step time and memory in three lines: what the table below them adds up to.
+// Join, step time and memory in three lines: what a table of operations adds up to.
 std::string comparison_summary(const sim::Comparison& comparison);
 
 std::string comparison_as(const sim::Comparison& comparison, Format format);

@@ -152,6 +152,22 @@ TEST_CASE("two reports join by operation, whatever they are wrapped in") {
                         " of " + count + " the reverse.") != std::string::npos);
 }
 
+TEST_CASE("a run's planned memory is what was predicted, to the byte, and its operations join both ways") {
+  const Folder folder;
+  const std::vector<std::string> scenario = {"--model", "tiny-llama",    "--seq-len",
+                                             "32",      "--micro-batch", "2"};
+  std::vector<std::string> predict = {"predict", "--hardware", "this-machine", "--format", "json"};
+  std::vector<std::string> train = {"train", "--steps", "2", "--format", "json"};
+  predict.insert(predict.end(), scenario.begin(), scenario.end());
+  train.insert(train.end(), scenario.begin(), scenario.end());
+  const std::string predicted = folder.write("predicted.json", json_of(run(predict)).dump());
+  const std::string measured = folder.write("measured.json", json_of(run(train)).dump());
+  const Result result = run({"compare", predicted, measured});
+  CAPTURE(result.out, result.err);
+  CHECK(result.out.find("equal to the byte") != std::string::npos);
+  CHECK(result.out.find(", 0 only predicted, 0 only measured") != std::string::npos);
+}
+
 TEST_CASE("any bytes survive tokenizing and detokenizing") {
   const Folder folder;
   std::string bytes;
