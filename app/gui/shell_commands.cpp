@@ -100,7 +100,8 @@ void Shell::register_commands() {
        .category = "View",
        .label = "Search commands",
        .run = [this] { view_.palette_open = true; },
-       .shortcut = ImGuiMod_Ctrl | ImGuiKey_K});
+       .shortcut = ImGuiMod_Ctrl | ImGuiKey_K,
+       .remembered = false});
   add({.id = "view.theme",
        .category = "View",
        .label = "Switch theme",

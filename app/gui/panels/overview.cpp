@@ -16,8 +16,8 @@ namespace {
 
 const sim::Report* measured_of_scenario(const PanelContext& context) {
   const sim::Report* measured = context.run().measured.get();
-  return measured && measured->source.scenario == context.scenario && !measured->rows.empty() ? measured
-                                                                                              : nullptr;
+  return measured && measured->source.scenario == context.scenario && measured->step_time.value > 0 ? measured
+                                                                                                    : nullptr;
 }
 
 std::string band(const sim::Report& report) {
