@@ -276,7 +276,7 @@ void draw_generation(const PanelContext& context, const RunView& run) {
   const auto line = [&](const char* name, const std::string& expected, const std::string& real) {
     text(look, TextRole::caption, c.dim, name);
     text(look, TextRole::number, c.predicted, expected);
-    ImGui::SameLine(look.px(110) + ImGui::GetCursorPosX());
+    ImGui::SameLine(0, look.px(16));
     text(look, TextRole::number, c.measured, real);
   };
   const auto first = predicted ? sim::ttft(*run.predicted) : std::nullopt;
@@ -291,15 +291,8 @@ void draw_generation(const PanelContext& context, const RunView& run) {
   ImGui::EndGroup();
   text(look, TextRole::caption, c.dim, "text");
   ImGui::BeginChild("text", ImGui::GetContentRegionAvail());
-  const TextScope mono(look, TextRole::number);
-  ImGui::PushTextWrapPos(0);
-  ImGui::PushStyleColor(ImGuiCol_Text, c.mute);
-  ImGui::TextUnformatted(context.view.prompt.c_str());
-  ImGui::PopStyleColor();
-  ImGui::PushStyleColor(ImGuiCol_Text, c.measured);
-  ImGui::TextUnformatted(run.text.c_str(), run.text.c_str() + run.text.size());
-  ImGui::PopStyleColor();
-  ImGui::PopTextWrapPos();
+  text_wrapped(look, TextRole::number, c.measured, run.text);
+  if (run.active()) ImGui::SetScrollHereY(1);
   ImGui::EndChild();
 }
 

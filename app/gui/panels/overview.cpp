@@ -32,7 +32,8 @@ Tile memory_tile(const PanelContext& context, const sim::Report& report) {
   Tile tile{.id = "memory",
             .title = "Memory at the peak",
             .value = value.value,
-            .unit = value.unit + " of " + sim::format(capacity)};
+            .unit = value.unit,
+            .of = "of " + sim::format(capacity)};
   for (const sim::MemoryLine& line : report.memory) {
     const int category = memory_category(line.category);
     if (line.rank == 0 && category >= 0)
@@ -121,9 +122,9 @@ Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
     if (row.rank == 0) flops += row.flops;
   const bool train = context.scenario.workload.task == sim::Task::train;
   return {.id = "parameters",
-          .title = "Model",
+          .title = "Parameters",
           .value = sim::format_short(static_cast<double>(count.total)),
-          .unit = "parameters",
+          .unit = "",
           .line = sim::format(flops) + (train ? " a step" : " in all"),
           .line_color = context.look.color().mute};
 }
