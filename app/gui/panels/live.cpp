@@ -273,19 +273,21 @@ void draw_generation(const PanelContext& context, const RunView& run) {
               upper, rate_text);
   ImGui::SameLine(0, gap);
   ImGui::BeginGroup();
-  const auto line = [&](const char* name, const std::string& expected, const std::string& real) {
+  const auto line = [&](const char* name, const std::string& expected, const std::string& measured) {
     text(look, TextRole::caption, c.dim, name);
     text(look, TextRole::number, c.predicted, expected);
     ImGui::SameLine(0, look.px(16));
-    text(look, TextRole::number, c.measured, real);
+    text(look, TextRole::number, c.measured, measured);
   };
   const auto first = predicted ? sim::ttft(*run.predicted) : std::nullopt;
   line("time to the first token", first ? sim::format(*first) : "n/a",
        run.time_to_first_token.value > 0 ? sim::format(run.time_to_first_token) : "");
   const auto per_token = predicted ? sim::tpot(*run.predicted) : std::nullopt;
+  // Of the whole run once it is over, of the last token until then.
   const Series& rates = run.tokens_per_second;
-  line("time of a later token", per_token ? sim::format(*per_token) : "n/a",
-       rates.size() > 0 && rates.last().y > 0 ? sim::format(sim::Seconds{1 / rates.last().y}) : "");
+  auto real = run.measured && !run.active() ? sim::tpot(*run.measured) : std::nullopt;
+  if (!real && rates.size() > 0 && rates.last().y > 0) real = sim::Seconds{1 / rates.last().y};
+  line("time of a later token", per_token ? sim::format(*per_token) : "n/a", real ? sim::format(*real) : "");
   const float used = ImGui::GetItemRectMax().y - ImGui::GetWindowPos().y;
   draw_memory_check(context, run, {room.x - left - gap, std::max(look.px(30), upper.y - used + look.px(20))});
   ImGui::EndGroup();

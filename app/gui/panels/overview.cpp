@@ -227,9 +227,14 @@ std::string overview_caption(const PanelContext& context) {
 }
 
 void draw_overview(const PanelContext& context) {
-  if (draw_missing_prediction(context)) return;
-  const sim::Report& report = *context.prediction.report;
   const Look& look = context.look;
+  if (!context.prediction.report) {
+    const ImVec2 least = ImGui::GetCursorScreenPos(), size = ImGui::GetContentRegionAvail();
+    draw_card_frame(look, least, {least.x + size.x, least.y + size.y}, look.color().border);
+    draw_missing_prediction(context, true);
+    return;
+  }
+  const sim::Report& report = *context.prediction.report;
   std::vector<Tile> tiles = {memory_tile(context, report)};
   const bool train = report.source.scenario.workload.task == sim::Task::train;
   for (Tile& tile : train ? training_tiles(context, report) : generation_tiles(context, report))
