@@ -12,12 +12,14 @@ import argparse
 import csv
 import json
 import pathlib
+import re
 
 import numpy as np
 
 AICONFIGURATOR = "https://github.com/ai-dynamo/aiconfigurator (Apache-2.0), measured system data"
 FOLDS = 5
 BAND = (0.05, 0.95)  # quantiles of the residuals that bound the 90 % band
+FEWEST_OF_A_BAND = 20
 
 
 # ---- Tables
@@ -101,17 +103,24 @@ class ProductCovariance:
         return k + self.CHOICE * rough + self.WAVES * alike * near
 
 
-def krige(covariance, known, values, wanted, neighbours=48, batch=200):
-    """Ordinary kriging of each wanted shape from the known shapes that correlate with it most."""
+CANDIDATES, NEIGHBOURS = 320, 36
+CANDIDATE_LENGTHS = np.array([3.0, 2.0, 2.5])  # of log M, log N, log K
+
+
+def krige(covariance, known, values, wanted, batch=400):
+    """Ordinary kriging of each wanted shape from the known shapes that correlate with it most, which are sought among
+    the nearest."""
     out = np.empty(len(wanted[0]))
     for begin in range(0, len(out), batch):
         part = tuple(f[begin:begin + batch] for f in wanted)
-        to_all = covariance(part, known)
-        index = np.argpartition(-to_all, neighbours, axis=1)[:, :neighbours]
-        to_near = np.take_along_axis(to_all, index, 1)
+        apart = squared_distance(part[0] / CANDIDATE_LENGTHS, known[0] / CANDIDATE_LENGTHS)
+        index = np.argpartition(apart, CANDIDATES, axis=1)[:, :CANDIDATES]
+        to_all = covariance(tuple(f[:, None] for f in part), tuple(f[index] for f in known))[:, 0]
+        best = np.argpartition(-to_all, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+        index, to_near = np.take_along_axis(index, best, 1), np.take_along_axis(to_all, best, 1)
         near = tuple(f[index] for f in known)
         among = covariance(near, near)
-        among[:, range(neighbours), range(neighbours)] += covariance.NOISE
+        among[:, range(NEIGHBOURS), range(NEIGHBOURS)] += covariance.NOISE
         y = values[index]
         solved = np.linalg.solve(among, np.stack([y, np.ones_like(y)], -1))
         mean = solved[..., 0].sum(1) / solved[..., 1].sum(1)
@@ -130,21 +139,21 @@ def smooth(x, y, wanted, lengths, variance=0.3, noise=5e-4):
 
 
 def bands(predicted, residual, edges):
-    """Quantiles of log(measured / predicted) by predicted time; edges in seconds."""
-    out = []
-    for low, high in zip([0] + edges, edges + [np.inf]):
-        inside = residual[(predicted >= low) & (predicted < high)]
-        if len(inside) < 20 and out:
-            out[-1].pop("below_us", None)
-            if np.isfinite(high):
-                out[-1]["below_us"] = round(high * 1e6, 3)
+    """Quantiles of log(measured / predicted) by predicted time; edges in seconds. Classes of few rows join the next."""
+    out, begin = [], 0.0
+    for end in [*edges, np.inf]:
+        inside = residual[(predicted >= begin) & (predicted < end)]
+        after = np.count_nonzero(predicted >= end)
+        if len(inside) < FEWEST_OF_A_BAND and after or 0 < after < FEWEST_OF_A_BAND:
             continue
         # The share that lies outside must be 10 % of rows to come: with few rows the outermost are the band.
         shift = 1 / (len(inside) + 1)
         q = np.quantile(inside, [max(BAND[0] - shift, 0), min(BAND[1] + shift, 1)])
-        band = {"below_us": round(high * 1e6, 3)} if np.isfinite(high) else {}
+        band = {"below_us": round(end * 1e6, 3)} if after else {}
         out.append({**band, "low": round(float(np.expm1(q[0])), 4), "high": round(float(np.expm1(q[1])), 4)})
-    out[-1].pop("below_us", None)
+        begin = end
+        if not after:
+            break
     return out
 
 
@@ -335,7 +344,8 @@ def served_attention_tables(rows, hardware, gpu, rng, report):
             suspect = row["notes"].startswith("SUSPECT")
             series.setdefault((row["kernel"], row["library"], suspect), []).append(row)
     tables = []
-    for (kernel, software, suspect), part in series.items():
+    # The program takes the first where no software is named: FlashAttention, which vLLM calls.
+    for (kernel, software, suspect), part in sorted(series.items(), key=lambda s: (s[0][0], s[0][2], "VLLM" not in s[0][1])):
         batch, heads, kv_heads, size, length, ms = (np.array([number(row[c]) for row in part]) for c in
                                                     ("batch", "heads", "kv_heads", "head_dim", "seq_kv", "latency_ms"))
         group = heads / kv_heads
@@ -365,7 +375,8 @@ def charted_attention_tables(rows, hardware, gpus, rng, report):
             dtype = "fp8" if row["dtype"] == "fp8" else "bf16"
             series.setdefault((row["library"], row["pass"], dtype), []).append(row)
     tables = []
-    for (software, direction, dtype), part in series.items():
+    newest_first = sorted(series.items(), key=lambda s: s[0][0].replace("FlashAttention", "~"), reverse=True)
+    for (software, direction, dtype), part in newest_first:
         if len({(row["head_dim"], row["seq_q"], row["causal"]) for row in part}) < 3:
             continue
         batch, heads, size, length, rate = (np.array([number(row[c]) for row in part]) for c in
@@ -457,47 +468,93 @@ def collective_series(rows, gpus):
     return series
 
 
-def collective_curves(rows, hardware, gpus, rng, report):
-    curves, by_software = [], {}
-    for (software, operation, nodes, ranks), (source, points) in sorted(collective_series(rows, gpus).items()):
-        data = np.array(sorted(points))
-        nbytes, seconds = data[:, 0], data[:, 1]
-        factor = bus_factor(operation, ranks)
-        head = {"operation": operation, "software": software, "nodes": nodes, "ranks": ranks, "source": source}
-        if len(data) < FEWEST_POINTS:
-            # Large messages alone: what the bytes take, at the highest rate seen.
-            rate = np.max(factor * nbytes / seconds)
-            curves.append({**head, "latency_us": 0, "bus_gb_per_s": round(rate / 1e9, 2), "ramp_us_per_sqrt_mb": 0,
-                           "bytes": axis([nbytes.max()]), "log_ratio_steps": [[0]]})
-            continue
-        predicted = np.empty(len(data))
-        for i in range(len(data)):
-            rest = np.arange(len(data)) != i
-            p = fit_curve(nbytes[rest], seconds[rest], factor)
-            y = np.log(seconds[rest] / curve_time(p, factor, nbytes[rest]))
-            predicted[i] = curve_time(p, factor, nbytes[i]) * np.exp(
-                correction(np.log2(nbytes[rest]), y, np.log2(nbytes[i:i + 1]))[0])
-        p = fit_curve(nbytes, seconds, factor)
-        y = np.log(seconds / curve_time(p, factor, nbytes))
-        nodes_of_grid = np.unique(np.round(np.log2(nbytes)))
-        values = correction(np.log2(nbytes), y, nodes_of_grid)
-        by_software.setdefault((software, operation), []).append((predicted, np.log(seconds / predicted)))
-        curves.append({**head, "latency_us": round(p[0] * 1e6, 3), "bus_gb_per_s": round(1e-9 / p[1], 2),
-                       "ramp_us_per_sqrt_mb": round(p[2] * 1e9, 3), "bytes": axis(2.0 ** nodes_of_grid),
-                       "log_ratio_steps": steps(values)})
-    pooled = {}
+def first_choice_first(key):
+    """NCCL alone before what wraps it; the program takes the first where no software is named."""
+    software, operation, nodes, ranks = key
+    return (not re.fullmatch(r"NCCL \d[\d.]*", software), software, operation, nodes, ranks)
+
+
+class CollectiveCurve:
+    """A time over message sizes: parameters, and corrections at sizes."""
+
+    def __init__(self, nbytes, seconds, factor, base=None, base_sizes=()):
+        """From points; with `base`, a curve known already (another chip's on the same links, or other group sizes'),
+        the points say how far that is off."""
+        self.factor = factor
+        sizes = np.unique(np.concatenate([np.round(np.log2(nbytes)), base_sizes]))
+        if base:
+            times = base(2.0**sizes) * np.exp(correction(np.log2(nbytes), np.log(seconds / base(nbytes)), sizes))
+            self.parameters = fit_curve(2.0**sizes, times, factor)
+            values = np.log(times / curve_time(self.parameters, factor, 2.0**sizes))
+        else:
+            self.parameters = fit_curve(nbytes, seconds, factor)
+            y = np.log(seconds / curve_time(self.parameters, factor, nbytes))
+            values = correction(np.log2(nbytes), y, sizes)
+        self.sizes, self.values = sizes, values
+
+    def __call__(self, nbytes):
+        return curve_time(self.parameters, self.factor, nbytes) * np.exp(np.interp(np.log2(nbytes), self.sizes, self.values))
+
+
+def between_groups(key, curves):
+    """Interpolated between the curves of the next smaller and larger groups of the same software; None without both."""
+    software, operation, nodes, ranks = key
+    sizes = [k[3] for k in curves if k[:3] == key[:3]]
+    if not any(r < ranks for r in sizes) or not any(r > ranks for r in sizes):
+        return None
+    low, high = max(r for r in sizes if r < ranks), min(r for r in sizes if r > ranks)
+    share = np.log(ranks / low) / np.log(high / low)
+    below, above = curves[(*key[:3], low)], curves[(*key[:3], high)]
+    return lambda nbytes: np.exp((1 - share) * np.log(below(nbytes)) + share * np.log(above(nbytes))), below.sizes
+
+
+def collective_curves(rows, hardware, gpus, rng, report, same_links=None):
+    """Written curves, and the curves themselves by (software, operation, nodes, ranks). `same_links`: those of a chip
+    with the same links."""
+    series = {k: (source, np.array(sorted(points))) for k, (source, points) in collective_series(rows, gpus).items()}
+    enough = sorted((k for k, (_, data) in series.items() if len(data) >= FEWEST_POINTS), key=first_choice_first)
+    few = sorted((k for k in series if k not in enough), key=first_choice_first)
+    curves, by_software = {}, {}
+    for key in enough:
+        nbytes, seconds = series[key][1].T
+        factor = bus_factor(key[1], key[3])
+        other = (same_links or {}).get(key)
+        base = (other, other.sizes) if other else (None, ())
+        predicted = np.empty(len(nbytes))
+        for i in range(len(nbytes)):
+            rest = np.arange(len(nbytes)) != i
+            predicted[i] = CollectiveCurve(nbytes[rest], seconds[rest], factor, *base)(nbytes[i:i + 1])[0]
+        curves[key] = CollectiveCurve(nbytes, seconds, factor, *base)
+        by_software.setdefault(key[:2], []).append((predicted, np.log(seconds / predicted)))
+    pooled, everything = {}, np.concatenate([r for parts in by_software.values() for _, r in parts])
     for (software, operation), parts in by_software.items():
         predicted, residual = (np.concatenate(q) for q in zip(*parts))
         summary = residuals(predicted, residual, [], rng)
         report.append((hardware, f"{operation}: {software}", summary))
         pooled[(software, operation)] = (summary, bands(predicted, residual, []))
-    everything = np.concatenate([r for parts in by_software.values() for _, r in parts])
-    for curve in curves:
-        summary, band = pooled.get((curve["software"], curve["operation"]), (None, bands(everything, everything, [])))
-        if summary:
-            curve["residual"] = summary
-        curve["bands"] = band
-    return curves
+    written = []
+    for key in enough + few:
+        software, operation, nodes, ranks = key
+        source, data = series[key]
+        nbytes, seconds = data.T
+        factor = bus_factor(operation, ranks)
+        if key in few:
+            base = between_groups(key, {k: curves[k] for k in enough})
+            if base:
+                curves[key] = CollectiveCurve(nbytes, seconds, factor, *base)
+        if key in curves:
+            a, b, c = curves[key].parameters
+            sizes, values = 2.0 ** curves[key].sizes, curves[key].values
+        else:  # the latency of the smallest message, and the rate of the largest beyond it
+            a = seconds.min() if len(data) > 1 else 0.0
+            b = max(seconds[-1] - a, 0.1 * seconds[-1]) / (factor * nbytes[-1])
+            c, sizes, values = 0.0, nbytes[-1:], np.zeros(1)
+        summary, band = pooled.get(key[:2], (None, bands(everything, everything, [])))
+        written.append({"operation": operation, "software": software, "nodes": nodes, "ranks": ranks, "source": source,
+                        **({"residual": summary} if summary else {}), "bands": band,
+                        "latency_us": round(a * 1e6, 3), "bus_gb_per_s": round(1e-9 / b, 2),
+                        "ramp_us_per_sqrt_mb": round(c * 1e9, 3), "bytes": axis(sizes), "log_ratio_steps": steps(values)})
+    return written, curves
 
 
 # NCCL 2.29.2 on eight B200 behind NVLink switches, fp16, 22 sizes from 512 B to 1 GiB: constants fitted to the tables
@@ -517,6 +574,10 @@ def b200_curves():
              "bytes": [1048576], "log_ratio_steps": [[0]],
              "bands": [{"low": round(1 / (1 + LAPLACE_P90_OF_MEAN * e) - 1, 4), "high": round(LAPLACE_P90_OF_MEAN * e, 4)}]}
             for operation, by_ranks in B200_CURVES.items() for ranks, (a, b, c, e) in by_ranks.items()]
+
+
+SAME_CHIP = {"a100-sxm-40gb": "a100-sxm-80gb", "a100-pcie-40gb": "a100-sxm-80gb", "a100-pcie-80gb": "a100-sxm-80gb",
+             "h100-pcie": "h100-sxm", "h100-nvl": "h100-sxm", "h800-sxm": "h100-sxm"}
 
 
 # ---- Files
@@ -565,21 +626,27 @@ def main():
                           {"A100-SXM4-80GB", "A100-SXM (NVSwitch)", "A100-80GB-SXM", "A100-SXM"}),
         "h100-sxm": ("H100-80GB-SXM", {"H100-80GB-SXM5", "H100-SXM", "H100"}, {"H100-80GB-SXM", "H100-SXM"}),
     }
+    h200_report, seed = [], np.random.default_rng
+    h200_written, nvlink4 = collective_curves(collectives, "h200-sxm", {"H200-SXM", "H200-141GB-SXM"}, seed(0), h200_report)
     for hardware, (gpu, charted, linked) in plan.items():
-        rng = np.random.default_rng(0)
-        tables = served_attention_tables(kernels, hardware, gpu, rng, report)
-        tables += charted_attention_tables(kernels, hardware, charted, rng, report)
-        curves = collective_curves(collectives, hardware, linked, rng, report)
-        tables = product_tables(arguments.published, hardware, gpu, rng, report) + tables
+        tables = product_tables(arguments.published, hardware, gpu, seed(0), report)
+        tables += served_attention_tables(kernels, hardware, gpu, seed(0), report)
+        tables += charted_attention_tables(kernels, hardware, charted, seed(0), report)
+        same_links = nvlink4 if hardware == "h100-sxm" else None
+        curves, _ = collective_curves(collectives, hardware, linked, seed(0), report, same_links)
         write_json(arguments.out / f"{hardware}.json",
                    {"hardware": hardware, "launch_us": LAUNCH * 1e6, "source": "published measurements; each table says whose",
                     "kernels": tables, "collectives": curves})
         print(hardware, "written", flush=True)
-    rng = np.random.default_rng(0)
+    report += h200_report
     write_json(arguments.out / "h200-sxm.json",
                {"hardware": "h200-sxm", "kernels_of": "h100-sxm",
                 "source": "kernels: those of H100, the same chip with faster memory; collectives: published measurements",
-                "collectives": collective_curves(collectives, "h200-sxm", {"H200-SXM", "H200-141GB-SXM"}, rng, report)})
+                "collectives": h200_written})
+    for hardware, chip in SAME_CHIP.items():
+        write_json(arguments.out / f"{hardware}.json",
+                   {"hardware": hardware, "kernels_of": chip, "collectives": [],
+                    "source": f"kernels: those of {chip}, the same chip; its other clock, memory and links are the hardware preset's"})
     write_json(arguments.out / "b200-sxm.json",
                {"hardware": "b200-sxm", "launch_us": 1.7, "source": AICONFIGURATOR + ", fitted constants; no kernels",
                 "kernels": [], "collectives": b200_curves()})
