@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/parallel.h"
+#include "kernels/tile_product.h"
 #include "kernels/vector_math.h"
 
 namespace kernels::cpu {
@@ -29,8 +30,8 @@ int blas_int(std::int64_t n) {
   return static_cast<int>(n);
 }
 
-// The three products of attention, on strided rows. Called from within parallel regions, where OpenBLAS works
-// on the calling thread alone.
+// Standard attention's three products, on strided rows. Called from within parallel regions, where OpenBLAS
+// works on the calling thread alone.
 
 // c (rows, columns) = a (rows, D) b (columns, D)^T
 void product_nt(float* c, std::int64_t c_stride, ConstRows a, ConstRows b, std::int64_t rows,
@@ -69,72 +70,128 @@ KERNELS_INLINE void zero_rows(Rows rows, std::int64_t count, std::int64_t D) {
   for (std::int64_t i = 0; i < count; ++i) std::fill_n(rows.row(i), D, 0.0f);
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// flash
+// ------------------------------------------------------------------------------------ flash
 
+// Tiles of scores are kept transposed, (keys, queries): then the softmax's maxima and sums run across
+// vectors, not within them, and every product reads its operands along rows. Queries are padded with zeros to
+// whole vectors.
 constexpr std::int64_t kQueryTile = 64;
 constexpr std::int64_t kKeyTile = 64;
+constexpr std::int64_t kLanes = 32;
 
-// The running maximum of a row's scaled scores and the sum of exp(score - maximum).
+KERNELS_INLINE std::int64_t padded(std::int64_t queries) {
+  return (queries + kLanes - 1) / kLanes * kLanes;
+}
+
+// The calling thread's scratch for `tiles` tiles of 64 x D.
+float* tile_scratch(std::int64_t tiles, std::int64_t D) {
+  static thread_local std::vector<float> storage;
+  const auto size = static_cast<std::size_t>(tiles * D * std::max(kQueryTile, kKeyTile));
+  if (storage.size() < size) storage.resize(size);
+  return storage.data();
+}
+
+// transposed (D, kQueryTile) = factor * rows^T, zero in the columns from count to padded(count).
+KERNELS_MULTIVERSION void pack_transposed(float* transposed, ConstRows rows, float factor, std::int64_t count,
+                                          std::int64_t D) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float* row = rows.row(i);
+    for (std::int64_t d = 0; d < D; ++d) transposed[d * kQueryTile + i] = factor * row[d];
+  }
+  for (std::int64_t d = 0; d < D; ++d)
+    std::fill(transposed + d * kQueryTile + count, transposed + d * kQueryTile + padded(count), 0.0f);
+}
+
+// Rows of one head lie a whole token apart, a distance that often is a power of two, so that they compete for
+// the same few places of the cache; what a tile product reads more than once is copied together first.
+void pack_rows(float* packed, ConstRows rows, std::int64_t count, std::int64_t D) {
+  for (std::int64_t i = 0; i < count; ++i) std::copy_n(rows.row(i), D, packed + i * D);
+}
+
+ConstMatrix matrix(ConstRows rows) {
+  return {rows.data, rows.stride};
+}
+Matrix matrix(Rows rows) {
+  return {rows.data, rows.stride};
+}
+
+// Of every query the running maximum of its scores, the sum of exp(score - maximum), and by what the last
+// tile rescaled them: exp(previous maximum - new maximum).
 struct OnlineSoftmax {
-  float maximum[kQueryTile];
-  float sum[kQueryTile];
+  alignas(64) float maximum[kQueryTile];
+  alignas(64) float sum[kQueryTile];
+  alignas(64) float factor[kQueryTile];
 };
 
-// Turns a tile of raw scores into exp(scale * score - maximum), updates the maxima and sums, and rescales
-// out's rows to the new maxima. Row i sees the tile's first visible_first + i columns; the others become
-// zero.
-KERNELS_MULTIVERSION void online_softmax_tile(float* scores, OnlineSoftmax& state, Rows out,
-                                              std::int64_t visible_first, float scale, std::int64_t rows,
-                                              std::int64_t columns, std::int64_t D) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    float* row = scores + i * kKeyTile;
-    const std::int64_t visible = std::clamp<std::int64_t>(visible_first + i, 0, columns);
-    float maximum = kMinusInfinity;
-#pragma omp simd reduction(max : maximum)
-    for (std::int64_t j = 0; j < visible; ++j) maximum = row[j] > maximum ? row[j] : maximum;
-    const float previous = state.maximum[i];
-    maximum = std::max(previous, maximum * scale);
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < visible; ++j) {
-      row[j] = exp_approx(row[j] * scale - maximum);
-      sum += row[j];
+// scores (keys, queries): query j does not see key i from i = visible_first + j on.
+void mask_tile(float* scores, std::int64_t visible_first, std::int64_t keys, std::int64_t queries) {
+  for (std::int64_t i = std::max<std::int64_t>(visible_first, 0); i < keys; ++i)
+    std::fill_n(scores + i * kQueryTile, std::min(i - visible_first + 1, queries), kMinusInfinity);
+}
+
+// scores (keys, queries) become exp(score - maximum), after maxima and sums have taken them in.
+KERNELS_MULTIVERSION void online_softmax_tile(float* scores, OnlineSoftmax& state, std::int64_t keys,
+                                              std::int64_t queries) {
+  for (std::int64_t first = 0; first < queries; first += kLanes) {
+    float maximum[kLanes], sum[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) maximum[lane] = state.maximum[first + lane];
+    for (std::int64_t i = 0; i < keys; ++i) {
+      const float* row = scores + i * kQueryTile + first;
+#pragma omp simd
+      for (int lane = 0; lane < kLanes; ++lane)
+        maximum[lane] = row[lane] > maximum[lane] ? row[lane] : maximum[lane];
     }
-    std::fill(row + visible, row + columns, 0.0f);
-    if (maximum != previous) {
-      const float factor = exp_approx(previous - maximum);
-      multiply(out.row(i), factor, D);
-      state.sum[i] *= factor;
-      state.maximum[i] = maximum;
+#pragma omp simd
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float factor = exp_approx(state.maximum[first + lane] - maximum[lane]);
+      state.factor[first + lane] = factor;
+      state.maximum[first + lane] = maximum[lane];
+      sum[lane] = state.sum[first + lane] * factor;
     }
-    state.sum[i] += sum;
+    for (std::int64_t i = 0; i < keys; ++i) {
+      float* row = scores + i * kQueryTile + first;
+#pragma omp simd
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const float weight = exp_approx(row[lane] - maximum[lane]);
+        row[lane] = weight;
+        sum[lane] += weight;
+      }
+    }
+    for (int lane = 0; lane < kLanes; ++lane) state.sum[first + lane] = sum[lane];
   }
 }
 
-KERNELS_MULTIVERSION void normalise_rows(Rows out, const OnlineSoftmax& state, std::int64_t rows,
-                                         std::int64_t D) {
-  for (std::int64_t i = 0; i < rows; ++i) multiply(out.row(i), 1.0f / state.sum[i], D);
+KERNELS_MULTIVERSION void multiply_rows(Rows rows, const float* factors, std::int64_t count, std::int64_t D) {
+  for (std::int64_t i = 0; i < count; ++i)
+    if (factors[i] != 1.0f) multiply(rows.row(i), factors[i], D);
 }
 
 // out (rows, D) = attention of `rows` <= kQueryTile queries to keys and values; query i sees the first
 // visible_first + i of them. Writes each row's log-sum-exp where lse is not null.
 void attend_query_tile(Rows out, float* lse, ConstRows queries, ConstRows keys, ConstRows values,
                        std::int64_t visible_first, std::int64_t rows, std::int64_t D) {
-  alignas(64) float scores[kQueryTile * kKeyTile];
+  alignas(64) float scores[kKeyTile * kQueryTile];
   OnlineSoftmax state;
-  std::fill_n(state.maximum, rows, kMinusInfinity);
-  std::fill_n(state.sum, rows, 0.0f);
-  zero_rows(out, rows, D);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
+  std::fill_n(state.maximum, kQueryTile, kMinusInfinity);
+  std::fill_n(state.sum, kQueryTile, 0.0f);
+  float* queries_transposed = tile_scratch(2, D);
+  float* packed_values = queries_transposed + D * kQueryTile;
+  pack_transposed(queries_transposed, queries, 1.0f / std::sqrt(static_cast<float>(D)), rows, D);
+
+  const std::int64_t width = padded(rows);
   const std::int64_t seen = visible_first + rows - 1;
   for (std::int64_t j = 0; j < seen; j += kKeyTile) {
     const std::int64_t columns = std::min(kKeyTile, seen - j);
-    product_nt(scores, kKeyTile, queries, {keys.row(j), keys.stride}, rows, columns, D);
-    online_softmax_tile(scores, state, out, visible_first - j, scale, rows, columns, D);
-    add_product_nn(out, 1.0f, scores, kKeyTile, {values.row(j), values.stride}, rows, columns, D);
+    tile_product({scores, kQueryTile}, {keys.row(j), keys.stride}, {queries_transposed, kQueryTile}, false,
+                 columns, width, D);
+    mask_tile(scores, visible_first - j, columns, rows);
+    online_softmax_tile(scores, state, columns, width);
+    if (j > 0) multiply_rows(out, state.factor, rows, D);
+    pack_rows(packed_values, {values.row(j), values.stride}, columns, D);
+    tile_product_transposed(matrix(out), {scores, kQueryTile}, {packed_values, D}, j > 0, rows, D, columns);
   }
-  normalise_rows(out, state, rows, D);
+  for (std::int64_t i = 0; i < rows; ++i) state.factor[i] = 1.0f / state.sum[i];
+  multiply_rows(out, state.factor, rows, D);
   if (lse)
     for (std::int64_t i = 0; i < rows; ++i) lse[i] = state.maximum[i] + std::log(state.sum[i]);
 }
@@ -146,22 +203,20 @@ KERNELS_MULTIVERSION void row_dots(float* delta, ConstRows dout, ConstRows out, 
   for (std::int64_t i = 0; i < rows; ++i) delta[i] = dot(dout.row(i), out.row(i), D);
 }
 
-// scores become probabilities, and dprobabilities become gradients of the raw scores (without the scale).
+// scores (keys, queries) become probabilities, and dprobabilities become gradients of the products query .
+// key.
 KERNELS_MULTIVERSION void softmax_gradient_tile(float* scores, float* dprobabilities, const float* lse,
-                                                const float* delta, std::int64_t visible_first, float scale,
-                                                std::int64_t rows, std::int64_t columns) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    float* probability = scores + i * kKeyTile;
-    float* gradient = dprobabilities + i * kKeyTile;
-    const std::int64_t visible = std::clamp<std::int64_t>(visible_first + i, 0, columns);
-    const float row_lse = lse[i], row_delta = delta[i];
+                                                const float* delta, float scale, std::int64_t keys,
+                                                std::int64_t queries) {
+  for (std::int64_t i = 0; i < keys; ++i) {
+    float* probability = scores + i * kQueryTile;
+    float* gradient = dprobabilities + i * kQueryTile;
 #pragma omp simd
-    for (std::int64_t j = 0; j < visible; ++j) {
-      probability[j] = exp_approx(probability[j] * scale - row_lse);
-      gradient[j] = probability[j] * (gradient[j] - row_delta);
+    for (std::int64_t j = 0; j < queries; ++j) {
+      const float p = exp_approx(probability[j] - lse[j]);
+      probability[j] = p;
+      gradient[j] = p * (gradient[j] - delta[j]) * scale;
     }
-    std::fill(probability + visible, probability + columns, 0.0f);
-    std::fill(gradient + visible, gradient + columns, 0.0f);
   }
 }
 
@@ -220,34 +275,48 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
     const Rows dkeys = gradients.keys(b, g), dvalues = gradients.values(b, g);
     zero_rows(dkeys, s.T, s.D);
     zero_rows(dvalues, s.T, s.D);
-    alignas(64) float scores[kQueryTile * kKeyTile];
-    alignas(64) float dprobabilities[kQueryTile * kKeyTile];
-    float delta[kQueryTile];
+    alignas(64) float scores[kKeyTile * kQueryTile];
+    alignas(64) float dprobabilities[kKeyTile * kQueryTile];
+    alignas(64) float tile_lse[kQueryTile] = {}, delta[kQueryTile] = {};
+    float* queries_transposed = tile_scratch(5, s.D);
+    float* upward_transposed = queries_transposed + s.D * kQueryTile;
+    float* packed_queries = upward_transposed + s.D * kQueryTile;
+    float* packed_upward = packed_queries + kQueryTile * s.D;
+    float* packed_keys = packed_upward + kQueryTile * s.D;
     for (std::int64_t h = g * group; h < (g + 1) * group; ++h) {
       for (std::int64_t i = 0; i < s.T; i += kQueryTile) {
-        const std::int64_t rows = std::min(kQueryTile, s.T - i);
+        const std::int64_t rows = std::min(kQueryTile, s.T - i), width = padded(rows);
         const ConstRows queries = from_row(packed.queries(b, h), i);
         const ConstRows upward = from_row(output_rows(dout, s, b, h), i);
         const Rows dqueries = from_row(gradients.queries(b, h), i);
+        pack_transposed(queries_transposed, queries, scale, rows, s.D);
+        pack_transposed(upward_transposed, upward, 1.0f, rows, s.D);
+        pack_rows(packed_queries, queries, rows, s.D);
+        pack_rows(packed_upward, upward, rows, s.D);
         row_dots(delta, upward, from_row(output_rows(out, s, b, h), i), rows, s.D);
-        zero_rows(dqueries, rows, s.D);
+        std::copy_n(lse + (b * s.H + h) * s.T + i, rows, tile_lse);
         for (std::int64_t j = 0; j < i + rows; j += kKeyTile) {
           const std::int64_t columns = std::min(kKeyTile, i + rows - j);
-          product_nt(scores, kKeyTile, queries, from_row(keys, j), rows, columns, s.D);
-          product_nt(dprobabilities, kKeyTile, upward, from_row(values, j), rows, columns, s.D);
-          softmax_gradient_tile(scores, dprobabilities, lse + (b * s.H + h) * s.T + i, delta, i + 1 - j,
-                                scale, rows, columns);
-          add_product_tn(from_row(dvalues, j), 1.0f, scores, kKeyTile, upward, columns, rows, s.D);
-          add_product_tn(from_row(dkeys, j), scale, dprobabilities, kKeyTile, queries, columns, rows, s.D);
-          add_product_nn(dqueries, scale, dprobabilities, kKeyTile, from_row(keys, j), rows, columns, s.D);
+          tile_product({scores, kQueryTile}, matrix(from_row(keys, j)), {queries_transposed, kQueryTile},
+                       false, columns, width, s.D);
+          mask_tile(scores, i + 1 - j, columns, rows);
+          tile_product({dprobabilities, kQueryTile}, matrix(from_row(values, j)),
+                       {upward_transposed, kQueryTile}, false, columns, width, s.D);
+          softmax_gradient_tile(scores, dprobabilities, tile_lse, delta, scale, columns, width);
+          tile_product(matrix(from_row(dvalues, j)), {scores, kQueryTile}, {packed_upward, s.D}, true,
+                       columns, s.D, rows);
+          tile_product(matrix(from_row(dkeys, j)), {dprobabilities, kQueryTile}, {packed_queries, s.D}, true,
+                       columns, s.D, rows);
+          pack_rows(packed_keys, from_row(keys, j), columns, s.D);
+          tile_product_transposed(matrix(dqueries), {dprobabilities, kQueryTile}, {packed_keys, s.D}, j > 0,
+                                  rows, s.D, columns);
         }
       }
     }
   });
 }
 
-// -------------------------------------------------------------------------------------------------------------
-// standard
+// ------------------------------------------------------------------------------------ standard
 
 namespace {
 
@@ -324,8 +393,7 @@ void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, con
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// cached
+// ------------------------------------------------------------------------------------ cached
 
 void kv_append(float* k_cache, float* v_cache, const float* qkv, const std::int32_t* positions,
                AttentionShape s, std::int64_t capacity) {

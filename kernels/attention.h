@@ -3,6 +3,7 @@
 //                         (Dao et al. 2022, arXiv 2205.14135); exact.
 //   attention_standard_*  materialises the (T, T) probabilities, as textbooks and PyTorch's eager code do.
 //   attention_cached      queries against a KV cache (prefill of new tokens and decode).
+// Flash and cached attention give the same bits on any number of threads.
 // Packed qkv is (B, T, (H + 2G) * D): H query heads, then G key heads, then G value heads of a token.
 #pragma once
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
@@ -17,7 +18,19 @@ int blas_int(std::int64_t n) {
 // Up to this many rows, y = x W^T is bound by reading W once; a BLAS packs W first, which reads and writes it
 // again.
 constexpr std::int64_t kMaxStreamedRows = 8;
-constexpr std::int64_t kLanes = 16;  // an AVX-512 register, two of AVX2
+constexpr int kLanes = 16;  // an AVX-512 register, two of AVX2
+
+// Four lanes are a register of every machine's baseline, so that this type is safe in multiversioned code. (A
+// chain of sixteen scalar additions, which is what the compiler makes of a loop, takes as long as the
+// products themselves.)
+KERNELS_INLINE float sum_lanes(const float (&lanes)[kLanes]) {
+  using Quarter = float __attribute__((vector_size(16)));
+  Quarter quarters[4];
+  static_assert(sizeof quarters == sizeof lanes);
+  std::memcpy(quarters, lanes, sizeof quarters);
+  const Quarter sums = (quarters[0] + quarters[1]) + (quarters[2] + quarters[3]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
 
 // products[m][n] = inp row m . weight row n, for M rows of inp and N of weight, each weight row read once.
 template <int M, int N>
@@ -33,8 +46,7 @@ KERNELS_INLINE void dot_rows(float (&products)[kMaxStreamedRows][4], const float
           lanes[m][n][lane] += inp[m * K + k + lane] * weight[n * K + k + lane];
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < N; ++n) {
-      float sum = 0;
-      for (int lane = 0; lane < kLanes; ++lane) sum += lanes[m][n][lane];
+      float sum = sum_lanes(lanes[m][n]);
       for (std::int64_t k = whole; k < K; ++k) sum += inp[m * K + k] * weight[n * K + k];
       products[m][n] = sum;
     }

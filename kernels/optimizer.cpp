@@ -34,12 +34,19 @@ KERNELS_MULTIVERSION void adamw_range(const AdamWTensor& tensor, const AdamWStep
 }
 
 KERNELS_MULTIVERSION double squares_in_double(const float* values, std::int64_t begin, std::int64_t end) {
+  // Four independent vectors of sums: one would wait for its last addition.
+  constexpr int kLanes = 32;
+  double lanes[kLanes] = {};
+  const std::int64_t whole = end - (end - begin) % kLanes;
+  for (std::int64_t i = begin; i < whole; i += kLanes)
+#pragma omp simd
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const double value = values[i + lane];
+      lanes[lane] += value * value;
+    }
   double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = begin; i < end; ++i) {
-    const double value = values[i];
-    sum += value * value;
-  }
+  for (const double lane : lanes) sum += lane;
+  for (std::int64_t i = whole; i < end; ++i) sum += static_cast<double>(values[i]) * values[i];
   return sum;
 }
 

@@ -18,13 +18,14 @@ KERNELS_INLINE float exp_approx(float x) {
   constexpr float kLn2Low = -2.12194440e-4f;
   constexpr float kLowest = -87.33f;  // exp(kLowest) is a normal number
   constexpr float kHighest = 88.0f;
+  constexpr float kExpOfHighest = 1.6516362549940018e38f;
   // Adding 1.5 * 2^23 leaves round(y) in the low bits of the significand.
   constexpr float kRound = 12582912.0f;
 
-  const float clamped = x > kHighest ? kHighest : (x < kLowest ? kLowest : x);
-  const float shifted = clamped * kLog2e + kRound;
+  // Outside the range all this is meaningless, but harmless: the last lines replace it.
+  const float shifted = x * kLog2e + kRound;
   const float n = shifted - kRound;
-  const float r = (clamped - n * kLn2High) - n * kLn2Low;
+  const float r = (x - n * kLn2High) - n * kLn2Low;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -34,7 +35,8 @@ KERNELS_INLINE float exp_approx(float x) {
   p = p * (r * r) + r + 1.0f;
   // Unsigned: the shift pushes the rounding constant's own bits out at the top.
   const float power = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127u) << 23);
-  return x < kLowest ? 0.0f : p * power;
+  const float within = x > kHighest ? kExpOfHighest : p * power;
+  return x < kLowest ? 0.0f : within;
 }
 
 // sigmoid(x) = 1 / (1 + exp(-x)), and its complement 1 - sigmoid(x) without the cancellation of that

@@ -11,8 +11,27 @@
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
     __GNUC__ >= 12 && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define KERNELS_MULTIVERSION __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#define KERNELS_IS_MULTIVERSION 1
 #else
 #define KERNELS_MULTIVERSION
+#define KERNELS_IS_MULTIVERSION 0
 #endif
 
 #define KERNELS_INLINE inline __attribute__((always_inline))
+
+namespace kernels::cpu {
+
+// Whether multiversioned functions run with 32 registers of 16 floats (AVX-512): for blocks that are cut to
+// the registers.
+inline bool has_wide_vectors() {
+#if KERNELS_IS_MULTIVERSION
+  static const bool wide = __builtin_cpu_supports("x86-64-v4");
+  return wide;
+#elif defined(__AVX512F__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+}  // namespace kernels::cpu

@@ -38,8 +38,8 @@ constexpr std::int64_t kRotation = 64 << 20;
 constexpr std::size_t kMostCopies = 16;
 
 // How long one sample may take, warm-up not counted.
-constexpr double kSampleSeconds = 0.06;
-constexpr int kFewestRepetitions = 3, kMostRepetitions = 40;
+constexpr double kSampleSeconds = 0.03;
+constexpr std::size_t kFewestRepetitions = 3, kMostRepetitions = 30;
 
 // An operation with operands of its own, as a plan of that operation alone.
 class SingleOperation {
@@ -80,104 +80,114 @@ class SingleOperation {
   sim::Variables variables_;
 };
 
-// Copies of an operation's operands, filled with numbers that kernels meet in practice.
-class Rotation {
- public:
-  Rotation(Device& device, const SingleOperation& single) {
-    std::vector<sim::Bytes> sizes;
-    sim::Bytes one;
-    for (const sim::Operand& operand : single.operation().operands) {
-      sizes.push_back(operand.buffer == sim::kNoBuffer
-                          ? sim::Bytes{}
-                          : single.buffer(operand.buffer).bytes(single.bound_variables()));
-      one += sim::aligned(sizes.back());
-    }
-    const auto copies = static_cast<std::size_t>(
-        std::clamp<std::int64_t>(kRotation / std::max<std::int64_t>(one.value, 1), 1, kMostCopies));
-    arena_ = std::make_unique<Arena>(device, one * static_cast<std::int64_t>(copies));
-    sim::Bytes offset;
-    for (std::size_t copy = 0; copy < copies; ++copy) {
-      std::vector<BoundOperand>& operands = operands_.emplace_back();
-      for (std::size_t i = 0; i < sizes.size(); ++i) {
-        if (single.operation().operands[i].buffer == sim::kNoBuffer) {
-          operands.push_back({});
-          continue;
-        }
-        operands.push_back({arena_->at(offset), sizes[i].value});
-        fill(device, single, i, operands.back());
-        offset += sim::aligned(sizes[i]);
-      }
-    }
-    for (const std::vector<BoundOperand>& operands : operands_)
-      bound_.push_back({&single.operation(), single.bound_variables(), operands});
-  }
-
-  const BoundOperation& next() {
-    const BoundOperation& bound = bound_[turn_];
-    turn_ = (turn_ + 1) % bound_.size();
-    return bound;
-  }
-  std::size_t copies() const { return bound_.size(); }
-
- private:
-  static void fill(Device& device, const SingleOperation& single, std::size_t operand,
-                   const BoundOperand& bound) {
-    const sim::Operation& operation = single.operation();
-    const sim::Buffer& buffer = single.buffer(operation.operands[operand].buffer);
-    if (buffer.dtype == sim::DType::int32) {
-      // Token ids spread over the vocabulary; positions: the new tokens come last.
-      std::vector<std::int32_t> values(static_cast<std::size_t>(bound.bytes) / sizeof(std::int32_t));
-      const sim::Variables& v = single.bound_variables();
-      const std::int64_t vocab = operation.dims.vocab;
-      for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<std::int32_t>(vocab > 0 ? static_cast<std::int64_t>(i) * 7919 % vocab
-                                                        : v.kv_length - v.query_length);
-      device.copy_to_device(bound.data, std::as_bytes(std::span(values)));
-    } else if (buffer.dtype == sim::DType::fp64) {
-      const std::array<double, 3> norm{1, 1, 1};
-      device.copy_to_device(bound.data, std::as_bytes(std::span(norm)));
-    } else {
-      std::vector<float> values(static_cast<std::size_t>(bound.bytes) / sizeof(float));
-      draw_parameter({}, operand, "calibration", 0, values);
-      device.copy_to_device(bound.data, std::as_bytes(std::span(values)));
-    }
-  }
-
-  std::unique_ptr<Arena> arena_;
-  std::vector<std::vector<BoundOperand>> operands_;
-  std::vector<BoundOperation> bound_;
-  std::size_t turn_ = 0;
-};
+sim::Bytes operands_size(const SingleOperation& single) {
+  sim::Bytes size;
+  for (const sim::Operand& operand : single.operation().operands)
+    if (operand.buffer != sim::kNoBuffer)
+      size += sim::aligned(single.buffer(operand.buffer).bytes(single.bound_variables()));
+  return size;
+}
 
 struct Timing {
   double median = 0, spread = 0;
 };
 
-Timing time_of(Device& device, const SingleOperation& single) {
-  Rotation rotation(device, single);
-  RunSettings settings;
-  settings.adamw = {
-      .learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
-  for (std::size_t i = 0; i < rotation.copies(); ++i) device.run(rotation.next(), settings);
-  device.synchronise();
-
-  std::vector<double> samples;
-  const Clock::time_point begin = Clock::now();
-  std::array<double, 2> stamps{};
-  while (static_cast<int>(samples.size()) < kMostRepetitions) {
-    device.record(0);
-    device.run(rotation.next(), settings);
-    device.record(1);
-    device.synchronise();
-    device.stamps(stamps);
-    samples.push_back(stamps[1]);
-    if (static_cast<int>(samples.size()) >= kFewestRepetitions &&
-        std::chrono::duration<double>(Clock::now() - begin).count() > kSampleSeconds)
-      break;
+// Times operations one after the other in memory of its own.
+class Stopwatch {
+ public:
+  Stopwatch(Device& device, sim::Bytes memory) : device_(device), arena_(device, memory) {
+    std::vector<float> values(kTemplate / sizeof(float));
+    draw_parameter({}, 1, "calibration", 0, values);
+    for (float& value : values) value = std::abs(value);  // of second moments the root is taken
+    template_.assign(std::as_bytes(std::span(values)).begin(), std::as_bytes(std::span(values)).end());
   }
-  const double median = percentile(samples, 0.5);
-  return {median, (percentile(samples, 0.9) - percentile(samples, 0.1)) / median};
-}
+
+  Timing time(const SingleOperation& single) {
+    bind(single);
+    RunSettings settings;
+    settings.adamw = {
+        .learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
+    std::array<double, 2> stamps{};
+    const auto run_once = [&](std::size_t turn) {
+      device_.record(0);
+      device_.run(bound_[turn % bound_.size()], settings);
+      device_.record(1);
+      device_.synchronise();
+      device_.stamps(stamps);
+      return stamps[1];
+    };
+    double warm_up = 0;
+    for (std::size_t turn = 0; turn < bound_.size() && warm_up < kSampleSeconds; ++turn)
+      warm_up += run_once(turn);
+
+    std::vector<double> samples;
+    double sum = 0;
+    while (samples.size() < kFewestRepetitions ||
+           (samples.size() < kMostRepetitions && sum < kSampleSeconds)) {
+      samples.push_back(run_once(samples.size()));
+      sum += samples.back();
+    }
+    const double median = percentile(samples, 0.5);
+    return {median, (percentile(samples, 0.9) - percentile(samples, 0.1)) / median};
+  }
+
+ private:
+  static constexpr std::size_t kTemplate = 4 << 20;  // bytes of random numbers, repeated
+
+  // As many copies of the operands as rotate, filled with numbers that kernels meet in practice.
+  void bind(const SingleOperation& single) {
+    const sim::Bytes one = operands_size(single);
+    const auto copies = static_cast<std::size_t>(
+        std::clamp<std::int64_t>(kRotation / std::max<std::int64_t>(one.value, 1), 1, kMostCopies));
+    operands_.clear();
+    bound_.clear();
+    operands_.reserve(copies * single.operation().operands.size());  // spans into it are kept
+    sim::Bytes offset;
+    for (std::size_t copy = 0; copy < copies; ++copy) {
+      const std::size_t first = operands_.size();
+      for (const sim::Operand& operand : single.operation().operands) {
+        if (operand.buffer == sim::kNoBuffer) {
+          operands_.push_back({});
+          continue;
+        }
+        const sim::Buffer& buffer = single.buffer(operand.buffer);
+        const sim::Bytes bytes = buffer.bytes(single.bound_variables());
+        arena_.touch(offset, bytes);
+        operands_.push_back({arena_.at(offset), bytes.value});
+        fill(single, buffer.dtype, operands_.back());
+        offset += sim::aligned(bytes);
+      }
+      bound_.push_back({&single.operation(), single.bound_variables(), std::span(operands_).subspan(first)});
+    }
+  }
+
+  void fill(const SingleOperation& single, sim::DType dtype, const BoundOperand& operand) {
+    const auto bytes = static_cast<std::size_t>(operand.bytes);
+    if (dtype == sim::DType::int32) {
+      // Token ids spread over the vocabulary; positions: the new tokens come last.
+      const sim::Variables& v = single.bound_variables();
+      const std::int64_t vocab = single.operation().dims.vocab;
+      std::vector<std::int32_t> values(bytes / sizeof(std::int32_t));
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<std::int32_t>(vocab > 0 ? static_cast<std::int64_t>(i) * 7919 % vocab
+                                                        : v.kv_length - v.query_length);
+      device_.copy_to_device(operand.data, std::as_bytes(std::span(values)));
+    } else if (dtype == sim::DType::fp64) {
+      const std::array<double, 3> norm{1, 1, 1};
+      device_.copy_to_device(operand.data, std::as_bytes(std::span(norm)));
+    } else {
+      for (std::size_t done = 0; done < bytes; done += template_.size())
+        device_.copy_to_device(operand.data + done,
+                               std::span(template_).first(std::min(template_.size(), bytes - done)));
+    }
+  }
+
+  Device& device_;
+  Arena arena_;
+  std::vector<std::byte> template_;
+  std::vector<BoundOperand> operands_;
+  std::vector<BoundOperation> bound_;
+};
 
 SingleOperation product(OpKind kind, std::int64_t M, std::int64_t N, std::int64_t K) {
   SingleOperation single(kind);
@@ -391,19 +401,18 @@ std::vector<SingleOperation> operations_to_time() {
   return all;
 }
 
-// Memory bandwidth: operands beyond the last-level cache, the fastest of the kinds that only stream.
-double streaming_bandwidth(Device& device, std::int64_t last_level_cache) {
-  const std::int64_t elements = std::clamp<std::int64_t>(last_level_cache, 64 << 20, 256 << 20) / 4;
-  double best = 0;
-  for (const SingleOperation& single :
-       {elementwise(OpKind::add, elements / 1024, 1024), optimizer(OpKind::adamw, elements)})
-    best = std::max(best, static_cast<double>(single.work().memory().value) / time_of(device, single).median);
-  return best;
+// The kinds that only stream, on operands well beyond the last-level cache: the fastest tells memory's
+// bandwidth.
+std::vector<SingleOperation> streaming_operations(std::int64_t last_level_cache) {
+  const std::int64_t bytes = std::clamp<std::int64_t>(4 * last_level_cache, 128 << 20, 512 << 20);
+  const std::int64_t floats = bytes / static_cast<std::int64_t>(sizeof(float));
+  return {elementwise(OpKind::add, floats / 3 / 1024, 1024), optimizer(OpKind::adamw, floats / 4)};
 }
 
-// The fixed cost of an operation: one whose work is negligible and that still wakes the threads.
-double launch_cost(Device& device) {
-  return time_of(device, elementwise(OpKind::gelu, 16, 64)).median;
+// One whose work is negligible and that still wakes the threads: what is left is the fixed cost of an
+// operation.
+SingleOperation launch_operation() {
+  return elementwise(OpKind::gelu, 64, 256);
 }
 
 std::int64_t last_level_cache() {
@@ -433,15 +442,23 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   hardware.last_level_cache = {last_level_cache()};
   hardware.multiprocessors = kernels::cpu::threads();
   hardware.source = "measured " + calibration.date;
-  hardware.memory_bandwidth = {streaming_bandwidth(*device, hardware.last_level_cache.value)};
-  calibration.launch = hardware.launch = {launch_cost(*device)};
+
+  const std::vector<SingleOperation> streaming = streaming_operations(hardware.last_level_cache.value);
+  sim::Bytes memory{kRotation};
+  for (const std::vector<SingleOperation>* const group : {&operations, &streaming})
+    for (const SingleOperation& single : *group) memory = std::max(memory, operands_size(single));
+  Stopwatch stopwatch(*device, memory);
+  for (const SingleOperation& single : streaming)
+    hardware.memory_bandwidth = std::max(
+        hardware.memory_bandwidth, single.work().memory() / sim::Seconds{stopwatch.time(single).median});
+  calibration.launch = hardware.launch = {stopwatch.time(launch_operation()).median};
 
   const Clock::time_point begin = Clock::now();
   double peak = 0;
   std::size_t done = 0;
   for (const SingleOperation& single : operations) {
     if (stop.stop_requested()) break;
-    const Timing timing = time_of(*device, single);
+    const Timing timing = stopwatch.time(single);
     sim::KernelSample sample = sim::kernel_shape(single.operation(), single.bound_variables(), single.work());
     sample.median = {timing.median};
     sample.spread = timing.spread;

@@ -94,8 +94,7 @@ void copy_if_present(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-void save_checkpoint(const fs::path& directory, const Run& run, const CheckpointState& state,
-                     const fs::path& model_directory) {
+void require_checkpoint_folder(const fs::path& directory) {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error)
@@ -105,9 +104,13 @@ void save_checkpoint(const fs::path& directory, const Run& run, const Checkpoint
     throw InputError(
         directory.string() +
         " holds model.safetensors, which is no checkpoint of a training run; name another folder");
+}
 
-  const std::string suffix = "-" + std::to_string(state.step) + ".safetensors";
-  const std::string model_file = "model" + suffix, optimizer_file = "optimizer" + suffix;
+void save_checkpoint(const fs::path& directory, const Run& run, const CheckpointState& state,
+                     const fs::path& model_directory) {
+  require_checkpoint_folder(directory);
+  const std::string suffix = std::to_string(state.step) + ".safetensors";
+  const std::string model_file = "model-" + suffix, optimizer_file = "optimizer-" + suffix;
   json weight_map = json::object();
   std::int64_t total_size = 0;
   {

@@ -22,6 +22,11 @@ struct CheckpointState {
   std::int64_t data_position = 0;  // tokens read
 };
 
+// Makes the folder where it is missing: what a run asks before it starts, so that its work is not lost at its
+// end. Throws DeviceError where it cannot be made, and InputError where it holds a model that is no
+// checkpoint.
+void require_checkpoint_folder(const std::filesystem::path& directory);
+
 // `model_directory`: where tokenizer.json is copied from, may be empty. Throws DeviceError (a full disk) with
 // the previous checkpoint intact, and InputError where the folder holds a model that is no checkpoint.
 void save_checkpoint(const std::filesystem::path& directory, const Run& run, const CheckpointState& state,

@@ -102,7 +102,7 @@ void Executor::bind(std::size_t section) {
         }
         const sim::Bytes bytes =
             plan_.buffers[static_cast<std::size_t>(operand.buffer)].bytes(action.variables);
-        arena_.touch(instance->offset, bytes);
+        arena_.touch(instance->offset, sim::aligned(bytes));  // memory is handed out in whole units
         operands_.push_back({arena_.at(instance->offset), bytes.value});
       }
       bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first)}, rows[o]});

@@ -46,6 +46,7 @@ float learning_rate(const TrainSettings& settings, std::int64_t step) {
 void check(const TrainSettings& settings) {
   if (settings.resume && settings.checkpoint.empty())
     throw InputError("resuming needs a checkpoint folder to resume from");
+  if (!settings.checkpoint.empty() && !settings.resume) require_checkpoint_folder(settings.checkpoint);
 }
 
 // What is measured, step after step, and the report that follows from it.
@@ -142,6 +143,7 @@ class Trainer {
       report_.message =
           "interrupted after " + std::to_string(step) + " of " + std::to_string(settings_.steps) + " steps";
     send_rows();
+    send_timeline();  // once: its points add up in a stream, and the first step's times are no step's
     emit(sim::EndEvent{report_.step_time, report_.step_low, report_.step_high, report_.message});
     return report_;
   }
@@ -253,7 +255,11 @@ class Trainer {
     report_.step_time = measured.step_time;
     report_.step_low = measured.step_low;
     report_.step_high = measured.step_high;
-    if (!report_.memory_timeline.empty()) return;  // the plan's: one step's is every step's
+  }
+
+  void send_timeline() {
+    sim::Report measured;
+    measurements_.fill(measured);
     for (const sim::MemoryTimePoint& point : measured.memory_timeline) emit(sim::MemoryPointEvent{point});
   }
 

@@ -20,7 +20,8 @@ struct CompareFlags {
 };
 
 ExitCode compare(const CompareFlags& flags) {
-  const sim::Comparison comparison = sim::compare(read_report(flags.a), read_report(flags.b));
+  const sim::Report a = read_report(flags.a), b = read_report(flags.b);
+  const sim::Comparison comparison = sim::compare(a, b);
   fmt::print("{}", comparison_as(comparison, flags.format));
   return ExitCode::fine;
 }

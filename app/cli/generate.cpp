@@ -136,13 +136,12 @@ ExitCode generate(const GenerateFlags& flags) {
   check(flags.settings);
   const InterruptSignals interrupt;
   EventOutput events(flags.events);
-  ResolvedScenario resolved =
-      resolve_for_run(flags.scenario, sim::Task::generate, events.sink(), interrupt.stop());
-  if (interrupt.arrived()) return ExitCode::interrupted;
+  ResolvedScenario resolved = resolve_for_run(flags.scenario, sim::Task::generate);
   runtime::GenerateSettings settings = flags.settings;
   settings.prompt = prompt_of(flags, resolved.source);
   resolved.scenario.workload.prompt_length = static_cast<std::int64_t>(settings.prompt.size());
-  require_valid(resolved.scenario);
+  place_here(resolved, events.sink(), interrupt.stop());
+  if (interrupt.arrived()) return ExitCode::interrupted;
 
   const bool prints_text = !flags.events.stream && flags.format == Format::text;
   const TokenPrinter printer(resolved.source.tokenizer.has_value());

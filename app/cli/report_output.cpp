@@ -36,13 +36,29 @@ bool is_training(const sim::Report& report) {
   return report.source.scenario.workload.task == sim::Task::train;
 }
 
+std::string key_of(sim::FlopsConvention convention) {
+  switch (convention) {
+    case sim::FlopsConvention::six_n:
+      return "mfu_6n";
+    case sim::FlopsConvention::six_n_full:
+      return "mfu_6n_full_attention";
+    case sim::FlopsConvention::six_n_causal:
+      return "mfu_6n_causal_attention";
+    case sim::FlopsConvention::torchtitan:
+      return "mfu_torchtitan";
+    case sim::FlopsConvention::megatron:
+      return "mfu_megatron";
+  }
+  return "mfu";
+}
+
 Metric seconds(std::string key, std::string label, sim::Seconds value) {
   return {std::move(key), std::move(label), value.value, sim::format(value)};
 }
 
+// 0 where the report does not hold what it follows from.
 Metric fraction(std::string key, std::string label, double value) {
-  if (!std::isfinite(value))
-    return {std::move(key), std::move(label), std::nullopt, "unknown: no peak is known"};
+  if (!(value > 0)) return {std::move(key), std::move(label), std::nullopt, "unknown"};
   return {std::move(key), std::move(label), value, sim::format_percent(value)};
 }
 
@@ -58,8 +74,7 @@ std::vector<Metric> metrics_of(const sim::Report& report) {
   if (is_training(report)) {
     for (int i = 0; i < sim::kFlopsConventions; ++i) {
       const auto convention = static_cast<sim::FlopsConvention>(i);
-      metrics.push_back(fraction(fmt::format("mfu_{}", sim::name(convention)),
-                                 fmt::format("MFU, {}", sim::name(convention)),
+      metrics.push_back(fraction(key_of(convention), fmt::format("MFU, {}", sim::name(convention)),
                                  sim::mfu(report, convention)));
     }
     metrics.push_back(fraction("hfu", "HFU", sim::hfu(report)));
@@ -161,14 +176,15 @@ std::string headline(const sim::Report& report) {
   const sim::Workload& work = scenario.workload;
   std::string what;
   if (is_training(report)) {
-    what = fmt::format("a training step of {} sequences x {} tokens",
-                       sim::format_count(work.global_batch_size), sim::format_count(work.seq_len));
+    what =
+        fmt::format("a training step of {} {} of {} tokens", sim::format_count(work.global_batch_size),
+                    work.global_batch_size == 1 ? "sequence" : "sequences", sim::format_count(work.seq_len));
     if (work.micro_batch_size != work.global_batch_size)
       what += fmt::format(" in micro-batches of {}", sim::format_count(work.micro_batch_size));
   } else {
-    what = fmt::format("{} new tokens after {}, {} at a time, {} KV cache",
-                       sim::format_count(work.max_new_tokens), sim::format_count(work.prompt_length),
-                       sim::format_count(work.batch_size), work.kv_cache ? "with" : "without");
+    what = fmt::format("{} new tokens after {}, {} {}, {} KV cache", sim::format_count(work.max_new_tokens),
+                       sim::format_count(work.prompt_length), sim::format_count(work.batch_size),
+                       work.batch_size == 1 ? "sequence" : "sequences", work.kv_cache ? "with" : "without");
   }
   const std::string& hardware = scenario.hardware.display_name;
   return fmt::format("{} on {} ({}): {}, {}, {}", scenario.model.name,
@@ -228,7 +244,7 @@ std::string report_csv(const sim::Report& report) {
 
 std::string metrics_csv_header() {
   return "model,hardware,implementation,task,dtype,step_time_s,step_time_low_s,step_time_high_s,tokens_per_s,"
-         "mfu_six_n_full,hfu,ttft_s,tpot_s,mbu,peak_memory_bytes,fits,why_not\n";
+         "mfu_6n_full_attention,hfu,ttft_s,tpot_s,mbu,peak_memory_bytes,fits,why_not\n";
 }
 
 std::string metrics_csv_line(const sim::Report& report) {

@@ -236,8 +236,7 @@ ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtim
   return resolved;
 }
 
-ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task, const runtime::EventSink& sink,
-                                 std::stop_token stop) {
+ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
   if (flags.device && *flags.device != "cpu")
     throw runtime::NoDevice(
         fmt::format("--device: this program runs on cpu; it has no {} backend", *flags.device));
@@ -248,12 +247,20 @@ ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task, con
   if (flags.task && task_from(*flags.task) != task)
     throw UsageError("--task: train and generate are commands of their own");
   ResolvedScenario resolved = resolve_work(flags);
+  resolved.scenario.workload.task = task;
+  if (!flags.dtype) resolved.scenario.workload.dtype = sim::DType::fp32;
+  return resolved;
+}
+
+void place_here(ResolvedScenario& resolved, const runtime::EventSink& sink, std::stop_token stop) {
   sim::Scenario& scenario = resolved.scenario;
-  scenario.workload.task = task;
-  if (!flags.dtype) scenario.workload.dtype = sim::DType::fp32;
+  scenario.hardware = {};  // what is wrong with it is no matter: it will be this machine
+  std::vector<sim::Problem> problems = sim::validate(scenario);
+  std::erase_if(problems, [](const sim::Problem& problem) { return problem.field.starts_with("hardware."); });
+  if (!problems.empty()) throw ConstraintError(problems);
   resolved.calibration = runtime::this_machine(sink, std::move(stop));
   scenario.hardware = resolved.calibration->hardware;
-  return resolved;
+  require_valid(scenario);
 }
 
 sim::Scenario read_scenario(const std::string& json, const std::string& file) {

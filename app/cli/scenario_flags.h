@@ -43,11 +43,13 @@ struct ResolvedScenario {
 ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtime::EventSink& sink,
                                         std::stop_token stop);
 
-// To run `task` here: the hardware is this machine, whatever the scenario says, measured once with progress
-// to `sink`; the arithmetic is fp32. Throws runtime::NoDevice for what this program cannot execute. Whoever
-// has completed the workload calls require_valid.
-ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task, const runtime::EventSink& sink,
-                                 std::stop_token stop);
+// To run `task` here, in fp32. The hardware stays what the scenario says until place_here(). Throws runtime::NoDevice for
+// a --device or --hardware that this program cannot execute on.
+ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task);
+
+// Makes this machine the scenario's hardware, measured once with progress to `sink`. Throws ConstraintError, before it
+// measures where it can.
+void place_here(ResolvedScenario& resolved, const runtime::EventSink& sink, std::stop_token stop);
 
 // A scenario file, whose model may also be a pretrained one, which the runtime knows alone.
 sim::Scenario read_scenario(const std::string& json, const std::string& file);

@@ -108,10 +108,9 @@ ExitCode train(const TrainFlags& flags) {
   check(flags.settings);
   const InterruptSignals interrupt;
   EventOutput events(flags.events);
-  const ResolvedScenario resolved =
-      resolve_for_run(flags.scenario, sim::Task::train, events.sink(), interrupt.stop());
+  ResolvedScenario resolved = resolve_for_run(flags.scenario, sim::Task::train);
+  place_here(resolved, events.sink(), interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
-  require_valid(resolved.scenario);
   const sim::Report report =
       runtime::train(resolved.scenario, resolved.source, flags.settings, events.sink(), interrupt.stop());
   if (!flags.events.stream) {

@@ -130,30 +130,32 @@ Run run(const Plan& plan, const Program& program, Pricer& pricer) {
 }
 
 std::vector<Row> rows_of(const Plan& plan, const Run& run, std::int32_t rank) {
-  struct Sum {
-    Row row;
-    Seconds longest;  // of the occurrences that `bound` stands for
-  };
-  std::vector<Sum> sums;
+  std::vector<Row> rows;
+  std::vector<Seconds> longest;  // of the occurrences that a row's bound stands for
   std::map<std::pair<Phase, std::string>, std::size_t> index;
+  std::map<std::pair<Phase, BlockId>, std::vector<std::size_t>> rows_of_block;
   for (const PricedBlock& b : run.blocks) {
     const auto& operations = plan.blocks[static_cast<std::size_t>(b.block)].operations;
-    Seconds start = b.first_start;
-    for (std::size_t i = 0; i < operations.size(); ++i) {
-      const Operation& op = operations[i];
-      const auto& [work, price] = b.operations[i];
-      const auto n = static_cast<double>(b.count);
-      const auto [it, added] = index.try_emplace({b.phase, op.id}, sums.size());
-      if (added) {
+    std::vector<std::size_t>& row_of = rows_of_block[{b.phase, b.block}];
+    if (row_of.empty())
+      for (const Operation& op : operations) {
+        const auto [it, added] = index.try_emplace({b.phase, op.id}, rows.size());
+        row_of.push_back(it->second);
+        if (!added) continue;
         Row row;
         row.id = op.id;
         row.phase = b.phase;
         row.rank = rank;
         row.kind = op.kind;
-        row.start = start;
-        sums.push_back({row, {}});
+        row.start = b.first_start + b.duration;
+        rows.push_back(std::move(row));
+        longest.emplace_back();
       }
-      auto& [row, longest] = sums[it->second];
+    Seconds start = b.first_start;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      const auto& [work, price] = b.operations[i];
+      const auto n = static_cast<double>(b.count);
+      Row& row = rows[row_of[i]];
       row.count += b.count;
       row.start = std::min(row.start, start);
       row.duration += price.seconds * n;
@@ -164,16 +166,13 @@ std::vector<Row> rows_of(const Plan& plan, const Run& run, std::int32_t rank) {
       row.memory += work.memory() * b.count;
       row.network += work.network * b.count;
       row.provenance = std::max(row.provenance, price.provenance);  // the least certain of its parts
-      if (price.seconds * n > longest) {
-        longest = price.seconds * n;
+      if (price.seconds * n > longest[row_of[i]]) {
+        longest[row_of[i]] = price.seconds * n;
         row.bound = price.bound;
       }
       start += price.seconds;
     }
   }
-  std::vector<Row> rows;
-  rows.reserve(sums.size());
-  for (Sum& s : sums) rows.push_back(std::move(s.row));
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.start < b.start; });
   return rows;
 }

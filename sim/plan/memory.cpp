@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <tuple>
 
@@ -61,10 +60,12 @@ bool same_work(const Action& a, const Action& b) {
 // Micro-batches 0, 1, 2, ... one after the other, each doing the same on buffers of its own or of the plan.
 std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Program& program,
                                                       const std::vector<std::vector<BlockUse>>& uses) {
+  std::vector<bool> block_works_on_micro_batch;
+  for (const auto& block : uses)
+    block_works_on_micro_batch.push_back(std::any_of(
+        block.begin(), block.end(), [&](const BlockUse& u) { return is_shared(plan.buffers[u.buffer]); }));
   const auto works_on_micro_batch = [&](const Action& a) {
-    const auto& block = uses[static_cast<std::size_t>(a.block)];
-    return std::any_of(block.begin(), block.end(),
-                       [&](const BlockUse& u) { return is_shared(plan.buffers[u.buffer]); });
+    return block_works_on_micro_batch[static_cast<std::size_t>(a.block)];
   };
   const auto outlives_micro_batch = [&](const Action& a) {
     const auto& block = uses[static_cast<std::size_t>(a.block)];
@@ -117,8 +118,9 @@ std::vector<Bytes> largest_bytes(const Plan& plan, const Program& program,
 }
 
 // Runs visit(time, live bytes by class) for each operation of the program, micro-batches that repeat once.
+// With `largest_only`, of an action in which nothing but scratch changes, for its largest moment alone.
 template <class Visit>
-void sweep(const Plan& plan, const MemoryPlan& memory, Visit visit) {
+void sweep(const Plan& plan, const MemoryPlan& memory, bool largest_only, Visit visit) {
   struct Change {
     OpTime time;
     std::size_t buffer_class;
@@ -149,6 +151,10 @@ void sweep(const Plan& plan, const MemoryPlan& memory, Visit visit) {
           scratch[block][static_cast<std::size_t>(t)] += aligned(i->bytes);
   }
 
+  std::vector<OpTime> largest_scratch;  // index of an operation of each block
+  for (const std::vector<Bytes>& of_block : scratch)
+    largest_scratch.push_back(std::max_element(of_block.begin(), of_block.end()) - of_block.begin());
+
   const auto scratch_class = static_cast<std::size_t>(BufferClass::scratch);
   const Repetition& r = memory.micro_batches;
   auto change = changes.begin();
@@ -157,11 +163,19 @@ void sweep(const Plan& plan, const MemoryPlan& memory, Visit visit) {
     const auto& block_scratch = scratch[static_cast<std::size_t>(a.block)];
     const auto size = static_cast<OpTime>(block_scratch.size());
     if (r.fold(begin) == begin) {
-      for (OpTime t = begin; t < begin + size; ++t) {
-        for (; change != changes.end() && change->time <= t; ++change)
-          live[change->buffer_class] += change->bytes;
+      const auto visit_at = [&](OpTime t) {
         live[scratch_class] = block_scratch[static_cast<std::size_t>(t - begin)];
         visit(t, live);
+      };
+      const bool only_scratch_changes = change == changes.end() || change->time >= begin + size;
+      if (largest_only && only_scratch_changes) {
+        visit_at(begin + largest_scratch[static_cast<std::size_t>(a.block)]);
+      } else {
+        for (OpTime t = begin; t < begin + size; ++t) {
+          for (; change != changes.end() && change->time <= t; ++change)
+            live[change->buffer_class] += change->bytes;
+          visit_at(t);
+        }
       }
     }
     begin += size;
@@ -218,17 +232,26 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
 
   // Lives.
   std::map<std::tuple<BufferId, std::int32_t, std::int32_t>, Instance> found;
-  std::set<std::pair<BlockId, std::int32_t>> seen;  // blocks and layers whose instances live all the time
+  const auto layers = static_cast<std::size_t>(plan.scenario.model.num_hidden_layers) + 1;
+  std::vector<bool> seen(plan.blocks.size() * layers);  // blocks at layers
+  // What a block's next action at the same layer may still change: lives that are not fixed by the first.
+  std::vector<std::vector<BlockUse>> recurring_uses = uses;
+  for (auto& block : recurring_uses)
+    std::erase_if(block, [&](const BlockUse& u) {
+      const Buffer& b = plan.buffers[u.buffer];
+      return is_scratch(b) || (b.lifetime == Lifetime::plan && !b.per_micro_batch);
+    });
   std::vector<std::vector<OpTime>> block_times(plan.blocks.size());
   for (std::size_t i = 0; i < program.actions.size(); ++i) {
     const Action& a = program.actions[i];
     const bool first_round = memory.micro_batches.fold(times[i]) == times[i];
     const auto block = static_cast<std::size_t>(a.block);
     if (first_round) block_times[block].push_back(times[i]);
-    const bool again = !seen.emplace(a.block, a.layer).second;
-    for (const BlockUse& u : uses[block]) {
+    const std::size_t place = block * layers + static_cast<std::size_t>(a.layer);
+    const bool again = seen.at(place);
+    seen[place] = true;
+    for (const BlockUse& u : again ? recurring_uses[block] : uses[block]) {
       const Buffer& b = plan.buffers[u.buffer];
-      if (again && (is_scratch(b) || (b.lifetime == Lifetime::plan && !b.per_micro_batch))) continue;
       if (!first_round && !(b.lifetime == Lifetime::plan && b.per_micro_batch)) continue;
       const auto key = std::make_tuple(u.buffer, b.per_layer ? a.layer + u.layer_offset : 0,
                                        b.per_micro_batch ? a.micro_batch : 0);
@@ -265,7 +288,7 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
   memory.arena = pack(items, block_times);
   for (std::size_t i = 0; i < items.size(); ++i) memory.instances[i].offset = items[i].offset;
 
-  sweep(plan, memory, [&](OpTime t, const MemoryByClass& live) {
+  sweep(plan, memory, true, [&](OpTime t, const MemoryByClass& live) {
     const Bytes sum = total(live);
     if (sum <= memory.live_peak) return;
     memory.live_peak = sum;
@@ -291,7 +314,7 @@ std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& mem
     else if (total(live) > total(points.back().bytes))
       points.back() = {t, live};
   };
-  sweep(plan, memory, [&](OpTime t, const MemoryByClass& live) {
+  sweep(plan, memory, thin, [&](OpTime t, const MemoryByClass& live) {
     if (r.count > 1 && t == r.end())
       for (std::int64_t i = 1; i < r.count; ++i)
         for (const MemoryPoint& p : round) add(p.time + i * r.period, p.bytes);

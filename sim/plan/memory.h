@@ -1,12 +1,12 @@
 // Memory follows from the plan: which instance of which buffer lives when, where it lies in one arena, and
 // what the peak is.
 //
-// Three kinds of lives:
+// Lives:
 //   Lifetime::plan            from before the first operation to after the last
+//   Lifetime::first_use       from the first operation that uses the instance to the end
 //   Lifetime::uses            from the first operation that uses the instance to the last, over all actions
-//   BufferClass::scratch      within each action of its one block: contents do not outlive the action, and
-//   all
-//                             actions of the block use the same addresses
+//   BufferClass::scratch      within each action of its block: contents do not outlive the action, and every
+//                             action of the block uses the same addresses
 // Micro-batches that follow each other without overlap repeat the first one's lives at the first one's
 // addresses: their activations are one set of instances.
 #pragma once

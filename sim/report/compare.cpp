@@ -83,14 +83,18 @@ std::string joined_text(const Comparison& c) {
          std::to_string(c.only_b) + " only " + b;
 }
 
-// The unit in which the longest row reads as a number of up to four digits before the point.
+// The unit in which the longest row reads as a number of up to four digits before the point; decimals down to
+// a hundredth of a microsecond, a microsecond or a millisecond.
 struct Unit {
   std::string name;
   double seconds;
+  int decimals;
 };
 Unit table_unit(const Comparison& c) {
   const double most = c.rows.empty() ? 0 : longest(c.rows.front()).value;
-  return most >= 10 ? Unit{"s", 1} : most >= 10e-3 ? Unit{"ms", 1e-3} : Unit{"us", 1e-6};
+  if (most >= 10) return {"s", 1, 3};
+  if (most >= 10e-3) return {"ms", 1e-3, 3};
+  return {"us", 1e-6, 2};
 }
 
 using Cells = std::vector<std::string>;
@@ -105,7 +109,7 @@ Table table_of(const Comparison& c) {
   const auto [a, b] = labels(c);
   const Unit unit = table_unit(c);
   const auto duration = [&unit](const std::optional<Row>& row) {
-    return row ? decimal(row->duration.value / unit.seconds, 2) : std::string("-");
+    return row ? decimal(row->duration.value / unit.seconds, unit.decimals) : std::string("-");
   };
   Table table;
   table.header = {"phase",     "operation", "count", a + " " + unit.name, b + " " + unit.name,

@@ -13,7 +13,7 @@ enum class FlopsConvention {
   six_n,         // 6 N
   six_n_full,    // 6 N + 12 L a d s: attention counted as if it were not causal (PaLM, nanoGPT)
   six_n_causal,  // 6 N + 6 L a d s: half of it (llm.c)
-  torchtitan,    // 6 (N - embedding) + 12 L a d s
+  torchtitan,    // 6 (N - embedding) + 12 L a d s; a head that is tied to the embedding goes with it
   megatron,      // 3 x forward of the matrix products that run: linear layers, head, causal attention
 };
 inline constexpr int kFlopsConventions = 5;
@@ -27,7 +27,9 @@ double tokens_per_second(
 double mfu(const Report& report,
            FlopsConvention c);     // training only; of the dense peak of the workload's dtype
 double hfu(const Report& report);  // executed FLOPs of the rows
-double mbu(const Report& report);  // decode: bytes of parameters and KV cache / time / bandwidth
+// Decode: bytes of the parameters that every token reads (no embedding table, unless the head is tied to it)
+// and of the KV cache at its mean length, over tpot and the peak bandwidth; gpt-fast's convention.
+double mbu(const Report& report);
 std::optional<Seconds> ttft(const Report& report);               // time to first token
 std::optional<Seconds> tpot(const Report& report);               // mean time a later token
 Bytes peak_memory(const Report& report, std::int32_t rank = 0);  // sum of the ledger's lines

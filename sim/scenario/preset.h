@@ -37,9 +37,9 @@ Scenario load_scenario_preset(std::string_view name);
 // presets/aliases.json: "h100" is "h100-sxm". Names that are no alias come back as they are.
 std::string resolve_alias(PresetKind kind, std::string_view name);
 
-// Scenario files: each part is a preset's name, or an object, which may have "extends" with a preset's name.
-// to_json writes every field, and reads back equal. Hardware "this-machine" is left as that name alone:
-// whoever can measure it fills it in (runtime/this_machine.h).
+// Scenario files: each part is a preset's name, or an object, which may have "extends" with a preset's name;
+// so may the whole. to_json writes every field, and reads back equal. Hardware "this-machine" is left as that
+// name alone: whoever can measure it fills it in (runtime/this_machine.h).
 Scenario scenario_from_json(std::string_view json, const std::string& file);
 std::string to_json(const Scenario& scenario);
 Model model_from_json(std::string_view json, const std::string& file);

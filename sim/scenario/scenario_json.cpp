@@ -266,7 +266,7 @@ Json json_of(const Scenario& s) {
 }
 
 Scenario scenario_from_json(std::string_view json, const std::string& file) {
-  const Json parsed = parse_json(json, file);
+  const Json parsed = with_base(PresetKind::scenario, parse_json(json, file), file);
   return scenario_from(JsonObject(parsed, file));
 }
 std::string to_json(const Scenario& scenario) {

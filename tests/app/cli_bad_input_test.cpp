@@ -105,8 +105,9 @@ TEST_CASE("token ids beyond the vocabulary are refused with the id") {
 TEST_CASE("a scenario file is refused with its name") {
   const Folder folder;
   check_refusal(run({"predict", "--scenario", folder.write("s.json", "{\"model\": ")}), 4, {"s.json"});
-  check_refusal(run({"predict", "--scenario", folder.write("t.json", "{\"modle\": \"tiny-llama\"}")}), 4,
-                {"t.json", "modle"});
+  check_refusal(run({"predict", "--scenario", folder.write("t.json", R"({
+    "model": "tiny-llama", "hardware": "h100-sxm", "workload": "laptop-train", "strateggy": {}})")}),
+                4, {"t.json", "strateggy"});
 }
 
 TEST_CASE("a report that is none is refused with its name") {

@@ -1,12 +1,14 @@
 // Times every CPU kernel at the shapes of real models and prints GB/s, GFLOP/s and the share of the machine's
 // own GEMM peak (a 2048^3 product). With a file from kernels_torch.py, also how long PyTorch takes for the
 // same work.
-//   kernels_bench [TORCH.tsv] [--threads N] [--only TEXT]
+//   kernels_bench [TORCH.tsv] [--threads N] [--only TEXT] [--cpu-time]
+// On a machine that is busy with other work, --threads 1 --cpu-time (to both programs) still compares.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -41,16 +43,23 @@ Tensor tensor(std::int64_t count) {
   return values;
 }
 
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double cpu_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
 // The least of the times of repeated runs: what the machine does when nothing else disturbs it.
-double least_seconds(const std::function<void()>& work) {
-  using Clock = std::chrono::steady_clock;
+double least_seconds(const std::function<void()>& work, double (*now)()) {
   constexpr double kEnough = 0.4;
   constexpr int kFewestRuns = 4;
   double least = INFINITY, total = 0;
   for (int run = 0; run < kFewestRuns || total < kEnough; ++run) {
-    const auto start = Clock::now();
+    const double start = now();
     work();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = now() - start;
     least = std::min(least, seconds);
     total += seconds;
   }
@@ -59,15 +68,15 @@ double least_seconds(const std::function<void()>& work) {
 
 class Bench {
  public:
-  Bench(std::map<std::string, double> torch_seconds, std::string only)
-      : torch_seconds_(std::move(torch_seconds)), only_(std::move(only)) {
-    std::printf("%-52s %10s %8s %9s %7s %12s\n", "", "us", "GB/s", "GFLOP/s", "of peak", "torch / ours");
+  Bench(std::map<std::string, double> torch_seconds, std::string only, double (*now)())
+      : torch_seconds_(std::move(torch_seconds)), only_(std::move(only)), now_(now) {
+    std::printf("%-52s %10s %8s %9s %7s %12s\n", "", "us", "GB/s", "GFLOP/s", "share", "torch / ours");
   }
 
   // floats: read and written once each; flops: multiply and add count two.
   void run(const std::string& name, double floats, double flops, const std::function<void()>& work) {
     if (name.find(only_) == std::string::npos) return;
-    const double seconds = least_seconds(work);
+    const double seconds = least_seconds(work, now_);
     const double gflops = flops / seconds * 1e-9;
     if (peak_gflops_ == 0) peak_gflops_ = gflops;
     std::printf("%-52s %10.1f %8.1f %9.1f", name.c_str(), seconds * 1e6, 4e-9 * floats / seconds, gflops);
@@ -84,6 +93,7 @@ class Bench {
  private:
   std::map<std::string, double> torch_seconds_;
   std::string only_;
+  double (*now_)();
   double peak_gflops_ = 0;
 };
 
@@ -261,18 +271,21 @@ int main(int argc, char** argv) {
   std::map<std::string, double> torch_seconds;
   std::string only;
   int threads = 0;
+  double (*now)() = wall_seconds;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--threads" && i + 1 < argc)
       threads = std::atoi(argv[++i]);
     else if (argument == "--only" && i + 1 < argc)
       only = argv[++i];
+    else if (argument == "--cpu-time")
+      now = cpu_seconds;
     else
       torch_seconds = read_seconds(argument);
   }
   std::printf("%d threads\n", cpu::set_threads(threads));
   cpu::flush_denormals();
-  Bench bench(torch_seconds, only);
+  Bench bench(torch_seconds, only, now);
 
   bench_matmul(bench, 2048, 2048, 2048, false);  // first: the peak that the others are compared with
   // GPT-2 124M: 4 and 1 sequences of 1024.

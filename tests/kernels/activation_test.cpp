@@ -1,5 +1,6 @@
 #include "kernels/activation.h"
 
+#include "kernels/threads.h"
 #include "kernels/vector_math.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/reference.h"
@@ -62,4 +63,26 @@ TEST_CASE("SwiGLU and its gradient are as accurate as plain loops") {
         dgate_up, reference::swiglu_backward(dout, gate_up, s.R, s.F),
         reference::swiglu_backward(to_double(dout), to_double(gate_up), s.R, s.F), kBackward);
   }
+}
+
+// Where a thread's part begins decides which elements a vector holds and which are left for the scalar end of
+// the loop.
+TEST_CASE("activations give the same bits however the elements are cut over threads") {
+  const std::int64_t R = 7, F = 4999;
+  const auto inp = normal_tensor(R * F, 1, 2.0f), dout = normal_tensor(R * F, 2),
+             gate_up = normal_tensor(2 * R * F, 3);
+  std::vector<std::vector<float>> first;
+  for (const int threads : {1, 2, 3, 7}) {
+    CAPTURE(threads);
+    kernels::cpu::set_threads(threads);
+    std::vector<std::vector<float>> results(4, std::vector<float>(inp.size()));
+    results[3].resize(gate_up.size());
+    kernels::cpu::gelu_forward(results[0].data(), inp.data(), R, F);
+    kernels::cpu::gelu_backward(results[1].data(), dout.data(), inp.data(), R, F);
+    kernels::cpu::swiglu_forward(results[2].data(), gate_up.data(), R, F);
+    kernels::cpu::swiglu_backward(results[3].data(), dout.data(), gate_up.data(), R, F);
+    if (first.empty()) first = results;
+    CHECK(results == first);
+  }
+  kernels::cpu::set_threads(0);
 }

@@ -55,6 +55,25 @@ TEST_CASE("AdamW over several tensors and steps is as accurate as plain loops") 
   }
 }
 
+TEST_CASE("AdamW gives the same bits however the elements are cut over threads") {
+  const std::int64_t count = 50001;
+  const auto before = normal_tensor(count, 1), gradient = normal_tensor(count, 2);
+  std::vector<std::vector<float>> first;
+  for (const int threads : {1, 2, 3, 7}) {
+    CAPTURE(threads);
+    kernels::cpu::set_threads(threads);
+    std::vector<std::vector<float>> state = {before, reference::zeros<float>(count),
+                                             reference::zeros<float>(count)};
+    const std::vector<AdamWTensor> tensors = {
+        {state[0].data(), gradient.data(), state[1].data(), state[2].data(), count, true}};
+    for (std::int64_t step = 1; step <= 3; ++step)
+      kernels::cpu::adamw(tensors, nullptr, {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, step});
+    if (first.empty()) first = state;
+    CHECK(state == first);
+  }
+  kernels::cpu::set_threads(0);
+}
+
 TEST_CASE("squared_norm adds up in double, with the same bits on any number of threads") {
   const std::vector<std::int64_t> counts = {1, 1000, 300001};
   std::vector<std::vector<float>> tensors;

@@ -44,8 +44,8 @@ def main():
     for prompt in PROMPTS:
         ids = llama.tokenize(prompt.encode(), add_bos=False, special=True)
         ours = run_json([arguments.ridgepoint, "tokenize", "--model", arguments.gguf, "--text", prompt, "--format", "json"])
-        if ours["tokens"] != ids:
-            print(f"{prompt!r}: ids differ: {ours['tokens']} against {ids}")
+        if ours["ids"] != ids:
+            print(f"{prompt!r}: ids differ: {ours['ids']} against {ids}")
             wrong += 1
         tokens = run_json([arguments.ridgepoint, "generate", "--model", arguments.gguf, "--prompt-tokens",
                            ",".join(map(str, ids)), "--max-new-tokens", arguments.max_new_tokens, "--temperature", "0",

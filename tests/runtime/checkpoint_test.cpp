@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -76,7 +78,7 @@ TEST_CASE("Trains and saves after every step, until killed", "[.][train-until-ki
 }
 
 TEST_CASE("Killed at any time and resumed, a run is equal bit by bit to one that was left alone") {
-  const tests::TemporaryFolder alone, killed;
+  const TemporaryFolder alone, killed;
   tests::write_tokens(alone.path());
   tests::write_tokens(killed.path());
   const sim::Report expected = train(settings_in(alone.path()));
@@ -104,7 +106,7 @@ TEST_CASE("Killed at any time and resumed, a run is equal bit by bit to one that
 TEST_CASE(
     "Three steps, killed without warning in the fourth, then resumed: losses and weights as of six in one "
     "go") {
-  const tests::TemporaryFolder alone, parts;
+  const TemporaryFolder alone, parts;
   tests::write_tokens(alone.path());
   tests::write_tokens(parts.path());
   const sim::Report expected = train(settings_in(alone.path()));
@@ -127,7 +129,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A full disk is one sentence, and the checkpoint before it stays whole") {
-  const tests::TemporaryFolder folder;
+  const TemporaryFolder folder;
   tests::write_tokens(folder.path());
   runtime::TrainSettings settings = settings_in(folder.path());
   settings.steps = 2;
@@ -159,7 +161,7 @@ TEST_CASE("A full disk is one sentence, and the checkpoint before it stays whole
 }
 
 TEST_CASE("A checkpoint is a Hugging Face model folder with the trained weights") {
-  const tests::TemporaryFolder folder;
+  const TemporaryFolder folder;
   tests::write_tokens(folder.path());
   for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
     const sim::Scenario s = tests::training(model);
@@ -183,7 +185,7 @@ TEST_CASE("A checkpoint is a Hugging Face model folder with the trained weights"
 }
 
 TEST_CASE("Only the newest step's files stay in the folder") {
-  const tests::TemporaryFolder folder;
+  const TemporaryFolder folder;
   tests::write_tokens(folder.path());
   runtime::TrainSettings settings = settings_in(folder.path());
   settings.checkpoint_every = 2;
@@ -197,7 +199,7 @@ TEST_CASE("Only the newest step's files stay in the folder") {
 }
 
 TEST_CASE("Resuming what is not there, of another shape or with another seed is refused by a sentence") {
-  const tests::TemporaryFolder folder;
+  const TemporaryFolder folder;
   tests::write_tokens(folder.path());
   runtime::TrainSettings settings = settings_in(folder.path());
   settings.resume = true;
@@ -215,11 +217,17 @@ TEST_CASE("Resuming what is not there, of another shape or with another seed is 
                   runtime::InputError);
 }
 
-TEST_CASE("A folder that holds somebody's model is not written to") {
-  const tests::TemporaryFolder folder;
+TEST_CASE("A folder that holds somebody's model is refused before the first step") {
+  const TemporaryFolder folder;
   tests::write_tokens(folder.path());
   runtime::TrainSettings settings = settings_in(folder.path());
   fs::create_directories(settings.checkpoint);
   std::ofstream(fs::path(settings.checkpoint) / "model.safetensors") << "theirs";
-  CHECK_THROWS_AS(train(settings), runtime::InputError);
+  std::int64_t steps = 0;
+  CHECK_THROWS_AS(
+      runtime::train(scenario(), tests::drawn(scenario().model), settings,
+                     [&](const sim::Event& event) { steps += std::holds_alternative<sim::StepEvent>(event); },
+                     {}),
+      runtime::InputError);
+  CHECK(steps == 0);
 }

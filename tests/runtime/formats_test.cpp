@@ -394,7 +394,8 @@ TEST_CASE("a file with random bytes changed is read or refused, never anything e
     const std::string sentence = round % 2 == 0 ? refusal<Gguf>(path) : refusal<Safetensors>(path);
     refused += sentence.empty() ? 0 : 1;
     if (sentence.empty()) continue;
-    if (!sentence.starts_with(path.string()) || contains(sentence, "\n") || sentence.size() > 500) FAIL(sentence);
+    if (!sentence.starts_with(path.string()) || contains(sentence, "\n") || sentence.size() > 500)
+      FAIL(sentence);
   }
   CHECK(refused > kRounds / 10);
   CHECK(refused < kRounds);

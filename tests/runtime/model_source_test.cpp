@@ -114,7 +114,7 @@ TEST_CASE("config.json reads back as the model that it was written from") {
 }
 
 TEST_CASE("A missing or wrongly shaped tensor is named with its file and both shapes") {
-  const tests::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const sim::Model model = tests::small_llama();
   std::ofstream(folder.path() / "config.json") << runtime::hugging_face_config(model);
   const std::vector<float> values(48 * 255);

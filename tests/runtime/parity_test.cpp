@@ -1,5 +1,6 @@
 // Against Hugging Face transformers and torch: small models of each family, recorded by
 // tests/parity/make_references.py.
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>

@@ -1,8 +1,5 @@
 // Scenarios that train or generate in milliseconds, for tests of the runtime.
 #pragma once
-#include <unistd.h>
-
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +10,7 @@
 #include "runtime/model_source.h"
 #include "sim/scenario/preset.h"
 #include "sim/scenario/scenario.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tests {
 
@@ -105,27 +103,6 @@ inline runtime::ModelSource drawn(const sim::Model& model) {
   source.origin = "preset " + model.name;
   return source;
 }
-
-// A folder that goes when the test ends.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    static std::atomic<int> count{0};
-    path_ = std::filesystem::temp_directory_path() /
-            ("ridgepoint-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Tokens (below 256) of which each mostly decides the next: there is something to learn. Returns the file's
 // path.

@@ -25,7 +25,7 @@ class CacheFolder {
   const std::filesystem::path& path() const { return folder_.path(); }
 
  private:
-  tests::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   std::string before_;
 };
 

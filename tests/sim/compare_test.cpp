@@ -10,7 +10,6 @@
 #include "tests/sim/random_report.h"
 #include "tests/support/catch.h"
 
-using Catch::Matchers::Contains;
 using sim::Comparison;
 using sim::Report;
 
@@ -100,8 +99,8 @@ TEST_CASE("of several ranks the slowest is compared") {
 TEST_CASE("the text table lines up, names its units and prints both counts") {
   const std::string text = sim::to_text(small_comparison());
   INFO(text);
-  CHECK_THAT(text, Contains("predicted us") && Contains("measured us") && Contains("measured/predicted"));
-  CHECK_THAT(text, Contains("1 operations joined, 1 only predicted, 1 only measured."));
+  CHECK_THAT(text, contains("predicted us") && contains("measured us") && contains("measured/predicted"));
+  CHECK_THAT(text, contains("1 operations joined, 1 only predicted, 1 only measured."));
   const auto lines = lines_of(text);
   const std::size_t end = lines.at(0).find("measured us") + std::string("measured us").size();
   for (std::size_t i = 2; i < 5; ++i) {
@@ -117,14 +116,14 @@ TEST_CASE("CSV has a cell for every column, also where an operation ran on one s
   for (const std::string& line : lines) CHECK(std::count(line.begin(), line.end(), ',') == 8);
   CHECK(lines[0] ==
         "phase,operation,kind,count,predicted_us,measured_us,ratio,predicted_bound,measured_bound");
-  CHECK_THAT(lines[2], Contains("forward,head,") && Contains(",2000.000,3000.000,1.5000,"));
+  CHECK_THAT(lines[2], contains("forward,head,") && contains(",2000.000,3000.000,1.5000,"));
 }
 
 TEST_CASE("Markdown has a row an operation and a row a total") {
   const std::string text = sim::to_markdown(small_comparison());
   INFO(text);
-  CHECK_THAT(text, Contains("| forward | head | 2 | 2000.00 | 3000.00 | 1.50 |"));
-  CHECK_THAT(text, Contains("| total | step |") && Contains("4.00 ms") && Contains("2.25"));
+  CHECK_THAT(text, contains("| forward | head | 2 | 2000.00 | 3000.00 | 1.50 |"));
+  CHECK_THAT(text, contains("| total | step |") && contains("4.00 ms") && contains("2.25"));
 }
 
 TEST_CASE("a comparison's JSON holds the rows of both and null where there is none") {

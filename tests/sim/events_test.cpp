@@ -7,7 +7,6 @@
 #include "tests/sim/random_report.h"
 #include "tests/support/catch.h"
 
-using Catch::Matchers::Contains;
 using sim::Event;
 using sim::Report;
 
@@ -80,10 +79,10 @@ TEST_CASE("a stream begins anew with begin and bears how it ended") {
 }
 
 TEST_CASE("a line that is no event is refused") {
-  CHECK_THROWS_WITH(sim::event_from_ndjson(R"({"event":"dance"})"), Contains("dance") && Contains("begin"));
+  CHECK_THROWS_WITH(sim::event_from_ndjson(R"({"event":"dance"})"), contains("dance") && contains("begin"));
   CHECK_THROWS_WITH(sim::event_from_ndjson(R"({"event":"error","message":"","exit_code":1,"extra":0})"),
-                    Contains("extra"));
-  CHECK_THROWS_WITH(sim::event_from_ndjson(R"({"event":"step","step":1})"), Contains("loss"));
+                    contains("extra"));
+  CHECK_THROWS_WITH(sim::event_from_ndjson(R"({"event":"step","step":1})"), contains("loss"));
   CHECK_THROWS_AS(sim::event_from_ndjson("loss 4.1"), sim::PresetError);
   CHECK_THROWS_AS(sim::event_from_ndjson(""), sim::PresetError);
 }

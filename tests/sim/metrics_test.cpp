@@ -5,7 +5,6 @@
 #include "sim/scenario/preset.h"
 #include "tests/support/catch.h"
 
-using Catch::Matchers::Contains;
 using sim::FlopsConvention;
 using sim::Report;
 
@@ -158,7 +157,7 @@ TEST_CASE("the peak is the sum of a rank's ledger, and every rank must fit") {
 
 TEST_CASE("the bottleneck sentence says what binds, its share, and how much of the peak is reached") {
   Report r = training_report();
-  CHECK_THAT(sim::bottleneck_sentence(r), Contains("No operation"));
+  CHECK_THAT(sim::bottleneck_sentence(r), contains("No operation"));
   r.rows = {row(sim::OpKind::matmul, sim::Bound::compute, 7.1, 7.1 * 0.78 * 989e12, 0),
             row(sim::OpKind::rmsnorm, sim::Bound::memory, 1.9, 0, 1000),
             row(sim::OpKind::adamw, sim::Bound::launch, 1.0, 0, 1000)};
@@ -176,5 +175,5 @@ TEST_CASE("the bottleneck sentence says what binds, its share, and how much of t
         "Bound by memory bandwidth: 90 % of the generation is matrix products at 50 % of what the memory can "
         "do.");
   r.rows = {row(sim::OpKind::add, sim::Bound::launch, 1, 0, 1000)};
-  CHECK_THAT(sim::bottleneck_sentence(r), Contains("Bound by launches: 100 %") && Contains("32 operations"));
+  CHECK_THAT(sim::bottleneck_sentence(r), contains("Bound by launches: 100 %") && contains("32 operations"));
 }

@@ -10,7 +10,6 @@
 #include "tests/sim/random_scenario.h"
 #include "tests/support/catch.h"
 
-using Catch::Matchers::Contains;
 using sim::PresetError;
 using sim::PresetKind;
 using sim::Scenario;
@@ -116,12 +115,12 @@ TEST_CASE("an alias is the preset that it names") {
 }
 
 TEST_CASE("an unknown name lists the nearest presets") {
-  CHECK_THROWS_WITH(sim::load_model_preset("gpt2-124"), Contains("\"gpt2-124\"") && Contains("gpt2-124m"));
-  CHECK_THROWS_WITH(sim::load_hardware_preset("h100-smx"), Contains("h100-sxm"));
-  CHECK_THROWS_WITH(sim::load_hardware_preset("zzzzzzzzzzzzzzzz"), Contains("rtx-4090"));
+  CHECK_THROWS_WITH(sim::load_model_preset("gpt2-124"), contains("\"gpt2-124\"") && contains("gpt2-124m"));
+  CHECK_THROWS_WITH(sim::load_hardware_preset("h100-smx"), contains("h100-sxm"));
+  CHECK_THROWS_WITH(sim::load_hardware_preset("zzzzzzzzzzzzzzzz"), contains("rtx-4090"));
   CHECK_THROWS_AS(sim::load_model_preset(""), PresetError);
   CHECK_THROWS_AS(sim::load_model_preset("../models/gpt2-124m"), PresetError);
-  CHECK_THROWS_WITH(sim::load_hardware_preset("this-machine"), Contains("measures"));
+  CHECK_THROWS_WITH(sim::load_hardware_preset("this-machine"), contains("measures"));
 }
 
 TEST_CASE("a preset with an unknown, missing or mistyped field is refused by name") {
@@ -131,23 +130,23 @@ TEST_CASE("a preset with an unknown, missing or mistyped field is refused by nam
   CHECK(sim::load_model_preset("good").num_key_value_heads == 4);
 
   folder.write("models/extra.json", "{" + kSmallModel + R"(, "hiden_size": 3, "source": "a test"})");
-  CHECK_THROWS_WITH(sim::load_model_preset("extra"), Contains("extra.json") && Contains("hiden_size") &&
-                                                         Contains("did you mean \"hidden_size\""));
+  CHECK_THROWS_WITH(sim::load_model_preset("extra"), contains("extra.json") && contains("hiden_size") &&
+                                                         contains("did you mean \"hidden_size\""));
   folder.write("models/sourceless.json", "{" + kSmallModel + "}");
-  CHECK_THROWS_WITH(sim::load_model_preset("sourceless"), Contains("\"source\" is missing"));
+  CHECK_THROWS_WITH(sim::load_model_preset("sourceless"), contains("\"source\" is missing"));
   folder.write("models/typed.json", R"({"extends": "good", "vocab_size": "many", "source": "a test"})");
-  CHECK_THROWS_WITH(sim::load_model_preset("typed"), Contains("vocab_size") && Contains("whole number"));
+  CHECK_THROWS_WITH(sim::load_model_preset("typed"), contains("vocab_size") && contains("whole number"));
   folder.write("models/broken.json", "{\n  \"norm\": ,\n}");
-  CHECK_THROWS_WITH(sim::load_model_preset("broken"), Contains("broken.json") && Contains("line 2"));
+  CHECK_THROWS_WITH(sim::load_model_preset("broken"), contains("broken.json") && contains("line 2"));
   folder.write("models/list.json", "[1]");
   CHECK_THROWS_AS(sim::load_model_preset("list"), PresetError);
   folder.write("models/circle.json", R"({"extends": "circle", "source": "a test"})");
-  CHECK_THROWS_WITH(sim::load_model_preset("circle"), Contains("circle"));
+  CHECK_THROWS_WITH(sim::load_model_preset("circle"), contains("circle"));
   folder.write("hardware/twice.json",
                R"({"bf16_tflops_dense": 1, "memory_gib": 1, "memory_bytes": 5, "source": "a test"})");
-  CHECK_THROWS_WITH(sim::load_hardware_preset("twice"), Contains("memory_bytes") && Contains("twice"));
+  CHECK_THROWS_WITH(sim::load_hardware_preset("twice"), contains("memory_bytes") && contains("twice"));
   folder.write("hardware/vast.json", R"({"bf16_tflops_dense": 1, "memory_gib": 1e300, "source": "a test"})");
-  CHECK_THROWS_WITH(sim::load_hardware_preset("vast"), Contains("memory"));
+  CHECK_THROWS_WITH(sim::load_hardware_preset("vast"), contains("memory"));
 }
 
 TEST_CASE("a part of a scenario is a preset, a preset with changes, or spelled out") {
@@ -167,13 +166,18 @@ TEST_CASE("a part of a scenario is a preset, a preset with changes, or spelled o
   CHECK(changed.hardware.name == "this-machine");
   CHECK(changed.hardware.peak.empty());
 
+  const Scenario extended = sim::scenario_from_json(
+      R"({"extends": "train-llama-3.1-8b-h100", "workload": "pretrain-8k"})", "extended.json");
+  CHECK(extended.model == named.model);
+  CHECK(extended.workload.seq_len == 8192);
+
   CHECK_THROWS_WITH(sim::scenario_from_json(R"({"hardware": "h100"})", "s.json"),
-                    Contains("s.json") && Contains("\"model\" is missing"));
+                    contains("s.json") && contains("\"model\" is missing"));
   CHECK_THROWS_WITH(sim::scenario_from_json(
                         R"({"model": "gpt2-124m", "hardware": "h100", "strategy": {"tp": 2}})", "s.json"),
-                    Contains("strategy.tp"));
+                    contains("strategy.tp"));
   CHECK_THROWS_WITH(sim::scenario_from_json(R"({"model": 3, "hardware": "h100"})", "s.json"),
-                    Contains("model"));
+                    contains("model"));
 }
 
 TEST_CASE("any scenario, model and hardware reads back equal from its JSON") {

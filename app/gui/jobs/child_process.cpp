@@ -1,0 +1,187 @@
+#include "app/gui/jobs/child_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace app::gui {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// A training step in hand may be finished and a checkpoint written before the program ends.
+constexpr auto kGrace = std::chrono::seconds(10);
+constexpr int kPollMilliseconds = 50;
+
+struct Pipe {
+  int read_end = -1, write_end = -1;
+};
+
+bool open_pipe(Pipe& pipe) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return false;
+  pipe = {ends[0], ends[1]};
+  return true;
+}
+
+void close_if_open(int& descriptor) {
+  if (descriptor >= 0) ::close(descriptor);
+  descriptor = -1;
+}
+
+// Between fork and exec only async-signal-safe calls are allowed: the arguments are made before.
+[[noreturn]] void become(char* const* arguments, const Pipe& out, const Pipe& err) {
+  ::setpgid(0, 0);  // its own group, so that what it starts in turn ends with it
+#ifdef __linux__
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
+  ::dup2(out.write_end, STDOUT_FILENO);
+  ::dup2(err.write_end, STDERR_FILENO);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  ::execvp(arguments[0], arguments);
+  ::_exit(127);
+}
+
+// Hands out whole lines; keeps what is not one yet.
+class LineReader {
+ public:
+  // False at the end of the stream.
+  bool read(int descriptor, const ChildProcess::OnLine& on_line) {
+    std::array<char, 65536> chunk{};
+    const ssize_t n = ::read(descriptor, chunk.data(), chunk.size());
+    if (n < 0) return errno == EINTR || errno == EAGAIN;
+    if (n == 0) {
+      if (!rest_.empty()) on_line(rest_);
+      rest_.clear();
+      return false;
+    }
+    rest_.append(chunk.data(), static_cast<std::size_t>(n));
+    std::size_t begin = 0;
+    for (std::size_t end; (end = rest_.find('\n', begin)) != std::string::npos; begin = end + 1)
+      on_line(std::string_view(rest_).substr(begin, end - begin));
+    rest_.erase(0, begin);
+    return true;
+  }
+
+ private:
+  std::string rest_;
+};
+
+ChildEnd describe(int status, bool cancelled, const std::string& last_words) {
+  ChildEnd end;
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    end.exit_code = 128 + signal;
+    if (cancelled) return end;
+    end.message = std::string("The run was ended by a signal (") + ::strsignal(signal) + ").";
+    if (signal == SIGKILL) end.message += " The system may have been out of memory.";
+  } else {
+    end.exit_code = WEXITSTATUS(status);
+    constexpr int kInterrupted = 130;
+    if (end.exit_code == 0 || (cancelled && end.exit_code == kInterrupted)) return end;
+    constexpr int kNotFound = 127;
+    if (end.exit_code == kNotFound && last_words.empty()) {
+      end.message = "The run could not be started: the program was not found or is not executable.";
+      return end;
+    }
+    end.message = last_words.empty()
+                      ? "The run ended with exit code " + std::to_string(end.exit_code) + " and no message."
+                      : last_words;
+  }
+  return end;
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(std::vector<std::string> command, OnLine on_line, OnPause on_pause, OnEnd on_end)
+    : command_(std::move(command)),
+      on_line_(std::move(on_line)),
+      on_pause_(std::move(on_pause)),
+      on_end_(std::move(on_end)),
+      thread_([this](const std::stop_token& stop) { read_until_end(stop); }) {}
+
+ChildProcess::~ChildProcess() {
+  kill_now_ = true;
+  thread_.request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ChildProcess::read_until_end(const std::stop_token& stop) {
+  const auto finish = [this](const ChildEnd& end) {
+    ended_ = true;
+    on_end_(end);
+  };
+  std::vector<char*> arguments;
+  for (std::string& argument : command_) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+
+  Pipe out, err;
+  const auto close_all = [&] {
+    close_if_open(out.read_end);
+    close_if_open(out.write_end);
+    close_if_open(err.read_end);
+    close_if_open(err.write_end);
+  };
+  // Forked here, on the thread that lives as long as the child: the death signal follows the forking thread.
+  pid_t child = -1;
+  if (open_pipe(out) && open_pipe(err)) child = ::fork();
+  if (child == 0) become(arguments.data(), out, err);
+  if (child < 0) {
+    close_all();
+    finish({1, std::string("The run could not be started: ") + std::strerror(errno) + "."});
+    return;
+  }
+  ::setpgid(child, child);  // also here, so that a signal sent at once finds the group
+  close_if_open(out.write_end);
+  close_if_open(err.write_end);
+
+  LineReader out_lines, err_lines;
+  std::string last_words;
+  const OnLine keep_last_words = [&last_words](std::string_view line) {
+    if (!line.empty()) last_words = line;
+  };
+  bool cancelled = false, killed = false;
+  Clock::time_point cancelled_at;
+  const auto signal_if_asked = [&] {
+    if (stop.stop_requested() && !cancelled) {
+      cancelled = true;
+      cancelled_at = Clock::now();
+      ::kill(-child, SIGTERM);
+    }
+    if (cancelled && !killed && (kill_now_ || Clock::now() - cancelled_at > kGrace)) {
+      killed = true;
+      ::kill(-child, SIGKILL);
+    }
+  };
+  while (out.read_end >= 0 || err.read_end >= 0) {
+    signal_if_asked();
+    std::array<pollfd, 2> watched = {pollfd{out.read_end, POLLIN, 0}, pollfd{err.read_end, POLLIN, 0}};
+    if (::poll(watched.data(), watched.size(), kPollMilliseconds) <= 0) {
+      on_pause_();
+      continue;
+    }
+    if (watched[0].revents && !out_lines.read(out.read_end, on_line_)) close_if_open(out.read_end);
+    if (watched[1].revents && !err_lines.read(err.read_end, keep_last_words)) close_if_open(err.read_end);
+  }
+  // A program may close its output long before it ends.
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    signal_if_asked();
+    ::poll(nullptr, 0, kPollMilliseconds);
+  }
+  close_all();
+  finish(describe(status, cancelled, last_words));
+}
+
+}  // namespace app::gui

@@ -1,0 +1,47 @@
+// A program run beside the window: its standard output line by line, its end as a sentence. Nothing here
+// blocks the thread that draws.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace app::gui {
+
+struct ChildEnd {
+  int exit_code = 0;  // 128 + signal where a signal ended it, as shells say it
+  std::string
+      message;  // empty when it ended well; else one sentence, with what it last wrote to standard error
+};
+
+class ChildProcess {
+ public:
+  using OnLine = std::function<void(std::string_view line)>;
+  using OnPause = std::function<void()>;  // nothing came for a twentieth of a second
+  using OnEnd = std::function<void(const ChildEnd& end)>;
+
+  // Starts it. All functions are called from the reading thread; `on_end` exactly once and last.
+  ChildProcess(std::vector<std::string> command, OnLine on_line, OnPause on_pause, OnEnd on_end);
+  // Kills what still runs, and waits for the reading thread.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  // Asks it to end (SIGTERM), and ends it (SIGKILL) if it has not after the time of grace. Returns at once.
+  void cancel() { thread_.request_stop(); }
+  bool ended() const { return ended_; }
+
+ private:
+  void read_until_end(const std::stop_token& stop);
+
+  std::vector<std::string> command_;
+  OnLine on_line_;
+  OnPause on_pause_;
+  OnEnd on_end_;
+  std::atomic<bool> ended_ = false, kill_now_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace app::gui

@@ -1,0 +1,173 @@
+#include "app/gui/jobs/run_state.h"
+
+#include <exception>
+#include <utility>
+
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::gui {
+namespace {
+
+constexpr std::size_t kLogLines = 500;
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+}  // namespace
+
+RunState::RunState(sim::Task task, PredictFor predict) : predict_(std::move(predict)) {
+  view_.task = task;
+  view_.phase = RunPhase::starting;
+}
+
+void RunState::line(std::string_view ndjson) {
+  if (ndjson.empty()) return;
+  try {
+    apply(sim::event_from_ndjson(ndjson));
+  } catch (const std::exception& error) {
+    note(LogLine::Kind::bad, error.what());
+  }
+}
+
+void RunState::apply(const sim::Event& event) {
+  // Steps live on as decimated series: a report that kept each one would grow with the run.
+  if (!std::holds_alternative<sim::StepEvent>(event) && !std::holds_alternative<sim::TokenEvent>(event))
+    sim::apply(report_, event);
+  std::visit(Overloaded{
+                 [this](const sim::BeginEvent& e) { begin(e.source, e.planned); },
+                 [this](const sim::ProgressEvent& e) {
+                   view_.activity = e.what;
+                   view_.left = e.left;
+                   if (view_.task != sim::Task::train || view_.loss.size() == 0) {
+                     if (view_.tokens_per_second.size() == 0) {
+                       view_.done = e.done;
+                       view_.planned = e.of;
+                     }
+                   }
+                 },
+                 [this](const sim::StepEvent& e) { step(e.step); },
+                 [this](const sim::TokenEvent& e) { token(e.token); },
+                 [this](const sim::RowEvent&) { rows_changed(); },
+                 [this](const sim::MemoryEvent&) { rows_changed(); },
+                 [this](const sim::MemoryPointEvent&) { rows_changed(); },
+                 [this](const sim::CheckpointEvent& e) {
+                   note(LogLine::Kind::good,
+                        "step " + sim::format_count(e.step) + ": checkpoint written, " + e.file);
+                 },
+                 [this](const sim::EndEvent& e) {
+                   rows_changed();
+                   view_.message = e.message;
+                 },
+                 [this](const sim::ErrorEvent& e) {
+                   view_.message = e.message;
+                   note(LogLine::Kind::bad, e.message);
+                 },
+             },
+             event);
+}
+
+void RunState::begin(const sim::Source& source, std::int64_t planned) {
+  view_.phase = RunPhase::running;
+  view_.task = source.scenario.workload.task;
+  view_.title = source.scenario.model.name + " on " + source.device;
+  view_.done = 0;
+  view_.planned = planned;
+  view_.activity.clear();
+  view_.predicted = predict_(source.scenario);
+  note(LogLine::Kind::note, view_.title);
+  rows_changed();
+}
+
+void RunState::step(const sim::StepResult& step) {
+  const double x = static_cast<double>(step.step);
+  view_.loss.append(x, step.loss);
+  view_.activity.clear();
+  if (step.duration.value > 0) {
+    const double rate = static_cast<double>(step.tokens) / step.duration.value;
+    view_.tokens_per_second.append(x, rate);
+    const sim::Scenario& scenario = report_.source.scenario;
+    const auto peak = scenario.hardware.peak.find(scenario.workload.dtype);
+    if (peak != scenario.hardware.peak.end() && peak->second.value > 0)
+      view_.mfu.append(x, sim::flops_per_token(scenario.model, scenario.workload.seq_len,
+                                               sim::FlopsConvention::six_n_causal)
+                                  .value *
+                              rate / peak->second.value);
+  }
+  view_.done = step.step;
+  seconds_so_far_ += step.duration.value;
+  const double steps = static_cast<double>(view_.loss.size());
+  view_.left = {seconds_so_far_ / steps * static_cast<double>(view_.planned - view_.done)};
+}
+
+void RunState::token(const sim::TokenResult& token) {
+  view_.activity.clear();
+  view_.text += token.text;
+  if (token.index == 0) view_.time_to_first_token = token.duration;
+  // The first token's time is the prefill: another quantity than the rate of decoding.
+  if (token.index > 0 && token.duration.value > 0)
+    view_.tokens_per_second.append(static_cast<double>(token.index), 1 / token.duration.value);
+  view_.done = token.index + 1;
+  seconds_so_far_ += token.duration.value;
+  view_.left = {seconds_so_far_ / static_cast<double>(view_.done) *
+                static_cast<double>(view_.planned - view_.done)};
+}
+
+void RunState::stopping() {
+  if (view_.active()) view_.phase = RunPhase::stopping;
+}
+
+void RunState::ended(int exit_code, const std::string& message) {
+  const bool interrupted = view_.phase == RunPhase::stopping;
+  if (view_.message.empty() && !message.empty()) {
+    view_.message = message;
+    note(LogLine::Kind::bad, message);
+  }
+  view_.phase = exit_code == 0 || interrupted ? RunPhase::ended : RunPhase::failed;
+  view_.activity.clear();
+  view_.left = {};
+  note(view_.phase == RunPhase::ended ? LogLine::Kind::good : LogLine::Kind::bad,
+       interrupted
+           ? "stopped after " + sim::format_count(view_.done) + " of " + sim::format_count(view_.planned)
+       : view_.phase == RunPhase::ended ? "finished"
+                                        : "ended with exit code " + std::to_string(exit_code));
+}
+
+void RunState::replay(const sim::Report& report) {
+  const bool train = report.source.scenario.workload.task == sim::Task::train;
+  apply(sim::BeginEvent{report.source,
+                        static_cast<std::int64_t>(train ? report.steps.size() : report.tokens.size())});
+  for (const sim::Row& row : report.rows) apply(sim::RowEvent{row});
+  for (const sim::MemoryLine& line : report.memory) apply(sim::MemoryEvent{line});
+  for (const sim::MemoryTimePoint& point : report.memory_timeline) apply(sim::MemoryPointEvent{point});
+  for (const sim::StepResult& result : report.steps) apply(sim::StepEvent{result});
+  for (const sim::TokenResult& result : report.tokens) apply(sim::TokenEvent{result});
+  apply(sim::EndEvent{report.step_time, report.step_low, report.step_high, report.message});
+  ended(0, report.message);
+}
+
+void RunState::note(LogLine::Kind kind, std::string text) {
+  if (view_.log.size() == kLogLines) view_.log.erase(view_.log.begin());
+  view_.log.push_back({kind, std::move(text)});
+}
+
+void RunState::refresh_report() const {
+  if (!rows_are_new_) return;
+  rows_are_new_ = false;
+  view_.measured = std::make_shared<const sim::Report>(report_);
+  const bool comparable = view_.predicted && !report_.rows.empty();
+  view_.comparison =
+      comparable ? std::make_shared<const sim::Comparison>(sim::compare(*view_.predicted, *view_.measured))
+                 : nullptr;
+}
+
+std::shared_ptr<const RunView> RunState::view() const {
+  refresh_report();
+  return std::make_shared<const RunView>(view_);
+}
+
+}  // namespace app::gui

@@ -1,0 +1,79 @@
+// What is known of a run: its events folded into a report, and what the panels draw of it. The reading thread
+// folds, the window picks up an immutable view at the start of a frame.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/gui/jobs/series.h"
+#include "sim/report/compare.h"
+#include "sim/report/events.h"
+#include "sim/report/report.h"
+
+namespace app::gui {
+
+enum class RunPhase { none, starting, running, stopping, ended, failed };
+
+struct LogLine {
+  enum class Kind { note, good, bad } kind = Kind::note;
+  std::string text;
+};
+
+struct RunView {
+  RunPhase phase = RunPhase::none;
+  sim::Task task = sim::Task::train;
+  std::string title;                            // "gpt2-124m on Intel Xeon, 2 threads"
+  std::shared_ptr<const sim::Report> measured;  // without its steps: those are the series below
+  std::shared_ptr<const sim::Report> predicted;
+  std::shared_ptr<const sim::Comparison> comparison;  // of the two, once rows have been measured
+  Series loss, tokens_per_second, mfu;                // over steps; of a generation over tokens (no loss)
+  std::string text;                                   // generated so far
+  sim::Seconds time_to_first_token;                   // 0: not yet
+  std::int64_t done = 0, planned = 0;                 // steps or tokens
+  sim::Seconds left;                                  // 0: not known
+  std::string activity;                               // what goes on before the first step: "calibrating"
+  std::vector<LogLine> log;
+  std::string message;  // how it ended if not well
+
+  bool active() const {
+    return phase == RunPhase::starting || phase == RunPhase::running || phase == RunPhase::stopping;
+  }
+};
+
+// Prices the scenario that a run says it executes, on the machine that it says it runs on.
+using PredictFor = std::function<std::shared_ptr<const sim::Report>(const sim::Scenario&)>;
+
+class RunState {
+ public:
+  RunState(sim::Task task, PredictFor predict);
+
+  // A line of the stream. One that is not an event is a note in the log, never an exception.
+  void line(std::string_view ndjson);
+  void apply(const sim::Event& event);
+  void stopping();
+  void ended(int exit_code, const std::string& message);
+  // A report that was measured elsewhere, as if its run had just ended.
+  void replay(const sim::Report& report);
+
+  std::shared_ptr<const RunView> view() const;
+
+ private:
+  void begin(const sim::Source& source, std::int64_t planned);
+  void step(const sim::StepResult& step);
+  void token(const sim::TokenResult& token);
+  void rows_changed() { rows_are_new_ = true; }
+  void note(LogLine::Kind kind, std::string text);
+  // The report, the comparison and the view's link to them are remade only when rows or memory changed.
+  void refresh_report() const;
+
+  PredictFor predict_;
+  sim::Report report_;
+  mutable RunView view_;
+  mutable bool rows_are_new_ = false;
+  double seconds_so_far_ = 0;
+};
+
+}  // namespace app::gui

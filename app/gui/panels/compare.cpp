@@ -1,0 +1,241 @@
+// Where prediction and kernels part: every operation with both times beside each other.
+#include <imgui.h>
+#include <misc/cpp/imgui_stdlib.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::gui {
+namespace {
+
+enum class Column { operation, phase, count, predicted, measured, ratio, bound };
+
+// A prediction that misses by more than this is called out in red: the issue's own yardstick for a step.
+constexpr double kMissed = 0.2;
+
+bool contains(const std::string& text, const std::string& words) {
+  const auto same = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+  };
+  return std::search(text.begin(), text.end(), words.begin(), words.end(), same) != text.end();
+}
+
+double duration(const std::optional<sim::Row>& row) {
+  return row ? row->duration.value : 0;
+}
+
+double sort_key(const sim::ComparedRow& row, Column column) {
+  switch (column) {
+    case Column::count:
+      return static_cast<double>(row.b ? row.b->count : row.a->count);
+    case Column::predicted:
+      return duration(row.a);
+    case Column::measured:
+      return duration(row.b);
+    case Column::ratio:
+      return row.ratio().value_or(0);
+    case Column::phase:
+      return static_cast<double>(row.phase);
+    case Column::bound:
+      return row.a ? static_cast<double>(row.a->bound) : -1;
+    case Column::operation:
+      return 0;
+  }
+  return 0;
+}
+
+std::vector<const sim::ComparedRow*> visible_rows(const sim::Comparison& comparison,
+                                                  const std::string& filter) {
+  std::vector<const sim::ComparedRow*> rows;
+  for (const sim::ComparedRow& row : comparison.rows)
+    if (filter.empty() || contains(std::string(sim::name(row.phase)) + " " + row.id, filter))
+      rows.push_back(&row);
+  const ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs();
+  if (!specs || specs->SpecsCount == 0) return rows;
+  const auto column = static_cast<Column>(specs->Specs[0].ColumnIndex);
+  const bool down = specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
+  std::stable_sort(rows.begin(), rows.end(), [&](const sim::ComparedRow* a, const sim::ComparedRow* b) {
+    if (down) std::swap(a, b);
+    return column == Column::operation ? a->id < b->id : sort_key(*a, column) < sort_key(*b, column);
+  });
+  return rows;
+}
+
+// The row whose miss weighs most in the step, not the one with the wildest ratio.
+const sim::ComparedRow* worst_row(const sim::Comparison& comparison) {
+  const sim::ComparedRow* worst = nullptr;
+  double miss = 0;
+  for (const sim::ComparedRow& row : comparison.rows) {
+    if (!row.a || !row.b) continue;
+    const double distance = std::abs(duration(row.b) - duration(row.a));
+    if (distance > miss) {
+      miss = distance;
+      worst = &row;
+    }
+  }
+  return worst;
+}
+
+std::string ratio_text(double ratio) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.2f", ratio);
+  return buffer;
+}
+
+void draw_verdict(const PanelContext& context, const sim::Comparison& comparison) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const double a = sim::step_time(comparison.a).value, b = sim::step_time(comparison.b).value;
+  const bool train = comparison.b.source.scenario.workload.task == sim::Task::train;
+  if (a > 0 && b > 0) {
+    const double off = b / a - 1;
+    const std::string words = std::string(train ? "The step" : "The generation") + " took " +
+                              sim::format(sim::Seconds{b}) + ", predicted " + sim::format(sim::Seconds{a}) +
+                              ": " + sim::format_percent(std::abs(off)) + (off > 0 ? " slower." : " faster.");
+    text_wrapped(look, TextRole::title, std::abs(off) > kMissed ? c.bad : c.text, words);
+  }
+  const sim::ComparedRow* worst = worst_row(comparison);
+  if (!worst || b <= 0) return;
+  const double miss = duration(worst->b) - duration(worst->a);
+  text_wrapped(look, TextRole::caption, c.dim,
+               "Worst: " + std::string(sim::name(worst->phase)) + " " + worst->id + ", " +
+                   sim::format(sim::Seconds{std::abs(miss)}) + (miss > 0 ? " longer" : " shorter") +
+                   " than predicted, " + sim::format_percent(std::abs(miss) / b) + " of the whole.");
+}
+
+void draw_header(const Look& look) {
+  ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+  static constexpr const char* headings[] = {"operation", "phase", "count",   "predicted",
+                                             "measured",  "ratio", "bound by"};
+  for (int column = 0; column < 7; ++column) {
+    if (!ImGui::TableSetColumnIndex(column)) continue;
+    const TextScope caption(look, TextRole::caption);
+    ImGui::PushStyleColor(ImGuiCol_Text, look.color().dim);
+    ImGui::TableHeader(headings[column]);
+    ImGui::PopStyleColor();
+  }
+}
+
+void draw_row(const PanelContext& context, const sim::ComparedRow& row) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const std::string key = std::string(sim::name(row.phase)) + " " + row.id;
+  ImGui::TableNextRow();
+  if (context.view.hovered_operation == key)
+    ImGui::TableSetBgColor(ImGuiTableBgTarget_RowBg0, with_alpha(c.predicted, 0.12f));
+  ImGui::TableNextColumn();
+  const bool selected =
+      context.view.selection.quantity == Quantity::operation && context.view.selection.operation == key;
+  ImGui::PushID(key.c_str());
+  const ImVec2 at = ImGui::GetCursorPos();
+  if (ImGui::Selectable("##row", selected, ImGuiSelectableFlags_SpanAllColumns,
+                        {0, text_size_of(look, TextRole::number, "x").y}))
+    context.view.selection = {Quantity::operation, 0, key};
+  ImGui::SetCursorPos(at);
+  ImGui::PopID();
+  text_fitted(look, TextRole::number, c.text, row.id, ImGui::GetContentRegionAvail().x);
+  ImGui::TableNextColumn();
+  text(look, TextRole::caption, c.dim, sim::name(row.phase));
+  ImGui::TableNextColumn();
+  text_right(look, TextRole::number, c.dim, sim::format_count(row.b ? row.b->count : row.a->count));
+  ImGui::TableNextColumn();
+  text_right(look, TextRole::number, c.predicted, row.a ? sim::format(row.a->duration) : "none");
+  ImGui::TableNextColumn();
+  text_right(look, TextRole::number, c.measured, row.b ? sim::format(row.b->duration) : "none");
+  ImGui::TableNextColumn();
+  if (const auto ratio = row.ratio()) {
+    const bool missed = *ratio > 1 + kMissed || *ratio < 1 / (1 + kMissed);
+    text_right(look, TextRole::number, missed ? c.bad : c.text, ratio_text(*ratio));
+  }
+  ImGui::TableNextColumn();
+  if (row.a) text(look, TextRole::caption, c.dim, sim::name(row.a->bound));
+}
+
+void draw_total(const PanelContext& context, const sim::Comparison& comparison) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const sim::Seconds a = sim::step_time(comparison.a), b = sim::step_time(comparison.b);
+  ImGui::TableNextRow();
+  ImGui::TableSetBgColor(ImGuiTableBgTarget_RowBg0, c.raised);
+  ImGui::TableNextColumn();
+  const bool train = comparison.b.source.scenario.workload.task == sim::Task::train;
+  text(look, TextRole::title, c.text, train ? "step" : "generation");
+  ImGui::TableNextColumn();
+  ImGui::TableNextColumn();
+  ImGui::TableNextColumn();
+  text_right(look, TextRole::number, c.predicted, sim::format(a));
+  ImGui::TableNextColumn();
+  text_right(look, TextRole::number, c.measured, sim::format(b));
+  ImGui::TableNextColumn();
+  if (a.value > 0) text_right(look, TextRole::number, c.text, ratio_text(b / a));
+}
+
+}  // namespace
+
+std::string compare_caption(const PanelContext& context) {
+  const RunView& run = context.run();
+  if (!run.comparison) return "";
+  const sim::Comparison& joined = *run.comparison;
+  return sim::format_count(static_cast<std::int64_t>(joined.joined)) + " operations joined, " +
+         sim::format_count(static_cast<std::int64_t>(joined.only_a)) + " predicted only, " +
+         sim::format_count(static_cast<std::int64_t>(joined.only_b)) + " measured only";
+}
+
+void draw_compare(const PanelContext& context) {
+  const RunView& run = context.run();
+  const Look& look = context.look;
+  if (!run.comparison) {
+    if (run.active())
+      draw_empty_state(context, "Running",
+                       "Every operation is timed by its id. The table appears with the first measured rows.");
+    else
+      draw_empty_state(
+          context, "Nothing measured yet",
+          "Run this scenario, and every operation of the plan stands here twice: as predicted, and as "
+          "your machine's kernels took it.",
+          "Start", "run.start");
+    return;
+  }
+  draw_verdict(context, *run.comparison);
+  ImGui::SetNextItemWidth(std::min(look.px(260), ImGui::GetContentRegionAvail().x));
+  ImGui::InputTextWithHint("##filter", "Filter by operation or phase", &context.view.compare_filter);
+  constexpr ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH |
+                                    ImGuiTableFlags_Sortable | ImGuiTableFlags_SortTristate |
+                                    ImGuiTableFlags_Hideable | ImGuiTableFlags_NoBordersInBody;
+  ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, ImVec2(look.px(5), look.px(3)));
+  if (ImGui::BeginTable("rows", 7, flags, ImGui::GetContentRegionAvail())) {
+    const float room = ImGui::GetContentRegionAvail().x;
+    const auto fixed = [&](const char* name, float width, bool shown) {
+      ImGui::TableSetupColumn(
+          name, ImGuiTableColumnFlags_WidthFixed | (shown ? 0 : ImGuiTableColumnFlags_DefaultHide),
+          look.px(width));
+    };
+    ImGui::TableSetupScrollFreeze(0, 1);
+    ImGui::TableSetupColumn("operation", ImGuiTableColumnFlags_WidthStretch | ImGuiTableColumnFlags_NoHide);
+    fixed("phase", 62, room > look.px(520));
+    fixed("count", 46, room > look.px(580));
+    fixed("predicted", 68, true);
+    fixed("measured", 68, true);
+    fixed("ratio", 42, true);
+    fixed("bound by", 60, room > look.px(420));
+    draw_header(look);
+    draw_total(context, *run.comparison);
+    const auto rows = visible_rows(*run.comparison, context.view.compare_filter);
+    ImGuiListClipper clipper;
+    clipper.Begin(static_cast<int>(rows.size()));
+    while (clipper.Step())
+      for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
+        draw_row(context, *rows[static_cast<std::size_t>(i)]);
+    ImGui::EndTable();
+  }
+  ImGui::PopStyleVar();
+}
+
+}  // namespace app::gui

@@ -1,0 +1,16 @@
+// What panels show when there is nothing to show: why, and what to do about it. Never an empty frame.
+#pragma once
+#include <string_view>
+
+#include "app/gui/view.h"
+
+namespace app::gui {
+
+// A heading and a sentence in the middle of what is left; with an action, a button that invokes the command.
+void draw_empty_state(const PanelContext& context, std::string_view heading, std::string_view sentence,
+                      const char* action = nullptr, const char* command = nullptr);
+
+// True where there is no prediction, and it has said why.
+bool draw_missing_prediction(const PanelContext& context);
+
+}  // namespace app::gui

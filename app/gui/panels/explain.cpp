@@ -1,0 +1,286 @@
+// Where a number comes from: its value, how far to trust it, the formula, and the formula with the numbers
+// put in.
+#include <algorithm>
+#include <cmath>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::gui {
+namespace {
+
+struct Line {
+  std::string name, value;
+};
+
+struct Explanation {
+  std::string title, value = {};
+  std::string provenance = {}, band = {};
+  std::string formula = {};
+  std::vector<Line> numbers = {};
+  std::vector<Line> changes = {};  // what would change it, and to what
+  std::string source = {};
+};
+
+std::string number(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.4g", value);
+  return buffer;
+}
+
+std::string range(sim::Seconds low, sim::Seconds high) {
+  return high > low ? sim::format(low) + " to " + sim::format(high) : "";
+}
+
+// The least certain provenance that a noticeable share of the time rests on.
+std::string provenance_of(const sim::Report& report) {
+  double whole = 0, datasheet = 0, interpolated = 0;
+  for (const sim::Row& row : report.rows) {
+    whole += row.duration.value;
+    if (row.provenance == sim::Provenance::datasheet) datasheet += row.duration.value;
+    if (row.provenance == sim::Provenance::interpolated) interpolated += row.duration.value;
+  }
+  constexpr double kNoticeable = 0.05;
+  if (datasheet > kNoticeable * whole) return std::string(sim::name(sim::Provenance::datasheet));
+  if (interpolated > kNoticeable * whole) return std::string(sim::name(sim::Provenance::interpolated));
+  return std::string(sim::name(sim::Provenance::calibrated));
+}
+
+template <class Value>
+std::vector<Line> changes_by(const PanelContext& context, Value value) {
+  std::vector<Line> lines;
+  for (const Alternative& other : context.prediction.alternatives)
+    lines.push_back({other.label, value(other.report)});
+  return lines;
+}
+
+Explanation explain_step(const PanelContext& context, const sim::Report& report) {
+  const bool train = report.source.scenario.workload.task == sim::Task::train;
+  Explanation e{.title = train ? "Step" : "Generation", .value = sim::format(sim::step_time(report))};
+  e.provenance = provenance_of(report);
+  e.band = range(report.step_low, report.step_high);
+  e.formula =
+      "sum over operations of\ncount x (launch + max(\n  FLOPs / reached FLOP/s,\n  bytes / reached B/s))";
+  double whole = 0;
+  for (const sim::Row& row : report.rows)
+    if (row.rank == 0) whole += row.duration.value;
+  for (const sim::BoundShare& share : sim::bound_shares(report))
+    if (share.share >= 0.005)
+      e.numbers.push_back({"bound by " + std::string(sim::name(share.bound)),
+                           sim::format(sim::Seconds{share.share * whole})});
+  e.numbers.push_back({"operations", sim::format_count(static_cast<std::int64_t>(report.rows.size()))});
+  e.changes =
+      changes_by(context, [](const sim::Report& other) { return sim::format(sim::step_time(other)); });
+  e.source = "Williams et al. 2009, Roofline";
+  return e;
+}
+
+Explanation explain_rate(const PanelContext& context, const sim::Report& report) {
+  const sim::Workload& w = report.source.scenario.workload;
+  const double rate = sim::tokens_per_second(report);
+  Explanation e{.title = "Throughput", .value = sim::format_count(std::llround(rate)) + " tokens/s"};
+  e.provenance = provenance_of(report);
+  if (w.task == sim::Task::train) {
+    e.formula = "sequences x tokens / step";
+    e.numbers = {{"sequences a step", sim::format_count(w.global_batch_size)},
+                 {"tokens a sequence", sim::format_count(w.seq_len)},
+                 {"step", sim::format(sim::step_time(report))}};
+  } else {
+    e.formula = "sequences x new tokens / generation";
+    e.numbers = {{"sequences", sim::format_count(w.batch_size)},
+                 {"new tokens", sim::format_count(w.max_new_tokens)},
+                 {"generation", sim::format(sim::step_time(report))}};
+  }
+  e.changes = changes_by(context, [](const sim::Report& other) {
+    return sim::format_count(std::llround(sim::tokens_per_second(other))) + " tokens/s";
+  });
+  return e;
+}
+
+Explanation explain_utilization(const PanelContext& context, const sim::Report& report) {
+  const sim::Scenario& s = report.source.scenario;
+  Explanation e;
+  e.provenance = provenance_of(report);
+  if (s.workload.task == sim::Task::train) {
+    const sim::FlopsConvention convention = context.view.convention;
+    e.title = "MFU, " + std::string(sim::name(convention));
+    e.value = sim::format_percent(sim::mfu(report, convention));
+    e.formula = "FLOPs a token x tokens/s / peak";
+    e.numbers = {
+        {"FLOPs a token", sim::format(sim::flops_per_token(s.model, s.workload.seq_len, convention))},
+        {"tokens/s", sim::format_count(std::llround(sim::tokens_per_second(report)))},
+        {"dense peak", sim::format(s.hardware.peak_for(s.workload.dtype))}};
+    for (int c = 0; c < sim::kFlopsConventions; ++c) {
+      const auto other = static_cast<sim::FlopsConvention>(c);
+      if (other != convention)
+        e.changes.push_back({std::string(sim::name(other)), sim::format_percent(sim::mfu(report, other))});
+    }
+    e.changes.push_back({"HFU, executed", sim::format_percent(sim::hfu(report))});
+    e.source = "Chowdhery et al. 2022 (PaLM), appendix B";
+  } else {
+    e.title = "MBU, decode";
+    e.value = sim::format_percent(sim::mbu(report));
+    e.formula = "(parameters + KV cache) bytes\n/ time a token / bandwidth";
+    if (const auto token = sim::tpot(report)) e.numbers.push_back({"time a token", sim::format(*token)});
+    e.numbers.push_back({"bandwidth", sim::format(s.hardware.memory_bandwidth)});
+    e.changes =
+        changes_by(context, [](const sim::Report& other) { return sim::format_percent(sim::mbu(other)); });
+    e.source = "Databricks 2023, LLM inference performance engineering";
+  }
+  return e;
+}
+
+Explanation explain_parameters(const PanelContext& context) {
+  const sim::Model& m = context.scenario.model;
+  const sim::ParameterCount n = sim::count_parameters(m);
+  Explanation e{.title = "Parameters", .value = sim::format_count(n.total)};
+  e.provenance = "exact";
+  e.formula = "embedding + layers x (attention\n+ MLP + norms) + norm + head";
+  e.numbers = {{"embedding", sim::format_count(n.embedding)},
+               {"layers", sim::format_count(m.num_hidden_layers)},
+               {"attention, a layer", sim::format_count(n.attention_per_layer)},
+               {"MLP, a layer", sim::format_count(n.mlp_per_layer)},
+               {"norms, a layer", sim::format_count(n.norms_per_layer)},
+               {"final norm", sim::format_count(n.final_norm)},
+               {n.head > 0 ? "head" : "head, tied", sim::format_count(n.head)}};
+  e.source = m.source;
+  return e;
+}
+
+Explanation explain_memory(const PanelContext& context, const sim::Report& report) {
+  Explanation e{.title = "Memory at the peak", .value = sim::format(sim::peak_memory(report))};
+  e.provenance = "planned";
+  e.formula = "what is live at the fullest moment,\npacked into one arena";
+  for (const sim::MemoryLine& line : report.memory)
+    if (line.rank == 0 && line.bytes.value > 0) {
+      const int category = memory_category(line.category);
+      e.numbers.push_back({category < 0 ? line.category : std::string(memory_category_title(category)),
+                           sim::format(line.bytes)});
+    }
+  e.changes =
+      changes_by(context, [](const sim::Report& other) { return sim::format(sim::peak_memory(other)); });
+  return e;
+}
+
+Explanation explain_category(const PanelContext& context, const sim::Report& report) {
+  const int category = context.view.selection.category;
+  const auto bytes_in = [category](const sim::Report& of) {
+    sim::Bytes sum;
+    for (const sim::MemoryLine& line : of.memory)
+      if (line.rank == 0 && memory_category(line.category) == category) sum += line.bytes;
+    return sum;
+  };
+  std::string title(memory_category_title(category));
+  title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
+  Explanation e{.title = title, .value = sim::format(bytes_in(report))};
+  e.provenance = "planned";
+  e.formula = category == kPackingCategory    ? "arena beyond the sum of what is live"
+              : category == kPlatformCategory ? "what the process holds outside the arena"
+                                              : "buffers of this kind at the peak";
+  constexpr std::size_t kMost = 10;
+  for (const LiveLine& line : context.prediction.live_at_peak)
+    if (static_cast<int>(line.buffer_class) == category && e.numbers.size() < kMost)
+      e.numbers.push_back({line.name + (line.instances > 1 ? " x" + sim::format_count(line.instances) : ""),
+                           sim::format(line.bytes)});
+  e.changes = changes_by(context, [&](const sim::Report& other) { return sim::format(bytes_in(other)); });
+  return e;
+}
+
+Explanation explain_operation(const PanelContext& context, const sim::Report& report) {
+  for (const sim::Row& row : report.rows) {
+    if (row.rank != 0 || std::string(sim::name(row.phase)) + " " + row.id != context.view.selection.operation)
+      continue;
+    Explanation e{.title = context.view.selection.operation, .value = sim::format(row.duration)};
+    e.provenance = std::string(sim::name(row.provenance));
+    e.band = range(row.low, row.high);
+    e.formula = "launch + max(FLOPs / FLOP/s,\n             bytes / B/s)";
+    e.numbers = {{"kernel", std::string(sim::name(row.kind))},
+                 {"run", sim::format_count(row.count) + (row.count == 1 ? " time" : " times")},
+                 {"FLOPs", sim::format(row.flops)},
+                 {"memory traffic", sim::format(row.memory)}};
+    if (row.memory.value > 0) e.numbers.push_back({"intensity", number(row.flops / row.memory) + " FLOP/B"});
+    if (row.duration.value > 0) {
+      e.numbers.push_back({"reaches", sim::format(row.flops / row.duration)});
+      e.numbers.push_back({"and", sim::format(row.memory / row.duration)});
+    }
+    e.numbers.push_back({"bound by", std::string(sim::name(row.bound))});
+    return e;
+  }
+  return explain_step(context, report);
+}
+
+Explanation explanation_of(const PanelContext& context, const sim::Report& report) {
+  switch (context.view.selection.quantity) {
+    case Quantity::step_time:
+      return explain_step(context, report);
+    case Quantity::tokens_per_second:
+      return explain_rate(context, report);
+    case Quantity::utilization:
+      return explain_utilization(context, report);
+    case Quantity::parameters:
+      return explain_parameters(context);
+    case Quantity::memory:
+      return explain_memory(context, report);
+    case Quantity::memory_category:
+      return explain_category(context, report);
+    case Quantity::operation:
+      return explain_operation(context, report);
+  }
+  return {};
+}
+
+void draw_lines(const Look& look, const std::vector<Line>& lines, ImU32 value_color) {
+  const float width = ImGui::GetContentRegionAvail().x;
+  for (const Line& line : lines) {
+    const float value = text_size_of(look, TextRole::number, line.value).x;
+    text_fitted(look, TextRole::caption, look.color().dim, line.name,
+                std::max(0.0f, width - value - look.px(10)));
+    ImGui::SameLine();
+    text_right(look, TextRole::number, value_color, line.value);
+  }
+}
+
+}  // namespace
+
+std::string explain_caption(const PanelContext& context) {
+  return context.prediction.report ? "click any number" : "";
+}
+
+void draw_explain(const PanelContext& context) {
+  if (draw_missing_prediction(context)) return;
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const Explanation e = explanation_of(context, *context.prediction.report);
+  text_wrapped(look, TextRole::body, c.dim, e.title);
+  text_wrapped(look, TextRole::heading, c.text, e.value);
+  if (!e.provenance.empty()) {
+    badge(look, c.predicted, e.provenance);
+    if (!e.band.empty()) {
+      ImGui::SameLine();
+      text_fitted(look, TextRole::caption, c.mute, e.band, ImGui::GetContentRegionAvail().x);
+    }
+  }
+  ImGui::Dummy({0, look.px(2)});
+  text_wrapped(look, TextRole::number, c.text, e.formula);
+  ImGui::Dummy({0, look.px(2)});
+  draw_lines(look, e.numbers, c.predicted);
+  if (!e.changes.empty()) {
+    ImGui::Dummy({0, look.px(6)});
+    text(look, TextRole::title, c.text,
+         context.view.selection.quantity == Quantity::utilization &&
+                 context.scenario.workload.task == sim::Task::train
+             ? "By other conventions"
+             : "What would change it");
+    draw_lines(look, e.changes, c.dim);
+  }
+  if (!e.source.empty()) {
+    ImGui::Dummy({0, look.px(6)});
+    text_wrapped(look, TextRole::caption, c.mute, "Source: " + e.source);
+  }
+}
+
+}  // namespace app::gui

@@ -1,0 +1,328 @@
+// The same quantities measured: a run on this machine as it streams in, beside what was predicted for it.
+#include <imgui.h>
+#include <misc/cpp/imgui_stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/plot.h"
+#include "app/gui/widgets/text.h"
+#include "app/gui/widgets/tile.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::gui {
+namespace {
+
+struct Expected {
+  double value = 0, low = 0, high = 0;
+};
+
+// A stream plotted over steps or tokens, with what was predicted for it.
+void draw_stream(const PanelContext& context, const char* title, const Series& series, const RunView& run,
+                 const Expected* expected, bool from_zero, ImVec2 size, std::string (*read_out)(double),
+                 std::string (*tick)(double) = tick_label) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ImGui::BeginGroup();
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float heading = text_size_of(look, TextRole::caption, "x").y + look.px(2);
+  ImDrawList* window = ImGui::GetWindowDrawList();
+  draw_text(window, look, TextRole::caption, begin, c.dim, title);
+  float right = begin.x + size.x;
+  if (series.size() > 0) {
+    const std::string words = read_out(series.last().y);
+    draw_text(window, look, TextRole::number, {right, begin.y}, c.measured, words, {1, 0});
+    right -= text_size_of(look, TextRole::number, words).x + look.px(12);
+  }
+  if (expected) {
+    const std::string words = read_out(expected->value);
+    const float width = text_size_of(look, TextRole::number, words).x;
+    const float title_end = begin.x + text_size_of(look, TextRole::caption, title).x + look.px(10);
+    if (right - width > title_end)
+      draw_text(window, look, TextRole::number, {right, begin.y}, c.predicted, words, {1, 0});
+  }
+  ImGui::Dummy({size.x, heading});
+  ImGui::PushID(title);
+  const TextScope axes(look, TextRole::caption);
+  if (ImPlot::BeginPlot("##stream", {size.x, size.y - heading - ImGui::GetStyle().ItemSpacing.y},
+                        ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame)) {
+    const double end = std::max<double>({1.0, static_cast<double>(run.planned), series.last().x});
+    double low = series.least(), high = series.greatest();
+    if (expected) {
+      low = series.size() ? std::min(low, expected->low) : expected->low;
+      high = series.size() ? std::max(high, expected->high) : expected->high;
+    }
+    if (from_zero) low = 0;
+    const double margin = high > low ? (high - low) * 0.1 : std::max(std::abs(high) * 0.1, 1e-9);
+    ImPlot::SetupAxes(nullptr, nullptr, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
+    const auto label = [](double value, char* buffer, int length, void*) {
+      return std::snprintf(buffer, static_cast<std::size_t>(length), "%s", tick_label(value).c_str());
+    };
+    const auto ticks = [](double value, char* buffer, int length, void* write) {
+      return std::snprintf(buffer, static_cast<std::size_t>(length), "%s",
+                           (*static_cast<std::string (**)(double)>(write))(value).c_str());
+    };
+    ImPlot::SetupAxisFormat(ImAxis_X1, label);
+    ImPlot::SetupAxisFormat(ImAxis_Y1, ticks, &tick);
+    const double first = run.planned > 1 ? 1 : 0;
+    ImPlot::SetupAxesLimits(first, std::max(first + 1, end), from_zero ? 0 : low - margin, high + margin,
+                            ImPlotCond_Always);
+    if (expected) plot_predicted(look, expected->value, expected->low, expected->high);
+    plot_measured(look, "measured", series);
+    ImPlot::EndPlot();
+  }
+  ImGui::PopID();
+  ImGui::EndGroup();
+}
+
+std::string loss_text(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.3f nats", value);
+  return buffer;
+}
+std::string rate_text(double value) {
+  return (value < 100 ? tick_label(std::round(value * 10) / 10) : sim::format_count(std::llround(value))) +
+         " tokens/s";
+}
+std::string percent_tick(double value) {
+  return tick_label(value * 100) + " %";
+}
+std::string share_text(double value) {
+  return sim::format_percent(value);
+}
+
+Expected expected_rate(const sim::Report& predicted) {
+  const double rate = sim::tokens_per_second(predicted);
+  Expected expected{rate, rate, rate};
+  const double step = sim::step_time(predicted).value;
+  if (predicted.step_low.value > 0 && predicted.step_high.value > 0)
+    expected = {rate, rate * step / predicted.step_high.value, rate * step / predicted.step_low.value};
+  return expected;
+}
+
+// Memory of the run over a step, measured against predicted: bars, since a run reports it once.
+void draw_memory_check(const PanelContext& context, const RunView& run, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  draw_text(list, look, TextRole::caption, begin, c.dim, "memory at the peak");
+  ImGui::Dummy(size);
+  struct Line {
+    const sim::Report* report;
+    ImU32 color;
+  };
+  const std::array<Line, 2> lines = {{{run.predicted.get(), c.predicted}, {run.measured.get(), c.measured}}};
+  double greatest = 1;
+  for (const Line& line : lines)
+    if (line.report) greatest = std::max(greatest, static_cast<double>(sim::peak_memory(*line.report).value));
+  const float number = text_size_of(look, TextRole::number, "000.0 MiB").x + look.px(10);
+  float y = begin.y + text_size_of(look, TextRole::caption, "x").y + look.px(8);
+  const float thickness = std::min(look.px(22), (size.y - (y - begin.y)) / 2 - look.px(8));
+  for (const Line& line : lines) {
+    if (!line.report || line.report->memory.empty() || thickness < look.px(5)) continue;
+    std::vector<BarPart> parts;
+    double sum = 0;
+    for (const sim::MemoryLine& entry : line.report->memory) {
+      const int category = memory_category(entry.category);
+      if (entry.rank != 0 || category < 0) continue;
+      parts.push_back({static_cast<double>(entry.bytes.value), c.memory[static_cast<std::size_t>(category)]});
+      sum += parts.back().value;
+    }
+    const float width = (size.x - number) * static_cast<float>(sum / greatest);
+    draw_bar(list, look, {begin.x, std::floor(y)}, {begin.x + width, std::floor(y + thickness)}, parts, 0);
+    draw_text(list, look, TextRole::number, {begin.x + width + look.px(8), y + thickness / 2}, line.color,
+              sim::format(sim::Bytes{static_cast<std::int64_t>(sum)}), {0, 0.5f});
+    y += thickness + look.px(8);
+  }
+}
+
+void draw_controls(const PanelContext& context, const RunView& run) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const bool train = context.scenario.workload.task == sim::Task::train;
+  const bool active = context.run_active;
+  static constexpr std::array<std::string_view, 2> tasks = {"Train", "Generate"};
+  const auto current = static_cast<std::size_t>(context.scenario.workload.task);
+  if (const auto chosen = segmented(look, "task", current, tasks)) {
+    sim::Scenario next = context.scenario;
+    next.workload.task = static_cast<sim::Task>(*chosen);
+    context.edit("task " + std::string(tasks[current]) + " \u2192 " + std::string(tasks[*chosen]), next);
+  }
+  ImGui::SameLine();
+  if (primary_button(look, active ? "Stop" : "Start", active ? c.bad : c.good, {look.px(64), 0}))
+    context.invoke(active ? "run.stop" : "run.start");
+  ImGui::SameLine();
+  if (active) {
+    const float width = ImGui::GetContentRegionAvail().x;
+    const ImVec2 least = ImGui::GetCursorScreenPos();
+    const float height = ImGui::GetFrameHeight();
+    const float share =
+        run.planned > 0 ? static_cast<float>(run.done) / static_cast<float>(run.planned) : 0.0f;
+    std::string words = run.phase == RunPhase::stopping   ? std::string("stopping")
+                        : !run.activity.empty()           ? run.activity
+                        : run.phase == RunPhase::starting ? std::string("starting")
+                                                          : std::string(train ? "step" : "token");
+    if (run.planned > 0)
+      words.append(" ")
+          .append(sim::format_count(run.done))
+          .append(" of ")
+          .append(sim::format_count(run.planned));
+    if (run.left.value > 0 && run.phase == RunPhase::running)
+      words.append(", ").append(sim::format(run.left)).append(" left");
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    const float line = std::floor(look.px(4));
+    const float bottom = least.y + height;
+    draw_text(list, look, TextRole::caption, {least.x, least.y + look.px(2)}, c.measured,
+              fitted(look, TextRole::caption, words, width));
+    list->AddRectFilled({least.x, bottom - line}, {least.x + width, bottom}, c.border, line / 2);
+    list->AddRectFilled({least.x, bottom - line}, {least.x + width * share, bottom}, c.measured, line / 2);
+    ImGui::Dummy({width, height});
+    return;
+  }
+  if (train) {
+    ImGui::AlignTextToFramePadding();
+    text(look, TextRole::body, c.dim, "steps");
+    ImGui::SameLine();
+    ImGui::SetNextItemWidth(look.px(90));
+    std::string typed = sim::format_count(context.view.train_steps);
+    ImGui::InputText("##steps", &typed, ImGuiInputTextFlags_AutoSelectAll);
+    std::int64_t steps = 0;
+    if (ImGui::IsItemDeactivatedAfterEdit() && sim::parse_count(typed, steps) && steps > 0)
+      context.view.train_steps = steps;
+  } else {
+    ImGui::SetNextItemWidth(-FLT_MIN);
+    ImGui::InputTextWithHint("##prompt", "Prompt", &context.view.prompt);
+  }
+}
+
+void draw_log(const PanelContext& context, const RunView& run, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ImGui::BeginChild("log", size);
+  for (const LogLine& line : run.log) {
+    const ImU32 color = line.kind == LogLine::Kind::bad    ? c.bad
+                        : line.kind == LogLine::Kind::good ? c.good
+                                                           : c.dim;
+    text_wrapped(look, TextRole::caption, color, line.text);
+  }
+  if (ImGui::GetScrollY() >= ImGui::GetScrollMaxY()) ImGui::SetScrollHereY(1);
+  ImGui::EndChild();
+}
+
+void draw_training(const PanelContext& context, const RunView& run) {
+  const Look& look = context.look;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = look.px(14);
+  const bool wide = room.x > look.px(430);
+  const bool log = room.y > look.px(420);
+  const float log_height = log ? look.px(80) : 0;
+  const float left = std::floor((room.x - gap) / 2);
+  const ImVec2 cell = {wide ? left : room.x, std::floor((room.y - log_height - (log ? gap : 0)) / 2)};
+  Expected rate, mfu;
+  const bool predicted = run.predicted != nullptr;
+  if (predicted) {
+    rate = expected_rate(*run.predicted);
+    const double share = sim::mfu(*run.predicted, sim::FlopsConvention::six_n_causal);
+    const double per_rate = rate.value > 0 ? share / rate.value : 0;
+    mfu = {share, rate.low * per_rate, rate.high * per_rate};
+  }
+  draw_stream(context, "loss", run.loss, run, nullptr, false, cell, loss_text);
+  if (wide) ImGui::SameLine(0, gap);
+  draw_stream(context, "throughput", run.tokens_per_second, run, predicted ? &rate : nullptr, true, cell,
+              rate_text);
+  if (wide) {
+    draw_stream(context, "MFU, 6N + causal", run.mfu, run, predicted ? &mfu : nullptr, true,
+                {cell.x, cell.y - ImGui::GetStyle().ItemSpacing.y}, share_text, percent_tick);
+    ImGui::SameLine(0, gap);
+    draw_memory_check(context, run, {cell.x, cell.y - ImGui::GetStyle().ItemSpacing.y});
+  }
+  if (log) draw_log(context, run, {room.x, log_height});
+}
+
+void draw_generation(const PanelContext& context, const RunView& run) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = look.px(14);
+  Expected rate;
+  const bool predicted = run.predicted != nullptr;
+  if (predicted)
+    if (const auto token = sim::tpot(*run.predicted); token && token->value > 0) {
+      const double value = 1 / token->value;
+      const Expected all = expected_rate(*run.predicted);
+      const double band = all.value > 0 ? value / all.value : 1;
+      rate = {value, all.low * band, all.high * band};
+    }
+  const float left = std::floor((room.x - gap) * 0.5f);
+  const ImVec2 upper = {left, std::floor(room.y * 0.55f)};
+  draw_stream(context, "decode, one sequence", run.tokens_per_second, run, predicted ? &rate : nullptr, true,
+              upper, rate_text);
+  ImGui::SameLine(0, gap);
+  ImGui::BeginGroup();
+  const auto line = [&](const char* name, const std::string& expected, const std::string& real) {
+    text(look, TextRole::caption, c.dim, name);
+    text(look, TextRole::number, c.predicted, expected);
+    ImGui::SameLine(look.px(110) + ImGui::GetCursorPosX());
+    text(look, TextRole::number, c.measured, real);
+  };
+  const auto first = predicted ? sim::ttft(*run.predicted) : std::nullopt;
+  line("time to the first token", first ? sim::format(*first) : "n/a",
+       run.time_to_first_token.value > 0 ? sim::format(run.time_to_first_token) : "");
+  const auto per_token = predicted ? sim::tpot(*run.predicted) : std::nullopt;
+  const Series& rates = run.tokens_per_second;
+  line("time of a later token", per_token ? sim::format(*per_token) : "n/a",
+       rates.size() > 0 && rates.last().y > 0 ? sim::format(sim::Seconds{1 / rates.last().y}) : "");
+  const float used = ImGui::GetItemRectMax().y - ImGui::GetWindowPos().y;
+  draw_memory_check(context, run, {room.x - left - gap, std::max(look.px(30), upper.y - used + look.px(20))});
+  ImGui::EndGroup();
+  text(look, TextRole::caption, c.dim, "text");
+  ImGui::BeginChild("text", ImGui::GetContentRegionAvail());
+  const TextScope mono(look, TextRole::number);
+  ImGui::PushTextWrapPos(0);
+  ImGui::PushStyleColor(ImGuiCol_Text, c.mute);
+  ImGui::TextUnformatted(context.view.prompt.c_str());
+  ImGui::PopStyleColor();
+  ImGui::PushStyleColor(ImGuiCol_Text, c.measured);
+  ImGui::TextUnformatted(run.text.c_str(), run.text.c_str() + run.text.size());
+  ImGui::PopStyleColor();
+  ImGui::PopTextWrapPos();
+  ImGui::EndChild();
+}
+
+}  // namespace
+
+std::string live_caption(const PanelContext& context) {
+  const RunView& run = context.run();
+  return run.title.empty() ? "on this machine" : run.title;
+}
+
+void draw_live(const PanelContext& context) {
+  const RunView& run = context.run();
+  const Look& look = context.look;
+  draw_controls(context, run);
+  ImGui::Dummy({0, look.px(2)});
+  const bool train = context.scenario.workload.task == sim::Task::train;
+  if (run.phase == RunPhase::none) {
+    draw_empty_state(
+        context, "Nothing has run yet",
+        train ? "Start trains this model for real on this machine, in a process of its own. What is "
+                "measured is drawn solid over the dashed prediction."
+              : "Start generates for real on this machine, token by token. What is measured is drawn "
+                "solid over the dashed prediction.");
+    return;
+  }
+  if (!run.message.empty())
+    text_wrapped(look, TextRole::body, run.phase == RunPhase::failed ? look.color().bad : look.color().dim,
+                 run.message);
+  const bool nothing = run.loss.size() == 0 && run.tokens_per_second.size() == 0;
+  if (nothing && !run.active()) return draw_log(context, run, ImGui::GetContentRegionAvail());
+  train ? draw_training(context, run) : draw_generation(context, run);
+}
+
+}  // namespace app::gui

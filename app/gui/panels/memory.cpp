@@ -1,0 +1,429 @@
+// What fills the device: by category against its capacity, over a step, and buffer by buffer at the peak.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/plot.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::gui {
+namespace {
+
+using Categories = std::array<double, kMemoryCategories>;  // bytes
+
+struct Ledger {
+  std::string label;
+  ImU32 label_color;
+  Categories bytes{};
+  double total = 0;
+};
+
+Ledger ledger_of(const sim::Report& report, std::string label, ImU32 color) {
+  Ledger ledger{std::move(label), color};
+  for (const sim::MemoryLine& line : report.memory) {
+    const int category = memory_category(line.category);
+    if (line.rank != 0 || category < 0) continue;
+    ledger.bytes[static_cast<std::size_t>(category)] += static_cast<double>(line.bytes.value);
+    ledger.total += static_cast<double>(line.bytes.value);
+  }
+  return ledger;
+}
+
+const sim::Report* measured_of_scenario(const PanelContext& context) {
+  const sim::Report* measured = context.run().measured.get();
+  return measured && measured->source.scenario == context.scenario && !measured->memory.empty() ? measured
+                                                                                                : nullptr;
+}
+
+// The scenario, what was measured of it, then the neighbours whose memory differs.
+std::vector<Ledger> ledgers(const PanelContext& context) {
+  const Palette& c = context.look.color();
+  const sim::Report& report = *context.prediction.report;
+  std::vector<Ledger> rows = {ledger_of(report, "predicted", c.predicted)};
+  if (const sim::Report* measured = measured_of_scenario(context))
+    rows.push_back(ledger_of(*measured, "measured", c.measured));
+  for (const Alternative& other : context.prediction.alternatives) {
+    Ledger row = ledger_of(other.report, other.label, c.dim);
+    if (std::abs(row.total - rows.front().total) > 0.01 * rows.front().total) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+struct Unit {
+  double size;
+  const char* name;
+};
+
+Unit unit_for(double bytes) {
+  if (bytes >= 0.5 * sim::kGiB) return {sim::kGiB, "GiB"};
+  if (bytes >= 0.5 * sim::kMiB) return {sim::kMiB, "MiB"};
+  return {sim::kKiB, "KiB"};
+}
+
+std::string in_unit(double bytes, Unit unit) {
+  return sim::format(sim::Bytes{static_cast<std::int64_t>(bytes)}).find(unit.name) != std::string::npos
+             ? split_unit(sim::format(sim::Bytes{static_cast<std::int64_t>(bytes)})).value
+             : tick_label(std::round(bytes / unit.size * 100) / 100);
+}
+
+struct Scale {
+  float begin, end;  // pixels
+  double greatest;   // bytes
+  float at(double bytes) const { return begin + (end - begin) * static_cast<float>(bytes / greatest); }
+};
+
+void draw_stack(const PanelContext& context, const Ledger& row, const Scale& scale, Unit unit, float top,
+                float bottom, double capacity) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float gap = std::max(1.0f, std::floor(look.px(1)));
+  double at = 0;
+  for (int category = 0; category < kMemoryCategories; ++category) {
+    const double bytes = row.bytes[static_cast<std::size_t>(category)];
+    if (bytes <= 0) continue;
+    const float begin = scale.at(at);
+    at += bytes;
+    const float end = scale.at(at);
+    if (end - begin < 0.75f) continue;
+    const ImVec2 least = {begin, top}, most = {std::max(begin + 0.75f, end - gap), bottom};
+    const ImU32 color = c.memory[static_cast<std::size_t>(category)];
+    list->AddRectFilled(least, most, color, std::min(look.px(4), (most.x - least.x) / 2));
+    const std::string value = in_unit(bytes, unit);
+    if (at <= capacity && text_size_of(look, TextRole::number, value).x + look.px(10) < most.x - least.x)
+      draw_text(list, look, TextRole::number, {(least.x + most.x) / 2, (top + bottom) / 2}, text_on(color),
+                value, {0.5f, 0.5f});
+    if (ImGui::IsMouseHoveringRect(least, most) && ImGui::IsWindowHovered()) {
+      ImGui::SetTooltip("%s: %s", std::string(memory_category_title(category)).c_str(),
+                        sim::format(sim::Bytes{static_cast<std::int64_t>(bytes)}).c_str());
+      if (ImGui::IsMouseClicked(ImGuiMouseButton_Left))
+        context.view.selection = {Quantity::memory_category, category, ""};
+    }
+  }
+  if (row.total > capacity)
+    hatch(list, look, {scale.at(capacity), top}, {scale.at(row.total) - gap, bottom},
+          with_alpha(c.bad, 0.85f));
+  const ImU32 color = row.total > capacity ? c.bad : row.label_color;
+  draw_text(list, look, TextRole::number, {scale.at(row.total) + look.px(8), (top + bottom) / 2}, color,
+            sim::format(sim::Bytes{static_cast<std::int64_t>(row.total)}), {0, 0.5f});
+}
+
+void draw_legend(const Look& look, const Categories& shown, float width) {
+  const Palette& c = look.color();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float line = text_size_of(look, TextRole::caption, "x").y + look.px(4),
+              swatch = std::floor(look.px(9));
+  ImVec2 at = begin;
+  for (int category = 0; category < kMemoryCategories; ++category) {
+    if (shown[static_cast<std::size_t>(category)] <= 0) continue;
+    const std::string_view title = memory_category_title(category);
+    const float needed = swatch + look.px(6) + text_size_of(look, TextRole::caption, title).x;
+    if (at.x > begin.x && at.x + needed > begin.x + width) at = {begin.x, at.y + line};
+    const float middle = at.y + line / 2;
+    list->AddRectFilled({at.x, middle - swatch / 2}, {at.x + swatch, middle + swatch / 2},
+                        c.memory[static_cast<std::size_t>(category)], look.px(2));
+    draw_text(list, look, TextRole::caption, {at.x + swatch + look.px(6), middle}, c.dim, title, {0, 0.5f});
+    at.x += needed + look.px(16);
+  }
+  ImGui::Dummy({width, at.y + line - begin.y});
+}
+
+float legend_height(const Look& look, const Categories& shown, float width) {
+  const float line = text_size_of(look, TextRole::caption, "x").y + look.px(4);
+  float x = 0, height = line;
+  for (int category = 0; category < kMemoryCategories; ++category) {
+    if (shown[static_cast<std::size_t>(category)] <= 0) continue;
+    const float needed = std::floor(look.px(9)) + look.px(6) +
+                         text_size_of(look, TextRole::caption, memory_category_title(category)).x;
+    if (x > 0 && x + needed > width) {
+      x = 0;
+      height += line;
+    }
+    x += needed + look.px(16);
+  }
+  return height;
+}
+
+void draw_ledgers(const PanelContext& context, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  std::vector<Ledger> rows = ledgers(context);
+  const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
+  Categories shown{};
+  double greatest = 0;
+  float label_width = 0;
+
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float axis_height = text_size_of(look, TextRole::caption, "0").y + look.px(6);
+  const float capacity_label = text_size_of(look, TextRole::caption, "0").y + look.px(4);
+  for (const Ledger& row : rows)
+    for (std::size_t i = 0; i < shown.size(); ++i) shown[i] += row.bytes[i];
+  const float legend = legend_height(look, shown, size.x) + look.px(6);
+  const float rows_height = size.y - axis_height - capacity_label - legend;
+  const auto room_for = static_cast<std::size_t>(std::max(1.0f, std::floor(rows_height / (look.px(26)))));
+  if (rows.size() > room_for) rows.resize(room_for);
+  for (const Ledger& row : rows) {
+    greatest = std::max(greatest, row.total);
+    label_width = std::max(label_width, text_size_of(look, TextRole::body, row.label).x);
+  }
+  label_width = std::min(label_width, size.x * 0.3f);
+  // A device far larger than what is in it would make every bar a hair: then it is named, not drawn.
+  const bool capacity_in_view = capacity <= 5 * greatest;
+  const float total_width = text_size_of(look, TextRole::number, "000.0 GiB").x + look.px(12);
+  const float plot_width = size.x - label_width - look.px(12);
+  const double widest = capacity_in_view ? std::max(capacity, greatest) : greatest;
+  // The longest bar leaves room for its total.
+  const double range =
+      std::max(widest * 1.02, greatest / std::max(0.2, 1.0 - static_cast<double>(total_width / plot_width)));
+  const Unit unit = unit_for(greatest);
+  const Scale scale{begin.x + label_width + look.px(12), begin.x + size.x, range};
+
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float rows_top = begin.y + capacity_label;
+  const float row_height = std::min(look.px(56), rows_height / static_cast<float>(rows.size()));
+  const float rows_bottom = rows_top + row_height * static_cast<float>(rows.size());
+  const float line = std::max(1.0f, std::floor(look.scale));
+  for (const double tick : round_ticks(0, range / unit.size, static_cast<int>(plot_width / look.px(70)))) {
+    const float x = std::floor(scale.at(tick * unit.size));
+    list->AddRectFilled({x, rows_top}, {x + line, rows_bottom}, c.border);
+    const std::string label = tick == 0 ? std::string("0 ") + unit.name : tick_label(tick);
+    const float half = text_size_of(look, TextRole::caption, label).x / 2;
+    if (x + half <= scale.end)
+      draw_text(list, look, TextRole::caption, {x, rows_bottom + look.px(4)}, c.dim, label,
+                {tick == 0 ? 0.0f : 0.5f, 0});
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const float top = rows_top + row_height * static_cast<float>(i);
+    const float inset = std::min(look.px(9), row_height * 0.18f);
+    draw_text(list, look, TextRole::body, {begin.x + label_width, top + row_height / 2}, rows[i].label_color,
+              fitted(look, TextRole::body, rows[i].label, label_width), {1, 0.5f});
+    draw_stack(context, rows[i], scale, unit, std::floor(top + inset), std::floor(top + row_height - inset),
+               capacity);
+  }
+  const std::string capacity_text = sim::format(context.scenario.hardware.memory) +
+                                    (capacity_in_view ? "" : " of memory, far to the right \u2192");
+  if (capacity_in_view) {
+    const float x = std::floor(scale.at(capacity));
+    list->AddRectFilled({x - line / 2, rows_top - look.px(2)},
+                        {x + std::max(line, look.px(1.5f)), rows_bottom}, c.bad);
+    const float half = text_size_of(look, TextRole::caption, capacity_text).x / 2;
+    draw_text(list, look, TextRole::caption, {std::min(x, scale.end - half), begin.y}, c.bad, capacity_text,
+              {0.5f, 0});
+  } else {
+    draw_text(list, look, TextRole::caption, {scale.end, begin.y}, c.mute, capacity_text, {1, 0});
+  }
+  ImGui::SetCursorScreenPos({begin.x, rows_bottom + axis_height + look.px(6)});
+  draw_legend(look, shown, size.x);
+  ImGui::SetCursorScreenPos(begin);
+  const float used = std::min(size.y, rows_bottom + axis_height + legend - begin.y);
+  ImGui::Dummy({size.x, used});
+}
+
+struct Stack {
+  std::vector<double> time;                                       // in the plot's unit
+  std::array<std::vector<double>, sim::kBufferClasses + 1> edge;  // sums up to each class, in the plot's unit
+  std::size_t peak = 0;
+};
+
+// At most `columns` points, each the fullest moment of its stretch.
+Stack stack_of(const std::vector<sim::MemoryTimePoint>& points, double time_unit, double byte_unit,
+               std::size_t columns) {
+  Stack stack;
+  const std::size_t stride = std::max<std::size_t>(1, points.size() / columns);
+  double peak = -1;
+  for (std::size_t begin = 0; begin < points.size(); begin += stride) {
+    std::size_t fullest = begin;
+    for (std::size_t i = begin; i < std::min(points.size(), begin + stride); ++i)
+      if (sim::total(points[i].bytes) > sim::total(points[fullest].bytes)) fullest = i;
+    stack.time.push_back(points[fullest].time.value / time_unit);
+    double sum = 0;
+    stack.edge[0].push_back(0);
+    for (std::size_t c = 0; c < sim::kBufferClasses; ++c) {
+      sum += static_cast<double>(points[fullest].bytes[c].value) / byte_unit;
+      stack.edge[c + 1].push_back(sum);
+    }
+    if (sum > peak) {
+      peak = sum;
+      stack.peak = stack.time.size() - 1;
+    }
+  }
+  return stack;
+}
+
+struct TimeUnit {
+  double size;
+  const char* name;
+};
+
+TimeUnit time_unit_for(double seconds) {
+  if (seconds >= 1) return {1, "s"};
+  if (seconds >= 1e-3) return {1e-3, "ms"};
+  return {1e-6, "us"};
+}
+
+void draw_timeline(const PanelContext& context, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const auto& points = context.prediction.report->memory_timeline;
+  if (points.size() < 2) {
+    draw_empty_state(context, "No timeline", "The prediction has no memory over time for this scenario.");
+    return;
+  }
+  double peak_bytes = 0;
+  for (const sim::MemoryTimePoint& point : points)
+    peak_bytes = std::max(peak_bytes, static_cast<double>(sim::total(point.bytes).value));
+  const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
+  const bool capacity_in_view = capacity < 1.6 * peak_bytes;
+  const Unit unit = unit_for(peak_bytes);
+  const double end = points.back().time.value;
+  const TimeUnit time = time_unit_for(end);
+  const Stack stack = stack_of(points, time.size, unit.size, 600);
+  const bool train = context.scenario.workload.task == sim::Task::train;
+  const TextScope axes(look, TextRole::caption);
+  if (!ImPlot::BeginPlot("##timeline", size, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame)) return;
+  const std::string x_label = std::string("time in a ") + (train ? "step" : "generation") + ", " + time.name;
+  ImPlot::SetupAxes(x_label.c_str(), unit.name, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
+  const double top = std::max(peak_bytes * 1.18, capacity_in_view ? capacity * 1.08 : 0) / unit.size;
+  ImPlot::SetupAxesLimits(0, end / time.size, 0, top, ImPlotCond_Always);
+  const int n = static_cast<int>(stack.time.size());
+  for (int category = 0; category < sim::kBufferClasses; ++category) {
+    const auto& lower = stack.edge[static_cast<std::size_t>(category)];
+    const auto& upper = stack.edge[static_cast<std::size_t>(category) + 1];
+    if (std::equal(lower.begin(), lower.end(), upper.begin())) continue;
+    ImPlotSpec spec;
+    spec.FillColor = ImGui::ColorConvertU32ToFloat4(c.memory[static_cast<std::size_t>(category)]);
+    spec.FillAlpha = 0.9f;
+    spec.LineColor = spec.FillColor;
+    spec.LineWeight = 0;
+    ImPlot::PlotShaded(std::string(memory_category_title(category)).c_str(), stack.time.data(), lower.data(),
+                       upper.data(), n, spec);
+  }
+  ImPlot::PushPlotClipRect();
+  ImDrawList* list = ImPlot::GetPlotDrawList();
+  std::vector<ImVec2> outline;
+  for (std::size_t i = 0; i < stack.time.size(); ++i)
+    outline.push_back(ImPlot::PlotToPixels(stack.time[i], stack.edge.back()[i]));
+  dashed_line(list, look, outline, c.predicted, look.px(1.5f));
+  if (const sim::Report* measured = measured_of_scenario(context)) {
+    const Stack real = stack_of(measured->memory_timeline, time.size, unit.size, 600);
+    std::vector<ImVec2> line;
+    for (std::size_t i = 0; i < real.time.size(); ++i)
+      line.push_back(ImPlot::PlotToPixels(real.time[i], real.edge.back()[i]));
+    list->AddPolyline(line.data(), static_cast<int>(line.size()), c.measured, look.px(1.6f));
+  }
+  const ImVec2 plot_least = ImPlot::GetPlotPos();
+  const ImVec2 plot_most = {plot_least.x + ImPlot::GetPlotSize().x, plot_least.y + ImPlot::GetPlotSize().y};
+  if (capacity_in_view) {
+    const float y = std::floor(ImPlot::PlotToPixels(0, capacity / unit.size).y);
+    list->AddRectFilled({plot_least.x, y}, {plot_most.x, y + look.px(1.5f)}, c.bad);
+    draw_text(list, look, TextRole::caption, {plot_most.x - look.px(4), y - look.px(2)}, c.bad,
+              sim::format(context.scenario.hardware.memory), {1, 1});
+  }
+  const ImVec2 peak = outline[stack.peak];
+  list->AddCircleFilled(peak, look.px(4), c.text);
+  const std::string label = "peak " + sim::format(sim::Bytes{static_cast<std::int64_t>(peak_bytes)});
+  const ImVec2 extent = text_size_of(look, TextRole::caption, label);
+  const float x =
+      std::clamp(peak.x, plot_least.x + extent.x / 2 + look.px(6), plot_most.x - extent.x / 2 - look.px(6));
+  draw_text(list, look, TextRole::caption, {x, peak.y - look.px(7)}, c.text, label, {0.5f, 1});
+  ImPlot::PopPlotClipRect();
+  ImPlot::EndPlot();
+}
+
+void draw_peak_table(const PanelContext& context, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const auto& lines = context.prediction.live_at_peak;
+  sim::Bytes whole;
+  for (const LiveLine& line : lines) whole += line.bytes;
+  constexpr ImGuiTableFlags flags =
+      ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
+  if (!ImGui::BeginTable("peak", 4, flags, size)) return;
+  ImGui::TableSetupScrollFreeze(0, 1);
+  ImGui::TableSetupColumn("live at the peak", ImGuiTableColumnFlags_WidthStretch);
+  ImGui::TableSetupColumn("count", ImGuiTableColumnFlags_WidthFixed, look.px(44));
+  ImGui::TableSetupColumn("size", ImGuiTableColumnFlags_WidthFixed, look.px(72));
+  ImGui::TableSetupColumn("share", ImGuiTableColumnFlags_WidthFixed, look.px(48));
+  ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+  for (const char* heading : {"live at the peak", "count", "size", "share"}) {
+    ImGui::TableNextColumn();
+    const bool first = ImGui::TableGetColumnIndex() == 0;
+    (first ? text : text_right)(look, TextRole::caption, c.dim, heading);
+  }
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(lines.size()));
+  while (clipper.Step())
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+      const LiveLine& line = lines[static_cast<std::size_t>(i)];
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      const ImVec2 at = ImGui::GetCursorScreenPos();
+      const float height = text_size_of(look, TextRole::number, "x").y, swatch = std::floor(look.px(8));
+      const float top = std::floor(at.y + (height - swatch) / 2);
+      ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + swatch, top + swatch},
+                                                c.memory[static_cast<std::size_t>(line.buffer_class)],
+                                                look.px(2));
+      ImGui::SetCursorPosX(ImGui::GetCursorPosX() + swatch + look.px(7));
+      text_fitted(look, TextRole::number, c.text, line.name, ImGui::GetContentRegionAvail().x);
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, c.dim, sim::format_count(line.instances));
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, c.predicted, sim::format(line.bytes));
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, c.dim,
+                 sim::format_percent(static_cast<double>(line.bytes.value) /
+                                     static_cast<double>(std::max<std::int64_t>(1, whole.value))));
+    }
+  ImGui::EndTable();
+}
+
+}  // namespace
+
+std::string memory_caption(const PanelContext& context) {
+  return "of one device, " + context.scenario.hardware.name;
+}
+
+void draw_memory(const PanelContext& context) {
+  if (draw_missing_prediction(context)) return;
+  const Look& look = context.look;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = look.px(12);
+  if (room.y >= look.px(500)) {
+    const float upper = std::floor(std::min(room.y * 0.5f, look.px(420)));
+    draw_ledgers(context, {room.x, upper});
+    const float lower = ImGui::GetContentRegionAvail().y;
+    if (room.x >= look.px(820)) {
+      const float left = std::floor(room.x * 0.54f);
+      draw_timeline(context, {left, lower});
+      ImGui::SameLine(0, gap);
+      draw_peak_table(context, {room.x - left - gap, lower});
+    } else {
+      draw_timeline(context, {room.x, lower});
+    }
+    return;
+  }
+  static constexpr std::array<std::string_view, 3> tabs = {"by category", "over time", "at the peak"};
+  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(context.view.memory_tab), tabs))
+    context.view.memory_tab = static_cast<MemoryTab>(*tab);
+  const ImVec2 rest = {room.x, ImGui::GetContentRegionAvail().y};
+  switch (context.view.memory_tab) {
+    case MemoryTab::ledger: {
+      draw_ledgers(context, rest);
+      const float left = ImGui::GetContentRegionAvail().y;
+      if (left > look.px(110)) draw_peak_table(context, {room.x, left});
+      return;
+    }
+    case MemoryTab::timeline:
+      return draw_timeline(context, rest);
+    case MemoryTab::peak:
+      return draw_peak_table(context, rest);
+  }
+}
+
+}  // namespace app::gui

@@ -1,0 +1,271 @@
+// The whole answer at a glance: does it fit, how long, how fast, how well used, and what bounds it.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/plot.h"
+#include "app/gui/widgets/text.h"
+#include "app/gui/widgets/tile.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::gui {
+namespace {
+
+const sim::Report* measured_of_scenario(const PanelContext& context) {
+  const sim::Report* measured = context.run().measured.get();
+  return measured && measured->source.scenario == context.scenario && !measured->rows.empty() ? measured
+                                                                                              : nullptr;
+}
+
+std::string band(const sim::Report& report) {
+  if (!(report.step_high.value > report.step_low.value)) return "";
+  return sim::format(report.step_low) + " to " + sim::format(report.step_high);
+}
+
+Tile memory_tile(const PanelContext& context, const sim::Report& report) {
+  const Palette& c = context.look.color();
+  const sim::Bytes peak = sim::peak_memory(report), capacity = context.scenario.hardware.memory;
+  const ValueAndUnit value = split_unit(sim::format(peak));
+  Tile tile{.id = "memory",
+            .title = "Memory at the peak",
+            .value = value.value,
+            .unit = value.unit + " of " + sim::format(capacity)};
+  for (const sim::MemoryLine& line : report.memory) {
+    const int category = memory_category(line.category);
+    if (line.rank == 0 && category >= 0)
+      tile.bar.push_back(
+          {static_cast<double>(line.bytes.value), c.memory[static_cast<std::size_t>(category)]});
+  }
+  tile.bar_limit = static_cast<double>(capacity.value);
+  const bool fits = sim::fits(report);
+  tile.line = fits ? "fits, " + sim::format(capacity - peak) + " free"
+                   : "does not fit: " + sim::format(peak - capacity) + " too much";
+  tile.line_color = fits ? c.good : c.bad;
+  return tile;
+}
+
+std::vector<Tile> training_tiles(const PanelContext& context, const sim::Report& report) {
+  const Palette& c = context.look.color();
+  const sim::Report* measured = measured_of_scenario(context);
+  const ValueAndUnit step = split_unit(sim::format(sim::step_time(report)));
+  Tile time{.id = "step",
+            .title = "Step",
+            .value = step.value,
+            .unit = step.unit,
+            .line = band(report),
+            .line_color = c.mute};
+  Tile rate{.id = "rate",
+            .title = "Throughput",
+            .value = sim::format_count(std::llround(sim::tokens_per_second(report))),
+            .unit = "tokens/s",
+            .line = sim::format_count(context.scenario.workload.global_batch_size *
+                                      context.scenario.workload.seq_len) +
+                    " tokens a step",
+            .line_color = c.mute};
+  Tile mfu{.id = "mfu",
+           .title = "MFU, " + std::string(sim::name(context.view.convention)),
+           .value = split_unit(sim::format_percent(sim::mfu(report, context.view.convention))).value,
+           .unit = "",
+           .line = "HFU " + sim::format_percent(sim::hfu(report)),
+           .line_color = c.mute,
+           .action = "Click: the next FLOPs convention"};
+  mfu.value = sim::format_percent(sim::mfu(report, context.view.convention));
+  if (measured) {
+    time.measured = "measured " + sim::format(sim::step_time(*measured));
+    rate.measured = "measured " + sim::format_count(std::llround(sim::tokens_per_second(*measured)));
+    mfu.measured = "measured " + sim::format_percent(sim::mfu(*measured, context.view.convention));
+  }
+  return {time, rate, mfu};
+}
+
+std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Report& report) {
+  const Palette& c = context.look.color();
+  const sim::Report* measured = measured_of_scenario(context);
+  const auto per_token = sim::tpot(report);
+  const ValueAndUnit token = split_unit(per_token ? sim::format(*per_token) : "n/a");
+  const auto first = sim::ttft(report);
+  Tile time{.id = "step",
+            .title = "Time per token",
+            .value = token.value,
+            .unit = token.unit,
+            .line = first ? "first after " + sim::format(*first) : "",
+            .line_color = c.mute};
+  Tile rate{.id = "rate",
+            .title = "Throughput",
+            .value = sim::format_count(std::llround(sim::tokens_per_second(report))),
+            .unit = "tokens/s",
+            .line = sim::format_count(context.scenario.workload.batch_size) +
+                    (context.scenario.workload.batch_size == 1 ? " sequence" : " sequences"),
+            .line_color = c.mute};
+  Tile mbu{.id = "mbu",
+           .title = "MBU, decode",
+           .value = sim::format_percent(sim::mbu(report)),
+           .unit = "",
+           .line = "of " + sim::format(context.scenario.hardware.memory_bandwidth),
+           .line_color = c.mute};
+  if (measured) {
+    if (const auto t = sim::tpot(*measured)) time.measured = "measured " + sim::format(*t);
+    rate.measured = "measured " + sim::format_count(std::llround(sim::tokens_per_second(*measured)));
+    mbu.measured = "measured " + sim::format_percent(sim::mbu(*measured));
+  }
+  return {time, rate, mbu};
+}
+
+Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
+  const auto count = sim::count_parameters(context.scenario.model);
+  sim::Flops flops;
+  for (const sim::Row& row : report.rows)
+    if (row.rank == 0) flops += row.flops;
+  const bool train = context.scenario.workload.task == sim::Task::train;
+  return {.id = "parameters",
+          .title = "Model",
+          .value = sim::format_short(static_cast<double>(count.total)),
+          .unit = "parameters",
+          .line = sim::format(flops) + (train ? " a step" : " in all"),
+          .line_color = context.look.color().mute};
+}
+
+Quantity quantity_of(std::string_view tile) {
+  if (tile == "memory") return Quantity::memory;
+  if (tile == "rate") return Quantity::tokens_per_second;
+  if (tile == "mfu" || tile == "mbu") return Quantity::utilization;
+  if (tile == "parameters") return Quantity::parameters;
+  return Quantity::step_time;
+}
+
+ImU32 bound_color(const Palette& c, sim::Bound bound) {
+  // Shades of the prediction's colour: what bounds a step is neither good nor bad news.
+  static constexpr std::array<float, 4> shade = {0.95f, 0.6f, 0.32f, 0.18f};
+  return mix(c.panel, c.predicted, shade[static_cast<std::size_t>(bound)]);
+}
+
+void draw_bottleneck(const PanelContext& context, const sim::Report& report, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const ImVec2 least = ImGui::GetCursorScreenPos();
+  const ImVec2 most = {least.x + size.x, least.y + size.y};
+  ImGui::Dummy(size);
+  draw_card_frame(look, least, most, c.border);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float pad = look.px(14);
+  const float inner = size.x - 2 * pad;
+  draw_text(list, look, TextRole::title, {least.x + pad, least.y + look.px(9)}, c.text,
+            fitted(look, TextRole::title, sim::bottleneck_sentence(report), inner));
+  std::vector<BarPart> parts;
+  const auto shares = sim::bound_shares(report);
+  for (const sim::BoundShare& share : shares) parts.push_back({share.share, bound_color(c, share.bound)});
+  const float bar_top = std::floor(least.y + look.px(33));
+  const float thickness = std::floor(look.px(5));
+  draw_bar(list, look, {least.x + pad, bar_top}, {most.x - pad, bar_top + thickness}, parts, 0);
+  float x = least.x + pad;
+  for (const sim::BoundShare& share : shares) {
+    if (share.share < 0.005) continue;
+    const float y = bar_top + thickness + look.px(5);
+    const std::string words = std::string(sim::name(share.bound)) + " " + sim::format_percent(share.share);
+    const float swatch = std::floor(look.px(8));
+    const ImVec2 extent = text_size_of(look, TextRole::caption, words);
+    if (y + extent.y > most.y || x + swatch + extent.x > most.x - pad) break;
+    list->AddRectFilled({x, y + extent.y / 2 - swatch / 2}, {x + swatch, y + extent.y / 2 + swatch / 2},
+                        bound_color(c, share.bound), look.px(2));
+    draw_text(list, look, TextRole::caption, {x + swatch + look.px(6), y}, c.dim, words);
+    x += swatch + look.px(24) + extent.x;
+  }
+}
+
+// Where the time goes, operation by operation: only where the panel has room for it.
+void draw_longest_operations(const PanelContext& context, const sim::Report& report, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const ImVec2 least = ImGui::GetCursorScreenPos();
+  ImGui::Dummy(size);
+  draw_card_frame(look, least, {least.x + size.x, least.y + size.y}, c.border);
+  std::vector<const sim::Row*> rows;
+  double whole = 0;
+  for (const sim::Row& row : report.rows)
+    if (row.rank == 0) {
+      rows.push_back(&row);
+      whole += row.duration.value;
+    }
+  std::stable_sort(rows.begin(), rows.end(), [](const sim::Row* a, const sim::Row* b) {
+    return a->duration.value > b->duration.value;
+  });
+  if (rows.empty() || whole <= 0) return;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float pad = look.px(14), line = look.px(24);
+  float y = least.y + look.px(11);
+  draw_text(list, look, TextRole::title, {least.x + pad, y}, c.text, "Where the time goes");
+  y += look.px(28);
+  const float name_width = std::min(look.px(330), size.x * 0.36f), number_width = look.px(170);
+  const float bar_begin = least.x + pad + name_width, bar_end = least.x + size.x - pad - number_width;
+  for (const sim::Row* row : rows) {
+    if (y + line > least.y + size.y - look.px(6)) break;
+    const float middle = y + line / 2;
+    const std::string name = std::string(sim::name(row->phase)) + " " + row->id;
+    draw_text(list, look, TextRole::number, {least.x + pad, middle}, c.text,
+              fitted(look, TextRole::number, name, name_width - look.px(10)), {0, 0.5f});
+    const double share = row->duration.value / whole;
+    const double longest = rows.front()->duration.value / whole;
+    const float end = bar_begin + (bar_end - bar_begin) * static_cast<float>(share / longest);
+    list->AddRectFilled({bar_begin, middle - look.px(6)}, {end, middle + look.px(6)},
+                        with_alpha(c.predicted, 0.55f), look.px(3));
+    draw_text(list, look, TextRole::number, {least.x + size.x - pad - look.px(62), middle}, c.predicted,
+              sim::format(row->duration), {1, 0.5f});
+    draw_text(list, look, TextRole::number, {least.x + size.x - pad, middle}, c.dim,
+              sim::format_percent(share), {1, 0.5f});
+    y += line;
+  }
+}
+
+}  // namespace
+
+std::string overview_caption(const PanelContext& context) {
+  return context.scenario.model.name + " on " + context.scenario.hardware.name;
+}
+
+void draw_overview(const PanelContext& context) {
+  if (draw_missing_prediction(context)) return;
+  const sim::Report& report = *context.prediction.report;
+  const Look& look = context.look;
+  std::vector<Tile> tiles = {memory_tile(context, report)};
+  const bool train = report.source.scenario.workload.task == sim::Task::train;
+  for (Tile& tile : train ? training_tiles(context, report) : generation_tiles(context, report))
+    tiles.push_back(std::move(tile));
+  tiles.push_back(parameters_tile(context, report));
+
+  const float gap = std::floor(look.px(8));
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(gap, gap));
+  // Borders stand half a pixel outside their card: keep them off the window's clipping edge.
+  const ImVec2 inset = {1, 1};
+  ImGui::SetCursorPos(inset);
+  const ImVec2 all = ImGui::GetContentRegionAvail();
+  const ImVec2 room = {all.x - inset.x, all.y - inset.y};
+  const float sentence_height = look.px(64);
+  const float tile_height = std::min(look.px(106), room.y - gap - sentence_height);
+  const auto n = static_cast<float>(tiles.size());
+  const float width = std::floor((room.x - gap * (n - 1)) / n);
+  for (std::size_t i = 0; i < tiles.size(); ++i) {
+    if (i > 0) ImGui::SameLine();
+    const bool last = i + 1 == tiles.size();
+    const Quantity quantity = quantity_of(tiles[i].id);
+    if (tiles[i].action.empty()) tiles[i].action = "Click to explain";
+    if (draw_tile(look, tiles[i], {last ? room.x - (width + gap) * (n - 1) : width, tile_height},
+                  context.view.selection.quantity == quantity)) {
+      if (context.view.selection.quantity == quantity && quantity == Quantity::utilization && train)
+        context.invoke("view.next_convention");
+      context.view.selection.quantity = quantity;
+    }
+  }
+  ImGui::SetCursorPosX(inset.x);
+  draw_bottleneck(context, report, {room.x, sentence_height});
+  const float rest = ImGui::GetContentRegionAvail().y - inset.y;
+  if (rest > look.px(120)) {
+    ImGui::SetCursorPosX(inset.x);
+    draw_longest_operations(context, report, {room.x, rest});
+  }
+  ImGui::PopStyleVar();
+}
+
+}  // namespace app::gui

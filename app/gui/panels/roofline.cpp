@@ -1,0 +1,296 @@
+// Every operation under the ceilings of its machine: arithmetic intensity against the rate that it reaches.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/plot.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::gui {
+namespace {
+
+struct Dot {
+  std::string key;                 // phase and id
+  std::string label;               // as short as it is unambiguous here
+  double intensity = 0, rate = 0;  // FLOP per byte, FLOP/s
+  double share = 0;                // of the time
+  const sim::Row* row = nullptr;
+  const sim::Row* measured = nullptr;
+};
+
+std::string key_of(const sim::Row& row) {
+  return std::string(sim::name(row.phase)) + " " + row.id;
+}
+
+// "layer.attention.qkv.forward" -> "attention.qkv"; what is not the plain forward pass says so.
+std::string short_name(const sim::Row& row) {
+  std::string name = row.id;
+  const auto strip = [&name](std::string_view suffix) {
+    if (!name.ends_with(suffix)) return false;
+    name.resize(name.size() - suffix.size());
+    return true;
+  };
+  strip(".forward");
+  if (strip(".backward")) name.append(" bwd");
+  if (name.starts_with("layer.")) name.erase(0, 6);
+  if (row.phase == sim::Phase::prefill || row.phase == sim::Phase::recompute)
+    name.append(", ").append(sim::name(row.phase));
+  return name;
+}
+
+struct Cloud {
+  std::vector<Dot> dots;     // longest first
+  std::size_t without = 0;   // operations that do no arithmetic
+  double without_share = 0;  // of the time
+};
+
+Cloud cloud_of(const PanelContext& context) {
+  Cloud cloud;
+  const sim::Report& report = *context.prediction.report;
+  const sim::Report* measured = context.run().measured.get();
+  if (measured && !(measured->source.scenario == context.scenario)) measured = nullptr;
+  std::map<std::string, const sim::Row*> measured_rows;
+  if (measured)
+    for (const sim::Row& row : measured->rows)
+      if (row.rank == 0) measured_rows[key_of(row)] = &row;
+  double whole = 0;
+  for (const sim::Row& row : report.rows)
+    if (row.rank == 0) whole += row.duration.value;
+  if (whole <= 0) return cloud;
+  for (const sim::Row& row : report.rows) {
+    if (row.rank != 0) continue;
+    const double share = row.duration.value / whole;
+    if (!(row.flops.value > 0) || row.memory.value <= 0 || !(row.duration.value > 0)) {
+      ++cloud.without;
+      cloud.without_share += share;
+      continue;
+    }
+    Dot dot{key_of(row), short_name(row), row.flops / row.memory, (row.flops / row.duration).value, share,
+            &row};
+    const auto found = measured_rows.find(dot.key);
+    if (found != measured_rows.end()) dot.measured = found->second;
+    cloud.dots.push_back(std::move(dot));
+  }
+  std::stable_sort(cloud.dots.begin(), cloud.dots.end(),
+                   [](const Dot& a, const Dot& b) { return a.share > b.share; });
+  return cloud;
+}
+
+struct Machine {
+  double peak = 0, bandwidth = 0;  // FLOP/s, B/s
+  double ridge() const { return peak / bandwidth; }
+};
+
+constexpr double kWorthAFrame = 0.001;  // of the time
+
+struct Frame {
+  double x_low, x_high, y_low, y_high;
+};
+
+Frame frame_of(const Cloud& cloud, const Machine& machine) {
+  double low = machine.ridge(), high = machine.ridge(), slow = machine.peak;
+  for (const Dot& dot : cloud.dots) {
+    // One scalar operation would stretch the axes by decades: it is there when one zooms out.
+    if (dot.share < kWorthAFrame) continue;
+    low = std::min(low, dot.intensity);
+    high = std::max(high, dot.intensity);
+    slow = std::min(slow, dot.rate);
+    if (dot.measured && dot.measured->duration.value > 0)
+      slow = std::min(slow, (dot.measured->flops / dot.measured->duration).value);
+  }
+  Frame frame;
+  frame.x_low = std::pow(10, std::floor(std::log10(low) * 2) / 2 - 0.25);
+  frame.x_high = std::max(std::pow(10, std::log10(high) + 0.6), machine.ridge() * 10);
+  frame.y_low = std::min(slow / 2.5, machine.bandwidth * frame.x_low);
+  frame.y_high = machine.peak * 5;
+  return frame;
+}
+
+void draw_ceilings(const PanelContext& context, const Machine& machine, const Frame& frame,
+                   LabelPlacer& labels) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const sim::Hardware& hardware = context.scenario.hardware;
+  ImDrawList* list = ImPlot::GetPlotDrawList();
+  const auto at = [](double x, double y) { return ImPlot::PlotToPixels(x, y); };
+  // The other types' peaks, quietly: what another dtype would allow. Types with one peak share a line.
+  std::map<double, std::string> peaks;
+  for (const auto& [dtype, peak] : hardware.peak) {
+    std::string& names = peaks[peak.value];
+    if (!names.empty()) names += ", ";
+    names += sim::name(dtype);
+  }
+  for (const auto& [peak, names] : peaks) {
+    if (std::abs(std::log10(peak / machine.peak)) < 0.02 || peak > frame.y_high / 2) continue;
+    const ImVec2 from = at(peak / machine.bandwidth, peak), to = at(frame.x_high, peak);
+    if (peak > machine.peak)
+      list->AddLine(at(machine.ridge(), machine.peak), from, with_alpha(c.mute, 0.5f), look.px(1));
+    list->AddLine(from, to, with_alpha(c.mute, 0.5f), look.px(1));
+    const ImVec2 size = text_size_of(look, TextRole::caption, names);
+    // On the side away from this type's own peak, whose name stands between.
+    const float side = peak > machine.peak ? -size.y - look.px(1) : look.px(1);
+    const ImVec2 least = {to.x - size.x - look.px(6), to.y + side};
+    labels.block(least, {to.x, least.y + size.y});
+    draw_text(list, look, TextRole::caption, least, c.mute, names);
+  }
+  const ImVec2 foot = at(frame.x_low, machine.bandwidth * frame.x_low);
+  const ImVec2 ridge = at(machine.ridge(), machine.peak);
+  const ImVec2 end = at(frame.x_high, machine.peak);
+  const ImVec2 roof[] = {foot, ridge, end};
+  list->AddPolyline(roof, 3, c.ceiling, look.px(2));
+  list->AddCircleFilled(ridge, look.px(4.5f), c.ceiling);
+  labels.block_line(foot, ridge, look.px(2));
+  labels.block_line(ridge, end, look.px(2));
+
+  const std::string peak = sim::format(sim::FlopsPerSecond{machine.peak}) + " " +
+                           std::string(sim::name(context.scenario.workload.dtype));
+  const ImVec2 peak_size = text_size_of(look, TextRole::caption, peak);
+  const ImVec2 peak_at = {end.x - peak_size.x - look.px(6), end.y - peak_size.y - look.px(4)};
+  if (peak_at.x > ridge.x + look.px(8)) {
+    labels.block(peak_at, {end.x, end.y});
+    draw_text(list, look, TextRole::caption, peak_at, c.text, peak);
+  }
+  char number[32];
+  std::snprintf(number, sizeof number, "%.3g", machine.ridge());
+  const std::string words = std::string("ridge point ") + number + " FLOP/B";
+  const ImVec2 size = text_size_of(look, TextRole::caption, words);
+  ImVec2 position = {ridge.x - size.x - look.px(8), ridge.y - size.y - look.px(4)};
+  position.x = std::max(position.x, ImPlot::GetPlotPos().x + look.px(4));
+  labels.block(position, {position.x + size.x, position.y + size.y});
+  draw_text(list, look, TextRole::caption, position, c.text, words);
+  const std::string bandwidth = sim::format(hardware.memory_bandwidth);
+  const ImVec2 middle = {(foot.x * 0.45f + ridge.x * 0.55f), (foot.y * 0.45f + ridge.y * 0.55f)};
+  const ImVec2 extent = text_size_of(look, TextRole::caption, bandwidth);
+  const ImVec2 corner = {middle.x - extent.x - look.px(12), middle.y - extent.y - look.px(4)};
+  if (corner.x > ImPlot::GetPlotPos().x + look.px(4)) {
+    labels.block(corner, {corner.x + extent.x, corner.y + extent.y});
+    draw_text(list, look, TextRole::caption, corner, c.dim, bandwidth);
+  }
+}
+
+float radius_of(const Look& look, double share) {
+  // Area is time.
+  return std::max(look.px(2.5f), look.px(32) * static_cast<float>(std::sqrt(share)));
+}
+
+void describe(const PanelContext& context, const Dot& dot) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ImGui::BeginTooltip();
+  text(look, TextRole::title, c.text, dot.key);
+  const auto line = [&](ImU32 color, const std::string& words) {
+    text(look, TextRole::number, color, words);
+  };
+  char number[32];
+  std::snprintf(number, sizeof number, "%.3g FLOP/B", dot.intensity);
+  line(c.dim, sim::format(dot.row->flops) + " over " + sim::format(dot.row->memory) + " = " + number);
+  line(c.predicted, "predicted " + sim::format(dot.row->duration) + ", " +
+                        sim::format(sim::FlopsPerSecond{dot.rate}) + ", " + sim::format_percent(dot.share) +
+                        " of the time");
+  if (dot.measured)
+    line(c.measured, "measured " + sim::format(dot.measured->duration) + ", " +
+                         sim::format(dot.measured->flops / dot.measured->duration));
+  line(c.dim, "bound by " + std::string(sim::name(dot.row->bound)) + ", run " +
+                  sim::format_count(dot.row->count) + (dot.row->count == 1 ? " time" : " times"));
+  ImGui::EndTooltip();
+}
+
+}  // namespace
+
+std::string roofline_caption(const PanelContext& context) {
+  return context.scenario.hardware.name + ", " + std::string(sim::name(context.scenario.workload.dtype)) +
+         ", a dot an operation, area = time";
+}
+
+void draw_roofline(const PanelContext& context) {
+  if (draw_missing_prediction(context)) return;
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const sim::Scenario& scenario = context.prediction.report->source.scenario;
+  const Machine machine = {scenario.hardware.peak_for(scenario.workload.dtype).value,
+                           scenario.hardware.memory_bandwidth.value};
+  const Cloud cloud = cloud_of(context);
+  const Frame frame = frame_of(cloud, machine);
+  const bool tells_without = cloud.without > 0;
+  const float note =
+      tells_without ? text_size_of(look, TextRole::caption, "x").y + ImGui::GetStyle().ItemSpacing.y : 0;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const TextScope axes(look, TextRole::caption);
+  if (!ImPlot::BeginPlot("##roofline", {room.x, room.y - note}, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame))
+    return;
+  ImPlot::SetupAxes("FLOP per byte of memory traffic", nullptr, ImPlotAxisFlags_NoHighlight,
+                    ImPlotAxisFlags_NoHighlight);
+  ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
+  ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
+  const auto rate_label = [](double value, char* buffer, int size, void*) {
+    return std::snprintf(buffer, static_cast<std::size_t>(size), "%s",
+                         sim::format(sim::FlopsPerSecond{value}).c_str());
+  };
+  const auto plain_label = [](double value, char* buffer, int size, void*) {
+    return std::snprintf(buffer, static_cast<std::size_t>(size), "%s", tick_label(value).c_str());
+  };
+  ImPlot::SetupAxisFormat(ImAxis_Y1, rate_label);
+  ImPlot::SetupAxisFormat(ImAxis_X1, plain_label);
+  ImPlot::SetupAxesLimits(frame.x_low, frame.x_high, frame.y_low, frame.y_high,
+                          context.frozen ? ImPlotCond_Always : ImPlotCond_Once);
+  ImPlot::PushPlotClipRect();
+  ImDrawList* list = ImPlot::GetPlotDrawList();
+  const ImVec2 least = ImPlot::GetPlotPos();
+  const ImVec2 most = {least.x + ImPlot::GetPlotSize().x, least.y + ImPlot::GetPlotSize().y};
+  LabelPlacer labels({least.x + look.px(3), least.y + look.px(2)},
+                     {most.x - look.px(3), most.y - look.px(2)});
+  draw_ceilings(context, machine, frame, labels);
+
+  const Dot* hovered = nullptr;
+  float nearest = look.px(14);
+  const ImVec2 mouse = ImGui::GetMousePos();
+  for (const Dot& dot : cloud.dots) {
+    const ImVec2 centre = ImPlot::PlotToPixels(dot.intensity, dot.rate);
+    const float radius = radius_of(look, dot.share);
+    const bool selected =
+        context.view.selection.quantity == Quantity::operation && context.view.selection.operation == dot.key;
+    list->AddCircleFilled(centre, radius, with_alpha(c.predicted, 0.28f));
+    list->AddCircle(centre, radius, selected ? c.text : c.predicted, 0, look.px(selected ? 2.0f : 1.4f));
+    labels.block({centre.x - radius, centre.y - radius}, {centre.x + radius, centre.y + radius});
+    if (dot.measured && dot.measured->duration.value > 0) {
+      const ImVec2 real = ImPlot::PlotToPixels(dot.measured->flops / dot.measured->memory,
+                                               (dot.measured->flops / dot.measured->duration).value);
+      list->AddLine(centre, real, with_alpha(c.measured, 0.7f), look.px(1));
+      list->AddCircleFilled(real, look.px(3), c.measured);
+      labels.block({real.x - look.px(3), real.y - look.px(3)}, {real.x + look.px(3), real.y + look.px(3)});
+    }
+    const float distance = std::hypot(mouse.x - centre.x, mouse.y - centre.y) - radius;
+    if (distance < nearest) {
+      nearest = distance;
+      hovered = &dot;
+    }
+  }
+  for (const Dot& dot : cloud.dots) {
+    const ImVec2 centre = ImPlot::PlotToPixels(dot.intensity, dot.rate);
+    ImVec2 position;
+    if (labels.place(centre, radius_of(look, dot.share) + look.px(3),
+                     text_size_of(look, TextRole::caption, dot.label), position))
+      draw_text(list, look, TextRole::caption, position, c.dim, dot.label);
+  }
+  ImPlot::PopPlotClipRect();
+  if (hovered && ImPlot::IsPlotHovered()) {
+    describe(context, *hovered);
+    context.view.hovered_operation = hovered->key;
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left))
+      context.view.selection = {Quantity::operation, 0, hovered->key};
+  }
+  ImPlot::EndPlot();
+  if (tells_without)
+    text_fitted(look, TextRole::caption, c.mute,
+                sim::format_count(static_cast<std::int64_t>(cloud.without)) +
+                    (cloud.without == 1 ? " operation only moves data and is not drawn: "
+                                        : " operations only move data and are not drawn: ") +
+                    sim::format_percent(cloud.without_share) + " of the time",
+                ImGui::GetContentRegionAvail().x);
+}
+
+}  // namespace app::gui

@@ -1,0 +1,153 @@
+#include "app/gui/predictor.h"
+
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "sim/cost/predict.h"
+
+namespace app::gui {
+namespace {
+
+struct Choice {
+  std::string field, label, short_label;
+  sim::Scenario scenario;
+};
+
+// Every choice one step away whose price is worth a line.
+std::vector<Choice> choices_near(const sim::Scenario& scenario) {
+  std::vector<Choice> choices;
+  const auto add = [&](std::string field, std::string label, std::string short_label, auto change) {
+    sim::Scenario other = scenario;
+    change(other);
+    if (!(other == scenario))
+      choices.push_back({std::move(field), std::move(label), std::move(short_label), std::move(other)});
+  };
+  if (scenario.workload.task == sim::Task::train) {
+    add("strategy.recompute", "no recompute", "none",
+        [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::none; });
+    add("strategy.recompute", "selective recompute", "selective",
+        [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::selective; });
+    add("strategy.recompute", "full recompute", "full",
+        [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::full; });
+    add("workload.micro_batch_size", "micro-batch " + std::to_string(scenario.workload.micro_batch_size * 2),
+        std::to_string(scenario.workload.micro_batch_size * 2), [](sim::Scenario& s) {
+          s.workload.micro_batch_size *= 2;
+          s.workload.global_batch_size *= 2;
+        });
+    add("implementation.attention", "flash attention", "flash",
+        [](sim::Scenario& s) { s.implementation.attention = sim::AttentionKind::flash; });
+    add("implementation.attention", "standard attention", "standard",
+        [](sim::Scenario& s) { s.implementation.attention = sim::AttentionKind::standard; });
+  } else {
+    add("workload.kv_cache", scenario.workload.kv_cache ? "no KV cache" : "with KV cache",
+        scenario.workload.kv_cache ? "off" : "on",
+        [](sim::Scenario& s) { s.workload.kv_cache = !s.workload.kv_cache; });
+    add("workload.batch_size", "batch " + std::to_string(scenario.workload.batch_size * 2),
+        std::to_string(scenario.workload.batch_size * 2),
+        [](sim::Scenario& s) { s.workload.batch_size *= 2; });
+  }
+  return choices;
+}
+
+std::vector<LiveLine> live_lines(const sim::Plan& plan) {
+  const sim::MemoryPlan memory = sim::plan_memory(plan);
+  std::vector<LiveLine> lines;
+  for (const sim::LiveBuffer& live : sim::live_at(plan, memory, memory.peak_time)) {
+    const sim::Buffer& buffer = plan.buffers[static_cast<std::size_t>(live.buffer)];
+    lines.push_back({buffer.name, buffer.buffer_class, live.bytes, live.instances});
+  }
+  return lines;
+}
+
+}  // namespace
+
+Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration* calibration,
+                           const std::function<bool()>& stale) {
+  Prediction prediction;
+  prediction.scenario = scenario;
+  prediction.problems = sim::validate(scenario);
+  if (calibration) {
+    prediction.calibration = calibration->device + ", " + calibration->date.substr(0, 10);
+    prediction.calibration_residual = calibration->residual_median;
+  }
+  if (!prediction.problems.empty()) return prediction;
+  try {
+    const auto begin = std::chrono::steady_clock::now();
+    const sim::Plan plan = sim::make_plan(scenario);
+    prediction.report =
+        std::make_shared<const sim::Report>(sim::predict(plan, scenario.hardware, calibration));
+    prediction.spent =
+        sim::Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
+    if (!stale()) prediction.live_at_peak = live_lines(plan);
+  } catch (const std::exception& error) {
+    prediction.failure = error.what();
+    return prediction;
+  }
+  for (Choice& choice : choices_near(scenario)) {
+    if (stale()) break;
+    if (!sim::validate(choice.scenario).empty()) continue;
+    try {
+      sim::Report report = sim::predict(choice.scenario, calibration);
+      prediction.alternatives.push_back({std::move(choice.field), std::move(choice.label),
+                                         std::move(choice.short_label), std::move(choice.scenario),
+                                         std::move(report)});
+    } catch (const std::exception&) {
+      // A neighbour that cannot be priced (its hardware lacks the type) is no alternative.
+    }
+  }
+  return prediction;
+}
+
+Predictor::Predictor(std::function<void()> wake)
+    : wake_(std::move(wake)), worker_([this](const std::stop_token& stop) { work(stop); }) {}
+
+Predictor::~Predictor() {
+  worker_.request_stop();
+  changed_.notify_all();
+}
+
+void Predictor::request(sim::Scenario scenario, std::shared_ptr<const sim::Calibration> calibration) {
+  {
+    const std::lock_guard lock(mutex_);
+    scenario_ = std::move(scenario);
+    calibration_ = std::move(calibration);
+    ++requested_;
+  }
+  changed_.notify_all();
+}
+
+std::shared_ptr<const Prediction> Predictor::latest() const {
+  const std::lock_guard lock(mutex_);
+  return latest_;
+}
+
+void Predictor::wait() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return answered_ == requested_; });
+}
+
+void Predictor::work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [this] { return answered_ != requested_; })) {
+    const std::uint64_t generation = requested_;
+    const sim::Scenario scenario = scenario_;
+    const auto calibration = calibration_;
+    lock.unlock();
+    const auto stale = [&] {
+      const std::lock_guard inner(mutex_);
+      return requested_ != generation || stop.stop_requested();
+    };
+    auto prediction = std::make_shared<const Prediction>(make_prediction(scenario, calibration.get(), stale));
+    lock.lock();
+    // An older answer is still better than a yet older picture: it is shown until the newer one is ready.
+    latest_ = std::move(prediction);
+    answered_ = generation;
+    lock.unlock();
+    changed_.notify_all();
+    wake_();
+    lock.lock();
+  }
+}
+
+}  // namespace app::gui

@@ -1,0 +1,82 @@
+// Predictions off the interface's thread. The window asks whenever the scenario changes and draws what is
+// newest; it never waits.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sim/cost/calibration.h"
+#include "sim/plan/memory.h"
+#include "sim/report/report.h"
+#include "sim/scenario/scenario.h"
+
+namespace app::gui {
+
+// What is live at the peak, one line a buffer.
+struct LiveLine {
+  std::string name;  // "layer.attention.probabilities"
+  sim::BufferClass buffer_class{};
+  sim::Bytes bytes;
+  std::int64_t instances = 0;
+};
+
+// The scenario with one choice made otherwise: what that choice buys.
+struct Alternative {
+  std::string field;        // the validated field it changes: "strategy.recompute"
+  std::string label;        // "full recompute"
+  std::string short_label;  // beside its field: "full"
+  sim::Scenario scenario;
+  sim::Report report;
+};
+
+struct Prediction {
+  sim::Scenario scenario;
+  std::vector<sim::Problem> problems = {};         // of the scenario; where there are any, nothing else is
+  std::string failure = {};                        // why it could not be priced, empty if it could
+  std::shared_ptr<const sim::Report> report = {};  // null where there are problems or a failure
+  std::vector<LiveLine> live_at_peak = {};
+  std::vector<Alternative> alternatives = {};
+  std::string calibration = {};     // "Intel Xeon, 2 threads, 2026-11-21"; empty: datasheet peaks alone
+  double calibration_residual = 0;  // median, as a fraction of an operation's time
+  std::optional<sim::Seconds> spent = {};  // on make_plan and predict
+};
+
+// The predictor's work as a function. `stale` is asked between alternatives; once it says yes the rest are
+// left out.
+Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration* calibration,
+                           const std::function<bool()>& stale);
+
+class Predictor {
+ public:
+  // `wake` is called from the worker when there is something new to draw.
+  explicit Predictor(std::function<void()> wake);
+  ~Predictor();
+  Predictor(const Predictor&) = delete;
+  Predictor& operator=(const Predictor&) = delete;
+
+  // Supersedes what was asked before. The calibration may be null.
+  void request(sim::Scenario scenario, std::shared_ptr<const sim::Calibration> calibration);
+  std::shared_ptr<const Prediction> latest() const;  // null before the first one is ready
+  // Until the newest request is answered: for pictures and tests, never for the window.
+  void wait() const;
+
+ private:
+  void work(const std::stop_token& stop);
+
+  std::function<void()> wake_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable_any changed_;
+  std::uint64_t requested_ = 0, answered_ = 0;  // generations
+  sim::Scenario scenario_;
+  std::shared_ptr<const sim::Calibration> calibration_;
+  std::shared_ptr<const Prediction> latest_;
+  std::jthread worker_;
+};
+
+}  // namespace app::gui

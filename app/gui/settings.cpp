@@ -1,0 +1,54 @@
+#include "app/gui/settings.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace app::gui {
+namespace {
+
+constexpr int kSchemaVersion = 1;
+constexpr const char* kFile = "desktop.json";
+
+}  // namespace
+
+Settings load_settings(const std::filesystem::path& directory) {
+  Settings settings;
+  std::ifstream in(directory / kFile);
+  if (directory.empty() || !in) return settings;
+  const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);
+  if (!json.is_object() || json.value("schema_version", 0) != kSchemaVersion) return settings;
+  try {
+    Settings read;
+    read.theme = json.at("theme").get<std::string>() == "light" ? Theme::light : Theme::dark;
+    read.scale = std::clamp(json.at("scale").get<float>(), kLeastScale, kGreatestScale);
+    read.layout = json.at("layout").get<std::string>();
+    read.closed_panels = json.at("closed_panels").get<std::vector<std::string>>();
+    return read;
+  } catch (const nlohmann::json::exception&) {
+    return settings;
+  }
+}
+
+void save_settings(const Settings& settings, const std::filesystem::path& directory) {
+  if (directory.empty()) return;
+  const nlohmann::json json = {{"schema_version", kSchemaVersion},
+                               {"theme", settings.theme == Theme::light ? "light" : "dark"},
+                               {"scale", settings.scale},
+                               {"layout", settings.layout},
+                               {"closed_panels", settings.closed_panels}};
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  const auto file = directory / kFile;
+  auto temporary = file;
+  temporary += ".new";
+  std::ofstream out(temporary);
+  out << json.dump(2) << '\n';
+  out.close();
+  if (out) std::filesystem::rename(temporary, file, error);
+  if (!out || error)
+    throw std::runtime_error("The window's settings could not be written to " + file.string() + ".");
+}
+
+}  // namespace app::gui

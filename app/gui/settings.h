@@ -1,0 +1,29 @@
+// What the desktop remembers between starts, one JSON file.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/gui/desktop.h"
+
+namespace app::gui {
+
+inline constexpr float kLeastScale = 0.75f, kGreatestScale = 3.0f;
+
+struct Settings {
+  Theme theme = Theme::dark;
+  float scale = 1;                         // of the interface, on top of the display's own
+  std::string layout;                      // Dear ImGui's ini text; empty: the shipped layout
+  std::vector<std::string> closed_panels;  // ids
+  bool operator==(const Settings&) const = default;
+};
+
+// Defaults where there is no file, or none that can be read: a lost layout must not keep the window from
+// opening.
+Settings load_settings(const std::filesystem::path& directory);
+// Written beside and renamed over, so that a crash leaves the old or the new one. Does nothing without a
+// directory; throws std::runtime_error, one sentence, where it cannot be written.
+void save_settings(const Settings& settings, const std::filesystem::path& directory);
+
+}  // namespace app::gui

@@ -1,0 +1,400 @@
+#include "app/gui/shell.h"
+
+#include <imgui.h>
+#include <imgui_internal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "app/gui/layout.h"
+#include "app/gui/palette_window.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/text.h"
+#include "runtime/this_machine.h"
+#include "sim/cost/predict.h"
+#include "sim/scenario/preset.h"
+
+namespace app::gui {
+namespace {
+
+constexpr float kTopBarHeight = 50, kStatusBarHeight = 28, kMargin = 8;  // points
+constexpr double kToastSeconds = 3;
+
+// Also the id that the layout in the settings hangs from.
+constexpr const char* kDockspace = "desktop";
+
+// What the child process reads: the scenario as a file of its own.
+std::filesystem::path write_run_scenario(const sim::Scenario& scenario,
+                                         const std::filesystem::path& settings) {
+  const std::filesystem::path directory =
+      settings.empty() ? std::filesystem::temp_directory_path() : settings;
+  std::error_code ignored;
+  std::filesystem::create_directories(directory, ignored);
+  const auto file = directory / "run_scenario.json";
+  std::ofstream out(file);
+  out << sim::to_json(scenario);
+  out.close();
+  if (!out) throw std::runtime_error("The run's scenario could not be written to " + file.string() + ".");
+  return file;
+}
+
+// Where panels share tabs, the caption stands in what the tabs leave free.
+void draw_caption_beside_tabs(const Look& look, const ImGuiTabBar& tabs, const std::string& caption) {
+  const ImRect bar = tabs.BarRect;
+  const float free = bar.GetWidth() - tabs.WidthAllTabs - look.px(24);
+  if (free < look.px(90)) return;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->PushClipRect(bar.Min, bar.Max, false);
+  draw_text(list, look, TextRole::caption, {bar.Max.x - look.px(4), (bar.Min.y + bar.Max.y) / 2},
+            look.color().mute, fitted(look, TextRole::caption, caption, free), {1, 0.5f});
+  list->PopClipRect();
+}
+
+}  // namespace
+
+// Shared with the reading thread of a calibration.
+struct Shell::CalibrationProgress {
+  std::mutex mutex;
+  std::string what;
+  std::int64_t done = 0, of = 0;
+  std::string message;
+  bool ended = false;
+};
+
+Shell::Shell(const DesktopOptions& options, Settings settings, std::function<void()> wake, bool frozen)
+    : executable_(options.executable),
+      settings_directory_(options.settings_directory),
+      wake_(wake),
+      frozen_(frozen),
+      user_scale_(settings.scale),
+      document_(options.scenario),
+      predictor_(std::move(wake)) {
+  look_.fonts = load_fonts();
+  look_.theme = settings.theme;
+  closed_.insert(settings.closed_panels.begin(), settings.closed_panels.end());
+  ImGuiIO& io = ImGui::GetIO();
+  io.IniFilename = nullptr;
+  io.ConfigFlags |= ImGuiConfigFlags_DockingEnable | ImGuiConfigFlags_NavEnableKeyboard;
+  io.ConfigWindowsMoveFromTitleBarOnly = true;
+  // A blinking cursor would redraw an idle window for ever.
+  io.ConfigInputTextCursorBlink = false;
+  if (!settings.layout.empty()) {
+    ImGui::LoadIniSettingsFromMemory(settings.layout.c_str(), settings.layout.size());
+    layout_is_old_ = false;
+  }
+  prediction_ = std::make_shared<const Prediction>(Prediction{.scenario = options.scenario});
+  take_over_calibration();
+  register_commands();
+  register_panel_commands();
+  register_preset_commands();
+  refresh_prediction();
+}
+
+Shell::~Shell() = default;
+
+void Shell::prepare() {
+  if (!style_is_old_) return;
+  style_is_old_ = false;
+  look_.scale = user_scale_ * display_scale_;
+  look_.colors = &palette(look_.theme);
+  apply_style(look_);
+}
+
+void Shell::set_display_scale(float scale) {
+  if (scale == display_scale_) return;
+  display_scale_ = scale;
+  style_is_old_ = true;
+}
+
+bool Shell::run_active() const {
+  return std::any_of(runs_.begin(), runs_.end(), [](const auto& run) { return !run.second->ended(); });
+}
+
+Settings Shell::settings() const {
+  Settings settings;
+  settings.theme = look_.theme;
+  settings.scale = user_scale_;
+  std::size_t size = 0;
+  const char* layout = ImGui::SaveIniSettingsToMemory(&size);
+  settings.layout.assign(layout, size);
+  settings.closed_panels.assign(closed_.begin(), closed_.end());
+  return settings;
+}
+
+void Shell::take_over_calibration() {
+  try {
+    if (auto calibration = runtime::cached_this_machine())
+      calibration_ = std::make_shared<const sim::Calibration>(std::move(*calibration));
+  } catch (const std::exception& error) {
+    toast(error.what());
+  }
+}
+
+void Shell::refresh_prediction() {
+  if (!prediction_asked_ || predicted_revision_ != document_.revision()) {
+    prediction_asked_ = true;
+    predicted_revision_ = document_.revision();
+    const bool calibrated = calibration_ && document_.scenario().hardware == calibration_->hardware;
+    predictor_.request(document_.scenario(), calibrated ? calibration_ : nullptr);
+  }
+  if (auto newest = predictor_.latest()) prediction_ = std::move(newest);
+}
+
+void Shell::show_measured(const sim::Report& report) {
+  const auto calibration = calibration_;
+  RunState state(report.source.scenario.workload.task, [calibration](const sim::Scenario& scenario) {
+    const bool calibrated = calibration && scenario.hardware == calibration->hardware;
+    return std::make_shared<const sim::Report>(
+        sim::predict(scenario, calibrated ? calibration.get() : nullptr));
+  });
+  state.replay(report);
+  replayed_[report.source.scenario.workload.task] = state.view();
+}
+
+void Shell::start_run() {
+  const sim::Task task = document_.scenario().workload.task;
+  const bool train = task == sim::Task::train;
+  try {
+    const auto file = write_run_scenario(document_.scenario(), settings_directory_);
+    std::vector<std::string> command = {executable_,        train ? "train" : "generate",
+                                        "--scenario",       file.string(),
+                                        "--implementation", "ridgepoint",
+                                        "--dtype",          "fp32",
+                                        "--stream"};
+    if (train) {
+      command.insert(command.end(), {"--steps", std::to_string(view_.train_steps)});
+    } else {
+      command.insert(command.end(), {"--prompt", view_.prompt});
+    }
+    // The child may have measured this machine before it begins: its cache is read then, not now.
+    const PredictFor predict = [](const sim::Scenario& scenario) -> std::shared_ptr<const sim::Report> {
+      try {
+        const auto calibration = runtime::cached_this_machine();
+        const bool calibrated = calibration && scenario.hardware == calibration->hardware;
+        return std::make_shared<const sim::Report>(
+            sim::predict(scenario, calibrated ? &*calibration : nullptr));
+      } catch (const std::exception&) {
+        return nullptr;  // measured all the same, with nothing beside it
+      }
+    };
+    replayed_.erase(task);
+    runs_[task] = std::make_unique<Run>(std::move(command), task, predict, wake_);
+  } catch (const std::exception& error) {
+    toast(error.what());
+  }
+}
+
+void Shell::calibrate() {
+  calibration_progress_ = std::make_shared<CalibrationProgress>();
+  const auto progress = calibration_progress_;
+  calibration_run_ = std::make_unique<ChildProcess>(
+      std::vector<std::string>{executable_, "calibrate", "--stream"},
+      [progress, wake = wake_](std::string_view line) {
+        try {
+          const sim::Event event = sim::event_from_ndjson(line);
+          const std::lock_guard lock(progress->mutex);
+          if (const auto* step = std::get_if<sim::ProgressEvent>(&event)) {
+            progress->what = step->what;
+            progress->done = step->done;
+            progress->of = step->of;
+          }
+        } catch (const std::exception& error) {
+          const std::lock_guard lock(progress->mutex);
+          progress->message = error.what();
+        }
+        wake();
+      },
+      [] {},
+      [progress, wake = wake_](const ChildEnd& end) {
+        {
+          const std::lock_guard lock(progress->mutex);
+          progress->ended = true;
+          if (!end.message.empty()) progress->message = end.message;
+        }
+        wake();
+      });
+}
+
+PanelContext Shell::context(Requests& requests) const {
+  static const RunView no_run;
+  const auto run = [this](sim::Task task) -> const RunView& {
+    const auto found = shown_runs_.find(task);
+    return found == shown_runs_.end() ? no_run : *found->second;
+  };
+  return {look_,
+          document_.scenario(),
+          *prediction_,
+          run(sim::Task::train),
+          run(sim::Task::generate),
+          calibration_ != nullptr,
+          run_active(),
+          frozen_,
+          const_cast<View&>(view_),
+          requests};
+}
+
+void Shell::carry_out(Requests& requests) {
+  for (Edit& edit : requests.edits) document_.edit(std::move(edit.label), std::move(edit.scenario), edit.key);
+  for (const std::string& command : requests.commands) commands_.invoke(command);
+  if (!ImGui::IsAnyMouseDown() && !ImGui::IsAnyItemActive()) document_.end_gesture();
+}
+
+void Shell::frame() {
+  refresh_prediction();
+  shown_runs_ = replayed_;
+  for (const auto& [task, run] : runs_) shown_runs_[task] = run->view();
+  if (calibration_run_) {
+    const std::lock_guard lock(calibration_progress_->mutex);
+    view_.calibration.running = !calibration_progress_->ended;
+    view_.calibration.what = calibration_progress_->what;
+    view_.calibration.done = calibration_progress_->done;
+    view_.calibration.of = calibration_progress_->of;
+    view_.calibration.message = calibration_progress_->message;
+  }
+  if (calibration_run_ && !view_.calibration.running) {
+    calibration_run_.reset();
+    take_over_calibration();
+    if (calibration_) commands_.invoke("hardware.this-machine");
+  }
+
+  commands_.handle_shortcuts();
+  Requests requests;
+  const PanelContext panel_context = context(requests);
+  view_.hovered_operation.clear();
+  if (const Panel* maximised = find_panel(view_.maximised)) {
+    draw_maximised(*maximised, panel_context);
+  } else {
+    draw_host(panel_context);
+    for (const Panel& panel : panels())
+      if (!closed_.count(panel.id)) draw_panel(panel, panel_context);
+  }
+  draw_palette(look_, commands_, view_, requests);
+  draw_shortcut_sheet(look_, commands_, view_);
+  draw_toast();
+  carry_out(requests);
+  refresh_prediction();
+}
+
+void Shell::draw_host(const PanelContext& context) {
+  const ImGuiViewport* viewport = ImGui::GetMainViewport();
+  ImGui::SetNextWindowPos(viewport->Pos);
+  ImGui::SetNextWindowSize(viewport->Size);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(0, 0));
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 0);
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, look_.color().background);
+  ImGui::Begin("##host", nullptr,
+               ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings |
+                   ImGuiWindowFlags_NoBringToFrontOnFocus | ImGuiWindowFlags_NoNavFocus |
+                   ImGuiWindowFlags_NoDocking | ImGuiWindowFlags_NoScrollWithMouse);
+  ImGui::PopStyleColor();
+  ImGui::PopStyleVar(3);
+
+  draw_top_bar(context);
+  const float margin = std::floor(look_.px(kMargin));
+  const float top = std::floor(look_.px(kTopBarHeight)) + margin;
+  const float bottom = std::floor(look_.px(kStatusBarHeight)) + margin;
+  const ImVec2 size = {std::max(1.0f, viewport->Size.x - 2 * margin),
+                       std::max(1.0f, viewport->Size.y - top - bottom)};
+  const ImGuiID dockspace = ImGui::GetID(kDockspace);
+  if (layout_is_old_) {
+    layout_is_old_ = false;
+    build_layout(dockspace, size, look_.scale);
+  }
+  draw_cards(dockspace, look_);
+  ImGui::SetCursorPos({margin, top});
+  ImGui::PushStyleColor(ImGuiCol_Border,
+                        with_alpha(look_.color().border, 0));  // between cards: the gap itself
+  ImGui::DockSpace(dockspace, size, ImGuiDockNodeFlags_AutoHideTabBar);
+  ImGui::PopStyleColor();
+  draw_status_bar(context);
+  ImGui::End();
+}
+
+void Shell::draw_panel(const Panel& panel, const PanelContext& panel_context) {
+  const std::string name = window_name(panel);
+  const ImGuiWindow* known = ImGui::FindWindowByName(name.c_str());
+  // In the desktop's own dock, not in a floating one.
+  const bool docked = known && known->DockNode && ImGui::DockNodeGetRootNode(known->DockNode)->IsDockSpace();
+  bool open = true;
+  ImGuiWindowFlags flags =
+      ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse | ImGuiWindowFlags_NoCollapse |
+      ImGuiWindowFlags_NoFocusOnAppearing;  // else the panel drawn last would hide those it shares tabs with
+  const bool has_tab = docked && !known->DockNode->IsHiddenTabBar();
+  // Docked, it stands on its node's card.
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, with_alpha(look_.color().panel, docked ? 0.0f : 1.0f));
+  ImGui::PushStyleColor(ImGuiCol_Border, with_alpha(look_.color().border, docked ? 0.0f : 1.0f));
+  // The corner by which a lone panel is undocked shows under the pointer only.
+  ImGui::PushStyleColor(ImGuiCol_Button, with_alpha(look_.color().panel, 0));
+  ImGui::PushStyleColor(ImGuiCol_ButtonActive, with_alpha(look_.color().panel, 0));
+  if (panel.bare) ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(0, 0));
+  ImGui::SetNextWindowSize({look_.px(480), look_.px(360)}, ImGuiCond_FirstUseEver);
+  const bool visible = ImGui::Begin(name.c_str(), &open, flags);
+  if (panel.bare) ImGui::PopStyleVar();
+  ImGui::PopStyleColor(4);
+  if (visible) {
+    const bool caption_in_tabs = has_tab && known->DockNode->TabBar;
+    if (caption_in_tabs)
+      draw_caption_beside_tabs(look_, *known->DockNode->TabBar, panel.caption(panel_context));
+    draw_panel_body(panel, panel_context, docked && !has_tab, !caption_in_tabs);
+  }
+  ImGui::End();
+  if (!open) closed_.insert(panel.id);
+}
+
+void Shell::draw_maximised(const Panel& panel, const PanelContext& panel_context) {
+  const ImGuiViewport* viewport = ImGui::GetMainViewport();
+  const float margin = std::floor(look_.px(kMargin));
+  ImGui::GetBackgroundDrawList()->AddRectFilled(
+      viewport->Pos, {viewport->Pos.x + viewport->Size.x, viewport->Pos.y + viewport->Size.y},
+      look_.color().background);
+  ImGui::SetNextWindowPos({viewport->Pos.x + margin, viewport->Pos.y + margin});
+  ImGui::SetNextWindowSize({viewport->Size.x - 2 * margin, viewport->Size.y - 2 * margin});
+  if (panel.bare) {
+    ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(0, 0));
+    ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 0);
+  }
+  ImGui::Begin("##maximised", nullptr,
+               ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings |
+                   (panel.bare ? ImGuiWindowFlags_NoBackground : 0) | ImGuiWindowFlags_NoDocking |
+                   ImGuiWindowFlags_NoScrollWithMouse);
+  ImGui::PopStyleVar(panel.bare ? 2 : 0);
+  draw_panel_body(panel, panel_context, true, true);
+  ImGui::End();
+}
+
+void Shell::draw_panel_body(const Panel& panel, const PanelContext& panel_context, bool with_title,
+                            bool with_caption) {
+  if (!panel.bare && (with_title || with_caption))
+    draw_panel_title(look_, panel.title, with_caption ? panel.caption(panel_context) : "", with_title);
+  ImGui::BeginChild("body");
+  panel.draw(panel_context);
+  ImGui::EndChild();
+}
+
+void Shell::toast(std::string words) {
+  view_.toast = std::move(words);
+  view_.toast_until = ImGui::GetTime() + kToastSeconds;
+}
+
+void Shell::draw_toast() const {
+  if (view_.toast.empty() || ImGui::GetTime() > view_.toast_until) return;
+  const ImGuiViewport* viewport = ImGui::GetMainViewport();
+  const ImVec2 size = text_size_of(look_, TextRole::body, view_.toast);
+  const ImVec2 padding = {look_.px(16), look_.px(10)};
+  const ImVec2 most = {viewport->Pos.x + viewport->Size.x / 2 + size.x / 2 + padding.x,
+                       viewport->Pos.y + viewport->Size.y - look_.px(48)};
+  const ImVec2 least = {most.x - size.x - 2 * padding.x, most.y - size.y - 2 * padding.y};
+  ImDrawList* list = ImGui::GetForegroundDrawList();
+  list->AddRectFilled(least, most, look_.color().raised, look_.px(8));
+  list->AddRect(least, most, look_.color().border, look_.px(8));
+  draw_text(list, look_, TextRole::body, {least.x + padding.x, least.y + padding.y}, look_.color().text,
+            view_.toast);
+}
+
+}  // namespace app::gui

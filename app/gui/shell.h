@@ -1,0 +1,97 @@
+// The desktop without a window system: state, one frame of interface, and what its commands do. The window,
+// the pictures and the tests each drive it.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "app/gui/command_line.h"
+#include "app/gui/commands.h"
+#include "app/gui/desktop.h"
+#include "app/gui/document.h"
+#include "app/gui/jobs/run.h"
+#include "app/gui/predictor.h"
+#include "app/gui/settings.h"
+#include "app/gui/view.h"
+#include "sim/cost/calibration.h"
+
+namespace app::gui {
+
+struct Panel;
+
+class Shell {
+ public:
+  // Needs an ImGui and an ImPlot context. `wake` is called from other threads when there is something new to
+  // draw. `frozen`: nothing in the frame depends on the clock, for pictures.
+  Shell(const DesktopOptions& options, Settings settings, std::function<void()> wake, bool frozen);
+  ~Shell();
+
+  // Before ImGui::NewFrame: takes over theme and scale where they changed.
+  void prepare();
+  // Between ImGui::NewFrame and ImGui::Render.
+  void frame();
+  bool wants_close() const { return wants_close_; }
+
+  // As if its run had just ended.
+  void show_measured(const sim::Report& report);
+  void wait_for_prediction() const { predictor_.wait(); }
+  // The display's own scale, which multiplies the user's.
+  void set_display_scale(float scale);
+
+  Document& document() { return document_; }
+  Commands& commands() { return commands_; }
+  View& view() { return view_; }
+  const Look& look() const { return look_; }
+  bool is_open(const std::string& panel) const { return !closed_.count(panel); }
+  bool run_active() const;
+  Settings settings() const;
+
+ private:
+  void register_commands();
+  void register_panel_commands();
+  void register_preset_commands();
+  PanelContext context(Requests& requests) const;
+  void carry_out(Requests& requests);
+  void refresh_prediction();
+  void start_run();
+  void calibrate();
+  void take_over_calibration();
+
+  void draw_host(const PanelContext& context);
+  void draw_panel(const Panel& panel, const PanelContext& context);
+  void draw_panel_body(const Panel& panel, const PanelContext& context, bool with_title, bool with_caption);
+  void draw_maximised(const Panel& panel, const PanelContext& context);
+  void draw_top_bar(const PanelContext& context);
+  void draw_menu();
+  void draw_status_bar(const PanelContext& context);
+  void draw_toast() const;
+
+  void toast(std::string words);
+
+  std::string executable_;
+  std::filesystem::path settings_directory_;
+  std::function<void()> wake_;
+  bool frozen_ = false, wants_close_ = false, style_is_old_ = true, layout_is_old_ = true;
+  Look look_;
+  float user_scale_ = 1, display_scale_ = 1;
+
+  Document document_;
+  Commands commands_;
+  View view_;
+  std::set<std::string> closed_;  // panels
+  std::shared_ptr<const sim::Calibration> calibration_;
+  Predictor predictor_;
+  std::size_t predicted_revision_ = 0;
+  bool prediction_asked_ = false;
+  std::shared_ptr<const Prediction> prediction_;  // of this frame
+  std::map<sim::Task, std::shared_ptr<const RunView>> replayed_;
+  std::map<sim::Task, std::shared_ptr<const RunView>> shown_runs_;  // of this frame
+  std::map<sim::Task, std::unique_ptr<Run>> runs_;
+  std::unique_ptr<ChildProcess> calibration_run_;
+  struct CalibrationProgress;
+  std::shared_ptr<CalibrationProgress> calibration_progress_;
+};
+
+}  // namespace app::gui

@@ -1,0 +1,65 @@
+// The status bar: where the numbers come from, and what is under way.
+#include <cmath>
+
+#include "app/gui/shell.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+
+namespace app::gui {
+namespace {
+
+constexpr float kHeight = 28;
+
+std::string run_status(const RunView& run) {
+  const bool train = run.task == sim::Task::train;
+  std::string words = run.title.empty() ? "starting" : run.title;
+  if (!run.activity.empty()) return words + ": " + run.activity;
+  if (run.planned > 0)
+    words += std::string(train ? ", step " : ", token ") + sim::format_count(run.done) + " of " +
+             sim::format_count(run.planned);
+  if (run.phase == RunPhase::stopping) return words + ", stopping";
+  if (run.left.value > 0) words += ", " + sim::format(run.left) + " left";
+  return words;
+}
+
+}  // namespace
+
+void Shell::draw_status_bar(const PanelContext& context) {
+  const Look& look = look_;
+  const Palette& c = look.color();
+  const ImVec2 begin = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
+  const float top = begin.y + size.y - std::floor(look.px(kHeight));
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled({begin.x, top}, {begin.x + size.x, begin.y + size.y}, c.panel);
+  list->AddRectFilled({begin.x, top}, {begin.x + size.x, top + std::max(1.0f, std::floor(look.scale))},
+                      c.border);
+  const float middle = top + look.px(kHeight) / 2;
+  float x = begin.x + look.px(14);
+  const float end = begin.x + size.x - look.px(14);
+  const auto say = [&](ImU32 color, std::string_view words) {
+    const std::string shown = fitted(look, TextRole::caption, words, end - x);
+    draw_text(list, look, TextRole::caption, {x, middle}, color, shown, {0, 0.5f});
+    x += text_size_of(look, TextRole::caption, shown).x + look.px(24);
+  };
+
+  const Prediction& prediction = context.prediction;
+  if (!prediction.problems.empty() || !prediction.failure.empty())
+    say(c.bad, "no prediction");
+  else if (prediction.spent && !frozen_)
+    say(c.mute, "predicted in " + sim::format(*prediction.spent));
+  else
+    say(c.mute, prediction.report ? "predicted" : "predicting");
+  say(c.mute, prediction.calibration.empty() ? "datasheet peaks, default efficiencies"
+                                             : "calibrated on " + prediction.calibration + ", median error " +
+                                                   sim::format_percent(prediction.calibration_residual));
+  say(c.mute, "GiB = 2\u00b3\u2070 bytes");
+  if (document_.can_undo()) say(c.mute, "undo: " + std::string(document_.undo_label()));
+  for (const RunView* run : {&context.train, &context.generate})
+    if (run->active()) say(c.measured, run_status(*run));
+  if (view_.calibration.running)
+    say(c.measured, "measuring this machine: " + view_.calibration.what + ", " +
+                        sim::format_count(view_.calibration.done) + " of " +
+                        sim::format_count(view_.calibration.of));
+}
+
+}  // namespace app::gui

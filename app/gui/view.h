@@ -1,0 +1,93 @@
+// What the user looks at and what panels ask for: everything of the interface that is neither scenario nor
+// result.
+#pragma once
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/gui/jobs/run_state.h"
+#include "app/gui/predictor.h"
+#include "app/gui/theme.h"
+#include "sim/report/metrics.h"
+#include "sim/scenario/scenario.h"
+
+namespace app::gui {
+
+// The number that the Explain panel explains.
+enum class Quantity {
+  step_time,
+  tokens_per_second,
+  utilization,
+  parameters,
+  memory,
+  memory_category,
+  operation
+};
+
+struct Selection {
+  Quantity quantity = Quantity::step_time;
+  int category = 0;       // of memory_category
+  std::string operation;  // "forward layer.attention.qkv.forward": phase and id
+};
+
+// A measurement of this machine's peaks, while it runs.
+struct CalibrationView {
+  bool running = false;
+  std::string what;
+  std::int64_t done = 0, of = 0;
+  std::string message;  // why it failed
+};
+
+enum class MemoryTab { ledger, timeline, peak };
+
+struct View {
+  Selection selection;
+  std::string hovered_operation;  // linked over panels, for one frame
+  std::string maximised;          // a panel's id; empty: all of them, docked
+  sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
+  MemoryTab memory_tab = MemoryTab::ledger;
+  std::string compare_filter;
+  std::int64_t train_steps = 100;
+  std::string prompt = "Once upon a time";
+  bool palette_open = false, shortcuts_open = false;
+  std::string palette_query;
+  int palette_index = 0;
+  CalibrationView calibration;
+  std::string toast;  // "Copied", until toast_until
+  double toast_until = 0;
+};
+
+struct Edit {
+  std::string label;  // "layers 32 -> 33"
+  sim::Scenario scenario;
+  std::string key;  // edits of one key in one gesture are one undo step
+};
+
+// What panels want done once the frame is drawn.
+struct Requests {
+  std::vector<Edit> edits;
+  std::vector<std::string> commands;  // ids
+};
+
+struct PanelContext {
+  const Look& look;
+  const sim::Scenario& scenario;
+  const Prediction& prediction;  // perhaps of the scenario of a moment ago
+  const RunView& train;          // newest of its kind; phase none: there was none
+  const RunView& generate;
+  bool calibrated;  // this machine's peaks have been measured
+  bool run_active;
+  bool frozen;  // a picture: nothing that changes from one drawing to the next
+  View& view;
+  Requests& requests;
+
+  const RunView& run() const { return scenario.workload.task == sim::Task::train ? train : generate; }
+  void edit(std::string label, sim::Scenario next, std::string key = {}) const {
+    requests.edits.push_back({std::move(label), std::move(next), std::move(key)});
+  }
+  void invoke(std::string id) const { requests.commands.push_back(std::move(id)); }
+};
+
+}  // namespace app::gui

@@ -1,0 +1,249 @@
+#include "app/gui/widgets/fields.h"
+
+#include <imgui_internal.h>
+#include <misc/cpp/imgui_stdlib.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+
+namespace app::gui {
+namespace {
+
+constexpr float kLabelShare = 0.31f;  // of the form's width
+
+float field_begin() {
+  return ImGui::GetWindowContentRegionMax().x * kLabelShare;
+}
+
+// Label, then the cursor where the field begins; returns the width left for it.
+float begin_row(const Look& look, const char* label) {
+  ImGui::AlignTextToFramePadding();
+  const float begin = ImGui::GetCursorPosX();
+  text(look, TextRole::body, look.color().dim, fitted(look, TextRole::body, label, field_begin() - begin));
+  ImGui::SameLine(field_begin());
+  return ImGui::GetContentRegionAvail().x;
+}
+
+// Minus and plus as strokes: crisp at every scale. Repeats while held.
+bool step_button(const Look& look, const char* id, bool plus, bool enabled) {
+  const float side = ImGui::GetFrameHeight();
+  ImGui::BeginDisabled(!enabled);
+  ImGui::PushItemFlag(ImGuiItemFlags_ButtonRepeat, true);
+  const bool pressed = ImGui::Button(id, {side, side});
+  ImGui::PopItemFlag();
+  ImGui::EndDisabled();
+  const ImVec2 least = ImGui::GetItemRectMin();
+  const ImVec2 centre = {std::floor(least.x + side / 2), std::floor(least.y + side / 2)};
+  const float arm = std::floor(look.px(4));
+  const float half = std::max(0.5f, std::floor(look.scale) / 2);
+  const ImU32 color = with_alpha(look.color().text, enabled ? 0.85f : 0.25f);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled({centre.x - arm, centre.y - half}, {centre.x + arm, centre.y + half}, color);
+  if (plus) list->AddRectFilled({centre.x - half, centre.y - arm}, {centre.x + half, centre.y + arm}, color);
+  return pressed;
+}
+
+void draw_arrow(const Look& look, ImVec2 centre) {
+  const float w = look.px(3.5f), h = look.px(2);
+  const ImVec2 points[] = {
+      {centre.x - w, centre.y - h}, {centre.x, centre.y + h}, {centre.x + w, centre.y - h}};
+  ImGui::GetWindowDrawList()->AddPolyline(points, 3, look.color().dim, look.px(1.4f));
+}
+
+}  // namespace
+
+void form_heading(const Look& look, std::string_view words) {
+  ImGui::Dummy({0, look.px(4)});
+  std::string upper(words);
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  text(look, TextRole::caption, look.color().mute, upper);
+}
+
+void field_note(const Look& look, const FieldNote& note) {
+  const bool wrong = !note.problem.empty();
+  if (!wrong && note.effect.empty()) return;
+  ImGui::SetCursorPosX(field_begin());
+  const ImU32 color = wrong ? look.color().bad : note.effect_is_good ? look.color().good : look.color().mute;
+  text_wrapped(look, TextRole::caption, color, wrong ? note.problem : note.effect);
+}
+
+Stepper step_by(std::int64_t step, std::int64_t least, std::int64_t greatest) {
+  return [=](std::int64_t value, int direction) -> std::optional<std::int64_t> {
+    const std::int64_t next = std::clamp(value + direction * step, least, greatest);
+    return next == value ? std::nullopt : std::optional(next);
+  };
+}
+
+Stepper step_by_doubling(std::int64_t least, std::int64_t greatest) {
+  return [=](std::int64_t value, int direction) -> std::optional<std::int64_t> {
+    const std::int64_t next = std::clamp(direction > 0 ? value * 2 : value / 2, least, greatest);
+    return next == value ? std::nullopt : std::optional(next);
+  };
+}
+
+Stepper step_through_divisors_of(std::int64_t number) {
+  return [=](std::int64_t value, int direction) -> std::optional<std::int64_t> {
+    for (std::int64_t next = value + direction; next >= 1 && next <= number; next += direction)
+      if (number % next == 0) return next;
+    return std::nullopt;
+  };
+}
+
+std::optional<std::int64_t> count_field(const Look& look, const char* label, std::int64_t value,
+                                        const Stepper& stepper, bool binary_k, const FieldNote& note) {
+  std::optional<std::int64_t> result;
+  ImGui::PushID(label);
+  const float gap = look.px(3);
+  const float side = ImGui::GetFrameHeight();
+  ImGui::SetNextItemWidth(begin_row(look, label) - 2 * (side + gap));
+  std::string typed = sim::format_count(value);
+  const bool wrong = !note.problem.empty();
+  if (wrong) {
+    ImGui::PushStyleColor(ImGuiCol_Border, look.color().bad);
+    ImGui::PushStyleVar(ImGuiStyleVar_FrameBorderSize, std::max(1.0f, look.scale));
+  }
+  {
+    const TextScope number(look, TextRole::number);
+    // The frame keeps the height of a line of text although the number's font is smaller.
+    const float padding = (side - ImGui::GetFontSize()) / 2;
+    ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, ImVec2(look.px(8), padding));
+    ImGui::InputText("##value", &typed, ImGuiInputTextFlags_AutoSelectAll);
+    ImGui::PopStyleVar();
+  }
+  if (wrong) {
+    ImGui::PopStyleVar();
+    ImGui::PopStyleColor();
+  }
+  if (ImGui::IsItemDeactivatedAfterEdit()) {
+    std::int64_t parsed = 0;
+    if (sim::parse_count(typed, parsed, binary_k) && parsed != value) result = parsed;
+  }
+  for (const int direction : {-1, 1}) {
+    ImGui::SameLine(0, gap);
+    const std::optional<std::int64_t> next = stepper(value, direction);
+    if (step_button(look, direction < 0 ? "##less" : "##more", direction > 0, next.has_value()))
+      result = next;
+  }
+  field_note(look, note);
+  ImGui::PopID();
+  return result;
+}
+
+std::optional<std::size_t> choice_field(const Look& look, const char* label, std::string_view current,
+                                        std::span<const std::string> choices, const FieldNote& note) {
+  std::optional<std::size_t> result;
+  ImGui::PushID(label);
+  const float width = begin_row(look, label);
+  if (begin_picker(look, "##choice", current, width)) {
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      const bool selected = choices[i] == current;
+      if (ImGui::Selectable(choices[i].c_str(), selected)) result = i;
+      if (selected) ImGui::SetItemDefaultFocus();
+    }
+    end_picker();
+  }
+  field_note(look, note);
+  ImGui::PopID();
+  return result;
+}
+
+std::optional<std::size_t> segmented_field(const Look& look, const char* label, std::size_t current,
+                                           std::span<const std::string_view> choices, const FieldNote& note) {
+  ImGui::PushID(label);
+  const float width = begin_row(look, label);
+  const auto result = segmented(look, "##choice", current, choices, width);
+  field_note(look, note);
+  ImGui::PopID();
+  return result;
+}
+
+std::optional<std::size_t> segmented(const Look& look, const char* id, std::size_t current,
+                                     std::span<const std::string_view> choices, float width) {
+  std::optional<std::size_t> result;
+  const Palette& c = look.color();
+  const float height = ImGui::GetFrameHeight();
+  const float inset = std::floor(look.px(2));
+  std::vector<float> widths;
+  for (const std::string_view choice : choices)
+    widths.push_back(width > 0 ? (width - 2 * inset) / static_cast<float>(choices.size())
+                               : text_size_of(look, TextRole::body, choice).x + look.px(22));
+  // Words that are too long for their share are all written smaller, not cut.
+  bool fits = true;
+  for (std::size_t i = 0; i < choices.size(); ++i)
+    fits = fits && text_size_of(look, TextRole::body, choices[i]).x <= widths[i] - look.px(6);
+  const TextRole role = fits ? TextRole::body : TextRole::caption;
+  float total = 2 * inset;
+  for (const float w : widths) total += w;
+
+  ImGui::PushID(id);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float rounding = ImGui::GetStyle().FrameRounding;
+  list->AddRectFilled(begin, {begin.x + total, begin.y + height}, c.raised, rounding);
+  ImGui::BeginGroup();
+  float x = begin.x + inset;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const ImVec2 least = {x, begin.y + inset}, most = {x + widths[i], begin.y + height - inset};
+    ImGui::SetCursorScreenPos(least);
+    ImGui::PushID(static_cast<int>(i));
+    if (ImGui::InvisibleButton("segment", {widths[i], height - 2 * inset}) && i != current) result = i;
+    ImGui::PopID();
+    const bool chosen = i == current;
+    if (chosen || ImGui::IsItemHovered())
+      list->AddRectFilled(least, most,
+                          chosen ? mix(c.raised, c.predicted, 0.28f) : mix(c.raised, c.text, 0.08f),
+                          rounding - inset / 2);
+    if (ImGui::IsItemFocused() && ImGui::GetIO().NavVisible)
+      list->AddRect(least, most, c.predicted, rounding);
+    draw_text(list, look, role, {(least.x + most.x) / 2, (least.y + most.y) / 2}, chosen ? c.text : c.dim,
+              fitted(look, role, choices[i], widths[i] - look.px(2)), {0.5f, 0.5f});
+    x += widths[i];
+  }
+  ImGui::SetCursorScreenPos(begin);
+  ImGui::Dummy({total, height});
+  ImGui::EndGroup();
+  ImGui::PopID();
+  return result;
+}
+
+bool begin_picker(const Look& look, const char* id, std::string_view current, float greatest_width) {
+  const float arrow = look.px(24);
+  const float padding = ImGui::GetStyle().FramePadding.x;
+  const bool fills = std::string_view(id) == "##choice";
+  const float wanted = text_size_of(look, TextRole::body, current).x + padding + arrow;
+  const float width = fills ? greatest_width : std::min(wanted, greatest_width);
+  ImGui::PushID(id);
+  const float height = ImGui::GetFrameHeight();
+  ImGui::PushStyleVar(ImGuiStyleVar_ButtonTextAlign, ImVec2(0, 0.5f));
+  const std::string shown = fitted(look, TextRole::body, current, width - padding - arrow);
+  if (ImGui::Button((shown + "###picker").c_str(), {width, height})) ImGui::OpenPopup("choices");
+  ImGui::PopStyleVar();
+  const ImVec2 least = ImGui::GetItemRectMin(), most = ImGui::GetItemRectMax();
+  draw_arrow(look, {most.x - look.px(12), (least.y + most.y) / 2});
+  ImGui::SetNextWindowPos({least.x, most.y + look.px(4)}, ImGuiCond_Appearing);
+  ImGui::SetNextWindowSizeConstraints({width, 0}, {FLT_MAX, look.px(440)});
+  if (ImGui::BeginPopup("choices")) return true;
+  ImGui::PopID();
+  return false;
+}
+
+void end_picker() {
+  ImGui::EndPopup();
+  ImGui::PopID();
+}
+
+bool primary_button(const Look& look, const char* label, ImU32 color, ImVec2 size) {
+  const Palette& c = look.color();
+  ImGui::PushStyleColor(ImGuiCol_Button, mix(c.panel, color, 0.22f));
+  ImGui::PushStyleColor(ImGuiCol_ButtonHovered, mix(c.panel, color, 0.34f));
+  ImGui::PushStyleColor(ImGuiCol_ButtonActive, mix(c.panel, color, 0.45f));
+  const bool pressed = ImGui::Button(label, size);
+  ImGui::PopStyleColor(3);
+  return pressed;
+}
+
+}  // namespace app::gui

@@ -1,0 +1,54 @@
+// One row of a form each: label, field, steppers; below it, in one line, what is wrong or what it buys.
+#pragma once
+#include <imgui.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "app/gui/theme.h"
+
+namespace app::gui {
+
+struct FieldNote {
+  std::string problem;  // takes precedence
+  std::string effect;   // what a choice buys
+  bool effect_is_good = false;
+};
+
+void form_heading(const Look& look, std::string_view words);
+void field_note(const Look& look, const FieldNote& note);
+
+// What a press of - (-1) or + (+1) makes of the value; nullopt at the end of the legal values.
+using Stepper = std::function<std::optional<std::int64_t>(std::int64_t value, int direction)>;
+Stepper step_by(std::int64_t step, std::int64_t least, std::int64_t greatest);
+Stepper step_by_doubling(std::int64_t least, std::int64_t greatest);
+Stepper step_through_divisors_of(std::int64_t number);
+
+// The new value when the user changed it. Text as people type it: "8k", "4,096", "1.5T"; with binary_k "8k"
+// is 8,192.
+std::optional<std::int64_t> count_field(const Look& look, const char* label, std::int64_t value,
+                                        const Stepper& stepper, bool binary_k, const FieldNote& note);
+
+// The index of the new choice when the user made one.
+std::optional<std::size_t> choice_field(const Look& look, const char* label, std::string_view current,
+                                        std::span<const std::string> choices, const FieldNote& note);
+
+// Two or three choices side by side.
+std::optional<std::size_t> segmented_field(const Look& look, const char* label, std::size_t current,
+                                           std::span<const std::string_view> choices, const FieldNote& note);
+
+// Without a label; as wide as its words ask, or the width given.
+std::optional<std::size_t> segmented(const Look& look, const char* id, std::size_t current,
+                                     std::span<const std::string_view> choices, float width = 0);
+
+// A labelled drop-down that looks like a button with an arrow: the top bar's pickers.
+bool begin_picker(const Look& look, const char* id, std::string_view current, float greatest_width);
+void end_picker();
+
+bool primary_button(const Look& look, const char* label, ImU32 color, ImVec2 size = {0, 0});
+
+}  // namespace app::gui

@@ -1,0 +1,142 @@
+#include "app/gui/widgets/plot.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "app/gui/widgets/text.h"
+
+namespace app::gui {
+
+void dashed_line(ImDrawList* list, const Look& look, std::span<const ImVec2> points, ImU32 color,
+                 float weight) {
+  const float dash = look.px(6), gap = look.px(4);
+  float phase = 0;  // walked since the dash began
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    const ImVec2 a = points[i - 1], b = points[i];
+    const float dx = b.x - a.x, dy = b.y - a.y;
+    const float length = std::hypot(dx, dy);
+    if (length <= 0) continue;
+    for (float at = 0; at < length;) {
+      const bool drawing = phase < dash;
+      const float step = std::min((drawing ? dash : dash + gap) - phase, length - at);
+      if (drawing)
+        list->AddLine({a.x + dx * at / length, a.y + dy * at / length},
+                      {a.x + dx * (at + step) / length, a.y + dy * (at + step) / length}, color, weight);
+      at += step;
+      phase += step;
+      if (phase >= dash + gap - 1e-3f) phase = 0;
+    }
+  }
+}
+
+void hatch(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most, ImU32 color) {
+  list->PushClipRect(least, most, true);
+  const float height = most.y - least.y;
+  const float spacing = std::floor(look.px(6));
+  // From a grid fixed to the window, so that neighbouring rectangles continue each other's strokes.
+  const float first = std::floor((least.x - height) / spacing) * spacing;
+  for (float x = first; x < most.x; x += spacing)
+    list->AddLine({x, most.y}, {x + height, least.y}, color, look.px(1.2f));
+  list->PopClipRect();
+}
+
+std::vector<double> round_ticks(double low, double high, int wanted) {
+  std::vector<double> ticks;
+  if (!(high > low) || wanted < 1) return ticks;
+  const double rough = (high - low) / wanted;
+  const double decade = std::pow(10, std::floor(std::log10(rough)));
+  double step = decade * 10;
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (decade * factor >= rough) {
+      step = decade * factor;
+      break;
+    }
+  for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k)
+    ticks.push_back(k * step);
+  return ticks;
+}
+
+std::string tick_label(double value) {
+  static constexpr std::array<const char*, 5> suffixes = {"", "k", "M", "G", "T"};
+  std::size_t suffix = 0;
+  while (std::abs(value) >= 10000 && suffix + 1 < suffixes.size()) {
+    value /= 1000;
+    ++suffix;
+  }
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.4g%s", value, suffixes[suffix]);
+  return buffer;
+}
+
+void plot_measured(const Look& look, const char* id, const Series& series) {
+  const std::vector<Point> points = series.points();
+  if (points.empty()) return;
+  ImPlotSpec spec;
+  spec.LineColor = ImGui::ColorConvertU32ToFloat4(look.color().measured);
+  spec.LineWeight = look.px(1.6f);
+  spec.Stride = sizeof(Point);
+  if (points.size() == 1) {
+    spec.Marker = ImPlotMarker_Circle;
+    spec.MarkerSize = look.px(3);
+    spec.MarkerFillColor = spec.MarkerLineColor = spec.LineColor;
+    ImPlot::PlotScatter(id, &points[0].x, &points[0].y, 1, spec);
+    return;
+  }
+  ImPlot::PlotLine(id, &points[0].x, &points[0].y, static_cast<int>(points.size()), spec);
+}
+
+void plot_predicted(const Look& look, double value, double low, double high) {
+  const ImPlotRect limits = ImPlot::GetPlotLimits();
+  ImPlot::PushPlotClipRect();
+  ImDrawList* list = ImPlot::GetPlotDrawList();
+  const auto at = [](double x, double y) { return ImPlot::PlotToPixels(x, y); };
+  if (high > low)
+    list->AddRectFilled(at(limits.X.Min, high), at(limits.X.Max, low),
+                        with_alpha(look.color().predicted, 0.16f));
+  const ImVec2 points[] = {at(limits.X.Min, value), at(limits.X.Max, value)};
+  dashed_line(list, look, points, look.color().predicted, look.px(1.6f));
+  ImPlot::PopPlotClipRect();
+}
+
+void LabelPlacer::block_line(ImVec2 from, ImVec2 to, float half_width) {
+  const float length = std::hypot(to.x - from.x, to.y - from.y);
+  const int pieces = std::max(1, static_cast<int>(length / (2 * half_width)));
+  for (int i = 0; i <= pieces; ++i) {
+    const float share = static_cast<float>(i) / static_cast<float>(pieces);
+    const ImVec2 at = {from.x + (to.x - from.x) * share, from.y + (to.y - from.y) * share};
+    block({at.x - half_width, at.y - half_width}, {at.x + half_width, at.y + half_width});
+  }
+}
+
+bool LabelPlacer::is_free(ImVec2 least, ImVec2 most) const {
+  if (least.x < least_.x || least.y < least_.y || most.x > most_.x || most.y > most_.y) return false;
+  return std::none_of(taken_.begin(), taken_.end(), [&](const ImVec4& r) {
+    return least.x < r.z && most.x > r.x && least.y < r.w && most.y > r.y;
+  });
+}
+
+bool LabelPlacer::place(ImVec2 centre, float clearance, ImVec2 size, ImVec2& position) {
+  const float diagonal = clearance * 0.75f;
+  const std::array<ImVec2, 8> corners = {{
+      {centre.x + clearance, centre.y - size.y / 2},
+      {centre.x + diagonal, centre.y + diagonal - size.y * 0.2f},
+      {centre.x - size.x / 2, centre.y + clearance},
+      {centre.x - clearance - size.x, centre.y - size.y / 2},
+      {centre.x + diagonal, centre.y - diagonal - size.y * 0.8f},
+      {centre.x - size.x / 2, centre.y - clearance - size.y},
+      {centre.x - diagonal - size.x, centre.y + diagonal - size.y * 0.2f},
+      {centre.x - diagonal - size.x, centre.y - diagonal - size.y * 0.8f},
+  }};
+  for (const ImVec2 corner : corners) {
+    const ImVec2 most = {corner.x + size.x, corner.y + size.y};
+    if (!is_free(corner, most)) continue;
+    block(corner, most);
+    position = corner;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace app::gui

@@ -1,0 +1,140 @@
+#include "app/gui/widgets/text.h"
+
+#include <cmath>
+
+namespace app::gui {
+namespace {
+
+struct RoleFont {
+  ImFont* font;
+  float size;
+};
+
+RoleFont font_of(const Look& look, TextRole role) {
+  switch (role) {
+    case TextRole::body:
+      return {look.fonts.text, text_size::body};
+    case TextRole::caption:
+      return {look.fonts.text, text_size::caption};
+    case TextRole::title:
+      return {look.fonts.strong, text_size::title};
+    case TextRole::heading:
+      return {look.fonts.strong, text_size::heading};
+    case TextRole::tile:
+      return {look.fonts.strong, text_size::tile};
+    case TextRole::number:
+      return {look.fonts.mono, text_size::number};
+  }
+  return {look.fonts.text, text_size::body};
+}
+
+const char* end_of(std::string_view words) {
+  return words.data() + words.size();
+}
+
+}  // namespace
+
+TextScope::TextScope(const Look& look, TextRole role) {
+  const RoleFont font = font_of(look, role);
+  ImGui::PushFont(font.font, font.size);
+}
+
+TextScope::~TextScope() {
+  ImGui::PopFont();
+}
+
+ImVec2 text_size_of(const Look& look, TextRole role, std::string_view words) {
+  const RoleFont font = font_of(look, role);
+  return font.font->CalcTextSizeA(font.size * look.scale, FLT_MAX, 0, words.data(), end_of(words));
+}
+
+void text(const Look& look, TextRole role, ImU32 color, std::string_view words) {
+  const TextScope scope(look, role);
+  ImGui::PushStyleColor(ImGuiCol_Text, color);
+  ImGui::TextUnformatted(words.data(), end_of(words));
+  ImGui::PopStyleColor();
+}
+
+void text_wrapped(const Look& look, TextRole role, ImU32 color, std::string_view words) {
+  ImGui::PushTextWrapPos(0);
+  text(look, role, color, words);
+  ImGui::PopTextWrapPos();
+}
+
+void text_right(const Look& look, TextRole role, ImU32 color, std::string_view words) {
+  const float width = text_size_of(look, role, words).x;
+  const float free = std::floor(ImGui::GetContentRegionAvail().x - width - 1);
+  if (free > 0) ImGui::SetCursorPosX(ImGui::GetCursorPosX() + free);
+  text(look, role, color, words);
+}
+
+std::string fitted(const Look& look, TextRole role, std::string_view words, float width) {
+  if (text_size_of(look, role, words).x <= width) return std::string(words);
+  constexpr std::string_view ellipsis = "\u2026";
+  std::string shorter(words);
+  while (!shorter.empty()) {
+    // Whole UTF-8 characters.
+    do shorter.pop_back();
+    while (!shorter.empty() && (static_cast<unsigned char>(shorter.back()) & 0xC0) == 0x80);
+    if (!shorter.empty() && static_cast<unsigned char>(shorter.back()) >= 0xC0) shorter.pop_back();
+    const std::string candidate = shorter + std::string(ellipsis);
+    if (text_size_of(look, role, candidate).x <= width) return candidate;
+  }
+  return "";
+}
+
+void text_fitted(const Look& look, TextRole role, ImU32 color, std::string_view words, float width) {
+  const std::string shown = fitted(look, role, words, width);
+  text(look, role, color, shown);
+  if (shown != words && ImGui::IsItemHovered())
+    ImGui::SetTooltip("%.*s", static_cast<int>(words.size()), words.data());
+}
+
+void draw_text(ImDrawList* list, const Look& look, TextRole role, ImVec2 position, ImU32 color,
+               std::string_view words, ImVec2 align) {
+  const RoleFont font = font_of(look, role);
+  const float size = font.size * look.scale;
+  if (align.x != 0 || align.y != 0) {
+    const ImVec2 extent = font.font->CalcTextSizeA(size, FLT_MAX, 0, words.data(), end_of(words));
+    position.x -= extent.x * align.x;
+    position.y -= extent.y * align.y;
+  }
+  position = {static_cast<float>(static_cast<int>(position.x + 0.5f)),
+              static_cast<float>(static_cast<int>(position.y + 0.5f))};
+  list->AddText(font.font, size, position, color, words.data(), end_of(words));
+}
+
+ValueAndUnit split_unit(std::string_view words) {
+  const std::size_t space = words.rfind(' ');
+  if (space == std::string_view::npos) return {std::string(words), ""};
+  return {std::string(words.substr(0, space)), std::string(words.substr(space + 1))};
+}
+
+void badge(const Look& look, ImU32 color, std::string_view words) {
+  const ImVec2 size = text_size_of(look, TextRole::caption, words);
+  const ImVec2 padding = {look.px(7), look.px(2)};
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const ImVec2 end = {begin.x + size.x + 2 * padding.x, begin.y + size.y + 2 * padding.y};
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled(begin, end, with_alpha(color, 0.18f), look.px(4));
+  draw_text(list, look, TextRole::caption, {begin.x + padding.x, begin.y + padding.y}, color, words);
+  ImGui::Dummy({end.x - begin.x, end.y - begin.y});
+}
+
+void draw_panel_title(const Look& look, std::string_view title, std::string_view caption, bool with_title) {
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float width = ImGui::GetContentRegionAvail().x;
+  const float line = text_size_of(look, TextRole::title, title).y;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  float used = 0;
+  if (with_title) {
+    draw_text(list, look, TextRole::title, begin, look.color().text, title);
+    used = text_size_of(look, TextRole::title, title).x + look.px(16);
+  }
+  const std::string shown = fitted(look, TextRole::caption, caption, width - used);
+  draw_text(list, look, TextRole::caption, {begin.x + width, begin.y + line / 2}, look.color().mute, shown,
+            {1, 0.5f});
+  ImGui::Dummy({width, line + look.px(2)});
+}
+
+}  // namespace app::gui

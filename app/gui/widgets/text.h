@@ -1,0 +1,49 @@
+// Text in the look's roles, and where it stands.
+#pragma once
+#include <imgui.h>
+
+#include <string>
+#include <string_view>
+
+#include "app/gui/theme.h"
+
+namespace app::gui {
+
+enum class TextRole { body, caption, title, heading, tile, number };
+
+// The role's font from here to the end of the scope.
+class TextScope {
+ public:
+  TextScope(const Look& look, TextRole role);
+  ~TextScope();
+  TextScope(const TextScope&) = delete;
+  TextScope& operator=(const TextScope&) = delete;
+};
+
+ImVec2 text_size_of(const Look& look, TextRole role, std::string_view text);
+
+void text(const Look& look, TextRole role, ImU32 color, std::string_view words);
+void text_wrapped(const Look& look, TextRole role, ImU32 color, std::string_view words);
+// Right edge at the end of the available width (or of the cell).
+void text_right(const Look& look, TextRole role, ImU32 color, std::string_view words);
+// Shortened with an ellipsis to the width; the whole of it as a tooltip.
+void text_fitted(const Look& look, TextRole role, ImU32 color, std::string_view words, float width);
+std::string fitted(const Look& look, TextRole role, std::string_view words, float width);
+
+// On a draw list; `align` is the share of the text's own size that lies left of / above the position.
+void draw_text(ImDrawList* list, const Look& look, TextRole role, ImVec2 position, ImU32 color,
+               std::string_view words, ImVec2 align = {0, 0});
+
+// "61.4 GiB" -> {"61.4", "GiB"}.
+struct ValueAndUnit {
+  std::string value, unit;
+};
+ValueAndUnit split_unit(std::string_view text);
+
+// A word on a tinted plate: provenance, states.
+void badge(const Look& look, ImU32 color, std::string_view words);
+
+// A panel's first row: its title (unless a tab already says it) and, at the right, of what and in which unit.
+void draw_panel_title(const Look& look, std::string_view title, std::string_view caption, bool with_title);
+
+}  // namespace app::gui

@@ -1,0 +1,88 @@
+#include "app/gui/widgets/tile.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/gui/widgets/plot.h"
+#include "app/gui/widgets/text.h"
+
+namespace app::gui {
+
+void draw_card_frame(const Look& look, ImVec2 least, ImVec2 most, ImU32 border) {
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float rounding = ImGui::GetStyle().WindowRounding;
+  list->AddRectFilled(least, most, look.color().panel, rounding);
+  list->AddRect(least, most, border, rounding, 0, ImGui::GetStyle().WindowBorderSize);
+}
+
+void draw_bar(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most,
+              const std::vector<BarPart>& parts, double limit) {
+  double sum = 0;
+  for (const BarPart& part : parts) sum += part.value;
+  const double whole = std::max(limit, sum);
+  if (whole <= 0) return;
+  const float width = most.x - least.x;
+  const float gap = std::max(1.0f, std::floor(look.px(1)));
+  list->AddRectFilled(least, most, look.color().border, look.px(2));
+  double at = 0;
+  for (const BarPart& part : parts) {
+    const float begin = least.x + width * static_cast<float>(at / whole);
+    at += part.value;
+    const float end = least.x + width * static_cast<float>(at / whole);
+    if (end - begin < 0.5f) continue;
+    list->AddRectFilled({begin, least.y}, {std::max(begin + 0.5f, end - gap), most.y}, part.color,
+                        look.px(2));
+  }
+  if (sum <= limit || limit <= 0) return;
+  const float edge = least.x + width * static_cast<float>(limit / whole);
+  hatch(list, look, {edge, least.y}, most, look.color().bad);
+  list->AddRectFilled({edge - look.px(1), least.y - look.px(2)}, {edge + look.px(1), most.y + look.px(2)},
+                      look.color().bad);
+}
+
+bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
+  const Palette& c = look.color();
+  const ImVec2 least = ImGui::GetCursorScreenPos();
+  const ImVec2 most = {least.x + size.x, least.y + size.y};
+  const bool clicked = ImGui::InvisibleButton(tile.id, size);
+  const bool hovered = ImGui::IsItemHovered();
+  draw_card_frame(look, least, most,
+                  selected  ? mix(c.border, c.predicted, 0.6f)
+                  : hovered ? c.mute
+                            : c.border);
+  if (hovered && !tile.action.empty()) ImGui::SetItemTooltip("%s", tile.action.c_str());
+
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float pad = look.px(14);
+  const float inner = size.x - 2 * pad;
+  float y = least.y + look.px(11);
+  draw_text(list, look, TextRole::caption, {least.x + pad, y}, c.dim,
+            fitted(look, TextRole::caption, tile.title, inner));
+  y += text_size_of(look, TextRole::caption, tile.title).y + look.px(4);
+  const ImVec2 value = text_size_of(look, TextRole::tile, tile.value);
+  draw_text(list, look, TextRole::tile, {least.x + pad, y}, c.text,
+            fitted(look, TextRole::tile, tile.value, inner));
+  const float unit_begin = value.x + look.px(6);
+  if (unit_begin < inner)
+    draw_text(list, look, TextRole::body, {least.x + pad + unit_begin, y + value.y * 0.86f}, c.dim,
+              fitted(look, TextRole::body, tile.unit, inner - unit_begin), {0, 1});
+  y += value.y + look.px(6);
+  if (!tile.bar.empty()) {
+    const float thickness = std::floor(look.px(5));
+    y = std::floor(y);
+    draw_bar(list, look, {least.x + pad, y}, {most.x - pad, y + thickness}, tile.bar, tile.bar_limit);
+    y += thickness + look.px(6);
+  }
+  const float line_height = text_size_of(look, TextRole::caption, "x").y;
+  const auto write = [&](const std::string& words, ImU32 color) {
+    if (words.empty() || y + line_height > most.y - look.px(4)) return;
+    draw_text(list, look, TextRole::caption, {least.x + pad, y}, color,
+              fitted(look, TextRole::caption, words, inner));
+    y += line_height + look.px(2);
+  };
+  write(tile.measured, c.measured);
+  write(tile.line, tile.line_color);
+  return clicked;
+}
+
+}  // namespace app::gui

@@ -1,0 +1,155 @@
+// What a hand on mouse and keyboard does to the desktop, without a display.
+#include <array>
+#include <random>
+
+#include "sim/cost/predict.h"
+#include "tests/gui/null_desktop.h"
+#include "tests/support/catch.h"
+
+using tests::NullDesktop;
+
+TEST_CASE("every panel draws, in both themes, docked and maximised, at three scales") {
+  NullDesktop desktop;
+  for (int theme = 0; theme < 2; ++theme) {
+    for (const char* scale : {"view.actual_size", "view.larger", "view.smaller"}) {
+      desktop.shell().commands().invoke(scale);
+      for (const app::gui::Panel& panel : app::gui::panels()) {
+        INFO(panel.id);
+        REQUIRE(desktop.shell().commands().invoke(std::string("maximise.") + panel.id));
+        desktop.frames(2);
+        REQUIRE(desktop.shell().commands().invoke(std::string("panel.") + panel.id));
+        desktop.frames(2);
+        const ImGuiWindow* window = desktop.window_of(panel.id);
+        REQUIRE(window);
+        CHECK(window->Active);
+        CHECK(GImGui->ErrorCountCurrentFrame == 0);
+      }
+    }
+    desktop.shell().commands().invoke("view.theme");
+    desktop.frames(2);
+  }
+}
+
+TEST_CASE("an edit is predicted, undone with Ctrl+Z and redone with Ctrl+Y") {
+  NullDesktop desktop;
+  auto& document = desktop.shell().document();
+  const sim::Scenario before = document.scenario();
+  sim::Scenario after = before;
+  after.workload.micro_batch_size = 2;
+  document.edit("micro-batch 4 to 2", after);
+  desktop.settle();
+  CHECK(document.undo_label() == "micro-batch 4 to 2");
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_Z);
+  CHECK(document.scenario() == before);
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_Y);
+  CHECK(document.scenario() == after);
+}
+
+TEST_CASE("a click on a stepper of Configure edits the scenario, one undo step a gesture") {
+  NullDesktop desktop;
+  auto& document = desktop.shell().document();
+  const std::int64_t layers = document.scenario().model.num_hidden_layers;
+  // The plus of "layers": its id is what the form pushed, its place what ImGui says when it is focused.
+  const ImGuiWindow* panel = desktop.window_of("scenario");
+  REQUIRE(panel);
+  ImGuiWindow* body = nullptr;
+  for (ImGuiWindow* window : GImGui->Windows)
+    if (window->ParentWindow == panel) body = window;
+  REQUIRE(body);
+  const auto id = [&](std::initializer_list<const char*> path) {
+    ImGuiID seed = body->ID;
+    for (const char* part : path) seed = ImHashStr(part, 0, seed);
+    return seed;
+  };
+  const ImGuiID plus = id({"model", "layers", "##more"});
+  ImGui::SetWindowFocus(panel->Name);
+  desktop.frames(1);
+  GImGui->NavActivateId = 0;
+  ImGui::ActivateItemByID(plus);
+  desktop.frames(2);
+  CHECK(document.scenario().model.num_hidden_layers == layers + 1);
+  CHECK(std::string(document.undo_label()).find("layers") == 0);
+  document.undo();
+  CHECK(document.scenario().model.num_hidden_layers == layers);
+}
+
+TEST_CASE("the palette finds a model by words of its name and Enter picks it") {
+  NullDesktop desktop;
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_K);
+  desktop.frames(2);
+  desktop.type("llama-3.1-8b");
+  desktop.press(ImGuiKey_Enter);
+  desktop.settle();
+  CHECK(desktop.shell().document().scenario().model.name == "llama-3.1-8b");
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_Z);
+  CHECK(desktop.shell().document().scenario().model.name == "gpt2-124m");
+}
+
+TEST_CASE("Ctrl+T switches the theme, Ctrl+plus the scale, F1 shows the shortcuts") {
+  NullDesktop desktop;
+  REQUIRE(desktop.shell().look().theme == app::Theme::dark);
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_T);
+  CHECK(desktop.shell().look().theme == app::Theme::light);
+  const float scale = desktop.shell().look().scale;
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_Equal);
+  CHECK(desktop.shell().look().scale > scale);
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_0);
+  CHECK(desktop.shell().look().scale == scale);
+  desktop.press(ImGuiKey_F1);
+  CHECK(desktop.shell().view().shortcuts_open);
+}
+
+TEST_CASE("a scenario that cannot be is drawn with its reason, and the next that can is predicted") {
+  NullDesktop desktop;
+  sim::Scenario wrong = desktop.shell().document().scenario();
+  wrong.model.num_key_value_heads = 5;
+  desktop.shell().document().edit("KV heads 12 to 5", wrong);
+  desktop.settle();
+  CHECK(GImGui->ErrorCountCurrentFrame == 0);
+  desktop.shell().document().undo();
+  desktop.settle();
+  CHECK(GImGui->ErrorCountCurrentFrame == 0);
+}
+
+TEST_CASE("ten thousand random events leave no interface error behind") {
+  NullDesktop desktop;
+  sim::Report measured = sim::predict(tests::small_scenario());
+  measured.source.kind = sim::ReportKind::measured;
+  desktop.shell().show_measured(measured);
+  std::mt19937 random(20261121);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  // Runs are other tests' business: the keys that start one are left out, and the program to run is none.
+  const std::array<ImGuiKey, 16> keys = {
+      ImGuiKey_Tab,       ImGuiKey_Enter,     ImGuiKey_Escape, ImGuiKey_Space,
+      ImGuiKey_LeftArrow, ImGuiKey_DownArrow, ImGuiKey_A,      ImGuiKey_Z,
+      ImGuiKey_Y,         ImGuiKey_K,         ImGuiKey_1,      ImGuiKey_3,
+      ImGuiKey_6,         ImGuiKey_T,         ImGuiKey_Equal,  ImGuiKey_Backspace};
+  ImGuiIO& io = ImGui::GetIO();
+  int errors = 0;
+  for (int event = 0; event < 10000; ++event) {
+    switch (below(6)) {
+      case 0:
+      case 1:
+        io.AddMousePosEvent(static_cast<float>(below(1600)), static_cast<float>(below(1000)));
+        break;
+      case 2:
+        io.AddMouseButtonEvent(below(4) == 0 ? 1 : 0, below(2) == 0);
+        break;
+      case 3:
+        io.AddMouseWheelEvent(0, static_cast<float>(below(7) - 3));
+        break;
+      case 4:
+        io.AddKeyEvent(ImGuiMod_Ctrl, below(2) == 0);
+        io.AddKeyEvent(keys[static_cast<std::size_t>(below(16))], below(2) == 0);
+        break;
+      case 5:
+        io.AddInputCharacter(static_cast<unsigned>('0' + below(10)));
+        break;
+    }
+    if (event % 4 == 0) {
+      desktop.frame();
+      errors += GImGui->ErrorCountCurrentFrame;
+    }
+  }
+  CHECK(errors == 0);
+}

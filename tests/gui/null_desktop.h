@@ -1,0 +1,103 @@
+// The desktop on Dear ImGui's null backend: whole frames without a display, driven by injected input.
+#pragma once
+#include <imgui.h>
+#include <imgui_impl_null.h>
+#include <imgui_internal.h>
+#include <implot.h>
+
+#include <string>
+
+#include "app/gui/panels/panels.h"
+#include "app/gui/shell.h"
+#include "sim/scenario/preset.h"
+
+namespace tests {
+
+inline sim::Scenario small_scenario() {
+  sim::Scenario scenario;
+  scenario.model = sim::load_model_preset("gpt2-124m");
+  scenario.hardware = sim::load_hardware_preset("h100-sxm");
+  scenario.implementation = sim::load_implementation_preset("ridgepoint");
+  scenario.workload.seq_len = 1024;
+  scenario.workload.micro_batch_size = 4;
+  scenario.workload.global_batch_size = 4;
+  return scenario;
+}
+
+class NullDesktop {
+ public:
+  explicit NullDesktop(sim::Scenario scenario = small_scenario(), ImVec2 size = {1600, 1000})
+      : contexts_(size),
+        shell_(
+            {std::move(scenario), "", {}}, {}, [] {}, false) {
+    shell_.wait_for_prediction();
+    frames(4);
+  }
+
+  app::gui::Shell& shell() { return shell_; }
+
+  void frame() {
+    ImGui_ImplNull_NewFrame();
+    ImGui::GetIO().DeltaTime = 1.0f / 60;
+    shell_.prepare();
+    ImGui::NewFrame();
+    shell_.frame();
+    ImGui::Render();
+    ImGui_ImplNullRender_RenderDrawData(ImGui::GetDrawData());
+  }
+  void frames(int n) {
+    for (int i = 0; i < n; ++i) frame();
+  }
+  // Until the newest prediction is on screen.
+  void settle() {
+    frame();
+    shell_.wait_for_prediction();
+    frames(3);
+  }
+  void press(ImGuiKeyChord chord) {
+    ImGuiIO& io = ImGui::GetIO();
+    for (const ImGuiKey modifier : {ImGuiMod_Ctrl, ImGuiMod_Shift, ImGuiMod_Alt})
+      if (chord & modifier) io.AddKeyEvent(modifier, true);
+    io.AddKeyEvent(static_cast<ImGuiKey>(chord & ~ImGuiMod_Mask_), true);
+    frames(2);
+    io.AddKeyEvent(static_cast<ImGuiKey>(chord & ~ImGuiMod_Mask_), false);
+    for (const ImGuiKey modifier : {ImGuiMod_Ctrl, ImGuiMod_Shift, ImGuiMod_Alt})
+      if (chord & modifier) io.AddKeyEvent(modifier, false);
+    frames(2);
+  }
+  void click(ImVec2 at) {
+    ImGuiIO& io = ImGui::GetIO();
+    io.AddMousePosEvent(at.x, at.y);
+    frames(2);
+    io.AddMouseButtonEvent(0, true);
+    frames(2);
+    io.AddMouseButtonEvent(0, false);
+    frames(2);
+  }
+  void type(const char* text) {
+    ImGui::GetIO().AddInputCharactersUTF8(text);
+    frames(2);
+  }
+  const ImGuiWindow* window_of(const std::string& panel) const {
+    return ImGui::FindWindowByName(app::gui::window_name(*app::gui::find_panel(panel)).c_str());
+  }
+
+ private:
+  struct Contexts {
+    explicit Contexts(ImVec2 size) {
+      ImGui::CreateContext();
+      ImPlot::CreateContext();
+      ImGui_ImplNull_Init();
+      ImGui::GetIO().DisplaySize = size;
+    }
+    ~Contexts() {
+      ImGui_ImplNull_Shutdown();
+      ImPlot::DestroyContext();
+      ImGui::DestroyContext();
+    }
+  };
+  Contexts contexts_;
+  app::gui::Shell shell_;
+};
+
+}  // namespace tests

@@ -1,0 +1,185 @@
+// The parts under the window: history, runs, streams, settings, when to draw.
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "app/gui/command_line.h"
+#include "app/gui/document.h"
+#include "app/gui/jobs/child_process.h"
+#include "app/gui/jobs/run_state.h"
+#include "app/gui/redraw_policy.h"
+#include "app/gui/settings.h"
+#include "sim/cost/predict.h"
+#include "tests/gui/null_desktop.h"
+#include "tests/support/catch.h"
+
+using namespace app::gui;
+
+namespace {
+
+sim::Scenario with_layers(std::int64_t layers) {
+  sim::Scenario scenario = tests::small_scenario();
+  scenario.model.num_hidden_layers = layers;
+  return scenario;
+}
+
+// Runs a shell command to its end.
+struct Finished {
+  std::vector<std::string> lines;
+  ChildEnd end;
+  double seconds = 0;
+};
+Finished run_shell(const std::string& script, double cancel_after = -1) {
+  Finished result;
+  std::mutex mutex;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  {
+    ChildProcess child(
+        {"sh", "-c", script},
+        [&](std::string_view line) {
+          const std::lock_guard lock(mutex);
+          result.lines.emplace_back(line);
+        },
+        [] {}, [&](const ChildEnd& end) { result.end = end; });
+    while (!child.ended()) {
+      if (cancel_after >= 0 && elapsed() > cancel_after) child.cancel();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    result.seconds = elapsed();
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("edits of one key within a gesture are one undo step, from its beginning to its end") {
+  Document document(with_layers(12));
+  document.edit("layers 12 to 13", with_layers(13), "layers");
+  document.edit("layers 13 to 14", with_layers(14), "layers");
+  document.end_gesture();
+  document.edit("layers 14 to 15", with_layers(15), "layers");
+  document.undo();
+  CHECK(document.scenario() == with_layers(14));
+  document.undo();
+  CHECK(document.scenario() == with_layers(12));
+  CHECK_FALSE(document.can_undo());
+  document.redo();
+  document.redo();
+  CHECK(document.scenario() == with_layers(15));
+}
+
+TEST_CASE("a new edit forgets what was undone") {
+  Document document(with_layers(12));
+  document.edit("a", with_layers(13));
+  document.undo();
+  document.edit("b", with_layers(20));
+  CHECK_FALSE(document.can_redo());
+}
+
+TEST_CASE("a stream of any length keeps its extremes, its end and a bounded number of points") {
+  Series series;
+  for (int i = 0; i < 100000; ++i)
+    series.append(i, std::sin(i * 0.01) + (i == 54321 ? 50 : 0) - (i == 777 ? 40 : 0));
+  CHECK(series.size() == 100000);
+  CHECK(series.last().x == 99999);
+  const auto points = series.points();
+  CHECK(points.size() <= 1024);
+  double least = 0, greatest = 0;
+  bool ordered = true;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    least = std::min(least, points[i].y);
+    greatest = std::max(greatest, points[i].y);
+    if (i > 0) ordered = ordered && points[i - 1].x <= points[i].x;
+  }
+  CHECK(ordered);
+  CHECK(least == series.least());
+  CHECK(greatest == series.greatest());
+}
+
+TEST_CASE("a replayed report has the run's rows, its steps as series, and joins its own prediction") {
+  sim::Report report = sim::predict(tests::small_scenario());
+  report.source.kind = sim::ReportKind::measured;
+  for (int i = 1; i <= 5; ++i) report.steps.push_back({i, 5.0 - i, 1.0, sim::Seconds{0.5}, 4096});
+  RunState state(sim::Task::train, [](const sim::Scenario& scenario) {
+    return std::make_shared<const sim::Report>(sim::predict(scenario));
+  });
+  state.replay(report);
+  const auto view = state.view();
+  CHECK(view->phase == RunPhase::ended);
+  CHECK(view->loss.size() == 5);
+  CHECK(view->tokens_per_second.last().y == Approx(4096 / 0.5));
+  REQUIRE(view->comparison);
+  CHECK(view->comparison->joined == report.rows.size());
+  CHECK(view->comparison->only_a + view->comparison->only_b == 0);
+}
+
+TEST_CASE("a line that is no event becomes a note, not an end") {
+  RunState state(sim::Task::train, [](const sim::Scenario&) { return nullptr; });
+  state.line("Segmentation fault");
+  state.line(sim::to_ndjson(sim::StepEvent{{1, 2.5, 1, sim::Seconds{0.1}, 100}}));
+  const auto view = state.view();
+  CHECK(view->loss.last().y == 2.5);
+  REQUIRE(view->log.size() == 1);
+  CHECK(view->log[0].kind == LogLine::Kind::bad);
+}
+
+TEST_CASE("a child's output arrives line by line, and its last words say why it failed") {
+  const Finished fine = run_shell("echo one; printf two");
+  CHECK(fine.lines == std::vector<std::string>{"one", "two"});
+  CHECK(fine.end.exit_code == 0);
+  CHECK(fine.end.message.empty());
+  const Finished failed = run_shell("echo 'the disk is full' >&2; exit 6");
+  CHECK(failed.end.exit_code == 6);
+  CHECK(failed.end.message == "the disk is full");
+  const Finished killed = run_shell("kill -9 $$");
+  CHECK(killed.end.exit_code == 128 + 9);
+  CHECK(killed.end.message.find("signal") != std::string::npos);
+}
+
+TEST_CASE("a cancelled child ends at once, with what it had started") {
+  const Finished cancelled = run_shell("sleep 60 & wait", 0.1);
+  CHECK(cancelled.seconds < 10);
+  CHECK(cancelled.end.message.empty());
+}
+
+TEST_CASE("settings read back as they were written; a spoilt file is no reason not to start") {
+  const auto directory = std::filesystem::temp_directory_path() / "ridgepoint_settings_test";
+  std::filesystem::remove_all(directory);
+  CHECK(load_settings(directory) == Settings{});
+  const Settings settings{app::Theme::light, 1.5f, "[Window][x]\nPos=1,2\n", {"explain"}};
+  save_settings(settings, directory);
+  CHECK(load_settings(directory) == settings);
+  std::ofstream(directory / "desktop.json") << "{\"schema_version\": 1, \"theme\": 7}";
+  CHECK(load_settings(directory) == Settings{});
+  std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("an idle window does not draw") {
+  RedrawPolicy policy;
+  while (policy.should_draw(0)) policy.drawn();
+  CHECK_FALSE(policy.should_draw(100));
+  policy.on_input(100);
+  CHECK(policy.should_draw(100.2));
+  CHECK_FALSE(policy.should_draw(101));
+  policy.on_news();
+  int frames = 0;
+  for (; policy.should_draw(200) && frames < 100; ++frames) policy.drawn();
+  CHECK(frames >= 1);
+  CHECK(frames < 10);
+}
+
+TEST_CASE("the command line says what the scenario differs in") {
+  sim::Scenario scenario = tests::small_scenario();
+  const std::string train = command_line(scenario);
+  CHECK(train.find("--model gpt2-124m --hardware h100-sxm") != std::string::npos);
+  CHECK(train.find("--seq-len 1024 --micro-batch 4 --global-batch 4") != std::string::npos);
+  scenario.workload.task = sim::Task::generate;
+  scenario.workload.kv_cache = false;
+  CHECK(command_line(scenario).find("--no-kv-cache") != std::string::npos);
+}
