@@ -169,13 +169,34 @@ def inside_share(predicted, residual, edges, rng):
     return float(np.mean(hits))
 
 
-def residuals(predicted, residual, edges, rng):
-    error = np.abs(np.expm1(-residual))  # |predicted / measured - 1|
-    summary = {"rows": len(residual), "median": round(float(np.median(error)), 4), "mean": round(float(error.mean()), 4),
-               "p90": round(float(np.quantile(error, 0.9)), 4), "bias": round(float(np.median(np.expm1(-residual))), 4)}
-    if len(residual) >= 20:
-        summary["inside_band"] = round(inside_share(predicted, residual, edges, rng), 3)
-    return summary
+def error_summary(residual):
+    """Of |predicted / measured - 1|; bias is the median with its sign."""
+    error = np.expm1(-residual)
+    size = np.abs(error)
+    return {"rows": len(residual), "median": round(float(np.median(size)), 4), "mean": round(float(size.mean()), 4),
+            "p90": round(float(np.quantile(size, 0.9)), 4), "bias": round(float(np.median(error)), 4)}
+
+
+class Report:
+    """What README.md's table is made of: the errors of rows held out."""
+
+    def __init__(self):
+        self.rows, self.families = [], {}
+
+    def add(self, hardware, name, predicted, residual, edges, rng, family=None):
+        summary = error_summary(residual)
+        if len(residual) >= FEWEST_OF_A_BAND:
+            summary["inside_band"] = round(inside_share(predicted, residual, edges, rng), 3)
+        self.rows.append((hardware, name, summary))
+        if family:
+            self.families.setdefault(family, []).append(residual)
+        return summary
+
+    def note(self, hardware, name, residual):
+        self.rows.append((hardware, name, error_summary(residual)))
+
+    def totals(self):
+        return [("all", family, error_summary(np.concatenate(parts))) for family, parts in self.families.items()]
 
 
 # ---- Grids as they are written: hundredths of a natural logarithm, steps along the last axis
@@ -280,21 +301,15 @@ def product_tables(directory, hardware, gpu, rng, report):
         shapes, seconds = data[:, :3], data[:, 3]
         same_chip = prior.get(dtype) if prior else None
         axes, surface, predicted, residual = product_surface(chip, dtype, shapes, seconds, rng, same_chip)
-        summary = residuals(predicted, residual, PRODUCT_EDGES, rng)
         between = between_nodes(chip, dtype, shapes, seconds, rng)
         wider = float(np.quantile(np.abs(between), 0.9) / np.quantile(np.abs(residual), 0.9))
         if same_chip:
             other = np.log(seconds / product_time(chip, dtype, *shapes.T)) - same_chip(shapes)
-            error = np.abs(np.expm1(-other))
-            report.append((hardware, f"matmul {dtype}: {software} from the other software's table alone", {
-                "rows": len(other), "median": float(np.median(error)), "mean": float(error.mean()),
-                "p90": float(np.quantile(error, 0.9)), "bias": float(np.median(np.expm1(-other)))}))
+            report.note(hardware, f"matmul {dtype}: {software} from the other software's table alone", other)
         prior = {**(prior or {}), dtype: interpolator(axes, surface)}
-        report.append((hardware, f"matmul {dtype}: {software}", summary))
-        report.append((hardware, f"matmul {dtype}: {software}, N or K on no node", {
-            "rows": len(between), "median": float(np.median(np.abs(np.expm1(-between)))),
-            "mean": float(np.abs(np.expm1(-between)).mean()), "p90": float(np.quantile(np.abs(np.expm1(-between)), 0.9)),
-            "bias": float(np.median(np.expm1(-between)))}))
+        summary = report.add(hardware, f"matmul {dtype}: {software}", predicted, residual, PRODUCT_EDGES, rng,
+                             "matrix products")
+        report.note(hardware, f"matmul {dtype}: {software}, N or K on no node", between)
         tables.append({"kernel": "matmul", "software": software, "dtype": dtype,
                        "source": AICONFIGURATOR, "residual": summary,
                        "between_nodes_factor": round(max(wider, 1.0), 2),
@@ -326,8 +341,8 @@ def attention_table(hardware, kernel, software, dtype, source, names, x, seconds
     axes = nodes or [np.unique(x[:, i]) for i in range(x.shape[1])]
     grid = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], 1)
     surface = smooth(x, y, grid, lengths).reshape([len(a) for a in axes])
-    summary = residuals(predicted, residual, edges, rng)
-    report.append((hardware, f"{kernel} {dtype}: {software}" + (" (suspect)" if suspect else ""), summary))
+    summary = report.add(hardware, f"{kernel} {dtype}: {software}" + (" (suspect)" if suspect else ""), predicted, residual,
+                         edges, rng, "attention")
     table = {"kernel": kernel, "software": software, "dtype": dtype, "source": source}
     if suspect:
         table["only_where_named"] = True
@@ -529,8 +544,7 @@ def collective_curves(rows, hardware, gpus, rng, report, same_links=None):
     pooled, everything = {}, np.concatenate([r for parts in by_software.values() for _, r in parts])
     for (software, operation), parts in by_software.items():
         predicted, residual = (np.concatenate(q) for q in zip(*parts))
-        summary = residuals(predicted, residual, [], rng)
-        report.append((hardware, f"{operation}: {software}", summary))
+        summary = report.add(hardware, f"{operation}: {software}", predicted, residual, [], rng, "collectives")
         pooled[(software, operation)] = (summary, bands(predicted, residual, []))
     written = []
     for key in enough + few:
@@ -603,7 +617,7 @@ def write_residuals(readme, report):
     begin, end = "<!-- residuals -->\n", "<!-- /residuals -->"
     lines = ["| hardware | table | rows | median | mean | 90th percentile | bias | inside the 90 % band |",
              "|---|---|--:|--:|--:|--:|--:|--:|"]
-    for hardware, name, s in report:
+    for hardware, name, s in report.totals() + report.rows:
         share = f"{100 * s['inside_band']:.0f} %" if "inside_band" in s else ""
         lines.append(f"| {hardware} | {name} | {s['rows']} | {100 * s['median']:.1f} % | {100 * s['mean']:.1f} % | "
                      f"{100 * s['p90']:.1f} % | {100 * s['bias']:+.1f} % | {share} |")
@@ -620,13 +634,13 @@ def main():
     arguments = parser.parse_args()
     kernels = read_csv(arguments.published / "kernel_perf.csv")
     collectives = read_csv(arguments.published / "collectives.csv")
-    report = []
+    report, h200_report = Report(), Report()
     plan = {
         "a100-sxm-80gb": ("A100-SXM4-80GB", {"A100-80GB-SXM", "A100-SXM"},
                           {"A100-SXM4-80GB", "A100-SXM (NVSwitch)", "A100-80GB-SXM", "A100-SXM"}),
         "h100-sxm": ("H100-80GB-SXM", {"H100-80GB-SXM5", "H100-SXM", "H100"}, {"H100-80GB-SXM", "H100-SXM"}),
     }
-    h200_report, seed = [], np.random.default_rng
+    seed = np.random.default_rng
     h200_written, nvlink4 = collective_curves(collectives, "h200-sxm", {"H200-SXM", "H200-141GB-SXM"}, seed(0), h200_report)
     for hardware, (gpu, charted, linked) in plan.items():
         tables = product_tables(arguments.published, hardware, gpu, seed(0), report)
@@ -638,7 +652,9 @@ def main():
                    {"hardware": hardware, "launch_us": LAUNCH * 1e6, "source": "published measurements; each table says whose",
                     "kernels": tables, "collectives": curves})
         print(hardware, "written", flush=True)
-    report += h200_report
+    report.rows += h200_report.rows
+    for family, parts in h200_report.families.items():
+        report.families[family] += parts
     write_json(arguments.out / "h200-sxm.json",
                {"hardware": "h200-sxm", "kernels_of": "h100-sxm",
                 "source": "kernels: those of H100, the same chip with faster memory; collectives: published measurements",

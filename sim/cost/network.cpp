@@ -34,12 +34,13 @@ Seconds multi_node_time(const Hardware& hardware, BytesPerSecond node_bus, const
                        kRingNetworkHop * (passes * (nodes - 1)) +
                        transfer(bus_factor(shape.operation, shape.ranks) * shape.bytes, ring_bus);
   if (!reduces_all) return ring;
-  // A tree's rate by SimAI's analytical model (github.com/aliyun/SimAI): two nodes send both ways at once.
+  // A tree moves the message up and down, at SimAI's rate (github.com/aliyun/SimAI): two nodes send both ways
+  // at once.
   const double both_ways = nodes == 2 ? 2 : nodes == 3 ? 4.0 / 3 : 1;
   double rate = r * adapter.value * both_ways;
   if (r > 1) rate = std::min(rate, node_bus.value * r / (r - 1));
   const Seconds tree = kBase + kTreeNodeHop * (2 * (r - 1)) + kTreeNetworkHop * (2 * std::log2(nodes)) +
-                       transfer(shape.bytes, {rate});
+                       transfer(2 * shape.bytes, {rate});
   return std::min(ring, tree);
 }
 
