@@ -81,30 +81,34 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
     case OpKind::gelu:
       return {exactly(size), exactly(size)};
     case OpKind::gelu_backward:
-    case OpKind::add:
-    case OpKind::dropout:
     case OpKind::dropout_backward:
       return {exactly(size), exactly(size), exactly(size)};
+    case OpKind::add:
+      return {exactly(size), exactly(size), maybe(exactly(size)), maybe(exactly(cols))};
+    case OpKind::dropout:
+      return {exactly(size), exactly(size), exactly(size), maybe(exactly(cols))};
     case OpKind::swiglu:
       return {exactly(size), exactly(2 * size)};
     case OpKind::swiglu_backward:
       return {exactly(2 * size), exactly(size), exactly(2 * size)};
     case OpKind::gather_last:
       return {exactly(v.batch * cols), exactly(size)};
+    case OpKind::cross_entropy_statistics:
+      return {exactly(3 * rows), exactly(rows * n.vocab), exactly(rows)};
     case OpKind::cross_entropy:
-      return {exactly(rows * n.vocab), exactly(rows), exactly(rows)};
+      return {exactly(rows * n.vocab), exactly(rows), exactly(rows), maybe(at_least(3 * rows))};
     case OpKind::sample:
       return {exactly(rows), exactly(rows * n.vocab)};
     case OpKind::clip_scale:
       return {exactly(3)};
-    case OpKind::all_reduce:
     case OpKind::send:
     case OpKind::receive:
       return {at_least(1)};
-    case OpKind::reduce_scatter:
-    case OpKind::all_gather:
     case OpKind::all_to_all:
       return {at_least(1), at_least(1)};
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+    case OpKind::all_gather:
     case OpKind::zero:
     case OpKind::squared_norm:
     case OpKind::adamw:
@@ -152,6 +156,9 @@ class PlanChecker {
           add(where + ": the group does not exist");
         if (op.kind == OpKind::adamw && op.operands.size() % 5 != 1)
           add(where + ": operands are no groups of five");
+        if ((op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather) &&
+            op.operands.size() % 2 != 0)
+          add(where + ": operands are no pairs");
         for (const Operand& o : op.operands) {
           if (o.buffer < kNoBuffer || o.buffer >= static_cast<int>(plan_.buffers.size())) {
             add(where + ": buffer " + std::to_string(o.buffer) + " does not exist");
@@ -202,7 +209,7 @@ class PlanChecker {
       for (const Operation& op : block.operations) {
         if (!sizes_known) check_sizes(block, op, a.variables);
         const auto key = [&](const Operand& o) {
-          return std::make_tuple(o.buffer, buffer(o).per_layer ? a.layer + o.layer_offset : 0,
+          return std::make_tuple(plan_.storage(o.buffer), buffer(o).per_layer ? a.layer + o.layer_offset : 0,
                                  buffer(o).per_micro_batch ? a.micro_batch : 0);
         };
         for (const Operand& o : op.operands) {

@@ -32,13 +32,14 @@ std::vector<BlockUse> uses_of(const Plan& plan, const Block& block) {
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
     for (const Operand& o : block.operations[i].operands) {
       if (o.buffer == kNoBuffer) continue;
+      const BufferId buffer = plan.storage(o.buffer);
       const std::int32_t offset = plan.buffers[o.buffer].per_layer ? o.layer_offset : 0;
       const auto it = std::find_if(uses.begin(), uses.end(), [&](const BlockUse& u) {
-        return u.buffer == o.buffer && u.layer_offset == offset;
+        return u.buffer == buffer && u.layer_offset == offset;
       });
       const auto time = static_cast<OpTime>(i);
       if (it == uses.end())
-        uses.push_back({o.buffer, offset, time, time});
+        uses.push_back({buffer, offset, time, time});
       else
         it->last = time;
     }
@@ -182,6 +183,24 @@ void sweep(const Plan& plan, const MemoryPlan& memory, bool largest_only, Visit 
   }
 }
 
+void assign_addresses(const Plan& plan, const std::vector<std::vector<BlockUse>>& uses,
+                      const std::vector<std::vector<OpTime>>& block_times, MemoryPlan& memory) {
+  std::vector<std::int32_t> block_of(plan.buffers.size(), -1);
+  for (std::size_t block = 0; block < plan.blocks.size(); ++block)
+    for (const BlockUse& u : uses[block])
+      if (is_scratch(plan.buffers[u.buffer])) block_of[u.buffer] = static_cast<std::int32_t>(block);
+  std::vector<PackItem> items;
+  items.reserve(memory.instances.size());
+  for (const Instance& i : memory.instances)
+    items.push_back({.bytes = aligned(i.bytes),
+                     .first = i.first,
+                     .last = i.last,
+                     .recurring = block_of[i.buffer],
+                     .always = plan.buffers[i.buffer].lifetime == Lifetime::plan});
+  memory.arena = pack(items, block_times);
+  for (std::size_t i = 0; i < items.size(); ++i) memory.instances[i].offset = items[i].offset;
+}
+
 }  // namespace
 
 Bytes total(const MemoryByClass& m) {
@@ -204,6 +223,7 @@ std::vector<OpTime> action_times(const Plan& plan, std::size_t program) {
 
 const Instance& MemoryPlan::find(const Plan& plan, BufferId buffer, std::int32_t layer,
                                  std::int32_t micro_batch) const {
+  buffer = plan.storage(buffer);
   const Buffer& b = plan.buffers.at(static_cast<std::size_t>(buffer));
   const bool first_round = micro_batches.count > 1 && is_shared(b);
   const auto key =
@@ -217,7 +237,7 @@ const Instance& MemoryPlan::find(const Plan& plan, BufferId buffer, std::int32_t
   return *it;
 }
 
-MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
+MemoryPlan plan_memory(const Plan& plan, std::size_t program_index, Addresses addresses) {
   const Program& program = plan.programs.at(program_index);
   std::vector<std::vector<BlockUse>> uses;
   for (const Block& b : plan.blocks) uses.push_back(uses_of(plan, b));
@@ -272,21 +292,7 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
   memory.instances.reserve(found.size());
   for (const auto& [key, instance] : found) memory.instances.push_back(instance);
 
-  // Addresses.
-  std::vector<std::int32_t> block_of(plan.buffers.size(), -1);
-  for (std::size_t block = 0; block < plan.blocks.size(); ++block)
-    for (const BlockUse& u : uses[block])
-      if (is_scratch(plan.buffers[u.buffer])) block_of[u.buffer] = static_cast<std::int32_t>(block);
-  std::vector<PackItem> items;
-  items.reserve(memory.instances.size());
-  for (const Instance& i : memory.instances)
-    items.push_back({.bytes = aligned(i.bytes),
-                     .first = i.first,
-                     .last = i.last,
-                     .recurring = block_of[i.buffer],
-                     .always = plan.buffers[i.buffer].lifetime == Lifetime::plan});
-  memory.arena = pack(items, block_times);
-  for (std::size_t i = 0; i < items.size(); ++i) memory.instances[i].offset = items[i].offset;
+  if (addresses == Addresses::assigned) assign_addresses(plan, uses, block_times, memory);
 
   sweep(plan, memory, true, [&](OpTime t, const MemoryByClass& live) {
     const Bytes sum = total(live);
@@ -295,6 +301,7 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
     memory.peak_time = t;
     memory.at_peak = live;
   });
+  if (addresses == Addresses::none) memory.arena = memory.live_peak;
   return memory;
 }
 

@@ -55,6 +55,7 @@ std::string_view family(OpKind kind) {
     case OpKind::embedding:
     case OpKind::embedding_backward:
       return "embeddings";
+    case OpKind::cross_entropy_statistics:
     case OpKind::cross_entropy:
       return "the loss";
     case OpKind::sample:
