@@ -58,7 +58,7 @@ bool Commands::invoke(std::string_view id) {
   if (!command || !is_enabled(*command)) return false;
   const std::string name(id);
   recent_.erase(std::remove(recent_.begin(), recent_.end(), name), recent_.end());
-  recent_.insert(recent_.begin(), name);
+  if (command->remembered) recent_.insert(recent_.begin(), name);
   command->run();
   return true;
 }

@@ -19,6 +19,7 @@ struct Command {
   std::function<bool()> enabled = {};        // none: always
   std::function<std::string()> detail = {};  // what it would act on, or its current value: "TP 4 -> 8"
   bool in_menu = true;                       // else in the palette only
+  bool remembered = true;                    // by the palette, which lists what was used last first
 };
 
 class Commands {

@@ -90,6 +90,7 @@ void draw_shortcut_sheet(const Look& look, const Commands& commands, View& view)
   const ImGuiViewport* viewport = ImGui::GetMainViewport();
   ImGui::SetNextWindowPos({viewport->Pos.x + viewport->Size.x / 2, viewport->Pos.y + viewport->Size.y / 2}, 0,
                           {0.5f, 0.5f});
+  ImGui::SetNextWindowSizeConstraints({0, 0}, {FLT_MAX, viewport->Size.y - look.px(20)});
   if (!ImGui::BeginPopup(kSheet, ImGuiWindowFlags_AlwaysAutoResize)) {
     view.shortcuts_open = false;
     return;

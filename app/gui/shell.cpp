@@ -60,8 +60,8 @@ void draw_caption_beside_tabs(const Look& look, const ImGuiTabBar& tabs, const s
 // Shared with the reading thread of a calibration.
 struct Shell::CalibrationProgress {
   std::mutex mutex;
-  std::string what;
   std::int64_t done = 0, of = 0;
+  sim::Seconds left;
   std::string message;
   bool ended = false;
 };
@@ -199,9 +199,9 @@ void Shell::calibrate() {
           const sim::Event event = sim::event_from_ndjson(line);
           const std::lock_guard lock(progress->mutex);
           if (const auto* step = std::get_if<sim::ProgressEvent>(&event)) {
-            progress->what = step->what;
             progress->done = step->done;
             progress->of = step->of;
+            progress->left = step->left;
           }
         } catch (const std::exception& error) {
           const std::lock_guard lock(progress->mutex);
@@ -251,9 +251,9 @@ void Shell::frame() {
   if (calibration_run_) {
     const std::lock_guard lock(calibration_progress_->mutex);
     view_.calibration.running = !calibration_progress_->ended;
-    view_.calibration.what = calibration_progress_->what;
     view_.calibration.done = calibration_progress_->done;
     view_.calibration.of = calibration_progress_->of;
+    view_.calibration.left = calibration_progress_->left;
     view_.calibration.message = calibration_progress_->message;
   }
   if (calibration_run_ && !view_.calibration.running) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "app/gui/panels/panels.h"
+#include "app/gui/presets.h"
 #include "app/gui/shell.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
@@ -100,7 +101,8 @@ void Shell::register_commands() {
        .category = "View",
        .label = "Search commands",
        .run = [this] { view_.palette_open = true; },
-       .shortcut = ImGuiMod_Ctrl | ImGuiKey_K});
+       .shortcut = ImGuiMod_Ctrl | ImGuiKey_K,
+       .remembered = false});
   add({.id = "view.theme",
        .category = "View",
        .label = "Switch theme",
@@ -207,19 +209,17 @@ void Shell::register_preset_commands() {
       }
     };
   };
-  for (const std::string& name : sim::preset_names(sim::PresetKind::model))
+  for (const std::string& name : preset_choices(sim::PresetKind::model))
     commands_.add({.id = "model." + name,
                    .category = "Model",
                    .label = name,
                    .run = guarded([this, edit, name] {
                      sim::Scenario next = document_.scenario();
-                     next.model = sim::load_model_preset(name);
+                     next.model = load_model_choice(name);
                      edit("model", document_.scenario().model.name, name, std::move(next));
                    }),
                    .in_menu = false});
-  std::vector<std::string> hardware = sim::preset_names(sim::PresetKind::hardware);
-  hardware.insert(hardware.begin(), "this-machine");
-  for (const std::string& name : hardware)
+  for (const std::string& name : preset_choices(sim::PresetKind::hardware))
     commands_.add({.id = "hardware." + name,
                    .category = "Hardware",
                    .label = name,
@@ -232,7 +232,7 @@ void Shell::register_preset_commands() {
                      edit("hardware", document_.scenario().hardware.name, name, std::move(next));
                    }),
                    .in_menu = false});
-  for (const std::string& name : sim::preset_names(sim::PresetKind::implementation))
+  for (const std::string& name : preset_choices(sim::PresetKind::implementation))
     commands_.add({.id = "implementation." + name,
                    .category = "Implementation",
                    .label = name,

@@ -1,6 +1,7 @@
 // The status bar: where the numbers come from, and what is under way.
 #include <cmath>
 
+#include "app/gui/panels/empty_state.h"
 #include "app/gui/shell.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
@@ -57,9 +58,7 @@ void Shell::draw_status_bar(const PanelContext& context) {
   for (const RunView* run : {&context.train, &context.generate})
     if (run->active()) say(c.measured, run_status(*run));
   if (view_.calibration.running)
-    say(c.measured, "measuring this machine: " + view_.calibration.what + ", " +
-                        sim::format_count(view_.calibration.done) + " of " +
-                        sim::format_count(view_.calibration.of));
+    say(c.measured, "measuring this machine, " + progress_text(view_.calibration));
 }
 
 }  // namespace app::gui

@@ -35,8 +35,8 @@ struct Selection {
 // A measurement of this machine's peaks, while it runs.
 struct CalibrationView {
   bool running = false;
-  std::string what;
   std::int64_t done = 0, of = 0;
+  sim::Seconds left;
   std::string message;  // why it failed
 };
 

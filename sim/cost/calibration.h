@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/cost/gpu_calibration.h"
 #include "sim/cost/work.h"
 #include "sim/plan/operation.h"
 #include "sim/scenario/hardware.h"
@@ -41,6 +42,7 @@ struct Calibration {
   std::string software;  // kernels' version, BLAS
   Seconds launch;        // fixed cost of an operation
   std::vector<KernelSample> samples;
+  std::optional<GpuCalibration> gpu;  // of calibrations that ship as presets, in place of samples
   double residual_median = 0, residual_p90 = 0;  // of leaving one sample out, as a fraction of its time
 };
 

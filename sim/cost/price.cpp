@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "sim/cost/efficiency.h"
+#include "sim/cost/gpu_price.h"
 #include "sim/cost/predict.h"
 
 namespace sim {
@@ -37,6 +38,8 @@ Price price_collective(const Work& work, const Group& group, const Hardware& h, 
 
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
             const Calibration* calibration, const Group* group) {
+  if (calibration && calibration->gpu)
+    if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group)) return *tabulated;
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   if (is_collective(op.kind)) return price_collective(work, group ? *group : Group{}, hardware, launch);
 

@@ -8,8 +8,20 @@
 
 using tests::NullDesktop;
 
-TEST_CASE("every panel draws, in both themes, docked and maximised, at three scales") {
-  NullDesktop desktop;
+TEST_CASE(
+    "every panel draws, with and without a run, in both themes, docked and maximised, at three scales") {
+  const sim::Task task = GENERATE(sim::Task::train, sim::Task::generate);
+  const bool with_run = GENERATE(false, true);
+  sim::Scenario scenario = tests::small_scenario();
+  scenario.workload.task = task;
+  NullDesktop desktop(scenario);
+  if (with_run) {
+    sim::Report run = sim::predict(scenario);
+    run.source.kind = sim::ReportKind::measured;
+    for (int i = 1; task == sim::Task::train && i <= 20; ++i)
+      run.steps.push_back({i, 5.0 / i, 1.0, sim::Seconds{0.5}, 4096});
+    desktop.shell().show_measured(run);
+  }
   for (int theme = 0; theme < 2; ++theme) {
     for (const char* scale : {"view.actual_size", "view.larger", "view.smaller"}) {
       desktop.shell().commands().invoke(scale);
@@ -17,6 +29,7 @@ TEST_CASE("every panel draws, in both themes, docked and maximised, at three sca
         INFO(panel.id);
         REQUIRE(desktop.shell().commands().invoke(std::string("maximise.") + panel.id));
         desktop.frames(2);
+        CHECK(GImGui->ErrorCountCurrentFrame == 0);
         REQUIRE(desktop.shell().commands().invoke(std::string("panel.") + panel.id));
         desktop.frames(2);
         const ImGuiWindow* window = desktop.window_of(panel.id);

@@ -36,8 +36,7 @@ void RunState::line(std::string_view ndjson) {
 
 void RunState::apply(const sim::Event& event) {
   // Steps live on as decimated series: a report that kept each one would grow with the run.
-  if (!std::holds_alternative<sim::StepEvent>(event) && !std::holds_alternative<sim::TokenEvent>(event))
-    sim::apply(report_, event);
+  if (!std::holds_alternative<sim::StepEvent>(event)) sim::apply(report_, event);
   std::visit(Overloaded{
                  [this](const sim::BeginEvent& e) { begin(e.source, e.planned); },
                  [this](const sim::ProgressEvent& e) {
@@ -158,8 +157,12 @@ void RunState::note(LogLine::Kind kind, std::string text) {
 void RunState::refresh_report() const {
   if (!rows_are_new_) return;
   rows_are_new_ = false;
-  view_.measured = std::make_shared<const sim::Report>(report_);
-  const bool comparable = view_.predicted && !report_.rows.empty();
+  auto measured = std::make_shared<sim::Report>(report_);
+  // Until the run ends and says it, a step takes what steps have taken so far.
+  if (measured->step_time.value <= 0 && view_.loss.size() > 0)
+    measured->step_time = {seconds_so_far_ / static_cast<double>(view_.loss.size())};
+  view_.measured = std::move(measured);
+  const bool comparable = view_.predicted && !report_.rows.empty() && view_.measured->step_time.value > 0;
   view_.comparison =
       comparable ? std::make_shared<const sim::Comparison>(sim::compare(*view_.predicted, *view_.measured))
                  : nullptr;

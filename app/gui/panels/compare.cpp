@@ -3,6 +3,7 @@
 #include <misc/cpp/imgui_stdlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 
@@ -15,7 +16,8 @@
 namespace app::gui {
 namespace {
 
-enum class Column { operation, phase, count, predicted, measured, ratio, bound };
+enum class Column { operation, phase, count, predicted, measured, ratio, bound, bars };
+constexpr int kColumns = 8;
 
 // A prediction that misses by more than this is called out in red: the issue's own yardstick for a step.
 constexpr double kMissed = 0.2;
@@ -45,6 +47,8 @@ double sort_key(const sim::ComparedRow& row, Column column) {
       return static_cast<double>(row.phase);
     case Column::bound:
       return row.a ? static_cast<double>(row.a->bound) : -1;
+    case Column::bars:
+      return std::max(duration(row.a), duration(row.b));
     case Column::operation:
       return 0;
   }
@@ -110,20 +114,58 @@ void draw_verdict(const PanelContext& context, const sim::Comparison& comparison
                    " than predicted, " + sim::format_percent(std::abs(miss) / b) + " of the whole.");
 }
 
+// Headings of numbers stand over their last digit.
 void draw_header(const Look& look) {
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
-  static constexpr const char* headings[] = {"operation", "phase", "count",   "predicted",
-                                             "measured",  "ratio", "bound by"};
-  for (int column = 0; column < 7; ++column) {
+  struct Heading {
+    const char* words;
+    bool number;
+  };
+  static constexpr std::array<Heading, kColumns> headings = {{{"operation", false},
+                                                              {"phase", false},
+                                                              {"count", true},
+                                                              {"predicted", true},
+                                                              {"measured", true},
+                                                              {"ratio", true},
+                                                              {"bound by", false},
+                                                              {"time", false}}};
+  const TextScope caption(look, TextRole::caption);
+  for (int column = 0; column < kColumns; ++column) {
     if (!ImGui::TableSetColumnIndex(column)) continue;
-    const TextScope caption(look, TextRole::caption);
+    const Heading& heading = headings[static_cast<std::size_t>(column)];
     ImGui::PushStyleColor(ImGuiCol_Text, look.color().dim);
-    ImGui::TableHeader(headings[column]);
+    if (heading.number) {
+      const ImVec2 at = ImGui::GetCursorScreenPos();
+      const float width = ImGui::GetContentRegionAvail().x;
+      ImGui::TableHeader((std::string("##") + heading.words).c_str());
+      draw_text(ImGui::GetWindowDrawList(), look, TextRole::caption, {at.x + width, at.y}, look.color().dim,
+                heading.words, {1, 0});
+    } else {
+      ImGui::TableHeader(heading.words);
+    }
     ImGui::PopStyleColor();
   }
 }
 
-void draw_row(const PanelContext& context, const sim::ComparedRow& row) {
+// Both times as bars, to one scale: the predicted one as an outline, the measured one filled.
+void draw_bars(const Look& look, double predicted, double measured, double longest) {
+  const Palette& c = look.color();
+  if (longest <= 0) return;
+  const ImVec2 least = ImGui::GetCursorScreenPos();
+  const float width = ImGui::GetContentRegionAvail().x;
+  const float height = text_size_of(look, TextRole::number, "x").y;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float thickness = std::max(2.0f, std::floor(look.px(5)));
+  const float top = std::floor(least.y + height / 2 - thickness - look.px(0.5f));
+  const auto bar = [&](double value, float y, ImU32 color) {
+    const float length = std::max(1.0f, width * static_cast<float>(value / longest));
+    if (value > 0) list->AddRectFilled({least.x, y}, {least.x + length, y + thickness}, color, look.px(1.5f));
+  };
+  bar(predicted, top, with_alpha(c.predicted, 0.75f));
+  bar(measured, top + thickness + std::floor(look.px(1)), c.measured);
+}
+
+void draw_row(const PanelContext& context, const sim::ComparedRow& row, double longest) {
   const Look& look = context.look;
   const Palette& c = look.color();
   const std::string key = std::string(sim::name(row.phase)) + " " + row.id;
@@ -156,6 +198,7 @@ void draw_row(const PanelContext& context, const sim::ComparedRow& row) {
   }
   ImGui::TableNextColumn();
   if (row.a) text(look, TextRole::caption, c.dim, sim::name(row.a->bound));
+  if (ImGui::TableNextColumn()) draw_bars(look, duration(row.a), duration(row.b), longest);
 }
 
 void draw_total(const PanelContext& context, const sim::Comparison& comparison) {
@@ -210,7 +253,7 @@ void draw_compare(const PanelContext& context) {
                                     ImGuiTableFlags_Sortable | ImGuiTableFlags_SortTristate |
                                     ImGuiTableFlags_Hideable | ImGuiTableFlags_NoBordersInBody;
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, ImVec2(look.px(5), look.px(3)));
-  if (ImGui::BeginTable("rows", 7, flags, ImGui::GetContentRegionAvail())) {
+  if (ImGui::BeginTable("rows", kColumns, flags, ImGui::GetContentRegionAvail())) {
     const float room = ImGui::GetContentRegionAvail().x;
     const auto fixed = [&](const char* name, float width, bool shown) {
       ImGui::TableSetupColumn(
@@ -218,21 +261,31 @@ void draw_compare(const PanelContext& context) {
           look.px(width));
     };
     ImGui::TableSetupScrollFreeze(0, 1);
-    ImGui::TableSetupColumn("operation", ImGuiTableColumnFlags_WidthStretch | ImGuiTableColumnFlags_NoHide);
+    // Where there is room for bars they take it, else the names do.
+    const bool bars = room > look.px(820);
+    ImGui::TableSetupColumn("operation",
+                            (bars ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch) |
+                                ImGuiTableColumnFlags_NoHide,
+                            bars ? look.px(290) : 0);
     fixed("phase", 62, room > look.px(520));
     fixed("count", 46, room > look.px(580));
     fixed("predicted", 68, true);
     fixed("measured", 68, true);
     fixed("ratio", 42, true);
     fixed("bound by", 60, room > look.px(420));
+    ImGui::TableSetupColumn("time",
+                            ImGuiTableColumnFlags_WidthStretch | (bars ? 0 : ImGuiTableColumnFlags_Disabled));
     draw_header(look);
     draw_total(context, *run.comparison);
     const auto rows = visible_rows(*run.comparison, context.view.compare_filter);
+    double longest = 0;
+    for (const sim::ComparedRow* row : rows)
+      longest = std::max({longest, duration(row->a), duration(row->b)});
     ImGuiListClipper clipper;
     clipper.Begin(static_cast<int>(rows.size()));
     while (clipper.Step())
       for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
-        draw_row(context, *rows[static_cast<std::size_t>(i)]);
+        draw_row(context, *rows[static_cast<std::size_t>(i)], longest);
     ImGui::EndTable();
   }
   ImGui::PopStyleVar();

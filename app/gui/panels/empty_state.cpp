@@ -34,15 +34,23 @@ void draw_empty_state(const PanelContext& context, std::string_view heading, std
   ImGui::EndGroup();
 }
 
-bool draw_missing_prediction(const PanelContext& context) {
+std::string progress_text(const CalibrationView& calibration) {
+  if (calibration.of == 0) return "starting";
+  std::string words = sim::format_count(calibration.done) + " of " + sim::format_count(calibration.of);
+  if (calibration.left.value > 0) words.append(", ").append(sim::format(calibration.left)).append(" left");
+  return words;
+}
+
+bool draw_missing_prediction(const PanelContext& context, bool with_reason) {
   const Prediction& prediction = context.prediction;
   if (prediction.report) return false;
   const CalibrationView& calibration = context.view.calibration;
-  if (calibration.running) {
+  if (!with_reason) {
+    text_wrapped(context.look, TextRole::caption, context.look.color().mute,
+                 "No prediction yet: Overview says why.");
+  } else if (calibration.running) {
     draw_empty_state(context, "Measuring this machine",
-                     calibration.what + ", " + sim::format_count(calibration.done) + " of " +
-                         sim::format_count(calibration.of) +
-                         ". Until then any other hardware can be picked above.");
+                     progress_text(calibration) + ". Until then any other hardware can be picked above.");
   } else if (context.scenario.hardware.peak.empty()) {
     const std::string failed =
         calibration.message.empty() ? "" : " The last attempt failed: " + calibration.message;
@@ -52,7 +60,8 @@ bool draw_missing_prediction(const PanelContext& context) {
             failed,
         "Measure this machine", "run.calibrate");
   } else if (!prediction.problems.empty()) {
-    draw_empty_state(context, "This cannot be", prediction.problems.front().message);
+    draw_empty_state(context, "This cannot be",
+                     prediction.problems.front().field + " " + prediction.problems.front().message + ".");
   } else if (!prediction.failure.empty()) {
     draw_empty_state(context, "No prediction", prediction.failure);
   } else {

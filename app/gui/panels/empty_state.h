@@ -1,5 +1,6 @@
 // What panels show when there is nothing to show: why, and what to do about it. Never an empty frame.
 #pragma once
+#include <string>
 #include <string_view>
 
 #include "app/gui/view.h"
@@ -10,7 +11,11 @@ namespace app::gui {
 void draw_empty_state(const PanelContext& context, std::string_view heading, std::string_view sentence,
                       const char* action = nullptr, const char* command = nullptr);
 
-// True where there is no prediction, and it has said why.
-bool draw_missing_prediction(const PanelContext& context);
+// "29 of 365, 56 s left".
+std::string progress_text(const CalibrationView& calibration);
+
+// True where there is no prediction. One panel says why and offers what to do; the others only say that there
+// is none.
+bool draw_missing_prediction(const PanelContext& context, bool with_reason = false);
 
 }  // namespace app::gui

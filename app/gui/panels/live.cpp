@@ -51,7 +51,10 @@ void draw_stream(const PanelContext& context, const char* title, const Series& s
   const TextScope axes(look, TextRole::caption);
   if (ImPlot::BeginPlot("##stream", {size.x, size.y - heading - ImGui::GetStyle().ItemSpacing.y},
                         ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame)) {
-    const double end = std::max<double>({1.0, static_cast<double>(run.planned), series.last().x});
+    // While it runs the whole plan is in view; what was interrupted is drawn as far as it came.
+    const double planned = run.active() ? static_cast<double>(run.planned) : 0;
+    const double end = std::max({1.0, planned, series.last().x});
+    const bool empty = series.size() == 0 && !expected;
     double low = series.least(), high = series.greatest();
     if (expected) {
       low = series.size() ? std::min(low, expected->low) : expected->low;
@@ -59,7 +62,8 @@ void draw_stream(const PanelContext& context, const char* title, const Series& s
     }
     if (from_zero) low = 0;
     const double margin = high > low ? (high - low) * 0.1 : std::max(std::abs(high) * 0.1, 1e-9);
-    ImPlot::SetupAxes(nullptr, nullptr, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
+    ImPlot::SetupAxes(nullptr, nullptr, ImPlotAxisFlags_NoHighlight,
+                      ImPlotAxisFlags_NoHighlight | (empty ? ImPlotAxisFlags_NoTickLabels : 0));
     const auto label = [](double value, char* buffer, int length, void*) {
       return std::snprintf(buffer, static_cast<std::size_t>(length), "%s", tick_label(value).c_str());
     };
@@ -70,8 +74,10 @@ void draw_stream(const PanelContext& context, const char* title, const Series& s
     ImPlot::SetupAxisFormat(ImAxis_X1, label);
     ImPlot::SetupAxisFormat(ImAxis_Y1, ticks, &tick);
     const double first = run.planned > 1 ? 1 : 0;
-    ImPlot::SetupAxesLimits(first, std::max(first + 1, end), from_zero ? 0 : low - margin, high + margin,
-                            ImPlotCond_Always);
+    const double last = std::max(first + 1, end);
+    ImPlot::SetupAxesLimits(first, last, from_zero ? 0 : low - margin, high + margin, ImPlotCond_Always);
+    const std::vector<double> marks = round_ticks(first, last, static_cast<int>(size.x / look.px(70)));
+    if (!marks.empty()) ImPlot::SetupAxisTicks(ImAxis_X1, marks.data(), static_cast<int>(marks.size()));
     if (expected) plot_predicted(look, expected->value, expected->low, expected->high);
     plot_measured(look, "measured", series);
     ImPlot::EndPlot();
@@ -220,10 +226,8 @@ void draw_training(const PanelContext& context, const RunView& run) {
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float gap = look.px(14);
   const bool wide = room.x > look.px(430);
-  const bool log = room.y > look.px(420);
-  const float log_height = log ? look.px(80) : 0;
   const float left = std::floor((room.x - gap) / 2);
-  const ImVec2 cell = {wide ? left : room.x, std::floor((room.y - log_height - (log ? gap : 0)) / 2)};
+  const ImVec2 cell = {wide ? left : room.x, std::floor(room.y / 2)};
   Expected rate, mfu;
   const bool predicted = run.predicted != nullptr;
   if (predicted) {
@@ -240,9 +244,13 @@ void draw_training(const PanelContext& context, const RunView& run) {
     draw_stream(context, "MFU, 6N + causal", run.mfu, run, predicted ? &mfu : nullptr, true,
                 {cell.x, cell.y - ImGui::GetStyle().ItemSpacing.y}, share_text, percent_tick);
     ImGui::SameLine(0, gap);
-    draw_memory_check(context, run, {cell.x, cell.y - ImGui::GetStyle().ItemSpacing.y});
+    ImGui::BeginGroup();
+    const float bars = look.px(90);
+    draw_memory_check(context, run, {cell.x, std::min(bars, cell.y - ImGui::GetStyle().ItemSpacing.y)});
+    const float rest = cell.y - bars - 2 * ImGui::GetStyle().ItemSpacing.y;
+    if (rest > look.px(40)) draw_log(context, run, {cell.x, rest});
+    ImGui::EndGroup();
   }
-  if (log) draw_log(context, run, {room.x, log_height});
 }
 
 void draw_generation(const PanelContext& context, const RunView& run) {
@@ -265,33 +273,28 @@ void draw_generation(const PanelContext& context, const RunView& run) {
               upper, rate_text);
   ImGui::SameLine(0, gap);
   ImGui::BeginGroup();
-  const auto line = [&](const char* name, const std::string& expected, const std::string& real) {
+  const auto line = [&](const char* name, const std::string& expected, const std::string& measured) {
     text(look, TextRole::caption, c.dim, name);
     text(look, TextRole::number, c.predicted, expected);
-    ImGui::SameLine(look.px(110) + ImGui::GetCursorPosX());
-    text(look, TextRole::number, c.measured, real);
+    ImGui::SameLine(0, look.px(16));
+    text(look, TextRole::number, c.measured, measured);
   };
   const auto first = predicted ? sim::ttft(*run.predicted) : std::nullopt;
   line("time to the first token", first ? sim::format(*first) : "n/a",
        run.time_to_first_token.value > 0 ? sim::format(run.time_to_first_token) : "");
   const auto per_token = predicted ? sim::tpot(*run.predicted) : std::nullopt;
+  // Of the whole run once it is over, of the last token until then.
   const Series& rates = run.tokens_per_second;
-  line("time of a later token", per_token ? sim::format(*per_token) : "n/a",
-       rates.size() > 0 && rates.last().y > 0 ? sim::format(sim::Seconds{1 / rates.last().y}) : "");
+  auto real = run.measured && !run.active() ? sim::tpot(*run.measured) : std::nullopt;
+  if (!real && rates.size() > 0 && rates.last().y > 0) real = sim::Seconds{1 / rates.last().y};
+  line("time of a later token", per_token ? sim::format(*per_token) : "n/a", real ? sim::format(*real) : "");
   const float used = ImGui::GetItemRectMax().y - ImGui::GetWindowPos().y;
   draw_memory_check(context, run, {room.x - left - gap, std::max(look.px(30), upper.y - used + look.px(20))});
   ImGui::EndGroup();
   text(look, TextRole::caption, c.dim, "text");
   ImGui::BeginChild("text", ImGui::GetContentRegionAvail());
-  const TextScope mono(look, TextRole::number);
-  ImGui::PushTextWrapPos(0);
-  ImGui::PushStyleColor(ImGuiCol_Text, c.mute);
-  ImGui::TextUnformatted(context.view.prompt.c_str());
-  ImGui::PopStyleColor();
-  ImGui::PushStyleColor(ImGuiCol_Text, c.measured);
-  ImGui::TextUnformatted(run.text.c_str(), run.text.c_str() + run.text.size());
-  ImGui::PopStyleColor();
-  ImGui::PopTextWrapPos();
+  text_wrapped(look, TextRole::number, c.measured, run.text);
+  if (run.active()) ImGui::SetScrollHereY(1);
   ImGui::EndChild();
 }
 

@@ -60,8 +60,8 @@ struct Unit {
 };
 
 Unit unit_for(double bytes) {
-  if (bytes >= 0.5 * sim::kGiB) return {sim::kGiB, "GiB"};
-  if (bytes >= 0.5 * sim::kMiB) return {sim::kMiB, "MiB"};
+  if (bytes >= sim::kGiB) return {sim::kGiB, "GiB"};
+  if (bytes >= sim::kMiB) return {sim::kMiB, "MiB"};
   return {sim::kKiB, "KiB"};
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 const sim::Report* measured_of_scenario(const PanelContext& context) {
   const sim::Report* measured = context.run().measured.get();
-  return measured && measured->source.scenario == context.scenario && !measured->rows.empty() ? measured
-                                                                                              : nullptr;
+  return measured && measured->source.scenario == context.scenario && measured->step_time.value > 0 ? measured
+                                                                                                    : nullptr;
 }
 
 std::string band(const sim::Report& report) {
@@ -32,7 +32,8 @@ Tile memory_tile(const PanelContext& context, const sim::Report& report) {
   Tile tile{.id = "memory",
             .title = "Memory at the peak",
             .value = value.value,
-            .unit = value.unit + " of " + sim::format(capacity)};
+            .unit = value.unit,
+            .of = "of " + sim::format(capacity)};
   for (const sim::MemoryLine& line : report.memory) {
     const int category = memory_category(line.category);
     if (line.rank == 0 && category >= 0)
@@ -121,9 +122,9 @@ Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
     if (row.rank == 0) flops += row.flops;
   const bool train = context.scenario.workload.task == sim::Task::train;
   return {.id = "parameters",
-          .title = "Model",
+          .title = "Parameters",
           .value = sim::format_short(static_cast<double>(count.total)),
-          .unit = "parameters",
+          .unit = "",
           .line = sim::format(flops) + (train ? " a step" : " in all"),
           .line_color = context.look.color().mute};
 }
@@ -226,9 +227,14 @@ std::string overview_caption(const PanelContext& context) {
 }
 
 void draw_overview(const PanelContext& context) {
-  if (draw_missing_prediction(context)) return;
-  const sim::Report& report = *context.prediction.report;
   const Look& look = context.look;
+  if (!context.prediction.report) {
+    const ImVec2 least = ImGui::GetCursorScreenPos(), size = ImGui::GetContentRegionAvail();
+    draw_card_frame(look, least, {least.x + size.x, least.y + size.y}, look.color().border);
+    draw_missing_prediction(context, true);
+    return;
+  }
+  const sim::Report& report = *context.prediction.report;
   std::vector<Tile> tiles = {memory_tile(context, report)};
   const bool train = report.source.scenario.workload.task == sim::Task::train;
   for (Tile& tile : train ? training_tiles(context, report) : generation_tiles(context, report))

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "app/gui/panels/panels.h"
+#include "app/gui/presets.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
@@ -95,14 +95,8 @@ class Form {
   }
 
   // A preset of a kind, through its command.
-  void preset(const char* prefix, const std::string& current, sim::PresetKind kind, bool with_this_machine,
-              std::string otherwise) {
-    static std::map<sim::PresetKind, std::vector<std::string>> known;
-    std::vector<std::string>& names = known[kind];
-    if (names.empty()) {
-      names = sim::preset_names(kind);
-      if (with_this_machine) names.insert(names.begin(), "this-machine");
-    }
+  void preset(const char* prefix, const std::string& current, sim::PresetKind kind, std::string otherwise) {
+    const std::vector<std::string>& names = preset_choices(kind);
     FieldNote below;
     below.effect = std::move(otherwise);
     if (const auto picked = choice_field(look_, "preset", current, names, below))
@@ -121,7 +115,7 @@ class Form {
     ImGui::PushID("model");
     form_heading(look_, "Model");
     const auto parameters = static_cast<double>(sim::count_parameters(m).total);
-    preset("model", m.name, sim::PresetKind::model, false, sim::format_short(parameters) + " parameters");
+    preset("model", m.name, sim::PresetKind::model, sim::format_short(parameters) + " parameters");
     using M = sim::Model;
     const auto part = &sim::Scenario::model;
     count("layers", "model.num_hidden_layers", part, &M::num_hidden_layers, step_by(1, 1, 1 << 12));
@@ -148,7 +142,7 @@ class Form {
         what = sim::format(peak->second) + " " + std::string(sim::name(s_.workload.dtype)) + "\n" +
                sim::format(h.memory_bandwidth) + ", " + what;
     }
-    preset("hardware", h.name, sim::PresetKind::hardware, true, what);
+    preset("hardware", h.name, sim::PresetKind::hardware, what);
     ImGui::PopID();
   }
 
@@ -191,7 +185,7 @@ class Form {
     ImGui::PushID("implementation");
     form_heading(look_, "Implementation");
     const sim::Implementation& i = s_.implementation;
-    preset("implementation", i.name, sim::PresetKind::implementation, false,
+    preset("implementation", i.name, sim::PresetKind::implementation,
            i.runs_here ? "runs here: Start measures it" : "priced only: others' software");
     using I = sim::Implementation;
     const auto part = &sim::Scenario::implementation;

@@ -214,7 +214,7 @@ bool begin_picker(const Look& look, const char* id, std::string_view current, fl
   const float arrow = look.px(24);
   const float padding = ImGui::GetStyle().FramePadding.x;
   const bool fills = std::string_view(id) == "##choice";
-  const float wanted = text_size_of(look, TextRole::body, current).x + padding + arrow;
+  const float wanted = std::ceil(text_size_of(look, TextRole::body, current).x + padding + arrow) + 1;
   const float width = fills ? greatest_width : std::min(wanted, greatest_width);
   ImGui::PushID(id);
   const float height = ImGui::GetFrameHeight();

@@ -63,9 +63,13 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
   draw_text(list, look, TextRole::tile, {least.x + pad, y}, c.text,
             fitted(look, TextRole::tile, tile.value, inner));
   const float unit_begin = value.x + look.px(6);
-  if (unit_begin < inner)
-    draw_text(list, look, TextRole::body, {least.x + pad + unit_begin, y + value.y * 0.86f}, c.dim,
-              fitted(look, TextRole::body, tile.unit, inner - unit_begin), {0, 1});
+  const std::string with_rest = tile.of.empty() ? tile.unit : tile.unit + " " + tile.of;
+  for (const std::string& unit : {with_rest, tile.unit}) {
+    if (unit_begin + text_size_of(look, TextRole::body, unit).x > inner) continue;
+    draw_text(list, look, TextRole::body, {least.x + pad + unit_begin, y + value.y * 0.86f}, c.dim, unit,
+              {0, 1});
+    break;
+  }
   y += value.y + look.px(6);
   if (!tile.bar.empty()) {
     const float thickness = std::floor(look.px(5));

@@ -18,6 +18,7 @@ struct Tile {
   const char* id;
   std::string title;
   std::string value, unit;
+  std::string of = {};            // after the unit, where there is room: "of 80 GiB"
   std::vector<BarPart> bar = {};  // empty: none
   double bar_limit = 0;           // what the whole bar stands for; parts past it are hatched
   std::string line = {};          // below the number
