@@ -2,14 +2,12 @@
 // with Megatron-LM, full recompute against selective recompute with sequence parallelism. Nothing is fitted
 // to them. Usage: korthikanti_bench [CALIBRATION.json]
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
@@ -56,19 +54,13 @@ double gib(sim::Bytes b) {
   return static_cast<double>(b.value) / static_cast<double>(1 << 30);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::optional<sim::Calibration> calibration;
-  if (argc > 1) {
-    std::ifstream file(argv[1]);
-    calibration = sim::calibration_from_json(std::string(std::istreambuf_iterator<char>(file), {}), argv[1]);
-  }
+void print_table(const char* title, const sim::Calibration* calibration) {
+  std::printf("%s\n", title);
   std::printf("%-6s %-10s %10s %12s %22s %9s %10s %10s\n", "model", "recompute", "measured s", "predicted s",
               "90 % band s", "error %", "comm. s", "peak GiB");
   for (const PublishedRun& run : kTable5)
     for (const bool selective : {false, true}) {
-      const sim::Report r = sim::predict(scenario(run, selective), calibration ? &*calibration : nullptr);
+      const sim::Report r = sim::predict(scenario(run, selective), calibration);
       std::map<std::int32_t, sim::Seconds> communication;
       std::map<std::int32_t, sim::Bytes> memory;
       for (const sim::Row& row : r.rows)
@@ -84,4 +76,12 @@ int main(int argc, char** argv) {
                   selective ? "selective" : "full", measured, r.step_time.value, r.step_low.value,
                   r.step_high.value, 100 * (r.step_time.value / measured - 1), most.value, gib(peak));
     }
+}
+
+}  // namespace
+
+int main() {
+  print_table("datasheet efficiencies", nullptr);
+  const std::optional<sim::Calibration> calibration = sim::load_calibration_preset("a100-sxm-80gb");
+  if (calibration) print_table("calibration a100-sxm-80gb", &*calibration);
 }
