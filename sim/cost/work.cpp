@@ -41,7 +41,14 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
   const double rows = d(n.rows.value(v));
   const double head_size = d(n.heads) * d(n.head_dim);
   // Scores and values, 2 FLOPs each for a pair of tokens and an element of a head.
-  const double visible = 4 * head_size * visible_pairs(v);
+  // Context parallelism: a rank's queries are spread so that it sees its share of all pairs.
+  const std::size_t kv = op.kind == OpKind::attention_flash ? 3 : 5;
+  const bool of_all_ranks =
+      (op.kind == OpKind::attention_flash || op.kind == OpKind::attention_flash_backward) &&
+      op.operands.size() > kv && op.operands[kv].buffer != kNoBuffer;
+  const double pairs =
+      of_all_ranks ? d(v.batch) * d(v.query_length) * (d(v.kv_length) + 1) / 2 : visible_pairs(v);
+  const double visible = 4 * head_size * pairs;
   const double square = 4 * head_size * d(v.batch) * d(v.query_length) * d(v.kv_length);
   switch (op.kind) {
     case OpKind::embedding:

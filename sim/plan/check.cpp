@@ -38,6 +38,7 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
   const std::int64_t qkv = tokens * (n.heads + 2 * n.kv_heads) * n.head_dim;
   const std::int64_t scores = tokens * n.heads * v.kv_length;
   const std::int64_t cache = v.batch * n.kv_heads * v.kv_length * n.head_dim;
+  const std::int64_t kv = 2 * cache;
   const Need gain = exactly(n.hidden), statistic = exactly(rows), positions = exactly(v.batch);
   switch (op.kind) {
     case OpKind::embedding:
@@ -66,9 +67,11 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
     case OpKind::rope_backward:
       return {exactly(qkv), at_least(v.kv_length * n.head_dim)};
     case OpKind::attention_flash:
-      return {exactly(queries), maybe(exactly(tokens * n.heads)), exactly(qkv)};
+      return {exactly(queries), maybe(exactly(tokens * n.heads)), exactly(qkv), maybe(exactly(kv))};
     case OpKind::attention_flash_backward:
-      return {exactly(qkv), exactly(queries), exactly(qkv), exactly(queries), exactly(tokens * n.heads)};
+      return {exactly(qkv),      exactly(queries),          exactly(qkv),
+              exactly(queries),  exactly(tokens * n.heads), maybe(exactly(kv)),
+              maybe(exactly(kv))};
     case OpKind::attention_standard:
       return {exactly(queries), exactly(scores), exactly(qkv), maybe(exactly(scores)),
               maybe(exactly(scores))};
@@ -250,7 +253,7 @@ class PlanChecker {
           if (o.buffer == kNoBuffer || o.access == Access::write || is_written_beforehand(buffer(o)))
             continue;
           const bool there = buffer(o).buffer_class == BufferClass::scratch
-                                 ? written_scratch.contains(o.buffer)
+                                 ? written_scratch.contains(plan_.storage(o.buffer))
                                  : written.contains(key(o));
           if (!there)
             add(block.name + " at layer " + std::to_string(a.layer) + ", micro-batch " +
@@ -260,7 +263,7 @@ class PlanChecker {
         for (const Operand& o : op.operands) {
           if (o.buffer == kNoBuffer || o.access == Access::read) continue;
           if (buffer(o).buffer_class == BufferClass::scratch) {
-            written_scratch.insert(o.buffer);
+            written_scratch.insert(plan_.storage(o.buffer));
           } else {
             written.insert(key(o));
             writer[key(o)] = i;

@@ -102,12 +102,31 @@ std::vector<Operation> project_and_add_backward(PlanBuilder& b, const std::strin
   return ops;
 }
 
+// The keys and values of a packed QKV or of its gradient.
+BufferId key_value_part(PlanBuilder& b, BufferId qkv) {
+  if (b.groups().context < 0) return kNoBuffer;
+  Buffer part = b.buffer(qkv);
+  part.name += ".kv";
+  part.shape = {kRows, 2 * b.model().key_value_size()};
+  part.view_of = qkv;
+  return b.add(std::move(part));
+}
+
+Operation gather_kv(const PlanBuilder& b, Phase pass, BufferId all, BufferId own) {
+  return {.id = "layer.attention.kv.all_gather" + pass_name(pass),
+          .kind = OpKind::all_gather,
+          .dtype = b.types().stored,
+          .operands = {writes(all), reads(own)},
+          .group = b.groups().context};
+}
+
 void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer add, bool statistics,
                              LayerResults& r) {
   const Model& m = b.model();
   const DType stored = b.types().stored;
   r.attention_norm = add_norm_result(b, block, "layer.attention_norm", add, statistics);
   r.qkv = add(b, block, "layer.attention.qkv", stored, {kRows, m.qkv_size()});
+  r.kv = key_value_part(b, r.qkv);
   r.attention = add(b, block, "layer.attention.out", stored, {kRows, m.query_size()});
   r.mlp_norm = add_norm_result(b, block, "layer.mlp_norm", add, statistics);
   r.mlp_up = add(b, block, mlp_up_id(m), stored, {kRows, m.mlp_up_size()});
@@ -122,6 +141,7 @@ LayerContext with_scratch(PlanBuilder& b, const std::string& block, LayerContext
     return b.add_scratch(block, name, b.types().stored, {rows, hidden});
   };
   c.projection = fuses_residual(b.scenario()) ? kNoBuffer : add("layer.projection", kRows);
+  c.kv_of_all_ranks = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
   if (!b.strategy().sequence_parallel) return c;
   c.projection_rows = add("layer.projection_rows", b.stream_rows());
   c.attention_norm_gathered = add("layer.attention_norm.gathered", kRows);
@@ -265,11 +285,21 @@ LayerResults with_core_of(LayerResults results, const LayerResults& core) {
   return results;
 }
 
-std::vector<Operation> attention_core_forward(const PlanBuilder& b, const LayerResults& r) {
+BufferId add_kv_of_all_ranks(PlanBuilder& b, const std::string& block, const std::string& name) {
+  if (b.groups().context < 0) return kNoBuffer;
+  return b.add_scratch(block, name, b.types().stored, {kBatch, kKvLength, 2 * b.model().key_value_size()});
+}
+
+std::vector<Operation> attention_core_forward(const PlanBuilder& b, const LayerResults& r,
+                                              BufferId kv_of_all_ranks) {
   const Dims dims = head_dims(b.model());
-  if (uses_flash(b))
-    return {operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().product, dims,
-                      {writes(r.attention), writes(r.lse), reads(r.qkv)})};
+  if (uses_flash(b)) {
+    std::vector<Operation> ops;
+    if (kv_of_all_ranks != kNoBuffer) ops.push_back(gather_kv(b, Phase::forward, kv_of_all_ranks, r.kv));
+    ops.push_back(operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().product, dims,
+                            {writes(r.attention), writes(r.lse), reads(r.qkv), reads(kv_of_all_ranks)}));
+    return ops;
+  }
   return {operation(
       "layer.attention.standard.forward", OpKind::attention_standard, b.types().product, dims,
       {writes(r.attention), writes(r.probabilities), reads(r.qkv), writes(r.mask), writes(r.dropped)})};
@@ -306,7 +336,7 @@ std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParamete
         "layer.attention.cached.forward", OpKind::attention_cached, b.types().product, head_dims(m),
         {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions)}));
   } else {
-    append(ops, attention_core_forward(b, r));
+    append(ops, attention_core_forward(b, r, c.kv_of_all_ranks));
   }
   append(ops, project_and_add(b, "layer.attention.output", middle_out, r.attention, p.attention_output,
                               c.residual_in, c, r.attention_dropout_mask,
@@ -387,9 +417,19 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
                                        product_dims(m.hidden_size, m.query_size())));
   const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
   if (uses_flash(b)) {
-    ops.push_back(
-        operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.product, head_dims(m),
-                  {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention), reads(r.lse)}));
+    const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
+    const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
+    if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
+    ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.product,
+                            head_dims(m),
+                            {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
+                             reads(r.lse), reads(kv), writes(d_kv)}));
+    if (kv != kNoBuffer)
+      ops.push_back({.id = "layer.attention.kv.reduce_scatter.backward",
+                     .kind = OpKind::reduce_scatter,
+                     .dtype = t.stored,
+                     .operands = {writes(key_value_part(b, d_qkv)), reads(d_kv)},
+                     .group = b.groups().context});
   } else {
     const BufferId d_probabilities =
         add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});

@@ -18,6 +18,7 @@ struct NormResult {
 struct LayerResults {
   NormResult attention_norm;
   BufferId qkv = kNoBuffer;  // after rotation
+  BufferId kv = kNoBuffer;   // its keys and values, where other ranks read them
   BufferId attention = kNoBuffer;
   BufferId lse = kNoBuffer;  // flash
   BufferId probabilities = kNoBuffer, mask = kNoBuffer,
@@ -62,6 +63,7 @@ struct LayerContext {
   // with sequence parallelism also this rank's rows of them, and all rows of the norms' outputs.
   BufferId projection = kNoBuffer, projection_rows = kNoBuffer;
   BufferId attention_norm_gathered = kNoBuffer, mlp_norm_gathered = kNoBuffer;
+  BufferId kv_of_all_ranks = kNoBuffer;  // context parallelism
 };
 
 // Adds the scratch of a forward or recompute block.
@@ -70,7 +72,10 @@ LayerContext with_scratch(PlanBuilder& builder, const std::string& block, LayerC
 std::vector<Operation> layer_forward(const PlanBuilder& builder, const DecoderParameters& p,
                                      const LayerResults& r, const LayerContext& c);
 // The attention core alone: what selective recompute repeats.
-std::vector<Operation> attention_core_forward(const PlanBuilder& builder, const LayerResults& r);
+std::vector<Operation> attention_core_forward(const PlanBuilder& builder, const LayerResults& r,
+                                              BufferId kv_of_all_ranks);
+// Scratch for the keys and values of all ranks of a context-parallel group; kNoBuffer without one.
+BufferId add_kv_of_all_ranks(PlanBuilder& builder, const std::string& block, const std::string& name);
 
 // `gradient` is the residual stream's, updated in place from the layer's output to its input. Zero-bubble
 // schedules run the products that give weights' gradients later, in an action of their own (`weight`, empty

@@ -30,10 +30,15 @@ enum class OpKind {
   matmul_backward_weight,  // dweight+=, [dbias+=], dout, inp
   // {heads, kv_heads, head_dim}, sequences and lengths from the variables; qkv packed (rows, (heads + 2
   // kv_heads) head_dim)
-  rope,                      // qkv+=, table, [positions]
-  rope_backward,             // dqkv+=, table
-  attention_flash,           // out=, [lse=], qkv
-  attention_flash_backward,  // dqkv=, dout, qkv, out, lse
+  rope,           // qkv+=, table, [positions]
+  rope_backward,  // dqkv+=, table
+  // With keys and values of all ranks of a context-parallel group (batch, kv_length, 2 kv_heads head_dim),
+  // the
+  // queries are two stretches of the sequence, one from each end, so that every rank sees as many pairs; dkv
+  // is
+  // then of all ranks, and dqkv takes the queries' part alone.
+  attention_flash,           // out=, [lse=], qkv, [kv]
+  attention_flash_backward,  // dqkv=, dout, qkv, out, lse, [kv], [dkv=]
   // With dropout on the probabilities: its mask and what it leaves of them are kept beside them.
   attention_standard,           // out=, probabilities=, qkv, [mask=], [dropped=]
   attention_standard_backward,  // dqkv=, dprobabilities=, dout, qkv, probabilities, [mask], [dropped]

@@ -203,7 +203,10 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
   blocks.forward = b.add(
       {"layer.forward", layer_forward(b, p, forward_results, with_scratch(b, "layer.forward", context))});
   if (recompute == Recompute::selective)
-    blocks.recompute = b.add({"layer.recompute", attention_core_forward(b, results)});
+    blocks.recompute = b.add(
+        {"layer.recompute",
+         attention_core_forward(
+             b, results, add_kv_of_all_ranks(b, "layer.recompute", "layer.attention.kv_of_all_ranks"))});
   if (recompute == Recompute::full) {
     // The layer's output has served already: the second one goes nowhere.
     context.residual_out = writes(b.add_scratch("layer.recompute", "residual", b.types().stored,
@@ -469,7 +472,7 @@ class StageWriter {
         layers_(static_cast<std::int32_t>(scenario.model.num_hidden_layers)),
         zero_stage_(scenario.strategy.zero_stage),
         variables_{.batch = scenario.workload.micro_batch_size,
-                   .query_length = scenario.workload.seq_len,
+                   .query_length = scenario.workload.seq_len / scenario.strategy.context_parallel,
                    .kv_length = scenario.workload.seq_len} {}
 
   Program write() {

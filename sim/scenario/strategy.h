@@ -1,5 +1,5 @@
-// How the work is divided over devices and what is recomputed. Context and expert parallelism are refused by
-// validate() until make_plan writes them; the fields stand here so that every scenario file already bears them.
+// How the work is divided over devices and what is recomputed. Expert parallelism is refused by validate()
+// until make_plan writes it; the field stands here so that every scenario file already bears it.
 #pragma once
 #include <optional>
 #include <string>

@@ -120,24 +120,24 @@ class Checker {
                          in_range("strategy.virtual_pipeline", s.virtual_pipeline, 1, kMostDevices) &
                          in_range("strategy.context_parallel", s.context_parallel, 1, kMostDevices) &
                          in_range("strategy.expert_parallel", s.expert_parallel, 1, kMostDevices);
-    if (s.context_parallel > 1)
-      add("strategy.context_parallel",
-          "is " + std::to_string(s.context_parallel) + ", but no plan divides a sequence yet: it must be 1");
     if (s.expert_parallel > 1)
       add("strategy.expert_parallel",
           "is " + std::to_string(s.expert_parallel) + ", but the model has no experts: it must be 1");
     if (degrees) {
-      const double devices = static_cast<double>(s.data_parallel) * s.tensor_parallel * s.pipeline_parallel;
+      const double devices =
+          static_cast<double>(s.data_parallel) * s.tensor_parallel * s.pipeline_parallel * s.context_parallel;
       if (devices > static_cast<double>(kMostDevices))
-        add("strategy.data_parallel", "times tensor_parallel and pipeline_parallel makes more than " +
-                                          format_count(kMostDevices) + " devices");
+        add("strategy.data_parallel",
+            "times tensor_parallel, pipeline_parallel and context_parallel makes more than " +
+                format_count(kMostDevices) + " devices");
       check_tensor_parallel();
+      check_context_parallel();
       check_pipeline();
       check_links(devices);
     }
     if (s.zero_stage < 0 || s.zero_stage > 3) {
       add("strategy.zero_stage", "must be 0, 1, 2 or 3, but is " + std::to_string(s.zero_stage));
-    } else if (s.zero_stage > 0 && s.data_parallel == 1) {
+    } else if (s.zero_stage > 0 && s.data_parallel == 1 && s.context_parallel == 1) {
       add("strategy.zero_stage",
           "is " + std::to_string(s.zero_stage) +
               ", which divides states over data-parallel devices: it needs data_parallel above 1");
@@ -172,6 +172,25 @@ class Checker {
       add("strategy.sequence_parallel", "divides sequences over tensor_parallel devices, but " +
                                             format_count(t) + " does not divide seq_len, " +
                                             format_count(length));
+  }
+
+  void check_context_parallel() {
+    const Strategy& s = s_.strategy;
+    if (s.context_parallel == 1 || s_.workload.task == Task::generate) return;
+    // A rank takes a stretch from each end, each of whole rows for every tensor-parallel rank.
+    const std::int64_t stretches = std::int64_t{2} * s.context_parallel;
+    const std::int64_t length = s_.workload.seq_len;
+    if (length > 0 && length % stretches != 0)
+      add("strategy.context_parallel", "cuts sequences into " + format_count(stretches) +
+                                           " equal stretches, two a rank, but seq_len is " +
+                                           format_count(length));
+    else if (s.sequence_parallel && length > 0 && length / s.context_parallel % s.tensor_parallel != 0)
+      add("strategy.sequence_parallel",
+          "divides the " + format_count(length / s.context_parallel) +
+              " tokens of a context-parallel rank over tensor_parallel devices, but " +
+              format_count(s.tensor_parallel) + " does not divide them");
+    if (s_.implementation.attention != AttentionKind::flash)
+      add("strategy.context_parallel", "needs implementation.attention flash");
   }
 
   void check_pipeline() {
@@ -212,6 +231,7 @@ class Checker {
     };
     only_training("strategy.data_parallel", s.data_parallel > 1);
     only_training("strategy.pipeline_parallel", s.pipeline_parallel > 1);
+    only_training("strategy.context_parallel", s.context_parallel > 1);
     only_training("strategy.virtual_pipeline", s.virtual_pipeline > 1);
     only_training("strategy.sequence_parallel", s.sequence_parallel && s.tensor_parallel > 1);
   }

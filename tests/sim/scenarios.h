@@ -1,5 +1,6 @@
 // Scenarios for tests of the plan and of what is computed from it: shapes written out, not read from presets.
 #pragma once
+#include <algorithm>
 #include <random>
 
 #include "sim/scenario/scenario.h"
@@ -170,12 +171,14 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   strategy.tensor_parallel = 1 << pick(0, 2);
   strategy.data_parallel = static_cast<int>(pick(1, 5));
   strategy.pipeline_parallel = static_cast<int>(pick(1, 4));
+  strategy.context_parallel = std::max(1, static_cast<int>(pick(-2, 3)));
   const bool pipeline = strategy.pipeline_parallel > 1;
   const char* const schedules[] = {"1f1b", "gpipe", "interleaved", "zb-h1"};
   if (pipeline) strategy.schedule = schedules[pick(0, 3)];
   if (strategy.schedule == "interleaved") strategy.virtual_pipeline = static_cast<int>(pick(2, 3));
   strategy.sequence_parallel = strategy.tensor_parallel > 1 && coin();
-  if (strategy.data_parallel > 1) strategy.zero_stage = static_cast<int>(pick(0, 3));
+  if (strategy.data_parallel * strategy.context_parallel > 1)
+    strategy.zero_stage = static_cast<int>(pick(0, 3));
   strategy.recompute = static_cast<sim::Recompute>(pick(0, 2));
 
   const std::int64_t t = strategy.tensor_parallel, kv_heads = 1 << pick(0, 3), heads = 8 * pick(1, 2);
@@ -193,10 +196,12 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   const std::int64_t micro = pick(1, 3);
   const std::int64_t rounds =
       strategy.virtual_pipeline > 1 ? strategy.pipeline_parallel * pick(1, 3) : pick(1, 9);
-  sim::Scenario s = training(m, t * pick(1, 12), micro, micro * rounds * strategy.data_parallel,
-                             coin() ? sim::DType::fp32 : sim::DType::bf16);
+  sim::Scenario s =
+      training(m, 2 * t * strategy.context_parallel * pick(1, 4), micro,
+               micro * rounds * strategy.data_parallel, coin() ? sim::DType::fp32 : sim::DType::bf16);
   s.strategy = strategy;
-  s.implementation.attention = coin() ? sim::AttentionKind::flash : sim::AttentionKind::standard;
+  s.implementation.attention =
+      strategy.context_parallel > 1 || coin() ? sim::AttentionKind::flash : sim::AttentionKind::standard;
   s.implementation.dropout = coin();
   s.implementation.fused_residual = coin();
   s.implementation.master_weights = coin();

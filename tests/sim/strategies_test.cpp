@@ -255,6 +255,28 @@ TEST_CASE("sequence parallelism sends what tensor parallelism sends, and the nor
   CHECK(layer_bytes() == layers * (4 * 2 + 2) * all_gather);
 }
 
+TEST_CASE("context-parallel ranks share the pairs of tokens exactly, and send keys and values thrice") {
+  const std::int64_t length = 4096, layers = 32, key_values = 2 * 8 * 128;
+  const auto flops = [](const Report& r) {
+    double sum = 0;
+    for (const Row& row : r.rows) sum += row.model_flops.value;
+    return sum;
+  };
+  Scenario s = test::training(test::llama_8b(), length);
+  const double whole = flops(predict(s));
+  for (const int c : {2, 4, 8}) {
+    s.strategy.context_parallel = c;
+    const Report r = predict(s);
+    CHECK(c * flops(r) == Approx(whole).epsilon(1e-12));
+    const auto bytes = sent(r);
+    const std::int64_t once = layers * 2 * length * key_values * (c - 1) / c;
+    // Gathered forward and again backward; their gradients summed and scattered.
+    CHECK(bytes.at("layer.attention.kv.all_gather.forward") == once);
+    CHECK(bytes.at("layer.attention.kv.all_gather.backward") == once);
+    CHECK(bytes.at("layer.attention.kv.reduce_scatter.backward") == once);
+  }
+}
+
 TEST_CASE("degree 1 of every strategy is its absence") {
   const unsigned seed = GENERATE(range(0u, 20u));
   Scenario plain = test::random_parallel_scenario(seed);

@@ -107,7 +107,16 @@ TEST_CASE("a scenario that says one wrong thing gets a problem beside that field
          s.strategy.tensor_parallel = 32;
          s.hardware.network_link = {0};
        }},
-      {"strategy.context_parallel", [](Scenario& s) { s.strategy.context_parallel = 2; }},
+      {"strategy.context_parallel",
+       [](Scenario& s) {
+         s.strategy.context_parallel = 2;
+         s.workload.seq_len = 1026;  // two stretches a rank
+       }},
+      {"strategy.context_parallel",
+       [](Scenario& s) {
+         s.strategy.context_parallel = 2;
+         s.implementation.attention = sim::AttentionKind::standard;
+       }},
       {"strategy.expert_parallel", [](Scenario& s) { s.strategy.expert_parallel = -3; }},
       {"strategy.virtual_pipeline", [](Scenario& s) { s.strategy.virtual_pipeline = 2; }},
       {"strategy.zero_stage", [](Scenario& s) { s.strategy.zero_stage = 1; }},
