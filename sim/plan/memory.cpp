@@ -1,7 +1,7 @@
 #include "sim/plan/memory.h"
 
 #include <algorithm>
-#include <map>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
@@ -83,15 +83,19 @@ std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Pr
   RepeatedActions r{.begin = static_cast<std::size_t>(begin - actions.begin()),
                     .period = static_cast<std::size_t>(period_end - begin)};
   if (std::any_of(begin, period_end, outlives_micro_batch)) return std::nullopt;
-  for (std::size_t i = r.begin + r.period; i < actions.size() && works_on_micro_batch(actions[i]); ++i) {
-    const std::size_t round = (i - r.begin) / r.period;
-    if (actions[i].micro_batch != static_cast<std::int32_t>(round)) return std::nullopt;
-    if (!same_work(actions[i], actions[r.begin + (i - r.begin) % r.period])) return std::nullopt;
-    r.count = static_cast<std::int64_t>(round) + 1;
+  std::size_t same = r.begin + r.period;
+  for (; same < actions.size(); ++same) {
+    const std::size_t round = (same - r.begin) / r.period;
+    if (actions[same].micro_batch != static_cast<std::int32_t>(round)) break;
+    if (!same_work(actions[same], actions[r.begin + (same - r.begin) % r.period])) break;
   }
-  const std::size_t end = r.begin + r.period * static_cast<std::size_t>(r.count);
-  if (end > actions.size() ||
-      std::any_of(actions.begin() + static_cast<std::ptrdiff_t>(end), actions.end(), works_on_micro_batch))
+  r.count = static_cast<std::int64_t>((same - r.begin) / r.period);
+  // Rounds that differ, as the last one where it also reduces gradients, have instances of their own.
+  const auto end =
+      actions.begin() + static_cast<std::ptrdiff_t>(r.begin + r.period * static_cast<std::size_t>(r.count));
+  if (std::any_of(end, actions.end(), [&](const Action& a) {
+        return works_on_micro_batch(a) && a.micro_batch < static_cast<std::int32_t>(r.count);
+      }))
     return std::nullopt;
   return r;
 }
@@ -183,6 +187,78 @@ void sweep(const Plan& plan, const MemoryPlan& memory, bool largest_only, Visit 
   }
 }
 
+// A place for every instance that a program can have, in the order of MemoryPlan::instances.
+class InstanceTable {
+ public:
+  // Of `rounds` micro-batches that repeat each other only the first has instances.
+  InstanceTable(const Plan& plan, const Program& program, const std::vector<std::vector<BlockUse>>& uses,
+                std::int64_t rounds)
+      : rounds_(rounds), places_(plan.buffers.size()) {
+    std::vector<bool> used_block(plan.blocks.size()), used(plan.buffers.size());
+    std::int32_t last_layer = 0, last_micro_batch = 0;
+    first_layer_ = std::numeric_limits<std::int32_t>::max();
+    for (const Action& a : program.actions) {
+      used_block[static_cast<std::size_t>(a.block)] = true;
+      first_layer_ = std::min(first_layer_, a.layer);
+      last_layer = std::max(last_layer, a.layer);
+      last_micro_batch = std::max(last_micro_batch, a.micro_batch);
+    }
+    std::int32_t before = 0, after = 0;  // furthest that a block looks from its own layer
+    for (std::size_t block = 0; block < uses.size(); ++block)
+      if (used_block[block])
+        for (const BlockUse& u : uses[block]) {
+          used[u.buffer] = true;
+          before = std::min(before, u.layer_offset);
+          after = std::max(after, u.layer_offset);
+        }
+    first_layer_ += before;
+    const auto layers = static_cast<std::size_t>(last_layer + after - first_layer_ + 1);
+    const auto micro_batches = static_cast<std::size_t>(round(last_micro_batch) + 1);
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
+      const Buffer& b = plan.buffers[i];
+      Place& place = places_[i];
+      place.per_layer = b.per_layer;
+      place.folds = is_shared(b);
+      // What is kept for each micro-batch to the end is so for those that repeat, too.
+      const std::size_t own = !b.per_micro_batch ? 1
+                              : place.folds      ? micro_batches
+                                                 : static_cast<std::size_t>(last_micro_batch) + 1;
+      place.base = size;
+      place.micro_batches = own;
+      if (used[i]) size += (b.per_layer ? layers : 1) * own;
+    }
+    instances_.resize(size);
+  }
+
+  Instance& at(BufferId buffer, std::int32_t layer, std::int32_t micro_batch) {
+    const Place& place = places_[static_cast<std::size_t>(buffer)];
+    const std::int32_t m = place.folds ? round(micro_batch) : micro_batch;
+    const std::size_t row = place.per_layer ? static_cast<std::size_t>(layer - first_layer_) : 0;
+    return instances_[place.base + row * place.micro_batches + static_cast<std::size_t>(m)];
+  }
+
+  std::vector<Instance> take() && {
+    std::erase_if(instances_, [](const Instance& i) { return i.buffer == kNoBuffer; });
+    return std::move(instances_);
+  }
+
+ private:
+  std::int32_t round(std::int32_t micro_batch) const {
+    const auto count = static_cast<std::int32_t>(rounds_);
+    return micro_batch < count ? 0 : micro_batch - count + 1;
+  }
+
+  struct Place {
+    std::size_t base = 0, micro_batches = 1;
+    bool per_layer = false, folds = false;
+  };
+  std::int64_t rounds_;
+  std::int32_t first_layer_ = 0;
+  std::vector<Place> places_;
+  std::vector<Instance> instances_;
+};
+
 void assign_addresses(const Plan& plan, const std::vector<std::vector<BlockUse>>& uses,
                       const std::vector<std::vector<OpTime>>& block_times, MemoryPlan& memory) {
   std::vector<std::int32_t> block_of(plan.buffers.size(), -1);
@@ -225,7 +301,7 @@ const Instance& MemoryPlan::find(const Plan& plan, BufferId buffer, std::int32_t
                                  std::int32_t micro_batch) const {
   buffer = plan.storage(buffer);
   const Buffer& b = plan.buffers.at(static_cast<std::size_t>(buffer));
-  const bool first_round = micro_batches.count > 1 && is_shared(b);
+  const bool first_round = micro_batches.count > 1 && is_shared(b) && micro_batch < micro_batches.count;
   const auto key =
       std::make_tuple(buffer, b.per_layer ? layer : 0, b.per_micro_batch && !first_round ? micro_batch : 0);
   const auto it = std::lower_bound(
@@ -251,7 +327,7 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index, Addresses ad
     memory.micro_batches = {times[r->begin], times[r->begin + r->period] - times[r->begin], r->count};
 
   // Lives.
-  std::map<std::tuple<BufferId, std::int32_t, std::int32_t>, Instance> found;
+  InstanceTable table(plan, program, uses, memory.micro_batches.count);
   const auto layers = static_cast<std::size_t>(plan.scenario.model.num_hidden_layers) + 1;
   std::vector<bool> seen(plan.blocks.size() * layers);  // blocks at layers
   // What a block's next action at the same layer may still change: lives that are not fixed by the first.
@@ -273,24 +349,25 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index, Addresses ad
     for (const BlockUse& u : again ? recurring_uses[block] : uses[block]) {
       const Buffer& b = plan.buffers[u.buffer];
       if (!first_round && !(b.lifetime == Lifetime::plan && b.per_micro_batch)) continue;
-      const auto key = std::make_tuple(u.buffer, b.per_layer ? a.layer + u.layer_offset : 0,
-                                       b.per_micro_batch ? a.micro_batch : 0);
+      const std::int32_t layer = b.per_layer ? a.layer + u.layer_offset : 0;
+      const std::int32_t micro_batch = b.per_micro_batch ? a.micro_batch : 0;
       const OpTime begin = is_scratch(b) ? 0 : times[i];
-      const auto [it, added] = found.try_emplace(key, Instance{.buffer = u.buffer,
-                                                               .layer = std::get<1>(key),
-                                                               .micro_batch = std::get<2>(key),
-                                                               .bytes = bytes[u.buffer],
-                                                               .first = begin + u.first,
-                                                               .last = begin + u.last,
-                                                               .offset = {}});
-      Instance& instance = it->second;
+      Instance& instance = table.at(u.buffer, layer, micro_batch);
+      const bool added = instance.buffer == kNoBuffer;
+      if (added)
+        instance = {.buffer = u.buffer,
+                    .layer = layer,
+                    .micro_batch = micro_batch,
+                    .bytes = bytes[u.buffer],
+                    .first = begin + u.first,
+                    .last = begin + u.last,
+                    .offset = {}};
       if (!added) instance.last = std::max(instance.last, begin + u.last);
       if (b.lifetime == Lifetime::plan) instance.first = 0;
       if (b.lifetime != Lifetime::uses) instance.last = memory.duration - 1;
     }
   }
-  memory.instances.reserve(found.size());
-  for (const auto& [key, instance] : found) memory.instances.push_back(instance);
+  memory.instances = std::move(table).take();
 
   if (addresses == Addresses::assigned) assign_addresses(plan, uses, block_times, memory);
 

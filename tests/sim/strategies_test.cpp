@@ -27,6 +27,23 @@ TEST_CASE(
   CHECK(check(make_plan(s)) == std::vector<std::string>{});
 }
 
+TEST_CASE("the checker finds an action that does not wait for another stream") {
+  Scenario s = test::training(test::llama(64, 128, 2, 4, 2, 100), 32, 1, 4);
+  s.strategy.data_parallel = 2;
+  s.strategy.zero_stage = 3;
+  Plan plan = make_plan(s);
+  REQUIRE(check(plan).empty());
+  auto& actions = plan.programs.front().actions;
+  const auto forward = std::find_if(actions.begin(), actions.end(), [&](const Action& a) {
+    return plan.blocks[static_cast<std::size_t>(a.block)].name == "layer.forward";
+  });
+  forward->wait = -1;
+  const std::vector<std::string> violations = check(plan);
+  REQUIRE(violations.size() >= 1);
+  CHECK(violations.front().find("does not wait for what stream 1 writes to gathered.layer") !=
+        std::string::npos);
+}
+
 // Elements of one kind that all ranks hold together, of each tensor and layer. `prefix` is of the buffers'
 // names.
 struct Held {
