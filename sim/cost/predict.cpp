@@ -290,16 +290,19 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
 
   // All ranks of a stage do the same: the first stands for them.
   const std::int32_t ranks_of_stage = plan.ranks / static_cast<std::int32_t>(plan.programs.size());
-  std::optional<MemoryPlan> worst;
+  const auto rank_of = [&](std::size_t program) {
+    return static_cast<std::int32_t>(program) * ranks_of_stage;
+  };
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const std::int32_t rank = static_cast<std::int32_t>(p) * ranks_of_stage;
     const std::vector<BlockUse> uses = block_uses(plan, r, p, pricer.blocks().size());
-    for (Row& row : rows_of(plan, pricer.blocks(), uses, rank)) report.rows.push_back(std::move(row));
-    MemoryPlan memory = plan_memory(plan, p, plan.ranks > 1 ? Addresses::none : Addresses::assigned);
-    for (MemoryLine& line : ledger(memory, rank)) report.memory.push_back(std::move(line));
-    if (!worst || memory.arena > worst->arena) worst = std::move(memory);
+    for (Row& row : rows_of(plan, pricer.blocks(), uses, rank_of(p))) report.rows.push_back(std::move(row));
   }
-  report.memory_timeline = memory_over_time(plan, *worst, pricer.blocks(), r);
+  std::optional<MemoryPlan> fullest;
+  plan_memory_of_all(plan, plan.ranks > 1 ? Addresses::none : Addresses::assigned, [&](MemoryPlan memory) {
+    for (MemoryLine& line : ledger(memory, rank_of(memory.program))) report.memory.push_back(std::move(line));
+    if (!fullest || memory.arena > fullest->arena) fullest = std::move(memory);
+  });
+  report.memory_timeline = memory_over_time(plan, *fullest, pricer.blocks(), r);
   if (plan.scenario.workload.task == Task::generate)
     report.tokens = token_durations(plan.programs.front(), r.expected.programs.front());
   return report;

@@ -67,8 +67,7 @@ void stages_of_a_prediction(const sim::Scenario& s) {
         [&] { return sim::pipeline_timeline(plan, s.hardware).size(); });
   timed("plan_memory of all stages", [&] {
     sim::Bytes sum;
-    for (std::size_t p = 0; p < plan.programs.size(); ++p)
-      sum += sim::plan_memory(plan, p, sim::Addresses::none).arena;
+    sim::plan_memory_of_all(plan, sim::Addresses::none, [&](const sim::MemoryPlan& m) { sum += m.arena; });
     return sum.value;
   });
   timed("predict the plan", [&] { return sim::predict(plan, s.hardware).rows.size(); });
