@@ -63,6 +63,7 @@ int run_desktop(const DesktopOptions& options) {
       },
       [&] {
         shell.frame();
+        if (const auto seconds = shell.changes_in()) window.draw_again_in(*seconds);
         return !shell.wants_close();
       });
   try {

@@ -14,7 +14,7 @@ namespace app {
 enum class Theme { dark, light };
 
 struct DesktopOptions {
-  sim::Scenario scenario;                    // what is shown first
+  sim::Scenario scenario;                    // what is shown where the last session left none
   std::string executable;                    // this program, for child processes (runs)
   std::filesystem::path settings_directory;  // layout, theme, last scenario; empty: nothing is kept
 };

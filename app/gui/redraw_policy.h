@@ -1,6 +1,7 @@
-// When to draw: a while after input, when there is news, and otherwise not at all.
+// When to draw: a while after input, when there is news, at a moment asked for, and otherwise not at all.
 #pragma once
 #include <algorithm>
+#include <limits>
 
 namespace app::gui {
 
@@ -10,14 +11,22 @@ class RedrawPolicy {
   void on_input(double now) { draw_until_ = std::max(draw_until_, now + kSettleSeconds); }
   // Something new to show. A couple of frames, since the first may change the layout of the next.
   void on_news() { frames_ = std::max(frames_, kFramesForNews); }
+  // Something on screen goes of itself: once then.
+  void draw_at(double when) { due_ = std::min(due_, when); }
 
-  bool should_draw(double now) const { return frames_ > 0 || now < draw_until_; }
-  void drawn() { frames_ = std::max(0, frames_ - 1); }
+  bool should_draw(double now) const { return frames_ > 0 || now < draw_until_ || now >= due_; }
+  void drawn(double now) {
+    frames_ = std::max(0, frames_ - 1);
+    if (now >= due_) due_ = kNever;
+  }
+  // How long nothing need be drawn if nothing happens, at most `most`.
+  double quiet_for(double now, double most) const { return std::clamp(due_ - now, 0.0, most); }
 
  private:
   static constexpr double kSettleSeconds = 0.5;
   static constexpr int kFramesForNews = 2;
-  double draw_until_ = 0;
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  double draw_until_ = 0, due_ = kNever;
   int frames_ = kFramesForNews;
 };
 

@@ -5,11 +5,21 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "sim/scenario/preset.h"
+
 namespace app::gui {
 namespace {
 
 constexpr int kSchemaVersion = 1;
 constexpr const char* kFile = "desktop.json";
+
+std::optional<sim::Scenario> read_scenario(const nlohmann::json& json, const std::filesystem::path& file) {
+  try {
+    return sim::scenario_from_json(json.dump(), file.string());
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
 
 }  // namespace
 
@@ -25,6 +35,7 @@ Settings load_settings(const std::filesystem::path& directory) {
     read.scale = std::clamp(json.at("scale").get<float>(), kLeastScale, kGreatestScale);
     read.layout = json.at("layout").get<std::string>();
     read.closed_panels = json.at("closed_panels").get<std::vector<std::string>>();
+    if (json.contains("scenario")) read.scenario = read_scenario(json.at("scenario"), directory / kFile);
     return read;
   } catch (const nlohmann::json::exception&) {
     return settings;
@@ -33,11 +44,12 @@ Settings load_settings(const std::filesystem::path& directory) {
 
 void save_settings(const Settings& settings, const std::filesystem::path& directory) {
   if (directory.empty()) return;
-  const nlohmann::json json = {{"schema_version", kSchemaVersion},
-                               {"theme", settings.theme == Theme::light ? "light" : "dark"},
-                               {"scale", settings.scale},
-                               {"layout", settings.layout},
-                               {"closed_panels", settings.closed_panels}};
+  nlohmann::json json = {{"schema_version", kSchemaVersion},
+                         {"theme", settings.theme == Theme::light ? "light" : "dark"},
+                         {"scale", settings.scale},
+                         {"layout", settings.layout},
+                         {"closed_panels", settings.closed_panels}};
+  if (settings.scenario) json["scenario"] = nlohmann::json::parse(sim::to_json(*settings.scenario));
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   const auto file = directory / kFile;

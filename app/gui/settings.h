@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/gui/desktop.h"
+#include "sim/scenario/scenario.h"
 
 namespace app::gui {
 
@@ -16,11 +17,12 @@ struct Settings {
   float scale = 1;                         // of the interface, on top of the display's own
   std::string layout;                      // Dear ImGui's ini text; empty: the shipped layout
   std::vector<std::string> closed_panels;  // ids
+  std::optional<sim::Scenario> scenario;   // the last one shown
   bool operator==(const Settings&) const = default;
 };
 
 // Defaults where there is no file, or none that can be read: a lost layout must not keep the window from
-// opening.
+// opening, nor must a scenario of another version cost the layout.
 Settings load_settings(const std::filesystem::path& directory);
 // Written beside and renamed over, so that a crash leaves the old or the new one. Does nothing without a
 // directory; throws std::runtime_error, one sentence, where it cannot be written.

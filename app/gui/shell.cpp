@@ -87,8 +87,15 @@ Shell::Shell(const DesktopOptions& options, Settings settings, std::function<voi
     ImGui::LoadIniSettingsFromMemory(settings.layout.c_str(), settings.layout.size());
     layout_is_old_ = false;
   }
-  prediction_ = std::make_shared<const Prediction>(Prediction{.scenario = options.scenario});
   take_over_calibration();
+  if (settings.scenario) {
+    sim::Scenario last = std::move(*settings.scenario);
+    // It may have been measured anew since.
+    if (calibration_ && last.hardware.name == calibration_->hardware.name)
+      last.hardware = calibration_->hardware;
+    document_ = Document(std::move(last));
+  }
+  prediction_ = std::make_shared<const Prediction>(Prediction{.scenario = document_.scenario()});
   register_commands();
   register_panel_commands();
   register_preset_commands();
@@ -123,6 +130,7 @@ Settings Shell::settings() const {
   const char* layout = ImGui::SaveIniSettingsToMemory(&size);
   settings.layout.assign(layout, size);
   settings.closed_panels.assign(closed_.begin(), closed_.end());
+  settings.scenario = document_.scenario();
   return settings;
 }
 
@@ -245,6 +253,7 @@ void Shell::carry_out(Requests& requests) {
 }
 
 void Shell::frame() {
+  ++frames_drawn_;
   refresh_prediction();
   shown_runs_ = replayed_;
   for (const auto& [task, run] : runs_) shown_runs_[task] = run->view();
@@ -308,10 +317,11 @@ void Shell::draw_host(const PanelContext& context) {
   }
   draw_cards(dockspace, look_);
   ImGui::SetCursorPos({margin, top});
-  ImGui::PushStyleColor(ImGuiCol_Border,
-                        with_alpha(look_.color().border, 0));  // between cards: the gap itself
+  // Between cards: the gap itself.
+  ImGui::PushStyleColor(ImGuiCol_Border, with_alpha(look_.color().border, 0));
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, look_.color().background);
   ImGui::DockSpace(dockspace, size, ImGuiDockNodeFlags_AutoHideTabBar);
-  ImGui::PopStyleColor();
+  ImGui::PopStyleColor(2);
   draw_status_bar(context);
   ImGui::End();
 }
@@ -334,7 +344,8 @@ void Shell::draw_panel(const Panel& panel, const PanelContext& panel_context) {
   ImGui::PushStyleColor(ImGuiCol_ButtonActive, with_alpha(look_.color().panel, 0));
   if (panel.bare) ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(0, 0));
   ImGui::SetNextWindowSize({look_.px(480), look_.px(360)}, ImGuiCond_FirstUseEver);
-  const bool visible = ImGui::Begin(name.c_str(), &open, flags);
+  // A docked panel is closed by its command: a button in its tab would push its name aside.
+  const bool visible = ImGui::Begin(name.c_str(), docked ? nullptr : &open, flags);
   if (panel.bare) ImGui::PopStyleVar();
   ImGui::PopStyleColor(4);
   if (visible) {
@@ -380,6 +391,11 @@ void Shell::draw_panel_body(const Panel& panel, const PanelContext& panel_contex
 void Shell::toast(std::string words) {
   view_.toast = std::move(words);
   view_.toast_until = ImGui::GetTime() + kToastSeconds;
+}
+
+std::optional<double> Shell::changes_in() const {
+  const double left = view_.toast_until - ImGui::GetTime();
+  return left > 0 ? std::optional(left) : std::nullopt;
 }
 
 void Shell::draw_toast() const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -33,6 +34,9 @@ class Shell {
   // Between ImGui::NewFrame and ImGui::Render.
   void frame();
   bool wants_close() const { return wants_close_; }
+  // Seconds until what is on screen changes of itself, if it will.
+  std::optional<double> changes_in() const;
+  std::size_t frames_drawn() const { return frames_drawn_; }
 
   // As if its run had just ended.
   void show_measured(const sim::Report& report);
@@ -76,6 +80,7 @@ class Shell {
   bool frozen_ = false, wants_close_ = false, style_is_old_ = true, layout_is_old_ = true;
   Look look_;
   float user_scale_ = 1, display_scale_ = 1;
+  std::size_t frames_drawn_ = 0;
 
   Document document_;
   Commands commands_;

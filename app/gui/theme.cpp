@@ -19,10 +19,10 @@ constexpr std::array<ImU32, kMemoryCategories> kMemoryColors = {
     rgb(0x8E7CC3), rgb(0x9AA84F), rgb(0xC9B79C), rgb(0x5F6B7A), rgb(0x8B95A3)};
 
 constexpr Palette kDark = {rgb(0x0E1116), rgb(0x151920), rgb(0x1C222B), rgb(0x272E39), rgb(0xE7ECF2),
-                           rgb(0x9CA7B5), rgb(0x778393), rgb(0x5BA8FF), rgb(0xFFA63D), rgb(0x3CCB91),
+                           rgb(0x9CA7B5), rgb(0x7E8A9A), rgb(0x5BA8FF), rgb(0xFFA63D), rgb(0x3CCB91),
                            rgb(0xFF6B6B), rgb(0xF2C14E), rgb(0xE7ECF2), kMemoryColors};
 constexpr Palette kLight = {rgb(0xEEF1F5), rgb(0xFFFFFF), rgb(0xF3F5F8), rgb(0xD9DFE7), rgb(0x1B2430),
-                            rgb(0x55616F), rgb(0x76818F), rgb(0x2166C2), rgb(0xC2630A), rgb(0x1B8A5A),
+                            rgb(0x55616F), rgb(0x677281), rgb(0x2166C2), rgb(0xAB5507), rgb(0x177A4F),
                             rgb(0xC23B3B), rgb(0xB7791F), rgb(0x1B2430), kMemoryColors};
 
 float linear(float channel) {
@@ -89,8 +89,9 @@ void apply_imgui_style(const Look& look) {
         ImGuiCol_TableHeaderBg, ImGuiCol_ResizeGrip, ImGuiCol_CheckboxSelectedBg})
     set(slot, clear);
   set(ImGuiCol_TabHovered, hovered);
-  set(ImGuiCol_TabSelected, p.raised);
-  set(ImGuiCol_TabDimmedSelected, p.raised);
+  // As a chosen segment of a switch.
+  set(ImGuiCol_TabSelected, mix(p.raised, p.predicted, 0.28f));
+  set(ImGuiCol_TabDimmedSelected, mix(p.raised, p.predicted, 0.28f));
   set(ImGuiCol_ScrollbarGrab, p.border);
   set(ImGuiCol_ScrollbarGrabHovered, p.mute);
   set(ImGuiCol_ScrollbarGrabActive, p.mute);
@@ -123,7 +124,7 @@ void apply_implot_style(const Look& look) {
   const Palette& p = look.color();
   ImPlotStyle style;
   style.PlotBorderSize = 0;
-  style.MinorAlpha = 0;
+  style.MinorAlpha = 1;  // ticks that a panel sets itself count as minor
   style.MajorTickLen = style.MinorTickLen = {0, 0};
   style.MajorTickSize = style.MinorTickSize = {0, 0};
   style.MajorGridSize = style.MinorGridSize = ImVec2(1, 1) * std::max(1.0f, std::floor(look.scale));

@@ -101,6 +101,10 @@ void Window::wake() {
   glfwPostEmptyEvent();
 }
 
+void Window::draw_again_in(double seconds) {
+  state_->policy.draw_at(glfwGetTime() + seconds);
+}
+
 float Window::display_scale() const {
   float x = 1, y = 1;
   glfwGetWindowContentScale(state_->window, &x, &y);
@@ -116,7 +120,7 @@ void Window::run(const std::function<void()>& prepare, const std::function<bool(
     if (state_->held()) policy.on_input(glfwGetTime());
     const bool hidden = glfwGetWindowAttrib(state_->window, GLFW_ICONIFIED) != 0;
     if (hidden || !policy.should_draw(glfwGetTime())) {
-      glfwWaitEventsTimeout(kIdleSeconds);
+      glfwWaitEventsTimeout(hidden ? kIdleSeconds : policy.quiet_for(glfwGetTime(), kIdleSeconds));
       continue;
     }
     prepare();
@@ -127,7 +131,7 @@ void Window::run(const std::function<void()>& prepare, const std::function<bool(
     ImGui::Render();
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
     glfwSwapBuffers(state_->window);
-    policy.drawn();
+    policy.drawn(glfwGetTime());
   }
 }
 

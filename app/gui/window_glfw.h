@@ -15,6 +15,8 @@ class Window {
 
   // From any thread: there is something new to draw.
   void wake();
+  // From within a frame: something that it shows is to go after this time.
+  void draw_again_in(double seconds);
   float display_scale() const;
 
   // Until the window is closed or `frame` returns false. `prepare` runs before ImGui's new frame, `frame`

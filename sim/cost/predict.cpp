@@ -43,12 +43,20 @@ Variables relevant(const Plan& plan, const Operation& op, Variables v) {
   return v;
 }
 
+// A step or a token comes back to the same weights after touching all that is live. Only samples that were
+// timed here ask for it; plans that run here have one program.
+Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
+  if (!calibration || calibration->samples.empty()) return {};
+  return plan_memory(plan, 0, Addresses::none).live_peak;
+}
+
 class Pricer {
  public:
   Pricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
       : plan_(plan),
         hardware_(hardware),
         calibration_(calibration),
+        working_set_(working_set_of(plan, calibration)),
         operations_(plan.blocks.size()),
         recent_(plan.blocks.size(), static_cast<std::size_t>(-1)) {
     for (std::size_t b = 0; b < plan.blocks.size(); ++b)
@@ -100,7 +108,7 @@ class Pricer {
   }
 
   Price price_of(const Work& work, const Operation& op, const Variables& v) const {
-    if (op.group < 0) return price(work, op, v, hardware_, calibration_);
+    if (op.group < 0) return price(work, op, v, hardware_, calibration_, nullptr, working_set_);
     Group group = plan_.groups[static_cast<std::size_t>(op.group)];
     // Two neighbours take part; the receiver's time is its waiting, which the execution finds.
     if (op.kind == OpKind::receive) return {{}, {}, {}, Bound::network, Provenance::datasheet};
@@ -111,6 +119,7 @@ class Pricer {
   const Plan& plan_;
   const Hardware& hardware_;
   const Calibration* calibration_;
+  Bytes working_set_;
   std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
       operations_;  // the last found
   std::vector<PricedBlock> blocks_;

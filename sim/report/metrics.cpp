@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 
+#include "sim/format.h"
+
 namespace sim {
 namespace {
 
@@ -274,7 +276,7 @@ std::string bottleneck_sentence(const Report& report) {
       return "Bound by memory bandwidth: " + part + " at " +
              reached(sum.memory, hardware.memory_bandwidth.value) + " of what the memory can do.";
     case Bound::launch:
-      return "Bound by launches: " + part + ", " + std::to_string(sum.count) +
+      return "Bound by launches: " + part + ", " + format_count(sum.count) +
              " operations so short that starting them takes most of their time.";
     case Bound::network:
       return "Bound by the network: " + part + " at " + reached(sum.network, hardware.node_link.value) +

@@ -5,9 +5,11 @@
 #include <imgui_internal.h>
 #include <implot.h>
 
+#include <atomic>
 #include <string>
 
 #include "app/gui/panels/panels.h"
+#include "app/gui/redraw_policy.h"
 #include "app/gui/shell.h"
 #include "sim/scenario/preset.h"
 
@@ -26,10 +28,11 @@ inline sim::Scenario small_scenario() {
 
 class NullDesktop {
  public:
-  explicit NullDesktop(sim::Scenario scenario = small_scenario(), ImVec2 size = {1600, 1000})
+  explicit NullDesktop(sim::Scenario scenario = small_scenario(), ImVec2 size = {1600, 1000},
+                       app::gui::Settings settings = {})
       : contexts_(size),
         shell_(
-            {std::move(scenario), "", {}}, {}, [] {}, false) {
+            {std::move(scenario), "", {}}, std::move(settings), [this] { news_ = true; }, false) {
     shell_.wait_for_prediction();
     frames(4);
   }
@@ -44,6 +47,16 @@ class NullDesktop {
     shell_.frame();
     ImGui::Render();
     ImGui_ImplNullRender_RenderDrawData(ImGui::GetDrawData());
+  }
+  // What the window does for this long: a frame where the policy asks for one, and else nothing.
+  void live(double seconds) {
+    for (const double end = now_ + seconds; now_ < end; now_ += 1.0 / 60) {
+      if (news_.exchange(false)) policy_.on_news();
+      if (!policy_.should_draw(now_)) continue;
+      frame();
+      if (const auto left = shell_.changes_in()) policy_.draw_at(now_ + *left);
+      policy_.drawn(now_);
+    }
   }
   void frames(int n) {
     for (int i = 0; i < n; ++i) frame();
@@ -96,6 +109,9 @@ class NullDesktop {
       ImGui::DestroyContext();
     }
   };
+  std::atomic<bool> news_ = false;  // before the shell, whose predictor writes it
+  app::gui::RedrawPolicy policy_;
+  double now_ = 0;  // seconds, of live()
   Contexts contexts_;
   app::gui::Shell shell_;
 };

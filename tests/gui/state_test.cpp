@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -152,8 +153,20 @@ TEST_CASE("settings read back as they were written; a spoilt file is no reason n
   const auto directory = std::filesystem::temp_directory_path() / "ridgepoint_settings_test";
   std::filesystem::remove_all(directory);
   CHECK(load_settings(directory) == Settings{});
-  const Settings settings{app::Theme::light, 1.5f, "[Window][x]\nPos=1,2\n", {"explain"}};
+  Settings settings{app::Theme::light, 1.5f, "[Window][x]\nPos=1,2\n", {"explain"}, with_layers(7)};
   save_settings(settings, directory);
+  CHECK(load_settings(directory) == settings);
+  const auto rewrite = [&](const std::string& from, const std::string& to) {
+    std::ifstream in(directory / "desktop.json");
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    REQUIRE(text.find(from) != std::string::npos);
+    text.replace(text.find(from), from.size(), to);
+    in.close();
+    std::ofstream(directory / "desktop.json") << text;
+  };
+  // A scenario that this version does not know costs nothing but itself.
+  rewrite("\"num_hidden_layers\"", "\"layers_of_another_version\"");
+  settings.scenario.reset();
   CHECK(load_settings(directory) == settings);
   std::ofstream(directory / "desktop.json") << "{\"schema_version\": 1, \"theme\": 7}";
   CHECK(load_settings(directory) == Settings{});
@@ -162,16 +175,66 @@ TEST_CASE("settings read back as they were written; a spoilt file is no reason n
 
 TEST_CASE("an idle window does not draw") {
   RedrawPolicy policy;
-  while (policy.should_draw(0)) policy.drawn();
+  while (policy.should_draw(0)) policy.drawn(0);
   CHECK_FALSE(policy.should_draw(100));
   policy.on_input(100);
   CHECK(policy.should_draw(100.2));
   CHECK_FALSE(policy.should_draw(101));
   policy.on_news();
   int frames = 0;
-  for (; policy.should_draw(200) && frames < 100; ++frames) policy.drawn();
+  for (; policy.should_draw(200) && frames < 100; ++frames) policy.drawn(200);
   CHECK(frames >= 1);
   CHECK(frames < 10);
+  policy.draw_at(300);
+  CHECK_FALSE(policy.should_draw(299));
+  CHECK(policy.quiet_for(299.75, 0.5) == 0.25);
+  REQUIRE(policy.should_draw(300));
+  policy.drawn(300);
+  CHECK_FALSE(policy.should_draw(301));
+  CHECK(policy.quiet_for(301, 0.5) == 0.5);
+}
+
+TEST_CASE("five idle seconds draw nothing; an edit draws its prediction, and then nothing again") {
+  tests::NullDesktop desktop;
+  desktop.live(1);
+  const auto frames_in = [&](double seconds) {
+    const std::size_t before = desktop.shell().frames_drawn();
+    desktop.live(seconds);
+    return desktop.shell().frames_drawn() - before;
+  };
+  CHECK(frames_in(5) == 0);
+  desktop.shell().document().edit("layers 12 to 13", with_layers(13));
+  desktop.frame();  // that of the key or button which made the edit
+  desktop.shell().wait_for_prediction();
+  const std::size_t frames = frames_in(1);
+  CHECK(frames >= 1);
+  CHECK(frames < 10);
+  CHECK(frames_in(5) == 0);
+}
+
+TEST_CASE("a toast leaves an idle window by itself, with one frame") {
+  tests::NullDesktop desktop;
+  desktop.shell().commands().invoke("edit.copy_command_line");
+  desktop.frame();
+  REQUIRE(desktop.shell().changes_in());
+  const std::size_t before = desktop.shell().frames_drawn();
+  desktop.live(0.1);
+  const std::size_t settled = desktop.shell().frames_drawn();
+  desktop.live(5);
+  CHECK(settled > before);
+  CHECK(desktop.shell().frames_drawn() == settled + 1);
+}
+
+TEST_CASE("the desktop opens on what was shown last, and on the default where that cannot be read") {
+  Settings settings;
+  settings.scenario = with_layers(7);
+  {
+    tests::NullDesktop desktop(with_layers(12), {1600, 1000}, settings);
+    CHECK(desktop.shell().document().scenario() == with_layers(7));
+    CHECK(desktop.shell().settings().scenario == with_layers(7));
+  }
+  tests::NullDesktop first(with_layers(12));
+  CHECK(first.shell().document().scenario() == with_layers(12));
 }
 
 TEST_CASE("the command line says what the scenario differs in") {

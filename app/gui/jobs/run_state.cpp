@@ -85,6 +85,7 @@ void RunState::begin(const sim::Source& source, std::int64_t planned) {
 void RunState::step(const sim::StepResult& step) {
   const double x = static_cast<double>(step.step);
   view_.loss.append(x, step.loss);
+  view_.gradient_norm.append(x, step.grad_norm);
   view_.activity.clear();
   if (step.duration.value > 0) {
     const double rate = static_cast<double>(step.tokens) / step.duration.value;

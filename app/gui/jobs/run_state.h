@@ -28,13 +28,13 @@ struct RunView {
   std::string title;                            // "gpt2-124m on Intel Xeon, 2 threads"
   std::shared_ptr<const sim::Report> measured;  // without its steps: those are the series below
   std::shared_ptr<const sim::Report> predicted;
-  std::shared_ptr<const sim::Comparison> comparison;  // of the two, once rows have been measured
-  Series loss, tokens_per_second, mfu;                // over steps; of a generation over tokens (no loss)
-  std::string text;                                   // generated so far
-  sim::Seconds time_to_first_token;                   // 0: not yet
-  std::int64_t done = 0, planned = 0;                 // steps or tokens
-  sim::Seconds left;                                  // 0: not known
-  std::string activity;                               // what goes on before the first step: "calibrating"
+  std::shared_ptr<const sim::Comparison> comparison;   // of the two, once rows have been measured
+  Series loss, gradient_norm, tokens_per_second, mfu;  // over steps; of a generation over tokens (no loss)
+  std::string text;                                    // generated so far
+  sim::Seconds time_to_first_token;                    // 0: not yet
+  std::int64_t done = 0, planned = 0;                  // steps or tokens
+  sim::Seconds left;                                   // 0: not known
+  std::string activity;                                // what goes on before the first step: "calibrating"
   std::vector<LogLine> log;
   std::string message;  // how it ended if not well
 

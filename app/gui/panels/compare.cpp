@@ -9,6 +9,7 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
@@ -72,6 +73,13 @@ std::vector<const sim::ComparedRow*> visible_rows(const sim::Comparison& compari
   return rows;
 }
 
+// What the prediction says of its own error.
+struct Band {
+  sim::Seconds low, high;
+  bool known() const { return high > low; }
+  bool holds(sim::Seconds measured) const { return low <= measured && measured <= high; }
+};
+
 // The row whose miss weighs most in the step, not the one with the wildest ratio.
 const sim::ComparedRow* worst_row(const sim::Comparison& comparison) {
   const sim::ComparedRow* worst = nullptr;
@@ -88,9 +96,7 @@ const sim::ComparedRow* worst_row(const sim::Comparison& comparison) {
 }
 
 std::string ratio_text(double ratio) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.2f", ratio);
-  return buffer;
+  return ScaleUnit{1, ""}.digits(ratio);
 }
 
 void draw_verdict(const PanelContext& context, const sim::Comparison& comparison) {
@@ -100,18 +106,29 @@ void draw_verdict(const PanelContext& context, const sim::Comparison& comparison
   const bool train = comparison.b.source.scenario.workload.task == sim::Task::train;
   if (a > 0 && b > 0) {
     const double off = b / a - 1;
-    const std::string words = std::string(train ? "The step" : "The generation") + " took " +
-                              sim::format(sim::Seconds{b}) + ", predicted " + sim::format(sim::Seconds{a}) +
-                              ": " + sim::format_percent(std::abs(off)) + (off > 0 ? " slower." : " faster.");
-    text_wrapped(look, TextRole::title, std::abs(off) > kMissed ? c.bad : c.text, words);
+    const Band band = {comparison.a.step_low, comparison.a.step_high};
+    std::string words = std::string(train ? "The step" : "The generation") + " took " +
+                        sim::format(sim::Seconds{b}) + ", predicted " + sim::format(sim::Seconds{a}) + ": " +
+                        sim::format_percent(std::abs(off)) + (off > 0 ? " slower" : " faster");
+    if (band.known())
+      words += std::string(band.holds({b}) ? ", within" : ", outside") + " the predicted band of " +
+               sim::format(band.low) + " to " + sim::format(band.high);
+    const bool missed = band.known() ? !band.holds({b}) : std::abs(off) > kMissed;
+    text_wrapped(look, TextRole::title, missed ? c.bad : c.text, words + ".");
   }
   const sim::ComparedRow* worst = worst_row(comparison);
   if (!worst || b <= 0) return;
   const double miss = duration(worst->b) - duration(worst->a);
-  text_wrapped(look, TextRole::caption, c.dim,
-               "Worst: " + std::string(sim::name(worst->phase)) + " " + worst->id + ", " +
-                   sim::format(sim::Seconds{std::abs(miss)}) + (miss > 0 ? " longer" : " shorter") +
-                   " than predicted, " + sim::format_percent(std::abs(miss) / b) + " of the whole.");
+  const Band band = {worst->a->low, worst->a->high};
+  std::string words = "Farthest off is " + worst->id;
+  // Most ids say their phase themselves.
+  if (worst->id.find(sim::name(worst->phase)) == std::string::npos)
+    words += " in " + std::string(sim::name(worst->phase));
+  words += ", " + sim::format(worst->b->duration) + " instead of " + sim::format(worst->a->duration) + ": " +
+           sim::format(sim::Seconds{std::abs(miss)}) + (miss > 0 ? " longer, " : " shorter, ") +
+           sim::format_percent(std::abs(miss) / b) + (train ? " of the step" : " of the generation");
+  if (band.known()) words += band.holds(worst->b->duration) ? ", within its band" : ", outside its band";
+  text_wrapped(look, TextRole::caption, c.dim, words + ".");
 }
 
 // Headings of numbers stand over their last digit.
@@ -209,7 +226,7 @@ void draw_total(const PanelContext& context, const sim::Comparison& comparison) 
   ImGui::TableSetBgColor(ImGuiTableBgTarget_RowBg0, c.raised);
   ImGui::TableNextColumn();
   const bool train = comparison.b.source.scenario.workload.task == sim::Task::train;
-  text(look, TextRole::title, c.text, train ? "step" : "generation");
+  text(look, TextRole::number, c.text, train ? "step" : "generation");
   ImGui::TableNextColumn();
   ImGui::TableNextColumn();
   ImGui::TableNextColumn();

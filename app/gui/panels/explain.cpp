@@ -6,6 +6,7 @@
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
@@ -82,7 +83,7 @@ Explanation explain_step(const PanelContext& context, const sim::Report& report)
 Explanation explain_rate(const PanelContext& context, const sim::Report& report) {
   const sim::Workload& w = report.source.scenario.workload;
   const double rate = sim::tokens_per_second(report);
-  Explanation e{.title = "Throughput", .value = sim::format_count(std::llround(rate)) + " tokens/s"};
+  Explanation e{.title = "Throughput", .value = token_rate(rate)};
   e.provenance = provenance_of(report);
   if (w.task == sim::Task::train) {
     e.formula = "sequences x tokens / step";
@@ -95,9 +96,8 @@ Explanation explain_rate(const PanelContext& context, const sim::Report& report)
                  {"new tokens", sim::format_count(w.max_new_tokens)},
                  {"generation", sim::format(sim::step_time(report))}};
   }
-  e.changes = changes_by(context, [](const sim::Report& other) {
-    return sim::format_count(std::llround(sim::tokens_per_second(other))) + " tokens/s";
-  });
+  e.changes =
+      changes_by(context, [](const sim::Report& other) { return token_rate(sim::tokens_per_second(other)); });
   return e;
 }
 
@@ -112,7 +112,7 @@ Explanation explain_utilization(const PanelContext& context, const sim::Report& 
     e.formula = "FLOPs a token x tokens/s / peak";
     e.numbers = {
         {"FLOPs a token", sim::format(sim::flops_per_token(s.model, s.workload.seq_len, convention))},
-        {"tokens/s", sim::format_count(std::llround(sim::tokens_per_second(report)))},
+        {"tokens/s", token_rate_digits(sim::tokens_per_second(report))},
         {"dense peak", sim::format(s.hardware.peak_for(s.workload.dtype))}};
     for (int c = 0; c < sim::kFlopsConventions; ++c) {
       const auto other = static_cast<sim::FlopsConvention>(c);
@@ -255,6 +255,11 @@ void draw_explain(const PanelContext& context) {
   const Look& look = context.look;
   const Palette& c = look.color();
   const Explanation e = explanation_of(context, *context.prediction.report);
+  // A name and its number must not drift apart: a wide panel holds two columns, none wider than this.
+  const float room = ImGui::GetContentRegionAvail().x, widest = look.px(520), gap = look.px(48);
+  const bool two_columns = room >= look.px(720);
+  const float width = std::min(two_columns ? (room - gap) / 2 : room, widest);
+  ImGui::BeginChild("value", {width, 0}, two_columns ? 0 : ImGuiChildFlags_AutoResizeY);
   text_wrapped(look, TextRole::body, c.dim, e.title);
   text_wrapped(look, TextRole::heading, c.text, e.value);
   if (!e.provenance.empty()) {
@@ -268,8 +273,11 @@ void draw_explain(const PanelContext& context) {
   text_wrapped(look, TextRole::number, c.text, e.formula);
   ImGui::Dummy({0, look.px(2)});
   draw_lines(look, e.numbers, c.predicted);
+  ImGui::EndChild();
+  if (two_columns) ImGui::SameLine(0, gap);
+  ImGui::BeginChild("changes", {width, 0});
   if (!e.changes.empty()) {
-    ImGui::Dummy({0, look.px(6)});
+    if (!two_columns) ImGui::Dummy({0, look.px(6)});
     text(look, TextRole::title, c.text,
          context.view.selection.quantity == Quantity::utilization &&
                  context.scenario.workload.task == sim::Task::train
@@ -281,6 +289,7 @@ void draw_explain(const PanelContext& context) {
     ImGui::Dummy({0, look.px(6)});
     text_wrapped(look, TextRole::caption, c.mute, "Source: " + e.source);
   }
+  ImGui::EndChild();
 }
 
 }  // namespace app::gui

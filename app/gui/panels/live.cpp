@@ -9,6 +9,7 @@
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
 #include "app/gui/widgets/text.h"
 #include "app/gui/widgets/tile.h"
@@ -62,22 +63,23 @@ void draw_stream(const PanelContext& context, const char* title, const Series& s
     }
     if (from_zero) low = 0;
     const double margin = high > low ? (high - low) * 0.1 : std::max(std::abs(high) * 0.1, 1e-9);
-    ImPlot::SetupAxes(nullptr, nullptr, ImPlotAxisFlags_NoHighlight,
+    const char* over = run.task == sim::Task::train ? "step" : "token";
+    ImPlot::SetupAxes(size.y > look.px(150) ? over : nullptr, nullptr, ImPlotAxisFlags_NoHighlight,
                       ImPlotAxisFlags_NoHighlight | (empty ? ImPlotAxisFlags_NoTickLabels : 0));
-    const auto label = [](double value, char* buffer, int length, void*) {
-      return std::snprintf(buffer, static_cast<std::size_t>(length), "%s", tick_label(value).c_str());
-    };
     const auto ticks = [](double value, char* buffer, int length, void* write) {
       return std::snprintf(buffer, static_cast<std::size_t>(length), "%s",
                            (*static_cast<std::string (**)(double)>(write))(value).c_str());
     };
-    ImPlot::SetupAxisFormat(ImAxis_X1, label);
+    ImPlot::SetupAxisFormat(ImAxis_X1, write_tick);
     ImPlot::SetupAxisFormat(ImAxis_Y1, ticks, &tick);
     const double first = run.planned > 1 ? 1 : 0;
     const double last = std::max(first + 1, end);
-    ImPlot::SetupAxesLimits(first, last, from_zero ? 0 : low - margin, high + margin, ImPlotCond_Always);
-    const std::vector<double> marks = round_ticks(first, last, static_cast<int>(size.x / look.px(70)));
-    if (!marks.empty()) ImPlot::SetupAxisTicks(ImAxis_X1, marks.data(), static_cast<int>(marks.size()));
+    const double bottom = from_zero ? 0 : low - margin, top = high + margin;
+    ImPlot::SetupAxesLimits(first, last, bottom, top, ImPlotCond_Always);
+    // Steps and tokens are whole.
+    round_axis(ImAxis_X1, first, last,
+               std::min(static_cast<int>(last - first), static_cast<int>(size.x / look.px(70))));
+    round_axis(ImAxis_Y1, bottom, top, std::max(2, static_cast<int>(size.y / look.px(40))));
     if (expected) plot_predicted(look, expected->value, expected->low, expected->high);
     plot_measured(look, "measured", series);
     ImPlot::EndPlot();
@@ -91,9 +93,10 @@ std::string loss_text(double value) {
   std::snprintf(buffer, sizeof buffer, "%.3f nats", value);
   return buffer;
 }
-std::string rate_text(double value) {
-  return (value < 100 ? tick_label(std::round(value * 10) / 10) : sim::format_count(std::llround(value))) +
-         " tokens/s";
+std::string norm_text(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.3g", value);
+  return buffer;
 }
 std::string percent_tick(double value) {
   return tick_label(value * 100) + " %";
@@ -127,6 +130,7 @@ void draw_memory_check(const PanelContext& context, const RunView& run, ImVec2 s
   double greatest = 1;
   for (const Line& line : lines)
     if (line.report) greatest = std::max(greatest, static_cast<double>(sim::peak_memory(*line.report).value));
+  const ScaleUnit unit = byte_unit(greatest);
   const float number = text_size_of(look, TextRole::number, "000.0 MiB").x + look.px(10);
   float y = begin.y + text_size_of(look, TextRole::caption, "x").y + look.px(8);
   const float thickness = std::min(look.px(22), (size.y - (y - begin.y)) / 2 - look.px(8));
@@ -143,7 +147,7 @@ void draw_memory_check(const PanelContext& context, const RunView& run, ImVec2 s
     const float width = (size.x - number) * static_cast<float>(sum / greatest);
     draw_bar(list, look, {begin.x, std::floor(y)}, {begin.x + width, std::floor(y + thickness)}, parts, 0);
     draw_text(list, look, TextRole::number, {begin.x + width + look.px(8), y + thickness / 2}, line.color,
-              sim::format(sim::Bytes{static_cast<std::int64_t>(sum)}), {0, 0.5f});
+              unit.text(sum), {0, 0.5f});
     y += thickness + look.px(8);
   }
 }
@@ -239,7 +243,7 @@ void draw_training(const PanelContext& context, const RunView& run) {
   draw_stream(context, "loss", run.loss, run, nullptr, false, cell, loss_text);
   if (wide) ImGui::SameLine(0, gap);
   draw_stream(context, "throughput", run.tokens_per_second, run, predicted ? &rate : nullptr, true, cell,
-              rate_text);
+              token_rate);
   if (wide) {
     draw_stream(context, "MFU, 6N + causal", run.mfu, run, predicted ? &mfu : nullptr, true,
                 {cell.x, cell.y - ImGui::GetStyle().ItemSpacing.y}, share_text, percent_tick);
@@ -248,7 +252,14 @@ void draw_training(const PanelContext& context, const RunView& run) {
     const float bars = look.px(90);
     draw_memory_check(context, run, {cell.x, std::min(bars, cell.y - ImGui::GetStyle().ItemSpacing.y)});
     const float rest = cell.y - bars - 2 * ImGui::GetStyle().ItemSpacing.y;
-    if (rest > look.px(40)) draw_log(context, run, {cell.x, rest});
+    if (rest > look.px(240)) {
+      const float log = look.px(60);
+      draw_log(context, run, {cell.x, log});
+      draw_stream(context, "gradient norm, before clipping", run.gradient_norm, run, nullptr, true,
+                  {cell.x, rest - log - ImGui::GetStyle().ItemSpacing.y}, norm_text);
+    } else if (rest > look.px(40)) {
+      draw_log(context, run, {cell.x, rest});
+    }
     ImGui::EndGroup();
   }
 }
@@ -270,7 +281,7 @@ void draw_generation(const PanelContext& context, const RunView& run) {
   const float left = std::floor((room.x - gap) * 0.5f);
   const ImVec2 upper = {left, std::floor(room.y * 0.55f)};
   draw_stream(context, "decode, one sequence", run.tokens_per_second, run, predicted ? &rate : nullptr, true,
-              upper, rate_text);
+              upper, token_rate);
   ImGui::SameLine(0, gap);
   ImGui::BeginGroup();
   const auto line = [&](const char* name, const std::string& expected, const std::string& measured) {

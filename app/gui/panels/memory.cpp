@@ -6,6 +6,7 @@
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
@@ -54,31 +55,14 @@ std::vector<Ledger> ledgers(const PanelContext& context) {
   return rows;
 }
 
-struct Unit {
-  double size;
-  const char* name;
-};
-
-Unit unit_for(double bytes) {
-  if (bytes >= sim::kGiB) return {sim::kGiB, "GiB"};
-  if (bytes >= sim::kMiB) return {sim::kMiB, "MiB"};
-  return {sim::kKiB, "KiB"};
-}
-
-std::string in_unit(double bytes, Unit unit) {
-  return sim::format(sim::Bytes{static_cast<std::int64_t>(bytes)}).find(unit.name) != std::string::npos
-             ? split_unit(sim::format(sim::Bytes{static_cast<std::int64_t>(bytes)})).value
-             : tick_label(std::round(bytes / unit.size * 100) / 100);
-}
-
 struct Scale {
   float begin, end;  // pixels
   double greatest;   // bytes
   float at(double bytes) const { return begin + (end - begin) * static_cast<float>(bytes / greatest); }
 };
 
-void draw_stack(const PanelContext& context, const Ledger& row, const Scale& scale, Unit unit, float top,
-                float bottom, double capacity) {
+void draw_stack(const PanelContext& context, const Ledger& row, const Scale& scale, const ScaleUnit& unit,
+                float top, float bottom, double capacity) {
   const Look& look = context.look;
   const Palette& c = look.color();
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -94,7 +78,7 @@ void draw_stack(const PanelContext& context, const Ledger& row, const Scale& sca
     const ImVec2 least = {begin, top}, most = {std::max(begin + 0.75f, end - gap), bottom};
     const ImU32 color = c.memory[static_cast<std::size_t>(category)];
     list->AddRectFilled(least, most, color, std::min(look.px(4), (most.x - least.x) / 2));
-    const std::string value = in_unit(bytes, unit);
+    const std::string value = unit.digits(bytes);
     if (at <= capacity && text_size_of(look, TextRole::number, value).x + look.px(10) < most.x - least.x)
       draw_text(list, look, TextRole::number, {(least.x + most.x) / 2, (top + bottom) / 2}, text_on(color),
                 value, {0.5f, 0.5f});
@@ -110,7 +94,7 @@ void draw_stack(const PanelContext& context, const Ledger& row, const Scale& sca
           with_alpha(c.bad, 0.85f));
   const ImU32 color = row.total > capacity ? c.bad : row.label_color;
   draw_text(list, look, TextRole::number, {scale.at(row.total) + look.px(8), (top + bottom) / 2}, color,
-            sim::format(sim::Bytes{static_cast<std::int64_t>(row.total)}), {0, 0.5f});
+            unit.text(row.total), {0, 0.5f});
 }
 
 void draw_legend(const Look& look, const Categories& shown, float width) {
@@ -181,7 +165,8 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
   // The longest bar leaves room for its total.
   const double range =
       std::max(widest * 1.02, greatest / std::max(0.2, 1.0 - static_cast<double>(total_width / plot_width)));
-  const Unit unit = unit_for(greatest);
+  // The capacity is read off the same axis, so it has a say in the unit where it is drawn.
+  const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(greatest, capacity) : greatest);
   const Scale scale{begin.x + label_width + look.px(12), begin.x + size.x, range};
 
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -206,8 +191,9 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
     draw_stack(context, rows[i], scale, unit, std::floor(top + inset), std::floor(top + row_height - inset),
                capacity);
   }
-  const std::string capacity_text = sim::format(context.scenario.hardware.memory) +
-                                    (capacity_in_view ? "" : " of memory, far to the right \u2192");
+  const std::string capacity_text = capacity_in_view ? unit.text(capacity)
+                                                     : sim::format(context.scenario.hardware.memory) +
+                                                           " of memory, far to the right \u2192";
   if (capacity_in_view) {
     const float x = std::floor(scale.at(capacity));
     list->AddRectFilled({x - line / 2, rows_top - look.px(2)},
@@ -256,17 +242,6 @@ Stack stack_of(const std::vector<sim::MemoryTimePoint>& points, double time_unit
   return stack;
 }
 
-struct TimeUnit {
-  double size;
-  const char* name;
-};
-
-TimeUnit time_unit_for(double seconds) {
-  if (seconds >= 1) return {1, "s"};
-  if (seconds >= 1e-3) return {1e-3, "ms"};
-  return {1e-6, "us"};
-}
-
 void draw_timeline(const PanelContext& context, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
@@ -280,9 +255,9 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
     peak_bytes = std::max(peak_bytes, static_cast<double>(sim::total(point.bytes).value));
   const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
   const bool capacity_in_view = capacity < 1.6 * peak_bytes;
-  const Unit unit = unit_for(peak_bytes);
+  const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(peak_bytes, capacity) : peak_bytes);
   const double end = points.back().time.value;
-  const TimeUnit time = time_unit_for(end);
+  const ScaleUnit time = time_unit(end);
   const Stack stack = stack_of(points, time.size, unit.size, 600);
   const bool train = context.scenario.workload.task == sim::Task::train;
   const TextScope axes(look, TextRole::caption);
@@ -291,6 +266,10 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   ImPlot::SetupAxes(x_label.c_str(), unit.name, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
   const double top = std::max(peak_bytes * 1.18, capacity_in_view ? capacity * 1.08 : 0) / unit.size;
   ImPlot::SetupAxesLimits(0, end / time.size, 0, top, ImPlotCond_Always);
+  ImPlot::SetupAxisFormat(ImAxis_X1, write_tick);
+  ImPlot::SetupAxisFormat(ImAxis_Y1, write_tick);
+  round_axis(ImAxis_X1, 0, end / time.size, static_cast<int>(size.x / look.px(80)));
+  round_axis(ImAxis_Y1, 0, top, static_cast<int>(size.y / look.px(45)));
   const int n = static_cast<int>(stack.time.size());
   for (int category = 0; category < sim::kBufferClasses; ++category) {
     const auto& lower = stack.edge[static_cast<std::size_t>(category)];
@@ -323,11 +302,11 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
     const float y = std::floor(ImPlot::PlotToPixels(0, capacity / unit.size).y);
     list->AddRectFilled({plot_least.x, y}, {plot_most.x, y + look.px(1.5f)}, c.bad);
     draw_text(list, look, TextRole::caption, {plot_most.x - look.px(4), y - look.px(2)}, c.bad,
-              sim::format(context.scenario.hardware.memory), {1, 1});
+              unit.text(capacity), {1, 1});
   }
   const ImVec2 peak = outline[stack.peak];
   list->AddCircleFilled(peak, look.px(4), c.text);
-  const std::string label = "peak " + sim::format(sim::Bytes{static_cast<std::int64_t>(peak_bytes)});
+  const std::string label = "at most " + unit.text(peak_bytes) + " live";
   const ImVec2 extent = text_size_of(look, TextRole::caption, label);
   const float x =
       std::clamp(peak.x, plot_least.x + extent.x / 2 + look.px(6), plot_most.x - extent.x / 2 - look.px(6));
@@ -345,13 +324,17 @@ void draw_peak_table(const PanelContext& context, ImVec2 size) {
   constexpr ImGuiTableFlags flags =
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
   if (!ImGui::BeginTable("peak", 4, flags, size)) return;
+  double largest = 0;
+  for (const LiveLine& line : lines) largest = std::max(largest, static_cast<double>(line.bytes.value));
+  const ScaleUnit unit = byte_unit(largest);
+  const std::string size_heading = std::string("size, ") + unit.name;
   ImGui::TableSetupScrollFreeze(0, 1);
   ImGui::TableSetupColumn("live at the peak", ImGuiTableColumnFlags_WidthStretch);
   ImGui::TableSetupColumn("count", ImGuiTableColumnFlags_WidthFixed, look.px(44));
   ImGui::TableSetupColumn("size", ImGuiTableColumnFlags_WidthFixed, look.px(72));
   ImGui::TableSetupColumn("share", ImGuiTableColumnFlags_WidthFixed, look.px(48));
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
-  for (const char* heading : {"live at the peak", "count", "size", "share"}) {
+  for (const char* heading : {"live at the peak", "count", size_heading.c_str(), "share"}) {
     ImGui::TableNextColumn();
     const bool first = ImGui::TableGetColumnIndex() == 0;
     (first ? text : text_right)(look, TextRole::caption, c.dim, heading);
@@ -374,7 +357,7 @@ void draw_peak_table(const PanelContext& context, ImVec2 size) {
       ImGui::TableNextColumn();
       text_right(look, TextRole::number, c.dim, sim::format_count(line.instances));
       ImGui::TableNextColumn();
-      text_right(look, TextRole::number, c.predicted, sim::format(line.bytes));
+      text_right(look, TextRole::number, c.predicted, unit.digits(static_cast<double>(line.bytes.value)));
       ImGui::TableNextColumn();
       text_right(look, TextRole::number, c.dim,
                  sim::format_percent(static_cast<double>(line.bytes.value) /
@@ -419,8 +402,12 @@ void draw_memory(const PanelContext& context) {
       if (left > look.px(110)) draw_peak_table(context, {room.x, left});
       return;
     }
-    case MemoryTab::timeline:
-      return draw_timeline(context, rest);
+    case MemoryTab::timeline: {
+      const Categories shown = ledger_of(*context.prediction.report, "", 0).bytes;
+      const float legend = legend_height(look, shown, room.x) + ImGui::GetStyle().ItemSpacing.y;
+      draw_timeline(context, {rest.x, rest.y - legend});
+      return draw_legend(look, shown, room.x);
+    }
     case MemoryTab::peak:
       return draw_peak_table(context, rest);
   }

@@ -5,7 +5,7 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
-#include "app/gui/widgets/plot.h"
+#include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/text.h"
 #include "app/gui/widgets/tile.h"
 #include "sim/format.h"
@@ -60,7 +60,7 @@ std::vector<Tile> training_tiles(const PanelContext& context, const sim::Report&
             .line_color = c.mute};
   Tile rate{.id = "rate",
             .title = "Throughput",
-            .value = sim::format_count(std::llround(sim::tokens_per_second(report))),
+            .value = token_rate_digits(sim::tokens_per_second(report)),
             .unit = "tokens/s",
             .line = sim::format_count(context.scenario.workload.global_batch_size *
                                       context.scenario.workload.seq_len) +
@@ -68,15 +68,14 @@ std::vector<Tile> training_tiles(const PanelContext& context, const sim::Report&
             .line_color = c.mute};
   Tile mfu{.id = "mfu",
            .title = "MFU, " + std::string(sim::name(context.view.convention)),
-           .value = split_unit(sim::format_percent(sim::mfu(report, context.view.convention))).value,
+           .value = sim::format_percent(sim::mfu(report, context.view.convention)),
            .unit = "",
            .line = "HFU " + sim::format_percent(sim::hfu(report)),
            .line_color = c.mute,
            .action = "Click: the next FLOPs convention"};
-  mfu.value = sim::format_percent(sim::mfu(report, context.view.convention));
   if (measured) {
     time.measured = "measured " + sim::format(sim::step_time(*measured));
-    rate.measured = "measured " + sim::format_count(std::llround(sim::tokens_per_second(*measured)));
+    rate.measured = "measured " + token_rate(sim::tokens_per_second(*measured));
     mfu.measured = "measured " + sim::format_percent(sim::mfu(*measured, context.view.convention));
   }
   return {time, rate, mfu};
@@ -96,7 +95,7 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
             .line_color = c.mute};
   Tile rate{.id = "rate",
             .title = "Throughput",
-            .value = sim::format_count(std::llround(sim::tokens_per_second(report))),
+            .value = token_rate_digits(sim::tokens_per_second(report)),
             .unit = "tokens/s",
             .line = sim::format_count(context.scenario.workload.batch_size) +
                     (context.scenario.workload.batch_size == 1 ? " sequence" : " sequences"),
@@ -109,7 +108,7 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
            .line_color = c.mute};
   if (measured) {
     if (const auto t = sim::tpot(*measured)) time.measured = "measured " + sim::format(*t);
-    rate.measured = "measured " + sim::format_count(std::llround(sim::tokens_per_second(*measured)));
+    rate.measured = "measured " + token_rate(sim::tokens_per_second(*measured));
     mbu.measured = "measured " + sim::format_percent(sim::mbu(*measured));
   }
   return {time, rate, mbu};
@@ -210,8 +209,8 @@ void draw_longest_operations(const PanelContext& context, const sim::Report& rep
     const double share = row->duration.value / whole;
     const double longest = rows.front()->duration.value / whole;
     const float end = bar_begin + (bar_end - bar_begin) * static_cast<float>(share / longest);
-    list->AddRectFilled({bar_begin, middle - look.px(6)}, {end, middle + look.px(6)},
-                        with_alpha(c.predicted, 0.55f), look.px(3));
+    list->AddRectFilled({bar_begin, middle - look.px(6)}, {std::max(end, bar_begin + 1), middle + look.px(6)},
+                        with_alpha(c.predicted, 0.55f), std::min(look.px(3), (end - bar_begin) / 2));
     draw_text(list, look, TextRole::number, {least.x + size.x - pad - look.px(62), middle}, c.predicted,
               sim::format(row->duration), {1, 0.5f});
     draw_text(list, look, TextRole::number, {least.x + size.x - pad, middle}, c.dim,

@@ -1,10 +1,12 @@
 // Every operation under the ceilings of its machine: arithmetic intensity against the rate that it reaches.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
@@ -20,6 +22,7 @@ struct Dot {
   double share = 0;                // of the time
   const sim::Row* row = nullptr;
   const sim::Row* measured = nullptr;
+  double measured_share = 0;
 };
 
 std::string key_of(const sim::Row& row) {
@@ -54,9 +57,13 @@ Cloud cloud_of(const PanelContext& context) {
   const sim::Report* measured = context.run().measured.get();
   if (measured && !(measured->source.scenario == context.scenario)) measured = nullptr;
   std::map<std::string, const sim::Row*> measured_rows;
+  double measured_whole = 0;
   if (measured)
     for (const sim::Row& row : measured->rows)
-      if (row.rank == 0) measured_rows[key_of(row)] = &row;
+      if (row.rank == 0 && row.duration.value > 0) {
+        measured_rows[key_of(row)] = &row;
+        measured_whole += row.duration.value;
+      }
   double whole = 0;
   for (const sim::Row& row : report.rows)
     if (row.rank == 0) whole += row.duration.value;
@@ -72,7 +79,10 @@ Cloud cloud_of(const PanelContext& context) {
     Dot dot{key_of(row), short_name(row), row.flops / row.memory, (row.flops / row.duration).value, share,
             &row};
     const auto found = measured_rows.find(dot.key);
-    if (found != measured_rows.end()) dot.measured = found->second;
+    if (found != measured_rows.end()) {
+      dot.measured = found->second;
+      dot.measured_share = dot.measured->duration.value / measured_whole;
+    }
     cloud.dots.push_back(std::move(dot));
   }
   std::stable_sort(cloud.dots.begin(), cloud.dots.end(),
@@ -91,85 +101,114 @@ struct Frame {
   double x_low, x_high, y_low, y_high;
 };
 
-Frame frame_of(const Cloud& cloud, const Machine& machine) {
+// The other types' peaks, with the names of those that share one: what another dtype would allow.
+std::map<double, std::string> other_peaks(const sim::Hardware& hardware, const Machine& machine) {
+  std::map<double, std::string> peaks;
+  for (const auto& [dtype, peak] : hardware.peak) {
+    // Far above, it would squeeze what is to be seen.
+    if (std::abs(std::log10(peak.value / machine.peak)) < 0.02 || peak.value > 2.5 * machine.peak) continue;
+    std::string& names = peaks[peak.value];
+    if (!names.empty()) names += ", ";
+    names += sim::name(dtype);
+  }
+  return peaks;
+}
+
+Frame frame_of(const Cloud& cloud, const Machine& machine, double highest_peak) {
   double low = machine.ridge(), high = machine.ridge(), slow = machine.peak;
   for (const Dot& dot : cloud.dots) {
     // One scalar operation would stretch the axes by decades: it is there when one zooms out.
-    if (dot.share < kWorthAFrame) continue;
+    if (std::max(dot.share, dot.measured_share) < kWorthAFrame) continue;
     low = std::min(low, dot.intensity);
     high = std::max(high, dot.intensity);
     slow = std::min(slow, dot.rate);
-    if (dot.measured && dot.measured->duration.value > 0)
-      slow = std::min(slow, (dot.measured->flops / dot.measured->duration).value);
+    if (dot.measured) slow = std::min(slow, (dot.measured->flops / dot.measured->duration).value);
   }
   Frame frame;
   frame.x_low = std::pow(10, std::floor(std::log10(low) * 2) / 2 - 0.25);
   frame.x_high = std::max(std::pow(10, std::log10(high) + 0.6), machine.ridge() * 10);
   frame.y_low = std::min(slow / 2.5, machine.bandwidth * frame.x_low);
-  frame.y_high = machine.peak * 5;
+  frame.y_high = highest_peak * 2.5;
   return frame;
 }
 
-void draw_ceilings(const PanelContext& context, const Machine& machine, const Frame& frame,
-                   LabelPlacer& labels) {
+using Peaks = std::map<double, std::string>;  // FLOP/s, names of the types
+
+ImVec2 pixels(double intensity, double rate) {
+  return ImPlot::PlotToPixels(intensity, rate);
+}
+
+void draw_ceilings(const PanelContext& context, const Machine& machine, const Peaks& others,
+                   const Frame& frame, LabelPlacer& labels) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  const sim::Hardware& hardware = context.scenario.hardware;
   ImDrawList* list = ImPlot::GetPlotDrawList();
-  const auto at = [](double x, double y) { return ImPlot::PlotToPixels(x, y); };
-  // The other types' peaks, quietly: what another dtype would allow. Types with one peak share a line.
-  std::map<double, std::string> peaks;
-  for (const auto& [dtype, peak] : hardware.peak) {
-    std::string& names = peaks[peak.value];
-    if (!names.empty()) names += ", ";
-    names += sim::name(dtype);
+  const ImU32 quiet = with_alpha(c.mute, 0.5f);
+  for (const auto& [peak, names] : others) {
+    const ImVec2 from = pixels(peak / machine.bandwidth, peak), to = pixels(frame.x_high, peak);
+    if (peak > machine.peak) list->AddLine(pixels(machine.ridge(), machine.peak), from, quiet, look.px(1));
+    list->AddLine(from, to, quiet, look.px(1));
+    labels.block_line(from, to, look.px(1));
   }
-  for (const auto& [peak, names] : peaks) {
-    if (std::abs(std::log10(peak / machine.peak)) < 0.02 || peak > frame.y_high / 2) continue;
-    const ImVec2 from = at(peak / machine.bandwidth, peak), to = at(frame.x_high, peak);
-    if (peak > machine.peak)
-      list->AddLine(at(machine.ridge(), machine.peak), from, with_alpha(c.mute, 0.5f), look.px(1));
-    list->AddLine(from, to, with_alpha(c.mute, 0.5f), look.px(1));
-    const ImVec2 size = text_size_of(look, TextRole::caption, names);
-    // On the side away from this type's own peak, whose name stands between.
-    const float side = peak > machine.peak ? -size.y - look.px(1) : look.px(1);
-    const ImVec2 least = {to.x - size.x - look.px(6), to.y + side};
-    labels.block(least, {to.x, least.y + size.y});
-    draw_text(list, look, TextRole::caption, least, c.mute, names);
-  }
-  const ImVec2 foot = at(frame.x_low, machine.bandwidth * frame.x_low);
-  const ImVec2 ridge = at(machine.ridge(), machine.peak);
-  const ImVec2 end = at(frame.x_high, machine.peak);
+  const ImVec2 foot = pixels(frame.x_low, machine.bandwidth * frame.x_low);
+  const ImVec2 ridge = pixels(machine.ridge(), machine.peak);
+  const ImVec2 end = pixels(frame.x_high, machine.peak);
   const ImVec2 roof[] = {foot, ridge, end};
   list->AddPolyline(roof, 3, c.ceiling, look.px(2));
-  list->AddCircleFilled(ridge, look.px(4.5f), c.ceiling);
+  const float radius = look.px(4.5f);
+  list->AddCircleFilled(ridge, radius, c.ceiling);
   labels.block_line(foot, ridge, look.px(2));
   labels.block_line(ridge, end, look.px(2));
+  labels.block({ridge.x - radius, ridge.y - radius}, {ridge.x + radius, ridge.y + radius});
+}
 
-  const std::string peak = sim::format(sim::FlopsPerSecond{machine.peak}) + " " +
-                           std::string(sim::name(context.scenario.workload.dtype));
-  const ImVec2 peak_size = text_size_of(look, TextRole::caption, peak);
-  const ImVec2 peak_at = {end.x - peak_size.x - look.px(6), end.y - peak_size.y - look.px(4)};
-  if (peak_at.x > ridge.x + look.px(8)) {
-    labels.block(peak_at, {end.x, end.y});
-    draw_text(list, look, TextRole::caption, peak_at, c.text, peak);
-  }
+// Where they hide nothing: the ridge point, this type's peak, the bandwidth, then the other types.
+void name_ceilings(const PanelContext& context, const Machine& machine, const Peaks& others,
+                   const Frame& frame, LabelPlacer& labels) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ImDrawList* list = ImPlot::GetPlotDrawList();
+  const auto write = [&](const std::string& words, ImU32 color, const auto& corners_of) {
+    const ImVec2 size = text_size_of(look, TextRole::caption, words);
+    ImVec2 position;
+    if (labels.place_at(corners_of(size), size, position))
+      draw_text(list, look, TextRole::caption, position, color, words);
+  };
+  const ImVec2 foot = pixels(frame.x_low, machine.bandwidth * frame.x_low);
+  const ImVec2 ridge = pixels(machine.ridge(), machine.peak);
+  const ImVec2 end = pixels(frame.x_high, machine.peak);
+  const float gap = look.px(5);
+
   char number[32];
   std::snprintf(number, sizeof number, "%.3g", machine.ridge());
-  const std::string words = std::string("ridge point ") + number + " FLOP/B";
-  const ImVec2 size = text_size_of(look, TextRole::caption, words);
-  ImVec2 position = {ridge.x - size.x - look.px(8), ridge.y - size.y - look.px(4)};
-  position.x = std::max(position.x, ImPlot::GetPlotPos().x + look.px(4));
-  labels.block(position, {position.x + size.x, position.y + size.y});
-  draw_text(list, look, TextRole::caption, position, c.text, words);
-  const std::string bandwidth = sim::format(hardware.memory_bandwidth);
-  const ImVec2 middle = {(foot.x * 0.45f + ridge.x * 0.55f), (foot.y * 0.45f + ridge.y * 0.55f)};
-  const ImVec2 extent = text_size_of(look, TextRole::caption, bandwidth);
-  const ImVec2 corner = {middle.x - extent.x - look.px(12), middle.y - extent.y - look.px(4)};
-  if (corner.x > ImPlot::GetPlotPos().x + look.px(4)) {
-    labels.block(corner, {corner.x + extent.x, corner.y + extent.y});
-    draw_text(list, look, TextRole::caption, corner, c.dim, bandwidth);
-  }
+  write(std::string("ridge point ") + number + " FLOP/B", c.text, [&](ImVec2 size) {
+    return std::array<ImVec2, 3>{{{ridge.x - size.x - gap, ridge.y - size.y - gap},
+                                  {ridge.x - size.x / 2, ridge.y - size.y - 2 * gap},
+                                  {ridge.x + gap, ridge.y + gap}}};
+  });
+  const std::string peak = sim::format(sim::FlopsPerSecond{machine.peak}) + " " +
+                           std::string(sim::name(context.scenario.workload.dtype));
+  // From the line's end towards the ridge, above it and else below.
+  const auto along_line = [&](ImVec2 right, float from_x, ImVec2 size) {
+    std::vector<ImVec2> corners;
+    for (const float y : {right.y - size.y - gap, right.y + gap})
+      for (float x = right.x - size.x - gap; x > from_x; x -= size.x / 2) corners.push_back({x, y});
+    return corners;
+  };
+  write(peak, c.text, [&](ImVec2 size) { return along_line(end, ridge.x, size); });
+  write(sim::format(context.scenario.hardware.memory_bandwidth), c.dim, [&](ImVec2 size) {
+    std::vector<ImVec2> corners;
+    for (const float share : {0.55f, 0.7f, 0.4f, 0.85f, 0.25f}) {
+      const ImVec2 at = {foot.x + (ridge.x - foot.x) * share, foot.y + (ridge.y - foot.y) * share};
+      corners.push_back({at.x - size.x - 2 * gap, at.y - size.y - gap});
+      corners.push_back({at.x + 2 * gap, at.y + gap});
+    }
+    return corners;
+  });
+  for (const auto& [value, names] : others)
+    write(names, c.mute, [&](ImVec2 size) {
+      return along_line(pixels(frame.x_high, value), pixels(value / machine.bandwidth, value).x, size);
+    });
 }
 
 float radius_of(const Look& look, double share) {
@@ -214,27 +253,26 @@ void draw_roofline(const PanelContext& context) {
   const Machine machine = {scenario.hardware.peak_for(scenario.workload.dtype).value,
                            scenario.hardware.memory_bandwidth.value};
   const Cloud cloud = cloud_of(context);
-  const Frame frame = frame_of(cloud, machine);
+  const Peaks others = other_peaks(scenario.hardware, machine);
+  const Frame frame = frame_of(
+      cloud, machine, others.empty() ? machine.peak : std::max(machine.peak, others.rbegin()->first));
   const bool tells_without = cloud.without > 0;
   const float note =
       tells_without ? text_size_of(look, TextRole::caption, "x").y + ImGui::GetStyle().ItemSpacing.y : 0;
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const TextScope axes(look, TextRole::caption);
-  if (!ImPlot::BeginPlot("##roofline", {room.x, room.y - note}, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame))
-    return;
-  ImPlot::SetupAxes("FLOP per byte of memory traffic", nullptr, ImPlotAxisFlags_NoHighlight,
+  ImPlot::PushStyleVar(ImPlotStyleVar_MinorAlpha, 0.0f);  // decades alone
+  const bool drawn =
+      ImPlot::BeginPlot("##roofline", {room.x, room.y - note}, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame);
+  ImPlot::PopStyleVar();
+  if (!drawn) return;
+  ScaleUnit unit = flop_rate_unit(machine.peak);
+  ImPlot::SetupAxes("FLOP per byte of memory traffic", unit.name, ImPlotAxisFlags_NoHighlight,
                     ImPlotAxisFlags_NoHighlight);
   ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
   ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
-  const auto rate_label = [](double value, char* buffer, int size, void*) {
-    return std::snprintf(buffer, static_cast<std::size_t>(size), "%s",
-                         sim::format(sim::FlopsPerSecond{value}).c_str());
-  };
-  const auto plain_label = [](double value, char* buffer, int size, void*) {
-    return std::snprintf(buffer, static_cast<std::size_t>(size), "%s", tick_label(value).c_str());
-  };
-  ImPlot::SetupAxisFormat(ImAxis_Y1, rate_label);
-  ImPlot::SetupAxisFormat(ImAxis_X1, plain_label);
+  ImPlot::SetupAxisFormat(ImAxis_Y1, write_tick, &unit);
+  ImPlot::SetupAxisFormat(ImAxis_X1, write_tick);
   ImPlot::SetupAxesLimits(frame.x_low, frame.x_high, frame.y_low, frame.y_high,
                           context.frozen ? ImPlotCond_Always : ImPlotCond_Once);
   ImPlot::PushPlotClipRect();
@@ -243,7 +281,7 @@ void draw_roofline(const PanelContext& context) {
   const ImVec2 most = {least.x + ImPlot::GetPlotSize().x, least.y + ImPlot::GetPlotSize().y};
   LabelPlacer labels({least.x + look.px(3), least.y + look.px(2)},
                      {most.x - look.px(3), most.y - look.px(2)});
-  draw_ceilings(context, machine, frame, labels);
+  draw_ceilings(context, machine, others, frame, labels);
 
   const Dot* hovered = nullptr;
   float nearest = look.px(14);
@@ -256,10 +294,11 @@ void draw_roofline(const PanelContext& context) {
     list->AddCircleFilled(centre, radius, with_alpha(c.predicted, 0.28f));
     list->AddCircle(centre, radius, selected ? c.text : c.predicted, 0, look.px(selected ? 2.0f : 1.4f));
     labels.block({centre.x - radius, centre.y - radius}, {centre.x + radius, centre.y + radius});
-    if (dot.measured && dot.measured->duration.value > 0) {
+    if (dot.measured) {
       const ImVec2 real = ImPlot::PlotToPixels(dot.measured->flops / dot.measured->memory,
                                                (dot.measured->flops / dot.measured->duration).value);
       list->AddLine(centre, real, with_alpha(c.measured, 0.7f), look.px(1));
+      labels.block_line(centre, real, look.px(1.5f));
       list->AddCircleFilled(real, look.px(3), c.measured);
       labels.block({real.x - look.px(3), real.y - look.px(3)}, {real.x + look.px(3), real.y + look.px(3)});
     }
@@ -269,6 +308,7 @@ void draw_roofline(const PanelContext& context) {
       hovered = &dot;
     }
   }
+  name_ceilings(context, machine, others, frame, labels);
   for (const Dot& dot : cloud.dots) {
     const ImVec2 centre = ImPlot::PlotToPixels(dot.intensity, dot.rate);
     ImVec2 position;

@@ -252,12 +252,27 @@ std::string scenario_caption(const PanelContext& context) {
 void draw_scenario(const PanelContext& context) {
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(context.look.px(8), context.look.px(5)));
   Form form(context);
-  form.model();
-  form.hardware();
-  form.workload();
-  form.strategy();
-  form.implementation();
-  form.remaining_problems();
+  const Look& look = context.look;
+  const float room = ImGui::GetContentRegionAvail().x, gap = look.px(32);
+  const bool columns = room >= look.px(1000);
+  const float width = std::min((room - 2 * gap) / 3, look.px(420));
+  const auto column = [&](const char* id, const auto& sections) {
+    if (columns) ImGui::BeginChild(id, {width, 0});
+    sections();
+    if (columns) ImGui::EndChild();
+  };
+  column("what", [&] { form.model(); });
+  if (columns) ImGui::SameLine(0, gap);
+  column("where", [&] {
+    form.hardware();
+    form.workload();
+  });
+  if (columns) ImGui::SameLine(0, gap);
+  column("how", [&] {
+    form.strategy();
+    form.implementation();
+    form.remaining_problems();
+  });
   ImGui::PopStyleVar();
 }
 

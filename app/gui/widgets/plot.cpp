@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "app/gui/widgets/text.h"
+#include "app/gui/widgets/numbers.h"
 
 namespace app::gui {
 
@@ -58,16 +58,14 @@ std::vector<double> round_ticks(double low, double high, int wanted) {
   return ticks;
 }
 
-std::string tick_label(double value) {
-  static constexpr std::array<const char*, 5> suffixes = {"", "k", "M", "G", "T"};
-  std::size_t suffix = 0;
-  while (std::abs(value) >= 10000 && suffix + 1 < suffixes.size()) {
-    value /= 1000;
-    ++suffix;
-  }
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.4g%s", value, suffixes[suffix]);
-  return buffer;
+void round_axis(ImAxis axis, double low, double high, int wanted) {
+  const std::vector<double> ticks = round_ticks(low, high, wanted);
+  if (!ticks.empty()) ImPlot::SetupAxisTicks(axis, ticks.data(), static_cast<int>(ticks.size()));
+}
+
+int write_tick(double value, char* buffer, int size, void* unit) {
+  const double shown = unit ? value / static_cast<const ScaleUnit*>(unit)->size : value;
+  return std::snprintf(buffer, static_cast<std::size_t>(size), "%s", tick_label(shown).c_str());
 }
 
 void plot_measured(const Look& look, const char* id, const Series& series) {
@@ -100,21 +98,38 @@ void plot_predicted(const Look& look, double value, double low, double high) {
   ImPlot::PopPlotClipRect();
 }
 
-void LabelPlacer::block_line(ImVec2 from, ImVec2 to, float half_width) {
-  const float length = std::hypot(to.x - from.x, to.y - from.y);
-  const int pieces = std::max(1, static_cast<int>(length / (2 * half_width)));
-  for (int i = 0; i <= pieces; ++i) {
-    const float share = static_cast<float>(i) / static_cast<float>(pieces);
-    const ImVec2 at = {from.x + (to.x - from.x) * share, from.y + (to.y - from.y) * share};
-    block({at.x - half_width, at.y - half_width}, {at.x + half_width, at.y + half_width});
-  }
+bool LabelPlacer::Line::crosses(ImVec2 least, ImVec2 most) const {
+  // Liang and Barsky 1984: the part of the segment that each edge of the rectangle leaves.
+  float enters = 0, leaves = 1;
+  const auto clip = [&](float direction, float room) {
+    if (direction == 0) return room >= 0;
+    const float at = room / direction;
+    (direction < 0 ? enters : leaves) = direction < 0 ? std::max(enters, at) : std::min(leaves, at);
+    return enters <= leaves;
+  };
+  const float dx = to.x - from.x, dy = to.y - from.y;
+  return clip(-dx, from.x - (least.x - half_width)) && clip(dx, most.x + half_width - from.x) &&
+         clip(-dy, from.y - (least.y - half_width)) && clip(dy, most.y + half_width - from.y);
 }
 
 bool LabelPlacer::is_free(ImVec2 least, ImVec2 most) const {
   if (least.x < least_.x || least.y < least_.y || most.x > most_.x || most.y > most_.y) return false;
-  return std::none_of(taken_.begin(), taken_.end(), [&](const ImVec4& r) {
+  const bool hides = std::any_of(taken_.begin(), taken_.end(), [&](const ImVec4& r) {
     return least.x < r.z && most.x > r.x && least.y < r.w && most.y > r.y;
   });
+  return !hides && std::none_of(lines_.begin(), lines_.end(),
+                                [&](const Line& line) { return line.crosses(least, most); });
+}
+
+bool LabelPlacer::place_at(std::span<const ImVec2> corners, ImVec2 size, ImVec2& position) {
+  for (const ImVec2 corner : corners) {
+    const ImVec2 most = {corner.x + size.x, corner.y + size.y};
+    if (!is_free(corner, most)) continue;
+    block(corner, most);
+    position = corner;
+    return true;
+  }
+  return false;
 }
 
 bool LabelPlacer::place(ImVec2 centre, float clearance, ImVec2 size, ImVec2& position) {
@@ -129,14 +144,7 @@ bool LabelPlacer::place(ImVec2 centre, float clearance, ImVec2 size, ImVec2& pos
       {centre.x - diagonal - size.x, centre.y + diagonal - size.y * 0.2f},
       {centre.x - diagonal - size.x, centre.y - diagonal - size.y * 0.8f},
   }};
-  for (const ImVec2 corner : corners) {
-    const ImVec2 most = {corner.x + size.x, corner.y + size.y};
-    if (!is_free(corner, most)) continue;
-    block(corner, most);
-    position = corner;
-    return true;
-  }
-  return false;
+  return place_at(corners, size, position);
 }
 
 }  // namespace app::gui

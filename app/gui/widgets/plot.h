@@ -22,27 +22,38 @@ void hatch(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most, ImU32 
 
 // About `wanted` round numbers that cover [low, high]: 1, 2 or 5 times a power of ten.
 std::vector<double> round_ticks(double low, double high, int wanted);
-// "100", "1k", "0.5": as short as the step between ticks allows.
-std::string tick_label(double value);
+// Inside a plot that is being set up: an axis with just these ticks, each with its grid line.
+void round_axis(ImAxis axis, double low, double high, int wanted);
+// ImPlot's formatter: tick_label(); in the ScaleUnit that `unit` points to, if it does.
+int write_tick(double value, char* buffer, int size, void* unit);
 
 // Inside a plot.
 void plot_measured(const Look& look, const char* id, const Series& series);
 void plot_predicted(const Look& look, double value, double low, double high);
 
-// Places labels one by one where they hide nothing placed before: tries the sides of a point in turn.
+// Places labels one by one where they hide nothing that is drawn or was placed before. A label without such
+// a place is left out.
 class LabelPlacer {
  public:
   LabelPlacer(ImVec2 least, ImVec2 most) : least_(least), most_(most) {}
   void block(ImVec2 least, ImVec2 most) { taken_.push_back({least.x, least.y, most.x, most.y}); }
   // Along a line, so that labels keep off it.
-  void block_line(ImVec2 from, ImVec2 to, float half_width);
-  // The upper left corner, or false where every side is taken.
+  void block_line(ImVec2 from, ImVec2 to, float half_width) { lines_.push_back({from, to, half_width}); }
+  // The first free one of the upper left corners, or false.
+  bool place_at(std::span<const ImVec2> corners, ImVec2 size, ImVec2& position);
+  // At the sides of a point, in turn.
   bool place(ImVec2 centre, float clearance, ImVec2 size, ImVec2& position);
 
  private:
+  struct Line {
+    ImVec2 from, to;
+    float half_width;
+    bool crosses(ImVec2 least, ImVec2 most) const;
+  };
   bool is_free(ImVec2 least, ImVec2 most) const;
   ImVec2 least_, most_;
   std::vector<ImVec4> taken_;
+  std::vector<Line> lines_;
 };
 
 }  // namespace app::gui
