@@ -70,7 +70,7 @@ void draw_stream(const PanelContext& context, const char* title, const Series& s
       return std::snprintf(buffer, static_cast<std::size_t>(length), "%s",
                            (*static_cast<std::string (**)(double)>(write))(value).c_str());
     };
-    ImPlot::SetupAxisFormat(ImAxis_X1, write_tick);
+    label_axis(ImAxis_X1);
     ImPlot::SetupAxisFormat(ImAxis_Y1, ticks, &tick);
     const double first = run.planned > 1 ? 1 : 0;
     const double last = std::max(first + 1, end);

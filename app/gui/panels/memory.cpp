@@ -256,7 +256,10 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
   const bool capacity_in_view = capacity < 1.6 * peak_bytes;
   const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(peak_bytes, capacity) : peak_bytes);
-  const double end = points.back().time.value;
+  const sim::Report* measured = measured_of_scenario(context);
+  if (measured && measured->memory_timeline.size() < 2) measured = nullptr;
+  const double end =
+      std::max(points.back().time.value, measured ? measured->memory_timeline.back().time.value : 0.0);
   const ScaleUnit time = time_unit(end);
   const Stack stack = stack_of(points, time.size, unit.size, 600);
   const bool train = context.scenario.workload.task == sim::Task::train;
@@ -266,8 +269,8 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   ImPlot::SetupAxes(x_label.c_str(), unit.name, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
   const double top = std::max(peak_bytes * 1.18, capacity_in_view ? capacity * 1.08 : 0) / unit.size;
   ImPlot::SetupAxesLimits(0, end / time.size, 0, top, ImPlotCond_Always);
-  ImPlot::SetupAxisFormat(ImAxis_X1, write_tick);
-  ImPlot::SetupAxisFormat(ImAxis_Y1, write_tick);
+  label_axis(ImAxis_X1);
+  label_axis(ImAxis_Y1);
   round_axis(ImAxis_X1, 0, end / time.size, static_cast<int>(size.x / look.px(80)));
   round_axis(ImAxis_Y1, 0, top, static_cast<int>(size.y / look.px(45)));
   const int n = static_cast<int>(stack.time.size());
@@ -289,7 +292,7 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   for (std::size_t i = 0; i < stack.time.size(); ++i)
     outline.push_back(ImPlot::PlotToPixels(stack.time[i], stack.edge.back()[i]));
   dashed_line(list, look, outline, c.predicted, look.px(1.5f));
-  if (const sim::Report* measured = measured_of_scenario(context)) {
+  if (measured) {
     const Stack real = stack_of(measured->memory_timeline, time.size, unit.size, 600);
     std::vector<ImVec2> line;
     for (std::size_t i = 0; i < real.time.size(); ++i)
