@@ -112,9 +112,11 @@ void draw_verdict(const PanelContext& context, const sim::Comparison& comparison
   if (a > 0 && b > 0) {
     const double off = b / a - 1;
     const Band band = {comparison.a.step_low, comparison.a.step_high};
-    std::string words = std::string(train ? "The step" : "The generation") + " took " +
-                        written(sim::Seconds{b}) + ", predicted " + written(sim::Seconds{a}) + ": " +
-                        unbroken(sim::format_percent(std::abs(off))) + (off > 0 ? " slower" : " faster");
+    std::string words =
+        std::string(train ? "The step" : "The generation") + " took " + written(sim::Seconds{b}) +
+        ", predicted " + written(sim::Seconds{a}) + ": " +
+        (off > 1 ? ratio_text(b / a) + " times as long"
+                 : unbroken(sim::format_percent(std::abs(off))) + (off > 0 ? " slower" : " faster"));
     if (band.known())
       words += std::string(band.holds({b}) ? ", within" : ", outside") + " the predicted band of " +
                written(band.low) + " to " + written(band.high);

@@ -252,8 +252,8 @@ void draw_training(const PanelContext& context, const RunView& run) {
     const float bars = look.px(90);
     draw_memory_check(context, run, {cell.x, std::min(bars, cell.y - ImGui::GetStyle().ItemSpacing.y)});
     const float rest = cell.y - bars - 2 * ImGui::GetStyle().ItemSpacing.y;
-    if (rest > look.px(240)) {
-      const float log = look.px(60);
+    if (rest > look.px(190)) {
+      const float log = look.px(44);
       draw_log(context, run, {cell.x, log});
       draw_stream(context, "gradient norm, before clipping", run.gradient_norm, run, nullptr, true,
                   {cell.x, rest - log - ImGui::GetStyle().ItemSpacing.y}, norm_text);
