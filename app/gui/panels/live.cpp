@@ -279,7 +279,8 @@ void draw_generation(const PanelContext& context, const RunView& run) {
       rate = {value, all.low * band, all.high * band};
     }
   const float left = std::floor((room.x - gap) * 0.5f);
-  const ImVec2 upper = {left, std::floor(room.y * 0.55f)};
+  // A tall panel has room for the text below a taller plot.
+  const ImVec2 upper = {left, std::floor(room.y * (room.y > look.px(500) ? 0.7f : 0.55f))};
   draw_stream(context, "decode, one sequence", run.tokens_per_second, run, predicted ? &rate : nullptr, true,
               upper, token_rate);
   ImGui::SameLine(0, gap);

@@ -304,8 +304,13 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   if (capacity_in_view) {
     const float y = std::floor(ImPlot::PlotToPixels(0, capacity / unit.size).y);
     list->AddRectFilled({plot_least.x, y}, {plot_most.x, y + look.px(1.5f)}, c.bad);
-    draw_text(list, look, TextRole::caption, {plot_most.x - look.px(4), y - look.px(2)}, c.bad,
-              unit.text(capacity), {1, 1});
+    // On a plate: the line crosses whatever the categories' colours are.
+    const std::string words = unit.text(capacity);
+    const ImVec2 size_of_words = text_size_of(look, TextRole::caption, words);
+    const ImVec2 end_of_words = {plot_most.x - look.px(6), y - look.px(3)};
+    list->AddRectFilled({end_of_words.x - size_of_words.x - look.px(4), end_of_words.y - size_of_words.y},
+                        {end_of_words.x + look.px(4), end_of_words.y}, c.panel, look.px(3));
+    draw_text(list, look, TextRole::caption, end_of_words, c.bad, words, {1, 1});
   }
   const ImVec2 peak = outline[stack.peak];
   list->AddCircleFilled(peak, look.px(4), c.text);
