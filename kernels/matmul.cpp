@@ -33,17 +33,21 @@ KERNELS_INLINE float sum_lanes(const float (&lanes)[kLanes]) {
 }
 
 // products[m][n] = inp row m . weight row n, for M rows of inp and N of weight, each weight row read once.
+// The weight is asked for one group of rows ahead: its rows are too short for the processor's own prefetchers to
+// get up to speed, and a model's weights come from memory, not from a cache.
 template <int M, int N>
 KERNELS_INLINE void dot_rows(float (&products)[kMaxStreamedRows][4], const float* inp, const float* weight,
                              std::int64_t K) {
   float lanes[M][N][kLanes] = {};
   const std::int64_t whole = K - K % kLanes;
-  for (std::int64_t k = 0; k < whole; k += kLanes)
+  for (std::int64_t k = 0; k < whole; k += kLanes) {
+    for (int n = 0; n < N; ++n) __builtin_prefetch(weight + (N + n) * K + k);
     for (int m = 0; m < M; ++m)
       for (int n = 0; n < N; ++n)
 #pragma omp simd
         for (int lane = 0; lane < kLanes; ++lane)
           lanes[m][n][lane] += inp[m * K + k + lane] * weight[n * K + k + lane];
+  }
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < N; ++n) {
       float sum = sum_lanes(lanes[m][n]);

@@ -32,10 +32,14 @@ using sim::OpKind;
 
 using Clock = std::chrono::steady_clock;
 
-// Operands of an operation rotate through this much memory: more than a core's own caches, so that weights
-// come from where a model's come from, and less than evicts everything.
-constexpr std::int64_t kRotation = 64 << 20;
+// Operands of an operation rotate through memory, as a model's layers do, and small and large models differ
+// in which cache they still find their weights in. So each operation is timed over two working sets: one that
+// stays in the last-level cache of most machines, and one that no cache holds.
+constexpr sim::Bytes kCachedRotation{64 << 20};
 constexpr std::size_t kMostCopies = 16;
+
+// Products with more arithmetic a byte than this take their time wherever the operands come from.
+constexpr double kComputeBoundIntensity = 64;
 
 // How long one sample may take, warm-up not counted.
 constexpr double kSampleSeconds = 0.03;
@@ -100,49 +104,71 @@ class Stopwatch {
     draw_parameter({}, 1, "calibration", 0, values);
     for (float& value : values) value = std::abs(value);  // of second moments the root is taken
     template_.assign(std::as_bytes(std::span(values)).begin(), std::as_bytes(std::span(values)).end());
+    fill_with_template(arena_.at({}), static_cast<std::size_t>(memory.value));
   }
 
-  Timing time(const SingleOperation& single) {
-    bind(single);
+  // What time_uncached() goes through before it comes back to the same operands.
+  sim::Bytes working_set() const { return arena_.size(); }
+
+  // Operands rotate through kCachedRotation; each copy has been used before it is timed.
+  Timing time_cached(const SingleOperation& single) {
+    bind(single, {}, kCachedRotation, kMostCopies, true);
+    double warm_up = 0;
+    for (std::size_t turn = 0; turn < bound_.size() && warm_up < kSampleSeconds; ++turn)
+      warm_up += run_once(turn);
+    return repeat(kMostRepetitions, 0);
+  }
+
+  // Each run has operands that were last touched when the whole arena was gone through since.
+  Timing time_uncached(const SingleOperation& single) {
+    if (cursor_ + operands_size(single) * static_cast<std::int64_t>(kFewestRepetitions + 1) > arena_.size())
+      cursor_ = {};
+    bind(single, cursor_, arena_.size() - cursor_, kMostRepetitions + 1, false);
+    run_once(0);  // wakes the threads and warms the code
+    const Timing timing = repeat(std::min(kMostRepetitions, bound_.size() - 1), 1);
+    cursor_ += operands_size(single) * static_cast<std::int64_t>(bound_.size());
+    return timing;
+  }
+
+ private:
+  static constexpr std::size_t kTemplate = 4 << 20;  // bytes of random numbers, repeated
+
+  double run_once(std::size_t turn) {
     RunSettings settings;
     settings.adamw = {
         .learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
     std::array<double, 2> stamps{};
-    const auto run_once = [&](std::size_t turn) {
-      device_.record(0);
-      device_.run(bound_[turn % bound_.size()], settings);
-      device_.record(1);
-      device_.synchronise();
-      device_.stamps(stamps);
-      return stamps[1];
-    };
-    double warm_up = 0;
-    for (std::size_t turn = 0; turn < bound_.size() && warm_up < kSampleSeconds; ++turn)
-      warm_up += run_once(turn);
+    device_.record(0);
+    device_.run(bound_[turn % bound_.size()], settings);
+    device_.record(1);
+    device_.synchronise();
+    device_.stamps(stamps);
+    return stamps[1];
+  }
 
+  // Runs from turn `first` on, until kSampleSeconds or `most` of them are over.
+  Timing repeat(std::size_t most, std::size_t first) {
     std::vector<double> samples;
     double sum = 0;
-    while (samples.size() < kFewestRepetitions ||
-           (samples.size() < kMostRepetitions && sum < kSampleSeconds)) {
-      samples.push_back(run_once(samples.size()));
+    while (samples.size() < std::min(most, kFewestRepetitions) ||
+           (samples.size() < most && sum < kSampleSeconds)) {
+      samples.push_back(run_once(first + samples.size()));
       sum += samples.back();
     }
     const double median = percentile(samples, 0.5);
     return {median, (percentile(samples, 0.9) - percentile(samples, 0.1)) / median};
   }
 
- private:
-  static constexpr std::size_t kTemplate = 4 << 20;  // bytes of random numbers, repeated
-
-  // As many copies of the operands as rotate, filled with numbers that kernels meet in practice.
-  void bind(const SingleOperation& single) {
+  // Copies of the operands from `offset` on, as many as fit into `room` but at most `most`. Filling them
+  // brings them into the caches; unfilled, they hold what the constructor or an earlier operation left.
+  void bind(const SingleOperation& single, sim::Bytes offset, sim::Bytes room, std::size_t most,
+            bool filled) {
     const sim::Bytes one = operands_size(single);
-    const auto copies = static_cast<std::size_t>(
-        std::clamp<std::int64_t>(kRotation / std::max<std::int64_t>(one.value, 1), 1, kMostCopies));
+    const auto copies = static_cast<std::size_t>(std::clamp<std::int64_t>(
+        room.value / std::max<std::int64_t>(one.value, 1), 1, static_cast<std::int64_t>(most)));
     operands_.clear();
     bound_.clear();
     operands_.reserve(copies * single.operation().operands.size());  // spans into it are kept
-    sim::Bytes offset;
     for (std::size_t copy = 0; copy < copies; ++copy) {
       const std::size_t first = operands_.size();
       for (const sim::Operand& operand : single.operation().operands) {
@@ -154,7 +180,7 @@ class Stopwatch {
         const sim::Bytes bytes = buffer.bytes(single.bound_variables());
         arena_.touch(offset, bytes);
         operands_.push_back({arena_.at(offset), bytes.value});
-        fill(single, buffer.dtype, operands_.back());
+        if (filled || buffer.dtype != sim::DType::fp32) fill(single, buffer.dtype, operands_.back());
         offset += sim::aligned(bytes);
       }
       bound_.push_back({&single.operation(), single.bound_variables(), std::span(operands_).subspan(first)});
@@ -176,14 +202,18 @@ class Stopwatch {
       const std::array<double, 3> norm{1, 1, 1};
       device_.copy_to_device(operand.data, std::as_bytes(std::span(norm)));
     } else {
-      for (std::size_t done = 0; done < bytes; done += template_.size())
-        device_.copy_to_device(operand.data + done,
-                               std::span(template_).first(std::min(template_.size(), bytes - done)));
+      fill_with_template(operand.data, bytes);
     }
+  }
+
+  void fill_with_template(std::byte* to, std::size_t bytes) {
+    for (std::size_t done = 0; done < bytes; done += template_.size())
+      device_.copy_to_device(to + done, std::span(template_).first(std::min(template_.size(), bytes - done)));
   }
 
   Device& device_;
   Arena arena_;
+  sim::Bytes cursor_;  // where time_uncached() goes on
   std::vector<std::byte> template_;
   std::vector<BoundOperand> operands_;
   std::vector<BoundOperation> bound_;
@@ -401,12 +431,17 @@ std::vector<SingleOperation> operations_to_time() {
   return all;
 }
 
-// The kinds that only stream, on operands well beyond the last-level cache: the fastest tells memory's
-// bandwidth.
-std::vector<SingleOperation> streaming_operations(std::int64_t last_level_cache) {
-  const std::int64_t bytes = std::clamp<std::int64_t>(4 * last_level_cache, 128 << 20, 512 << 20);
-  const std::int64_t floats = bytes / static_cast<std::int64_t>(sizeof(float));
-  return {elementwise(OpKind::add, floats / 3 / 1024, 1024), optimizer(OpKind::adamw, floats / 4)};
+// Memory that no cache holds, as far as this machine has it to spare.
+sim::Bytes uncached_size(std::int64_t last_level_cache) {
+  constexpr std::int64_t kLeast = 256 << 20, kMost = std::int64_t{2} << 30;
+  return {
+      std::min(std::clamp<std::int64_t>(2 * last_level_cache, kLeast, kMost), physical_memory().value / 8)};
+}
+
+// The kinds that only stream, on operands that no cache holds: the fastest tells memory's bandwidth.
+std::vector<SingleOperation> streaming_operations(sim::Bytes size) {
+  const std::int64_t floats = size.value / static_cast<std::int64_t>(sizeof(float));
+  return {elementwise(OpKind::add, floats / 3 / 1024 - 1, 1024), optimizer(OpKind::adamw, floats / 4 - 1024)};
 }
 
 // One whose work is negligible and that still wakes the threads: what is left is the fixed cost of an
@@ -443,27 +478,34 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   hardware.multiprocessors = kernels::cpu::threads();
   hardware.source = "measured " + calibration.date;
 
-  const std::vector<SingleOperation> streaming = streaming_operations(hardware.last_level_cache.value);
-  sim::Bytes memory{kRotation};
-  for (const std::vector<SingleOperation>* const group : {&operations, &streaming})
-    for (const SingleOperation& single : *group) memory = std::max(memory, operands_size(single));
+  sim::Bytes memory = uncached_size(hardware.last_level_cache.value);
+  for (const SingleOperation& single : operations) memory = std::max(memory, operands_size(single));
   Stopwatch stopwatch(*device, memory);
-  for (const SingleOperation& single : streaming)
-    hardware.memory_bandwidth = std::max(
-        hardware.memory_bandwidth, single.work().memory() / sim::Seconds{stopwatch.time(single).median});
-  calibration.launch = hardware.launch = {stopwatch.time(launch_operation()).median};
+  for (const SingleOperation& single : streaming_operations(memory))
+    hardware.memory_bandwidth =
+        std::max(hardware.memory_bandwidth,
+                 single.work().memory() / sim::Seconds{stopwatch.time_cached(single).median});
+  calibration.launch = hardware.launch = {stopwatch.time_cached(launch_operation()).median};
 
   const Clock::time_point begin = Clock::now();
   double peak = 0;
   std::size_t done = 0;
   for (const SingleOperation& single : operations) {
     if (stop.stop_requested()) break;
-    const Timing timing = stopwatch.time(single);
-    sim::KernelSample sample = sim::kernel_shape(single.operation(), single.bound_variables(), single.work());
-    sample.median = {timing.median};
-    sample.spread = timing.spread;
-    peak = std::max(peak, sample.flops.value / timing.median);
-    calibration.samples.push_back(sample);
+    const sim::Work work = single.work();
+    const auto keep = [&](const Timing& timing, sim::Bytes working_set) {
+      sim::KernelSample sample =
+          sim::kernel_shape(single.operation(), single.bound_variables(), work, working_set);
+      sample.median = {timing.median};
+      sample.spread = timing.spread;
+      peak = std::max(peak, sample.flops.value / timing.median);
+      calibration.samples.push_back(sample);
+    };
+    // Where one run alone goes through more than caches hold, there is no other working set to time.
+    const bool both = work.flops / work.memory() < kComputeBoundIntensity &&
+                      operands_size(single) * static_cast<std::int64_t>(kFewestRepetitions + 1) <= memory;
+    keep(stopwatch.time_cached(single), both ? kCachedRotation : sim::Bytes{});
+    if (both) keep(stopwatch.time_uncached(single), stopwatch.working_set());
     ++done;
     if (sink) {
       const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();

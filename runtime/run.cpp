@@ -13,6 +13,9 @@ namespace runtime {
 namespace {
 
 void require_runnable(const sim::Scenario& scenario) {
+  if (const int devices = scenario.strategy.devices(); devices > 1)
+    throw NoDevice("the strategy divides the work over " + std::to_string(devices) +
+                   " devices, which can be predicted but not run here; this process is one");
   if (scenario.workload.dtype != sim::DType::fp32)
     throw NoDevice("the CPU computes in fp32; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));

@@ -13,6 +13,7 @@
 #include "app/cli/flags.h"
 #include "runtime/error.h"
 #include "runtime/this_machine.h"
+#include "sim/cost/calibration_preset.h"
 #include "sim/scenario/preset.h"
 
 namespace app::cli {
@@ -281,7 +282,7 @@ void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, 
 }
 
 std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware) {
-  if (hardware.name != kThisMachine) return std::nullopt;
+  if (hardware.name != kThisMachine) return sim::load_calibration_preset(hardware.name);
   std::optional<sim::Calibration> calibration = runtime::cached_this_machine();
   if (calibration && calibration->hardware != hardware) return std::nullopt;  // another machine's
   return calibration;

@@ -73,14 +73,16 @@ double among_nearest(std::vector<Neighbour>& samples) {
   return sum / weights;
 }
 
+// Among the samples of that working set, and those to which it makes no difference.
 std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const KernelSample& shape, OpKind kind,
-                                                const KernelSample* without) {
+                                                Bytes working_set, const KernelSample* without) {
   const Coordinates here = coordinates(shape);
   std::vector<Neighbour> others;
   double exact_sum = 0, exact_spread = 0;
   int exact = 0;
   for (const KernelSample& s : c.samples) {
     if (s.kind != kind || s.dtype != shape.dtype || &s == without) continue;
+    if (s.working_set.value != 0 && s.working_set != working_set) continue;
     const double ideal = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes).value;
     const double log_ratio = std::log(s.median.value / ideal);
     const Coordinates there = coordinates(s);
@@ -98,6 +100,39 @@ std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const Kern
   return CalibratedRatio{std::exp(in_space ? among_nearest(others) : along_line(others, here[0])), false, 0};
 }
 
+// The measured working sets on both sides of one; the same twice beyond the outermost or where there is but
+// one.
+struct WorkingSets {
+  Bytes below, above;
+};
+
+WorkingSets measured_working_sets(const Calibration& c, OpKind kind, Bytes working_set) {
+  Bytes smallest{std::numeric_limits<std::int64_t>::max()}, largest, below, above = smallest;
+  for (const KernelSample& s : c.samples) {
+    if (s.kind != kind || s.working_set.value == 0) continue;
+    smallest = std::min(smallest, s.working_set);
+    largest = std::max(largest, s.working_set);
+    if (s.working_set <= working_set) below = std::max(below, s.working_set);
+    if (s.working_set >= working_set) above = std::min(above, s.working_set);
+  }
+  if (working_set <= smallest) return {smallest, smallest};
+  if (working_set >= largest) return {largest, largest};
+  return {below, above};
+}
+
+std::optional<CalibratedRatio> ratio_at_working_set(const Calibration& c, const KernelSample& shape,
+                                                    OpKind kind, const KernelSample* without) {
+  const auto [below, above] = measured_working_sets(c, kind, shape.working_set);
+  const auto low = ratio_among_kind(c, shape, kind, below, without);
+  if (below == above) return low;
+  const auto high = ratio_among_kind(c, shape, kind, above, without);
+  if (!low || !high) return low ? low : high;
+  const auto log = [](Bytes b) { return std::log(static_cast<double>(b.value)); };
+  const double t = (log(shape.working_set) - log(below)) / (log(above) - log(below));
+  return CalibratedRatio{std::pow(low->ratio, 1 - t) * std::pow(high->ratio, t), low->exact && high->exact,
+                         std::max(low->spread, high->spread)};
+}
+
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -109,8 +144,9 @@ double quantile(std::vector<double> values, double q) {
 
 }  // namespace
 
-KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work) {
+KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work, Bytes working_set) {
   KernelSample s;
+  s.working_set = working_set;
   s.kind = op.kind;
   s.dtype = op.dtype;
   s.rows = op.dims.rows.value(v);
@@ -136,15 +172,15 @@ Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flo
 
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
                                                 const KernelSample* without) {
-  const auto own = ratio_among_kind(calibration, shape, shape.kind, without);
+  const auto own = ratio_at_working_set(calibration, shape, shape.kind, without);
   if (own || !is_product(shape.kind) || shape.kind == OpKind::matmul) return own;
-  return ratio_among_kind(calibration, shape, OpKind::matmul, without);
+  return ratio_at_working_set(calibration, shape, OpKind::matmul, without);
 }
 
 std::vector<double> leave_one_out_residuals(const Calibration& calibration) {
   std::vector<double> residuals;
   for (const KernelSample& s : calibration.samples) {
-    const auto r = ratio_among_kind(calibration, s, s.kind, &s);
+    const auto r = ratio_among_kind(calibration, s, s.kind, s.working_set, &s);
     if (!r) continue;
     const Seconds ideal = roofline_time(calibration.hardware, calibration.launch, s.dtype, s.flops, s.bytes);
     residuals.push_back(std::abs(r->ratio * ideal.value / s.median.value - 1));

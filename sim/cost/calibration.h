@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/cost/gpu_calibration.h"
 #include "sim/cost/work.h"
 #include "sim/plan/operation.h"
 #include "sim/scenario/hardware.h"
@@ -27,11 +28,14 @@ struct KernelSample {
                head_dim = 0;  // attention, rotation, KV append
   Flops flops;
   Bytes bytes;
+  // Memory that is touched from one run on these operands to the next: whether they come from a cache or from
+  // memory depends on it. 0: it makes no difference, or (of a shape that is looked up) is not known.
+  Bytes working_set;
   Seconds median;
   double spread = 0;  // (90th percentile - 10th) / median
 };
 
-KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work);
+KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work, Bytes working_set = {});
 
 struct Calibration {
   int schema_version = 1;
@@ -41,6 +45,7 @@ struct Calibration {
   std::string software;  // kernels' version, BLAS
   Seconds launch;        // fixed cost of an operation
   std::vector<KernelSample> samples;
+  std::optional<GpuCalibration> gpu;             // of calibrations that ship as presets, in place of samples
   double residual_median = 0, residual_p90 = 0;  // of leaving one sample out, as a fraction of its time
 };
 
@@ -53,8 +58,9 @@ struct CalibratedRatio {
   bool exact = false;  // this very shape was measured
   double spread = 0;   // of that measurement
 };
-// Empty where no sample is of the kind (a backward product may take the forward one's) and type. `without`
-// leaves one sample out.
+// Empty where no sample is of the kind (a backward product may take the forward one's) and type. Between two
+// working sets that were measured, the ratio is interpolated along the logarithm of the working set; beyond
+// them the nearer one's holds. `without` leaves one sample out.
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
                                                 const KernelSample* without = nullptr);
 

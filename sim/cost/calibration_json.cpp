@@ -24,11 +24,13 @@ KernelSample sample_from(JsonObject object) {
   s.head_dim = object.integer("head_dim", 0);
   s.flops.value = object.number("flops");
   s.bytes.value = object.integer("bytes");
+  s.working_set.value = object.integer("working_set_bytes", 0);
   s.median.value = object.number("median_seconds");
   s.spread = object.number("spread", 0);
   if (!(s.median.value > 0)) object.fail("median_seconds", "must be above 0");
   if (!(s.flops.value >= 0)) object.fail("flops", "must be 0 or more");
   if (s.bytes.value < 0) object.fail("bytes", "must be 0 or more");
+  if (s.working_set.value < 0) object.fail("working_set_bytes", "must be 0 or more");
   object.finish();
   return s;
 }
@@ -51,6 +53,7 @@ Json json_of(const KernelSample& s) {
   put("head_dim", s.head_dim);
   json["flops"] = s.flops.value;
   json["bytes"] = s.bytes.value;
+  put("working_set_bytes", s.working_set.value);
   json["median_seconds"] = s.median.value;
   json["spread"] = s.spread;
   return json;

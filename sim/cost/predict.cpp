@@ -7,6 +7,9 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/cost/execution.h"
+#include "sim/plan/decoder.h"
+
 namespace sim {
 namespace {
 
@@ -17,15 +20,13 @@ struct PricedOperation {
   Price price;
 };
 
-// A block with one set of variables, and how often a program runs it.
+// A block with one set of variables.
 struct PricedBlock {
   BlockId block = 0;
   Phase phase{};
   Variables variables;
   std::vector<PricedOperation> operations;
   Seconds duration, low, high;
-  std::int64_t count = 0;
-  Seconds first_start;
 };
 
 // Which variables an operation's work depends on: the others are set alike, so that each price is found once.
@@ -42,15 +43,40 @@ Variables relevant(const Plan& plan, const Operation& op, Variables v) {
   return v;
 }
 
+// A step or a token comes back to the same weights after touching all that is live. Only samples that were
+// timed here ask for it; plans that run here have one program.
+Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
+  if (!calibration || calibration->samples.empty()) return {};
+  return plan_memory(plan, 0, Addresses::none).live_peak;
+}
+
 class Pricer {
  public:
   Pricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
-      : plan_(plan), hardware_(hardware), calibration_(calibration), operations_(plan.blocks.size()) {
+      : plan_(plan),
+        hardware_(hardware),
+        calibration_(calibration),
+        working_set_(working_set_of(plan, calibration)),
+        operations_(plan.blocks.size()),
+        recent_(plan.blocks.size(), static_cast<std::size_t>(-1)) {
     for (std::size_t b = 0; b < plan.blocks.size(); ++b)
       operations_[b].resize(plan.blocks[b].operations.size());
   }
 
-  PricedBlock block(const Action& a) {
+  // Index into blocks(); programs of one plan share what is priced.
+  std::size_t block(const Action& a) {
+    std::size_t& recent = recent_[static_cast<std::size_t>(a.block)];
+    const bool again = recent < blocks_.size() && blocks_[recent].phase == a.phase &&
+                       blocks_[recent].variables == a.variables;
+    if (again) return recent;
+    const auto [it, added] = index_.try_emplace({a.block, a.phase, a.variables}, blocks_.size());
+    if (added) blocks_.push_back(price_block(a));
+    return recent = it->second;
+  }
+  const std::vector<PricedBlock>& blocks() const { return blocks_; }
+
+ private:
+  PricedBlock price_block(const Action& a) {
     PricedBlock priced;
     priced.block = a.block;
     priced.phase = a.phase;
@@ -69,7 +95,6 @@ class Pricer {
     return priced;
   }
 
- private:
   PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables) {
     const Operation& op = plan_.blocks[block].operations[index];
     const Variables v = relevant(plan_, op, variables);
@@ -77,64 +102,94 @@ class Pricer {
     // Actions that follow each other resemble each other.
     if (!known || known->first != v) {
       const Work work = work_of(plan_, op, v);
-      const Group* group = op.group >= 0 ? &plan_.groups[static_cast<std::size_t>(op.group)] : nullptr;
-      known.emplace(v, PricedOperation{work, price(work, op, v, hardware_, calibration_, group)});
+      known.emplace(v, PricedOperation{work, price_of(work, op, v)});
     }
     return known->second;
+  }
+
+  Price price_of(const Work& work, const Operation& op, const Variables& v) const {
+    if (op.group < 0) return price(work, op, v, hardware_, calibration_, nullptr, working_set_);
+    Group group = plan_.groups[static_cast<std::size_t>(op.group)];
+    // Two neighbours take part; the receiver's time is its waiting, which the execution finds.
+    if (op.kind == OpKind::receive) return {{}, {}, {}, Bound::network, Provenance::datasheet};
+    if (op.kind == OpKind::send) group.size = 2;
+    return price(work, op, v, hardware_, calibration_, &group);
   }
 
   const Plan& plan_;
   const Hardware& hardware_;
   const Calibration* calibration_;
+  Bytes working_set_;
   std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
       operations_;  // the last found
+  std::vector<PricedBlock> blocks_;
+  std::map<std::tuple<BlockId, Phase, Variables>, std::size_t> index_;
+  std::vector<std::size_t> recent_;  // of each block, the last found
 };
 
-// A program run in one stream: every action begins when the one before it ends.
+// All programs of a plan, run with the expected times and with those of the band's ends: errors of kernels on
+// one machine go together.
 struct Run {
-  std::vector<PricedBlock> blocks;
-  std::vector<std::size_t> block_of_action;  // index into blocks
-  std::vector<Seconds> start;                // of each action, and at the end the duration
-  Seconds low, high;
+  std::vector<std::vector<std::size_t>> blocks;  // of each program's actions, indices into Pricer::blocks()
+  Execution expected, low, high;
 };
 
-Run run(const Plan& plan, const Program& program, Pricer& pricer) {
+Run run(const Plan& plan, Pricer& pricer) {
   Run r;
-  r.block_of_action.reserve(program.actions.size());
-  r.start.reserve(program.actions.size() + 1);
-  std::map<std::tuple<BlockId, Phase, Variables>, std::size_t> index;
-  std::vector<std::size_t> last(plan.blocks.size(), static_cast<std::size_t>(-1));
-  Seconds now;
-  for (const Action& a : program.actions) {
-    std::size_t& recent = last[static_cast<std::size_t>(a.block)];
-    const bool again = recent < r.blocks.size() && r.blocks[recent].phase == a.phase &&
-                       r.blocks[recent].variables == a.variables;
-    if (!again) {
-      const auto [it, added] = index.try_emplace({a.block, a.phase, a.variables}, r.blocks.size());
-      if (added) {
-        r.blocks.push_back(pricer.block(a));
-        r.blocks.back().first_start = now;
-      }
-      recent = it->second;
-    }
-    PricedBlock& b = r.blocks[recent];
-    ++b.count;
-    r.block_of_action.push_back(recent);
-    r.start.push_back(now);
-    now += b.duration;
-    r.low += b.low;
-    r.high += b.high;
+  for (const Program& program : plan.programs) {
+    std::vector<std::size_t>& blocks = r.blocks.emplace_back();
+    blocks.reserve(program.actions.size());
+    for (const Action& a : program.actions) blocks.push_back(pricer.block(a));
   }
-  r.start.push_back(now);
+  const auto with = [&](Seconds PricedBlock::*duration) {
+    std::vector<std::vector<Seconds>> durations;
+    for (const auto& blocks : r.blocks) {
+      std::vector<Seconds>& of_program = durations.emplace_back();
+      of_program.reserve(blocks.size());
+      for (const std::size_t b : blocks) of_program.push_back(pricer.blocks()[b].*duration);
+    }
+    return execute(plan, durations);
+  };
+  r.expected = with(&PricedBlock::duration);
+  r.low = with(&PricedBlock::low);
+  r.high = with(&PricedBlock::high);
   return r;
 }
 
-std::vector<Row> rows_of(const Plan& plan, const Run& run, std::int32_t rank) {
+// What a program did with a block.
+struct BlockUse {
+  std::int64_t count = 0;
+  Seconds first_start;
+  Seconds waited, waited_low, waited_high;  // of receives
+};
+
+std::vector<BlockUse> block_uses(const Plan& plan, const Run& run, std::size_t program, std::size_t blocks) {
+  std::vector<BlockUse> uses(blocks);
+  const auto& actions = plan.programs[program].actions;
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    BlockUse& use = uses[run.blocks[program][i]];
+    if (use.count++ == 0) use.first_start = run.expected.programs[program].start[i];
+    if (actions[i].peer < 0 || actions[i].stream == kSendStream) continue;
+    const auto waited = [&](const Execution& e) {
+      return e.programs[program].end[i] - e.programs[program].start[i];
+    };
+    use.waited += waited(run.expected);
+    use.waited_low += waited(run.low);
+    use.waited_high += waited(run.high);
+  }
+  return uses;
+}
+
+std::vector<Row> rows_of(const Plan& plan, const std::vector<PricedBlock>& blocks,
+                         const std::vector<BlockUse>& uses, std::int32_t rank) {
   std::vector<Row> rows;
   std::vector<Seconds> longest;  // of the occurrences that a row's bound stands for
   std::map<std::pair<Phase, std::string>, std::size_t> index;
   std::map<std::pair<Phase, BlockId>, std::vector<std::size_t>> rows_of_block;
-  for (const PricedBlock& b : run.blocks) {
+  for (std::size_t used = 0; used < blocks.size(); ++used) {
+    const PricedBlock& b = blocks[used];
+    const BlockUse& use = uses[used];
+    if (use.count == 0) continue;
     const auto& operations = plan.blocks[static_cast<std::size_t>(b.block)].operations;
     std::vector<std::size_t>& row_of = rows_of_block[{b.phase, b.block}];
     if (row_of.empty())
@@ -147,26 +202,26 @@ std::vector<Row> rows_of(const Plan& plan, const Run& run, std::int32_t rank) {
         row.phase = b.phase;
         row.rank = rank;
         row.kind = op.kind;
-        row.start = b.first_start + b.duration;
+        row.start = use.first_start + b.duration;
         rows.push_back(std::move(row));
         longest.emplace_back();
       }
-    Seconds start = b.first_start;
+    Seconds start = use.first_start;
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const auto& [work, price] = b.operations[i];
-      const auto n = static_cast<double>(b.count);
+      const auto n = static_cast<double>(use.count);
       Row& row = rows[row_of[i]];
-      row.count += b.count;
+      row.count += use.count;
       row.start = std::min(row.start, start);
-      row.duration += price.seconds * n;
-      row.low += price.low * n;
-      row.high += price.high * n;
+      row.duration += price.seconds * n + use.waited;
+      row.low += price.low * n + use.waited_low;
+      row.high += price.high * n + use.waited_high;
       row.flops += work.flops * n;
       row.model_flops += work.model_flops * n;
-      row.memory += work.memory() * b.count;
-      row.network += work.network * b.count;
+      row.memory += work.memory() * use.count;
+      row.network += work.network * use.count;
       row.provenance = std::max(row.provenance, price.provenance);  // the least certain of its parts
-      if (price.seconds * n > longest[row_of[i]]) {
+      if (price.seconds * n >= longest[row_of[i]]) {
         longest[row_of[i]] = price.seconds * n;
         row.bound = price.bound;
       }
@@ -186,19 +241,34 @@ std::vector<MemoryLine> ledger(const MemoryPlan& memory, std::int32_t rank) {
   return lines;
 }
 
-std::vector<MemoryTimePoint> timeline(const Plan& plan, const MemoryPlan& memory, const Run& run) {
+std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,
+                                              const std::vector<PricedBlock>& blocks, const Run& run) {
   const std::vector<OpTime> times = action_times(plan, memory.program);
   std::vector<MemoryTimePoint> points;
   for (const MemoryPoint& p : memory_timeline(plan, memory, kTimelinePoints)) {
     const auto action =
         static_cast<std::size_t>(std::upper_bound(times.begin(), times.end(), p.time) - times.begin()) - 1;
-    const PricedBlock& b = run.blocks[run.block_of_action[action]];
-    Seconds time = run.start[action];
+    const PricedBlock& b = blocks[run.blocks[memory.program][action]];
+    Seconds time = run.expected.programs[memory.program].start[action];
     for (OpTime i = 0; i < p.time - times[action]; ++i)
       time += b.operations[static_cast<std::size_t>(i)].price.seconds;
+    // Streams run beside each other: of what the program names later, some begins earlier.
+    if (!points.empty()) time = std::max(time, points.back().time);
     points.push_back({time, p.bytes});
   }
   return points;
+}
+
+std::vector<TokenResult> token_durations(const Program& program, const ExecutedProgram& executed) {
+  std::vector<TokenResult> tokens;
+  for (std::size_t t = 0; t < program.sections.size(); ++t) {
+    const Section& section = program.sections[t];
+    tokens.push_back({.index = static_cast<std::int64_t>(t),
+                      .token = -1,
+                      .text = "",
+                      .duration = executed.end[section.end - 1] - executed.start[section.begin]});
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -213,28 +283,65 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   if (calibration) report.source.calibration = calibration->device + ", " + calibration->date;
 
   Pricer pricer(plan, hardware, calibration);
+  const Run r = run(plan, pricer);
+  report.step_time = r.expected.duration;
+  report.step_low = r.low.duration;
+  report.step_high = r.high.duration;
+
+  // All ranks of a stage do the same: the first stands for them.
+  const std::int32_t ranks_of_stage = plan.ranks / static_cast<std::int32_t>(plan.programs.size());
+  const auto rank_of = [&](std::size_t program) {
+    return static_cast<std::int32_t>(program) * ranks_of_stage;
+  };
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const auto rank = static_cast<std::int32_t>(p);
-    const Program& program = plan.programs[p];
-    const Run r = run(plan, program, pricer);
-    const MemoryPlan memory = plan_memory(plan, p);
-    for (Row& row : rows_of(plan, r, rank)) report.rows.push_back(std::move(row));
-    for (MemoryLine& line : ledger(memory, rank)) report.memory.push_back(std::move(line));
-    // The slowest role decides; of several, the first one's memory is drawn.
-    report.step_time = std::max(report.step_time, r.start.back());
-    report.step_low = std::max(report.step_low, r.low);
-    report.step_high = std::max(report.step_high, r.high);
-    if (p > 0) continue;
-    report.memory_timeline = timeline(plan, memory, r);
-    if (plan.scenario.workload.task == Task::generate)
-      for (std::size_t t = 0; t < program.sections.size(); ++t)
-        report.tokens.push_back(
-            {.index = static_cast<std::int64_t>(t),
-             .token = -1,
-             .text = "",
-             .duration = r.start[program.sections[t].end] - r.start[program.sections[t].begin]});
+    const std::vector<BlockUse> uses = block_uses(plan, r, p, pricer.blocks().size());
+    for (Row& row : rows_of(plan, pricer.blocks(), uses, rank_of(p))) report.rows.push_back(std::move(row));
   }
+  std::optional<MemoryPlan> fullest;
+  plan_memory_of_all(plan, plan.ranks > 1 ? Addresses::none : Addresses::assigned, [&](MemoryPlan memory) {
+    for (MemoryLine& line : ledger(memory, rank_of(memory.program))) report.memory.push_back(std::move(line));
+    if (!fullest || memory.arena > fullest->arena) fullest = std::move(memory);
+  });
+  report.memory_timeline = memory_over_time(plan, *fullest, pricer.blocks(), r);
+  if (plan.scenario.workload.task == Task::generate)
+    report.tokens = token_durations(plan.programs.front(), r.expected.programs.front());
   return report;
+}
+
+std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
+                                            const Calibration* calibration) {
+  Pricer pricer(plan, hardware, calibration);
+  const Run r = run(plan, pricer);
+  std::vector<TimelineSlot> slots;
+  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
+    const std::vector<Action>& actions = plan.programs[p].actions;
+    const ExecutedProgram& executed = r.expected.programs[p];
+    bool continues = false;
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const Action& a = actions[i];
+      if (a.stream != kComputeStream) continue;
+      if (a.peer >= 0) {  // waiting
+        continues = false;
+        continue;
+      }
+      const TimelineSlot slot{
+          .stage = static_cast<std::int32_t>(p),
+          .phase = a.phase == Phase::recompute ? Phase::backward : a.phase,
+          .weights = plan.blocks[static_cast<std::size_t>(a.block)].name == weight_block("layer.backward"),
+          .micro_batch = a.micro_batch,
+          .chunk = a.chunk,
+          .start = executed.start[i],
+          .end = executed.end[i]};
+      continues = continues && slots.back().phase == slot.phase && slots.back().weights == slot.weights &&
+                  slots.back().micro_batch == slot.micro_batch && slots.back().chunk == slot.chunk;
+      if (continues)
+        slots.back().end = slot.end;
+      else
+        slots.push_back(slot);
+      continues = true;
+    }
+  }
+  return slots;
 }
 
 Report predict(const Scenario& scenario, const Calibration* calibration) {

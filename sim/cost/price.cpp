@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "sim/cost/efficiency.h"
+#include "sim/cost/gpu_price.h"
 #include "sim/cost/predict.h"
 
 namespace sim {
@@ -36,11 +37,13 @@ Price price_collective(const Work& work, const Group& group, const Hardware& h, 
 }  // namespace
 
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
-            const Calibration* calibration, const Group* group) {
+            const Calibration* calibration, const Group* group, Bytes working_set) {
+  if (calibration && calibration->gpu)
+    if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group)) return *tabulated;
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   if (is_collective(op.kind)) return price_collective(work, group ? *group : Group{}, hardware, launch);
 
-  const KernelSample shape = kernel_shape(op, v, work);
+  const KernelSample shape = kernel_shape(op, v, work, working_set);
   const Seconds compute = work.flops.value > 0 ? work.flops / hardware.peak_for(op.dtype) : Seconds{};
   const Seconds memory = work.memory() / hardware.memory_bandwidth;
   if (calibration) {

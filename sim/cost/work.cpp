@@ -85,6 +85,8 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
     case OpKind::dropout:
     case OpKind::dropout_backward:  // mask and scale
       return elementwise(2 * elements(op, v));
+    case OpKind::cross_entropy_statistics:  // maximum 1, exponential 2, sum 1
+      return elementwise(4 * rows * d(n.vocab));
     case OpKind::cross_entropy:  // maximum 1, exponential 2, sum 1, gradient 2
       return elementwise(6 * rows * d(n.vocab));
     case OpKind::sample:  // scale, maximum or exponential and sum
@@ -104,8 +106,9 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
     case OpKind::receive:
       return {};
     case OpKind::all_reduce:
+      return elementwise(operand_elements(plan, op, v, 0, 1));
     case OpKind::reduce_scatter:
-      return elementwise(operand_elements(plan, op, v, 0, op.operands.size()));
+      return elementwise(operand_elements(plan, op, v, 1, 2));
   }
   return {};
 }
@@ -196,20 +199,23 @@ void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work&
 
 Bytes network_of(const Plan& plan, const Operation& op, const Variables& v) {
   if (!is_collective(op.kind) || op.group < 0) return {};
-  const auto bytes = [&](std::size_t i) {
-    return plan.buffers[static_cast<std::size_t>(op.operands[i].buffer)].bytes(v).value;
+  const auto bytes = [&](std::size_t first, std::size_t stride) {
+    std::int64_t sum = 0;
+    for (std::size_t i = first; i < op.operands.size(); i += stride)
+      sum += plan.buffers[static_cast<std::size_t>(op.operands[i].buffer)].bytes(v).value;
+    return sum;
   };
   const std::int64_t n = plan.groups[static_cast<std::size_t>(op.group)].size;
   switch (op.kind) {
     case OpKind::all_reduce:
-      return {2 * (n - 1) * bytes(0) / n};
+      return {2 * (n - 1) * bytes(0, 1) / n};
     case OpKind::reduce_scatter:
-      return {(n - 1) * bytes(1) / n};
+      return {(n - 1) * bytes(1, 2) / n};
     case OpKind::all_gather:
     case OpKind::all_to_all:
-      return {(n - 1) * bytes(0) / n};
+      return {(n - 1) * bytes(0, 2) / n};
     case OpKind::send:
-      return {bytes(0)};
+      return {bytes(0, 1)};
     default:
       return {};
   }

@@ -1,5 +1,9 @@
 #include "sim/plan/builder.h"
 
+#include <algorithm>
+
+#include "sim/plan/schedule.h"
+
 namespace sim {
 namespace {
 
@@ -34,9 +38,38 @@ ElementTypes element_types(const Scenario& scenario) {
           .master = mixed && scenario.implementation.master_weights};
 }
 
-PlanBuilder::PlanBuilder(const Scenario& scenario) : types_(element_types(scenario)) {
+Model shard_of(const Model& model, int tensor_parallel) {
+  const std::int64_t t = tensor_parallel;
+  Model m = model;
+  m.num_attention_heads /= t;
+  m.num_key_value_heads = std::max<std::int64_t>(1, m.num_key_value_heads / t);
+  m.intermediate_size /= t;
+  m.vocab_size = (m.vocab_size + t - 1) / t;
+  return m;
+}
+
+PlanBuilder::PlanBuilder(const Scenario& scenario)
+    : model_(shard_of(scenario.model, scenario.strategy.tensor_parallel)), types_(element_types(scenario)) {
   plan_.scenario = scenario;
   plan_.ranks = scenario.strategy.devices();
+  const Strategy& s = scenario.strategy;
+  splits_backward_ = scenario.workload.task == Task::train && sim::splits_backward(s.schedule);
+  if (s.sequence_parallel) stream_rows_ = kRows / s.tensor_parallel;
+  const int t = s.tensor_parallel, stage = t * data_ranks(s);
+  groups_.tensor = add_group("tensor", t, 1);
+  if (const auto heads = scenario.model.num_key_value_heads; t > heads)
+    groups_.key_value = add_group("key_value", t / static_cast<int>(heads), 1);
+  groups_.context = add_group("context", s.context_parallel, t);
+  groups_.data = add_group("data", data_ranks(s), t);
+  groups_.pipeline = add_group("pipeline", s.pipeline_parallel, stage);
+  if (s.pipeline_parallel > 1 && scenario.model.tie_word_embeddings)
+    groups_.tied_embedding = add_group("tied_embedding", 2, stage * (s.pipeline_parallel - 1));
+}
+
+std::int32_t PlanBuilder::add_group(std::string name, std::int32_t size, std::int32_t stride) {
+  if (size == 1) return -1;
+  plan_.groups.push_back({std::move(name), size, stride});
+  return static_cast<std::int32_t>(plan_.groups.size()) - 1;
 }
 
 BufferId PlanBuilder::add(Buffer buffer) {

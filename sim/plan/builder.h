@@ -34,7 +34,17 @@ inline bool uses_dropout(const Scenario& s) {
 }
 // The projections into the residual stream add it themselves: possible where nothing stands between.
 inline bool fuses_residual(const Scenario& s) {
-  return s.implementation.fused_residual && !uses_dropout(s);
+  return s.implementation.fused_residual && !uses_dropout(s) && s.strategy.tensor_parallel == 1;
+}
+
+// The model as a rank of a tensor-parallel group holds it: heads, feed-forward width and vocabulary divided.
+// Key-value heads are held by several ranks where there are fewer than ranks; the vocabulary is padded to a
+// multiple of the ranks.
+Model shard_of(const Model& model, int tensor_parallel);
+
+// Ranks that hold the same parameters and divide a step's tokens: ZeRO divides states over them.
+inline int data_ranks(const Strategy& s) {
+  return s.data_parallel * s.context_parallel;
 }
 
 class PlanBuilder {
@@ -42,10 +52,24 @@ class PlanBuilder {
   explicit PlanBuilder(const Scenario& scenario);
 
   const Scenario& scenario() const { return plan_.scenario; }
-  const Model& model() const { return plan_.scenario.model; }
+  // What one rank holds of it; num_hidden_layers and hidden_size are the whole model's.
+  const Model& model() const { return model_; }
+  const Strategy& strategy() const { return plan_.scenario.strategy; }
   const ElementTypes& types() const { return types_; }
+  // Rows of the residual stream that a rank holds: sequence parallelism divides them.
+  Extent stream_rows() const { return stream_rows_; }
+  // Zero-bubble schedules run backward in two parts.
+  bool splits_backward() const { return splits_backward_; }
+  bool tensor_parallel() const { return groups_.tensor >= 0; }
+
+  // Indices into Plan::groups, -1 where a group would be of one rank.
+  struct Groups {
+    std::int32_t tensor = -1, key_value = -1, context = -1, data = -1, pipeline = -1, tied_embedding = -1;
+  };
+  const Groups& groups() const { return groups_; }
 
   BufferId add(Buffer buffer);
+  const Buffer& buffer(BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
   // Kept from forward for backward: an instance for each layer and micro-batch.
   BufferId add_kept(const std::string& name, DType dtype, std::vector<Extent> shape);
   // Lives inside one action of one block: named after the block.
@@ -59,7 +83,13 @@ class PlanBuilder {
   Plan take() { return std::move(plan_); }
 
  private:
+  std::int32_t add_group(std::string name, std::int32_t size, std::int32_t stride);
+
   Plan plan_;
+  Model model_;
+  Extent stream_rows_ = kRows;
+  bool splits_backward_ = false;
+  Groups groups_;
   ElementTypes types_;
 };
 

@@ -1,6 +1,7 @@
 #include "sim/plan/check.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -81,30 +82,34 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
     case OpKind::gelu:
       return {exactly(size), exactly(size)};
     case OpKind::gelu_backward:
-    case OpKind::add:
-    case OpKind::dropout:
     case OpKind::dropout_backward:
       return {exactly(size), exactly(size), exactly(size)};
+    case OpKind::add:
+      return {exactly(size), exactly(size), maybe(exactly(size)), maybe(exactly(cols))};
+    case OpKind::dropout:
+      return {exactly(size), exactly(size), exactly(size), maybe(exactly(cols))};
     case OpKind::swiglu:
       return {exactly(size), exactly(2 * size)};
     case OpKind::swiglu_backward:
       return {exactly(2 * size), exactly(size), exactly(2 * size)};
     case OpKind::gather_last:
       return {exactly(v.batch * cols), exactly(size)};
+    case OpKind::cross_entropy_statistics:
+      return {exactly(3 * rows), exactly(rows * n.vocab), exactly(rows)};
     case OpKind::cross_entropy:
-      return {exactly(rows * n.vocab), exactly(rows), exactly(rows)};
+      return {exactly(rows * n.vocab), exactly(rows), exactly(rows), maybe(at_least(3 * rows))};
     case OpKind::sample:
       return {exactly(rows), exactly(rows * n.vocab)};
     case OpKind::clip_scale:
       return {exactly(3)};
-    case OpKind::all_reduce:
     case OpKind::send:
     case OpKind::receive:
       return {at_least(1)};
-    case OpKind::reduce_scatter:
-    case OpKind::all_gather:
     case OpKind::all_to_all:
       return {at_least(1), at_least(1)};
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+    case OpKind::all_gather:
     case OpKind::zero:
     case OpKind::squared_norm:
     case OpKind::adamw:
@@ -152,6 +157,9 @@ class PlanChecker {
           add(where + ": the group does not exist");
         if (op.kind == OpKind::adamw && op.operands.size() % 5 != 1)
           add(where + ": operands are no groups of five");
+        if ((op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather) &&
+            op.operands.size() % 2 != 0)
+          add(where + ": operands are no pairs");
         for (const Operand& o : op.operands) {
           if (o.buffer < kNoBuffer || o.buffer >= static_cast<int>(plan_.buffers.size())) {
             add(where + ": buffer " + std::to_string(o.buffer) + " does not exist");
@@ -185,6 +193,27 @@ class PlanChecker {
     }
   }
 
+  // For each action, by stream, the last that is sure to have ended when it begins.
+  static std::vector<std::array<std::int32_t, kStreams>> known_to_have_ended(const Program& program) {
+    std::vector<std::array<std::int32_t, kStreams>> ended(program.actions.size());
+    std::array<std::array<std::int32_t, kStreams>, kStreams> at_end{};
+    for (auto& stream : at_end) stream.fill(-1);
+    for (std::size_t i = 0; i < program.actions.size(); ++i) {
+      const Action& a = program.actions[i];
+      const auto stream = static_cast<std::size_t>(a.stream);
+      ended[i] = at_end[stream];
+      if (a.wait >= 0) {
+        const auto waited = static_cast<std::size_t>(a.wait);
+        const auto other = static_cast<std::size_t>(program.actions[waited].stream);
+        for (std::size_t s = 0; s < kStreams; ++s) ended[i][s] = std::max(ended[i][s], ended[waited][s]);
+        ended[i][other] = std::max(ended[i][other], a.wait);
+      }
+      at_end[stream] = ended[i];
+      at_end[stream][stream] = static_cast<std::int32_t>(i);
+    }
+    return ended;
+  }
+
   void check_program(const Program& program) {
     std::size_t covered = 0;
     for (const Section& s : program.sections) {
@@ -193,18 +222,30 @@ class PlanChecker {
     }
     if (covered != program.actions.size()) add(program.role + ": sections end before the program");
 
+    std::vector<std::array<std::int32_t, kStreams>> ended = known_to_have_ended(program);
+    std::map<std::tuple<BufferId, std::int32_t, std::int32_t>, std::size_t> writer;  // latest action
     std::set<std::pair<BlockId, Variables>> sized;
     std::set<std::tuple<BufferId, std::int32_t, std::int32_t>> written;
-    for (const Action& a : program.actions) {
+    for (std::size_t i = 0; i < program.actions.size(); ++i) {
+      const Action& a = program.actions[i];
       const Block& block = plan_.blocks[static_cast<std::size_t>(a.block)];
       const bool sizes_known = !sized.emplace(a.block, a.variables).second;
       std::set<BufferId> written_scratch;
       for (const Operation& op : block.operations) {
         if (!sizes_known) check_sizes(block, op, a.variables);
         const auto key = [&](const Operand& o) {
-          return std::make_tuple(o.buffer, buffer(o).per_layer ? a.layer + o.layer_offset : 0,
+          return std::make_tuple(plan_.storage(o.buffer), buffer(o).per_layer ? a.layer + o.layer_offset : 0,
                                  buffer(o).per_micro_batch ? a.micro_batch : 0);
         };
+        for (const Operand& o : op.operands) {
+          if (o.buffer == kNoBuffer || buffer(o).buffer_class == BufferClass::scratch) continue;
+          const auto last = writer.find(key(o));
+          if (last == writer.end() || last->second == i) continue;
+          const std::int32_t stream = program.actions[last->second].stream;
+          if (ended[i][static_cast<std::size_t>(stream)] < static_cast<std::int32_t>(last->second))
+            add(program.role + ", " + block.name + " at layer " + std::to_string(a.layer) + ": " + op.id +
+                " does not wait for what stream " + std::to_string(stream) + " writes to " + buffer(o).name);
+        }
         for (const Operand& o : op.operands) {
           if (o.buffer == kNoBuffer || o.access == Access::write || is_written_beforehand(buffer(o)))
             continue;
@@ -218,10 +259,12 @@ class PlanChecker {
         }
         for (const Operand& o : op.operands) {
           if (o.buffer == kNoBuffer || o.access == Access::read) continue;
-          if (buffer(o).buffer_class == BufferClass::scratch)
+          if (buffer(o).buffer_class == BufferClass::scratch) {
             written_scratch.insert(o.buffer);
-          else
+          } else {
             written.insert(key(o));
+            writer[key(o)] = i;
+          }
         }
       }
     }

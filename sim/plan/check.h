@@ -15,6 +15,7 @@ namespace sim {
 //   beginning, scratch is gone when its action ends;
 // - a scratch buffer belongs to one block;
 // - an operation's id is unique in its block;
+// - an action of one stream that uses what another stream writes begins after that has ended;
 // - sections cover each program's actions in order.
 std::vector<std::string> check(const Plan& plan);
 

@@ -33,24 +33,40 @@ std::string activation_id(const Model& m) {
   return m.activation == Activation::swiglu ? "layer.mlp.swiglu" : "layer.mlp.gelu";
 }
 
+// Gradients that the weights' products read, which zero-bubble schedules run later.
+AddBuffer add_read_by_weight_part(const PlanBuilder& b) {
+  return b.splits_backward() ? kept : scratch;
+}
+
 bool uses_flash(const PlanBuilder& b) {
   return b.scenario().implementation.attention == AttentionKind::flash;
 }
 
-// Projection back into the residual stream: out = residual + [dropout](inp W^T + bias).
+std::string pass_name(Phase pass) {
+  return pass == Phase::backward ? ".backward" : ".forward";
+}
+
+// Projection back into the residual stream: out = residual + [dropout](inp W^T + bias). Over tensor-parallel
+// ranks the products are summed first.
 std::vector<Operation> project_and_add(const PlanBuilder& b, const std::string& id, Operand out, BufferId inp,
-                                       const Affine& p, Operand residual, BufferId projection, BufferId mask,
-                                       Dims dims) {
-  if (projection == kNoBuffer) return {matmul(b, id + ".forward", out, reads(inp), p, residual, dims)};
+                                       const Affine& p, Operand residual, const LayerContext& c,
+                                       BufferId mask, Dims dims) {
+  if (c.projection == kNoBuffer) return {matmul(b, id + ".forward", out, reads(inp), p, residual, dims)};
   const DType elementwise = b.types().statistic;
+  const Affine product{p.weight, b.tensor_parallel() ? Tensor{} : p.bias};
+  Operand late_bias = b.tensor_parallel() ? reads(p.bias.parameter) : kAbsent;
   std::vector<Operation> ops;
-  ops.push_back(matmul(b, id + ".forward", writes(projection), reads(inp), p, kAbsent, dims));
-  const Dims row = row_dims(b.model().hidden_size);
-  if (mask != kNoBuffer)
+  ops.push_back(matmul(b, id + ".forward", writes(c.projection), reads(inp), product, kAbsent, dims));
+  append(ops, sum_over_tensor_ranks(b, id, Phase::forward, c.projection, c.projection_rows));
+  const BufferId sum = c.projection_rows != kNoBuffer ? c.projection_rows : c.projection;
+  const Dims row{.rows = b.stream_rows(), .cols = b.model().hidden_size};
+  if (mask != kNoBuffer) {
     ops.push_back(operation(id + "_dropout.forward", OpKind::dropout, elementwise, row,
-                            {updates(projection), writes(mask), reads(projection)}));
-  ops.push_back(
-      operation(id + "_residual.forward", OpKind::add, elementwise, row, {out, residual, reads(projection)}));
+                            {updates(sum), writes(mask), reads(sum), late_bias}));
+    late_bias = kAbsent;
+  }
+  ops.push_back(operation(id + "_residual.forward", OpKind::add, elementwise, row,
+                          {out, residual, reads(sum), late_bias}));
   return ops;
 }
 
@@ -58,12 +74,29 @@ std::vector<Operation> project_and_add(const PlanBuilder& b, const std::string& 
 std::vector<Operation> project_and_add_backward(PlanBuilder& b, const std::string& block,
                                                 const std::string& id, BufferId dinp, BufferId gradient,
                                                 BufferId inp, BufferId mask, const Affine& p, Dims dims) {
+  const std::int64_t hidden = b.model().hidden_size;
+  const Dims row{.rows = b.stream_rows(), .cols = hidden};
+  const bool gathers = b.strategy().sequence_parallel;
+  // What the products read stays as it is until those of the weights have read it.
+  const bool copies = b.splits_backward() && !gathers && mask == kNoBuffer;
+  const AddBuffer add_read_by_products = gathers ? scratch : add_read_by_weight_part(b);
   std::vector<Operation> ops;
   BufferId dout = gradient;
   if (mask != kNoBuffer) {
-    dout = b.add_scratch(block, id + "_dropout.gradient", b.types().stored, {kRows, b.model().hidden_size});
-    ops.push_back(operation(id + "_dropout.backward", OpKind::dropout_backward, b.types().statistic,
-                            row_dims(b.model().hidden_size), {writes(dout), reads(gradient), reads(mask)}));
+    dout =
+        add_read_by_products(b, block, id + "_dropout.gradient", b.types().stored, {b.stream_rows(), hidden});
+    ops.push_back(operation(id + "_dropout.backward", OpKind::dropout_backward, b.types().statistic, row,
+                            {writes(dout), reads(gradient), reads(mask)}));
+  } else if (copies) {
+    dout = add_read_by_products(b, block, id + ".out.gradient", b.types().stored, {kRows, hidden});
+    ops.push_back(operation(id + ".keep_gradient.backward", OpKind::add, b.types().statistic, row,
+                            {writes(dout), reads(gradient)}));
+  }
+  if (gathers) {
+    const BufferId whole =
+        add_read_by_weight_part(b)(b, block, id + ".gathered.gradient", b.types().stored, {kRows, hidden});
+    ops.push_back(gather_rows(b, id, Phase::backward, whole, dout));
+    dout = whole;
   }
   append(ops, matmul_backward(b, id, dinp, dout, inp, p, dims));
   return ops;
@@ -82,6 +115,40 @@ void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer
 }
 
 }  // namespace
+
+LayerContext with_scratch(PlanBuilder& b, const std::string& block, LayerContext c) {
+  const std::int64_t hidden = b.model().hidden_size;
+  const auto add = [&](const std::string& name, Extent rows) {
+    return b.add_scratch(block, name, b.types().stored, {rows, hidden});
+  };
+  c.projection = fuses_residual(b.scenario()) ? kNoBuffer : add("layer.projection", kRows);
+  if (!b.strategy().sequence_parallel) return c;
+  c.projection_rows = add("layer.projection_rows", b.stream_rows());
+  c.attention_norm_gathered = add("layer.attention_norm.gathered", kRows);
+  c.mlp_norm_gathered = add("layer.mlp_norm.gathered", kRows);
+  return c;
+}
+
+Operation gather_rows(const PlanBuilder& b, const std::string& id, Phase pass, BufferId whole,
+                      BufferId rows) {
+  return {.id = id + ".all_gather" + pass_name(pass),
+          .kind = OpKind::all_gather,
+          .dtype = b.types().stored,
+          .operands = {writes(whole), reads(rows)},
+          .group = b.groups().tensor};
+}
+
+std::vector<Operation> sum_over_tensor_ranks(const PlanBuilder& b, const std::string& id, Phase pass,
+                                             BufferId whole, BufferId rows) {
+  if (!b.tensor_parallel()) return {};
+  const bool scatters = rows != kNoBuffer;
+  return {{.id = id + (scatters ? ".reduce_scatter" : ".all_reduce") + pass_name(pass),
+           .kind = scatters ? OpKind::reduce_scatter : OpKind::all_reduce,
+           .dtype = b.types().stored,
+           .operands = scatters ? std::vector<Operand>{writes(rows), reads(whole)}
+                                : std::vector<Operand>{updates(whole)},
+           .group = b.groups().tensor}};
+}
 
 BufferId kept(PlanBuilder& builder, const std::string&, const std::string& name, DType dtype,
               std::vector<Extent> shape) {
@@ -112,11 +179,12 @@ NormResult add_norm_result(PlanBuilder& builder, const std::string& block, const
                            AddBuffer add, bool statistics) {
   const ElementTypes& t = builder.types();
   NormResult r;
-  r.out = add(builder, block, name + ".out", t.stored, {kRows, builder.model().hidden_size});
+  const Extent rows = builder.stream_rows();
+  r.out = add(builder, block, name + ".out", t.stored, {rows, builder.model().hidden_size});
   if (!statistics) return r;
   if (builder.model().norm == Norm::layernorm)
-    r.mean = add(builder, block, name + ".mean", t.statistic, {kRows});
-  r.rstd = add(builder, block, name + ".rstd", t.statistic, {kRows});
+    r.mean = add(builder, block, name + ".mean", t.statistic, {rows});
+  r.rstd = add(builder, block, name + ".rstd", t.statistic, {rows});
   return r;
 }
 
@@ -136,7 +204,7 @@ std::vector<Operation> norm_forward(const PlanBuilder& builder, const std::strin
 
 std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::string& id, const Affine& p,
                                      const NormResult& r, Operand inp, BufferId dinp, BufferId dout) {
-  const Dims dims{.rows = kRows, .hidden = builder.model().hidden_size};
+  const Dims dims{.rows = builder.stream_rows(), .hidden = builder.model().hidden_size};
   const bool layernorm = builder.model().norm == Norm::layernorm;
   std::vector<Operand> operands{updates(dinp), updates(p.weight.gradient)};
   if (layernorm) operands.push_back(updates(p.bias.gradient));
@@ -171,7 +239,7 @@ LayerResults add_attention_core(PlanBuilder& b, const std::string& block, AddBuf
 LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuffer add) {
   LayerResults r = add_attention_core(b, block, add);
   add_results_of_products(b, block, add, true, r);
-  const std::vector<Extent> shape{kRows, b.model().hidden_size};
+  const std::vector<Extent> shape{b.stream_rows(), b.model().hidden_size};
   r.middle = add(b, block, "residual_mid", b.types().stored, shape);
   if (uses_dropout(b.scenario())) {
     r.attention_dropout_mask = add(b, block, "layer.attention.output_dropout_mask", DType::int8, shape);
@@ -215,10 +283,19 @@ std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParamete
   const bool in_place = r.middle == c.residual_in.buffer;
   const Operand middle_out = in_place ? updates(r.middle) : writes(r.middle);
 
-  std::vector<Operation> ops =
-      norm_forward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in, kRows);
-  ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(r.qkv), reads(r.attention_norm.out), p.qkv,
-                       kAbsent, product_dims(m.qkv_size(), m.hidden_size)));
+  std::vector<Operation> ops;
+  // Sequence parallelism: the products see all rows.
+  const auto gathered = [&](const std::string& id, BufferId rows, BufferId whole) {
+    if (whole == kNoBuffer) return rows;
+    ops.push_back(gather_rows(b, id, Phase::forward, whole, rows));
+    return whole;
+  };
+  append(ops, norm_forward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
+                           b.stream_rows()));
+  const BufferId attention_inp =
+      gathered("layer.attention.qkv", r.attention_norm.out, c.attention_norm_gathered);
+  ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(r.qkv), reads(attention_inp), p.qkv, kAbsent,
+                       product_dims(m.qkv_size(), m.hidden_size)));
   if (m.position == Position::rope)
     ops.push_back(operation("layer.attention.rope.forward", OpKind::rope, elementwise, head_dims(m),
                             {updates(r.qkv), reads(c.rope_table), reads(c.positions)}));
@@ -232,38 +309,62 @@ std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParamete
     append(ops, attention_core_forward(b, r));
   }
   append(ops, project_and_add(b, "layer.attention.output", middle_out, r.attention, p.attention_output,
-                              c.residual_in, c.projection, r.attention_dropout_mask,
+                              c.residual_in, c, r.attention_dropout_mask,
                               product_dims(m.hidden_size, m.query_size())));
 
-  append(ops, norm_forward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, reads(r.middle), kRows));
-  ops.push_back(matmul(b, mlp_up_id(m) + ".forward", writes(r.mlp_up), reads(r.mlp_norm.out), p.mlp_up,
-                       kAbsent, product_dims(m.mlp_up_size(), m.hidden_size)));
+  append(ops, norm_forward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, reads(r.middle), b.stream_rows()));
+  const BufferId mlp_inp = gathered(mlp_up_id(m), r.mlp_norm.out, c.mlp_norm_gathered);
+  ops.push_back(matmul(b, mlp_up_id(m) + ".forward", writes(r.mlp_up), reads(mlp_inp), p.mlp_up, kAbsent,
+                       product_dims(m.mlp_up_size(), m.hidden_size)));
   ops.push_back(operation(activation_id(m) + ".forward",
                           m.activation == Activation::swiglu ? OpKind::swiglu : OpKind::gelu, elementwise,
                           row_dims(m.intermediate_size), {writes(r.mlp_activation), reads(r.mlp_up)}));
   append(ops,
          project_and_add(b, "layer.mlp.down", c.residual_out, r.mlp_activation, p.mlp_down, reads(r.middle),
-                         c.projection, r.mlp_dropout_mask, product_dims(m.hidden_size, m.intermediate_size)));
+                         c, r.mlp_dropout_mask, product_dims(m.hidden_size, m.intermediate_size)));
   return ops;
 }
 
-std::vector<Operation> layer_backward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
-                                      const LayerResults& r, const LayerContext& c, BufferId gradient) {
+LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
+                             const LayerResults& r, const LayerContext& c, BufferId gradient) {
   const Model& m = b.model();
   const ElementTypes& t = b.types();
   const auto add = [&](const std::string& name, std::vector<Extent> shape) {
     return b.add_scratch(block, name + ".gradient", t.stored, std::move(shape));
   };
+  const auto add_read_by_weights = [&](const std::string& name, std::vector<Extent> shape) {
+    return add_read_by_weight_part(b)(b, block, name + ".gradient", t.stored, std::move(shape));
+  };
+  const bool gelu = m.activation == Activation::gelu;
+  const std::vector<Extent> stream{b.stream_rows(), m.hidden_size};
+  // The gradient of a norm's output, from that of the product which reads all its rows.
+  const auto column_parallel_backward = [&](const std::string& id, const std::string& norm, BufferId dout,
+                                            BufferId norm_out, const Affine& affine, Dims dims) {
+    std::vector<Operation> done;
+    BufferId inp = norm_out;
+    BufferId dinp = add(norm, {kRows, m.hidden_size}), rows = kNoBuffer;
+    if (b.strategy().sequence_parallel) {
+      inp = b.add_scratch(b.splits_backward() ? weight_block(block) : block, norm + ".gathered", t.stored,
+                          {kRows, m.hidden_size});
+      rows = add(norm + ".rows", stream);
+      done.push_back(gather_rows(b, id, Phase::backward, inp, norm_out));
+    }
+    append(done, matmul_backward(b, id, dinp, dout, inp, affine, dims));
+    append(done, sum_over_tensor_ranks(b, id, Phase::backward, dinp, rows));
+    return std::pair{std::move(done), rows != kNoBuffer ? rows : dinp};
+  };
   std::vector<Operation> ops;
 
   // feed-forward
-  const BufferId d_activation = add("layer.mlp.activation", {kRows, m.intermediate_size});
+  const BufferId d_activation =
+      (gelu ? add_read_by_weights("layer.mlp.activation", {kRows, m.intermediate_size})
+            : add("layer.mlp.activation", {kRows, m.intermediate_size}));
   append(ops, project_and_add_backward(b, block, "layer.mlp.down", d_activation, gradient, r.mlp_activation,
                                        r.mlp_dropout_mask, p.mlp_down,
                                        product_dims(m.hidden_size, m.intermediate_size)));
   BufferId d_up = d_activation;
   if (m.activation == Activation::swiglu) {
-    d_up = add(mlp_up_id(m), {kRows, m.mlp_up_size()});
+    d_up = add_read_by_weights(mlp_up_id(m), {kRows, m.mlp_up_size()});
     ops.push_back(operation(activation_id(m) + ".backward", OpKind::swiglu_backward, t.statistic,
                             row_dims(m.intermediate_size),
                             {writes(d_up), reads(d_activation), reads(r.mlp_up)}));
@@ -272,9 +373,10 @@ std::vector<Operation> layer_backward(PlanBuilder& b, const std::string& block, 
                             row_dims(m.intermediate_size),
                             {updates(d_up), reads(d_activation), reads(r.mlp_up)}));
   }
-  const BufferId d_mlp_norm = add("layer.mlp_norm", {kRows, m.hidden_size});
-  append(ops, matmul_backward(b, mlp_up_id(m), d_mlp_norm, d_up, r.mlp_norm.out, p.mlp_up,
-                              product_dims(m.mlp_up_size(), m.hidden_size)));
+  auto [mlp_up, d_mlp_norm] =
+      column_parallel_backward(mlp_up_id(m), "layer.mlp_norm", d_up, r.mlp_norm.out, p.mlp_up,
+                               product_dims(m.mlp_up_size(), m.hidden_size));
+  append(ops, std::move(mlp_up));
   append(ops,
          norm_backward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, reads(r.middle), gradient, d_mlp_norm));
 
@@ -283,7 +385,7 @@ std::vector<Operation> layer_backward(PlanBuilder& b, const std::string& block, 
   append(ops, project_and_add_backward(b, block, "layer.attention.output", d_attention, gradient, r.attention,
                                        r.attention_dropout_mask, p.attention_output,
                                        product_dims(m.hidden_size, m.query_size())));
-  const BufferId d_qkv = add("layer.attention.qkv", {kRows, m.qkv_size()});
+  const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
   if (uses_flash(b)) {
     ops.push_back(
         operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.product, head_dims(m),
@@ -299,12 +401,22 @@ std::vector<Operation> layer_backward(PlanBuilder& b, const std::string& block, 
   if (m.position == Position::rope)
     ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic, head_dims(m),
                             {updates(d_qkv), reads(c.rope_table)}));
-  const BufferId d_attention_norm = add("layer.attention_norm", {kRows, m.hidden_size});
-  append(ops, matmul_backward(b, "layer.attention.qkv", d_attention_norm, d_qkv, r.attention_norm.out, p.qkv,
-                              product_dims(m.qkv_size(), m.hidden_size)));
+  auto [qkv, d_attention_norm] =
+      column_parallel_backward("layer.attention.qkv", "layer.attention_norm", d_qkv, r.attention_norm.out,
+                               p.qkv, product_dims(m.qkv_size(), m.hidden_size));
+  append(ops, std::move(qkv));
   append(ops, norm_backward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
                             gradient, d_attention_norm));
-  return ops;
+
+  LayerBackward backward;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const auto is_weight_part = [](const Operation& op) { return op.kind == OpKind::matmul_backward_weight; };
+    const bool gathers_for_weight = ops[i].kind == OpKind::all_gather && is_weight_part(ops[i + 1]) &&
+                                    ops[i].operands[0].buffer == ops[i + 1].operands[3].buffer;
+    const bool later = b.splits_backward() && (is_weight_part(ops[i]) || gathers_for_weight);
+    (later ? backward.weight : backward.input).push_back(std::move(ops[i]));
+  }
+  return backward;
 }
 
 }  // namespace sim

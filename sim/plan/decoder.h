@@ -58,19 +58,31 @@ struct LayerContext {
   Operand residual_in{}, residual_out{};  // read; written
   BufferId rope_table = kNoBuffer, positions = kNoBuffer;
   KvCache cache{};  // absent: attention over the action's own tokens
-  BufferId projection =
-      kNoBuffer;  // scratch (rows, hidden), where the residual is not added in the projection
+  // Scratch of the forward block. Products into the residual stream, where it is not added in the product;
+  // with sequence parallelism also this rank's rows of them, and all rows of the norms' outputs.
+  BufferId projection = kNoBuffer, projection_rows = kNoBuffer;
+  BufferId attention_norm_gathered = kNoBuffer, mlp_norm_gathered = kNoBuffer;
 };
+
+// Adds the scratch of a forward or recompute block.
+LayerContext with_scratch(PlanBuilder& builder, const std::string& block, LayerContext context);
 
 std::vector<Operation> layer_forward(const PlanBuilder& builder, const DecoderParameters& p,
                                      const LayerResults& r, const LayerContext& c);
 // The attention core alone: what selective recompute repeats.
 std::vector<Operation> attention_core_forward(const PlanBuilder& builder, const LayerResults& r);
 
-// `gradient` is the residual stream's, updated in place from the layer's output to its input.
-std::vector<Operation> layer_backward(PlanBuilder& builder, const std::string& block,
-                                      const DecoderParameters& p, const LayerResults& r,
-                                      const LayerContext& c, BufferId gradient);
+// `gradient` is the residual stream's, updated in place from the layer's output to its input. Zero-bubble
+// schedules run the products that give weights' gradients later, in an action of their own (`weight`, empty
+// elsewhere): what these read is then kept.
+inline std::string weight_block(const std::string& block) {
+  return block + "_weight";
+}
+struct LayerBackward {
+  std::vector<Operation> input, weight;
+};
+LayerBackward layer_backward(PlanBuilder& builder, const std::string& block, const DecoderParameters& p,
+                             const LayerResults& r, const LayerContext& c, BufferId gradient);
 
 std::vector<Operation> norm_forward(const PlanBuilder& builder, const std::string& id, const Affine& p,
                                     const NormResult& r, Operand inp, Extent rows);
@@ -78,6 +90,15 @@ std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::stri
                                      const NormResult& r, Operand inp, BufferId dinp, BufferId dout);
 NormResult add_norm_result(PlanBuilder& builder, const std::string& block, const std::string& name,
                            AddBuffer add, bool statistics);
+
+// Collectives of tensor parallelism, sums over its ranks of (rows, hidden) results; empty without it. With
+// sequence parallelism a rank keeps its own rows alone, in `rows`; else all are in `whole`.
+std::vector<Operation> sum_over_tensor_ranks(const PlanBuilder& builder, const std::string& id, Phase pass,
+                                             BufferId whole, BufferId rows);
+
+// All rows of what sequence parallelism divides.
+Operation gather_rows(const PlanBuilder& builder, const std::string& id, Phase pass, BufferId whole,
+                      BufferId rows);
 
 // out (rows, cols) = inp (rows, inner) W^T [+ bias] [+ residual]
 Operation matmul(const PlanBuilder& builder, const std::string& id, Operand out, Operand inp, const Affine& p,

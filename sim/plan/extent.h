@@ -12,10 +12,12 @@ struct Variables {
   auto operator<=>(const Variables&) const = default;
 };
 
-// A monomial: factor * batch^a * query_length^b * kv_length^c.
+// A monomial: factor * batch^a * query_length^b * kv_length^c / divisor; validate() sees to it that the
+// division is exact.
 struct Extent {
   std::int64_t factor = 1;
   std::int8_t batch = 0, query_length = 0, kv_length = 0;
+  std::int32_t divisor = 1;
 
   constexpr Extent() = default;
   constexpr Extent(std::int64_t f) : factor(f) {}  // NOLINT: a plain number is an extent
@@ -30,13 +32,21 @@ struct Extent {
     for (int i = 0; i < batch; ++i) r *= v.batch;
     for (int i = 0; i < query_length; ++i) r *= v.query_length;
     for (int i = 0; i < kv_length; ++i) r *= v.kv_length;
-    return r;
+    return r / divisor;
   }
   constexpr bool operator==(const Extent&) const = default;
 };
 
 constexpr Extent operator*(Extent a, Extent b) {
-  return {a.factor * b.factor, a.batch + b.batch, a.query_length + b.query_length, a.kv_length + b.kv_length};
+  Extent product{a.factor * b.factor, a.batch + b.batch, a.query_length + b.query_length,
+                 a.kv_length + b.kv_length};
+  product.divisor = a.divisor * b.divisor;
+  return product;
+}
+
+constexpr Extent operator/(Extent a, std::int32_t divisor) {
+  a.divisor *= divisor;
+  return a;
 }
 
 inline constexpr Extent kBatch{1, 1, 0, 0};

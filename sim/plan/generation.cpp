@@ -43,20 +43,24 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
   };
   r.residual = add("residual", t.stored, {kRows, m.hidden_size}, Lifetime::uses);
   // The caller looks at these two after every section.
-  r.logits = add(buffer_names::logits, t.statistic, {kBatch, m.vocab_size}, Lifetime::plan);
+  r.logits = add(buffer_names::logits, t.statistic, {kBatch, m.vocab_size * b.strategy().tensor_parallel},
+                 Lifetime::plan);
   r.next_tokens = add(buffer_names::next_tokens, DType::int32, {kBatch}, Lifetime::plan);
   return r;
 }
 
 Block embedding_forward(const PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
   const Model& m = b.model();
-  return {"embedding.forward",
-          {{.id = "embedding.forward",
-            .kind = OpKind::embedding,
-            .dtype = b.types().statistic,
-            .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-            .operands = {writes(r.residual), reads(r.tokens), reads(p.embedding.parameter),
-                         reads(p.position_embedding.parameter), reads(r.positions)}}}};
+  Block block{"embedding.forward",
+              {{.id = "embedding.forward",
+                .kind = OpKind::embedding,
+                .dtype = b.types().statistic,
+                .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
+                .operands = {writes(r.residual), reads(r.tokens), reads(p.embedding.parameter),
+                             reads(p.position_embedding.parameter), reads(r.positions)}}}};
+  for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, r.residual, kNoBuffer))
+    block.operations.push_back(std::move(op));
+  return block;
 }
 
 Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
@@ -65,18 +69,15 @@ Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers&
                              .residual_out = updates(r.residual),
                              .rope_table = r.rope_table,
                              .positions = r.positions,
-                             .cache = r.cache,
-                             .projection = fuses_residual(b.scenario())
-                                               ? kNoBuffer
-                                               : b.add_scratch(name, "layer.projection", b.types().stored,
-                                                               {kRows, b.model().hidden_size})};
-  return {name,
-          layer_forward(b, p, add_inference_results(b, name, r.residual, r.cache.k != kNoBuffer), context)};
+                             .cache = r.cache};
+  return {name, layer_forward(b, p, add_inference_results(b, name, r.residual, r.cache.k != kNoBuffer),
+                              with_scratch(b, name, context))};
 }
 
 // Only the last row of each sequence decides the next token.
 Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
   const Model& m = b.model();
+  const std::int64_t vocab = m.vocab_size * b.strategy().tensor_parallel;  // with padding
   Block block{"head.forward", {}};
   const BufferId last = b.add_scratch(block.name, "last_rows", b.types().stored, {kBatch, m.hidden_size});
   const NormResult norm{
@@ -88,12 +89,22 @@ Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& 
                               .operands = {writes(last), reads(r.residual)}});
   for (Operation& op : norm_forward(b, "final_norm", p.final_norm, norm, reads(last), kBatch))
     block.operations.push_back(std::move(op));
-  block.operations.push_back(matmul(b, "head.logits.forward", writes(r.logits), reads(norm.out), {p.head, {}},
-                                    {}, {.rows = kBatch, .cols = m.vocab_size, .inner = m.hidden_size}));
+  const bool divided = b.tensor_parallel();
+  const BufferId own =
+      divided ? b.add_scratch(block.name, "logits_of_this_rank", b.types().statistic, {kBatch, m.vocab_size})
+              : r.logits;
+  block.operations.push_back(matmul(b, "head.logits.forward", writes(own), reads(norm.out), {p.head, {}}, {},
+                                    {.rows = kBatch, .cols = m.vocab_size, .inner = m.hidden_size}));
+  if (divided)
+    block.operations.push_back({.id = "head.logits.all_gather",
+                                .kind = OpKind::all_gather,
+                                .dtype = b.types().statistic,
+                                .operands = {writes(r.logits), reads(own)},
+                                .group = b.groups().tensor});
   block.operations.push_back({.id = "head.sample",
                               .kind = OpKind::sample,
                               .dtype = b.types().statistic,
-                              .dims = {.rows = kBatch, .vocab = m.vocab_size},
+                              .dims = {.rows = kBatch, .vocab = vocab},
                               .operands = {writes(r.next_tokens), reads(r.logits)}});
   return block;
 }

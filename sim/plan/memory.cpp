@@ -1,7 +1,7 @@
 #include "sim/plan/memory.h"
 
 #include <algorithm>
-#include <map>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
@@ -27,20 +27,31 @@ struct BlockUse {
   OpTime first, last;  // indices of operations
 };
 
-std::vector<BlockUse> uses_of(const Plan& plan, const Block& block) {
-  std::vector<BlockUse> uses;
-  for (std::size_t i = 0; i < block.operations.size(); ++i) {
-    for (const Operand& o : block.operations[i].operands) {
-      if (o.buffer == kNoBuffer) continue;
-      const std::int32_t offset = plan.buffers[o.buffer].per_layer ? o.layer_offset : 0;
-      const auto it = std::find_if(uses.begin(), uses.end(), [&](const BlockUse& u) {
-        return u.buffer == o.buffer && u.layer_offset == offset;
-      });
-      const auto time = static_cast<OpTime>(i);
-      if (it == uses.end())
-        uses.push_back({o.buffer, offset, time, time});
-      else
-        it->last = time;
+using BlockUses = std::vector<std::vector<BlockUse>>;  // by block
+
+BlockUses uses_of_blocks(const Plan& plan) {
+  BlockUses uses(plan.blocks.size());
+  std::vector<std::size_t> first_use(plan.buffers.size());  // index into the block's uses, where it is there
+  for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
+    std::vector<BlockUse>& of_block = uses[block];
+    const std::vector<Operation>& operations = plan.blocks[block].operations;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      for (const Operand& o : operations[i].operands) {
+        if (o.buffer == kNoBuffer) continue;
+        const BufferId buffer = plan.storage(o.buffer);
+        const std::int32_t offset = plan.buffers[buffer].per_layer ? o.layer_offset : 0;
+        std::size_t& first = first_use[buffer];
+        const bool known = first < of_block.size() && of_block[first].buffer == buffer;
+        if (!known) first = of_block.size();
+        const auto it =
+            std::find_if(of_block.begin() + static_cast<std::ptrdiff_t>(first), of_block.end(),
+                         [&](const BlockUse& u) { return u.buffer == buffer && u.layer_offset == offset; });
+        const auto time = static_cast<OpTime>(i);
+        if (it == of_block.end())
+          of_block.push_back({buffer, offset, time, time});
+        else
+          it->last = time;
+      }
     }
   }
   return uses;
@@ -59,7 +70,7 @@ bool same_work(const Action& a, const Action& b) {
 
 // Micro-batches 0, 1, 2, ... one after the other, each doing the same on buffers of its own or of the plan.
 std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Program& program,
-                                                      const std::vector<std::vector<BlockUse>>& uses) {
+                                                      const BlockUses& uses) {
   std::vector<bool> block_works_on_micro_batch;
   for (const auto& block : uses)
     block_works_on_micro_batch.push_back(std::any_of(
@@ -82,23 +93,26 @@ std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Pr
   RepeatedActions r{.begin = static_cast<std::size_t>(begin - actions.begin()),
                     .period = static_cast<std::size_t>(period_end - begin)};
   if (std::any_of(begin, period_end, outlives_micro_batch)) return std::nullopt;
-  for (std::size_t i = r.begin + r.period; i < actions.size() && works_on_micro_batch(actions[i]); ++i) {
-    const std::size_t round = (i - r.begin) / r.period;
-    if (actions[i].micro_batch != static_cast<std::int32_t>(round)) return std::nullopt;
-    if (!same_work(actions[i], actions[r.begin + (i - r.begin) % r.period])) return std::nullopt;
-    r.count = static_cast<std::int64_t>(round) + 1;
+  std::size_t same = r.begin + r.period;
+  for (; same < actions.size(); ++same) {
+    const std::size_t round = (same - r.begin) / r.period;
+    if (actions[same].micro_batch != static_cast<std::int32_t>(round)) break;
+    if (!same_work(actions[same], actions[r.begin + (same - r.begin) % r.period])) break;
   }
-  const std::size_t end = r.begin + r.period * static_cast<std::size_t>(r.count);
-  if (end > actions.size() ||
-      std::any_of(actions.begin() + static_cast<std::ptrdiff_t>(end), actions.end(), works_on_micro_batch))
+  r.count = static_cast<std::int64_t>((same - r.begin) / r.period);
+  // Rounds that differ, as the last one where it also reduces gradients, have instances of their own.
+  const auto end =
+      actions.begin() + static_cast<std::ptrdiff_t>(r.begin + r.period * static_cast<std::size_t>(r.count));
+  if (std::any_of(end, actions.end(), [&](const Action& a) {
+        return works_on_micro_batch(a) && a.micro_batch < static_cast<std::int32_t>(r.count);
+      }))
     return std::nullopt;
   return r;
 }
 
 // Each buffer's size with the largest variables that it is used with. Extents grow with every variable, so
 // that per block only those need a look that no others exceed.
-std::vector<Bytes> largest_bytes(const Plan& plan, const Program& program,
-                                 const std::vector<std::vector<BlockUse>>& uses) {
+std::vector<Bytes> largest_bytes(const Plan& plan, const Program& program, const BlockUses& uses) {
   std::vector<std::vector<Variables>> largest(plan.blocks.size());
   const auto within = [](const Variables& a, const Variables& b) {
     return a.batch <= b.batch && a.query_length <= b.query_length && a.kv_length <= b.kv_length;
@@ -117,15 +131,27 @@ std::vector<Bytes> largest_bytes(const Plan& plan, const Program& program,
   return bytes;
 }
 
+struct Change {
+  OpTime time;
+  std::size_t buffer_class;
+  Bytes bytes;
+};
+
+// By counting: there are few times and many changes.
+void sort_by_time(std::vector<Change>& changes, OpTime duration) {
+  std::vector<std::size_t> place(static_cast<std::size_t>(duration) + 2);
+  for (const Change& c : changes) ++place[static_cast<std::size_t>(c.time) + 1];
+  for (std::size_t t = 1; t < place.size(); ++t) place[t] += place[t - 1];
+  std::vector<Change> sorted(changes.size());
+  for (const Change& c : changes) sorted[place[static_cast<std::size_t>(c.time)]++] = c;
+  changes = std::move(sorted);
+}
+
 // Runs visit(time, live bytes by class) for each operation of the program, micro-batches that repeat once.
 // With `largest_only`, of an action in which nothing but scratch changes, for its largest moment alone.
 template <class Visit>
-void sweep(const Plan& plan, const MemoryPlan& memory, bool largest_only, Visit visit) {
-  struct Change {
-    OpTime time;
-    std::size_t buffer_class;
-    Bytes bytes;
-  };
+void sweep(const Plan& plan, const BlockUses& uses, const MemoryPlan& memory, bool largest_only,
+           Visit visit) {
   MemoryByClass live{};
   std::vector<Change> changes;
   std::vector<std::vector<Bytes>> scratch(plan.blocks.size());
@@ -142,10 +168,10 @@ void sweep(const Plan& plan, const MemoryPlan& memory, bool largest_only, Visit 
       changes.push_back({i.last + 1, c, Bytes{} - aligned(i.bytes)});
     }
   }
-  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.time < b.time; });
+  sort_by_time(changes, memory.duration);
   for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
     scratch[block].resize(plan.blocks[block].operations.size());
-    for (const BlockUse& u : uses_of(plan, plan.blocks[block]))
+    for (const BlockUse& u : uses[block])
       if (const Instance* i = scratch_instance[u.buffer])
         for (OpTime t = i->first; t <= i->last; ++t)
           scratch[block][static_cast<std::size_t>(t)] += aligned(i->bytes);
@@ -182,6 +208,95 @@ void sweep(const Plan& plan, const MemoryPlan& memory, bool largest_only, Visit 
   }
 }
 
+// A place for every instance that a program can have, in the order of MemoryPlan::instances.
+class InstanceTable {
+ public:
+  // Of `rounds` micro-batches that repeat each other only the first has instances.
+  InstanceTable(const Plan& plan, const Program& program, const BlockUses& uses, std::int64_t rounds)
+      : rounds_(rounds), places_(plan.buffers.size()) {
+    std::vector<bool> used_block(plan.blocks.size()), used(plan.buffers.size());
+    std::int32_t last_layer = 0, last_micro_batch = 0;
+    first_layer_ = std::numeric_limits<std::int32_t>::max();
+    for (const Action& a : program.actions) {
+      used_block[static_cast<std::size_t>(a.block)] = true;
+      first_layer_ = std::min(first_layer_, a.layer);
+      last_layer = std::max(last_layer, a.layer);
+      last_micro_batch = std::max(last_micro_batch, a.micro_batch);
+    }
+    std::int32_t before = 0, after = 0;  // furthest that a block looks from its own layer
+    for (std::size_t block = 0; block < uses.size(); ++block)
+      if (used_block[block])
+        for (const BlockUse& u : uses[block]) {
+          used[u.buffer] = true;
+          before = std::min(before, u.layer_offset);
+          after = std::max(after, u.layer_offset);
+        }
+    first_layer_ += before;
+    const auto layers = static_cast<std::size_t>(last_layer + after - first_layer_ + 1);
+    const auto micro_batches = static_cast<std::size_t>(round(last_micro_batch) + 1);
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
+      const Buffer& b = plan.buffers[i];
+      Place& place = places_[i];
+      place.per_layer = b.per_layer;
+      place.folds = is_shared(b);
+      // What is kept for each micro-batch to the end is so for those that repeat, too.
+      const std::size_t own = !b.per_micro_batch ? 1
+                              : place.folds      ? micro_batches
+                                                 : static_cast<std::size_t>(last_micro_batch) + 1;
+      place.base = size;
+      place.micro_batches = own;
+      if (used[i]) size += (b.per_layer ? layers : 1) * own;
+    }
+    instances_.resize(size);
+  }
+
+  Instance& at(BufferId buffer, std::int32_t layer, std::int32_t micro_batch) {
+    const Place& place = places_[static_cast<std::size_t>(buffer)];
+    const std::int32_t m = place.folds ? round(micro_batch) : micro_batch;
+    const std::size_t row = place.per_layer ? static_cast<std::size_t>(layer - first_layer_) : 0;
+    return instances_[place.base + row * place.micro_batches + static_cast<std::size_t>(m)];
+  }
+
+  std::vector<Instance> take() && {
+    std::erase_if(instances_, [](const Instance& i) { return i.buffer == kNoBuffer; });
+    return std::move(instances_);
+  }
+
+ private:
+  std::int32_t round(std::int32_t micro_batch) const {
+    const auto count = static_cast<std::int32_t>(rounds_);
+    return micro_batch < count ? 0 : micro_batch - count + 1;
+  }
+
+  struct Place {
+    std::size_t base = 0, micro_batches = 1;
+    bool per_layer = false, folds = false;
+  };
+  std::int64_t rounds_;
+  std::int32_t first_layer_ = 0;
+  std::vector<Place> places_;
+  std::vector<Instance> instances_;
+};
+
+void assign_addresses(const Plan& plan, const BlockUses& uses,
+                      const std::vector<std::vector<OpTime>>& block_times, MemoryPlan& memory) {
+  std::vector<std::int32_t> block_of(plan.buffers.size(), -1);
+  for (std::size_t block = 0; block < plan.blocks.size(); ++block)
+    for (const BlockUse& u : uses[block])
+      if (is_scratch(plan.buffers[u.buffer])) block_of[u.buffer] = static_cast<std::int32_t>(block);
+  std::vector<PackItem> items;
+  items.reserve(memory.instances.size());
+  for (const Instance& i : memory.instances)
+    items.push_back({.bytes = aligned(i.bytes),
+                     .first = i.first,
+                     .last = i.last,
+                     .recurring = block_of[i.buffer],
+                     .always = plan.buffers[i.buffer].lifetime == Lifetime::plan});
+  memory.arena = pack(items, block_times);
+  for (std::size_t i = 0; i < items.size(); ++i) memory.instances[i].offset = items[i].offset;
+}
+
 }  // namespace
 
 Bytes total(const MemoryByClass& m) {
@@ -204,8 +319,9 @@ std::vector<OpTime> action_times(const Plan& plan, std::size_t program) {
 
 const Instance& MemoryPlan::find(const Plan& plan, BufferId buffer, std::int32_t layer,
                                  std::int32_t micro_batch) const {
+  buffer = plan.storage(buffer);
   const Buffer& b = plan.buffers.at(static_cast<std::size_t>(buffer));
-  const bool first_round = micro_batches.count > 1 && is_shared(b);
+  const bool first_round = micro_batches.count > 1 && is_shared(b) && micro_batch < micro_batches.count;
   const auto key =
       std::make_tuple(buffer, b.per_layer ? layer : 0, b.per_micro_batch && !first_round ? micro_batch : 0);
   const auto it = std::lower_bound(
@@ -217,10 +333,11 @@ const Instance& MemoryPlan::find(const Plan& plan, BufferId buffer, std::int32_t
   return *it;
 }
 
-MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
+namespace {
+
+MemoryPlan plan_program(const Plan& plan, const BlockUses& uses, std::size_t program_index,
+                        Addresses addresses) {
   const Program& program = plan.programs.at(program_index);
-  std::vector<std::vector<BlockUse>> uses;
-  for (const Block& b : plan.blocks) uses.push_back(uses_of(plan, b));
   const std::vector<Bytes> bytes = largest_bytes(plan, program, uses);
   const std::vector<OpTime> times = action_times(plan, program_index);
 
@@ -231,11 +348,11 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
     memory.micro_batches = {times[r->begin], times[r->begin + r->period] - times[r->begin], r->count};
 
   // Lives.
-  std::map<std::tuple<BufferId, std::int32_t, std::int32_t>, Instance> found;
+  InstanceTable table(plan, program, uses, memory.micro_batches.count);
   const auto layers = static_cast<std::size_t>(plan.scenario.model.num_hidden_layers) + 1;
   std::vector<bool> seen(plan.blocks.size() * layers);  // blocks at layers
   // What a block's next action at the same layer may still change: lives that are not fixed by the first.
-  std::vector<std::vector<BlockUse>> recurring_uses = uses;
+  BlockUses recurring_uses = uses;
   for (auto& block : recurring_uses)
     std::erase_if(block, [&](const BlockUse& u) {
       const Buffer& b = plan.buffers[u.buffer];
@@ -253,49 +370,48 @@ MemoryPlan plan_memory(const Plan& plan, std::size_t program_index) {
     for (const BlockUse& u : again ? recurring_uses[block] : uses[block]) {
       const Buffer& b = plan.buffers[u.buffer];
       if (!first_round && !(b.lifetime == Lifetime::plan && b.per_micro_batch)) continue;
-      const auto key = std::make_tuple(u.buffer, b.per_layer ? a.layer + u.layer_offset : 0,
-                                       b.per_micro_batch ? a.micro_batch : 0);
+      const std::int32_t layer = b.per_layer ? a.layer + u.layer_offset : 0;
+      const std::int32_t micro_batch = b.per_micro_batch ? a.micro_batch : 0;
       const OpTime begin = is_scratch(b) ? 0 : times[i];
-      const auto [it, added] = found.try_emplace(key, Instance{.buffer = u.buffer,
-                                                               .layer = std::get<1>(key),
-                                                               .micro_batch = std::get<2>(key),
-                                                               .bytes = bytes[u.buffer],
-                                                               .first = begin + u.first,
-                                                               .last = begin + u.last,
-                                                               .offset = {}});
-      Instance& instance = it->second;
+      Instance& instance = table.at(u.buffer, layer, micro_batch);
+      const bool added = instance.buffer == kNoBuffer;
+      if (added)
+        instance = {.buffer = u.buffer,
+                    .layer = layer,
+                    .micro_batch = micro_batch,
+                    .bytes = bytes[u.buffer],
+                    .first = begin + u.first,
+                    .last = begin + u.last,
+                    .offset = {}};
       if (!added) instance.last = std::max(instance.last, begin + u.last);
       if (b.lifetime == Lifetime::plan) instance.first = 0;
       if (b.lifetime != Lifetime::uses) instance.last = memory.duration - 1;
     }
   }
-  memory.instances.reserve(found.size());
-  for (const auto& [key, instance] : found) memory.instances.push_back(instance);
+  memory.instances = std::move(table).take();
 
-  // Addresses.
-  std::vector<std::int32_t> block_of(plan.buffers.size(), -1);
-  for (std::size_t block = 0; block < plan.blocks.size(); ++block)
-    for (const BlockUse& u : uses[block])
-      if (is_scratch(plan.buffers[u.buffer])) block_of[u.buffer] = static_cast<std::int32_t>(block);
-  std::vector<PackItem> items;
-  items.reserve(memory.instances.size());
-  for (const Instance& i : memory.instances)
-    items.push_back({.bytes = aligned(i.bytes),
-                     .first = i.first,
-                     .last = i.last,
-                     .recurring = block_of[i.buffer],
-                     .always = plan.buffers[i.buffer].lifetime == Lifetime::plan});
-  memory.arena = pack(items, block_times);
-  for (std::size_t i = 0; i < items.size(); ++i) memory.instances[i].offset = items[i].offset;
+  if (addresses == Addresses::assigned) assign_addresses(plan, uses, block_times, memory);
 
-  sweep(plan, memory, true, [&](OpTime t, const MemoryByClass& live) {
+  sweep(plan, uses, memory, true, [&](OpTime t, const MemoryByClass& live) {
     const Bytes sum = total(live);
     if (sum <= memory.live_peak) return;
     memory.live_peak = sum;
     memory.peak_time = t;
     memory.at_peak = live;
   });
+  if (addresses == Addresses::none) memory.arena = memory.live_peak;
   return memory;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Plan& plan, std::size_t program, Addresses addresses) {
+  return plan_program(plan, uses_of_blocks(plan), program, addresses);
+}
+
+void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit) {
+  const BlockUses uses = uses_of_blocks(plan);
+  for (std::size_t p = 0; p < plan.programs.size(); ++p) visit(plan_program(plan, uses, p, addresses));
 }
 
 std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& memory, std::size_t max_points) {
@@ -314,7 +430,7 @@ std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& mem
     else if (total(live) > total(points.back().bytes))
       points.back() = {t, live};
   };
-  sweep(plan, memory, thin, [&](OpTime t, const MemoryByClass& live) {
+  sweep(plan, uses_of_blocks(plan), memory, thin, [&](OpTime t, const MemoryByClass& live) {
     if (r.count > 1 && t == r.end())
       for (std::int64_t i = 1; i < r.count; ++i)
         for (const MemoryPoint& p : round) add(p.time + i * r.period, p.bytes);
@@ -329,10 +445,11 @@ std::vector<LiveBuffer> live_at(const Plan& plan, const MemoryPlan& memory, OpTi
   const std::vector<OpTime> times = action_times(plan, memory.program);
   const auto action =
       static_cast<std::size_t>(std::upper_bound(times.begin(), times.end(), t) - times.begin()) - 1;
+  const BlockUses uses = uses_of_blocks(plan);
   std::vector<bool> in_block(plan.buffers.size());
   if (action < plan.programs[memory.program].actions.size()) {
     const Action& a = plan.programs[memory.program].actions[action];
-    for (const BlockUse& u : uses_of(plan, plan.blocks[static_cast<std::size_t>(a.block)]))
+    for (const BlockUse& u : uses[static_cast<std::size_t>(a.block)])
       in_block[static_cast<std::size_t>(u.buffer)] = true;
   }
   std::vector<LiveBuffer> live;
@@ -361,9 +478,10 @@ std::vector<LiveBuffer> kept_for_backward(const Plan& plan, std::int32_t layer) 
   std::vector<LiveBuffer> kept;
   if (forward == actions.end() || backward == actions.end()) return kept;
   const auto recompute = action_of(Phase::recompute);
+  const BlockUses uses = uses_of_blocks(plan);
   const auto uses_at = [&](const Action& a) {
     std::vector<std::pair<BufferId, std::int32_t>> at;
-    for (const BlockUse& u : uses_of(plan, plan.blocks[static_cast<std::size_t>(a.block)]))
+    for (const BlockUse& u : uses[static_cast<std::size_t>(a.block)])
       at.emplace_back(u.buffer, u.layer_offset);
     return at;
   };

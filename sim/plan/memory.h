@@ -12,6 +12,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -71,7 +72,13 @@ struct MemoryPlan {
 };
 
 // Lives, and offsets by best fit, largest first. arena >= live_peak; the difference is what packing wastes.
-MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0);
+// Without addresses, all offsets are 0 and the arena is the live peak: what a prediction needs of plans with
+// many instances.
+enum class Addresses { assigned, none };
+MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0, Addresses addresses = Addresses::assigned);
+
+// Calls visit for every program, in order; quicker than one after the other.
+void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit);
 
 // Live bytes by class at each operation, thinned to the points where something changes; where that makes more
 // than max_points, to the largest total of each of max_points equal stretches.

@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-constexpr std::array<EnumName<OpKind>, 37> kOpKinds{
+constexpr std::array<EnumName<OpKind>, 38> kOpKinds{
     {{OpKind::embedding, "embedding"},
      {OpKind::embedding_backward, "embedding_backward"},
      {OpKind::layernorm, "layernorm"},
@@ -32,6 +32,7 @@ constexpr std::array<EnumName<OpKind>, 37> kOpKinds{
      {OpKind::dropout_backward, "dropout_backward"},
      {OpKind::gather_last, "gather_last"},
      {OpKind::zero, "zero"},
+     {OpKind::cross_entropy_statistics, "cross_entropy_statistics"},
      {OpKind::cross_entropy, "cross_entropy"},
      {OpKind::sample, "sample"},
      {OpKind::squared_norm, "squared_norm"},

@@ -15,6 +15,8 @@ namespace sim {
 // Dimensions that a kind uses stand in braces; they are fields of Operation::dims.
 enum class OpKind {
   // {rows, hidden, vocab}
+  // Where ranks divide the vocabulary, each writes the rows of its own tokens, positions added, and zeros for
+  // the rest; gradients of positions are taken from all rows.
   embedding,           // out=, tokens, weight, [position_weight], [positions]
   embedding_backward,  // dweight+=, [dposition_weight+=], dout, tokens
   // {rows, hidden}
@@ -42,23 +44,27 @@ enum class OpKind {
   gelu_backward,     // dinp=, dout, inp   (dinp may be dout)
   swiglu,            // out= (rows, cols), gate_up (rows, 2 cols)
   swiglu_backward,   // dgate_up=, dout, gate_up
-  add,               // out=, a, b
-  dropout,           // out=, mask=, inp
+  add,               // out=, a, [b], [bias (cols)]   (neither: a copy)
+  dropout,           // out=, mask=, inp, [bias (cols)]   (bias first, then dropout)
   dropout_backward,  // dinp=, dout, mask
   gather_last,       // out= (batch, cols), inp (rows, cols)
   zero,              // any number of buffers=
   // {rows, vocab}
-  cross_entropy,  // logits+= (becomes its gradient), losses=, targets
-  sample,         // tokens=, logits
+  // Where ranks divide the vocabulary: each row's maximum, sum of exponentials below it and target's logit on
+  // this rank; from those of all ranks the loss follows.
+  cross_entropy_statistics,  // statistics= (rows, 3), logits, targets
+  cross_entropy,             // logits+= (becomes its gradient), losses=, targets, [statistics of all ranks]
+  sample,                    // tokens=, logits
   // optimizer; multi-tensor: operands repeat
-  squared_norm,  // norm+=, gradient...
+  squared_norm,  // norm+=, gradient...   (scalar: what squares are multiplied by; 0: 1)
   clip_scale,    // norm+= (sum of squares in, norm and scale out)
   adamw,  // norm, then groups of five: parameter+=, gradient, moment1+=, moment2+=, [master+=]; with a master
           // copy the parameter is only written
-  // collectives over Operation::group; payload = bytes of the first operand
-  all_reduce,      // buffer+=
-  reduce_scatter,  // shard=, buffer
-  all_gather,      // buffer=, shard
+  // collectives over Operation::group; several buffers, or pairs, are one message. send and receive: with the
+  // program that Action::peer names
+  all_reduce,      // buffer+=...
+  reduce_scatter,  // shard= (or +=), buffer; ...
+  all_gather,      // buffer=, shard; ...
   all_to_all,      // out=, inp
   send,            // buffer
   receive,         // buffer=

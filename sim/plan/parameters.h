@@ -12,7 +12,14 @@ struct Tensor {
   BufferId gradient = kNoBuffer;
   BufferId moment1 = kNoBuffer, moment2 = kNoBuffer;
   BufferId master = kNoBuffer;
-  bool decay = false;  // weight decay applies: matrices only
+  // ZeRO: what the optimizer of this rank works on, flattened and padded to a multiple of the ranks; the
+  // moments and the master copy are of this size. Without ZeRO, the whole.
+  BufferId parameter_shard = kNoBuffer, gradient_shard = kNoBuffer;
+  // ZeRO 3 gathers a layer's parameters for each pass: `parameter` is forward's copy, this is backward's.
+  // Elsewhere both are the parameter.
+  BufferId parameter_for_backward = kNoBuffer;
+  bool decay = false;       // weight decay applies: matrices only
+  bool replicated = false;  // every rank of a tensor-parallel group holds the same
   explicit operator bool() const { return parameter != kNoBuffer; }
 };
 
@@ -28,13 +35,20 @@ struct DecoderParameters {
   Affine final_norm;
   Tensor head;  // the embedding's where the model ties them
 
-  // What the optimizer's blocks work on, each tensor once.
+  // The units that are reduced, updated and gathered together, each tensor once. A tied head is of the
+  // embedding's unit, unless it lies in another pipeline stage and is a copy.
   std::vector<Tensor> embedding_group() const;
   std::vector<Tensor> layer_group() const;
   std::vector<Tensor> head_group() const;
 
+  // Key and value rows of the QKV gradients, where several ranks hold the same key-value head.
+  std::vector<BufferId> key_value_gradients;
   bool tied = false;
+  bool head_is_a_copy = false;
 };
+
+// The same with the parameters that backward and recompute read.
+DecoderParameters for_backward(DecoderParameters p);
 
 // Adds the buffers; names are those of plan/README.md.
 DecoderParameters add_parameters(PlanBuilder& builder, bool training);

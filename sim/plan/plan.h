@@ -48,6 +48,8 @@ struct Buffer {
   bool per_micro_batch = false;  // an instance for each micro-batch
   // gradient, moments and master copy: the parameter that they belong to; which moment follows from the name.
   BufferId parameter = kNoBuffer;
+  // The part of another buffer that this rank works on (ZeRO), or rows of it: it has no memory of its own.
+  BufferId view_of = kNoBuffer;
 
   std::int64_t elements(const Variables& v) const;
   Bytes bytes(const Variables& v) const;  // of one instance
@@ -63,14 +65,22 @@ struct Block {
 enum class Phase { forward, recompute, backward, optimizer, prefill, decode };
 std::string_view name(Phase phase);
 
+// Sends run beside compute and the other collectives; a receive is in the stream that needs what it brings.
+inline constexpr std::int32_t kComputeStream = 0, kCollectiveStream = 1, kSendStream = 2;
+inline constexpr std::int32_t kStreams = 3;
+
 struct Action {
   BlockId block = 0;
   Phase phase{};
   std::int32_t layer =
       0;  // embedding: 0; head: num_hidden_layers; decoder layers: 0 .. num_hidden_layers - 1
   std::int32_t micro_batch = 0;
-  std::int32_t chunk = 0;   // virtual pipeline stage
-  std::int32_t stream = 0;  // 0: compute, 1: communication
+  std::int32_t chunk = 0;  // virtual pipeline stage
+  std::int32_t stream = kComputeStream;
+  // Begins when the action before it in its stream and this one, of any stream of its program, have ended:
+  // an index into the program, or -1.
+  std::int32_t wait = -1;
+  std::int32_t peer = -1;  // send, receive: the other end's program; `chunk` is then the receiver's
   Variables variables;
 };
 
@@ -102,6 +112,11 @@ struct Plan {
   std::vector<Block> blocks;
   std::vector<Program> programs;  // one a role
 
+  // Where a buffer's memory is: the buffer that it is a view of, or itself.
+  BufferId storage(BufferId b) const {
+    const BufferId whole = buffers[static_cast<std::size_t>(b)].view_of;
+    return whole == kNoBuffer ? b : whole;
+  }
   BufferId find(std::string_view buffer_name) const;  // kNoBuffer if there is none
 };
 
@@ -121,7 +136,9 @@ inline constexpr std::string_view next_tokens = "next_tokens";  // int32 (batch)
 
 // Requires validate(scenario).empty(); throws std::invalid_argument naming the first problem otherwise.
 //
-// train: one section "step": for each micro-batch forward and backward, then the optimizer.
+// train: a program for each pipeline stage, "stage 0", ...; one section "step": forward and backward of each
+// micro-batch in the order of the schedule (plan/schedule.h), then the optimizer. Buffers are those of one
+// rank. Ranks are numbered tensor fastest, then context, data, pipeline (Megatron-LM's order tp-cp-ep-dp-pp).
 // generate: a section "prefill", then one "token k" for each further token. Without a KV cache each token's
 // section is the whole forward pass at the length reached.
 Plan make_plan(const Scenario& scenario);

@@ -1,6 +1,8 @@
-// A training step: gradients to zero; for each micro-batch forward and backward; the optimizer.
+// A training step: gradients to zero; for each micro-batch forward and backward; the optimizer. What ranks
+// exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
 #include "sim/plan/decoder.h"
 #include "sim/plan/programs.h"
+#include "sim/plan/schedule.h"
 
 namespace sim {
 namespace {
@@ -41,13 +43,14 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
                   .shape = std::move(shape),
                   .per_micro_batch = true});
   };
-  r.residual = b.add_kept("residual", t.stored, {kRows, m.hidden_size});
-  r.residual_gradient = add_activation("residual.gradient", t.stored, {kRows, m.hidden_size});
+  const Extent rows = b.stream_rows();
+  r.residual = b.add_kept("residual", t.stored, {rows, m.hidden_size});
+  r.residual_gradient = add_activation("residual.gradient", t.stored, {rows, m.hidden_size});
   if (uses_dropout(b.scenario()))
-    r.embedding_dropout_mask = add_activation("embedding.dropout_mask", DType::int8, {kRows, m.hidden_size});
-  r.final_norm.out = add_activation("final_norm.out", t.stored, {kRows, m.hidden_size});
-  if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {kRows});
-  r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {kRows});
+    r.embedding_dropout_mask = add_activation("embedding.dropout_mask", DType::int8, {rows, m.hidden_size});
+  r.final_norm.out = add_activation("final_norm.out", t.stored, {rows, m.hidden_size});
+  if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
+  r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
   r.logits = add_activation(buffer_names::logits, t.statistic, {kRows, m.vocab_size});
   return r;
 }
@@ -56,59 +59,99 @@ Dims head_product(const Model& m) {
   return {.rows = kRows, .cols = m.vocab_size, .inner = m.hidden_size};
 }
 
-Block embedding_forward(const PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
+void append(Block& block, std::vector<Operation> operations) {
+  for (Operation& op : operations) block.operations.push_back(std::move(op));
+}
+
+Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
   const Model& m = b.model();
   Block block{"embedding.forward", {}};
+  const bool scatters = b.strategy().sequence_parallel;
+  const BufferId whole =
+      scatters ? b.add_scratch(block.name, "embedding.out", b.types().stored, {kRows, m.hidden_size})
+               : r.residual;
   block.operations.push_back({.id = "embedding.forward",
                               .kind = OpKind::embedding,
                               .dtype = b.types().statistic,
                               .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-                              .operands = {writes(r.residual),
+                              .operands = {writes(whole),
                                            reads(r.tokens),
                                            reads(p.embedding.parameter),
                                            reads(p.position_embedding.parameter),
                                            {}}});
+  append(block,
+         sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? r.residual : kNoBuffer));
   if (r.embedding_dropout_mask != kNoBuffer)
     block.operations.push_back(
         {.id = "embedding.dropout.forward",
          .kind = OpKind::dropout,
          .dtype = b.types().statistic,
-         .dims = {.rows = kRows, .cols = m.hidden_size},
+         .dims = {.rows = b.stream_rows(), .cols = m.hidden_size},
          .operands = {updates(r.residual), writes(r.embedding_dropout_mask), reads(r.residual)}});
   return block;
 }
 
-Block embedding_backward(const PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
+Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
   const Model& m = b.model();
   Block block{"embedding.backward", {}};
   if (r.embedding_dropout_mask != kNoBuffer)
     block.operations.push_back({.id = "embedding.dropout.backward",
                                 .kind = OpKind::dropout_backward,
                                 .dtype = b.types().statistic,
-                                .dims = {.rows = kRows, .cols = m.hidden_size},
+                                .dims = {.rows = b.stream_rows(), .cols = m.hidden_size},
                                 .operands = {updates(r.residual_gradient), reads(r.residual_gradient),
                                              reads(r.embedding_dropout_mask)}});
+  BufferId dout = r.residual_gradient;
+  if (b.strategy().sequence_parallel) {
+    dout = b.add_scratch(block.name, "embedding.gradient", b.types().stored, {kRows, m.hidden_size});
+    block.operations.push_back(gather_rows(b, "embedding", Phase::backward, dout, r.residual_gradient));
+  }
   block.operations.push_back(
       {.id = "embedding.backward",
        .kind = OpKind::embedding_backward,
        .dtype = b.types().statistic,
        .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-       .operands = {updates(p.embedding.gradient), updates(p.position_embedding.gradient),
-                    reads(r.residual_gradient), reads(r.tokens)}});
+       .operands = {updates(p.embedding.gradient), updates(p.position_embedding.gradient), reads(dout),
+                    reads(r.tokens)}});
   return block;
 }
 
-Block head_forward(const PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
+// The loss needs every row's sum over the vocabulary: three numbers a row and rank are exchanged where ranks
+// divide it. (Megatron-LM exchanges them in three all-reduces.)
+Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
   const Workload& w = b.scenario().workload;
   Block block{"head.forward",
-              norm_forward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual), kRows)};
-  block.operations.push_back(matmul(b, "head.logits.forward", writes(r.logits), reads(r.final_norm.out),
-                                    {p.head, {}}, {}, head_product(b.model())));
+              norm_forward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual), b.stream_rows())};
+  BufferId inp = r.final_norm.out;
+  if (b.strategy().sequence_parallel) {
+    inp = b.add_scratch(block.name, "final_norm.gathered", b.types().stored, {kRows, b.model().hidden_size});
+    block.operations.push_back(gather_rows(b, "head.logits", Phase::forward, inp, r.final_norm.out));
+  }
+  block.operations.push_back(matmul(b, "head.logits.forward", writes(r.logits), reads(inp), {p.head, {}}, {},
+                                    head_product(b.model())));
+  Operand statistics{};
+  if (b.tensor_parallel()) {
+    const DType type = b.types().statistic;
+    const BufferId own = b.add_scratch(block.name, "head.statistics", type, {kRows, 3});
+    const BufferId all = b.add_scratch(block.name, "head.statistics_of_all_ranks", type,
+                                       {b.strategy().tensor_parallel, kRows, 3});
+    block.operations.push_back({.id = "head.cross_entropy_statistics",
+                                .kind = OpKind::cross_entropy_statistics,
+                                .dtype = type,
+                                .dims = {.rows = kRows, .vocab = b.model().vocab_size},
+                                .operands = {writes(own), reads(r.logits), reads(r.targets)}});
+    block.operations.push_back({.id = "head.cross_entropy.all_gather",
+                                .kind = OpKind::all_gather,
+                                .dtype = type,
+                                .operands = {writes(all), reads(own)},
+                                .group = b.groups().tensor});
+    statistics = reads(all);
+  }
   block.operations.push_back({.id = "head.cross_entropy",
                               .kind = OpKind::cross_entropy,
                               .dtype = b.types().statistic,
                               .dims = {.rows = kRows, .vocab = b.model().vocab_size},
-                              .operands = {updates(r.logits), writes(r.losses), reads(r.targets)},
+                              .operands = {updates(r.logits), writes(r.losses), reads(r.targets), statistics},
                               .scalar = 1.0f / static_cast<float>(w.global_batch_size * w.seq_len)});
   return block;
 }
@@ -118,30 +161,35 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
   Block block{"head.backward", {}};
   const BufferId d_final_norm =
       b.add_scratch(block.name, "final_norm.gradient", b.types().stored, {kRows, m.hidden_size});
-  block.operations = matmul_backward(b, "head.logits", d_final_norm, r.logits, r.final_norm.out, {p.head, {}},
-                                     head_product(m));
+  BufferId inp = r.final_norm.out, d_rows = kNoBuffer;
+  if (b.strategy().sequence_parallel) {
+    inp = b.add_scratch(block.name, "final_norm.gathered", b.types().stored, {kRows, m.hidden_size});
+    d_rows = b.add_scratch(block.name, "final_norm.rows.gradient", b.types().stored,
+                           {b.stream_rows(), m.hidden_size});
+    block.operations.push_back(gather_rows(b, "head.logits", Phase::backward, inp, r.final_norm.out));
+  }
+  append(block,
+         matmul_backward(b, "head.logits", d_final_norm, r.logits, inp, {p.head, {}}, head_product(m)));
+  append(block, sum_over_tensor_ranks(b, "head.logits", Phase::backward, d_final_norm, d_rows));
   // Norms add to the residual stream's gradient; this one begins it.
   block.operations.push_back({.id = "residual.zero_gradient",
                               .kind = OpKind::zero,
                               .dtype = b.types().statistic,
                               .operands = {writes(r.residual_gradient)}});
   for (Operation& op : norm_backward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual),
-                                     r.residual_gradient, d_final_norm))
+                                     r.residual_gradient, d_rows != kNoBuffer ? d_rows : d_final_norm))
     block.operations.push_back(std::move(op));
   return block;
 }
 
 struct LayerBlocks {
-  BlockId forward = -1, recompute = -1, backward = -1;  // recompute: -1 where everything is kept
+  // recompute: -1 where everything is kept; weight: -1 where backward is one action
+  BlockId forward = -1, recompute = -1, backward = -1, weight = -1;
 };
 
 LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
-  const Recompute recompute = b.scenario().strategy.recompute;
-  const auto projection = [&](const std::string& block) {
-    return fuses_residual(b.scenario())
-               ? kNoBuffer
-               : b.add_scratch(block, "layer.projection", b.types().stored, {kRows, b.model().hidden_size});
-  };
+  const Recompute recompute = b.strategy().recompute;
+  const DecoderParameters again = for_backward(p);
   // What backward reads, and what the first forward pass leaves of it.
   const LayerResults results = add_layer_results(b, "", kept);
   LayerResults forward_results = results;
@@ -149,49 +197,59 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
   if (recompute == Recompute::selective)
     forward_results = with_core_of(results, add_attention_core(b, "layer.forward", scratch));
 
-  LayerContext context{.residual_in = reads(r.residual),
-                       .residual_out = writes(r.residual, 1),
-                       .rope_table = r.rope_table,
-                       .projection = projection("layer.forward")};
+  LayerContext context{
+      .residual_in = reads(r.residual), .residual_out = writes(r.residual, 1), .rope_table = r.rope_table};
   LayerBlocks blocks;
-  blocks.forward = b.add({"layer.forward", layer_forward(b, p, forward_results, context)});
+  blocks.forward = b.add(
+      {"layer.forward", layer_forward(b, p, forward_results, with_scratch(b, "layer.forward", context))});
   if (recompute == Recompute::selective)
     blocks.recompute = b.add({"layer.recompute", attention_core_forward(b, results)});
   if (recompute == Recompute::full) {
     // The layer's output has served already: the second one goes nowhere.
-    context.residual_out = writes(
-        b.add_scratch("layer.recompute", "residual", b.types().stored, {kRows, b.model().hidden_size}));
-    context.projection = projection("layer.recompute");
-    blocks.recompute = b.add({"layer.recompute", layer_forward(b, p, results, context)});
+    context.residual_out = writes(b.add_scratch("layer.recompute", "residual", b.types().stored,
+                                                {b.stream_rows(), b.model().hidden_size}));
+    blocks.recompute = b.add(
+        {"layer.recompute", layer_forward(b, again, results, with_scratch(b, "layer.recompute", context))});
   }
-  blocks.backward = b.add(
-      {"layer.backward", layer_backward(b, "layer.backward", p, results, context, r.residual_gradient)});
+  LayerBackward backward = layer_backward(b, "layer.backward", again, results, context, r.residual_gradient);
+  blocks.backward = b.add({"layer.backward", std::move(backward.input)});
+  if (b.splits_backward())
+    blocks.weight = b.add({weight_block("layer.backward"), std::move(backward.weight)});
   return blocks;
 }
 
-// The optimizer's work is divided as the model is, so that a block's operations run once its gradients are
-// there.
-struct GroupBlocks {
-  BlockId embedding = 0, layer = 0, head = 0;
+// Parameters and their states are worked on in units: a layer's, the embedding's, the head's. A block of each
+// kind of work for each; -1 where there is nothing to do.
+struct UnitBlocks {
+  BlockId embedding = -1, layer = -1, head = -1;
 };
 
 using Tensors = std::vector<Tensor>;
 
-Operation zero_gradients(const Tensors& group) {
-  Operation op{.id = "optimizer.zero_gradients", .kind = OpKind::zero, .dtype = DType::fp32};
-  for (const Tensor& t : group) op.operands.push_back(writes(t.gradient));
+Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buffer) {
+  Operation op{.id = id, .kind = OpKind::zero, .dtype = DType::fp32};
+  for (const Tensor& t : unit) op.operands.push_back(writes(t.*buffer));
   return op;
 }
 
-Operation squared_norm(const Tensors& group, BufferId norm) {
-  Operation op{.id = "optimizer.squared_norm", .kind = OpKind::squared_norm, .dtype = DType::fp32};
-  op.operands.push_back(updates(norm));
-  for (const Tensor& t : group) op.operands.push_back(reads(t.gradient));
-  return op;
+// Of tensors that tensor-parallel ranks hold alike, each adds its part of the square.
+std::vector<Operation> squared_norm(const Tensors& unit, BufferId norm, int tensor_parallel) {
+  std::vector<Operation> ops;
+  for (const bool replicated : {false, true}) {
+    Operation op{.id = replicated ? "optimizer.squared_norm.replicated" : "optimizer.squared_norm",
+                 .kind = OpKind::squared_norm,
+                 .dtype = DType::fp32,
+                 .operands = {updates(norm)},
+                 .scalar = replicated ? 1.0f / static_cast<float>(tensor_parallel) : 0.0f};
+    for (const Tensor& t : unit)
+      if (replicated == (t.replicated && tensor_parallel > 1)) op.operands.push_back(reads(t.gradient_shard));
+    if (op.operands.size() > 1) ops.push_back(std::move(op));
+  }
+  return ops;
 }
 
 // One operation for the tensors that decay and one for those that do not.
-std::vector<Operation> adamw(const Tensors& group, BufferId norm) {
+std::vector<Operation> adamw(const Tensors& unit, BufferId norm) {
   std::vector<Operation> ops;
   for (const bool decay : {true, false}) {
     Operation op{.id = decay ? "optimizer.adamw.decay" : "optimizer.adamw.no_decay",
@@ -199,112 +257,397 @@ std::vector<Operation> adamw(const Tensors& group, BufferId norm) {
                  .dtype = DType::fp32,
                  .operands = {reads(norm)},
                  .decay = decay};
-    for (const Tensor& t : group)
+    for (const Tensor& t : unit)
       if (t.decay == decay)
-        op.operands.insert(op.operands.end(),
-                           {t.master == kNoBuffer ? updates(t.parameter) : writes(t.parameter),
-                            reads(t.gradient), updates(t.moment1), updates(t.moment2), updates(t.master)});
+        op.operands.insert(
+            op.operands.end(),
+            {t.master == kNoBuffer ? updates(t.parameter_shard) : writes(t.parameter_shard),
+             reads(t.gradient_shard), updates(t.moment1), updates(t.moment2), updates(t.master)});
     if (op.operands.size() > 1) ops.push_back(std::move(op));
   }
   return ops;
 }
 
 template <class Operations>
-GroupBlocks add_group_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
-                             Operations operations) {
-  GroupBlocks blocks;
-  blocks.embedding = b.add({"embedding." + name, operations(p.embedding_group())});
-  blocks.layer = b.add({"layer." + name, operations(p.layer_group())});
-  blocks.head = b.add({"head." + name, operations(p.head_group())});
+UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
+                           Operations operations) {
+  const auto add = [&](const std::string& unit, std::vector<Operation> ops) {
+    return ops.empty() ? BlockId{-1} : b.add({unit + "." + name, std::move(ops)});
+  };
+  UnitBlocks blocks;
+  blocks.embedding = add("embedding", operations(p.embedding_group()));
+  blocks.layer = add("layer", operations(p.layer_group()));
+  blocks.head = add("head", operations(p.head_group()));
   return blocks;
 }
 
-class ProgramWriter {
- public:
-  ProgramWriter(std::int64_t layers, Variables variables)
-      : layers_(static_cast<std::int32_t>(layers)), variables_(variables) {}
+Operation collective(const std::string& id, OpKind kind, DType dtype, std::int32_t group) {
+  return {.id = id, .kind = kind, .dtype = dtype, .group = group};
+}
 
-  void run(BlockId block, Phase phase, std::int32_t layer, std::int32_t micro_batch = 0) {
-    program_.actions.push_back({.block = block,
-                                .phase = phase,
-                                .layer = layer,
-                                .micro_batch = micro_batch,
-                                .variables = variables_});
+// Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work,
+// then over the ranks that divide the batch. Of each unit one message, whose size is that of the unit.
+std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& unit,
+                                        const std::vector<Affine>& norms,
+                                        const std::vector<BufferId>& key_values) {
+  const DType type = b.types().gradient;
+  std::vector<Operation> ops;
+  if (b.strategy().sequence_parallel && !norms.empty()) {
+    Operation op = collective("gradients.norms.all_reduce", OpKind::all_reduce, type, b.groups().tensor);
+    for (const Affine& norm : norms) {
+      op.operands.push_back(updates(norm.weight.gradient));
+      if (norm.bias) op.operands.push_back(updates(norm.bias.gradient));
+    }
+    ops.push_back(std::move(op));
   }
-  void run(const GroupBlocks& blocks) {
-    run(blocks.embedding, Phase::optimizer, 0);
-    for (std::int32_t l = 0; l < layers_; ++l) run(blocks.layer, Phase::optimizer, l);
-    run(blocks.head, Phase::optimizer, layers_);
+  if (!key_values.empty()) {
+    Operation op =
+        collective("gradients.key_values.all_reduce", OpKind::all_reduce, type, b.groups().key_value);
+    for (const BufferId rows : key_values) op.operands.push_back(updates(rows));
+    ops.push_back(std::move(op));
   }
-  Program take() {
-    program_.role = "stage 0";
+  if (b.groups().data < 0 || unit.empty()) return ops;
+  const int zero_stage = b.strategy().zero_stage;
+  Operation op = zero_stage == 0
+                     ? collective("gradients.all_reduce", OpKind::all_reduce, type, b.groups().data)
+                     : collective("gradients.reduce_scatter", OpKind::reduce_scatter, type, b.groups().data);
+  for (const Tensor& t : unit) {
+    if (zero_stage == 0) {
+      op.operands.push_back(updates(t.gradient));
+      continue;
+    }
+    // From stage 2 on each micro-batch's gradients are reduced, and added up in shards.
+    op.operands.push_back(zero_stage == 1 ? writes(t.gradient_shard) : updates(t.gradient_shard));
+    op.operands.push_back(reads(t.gradient));
+  }
+  ops.push_back(std::move(op));
+  return ops;
+}
+
+std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& unit, BufferId Tensor::*whole) {
+  if (unit.empty()) return {};
+  Operation op = collective("parameters.all_gather", OpKind::all_gather, b.types().stored, b.groups().data);
+  for (const Tensor& t : unit) {
+    op.operands.push_back(writes(t.*whole));
+    op.operands.push_back(reads(t.parameter_shard));
+  }
+  return {std::move(op)};
+}
+
+// All blocks that a step is made of.
+struct StepBlocks {
+  BlockId embedding = 0, head = 0, head_backward = 0, embedding_backward = 0;
+  LayerBlocks layer;
+  BlockId send_activation = -1, receive_activation = -1, send_gradient = -1, receive_gradient = -1;
+  UnitBlocks zero;        // of what is accumulated over the step
+  UnitBlocks zero_whole;  // ZeRO 2, 3: of one micro-batch's gradients
+  UnitBlocks reduce;
+  UnitBlocks gather_for_forward, gather_for_backward;  // ZeRO 3
+  UnitBlocks gather_updated;                           // ZeRO 1, 2
+  BlockId zero_norm = 0, sum_norm = -1, clip = 0, sum_tied_embedding = -1;
+  UnitBlocks norm, update;
+};
+
+void add_pipeline_blocks(PlanBuilder& b, const TrainingBuffers& r, StepBlocks& blocks) {
+  if (b.groups().pipeline < 0) return;
+  const auto add = [&](const std::string& what, OpKind kind, Operand operand) {
+    Operation op = collective("pipeline." + what, kind, b.types().stored, b.groups().pipeline);
+    op.operands = {operand};
+    return b.add({"pipeline." + what, {std::move(op)}});
+  };
+  blocks.send_activation = add("activation.send", OpKind::send, reads(r.residual));
+  blocks.receive_activation = add("activation.receive", OpKind::receive, writes(r.residual));
+  blocks.send_gradient = add("gradient.send", OpKind::send, reads(r.residual_gradient));
+  blocks.receive_gradient = add("gradient.receive", OpKind::receive, writes(r.residual_gradient));
+}
+
+void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& blocks) {
+  const int zero_stage = b.strategy().zero_stage;
+  const auto add = [&](const std::string& name, std::vector<Operation> ops) {
+    return ops.empty() ? BlockId{-1} : b.add({name, std::move(ops)});
+  };
+  blocks.reduce = {
+      add("embedding.reduce_gradients", reduce_gradients(b, p.embedding_group(), {}, {})),
+      add("layer.reduce_gradients",
+          reduce_gradients(b, p.layer_group(), {p.attention_norm, p.mlp_norm}, p.key_value_gradients)),
+      add("head.reduce_gradients", reduce_gradients(b, p.head_group(), {p.final_norm}, {}))};
+  if (zero_stage == 1 || zero_stage == 2)
+    blocks.gather_updated = add_unit_blocks(b, p, "gather_updated", [&](const Tensors& unit) {
+      return gather_parameters(b, unit, &Tensor::parameter);
+    });
+  if (zero_stage < 2) return;
+
+  // A tied head's weight is of the embedding's unit: its gradient begins with the head, its copy for forward
+  // lives until the head.
+  const bool shared = p.tied && !p.head_is_a_copy;
+  Tensors head = p.head_group(), embedding = p.embedding_group();
+  if (shared) {
+    head.push_back(p.embedding);
+    embedding.erase(embedding.begin());
+  }
+  const auto zero_of = [&](const std::string& unit, const Tensors& tensors) {
+    return tensors.empty() ? BlockId{-1}
+                           : b.add({unit + ".zero_whole_gradients",
+                                    {zero("gradients.zero", tensors, &Tensor::gradient)}});
+  };
+  blocks.zero_whole = {zero_of("embedding", embedding), zero_of("layer", p.layer_group()),
+                       zero_of("head", head)};
+  if (zero_stage < 3) return;
+  blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const Tensors& unit) {
+    return gather_parameters(b, unit, &Tensor::parameter);
+  });
+  blocks.gather_for_backward = {
+      // an embedding's backward pass reads no parameter
+      -1,
+      b.add({"layer.gather_for_backward",
+             gather_parameters(b, p.layer_group(), &Tensor::parameter_for_backward)}),
+      b.add({"head.gather_for_backward", gather_parameters(b, head, &Tensor::parameter_for_backward)})};
+}
+
+void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId norm, StepBlocks& blocks) {
+  const auto operation = [&](const std::string& id, OpKind kind, Operand operand) {
+    return Operation{.id = id, .kind = kind, .dtype = DType::fp32, .operands = {operand}};
+  };
+  blocks.zero_norm =
+      b.add({"zero_gradient_norm", {operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm))}});
+  if (b.groups().tied_embedding >= 0) {
+    Operation op = collective("gradients.tied_embedding.all_reduce", OpKind::all_reduce, b.types().gradient,
+                              b.groups().tied_embedding);
+    op.operands = {updates(p.embedding.gradient_shard)};
+    blocks.sum_tied_embedding = b.add({"tied_embedding.reduce_gradients", {std::move(op)}});
+  }
+  // The embedding's copy in the last stage is not counted twice.
+  DecoderParameters counted = p;
+  counted.head_is_a_copy = false;
+  blocks.norm = add_unit_blocks(b, counted, "squared_norm", [&](const Tensors& unit) {
+    return squared_norm(unit, norm, b.strategy().tensor_parallel);
+  });
+  Block sum{"sum_gradient_norm", {}};
+  const auto add_sum = [&](const char* name, std::int32_t group) {
+    if (group < 0) return;
+    Operation op = collective(std::string("optimizer.gradient_norm.all_reduce.") + name, OpKind::all_reduce,
+                              DType::fp64, group);
+    op.operands = {updates(norm)};
+    sum.operations.push_back(std::move(op));
+  };
+  add_sum("tensor", b.groups().tensor);
+  if (b.strategy().zero_stage > 0) add_sum("data", b.groups().data);
+  add_sum("pipeline", b.groups().pipeline);
+  if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
+  blocks.clip = b.add({"clip", {operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm))}});
+  blocks.update = add_unit_blocks(b, p, "adamw", [&](const Tensors& unit) { return adamw(unit, norm); });
+}
+
+StepBlocks add_step_blocks(PlanBuilder& b) {
+  const DecoderParameters p = add_parameters(b, true);
+  const TrainingBuffers r = add_buffers(b);
+  const DecoderParameters again = for_backward(p);
+  StepBlocks blocks;
+  const auto accumulated = b.strategy().zero_stage >= 2 ? &Tensor::gradient_shard : &Tensor::gradient;
+  blocks.zero = add_unit_blocks(b, p, "zero_gradients", [&](const Tensors& unit) {
+    return std::vector<Operation>{zero("optimizer.zero_gradients", unit, accumulated)};
+  });
+  blocks.embedding = b.add(embedding_forward(b, p, r));
+  blocks.layer = add_layer_blocks(b, p, r);
+  blocks.head = b.add(head_forward(b, p, r));
+  blocks.head_backward = b.add(head_backward(b, again, r));
+  blocks.embedding_backward = b.add(embedding_backward(b, p, r));
+  add_pipeline_blocks(b, r, blocks);
+  add_reduction_blocks(b, p, blocks);
+  add_optimizer_blocks(b, p, r.gradient_norm, blocks);
+  return blocks;
+}
+
+// The program of one pipeline stage.
+class StageWriter {
+ public:
+  StageWriter(const Scenario& scenario, const StepBlocks& blocks, const Schedule& schedule,
+              std::int32_t stage)
+      : blocks_(blocks),
+        schedule_(schedule),
+        stage_(stage),
+        layers_(static_cast<std::int32_t>(scenario.model.num_hidden_layers)),
+        zero_stage_(scenario.strategy.zero_stage),
+        variables_{.batch = scenario.workload.micro_batch_size,
+                   .query_length = scenario.workload.seq_len,
+                   .kv_length = scenario.workload.seq_len} {}
+
+  Program write() {
+    program_.role = "stage " + std::to_string(stage_);
+    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
+    for (const Slot& slot : schedule_.slots[static_cast<std::size_t>(stage_)]) {
+      micro_batch_ = slot.micro_batch;
+      chunk_ = slot.chunk;
+      const LayerRange range = layers_of(piece(), schedule_.pieces(), layers_);
+      switch (slot.pass) {
+        case Pass::forward:
+          forward(range);
+          break;
+        case Pass::backward:
+        case Pass::backward_input:
+          backward(range);
+          break;
+        case Pass::backward_weight:
+          for (std::int32_t l = range.last; l-- > range.first;) {
+            compute(blocks_.layer.weight, Phase::backward, l);
+            reduce(blocks_.reduce.layer, l);
+          }
+          break;
+      }
+    }
+    micro_batch_ = chunk_ = 0;
+    optimizer();
     program_.sections.push_back({"step", 0, program_.actions.size()});
     return std::move(program_);
   }
 
  private:
-  std::int32_t layers_;
+  struct Unit {
+    BlockId UnitBlocks::*member;
+    std::int32_t layer;
+    BlockId of(const UnitBlocks& blocks) const { return blocks.*member; }
+  };
+
+  std::int32_t piece() const { return schedule_.piece(stage_, chunk_); }
+  std::int32_t stage_of(std::int32_t p) const { return p % schedule_.stages; }
+  std::int32_t chunk_of(std::int32_t p) const { return p / schedule_.stages; }
+  bool is_first() const { return piece() == 0; }
+  bool is_last() const { return piece() == schedule_.pieces() - 1; }
+
+  template <class Visit>
+  void for_each_unit(Visit visit) const {
+    for (std::int32_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
+      const std::int32_t p = schedule_.piece(stage_, chunk);
+      const LayerRange range = layers_of(p, schedule_.pieces(), layers_);
+      if (p == 0) visit(Unit{&UnitBlocks::embedding, 0});
+      for (std::int32_t l = range.first; l < range.last; ++l) visit(Unit{&UnitBlocks::layer, l});
+      if (p == schedule_.pieces() - 1) visit(Unit{&UnitBlocks::head, layers_});
+    }
+  }
+
+  std::int32_t add(BlockId block, Phase phase, std::int32_t layer, std::int32_t stream, std::int32_t wait) {
+    program_.actions.push_back({.block = block,
+                                .phase = phase,
+                                .layer = layer,
+                                .micro_batch = micro_batch_,
+                                .chunk = chunk_,
+                                .stream = stream,
+                                .wait = wait,
+                                .variables = variables_});
+    return static_cast<std::int32_t>(program_.actions.size()) - 1;
+  }
+  void compute(BlockId block, Phase phase, std::int32_t layer, std::int32_t wait = -1) {
+    if (block >= 0) last_compute_ = add(block, phase, layer, kComputeStream, wait);
+  }
+  // A collective that begins when what has been computed so far is there.
+  std::int32_t collective(BlockId block, Phase phase, std::int32_t layer) {
+    if (block < 0) return -1;
+    return last_collective_ = add(block, phase, layer, kCollectiveStream, last_compute_);
+  }
+
+  void send(BlockId block, Phase phase, std::int32_t layer, std::int32_t to_piece) {
+    Action& a =
+        program_.actions[static_cast<std::size_t>(add(block, phase, layer, kSendStream, last_compute_))];
+    a.peer = stage_of(to_piece);
+    a.chunk = chunk_of(to_piece);
+  }
+  void receive(BlockId block, Phase phase, std::int32_t layer, std::int32_t from_piece) {
+    compute(block, phase, layer);
+    program_.actions.back().peer = stage_of(from_piece);
+  }
+
+  // Gradients of a unit are complete with the last micro-batch; from ZeRO 2 on none waits for it.
+  void reduce(BlockId block, std::int32_t layer) {
+    if (zero_stage_ >= 2 || micro_batch_ == schedule_.micro_batches - 1)
+      collective(block, Phase::backward, layer);
+  }
+
+  // Runs work(unit, gathered) for each; under ZeRO 3 each unit's parameters are gathered while the one before
+  // it computes.
+  template <class Work>
+  void with_parameters(const std::vector<Unit>& units, const UnitBlocks& gather, Phase phase, Work work) {
+    std::vector<std::int32_t> gathered(units.size() + 1, -1);
+    const auto begin = [&](std::size_t i) {
+      if (i < units.size()) gathered[i] = collective(units[i].of(gather), phase, units[i].layer);
+    };
+    begin(0);
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      begin(i + 1);
+      work(units[i], gathered[i]);
+    }
+  }
+
+  void forward(LayerRange range) {
+    if (!is_first()) receive(blocks_.receive_activation, Phase::forward, range.first, piece() - 1);
+    std::vector<Unit> units;
+    if (is_first()) units.push_back({&UnitBlocks::embedding, 0});
+    for (std::int32_t l = range.first; l < range.last; ++l) units.push_back({&UnitBlocks::layer, l});
+    if (is_last()) units.push_back({&UnitBlocks::head, layers_});
+    const UnitBlocks work{blocks_.embedding, blocks_.layer.forward, blocks_.head};
+    with_parameters(units, blocks_.gather_for_forward, Phase::forward,
+                    [&](const Unit& u, std::int32_t gathered) {
+                      compute(u.of(work), Phase::forward, u.layer, gathered);
+                    });
+    if (!is_last()) send(blocks_.send_activation, Phase::forward, range.last, piece() + 1);
+  }
+
+  void backward(LayerRange range) {
+    if (!is_last()) receive(blocks_.receive_gradient, Phase::backward, range.last, piece() + 1);
+    std::vector<Unit> units;
+    if (is_last()) units.push_back({&UnitBlocks::head, layers_});
+    for (std::int32_t l = range.last; l-- > range.first;) units.push_back({&UnitBlocks::layer, l});
+    if (is_first()) units.push_back({&UnitBlocks::embedding, 0});
+    const UnitBlocks work{blocks_.embedding_backward, blocks_.layer.backward, blocks_.head_backward};
+    with_parameters(units, blocks_.gather_for_backward, Phase::backward,
+                    [&](const Unit& u, std::int32_t gathered) {
+                      const bool is_layer = u.member == &UnitBlocks::layer;
+                      compute(u.of(blocks_.zero_whole), Phase::backward, u.layer);
+                      if (is_layer && blocks_.layer.recompute >= 0) {
+                        compute(blocks_.layer.recompute, Phase::recompute, u.layer, gathered);
+                        gathered = -1;
+                      }
+                      compute(u.of(work), Phase::backward, u.layer, gathered);
+                      if (!is_layer || blocks_.layer.weight < 0) reduce(u.of(blocks_.reduce), u.layer);
+                    });
+    if (!is_first()) send(blocks_.send_gradient, Phase::backward, range.first, piece() - 1);
+  }
+
+  void optimizer() {
+    compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
+    if (stage_ == 0 || stage_ == schedule_.stages - 1)
+      compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
+    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.norm), Phase::optimizer, u.layer); });
+    compute(blocks_.sum_norm, Phase::optimizer, 0);
+    compute(blocks_.clip, Phase::optimizer, 0);
+    for_each_unit([&](const Unit& u) {
+      compute(u.of(blocks_.update), Phase::optimizer, u.layer);
+      collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
+    });
+  }
+
+  const StepBlocks& blocks_;
+  const Schedule& schedule_;
+  std::int32_t stage_, layers_;
+  int zero_stage_;
   Variables variables_;
   Program program_;
+  std::int32_t micro_batch_ = 0, chunk_ = 0;
+  std::int32_t last_compute_ = -1, last_collective_ = -1;  // indices of actions
 };
 
 }  // namespace
 
 Plan make_training_plan(const Scenario& scenario) {
   PlanBuilder b(scenario);
-  const DecoderParameters parameters = add_parameters(b, true);
-  const TrainingBuffers buffers = add_buffers(b);
-
-  const GroupBlocks zero = add_group_blocks(b, parameters, "zero_gradients", [](const Tensors& g) {
-    return std::vector<Operation>{zero_gradients(g)};
-  });
-  const BlockId zero_norm = b.add({"zero_gradient_norm",
-                                   {{.id = "optimizer.zero_gradient_norm",
-                                     .kind = OpKind::zero,
-                                     .dtype = DType::fp32,
-                                     .operands = {writes(buffers.gradient_norm)}}}});
-  const BlockId embed = b.add(embedding_forward(b, parameters, buffers));
-  const LayerBlocks layer = add_layer_blocks(b, parameters, buffers);
-  const BlockId head = b.add(head_forward(b, parameters, buffers));
-  const BlockId head_back = b.add(head_backward(b, parameters, buffers));
-  const BlockId embed_back = b.add(embedding_backward(b, parameters, buffers));
-  const GroupBlocks norm = add_group_blocks(b, parameters, "squared_norm", [&](const Tensors& g) {
-    return std::vector<Operation>{squared_norm(g, buffers.gradient_norm)};
-  });
-  const BlockId clip = b.add({"clip",
-                              {{.id = "optimizer.clip_scale",
-                                .kind = OpKind::clip_scale,
-                                .dtype = DType::fp32,
-                                .operands = {updates(buffers.gradient_norm)}}}});
-  const GroupBlocks update = add_group_blocks(
-      b, parameters, "adamw", [&](const Tensors& g) { return adamw(g, buffers.gradient_norm); });
-
+  const StepBlocks blocks = add_step_blocks(b);
+  const Strategy& s = scenario.strategy;
   const Workload& w = scenario.workload;
-  const std::int64_t sequences = w.global_batch_size / scenario.strategy.data_parallel;
-  const auto micro_batches = static_cast<std::int32_t>(sequences / w.micro_batch_size);
-  const auto layers = static_cast<std::int32_t>(scenario.model.num_hidden_layers);
-  ProgramWriter program(layers,
-                        {.batch = w.micro_batch_size, .query_length = w.seq_len, .kv_length = w.seq_len});
-
-  program.run(zero);
-  for (std::int32_t m = 0; m < micro_batches; ++m) {
-    program.run(embed, Phase::forward, 0, m);
-    for (std::int32_t l = 0; l < layers; ++l) program.run(layer.forward, Phase::forward, l, m);
-    program.run(head, Phase::forward, layers, m);
-    program.run(head_back, Phase::backward, layers, m);
-    for (std::int32_t l = layers; l-- > 0;) {
-      if (layer.recompute >= 0) program.run(layer.recompute, Phase::recompute, l, m);
-      program.run(layer.backward, Phase::backward, l, m);
-    }
-    program.run(embed_back, Phase::backward, 0, m);
-  }
-  program.run(zero_norm, Phase::optimizer, 0);
-  program.run(norm);
-  program.run(clip, Phase::optimizer, 0);
-  program.run(update);
-
+  const auto micro_batches =
+      static_cast<std::int32_t>(w.global_batch_size / s.data_parallel / w.micro_batch_size);
+  const Schedule schedule = make_schedule(s.schedule, s.pipeline_parallel, s.virtual_pipeline, micro_batches);
   Plan plan = b.take();
-  plan.programs.push_back(program.take());
+  for (std::int32_t stage = 0; stage < schedule.stages; ++stage)
+    plan.programs.push_back(StageWriter(scenario, blocks, schedule, stage).write());
   return plan;
 }
 

@@ -57,6 +57,7 @@ std::string_view family(OpKind kind) {
     case OpKind::embedding:
     case OpKind::embedding_backward:
       return "embeddings";
+    case OpKind::cross_entropy_statistics:
     case OpKind::cross_entropy:
       return "the loss";
     case OpKind::sample:
@@ -203,12 +204,20 @@ Bytes peak_memory(const Report& report, std::int32_t rank) {
   return sum;
 }
 
-bool fits(const Report& report) {
+std::int32_t fullest_rank(const Report& report) {
   std::map<std::int32_t, Bytes> peak;
   for (const MemoryLine& line : report.memory) peak[line.rank] += line.bytes;
-  return std::all_of(peak.begin(), peak.end(), [&report](const auto& rank_and_bytes) {
-    return rank_and_bytes.second <= report.source.scenario.hardware.memory;
-  });
+  const auto fullest = std::max_element(peak.begin(), peak.end(),
+                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  return fullest == peak.end() ? 0 : fullest->first;
+}
+
+Bytes peak_memory(const Report& report) {
+  return peak_memory(report, fullest_rank(report));
+}
+
+bool fits(const Report& report) {
+  return peak_memory(report) <= report.source.scenario.hardware.memory;
 }
 
 std::vector<BoundShare> bound_shares(const Report& report) {

@@ -30,9 +30,11 @@ double hfu(const Report& report);  // executed FLOPs of the rows
 // Decode: bytes of the parameters that every token reads (no embedding table, unless the head is tied to it)
 // and of the KV cache at its mean length, over tpot and the peak bandwidth; gpt-fast's convention.
 double mbu(const Report& report);
-std::optional<Seconds> ttft(const Report& report);               // time to first token
-std::optional<Seconds> tpot(const Report& report);               // mean time a later token
-Bytes peak_memory(const Report& report, std::int32_t rank = 0);  // sum of the ledger's lines
+std::optional<Seconds> ttft(const Report& report);           // time to first token
+std::optional<Seconds> tpot(const Report& report);           // mean time a later token
+Bytes peak_memory(const Report& report, std::int32_t rank);  // sum of the ledger's lines
+std::int32_t fullest_rank(const Report& report);             // the first of those with the highest peak
+Bytes peak_memory(const Report& report);                     // of the fullest rank
 bool fits(const Report& report);
 
 // Share of the time by what bounds it, and the one sentence that says so.

@@ -87,7 +87,7 @@ struct Report {
   int schema_version = kReportSchemaVersion;
   Source source;
   std::vector<Row> rows;
-  Seconds step_time, step_low, step_high;  // a step or a generation, wall clock; >= sum of rows of one rank
+  Seconds step_time, step_low, step_high;  // a step or a generation, wall clock
   std::vector<MemoryLine> memory;
   std::vector<MemoryTimePoint> memory_timeline;
   std::vector<StepResult> steps;    // measured training

@@ -1,5 +1,5 @@
-// How the work is divided over devices and what is recomputed. Degrees above one are refused by validate()
-// until make_plan writes them; the fields stand here so that every scenario file already bears them.
+// How the work is divided over devices and what is recomputed. Context and expert parallelism are refused by
+// validate() until make_plan writes them; the fields stand here so that every scenario file already bears them.
 #pragma once
 #include <optional>
 #include <string>
@@ -24,7 +24,7 @@ struct Strategy {
   int virtual_pipeline = 1;
   int zero_stage = 0;
   bool sequence_parallel = false;
-  std::string schedule = "1f1b";
+  std::string schedule = "1f1b";  // plan/schedule.h names them
   Recompute recompute = Recompute::none;
 
   bool operator==(const Strategy&) const = default;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "sim/format.h"
+#include "sim/plan/schedule.h"
 #include "sim/scenario/scenario.h"
 
 namespace sim {
@@ -14,8 +15,9 @@ constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 28;
 constexpr std::int64_t kMostLayers = 1 << 16;
 constexpr std::int64_t kLongestSequence = std::int64_t{1} << 28;  // tokens
 constexpr std::int64_t kMostSequences = std::int64_t{1} << 24;
-constexpr double kMostActions = 1 << 24;  // a block run once for a layer and micro-batch or token
-constexpr double kMostBytes = 0x1p60;     // of anything of one kind: 1 EiB
+constexpr std::int64_t kMostDevices = 1 << 22;  // of a job, and of each of its degrees
+constexpr double kMostActions = 1 << 24;        // a block run once for a layer and micro-batch or token
+constexpr double kMostBytes = 0x1p60;           // of anything of one kind: 1 EiB
 
 class Checker {
  public:
@@ -112,29 +114,106 @@ class Checker {
 
   void check_strategy() {
     const Strategy& s = s_.strategy;
-    const auto degree = [this](const char* field, int value) {
-      if (value < 1) {
-        add(field, "must be 1 or more, but is " + std::to_string(value));
-      } else if (value > 1) {
-        add(field, "is " + std::to_string(value) + ", but plans are made for one device: it must be 1");
-      }
-    };
-    degree("strategy.data_parallel", s.data_parallel);
-    degree("strategy.tensor_parallel", s.tensor_parallel);
-    degree("strategy.pipeline_parallel", s.pipeline_parallel);
-    degree("strategy.context_parallel", s.context_parallel);
-    degree("strategy.expert_parallel", s.expert_parallel);
-    degree("strategy.virtual_pipeline", s.virtual_pipeline);
+    const bool degrees = in_range("strategy.data_parallel", s.data_parallel, 1, kMostDevices) &
+                         in_range("strategy.tensor_parallel", s.tensor_parallel, 1, kMostDevices) &
+                         in_range("strategy.pipeline_parallel", s.pipeline_parallel, 1, kMostDevices) &
+                         in_range("strategy.virtual_pipeline", s.virtual_pipeline, 1, kMostDevices) &
+                         in_range("strategy.context_parallel", s.context_parallel, 1, kMostDevices) &
+                         in_range("strategy.expert_parallel", s.expert_parallel, 1, kMostDevices);
+    if (s.context_parallel > 1)
+      add("strategy.context_parallel",
+          "is " + std::to_string(s.context_parallel) + ", but no plan divides a sequence yet: it must be 1");
+    if (s.expert_parallel > 1)
+      add("strategy.expert_parallel",
+          "is " + std::to_string(s.expert_parallel) + ", but the model has no experts: it must be 1");
+    if (degrees) {
+      const double devices = static_cast<double>(s.data_parallel) * s.tensor_parallel * s.pipeline_parallel;
+      if (devices > static_cast<double>(kMostDevices))
+        add("strategy.data_parallel", "times tensor_parallel and pipeline_parallel makes more than " +
+                                          format_count(kMostDevices) + " devices");
+      check_tensor_parallel();
+      check_pipeline();
+      check_links(devices);
+    }
     if (s.zero_stage < 0 || s.zero_stage > 3) {
       add("strategy.zero_stage", "must be 0, 1, 2 or 3, but is " + std::to_string(s.zero_stage));
-    } else if (s.zero_stage > 0) {
+    } else if (s.zero_stage > 0 && s.data_parallel == 1) {
       add("strategy.zero_stage",
-          "divides states over data-parallel devices, but plans are made for one: it must be 0");
+          "is " + std::to_string(s.zero_stage) +
+              ", which divides states over data-parallel devices: it needs data_parallel above 1");
     }
-    if (s.sequence_parallel)
+    if (s_.workload.task == Task::generate) check_generating_strategy();
+  }
+
+  void check_tensor_parallel() {
+    const Strategy& s = s_.strategy;
+    const Model& m = s_.model;
+    const std::int64_t t = s.tensor_parallel;
+    if (s.sequence_parallel && t == 1)
       add("strategy.sequence_parallel",
-          "divides norms over tensor-parallel devices, but plans are made for one: it must be false");
-    if (s.schedule != "1f1b") add("strategy.schedule", "must be 1f1b, but is \"" + s.schedule + "\"");
+          "divides norms over tensor-parallel devices: it needs tensor_parallel above 1");
+    if (t == 1) return;
+    const std::string is = "is " + format_count(t);
+    if (m.num_attention_heads % t != 0)
+      add("strategy.tensor_parallel", is + ", which does not divide the model's " +
+                                          format_count(m.num_attention_heads) + " attention heads");
+    if (m.num_key_value_heads > 0 && m.num_key_value_heads % t != 0 && t % m.num_key_value_heads != 0)
+      add("strategy.tensor_parallel", is + ", which neither divides the model's " +
+                                          format_count(m.num_key_value_heads) +
+                                          " key-value heads nor is a multiple of them");
+    if (m.intermediate_size % t != 0)
+      add("strategy.tensor_parallel",
+          is + ", which does not divide the model's intermediate_size, " + format_count(m.intermediate_size));
+    if (m.vocab_size < t)
+      add("strategy.tensor_parallel",
+          is + ", more than the words of the vocabulary, " + format_count(m.vocab_size));
+    const std::int64_t length = s_.workload.seq_len;
+    if (s.sequence_parallel && s_.workload.task == Task::train && length > 0 && length % t != 0)
+      add("strategy.sequence_parallel", "divides sequences over tensor_parallel devices, but " +
+                                            format_count(t) + " does not divide seq_len, " +
+                                            format_count(length));
+  }
+
+  void check_pipeline() {
+    const Strategy& s = s_.strategy;
+    const Workload& w = s_.workload;
+    const std::int64_t pieces = std::int64_t{s.pipeline_parallel} * s.virtual_pipeline;
+    if (s.pipeline_parallel > 1 && pieces > s_.model.num_hidden_layers)
+      add(s.virtual_pipeline > 1 ? "strategy.virtual_pipeline" : "strategy.pipeline_parallel",
+          "cuts the model into " + format_count(pieces) + " pieces, but it has " +
+              format_count(s_.model.num_hidden_layers) + " layers");
+    if (w.task == Task::generate) return;
+    // Where the batch does not divide, that is the problem; how the rest interleaves is not known.
+    const bool divides = w.global_batch_size > 0 && w.micro_batch_size > 0 &&
+                         w.micro_batch_size <= kMostSequences &&
+                         w.global_batch_size % (w.micro_batch_size * s.data_parallel) == 0;
+    const std::int64_t micro_batches =
+        divides ? w.global_batch_size / (w.micro_batch_size * s.data_parallel) : s.pipeline_parallel;
+    for (const ScheduleProblem& p :
+         schedule_problems(s.schedule, s.pipeline_parallel, s.virtual_pipeline, micro_batches))
+      add("strategy." + p.field, p.message);
+  }
+
+  void check_links(double devices) {
+    const Hardware& h = s_.hardware;
+    if (devices == 1 || h.network_link.value > 0) return;
+    if (devices > h.devices_per_node)
+      add("hardware.network_link", "must be above 0: " + format_count(static_cast<std::int64_t>(devices)) +
+                                       " devices are more than the " + std::to_string(h.devices_per_node) +
+                                       " of a node");
+    else if (h.node_link.value <= 0)
+      add("hardware.node_link", "must be above 0: several devices exchange what they compute");
+  }
+
+  void check_generating_strategy() {
+    const Strategy& s = s_.strategy;
+    const auto only_training = [this](const char* field, bool used) {
+      if (used) add(field, "divides training; generation is divided by tensor_parallel alone");
+    };
+    only_training("strategy.data_parallel", s.data_parallel > 1);
+    only_training("strategy.pipeline_parallel", s.pipeline_parallel > 1);
+    only_training("strategy.virtual_pipeline", s.virtual_pipeline > 1);
+    only_training("strategy.sequence_parallel", s.sequence_parallel && s.tensor_parallel > 1);
   }
 
   void check_workload() {
@@ -214,7 +293,8 @@ class Checker {
       activations += sequences * length * length * layers * d(m.num_attention_heads);
     if (activations * 16 > kMostBytes)
       add(train ? "workload.seq_len" : "workload.prompt_length", "makes activations of more than 1 EiB");
-    const double rounds = train ? d(w.global_batch_size / w.micro_batch_size) : d(w.max_new_tokens);
+    const double rounds =
+        train ? d(w.global_batch_size / w.micro_batch_size) / s_.strategy.data_parallel : d(w.max_new_tokens);
     if (rounds * layers > kMostActions)
       add(train ? "workload.global_batch_size" : "workload.max_new_tokens",
           std::string("makes more than ") + format_count(static_cast<std::int64_t>(kMostActions)) +

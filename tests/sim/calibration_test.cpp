@@ -121,6 +121,31 @@ TEST_CASE("kinds that stream are interpolated along their bytes") {
   CHECK_FALSE(calibrated_ratio(c, kernel_shape(other, {}, {})).has_value());
 }
 
+TEST_CASE("between two working sets the ratio is interpolated along their logarithm, and held beyond them") {
+  Calibration c;
+  c.hardware = laptop();
+  c.launch = us(5);
+  const Operation op{
+      .id = "add", .kind = OpKind::add, .dtype = DType::fp32, .dims = {.rows = 100, .cols = 64}};
+  Work w;
+  w.read = {100 * 64 * 8};
+  w.written = {100 * 64 * 4};
+  const auto sample = [&](std::int64_t working_set, double ratio) {
+    KernelSample s = kernel_shape(op, {}, w, {working_set});
+    s.median = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes) * ratio;
+    return s;
+  };
+  c.samples = {sample(1 << 20, 1.0), sample(1 << 30, 4.0)};
+  const auto at = [&](std::int64_t working_set) { return *calibrated_ratio(c, sample(working_set, 1)); };
+  CHECK(at(1 << 25).ratio == Approx(2.0));  // halfway between, in logarithms
+  CHECK(at(1 << 10).ratio == Approx(1.0));
+  CHECK(at(std::int64_t{1} << 40).ratio == Approx(4.0));
+  CHECK(at(0).ratio == Approx(1.0));  // not known: as cached as was measured
+  // A sample to which it makes no difference counts for every working set.
+  c.samples = {sample(0, 3.0)};
+  CHECK(at(1 << 25).ratio == Approx(3.0));
+}
+
 TEST_CASE("residuals are what leaving a sample out costs: none where the ratio is the same everywhere") {
   const Calibration even = calibrate([](auto...) { return 1.37; });
   CHECK(even.residual_p90 < 1e-9);

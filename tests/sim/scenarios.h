@@ -159,4 +159,48 @@ inline sim::Scenario random_scenario(unsigned seed) {
   return s;
 }
 
+// Any training step of a small model divided over devices in any way; the same for the same seed.
+inline sim::Scenario random_parallel_scenario(unsigned seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  const auto coin = [&] { return pick(0, 1) == 1; };
+  sim::Strategy strategy;
+  strategy.tensor_parallel = 1 << pick(0, 2);
+  strategy.data_parallel = static_cast<int>(pick(1, 5));
+  strategy.pipeline_parallel = static_cast<int>(pick(1, 4));
+  const bool pipeline = strategy.pipeline_parallel > 1;
+  const char* const schedules[] = {"1f1b", "gpipe", "interleaved", "zb-h1"};
+  if (pipeline) strategy.schedule = schedules[pick(0, 3)];
+  if (strategy.schedule == "interleaved") strategy.virtual_pipeline = static_cast<int>(pick(2, 3));
+  strategy.sequence_parallel = strategy.tensor_parallel > 1 && coin();
+  if (strategy.data_parallel > 1) strategy.zero_stage = static_cast<int>(pick(0, 3));
+  strategy.recompute = static_cast<sim::Recompute>(pick(0, 2));
+
+  const std::int64_t t = strategy.tensor_parallel, kv_heads = 1 << pick(0, 3), heads = 8 * pick(1, 2);
+  const std::int64_t pieces = strategy.pipeline_parallel * strategy.virtual_pipeline;
+  sim::Model m = llama(8 * pick(2, 16), 8 * pick(2, 32), pieces + pick(0, 5), heads, kv_heads, pick(11, 300));
+  m.head_dim = 4 * pick(1, 8);
+  m.norm = coin() ? sim::Norm::layernorm : sim::Norm::rmsnorm;
+  m.activation = coin() ? sim::Activation::gelu : sim::Activation::swiglu;
+  m.position = coin() ? sim::Position::learned : sim::Position::rope;
+  m.tie_word_embeddings = coin();
+  m.attention_bias = coin();
+  m.attention_output_bias = coin();
+  m.mlp_bias = coin();
+  m.max_position_embeddings = 256;
+  const std::int64_t micro = pick(1, 3);
+  const std::int64_t rounds =
+      strategy.virtual_pipeline > 1 ? strategy.pipeline_parallel * pick(1, 3) : pick(1, 9);
+  sim::Scenario s = training(m, t * pick(1, 12), micro, micro * rounds * strategy.data_parallel,
+                             coin() ? sim::DType::fp32 : sim::DType::bf16);
+  s.strategy = strategy;
+  s.implementation.attention = coin() ? sim::AttentionKind::flash : sim::AttentionKind::standard;
+  s.implementation.dropout = coin();
+  s.implementation.fused_residual = coin();
+  s.implementation.master_weights = coin();
+  return s;
+}
+
 }  // namespace test

@@ -62,10 +62,51 @@ TEST_CASE("a scenario that says one wrong thing gets a problem beside that field
       {"hardware.memory_bandwidth", [=](Scenario& s) { s.hardware.memory_bandwidth = {nan}; }},
       {"hardware.launch", [](Scenario& s) { s.hardware.launch = {-1}; }},
       {"hardware.devices_per_node", [](Scenario& s) { s.hardware.devices_per_node = 0; }},
-      {"strategy.data_parallel", [](Scenario& s) { s.strategy.data_parallel = 8; }},
+      {"strategy.data_parallel", [](Scenario& s) { s.strategy.data_parallel = -8; }},
       {"strategy.data_parallel", [](Scenario& s) { s.strategy.data_parallel = 0; }},
-      {"strategy.tensor_parallel", [](Scenario& s) { s.strategy.tensor_parallel = 2; }},
-      {"strategy.pipeline_parallel", [](Scenario& s) { s.strategy.pipeline_parallel = 2; }},
+      {"strategy.tensor_parallel", [](Scenario& s) { s.strategy.tensor_parallel = 3; }},  // of 32 heads
+      {"strategy.tensor_parallel", [](Scenario& s) { s.strategy.tensor_parallel = 64; }},
+      {"strategy.pipeline_parallel", [](Scenario& s) { s.strategy.pipeline_parallel = 33; }},  // of 32 layers
+      {"strategy.pipeline_parallel",
+       [](Scenario& s) {
+         s.workload.task = sim::Task::generate;
+         s.strategy.pipeline_parallel = 2;
+       }},
+      {"strategy.virtual_pipeline",
+       [](Scenario& s) {
+         s.strategy.pipeline_parallel = 4;
+         s.strategy.virtual_pipeline = 9;  // 36 pieces of 32 layers
+       }},
+      {"strategy.virtual_pipeline",
+       [](Scenario& s) {
+         s.strategy.pipeline_parallel = 4;
+         s.strategy.virtual_pipeline = 2;
+         s.workload.global_batch_size = 6;  // micro-batches come in groups of 4
+         s.workload.micro_batch_size = 1;
+       }},
+      {"strategy.virtual_pipeline",
+       [](Scenario& s) {
+         s.strategy.pipeline_parallel = 4;
+         s.strategy.virtual_pipeline = 2;
+         s.strategy.schedule = "zb-h1";
+       }},
+      {"strategy.schedule", [](Scenario& s) { s.strategy.schedule = "gpipe"; }},  // one stage
+      {"strategy.schedule",
+       [](Scenario& s) {
+         s.strategy.pipeline_parallel = 4;
+         s.strategy.schedule = "interleaved";  // one chunk
+       }},
+      {"strategy.sequence_parallel",
+       [](Scenario& s) {
+         s.strategy.tensor_parallel = 4;
+         s.strategy.sequence_parallel = true;
+         s.workload.seq_len = 1023;
+       }},
+      {"hardware.network_link",
+       [](Scenario& s) {
+         s.strategy.tensor_parallel = 32;
+         s.hardware.network_link = {0};
+       }},
       {"strategy.context_parallel", [](Scenario& s) { s.strategy.context_parallel = 2; }},
       {"strategy.expert_parallel", [](Scenario& s) { s.strategy.expert_parallel = -3; }},
       {"strategy.virtual_pipeline", [](Scenario& s) { s.strategy.virtual_pipeline = 2; }},

@@ -1,0 +1,113 @@
+// What published measurements say of a GPU's kernels and collectives: how many times their analytic time they
+// take, on grids of shapes (presets/calibrations/README.md). The analytic time of a kernel is
+//   launch + sqrt((flops / peak)^2 + (bytes / bandwidth)^2)
+// and of a collective over S bytes, of which factor(n) S pass each rank's link,
+//   a + factor S / B + c sqrt(factor S).
+// Peaks and bandwidths are the hardware's, so one chip's tables serve another's memory or clock.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/cost/ratio_grid.h"
+#include "sim/dtype.h"
+#include "sim/scenario/hardware.h"
+#include "sim/units.h"
+
+namespace sim {
+
+enum class MeasuredKernel {
+  matmul,             // {n, k, m}: out (m, n), weight (n, k)
+  attention_prefill,  // {heads: sequences x heads, length, group}: causal, as serving engines run it
+  attention_decode,   // {kv_heads: sequences x key-value heads, length, group}: one query a sequence
+  // {head_dim, length, causal: 1 all pairs, 2 half of them}: as many key-value heads as heads
+  attention_forward,
+  attention_backward,
+  attention_forward_backward,
+};
+std::string_view name(MeasuredKernel kernel);
+
+enum class CollectiveOperation { all_reduce, all_gather, reduce_scatter, all_to_all, send_receive };
+std::string_view name(CollectiveOperation operation);
+
+// Bytes that pass a rank's link for each byte of the message (nccl-tests, PERFORMANCE.md): of all-gather and
+// reduce-scatter the message is the gathered tensor.
+double bus_factor(CollectiveOperation operation, int ranks);
+
+// 90 % of measured times lie within (1 + low) and (1 + high) times the predicted one; from rows held out.
+struct ErrorBand {
+  Seconds below;  // predicted times that it is for; the last band is for all that is longer
+  double low = 0, high = 0;
+};
+
+struct KernelTable {
+  MeasuredKernel kernel{};
+  std::string software;  // "TRTLLM 1.3.0rc10", "FlashAttention3"
+  DType dtype{};
+  bool only_where_named = false;  // doubtful measurements: for rows that name this software alone
+  double between_nodes_factor = 1;
+  std::vector<ErrorBand> bands;
+  RatioGrid grid;
+};
+
+struct CollectiveCurve {
+  CollectiveOperation operation{};
+  std::string software;  // "NCCL 2.29.2"
+  int nodes = 1, ranks = 1;
+  Seconds latency;     // a
+  BytesPerSecond bus;  // B
+  double ramp = 0;     // c, seconds per square root of a byte
+  std::vector<ErrorBand> bands;
+  RatioGrid grid;  // {bytes}
+};
+
+struct GpuCalibration {
+  Seconds launch;
+  std::vector<KernelTable> kernels;  // of equal kernels the first is what is meant where no software is named
+  std::vector<CollectiveCurve> collectives;
+};
+
+enum class Fit { measured_shape, between_shapes, other_software, formula };  // how near the tables come
+
+struct MeasuredTime {
+  Seconds seconds, low, high;  // 90 % band
+  Fit fit{};
+};
+
+struct ProductShape {
+  double m = 0, n = 0, k = 0;
+  DType dtype{};
+};
+
+struct AttentionShape {
+  double batch = 0, heads = 0, kv_heads = 0, head_dim = 0, query_length = 0, kv_length = 0;
+  bool causal = true;
+  DType dtype{};
+};
+
+struct CollectiveShape {
+  CollectiveOperation operation{};
+  double bytes = 0;  // of the message
+  int ranks = 1, ranks_per_node = 1;
+};
+
+// Each is empty where the tables have nothing of the kernel or the type. Without `software` the first table
+// counts as another software's: what will run is not known.
+std::optional<MeasuredTime> product_time(const GpuCalibration& gpu, const Hardware& hardware,
+                                         const ProductShape& shape, std::string_view software = {});
+std::optional<MeasuredTime> attention_time(const GpuCalibration& gpu, const Hardware& hardware,
+                                           MeasuredKernel kernel, const AttentionShape& shape,
+                                           std::string_view software = {});
+// Beyond the nodes that were measured by the formulas of sim/cost/network.h.
+std::optional<MeasuredTime> collective_time(const GpuCalibration& gpu, const Hardware& hardware,
+                                            const CollectiveShape& shape, std::string_view software = {});
+
+// FLOPs of attention by the papers' convention: 4 pairs x head size a head, pairs halved where causal,
+// backward 2.5 times the forward's.
+Flops attention_flops(MeasuredKernel kernel, const AttentionShape& shape);
+
+// presets/calibrations/NAME.json; empty where there is none. Throws PresetError.
+std::optional<GpuCalibration> load_gpu_calibration(const std::string& hardware);
+
+}  // namespace sim

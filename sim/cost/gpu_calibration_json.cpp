@@ -1,0 +1,158 @@
+// presets/calibrations/NAME.json, as scripts/calibrations_from_published.py writes it.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "sim/cost/gpu_calibration.h"
+#include "sim/json_object.h"
+#include "sim/scenario/preset.h"
+
+namespace sim {
+namespace {
+
+constexpr double kHundredth = 0.01;  // grids hold hundredths of a natural logarithm
+
+std::optional<MeasuredKernel> kernel_from_name(std::string_view text) {
+  for (int i = 0; i <= static_cast<int>(MeasuredKernel::attention_forward_backward); ++i)
+    if (name(static_cast<MeasuredKernel>(i)) == text) return static_cast<MeasuredKernel>(i);
+  return std::nullopt;
+}
+
+std::optional<CollectiveOperation> operation_from_name(std::string_view text) {
+  for (int i = 0; i <= static_cast<int>(CollectiveOperation::send_receive); ++i)
+    if (name(static_cast<CollectiveOperation>(i)) == text) return static_cast<CollectiveOperation>(i);
+  return std::nullopt;
+}
+
+std::vector<double> numbers(JsonObject& object, const std::string& key) {
+  const Json& array = object.at(key);
+  std::vector<double> values;
+  if (array.is_array())
+    for (const Json& item : array)
+      if (item.is_number()) values.push_back(item.get<double>());
+  if (values.empty() || values.size() != array.size()) object.fail(key, "must be an array of numbers");
+  return values;
+}
+
+// Lines along the last axis: the first value, then the change to each next one.
+std::vector<float> from_steps(JsonObject& object, const std::string& key, std::size_t run) {
+  std::vector<float> values;
+  const Json& lines = object.at(key);
+  if (!lines.is_array()) object.fail(key, "must be an array of arrays");
+  for (const Json& line : lines) {
+    if (!line.is_array() || line.size() != run)
+      object.fail(key, "must have " + std::to_string(run) + " numbers in each line");
+    double at = 0;
+    for (const Json& step : line) {
+      if (!step.is_number()) object.fail(key, "must be an array of arrays of numbers");
+      at += step.get<double>();
+      values.push_back(static_cast<float>(kHundredth * at));
+    }
+  }
+  return values;
+}
+
+RatioGrid grid_from(JsonObject& object, std::vector<RatioGrid::Axis> axes) {
+  std::vector<float> values = from_steps(object, "log_ratio_steps", axes.back().values.size());
+  try {
+    return {std::move(axes), std::move(values)};
+  } catch (const std::invalid_argument& error) {
+    object.fail("log_ratio_steps", error.what());
+  }
+}
+
+std::vector<ErrorBand> bands_from(JsonObject& object) {
+  std::vector<ErrorBand> bands;
+  for (JsonObject& entry : object.objects("bands")) {
+    ErrorBand band;
+    band.below = us(entry.number("below_us", std::numeric_limits<double>::infinity()));
+    band.low = entry.number("low");
+    band.high = entry.number("high");
+    if (!(band.low > -1 && band.low <= band.high)) entry.fail("low", "must be above -1 and at most \"high\"");
+    entry.finish();
+    bands.push_back(band);
+  }
+  if (bands.empty()) object.fail("bands", "must have an entry");
+  return bands;
+}
+
+// Facts for readers of the file.
+void skip_provenance(JsonObject& object) {
+  object.text("source");
+  object.has("residual");
+}
+
+KernelTable kernel_from(JsonObject object) {
+  KernelTable table;
+  table.kernel =
+      object.word<MeasuredKernel>("kernel", kernel_from_name,
+                                  "matmul, attention_prefill, attention_decode, attention_forward, "
+                                  "attention_backward, attention_forward_backward");
+  table.software = object.text("software");
+  table.dtype = object.word<DType>("dtype", dtype_from_name, "bf16, fp8");
+  table.only_where_named = object.boolean("only_where_named", false);
+  table.between_nodes_factor = object.number("between_nodes_factor", 1);
+  table.bands = bands_from(object);
+  const Json& axes = object.at("axes");
+  JsonObject axis_values = object.object("axes");
+  std::vector<RatioGrid::Axis> read;
+  for (const auto& [key, value] : axes.items()) read.push_back({key, numbers(axis_values, key)});
+  if (read.empty()) object.fail("axes", "must have an entry");
+  table.grid = grid_from(object, std::move(read));
+  skip_provenance(object);
+  object.finish();
+  return table;
+}
+
+CollectiveCurve curve_from(JsonObject object) {
+  CollectiveCurve curve;
+  curve.operation = object.word<CollectiveOperation>(
+      "operation", operation_from_name, "all_reduce, all_gather, reduce_scatter, all_to_all, send_receive");
+  curve.software = object.text("software");
+  curve.nodes = object.small_integer("nodes", 1);
+  curve.ranks = object.small_integer("ranks", 1);
+  curve.latency = us(object.number("latency_us"));
+  curve.bus = gb_per_s(object.number("bus_gb_per_s"));
+  curve.ramp = 1e-6 * object.number("ramp_us_per_sqrt_mb") / 1e3;  // sqrt(1e6) = 1e3
+  if (curve.ranks < 2) object.fail("ranks", "must be 2 or more");
+  if (!(curve.bus.value > 0)) object.fail("bus_gb_per_s", "must be above 0");
+  curve.bands = bands_from(object);
+  curve.grid = grid_from(object, {{"bytes", numbers(object, "bytes")}});
+  skip_provenance(object);
+  object.finish();
+  return curve;
+}
+
+std::filesystem::path file_of(const std::string& hardware) {
+  return preset_directory() / "calibrations" / (hardware + ".json");
+}
+
+}  // namespace
+
+std::optional<GpuCalibration> load_gpu_calibration(const std::string& hardware) {
+  const std::filesystem::path path = file_of(hardware);
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return std::nullopt;
+  const Json json = parse_json(std::string(std::istreambuf_iterator<char>(in), {}), path.string());
+  JsonObject object(json, path.string());
+  GpuCalibration gpu;
+  object.text("hardware");
+  object.text("source");
+  if (object.has("kernels_of")) {  // the same chip's
+    const std::string other = object.text("kernels_of");
+    const std::optional<GpuCalibration> tables =
+        other == hardware ? std::nullopt : load_gpu_calibration(other);
+    if (!tables) object.fail("kernels_of", "must name another calibration beside it");
+    gpu.launch = tables->launch;
+    gpu.kernels = tables->kernels;
+  } else {
+    gpu.launch = us(object.number("launch_us"));
+    for (const JsonObject& table : object.objects("kernels")) gpu.kernels.push_back(kernel_from(table));
+  }
+  for (const JsonObject& curve : object.objects("collectives")) gpu.collectives.push_back(curve_from(curve));
+  object.finish();
+  return gpu;
+}
+
+}  // namespace sim

@@ -1,0 +1,112 @@
+#include "sim/cost/gpu_price.h"
+
+#include <algorithm>
+
+namespace sim {
+namespace {
+
+// Queries at once up to which attention over a cache streams the cache and computes next to nothing.
+constexpr std::int64_t kFewQueries = 16;
+// Share of forward and backward together that is backward: 2.5 times the work, at 0.63 of the peak where
+// forward reaches 0.73 (Dao 2023, arXiv 2307.08691, section 1).
+constexpr double kBackwardShare = 2.5 / 0.63 / (2.5 / 0.63 + 1 / 0.73);
+
+std::optional<CollectiveOperation> operation_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::all_reduce:
+      return CollectiveOperation::all_reduce;
+    case OpKind::reduce_scatter:
+      return CollectiveOperation::reduce_scatter;
+    case OpKind::all_gather:
+      return CollectiveOperation::all_gather;
+    case OpKind::all_to_all:
+      return CollectiveOperation::all_to_all;
+    case OpKind::send:
+    case OpKind::receive:
+      return CollectiveOperation::send_receive;
+    default:
+      return std::nullopt;
+  }
+}
+
+AttentionShape attention_shape(const KernelSample& s) {
+  return {.batch = static_cast<double>(s.batch),
+          .heads = static_cast<double>(s.heads),
+          .kv_heads = static_cast<double>(s.kv_heads),
+          .head_dim = static_cast<double>(s.head_dim),
+          .query_length = static_cast<double>(s.query_length),
+          .kv_length = static_cast<double>(s.kv_length),
+          .causal = true,
+          .dtype = s.dtype};
+}
+
+std::optional<MeasuredTime> flash_backward(const GpuCalibration& gpu, const Hardware& hardware,
+                                           const AttentionShape& shape) {
+  if (auto backward =
+          attention_time(gpu, hardware, MeasuredKernel::attention_backward, shape, "FlashAttention3"))
+    return backward;
+  auto both =
+      attention_time(gpu, hardware, MeasuredKernel::attention_forward_backward, shape, "FlashAttention2");
+  if (!both) return std::nullopt;
+  return MeasuredTime{both->seconds * kBackwardShare, both->low * kBackwardShare, both->high * kBackwardShare,
+                      Fit::between_shapes};
+}
+
+std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelSample& s,
+                                        const Hardware& hardware) {
+  const double rows = static_cast<double>(s.rows), cols = static_cast<double>(s.cols),
+               inner = static_cast<double>(s.inner);
+  switch (s.kind) {
+    case OpKind::matmul:
+      return product_time(gpu, hardware, {rows, cols, inner, s.dtype});
+    case OpKind::matmul_backward_input:  // (M, N) (N, K)
+      return product_time(gpu, hardware, {rows, inner, cols, s.dtype});
+    case OpKind::matmul_backward_weight:  // (N, M) (M, K)
+      return product_time(gpu, hardware, {cols, inner, rows, s.dtype});
+    case OpKind::attention_flash:
+      return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, attention_shape(s));
+    case OpKind::attention_flash_backward:
+      return flash_backward(gpu, hardware, attention_shape(s));
+    case OpKind::attention_cached: {
+      const bool decode = s.query_length <= kFewQueries;
+      return attention_time(gpu, hardware,
+                            decode ? MeasuredKernel::attention_decode : MeasuredKernel::attention_prefill,
+                            attention_shape(s));
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+Price as_price(const MeasuredTime& time, Bound bound) {
+  const bool near = time.fit == Fit::measured_shape;
+  return {time.seconds, time.low, time.high, bound, near ? Provenance::calibrated : Provenance::interpolated};
+}
+
+std::optional<Price> collective_price(const GpuCalibration& gpu, CollectiveOperation operation,
+                                      const Work& work, const Hardware& hardware, const Group& group) {
+  if (group.size <= 1) return std::nullopt;
+  CollectiveShape shape{.operation = operation, .bytes = 0, .ranks = group.size, .ranks_per_node = 1};
+  const bool one_node = group.size * group.stride <= hardware.devices_per_node;
+  shape.ranks_per_node = one_node ? group.size : std::max(1, hardware.devices_per_node / group.stride);
+  shape.bytes = static_cast<double>(work.network.value) / bus_factor(operation, group.size);
+  const auto time = collective_time(gpu, hardware, shape);
+  if (!time) return std::nullopt;
+  return as_price(*time, Bound::network);
+}
+
+}  // namespace
+
+std::optional<Price> gpu_price(const GpuCalibration& gpu, const Work& work, const Operation& op,
+                               const Variables& v, const Hardware& hardware, const Group* group) {
+  if (const auto operation = operation_of(op.kind))
+    return group ? collective_price(gpu, *operation, work, hardware, *group) : std::nullopt;
+  const auto time = kernel_time(gpu, kernel_shape(op, v, work), hardware);
+  if (!time) return std::nullopt;
+  const Seconds compute = work.flops / hardware.peak_for(op.dtype);
+  const Seconds memory = work.memory() / hardware.memory_bandwidth;
+  const bool launched = gpu.launch > compute && gpu.launch > memory;
+  return as_price(*time, launched ? Bound::launch : compute > memory ? Bound::compute : Bound::memory);
+}
+
+}  // namespace sim

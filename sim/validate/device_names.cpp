@@ -1,0 +1,61 @@
+#include "sim/validate/device_names.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
+#include <utility>
+
+namespace sim {
+namespace {
+
+// A preset is meant where all its words are there; the first that fits.
+struct DeviceName {
+  std::string_view preset;
+  std::array<std::string_view, 3> words;
+};
+constexpr std::array<DeviceName, 13> kDevices{{
+    {"a100-pcie-40gb", {"a100", "pcie", "40gb"}},
+    {"a100-pcie-80gb", {"a100", "pcie"}},
+    {"a100-sxm-40gb", {"a100", "40gb"}},
+    {"a100-sxm-80gb", {"a100"}},
+    {"h100-pcie", {"h100", "pcie"}},
+    {"h100-nvl", {"h100", "nvl"}},
+    {"h100-sxm", {"h100"}},
+    {"h200-sxm", {"h200"}},
+    {"h800-sxm", {"h800"}},
+    {"b200-sxm", {"b200"}},
+    {"l40s", {"l40s"}},
+    {"rtx-4090", {"rtx4090"}},
+    {"rtx-4090", {"4090"}},
+}};
+
+std::set<std::string> words_of(std::string_view text) {
+  std::set<std::string> words;
+  std::string word;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c))) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    if (!word.empty()) words.insert(std::exchange(word, {}));
+  }
+  if (!word.empty()) words.insert(word);
+  if (words.contains("40") && words.contains("gb")) words.insert("40gb");
+  return words;
+}
+
+}  // namespace
+
+std::optional<std::string> hardware_preset_of(std::string_view device) {
+  const std::set<std::string> words = words_of(device);
+  for (const DeviceName& known : kDevices) {
+    const bool all = std::all_of(known.words.begin(), known.words.end(), [&](std::string_view word) {
+      return word.empty() || words.contains(std::string(word));
+    });
+    if (all) return std::string(known.preset);
+  }
+  return std::nullopt;
+}
+
+}  // namespace sim

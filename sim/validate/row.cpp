@@ -1,0 +1,46 @@
+#include "sim/validate/row.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace sim {
+
+std::optional<double> number_in(std::string_view cell) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+  if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::string_view TableRow::text(std::string_view column) const {
+  for (const MeasuredColumn& measured : measured_)
+    if (measured.name == column)
+      throw std::logic_error("a prediction reads the measured column " + std::string(column));
+  const auto found = std::find(table_.header.begin(), table_.header.end(), column);
+  if (found == table_.header.end()) return {};
+  return table_.rows[row_][static_cast<std::size_t>(found - table_.header.begin())];
+}
+
+std::optional<double> TableRow::number_if_given(std::string_view column) const {
+  const std::string_view cell = text(column);
+  if (cell.empty()) return std::nullopt;
+  const std::optional<double> value = number_in(cell);
+  if (!value)
+    throw CannotPredict(std::string(column) + " is \"" + std::string(cell) + "\", which is no number");
+  return value;
+}
+
+double TableRow::number(std::string_view column) const {
+  const std::optional<double> value = number_if_given(column);
+  if (!value) throw CannotPredict(std::string(column) + " is not given");
+  return *value;
+}
+
+double TableRow::positive(std::string_view column) const {
+  const double value = number(column);
+  if (!(value > 0)) throw CannotPredict(std::string(column) + " must be above 0");
+  return value;
+}
+
+}  // namespace sim

@@ -1,0 +1,46 @@
+// One row of a table of measurements, as those who predict it see it.
+#pragma once
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/validate/csv.h"
+
+namespace sim {
+
+// A row that no prediction can be made of: why, in a sentence without its full stop.
+struct CannotPredict : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A column that is predicted. Of a rate the error is that of the time behind it: measured / predicted - 1.
+struct MeasuredColumn {
+  std::string_view name;
+  bool rate = false;
+};
+
+class TableRow {
+ public:
+  TableRow(const CsvTable& table, std::size_t row, std::span<const MeasuredColumn> measured)
+      : table_(table), row_(row), measured_(measured) {}
+
+  // Empty where the table has no such column. What was measured cannot be read: std::logic_error.
+  std::string_view text(std::string_view column) const;
+  // Each throws CannotPredict, naming the column, where the cell is no number.
+  std::optional<double> number_if_given(std::string_view column) const;
+  double number(std::string_view column) const;    // must be given
+  double positive(std::string_view column) const;  // and be above zero
+
+ private:
+  const CsvTable& table_;
+  std::size_t row_;
+  std::span<const MeasuredColumn> measured_;
+};
+
+// The whole of a cell as a number; empty where it is none.
+std::optional<double> number_in(std::string_view cell);
+
+}  // namespace sim

@@ -1,0 +1,37 @@
+#include "sim/validate/row_reader.h"
+
+#include <algorithm>
+
+namespace sim {
+namespace {
+
+// The most particular first.
+const std::vector<RowReader>& readers() {
+  static const std::vector<RowReader> all{collective_rows(), kernel_rows(), product_rows()};
+  return all;
+}
+
+}  // namespace
+
+const RowReader* reader_of(const std::vector<std::string>& header) {
+  for (const RowReader& reader : readers()) {
+    const bool all = std::all_of(reader.needs.begin(), reader.needs.end(), [&](std::string_view column) {
+      return std::find(header.begin(), header.end(), column) != header.end();
+    });
+    if (all) return &reader;
+  }
+  return nullptr;
+}
+
+std::string readable_tables() {
+  std::string text;
+  for (const RowReader& reader : readers()) {
+    text += (text.empty() ? "" : "; ") + std::string(reader.what) + " (columns ";
+    for (std::size_t i = 0; i < reader.needs.size(); ++i)
+      text += (i > 0 ? ", " : "") + std::string(reader.needs[i]);
+    text += ")";
+  }
+  return text;
+}
+
+}  // namespace sim

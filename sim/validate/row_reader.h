@@ -1,0 +1,34 @@
+// The kinds of tables that can be predicted, one file each: which columns make the kind, and what a row is
+// predicted to be.
+#pragma once
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "sim/validate/row.h"
+
+namespace sim {
+
+struct Prediction {
+  std::string_view column;              // a measured one
+  double value = 0, low = 0, high = 0;  // 90 % band
+};
+
+struct RowReader {
+  std::string_view what;                 // "kernels"
+  std::vector<std::string_view> needs;   // columns by which a table is known to be of this kind
+  std::vector<MeasuredColumn> measured;  // the first that a row has is the one that it is judged by
+  std::string_view source = "source";    // column that says who measured
+  std::vector<Prediction> (*predict)(const TableRow& row) = nullptr;  // throws CannotPredict
+};
+
+RowReader product_rows();     // matrix products: gpu, framework, dtype, m, n, k
+RowReader kernel_rows();      // kernels of any sort: gpu, kernel, dtype, shape
+RowReader collective_rows();  // collective, num_gpus, message_bytes
+
+// The one whose columns the table has; null where there is none.
+const RowReader* reader_of(const std::vector<std::string>& header);
+// "kernels (columns kernel, dtype, ...); ...": for messages.
+std::string readable_tables();
+
+}  // namespace sim

@@ -1,0 +1,154 @@
+#include "sim/validate/table_validation.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "sim/validate/device_names.h"
+
+namespace sim {
+namespace {
+
+std::string number_text(double value) {
+  char text[32];
+  constexpr int kDigits = 6;
+  const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::general, kDigits).ptr;
+  return {text, end};
+}
+
+std::optional<std::size_t> column_of(const CsvTable& table, std::string_view name) {
+  const auto found = std::find(table.header.begin(), table.header.end(), name);
+  if (found == table.header.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - table.header.begin());
+}
+
+std::string cell_of(const CsvTable& table, std::size_t row, std::string_view column) {
+  const auto index = column_of(table, column);
+  return index ? table.rows[row][*index] : std::string();
+}
+
+struct Comparison {
+  double error = 0;
+  bool inside = false;
+};
+
+std::optional<Comparison> compare_row(const CsvTable& table, std::size_t row, const RowReader& reader,
+                                      const ValidatedRow& validated) {
+  for (const MeasuredColumn& column : reader.measured) {
+    const auto prediction = std::find_if(validated.predictions.begin(), validated.predictions.end(),
+                                         [&](const Prediction& p) { return p.column == column.name; });
+    const auto index = column_of(table, column.name);
+    if (prediction == validated.predictions.end() || !index) continue;
+    const std::optional<double> measured = number_in(table.rows[row][*index]);
+    if (!measured || !(*measured > 0)) continue;
+    const double ratio = column.rate ? *measured / prediction->value : prediction->value / *measured;
+    return Comparison{ratio - 1, *measured >= prediction->low && *measured <= prediction->high};
+  }
+  return std::nullopt;
+}
+
+double quantile(std::vector<double>& values, double q) {
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+struct Collected {
+  ErrorSummary summary;
+  std::vector<double> errors;
+  std::size_t inside = 0;
+
+  void add(const ValidatedRow& row, const std::optional<Comparison>& comparison) {
+    ++summary.rows;
+    if (!row.predictions.empty()) ++summary.predicted;
+    if (!comparison) return;
+    errors.push_back(comparison->error);
+    if (comparison->inside) ++inside;
+  }
+
+  ErrorSummary finish() {
+    summary.compared = errors.size();
+    if (errors.empty()) return summary;
+    const auto n = static_cast<double>(errors.size());
+    summary.bias = quantile(errors, 0.5);
+    for (double& error : errors) error = std::abs(error);
+    summary.median = quantile(errors, 0.5);
+    summary.p90 = quantile(errors, 0.9);
+    summary.mean = std::accumulate(errors.begin(), errors.end(), 0.0) / n;
+    summary.inside_band = static_cast<double>(inside) / n;
+    return summary;
+  }
+};
+
+}  // namespace
+
+Validation validate_table(const CsvTable& table) {
+  Validation validation{reader_of(table.header), std::vector<ValidatedRow>(table.rows.size())};
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    ValidatedRow& row = validation.rows[i];
+    if (!validation.reader) {
+      row.why_not = "no prediction is made of a table with these columns; there are: " + readable_tables();
+      continue;
+    }
+    try {
+      row.predictions = validation.reader->predict(TableRow(table, i, validation.reader->measured));
+    } catch (const CannotPredict& reason) {
+      row.why_not = reason.what();
+    }
+  }
+  return validation;
+}
+
+CsvTable with_predictions(const CsvTable& table, const Validation& validation) {
+  CsvTable out = table;
+  const std::vector<MeasuredColumn> measured =
+      validation.reader ? validation.reader->measured : std::vector<MeasuredColumn>{};
+  for (const MeasuredColumn& column : measured)
+    for (const std::string_view suffix : {"", "_low", "_high"})
+      out.header.push_back("predicted_" + std::string(column.name) + std::string(suffix));
+  out.header.emplace_back("why_not");
+  for (std::size_t i = 0; i < out.rows.size(); ++i) {
+    const ValidatedRow& row = validation.rows[i];
+    for (const MeasuredColumn& column : measured) {
+      const auto found = std::find_if(row.predictions.begin(), row.predictions.end(),
+                                      [&](const Prediction& p) { return p.column == column.name; });
+      const bool any = found != row.predictions.end();
+      out.rows[i].push_back(any ? number_text(found->value) : "");
+      out.rows[i].push_back(any ? number_text(found->low) : "");
+      out.rows[i].push_back(any ? number_text(found->high) : "");
+    }
+    out.rows[i].push_back(row.why_not);
+  }
+  return out;
+}
+
+std::vector<ErrorSummary> summarize(const CsvTable& table, const Validation& validation) {
+  Collected all;
+  std::vector<Collected> groups;
+  std::map<std::pair<std::string, std::string>, std::size_t> index;
+  const std::string_view source_column = validation.reader ? validation.reader->source : "source";
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const std::string source = cell_of(table, i, source_column), name = cell_of(table, i, "gpu");
+    const std::string gpu = hardware_preset_of(name).value_or(name);
+    const auto [at, added] = index.try_emplace({source, gpu}, groups.size());
+    if (added) {
+      groups.emplace_back();
+      groups.back().summary.source = source;
+      groups.back().summary.gpu = gpu;
+    }
+    const auto comparison =
+        validation.reader ? compare_row(table, i, *validation.reader, validation.rows[i]) : std::nullopt;
+    all.add(validation.rows[i], comparison);
+    groups[at->second].add(validation.rows[i], comparison);
+  }
+  std::vector<ErrorSummary> summaries{all.finish()};
+  for (Collected& group : groups) summaries.push_back(group.finish());
+  return summaries;
+}
+
+}  // namespace sim

@@ -1,0 +1,39 @@
+// Predictions of each row of a table of measurements, and how far they lie from what was measured.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "sim/validate/row_reader.h"
+
+namespace sim {
+
+struct ValidatedRow {
+  std::vector<Prediction> predictions;
+  std::string why_not;  // where there are none
+};
+
+struct Validation {
+  const RowReader* reader = nullptr;  // null: nobody reads such a table, and every row says so
+  std::vector<ValidatedRow> rows;
+};
+
+// Never reads a measured cell.
+Validation validate_table(const CsvTable& table);
+
+// The table with predicted_X, predicted_X_low, predicted_X_high for each measured column X, and why_not.
+CsvTable with_predictions(const CsvTable& table, const Validation& validation);
+
+// Of rows that have both a prediction and a measurement, by the first measured column that they have.
+struct ErrorSummary {
+  std::string source, gpu;  // empty: of all
+  std::size_t rows = 0, predicted = 0, compared = 0;
+  // Of |error|, as fractions; error is predicted / measured - 1 of the time, or measured / predicted - 1 of a
+  // rate. Bias is the median error.
+  double median = 0, mean = 0, p90 = 0, bias = 0;
+  double inside_band = 0;  // share of the measured that lie in the 90 % band
+};
+
+// First the whole, then each source and GPU in the order of their first rows.
+std::vector<ErrorSummary> summarize(const CsvTable& table, const Validation& validation);
+
+}  // namespace sim
