@@ -56,6 +56,14 @@ int run_desktop(const DesktopOptions& options) {
   gui::Window window;
   gui::Shell shell(
       options, gui::load_settings(options.settings_directory), [&window] { window.wake(); }, false);
+  const auto keep = [&] {
+    try {
+      gui::save_settings(shell.settings(), options.settings_directory);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "ridgepoint: %s\n", error.what());
+    }
+  };
+  std::size_t kept = shell.document().revision();
   window.run(
       [&] {
         shell.set_display_scale(window.display_scale());
@@ -64,13 +72,14 @@ int run_desktop(const DesktopOptions& options) {
       [&] {
         shell.frame();
         if (const auto seconds = shell.changes_in()) window.draw_again_in(*seconds);
+        // After every edit, so that a window that is killed has lost none of them.
+        if (shell.document().revision() != kept && !ImGui::IsAnyItemActive()) {
+          kept = shell.document().revision();
+          keep();
+        }
         return !shell.wants_close();
       });
-  try {
-    gui::save_settings(shell.settings(), options.settings_directory);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "ridgepoint: %s\n", error.what());
-  }
+  keep();
   return 0;
 }
 

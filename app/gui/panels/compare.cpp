@@ -99,6 +99,11 @@ std::string ratio_text(double ratio) {
   return ScaleUnit{1, ""}.digits(ratio);
 }
 
+// A time as text whose unit stays on its line.
+std::string written(sim::Seconds time) {
+  return unbroken(sim::format(time));
+}
+
 void draw_verdict(const PanelContext& context, const sim::Comparison& comparison) {
   const Look& look = context.look;
   const Palette& c = look.color();
@@ -107,12 +112,14 @@ void draw_verdict(const PanelContext& context, const sim::Comparison& comparison
   if (a > 0 && b > 0) {
     const double off = b / a - 1;
     const Band band = {comparison.a.step_low, comparison.a.step_high};
-    std::string words = std::string(train ? "The step" : "The generation") + " took " +
-                        sim::format(sim::Seconds{b}) + ", predicted " + sim::format(sim::Seconds{a}) + ": " +
-                        sim::format_percent(std::abs(off)) + (off > 0 ? " slower" : " faster");
+    std::string words =
+        std::string(train ? "The step" : "The generation") + " took " + written(sim::Seconds{b}) +
+        ", predicted " + written(sim::Seconds{a}) + ": " +
+        (off > 1 ? ratio_text(b / a) + " times as long"
+                 : unbroken(sim::format_percent(std::abs(off))) + (off > 0 ? " slower" : " faster"));
     if (band.known())
       words += std::string(band.holds({b}) ? ", within" : ", outside") + " the predicted band of " +
-               sim::format(band.low) + " to " + sim::format(band.high);
+               written(band.low) + " to " + written(band.high);
     const bool missed = band.known() ? !band.holds({b}) : std::abs(off) > kMissed;
     text_wrapped(look, TextRole::title, missed ? c.bad : c.text, words + ".");
   }
@@ -124,9 +131,10 @@ void draw_verdict(const PanelContext& context, const sim::Comparison& comparison
   // Most ids say their phase themselves.
   if (worst->id.find(sim::name(worst->phase)) == std::string::npos)
     words += " in " + std::string(sim::name(worst->phase));
-  words += ", " + sim::format(worst->b->duration) + " instead of " + sim::format(worst->a->duration) + ": " +
-           sim::format(sim::Seconds{std::abs(miss)}) + (miss > 0 ? " longer, " : " shorter, ") +
-           sim::format_percent(std::abs(miss) / b) + (train ? " of the step" : " of the generation");
+  words += ", " + written(worst->b->duration) + " instead of " + written(worst->a->duration) + ": " +
+           written(sim::Seconds{std::abs(miss)}) + (miss > 0 ? " longer, " : " shorter, ") +
+           unbroken(sim::format_percent(std::abs(miss) / b)) +
+           (train ? " of the step" : " of the generation");
   if (band.known()) words += band.holds(worst->b->duration) ? ", within its band" : ", outside its band";
   text_wrapped(look, TextRole::caption, c.dim, words + ".");
 }

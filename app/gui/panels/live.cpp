@@ -70,7 +70,7 @@ void draw_stream(const PanelContext& context, const char* title, const Series& s
       return std::snprintf(buffer, static_cast<std::size_t>(length), "%s",
                            (*static_cast<std::string (**)(double)>(write))(value).c_str());
     };
-    ImPlot::SetupAxisFormat(ImAxis_X1, write_tick);
+    label_axis(ImAxis_X1);
     ImPlot::SetupAxisFormat(ImAxis_Y1, ticks, &tick);
     const double first = run.planned > 1 ? 1 : 0;
     const double last = std::max(first + 1, end);
@@ -252,8 +252,8 @@ void draw_training(const PanelContext& context, const RunView& run) {
     const float bars = look.px(90);
     draw_memory_check(context, run, {cell.x, std::min(bars, cell.y - ImGui::GetStyle().ItemSpacing.y)});
     const float rest = cell.y - bars - 2 * ImGui::GetStyle().ItemSpacing.y;
-    if (rest > look.px(240)) {
-      const float log = look.px(60);
+    if (rest > look.px(190)) {
+      const float log = look.px(44);
       draw_log(context, run, {cell.x, log});
       draw_stream(context, "gradient norm, before clipping", run.gradient_norm, run, nullptr, true,
                   {cell.x, rest - log - ImGui::GetStyle().ItemSpacing.y}, norm_text);
@@ -279,7 +279,8 @@ void draw_generation(const PanelContext& context, const RunView& run) {
       rate = {value, all.low * band, all.high * band};
     }
   const float left = std::floor((room.x - gap) * 0.5f);
-  const ImVec2 upper = {left, std::floor(room.y * 0.55f)};
+  // A tall panel has room for the text below a taller plot.
+  const ImVec2 upper = {left, std::floor(room.y * (room.y > look.px(500) ? 0.7f : 0.55f))};
   draw_stream(context, "decode, one sequence", run.tokens_per_second, run, predicted ? &rate : nullptr, true,
               upper, token_rate);
   ImGui::SameLine(0, gap);

@@ -256,7 +256,10 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
   const bool capacity_in_view = capacity < 1.6 * peak_bytes;
   const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(peak_bytes, capacity) : peak_bytes);
-  const double end = points.back().time.value;
+  const sim::Report* measured = measured_of_scenario(context);
+  if (measured && measured->memory_timeline.size() < 2) measured = nullptr;
+  const double end =
+      std::max(points.back().time.value, measured ? measured->memory_timeline.back().time.value : 0.0);
   const ScaleUnit time = time_unit(end);
   const Stack stack = stack_of(points, time.size, unit.size, 600);
   const bool train = context.scenario.workload.task == sim::Task::train;
@@ -266,8 +269,8 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   ImPlot::SetupAxes(x_label.c_str(), unit.name, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
   const double top = std::max(peak_bytes * 1.18, capacity_in_view ? capacity * 1.08 : 0) / unit.size;
   ImPlot::SetupAxesLimits(0, end / time.size, 0, top, ImPlotCond_Always);
-  ImPlot::SetupAxisFormat(ImAxis_X1, write_tick);
-  ImPlot::SetupAxisFormat(ImAxis_Y1, write_tick);
+  label_axis(ImAxis_X1);
+  label_axis(ImAxis_Y1);
   round_axis(ImAxis_X1, 0, end / time.size, static_cast<int>(size.x / look.px(80)));
   round_axis(ImAxis_Y1, 0, top, static_cast<int>(size.y / look.px(45)));
   const int n = static_cast<int>(stack.time.size());
@@ -289,7 +292,7 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   for (std::size_t i = 0; i < stack.time.size(); ++i)
     outline.push_back(ImPlot::PlotToPixels(stack.time[i], stack.edge.back()[i]));
   dashed_line(list, look, outline, c.predicted, look.px(1.5f));
-  if (const sim::Report* measured = measured_of_scenario(context)) {
+  if (measured) {
     const Stack real = stack_of(measured->memory_timeline, time.size, unit.size, 600);
     std::vector<ImVec2> line;
     for (std::size_t i = 0; i < real.time.size(); ++i)
@@ -301,8 +304,13 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   if (capacity_in_view) {
     const float y = std::floor(ImPlot::PlotToPixels(0, capacity / unit.size).y);
     list->AddRectFilled({plot_least.x, y}, {plot_most.x, y + look.px(1.5f)}, c.bad);
-    draw_text(list, look, TextRole::caption, {plot_most.x - look.px(4), y - look.px(2)}, c.bad,
-              unit.text(capacity), {1, 1});
+    // On a plate: the line crosses whatever the categories' colours are.
+    const std::string words = unit.text(capacity);
+    const ImVec2 size_of_words = text_size_of(look, TextRole::caption, words);
+    const ImVec2 end_of_words = {plot_most.x - look.px(6), y - look.px(3)};
+    list->AddRectFilled({end_of_words.x - size_of_words.x - look.px(4), end_of_words.y - size_of_words.y},
+                        {end_of_words.x + look.px(4), end_of_words.y}, c.panel, look.px(3));
+    draw_text(list, look, TextRole::caption, end_of_words, c.bad, words, {1, 1});
   }
   const ImVec2 peak = outline[stack.peak];
   list->AddCircleFilled(peak, look.px(4), c.text);

@@ -253,7 +253,7 @@ void draw_roofline(const PanelContext& context) {
   const Machine machine = {scenario.hardware.peak_for(scenario.workload.dtype).value,
                            scenario.hardware.memory_bandwidth.value};
   const Cloud cloud = cloud_of(context);
-  const Peaks others = other_peaks(scenario.hardware, machine);
+  Peaks others = other_peaks(scenario.hardware, machine);
   const Frame frame = frame_of(
       cloud, machine, others.empty() ? machine.peak : std::max(machine.peak, others.rbegin()->first));
   const bool tells_without = cloud.without > 0;
@@ -264,15 +264,14 @@ void draw_roofline(const PanelContext& context) {
   ImPlot::PushStyleVar(ImPlotStyleVar_MinorAlpha, 0.0f);  // decades alone
   const bool drawn =
       ImPlot::BeginPlot("##roofline", {room.x, room.y - note}, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame);
-  ImPlot::PopStyleVar();
-  if (!drawn) return;
-  ScaleUnit unit = flop_rate_unit(machine.peak);
+  if (!drawn) return ImPlot::PopStyleVar();
+  const ScaleUnit unit = flop_rate_unit(machine.peak);
   ImPlot::SetupAxes("FLOP per byte of memory traffic", unit.name, ImPlotAxisFlags_NoHighlight,
                     ImPlotAxisFlags_NoHighlight);
   ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
   ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
-  ImPlot::SetupAxisFormat(ImAxis_Y1, write_tick, &unit);
-  ImPlot::SetupAxisFormat(ImAxis_X1, write_tick);
+  label_axis(ImAxis_Y1, unit);
+  label_axis(ImAxis_X1);
   ImPlot::SetupAxesLimits(frame.x_low, frame.x_high, frame.y_low, frame.y_high,
                           context.frozen ? ImPlotCond_Always : ImPlotCond_Once);
   ImPlot::PushPlotClipRect();
@@ -281,6 +280,12 @@ void draw_roofline(const PanelContext& context) {
   const ImVec2 most = {least.x + ImPlot::GetPlotSize().x, least.y + ImPlot::GetPlotSize().y};
   LabelPlacer labels({least.x + look.px(3), least.y + look.px(2)},
                      {most.x - look.px(3), most.y - look.px(2)});
+  // A line so near to this type's own that no name fits between them says nothing.
+  const float own = pixels(machine.ridge(), machine.peak).y;
+  const float nearest_line = 1.4f * text_size_of(look, TextRole::caption, "x").y;
+  std::erase_if(others, [&](const auto& other) {
+    return std::abs(pixels(machine.ridge(), other.first).y - own) < nearest_line;
+  });
   draw_ceilings(context, machine, others, frame, labels);
 
   const Dot* hovered = nullptr;
@@ -324,6 +329,7 @@ void draw_roofline(const PanelContext& context) {
       context.view.selection = {Quantity::operation, 0, hovered->key};
   }
   ImPlot::EndPlot();
+  ImPlot::PopStyleVar();
   if (tells_without)
     text_fitted(look, TextRole::caption, c.mute,
                 sim::format_count(static_cast<std::int64_t>(cloud.without)) +

@@ -22,13 +22,6 @@ std::string signed_percent(double change) {
   return std::string(change < 0 ? "\u2212" : "+").append(sim::format_percent(std::abs(change)));
 }
 
-// A line break must not part a number from its unit.
-std::string unbroken(const std::string& words) {
-  std::string result;
-  for (const char c : words) result.append(c == ' ' ? std::string("\u00a0") : std::string(1, c));
-  return result;
-}
-
 // "full: -9.13 GiB, speed -31 %".
 std::string effect_of(const Alternative& other, const sim::Report& now) {
   const sim::Bytes before = sim::peak_memory(now), after = sim::peak_memory(other.report);
@@ -255,7 +248,7 @@ void draw_scenario(const PanelContext& context) {
   const Look& look = context.look;
   const float room = ImGui::GetContentRegionAvail().x, gap = look.px(32);
   const bool columns = room >= look.px(1000);
-  const float width = std::min((room - 2 * gap) / 3, look.px(420));
+  const float width = std::min((room - 2 * gap) / 3, look.px(560));
   const auto column = [&](const char* id, const auto& sections) {
     if (columns) ImGui::BeginChild(id, {width, 0});
     sections();

@@ -54,7 +54,7 @@ std::vector<double> round_ticks(double low, double high, int wanted) {
       break;
     }
   for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k)
-    ticks.push_back(k * step);
+    ticks.push_back(k == 0 ? 0 : k * step);  // never -0
   return ticks;
 }
 
@@ -63,9 +63,18 @@ void round_axis(ImAxis axis, double low, double high, int wanted) {
   if (!ticks.empty()) ImPlot::SetupAxisTicks(axis, ticks.data(), static_cast<int>(ticks.size()));
 }
 
-int write_tick(double value, char* buffer, int size, void* unit) {
-  const double shown = unit ? value / static_cast<const ScaleUnit*>(unit)->size : value;
-  return std::snprintf(buffer, static_cast<std::size_t>(size), "%s", tick_label(shown).c_str());
+void label_axis(ImAxis axis, const ScaleUnit& unit) {
+  const auto write = [](double value, char* buffer, int size, void* of) {
+    const double shown = value / static_cast<const ScaleUnit*>(of)->size;
+    return std::snprintf(buffer, static_cast<std::size_t>(size), "%s", tick_label(shown).c_str());
+  };
+  // ImPlot hands back what it was given, as void*.
+  ImPlot::SetupAxisFormat(axis, write, const_cast<ScaleUnit*>(&unit));
+}
+
+void label_axis(ImAxis axis) {
+  static constexpr ScaleUnit kPlain{1, ""};
+  label_axis(axis, kPlain);
 }
 
 void plot_measured(const Look& look, const char* id, const Series& series) {

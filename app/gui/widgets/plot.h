@@ -10,6 +10,7 @@
 
 #include "app/gui/jobs/series.h"
 #include "app/gui/theme.h"
+#include "app/gui/widgets/numbers.h"
 
 namespace app::gui {
 
@@ -24,8 +25,9 @@ void hatch(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most, ImU32 
 std::vector<double> round_ticks(double low, double high, int wanted);
 // Inside a plot that is being set up: an axis with just these ticks, each with its grid line.
 void round_axis(ImAxis axis, double low, double high, int wanted);
-// ImPlot's formatter: tick_label(); in the ScaleUnit that `unit` points to, if it does.
-int write_tick(double value, char* buffer, int size, void* unit);
+// Its ticks written by tick_label(), in a unit that outlives the plot.
+void label_axis(ImAxis axis, const ScaleUnit& unit);
+void label_axis(ImAxis axis);
 
 // Inside a plot.
 void plot_measured(const Look& look, const char* id, const Series& series);

@@ -110,6 +110,12 @@ ValueAndUnit split_unit(std::string_view words) {
   return {std::string(words.substr(0, space)), std::string(words.substr(space + 1))};
 }
 
+std::string unbroken(std::string_view words) {
+  std::string result;
+  for (const char c : words) result.append(c == ' ' ? std::string("\u00a0") : std::string(1, c));
+  return result;
+}
+
 void badge(const Look& look, ImU32 color, std::string_view words) {
   const ImVec2 size = text_size_of(look, TextRole::caption, words);
   const ImVec2 padding = {look.px(7), look.px(2)};

@@ -40,6 +40,9 @@ struct ValueAndUnit {
 };
 ValueAndUnit split_unit(std::string_view text);
 
+// With spaces at which no line breaks: a break must not part a number from its unit.
+std::string unbroken(std::string_view words);
+
 // A word on a tinted plate: provenance, states.
 void badge(const Look& look, ImU32 color, std::string_view words);
 

@@ -1,0 +1,110 @@
+// What makes a picture readable: contrast, units, labels that hide nothing.
+#include <array>
+#include <cmath>
+#include <random>
+
+#include "app/gui/theme.h"
+#include "app/gui/widgets/numbers.h"
+#include "app/gui/widgets/plot.h"
+#include "tests/support/catch.h"
+
+using namespace app::gui;
+
+namespace {
+
+// WCAG 2.2, "relative luminance" and "contrast ratio".
+double luminance(ImU32 color) {
+  const ImVec4 c = ImGui::ColorConvertU32ToFloat4(color);
+  const auto linear = [](double v) { return v <= 0.04045 ? v / 12.92 : std::pow((v + 0.055) / 1.055, 2.4); };
+  return 0.2126 * linear(c.x) + 0.7152 * linear(c.y) + 0.0722 * linear(c.z);
+}
+double contrast(ImU32 a, ImU32 b) {
+  const double x = luminance(a), y = luminance(b);
+  return (std::max(x, y) + 0.05) / (std::min(x, y) + 0.05);
+}
+
+// By sampling the line densely, where the placer clips it.
+bool touches(ImVec2 from, ImVec2 to, ImVec2 least, ImVec2 most) {
+  for (int i = 0; i <= 4000; ++i) {
+    const float t = static_cast<float>(i) / 4000;
+    const float x = from.x + (to.x - from.x) * t, y = from.y + (to.y - from.y) * t;
+    if (x > least.x && x < most.x && y > least.y && y < most.y) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("text has at least the contrast of WCAG AA, 4.5, on panels in both themes") {
+  const app::Theme theme = GENERATE(app::Theme::dark, app::Theme::light);
+  const Palette& p = palette(theme);
+  for (const ImU32 text : {p.text, p.dim, p.mute, p.predicted, p.measured, p.good, p.bad}) {
+    INFO(std::hex << text);
+    CHECK(contrast(text, p.panel) >= 4.5);
+  }
+  for (const ImU32 category : p.memory) {
+    INFO(std::hex << category);
+    CHECK(contrast(text_on(category), category) >= 4.5);
+  }
+}
+
+TEST_CASE("all that a plot shows is in one unit, the largest that its greatest value fills") {
+  const double gib = 1024.0 * 1024 * 1024;
+  const ScaleUnit unit = byte_unit(80 * gib);
+  CHECK(unit.text(80 * gib) == "80.0 GiB");
+  CHECK(unit.text(6175 * gib) == "6,175 GiB");
+  CHECK(unit.text(0.384 * gib) == "0.38 GiB");
+  CHECK(unit.text(1000) == "< 0.01 GiB");
+  CHECK(unit.text(0) == "0 GiB");
+  CHECK(byte_unit(gib - 1).name == std::string("MiB"));
+  CHECK(flop_rate_unit(989e12).name == std::string("TFLOP/s"));
+  CHECK(time_unit(0.5).text(0.0123) == "12.3 ms");
+}
+
+TEST_CASE("ticks are round, cover their axis and are written with thousands") {
+  for (const double tick : round_ticks(-3, 3, 6)) CHECK_FALSE((tick == 0 && std::signbit(tick)));
+  CHECK(round_ticks(0, 100, 5) == std::vector<double>{0, 20, 40, 60, 80, 100});
+  CHECK(tick_label(1200) == "1,200");
+  CHECK(tick_label(12500) == "12,500");
+  CHECK(tick_label(2.5e6) == "2.5M");
+  CHECK(tick_label(0.5) == "0.5");
+}
+
+TEST_CASE("a placed label crosses no line, no dot and no other label; what finds no place is left out") {
+  std::mt19937 random(34);
+  const auto pixel = [&](float most) { return std::uniform_real_distribution<float>(0, most)(random); };
+  int placed = 0, left_out = 0;
+  for (int picture = 0; picture < 100; ++picture) {
+    const ImVec2 most = {400, 300};
+    LabelPlacer placer({0, 0}, most);
+    std::vector<std::array<ImVec2, 2>> lines, boxes;
+    for (int i = 0; i < 8; ++i) {
+      lines.push_back({ImVec2(pixel(400), pixel(300)), ImVec2(pixel(400), pixel(300))});
+      placer.block_line(lines.back()[0], lines.back()[1], 1);
+    }
+    std::vector<ImVec2> centres;
+    for (int i = 0; i < 12; ++i) {
+      centres.push_back({pixel(400), pixel(300)});
+      boxes.push_back(
+          {ImVec2(centres[i].x - 4, centres[i].y - 4), ImVec2(centres[i].x + 4, centres[i].y + 4)});
+      placer.block(boxes.back()[0], boxes.back()[1]);
+    }
+    for (const ImVec2 centre : centres) {
+      const ImVec2 size = {70, 14};
+      ImVec2 at;
+      if (!placer.place(centre, 6, size, at)) {
+        ++left_out;
+        continue;
+      }
+      ++placed;
+      const ImVec2 end = {at.x + size.x, at.y + size.y};
+      CHECK((at.x >= 0 && at.y >= 0 && end.x <= most.x && end.y <= most.y));
+      for (const auto& line : lines) CHECK_FALSE(touches(line[0], line[1], at, end));
+      for (const auto& box : boxes)
+        CHECK((end.x <= box[0].x || at.x >= box[1].x || end.y <= box[0].y || at.y >= box[1].y));
+      boxes.push_back({at, end});
+    }
+  }
+  CHECK(placed > 300);
+  CHECK(left_out > 0);
+}
