@@ -87,7 +87,8 @@ void apply_strategy(const ScenarioFlags& flags, sim::Strategy& strategy) {
   strategy.virtual_pipeline = degree(flags.virtual_pipeline, strategy.virtual_pipeline);
   strategy.zero_stage = degree(flags.zero_stage, strategy.zero_stage);
   strategy.data_parallel = degree(flags.data_parallel, strategy.data_parallel);
-  strategy.sequence_parallel = flags.sequence_parallel.value_or(strategy.sequence_parallel);
+  // A flag that is not given reads as false: it must not undo what a scenario says.
+  if (flags.sequence_parallel.value_or(false)) strategy.sequence_parallel = true;
   strategy.schedule = flags.schedule.value_or(strategy.schedule);
   if (flags.recompute) strategy.recompute = recompute_from(*flags.recompute);
   if (!flags.gpus) return;
