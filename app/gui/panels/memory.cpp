@@ -79,8 +79,10 @@ void draw_stack(const PanelContext& context, const Ledger& row, const Scale& sca
     const ImU32 color = c.memory[static_cast<std::size_t>(category)];
     list->AddRectFilled(least, most, color, std::min(look.px(4), (most.x - least.x) / 2));
     const std::string value = unit.digits(bytes);
-    if (at <= capacity && text_size_of(look, TextRole::number, value).x + look.px(10) < most.x - least.x)
-      draw_text(list, look, TextRole::number, {(least.x + most.x) / 2, (top + bottom) / 2}, text_on(color),
+    // Not where it is hatched.
+    const float clear = std::min(most.x, scale.at(capacity));
+    if (text_size_of(look, TextRole::number, value).x + look.px(10) < clear - least.x)
+      draw_text(list, look, TextRole::number, {(least.x + clear) / 2, (top + bottom) / 2}, text_on(color),
                 value, {0.5f, 0.5f});
     if (ImGui::IsMouseHoveringRect(least, most) && ImGui::IsWindowHovered()) {
       ImGui::SetTooltip("%s: %s", std::string(memory_category_title(category)).c_str(),
