@@ -135,9 +135,8 @@ TextTable operations_table(const sim::Report& report, std::size_t most) {
 TextTable ledger_table(const sim::Report& report) {
   TextTable table{{{"memory at the peak", TextTable::Align::left}, {"size"}, {"share"}}, {}};
   const sim::Bytes peak = sim::peak_memory(report);
-  const std::int32_t rank = sim::fullest_rank(report);
-  for (const sim::MemoryLine& line : report.memory) {
-    if (line.rank != rank || line.bytes.value == 0) continue;
+  for (const sim::MemoryLine& line : sim::peak_ledger(report)) {
+    if (line.bytes.value == 0) continue;
     table.rows.push_back(
         {line.category, sim::format(line.bytes),
          sim::format_percent(static_cast<double>(line.bytes.value) / static_cast<double>(peak.value))});

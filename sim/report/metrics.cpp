@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -214,6 +215,14 @@ std::int32_t fullest_rank(const Report& report) {
 
 Bytes peak_memory(const Report& report) {
   return peak_memory(report, fullest_rank(report));
+}
+
+std::vector<MemoryLine> peak_ledger(const Report& report) {
+  std::vector<MemoryLine> lines;
+  const std::int32_t rank = fullest_rank(report);
+  std::copy_if(report.memory.begin(), report.memory.end(), std::back_inserter(lines),
+               [rank](const MemoryLine& line) { return line.rank == rank; });
+  return lines;
 }
 
 bool fits(const Report& report) {

@@ -150,6 +150,9 @@ TEST_CASE("the peak is the sum of a rank's ledger, and every rank must fit") {
       {"parameter", 0, sim::gib(40)}, {"activation", 0, sim::gib(39)}, {"parameter", 1, sim::gib(79)}};
   CHECK(sim::peak_memory(r) == sim::gib(79));
   CHECK(sim::peak_memory(r, 1) == sim::gib(79));
+  sim::Bytes sum;
+  for (const sim::MemoryLine& line : sim::peak_ledger(r)) sum += line.bytes;
+  CHECK(sum == sim::peak_memory(r));
   CHECK(sim::fits(r));
   r.memory.push_back({"platform", 1, sim::gib(2)});
   CHECK_FALSE(sim::fits(r));

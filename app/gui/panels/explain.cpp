@@ -155,8 +155,8 @@ Explanation explain_memory(const PanelContext& context, const sim::Report& repor
   Explanation e{.title = "Memory at the peak", .value = sim::format(sim::peak_memory(report))};
   e.provenance = "planned";
   e.formula = "what is live at the fullest moment,\npacked into one arena";
-  for (const sim::MemoryLine& line : report.memory)
-    if (line.rank == 0 && line.bytes.value > 0) {
+  for (const sim::MemoryLine& line : sim::peak_ledger(report))
+    if (line.bytes.value > 0) {
       const int category = memory_category(line.category);
       e.numbers.push_back({category < 0 ? line.category : std::string(memory_category_title(category)),
                            sim::format(line.bytes)});
@@ -170,8 +170,8 @@ Explanation explain_category(const PanelContext& context, const sim::Report& rep
   const int category = context.view.selection.category;
   const auto bytes_in = [category](const sim::Report& of) {
     sim::Bytes sum;
-    for (const sim::MemoryLine& line : of.memory)
-      if (line.rank == 0 && memory_category(line.category) == category) sum += line.bytes;
+    for (const sim::MemoryLine& line : sim::peak_ledger(of))
+      if (memory_category(line.category) == category) sum += line.bytes;
     return sum;
   };
   std::string title(memory_category_title(category));

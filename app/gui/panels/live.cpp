@@ -138,9 +138,9 @@ void draw_memory_check(const PanelContext& context, const RunView& run, ImVec2 s
     if (!line.report || line.report->memory.empty() || thickness < look.px(5)) continue;
     std::vector<BarPart> parts;
     double sum = 0;
-    for (const sim::MemoryLine& entry : line.report->memory) {
+    for (const sim::MemoryLine& entry : sim::peak_ledger(*line.report)) {
       const int category = memory_category(entry.category);
-      if (entry.rank != 0 || category < 0) continue;
+      if (category < 0) continue;
       parts.push_back({static_cast<double>(entry.bytes.value), c.memory[static_cast<std::size_t>(category)]});
       sum += parts.back().value;
     }

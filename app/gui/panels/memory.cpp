@@ -26,9 +26,9 @@ struct Ledger {
 
 Ledger ledger_of(const sim::Report& report, std::string label, ImU32 color) {
   Ledger ledger{std::move(label), color};
-  for (const sim::MemoryLine& line : report.memory) {
+  for (const sim::MemoryLine& line : sim::peak_ledger(report)) {
     const int category = memory_category(line.category);
-    if (line.rank != 0 || category < 0) continue;
+    if (category < 0) continue;
     ledger.bytes[static_cast<std::size_t>(category)] += static_cast<double>(line.bytes.value);
     ledger.total += static_cast<double>(line.bytes.value);
   }

@@ -34,9 +34,9 @@ Tile memory_tile(const PanelContext& context, const sim::Report& report) {
             .value = value.value,
             .unit = value.unit,
             .of = "of " + sim::format(capacity)};
-  for (const sim::MemoryLine& line : report.memory) {
+  for (const sim::MemoryLine& line : sim::peak_ledger(report)) {
     const int category = memory_category(line.category);
-    if (line.rank == 0 && category >= 0)
+    if (category >= 0)
       tile.bar.push_back(
           {static_cast<double>(line.bytes.value), c.memory[static_cast<std::size_t>(category)]});
   }
