@@ -216,7 +216,7 @@ void ScenarioFlags::add_to(CLI::App& command) {
       .add_flag("--sequence-parallel", sequence_parallel,
                 "split norms along the sequence beside tensor parallelism")
       ->group("Strategy");
-  text("--schedule", schedule, "NAME", "of the pipeline: 1f1b, ...");
+  text("--schedule", schedule, "NAME", "of the pipeline: gpipe, 1f1b, interleaved, zb-h1");
 }
 
 ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtime::EventSink& sink,
