@@ -23,6 +23,8 @@ class Arena {
   // The highest end of what was touched.
   sim::Bytes high_water() const { return high_water_; }
 
+  // Has all of it in memory from now on; otherwise a part is from when it is first used.
+  void make_resident() { device_.make_resident(memory_, size_); }
   sim::Bytes resident() const { return device_.resident(memory_, size_); }
 
  private:

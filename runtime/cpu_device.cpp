@@ -254,6 +254,12 @@ class CpuDevice final : public Device {
 
   void release(std::byte* memory, sim::Bytes size) noexcept override { munmap(memory, length_of(size)); }
 
+  void make_resident(std::byte* memory, sim::Bytes size) override {
+    const std::int64_t page = sysconf(_SC_PAGESIZE);
+    volatile std::byte* const bytes = memory;
+    for (std::int64_t at = 0; at < size.value; at += page) bytes[at] = bytes[at];
+  }
+
   sim::Bytes resident(const std::byte* memory, sim::Bytes size) const override {
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     std::vector<unsigned char> in_memory((length_of(size) + page - 1) / page);

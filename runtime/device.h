@@ -48,6 +48,9 @@ class Device {
   // Zeroed memory, aligned to sim::kArenaAlignment. Throws DeviceError.
   virtual std::byte* allocate(sim::Bytes size) = 0;
   virtual void release(std::byte* memory, sim::Bytes size) noexcept = 0;
+  // Has the system provide the memory now instead of at its first use, whose page faults would be timed with
+  // an operation. Contents stay. Nothing to do where allocate() provides it.
+  virtual void make_resident(std::byte* memory, sim::Bytes size) { (void)memory, (void)size; }
   // How much of an allocation the system really holds in memory now.
   virtual sim::Bytes resident(const std::byte* memory, sim::Bytes size) const = 0;
   virtual void copy_to_device(std::byte* to, std::span<const std::byte> from) = 0;

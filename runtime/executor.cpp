@@ -38,6 +38,7 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
                        std::string(sim::name(operation.dtype)) +
                        "); the CPU runs implementation ridgepoint in fp32");
   index_rows();
+  arena_.make_resident();
 }
 
 std::span<std::byte> Executor::instance(sim::BufferId buffer, std::int32_t layer,
