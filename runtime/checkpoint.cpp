@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "runtime/error.h"
 #include "runtime/formats/atomic_file.h"
 #include "runtime/formats/safetensors.h"
+#include "runtime/formats/text_file.h"
 #include "runtime/hugging_face_config.h"
 #include "runtime/weights.h"
 
@@ -85,11 +85,7 @@ void remove_other_steps(const fs::path& directory, const std::set<std::string>& 
 }
 
 void copy_if_present(const fs::path& from, const fs::path& to) {
-  std::ifstream in(from, std::ios::binary);
-  if (!in) return;
-  std::ostringstream content;
-  content << in.rdbuf();
-  write_file(to, content.str());
+  if (const auto content = read_whole_file(from)) write_file(to, *content);
 }
 
 }  // namespace

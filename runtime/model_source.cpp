@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 
 #include "runtime/error.h"
 #include "runtime/formats/gguf.h"
 #include "runtime/formats/safetensors.h"
+#include "runtime/formats/text_file.h"
 #include "runtime/gguf_model.h"
 #include "runtime/this_machine.h"
 #include "runtime/weights.h"
@@ -45,16 +44,14 @@ const SafetensorsTensor* find_tensor(const Safetensors& file, const std::string&
 
 ModelSource open_hugging_face(const fs::path& directory) {
   const fs::path config = directory / "config.json";
-  std::ifstream in(config);
-  if (!in)
+  const std::optional<std::string> json = read_whole_file(config);
+  if (!json)
     throw InputError(
         directory.string() +
         " has no config.json; a model folder holds config.json, *.safetensors and tokenizer.json");
-  std::ostringstream json;
-  json << in.rdbuf();
 
   ModelSource source;
-  source.model = sim::model_from_hugging_face_config(json.str(), config.string());
+  source.model = sim::model_from_hugging_face_config(*json, config.string());
   if (source.model.name.empty()) source.model.name = fs::weakly_canonical(directory).filename().string();
   source.origin = directory.string();
   if (const fs::path tokenizer = directory / "tokenizer.json"; fs::exists(tokenizer))

@@ -14,6 +14,7 @@
 #include "runtime/calibrate.h"
 #include "runtime/error.h"
 #include "runtime/formats/atomic_file.h"
+#include "runtime/formats/text_file.h"
 #include "sim/scenario/preset.h"
 
 namespace runtime {
@@ -105,12 +106,10 @@ sim::Bytes resident_memory() {
 
 std::optional<sim::Calibration> cached_this_machine() {
   const fs::path file = this_machine_file();
-  std::ifstream in(file);
-  if (!in) return std::nullopt;
-  std::ostringstream text;
-  text << in.rdbuf();
+  const std::optional<std::string> text = read_whole_file(file);
+  if (!text) return std::nullopt;
   try {
-    sim::Calibration calibration = sim::calibration_from_json(text.str(), file.string());
+    sim::Calibration calibration = sim::calibration_from_json(*text, file.string());
     if (calibration.device != cpu_name() || calibration.software != kernels_version()) return std::nullopt;
     return calibration;
   } catch (const sim::PresetError&) {
