@@ -42,12 +42,24 @@ struct CalibrationView {
 
 enum class MemoryTab { ledger, timeline, peak };
 
+enum class PipelineColoring { phase, micro_batch };
+
+// What the pipeline panel shows of a step.
+struct PipelineScope {
+  PipelineColoring coloring = PipelineColoring::phase;
+  double duration = 0;        // seconds, of the step that the rest is about
+  double begin = 0, end = 0;  // of the time in view
+  double cursor = 0;          // the moment that is read off
+  int stage = 0;              // the one whose memory is taken apart
+};
+
 struct View {
   Selection selection;
   std::string hovered_operation;  // linked over panels, for one frame
   std::string maximised;          // a panel's id; empty: all of them, docked
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
   MemoryTab memory_tab = MemoryTab::ledger;
+  PipelineScope pipeline;
   std::string compare_filter;
   std::int64_t train_steps = 100;
   std::string prompt = "Once upon a time";

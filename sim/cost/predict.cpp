@@ -241,21 +241,67 @@ std::vector<MemoryLine> ledger(const MemoryPlan& memory, std::int32_t rank) {
   return lines;
 }
 
+// When the operations of a program begin.
+class Clock {
+ public:
+  Clock(const Plan& plan, std::size_t program, const std::vector<PricedBlock>& blocks, const Run& run)
+      : times_(action_times(plan, program)),
+        blocks_(blocks),
+        run_(run.blocks[program]),
+        executed_(run.expected.programs[program]) {}
+
+  Seconds at(OpTime t) const {
+    const auto action =
+        static_cast<std::size_t>(std::upper_bound(times_.begin(), times_.end(), t) - times_.begin()) - 1;
+    const PricedBlock& b = blocks_[run_[action]];
+    Seconds time = executed_.start[action];
+    for (OpTime i = 0; i < t - times_[action]; ++i)
+      time += b.operations[static_cast<std::size_t>(i)].price.seconds;
+    return time;
+  }
+
+ private:
+  std::vector<OpTime> times_;
+  const std::vector<PricedBlock>& blocks_;
+  const std::vector<std::size_t>& run_;
+  const ExecutedProgram& executed_;
+};
+
 std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,
                                               const std::vector<PricedBlock>& blocks, const Run& run) {
-  const std::vector<OpTime> times = action_times(plan, memory.program);
+  const Clock clock(plan, memory.program, blocks, run);
   std::vector<MemoryTimePoint> points;
   for (const MemoryPoint& p : memory_timeline(plan, memory, kTimelinePoints)) {
-    const auto action =
-        static_cast<std::size_t>(std::upper_bound(times.begin(), times.end(), p.time) - times.begin()) - 1;
-    const PricedBlock& b = blocks[run.blocks[memory.program][action]];
-    Seconds time = run.expected.programs[memory.program].start[action];
-    for (OpTime i = 0; i < p.time - times[action]; ++i)
-      time += b.operations[static_cast<std::size_t>(i)].price.seconds;
+    Seconds time = clock.at(p.time);
     // Streams run beside each other: of what the program names later, some begins earlier.
     if (!points.empty()) time = std::max(time, points.back().time);
     points.push_back({time, p.bytes});
   }
+  return points;
+}
+
+// With every one of the micro-batches that repeat each other, of which memory_timeline() has the first.
+std::vector<MemoryTimePoint> memory_of_every_round(const Plan& plan, const MemoryPlan& memory,
+                                                   const std::vector<PricedBlock>& blocks, const Run& run,
+                                                   std::size_t most_points) {
+  constexpr std::size_t kLeastOfARound = 8;
+  const Repetition& r = memory.micro_batches;
+  const auto rounds = static_cast<std::size_t>(std::max<std::int64_t>(1, r.count));
+  const Clock clock(plan, memory.program, blocks, run);
+  const std::vector<MemoryPoint> first =
+      memory_timeline(plan, memory, std::max(kLeastOfARound, most_points / rounds));
+  std::vector<MemoryTimePoint> points;
+  const auto add = [&](OpTime t, const MemoryByClass& bytes) {
+    const Seconds time = clock.at(t);
+    points.push_back({points.empty() ? time : std::max(time, points.back().time), bytes});
+  };
+  auto point = first.begin();
+  for (; point != first.end() && point->time < r.begin; ++point) add(point->time, point->bytes);
+  const auto round_end =
+      std::find_if(point, first.end(), [&](const MemoryPoint& p) { return p.time >= r.begin + r.period; });
+  for (OpTime shift = 0; shift < r.period * r.count; shift += r.period)
+    for (auto p = point; p != round_end; ++p) add(p->time + shift, p->bytes);
+  for (point = round_end; point != first.end(); ++point) add(point->time, point->bytes);
   return points;
 }
 
@@ -269,6 +315,144 @@ std::vector<TokenResult> token_durations(const Program& program, const ExecutedP
                       .duration = executed.end[section.end - 1] - executed.start[section.begin]});
   }
   return tokens;
+}
+
+std::vector<TimelineSlot> slots_of(const Plan& plan, const Run& r) {
+  std::vector<TimelineSlot> slots;
+  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
+    const std::vector<Action>& actions = plan.programs[p].actions;
+    const ExecutedProgram& executed = r.expected.programs[p];
+    bool continues = false;
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const Action& a = actions[i];
+      if (a.stream != kComputeStream) continue;
+      if (a.peer >= 0) {  // waiting
+        continues = false;
+        continue;
+      }
+      const bool again = a.phase == Phase::recompute;
+      const TimelineSlot slot{
+          .stage = static_cast<std::int32_t>(p),
+          .phase = again ? Phase::backward : a.phase,
+          .weights = plan.blocks[static_cast<std::size_t>(a.block)].name.ends_with(weight_block(".backward")),
+          .micro_batch = a.micro_batch,
+          .chunk = a.chunk,
+          .start = executed.start[i],
+          .end = executed.end[i],
+          .recompute = again ? executed.end[i] - executed.start[i] : Seconds{}};
+      continues = continues && slots.back().phase == slot.phase && slots.back().weights == slot.weights &&
+                  slots.back().micro_batch == slot.micro_batch && slots.back().chunk == slot.chunk;
+      if (continues) {
+        slots.back().end = slot.end;
+        slots.back().recompute += slot.recompute;
+      } else {
+        slots.push_back(slot);
+      }
+      continues = true;
+    }
+  }
+  return slots;
+}
+
+struct Interval {
+  Seconds start, end;
+  Seconds overlap(const Interval& other) const {
+    return std::max(Seconds{}, std::min(end, other.end) - std::max(start, other.start));
+  }
+};
+
+// Per program and priced block: how long what it exchanges stands in the way.
+class Exposure {
+ public:
+  Exposure(const Plan& plan, const std::vector<PricedBlock>& blocks, const Run& run)
+      : plan_(plan), run_(run), exposed_(plan.programs.size(), std::vector<Seconds>(blocks.size())) {
+    for (std::size_t p = 0; p < plan.programs.size(); ++p) beside_compute(p);
+    waiting();
+  }
+  Seconds of(std::size_t program, std::size_t block) const { return exposed_[program][block]; }
+
+ private:
+  const std::vector<Action>& actions(std::size_t program) const { return plan_.programs[program].actions; }
+  Interval interval(std::size_t program, std::size_t action) const {
+    const ExecutedProgram& executed = run_.expected.programs[program];
+    return {executed.start[action], executed.end[action]};
+  }
+
+  // Of the collective stream's actions, what no computing covers.
+  void beside_compute(std::size_t program) {
+    std::vector<Interval> computing;
+    for (std::size_t i = 0; i < actions(program).size(); ++i) {
+      const Action& a = actions(program)[i];
+      if (a.stream == kComputeStream && a.peer < 0) computing.push_back(interval(program, i));
+    }
+    auto from = computing.begin();
+    for (std::size_t i = 0; i < actions(program).size(); ++i) {
+      if (actions(program)[i].stream != kCollectiveStream) continue;
+      const Interval exchange = interval(program, i);
+      Seconds open = exchange.end - exchange.start;
+      while (from != computing.end() && from->end <= exchange.start) ++from;
+      for (auto c = from; c != computing.end() && c->start < exchange.end; ++c)
+        open = open - exchange.overlap(*c);
+      exposed_[program][run_.blocks[program][i]] += open;
+    }
+  }
+
+  // Of sends, what their receivers wait for.
+  void waiting() {
+    using Meeting = std::tuple<std::size_t, bool, std::int32_t, std::int32_t>;  // receiver and what it gets
+    const auto meeting = [](std::size_t receiver, const Action& a) {
+      return Meeting(receiver, a.phase == Phase::forward, a.chunk, a.micro_batch);
+    };
+    std::map<Meeting, Interval> waits;
+    for (std::size_t p = 0; p < plan_.programs.size(); ++p)
+      for (std::size_t i = 0; i < actions(p).size(); ++i)
+        if (const Action& a = actions(p)[i]; a.peer >= 0 && a.stream != kSendStream)
+          waits[meeting(p, a)] = interval(p, i);
+    for (std::size_t p = 0; p < plan_.programs.size(); ++p)
+      for (std::size_t i = 0; i < actions(p).size(); ++i)
+        if (const Action& a = actions(p)[i]; a.peer >= 0 && a.stream == kSendStream)
+          exposed_[p][run_.blocks[p][i]] +=
+              interval(p, i).overlap(waits[meeting(static_cast<std::size_t>(a.peer), a)]);
+  }
+
+  const Plan& plan_;
+  const Run& run_;
+  std::vector<std::vector<Seconds>> exposed_;
+};
+
+std::vector<Traffic> traffic_of(const Plan& plan, const std::vector<PricedBlock>& blocks, const Run& run) {
+  std::vector<Traffic> traffic;
+  const Exposure exposure(plan, blocks, run);
+  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
+    std::vector<std::int64_t> uses(blocks.size());
+    std::vector<std::int32_t> stream(blocks.size());
+    for (std::size_t i = 0; i < run.blocks[p].size(); ++i) {
+      ++uses[run.blocks[p][i]];
+      stream[run.blocks[p][i]] = plan.programs[p].actions[i].stream;
+    }
+    std::map<std::tuple<std::int32_t, OpKind, std::int64_t>, std::size_t> index;
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      if (uses[b] == 0) continue;
+      const auto& operations = plan.blocks[static_cast<std::size_t>(blocks[b].block)].operations;
+      for (std::size_t i = 0; i < operations.size(); ++i) {
+        const Operation& op = operations[i];
+        if (op.group < 0 || op.kind == OpKind::receive) continue;
+        const auto& [work, price] = blocks[b].operations[i];
+        const auto [it, added] = index.try_emplace({op.group, op.kind, work.network.value}, traffic.size());
+        if (added)
+          traffic.push_back({static_cast<std::int32_t>(p), op.group, op.kind, work.network, 0, {}, {}});
+        Traffic& t = traffic[it->second];
+        const Seconds duration = price.seconds * static_cast<double>(uses[b]);
+        t.messages += uses[b];
+        t.duration += duration;
+        // Inside a block of the compute stream nothing else computes; elsewhere a block's share is its
+        // time's.
+        const double share = blocks[b].duration.value > 0 ? price.seconds / blocks[b].duration : 0;
+        t.exposed += stream[b] == kComputeStream ? duration : exposure.of(p, b) * share;
+      }
+    }
+  }
+  return traffic;
 }
 
 }  // namespace
@@ -311,37 +495,18 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
 std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
                                             const Calibration* calibration) {
   Pricer pricer(plan, hardware, calibration);
+  return slots_of(plan, run(plan, pricer));
+}
+
+StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration,
+                       std::size_t memory_points) {
+  Pricer pricer(plan, hardware, calibration);
   const Run r = run(plan, pricer);
-  std::vector<TimelineSlot> slots;
-  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const std::vector<Action>& actions = plan.programs[p].actions;
-    const ExecutedProgram& executed = r.expected.programs[p];
-    bool continues = false;
-    for (std::size_t i = 0; i < actions.size(); ++i) {
-      const Action& a = actions[i];
-      if (a.stream != kComputeStream) continue;
-      if (a.peer >= 0) {  // waiting
-        continues = false;
-        continue;
-      }
-      const TimelineSlot slot{
-          .stage = static_cast<std::int32_t>(p),
-          .phase = a.phase == Phase::recompute ? Phase::backward : a.phase,
-          .weights = plan.blocks[static_cast<std::size_t>(a.block)].name.ends_with(weight_block(".backward")),
-          .micro_batch = a.micro_batch,
-          .chunk = a.chunk,
-          .start = executed.start[i],
-          .end = executed.end[i]};
-      continues = continues && slots.back().phase == slot.phase && slots.back().weights == slot.weights &&
-                  slots.back().micro_batch == slot.micro_batch && slots.back().chunk == slot.chunk;
-      if (continues)
-        slots.back().end = slot.end;
-      else
-        slots.push_back(slot);
-      continues = true;
-    }
-  }
-  return slots;
+  StepDetail detail{slots_of(plan, r), {}, traffic_of(plan, pricer.blocks(), r)};
+  plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
+    detail.memory.push_back(memory_of_every_round(plan, memory, pricer.blocks(), r, memory_points));
+  });
+  return detail;
 }
 
 Report predict(const Scenario& scenario, const Calibration* calibration) {

@@ -162,7 +162,8 @@ std::optional<std::size_t> segmented_field(const Look& look, const char* label, 
 }
 
 std::optional<std::size_t> segmented(const Look& look, const char* id, std::size_t current,
-                                     std::span<const std::string_view> choices, float width) {
+                                     std::span<const std::string_view> choices, float width,
+                                     std::span<const std::string> refusals) {
   std::optional<std::size_t> result;
   const Palette& c = look.color();
   const float height = ImGui::GetFrameHeight();
@@ -190,16 +191,22 @@ std::optional<std::size_t> segmented(const Look& look, const char* id, std::size
     const ImVec2 least = {x, begin.y + inset}, most = {x + widths[i], begin.y + height - inset};
     ImGui::SetCursorScreenPos(least);
     ImGui::PushID(static_cast<int>(i));
-    if (ImGui::InvisibleButton("segment", {widths[i], height - 2 * inset}) && i != current) result = i;
+    const bool refused = i < refusals.size() && !refusals[i].empty();
+    const bool pressed = ImGui::InvisibleButton("segment", {widths[i], height - 2 * inset});
+    if (pressed && i != current && !refused) result = i;
+    if (refused) ImGui::SetItemTooltip("%s", refusals[i].c_str());
     ImGui::PopID();
     const bool chosen = i == current;
-    if (chosen || ImGui::IsItemHovered())
+    if (chosen || (ImGui::IsItemHovered() && !refused))
       list->AddRectFilled(least, most,
                           chosen ? mix(c.raised, c.predicted, 0.28f) : mix(c.raised, c.text, 0.08f),
                           rounding - inset / 2);
     if (ImGui::IsItemFocused() && ImGui::GetIO().NavVisible)
       list->AddRect(least, most, c.predicted, rounding);
-    draw_text(list, look, role, {(least.x + most.x) / 2, (least.y + most.y) / 2}, chosen ? c.text : c.dim,
+    draw_text(list, look, role, {(least.x + most.x) / 2, (least.y + most.y) / 2},
+              chosen    ? c.text
+              : refused ? with_alpha(c.mute, 0.6f)
+                        : c.dim,
               fitted(look, role, choices[i], widths[i] - look.px(2)), {0.5f, 0.5f});
     x += widths[i];
   }

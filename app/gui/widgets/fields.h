@@ -41,9 +41,11 @@ std::optional<std::size_t> choice_field(const Look& look, const char* label, std
 std::optional<std::size_t> segmented_field(const Look& look, const char* label, std::size_t current,
                                            std::span<const std::string_view> choices, const FieldNote& note);
 
-// Without a label; as wide as its words ask, or the width given.
+// Without a label; as wide as its words ask, or the width given. A choice with a refusal cannot be made and
+// says why under the pointer; none are given where all can.
 std::optional<std::size_t> segmented(const Look& look, const char* id, std::size_t current,
-                                     std::span<const std::string_view> choices, float width = 0);
+                                     std::span<const std::string_view> choices, float width = 0,
+                                     std::span<const std::string> refusals = {});
 
 // A labelled drop-down that looks like a button with an arrow: the top bar's pickers.
 bool begin_picker(const Look& look, const char* id, std::string_view current, float greatest_width);

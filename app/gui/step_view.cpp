@@ -1,0 +1,56 @@
+#include "app/gui/step_view.h"
+
+#include <algorithm>
+
+namespace app::gui {
+
+std::span<const sim::TimelineSlot> StepView::slots_of(int stage) const {
+  const auto s = static_cast<std::size_t>(stage);
+  return std::span(slots).subspan(first_slot[s], first_slot[s + 1] - first_slot[s]);
+}
+
+const sim::TimelineSlot* StepView::slot_at(int stage, sim::Seconds time) const {
+  const auto of_stage = slots_of(stage);
+  const auto after =
+      std::upper_bound(of_stage.begin(), of_stage.end(), time,
+                       [](sim::Seconds t, const sim::TimelineSlot& slot) { return t < slot.start; });
+  if (after == of_stage.begin() || !(time < (after - 1)->end)) return nullptr;
+  return &*(after - 1);
+}
+
+sim::MemoryByClass StepView::memory_at(int stage, sim::Seconds time) const {
+  const auto& points = memory[static_cast<std::size_t>(stage)];
+  const auto after = std::upper_bound(points.begin(), points.end(), time,
+                                      [](sim::Seconds t, const auto& point) { return t < point.time; });
+  if (points.empty()) return {};
+  return after == points.begin() ? after->bytes : (after - 1)->bytes;
+}
+
+StepView make_step_view(const sim::Plan& plan, const sim::Hardware& hardware,
+                        const sim::Calibration* calibration) {
+  StepView view;
+  sim::StepDetail detail = sim::step_detail(plan, hardware, calibration);
+  view.stages = static_cast<int>(plan.programs.size());
+  view.ranks = plan.ranks;
+  view.groups = plan.groups;
+  view.slots = std::move(detail.slots);
+  view.memory = std::move(detail.memory);
+  view.traffic = std::move(detail.traffic);
+  for (int stage = 0; stage <= view.stages; ++stage)
+    view.first_slot.push_back(static_cast<std::size_t>(
+        std::lower_bound(view.slots.begin(), view.slots.end(), stage,
+                         [](const sim::TimelineSlot& slot, int s) { return slot.stage < s; }) -
+        view.slots.begin()));
+  for (const sim::TimelineSlot& slot : view.slots) view.duration = std::max(view.duration, slot.end);
+  view.bubble = sim::bubble_of(view.slots, plan.scenario.strategy.schedule);
+  for (int stage = 0; stage < view.stages; ++stage)
+    for (const sim::MemoryTimePoint& point : view.memory[static_cast<std::size_t>(stage)])
+      if (const sim::Bytes live = sim::total(point.bytes); live > view.peak) {
+        view.peak = live;
+        view.peak_time = point.time;
+        view.fullest_stage = stage;
+      }
+  return view;
+}
+
+}  // namespace app::gui

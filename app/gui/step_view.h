@@ -1,0 +1,35 @@
+// A predicted training step as the pipeline and communication panels draw it.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/cost/bubble.h"
+#include "sim/cost/predict.h"
+
+namespace app::gui {
+
+struct StepView {
+  int stages = 1, ranks = 1;
+  sim::Seconds duration;
+  std::vector<sim::Group> groups;
+  std::vector<sim::TimelineSlot> slots;                   // by stage, then time
+  std::vector<std::size_t> first_slot;                    // of each stage, and past the last
+  std::vector<std::vector<sim::MemoryTimePoint>> memory;  // of each stage
+  std::vector<sim::Traffic> traffic;
+  std::optional<sim::Bubble> bubble;
+  int fullest_stage = 0;
+  sim::Bytes peak;           // of the fullest stage
+  sim::Seconds peak_time{};  // when it first holds that
+
+  std::span<const sim::TimelineSlot> slots_of(int stage) const;
+  // The slot that a stage runs at a time; null while it waits.
+  const sim::TimelineSlot* slot_at(int stage, sim::Seconds time) const;
+  sim::MemoryByClass memory_at(int stage, sim::Seconds time) const;
+};
+
+StepView make_step_view(const sim::Plan& plan, const sim::Hardware& hardware,
+                        const sim::Calibration* calibration);
+
+}  // namespace app::gui
