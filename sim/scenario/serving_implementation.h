@@ -42,6 +42,9 @@ struct ServingImplementation {
   // Weights of 8 and 4 bits under 16-bit activations: share of the 16-bit product's bandwidth that is reached.
   double int8_efficiency = 1, int4_efficiency = 1;
 
+  // Share of the peak that no product passes: clocks under load, and libraries older than the tables.
+  double product_peak_share = 1;
+
   // Kernels of a layer beside matrix products, attention and collectives.
   int decode_kernels = 5, prefill_kernels = 7;
   Seconds kernel_time = us(2.5);  // of a small one, from start to start
@@ -52,11 +55,15 @@ struct ServingImplementation {
   Seconds decode_attention_latency = us(7);
   bool attends_to_whole_cache = false;       // also to tokens that are not there yet
   bool standard_prefill_attention = false;   // scores pass through memory
+  // Copies of a prompt's queries, keys and values beside what the plan's operations pass: elements a token, in
+  // units of a rank's attention width.
+  double prefill_copies = 0;
   bool prompt_token_by_token = false;        // no prefill: a step for each token of the prompt
   bool whole_head_on_each_rank = false;      // logits are not divided over tensor-parallel ranks
   bool quantizes_head = false;               // the head's weights are stored as the layers'
   double sampling_passes = 3;                // over fp32 logits
   int sampling_kernels = 4;
+  bool sorts_vocabulary = false;  // for top-p: each row by one thread block
 
   // Launching: a replayed graph, or the host, operation by operation.
   bool graph_decode = true;

@@ -67,6 +67,7 @@ ServingImplementation serving_implementation_from(JsonObject o) {
   s.attention_tables = o.text("attention_tables", s.attention_tables);
   s.int8_efficiency = o.number("int8_efficiency", s.int8_efficiency);
   s.int4_efficiency = o.number("int4_efficiency", s.int4_efficiency);
+  s.product_peak_share = o.number("product_peak_share", s.product_peak_share);
   s.decode_kernels = o.small_integer("decode_kernels", s.decode_kernels);
   s.prefill_kernels = o.small_integer("prefill_kernels", s.prefill_kernels);
   s.kernel_time = time_of(o, "kernel_time", s.kernel_time);
@@ -77,11 +78,13 @@ ServingImplementation serving_implementation_from(JsonObject o) {
   s.decode_attention_latency = time_of(o, "decode_attention_latency", s.decode_attention_latency);
   s.attends_to_whole_cache = o.boolean("attends_to_whole_cache", s.attends_to_whole_cache);
   s.standard_prefill_attention = o.boolean("standard_prefill_attention", s.standard_prefill_attention);
+  s.prefill_copies = o.number("prefill_copies", s.prefill_copies);
   s.prompt_token_by_token = o.boolean("prompt_token_by_token", s.prompt_token_by_token);
   s.whole_head_on_each_rank = o.boolean("whole_head_on_each_rank", s.whole_head_on_each_rank);
   s.quantizes_head = o.boolean("quantizes_head", s.quantizes_head);
   s.sampling_passes = o.number("sampling_passes", s.sampling_passes);
   s.sampling_kernels = o.small_integer("sampling_kernels", s.sampling_kernels);
+  s.sorts_vocabulary = o.boolean("sorts_vocabulary", s.sorts_vocabulary);
   s.graph_decode = o.boolean("graph_decode", s.graph_decode);
   s.graph_batches = sizes_of(o, "graph_batches");
   s.launch = time_of(o, "launch", s.launch);
@@ -126,6 +129,7 @@ Json json_of(const ServingImplementation& s) {
             {"attention_tables", s.attention_tables},
             {"int8_efficiency", s.int8_efficiency},
             {"int4_efficiency", s.int4_efficiency},
+            {"product_peak_share", s.product_peak_share},
             {"decode_kernels", s.decode_kernels},
             {"prefill_kernels", s.prefill_kernels}};
   put_time(json, "kernel_time", s.kernel_time);
@@ -135,11 +139,13 @@ Json json_of(const ServingImplementation& s) {
   put_time(json, "decode_attention_latency", s.decode_attention_latency);
   json["attends_to_whole_cache"] = s.attends_to_whole_cache;
   json["standard_prefill_attention"] = s.standard_prefill_attention;
+  json["prefill_copies"] = s.prefill_copies;
   json["prompt_token_by_token"] = s.prompt_token_by_token;
   json["whole_head_on_each_rank"] = s.whole_head_on_each_rank;
   json["quantizes_head"] = s.quantizes_head;
   json["sampling_passes"] = s.sampling_passes;
   json["sampling_kernels"] = s.sampling_kernels;
+  json["sorts_vocabulary"] = s.sorts_vocabulary;
   json["graph_decode"] = s.graph_decode;
   json["graph_batches"] = s.graph_batches;
   put_time(json, "launch", s.launch);

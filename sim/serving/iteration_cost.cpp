@@ -23,6 +23,8 @@ constexpr double kStandardAttentionError = 0.5;
 // One block a head and sequence fills the chip when there are two a multiprocessor.
 constexpr double kBlocksToFill = 2;
 constexpr double kBlockPerHeadError = 0.3;
+// A segmented radix sort (cub) of a row by one block: six passes of some 2 ns a key. An estimate.
+constexpr Seconds kSortOfKey = us(0.012);
 // Products of narrow integers: how far the efficiencies of serving_implementation.h lie from single kernels.
 constexpr double kNarrowError = 0.2;
 // Share of the peak of a large product whose weights are expanded on the way.
@@ -121,7 +123,15 @@ void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const 
   const bool whole_head = serving_.whole_head_on_each_rank && op.id.starts_with("head.");
   if (whole_head) shape.n *= plan_.scenario.strategy.tensor_parallel;
   const auto timed = [&](const ProductShape& s) {
-    if (const auto t = product_time(tables_, hardware_, s, serving_.product_tables)) return *t;
+    if (auto t = product_time(tables_, hardware_, s, serving_.product_tables)) {
+      const Seconds least = tables_.launch + Seconds{2 * s.m * s.n * s.k / (hardware_.peak_for(s.dtype).value *
+                                                                            serving_.product_peak_share)};
+      if (t->seconds < least) {
+        t->high = t->high * (least / t->seconds);
+        t->seconds = least;
+      }
+      return *t;
+    }
     KernelSample sample;
     sample.kind = OpKind::matmul;
     const Efficiency e = datasheet_efficiency(sample);
@@ -162,7 +172,9 @@ CostBreakdown IterationCost::all_reduce(double bytes) const {
   const int ranks = plan_.scenario.strategy.tensor_parallel;
   CostBreakdown cost;
   if (ranks == 1) return cost;
-  std::string_view software = serving_.collective_tables;
+  // Between nodes by NCCL's formulas: the published series name no network.
+  const bool one_node = ranks <= hardware_.devices_per_node;
+  std::string_view software = one_node ? std::string_view(serving_.collective_tables) : std::string_view();
   for (const auto& rule : serving_.custom_all_reduce)
     if (rule.ranks == ranks && bytes <= static_cast<double>(rule.up_to.value))
       software = "TensorRT-LLM custom all-reduce";
@@ -199,6 +211,9 @@ const CostBreakdown& IterationCost::token_work(std::int64_t count, bool decode) 
       elementwise_bytes += static_cast<double>(work_of(plan_, op, v).memory().value);
     }
   }
+  if (!decode)
+    elementwise_bytes += 2 * serving_.prefill_copies * static_cast<double>(count * attention_->dims.heads *
+                                                                           attention_->dims.head_dim);
   add_small_kernels(cost, decode ? serving_.decode_kernels : serving_.prefill_kernels, elementwise_bytes);
   cost.add(CostKind::small_kernels, serving_.gap * launches_, kEstimateError);
   return known.emplace(count, cost).first->second;
@@ -324,6 +339,11 @@ CostBreakdown IterationCost::head(double sequences) const {
     if (op.kind == OpKind::matmul) add_product(cost, op, v);
   const double logits = 4 * static_cast<double>(n * plan_.scenario.model.vocab_size);
   add_small_kernels(cost, 2 + serving_.sampling_kernels, serving_.sampling_passes * logits);
+  if (serving_.sorts_vocabulary) {
+    const double waves = std::ceil(static_cast<double>(n) / (kBlocksToFill * hardware_.multiprocessors));
+    cost.add(CostKind::small_kernels, kSortOfKey * (waves * static_cast<double>(plan_.scenario.model.vocab_size)),
+             kEstimateError);
+  }
   if (ranks > 1 && !serving_.whole_head_on_each_rank) {
     const CollectiveShape gather{CollectiveOperation::all_gather, logits, ranks,
                                  std::min(ranks, hardware_.devices_per_node)};
