@@ -116,7 +116,12 @@ Json merged(PresetKind kind, Json object, const std::string& file, int depth) {
   JsonObject reader(object, file);
   Json base = open_preset(kind, reader.text("extends"), depth + 1).json;
   object.erase("extends");
-  for (const auto& [key, value] : object.items()) base[key] = value;
+  // An engine's version differs from the one before it in a few fields of its profile.
+  for (const auto& [key, value] : object.items())
+    if (key == "serving" && base.contains(key) && base[key].is_object() && value.is_object())
+      base[key].update(value);
+    else
+      base[key] = value;
   return base;
 }
 

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/scenario/serving_implementation_json.h"
+
 namespace sim {
 namespace {
 
@@ -212,20 +214,23 @@ Implementation implementation_from(JsonObject object, const std::string& name) {
   i.gradient_dtype = object.word("gradient_dtype", dtype_from_name, kDtypeWords, i.gradient_dtype);
   i.master_weights = object.boolean("master_weights", i.master_weights);
   i.runs_here = object.boolean("runs_here", i.runs_here);
+  if (object.has_value("serving")) i.serving = serving_implementation_from(object.object("serving"));
   i.source = object.text("source", "");
   object.finish();
   return i;
 }
 
 Json json_of(const Implementation& i) {
-  return {{"name", i.name},
-          {"attention", name(i.attention)},
-          {"dropout", i.dropout},
-          {"fused_residual", i.fused_residual},
-          {"gradient_dtype", name(i.gradient_dtype)},
-          {"master_weights", i.master_weights},
-          {"runs_here", i.runs_here},
-          {"source", i.source}};
+  Json json{{"name", i.name},
+            {"attention", name(i.attention)},
+            {"dropout", i.dropout},
+            {"fused_residual", i.fused_residual},
+            {"gradient_dtype", name(i.gradient_dtype)},
+            {"master_weights", i.master_weights},
+            {"runs_here", i.runs_here}};
+  if (i.serving) json["serving"] = json_of(*i.serving);
+  json["source"] = i.source;
+  return json;
 }
 
 Workload workload_from(JsonObject object) {
@@ -241,13 +246,17 @@ Workload workload_from(JsonObject object) {
   w.kv_cache = object.boolean("kv_cache", w.kv_cache);
   w.expert_imbalance = object.number("expert_imbalance", w.expert_imbalance);
   w.expert_capacity_factor = object.number("expert_capacity_factor", w.expert_capacity_factor);
+  if (object.has_value("weights_dtype"))
+    w.weights_dtype = object.word("weights_dtype", dtype_from_name, kDtypeWords);
+  if (object.has_value("kv_dtype")) w.kv_dtype = object.word("kv_dtype", dtype_from_name, kDtypeWords);
+  w.weights_group = object.integer("weights_group", w.weights_group);
   object.text("source", "");  // a preset says what it is modelled on; a workload does not keep it
   object.finish();
   return w;
 }
 
 Json json_of(const Workload& w) {
-  return {{"task", name(w.task)},
+  Json json{{"task", name(w.task)},
           {"dtype", name(w.dtype)},
           {"seq_len", w.seq_len},
           {"micro_batch_size", w.micro_batch_size},
@@ -258,6 +267,10 @@ Json json_of(const Workload& w) {
           {"kv_cache", w.kv_cache},
           {"expert_imbalance", w.expert_imbalance},
           {"expert_capacity_factor", w.expert_capacity_factor}};
+  if (w.weights_dtype) json["weights_dtype"] = name(*w.weights_dtype);
+  if (w.kv_dtype) json["kv_dtype"] = name(*w.kv_dtype);
+  if (w.weights_group > 0) json["weights_group"] = w.weights_group;
+  return json;
 }
 
 Strategy strategy_from(JsonObject object) {
