@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/cost/bubble.h"
-#include "sim/cost/predict.h"
+#include "sim/cost/step_detail.h"
 
 namespace app::gui {
 

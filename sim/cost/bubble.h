@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "sim/cost/predict.h"
+#include "sim/cost/step_detail.h"
 
 namespace sim {
 

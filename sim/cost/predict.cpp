@@ -4,157 +4,14 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 
-#include "sim/cost/execution.h"
-#include "sim/plan/decoder.h"
+#include "sim/cost/priced_plan.h"
 
 namespace sim {
 namespace {
 
 constexpr std::size_t kTimelinePoints = 2000;  // more than a wide window has columns
-
-struct PricedOperation {
-  Work work;
-  Price price;
-};
-
-// A block with one set of variables.
-struct PricedBlock {
-  BlockId block = 0;
-  Phase phase{};
-  Variables variables;
-  std::vector<PricedOperation> operations;
-  Seconds duration, low, high;
-};
-
-// Which variables an operation's work depends on: the others are set alike, so that each price is found once.
-Variables relevant(const Plan& plan, const Operation& op, Variables v) {
-  const auto uses_kv_length = [](const Extent& e) { return e.kv_length > 0; };
-  const bool kv_length = op.dims.heads > 0 || uses_kv_length(op.dims.rows) || uses_kv_length(op.dims.cols) ||
-                         uses_kv_length(op.dims.inner) ||
-                         std::any_of(op.operands.begin(), op.operands.end(), [&](const Operand& o) {
-                           if (o.buffer == kNoBuffer) return false;
-                           const auto& shape = plan.buffers[static_cast<std::size_t>(o.buffer)].shape;
-                           return std::any_of(shape.begin(), shape.end(), uses_kv_length);
-                         });
-  if (!kv_length) v.kv_length = 0;
-  return v;
-}
-
-// A step or a token comes back to the same weights after touching all that is live. Only samples that were
-// timed here ask for it; plans that run here have one program.
-Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
-  if (!calibration || calibration->samples.empty()) return {};
-  return plan_memory(plan, 0, Addresses::none).live_peak;
-}
-
-class Pricer {
- public:
-  Pricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
-      : plan_(plan),
-        hardware_(hardware),
-        calibration_(calibration),
-        working_set_(working_set_of(plan, calibration)),
-        operations_(plan.blocks.size()),
-        recent_(plan.blocks.size(), static_cast<std::size_t>(-1)) {
-    for (std::size_t b = 0; b < plan.blocks.size(); ++b)
-      operations_[b].resize(plan.blocks[b].operations.size());
-  }
-
-  // Index into blocks(); programs of one plan share what is priced.
-  std::size_t block(const Action& a) {
-    std::size_t& recent = recent_[static_cast<std::size_t>(a.block)];
-    const bool again = recent < blocks_.size() && blocks_[recent].phase == a.phase &&
-                       blocks_[recent].variables == a.variables;
-    if (again) return recent;
-    const auto [it, added] = index_.try_emplace({a.block, a.phase, a.variables}, blocks_.size());
-    if (added) blocks_.push_back(price_block(a));
-    return recent = it->second;
-  }
-  const std::vector<PricedBlock>& blocks() const { return blocks_; }
-
- private:
-  PricedBlock price_block(const Action& a) {
-    PricedBlock priced;
-    priced.block = a.block;
-    priced.phase = a.phase;
-    priced.variables = a.variables;
-    const auto& operations = plan_.blocks[static_cast<std::size_t>(a.block)].operations;
-    priced.operations.reserve(operations.size());
-    for (std::size_t i = 0; i < operations.size(); ++i) {
-      priced.operations.push_back(operation(static_cast<std::size_t>(a.block), i, a.variables));
-      PricedOperation& op = priced.operations.back();
-      // What is done a second time is not work that the mathematics needs.
-      if (a.phase == Phase::recompute) op.work.model_flops = {};
-      priced.duration += op.price.seconds;
-      priced.low += op.price.low;
-      priced.high += op.price.high;
-    }
-    return priced;
-  }
-
-  PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables) {
-    const Operation& op = plan_.blocks[block].operations[index];
-    const Variables v = relevant(plan_, op, variables);
-    auto& known = operations_[block][index];
-    // Actions that follow each other resemble each other.
-    if (!known || known->first != v) {
-      const Work work = work_of(plan_, op, v);
-      known.emplace(v, PricedOperation{work, price_of(work, op, v)});
-    }
-    return known->second;
-  }
-
-  Price price_of(const Work& work, const Operation& op, const Variables& v) const {
-    if (op.group < 0) return price(work, op, v, hardware_, calibration_, nullptr, working_set_);
-    Group group = plan_.groups[static_cast<std::size_t>(op.group)];
-    // Two neighbours take part; the receiver's time is its waiting, which the execution finds.
-    if (op.kind == OpKind::receive) return {{}, {}, {}, Bound::network, Provenance::datasheet};
-    if (op.kind == OpKind::send) group.size = 2;
-    return price(work, op, v, hardware_, calibration_, &group);
-  }
-
-  const Plan& plan_;
-  const Hardware& hardware_;
-  const Calibration* calibration_;
-  Bytes working_set_;
-  std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
-      operations_;  // the last found
-  std::vector<PricedBlock> blocks_;
-  std::map<std::tuple<BlockId, Phase, Variables>, std::size_t> index_;
-  std::vector<std::size_t> recent_;  // of each block, the last found
-};
-
-// All programs of a plan, run with the expected times and with those of the band's ends: errors of kernels on
-// one machine go together.
-struct Run {
-  std::vector<std::vector<std::size_t>> blocks;  // of each program's actions, indices into Pricer::blocks()
-  Execution expected, low, high;
-};
-
-Run run(const Plan& plan, Pricer& pricer) {
-  Run r;
-  for (const Program& program : plan.programs) {
-    std::vector<std::size_t>& blocks = r.blocks.emplace_back();
-    blocks.reserve(program.actions.size());
-    for (const Action& a : program.actions) blocks.push_back(pricer.block(a));
-  }
-  const auto with = [&](Seconds PricedBlock::*duration) {
-    std::vector<std::vector<Seconds>> durations;
-    for (const auto& blocks : r.blocks) {
-      std::vector<Seconds>& of_program = durations.emplace_back();
-      of_program.reserve(blocks.size());
-      for (const std::size_t b : blocks) of_program.push_back(pricer.blocks()[b].*duration);
-    }
-    return execute(plan, durations);
-  };
-  r.expected = with(&PricedBlock::duration);
-  r.low = with(&PricedBlock::low);
-  r.high = with(&PricedBlock::high);
-  return r;
-}
 
 // What a program did with a block.
 struct BlockUse {
@@ -163,19 +20,19 @@ struct BlockUse {
   Seconds waited, waited_low, waited_high;  // of receives
 };
 
-std::vector<BlockUse> block_uses(const Plan& plan, const Run& run, std::size_t program, std::size_t blocks) {
-  std::vector<BlockUse> uses(blocks);
+std::vector<BlockUse> block_uses(const Plan& plan, const PricedPlan& priced, std::size_t program) {
+  std::vector<BlockUse> uses(priced.blocks.size());
   const auto& actions = plan.programs[program].actions;
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    BlockUse& use = uses[run.blocks[program][i]];
-    if (use.count++ == 0) use.first_start = run.expected.programs[program].start[i];
+    BlockUse& use = uses[priced.block_of[program][i]];
+    if (use.count++ == 0) use.first_start = priced.expected.programs[program].start[i];
     if (actions[i].peer < 0 || actions[i].stream == kSendStream) continue;
     const auto waited = [&](const Execution& e) {
       return e.programs[program].end[i] - e.programs[program].start[i];
     };
-    use.waited += waited(run.expected);
-    use.waited_low += waited(run.low);
-    use.waited_high += waited(run.high);
+    use.waited += waited(priced.expected);
+    use.waited_low += waited(priced.low);
+    use.waited_high += waited(priced.high);
   }
   return uses;
 }
@@ -241,35 +98,9 @@ std::vector<MemoryLine> ledger(const MemoryPlan& memory, std::int32_t rank) {
   return lines;
 }
 
-// When the operations of a program begin.
-class Clock {
- public:
-  Clock(const Plan& plan, std::size_t program, const std::vector<PricedBlock>& blocks, const Run& run)
-      : times_(action_times(plan, program)),
-        blocks_(blocks),
-        run_(run.blocks[program]),
-        executed_(run.expected.programs[program]) {}
-
-  Seconds at(OpTime t) const {
-    const auto action =
-        static_cast<std::size_t>(std::upper_bound(times_.begin(), times_.end(), t) - times_.begin()) - 1;
-    const PricedBlock& b = blocks_[run_[action]];
-    Seconds time = executed_.start[action];
-    for (OpTime i = 0; i < t - times_[action]; ++i)
-      time += b.operations[static_cast<std::size_t>(i)].price.seconds;
-    return time;
-  }
-
- private:
-  std::vector<OpTime> times_;
-  const std::vector<PricedBlock>& blocks_;
-  const std::vector<std::size_t>& run_;
-  const ExecutedProgram& executed_;
-};
-
 std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,
-                                              const std::vector<PricedBlock>& blocks, const Run& run) {
-  const Clock clock(plan, memory.program, blocks, run);
+                                              const PricedPlan& priced) {
+  const OperationClock clock(plan, priced, memory.program);
   std::vector<MemoryTimePoint> points;
   for (const MemoryPoint& p : memory_timeline(plan, memory, kTimelinePoints)) {
     Seconds time = clock.at(p.time);
@@ -277,31 +108,6 @@ std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan
     if (!points.empty()) time = std::max(time, points.back().time);
     points.push_back({time, p.bytes});
   }
-  return points;
-}
-
-// With every one of the micro-batches that repeat each other, of which memory_timeline() has the first.
-std::vector<MemoryTimePoint> memory_of_every_round(const Plan& plan, const MemoryPlan& memory,
-                                                   const std::vector<PricedBlock>& blocks, const Run& run,
-                                                   std::size_t most_points) {
-  constexpr std::size_t kLeastOfARound = 8;
-  const Repetition& r = memory.micro_batches;
-  const auto rounds = static_cast<std::size_t>(std::max<std::int64_t>(1, r.count));
-  const Clock clock(plan, memory.program, blocks, run);
-  const std::vector<MemoryPoint> first =
-      memory_timeline(plan, memory, std::max(kLeastOfARound, most_points / rounds));
-  std::vector<MemoryTimePoint> points;
-  const auto add = [&](OpTime t, const MemoryByClass& bytes) {
-    const Seconds time = clock.at(t);
-    points.push_back({points.empty() ? time : std::max(time, points.back().time), bytes});
-  };
-  auto point = first.begin();
-  for (; point != first.end() && point->time < r.begin; ++point) add(point->time, point->bytes);
-  const auto round_end =
-      std::find_if(point, first.end(), [&](const MemoryPoint& p) { return p.time >= r.begin + r.period; });
-  for (OpTime shift = 0; shift < r.period * r.count; shift += r.period)
-    for (auto p = point; p != round_end; ++p) add(p->time + shift, p->bytes);
-  for (point = round_end; point != first.end(); ++point) add(point->time, point->bytes);
   return points;
 }
 
@@ -317,144 +123,6 @@ std::vector<TokenResult> token_durations(const Program& program, const ExecutedP
   return tokens;
 }
 
-std::vector<TimelineSlot> slots_of(const Plan& plan, const Run& r) {
-  std::vector<TimelineSlot> slots;
-  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const std::vector<Action>& actions = plan.programs[p].actions;
-    const ExecutedProgram& executed = r.expected.programs[p];
-    bool continues = false;
-    for (std::size_t i = 0; i < actions.size(); ++i) {
-      const Action& a = actions[i];
-      if (a.stream != kComputeStream) continue;
-      if (a.peer >= 0) {  // waiting
-        continues = false;
-        continue;
-      }
-      const bool again = a.phase == Phase::recompute;
-      const TimelineSlot slot{
-          .stage = static_cast<std::int32_t>(p),
-          .phase = again ? Phase::backward : a.phase,
-          .weights = plan.blocks[static_cast<std::size_t>(a.block)].name.ends_with(weight_block(".backward")),
-          .micro_batch = a.micro_batch,
-          .chunk = a.chunk,
-          .start = executed.start[i],
-          .end = executed.end[i],
-          .recompute = again ? executed.end[i] - executed.start[i] : Seconds{}};
-      continues = continues && slots.back().phase == slot.phase && slots.back().weights == slot.weights &&
-                  slots.back().micro_batch == slot.micro_batch && slots.back().chunk == slot.chunk;
-      if (continues) {
-        slots.back().end = slot.end;
-        slots.back().recompute += slot.recompute;
-      } else {
-        slots.push_back(slot);
-      }
-      continues = true;
-    }
-  }
-  return slots;
-}
-
-struct Interval {
-  Seconds start, end;
-  Seconds overlap(const Interval& other) const {
-    return std::max(Seconds{}, std::min(end, other.end) - std::max(start, other.start));
-  }
-};
-
-// Per program and priced block: how long what it exchanges stands in the way.
-class Exposure {
- public:
-  Exposure(const Plan& plan, const std::vector<PricedBlock>& blocks, const Run& run)
-      : plan_(plan), run_(run), exposed_(plan.programs.size(), std::vector<Seconds>(blocks.size())) {
-    for (std::size_t p = 0; p < plan.programs.size(); ++p) beside_compute(p);
-    waiting();
-  }
-  Seconds of(std::size_t program, std::size_t block) const { return exposed_[program][block]; }
-
- private:
-  const std::vector<Action>& actions(std::size_t program) const { return plan_.programs[program].actions; }
-  Interval interval(std::size_t program, std::size_t action) const {
-    const ExecutedProgram& executed = run_.expected.programs[program];
-    return {executed.start[action], executed.end[action]};
-  }
-
-  // Of the collective stream's actions, what no computing covers.
-  void beside_compute(std::size_t program) {
-    std::vector<Interval> computing;
-    for (std::size_t i = 0; i < actions(program).size(); ++i) {
-      const Action& a = actions(program)[i];
-      if (a.stream == kComputeStream && a.peer < 0) computing.push_back(interval(program, i));
-    }
-    auto from = computing.begin();
-    for (std::size_t i = 0; i < actions(program).size(); ++i) {
-      if (actions(program)[i].stream != kCollectiveStream) continue;
-      const Interval exchange = interval(program, i);
-      Seconds open = exchange.end - exchange.start;
-      while (from != computing.end() && from->end <= exchange.start) ++from;
-      for (auto c = from; c != computing.end() && c->start < exchange.end; ++c)
-        open = open - exchange.overlap(*c);
-      exposed_[program][run_.blocks[program][i]] += open;
-    }
-  }
-
-  // Of sends, what their receivers wait for.
-  void waiting() {
-    using Meeting = std::tuple<std::size_t, bool, std::int32_t, std::int32_t>;  // receiver and what it gets
-    const auto meeting = [](std::size_t receiver, const Action& a) {
-      return Meeting(receiver, a.phase == Phase::forward, a.chunk, a.micro_batch);
-    };
-    std::map<Meeting, Interval> waits;
-    for (std::size_t p = 0; p < plan_.programs.size(); ++p)
-      for (std::size_t i = 0; i < actions(p).size(); ++i)
-        if (const Action& a = actions(p)[i]; a.peer >= 0 && a.stream != kSendStream)
-          waits[meeting(p, a)] = interval(p, i);
-    for (std::size_t p = 0; p < plan_.programs.size(); ++p)
-      for (std::size_t i = 0; i < actions(p).size(); ++i)
-        if (const Action& a = actions(p)[i]; a.peer >= 0 && a.stream == kSendStream)
-          exposed_[p][run_.blocks[p][i]] +=
-              interval(p, i).overlap(waits[meeting(static_cast<std::size_t>(a.peer), a)]);
-  }
-
-  const Plan& plan_;
-  const Run& run_;
-  std::vector<std::vector<Seconds>> exposed_;
-};
-
-std::vector<Traffic> traffic_of(const Plan& plan, const std::vector<PricedBlock>& blocks, const Run& run) {
-  std::vector<Traffic> traffic;
-  const Exposure exposure(plan, blocks, run);
-  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    std::vector<std::int64_t> uses(blocks.size());
-    std::vector<std::int32_t> stream(blocks.size());
-    for (std::size_t i = 0; i < run.blocks[p].size(); ++i) {
-      ++uses[run.blocks[p][i]];
-      stream[run.blocks[p][i]] = plan.programs[p].actions[i].stream;
-    }
-    std::map<std::tuple<std::int32_t, OpKind, std::int64_t>, std::size_t> index;
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      if (uses[b] == 0) continue;
-      const auto& operations = plan.blocks[static_cast<std::size_t>(blocks[b].block)].operations;
-      for (std::size_t i = 0; i < operations.size(); ++i) {
-        const Operation& op = operations[i];
-        if (op.group < 0 || op.kind == OpKind::receive) continue;
-        const auto& [work, price] = blocks[b].operations[i];
-        const auto [it, added] = index.try_emplace({op.group, op.kind, work.network.value}, traffic.size());
-        if (added)
-          traffic.push_back({static_cast<std::int32_t>(p), op.group, op.kind, work.network, 0, {}, {}});
-        Traffic& t = traffic[it->second];
-        const Seconds duration = price.seconds * static_cast<double>(uses[b]);
-        t.messages += uses[b];
-        t.duration += duration;
-        // Inside a block of the compute stream nothing else computes; elsewhere a block's share is its
-        // time's.
-        const double share = blocks[b].duration.value > 0 ? price.seconds / blocks[b].duration : 0;
-        t.exposed += stream[b] == kComputeStream ? duration : exposure.of(p, b) * share;
-      }
-    }
-  }
-  return traffic;
-}
-
 }  // namespace
 
 Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
@@ -466,11 +134,10 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
       (hardware.display_name.empty() ? hardware.name : hardware.display_name) + " (predicted)";
   if (calibration) report.source.calibration = calibration->device + ", " + calibration->date;
 
-  Pricer pricer(plan, hardware, calibration);
-  const Run r = run(plan, pricer);
-  report.step_time = r.expected.duration;
-  report.step_low = r.low.duration;
-  report.step_high = r.high.duration;
+  const PricedPlan priced = price_plan(plan, hardware, calibration);
+  report.step_time = priced.expected.duration;
+  report.step_low = priced.low.duration;
+  report.step_high = priced.high.duration;
 
   // All ranks of a stage do the same: the first stands for them.
   const std::int32_t ranks_of_stage = plan.ranks / static_cast<std::int32_t>(plan.programs.size());
@@ -478,35 +145,18 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
     return static_cast<std::int32_t>(program) * ranks_of_stage;
   };
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const std::vector<BlockUse> uses = block_uses(plan, r, p, pricer.blocks().size());
-    for (Row& row : rows_of(plan, pricer.blocks(), uses, rank_of(p))) report.rows.push_back(std::move(row));
+    const std::vector<BlockUse> uses = block_uses(plan, priced, p);
+    for (Row& row : rows_of(plan, priced.blocks, uses, rank_of(p))) report.rows.push_back(std::move(row));
   }
   std::optional<MemoryPlan> fullest;
   plan_memory_of_all(plan, plan.ranks > 1 ? Addresses::none : Addresses::assigned, [&](MemoryPlan memory) {
     for (MemoryLine& line : ledger(memory, rank_of(memory.program))) report.memory.push_back(std::move(line));
     if (!fullest || memory.arena > fullest->arena) fullest = std::move(memory);
   });
-  report.memory_timeline = memory_over_time(plan, *fullest, pricer.blocks(), r);
+  report.memory_timeline = memory_over_time(plan, *fullest, priced);
   if (plan.scenario.workload.task == Task::generate)
-    report.tokens = token_durations(plan.programs.front(), r.expected.programs.front());
+    report.tokens = token_durations(plan.programs.front(), priced.expected.programs.front());
   return report;
-}
-
-std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
-                                            const Calibration* calibration) {
-  Pricer pricer(plan, hardware, calibration);
-  return slots_of(plan, run(plan, pricer));
-}
-
-StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration,
-                       std::size_t memory_points) {
-  Pricer pricer(plan, hardware, calibration);
-  const Run r = run(plan, pricer);
-  StepDetail detail{slots_of(plan, r), {}, traffic_of(plan, pricer.blocks(), r)};
-  plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
-    detail.memory.push_back(memory_of_every_round(plan, memory, pricer.blocks(), r, memory_points));
-  });
-  return detail;
 }
 
 Report predict(const Scenario& scenario, const Calibration* calibration) {

@@ -100,7 +100,7 @@ struct Model {
   bool mlp_bias = false;               // bias on the feed-forward projections (GPT-2)
   double norm_eps = 1e-5;
   double rope_theta = 10000;
-  RopeScaling rope_scaling;
+  RopeScaling rope_scaling{};
   QkNorm qk_norm = QkNorm::none;
   bool attention_sinks = false;    // one learned score a head that takes part in the softmax (gpt-oss)
   bool embedding_norm = false;     // a norm of embeddings (BLOOM)
@@ -109,8 +109,8 @@ struct Model {
   // Tokens that a query sees, itself included; 0: all. Each sliding_window_pattern-th layer sees all; 0: none.
   std::int64_t sliding_window = 0;
   std::int64_t sliding_window_pattern = 0;
-  MixtureOfExperts moe;
-  LatentAttention latent;
+  MixtureOfExperts moe{};
+  LatentAttention latent{};
   std::int64_t num_nextn_predict_layers = 0;  // multi-token prediction: further layers that training runs
   std::string source;                         // where the shape comes from
 
