@@ -68,9 +68,8 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
   prediction.scenario = scenario;
   prediction.problems = sim::validate(scenario);
   if (calibration) {
-    prediction.calibration =
-        calibration->device + ", " +
-        (calibration->gpu ? calibration->software : calibration->date.substr(0, 10));
+    prediction.calibration = calibration->device + ", " +
+                             (calibration->gpu ? calibration->software : calibration->date.substr(0, 10));
     prediction.calibration_residual = calibration->residual_median;
   }
   if (!prediction.problems.empty()) return prediction;

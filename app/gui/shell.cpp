@@ -148,19 +148,24 @@ void Shell::refresh_prediction() {
   if (!prediction_asked_ || predicted_revision_ != document_.revision()) {
     prediction_asked_ = true;
     predicted_revision_ = document_.revision();
+    view_.refusal = {};
     predictor_.request(document_.scenario(), calibration_for(document_.scenario().hardware));
   }
   if (auto newest = predictor_.latest()) prediction_ = std::move(newest);
 }
 
-std::shared_ptr<const sim::Calibration> Shell::calibration_for(const sim::Hardware& hardware) const {
+std::shared_ptr<const sim::Calibration> Shell::calibration_for(const sim::Hardware& hardware) {
   if (calibration_ && hardware == calibration_->hardware) return calibration_;
   if (hardware.name == sim::kThisMachine) return nullptr;
   const auto known = shipped_calibrations_.find(hardware.name);
   if (known != shipped_calibrations_.end()) return known->second;
   std::shared_ptr<const sim::Calibration> shipped;
-  if (auto calibration = sim::load_calibration_preset(hardware.name))
-    shipped = std::make_shared<const sim::Calibration>(std::move(*calibration));
+  try {
+    if (auto calibration = sim::load_calibration_preset(hardware.name))
+      shipped = std::make_shared<const sim::Calibration>(std::move(*calibration));
+  } catch (const std::exception& error) {
+    toast(error.what());
+  }
   return shipped_calibrations_[hardware.name] = shipped;
 }
 

@@ -1,8 +1,50 @@
 #include "app/gui/step_view.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace app::gui {
+namespace {
+
+constexpr double kLeastMessage = 1024, kLargestMessage = 8.0 * 1024 * 1024 * 1024;  // bytes
+constexpr int kCurvePoints = 60;
+
+MessageCurve curve_of(const sim::Traffic& traffic, const sim::Plan& plan, const sim::Hardware& hardware,
+                      const sim::Calibration* calibration) {
+  MessageCurve curve{traffic.group, traffic.kind, {}};
+  sim::Group group = plan.groups[static_cast<std::size_t>(traffic.group)];
+  if (traffic.kind == sim::OpKind::send) group.size = 2;  // a transfer is between neighbours
+  sim::Operation op;
+  op.kind = traffic.kind;
+  op.group = traffic.group;
+  for (int i = 0; i < kCurvePoints; ++i) {
+    sim::Work work;
+    work.network = {std::llround(kLeastMessage * std::pow(kLargestMessage / kLeastMessage,
+                                                          static_cast<double>(i) / (kCurvePoints - 1)))};
+    const sim::Price price = sim::price(work, op, {}, hardware, calibration, &group);
+    curve.points.push_back({work.network, price.seconds, price.low, price.high});
+  }
+  return curve;
+}
+
+}  // namespace
+
+GroupPlace place_of(const sim::Group& group, const sim::Hardware& hardware) {
+  GroupPlace place;
+  const int node = std::max(1, hardware.devices_per_node);
+  place.ranks_per_node = std::clamp(node / std::max(1, group.stride), 1, group.size);
+  place.nodes = (group.size + place.ranks_per_node - 1) / place.ranks_per_node;
+  place.link = hardware.node_link;
+  if (place.nodes > 1) {
+    place.link = hardware.network_link * place.ranks_per_node;
+    if (place.ranks_per_node > 1) place.link = std::min(place.link, hardware.node_link);
+  }
+  return place;
+}
+
+int first_of_group(const sim::Group& group, int rank) {
+  return rank - rank / group.stride % group.size * group.stride;
+}
 
 std::span<const sim::TimelineSlot> StepView::slots_of(int stage) const {
   const auto s = static_cast<std::size_t>(stage);
@@ -36,6 +78,12 @@ StepView make_step_view(const sim::Plan& plan, const sim::Hardware& hardware,
   view.slots = std::move(detail.slots);
   view.memory = std::move(detail.memory);
   view.traffic = std::move(detail.traffic);
+  for (const sim::Traffic& traffic : view.traffic) {
+    const bool known = std::any_of(view.curves.begin(), view.curves.end(), [&](const MessageCurve& curve) {
+      return curve.group == traffic.group && curve.kind == traffic.kind;
+    });
+    if (!known) view.curves.push_back(curve_of(traffic, plan, hardware, calibration));
+  }
   for (int stage = 0; stage <= view.stages; ++stage)
     view.first_slot.push_back(static_cast<std::size_t>(
         std::lower_bound(view.slots.begin(), view.slots.end(), stage,

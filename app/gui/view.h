@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,13 +54,29 @@ struct PipelineScope {
   int stage = 0;              // the one whose memory is taken apart
 };
 
+// What the communication panel shows: one kind of message in one group.
+struct CommunicationScope {
+  int stage = 0;             // whose traffic
+  std::string group, kind;   // names; empty: those that take longest
+  int rank = 0;              // whose group is coloured
+  bool shows_curve = false;  // where there is room for the curve or the map alone
+};
+
+// A value that a field could not take, until the next edit.
+struct Refusal {
+  std::string field, message;
+};
+
 struct View {
   Selection selection;
   std::string hovered_operation;  // linked over panels, for one frame
   std::string maximised;          // a panel's id; empty: all of them, docked
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
+  std::set<std::string> folded = {"model"};  // sections of Configure
+  Refusal refusal;
   MemoryTab memory_tab = MemoryTab::ledger;
   PipelineScope pipeline;
+  CommunicationScope communication;
   std::string compare_filter;
   std::int64_t train_steps = 100;
   std::string prompt = "Once upon a time";

@@ -22,6 +22,8 @@ std::span<const Panel> panels() {
             draw_explain},
       Panel{"pipeline", "Pipeline", "which stage runs what when, and what it holds", Dock::upper_left, false,
             pipeline_caption, draw_pipeline},
+      Panel{"communication", "Communication", "what ranks exchange, and what of it stands in the way",
+            Dock::upper_right, false, communication_caption, draw_communication},
   };
   return all;
 }

@@ -41,6 +41,8 @@ void draw_compare(const PanelContext& context);
 std::string compare_caption(const PanelContext& context);
 void draw_pipeline(const PanelContext& context);
 std::string pipeline_caption(const PanelContext& context);
+void draw_communication(const PanelContext& context);
+std::string communication_caption(const PanelContext& context);
 void draw_explain(const PanelContext& context);
 std::string explain_caption(const PanelContext& context);
 

@@ -6,6 +6,7 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/scenario_fields.h"
 #include "app/gui/step_view.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/gantt.h"
@@ -70,33 +71,6 @@ std::string describe(const sim::TimelineSlot& slot, bool chunks) {
   return words;
 }
 
-// The scenario under another schedule, with the number of chunks that it needs.
-struct ScheduleChoice {
-  std::string_view name;
-  std::optional<sim::Scenario> scenario;
-  std::string refusal;
-};
-
-ScheduleChoice choose(const sim::Scenario& scenario, std::string_view name) {
-  constexpr int kMostChunks = 8;
-  ScheduleChoice choice{name, std::nullopt, ""};
-  const auto accept = [&](int chunks) {
-    sim::Scenario next = scenario;
-    next.strategy.schedule = name;
-    next.strategy.virtual_pipeline = chunks;
-    const std::vector<sim::Problem> problems = sim::validate(next);
-    if (problems.empty())
-      choice.scenario = std::move(next);
-    else if (choice.refusal.empty())
-      choice.refusal = problems[0].field + " " + problems[0].message;
-    return problems.empty();
-  };
-  if (accept(scenario.strategy.virtual_pipeline)) return choice;
-  for (int chunks = 1; chunks <= kMostChunks; ++chunks)
-    if (accept(chunks)) break;
-  return choice;
-}
-
 void draw_controls(const PanelContext& context) {
   const Look& look = context.look;
   const sim::Strategy& strategy = context.scenario.strategy;
@@ -105,7 +79,7 @@ void draw_controls(const PanelContext& context) {
   std::vector<std::string> refusals;
   for (const std::string_view name : sim::schedule_names()) {
     names.push_back(name);
-    choices.push_back(choose(context.scenario, name));
+    choices.push_back(with_schedule(context.scenario, name));
     refusals.push_back(choices.back().scenario ? "" : choices.back().refusal);
   }
   // 1f1b with chunks is interleaved: both names mean it.

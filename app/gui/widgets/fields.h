@@ -8,19 +8,24 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/gui/theme.h"
 
 namespace app::gui {
 
 struct FieldNote {
-  std::string problem;  // takes precedence
-  std::string effect;   // what a choice buys
+  std::string problem;                // takes precedence
+  std::vector<std::string> accepted;  // what would be no problem: each is taken by a click
+  std::string effect;                 // what a choice buys
   bool effect_is_good = false;
 };
 
 void form_heading(const Look& look, std::string_view words);
-void field_note(const Look& look, const FieldNote& note);
+// A heading that folds what is below it; true when it was clicked.
+bool folding_heading(const Look& look, std::string_view words, bool folded);
+// The index of the accepted value that was clicked.
+std::optional<std::size_t> field_note(const Look& look, const FieldNote& note);
 
 // What a press of - (-1) or + (+1) makes of the value; nullopt at the end of the legal values.
 using Stepper = std::function<std::optional<std::int64_t>(std::int64_t value, int direction)>;
@@ -35,7 +40,7 @@ std::optional<std::int64_t> count_field(const Look& look, const char* label, std
 
 // The index of the new choice when the user made one.
 std::optional<std::size_t> choice_field(const Look& look, const char* label, std::string_view current,
-                                        std::span<const std::string> choices, const FieldNote& note);
+                                        std::span<const std::string_view> choices, const FieldNote& note);
 
 // Two or three choices side by side.
 std::optional<std::size_t> segmented_field(const Look& look, const char* label, std::size_t current,
