@@ -327,7 +327,7 @@ std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& ha
       const TimelineSlot slot{
           .stage = static_cast<std::int32_t>(p),
           .phase = a.phase == Phase::recompute ? Phase::backward : a.phase,
-          .weights = plan.blocks[static_cast<std::size_t>(a.block)].name == weight_block("layer.backward"),
+          .weights = plan.blocks[static_cast<std::size_t>(a.block)].name.ends_with(weight_block(".backward")),
           .micro_batch = a.micro_batch,
           .chunk = a.chunk,
           .start = executed.start[i],
