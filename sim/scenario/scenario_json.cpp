@@ -3,8 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "sim/scenario/serving_implementation_json.h"
-
 namespace sim {
 namespace {
 
@@ -202,34 +200,6 @@ Json json_of(const Hardware& h) {
   put_quantity(json, "node_latency", h.node_latency.value, unit_suffixes::short_time);
   put_quantity(json, "network_latency", h.network_latency.value, unit_suffixes::short_time);
   json["source"] = h.source;
-  return json;
-}
-
-Implementation implementation_from(JsonObject object, const std::string& name) {
-  Implementation i;
-  i.name = object.text("name", name);
-  i.attention = object.word("attention", attention_kind_from_name, "flash, standard", i.attention);
-  i.dropout = object.boolean("dropout", i.dropout);
-  i.fused_residual = object.boolean("fused_residual", i.fused_residual);
-  i.gradient_dtype = object.word("gradient_dtype", dtype_from_name, kDtypeWords, i.gradient_dtype);
-  i.master_weights = object.boolean("master_weights", i.master_weights);
-  i.runs_here = object.boolean("runs_here", i.runs_here);
-  if (object.has_value("serving")) i.serving = serving_implementation_from(object.object("serving"));
-  i.source = object.text("source", "");
-  object.finish();
-  return i;
-}
-
-Json json_of(const Implementation& i) {
-  Json json{{"name", i.name},
-            {"attention", name(i.attention)},
-            {"dropout", i.dropout},
-            {"fused_residual", i.fused_residual},
-            {"gradient_dtype", name(i.gradient_dtype)},
-            {"master_weights", i.master_weights},
-            {"runs_here", i.runs_here}};
-  if (i.serving) json["serving"] = json_of(*i.serving);
-  json["source"] = i.source;
   return json;
 }
 
