@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/cost/price.h"
+
 namespace app::gui {
 namespace {
 

@@ -159,6 +159,11 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   return report;
 }
 
+StepTime predict_step(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
+  const PricedPlan priced = price_plan(plan, hardware, calibration);
+  return {priced.expected.duration, priced.low.duration, priced.high.duration};
+}
+
 Report predict(const Scenario& scenario, const Calibration* calibration) {
   return predict(make_plan(scenario), scenario.hardware, calibration);
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/cost/execution.h"
-#include "sim/cost/predict.h"
+#include "sim/cost/price.h"
 #include "sim/plan/memory.h"
 
 namespace sim {

@@ -11,8 +11,8 @@ class ParameterWriter {
   Tensor expert_tensor(const std::string& name, std::vector<Extent> shape) {
     const bool matrices = shape.size() == 3;
     const int ranks = builder_.expert_data_ranks();
-    Tensor t = tensor(name, std::move(shape), true, false, ranks,
-                      matrices ? builder_.types().weights : builder_.types().stored);
+    const ElementTypes& types = builder_.types();
+    Tensor t = tensor(name, std::move(shape), true, false, matrices ? types.weights : types.stored, ranks);
     t.decay = matrices;
     t.of_experts = true;
     return t;
@@ -22,11 +22,11 @@ class ParameterWriter {
   }
   Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated,
                 DType stored) {
-    return tensor(name, std::move(shape), per_layer, replicated, data_ranks(builder_.strategy()), stored);
+    return tensor(name, std::move(shape), per_layer, replicated, stored, data_ranks(builder_.strategy()));
   }
   // `ranks` hold the same.
   Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated,
-                std::int64_t ranks, DType stored) {
+                DType stored, std::int64_t ranks) {
     const ElementTypes& types = builder_.types();
     const int zero = training_ && ranks > 1 ? builder_.strategy().zero_stage : 0;
     std::int64_t elements = 1;

@@ -116,10 +116,10 @@ Json merged(PresetKind kind, Json object, const std::string& file, int depth) {
   JsonObject reader(object, file);
   Json base = open_preset(kind, reader.text("extends"), depth + 1).json;
   object.erase("extends");
-  // An engine's version differs from the one before it in a few fields of its profile.
+  // An implementation's profiles are taken over field by field, everything else whole.
   for (const auto& [key, value] : object.items())
-    if (key == "serving" && base.contains(key) && base[key].is_object() && value.is_object())
-      base[key].update(value);
+    if (kind == PresetKind::implementation && value.is_object() && base.contains(key))
+      base[key].merge_patch(value);
     else
       base[key] = value;
   return base;

@@ -1,44 +1,20 @@
 #include "sim/validate/inference_row.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "sim/cost/calibration_preset.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/device_names.h"
+#include "sim/validate/row_model.h"
 #include "sim/validate/serving_profiles.h"
+#include "sim/validate/text_search.h"
 
 namespace sim {
 namespace {
 
 // Where a row gives no lengths: what serving benchmarks send by default.
 constexpr std::int64_t kUsualPrompt = 256, kUsualOutput = 128;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
-bool says(std::string_view text, std::string_view word) {
-  return text.find(word) != std::string_view::npos;
-}
-
-Model model_of(const TableRow& row) {
-  std::string name = lower(row.text("model_name"));
-  if (name.empty()) throw CannotPredict("model_name is not given");
-  for (const std::string_view suffix : {" f16", " fp16", " bf16"})
-    if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());
-  std::replace(name.begin(), name.end(), ' ', '-');
-  try {
-    return load_model_preset(name);
-  } catch (const PresetError&) {
-    throw CannotPredict("model_name \"" + std::string(row.text("model_name")) +
-                        "\" is none that there is a preset of");
-  }
-}
 
 std::int64_t count_or(const TableRow& row, std::string_view column, std::int64_t otherwise) {
   const std::optional<double> value = row.number_if_given(column);
@@ -102,7 +78,7 @@ InferenceCase inference_case(const TableRow& row) {
   if (!device) throw CannotPredict("gpu \"" + std::string(row.text("gpu")) + "\" is none that there is a preset of");
   s.hardware = load_hardware_preset(*device);
   c.calibration = load_calibration_preset(*device);
-  s.model = model_of(row);
+  s.model = model_of_row(row);
   set_precision(row, c);
 
   const std::int64_t gpus = count_or(row, "num_gpus", 1);

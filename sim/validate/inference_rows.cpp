@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/serving/engine_limits.h"
 #include "sim/serving/iteration_cost.h"
+#include "sim/serving/simulation.h"
 #include "sim/serving/static_batch.h"
 #include "sim/validate/inference_row.h"
 #include "sim/validate/row_reader.h"
@@ -76,14 +78,53 @@ std::vector<Prediction> predict_batch(const InferenceCase& c) {
   return p.take();
 }
 
+// Requests that trtllm-bench sends for lengths (NVIDIA/TensorRT-LLM, docs perf-overview.md); others send about as
+// many tokens.
+std::int64_t benchmark_requests(std::int64_t prompt, std::int64_t output) {
+  if (prompt + output <= 256) return 30000;
+  if (prompt + output <= 2500) return 3000;
+  return prompt + output <= 6000 ? 1500 : 1000;
+}
+
+std::vector<Prediction> predict_traffic(const InferenceCase& c) {
+  const Scenario& s = c.scenario;
+  const Workload& w = s.workload;
+  const IterationCost cost(s, c.calibration ? &*c.calibration : nullptr);
+  const SchedulerLimits limits = engine_limits(s);
+  Traffic traffic;
+  constexpr std::int64_t kRounds = 10;  // requests of each client
+  const bool saturated = c.load == Load::saturated;
+  const std::int64_t requests =
+      saturated ? benchmark_requests(w.prompt_length, w.max_new_tokens) / c.replicas
+                : std::max<std::int64_t>(kRounds, kRounds * w.batch_size / c.replicas);
+  if (!saturated) traffic.most_at_a_time = std::max<std::int64_t>(1, w.batch_size / c.replicas);
+  traffic.arrivals.assign(static_cast<std::size_t>(requests),
+                          {{}, {.prompt = w.prompt_length, .output = w.max_new_tokens}});
+  const Simulation run = simulate(traffic, limits, [&](const Iteration& i) { return cost.iteration(i); });
+  std::vector<Seconds> ttft, tpot, latency;
+  for (const RequestTimes& r : run.requests) {
+    ttft.push_back(r.ttft());
+    tpot.push_back(r.tpot());
+    latency.push_back(r.latency());
+  }
+  Predictions p(widened(run.busy.band(), c));
+  const double rate = run.output_per_second();
+  if (!saturated) p.rate("decode_tok_s", rate * c.replicas);
+  p.time("total_latency_ms", percentile(latency, 0.5));
+  p.time("ttft_ms", percentile(ttft, 0.5));
+  p.time("tpot_ms", percentile(tpot, 0.5));
+  p.rate("total_output_tok_s", rate * c.replicas);
+  p.rate("tok_s_per_gpu", rate / (s.strategy.tensor_parallel * s.strategy.pipeline_parallel));
+  return p.take();
+}
+
 std::vector<Prediction> predict(const TableRow& row) {
   const InferenceCase c = inference_case(row);
   try {
-    if (c.load == Load::batch) return predict_batch(c);
+    return c.load == Load::batch ? predict_batch(c) : predict_traffic(c);
   } catch (const std::invalid_argument& problem) {
     throw CannotPredict(problem.what());
   }
-  throw CannotPredict("TODO");
 }
 
 }  // namespace
