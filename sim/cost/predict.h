@@ -18,9 +18,11 @@ struct Price {
 };
 
 // `group` is the operation's where it is a collective; `working_set` is what the plan touches before it comes
-// back to the same operands (KernelSample), 0 where that is not known.
+// back to the same operands (KernelSample), 0 where that is not known; `attention` is whose kernel runs,
+// where tables of GPUs have several.
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
-            const Calibration* calibration, const Group* group = nullptr, Bytes working_set = {});
+            const Calibration* calibration, const Group* group = nullptr, Bytes working_set = {},
+            std::string_view attention = {});
 
 // A report of one training step, or of a whole generation. calibration may be null. Rows are those of the
 // first rank of each pipeline stage, for all of which do the same; communication that hides behind compute
