@@ -31,11 +31,14 @@ DType stored_type(DType t) {
 ElementTypes element_types(const Scenario& scenario) {
   const DType stored = stored_type(scenario.workload.dtype);
   const bool mixed = stored != DType::fp32;
+  const Implementation& i = scenario.implementation;
+  const DType shard = scenario.strategy.zero_stage == 3 ? i.memory.shard_dtype.value_or(stored) : stored;
   return {.product = scenario.workload.dtype,
           .stored = stored,
-          .gradient = mixed ? scenario.implementation.gradient_dtype : DType::fp32,
+          .gradient = mixed ? i.gradient_dtype : DType::fp32,
+          .shard = shard,
           .statistic = DType::fp32,
-          .master = mixed && scenario.implementation.master_weights};
+          .master = mixed && i.master_weights && shard != DType::fp32};
 }
 
 Model shard_of(const Model& model, int tensor_parallel) {

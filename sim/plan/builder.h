@@ -24,6 +24,7 @@ struct ElementTypes {
   DType product;    // arithmetic of matrix products and attention
   DType stored;     // parameters, activations, KV cache
   DType gradient;   // of parameters
+  DType shard;      // parameters as ZeRO 3 divides them
   DType statistic;  // norms' mean and rstd, log-sum-exp, logits; arithmetic of everything that is no product
   bool master;      // an fp32 copy of the parameters for the optimizer
 };

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "sim/dtype.h"
+#include "sim/scenario/memory_profile.h"
 
 namespace sim {
 
@@ -22,6 +23,7 @@ struct Implementation {
   DType gradient_dtype = DType::bf16;  // in mixed precision; fp32 training keeps fp32
   bool master_weights = true;          // fp32 copy in mixed precision
   bool runs_here = false;              // runtime/ can execute the plan
+  MemoryProfile memory;
   std::string source;
 
   bool operator==(const Implementation&) const = default;

@@ -149,6 +149,7 @@ Implementation implementation_from(JsonObject object, const std::string& name) {
   i.gradient_dtype = object.word("gradient_dtype", dtype_from_name, kDtypeWords, i.gradient_dtype);
   i.master_weights = object.boolean("master_weights", i.master_weights);
   i.runs_here = object.boolean("runs_here", i.runs_here);
+  if (object.has("memory")) i.memory = memory_profile_from(object.object("memory"));
   i.source = object.text("source", "");
   object.finish();
   return i;
@@ -162,6 +163,7 @@ Json json_of(const Implementation& i) {
           {"gradient_dtype", name(i.gradient_dtype)},
           {"master_weights", i.master_weights},
           {"runs_here", i.runs_here},
+          {"memory", json_of(i.memory)},
           {"source", i.source}};
 }
 
