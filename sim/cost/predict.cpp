@@ -308,6 +308,12 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   return report;
 }
 
+StepTime predict_step(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
+  Pricer pricer(plan, hardware, calibration);
+  const Run r = run(plan, pricer);
+  return {r.expected.duration, r.low.duration, r.high.duration};
+}
+
 std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
                                             const Calibration* calibration) {
   Pricer pricer(plan, hardware, calibration);

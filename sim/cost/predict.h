@@ -28,6 +28,12 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
 // is the step with all operations at the ends of theirs: errors of kernels on one machine go together.
 Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration = nullptr);
 
+// The step alone, without rows and memory.
+struct StepTime {
+  Seconds seconds, low, high;  // 90 % band
+};
+StepTime predict_step(const Plan& plan, const Hardware& hardware, const Calibration* calibration = nullptr);
+
 // What a pipeline stage does when: a pass of a micro-batch through a chunk, or a stretch of the optimizer.
 struct TimelineSlot {
   std::int32_t stage = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "sim/plan/builder.h"
@@ -127,12 +128,76 @@ void add_weight_gradients(Plan& plan, WeightGradient kind) {
     }
 }
 
+// Bytes a token of a closed form, on one rank.
+double bytes_of(const SavedActivations& saved, const Scenario& s) {
+  const Model& m = s.model;
+  const double ranks = s.strategy.tensor_parallel;
+  const bool divides_rows = s.strategy.sequence_parallel;
+  const bool keeps_scores =
+      s.strategy.recompute != Recompute::selective && s.implementation.attention == AttentionKind::standard;
+  const auto of = [](double bytes, std::int64_t width) { return bytes * static_cast<double>(width); };
+  const double everywhere = of(saved.hidden_of_every_rank, m.hidden_size);
+  const double divided = of(saved.hidden - saved.hidden_of_every_rank, m.hidden_size) +
+                         of(saved.query, m.query_size()) + of(saved.key_value, m.key_value_size()) +
+                         of(saved.feed_forward, m.intermediate_size) +
+                         of(saved.heads, m.num_attention_heads) +
+                         (keeps_scores ? of(saved.scores, m.num_attention_heads * s.workload.seq_len) : 0);
+  return divided / ranks + (divides_rows ? everywhere / ranks : everywhere);
+}
+
+// What the plan keeps of a layer between its passes, bytes a token; norms' statistics are no part of closed
+// forms.
+double kept_bytes(const Plan& plan) {
+  const auto block = [&](std::string_view name) {
+    return std::find_if(plan.blocks.begin(), plan.blocks.end(),
+                        [&](const Block& b) { return b.name == name; });
+  };
+  const auto backward = block("layer.backward");
+  auto forward = block("layer.forward");
+  if (plan.scenario.strategy.recompute == Recompute::full) forward = block("layer.recompute");
+  if (forward == plan.blocks.end() || backward == plan.blocks.end()) return 0;
+  const auto used = [&](const Block& b) {
+    std::vector<bool> in(plan.buffers.size());
+    for (const Operation& op : b.operations)
+      for (const std::vector<Operand>* operands : {&op.operands, &op.beside})
+        for (const Operand& o : *operands)
+          if (o.buffer != kNoBuffer && o.layer_offset == 0)
+            in[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
+    return in;
+  };
+  const std::vector<bool> made = used(*forward), needed = used(*backward);
+  const Workload& w = plan.scenario.workload;
+  const Variables v{.batch = w.micro_batch_size,
+                    .query_length = w.seq_len / plan.scenario.strategy.context_parallel,
+                    .kv_length = w.seq_len};
+  std::int64_t bytes = 0;
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    const Buffer& buffer = plan.buffers[b];
+    const bool statistic = buffer.name.ends_with(".mean") || buffer.name.ends_with(".rstd");
+    if (made[b] && needed[b] && buffer.buffer_class == BufferClass::activation && buffer.per_layer &&
+        !statistic)
+      bytes += buffer.bytes(v).value;
+  }
+  return static_cast<double>(bytes) / static_cast<double>(v.batch * v.query_length);
+}
+
+void add_rest_of(Plan& plan, const SavedActivations& saved) {
+  const double rest = bytes_of(saved, plan.scenario) - kept_bytes(plan);
+  if (rest < 1) return;
+  const double hidden = static_cast<double>(plan.scenario.model.hidden_size);
+  add_tensor(plan, {.name = "layer.kept_beside",
+                    .from = "layer.mlp.down.forward",
+                    .to = "layer.attention_norm.backward",
+                    .hidden = rest / hidden});
+}
+
 }  // namespace
 
 void add_extra_tensors(Plan& plan) {
   const MemoryProfile profile = plan.scenario.implementation.memory;
   for (const ExtraTensor& t : profile.tensors)
     if (exists(t, plan.scenario)) add_tensor(plan, t);
+  if (profile.saved) add_rest_of(plan, *profile.saved);
   if (profile.weight_gradient == WeightGradient::kept || profile.weight_gradient == WeightGradient::hooked)
     add_weight_gradients(plan, profile.weight_gradient);
 }

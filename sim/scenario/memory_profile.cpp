@@ -33,6 +33,32 @@ void for_each_condition(Tensor& t, Visit visit) {
   visit("whole_only", t.whole_only);
 }
 
+template <class Saved, class Visit>
+void for_each_coefficient(Saved& s, Visit visit) {
+  visit("hidden", s.hidden);
+  visit("hidden_of_every_rank", s.hidden_of_every_rank);
+  visit("query", s.query);
+  visit("key_value", s.key_value);
+  visit("feed_forward", s.feed_forward);
+  visit("heads", s.heads);
+  visit("scores", s.scores);
+}
+
+SavedActivations saved_from(JsonObject object) {
+  SavedActivations s;
+  for_each_coefficient(s, [&](std::string_view key, double& bytes) { bytes = object.number(key, bytes); });
+  object.finish();
+  return s;
+}
+
+Json json_of(const SavedActivations& s) {
+  Json json = Json::object();
+  for_each_coefficient(s, [&](const char* key, double bytes) {
+    if (bytes != 0) json[key] = bytes;
+  });
+  return json;
+}
+
 ExtraTensor tensor_from(JsonObject object) {
   ExtraTensor t;
   t.name = object.text("name");
@@ -75,6 +101,7 @@ MemoryProfile memory_profile_from(JsonObject object) {
   MemoryProfile p;
   if (object.has("tensors"))
     for (JsonObject& tensor : object.objects("tensors")) p.tensors.push_back(tensor_from(std::move(tensor)));
+  if (object.has_value("saved_bytes_per_token")) p.saved = saved_from(object.object("saved_bytes_per_token"));
   if (object.has_value("logits_dtype"))
     p.logits_dtype = object.word("logits_dtype", dtype_from_name, kDtypes);
   p.weight_gradient = object.word("weight_gradient", weight_gradient_from_name,
@@ -86,6 +113,7 @@ MemoryProfile memory_profile_from(JsonObject object) {
   p.gather_part_bytes = object.number("gather_part_bytes", p.gather_part_bytes);
   p.allocator = object.word("allocator", allocator_from_name, "planned, caching, expandable", p.allocator);
   p.context_gib = object.number("context_gib", p.context_gib);
+  object.text("source", "");
   object.finish();
   return p;
 }
@@ -94,6 +122,7 @@ Json json_of(const MemoryProfile& p) {
   Json json;
   json["tensors"] = Json::array();
   for (const ExtraTensor& t : p.tensors) json["tensors"].push_back(json_of(t));
+  if (p.saved) json["saved_bytes_per_token"] = json_of(*p.saved);
   json["logits_dtype"] = p.logits_dtype ? Json(name(*p.logits_dtype)) : Json();
   json["weight_gradient"] = name(p.weight_gradient);
   json["shard_dtype"] = p.shard_dtype ? Json(name(*p.shard_dtype)) : Json();

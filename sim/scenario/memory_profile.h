@@ -26,6 +26,15 @@ struct ExtraTensor {
   bool operator==(const ExtraTensor&) const = default;
 };
 
+// A closed form of what a layer leaves for its backward pass, bytes a token: hidden h + query q + key_value g
+// + feed_forward f + heads a + scores a s, with the model's widths.
+struct SavedActivations {
+  double hidden = 0, query = 0, key_value = 0, feed_forward = 0, heads = 0, scores = 0;
+  // Of `hidden`, what tensor-parallel ranks all hold; sequence parallelism divides it too where it is on.
+  double hidden_of_every_rank = 0;
+  bool operator==(const SavedActivations&) const = default;
+};
+
 // How the gradient of a weight reaches the buffer that accumulates it.
 enum class WeightGradient {
   accumulated,  // the product adds into it
@@ -47,6 +56,8 @@ std::optional<AllocatorKind> allocator_from_name(std::string_view text);
 
 struct MemoryProfile {
   std::vector<ExtraTensor> tensors;
+  // Where the tensors are not known one by one: what the plan keeps less than this is kept beside it.
+  std::optional<SavedActivations> saved;
   // Logits and their gradient, in place; fp32 where absent.
   std::optional<DType> logits_dtype;
   WeightGradient weight_gradient = WeightGradient::accumulated;

@@ -140,33 +140,6 @@ Json json_of(const Hardware& h) {
   return json;
 }
 
-Implementation implementation_from(JsonObject object, const std::string& name) {
-  Implementation i;
-  i.name = object.text("name", name);
-  i.attention = object.word("attention", attention_kind_from_name, "flash, standard", i.attention);
-  i.dropout = object.boolean("dropout", i.dropout);
-  i.fused_residual = object.boolean("fused_residual", i.fused_residual);
-  i.gradient_dtype = object.word("gradient_dtype", dtype_from_name, kDtypeWords, i.gradient_dtype);
-  i.master_weights = object.boolean("master_weights", i.master_weights);
-  i.runs_here = object.boolean("runs_here", i.runs_here);
-  if (object.has("memory")) i.memory = memory_profile_from(object.object("memory"));
-  i.source = object.text("source", "");
-  object.finish();
-  return i;
-}
-
-Json json_of(const Implementation& i) {
-  return {{"name", i.name},
-          {"attention", name(i.attention)},
-          {"dropout", i.dropout},
-          {"fused_residual", i.fused_residual},
-          {"gradient_dtype", name(i.gradient_dtype)},
-          {"master_weights", i.master_weights},
-          {"runs_here", i.runs_here},
-          {"memory", json_of(i.memory)},
-          {"source", i.source}};
-}
-
 Workload workload_from(JsonObject object) {
   Workload w;
   w.task = object.word("task", task_from_name, "train, generate", w.task);

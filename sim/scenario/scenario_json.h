@@ -1,7 +1,6 @@
 // The parts of a scenario to and from JSON values. Included by .cpp files only.
 #pragma once
 #include "sim/json_object.h"
-#include "sim/scenario/memory_profile_json.h"
 #include "sim/scenario/scenario.h"
 
 namespace sim {
