@@ -43,7 +43,7 @@ bool exists(const ExtraTensor& t, const Scenario& s) {
 
 // Bytes a token, of all its rows or of this rank's rows of the stream.
 std::vector<Extent> shape_of(const ExtraTensor& t, const Scenario& s) {
-  const Model m = shard_of(s.model, s.strategy.tensor_parallel);
+  const Model m = shard_of(s.model, s.strategy);
   const auto width = [](double bytes, std::int64_t of) { return bytes * static_cast<double>(of); };
   const double of_rows = width(t.hidden_of_rows, m.hidden_size);
   const double whole = width(t.hidden, m.hidden_size) + width(t.query, m.query_size()) +
