@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "sim/dtype.h"
+#include "sim/scenario/serving_implementation.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -34,6 +35,9 @@ struct KernelProfile {
 struct HostProfile {
   Seconds launch;      // of one kernel, interpreter and autograd included; 0: the host is never late
   Seconds collective;  // of one collective
+  // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
+  // states of random generators.
+  Seconds layer_forward, layer_backward, layer_recompute;
   Seconds unit_hook;   // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
   bool waits_around_passes = false;  // of a micro-batch, before and after (timers, loss.item())
   Seconds wait;                      // cost of one such wait beside the drained queue
@@ -120,6 +124,7 @@ struct Implementation {
   DType gradient_dtype = DType::bf16;  // in mixed precision; fp32 training keeps fp32
   bool master_weights = true;          // fp32 copy in mixed precision
   bool runs_here = false;              // runtime/ can execute the plan
+  std::optional<ServingImplementation> serving;  // of inference engines
   KernelProfile kernels;
   HostProfile host;
   DataParallelProfile data_parallel;

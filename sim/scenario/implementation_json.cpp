@@ -2,6 +2,7 @@
 #include <array>
 
 #include "sim/scenario/scenario_json.h"
+#include "sim/scenario/serving_implementation_json.h"
 
 namespace sim {
 namespace {
@@ -24,6 +25,9 @@ template <class Visitor, class Profile>
 void host_fields(Visitor& v, Profile& p) {
   v("launch", p.launch);
   v("collective", p.collective);
+  v("layer_forward", p.layer_forward);
+  v("layer_backward", p.layer_backward);
+  v("layer_recompute", p.layer_recompute);
   v("unit_hook", p.unit_hook);
   v("waits_around_passes", p.waits_around_passes);
   v("wait", p.wait);
@@ -225,6 +229,7 @@ Implementation implementation_from(JsonObject object, const std::string& name) {
   i.name = object.text("name", name);
   Reader reader(object);
   implementation_fields(reader, i);
+  if (object.has_value("serving")) i.serving = serving_implementation_from(object.object("serving"));
   i.source = object.text("source", "");
   object.finish();
   return i;
@@ -234,6 +239,7 @@ Json json_of(const Implementation& i) {
   Json json{{"name", i.name}};
   Writer writer(json);
   implementation_fields(writer, i);
+  if (i.serving) json["serving"] = json_of(*i.serving);
   json["source"] = i.source;
   return json;
 }

@@ -1,0 +1,171 @@
+#include "sim/cost/priced_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "sim/cost/software.h"
+
+namespace sim {
+namespace {
+
+// Launch costs of other people's hosts are estimates.
+constexpr double kHostUncertainty = 1.5;
+
+// Which variables an operation's work depends on: the others are set alike, so that each price is found once.
+Variables relevant(const Plan& plan, const Operation& op, Variables v) {
+  const auto uses_kv_length = [](const Extent& e) { return e.kv_length > 0; };
+  const bool kv_length = op.dims.heads > 0 || uses_kv_length(op.dims.rows) || uses_kv_length(op.dims.cols) ||
+                         uses_kv_length(op.dims.inner) ||
+                         std::any_of(op.operands.begin(), op.operands.end(), [&](const Operand& o) {
+                           if (o.buffer == kNoBuffer) return false;
+                           const auto& shape = plan.buffers[static_cast<std::size_t>(o.buffer)].shape;
+                           return std::any_of(shape.begin(), shape.end(), uses_kv_length);
+                         });
+  if (!kv_length) v.kv_length = 0;
+  return v;
+}
+
+// A step or a token comes back to the same weights after touching all that is live. Only samples that were
+// timed here ask for it; plans that run here have one program.
+Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
+  if (!calibration || calibration->samples.empty()) return {};
+  return plan_memory(plan, 0, Addresses::none).live_peak;
+}
+
+class Pricer {
+ public:
+  Pricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
+      : plan_(plan),
+        hardware_(hardware),
+        calibration_(calibration),
+        working_set_(working_set_of(plan, calibration)),
+        operations_(plan.blocks.size()),
+        recent_(plan.blocks.size(), static_cast<std::size_t>(-1)) {
+    for (std::size_t b = 0; b < plan.blocks.size(); ++b)
+      operations_[b].resize(plan.blocks[b].operations.size());
+  }
+
+  // Index into blocks(); programs of one plan share what is priced.
+  std::size_t block(const Action& a) {
+    std::size_t& recent = recent_[static_cast<std::size_t>(a.block)];
+    const bool again = recent < blocks_.size() && blocks_[recent].phase == a.phase &&
+                       blocks_[recent].variables == a.variables;
+    if (again) return recent;
+    const auto [it, added] = index_.try_emplace({a.block, a.phase, a.variables}, blocks_.size());
+    if (added) blocks_.push_back(price_block(a));
+    return recent = it->second;
+  }
+  std::vector<PricedBlock> take() { return std::move(blocks_); }
+
+ private:
+  PricedBlock price_block(const Action& a) {
+    PricedBlock priced;
+    priced.block = a.block;
+    priced.phase = a.phase;
+    priced.variables = a.variables;
+    const Block& block = plan_.blocks[static_cast<std::size_t>(a.block)];
+    priced.operations.reserve(block.operations.size());
+    for (std::size_t i = 0; i < block.operations.size(); ++i) {
+      priced.operations.push_back(operation(static_cast<std::size_t>(a.block), i, a.variables));
+      // What is done a second time is not work that the mathematics needs.
+      if (a.phase == Phase::recompute) priced.operations.back().work.model_flops = {};
+    }
+    hide_behind_products(plan_, block, a.phase, priced.operations, hardware_);
+    for (const PricedOperation& op : priced.operations) {
+      priced.duration += op.price.seconds;
+      priced.low += op.price.low;
+      priced.high += op.price.high;
+    }
+    priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1);
+    priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / kHostUncertainty);
+    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, kHostUncertainty);
+    return priced;
+  }
+
+  PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables) {
+    const Operation& op = plan_.blocks[block].operations[index];
+    const Variables v = relevant(plan_, op, variables);
+    auto& known = operations_[block][index];
+    // Actions that follow each other resemble each other.
+    if (!known || known->first != v) known.emplace(v, priced(block, index, v));
+    return known->second;
+  }
+
+  PricedOperation priced(std::size_t index_of_block, std::size_t index, const Variables& v) const {
+    const Block& block = plan_.blocks[index_of_block];
+    const Operation& op = block.operations[index];
+    const auto with = [&](const Group* group) {
+      return price_with_software(plan_, block, index, v, hardware_, calibration_, group, working_set_);
+    };
+    if (op.group < 0) return with(nullptr);
+    Group group = plan_.groups[static_cast<std::size_t>(op.group)];
+    // Two neighbours take part; the receiver's time is its waiting, which the execution finds.
+    if (op.kind == OpKind::receive)
+      return {work_of(plan_, op, v), {{}, {}, {}, Bound::network, Provenance::datasheet}};
+    if (op.kind == OpKind::send) group.size = 2;
+    return with(&group);
+  }
+
+  const Plan& plan_;
+  const Hardware& hardware_;
+  const Calibration* calibration_;
+  Bytes working_set_;
+  std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
+      operations_;  // the last found
+  std::vector<PricedBlock> blocks_;
+  std::map<std::tuple<BlockId, Phase, Variables>, std::size_t> index_;
+  std::vector<std::size_t> recent_;  // of each block, the last found
+};
+
+}  // namespace
+
+PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
+  PricedPlan priced;
+  Pricer pricer(plan, hardware, calibration);
+  for (const Program& program : plan.programs) {
+    std::vector<std::size_t>& blocks = priced.block_of.emplace_back();
+    blocks.reserve(program.actions.size());
+    for (const Action& a : program.actions) blocks.push_back(pricer.block(a));
+  }
+  priced.blocks = pricer.take();
+  std::vector<std::vector<HostWork>> host;
+  for (const Program& program : plan.programs) host.push_back(host_work(plan, program));
+  const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
+                            double host_factor) {
+    std::vector<std::vector<ActionTime>> times;
+    for (std::size_t p = 0; p < priced.block_of.size(); ++p) {
+      std::vector<ActionTime>& of_program = times.emplace_back();
+      of_program.reserve(priced.block_of[p].size());
+      for (std::size_t a = 0; a < priced.block_of[p].size(); ++a) {
+        const PricedBlock& block = priced.block(p, a);
+        HostWork work = host[p][a];
+        work.before = work.before * host_factor;
+        of_program.push_back({block.*duration, block.*of_host, work});
+      }
+    }
+    return execute(plan, times, plan.scenario.implementation.pipeline.in_order,
+                   Interference{interference(plan, hardware)});
+  };
+  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1);
+  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty);
+  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, kHostUncertainty);
+  return priced;
+}
+
+OperationClock::OperationClock(const Plan& plan, const PricedPlan& priced, std::size_t program)
+    : action_times_(action_times(plan, program)), priced_(priced), program_(program) {}
+
+Seconds OperationClock::at(OpTime t) const {
+  const auto after = std::upper_bound(action_times_.begin(), action_times_.end(), t);
+  const auto action = static_cast<std::size_t>(after - action_times_.begin()) - 1;
+  const PricedBlock& b = priced_.block(program_, action);
+  Seconds time = priced_.expected.programs[program_].start[action];
+  for (OpTime i = 0; i < t - action_times_[action]; ++i)
+    time += b.operations[static_cast<std::size_t>(i)].price.seconds;
+  return time;
+}
+
+}  // namespace sim
