@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/cost/software.h"
+
 namespace sim {
 namespace {
 
@@ -131,7 +133,6 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   priced.blocks = pricer.take();
   std::vector<std::vector<HostWork>> host;
   for (const Program& program : plan.programs) host.push_back(host_work(plan, program));
-  const Implementation& software = plan.scenario.implementation;
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
                             double host_factor) {
     std::vector<std::vector<ActionTime>> times;
@@ -145,7 +146,8 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
         of_program.push_back({block.*duration, block.*of_host, work});
       }
     }
-    return execute(plan, times, software.pipeline.in_order, Interference{interference(plan, hardware)});
+    return execute(plan, times, plan.scenario.implementation.pipeline.in_order,
+                   Interference{interference(plan, hardware)});
   };
   priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1);
   priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty);

@@ -5,10 +5,15 @@
 #include <vector>
 
 #include "sim/cost/execution.h"
-#include "sim/cost/software.h"
+#include "sim/cost/price.h"
 #include "sim/plan/memory.h"
 
 namespace sim {
+
+struct PricedOperation {
+  Work work;
+  Price price;
+};
 
 // A block with one set of variables.
 struct PricedBlock {

@@ -36,6 +36,9 @@ struct KernelProfile {
 struct HostProfile {
   Seconds launch;      // of one kernel, interpreter and autograd included; 0: the host is never late
   Seconds collective;  // of one collective
+  // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
+  // states of random generators.
+  Seconds layer_forward, layer_backward, layer_recompute;
   Seconds unit_hook;   // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
   bool waits_around_passes = false;  // of a micro-batch, before and after (timers, loss.item())
   Seconds wait;                      // cost of one such wait beside the drained queue

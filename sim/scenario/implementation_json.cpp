@@ -26,6 +26,9 @@ template <class Visitor, class Profile>
 void host_fields(Visitor& v, Profile& p) {
   v("launch", p.launch);
   v("collective", p.collective);
+  v("layer_forward", p.layer_forward);
+  v("layer_backward", p.layer_backward);
+  v("layer_recompute", p.layer_recompute);
   v("unit_hook", p.unit_hook);
   v("waits_around_passes", p.waits_around_passes);
   v("wait", p.wait);
