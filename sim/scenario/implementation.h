@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "sim/dtype.h"
+#include "sim/scenario/serving_implementation.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -119,6 +120,7 @@ struct Implementation {
   DType gradient_dtype = DType::bf16;  // in mixed precision; fp32 training keeps fp32
   bool master_weights = true;          // fp32 copy in mixed precision
   bool runs_here = false;              // runtime/ can execute the plan
+  std::optional<ServingImplementation> serving;  // of inference engines
   KernelProfile kernels;
   HostProfile host;
   DataParallelProfile data_parallel;

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "sim/scenario/scenario_json.h"
+#include "sim/scenario/serving_implementation_json.h"
 
 namespace sim {
 namespace {
@@ -224,6 +225,7 @@ Implementation implementation_from(JsonObject object, const std::string& name) {
   i.name = object.text("name", name);
   Reader reader(object);
   implementation_fields(reader, i);
+  if (object.has_value("serving")) i.serving = serving_implementation_from(object.object("serving"));
   i.source = object.text("source", "");
   object.finish();
   return i;
@@ -233,6 +235,7 @@ Json json_of(const Implementation& i) {
   Json json{{"name", i.name}};
   Writer writer(json);
   implementation_fields(writer, i);
+  if (i.serving) json["serving"] = json_of(*i.serving);
   json["source"] = i.source;
   return json;
 }
