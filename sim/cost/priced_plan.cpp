@@ -1,6 +1,7 @@
 #include "sim/cost/priced_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -30,11 +31,25 @@ Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
   return plan_memory(plan, 0, Addresses::none).live_peak;
 }
 
+// The band with what is not known of the clock under load: errors that have nothing to do with each other.
+Price with_clocks(Price price, const Plan& plan, const Hardware& hardware) {
+  if (plan.scenario.workload.task != Task::train || price.bound != Bound::compute) return price;
+  const double clock = std::log(hardware.sustained_clock_high / hardware.sustained_clock_low) / 2;
+  const auto wider = [&](Seconds end) {
+    const double error = std::log(end / price.seconds);
+    return price.seconds * std::exp(std::copysign(std::hypot(error, clock), error));
+  };
+  if (price.low < price.seconds) price.low = wider(price.low);
+  if (price.high > price.seconds) price.high = wider(price.high);
+  return price;
+}
+
 class Pricer {
  public:
   Pricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
       : plan_(plan),
-        hardware_(hardware),
+        // Training keeps a chip at its power limit for as long as it runs.
+        hardware_(plan.scenario.workload.task == Task::train ? under_load(hardware) : hardware),
         calibration_(calibration),
         working_set_(working_set_of(plan, calibration)),
         operations_(plan.blocks.size()),
@@ -82,7 +97,7 @@ class Pricer {
     // Actions that follow each other resemble each other.
     if (!known || known->first != v) {
       const Work work = work_of(plan_, op, v);
-      known.emplace(v, PricedOperation{work, price_of(work, op, v)});
+      known.emplace(v, PricedOperation{work, with_clocks(price_of(work, op, v), plan_, hardware_)});
     }
     return known->second;
   }
@@ -97,7 +112,7 @@ class Pricer {
   }
 
   const Plan& plan_;
-  const Hardware& hardware_;
+  Hardware hardware_;
   const Calibration* calibration_;
   Bytes working_set_;
   std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>

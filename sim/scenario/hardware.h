@@ -19,6 +19,9 @@ struct Hardware {
   Seconds launch;           // fixed cost of one operation (kernel launch, or fork and join of threads)
   int multiprocessors = 0;  // SMs of a GPU, cores of a CPU
   double power_w = 0;
+  // Share of the clock behind the peaks that a chip under its power limit keeps while it trains for minutes:
+  // kernels timed alone reach the whole of it. Between these; 1 where nothing is known.
+  double sustained_clock_low = 1, sustained_clock_high = 1;
   int devices_per_node = 1;
   BytesPerSecond node_link;     // per device and direction inside a node (NVLink); 0: none
   BytesPerSecond network_link;  // per device and direction between nodes; 0: none
@@ -31,5 +34,10 @@ struct Hardware {
   FlopsPerSecond peak_for(DType t) const;
   bool has_peak_for(DType t) const;
 };
+
+// The geometric mean of the two ends.
+double sustained_clock(const Hardware& hardware);
+// The same hardware with the peaks that its clock under load allows; memory and links keep theirs.
+Hardware under_load(Hardware hardware);
 
 }  // namespace sim

@@ -174,6 +174,8 @@ Hardware hardware_from(JsonObject object, const std::string& name) {
   h.launch = {object.quantity("launch", unit_suffixes::short_time).value_or(0)};
   h.multiprocessors = object.small_integer("multiprocessors", h.multiprocessors);
   h.power_w = object.number("power_w", h.power_w);
+  h.sustained_clock_low = object.number("sustained_clock_low", h.sustained_clock_low);
+  h.sustained_clock_high = object.number("sustained_clock_high", h.sustained_clock_high);
   h.devices_per_node = object.small_integer("devices_per_node", h.devices_per_node);
   h.node_link = {object.quantity("node_link", unit_suffixes::bandwidth).value_or(0)};
   h.network_link = {object.quantity("network_link", unit_suffixes::bandwidth).value_or(0)};
@@ -194,6 +196,8 @@ Json json_of(const Hardware& h) {
   put_quantity(json, "launch", h.launch.value, unit_suffixes::short_time);
   json["multiprocessors"] = h.multiprocessors;
   json["power_w"] = h.power_w;
+  json["sustained_clock_low"] = h.sustained_clock_low;
+  json["sustained_clock_high"] = h.sustained_clock_high;
   json["devices_per_node"] = h.devices_per_node;
   put_quantity(json, "node_link", h.node_link.value, unit_suffixes::bandwidth);
   put_quantity(json, "network_link", h.network_link.value, unit_suffixes::bandwidth);
@@ -227,16 +231,16 @@ Workload workload_from(JsonObject object) {
 
 Json json_of(const Workload& w) {
   Json json{{"task", name(w.task)},
-          {"dtype", name(w.dtype)},
-          {"seq_len", w.seq_len},
-          {"micro_batch_size", w.micro_batch_size},
-          {"global_batch_size", w.global_batch_size},
-          {"batch_size", w.batch_size},
-          {"prompt_length", w.prompt_length},
-          {"max_new_tokens", w.max_new_tokens},
-          {"kv_cache", w.kv_cache},
-          {"expert_imbalance", w.expert_imbalance},
-          {"expert_capacity_factor", w.expert_capacity_factor}};
+            {"dtype", name(w.dtype)},
+            {"seq_len", w.seq_len},
+            {"micro_batch_size", w.micro_batch_size},
+            {"global_batch_size", w.global_batch_size},
+            {"batch_size", w.batch_size},
+            {"prompt_length", w.prompt_length},
+            {"max_new_tokens", w.max_new_tokens},
+            {"kv_cache", w.kv_cache},
+            {"expert_imbalance", w.expert_imbalance},
+            {"expert_capacity_factor", w.expert_capacity_factor}};
 
   if (w.weights_dtype) json["weights_dtype"] = name(*w.weights_dtype);
   if (w.kv_dtype) json["kv_dtype"] = name(*w.kv_dtype);
