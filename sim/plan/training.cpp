@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/early_stop.h"
 #include "sim/plan/programs.h"
 #include "sim/plan/schedule.h"
 
@@ -238,7 +239,9 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
     // The layer's output has served already: the second one goes nowhere.
     context.residual_out =
         writes(b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size}));
-    blocks.recompute = b.add({second, layer_forward(b, again, results, with_scratch(b, second, context))});
+    std::vector<Operation> ops = layer_forward(b, again, results, with_scratch(b, second, context));
+    if (b.scenario().implementation.recompute_stops_early) ops = without_unread_end(b, std::move(ops));
+    blocks.recompute = b.add({second, std::move(ops)});
   }
   LayerBackward backward = layer_backward(b, backward_name, again, results, context, r.residual_gradient);
   blocks.backward = b.add({backward_name, std::move(backward.input)});

@@ -117,6 +117,8 @@ struct Implementation {
   bool dropout = false;  // with masks of one byte an element kept for backward
   bool fused_residual =
       true;  // residual added in the projection's epilogue; otherwise an operation of its own
+  // A layer is computed again up to the last result that backward reads (plan/early_stop.h); else all of it.
+  bool recompute_stops_early = false;
   DType gradient_dtype = DType::bf16;  // in mixed precision; fp32 training keeps fp32
   bool master_weights = true;          // fp32 copy in mixed precision
   bool runs_here = false;              // runtime/ can execute the plan

@@ -100,6 +100,7 @@ void implementation_fields(Visitor& v, Profile& p) {
   v("attention", p.attention);
   v("dropout", p.dropout);
   v("fused_residual", p.fused_residual);
+  v("recompute_stops_early", p.recompute_stops_early);
   v("gradient_dtype", p.gradient_dtype);
   v("master_weights", p.master_weights);
   v("runs_here", p.runs_here);
