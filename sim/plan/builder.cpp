@@ -32,7 +32,9 @@ ElementTypes element_types(const Scenario& scenario) {
   const DType stored = stored_type(scenario.workload.dtype);
   const bool mixed = stored != DType::fp32;
   const bool generates = scenario.workload.task == Task::generate;
-  return {.product = scenario.workload.dtype,
+  const DType product = scenario.workload.dtype;
+  return {.product = product,
+          .wide_product = product == DType::fp8 ? stored : product,
           .stored = stored,
           .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,

@@ -155,6 +155,7 @@ Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuf
   }
   block.operations.push_back(matmul(b, "head.logits.forward", writes(r.logits), reads(inp), {p.head, {}}, {},
                                     head_product(b.model())));
+  block.operations.back().dtype = b.types().wide_product;
   Operand statistics{};
   if (b.tensor_parallel()) {
     const DType type = b.types().statistic;
@@ -194,8 +195,11 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
                            {b.stream_rows(), m.hidden_size});
     block.operations.push_back(gather_rows(b, "head.logits", Phase::backward, inp, r.final_norm.out));
   }
-  append(block,
-         matmul_backward(b, "head.logits", d_final_norm, r.logits, inp, {p.head, {}}, head_product(m)));
+  for (Operation& op :
+       matmul_backward(b, "head.logits", d_final_norm, r.logits, inp, {p.head, {}}, head_product(m))) {
+    op.dtype = b.types().wide_product;
+    block.operations.push_back(std::move(op));
+  }
   append(block, sum_over_tensor_ranks(b, "head.logits", Phase::backward, d_final_norm, d_rows));
   // Norms add to the residual stream's gradient; this one begins it.
   block.operations.push_back({.id = "residual.zero_gradient",
