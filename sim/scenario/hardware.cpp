@@ -1,6 +1,5 @@
 #include "sim/scenario/hardware.h"
 
-#include <cmath>
 #include <string>
 
 #include "sim/scenario/preset.h"
@@ -31,16 +30,6 @@ FlopsPerSecond Hardware::peak_for(DType t) const {
   for (const auto& [dtype, rate] : peak) has += (has.empty() ? "" : ", ") + std::string(sim::name(dtype));
   throw PresetError((name.empty() ? "the hardware" : name) + " has no " + std::string(sim::name(t)) +
                     " arithmetic" + (has.empty() ? "" : ", only " + has));
-}
-
-double sustained_clock(const Hardware& hardware) {
-  return std::sqrt(hardware.sustained_clock_low * hardware.sustained_clock_high);
-}
-
-Hardware under_load(Hardware hardware) {
-  const double clock = sustained_clock(hardware);
-  for (auto& [dtype, rate] : hardware.peak) rate.value *= clock;
-  return hardware;
 }
 
 }  // namespace sim

@@ -142,10 +142,8 @@ class Checker {
     positive("hardware.memory_bandwidth", h.memory_bandwidth.value);
     not_negative("hardware.launch", h.launch.value);
     not_negative("hardware.power_w", h.power_w);
-    if (!(h.sustained_clock_low > 0 && h.sustained_clock_low <= 1))
-      add("hardware.sustained_clock_low", "must be above 0 and at most 1");
-    if (!(h.sustained_clock_high >= h.sustained_clock_low && h.sustained_clock_high <= 1))
-      add("hardware.sustained_clock_high", "must be from sustained_clock_low to 1");
+    positive("hardware.sustained_clock", h.sustained_clock);
+    not_negative("hardware.network_ramp", h.network_ramp);
     not_negative("hardware.node_link", h.node_link.value);
     not_negative("hardware.network_link", h.network_link.value);
     not_negative("hardware.node_latency", h.node_latency.value);
