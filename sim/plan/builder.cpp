@@ -35,7 +35,9 @@ ElementTypes element_types(const Scenario& scenario) {
   const Implementation& i = scenario.implementation;
   const bool shards = !generates && scenario.strategy.zero_stage == 3;
   const DType shard = shards ? i.memory.shard_dtype.value_or(stored) : stored;
-  return {.product = scenario.workload.dtype,
+  const DType product = scenario.workload.dtype;
+  return {.product = product,
+          .wide_product = product == DType::fp8 ? stored : product,
           .stored = stored,
           .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
