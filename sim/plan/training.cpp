@@ -575,6 +575,13 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   return blocks;
 }
 
+// The head's FLOPs as a number of layers: V h against the products of one.
+double head_in_layers(const Model& m) {
+  const ParameterCount count = count_parameters(m);
+  return static_cast<double>(m.vocab_size) * static_cast<double>(m.hidden_size) /
+         static_cast<double>(count.attention_per_layer + count.mlp_per_layer);
+}
+
 // The program of one pipeline stage.
 class StageWriter {
  public:
@@ -586,6 +593,7 @@ class StageWriter {
         model_(scenario.model),
         layers_(static_cast<std::int32_t>(scenario.model.num_hidden_layers)),
         zero_stage_(scenario.strategy.zero_stage),
+        head_layers_(scenario.implementation.pipeline.balances_head ? head_in_layers(scenario.model) : 0),
         fresh_gradients_(scenario.implementation.memory.weight_gradient == WeightGradient::fresh),
         variables_{.batch = scenario.workload.micro_batch_size,
                    .query_length = scenario.workload.seq_len / scenario.strategy.context_parallel,
@@ -598,7 +606,7 @@ class StageWriter {
     for (const Slot& slot : schedule_.slots[static_cast<std::size_t>(stage_)]) {
       micro_batch_ = slot.micro_batch;
       chunk_ = slot.chunk;
-      const LayerRange range = layers_of(piece(), schedule_.pieces(), layers_);
+      const LayerRange range = layers_of(piece(), schedule_.pieces(), layers_, head_layers_);
       switch (slot.pass) {
         case Pass::forward:
           forward(range);
@@ -647,7 +655,7 @@ class StageWriter {
   void for_each_unit(Visit visit) const {
     for (std::int32_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
       const std::int32_t p = schedule_.piece(stage_, chunk);
-      const LayerRange range = layers_of(p, schedule_.pieces(), layers_);
+      const LayerRange range = layers_of(p, schedule_.pieces(), layers_, head_layers_);
       if (p == 0) visit(Unit{&UnitBlocks::embedding, 0});
       for (std::int32_t l = range.first; l < range.last; ++l) visit(layer_unit_of(l));
       if (p == schedule_.pieces() - 1) visit(Unit{&UnitBlocks::head, layers_});
@@ -765,6 +773,7 @@ class StageWriter {
   const Model& model_;
   std::int32_t layers_;
   int zero_stage_;
+  double head_layers_;
   bool fresh_gradients_;  // begun by the first micro-batch
   Variables variables_;
   Program program_;
