@@ -1,6 +1,8 @@
-// UI work a frame on the null backend: the median and the 99th percentile of building the draw lists. All
-// panels open, while a run streams ten thousand steps into the live panel; then each alone, of large
-// scenarios.
+// UI work a frame on the null backend: the median and the 99th percentile of the processor time of building
+// the draw lists. All panels open, while a run streams ten thousand steps into the live panel; then each
+// alone, of large scenarios.
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,12 +22,19 @@ struct FrameTimes {
   double median = 0, p99 = 0;  // milliseconds
 };
 
+// Processor time of this thread: what others do on the machine does not count.
+double thread_milliseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
 FrameTimes time_frames(tests::NullDesktop& desktop, int frames) {
   std::vector<double> milliseconds;
   for (int i = 0; i < frames; ++i) {
-    const auto begin = Clock::now();
+    const double begin = thread_milliseconds();
     desktop.frame();
-    milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    milliseconds.push_back(thread_milliseconds() - begin);
   }
   std::sort(milliseconds.begin(), milliseconds.end());
   const std::size_t n = milliseconds.size();
