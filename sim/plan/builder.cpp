@@ -35,6 +35,9 @@ ElementTypes element_types(const Scenario& scenario) {
   return {.product = scenario.workload.dtype,
           .stored = stored,
           .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
+          .expert_weights = generates ? scenario.workload.expert_weights_dtype.value_or(
+                                            scenario.workload.weights_dtype.value_or(stored))
+                                      : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
           .gradient = mixed ? scenario.implementation.gradient_dtype : DType::fp32,
           .statistic = DType::fp32,

@@ -24,6 +24,7 @@ struct ElementTypes {
   DType product;    // arithmetic of matrix products and attention
   DType stored;     // parameters, activations
   DType weights;    // of the layers' products
+  DType expert_weights;
   DType cache;      // keys and values of earlier tokens
   DType gradient;   // of parameters
   DType statistic;  // norms' mean and rstd, log-sum-exp, logits; arithmetic of everything that is no product
