@@ -90,8 +90,7 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
                                            reads(p.embedding.parameter),
                                            reads(p.position_embedding.parameter),
                                            {}}});
-  append(block,
-         sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? out : kNoBuffer));
+  append(block, sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? out : kNoBuffer));
   if (m.embedding_norm)
     append(block, norm_forward(b, "embedding_norm", p.embedding_norm, r.embedding_norm, reads(r.embedding),
                                b.stream_rows()));
@@ -117,7 +116,8 @@ Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const Train
                                              reads(r.embedding_dropout_mask)}});
   BufferId dout = r.residual_gradient;
   if (m.embedding_norm) {
-    dout = b.add_scratch(block.name, "embedding.gradient", b.types().stored, {b.stream_rows(), m.hidden_size});
+    dout =
+        b.add_scratch(block.name, "embedding.gradient", b.types().stored, {b.stream_rows(), m.hidden_size});
     block.operations.push_back({.id = "embedding.zero_gradient",
                                 .kind = OpKind::zero,
                                 .dtype = b.types().statistic,
@@ -229,17 +229,15 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
                        .residual_out = writes(r.residual, 1),
                        .rope_table = r.rope_table};
   LayerBlocks blocks;
-  blocks.forward =
-      b.add({forward, layer_forward(b, p, forward_results, with_scratch(b, forward, context))});
+  blocks.forward = b.add({forward, layer_forward(b, p, forward_results, with_scratch(b, forward, context))});
   if (recompute == Recompute::selective)
-    blocks.recompute =
-        b.add({second, attention_core_forward(
-                           b, kind, results,
-                           add_kv_of_all_ranks(b, second, "layer.attention.kv_of_all_ranks"))});
+    blocks.recompute = b.add(
+        {second, attention_core_forward(b, kind, results,
+                                        add_kv_of_all_ranks(b, second, "layer.attention.kv_of_all_ranks"))});
   if (recompute == Recompute::full) {
     // The layer's output has served already: the second one goes nowhere.
-    context.residual_out = writes(
-        b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size}));
+    context.residual_out =
+        writes(b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size}));
     blocks.recompute = b.add({second, layer_forward(b, again, results, with_scratch(b, second, context))});
   }
   LayerBackward backward = layer_backward(b, backward_name, again, results, context, r.residual_gradient);
@@ -289,13 +287,11 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
     bool replicated, of_experts;
   };
   std::vector<Operation> ops;
-  for (const Part& part : {Part{"optimizer.squared_norm", false, false},
-                           Part{"optimizer.squared_norm.replicated", true, false},
-                           Part{"optimizer.squared_norm.experts", false, true}}) {
-    Operation op{.id = part.id,
-                 .kind = OpKind::squared_norm,
-                 .dtype = DType::fp32,
-                 .operands = {updates(norm)}};
+  for (const Part& part :
+       {Part{"optimizer.squared_norm", false, false}, Part{"optimizer.squared_norm.replicated", true, false},
+        Part{"optimizer.squared_norm.experts", false, true}}) {
+    Operation op{
+        .id = part.id, .kind = OpKind::squared_norm, .dtype = DType::fp32, .operands = {updates(norm)}};
     for (const Tensor& t : unit) {
       if (t.of_experts != part.of_experts) continue;
       if (part.replicated != (t.replicated && s.tensor_parallel > 1)) continue;
@@ -353,12 +349,12 @@ struct DataGroup {
   std::string prefix;  // of ids
 };
 std::vector<DataGroup> data_groups(const PlanBuilder& b, const char* what) {
-  return {{false, b.groups().data, what},
-          {true, b.groups().expert_data, std::string(what) + ".experts"}};
+  return {{false, b.groups().data, what}, {true, b.groups().expert_data, std::string(what) + ".experts"}};
 }
 
 // Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work
-// (`parts`), then over the ranks that divide the batch. Of each unit one message, whose size is that of the unit.
+// (`parts`), then over the ranks that divide the batch. Of each unit one message, whose size is that of the
+// unit.
 std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& unit, const Tensors& parts,
                                         const std::vector<BufferId>& key_values) {
   const DType type = b.types().gradient;
@@ -377,9 +373,8 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
   const bool sharded = b.strategy().zero_stage > 0;
   for (const DataGroup& g : data_groups(b, "gradients")) {
     if (g.group < 0) continue;
-    Operation op =
-        collective(g.prefix + (sharded ? ".reduce_scatter" : ".all_reduce"),
-                   sharded ? OpKind::reduce_scatter : OpKind::all_reduce, type, g.group);
+    Operation op = collective(g.prefix + (sharded ? ".reduce_scatter" : ".all_reduce"),
+                              sharded ? OpKind::reduce_scatter : OpKind::all_reduce, type, g.group);
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts) continue;
       if (!sharded) {
@@ -406,8 +401,7 @@ Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& 
 std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& unit, BufferId Tensor::*whole) {
   std::vector<Operation> ops;
   for (const DataGroup& g : data_groups(b, "parameters")) {
-    Operation op =
-        collective(g.prefix + ".all_gather", OpKind::all_gather, b.types().stored, g.group);
+    Operation op = collective(g.prefix + ".all_gather", OpKind::all_gather, b.types().stored, g.group);
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts || t.zero_stage == 0) continue;
       op.operands.push_back(writes(t.*whole));
@@ -469,8 +463,8 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
                        reduce_gradients(b, p.embedding_group(), of_own_rows(p.embedding_norm), {})),
       .layer = layer(false),
       .expert_layer = layer(true),
-      .head = add("head.reduce_gradients",
-                  reduce_gradients(b, p.head_group(), of_own_rows(p.final_norm), {}))};
+      .head =
+          add("head.reduce_gradients", reduce_gradients(b, p.head_group(), of_own_rows(p.final_norm), {}))};
   if (zero_stage == 1 || zero_stage == 2)
     blocks.gather_updated = add_unit_blocks(b, p, "gather_updated", [&](const Tensors& unit) {
       return gather_parameters(b, unit, &Tensor::parameter);
@@ -507,8 +501,7 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   });
   // An embedding's backward pass reads no parameter.
   const auto gather_of = [&](const std::string& unit, const Tensors& tensors) {
-    return add(unit + ".gather_for_backward",
-               gather_parameters(b, tensors, &Tensor::parameter_for_backward));
+    return add(unit + ".gather_for_backward", gather_parameters(b, tensors, &Tensor::parameter_for_backward));
   };
   blocks.gather_for_backward = for_layers(gather_of);
   blocks.gather_for_backward.head = gather_of("head", head);
@@ -529,9 +522,8 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   // The embedding's copy in the last stage is not counted twice.
   DecoderParameters counted = p;
   counted.head_is_a_copy = false;
-  blocks.norm = add_unit_blocks(b, counted, "squared_norm", [&](const Tensors& unit) {
-    return squared_norm(b, unit, norm);
-  });
+  blocks.norm = add_unit_blocks(b, counted, "squared_norm",
+                                [&](const Tensors& unit) { return squared_norm(b, unit, norm); });
   Block sum{"sum_gradient_norm", {}};
   const auto add_sum = [&](const char* name, std::int32_t group) {
     if (group < 0) return;
@@ -709,10 +701,9 @@ class StageWriter {
       if (u.member == &UnitBlocks::embedding) return blocks_.embedding;
       return u.member == &UnitBlocks::head ? blocks_.head : layer_blocks(u.layer).forward;
     };
-    with_parameters(units, blocks_.gather_for_forward, Phase::forward,
-                    [&](const Unit& u, std::int32_t gathered) {
-                      compute(work(u), Phase::forward, u.layer, gathered);
-                    });
+    with_parameters(
+        units, blocks_.gather_for_forward, Phase::forward,
+        [&](const Unit& u, std::int32_t gathered) { compute(work(u), Phase::forward, u.layer, gathered); });
     if (!is_last()) send(blocks_.send_activation, Phase::forward, range.last, piece() + 1);
   }
 
@@ -726,18 +717,17 @@ class StageWriter {
       if (u.member == &UnitBlocks::embedding) return blocks_.embedding_backward;
       return u.member == &UnitBlocks::head ? blocks_.head_backward : layer_blocks(u.layer).backward;
     };
-    with_parameters(units, blocks_.gather_for_backward, Phase::backward,
-                    [&](const Unit& u, std::int32_t gathered) {
-                      const bool is_layer =
-                          u.member != &UnitBlocks::embedding && u.member != &UnitBlocks::head;
-                      compute(u.of(blocks_.zero_whole), Phase::backward, u.layer);
-                      if (is_layer && layer_blocks(u.layer).recompute >= 0) {
-                        compute(layer_blocks(u.layer).recompute, Phase::recompute, u.layer, gathered);
-                        gathered = -1;
-                      }
-                      compute(work(u), Phase::backward, u.layer, gathered);
-                      if (!is_layer || layer_blocks(u.layer).weight < 0) reduce(u.of(blocks_.reduce), u.layer);
-                    });
+    with_parameters(
+        units, blocks_.gather_for_backward, Phase::backward, [&](const Unit& u, std::int32_t gathered) {
+          const bool is_layer = u.member != &UnitBlocks::embedding && u.member != &UnitBlocks::head;
+          compute(u.of(blocks_.zero_whole), Phase::backward, u.layer);
+          if (is_layer && layer_blocks(u.layer).recompute >= 0) {
+            compute(layer_blocks(u.layer).recompute, Phase::recompute, u.layer, gathered);
+            gathered = -1;
+          }
+          compute(work(u), Phase::backward, u.layer, gathered);
+          if (!is_layer || layer_blocks(u.layer).weight < 0) reduce(u.of(blocks_.reduce), u.layer);
+        });
     if (!is_first()) send(blocks_.send_gradient, Phase::backward, range.first, piece() - 1);
   }
 

@@ -33,11 +33,11 @@ struct Workload {
   std::optional<DType> expert_weights_dtype;  // of mixtures of experts, where it is not weights_dtype
   std::int64_t weights_group = 0;  // weights that share a scale and a zero of 16 bits each; 0: a whole row
 
-  // Mixture of experts. Tokens of the busiest device over the mean: 1 is balanced routing, which the losses and
-  // biases of training aim at.
+  // Mixture of experts. Tokens of the busiest device over the mean: 1 is balanced routing, which the losses
+  // and biases of training aim at.
   double expert_imbalance = 1;
-  // Rows that an expert has places for, over the mean; what is more is dropped, what is less is padding (Fedus
-  // et al. 2021, arXiv 2101.03961). 0: none is dropped.
+  // Rows that an expert has places for, over the mean; what is more is dropped, what is less is padding
+  // (Fedus et al. 2021, arXiv 2101.03961). 0: none is dropped.
   double expert_capacity_factor = 0;
 
   bool operator==(const Workload&) const = default;
