@@ -114,39 +114,6 @@ const Block& block_of(const Plan& plan, std::string_view name) {
 
 }  // namespace
 
-void CostBreakdown::add(CostKind kind, Seconds expected, double relative_error) {
-  of(kind).expected += expected;
-  of(kind).above += expected * relative_error;
-}
-
-Seconds CostBreakdown::total() const {
-  Seconds sum;
-  for (const Part& part : parts) sum += part.expected;
-  return sum;
-}
-
-double CostBreakdown::band() const {
-  double squares = 0;
-  for (const Part& part : parts) squares += part.above.value * part.above.value;
-  const double sum = total().value;
-  return sum > 0 ? 1 + std::sqrt(squares) / sum : 1;
-}
-
-CostBreakdown& CostBreakdown::operator+=(const CostBreakdown& o) {
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i].expected += o.parts[i].expected;
-    parts[i].above += o.parts[i].above;
-  }
-  return *this;
-}
-
-CostBreakdown CostBreakdown::operator*(double n) const {
-  CostBreakdown scaled;
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    scaled.parts[i] = {parts[i].expected * n, parts[i].above * n};
-  return scaled;
-}
-
 IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibration)
     : plan_(plan_of(scenario)),
       hardware_(scenario.hardware),

@@ -202,6 +202,8 @@ const Scheduler::Step& Scheduler::next() {
 }
 
 std::int64_t Scheduler::steps_alike() const {
+  // Somebody who joined with a prompt that is read decodes from the next step on.
+  if (step_.decodes.size() != running_.size()) return 1;
   // What was freed by a preemption may let somebody join the next step.
   if (!step_.prompts.empty() || step_.preempted || step_.swapped_in > 0) return 1;
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();
