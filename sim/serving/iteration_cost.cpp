@@ -6,7 +6,7 @@
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/network.h"
-#include "sim/cost/predict.h"
+#include "sim/cost/price.h"
 #include "sim/plan/builder.h"
 
 namespace sim {

@@ -29,11 +29,8 @@ double mean(const Simulation& run, Seconds (sim::RequestTimes::*time)() const) {
   return sum / static_cast<double>(run.requests.size());
 }
 
-constexpr sim::SchedulerLimits kLimits{.chunks_prompts = true,
-                                       .max_sequences = 64,
-                                       .max_tokens = 512,
-                                       .block_tokens = 16,
-                                       .blocks = 2000};
+constexpr sim::SchedulerLimits kLimits{
+    .chunks_prompts = true, .max_sequences = 64, .max_tokens = 512, .block_tokens = 16, .blocks = 2000};
 
 }  // namespace
 
@@ -64,8 +61,8 @@ TEST_CASE("one request at a time of a fixed length is the queue M/D/1") {
                                                                {.prompt = 64, .output = 1}, 5)};
   const Simulation run = simulate(traffic, limits, price);
   const double wait = mean(run, &sim::RequestTimes::latency) - service.value;
-  // The wait's standard deviation is near its mean and it is correlated over 1 / (1 - u)^2 requests: with more
-  // than 1e5 of them, 5 % is above three standard errors.
+  // The wait's standard deviation is near its mean and it is correlated over 1 / (1 - u)^2 requests: with
+  // more than 1e5 of them, 5 % is above three standard errors.
   CHECK(wait == Approx(utilization * service.value / (2 * (1 - utilization))).epsilon(0.05));
 }
 
@@ -110,8 +107,8 @@ TEST_CASE("a cache that is too small makes room by preemption, and all requests 
 }
 
 TEST_CASE("prefill and decode on engines of their own: decoding no longer waits for prompts") {
-  const sim::Traffic traffic{
-      .arrivals = sim::poisson_arrivals(12, Seconds{300}, {.prompt = 400, .output = 80}, 2)};
+  const sim::Traffic traffic{.arrivals =
+                                 sim::poisson_arrivals(12, Seconds{300}, {.prompt = 400, .output = 80}, 2)};
   const Simulation together = simulate(traffic, kLimits, simple_price);
   const sim::Disaggregated apart =
       simulate_disaggregated(traffic, kLimits, simple_price, kLimits, simple_price, Seconds{1e-6});
