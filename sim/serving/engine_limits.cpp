@@ -25,11 +25,13 @@ BenchmarkLimits benchmark_limits(const Scenario& s, double cache_of_token) {
   const ServingImplementation& serving = *s.implementation.serving;
   const Workload& w = s.workload;
   const double gpus = s.strategy.tensor_parallel * s.strategy.pipeline_parallel;
-  // Its own estimate counts all parameters as quantized, and no activations.
+  // Its own estimate counts all parameters as quantized, and no activations. Ranks that divide experts alone
+  // have sequences of their own.
+  const DType stored = w.expert_weights_dtype.value_or(w.weights_dtype.value_or(w.dtype));
   const double parameters =
-      d(count_parameters(s.model).total) * d(bits(w.weights_dtype.value_or(w.dtype))) / 8;
+      d(count_parameters(s.model).total) * d(bits(stored)) / 8 / s.strategy.expert_parallel;
   const double tokens = serving.cache_share * (d(s.hardware.memory.value) * gpus - parameters) /
-                        (cache_of_token * s.strategy.tensor_parallel);
+                        (cache_of_token * s.strategy.tensor_parallel * s.strategy.pipeline_parallel);
   constexpr double kMostRequests = 4096, kMostTokens = 32768;
   const double requests = tokens / d(w.prompt_length + w.max_new_tokens);
   const double raw = std::min(requests, kMostRequests) / s.strategy.pipeline_parallel;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/cost/calibration.h"
+#include "sim/cost/work.h"
 #include "sim/plan/plan.h"
 #include "sim/serving/iteration.h"
 
@@ -59,6 +60,7 @@ class IterationCost {
   CostBreakdown prompt_attention_of(const Operation& attention, const Iteration::Prompt& prompt) const;
   Group group_of(const Operation& op) const;
   void add_product(CostBreakdown& cost, const Operation& op, const Variables& v) const;
+  void add_grouped_product(CostBreakdown& cost, const Operation& op, const Work& work) const;
   void add_small_kernels(CostBreakdown& cost, double kernels, double bytes) const;
   bool in_graph(const Iteration& iteration) const;
   double computed_sequences(const Iteration& iteration) const;  // of a decode step, with padding
@@ -74,8 +76,8 @@ class IterationCost {
   double collective_launches_ = 0, other_launches_ = 0;  // of a layer, on average, without small kernels
   double small_kernels_ = 0;                             // of experts, of a layer on average
   double cache_bits_ = 16;
-  // Prices at the steps of a ladder of sizes, found as they are needed; in between they are linear. Tables are
-  // noisy: where more would take less time than the step below, it takes as much.
+  // Prices at the steps of a ladder of sizes, found as they are needed; in between they are linear. Tables
+  // are noisy: where more would take less time than the step below, it takes as much.
   mutable std::array<std::vector<CostBreakdown>, 2> token_work_;
   mutable std::vector<CostBreakdown> head_;
   mutable std::unordered_map<std::int64_t, CostBreakdown> decode_attention_;  // by steps of sequences, length
