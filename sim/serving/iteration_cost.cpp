@@ -14,6 +14,9 @@ namespace {
 
 // Elementwise kernels reach 0.8 of the bandwidth (github.com/ai-dynamo/aiconfigurator, default).
 constexpr double kElementwiseBandwidth = 0.8;
+// Operands of up to half the last-level cache stay in it from one kernel to the next, and pass at twice the
+// rate.
+constexpr double kResidentShare = 0.5, kResidentRate = 2;
 // Small kernels, launches and the host's work are estimates from sources about the engines, not measurements.
 constexpr double kEstimateError = 0.5;
 // Attention whose scores pass through memory (FasterTransformer without its fused kernel,
@@ -36,10 +39,13 @@ constexpr Seconds kSortOfKey = us(0.012);
 constexpr double kNarrowError = 0.2;
 // Share of the peak of a large product whose weights are expanded on the way.
 constexpr double kExpandedCompute = 0.7;
-// Products of experts in one kernel (fused Triton MoE on H100, tables of aiconfigurator): 0.38 of the peak at
-// 256 rows an expert, 0.43 to 0.52 at 1024 and more; 0.80 to 0.87 of the bandwidth over the experts that are
-// hit.
-constexpr double kGroupedCompute = 0.52, kRowsOfHalfRate = 80, kGroupedMemory = 0.83, kGroupedError = 0.3;
+// Products of experts in one kernel: at best 0.52 of the peak, rows of each expert that is hit padded to
+// tiles of 16, and 0.83 of the bandwidth. The fused Triton kernel on H100 (tables of aiconfigurator) reaches
+// 0.38 of the peak for 1024 tokens of 2 of 8 experts of Mixtral's shape, 0.15, 0.37, 0.43 for 1, 4, 16
+// thousand tokens of 8 of 128 small ones; this gives 0.40; 0.17, 0.41, 0.50.
+constexpr double kGroupedCompute = 0.52, kRowsOfTile = 16, kGroupedMemory = 0.83, kGroupedError = 0.3;
+// Kernels of fp8 products, and of expanded ones, have the tiles of Hopper's warp-group products, 64 rows.
+constexpr double kRowsOfGroupTile = 64;
 // Where weights of 4 bits are expanded on the way, as in Triton's MXFP4 kernels on Hopper: an estimate.
 constexpr double kGroupedExpanded = 0.5;
 // Collectives between kernels of one step arrive late by what the ranks differ.
@@ -193,13 +199,17 @@ void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const 
   cost.add(CostKind::products, std::max(streamed, computed), std::hypot(relative(one), kNarrowError));
 }
 
-void IterationCost::add_grouped_product(CostBreakdown& cost, const Operation& op, const Work& work) const {
-  const double rows = work.flops.value / (2 * static_cast<double>(op.dims.cols.factor) *
-                                          static_cast<double>(op.dims.inner.factor));
-  const double of_expert = rows / static_cast<double>(op.dims.groups);
+void IterationCost::add_grouped_product(CostBreakdown& cost, const Operation& op, const Variables& v,
+                                        const Work& work) const {
+  const double rows = work.flops.value / (2 * static_cast<double>(op.dims.cols.value(v)) *
+                                          static_cast<double>(op.dims.inner.value(v)));
+  const double of_expert = rows / std::max(1.0, experts_hit(op.dims, v));
   const Buffer& weights = plan_.buffers[static_cast<std::size_t>(op.operands[2].buffer)];
-  const double expanded = bits(weights.dtype) < bits(op.dtype) ? kGroupedExpanded : 1;
-  const double share = expanded * kGroupedCompute * of_expert / (of_expert + kRowsOfHalfRate);
+  const bool narrow = bits(weights.dtype) < bits(op.dtype);
+  const bool warp_groups = hardware_.has_peak_for(DType::fp8) && (narrow || op.dtype == DType::fp8);
+  const double tile = warp_groups ? kRowsOfGroupTile : kRowsOfTile;
+  const double expanded = narrow ? kGroupedExpanded : 1;
+  const double share = expanded * kGroupedCompute * of_expert / (of_expert + tile);
   const double compute = work.flops.value / (hardware_.peak_for(op.dtype).value * share);
   const double memory =
       static_cast<double>(work.memory().value) / (hardware_.memory_bandwidth.value * kGroupedMemory);
@@ -251,7 +261,7 @@ CostBreakdown IterationCost::token_work_of(const LayerOfKind& kind, std::int64_t
     if (op.kind == OpKind::matmul) {
       add_product(cost, op, v);
     } else if (op.kind == OpKind::grouped_matmul) {
-      add_grouped_product(cost, op, work);
+      add_grouped_product(cost, op, v, work);
     } else if (op.kind == OpKind::all_reduce) {
       const Buffer& buffer = plan_.buffers[static_cast<std::size_t>(op.operands[0].buffer)];
       cost += all_reduce(static_cast<double>(buffer.bytes(v).value));
@@ -260,7 +270,10 @@ CostBreakdown IterationCost::token_work_of(const LayerOfKind& kind, std::int64_t
       const Price p = price(work, op, v, hardware_, calibration_ ? &*calibration_ : nullptr, &group);
       cost.add(CostKind::collectives, p.seconds, std::max(kCollectiveError, p.high / p.seconds - 1));
     } else {
-      elementwise_bytes += static_cast<double>(work.memory().value);
+      // What the kernel before left in the cache is read from there.
+      const double bytes = static_cast<double>(work.memory().value);
+      const double cache = static_cast<double>(hardware_.last_level_cache.value);
+      elementwise_bytes += bytes < kResidentShare * cache ? bytes / kResidentRate : bytes;
     }
   }
   if (!decode)

@@ -60,7 +60,7 @@ class IterationCost {
   CostBreakdown prompt_attention_of(const Operation& attention, const Iteration::Prompt& prompt) const;
   Group group_of(const Operation& op) const;
   void add_product(CostBreakdown& cost, const Operation& op, const Variables& v) const;
-  void add_grouped_product(CostBreakdown& cost, const Operation& op, const Work& work) const;
+  void add_grouped_product(CostBreakdown& cost, const Operation& op, const Variables& v, const Work& work) const;
   void add_small_kernels(CostBreakdown& cost, double kernels, double bytes) const;
   bool in_graph(const Iteration& iteration) const;
   double computed_sequences(const Iteration& iteration) const;  // of a decode step, with padding
