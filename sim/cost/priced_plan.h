@@ -22,6 +22,7 @@ struct PricedBlock {
   Variables variables;
   std::vector<PricedOperation> operations;
   Seconds duration, low, high;
+  HostTime host, host_low, host_high;
 };
 
 // Programs are run with the expected times and with those of the band's ends: errors of kernels on one

@@ -35,6 +35,9 @@ struct KernelProfile {
 struct HostProfile {
   Seconds launch;      // of one kernel, interpreter and autograd included; 0: the host is never late
   Seconds collective;  // of one collective
+  // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
+  // states of random generators.
+  Seconds layer_forward, layer_backward, layer_recompute;
   Seconds unit_hook;   // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
   bool waits_around_passes = false;  // of a micro-batch, before and after (timers, loss.item())
   Seconds wait;                      // cost of one such wait beside the drained queue
@@ -47,6 +50,7 @@ struct HostProfile {
 
 struct DataParallelProfile {
   bool overlaps_reduction = true;  // with the backward pass of the last micro-batch; else after it
+  bool overlaps_sharded_reduction = true;  // the same under ZeRO 1
   bool overlaps_gather = false;    // of updated parameters, with the next step's forward pass
   bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
   std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients

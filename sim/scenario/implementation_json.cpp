@@ -25,6 +25,9 @@ template <class Visitor, class Profile>
 void host_fields(Visitor& v, Profile& p) {
   v("launch", p.launch);
   v("collective", p.collective);
+  v("layer_forward", p.layer_forward);
+  v("layer_backward", p.layer_backward);
+  v("layer_recompute", p.layer_recompute);
   v("unit_hook", p.unit_hook);
   v("waits_around_passes", p.waits_around_passes);
   v("wait", p.wait);
@@ -36,6 +39,7 @@ void host_fields(Visitor& v, Profile& p) {
 template <class Visitor, class Profile>
 void data_parallel_fields(Visitor& v, Profile& p) {
   v("overlaps_reduction", p.overlaps_reduction);
+  v("overlaps_sharded_reduction", p.overlaps_sharded_reduction);
   v("overlaps_gather", p.overlaps_gather);
   v("reduces_whole", p.reduces_whole);
   v("reduction_dtype", p.reduction_dtype);

@@ -14,7 +14,7 @@ struct DeviceName {
   std::string_view preset;
   std::array<std::string_view, 3> words;
 };
-constexpr std::array<DeviceName, 16> kDevices{{
+constexpr std::array<DeviceName, 17> kDevices{{
     {"a100-pcie-40gb", {"a100", "pcie", "40gb"}},
     {"a100-pcie-80gb", {"a100", "pcie"}},
     {"a100-sxm-40gb", {"a100", "40gb"}},
@@ -24,6 +24,7 @@ constexpr std::array<DeviceName, 16> kDevices{{
     {"h100-sxm-96gb-500w", {"h100", "96gb"}},
     {"h100-sxm-96gb-500w", {"h100", "500w"}},
     {"h100-nvl", {"h100", "nvl"}},
+    {"h100-sxm-efa", {"h100", "efa"}},
     {"h100-sxm", {"h100"}},
     {"h200-sxm", {"h200"}},
     {"h800-sxm", {"h800"}},
