@@ -40,6 +40,9 @@ ElementTypes element_types(const Scenario& scenario) {
           .wide_product = product == DType::fp8 ? stored : product,
           .stored = stored,
           .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
+          .expert_weights = generates ? scenario.workload.expert_weights_dtype.value_or(
+                                            scenario.workload.weights_dtype.value_or(stored))
+                                      : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
           .gradient = mixed ? i.gradient_dtype : DType::fp32,
           .shard = shard,
