@@ -106,7 +106,7 @@ sim::Source Run::source(std::uint64_t seed) const {
 }
 
 void Run::add_memory(sim::Report& report, std::span<const double> stamps) const {
-  report.memory = measured_ledger(memory_, executor_->arena());
+  report.memory = measured_ledger(memory_, executor_->arena(), device_->in_use());
   report.memory_timeline = measured_timeline(plan_, memory_, stamps);
 }
 
