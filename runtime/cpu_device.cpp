@@ -238,6 +238,11 @@ class CpuDevice final : public Device {
 
   std::string name() const override { return name_; }
 
+  std::span<const sim::DType> dtypes() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::fp32};
+    return kTypes;
+  }
+
   bool supports(const sim::Operation& operation, std::span<const sim::DType>) const override {
     return operation.dtype == sim::DType::fp32 && kKernelOfKind[static_cast<std::size_t>(operation.kind)];
   }

@@ -430,7 +430,9 @@ auto on_device(const std::string& name, const Body& body) {
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const CudaDeviceSettings& settings)
-      : gpu_(settings.ordinal), products_(settings.deterministic), name_(gpu_.name()) {
+      : gpu_(settings.ordinal),
+        products_(settings.deterministic),
+        name_(cuda::Gpu::name_of(settings.ordinal)) {
     context_.stream = gpu_.stream();
     context_.scratch = gpu_.allocate(settings.scratch.value);
     context_.scratch_bytes = settings.scratch.value;
@@ -442,6 +444,11 @@ class CudaDevice final : public Device {
   }
 
   std::string name() const override { return name_; }
+
+  std::span<const sim::DType> dtypes() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp32, sim::DType::tf32};
+    return kTypes;
+  }
 
   bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const override {
     if (operation.kind != OpKind::zero && kernel_of(operation.kind) == nullptr) return false;
@@ -520,14 +527,28 @@ class CudaDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> make_cuda_device(const CudaDeviceSettings& settings) {
+  const std::size_t gpus = cuda_gpus().size();
+  if (settings.ordinal < 0 || static_cast<std::size_t>(settings.ordinal) >= gpus)
+    throw NoDevice("there is no GPU number " + std::to_string(settings.ordinal) + "; this machine has " +
+                   std::to_string(gpus) + ", counted from 0");
+  return on_device("the GPU", [&] { return std::make_unique<CudaDevice>(settings); });
+}
+
+std::vector<std::string> cuda_gpus() {
   try {
-    if (settings.ordinal >= cuda::Gpu::count())
-      throw NoDevice("there is no GPU number " + std::to_string(settings.ordinal) + "; this machine has " +
-                     std::to_string(cuda::Gpu::count()));
-    return std::make_unique<CudaDevice>(settings);
+    std::vector<std::string> names;
+    for (int ordinal = 0; ordinal < cuda::Gpu::count(); ++ordinal)
+      names.push_back(cuda::Gpu::name_of(ordinal));
+    return names;
   } catch (const cuda::CudaError& error) {
     throw NoDevice(std::string("no GPU can be used: ") + error.what());
   }
 }
 
 }  // namespace runtime
+
+extern "C" __attribute__((visibility("default"))) const runtime::CudaBackend* ridgepoint_cuda_backend() {
+  static constexpr runtime::CudaBackend kBackend{runtime::kCudaBackendVersion, runtime::cuda_gpus,
+                                                 runtime::make_cuda_device};
+  return &kBackend;
+}

@@ -43,6 +43,8 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string name() const = 0;  // "Intel Xeon ..., 2 threads"
+  // Types that matrix products are formed in: what a scenario's workload.dtype may be.
+  virtual std::span<const sim::DType> dtypes() const = 0;
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
   // operation.operands; of absent ones anything).
   virtual bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const = 0;

@@ -5,7 +5,6 @@
 namespace kernels::cuda {
 
 struct Gpu::Implementation {
-  int ordinal = 0;
   cudaStream_t stream = nullptr;
   std::vector<cudaEvent_t> events;
   std::vector<cudaGraphExec_t> graphs;
@@ -17,8 +16,13 @@ int Gpu::count() {
   return count;
 }
 
+std::string Gpu::name_of(int ordinal) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, ordinal));
+  return properties.name;
+}
+
 Gpu::Gpu(int ordinal) : implementation_(std::make_unique<Implementation>()) {
-  implementation_->ordinal = ordinal;
   check(cudaSetDevice(ordinal));
   check(cudaStreamCreateWithFlags(&implementation_->stream, cudaStreamNonBlocking));
 }
@@ -28,12 +32,6 @@ Gpu::~Gpu() {
     if (graph != nullptr) cudaGraphExecDestroy(graph);
   for (const cudaEvent_t event : implementation_->events) cudaEventDestroy(event);
   cudaStreamDestroy(implementation_->stream);
-}
-
-std::string Gpu::name() const {
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, implementation_->ordinal));
-  return properties.name;
 }
 
 Stream Gpu::stream() const {

@@ -15,13 +15,13 @@ class Gpu {
  public:
   // How many this process can use, or a CudaError that says why none can be.
   static int count();
+  static std::string name_of(int ordinal);
 
   explicit Gpu(int ordinal);
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  std::string name() const;
   Stream stream() const;
 
   // Bytes of device memory: what is free now, of what the GPU has. What others use is not free.

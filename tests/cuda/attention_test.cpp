@@ -1,7 +1,7 @@
 // Flash and cached attention as the GPU's kernels compute them, thread by thread.
 #include "kernels/cuda/attention.h"
 
-#include "tests/cuda/emulated.h"
+#include "tests/cuda/on_gpu.h"
 #include "tests/cuda/plain_attention.h"
 #include "tests/kernels/reference.h"
 
@@ -53,7 +53,7 @@ TEST_CASE("flash attention is as accurate as plain attention, whatever the order
     std::vector<float> lse_values;
     const auto out_values = tests::in_every_order([&] {
       DeviceArray qkv_array(qkv, c.type), out(s.B * s.T * s.H * s.D, c.type), lse(s.B * s.H * s.T, Type::f32);
-      cuda::attention_flash_forward({}, out, lse.f32(), qkv_array, s);
+      cuda::attention_flash_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s);
       lse_values = lse.values();
       return joined(out.values(), lse_values);
     });
@@ -78,7 +78,7 @@ TEST_CASE("flash attention's gradients are as accurate as plain attention's, wha
       Scratch scratch;
       DeviceArray qkv_array(qkv, c.type), dout_array(dout, c.type), gradients(packed_size(s), c.type);
       DeviceArray out(s.B * s.T * s.H * s.D, c.type), lse(s.B * s.H * s.T, Type::f32);
-      cuda::attention_flash_forward({}, out, lse.f32(), qkv_array, s);
+      cuda::attention_flash_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s);
       cuda::attention_flash_backward(scratch.context(), gradients, dout_array, qkv_array, out, lse.f32(), s);
       return gradients.values();
     });
@@ -118,17 +118,18 @@ TEST_CASE("tokens decoded against a cache see what they see in the whole sequenc
       exact.insert(exact.end(), exact_all.begin() + begin, exact_all.begin() + end);
       plain.insert(plain.end(), plain_all.begin() + begin, plain_all.begin() + end);
     }
-    const std::vector<std::int32_t> start(static_cast<std::size_t>(s.B), 0);
-    const std::vector<std::int32_t> positions(static_cast<std::size_t>(s.B),
-                                              static_cast<std::int32_t>(c.earlier));
+    tests::OnGpu<std::int32_t> start(std::vector<std::int32_t>(static_cast<std::size_t>(s.B), 0));
+    tests::OnGpu<std::int32_t> positions(
+        std::vector<std::int32_t>(static_cast<std::size_t>(s.B), static_cast<std::int32_t>(c.earlier)));
     const auto values = tests::in_every_order([&] {
       Scratch scratch;
       DeviceArray earlier(earlier_rows, c.type), now(new_rows, c.type), out(s.B * s.T * s.H * s.D, c.type);
       // Beyond what has been appended the cache is NaN, which nothing may read.
       DeviceArray k(s.B * s.G * c.capacity * s.D, c.type), v(s.B * s.G * c.capacity * s.D, c.type);
       if (c.earlier > 0)
-        cuda::kv_append({}, k, v, earlier, start.data(), {s.B, c.earlier, s.H, s.G, s.D}, c.capacity);
-      cuda::kv_append({}, k, v, now, positions.data(), s, c.capacity);
+        cuda::kv_append(tests::no_scratch(), k, v, earlier, start.data(), {s.B, c.earlier, s.H, s.G, s.D},
+                        c.capacity);
+      cuda::kv_append(tests::no_scratch(), k, v, now, positions.data(), s, c.capacity);
       cuda::attention_cached(scratch.context(), out, now, k, v, positions.data(), s, c.capacity);
       return out.values();
     });

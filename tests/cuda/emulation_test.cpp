@@ -1,7 +1,7 @@
 // The emulated GPU itself: what it must not forgive, because a GPU does not either.
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/shared_tile.h"
-#include "tests/cuda/emulated.h"
+#include "tests/cuda/on_gpu.h"
 
 using namespace kernels::cuda;
 

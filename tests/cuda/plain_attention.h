@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "tests/cuda/emulated.h"
+#include "tests/cuda/on_gpu.h"
 
 namespace tests {
 

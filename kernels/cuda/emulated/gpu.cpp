@@ -21,12 +21,12 @@ int Gpu::count() {
   return 1;
 }
 
-Gpu::Gpu(int) : implementation_(std::make_unique<Implementation>()) {}
-Gpu::~Gpu() = default;
-
-std::string Gpu::name() const {
+std::string Gpu::name_of(int) {
   return "emulated GPU";
 }
+
+Gpu::Gpu(int) : implementation_(std::make_unique<Implementation>()) {}
+Gpu::~Gpu() = default;
 
 Stream Gpu::stream() const {
   return nullptr;
