@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "sim/cost/predict.h"
+#include "sim/cost/price.h"
 #include "sim/cost/work.h"
 
 namespace runtime {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 
 #include "runtime/error.h"
@@ -35,6 +36,11 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
     throw NoDevice(device.name() + " computes in " + all + "; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
   }
+  const sim::DType computed = scenario.workload.dtype;
+  for (const std::optional<sim::DType> stored : {scenario.workload.weights_dtype, scenario.workload.kv_dtype})
+    if (stored.value_or(computed) != computed)
+      throw NoDevice(
+          "workload.weights_dtype and workload.kv_dtype other than workload.dtype are predicted, not run");
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +
                    " can be predicted but not run here; ridgepoint can");

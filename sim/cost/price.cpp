@@ -2,7 +2,7 @@
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/gpu_price.h"
-#include "sim/cost/predict.h"
+#include "sim/cost/price.h"
 
 namespace sim {
 namespace {

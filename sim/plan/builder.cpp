@@ -31,25 +31,44 @@ DType stored_type(DType t) {
 ElementTypes element_types(const Scenario& scenario) {
   const DType stored = stored_type(scenario.workload.dtype);
   const bool mixed = stored != DType::fp32;
+  const bool generates = scenario.workload.task == Task::generate;
   return {.product = scenario.workload.dtype,
           .stored = stored,
+          .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
+          .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
           .gradient = mixed ? scenario.implementation.gradient_dtype : DType::fp32,
           .statistic = DType::fp32,
           .master = mixed && scenario.implementation.master_weights};
 }
 
-Model shard_of(const Model& model, int tensor_parallel) {
-  const std::int64_t t = tensor_parallel;
+Model shard_of(const Model& model, const Strategy& strategy) {
+  const std::int64_t t = strategy.tensor_parallel;
   Model m = model;
   m.num_attention_heads /= t;
   m.num_key_value_heads = std::max<std::int64_t>(1, m.num_key_value_heads / t);
   m.intermediate_size /= t;
   m.vocab_size = (m.vocab_size + t - 1) / t;
+  m.moe.moe_intermediate_size /= strategy.devices_of_expert();
+  m.moe.shared_expert_intermediate_size /= t;
   return m;
 }
 
+std::vector<LayerKind> layer_kinds(const Model& model) {
+  std::vector<LayerKind> kinds;
+  for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
+    const LayerKind kind = kind_of_layer(model, l);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+int PlanBuilder::expert_data_ranks() const {
+  const Strategy& s = strategy();
+  return s.tensor_parallel / s.devices_of_expert() * data_ranks(s) / s.expert_parallel;
+}
+
 PlanBuilder::PlanBuilder(const Scenario& scenario)
-    : model_(shard_of(scenario.model, scenario.strategy.tensor_parallel)), types_(element_types(scenario)) {
+    : model_(shard_of(scenario.model, scenario.strategy)), types_(element_types(scenario)) {
   plan_.scenario = scenario;
   plan_.ranks = scenario.strategy.devices();
   const Strategy& s = scenario.strategy;
@@ -61,6 +80,11 @@ PlanBuilder::PlanBuilder(const Scenario& scenario)
     groups_.key_value = add_group("key_value", t / static_cast<int>(heads), 1);
   groups_.context = add_group("context", s.context_parallel, t);
   groups_.data = add_group("data", data_ranks(s), t);
+  if (scenario.model.has_experts()) {
+    const int shared = s.devices_of_expert();
+    groups_.expert = add_group("expert", s.expert_parallel, shared);
+    groups_.expert_data = add_group("expert_data", expert_data_ranks(), shared * s.expert_parallel);
+  }
   groups_.pipeline = add_group("pipeline", s.pipeline_parallel, stage);
   if (s.pipeline_parallel > 1 && scenario.model.tie_word_embeddings)
     groups_.tied_embedding = add_group("tied_embedding", 2, stage * (s.pipeline_parallel - 1));

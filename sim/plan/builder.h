@@ -22,7 +22,9 @@ inline Operand updates(BufferId b, std::int32_t layer_offset = 0) {
 // Which types a scenario's tensors have.
 struct ElementTypes {
   DType product;    // arithmetic of matrix products and attention
-  DType stored;     // parameters, activations, KV cache
+  DType stored;     // parameters, activations
+  DType weights;    // of the layers' products
+  DType cache;      // keys and values of earlier tokens
   DType gradient;   // of parameters
   DType statistic;  // norms' mean and rstd, log-sum-exp, logits; arithmetic of everything that is no product
   bool master;      // an fp32 copy of the parameters for the optimizer
@@ -40,12 +42,28 @@ inline bool fuses_residual(const Scenario& s) {
 // The model as a rank of a tensor-parallel group holds it: heads, feed-forward width and vocabulary divided.
 // Key-value heads are held by several ranks where there are fewer than ranks; the vocabulary is padded to a
 // multiple of the ranks.
-Model shard_of(const Model& model, int tensor_parallel);
+Model shard_of(const Model& model, const Strategy& strategy);
 
 // Ranks that hold the same parameters and divide a step's tokens: ZeRO divides states over them.
 inline int data_ranks(const Strategy& s) {
   return s.data_parallel * s.context_parallel;
 }
+
+// What makes one decoder layer's operations other than another's.
+struct LayerKind {
+  bool experts = false, window = false;
+  bool operator==(const LayerKind&) const = default;
+  // What the names of its blocks begin with: "layer", "layer.experts", "layer.window",
+  // "layer.window.experts".
+  std::string prefix() const {
+    return std::string("layer") + (window ? ".window" : "") + (experts ? ".experts" : "");
+  }
+};
+inline LayerKind kind_of_layer(const Model& m, std::int64_t layer) {
+  return {m.is_expert_layer(layer), m.is_window_layer(layer)};
+}
+// Those that a model has, in the order in which they first come.
+std::vector<LayerKind> layer_kinds(const Model& model);
 
 class PlanBuilder {
  public:
@@ -61,10 +79,14 @@ class PlanBuilder {
   // Zero-bubble schedules run backward in two parts.
   bool splits_backward() const { return splits_backward_; }
   bool tensor_parallel() const { return groups_.tensor >= 0; }
+  // Experts of a layer that a rank holds, and ranks that hold the same experts (or parts of them).
+  std::int64_t experts_held() const { return model_.moe.num_experts / strategy().expert_parallel; }
+  int expert_data_ranks() const;
 
   // Indices into Plan::groups, -1 where a group would be of one rank.
   struct Groups {
     std::int32_t tensor = -1, key_value = -1, context = -1, data = -1, pipeline = -1, tied_embedding = -1;
+    std::int32_t expert = -1, expert_data = -1;
   };
   const Groups& groups() const { return groups_; }
 

@@ -1,6 +1,7 @@
 #include "sim/plan/schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "sim/format.h"
@@ -167,6 +168,11 @@ std::string describe(std::size_t stage, const Slot& s) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> schedule_names() {
+  static constexpr std::array<std::string_view, 4> names = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+  return names;
+}
 
 std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64_t stages,
                                                std::int64_t chunks, std::int64_t micro_batches) {

@@ -9,6 +9,7 @@
 //                memory of 1f1b (Qi et al. 2023, arXiv 2401.10241)
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,8 @@ struct Schedule {
   std::int32_t pieces() const { return stages * chunks; }
   std::int32_t piece(std::int32_t stage, std::int32_t chunk) const { return chunk * stages + stage; }
 };
+
+std::span<const std::string_view> schedule_names();
 
 // Why there is no such schedule, as what follows "strategy.FIELD"; empty where there is.
 struct ScheduleProblem {

@@ -1,5 +1,7 @@
 // A training step: gradients to zero; for each micro-batch forward and backward; the optimizer. What ranks
 // exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
+#include <algorithm>
+
 #include "sim/plan/decoder.h"
 #include "sim/plan/programs.h"
 #include "sim/plan/schedule.h"
@@ -12,6 +14,8 @@ struct TrainingBuffers {
   BufferId residual;           // an instance before each layer and one after the last
   BufferId residual_gradient;  // one for all layers, updated in place
   BufferId embedding_dropout_mask = kNoBuffer;
+  BufferId embedding = kNoBuffer;  // before its norm
+  NormResult embedding_norm;       // into the residual stream
   NormResult final_norm;
   BufferId logits;  // and, after the loss, their gradient
 };
@@ -48,6 +52,13 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   r.residual_gradient = add_activation("residual.gradient", t.stored, {rows, m.hidden_size});
   if (uses_dropout(b.scenario()))
     r.embedding_dropout_mask = add_activation("embedding.dropout_mask", DType::int8, {rows, m.hidden_size});
+  if (m.embedding_norm) {
+    r.embedding = add_activation("embedding.out", t.stored, {rows, m.hidden_size});
+    r.embedding_norm.out = r.residual;
+    if (m.norm == Norm::layernorm)
+      r.embedding_norm.mean = add_activation("embedding_norm.mean", t.statistic, {rows});
+    r.embedding_norm.rstd = add_activation("embedding_norm.rstd", t.statistic, {rows});
+  }
   r.final_norm.out = add_activation("final_norm.out", t.stored, {rows, m.hidden_size});
   if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
   r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
@@ -67,9 +78,9 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
   const Model& m = b.model();
   Block block{"embedding.forward", {}};
   const bool scatters = b.strategy().sequence_parallel;
+  const BufferId out = m.embedding_norm ? r.embedding : r.residual;
   const BufferId whole =
-      scatters ? b.add_scratch(block.name, "embedding.out", b.types().stored, {kRows, m.hidden_size})
-               : r.residual;
+      scatters ? b.add_scratch(block.name, "embedding.whole", b.types().stored, {kRows, m.hidden_size}) : out;
   block.operations.push_back({.id = "embedding.forward",
                               .kind = OpKind::embedding,
                               .dtype = b.types().statistic,
@@ -79,8 +90,10 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
                                            reads(p.embedding.parameter),
                                            reads(p.position_embedding.parameter),
                                            {}}});
-  append(block,
-         sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? r.residual : kNoBuffer));
+  append(block, sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? out : kNoBuffer));
+  if (m.embedding_norm)
+    append(block, norm_forward(b, "embedding_norm", p.embedding_norm, r.embedding_norm, reads(r.embedding),
+                               b.stream_rows()));
   if (r.embedding_dropout_mask != kNoBuffer)
     block.operations.push_back(
         {.id = "embedding.dropout.forward",
@@ -102,9 +115,21 @@ Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const Train
                                 .operands = {updates(r.residual_gradient), reads(r.residual_gradient),
                                              reads(r.embedding_dropout_mask)}});
   BufferId dout = r.residual_gradient;
+  if (m.embedding_norm) {
+    dout =
+        b.add_scratch(block.name, "embedding.gradient", b.types().stored, {b.stream_rows(), m.hidden_size});
+    block.operations.push_back({.id = "embedding.zero_gradient",
+                                .kind = OpKind::zero,
+                                .dtype = b.types().statistic,
+                                .operands = {writes(dout)}});
+    append(block, norm_backward(b, "embedding_norm", p.embedding_norm, r.embedding_norm, reads(r.embedding),
+                                dout, r.residual_gradient));
+  }
   if (b.strategy().sequence_parallel) {
-    dout = b.add_scratch(block.name, "embedding.gradient", b.types().stored, {kRows, m.hidden_size});
-    block.operations.push_back(gather_rows(b, "embedding", Phase::backward, dout, r.residual_gradient));
+    const BufferId whole =
+        b.add_scratch(block.name, "embedding.whole.gradient", b.types().stored, {kRows, m.hidden_size});
+    block.operations.push_back(gather_rows(b, "embedding", Phase::backward, whole, dout));
+    dout = whole;
   }
   block.operations.push_back(
       {.id = "embedding.backward",
@@ -187,47 +212,61 @@ struct LayerBlocks {
   BlockId forward = -1, recompute = -1, backward = -1, weight = -1;
 };
 
-LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
+LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
+                             const LayerResults& results, LayerKind kind) {
   const Recompute recompute = b.strategy().recompute;
   const DecoderParameters again = for_backward(p);
+  const std::string forward = kind.prefix() + ".forward", second = kind.prefix() + ".recompute",
+                    backward_name = kind.prefix() + ".backward";
   // What backward reads, and what the first forward pass leaves of it.
-  const LayerResults results = add_layer_results(b, "", kept);
   LayerResults forward_results = results;
-  if (recompute == Recompute::full) forward_results = add_layer_results(b, "layer.forward", scratch);
+  if (recompute == Recompute::full) forward_results = add_layer_results(b, forward, scratch, {kind});
   if (recompute == Recompute::selective)
-    forward_results = with_core_of(results, add_attention_core(b, "layer.forward", scratch));
+    forward_results = with_core_of(results, add_attention_core(b, forward, scratch));
 
-  LayerContext context{
-      .residual_in = reads(r.residual), .residual_out = writes(r.residual, 1), .rope_table = r.rope_table};
+  LayerContext context{.kind = kind,
+                       .residual_in = reads(r.residual),
+                       .residual_out = writes(r.residual, 1),
+                       .rope_table = r.rope_table};
   LayerBlocks blocks;
-  blocks.forward = b.add(
-      {"layer.forward", layer_forward(b, p, forward_results, with_scratch(b, "layer.forward", context))});
+  blocks.forward = b.add({forward, layer_forward(b, p, forward_results, with_scratch(b, forward, context))});
   if (recompute == Recompute::selective)
     blocks.recompute = b.add(
-        {"layer.recompute",
-         attention_core_forward(
-             b, results, add_kv_of_all_ranks(b, "layer.recompute", "layer.attention.kv_of_all_ranks"))});
+        {second, attention_core_forward(b, kind, results,
+                                        add_kv_of_all_ranks(b, second, "layer.attention.kv_of_all_ranks"))});
   if (recompute == Recompute::full) {
     // The layer's output has served already: the second one goes nowhere.
-    context.residual_out = writes(b.add_scratch("layer.recompute", "residual", b.types().stored,
-                                                {b.stream_rows(), b.model().hidden_size}));
-    blocks.recompute = b.add(
-        {"layer.recompute", layer_forward(b, again, results, with_scratch(b, "layer.recompute", context))});
+    context.residual_out =
+        writes(b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size}));
+    blocks.recompute = b.add({second, layer_forward(b, again, results, with_scratch(b, second, context))});
   }
-  LayerBackward backward = layer_backward(b, "layer.backward", again, results, context, r.residual_gradient);
-  blocks.backward = b.add({"layer.backward", std::move(backward.input)});
-  if (b.splits_backward())
-    blocks.weight = b.add({weight_block("layer.backward"), std::move(backward.weight)});
+  LayerBackward backward = layer_backward(b, backward_name, again, results, context, r.residual_gradient);
+  blocks.backward = b.add({backward_name, std::move(backward.input)});
+  if (b.splits_backward()) blocks.weight = b.add({weight_block(backward_name), std::move(backward.weight)});
   return blocks;
 }
 
 // Parameters and their states are worked on in units: a layer's, the embedding's, the head's. A block of each
 // kind of work for each; -1 where there is nothing to do.
 struct UnitBlocks {
-  BlockId embedding = -1, layer = -1, head = -1;
+  BlockId embedding = -1, layer = -1, expert_layer = -1, head = -1;
 };
 
+// Of the layers of a model: whether there are dense ones and ones with experts.
+bool has_layers(const PlanBuilder& b, bool experts) {
+  const Model& m = b.scenario().model;
+  return experts ? m.expert_layers() > 0 : m.expert_layers() < m.num_hidden_layers;
+}
+std::string layer_unit(bool experts) {
+  return LayerKind{.experts = experts}.prefix();
+}
+
 using Tensors = std::vector<Tensor>;
+
+// Gradients of experts differ from rank to rank of an expert-parallel group, whatever is sharded.
+bool sums_norm_over_data(const PlanBuilder& b) {
+  return b.strategy().zero_stage > 0 || b.groups().expert >= 0;
+}
 
 Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buffer) {
   Operation op{.id = id, .kind = OpKind::zero, .dtype = DType::fp32};
@@ -235,17 +274,30 @@ Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buf
   return op;
 }
 
-// Of tensors that tensor-parallel ranks hold alike, each adds its part of the square.
-std::vector<Operation> squared_norm(const Tensors& unit, BufferId norm, int tensor_parallel) {
+// Of what several of the ranks hold alike over which the norm is summed, each adds its part of the square.
+std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, BufferId norm) {
+  const Strategy& s = b.strategy();
+  const bool over_data = sums_norm_over_data(b);
+  const auto copies = [&](const Tensor& t) {
+    const int ranks = t.of_experts ? b.expert_data_ranks() : data_ranks(s);
+    return (t.replicated ? s.tensor_parallel : 1) * (over_data && t.zero_stage == 0 ? ranks : 1);
+  };
+  struct Part {
+    const char* id;
+    bool replicated, of_experts;
+  };
   std::vector<Operation> ops;
-  for (const bool replicated : {false, true}) {
-    Operation op{.id = replicated ? "optimizer.squared_norm.replicated" : "optimizer.squared_norm",
-                 .kind = OpKind::squared_norm,
-                 .dtype = DType::fp32,
-                 .operands = {updates(norm)},
-                 .scalar = replicated ? 1.0f / static_cast<float>(tensor_parallel) : 0.0f};
-    for (const Tensor& t : unit)
-      if (replicated == (t.replicated && tensor_parallel > 1)) op.operands.push_back(reads(t.gradient_shard));
+  for (const Part& part :
+       {Part{"optimizer.squared_norm", false, false}, Part{"optimizer.squared_norm.replicated", true, false},
+        Part{"optimizer.squared_norm.experts", false, true}}) {
+    Operation op{
+        .id = part.id, .kind = OpKind::squared_norm, .dtype = DType::fp32, .operands = {updates(norm)}};
+    for (const Tensor& t : unit) {
+      if (t.of_experts != part.of_experts) continue;
+      if (part.replicated != (t.replicated && s.tensor_parallel > 1)) continue;
+      op.operands.push_back(reads(t.gradient_shard));
+      op.scalar = copies(t) > 1 ? 1.0f / static_cast<float>(copies(t)) : 0.0f;
+    }
     if (op.operands.size() > 1) ops.push_back(std::move(op));
   }
   return ops;
@@ -279,7 +331,8 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std
   };
   UnitBlocks blocks;
   blocks.embedding = add("embedding", operations(p.embedding_group()));
-  blocks.layer = add("layer", operations(p.layer_group()));
+  if (has_layers(b, false)) blocks.layer = add(layer_unit(false), operations(p.layer_group(false)));
+  if (has_layers(b, true)) blocks.expert_layer = add(layer_unit(true), operations(p.layer_group(true)));
   blocks.head = add("head", operations(p.head_group()));
   return blocks;
 }
@@ -288,19 +341,27 @@ Operation collective(const std::string& id, OpKind kind, DType dtype, std::int32
   return {.id = id, .kind = kind, .dtype = dtype, .group = group};
 }
 
-// Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work,
-// then over the ranks that divide the batch. Of each unit one message, whose size is that of the unit.
-std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& unit,
-                                        const std::vector<Affine>& norms,
+// Tensors of experts are exchanged among those that hold the same experts, all others among all that divide
+// the batch.
+struct DataGroup {
+  bool of_experts;
+  std::int32_t group;
+  std::string prefix;  // of ids
+};
+std::vector<DataGroup> data_groups(const PlanBuilder& b, const char* what) {
+  return {{false, b.groups().data, what}, {true, b.groups().expert_data, std::string(what) + ".experts"}};
+}
+
+// Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work
+// (`parts`), then over the ranks that divide the batch. Of each unit one message, whose size is that of the
+// unit.
+std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& unit, const Tensors& parts,
                                         const std::vector<BufferId>& key_values) {
   const DType type = b.types().gradient;
   std::vector<Operation> ops;
-  if (b.strategy().sequence_parallel && !norms.empty()) {
+  if (b.tensor_parallel() && !parts.empty()) {
     Operation op = collective("gradients.norms.all_reduce", OpKind::all_reduce, type, b.groups().tensor);
-    for (const Affine& norm : norms) {
-      op.operands.push_back(updates(norm.weight.gradient));
-      if (norm.bias) op.operands.push_back(updates(norm.bias.gradient));
-    }
+    for (const Tensor& t : parts) op.operands.push_back(updates(t.gradient));
     ops.push_back(std::move(op));
   }
   if (!key_values.empty()) {
@@ -309,38 +370,53 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
     for (const BufferId rows : key_values) op.operands.push_back(updates(rows));
     ops.push_back(std::move(op));
   }
-  if (b.groups().data < 0 || unit.empty()) return ops;
-  const int zero_stage = b.strategy().zero_stage;
-  Operation op = zero_stage == 0
-                     ? collective("gradients.all_reduce", OpKind::all_reduce, type, b.groups().data)
-                     : collective("gradients.reduce_scatter", OpKind::reduce_scatter, type, b.groups().data);
-  for (const Tensor& t : unit) {
-    if (zero_stage == 0) {
-      op.operands.push_back(updates(t.gradient));
-      continue;
+  const bool sharded = b.strategy().zero_stage > 0;
+  for (const DataGroup& g : data_groups(b, "gradients")) {
+    if (g.group < 0) continue;
+    Operation op = collective(g.prefix + (sharded ? ".reduce_scatter" : ".all_reduce"),
+                              sharded ? OpKind::reduce_scatter : OpKind::all_reduce, type, g.group);
+    for (const Tensor& t : unit) {
+      if (t.of_experts != g.of_experts) continue;
+      if (!sharded) {
+        op.operands.push_back(updates(t.gradient));
+        continue;
+      }
+      // From stage 2 on each micro-batch's gradients are reduced, and added up in shards.
+      op.operands.push_back(t.zero_stage == 1 ? writes(t.gradient_shard) : updates(t.gradient_shard));
+      op.operands.push_back(reads(t.gradient));
     }
-    // From stage 2 on each micro-batch's gradients are reduced, and added up in shards.
-    op.operands.push_back(zero_stage == 1 ? writes(t.gradient_shard) : updates(t.gradient_shard));
-    op.operands.push_back(reads(t.gradient));
+    if (!op.operands.empty()) ops.push_back(std::move(op));
   }
-  ops.push_back(std::move(op));
   return ops;
 }
 
+// What sequence-parallel ranks have from their own rows, and all from their own heads.
+Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& p, bool experts) {
+  Tensors parts;
+  if (b.strategy().sequence_parallel) parts = p.of_own_rows(experts);
+  if (p.qk_norm.weight && p.qk_norm.weight.replicated) parts.push_back(p.qk_norm.weight);
+  return parts;
+}
+
 std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& unit, BufferId Tensor::*whole) {
-  if (unit.empty()) return {};
-  Operation op = collective("parameters.all_gather", OpKind::all_gather, b.types().stored, b.groups().data);
-  for (const Tensor& t : unit) {
-    op.operands.push_back(writes(t.*whole));
-    op.operands.push_back(reads(t.parameter_shard));
+  std::vector<Operation> ops;
+  for (const DataGroup& g : data_groups(b, "parameters")) {
+    Operation op = collective(g.prefix + ".all_gather", OpKind::all_gather, b.types().stored, g.group);
+    for (const Tensor& t : unit) {
+      if (t.of_experts != g.of_experts || t.zero_stage == 0) continue;
+      op.operands.push_back(writes(t.*whole));
+      op.operands.push_back(reads(t.parameter_shard));
+    }
+    if (!op.operands.empty()) ops.push_back(std::move(op));
   }
-  return {std::move(op)};
+  return ops;
 }
 
 // All blocks that a step is made of.
 struct StepBlocks {
   BlockId embedding = 0, head = 0, head_backward = 0, embedding_backward = 0;
-  LayerBlocks layer;
+  std::vector<LayerKind> kinds;
+  std::vector<LayerBlocks> layers;  // of each kind
   BlockId send_activation = -1, receive_activation = -1, send_gradient = -1, receive_gradient = -1;
   UnitBlocks zero;        // of what is accumulated over the step
   UnitBlocks zero_whole;  // ZeRO 2, 3: of one micro-batch's gradients
@@ -369,11 +445,26 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   const auto add = [&](const std::string& name, std::vector<Operation> ops) {
     return ops.empty() ? BlockId{-1} : b.add({name, std::move(ops)});
   };
+  const auto of_own_rows = [&](const Affine& norm) {
+    Tensors parts;
+    if (!b.strategy().sequence_parallel) return parts;
+    if (norm.weight) parts.push_back(norm.weight);
+    if (norm.bias) parts.push_back(norm.bias);
+    return parts;
+  };
+  const auto layer = [&](bool experts) {
+    if (!has_layers(b, experts)) return BlockId{-1};
+    return add(layer_unit(experts) + ".reduce_gradients",
+               reduce_gradients(b, p.layer_group(experts), summed_over_tensor_ranks(b, p, experts),
+                                p.key_value_gradients));
+  };
   blocks.reduce = {
-      add("embedding.reduce_gradients", reduce_gradients(b, p.embedding_group(), {}, {})),
-      add("layer.reduce_gradients",
-          reduce_gradients(b, p.layer_group(), {p.attention_norm, p.mlp_norm}, p.key_value_gradients)),
-      add("head.reduce_gradients", reduce_gradients(b, p.head_group(), {p.final_norm}, {}))};
+      .embedding = add("embedding.reduce_gradients",
+                       reduce_gradients(b, p.embedding_group(), of_own_rows(p.embedding_norm), {})),
+      .layer = layer(false),
+      .expert_layer = layer(true),
+      .head =
+          add("head.reduce_gradients", reduce_gradients(b, p.head_group(), of_own_rows(p.final_norm), {}))};
   if (zero_stage == 1 || zero_stage == 2)
     blocks.gather_updated = add_unit_blocks(b, p, "gather_updated", [&](const Tensors& unit) {
       return gather_parameters(b, unit, &Tensor::parameter);
@@ -388,23 +479,32 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
     head.push_back(p.embedding);
     embedding.erase(embedding.begin());
   }
-  const auto zero_of = [&](const std::string& unit, const Tensors& tensors) {
+  const auto zero_of = [&](const std::string& unit, Tensors tensors) {
+    std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
     return tensors.empty() ? BlockId{-1}
                            : b.add({unit + ".zero_whole_gradients",
                                     {zero("gradients.zero", tensors, &Tensor::gradient)}});
   };
-  blocks.zero_whole = {zero_of("embedding", embedding), zero_of("layer", p.layer_group()),
-                       zero_of("head", head)};
+  const auto for_layers = [&](auto block_of) {
+    UnitBlocks u;
+    for (const bool experts : {false, true})
+      if (has_layers(b, experts))
+        (experts ? u.expert_layer : u.layer) = block_of(layer_unit(experts), p.layer_group(experts));
+    return u;
+  };
+  blocks.zero_whole = for_layers(zero_of);
+  blocks.zero_whole.embedding = zero_of("embedding", embedding);
+  blocks.zero_whole.head = zero_of("head", head);
   if (zero_stage < 3) return;
   blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const Tensors& unit) {
     return gather_parameters(b, unit, &Tensor::parameter);
   });
-  blocks.gather_for_backward = {
-      // an embedding's backward pass reads no parameter
-      -1,
-      b.add({"layer.gather_for_backward",
-             gather_parameters(b, p.layer_group(), &Tensor::parameter_for_backward)}),
-      b.add({"head.gather_for_backward", gather_parameters(b, head, &Tensor::parameter_for_backward)})};
+  // An embedding's backward pass reads no parameter.
+  const auto gather_of = [&](const std::string& unit, const Tensors& tensors) {
+    return add(unit + ".gather_for_backward", gather_parameters(b, tensors, &Tensor::parameter_for_backward));
+  };
+  blocks.gather_for_backward = for_layers(gather_of);
+  blocks.gather_for_backward.head = gather_of("head", head);
 }
 
 void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId norm, StepBlocks& blocks) {
@@ -422,9 +522,8 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   // The embedding's copy in the last stage is not counted twice.
   DecoderParameters counted = p;
   counted.head_is_a_copy = false;
-  blocks.norm = add_unit_blocks(b, counted, "squared_norm", [&](const Tensors& unit) {
-    return squared_norm(unit, norm, b.strategy().tensor_parallel);
-  });
+  blocks.norm = add_unit_blocks(b, counted, "squared_norm",
+                                [&](const Tensors& unit) { return squared_norm(b, unit, norm); });
   Block sum{"sum_gradient_norm", {}};
   const auto add_sum = [&](const char* name, std::int32_t group) {
     if (group < 0) return;
@@ -434,7 +533,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
     sum.operations.push_back(std::move(op));
   };
   add_sum("tensor", b.groups().tensor);
-  if (b.strategy().zero_stage > 0) add_sum("data", b.groups().data);
+  if (sums_norm_over_data(b)) add_sum("data", b.groups().data);
   add_sum("pipeline", b.groups().pipeline);
   if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
   blocks.clip = b.add({"clip", {operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm))}});
@@ -451,7 +550,9 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
     return std::vector<Operation>{zero("optimizer.zero_gradients", unit, accumulated)};
   });
   blocks.embedding = b.add(embedding_forward(b, p, r));
-  blocks.layer = add_layer_blocks(b, p, r);
+  blocks.kinds = layer_kinds(b.scenario().model);
+  const LayerResults results = add_layer_results(b, "", kept, blocks.kinds);
+  for (const LayerKind kind : blocks.kinds) blocks.layers.push_back(add_layer_blocks(b, p, r, results, kind));
   blocks.head = b.add(head_forward(b, p, r));
   blocks.head_backward = b.add(head_backward(b, again, r));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));
@@ -469,6 +570,7 @@ class StageWriter {
       : blocks_(blocks),
         schedule_(schedule),
         stage_(stage),
+        model_(scenario.model),
         layers_(static_cast<std::int32_t>(scenario.model.num_hidden_layers)),
         zero_stage_(scenario.strategy.zero_stage),
         variables_{.batch = scenario.workload.micro_batch_size,
@@ -492,8 +594,8 @@ class StageWriter {
           break;
         case Pass::backward_weight:
           for (std::int32_t l = range.last; l-- > range.first;) {
-            compute(blocks_.layer.weight, Phase::backward, l);
-            reduce(blocks_.reduce.layer, l);
+            compute(layer_blocks(l).weight, Phase::backward, l);
+            reduce(layer_unit_of(l).of(blocks_.reduce), l);
           }
           break;
       }
@@ -511,6 +613,15 @@ class StageWriter {
     BlockId of(const UnitBlocks& blocks) const { return blocks.*member; }
   };
 
+  Unit layer_unit_of(std::int32_t layer) const {
+    return {model_.is_expert_layer(layer) ? &UnitBlocks::expert_layer : &UnitBlocks::layer, layer};
+  }
+  const LayerBlocks& layer_blocks(std::int32_t layer) const {
+    const LayerKind kind = kind_of_layer(model_, layer);
+    const auto at = std::find(blocks_.kinds.begin(), blocks_.kinds.end(), kind) - blocks_.kinds.begin();
+    return blocks_.layers[static_cast<std::size_t>(at)];
+  }
+
   std::int32_t piece() const { return schedule_.piece(stage_, chunk_); }
   std::int32_t stage_of(std::int32_t p) const { return p % schedule_.stages; }
   std::int32_t chunk_of(std::int32_t p) const { return p / schedule_.stages; }
@@ -523,7 +634,7 @@ class StageWriter {
       const std::int32_t p = schedule_.piece(stage_, chunk);
       const LayerRange range = layers_of(p, schedule_.pieces(), layers_);
       if (p == 0) visit(Unit{&UnitBlocks::embedding, 0});
-      for (std::int32_t l = range.first; l < range.last; ++l) visit(Unit{&UnitBlocks::layer, l});
+      for (std::int32_t l = range.first; l < range.last; ++l) visit(layer_unit_of(l));
       if (p == schedule_.pieces() - 1) visit(Unit{&UnitBlocks::head, layers_});
     }
   }
@@ -584,13 +695,15 @@ class StageWriter {
     if (!is_first()) receive(blocks_.receive_activation, Phase::forward, range.first, piece() - 1);
     std::vector<Unit> units;
     if (is_first()) units.push_back({&UnitBlocks::embedding, 0});
-    for (std::int32_t l = range.first; l < range.last; ++l) units.push_back({&UnitBlocks::layer, l});
+    for (std::int32_t l = range.first; l < range.last; ++l) units.push_back(layer_unit_of(l));
     if (is_last()) units.push_back({&UnitBlocks::head, layers_});
-    const UnitBlocks work{blocks_.embedding, blocks_.layer.forward, blocks_.head};
-    with_parameters(units, blocks_.gather_for_forward, Phase::forward,
-                    [&](const Unit& u, std::int32_t gathered) {
-                      compute(u.of(work), Phase::forward, u.layer, gathered);
-                    });
+    const auto work = [&](const Unit& u) {
+      if (u.member == &UnitBlocks::embedding) return blocks_.embedding;
+      return u.member == &UnitBlocks::head ? blocks_.head : layer_blocks(u.layer).forward;
+    };
+    with_parameters(
+        units, blocks_.gather_for_forward, Phase::forward,
+        [&](const Unit& u, std::int32_t gathered) { compute(work(u), Phase::forward, u.layer, gathered); });
     if (!is_last()) send(blocks_.send_activation, Phase::forward, range.last, piece() + 1);
   }
 
@@ -598,20 +711,23 @@ class StageWriter {
     if (!is_last()) receive(blocks_.receive_gradient, Phase::backward, range.last, piece() + 1);
     std::vector<Unit> units;
     if (is_last()) units.push_back({&UnitBlocks::head, layers_});
-    for (std::int32_t l = range.last; l-- > range.first;) units.push_back({&UnitBlocks::layer, l});
+    for (std::int32_t l = range.last; l-- > range.first;) units.push_back(layer_unit_of(l));
     if (is_first()) units.push_back({&UnitBlocks::embedding, 0});
-    const UnitBlocks work{blocks_.embedding_backward, blocks_.layer.backward, blocks_.head_backward};
-    with_parameters(units, blocks_.gather_for_backward, Phase::backward,
-                    [&](const Unit& u, std::int32_t gathered) {
-                      const bool is_layer = u.member == &UnitBlocks::layer;
-                      compute(u.of(blocks_.zero_whole), Phase::backward, u.layer);
-                      if (is_layer && blocks_.layer.recompute >= 0) {
-                        compute(blocks_.layer.recompute, Phase::recompute, u.layer, gathered);
-                        gathered = -1;
-                      }
-                      compute(u.of(work), Phase::backward, u.layer, gathered);
-                      if (!is_layer || blocks_.layer.weight < 0) reduce(u.of(blocks_.reduce), u.layer);
-                    });
+    const auto work = [&](const Unit& u) {
+      if (u.member == &UnitBlocks::embedding) return blocks_.embedding_backward;
+      return u.member == &UnitBlocks::head ? blocks_.head_backward : layer_blocks(u.layer).backward;
+    };
+    with_parameters(
+        units, blocks_.gather_for_backward, Phase::backward, [&](const Unit& u, std::int32_t gathered) {
+          const bool is_layer = u.member != &UnitBlocks::embedding && u.member != &UnitBlocks::head;
+          compute(u.of(blocks_.zero_whole), Phase::backward, u.layer);
+          if (is_layer && layer_blocks(u.layer).recompute >= 0) {
+            compute(layer_blocks(u.layer).recompute, Phase::recompute, u.layer, gathered);
+            gathered = -1;
+          }
+          compute(work(u), Phase::backward, u.layer, gathered);
+          if (!is_layer || layer_blocks(u.layer).weight < 0) reduce(u.of(blocks_.reduce), u.layer);
+        });
     if (!is_first()) send(blocks_.send_gradient, Phase::backward, range.first, piece() - 1);
   }
 
@@ -630,7 +746,9 @@ class StageWriter {
 
   const StepBlocks& blocks_;
   const Schedule& schedule_;
-  std::int32_t stage_, layers_;
+  std::int32_t stage_;
+  const Model& model_;
+  std::int32_t layers_;
   int zero_stage_;
   Variables variables_;
   Program program_;
