@@ -11,6 +11,7 @@
 
 #include "app/cli/exit_code.h"
 #include "app/cli/flags.h"
+#include "runtime/cuda_backend.h"
 #include "runtime/error.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
@@ -148,6 +149,27 @@ sim::Scenario base_scenario(const ScenarioFlags& flags) {
   return by_flag("--scenario", [&] { return sim::load_scenario_preset(name); });
 }
 
+// Throws runtime::NoDevice with the reason why no GPU can be used.
+void require_gpu(const std::string& flag) {
+  const runtime::CudaStatus status = runtime::cuda_status();
+  if (status.gpus.empty())
+    throw runtime::NoDevice(fmt::format("--device {}: {}; cpu is what runs here", flag, status.sentence));
+}
+
+// By the name that the GPU gives itself.
+sim::Hardware hardware_of_gpu(int ordinal) {
+  const std::vector<std::string> gpus = runtime::cuda_status().gpus;
+  if (ordinal >= static_cast<int>(gpus.size()))
+    throw runtime::NoDevice(
+        fmt::format("--device cuda:{}: this machine has {} GPUs, counted from 0", ordinal, gpus.size()));
+  const std::string& name = gpus[static_cast<std::size_t>(ordinal)];
+  const std::string preset = runtime::hardware_preset_of_gpu(name);
+  if (preset.empty())
+    throw runtime::NoDevice(
+        fmt::format("no hardware preset describes the GPU {}; --hardware lists those there are", name));
+  return sim::load_hardware_preset(preset);
+}
+
 // Everything but the hardware.
 ResolvedScenario resolve_work(const ScenarioFlags& flags) {
   ResolvedScenario resolved;
@@ -196,7 +218,7 @@ void ScenarioFlags::add_to(CLI::App& command) {
   text("--hardware", hardware, "PRESET", "h100-sxm, a100-sxm-80gb, this-machine, ...");
   text("--implementation", implementation, "PRESET",
        "who carries the work out: ridgepoint (default), pytorch_eager, ...");
-  text("--device", device, "cpu", "what a real run is executed on");
+  text("--device", device, "cpu|cuda|cuda:N", "what a real run is executed on; cuda is the first GPU");
   text("--workload", workload, "PRESET", "lengths and batch sizes by name");
   text("--task", task, "train|generate", "what is asked of the model");
   text("--dtype", dtype, "TYPE", "of matrix products: fp32, tf32, bf16, fp16, fp8, ...");
@@ -253,9 +275,8 @@ ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtim
 }
 
 ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
-  if (flags.device && *flags.device != "cpu")
-    throw runtime::NoDevice(
-        fmt::format("--device: this program runs on cpu; it has no {} backend", *flags.device));
+  const bool on_gpu = device_of(flags).kind == runtime::DeviceChoice::Kind::cuda;
+  if (on_gpu) require_gpu(*flags.device);
   if (flags.hardware && *flags.hardware != kThisMachine)
     throw runtime::NoDevice(fmt::format(
         "--hardware: a run is on this machine; what it would be on {} is said by ridgepoint predict",
@@ -264,18 +285,30 @@ ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
     throw UsageError("--task: train and generate are commands of their own");
   ResolvedScenario resolved = resolve_work(flags);
   resolved.scenario.workload.task = task;
-  if (!flags.dtype) resolved.scenario.workload.dtype = sim::DType::fp32;
+  if (!flags.dtype) resolved.scenario.workload.dtype = on_gpu ? sim::DType::bf16 : sim::DType::fp32;
   return resolved;
 }
 
-void place_here(ResolvedScenario& resolved, const runtime::EventSink& sink, std::stop_token stop) {
+runtime::DeviceChoice device_of(const ScenarioFlags& flags) {
+  if (!flags.device) return {};
+  if (const auto choice = runtime::device_choice_from_name(*flags.device)) return *choice;
+  throw UsageError(fmt::format("--device is cpu, cuda or cuda:N, not \"{}\"", *flags.device));
+}
+
+void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
+                const runtime::EventSink& sink, std::stop_token stop) {
   sim::Scenario& scenario = resolved.scenario;
   scenario.hardware = {};  // what is wrong with it is no matter: it will be this machine
   std::vector<sim::Problem> problems = sim::validate(scenario);
   std::erase_if(problems, [](const sim::Problem& problem) { return problem.field.starts_with("hardware."); });
   if (!problems.empty()) throw ConstraintError(problems);
-  resolved.calibration = runtime::this_machine(sink, std::move(stop));
-  scenario.hardware = resolved.calibration->hardware;
+  if (device.kind == runtime::DeviceChoice::Kind::cuda) {
+    scenario.hardware = hardware_of_gpu(device.ordinal);
+    resolved.calibration = calibration_of(scenario.hardware);
+  } else {
+    resolved.calibration = runtime::this_machine(sink, std::move(stop));
+    scenario.hardware = resolved.calibration->hardware;
+  }
   require_valid(scenario);
 }
 
