@@ -189,7 +189,7 @@ ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& f
   try {
     metrics = flags.traffic() ? traffic_metrics(resolved, flags) : batch_metrics(resolved);
   } catch (const std::invalid_argument& problem) {
-    throw ConstraintError({{"workload", problem.what()}});
+    throw ConstraintError(std::vector<sim::Problem>{{"workload", problem.what()}});
   }
   switch (format) {
     case Format::json:

@@ -48,7 +48,7 @@ struct Traffic {
   std::vector<Arrival> arrivals;  // by time
   // Above 0: of the arrivals no more than so many are in the system, the others come as those end.
   std::int64_t most_at_a_time = 0;
-  Seconds swap_of_block;  // to or from the host's memory
+  Seconds swap_of_block{};  // to or from the host's memory
 };
 
 Simulation simulate(const Traffic& traffic, const SchedulerLimits& limits, const IterationPrice& price);
