@@ -68,6 +68,9 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelS
       return product_time(gpu, hardware, {cols, inner, rows, s.dtype});
     case OpKind::attention_flash:
       return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, attention_shape(s));
+    case OpKind::attention_latent:
+      return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, attention_shape(s));
+    case OpKind::attention_latent_backward:
     case OpKind::attention_flash_backward:
       return flash_backward(gpu, hardware, attention_shape(s));
     case OpKind::attention_cached: {

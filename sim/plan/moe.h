@@ -14,10 +14,6 @@
 
 namespace sim {
 
-// How a set of results is laid out: add(name, dtype, shape) returns the buffer.
-using AddBuffer = BufferId (*)(PlanBuilder& builder, const std::string& block, const std::string& name,
-                               DType dtype, std::vector<Extent> shape);
-
 // Rows of a rank, in expectation of the busiest one.
 struct ExpertRows {
   Extent tokens;    // that it routes

@@ -38,10 +38,18 @@ struct ExpertParameters {
   std::vector<Tensor> group() const;
 };
 
+// Of latent attention. Without a latent of queries q_up is from the hidden state.
+struct LatentParameters {
+  Affine q_down, q_up, kv_down, kv_up;
+  Tensor q_norm, kv_norm;
+  std::vector<Tensor> group() const;
+};
+
 struct DecoderParameters {
   Tensor embedding, position_embedding;
   Affine embedding_norm;
   Affine attention_norm, qkv, attention_output;
+  LatentParameters latent;  // in place of qkv
   Affine qk_norm;
   Tensor sinks;
   ExpertParameters experts;

@@ -28,7 +28,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   r.targets = b.add_input(buffer_names::targets, DType::int32, {kBatch, kQueryLength}, true);
   if (m.position == Position::rope)
     r.rope_table =
-        b.add_input(buffer_names::rope_table, t.statistic, {b.scenario().workload.seq_len, m.head_dim});
+        b.add_input(buffer_names::rope_table, t.statistic, {b.scenario().workload.seq_len, m.rope_size()});
   r.losses = b.add({.name = std::string(buffer_names::losses),
                     .buffer_class = BufferClass::activation,
                     .dtype = t.statistic,
@@ -229,7 +229,7 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
                        .residual_out = writes(r.residual, 1),
                        .rope_table = r.rope_table};
   LayerBlocks blocks;
-  blocks.forward = b.add({forward, layer_forward(b, p, forward_results, with_scratch(b, forward, context))});
+  blocks.forward = b.add({forward, layer_forward(b, forward, p, forward_results, with_scratch(b, forward, context))});
   if (recompute == Recompute::selective)
     blocks.recompute = b.add(
         {second, attention_core_forward(b, kind, results,
@@ -238,7 +238,7 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
     // The layer's output has served already: the second one goes nowhere.
     context.residual_out =
         writes(b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size}));
-    blocks.recompute = b.add({second, layer_forward(b, again, results, with_scratch(b, second, context))});
+    blocks.recompute = b.add({second, layer_forward(b, second, again, results, with_scratch(b, second, context))});
   }
   LayerBackward backward = layer_backward(b, backward_name, again, results, context, r.residual_gradient);
   blocks.backward = b.add({backward_name, std::move(backward.input)});
