@@ -18,6 +18,7 @@ std::string without_kernels(const sim::Model& m) {
   if (m.has_latent_attention()) return "latent attention";
   if (m.sliding_window > 0) return "a sliding window";
   if (m.attention_sinks) return "attention sinks";
+  if (m.num_nextn_predict_layers > 0) return "multi-token prediction";
   if (m.qk_norm != sim::QkNorm::none) return "norms of queries and keys";
   if (m.parallel_residual) return "feed-forward beside attention";
   if (m.embedding_norm) return "a norm of embeddings";

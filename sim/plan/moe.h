@@ -30,6 +30,7 @@ struct ExpertResults {
   BufferId inp = kNoBuffer, row_weights = kNoBuffer;  // (computed, hidden), (computed)
   BufferId up = kNoBuffer, activation = kNoBuffer;
   BufferId shared_up = kNoBuffer, shared_activation = kNoBuffer;
+  BufferId shared_gate = kNoBuffer;  // a number a token, before its sigmoid
 };
 ExpertResults add_expert_results(PlanBuilder& builder, const std::string& block, AddBuffer add);
 

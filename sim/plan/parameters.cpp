@@ -182,11 +182,19 @@ ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
     p.shared_up =
         w.column_parallel("layer.shared_expert.gate_up", m.up_size(shared), m.hidden_size, m.mlp_bias);
     p.shared_down = w.row_parallel("layer.shared_expert.down", m.hidden_size, shared, m.mlp_bias);
+    if (e.shared_expert_gate)
+      p.shared_gate = w.tensor("layer.shared_expert.gate.weight", {1, m.hidden_size}, true, true);
   }
   return p;
 }
 
 }  // namespace
+
+std::vector<Tensor> PredictionParameters::group() const {
+  std::vector<Tensor> group;
+  for (const Affine* a : {&hidden_norm, &embedding_norm, &projection, &final_norm}) append(group, *a);
+  return group;
+}
 
 std::vector<Tensor> LatentParameters::group() const {
   std::vector<Tensor> group;
@@ -201,6 +209,7 @@ std::vector<Tensor> ExpertParameters::group() const {
   append(group, router);
   append(group, router_bias);
   for (const Affine* a : {&up, &down, &shared_up, &shared_down}) append(group, *a);
+  append(group, shared_gate);
   return group;
 }
 
@@ -240,7 +249,11 @@ std::vector<Tensor> DecoderParameters::of_own_rows(bool with_experts) const {
 std::vector<Tensor> DecoderParameters::head_group() const {
   std::vector<Tensor> group;
   append(group, final_norm);
-  if (!tied || head_is_a_copy) group.push_back(head);
+  if (!tied) group.push_back(head);
+  if (embedding_is_copied) group.push_back(embedding);
+  if (!prediction.projection.weight) return group;
+  for (const Tensor& t : prediction.group()) group.push_back(t);
+  for (const Tensor& t : layer_group(predicts_experts)) group.push_back(t);
   return group;
 }
 
@@ -249,7 +262,7 @@ DecoderParameters for_backward(DecoderParameters p) {
   ExpertParameters& e = p.experts;
   LatentParameters& l = p.latent;
   for (Tensor* t : {&p.embedding, &p.position_embedding, &p.sinks, &p.head, &e.router, &e.router_bias,
-                    &l.q_norm, &l.kv_norm})
+                    &l.q_norm, &l.kv_norm, &e.shared_gate})
     turn(*t);
   for (Affine* a :
        {&p.embedding_norm, &p.attention_norm, &p.qkv, &p.qk_norm, &p.attention_output, &p.mlp_norm, &p.mlp_up,
@@ -297,7 +310,17 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   p.head = p.tied ? p.embedding
                   : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false,
                              as_layers ? builder.types().weights : builder.types().stored);
-  p.head_is_a_copy = p.tied && builder.strategy().pipeline_parallel > 1;
+  if (training && m.num_nextn_predict_layers > 0) {
+    p.prediction.hidden_norm = w.norm("mtp.hidden_norm", false);
+    p.prediction.embedding_norm = w.norm("mtp.embedding_norm", false);
+    p.prediction.projection.weight =
+        w.tensor("mtp.projection.weight", {m.hidden_size, 2 * m.hidden_size}, false, true);
+    p.prediction.final_norm = w.norm("mtp.final_norm", false);
+    p.predicts_experts = m.is_expert_layer(m.num_hidden_layers - 1);
+    p.head_uses_embedding = true;
+  }
+  p.head_uses_embedding = p.head_uses_embedding || p.tied;
+  p.embedding_is_copied = p.head_uses_embedding && builder.strategy().pipeline_parallel > 1;
   if (training && builder.groups().key_value >= 0 && p.qkv.weight) {
     p.key_value_gradients.push_back(
         w.key_value_rows(p.qkv.weight, "layer.attention.qkv.weight", m.hidden_size));

@@ -78,6 +78,7 @@ class Checker {
     check_mixture_of_experts();
     check_latent_attention();
     check_window();
+    in_range("model.num_nextn_predict_layers", m.num_nextn_predict_layers, 0, 1);
     if (m.shared_norm && !m.parallel_residual)
       add("model.shared_norm", "needs parallel_residual: attention and feed-forward read one norm's output");
     if (m.position == Position::rope) {
@@ -96,6 +97,8 @@ class Checker {
     in_range("model.num_experts_per_tok", e.num_experts_per_tok, 1, e.num_experts);
     in_range("model.moe_intermediate_size", e.moe_intermediate_size, 1, kLargestWidth);
     in_range("model.shared_expert_intermediate_size", e.shared_expert_intermediate_size, 0, kLargestWidth);
+    if (e.shared_expert_gate && e.shared_expert_intermediate_size == 0)
+      add("model.shared_expert_gate", "needs a shared expert: shared_expert_intermediate_size is 0");
     in_range("model.first_k_dense_replace", e.first_k_dense_replace, 0, kMostLayers);
     in_range("model.decoder_sparse_step", e.decoder_sparse_step, 1, kMostLayers);
     if (in_range("model.n_group", e.n_group, 1, e.num_experts)) {

@@ -251,6 +251,30 @@ TEST_CASE("decoding by latents reads the cache and no expanded keys; prefill exp
   CHECK(kinds[Phase::decode][OpKind::attention_latent_cached] == 2 * 3);
 }
 
+TEST_CASE("multi-token prediction trains a layer more, and decodes without it") {
+  const unsigned seed = GENERATE(range(0u, 80u));
+  Scenario s = test::random_parallel_scenario(seed);
+  const auto parameters = [](const Scenario& scenario) {
+    const Plan plan = make_plan(scenario);
+    std::int64_t sum = 0;
+    for (const Instance& i : plan_memory(plan, 0, Addresses::none).instances) {
+      const Buffer& b = plan.buffers[static_cast<std::size_t>(i.buffer)];
+      if (b.buffer_class == BufferClass::parameter) sum += b.elements({});
+    }
+    return sum;
+  };
+  s.model.num_nextn_predict_layers = 1;
+  CAPTURE(seed, s.strategy.zero_stage, s.strategy.pipeline_parallel, s.strategy.schedule);
+  REQUIRE(validate(s) == std::vector<Problem>{});
+  CHECK(check(make_plan(s)) == std::vector<std::string>{});
+  s.strategy = {};
+  const std::int64_t with = parameters(s);
+  Scenario without = s;
+  without.model.num_nextn_predict_layers = 0;
+  CHECK(with - parameters(without) == count_parameters(s.model).multi_token_prediction);
+  CHECK(model_flops(predict(s)) > model_flops(predict(without)));
+}
+
 TEST_CASE("what cannot be of experts and latents is refused by field") {
   struct Refused {
     const char* field;
@@ -267,6 +291,8 @@ TEST_CASE("what cannot be of experts and latents is refused by field") {
       Refused{"model.activation", [](Scenario& s) { s.model.activation = Activation::gelu; }},
       Refused{"workload.expert_imbalance", [](Scenario& s) { s.workload.expert_imbalance = 0.5; }},
       Refused{"model.sliding_window_pattern", [](Scenario& s) { s.model.sliding_window_pattern = 2; }},
+      Refused{"model.num_nextn_predict_layers", [](Scenario& s) { s.model.num_nextn_predict_layers = 2; }},
+      Refused{"model.shared_expert_gate", [](Scenario& s) { s.model.moe.shared_expert_gate = true; }},
       Refused{"model.shared_norm", [](Scenario& s) { s.model.shared_norm = true; }},
       Refused{"model.head_dim",
               [](Scenario& s) {
