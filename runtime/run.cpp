@@ -25,7 +25,27 @@ float from_bf16(std::uint16_t x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
 }
 
+// What of a model no kernel here computes; empty where all is.
+std::string without_kernels(const sim::Model& m) {
+  if (m.has_experts()) return "experts";
+  if (m.has_latent_attention()) return "latent attention";
+  if (m.sliding_window > 0) return "a sliding window";
+  if (m.attention_sinks) return "attention sinks";
+  if (m.num_nextn_predict_layers > 0) return "multi-token prediction";
+  if (m.qk_norm != sim::QkNorm::none) return "norms of queries and keys";
+  if (m.parallel_residual) return "feed-forward beside attention";
+  if (m.embedding_norm) return "a norm of embeddings";
+  if (m.position == sim::Position::alibi) return "ALiBi";
+  if (m.position == sim::Position::none) return "no positions";
+  if (m.activation != sim::Activation::gelu && m.activation != sim::Activation::swiglu)
+    return "the activation " + std::string(sim::name(m.activation));
+  return "";
+}
+
 void require_runnable(const sim::Scenario& scenario, const Device& device) {
+  if (const std::string what = without_kernels(scenario.model); !what.empty())
+    throw NoDevice("model " + scenario.model.name + " has " + what +
+                   ", which can be predicted but not run here: there are no kernels for it");
   if (const int devices = scenario.strategy.devices(); devices > 1)
     throw NoDevice("the strategy divides the work over " + std::to_string(devices) +
                    " devices, which can be predicted but not run here; this process is one");

@@ -158,7 +158,8 @@ KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& w
     s.kv_length = v.kv_length;
     s.heads = op.dims.heads;
     s.kv_heads = op.dims.kv_heads;
-    s.head_dim = op.dims.head_dim;
+    // Keys and values of different widths take as long as those of their mean.
+    s.head_dim = op.dims.value_dim > 0 ? (op.dims.head_dim + op.dims.value_dim) / 2 : op.dims.head_dim;
   }
   s.flops = work.flops;
   s.bytes = work.memory();

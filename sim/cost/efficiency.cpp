@@ -39,6 +39,11 @@ constexpr double kGroupedProduct = 0.52;
 constexpr double kGroupedMemory = 0.83;
 constexpr double kScattered = 0.65;
 
+// FlashMLA on H800: 3000 of 3350 GB/s where the cache decides, 660 of 989 TFLOPS where arithmetic does
+// (github.com/deepseek-ai/FlashMLA, README).
+constexpr double kLatentMemory = 3000.0 / 3350;
+constexpr double kLatentCompute = 660.0 / 989;
+
 // 90th percentile of the error of a roofline with two such efficiencies and a launch cost, over 87,548
 // products and over 1,125 attention, norm and decode kernels in the same tables.
 constexpr double kProductError = 0.41;
@@ -70,9 +75,13 @@ Efficiency datasheet_efficiency(const KernelSample& shape) {
     case OpKind::permute:
     case OpKind::unpermute:
       return {kElementwise, kScattered, kKernelError};
+    case OpKind::attention_latent_cached:
+      return {kLatentCompute, kLatentMemory, kKernelError};
+    case OpKind::attention_latent:
     case OpKind::attention_flash:
     case OpKind::attention_cached:
       return {flash_efficiency(shape.query_length), kMemory, kKernelError};
+    case OpKind::attention_latent_backward:
     case OpKind::attention_flash_backward:
       return {kFlashBackward * flash_efficiency(shape.query_length), kMemory, kKernelError};
     case OpKind::attention_standard:

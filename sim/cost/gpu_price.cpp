@@ -83,9 +83,11 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelS
     case OpKind::matmul_backward_weight:  // (N, M) (M, K)
       return product_time(gpu, hardware, {cols, inner, rows, s.dtype});
     case OpKind::attention_flash:
+    case OpKind::attention_latent:
       return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_forward,
                         1 - kBackwardShare, attention);
     case OpKind::attention_flash_backward:
+    case OpKind::attention_latent_backward:
       return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_backward, kBackwardShare,
                         attention);
     case OpKind::attention_cached: {

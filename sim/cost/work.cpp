@@ -52,6 +52,7 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
   const double pairs = of_all_ranks ? visible_pairs(whole, n.window) * d(v.query_length) / d(v.kv_length)
                                     : visible_pairs(v, n.window);
   const double visible = 4 * head_size * pairs;
+  const double visible_latent = 2 * d(n.heads) * d(n.head_dim + n.value_dim) * pairs;
   const double square = 4 * head_size * d(v.batch) * d(v.query_length) * d(v.kv_length);
   switch (op.kind) {
     case OpKind::embedding:
@@ -91,6 +92,14 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
     case OpKind::rope:
     case OpKind::rope_backward:  // 6 for each pair of elements of queries and keys
       return elementwise(3 * d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim));
+    case OpKind::rope_latent:  // 6 for each pair of elements of queries and the key
+    case OpKind::rope_latent_backward:
+      return elementwise(3 * d(v.batch) * d(v.query_length) * d(n.heads + 1) * d(n.rope_dim));
+    case OpKind::attention_latent:
+    case OpKind::attention_latent_cached:  // scores by head_dim, values by value_dim
+      return product(visible_latent);
+    case OpKind::attention_latent_backward:
+      return {2.5 * visible_latent, 2 * visible_latent};
     case OpKind::attention_flash:
     case OpKind::attention_cached:
       return product(visible);
@@ -137,6 +146,7 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
     case OpKind::adamw:  // clip 1, moments 3 + 4, corrections 2, root and division 3, decay and step 4
       return elementwise(17 * operand_elements(plan, op, v, 1, 5));
     case OpKind::kv_append:
+    case OpKind::latent_append:
     case OpKind::gather_last:
     case OpKind::zero:
     case OpKind::all_to_all:
@@ -183,6 +193,19 @@ double touched(const Operation& op, const Variables& v, std::size_t i) {
       if (i == 0) return d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim);
       if (i == 1) return d(v.query_length) * d(n.head_dim);
       return kAll;
+    case OpKind::rope_latent:
+    case OpKind::rope_latent_backward: {  // what is turned, and the keys' copies of it
+      const double turned = d(v.batch) * d(v.query_length) * d(n.heads) * d(n.rope_dim);
+      if (i == 0 || i == 2) return turned;
+      if (i == 3) return d(v.query_length) * d(n.rope_dim);
+      return kAll;
+    }
+    case OpKind::latent_append:
+      if (i == 0) return d(v.batch) * d(v.query_length) * d(n.head_dim);
+      return kAll;
+    case OpKind::attention_latent_cached:
+      if (i == 2) return d(v.batch) * d(v.kv_length) * d(n.head_dim);
+      return kAll;
     case OpKind::qk_norm:
     case OpKind::qk_norm_backward:  // values stay
       if (i != 1 && i != 3 && i != 4)
@@ -228,6 +251,8 @@ Passes passes(const Operation& op, std::size_t i) {
       return dropout ? Passes{1, 0} : Passes{2, 0};  // softmax, and without dropout the values' product
   }
   if (op.kind == OpKind::kv_append && i < 2) return {0, 1};
+  if (op.kind == OpKind::latent_append && i == 0) return {0, 1};
+  if (op.kind == OpKind::rope_latent && i == 2) return {0, 1};
   return {o.access != Access::write ? 1 : 0, o.access != Access::read ? 1 : 0};
 }
 

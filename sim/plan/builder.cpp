@@ -95,7 +95,8 @@ PlanBuilder::PlanBuilder(const Scenario& scenario)
     groups_.expert_data = add_group("expert_data", expert_data_ranks(), shared * s.expert_parallel);
   }
   groups_.pipeline = add_group("pipeline", s.pipeline_parallel, stage);
-  if (s.pipeline_parallel > 1 && scenario.model.tie_word_embeddings)
+  if (s.pipeline_parallel > 1 &&
+      (scenario.model.tie_word_embeddings || scenario.model.num_nextn_predict_layers > 0))
     groups_.tied_embedding = add_group("tied_embedding", 2, stage * (s.pipeline_parallel - 1));
 }
 

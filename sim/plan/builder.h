@@ -118,4 +118,8 @@ class PlanBuilder {
   ElementTypes types_;
 };
 
+// How a set of results is laid out: add(name, dtype, shape) returns the buffer.
+using AddBuffer = BufferId (*)(PlanBuilder& builder, const std::string& block, const std::string& name,
+                               DType dtype, std::vector<Extent> shape);
+
 }  // namespace sim

@@ -38,6 +38,8 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
   const std::int64_t hidden = rows * n.hidden, size = rows * cols;
   const std::int64_t tokens = v.batch * v.query_length;
   const std::int64_t queries = tokens * n.heads * n.head_dim;
+  const std::int64_t values = tokens * n.heads * n.value_dim;
+  const std::int64_t latent_kv = tokens * n.heads * (n.head_dim + n.value_dim);
   const std::int64_t qkv = tokens * (n.heads + 2 * n.kv_heads) * n.head_dim;
   const std::int64_t scores = tokens * n.heads * v.kv_length;
   const std::int64_t seen = n.window > 0 ? std::min(n.window, v.kv_length) : v.kv_length;
@@ -100,6 +102,22 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
       return {exactly(qkv),      exactly(queries),          exactly(qkv),
               exactly(queries),  exactly(tokens * n.heads), maybe(exactly(kv)),
               maybe(exactly(kv))};
+    case OpKind::rope_latent:
+      return {exactly(queries), exactly(tokens * n.rope_dim), maybe(exactly(latent_kv)),
+              at_least(v.kv_length * n.rope_dim), maybe(positions)};
+    case OpKind::rope_latent_backward:
+      return {exactly(queries), exactly(tokens * n.rope_dim), exactly(latent_kv),
+              at_least(v.kv_length * n.rope_dim)};
+    case OpKind::attention_latent:
+      return {exactly(values), maybe(exactly(tokens * n.heads)), exactly(queries), exactly(latent_kv)};
+    case OpKind::attention_latent_backward:
+      return {exactly(queries),   exactly(latent_kv), exactly(values),          exactly(queries),
+              exactly(latent_kv), exactly(values),    exactly(tokens * n.heads)};
+    case OpKind::latent_append:
+      return {at_least(cache), exactly(tokens * (n.head_dim - n.rope_dim)), exactly(tokens * n.rope_dim),
+              positions};
+    case OpKind::attention_latent_cached:
+      return {exactly(values), exactly(queries), at_least(cache), positions};
     case OpKind::attention_standard:
       return {exactly(queries), exactly(scores), exactly(qkv), maybe(exactly(scores)),
               maybe(exactly(scores))};

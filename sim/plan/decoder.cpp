@@ -155,9 +155,13 @@ void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer
   const Model& m = b.model();
   const DType stored = b.types().stored;
   r.attention_norm = add_norm_result(b, block, "layer.attention_norm", add, statistics);
-  r.qkv = add(b, block, "layer.attention.qkv", stored, {kRows, m.qkv_size()});
-  if (m.qk_norm == QkNorm::none) r.kv = key_value_part(b, r.qkv);
-  r.attention = add(b, block, "layer.attention.out", stored, {kRows, m.query_size()});
+  if (m.has_latent_attention()) {
+    r.latent = add_latent_results(b, block, add, statistics);
+  } else {
+    r.qkv = add(b, block, "layer.attention.qkv", stored, {kRows, m.qkv_size()});
+    if (m.qk_norm == QkNorm::none) r.kv = key_value_part(b, r.qkv);
+  }
+  r.attention = add(b, block, "layer.attention.out", stored, {kRows, m.value_size()});
   if (m.qk_norm != QkNorm::none) {
     r.qkv_product = r.qkv;
     r.qkv = add(b, block, "layer.attention.qkv_normed", stored, {kRows, m.qkv_size()});
@@ -188,6 +192,7 @@ LayerContext with_scratch(PlanBuilder& b, const std::string& block, LayerContext
   c.projection = fuses_residual(b.scenario()) ? kNoBuffer : add("layer.projection", kRows);
   c.kv_of_all_ranks = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
   if (c.kind.experts) c.experts = add_expert_scratch(b, block);
+  if (b.model().has_latent_attention()) c.latent = add_latent_scratch(b, block);
   if (!b.strategy().sequence_parallel) return c;
   c.projection_rows = add("layer.projection_rows", b.stream_rows());
   c.attention_norm_gathered = add("layer.attention_norm.gathered", kRows);
@@ -341,11 +346,13 @@ BufferId add_kv_of_all_ranks(PlanBuilder& b, const std::string& block, const std
 
 std::vector<Operation> attention_core_forward(const PlanBuilder& b, LayerKind kind, const LayerResults& r,
                                               BufferId kv_of_all_ranks) {
+  if (b.model().has_latent_attention()) return latent_core_forward(b, kind, r.latent, r.attention, r.lse);
   const Dims dims = head_dims(b.model(), kind);
   if (uses_flash(b)) {
     std::vector<Operation> ops;
     if (kv_of_all_ranks != kNoBuffer) ops.push_back(gather_kv(b, Phase::forward, kv_of_all_ranks, r.kv));
-    ops.push_back(operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().wide_product, dims,
+    ops.push_back(operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().wide_product,
+                            dims,
                             {writes(r.attention), writes(r.lse), reads(r.qkv), reads(kv_of_all_ranks)}));
     return ops;
   }
@@ -354,8 +361,42 @@ std::vector<Operation> attention_core_forward(const PlanBuilder& b, LayerKind ki
       {writes(r.attention), writes(r.probabilities), reads(r.qkv), writes(r.mask), writes(r.dropped)})};
 }
 
-std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParameters& p, const LayerResults& r,
-                                     const LayerContext& c) {
+namespace {
+
+// From the norm's output, of all rows, to r.attention.
+std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderParameters& p,
+                                         const LayerResults& r, const LayerContext& c, BufferId inp) {
+  const Model& m = b.model();
+  const DType elementwise = b.types().statistic;
+  const bool norms = m.qk_norm != QkNorm::none;
+  std::vector<Operation> ops;
+  ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(norms ? r.qkv_product : r.qkv), reads(inp),
+                       p.qkv, kAbsent, product_dims(m.qkv_size(), m.hidden_size)));
+  if (norms)
+    ops.push_back(operation(
+        "layer.attention.qk_norm.forward", OpKind::qk_norm, elementwise, head_dims(m),
+        {writes(r.qkv), writes(r.qk_rstd), reads(r.qkv_product), reads(p.qk_norm.weight.parameter)}));
+  if (m.position == Position::rope)
+    ops.push_back(operation("layer.attention.rope.forward", OpKind::rope, elementwise, head_dims(m),
+                            {updates(r.qkv), reads(c.rope_table), reads(c.positions)}));
+  if (c.cache.k != kNoBuffer) {
+    ops.push_back(operation("layer.attention.kv_append.forward", OpKind::kv_append, elementwise,
+                            head_dims(m, c.kind),
+                            {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions)}));
+    ops.push_back(operation(
+        "layer.attention.cached.forward", OpKind::attention_cached, b.types().wide_product,
+        head_dims(m, c.kind),
+        {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions)}));
+  } else {
+    append(ops, attention_core_forward(b, c.kind, r, c.kv_of_all_ranks));
+  }
+  return ops;
+}
+
+}  // namespace
+
+std::vector<Operation> layer_forward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
+                                     const LayerResults& r, const LayerContext& c) {
   const Model& m = b.model();
   const DType elementwise = b.types().statistic;
   // In generation the residual stream is one buffer, updated in place.
@@ -375,31 +416,17 @@ std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParamete
     append(ops, norm_forward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, inp, b.stream_rows()));
   };
   if (m.parallel_residual && !m.shared_norm) mlp_norm(c.residual_in);
-  const BufferId attention_inp =
-      gathered("layer.attention.qkv", r.attention_norm.out, c.attention_norm_gathered);
-  const bool norms = m.qk_norm != QkNorm::none;
-  ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(norms ? r.qkv_product : r.qkv),
-                       reads(attention_inp), p.qkv, kAbsent, product_dims(m.qkv_size(), m.hidden_size)));
-  if (norms)
-    ops.push_back(operation(
-        "layer.attention.qk_norm.forward", OpKind::qk_norm, elementwise, head_dims(m),
-        {writes(r.qkv), writes(r.qk_rstd), reads(r.qkv_product), reads(p.qk_norm.weight.parameter)}));
-  if (m.position == Position::rope)
-    ops.push_back(operation("layer.attention.rope.forward", OpKind::rope, elementwise, head_dims(m),
-                            {updates(r.qkv), reads(c.rope_table), reads(c.positions)}));
-  if (c.cache.k != kNoBuffer) {
-    ops.push_back(operation("layer.attention.kv_append.forward", OpKind::kv_append, elementwise,
-                            head_dims(m, c.kind),
-                            {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions)}));
-    ops.push_back(operation(
-        "layer.attention.cached.forward", OpKind::attention_cached, b.types().wide_product, head_dims(m, c.kind),
-        {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions)}));
-  } else {
-    append(ops, attention_core_forward(b, c.kind, r, c.kv_of_all_ranks));
-  }
+  const BufferId rows = r.attention_norm.out;
+  const bool has_q_latent = m.latent.q_lora_rank > 0;  // nothing reads all rows then
+  const BufferId whole =
+      has_q_latent ? rows : gathered("layer.attention.qkv", rows, c.attention_norm_gathered);
+  append(ops, m.has_latent_attention()
+                  ? latent_attention_forward(b, block, p.latent, r.latent, c.latent, c.cache.latent, c.kind,
+                                             rows, whole, r.attention, r.lse, c.rope_table, c.positions)
+                  : attention_forward(b, p, r, c, whole));
   append(ops, project_and_add(b, "layer.attention.output", middle_out, r.attention, p.attention_output,
                               c.residual_in, c, r.attention_dropout_mask,
-                              product_dims(m.hidden_size, m.query_size())));
+                              product_dims(m.hidden_size, m.value_size())));
 
   if (!m.parallel_residual) mlp_norm(reads(r.middle));
   if (c.kind.experts) {
@@ -493,45 +520,58 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
   if (!m.parallel_residual) append(ops, std::move(mlp_norm));
 
   // attention
-  const BufferId d_attention = add("layer.attention.out", {kRows, m.query_size()});
+  const BufferId d_attention = add("layer.attention.out", {kRows, m.value_size()});
   append(ops, project_and_add_backward(b, block, "layer.attention.output", d_attention, gradient, r.attention,
                                        r.attention_dropout_mask, p.attention_output,
-                                       product_dims(m.hidden_size, m.query_size())));
-  const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
-  if (uses_flash(b)) {
-    const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
-    const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
-    if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
-    ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.wide_product,
-                            head_dims(m, c.kind),
-                            {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
-                             reads(r.lse), reads(kv), writes(d_kv)}));
-    if (kv != kNoBuffer)
-      ops.push_back({.id = "layer.attention.kv.reduce_scatter.backward",
-                     .kind = OpKind::reduce_scatter,
-                     .dtype = t.stored,
-                     .operands = {writes(key_value_part(b, d_qkv)), reads(d_kv)},
-                     .group = b.groups().context});
+                                       product_dims(m.hidden_size, m.value_size())));
+  const auto attention_backward = [&] {
+    const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
+    if (uses_flash(b)) {
+      const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
+      const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
+      if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
+      ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward,
+                              t.wide_product, head_dims(m, c.kind),
+                              {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
+                               reads(r.lse), reads(kv), writes(d_kv)}));
+      if (kv != kNoBuffer)
+        ops.push_back({.id = "layer.attention.kv.reduce_scatter.backward",
+                       .kind = OpKind::reduce_scatter,
+                       .dtype = t.stored,
+                       .operands = {writes(key_value_part(b, d_qkv)), reads(d_kv)},
+                       .group = b.groups().context});
+    } else {
+      const BufferId d_probabilities =
+          add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
+      ops.push_back(operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
+                              t.wide_product, head_dims(m, c.kind),
+                              {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
+                               reads(r.probabilities), reads(r.mask), reads(r.dropped)}));
+    }
+    if (m.position == Position::rope)
+      ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic,
+                              head_dims(m), {updates(d_qkv), reads(c.rope_table)}));
+    if (r.qkv_product != kNoBuffer)
+      ops.push_back(operation("layer.attention.qk_norm.backward", OpKind::qk_norm_backward, t.statistic,
+                              head_dims(m),
+                              {updates(d_qkv), updates(p.qk_norm.weight.gradient), reads(r.qkv_product),
+                               reads(p.qk_norm.weight.parameter), reads(r.qk_rstd)}));
+    auto [qkv, d_norm] =
+        column_parallel_backward("layer.attention.qkv", "layer.attention_norm", d_qkv, r.attention_norm.out,
+                                 p.qkv, product_dims(m.qkv_size(), m.hidden_size));
+    append(ops, std::move(qkv));
+    return d_norm;
+  };
+  BufferId d_attention_norm = kNoBuffer;
+  if (m.has_latent_attention()) {
+    LatentBackward latent =
+        latent_attention_backward(b, block, p.latent, r.latent, c.kind, r.attention_norm.out, r.attention,
+                                  r.lse, d_attention, c.rope_table);
+    append(ops, std::move(latent.operations));
+    d_attention_norm = latent.dinp;
   } else {
-    const BufferId d_probabilities =
-        add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
-    ops.push_back(operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
-                            t.wide_product, head_dims(m, c.kind),
-                            {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
-                             reads(r.probabilities), reads(r.mask), reads(r.dropped)}));
+    d_attention_norm = attention_backward();
   }
-  if (m.position == Position::rope)
-    ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic, head_dims(m),
-                            {updates(d_qkv), reads(c.rope_table)}));
-  if (r.qkv_product != kNoBuffer)
-    ops.push_back(operation("layer.attention.qk_norm.backward", OpKind::qk_norm_backward, t.statistic,
-                            head_dims(m),
-                            {updates(d_qkv), updates(p.qk_norm.weight.gradient), reads(r.qkv_product),
-                             reads(p.qk_norm.weight.parameter), reads(r.qk_rstd)}));
-  auto [qkv, d_attention_norm] =
-      column_parallel_backward("layer.attention.qkv", "layer.attention_norm", d_qkv, r.attention_norm.out,
-                               p.qkv, product_dims(m.qkv_size(), m.hidden_size));
-  append(ops, std::move(qkv));
   if (m.shared_norm)
     ops.push_back(operation("layer.mlp_norm.add.backward", OpKind::add, t.statistic,
                             {.rows = b.stream_rows(), .cols = m.hidden_size},

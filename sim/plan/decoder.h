@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/plan/builder.h"
+#include "sim/plan/latent_attention.h"
 #include "sim/plan/moe.h"
 #include "sim/plan/parameters.h"
 
@@ -21,6 +22,7 @@ struct LayerResults {
   BufferId qkv_product = kNoBuffer, qk_rstd = kNoBuffer;  // before queries' and keys' norm
   BufferId qkv = kNoBuffer;                               // after rotation
   BufferId kv = kNoBuffer;                                // its keys and values, where other ranks read them
+  LatentResults latent;                                   // in place of these
   BufferId attention = kNoBuffer;
   BufferId lse = kNoBuffer;  // flash
   BufferId probabilities = kNoBuffer, mask = kNoBuffer,
@@ -54,6 +56,8 @@ LayerResults with_core_of(LayerResults results, const LayerResults& core);
 // Where generation finds and keeps earlier keys and values.
 struct KvCache {
   BufferId k = kNoBuffer, v = kNoBuffer;
+  LatentCache latent{};  // in place of these
+  explicit operator bool() const { return k != kNoBuffer || latent.latent != kNoBuffer; }
 };
 
 struct LayerContext {
@@ -66,14 +70,16 @@ struct LayerContext {
   BufferId projection = kNoBuffer, projection_rows = kNoBuffer;
   BufferId attention_norm_gathered = kNoBuffer, mlp_norm_gathered = kNoBuffer;
   BufferId kv_of_all_ranks = kNoBuffer;  // context parallelism
+  LatentScratch latent{};
   ExpertScratch experts{};
 };
 
 // Adds the scratch of a forward or recompute block.
 LayerContext with_scratch(PlanBuilder& builder, const std::string& block, LayerContext context);
 
-std::vector<Operation> layer_forward(const PlanBuilder& builder, const DecoderParameters& p,
-                                     const LayerResults& r, const LayerContext& c);
+std::vector<Operation> layer_forward(PlanBuilder& builder, const std::string& block,
+                                     const DecoderParameters& p, const LayerResults& r,
+                                     const LayerContext& c);
 // The attention core alone: what selective recompute repeats.
 std::vector<Operation> attention_core_forward(const PlanBuilder& builder, LayerKind kind,
                                               const LayerResults& r, BufferId kv_of_all_ranks);

@@ -23,22 +23,28 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
   r.tokens = b.add_input(buffer_names::tokens, DType::int32, {kBatch, kQueryLength});
   if (w.kv_cache) r.positions = b.add_input(buffer_names::positions, DType::int32, {kBatch});
   if (m.position == Position::rope)
-    r.rope_table = b.add_input(buffer_names::rope_table, t.statistic, {capacity, m.head_dim});
+    r.rope_table = b.add_input(buffer_names::rope_table, t.statistic, {capacity, m.rope_size()});
   if (w.kv_cache) {
-    const auto cache = [&](const std::string& name, std::int64_t tokens) {
+    const auto cache = [&](const std::string& name, std::int64_t heads, std::int64_t tokens,
+                           std::int64_t width) {
       return b.add({.name = name,
                     .buffer_class = BufferClass::kv_cache,
                     .dtype = t.cache,
-                    .shape = {kBatch, m.num_key_value_heads, tokens, m.head_dim},
+                    .shape = {kBatch, heads, tokens, width},
                     .lifetime = Lifetime::plan,
                     .per_layer = true});
     };
     for (const LayerKind kind : layer_kinds(b.scenario().model)) {
       KvCache& of_kind = kind.window ? r.window_cache : r.cache;
-      if (of_kind.k != kNoBuffer) continue;
+      if (of_kind) continue;
       const std::string prefix = kind.window ? "layer.window." : "layer.";
       const std::int64_t tokens = kind.window ? std::min(capacity, m.sliding_window) : capacity;
-      of_kind = {cache(prefix + "k_cache", tokens), cache(prefix + "v_cache", tokens)};
+      if (m.has_latent_attention()) {
+        of_kind.latent.latent = cache(prefix + "latent_cache", 1, tokens, m.cache_size());
+        continue;
+      }
+      of_kind.k = cache(prefix + "k_cache", m.num_key_value_heads, tokens, m.head_dim);
+      of_kind.v = cache(prefix + "v_cache", m.num_key_value_heads, tokens, m.head_dim);
     }
   }
   const auto add = [&](std::string_view name, DType dtype, std::vector<Extent> shape, Lifetime lifetime) {
@@ -77,16 +83,20 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Genera
   return block;
 }
 
-Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r, LayerKind kind) {
-  const std::string name = kind.prefix() + ".forward";
-  const LayerContext context{.kind = kind,
-                             .residual_in = reads(r.residual),
-                             .residual_out = updates(r.residual),
-                             .rope_table = r.rope_table,
-                             .positions = r.positions,
-                             .cache = kind.window ? r.window_cache : r.cache};
+// Latent attention works otherwise while it decodes.
+Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r, LayerKind kind,
+            bool decodes) {
+  const std::string name = kind.prefix() + (decodes ? ".decode" : ".forward");
+  LayerContext context{.kind = kind,
+                       .residual_in = reads(r.residual),
+                       .residual_out = updates(r.residual),
+                       .rope_table = r.rope_table,
+                       .positions = r.positions,
+                       .cache = kind.window ? r.window_cache : r.cache};
+  context.cache.latent.absorbed = decodes;
   return {name,
-          layer_forward(b, p, add_inference_results(b, name, r.residual, context.cache.k != kNoBuffer, kind),
+          layer_forward(b, name, p,
+                        add_inference_results(b, name, r.residual, static_cast<bool>(context.cache), kind),
                         with_scratch(b, name, context))};
 }
 
@@ -132,16 +142,21 @@ Plan make_generation_plan(const Scenario& scenario) {
   const DecoderParameters parameters = add_parameters(b, false);
   const GenerationBuffers buffers = add_buffers(b);
   const BlockId embedding_block = b.add(embedding_forward(b, parameters, buffers));
-  std::vector<BlockId> layer_blocks;  // of each layer
-  {
-    const std::vector<LayerKind> kinds = layer_kinds(scenario.model);
-    std::vector<BlockId> of_kind;
-    for (const LayerKind kind : kinds) of_kind.push_back(b.add(layer(b, parameters, buffers, kind)));
-    for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l) {
-      const auto at = std::find(kinds.begin(), kinds.end(), kind_of_layer(scenario.model, l)) - kinds.begin();
-      layer_blocks.push_back(of_kind[static_cast<std::size_t>(at)]);
+  const Model& model = scenario.model;
+  const auto add_layers = [&](bool decodes) {
+    const std::vector<LayerKind> kinds = layer_kinds(model);
+    std::vector<BlockId> of_kind, of_layer;
+    for (const LayerKind kind : kinds) of_kind.push_back(b.add(layer(b, parameters, buffers, kind, decodes)));
+    for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
+      const auto at = std::find(kinds.begin(), kinds.end(), kind_of_layer(model, l)) - kinds.begin();
+      of_layer.push_back(of_kind[static_cast<std::size_t>(at)]);
     }
-  }
+    return of_layer;
+  };
+  const std::vector<BlockId> forward = add_layers(false);
+  const bool decodes_otherwise =
+      model.has_latent_attention() && scenario.workload.kv_cache && scenario.workload.max_new_tokens > 1;
+  const std::vector<BlockId> decode = decodes_otherwise ? add_layers(true) : forward;
   const BlockId head_block = b.add(head(b, parameters, buffers));
 
   const Workload& w = scenario.workload;
@@ -160,7 +175,8 @@ Plan make_generation_plan(const Scenario& scenario) {
       program.actions.push_back({.block = block, .phase = phase, .layer = layer, .variables = variables});
     };
     run(embedding_block, 0);
-    for (std::int32_t l = 0; l < layers; ++l) run(layer_blocks[static_cast<std::size_t>(l)], l);
+    for (std::int32_t l = 0; l < layers; ++l)
+      run((token == 0 ? forward : decode)[static_cast<std::size_t>(l)], l);
     run(head_block, layers);
     program.sections.push_back(
         {token == 0 ? "prefill" : "token " + std::to_string(token), begin, program.actions.size()});

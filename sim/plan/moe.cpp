@@ -56,6 +56,11 @@ Dims permute_dims(const PlanBuilder& b, const ExpertRows& rows) {
           .chosen = b.model().moe.num_experts_per_tok};
 }
 
+// The shared expert's gate: one number a token.
+Dims gate_product(std::int64_t hidden) {
+  return {.rows = kRows, .cols = 1, .inner = hidden};
+}
+
 Operation grouped(const PlanBuilder& b, const std::string& id, OpKind kind, std::int64_t cols,
                   std::int64_t inner, std::vector<Operand> operands) {
   const MixtureOfExperts& e = b.model().moe;
@@ -114,6 +119,8 @@ ExpertResults add_expert_results(PlanBuilder& b, const std::string& block, AddBu
   if (const std::int64_t shared = e.shared_expert_intermediate_size; shared > 0) {
     r.shared_up = add(b, block, "layer.shared_expert.gate_up", t.stored, {kRows, m.up_size(shared)});
     r.shared_activation = add(b, block, "layer.shared_expert.activation", t.stored, {kRows, shared});
+    if (e.shared_expert_gate)
+      r.shared_gate = add(b, block, "layer.shared_expert.gate", t.statistic, {kRows, 1});
   }
   return r;
 }
@@ -162,9 +169,12 @@ std::vector<Operation> shared_expert_forward(const PlanBuilder& b, const ExpertP
   ops.push_back(matmul(b, "layer.shared_expert.gate_up.forward", writes(r.shared_up),
                        reads(gathers ? s.gathered : inp), p.shared_up, {},
                        {.rows = kRows, .cols = m.up_size(width), .inner = hidden}));
+  if (r.shared_gate != kNoBuffer)
+    ops.push_back(matmul(b, "layer.shared_expert.gate.forward", writes(r.shared_gate),
+                         reads(gathers ? s.gathered : inp), {p.shared_gate, {}}, {}, gate_product(hidden)));
   ops.push_back(operation("layer.shared_expert.activation.forward", activation_kind(m.activation, false),
                           b.types().statistic, {.rows = kRows, .cols = width},
-                          {writes(r.shared_activation), reads(r.shared_up)}));
+                          {writes(r.shared_activation), reads(r.shared_up), reads(r.shared_gate)}));
   const Dims down{.rows = kRows, .cols = hidden, .inner = width};
   if (!gathers) {
     ops.push_back(matmul(b, "layer.shared_expert.down.forward", updates(s.sum), reads(r.shared_activation),
@@ -268,9 +278,14 @@ std::vector<Operation> shared_expert_backward(PlanBuilder& b, const std::string&
                               p.shared_down, {.rows = kRows, .cols = hidden, .inner = width}));
   const BufferId d_up =
       read_by_weights(b, block, "layer.shared_expert.gate_up.gradient", t.stored, {kRows, m.up_size(width)});
-  ops.push_back(operation("layer.shared_expert.activation.backward", activation_kind(m.activation, true),
-                          t.statistic, {.rows = kRows, .cols = width},
-                          {writes(d_up), reads(d_activation), reads(r.shared_up)}));
+  const BufferId d_gate =
+      r.shared_gate == kNoBuffer
+          ? kNoBuffer
+          : read_by_weights(b, block, "layer.shared_expert.gate.gradient", t.statistic, {kRows, 1});
+  ops.push_back(operation(
+      "layer.shared_expert.activation.backward", activation_kind(m.activation, true), t.statistic,
+      {.rows = kRows, .cols = width},
+      {writes(d_up), reads(d_activation), reads(r.shared_up), reads(r.shared_gate), writes(d_gate)}));
   if (b.strategy().sequence_parallel) {
     const BufferId whole = b.add_scratch(b.splits_backward() ? weight_block(block) : block,
                                          "layer.shared_expert.inp", t.stored, {kRows, hidden});
@@ -279,6 +294,14 @@ std::vector<Operation> shared_expert_backward(PlanBuilder& b, const std::string&
   }
   append(ops, matmul_backward(b, "layer.shared_expert.gate_up", dinp, d_up, inp, p.shared_up,
                               {.rows = kRows, .cols = m.up_size(width), .inner = hidden}));
+  if (d_gate != kNoBuffer) {
+    const BufferId part =
+        b.add_scratch(block, "layer.shared_expert.gate.inp.gradient", t.stored, {kRows, hidden});
+    append(ops, matmul_backward(b, "layer.shared_expert.gate", part, d_gate, inp, {p.shared_gate, {}},
+                                gate_product(hidden)));
+    ops.push_back(operation("layer.shared_expert.gate.add.backward", OpKind::add, t.statistic,
+                            {.rows = kRows, .cols = hidden}, {updates(dinp), reads(dinp), reads(part)}));
+  }
   return ops;
 }
 

@@ -14,10 +14,6 @@
 
 namespace sim {
 
-// How a set of results is laid out: add(name, dtype, shape) returns the buffer.
-using AddBuffer = BufferId (*)(PlanBuilder& builder, const std::string& block, const std::string& name,
-                               DType dtype, std::vector<Extent> shape);
-
 // Rows of a rank, in expectation of the busiest one.
 struct ExpertRows {
   Extent tokens;    // that it routes
@@ -34,6 +30,7 @@ struct ExpertResults {
   BufferId inp = kNoBuffer, row_weights = kNoBuffer;  // (computed, hidden), (computed)
   BufferId up = kNoBuffer, activation = kNoBuffer;
   BufferId shared_up = kNoBuffer, shared_activation = kNoBuffer;
+  BufferId shared_gate = kNoBuffer;  // a number a token, before its sigmoid
 };
 ExpertResults add_expert_results(PlanBuilder& builder, const std::string& block, AddBuffer add);
 

@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-constexpr std::array<EnumName<OpKind>, 53> kOpKinds{
+constexpr std::array<EnumName<OpKind>, 59> kOpKinds{
     {{OpKind::embedding, "embedding"},
      {OpKind::embedding_backward, "embedding_backward"},
      {OpKind::layernorm, "layernorm"},
@@ -28,6 +28,12 @@ constexpr std::array<EnumName<OpKind>, 53> kOpKinds{
      {OpKind::rope_backward, "rope_backward"},
      {OpKind::attention_flash, "attention_flash"},
      {OpKind::attention_flash_backward, "attention_flash_backward"},
+     {OpKind::rope_latent, "rope_latent"},
+     {OpKind::rope_latent_backward, "rope_latent_backward"},
+     {OpKind::attention_latent, "attention_latent"},
+     {OpKind::attention_latent_backward, "attention_latent_backward"},
+     {OpKind::latent_append, "latent_append"},
+     {OpKind::attention_latent_cached, "attention_latent_cached"},
      {OpKind::attention_standard, "attention_standard"},
      {OpKind::attention_standard_backward, "attention_standard_backward"},
      {OpKind::kv_append, "kv_append"},

@@ -55,6 +55,16 @@ enum class OpKind {
   // then of all ranks, and dqkv takes the queries' part alone.
   attention_flash,           // out=, [lse=], qkv, [kv]
   attention_flash_backward,  // dqkv=, dout, qkv, out, lse, [kv], [dkv=]
+  // Latent attention, {heads, head_dim of queries and keys, value_dim, rope_dim}: q (rows, heads head_dim); kv
+  // (rows, heads (head_dim + value_dim)) with a copy of the one turned key (rows, rope_dim) for each head. The cache
+  // is (batch, tokens, rank + rope_dim): while decoding it is one key of head_dim for all heads, and its first
+  // value_dim columns are the value.
+  rope_latent,                // q+=, key+=, [kv+=], table, [positions]
+  rope_latent_backward,       // dq+=, dkey=, dkv, table
+  attention_latent,           // out= (rows, heads value_dim), [lse=], q, kv
+  attention_latent_backward,  // dq=, dkv=, dout, q, kv, out, lse
+  latent_append,              // cache+=, latent (rows, head_dim - rope_dim), key, positions
+  attention_latent_cached,    // out=, q (rows, heads head_dim), cache, positions
   // With dropout on the probabilities: its mask and what it leaves of them are kept beside them.
   attention_standard,           // out=, probabilities=, qkv, [mask=], [dropped=]
   attention_standard_backward,  // dqkv=, dprobabilities=, dout, qkv, probabilities, [mask], [dropped]
@@ -117,6 +127,7 @@ struct Dims {
   std::int64_t hidden = 0, vocab = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t groups = 0, experts = 0, chosen = 0;
+  std::int64_t value_dim = 0, rope_dim = 0;
   std::int64_t window = 0;
 };
 

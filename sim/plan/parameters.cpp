@@ -150,6 +150,26 @@ void append(std::vector<Tensor>& group, const Affine& a) {
   append(group, a.bias);
 }
 
+LatentParameters add_latent_parameters(ParameterWriter& w, const Model& m) {
+  const LatentAttention& a = m.latent;
+  const std::string name = "layer.attention.";
+  const auto replicated = [&](const std::string& part, std::int64_t outputs, std::int64_t inputs) {
+    return Affine{w.tensor(name + part + ".weight", {outputs, inputs}, true, true), {}};
+  };
+  LatentParameters p;
+  if (a.q_lora_rank > 0) {
+    p.q_down = replicated("q_down", a.q_lora_rank, m.hidden_size);
+    p.q_norm = w.tensor(name + "q_norm.weight", {a.q_lora_rank}, true, true);
+  }
+  p.q_up = w.column_parallel(name + "q_up", m.query_size(), a.q_lora_rank > 0 ? a.q_lora_rank : m.hidden_size,
+                             false);
+  p.kv_down = replicated("kv_down", a.kv_lora_rank + a.qk_rope_head_dim, m.hidden_size);
+  p.kv_norm = w.tensor(name + "kv_norm.weight", {a.kv_lora_rank}, true, true);
+  p.kv_up = w.column_parallel(name + "kv_up", m.num_attention_heads * (a.qk_nope_head_dim + a.v_head_dim),
+                              a.kv_lora_rank, false);
+  return p;
+}
+
 ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
   const MixtureOfExperts& e = m.moe;
   ExpertParameters p;
@@ -162,17 +182,34 @@ ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
     p.shared_up =
         w.column_parallel("layer.shared_expert.gate_up", m.up_size(shared), m.hidden_size, m.mlp_bias);
     p.shared_down = w.row_parallel("layer.shared_expert.down", m.hidden_size, shared, m.mlp_bias);
+    if (e.shared_expert_gate)
+      p.shared_gate = w.tensor("layer.shared_expert.gate.weight", {1, m.hidden_size}, true, true);
   }
   return p;
 }
 
 }  // namespace
 
+std::vector<Tensor> PredictionParameters::group() const {
+  std::vector<Tensor> group;
+  for (const Affine* a : {&hidden_norm, &embedding_norm, &projection, &final_norm}) append(group, *a);
+  return group;
+}
+
+std::vector<Tensor> LatentParameters::group() const {
+  std::vector<Tensor> group;
+  for (const Affine* a : {&q_down, &q_up, &kv_down, &kv_up}) append(group, *a);
+  append(group, q_norm);
+  append(group, kv_norm);
+  return group;
+}
+
 std::vector<Tensor> ExpertParameters::group() const {
   std::vector<Tensor> group;
   append(group, router);
   append(group, router_bias);
   for (const Affine* a : {&up, &down, &shared_up, &shared_down}) append(group, *a);
+  append(group, shared_gate);
   return group;
 }
 
@@ -187,6 +224,7 @@ std::vector<Tensor> DecoderParameters::layer_group(bool with_experts) const {
   std::vector<Tensor> group;
   for (const Affine* a : {&attention_norm, &qkv, &qk_norm, &attention_output, &mlp_norm}) append(group, *a);
   append(group, sinks);
+  for (const Tensor& t : latent.group()) group.push_back(t);
   if (with_experts) {
     for (const Tensor& t : experts.group()) group.push_back(t);
   } else {
@@ -199,6 +237,8 @@ std::vector<Tensor> DecoderParameters::layer_group(bool with_experts) const {
 std::vector<Tensor> DecoderParameters::of_own_rows(bool with_experts) const {
   std::vector<Tensor> group;
   for (const Affine* a : {&attention_norm, &mlp_norm}) append(group, *a);
+  for (const Tensor& t : {latent.q_down.weight, latent.kv_down.weight, latent.q_norm, latent.kv_norm})
+    append(group, t);
   if (with_experts) {
     append(group, experts.router);
     append(group, experts.router_bias);
@@ -209,14 +249,20 @@ std::vector<Tensor> DecoderParameters::of_own_rows(bool with_experts) const {
 std::vector<Tensor> DecoderParameters::head_group() const {
   std::vector<Tensor> group;
   append(group, final_norm);
-  if (!tied || head_is_a_copy) group.push_back(head);
+  if (!tied) group.push_back(head);
+  if (embedding_is_copied) group.push_back(embedding);
+  if (!prediction.projection.weight) return group;
+  for (const Tensor& t : prediction.group()) group.push_back(t);
+  for (const Tensor& t : layer_group(predicts_experts)) group.push_back(t);
   return group;
 }
 
 DecoderParameters for_backward(DecoderParameters p) {
   const auto turn = [](Tensor& t) { t.parameter = t.parameter_for_backward; };
   ExpertParameters& e = p.experts;
-  for (Tensor* t : {&p.embedding, &p.position_embedding, &p.sinks, &p.head, &e.router, &e.router_bias})
+  LatentParameters& l = p.latent;
+  for (Tensor* t : {&p.embedding, &p.position_embedding, &p.sinks, &p.head, &e.router, &e.router_bias,
+                    &l.q_norm, &l.kv_norm, &e.shared_gate})
     turn(*t);
   for (Affine* a :
        {&p.embedding_norm, &p.attention_norm, &p.qkv, &p.qk_norm, &p.attention_output, &p.mlp_norm, &p.mlp_up,
@@ -238,9 +284,12 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
         w.tensor("position_embedding.weight", {m.max_position_embeddings, m.hidden_size}, false, true);
   if (m.embedding_norm) p.embedding_norm = w.norm("embedding_norm", false);
   p.attention_norm = w.norm("layer.attention_norm", true);
-  p.qkv = w.column_parallel("layer.attention.qkv", m.qkv_size(), m.hidden_size, m.attention_bias);
+  if (m.has_latent_attention())
+    p.latent = add_latent_parameters(w, m);
+  else
+    p.qkv = w.column_parallel("layer.attention.qkv", m.qkv_size(), m.hidden_size, m.attention_bias);
   p.attention_output =
-      w.row_parallel("layer.attention.output", m.hidden_size, m.query_size(), m.attention_output_bias);
+      w.row_parallel("layer.attention.output", m.hidden_size, m.value_size(), m.attention_output_bias);
   if (m.qk_norm == QkNorm::per_head)
     p.qk_norm.weight = w.tensor("layer.attention.qk_norm.weight", {2 * m.head_dim}, true, true);
   if (m.qk_norm == QkNorm::all_heads)
@@ -261,8 +310,18 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   p.head = p.tied ? p.embedding
                   : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false,
                              as_layers ? builder.types().weights : builder.types().stored);
-  p.head_is_a_copy = p.tied && builder.strategy().pipeline_parallel > 1;
-  if (training && builder.groups().key_value >= 0) {
+  if (training && m.num_nextn_predict_layers > 0) {
+    p.prediction.hidden_norm = w.norm("mtp.hidden_norm", false);
+    p.prediction.embedding_norm = w.norm("mtp.embedding_norm", false);
+    p.prediction.projection.weight =
+        w.tensor("mtp.projection.weight", {m.hidden_size, 2 * m.hidden_size}, false, true);
+    p.prediction.final_norm = w.norm("mtp.final_norm", false);
+    p.predicts_experts = m.is_expert_layer(m.num_hidden_layers - 1);
+    p.head_uses_embedding = true;
+  }
+  p.head_uses_embedding = p.head_uses_embedding || p.tied;
+  p.embedding_is_copied = p.head_uses_embedding && builder.strategy().pipeline_parallel > 1;
+  if (training && builder.groups().key_value >= 0 && p.qkv.weight) {
     p.key_value_gradients.push_back(
         w.key_value_rows(p.qkv.weight, "layer.attention.qkv.weight", m.hidden_size));
     if (p.qkv.bias)

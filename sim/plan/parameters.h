@@ -35,6 +35,20 @@ struct ExpertParameters {
   Tensor router, router_bias;
   Affine up, down;  // up: gate and up together
   Affine shared_up, shared_down;
+  Tensor shared_gate;
+  std::vector<Tensor> group() const;
+};
+
+// Of latent attention. Without a latent of queries q_up is from the hidden state.
+struct LatentParameters {
+  Affine q_down, q_up, kv_down, kv_up;
+  Tensor q_norm, kv_norm;
+  std::vector<Tensor> group() const;
+};
+
+// Of multi-token prediction, beside the layer's own; embedding and head are the model's.
+struct PredictionParameters {
+  Affine hidden_norm, embedding_norm, projection, final_norm;
   std::vector<Tensor> group() const;
 };
 
@@ -42,15 +56,19 @@ struct DecoderParameters {
   Tensor embedding, position_embedding;
   Affine embedding_norm;
   Affine attention_norm, qkv, attention_output;
+  LatentParameters latent;  // in place of qkv
   Affine qk_norm;
   Tensor sinks;
   ExpertParameters experts;
   Affine mlp_norm, mlp_up, mlp_down;  // mlp_up: gate and up together for SwiGLU
   Affine final_norm;
-  Tensor head;  // the embedding's where the model ties them
+  PredictionParameters prediction;
+  bool predicts_experts = false;  // what the layer of multi-token prediction has
+  Tensor head;                    // the embedding's where the model ties them
 
   // The units that are reduced, updated and gathered together, each tensor once. A tied head is of the
-  // embedding's unit, unless it lies in another pipeline stage and is a copy.
+  // embedding's unit, unless it lies in another pipeline stage and is a copy. Multi-token prediction is of
+  // the head's unit.
   std::vector<Tensor> embedding_group() const;
   std::vector<Tensor> layer_group(bool experts) const;
   std::vector<Tensor> head_group() const;
@@ -59,8 +77,11 @@ struct DecoderParameters {
   std::vector<Tensor> of_own_rows(bool experts) const;
   // Key and value rows of the QKV gradients, where several ranks hold the same key-value head.
   std::vector<BufferId> key_value_gradients;
+  // With multi-token prediction or a tied head, the head's unit works with the embedding, which is a copy
+  // where it lies in another stage.
   bool tied = false;
-  bool head_is_a_copy = false;
+  bool head_uses_embedding = false;
+  bool embedding_is_copied = false;
 };
 
 // The same with the parameters that backward and recompute read.

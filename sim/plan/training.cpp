@@ -6,6 +6,7 @@
 #include "sim/plan/decoder.h"
 #include "sim/plan/early_stop.h"
 #include "sim/plan/extra_tensors.h"
+#include "sim/plan/multi_token_prediction.h"
 #include "sim/plan/programs.h"
 #include "sim/plan/schedule.h"
 
@@ -31,7 +32,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   r.targets = b.add_input(buffer_names::targets, DType::int32, {kBatch, kQueryLength}, true);
   if (m.position == Position::rope)
     r.rope_table =
-        b.add_input(buffer_names::rope_table, t.statistic, {b.scenario().workload.seq_len, m.head_dim});
+        b.add_input(buffer_names::rope_table, t.statistic, {b.scenario().workload.seq_len, m.rope_size()});
   r.losses = b.add({.name = std::string(buffer_names::losses),
                     .buffer_class = BufferClass::activation,
                     .dtype = t.statistic,
@@ -147,9 +148,10 @@ Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const Train
 
 // The loss needs every row's sum over the vocabulary: three numbers a row and rank are exchanged where ranks
 // divide it. (Megatron-LM exchanges them in three all-reduces.)
-Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
+Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
+                   const std::string& name) {
   const Workload& w = b.scenario().workload;
-  Block block{"head.forward",
+  Block block{name,
               norm_forward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual), b.stream_rows())};
   BufferId inp = r.final_norm.out;
   if (b.strategy().sequence_parallel) {
@@ -186,9 +188,10 @@ Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuf
   return block;
 }
 
-Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
+Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
+                    const std::string& name) {
   const Model& m = b.model();
-  Block block{"head.backward", {}};
+  Block block{name, {}};
   const BufferId d_final_norm =
       b.add_scratch(block.name, "final_norm.gradient", b.types().stored, {kRows, m.hidden_size});
   BufferId inp = r.final_norm.out, d_rows = kNoBuffer;
@@ -215,6 +218,59 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
   return block;
 }
 
+// The module of multi-token prediction and its loss, in the head's blocks under ids of its own.
+class Prediction {
+ public:
+  Prediction(PlanBuilder& b, const TrainingBuffers& r, const LayerResults& results)
+      : b_(b), r_(r), results_(results), buffers_(add_prediction_buffers(b)), own_(r) {
+    const auto add = [&](const char* name, DType dtype, std::vector<Extent> shape) {
+      return b.add({.name = std::string("mtp.") + name,
+                    .buffer_class = BufferClass::activation,
+                    .dtype = dtype,
+                    .shape = std::move(shape),
+                    .per_micro_batch = true});
+    };
+    const ElementTypes& t = b.types();
+    const Extent rows = b.stream_rows();
+    own_.residual = buffers_.out;
+    own_.residual_gradient = buffers_.gradient;
+    own_.targets = b.add_input("mtp.targets", DType::int32, {kBatch, kQueryLength}, true);
+    own_.losses = add("losses", t.statistic, {kRows});
+    own_.logits = add("logits", t.statistic, {kRows, b.model().vocab_size});
+    own_.final_norm.out = add("final_norm.out", t.stored, {rows, b.model().hidden_size});
+    if (b.model().norm == Norm::layernorm) own_.final_norm.mean = add("final_norm.mean", t.statistic, {rows});
+    own_.final_norm.rstd = add("final_norm.rstd", t.statistic, {rows});
+  }
+
+  void append_forward(Block& head, DecoderParameters p) const {
+    append_named(head, prediction_forward(b_, "mtp.forward", p, results_, buffers_, r_.targets, r_.residual,
+                                          r_.rope_table));
+    p.final_norm = p.prediction.final_norm;
+    append_named(head, head_forward(b_, p, own_, "mtp.head.forward").operations);
+  }
+  void append_backward(Block& head, DecoderParameters p) const {
+    const DecoderParameters layer = p;
+    p.final_norm = p.prediction.final_norm;
+    append_named(head, head_backward(b_, p, own_, "mtp.head.backward").operations);
+    append_named(head, prediction_backward(b_, "mtp.backward", layer, results_, buffers_, r_.targets,
+                                           r_.residual, r_.residual_gradient, r_.rope_table));
+  }
+
+ private:
+  static void append_named(Block& head, std::vector<Operation> operations) {
+    for (Operation& op : operations) {
+      op.id = "mtp." + op.id;
+      head.operations.push_back(std::move(op));
+    }
+  }
+
+  PlanBuilder& b_;
+  const TrainingBuffers& r_;
+  const LayerResults& results_;
+  PredictionBuffers buffers_;
+  TrainingBuffers own_;
+};
+
 struct LayerBlocks {
   // recompute: -1 where everything is kept; weight: -1 where backward is one action
   BlockId forward = -1, recompute = -1, backward = -1, weight = -1;
@@ -237,7 +293,8 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
                        .residual_out = writes(r.residual, 1),
                        .rope_table = r.rope_table};
   LayerBlocks blocks;
-  blocks.forward = b.add({forward, layer_forward(b, p, forward_results, with_scratch(b, forward, context))});
+  blocks.forward =
+      b.add({forward, layer_forward(b, forward, p, forward_results, with_scratch(b, forward, context))});
   if (recompute == Recompute::selective)
     blocks.recompute = b.add(
         {second, attention_core_forward(b, kind, results,
@@ -246,7 +303,8 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
     // The layer's output has served already: the second one goes nowhere.
     context.residual_out =
         writes(b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size}));
-    std::vector<Operation> ops = layer_forward(b, again, results, with_scratch(b, second, context));
+    std::vector<Operation> ops =
+        layer_forward(b, second, again, results, with_scratch(b, second, context));
     if (b.scenario().implementation.recompute_stops_early) ops = without_unread_end(b, std::move(ops));
     blocks.recompute = b.add({second, std::move(ops)});
   }
@@ -352,7 +410,7 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std
 UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
                            const std::string& id, BufferId Tensor::*gradient, bool before_backward) {
   Tensors head = p.head_group(), embedding = p.embedding_group();
-  if (before_backward && p.tied && !p.head_is_a_copy) {
+  if (before_backward && p.head_uses_embedding && !p.embedding_is_copied) {
     head.push_back(p.embedding);
     embedding.erase(embedding.begin());
   }
@@ -430,6 +488,8 @@ Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& 
   Tensors parts;
   if (b.strategy().sequence_parallel) parts = p.of_own_rows(experts);
   if (p.qk_norm.weight && p.qk_norm.weight.replicated) parts.push_back(p.qk_norm.weight);
+  // Each has a part of the gradient that the width of the shared expert is divided for.
+  if (experts && p.experts.shared_gate) parts.push_back(p.experts.shared_gate);
   return parts;
 }
 
@@ -493,13 +553,23 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
                reduce_gradients(b, p.layer_group(experts), summed_over_tensor_ranks(b, p, experts),
                                 p.key_value_gradients));
   };
+  const bool predicts = b.model().num_nextn_predict_layers > 0;
+  const auto head_parts = [&] {
+    Tensors parts = of_own_rows(p.final_norm);
+    if (!predicts) return parts;
+    if (b.strategy().sequence_parallel)
+      for (const Tensor& t : p.prediction.group()) parts.push_back(t);
+    for (const Tensor& t : summed_over_tensor_ranks(b, p, p.predicts_experts)) parts.push_back(t);
+    return parts;
+  };
   blocks.reduce = {
       .embedding = add("embedding.reduce_gradients",
                        reduce_gradients(b, p.embedding_group(), of_own_rows(p.embedding_norm), {})),
       .layer = layer(false),
       .expert_layer = layer(true),
-      .head =
-          add("head.reduce_gradients", reduce_gradients(b, p.head_group(), of_own_rows(p.final_norm), {}))};
+      .head = add("head.reduce_gradients",
+                  reduce_gradients(b, p.head_group(), head_parts(),
+                                   predicts ? p.key_value_gradients : std::vector<BufferId>{}))};
   if (zero_stage == 1 || zero_stage == 2)
     blocks.gather_updated = add_unit_blocks(b, p, "gather_updated", [&](const Tensors& unit) {
       return gather_parameters(b, unit, &Tensor::parameter);
@@ -518,7 +588,7 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   };
   Tensors head = p.head_group();
   // The copy of a tied head's weight for backward: forward's lives until the head.
-  if (p.tied && !p.head_is_a_copy) head.push_back(p.embedding);
+  if (p.tied && !p.embedding_is_copied) head.push_back(p.embedding);
   blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const Tensors& unit) {
     return gather_parameters(b, unit, &Tensor::parameter);
   });
@@ -544,7 +614,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   }
   // The embedding's copy in the last stage is not counted twice.
   DecoderParameters counted = p;
-  counted.head_is_a_copy = false;
+  counted.embedding_is_copied = false;
   blocks.norm = add_unit_blocks(b, counted, "squared_norm",
                                 [&](const Tensors& unit) { return squared_norm(b, unit, norm); });
   Block sum{"sum_gradient_norm", {}};
@@ -576,8 +646,14 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   blocks.kinds = layer_kinds(b.scenario().model);
   const LayerResults results = add_layer_results(b, "", kept, blocks.kinds);
   for (const LayerKind kind : blocks.kinds) blocks.layers.push_back(add_layer_blocks(b, p, r, results, kind));
-  blocks.head = b.add(head_forward(b, p, r));
-  blocks.head_backward = b.add(head_backward(b, again, r));
+  Block head = head_forward(b, p, r, "head.forward"), head_back = head_backward(b, again, r, "head.backward");
+  if (b.model().num_nextn_predict_layers > 0) {
+    const Prediction prediction(b, r, results);
+    prediction.append_forward(head, p);
+    prediction.append_backward(head_back, again);
+  }
+  blocks.head = b.add(std::move(head));
+  blocks.head_backward = b.add(std::move(head_back));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));
   add_pipeline_blocks(b, r, blocks);
   add_reduction_blocks(b, p, blocks);
@@ -755,12 +831,11 @@ class StageWriter {
       if (u.member == &UnitBlocks::embedding) return blocks_.embedding;
       return u.member == &UnitBlocks::head ? blocks_.head : layer_blocks(u.layer).forward;
     };
-    with_parameters(
-        units, blocks_.gather_for_forward, Phase::forward,
-        [&](const Unit& u, std::int32_t gathered) {
-          if (gathered < 0) gathered = gathered_ahead(u);
-          compute(work(u), Phase::forward, u.layer, gathered);
-        });
+    with_parameters(units, blocks_.gather_for_forward, Phase::forward,
+                    [&](const Unit& u, std::int32_t gathered) {
+                      if (gathered < 0) gathered = gathered_ahead(u);
+                      compute(work(u), Phase::forward, u.layer, gathered);
+                    });
     if (!is_last()) send(blocks_.send_activation, Phase::forward, range.last, piece() + 1);
   }
 

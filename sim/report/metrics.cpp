@@ -51,6 +51,10 @@ std::string_view family(OpKind kind) {
     case OpKind::attention_standard:
     case OpKind::attention_standard_backward:
     case OpKind::attention_cached:
+    case OpKind::attention_latent:
+    case OpKind::attention_latent_backward:
+    case OpKind::attention_latent_cached:
+    case OpKind::latent_append:
     case OpKind::kv_append:
       return "attention";
     case OpKind::layernorm:
@@ -81,6 +85,8 @@ std::string_view family(OpKind kind) {
       return "communication";
     case OpKind::rope:
     case OpKind::rope_backward:
+    case OpKind::rope_latent:
+    case OpKind::rope_latent_backward:
     case OpKind::route:
     case OpKind::route_backward:
     case OpKind::permute:

@@ -1,54 +1,12 @@
 #include <filesystem>
 #include <string>
 
-#include "sim/json_object.h"
-#include "sim/scenario/model.h"
+#include "sim/scenario/hugging_face_reader.h"
 
 namespace sim {
 namespace {
 
-// A config.json has dozens of fields that do not bear on shapes; those that would change the mathematics and
-// are not supported are refused by name.
-class Config {
- public:
-  Config(const Json& json, const std::string& file) : object_(json, file) {}
-
-  JsonObject& fields() { return object_; }
-
-  // Whole numbers of at least 1, which is what every size is.
-  std::int64_t size(std::string_view key) {
-    const std::int64_t value = object_.integer(key);
-    if (value < 1) object_.fail(key, "must be at least 1, but is " + std::to_string(value));
-    return value;
-  }
-  std::int64_t size(std::string_view key, std::int64_t otherwise) {
-    return object_.has_value(key) ? size(key) : otherwise;
-  }
-  double positive(std::string_view key) {
-    const double value = object_.number(key);
-    if (!(value > 0)) object_.fail(key, "must be a number above 0");
-    return value;
-  }
-
-  void refuse_unless(std::string_view key, bool expected, bool otherwise) {
-    if (object_.has_value(key) ? object_.boolean(key) == expected : otherwise == expected) return;
-    object_.fail(
-        key, std::string("must be ") + (expected ? "true" : "false") + ": no plan is made for it otherwise");
-  }
-
- private:
-  JsonObject object_;
-};
-
-std::int64_t heads_share(Config& config, std::string_view hidden_key, std::int64_t hidden,
-                         std::int64_t heads) {
-  if (hidden % heads != 0)
-    config.fields().fail(hidden_key, "is " + std::to_string(hidden) + ", which " + std::to_string(heads) +
-                                         " attention heads do not divide");
-  return hidden / heads;
-}
-
-Model read_gpt2(Config& config) {
+Model read_gpt2(HuggingFaceConfig& config) {
   JsonObject& fields = config.fields();
   Model m;
   m.norm = Norm::layernorm;
@@ -77,7 +35,7 @@ Model read_gpt2(Config& config) {
 }
 
 // rope_theta and rope_scaling beside each other (transformers 4), or both in rope_parameters (5).
-void read_rope(Config& config, Model& m) {
+void read_rope(HuggingFaceConfig& config, Model& m) {
   JsonObject& fields = config.fields();
   const auto read_scaling = [&m](JsonObject rope) {
     const std::string_view key = rope.has("rope_type") ? "rope_type" : "type";  // "type" before 4.43
@@ -112,18 +70,14 @@ void read_rope(Config& config, Model& m) {
 }
 
 // A window at least as long as the longest sequence masks nothing.
-void refuse_active_window(Config& config, const Model& m, bool used) {
+void read_window(HuggingFaceConfig& config, Model& m) {
   JsonObject& fields = config.fields();
-  if (used && fields.has_value("sliding_window") &&
-      fields.integer("sliding_window") < m.max_position_embeddings)
-    fields.fail("sliding_window", "is " + std::to_string(fields.integer("sliding_window")) +
-                                      " and shorter than max_position_embeddings, " +
-                                      std::to_string(m.max_position_embeddings) +
-                                      ": attention here sees every earlier token, so it must be null");
+  if (fields.has_value("sliding_window") && config.size("sliding_window") < m.max_position_embeddings)
+    m.sliding_window = config.size("sliding_window");
 }
 
 // llama, mistral and qwen2: RMSNorm, SwiGLU, RoPE; they differ in where biases and windows are.
-Model read_llama_like(Config& config, const std::string& family) {
+Model read_llama_like(HuggingFaceConfig& config, const std::string& family) {
   JsonObject& fields = config.fields();
   Model m;
   m.hidden_size = config.size("hidden_size");
@@ -150,21 +104,32 @@ Model read_llama_like(Config& config, const std::string& family) {
     m.attention_bias = m.attention_output_bias = fields.boolean("attention_bias", false);
     m.mlp_bias = fields.boolean("mlp_bias", false);
   } else if (family == "mistral") {
-    refuse_active_window(config, m, true);
+    read_window(config, m);
   } else {
     m.attention_bias = true;  // Qwen2 always has it on Q, K and V, and its config does not say
     const std::int64_t first_windowed = fields.integer("max_window_layers", 0);
-    refuse_active_window(config, m,
-                         fields.boolean("use_sliding_window", false) && first_windowed < m.num_hidden_layers);
+    if (fields.boolean("use_sliding_window", false) && first_windowed < m.num_hidden_layers) {
+      read_window(config, m);
+      if (m.sliding_window > 0 && first_windowed > 0)
+        fields.fail("max_window_layers", "must be 0 or all layers: plans have windows by a pattern");
+    }
   }
   return m;
 }
 
 }  // namespace
 
+std::int64_t heads_share(HuggingFaceConfig& config, std::string_view hidden_key, std::int64_t hidden,
+                         std::int64_t heads) {
+  if (hidden % heads != 0)
+    config.fields().fail(hidden_key, "is " + std::to_string(hidden) + ", which " + std::to_string(heads) +
+                                         " attention heads do not divide");
+  return hidden / heads;
+}
+
 Model model_from_hugging_face_config(std::string_view json, const std::string& file) {
   const Json parsed = parse_json(json, file);
-  Config config(parsed, file);
+  HuggingFaceConfig config(parsed, file);
   JsonObject& fields = config.fields();
 
   const std::string family = fields.text("model_type");
@@ -173,14 +138,18 @@ Model model_from_hugging_face_config(std::string_view json, const std::string& f
     m = read_gpt2(config);
   } else if (family == "llama" || family == "mistral" || family == "qwen2") {
     m = read_llama_like(config, family);
+  } else if (const std::optional<Model> predicted = read_predicted_family(config, family)) {
+    m = *predicted;
   } else {
-    fields.fail("model_type", "must be one of gpt2, llama, mistral, qwen2, but is \"" + family + "\"");
+    fields.fail("model_type", "must be one of gpt2, llama, mistral, qwen2, " +
+                                  std::string(kPredictedFamilies) + ", but is \"" + family + "\"");
   }
   if (m.num_attention_heads % m.num_key_value_heads != 0)
     fields.fail("num_key_value_heads", "is " + std::to_string(m.num_key_value_heads) +
                                            ", which does not divide num_attention_heads, " +
                                            std::to_string(m.num_attention_heads));
-  if (fields.has_value("quantization_config"))
+  const bool quantised_elsewhere = family == "deepseek_v3" || family == "gpt_oss";  // published no other way
+  if (fields.has_value("quantization_config") && !quantised_elsewhere)
     fields.fail("quantization_config", "must be absent: quantised weights are read from GGUF files only");
 
   // Models are known by the folder that their config.json lies in.

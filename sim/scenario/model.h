@@ -134,6 +134,8 @@ struct Model {
   std::int64_t value_size() const {
     return num_attention_heads * (has_latent_attention() ? latent.v_head_dim : head_dim);
   }
+  // Elements of a head that rotary embeddings turn.
+  std::int64_t rope_size() const { return has_latent_attention() ? latent.qk_rope_head_dim : head_dim; }
   std::int64_t key_value_size() const { return num_key_value_heads * head_dim; }
   std::int64_t qkv_size() const { return query_size() + 2 * key_value_size(); }
   // Numbers that a layer's cache holds of a token: latent attention keeps the latent and the turned key.

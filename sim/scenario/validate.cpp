@@ -76,11 +76,13 @@ class Checker {
     if (heads && head_dim && m.num_attention_heads > kLargestWidth / m.head_dim)
       add("model.head_dim", "times num_attention_heads must be at most " + format_count(kLargestWidth));
     check_mixture_of_experts();
+    check_latent_attention();
     check_window();
+    in_range("model.num_nextn_predict_layers", m.num_nextn_predict_layers, 0, 1);
     if (m.shared_norm && !m.parallel_residual)
       add("model.shared_norm", "needs parallel_residual: attention and feed-forward read one norm's output");
     if (m.position == Position::rope) {
-      if (head_dim && m.head_dim % 2 != 0)
+      if (head_dim && !m.has_latent_attention() && m.head_dim % 2 != 0)
         add("model.head_dim",
             "is " + format_count(m.head_dim) + ", but rotary embeddings turn pairs: it must be even");
       positive("model.rope_theta", m.rope_theta);
@@ -95,6 +97,8 @@ class Checker {
     in_range("model.num_experts_per_tok", e.num_experts_per_tok, 1, e.num_experts);
     in_range("model.moe_intermediate_size", e.moe_intermediate_size, 1, kLargestWidth);
     in_range("model.shared_expert_intermediate_size", e.shared_expert_intermediate_size, 0, kLargestWidth);
+    if (e.shared_expert_gate && e.shared_expert_intermediate_size == 0)
+      add("model.shared_expert_gate", "needs a shared expert: shared_expert_intermediate_size is 0");
     in_range("model.first_k_dense_replace", e.first_k_dense_replace, 0, kMostLayers);
     in_range("model.decoder_sparse_step", e.decoder_sparse_step, 1, kMostLayers);
     if (in_range("model.n_group", e.n_group, 1, e.num_experts)) {
@@ -111,6 +115,41 @@ class Checker {
       add("workload.expert_imbalance", "must be from 1, balanced, to the number of experts");
     if (!(w.expert_capacity_factor >= 0) || w.expert_capacity_factor > static_cast<double>(e.num_experts))
       add("workload.expert_capacity_factor", "must be from 0, for none, to the number of experts");
+  }
+
+  void check_latent_attention() {
+    const Model& m = s_.model;
+    const LatentAttention& a = m.latent;
+    const bool sizes = in_range("model.q_lora_rank", a.q_lora_rank, 0, kLargestWidth) &
+                       in_range("model.kv_lora_rank", a.kv_lora_rank, 0, kLargestWidth);
+    if (!sizes || !m.has_latent_attention()) return;
+    const bool dims = in_range("model.qk_nope_head_dim", a.qk_nope_head_dim, 1, kLargestWidth) &
+                      in_range("model.qk_rope_head_dim", a.qk_rope_head_dim, 2, kLargestWidth) &
+                      in_range("model.v_head_dim", a.v_head_dim, 1, kLargestWidth);
+    if (!dims) return;
+    if (m.head_dim != a.qk_nope_head_dim + a.qk_rope_head_dim)
+      add("model.head_dim", "must be qk_nope_head_dim and qk_rope_head_dim together, " +
+                                format_count(a.qk_nope_head_dim + a.qk_rope_head_dim) + ", but is " +
+                                format_count(m.head_dim));
+    if (a.qk_rope_head_dim % 2 != 0)
+      add("model.qk_rope_head_dim",
+          "is " + format_count(a.qk_rope_head_dim) + ", but rotary embeddings turn pairs: it must be even");
+    if (m.num_key_value_heads != m.num_attention_heads)
+      add("model.num_key_value_heads",
+          "must be num_attention_heads: latent attention expands to keys of all heads");
+    const auto refuse = [&](bool there, const char* field, const char* value) {
+      if (there)
+        add(field, std::string("must be ") + value + " beside kv_lora_rank: latent attention has none");
+    };
+    refuse(m.attention_bias, "model.attention_bias", "false");
+    refuse(m.qk_norm != QkNorm::none, "model.qk_norm", "none");
+    refuse(m.position != Position::rope, "model.position", "rope");
+    if (s_.implementation.attention != AttentionKind::flash)
+      add("implementation.attention",
+          "must be flash: the model's latent attention is planned in no other way");
+    if (s_.strategy.context_parallel > 1)
+      add("strategy.context_parallel",
+          "must be 1: sequences of a model with latent attention are not divided");
   }
 
   void check_window() {
@@ -402,7 +441,9 @@ class Checker {
     const double rows =
         experts > 0 ? chosen * std::max({1.0, w.expert_imbalance, w.expert_capacity_factor}) : 0;
     const double per_expert = 3 * d(m.moe.moe_intermediate_size) + 2 * d(m.hidden_size);
-    const double dense = d(m.qkv_size()) + d(m.query_size()) + 3 * d(m.intermediate_size) +
+    const double latents = d(m.latent.q_lora_rank) + d(m.latent.kv_lora_rank) + d(m.latent.qk_rope_head_dim) +
+                           d(m.num_attention_heads) * d(m.latent.v_head_dim);
+    const double dense = 2 * latents + d(m.qkv_size()) + d(m.query_size()) + 3 * d(m.intermediate_size) +
                          3 * d(m.moe.shared_expert_intermediate_size) + 8 * d(m.hidden_size) + experts;
     const double per_layer = dense + rows * per_expert;
 

@@ -68,8 +68,6 @@ Model model_of_row(const TableRow& row) {
     throw CannotPredict("model \"" + std::string(row.text("model_name")) +
                         "\" is no preset, and its layers, hidden and heads are not all given");
   }
-  if (const auto experts = row.number_if_given("experts"); experts && *experts > 1)
-    throw CannotPredict("mixtures of experts are not predicted from columns alone");
   // A preset of this shape knows more than the columns do.
   if (preset && preset->num_hidden_layers == *layers && preset->hidden_size == *hidden &&
       preset->num_attention_heads == *heads)
@@ -92,6 +90,13 @@ Model model_of_row(const TableRow& row) {
       whole(row, "ffn_hidden").value_or(llama ? (8 * *hidden / 3 + 255) / 256 * 256 : 4 * *hidden);
   m.vocab_size = whole(row, "vocab").value_or(llama ? kLlamaVocabulary : kGptVocabulary);
   m.max_position_embeddings = whole(row, "seq_len").value_or(2048);
+  // The columns' feed-forward width is then an expert's, and all layers have experts (Mixtral's shape).
+  if (const auto experts = whole(row, "experts"); experts && *experts > 1) {
+    if (!llama) throw CannotPredict("experts are of gated feed-forward networks only");
+    m.moe.num_experts = *experts;
+    m.moe.num_experts_per_tok = whole(row, "topk").value_or(2);
+    m.moe.moe_intermediate_size = m.intermediate_size;
+  }
   // MPT has no biases (MosaicML 2023); GPT-2 and Megatron-LM's models have all.
   const bool biased = !llama && !says(named, "mpt");
   m.attention_bias = m.attention_output_bias = m.mlp_bias = biased;

@@ -158,12 +158,109 @@ TEST_CASE("what a family leaves out has its family's meaning") {
   CHECK_FALSE(qwen.attention_output_bias);
 }
 
-TEST_CASE("a sliding window is refused only where it would hide tokens") {
-  CHECK_THROWS_WITH(read(with(mistral_config(), {{"sliding_window", 4096}})), contains("sliding_window"));
-  CHECK_NOTHROW(read(with(mistral_config(), {{"sliding_window", 4096}, {"max_position_embeddings", 4096}})));
+TEST_CASE("a sliding window counts only where it would hide tokens") {
+  CHECK(read(with(mistral_config(), {{"sliding_window", 4096}})).sliding_window == 4096);
+  CHECK(read(with(mistral_config(), {{"sliding_window", 4096}, {"max_position_embeddings", 4096}}))
+            .sliding_window == 0);
   const json windowed = with(qwen2_config(), {{"use_sliding_window", true}, {"sliding_window", 4096}});
-  CHECK_NOTHROW(read(windowed));  // max_window_layers: no layer is left that has it
-  CHECK_THROWS_WITH(read(with(windowed, {{"max_window_layers", 12}})), contains("sliding_window"));
+  CHECK(read(windowed).sliding_window == 0);  // max_window_layers: no layer is left that has it
+  CHECK(read(with(windowed, {{"max_window_layers", 0}})).sliding_window == 4096);
+  CHECK_THROWS_WITH(read(with(windowed, {{"max_window_layers", 12}})), contains("max_window_layers"));
+}
+
+TEST_CASE("the published configs of families that are predicted are the presets of the same models") {
+  const auto same_shape = [](const json& config, const char* preset) {
+    Model m = read(config), p = preset_as_config(preset);
+    CAPTURE(preset);
+    CHECK(sim::count_parameters(m).total == sim::count_parameters(p).total);
+    CHECK(m == p);
+  };
+  same_shape({{"model_type", "mixtral"},
+              {"hidden_size", 4096},
+              {"intermediate_size", 14336},
+              {"num_hidden_layers", 32},
+              {"num_attention_heads", 32},
+              {"num_key_value_heads", 8},
+              {"vocab_size", 32000},
+              {"rms_norm_eps", 1e-5},
+              {"max_position_embeddings", 32768},
+              {"rope_theta", 1000000.0},
+              {"num_local_experts", 8},
+              {"num_experts_per_tok", 2},
+              {"sliding_window", nullptr}},
+             "mixtral-8x7b");
+  same_shape({{"model_type", "qwen3_moe"},
+              {"hidden_size", 2048},
+              {"intermediate_size", 6144},
+              {"num_hidden_layers", 48},
+              {"num_attention_heads", 32},
+              {"num_key_value_heads", 4},
+              {"head_dim", 128},
+              {"vocab_size", 151936},
+              {"rms_norm_eps", 1e-6},
+              {"max_position_embeddings", 40960},
+              {"rope_theta", 1000000.0},
+              {"num_experts", 128},
+              {"num_experts_per_tok", 8},
+              {"moe_intermediate_size", 768},
+              {"decoder_sparse_step", 1}},
+             "qwen3-30b-a3b");
+  same_shape({{"model_type", "deepseek_v3"},
+              {"hidden_size", 7168},
+              {"intermediate_size", 18432},
+              {"num_hidden_layers", 61},
+              {"num_attention_heads", 128},
+              {"num_key_value_heads", 128},
+              {"vocab_size", 129280},
+              {"rms_norm_eps", 1e-6},
+              {"max_position_embeddings", 163840},
+              {"rope_theta", 10000},
+              {"q_lora_rank", 1536},
+              {"kv_lora_rank", 512},
+              {"qk_nope_head_dim", 128},
+              {"qk_rope_head_dim", 64},
+              {"v_head_dim", 128},
+              {"n_routed_experts", 256},
+              {"n_shared_experts", 1},
+              {"num_experts_per_tok", 8},
+              {"moe_intermediate_size", 2048},
+              {"moe_layer_freq", 1},
+              {"first_k_dense_replace", 3},
+              {"n_group", 8},
+              {"topk_group", 4},
+              {"num_nextn_predict_layers", 1},
+              {"quantization_config", {{"quant_method", "fp8"}}}},
+             "deepseek-v3");
+  same_shape({{"model_type", "bloom"},
+              {"n_embed", 14336},
+              {"n_layer", 70},
+              {"num_attention_heads", 112},
+              {"vocab_size", 250880},
+              {"layer_norm_epsilon", 1e-5},
+              {"seq_length", 2048}},
+             "bloom-176b");
+  same_shape({{"model_type", "falcon"},
+              {"hidden_size", 4544},
+              {"num_hidden_layers", 32},
+              {"num_attention_heads", 71},
+              {"multi_query", true},
+              {"parallel_attn", true},
+              {"bias", false},
+              {"alibi", false},
+              {"vocab_size", 65024},
+              {"layer_norm_epsilon", 1e-5}},
+             "falcon-7b");
+  same_shape({{"model_type", "opt"},
+              {"hidden_size", 4096},
+              {"num_hidden_layers", 32},
+              {"num_attention_heads", 32},
+              {"ffn_dim", 16384},
+              {"activation_function", "relu"},
+              {"vocab_size", 50272},
+              {"max_position_embeddings", 2048},
+              {"word_embed_proj_dim", 4096},
+              {"do_layer_norm_before", true}},
+             "opt-6.7b");
 }
 
 TEST_CASE("what no plan is made for is refused in a sentence that names the field") {
@@ -172,7 +269,7 @@ TEST_CASE("what no plan is made for is refused in a sentence that names the fiel
     std::string field;
   };
   const std::vector<Case> cases{
-      {with(llama_config(), {{"model_type", "mixtral"}}), "model_type"},
+      {with(llama_config(), {{"model_type", "mamba"}}), "model_type"},
       {with(llama_config(), {{"hidden_act", "gelu"}}), "hidden_act"},
       {with(gpt2_config(), {{"activation_function", "gelu"}}), "activation_function"},
       {with(gpt2_config(), {{"scale_attn_weights", false}}), "scale_attn_weights"},

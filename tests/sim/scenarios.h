@@ -157,6 +157,7 @@ void vary_experts(sim::Model& m, sim::Workload& w, std::int64_t multiple, Pick p
   m.moe.num_experts_per_tok = pick(1, std::min<std::int64_t>(m.moe.num_experts, 4));
   m.moe.moe_intermediate_size = 8 * pick(1, 8);
   m.moe.shared_expert_intermediate_size = 8 * std::max<std::int64_t>(0, pick(-4, 4));
+  m.moe.shared_expert_gate = m.moe.shared_expert_intermediate_size > 0 && pick(0, 1) == 1;
   m.moe.router_bias = pick(0, 1) == 1;
   m.moe.first_k_dense_replace = std::max<std::int64_t>(0, pick(-1, 2));
   m.moe.decoder_sparse_step = std::max<std::int64_t>(1, pick(-1, 2));

@@ -89,6 +89,7 @@ Whole whole_of(const Scenario& s, const std::string& name) {
   const bool norm = name.find("norm") != std::string::npos &&
                     !(s.model.qk_norm == QkNorm::all_heads && name.find("qk_norm") != std::string::npos);
   if (norm || name.starts_with("layer.router.") || name == "layer.shared_expert.down.bias" ||
+      name == "layer.shared_expert.gate.weight" ||
       name == "position_embedding.weight" || name == "layer.attention.output.bias" ||
       name == "layer.mlp.down.bias")
     w.copies = t;

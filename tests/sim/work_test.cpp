@@ -43,7 +43,7 @@ double forward_flops(const Model& m, std::int64_t seq_len) {
     }
     sum += 2 * s * h * static_cast<double>(m.moe.num_experts) +
            static_cast<double>(m.moe.num_experts_per_tok) * mlp(m.moe.moe_intermediate_size) +
-           mlp(m.moe.shared_expert_intermediate_size);
+           mlp(m.moe.shared_expert_intermediate_size) + (m.moe.shared_expert_gate ? 2 * s * h : 0);
   }
   return sum;
 }
