@@ -79,6 +79,8 @@ Recompute recompute_in(std::string_view cell, const std::string& stack) {
   if (r.empty() &&
       (stack == "easycontext" || stack == "megatron_2021" || stack == "gpt_neox" || stack == "metaseq"))
     return Recompute::full;
+  // Its Llama configurations select by operation unless told otherwise.
+  if (r.empty() && stack.starts_with("torchtitan")) return Recompute::selective;
   return Recompute::none;
 }
 
@@ -88,6 +90,7 @@ DType dtype_in(std::string_view cell, const Hardware& hardware) {
     if (!hardware.has_peak_for(DType::fp8)) throw CannotPredict("the gpu computes nothing in fp8");
     return DType::fp8;
   }
+  if (says_any(p, "bf16", "bfloat16")) return DType::bf16;  // "bf16 (fp32 gradients)"
   if (says_any(p, "fp16", "float16", "half")) return DType::fp16;
   if (says(p, "tf32")) return DType::tf32;
   if (says_any(p, "fp32", "float32")) return DType::fp32;
@@ -149,7 +152,8 @@ TrainingRow training_row(const TableRow& row) {
 
   TrainingRow result;
   result.calibration = &device.calibration;
-  const StackOfRow stack = stack_of(row.text("framework"), row.text("date"), notes, row.text("source"));
+  const StackOfRow stack = stack_of(row.text("framework"), row.text("date"), notes,
+                                    row.text(row.text("source").empty() ? "id" : "source"));
   result.nearest_stack = stack.nearest;
   Scenario& s = result.scenario;
   s.model = model_of_row(row);
