@@ -30,7 +30,8 @@ std::vector<Change> candidates(const Scenario& s) {
   std::vector<Change> changes;
   for (const Recompute r : {Recompute::selective, Recompute::full})
     if (p.recompute == Recompute::none || (p.recompute == Recompute::selective && r == Recompute::full))
-      changes.push_back({"strategy.recompute " + std::string(name(r)), [r](Scenario& c) { c.strategy.recompute = r; }});
+      changes.push_back(
+          {"strategy.recompute " + std::string(name(r)), [r](Scenario& c) { c.strategy.recompute = r; }});
   if (s.workload.micro_batch_size % 2 == 0)
     changes.push_back({"workload.micro_batch_size " + std::to_string(s.workload.micro_batch_size / 2),
                        [](Scenario& c) { c.workload.micro_batch_size /= 2; }});
@@ -44,7 +45,8 @@ std::vector<Change> candidates(const Scenario& s) {
       changes.push_back({"strategy.zero_stage " + std::to_string(stage),
                          [stage](Scenario& c) { c.strategy.zero_stage = stage; }});
   if (p.tensor_parallel > 1 && !p.sequence_parallel)
-    changes.push_back({"strategy.sequence_parallel true", [](Scenario& c) { c.strategy.sequence_parallel = true; }});
+    changes.push_back(
+        {"strategy.sequence_parallel true", [](Scenario& c) { c.strategy.sequence_parallel = true; }});
   if (s.implementation.master_weights)
     changes.push_back({"implementation.master_weights false",
                        [](Scenario& c) { c.implementation.master_weights = false; }});

@@ -19,8 +19,8 @@ struct FitChange {
 };
 
 // All single changes that are legal and lower the peak: recompute, half the micro-batch, twice the tensor-,
-// pipeline- or context-parallel ranks at the same number of devices, a ZeRO stage more, sequence parallelism, no
-// master copy. Those that fit come first, then by time; of those that do not, the lowest peak first. The
+// pipeline- or context-parallel ranks at the same number of devices, a ZeRO stage more, sequence parallelism,
+// no master copy. Those that fit come first, then by time; of those that do not, the lowest peak first. The
 // requirement of the scenario is that of make_plan().
 std::vector<FitChange> changes_that_fit(const Scenario& scenario, const Calibration* calibration);
 

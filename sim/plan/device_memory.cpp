@@ -148,7 +148,8 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes lim
   const auto bytes = [](double parameters, double each) { return Bytes{std::llround(parameters * each)}; };
 
   // Tensors that are there at all times, and those of the optimizer's step one after the other.
-  const Bytes always = (ranks > 1 && s.zero_stage == 0 ? bytes(whole, profile.bucket_bytes) : Bytes{}) +
+  const Bytes always = bytes(whole, profile.gradient_copy_bytes) +
+                       (ranks > 1 && s.zero_stage == 0 ? bytes(whole, profile.bucket_bytes) : Bytes{}) +
                        (keeps_whole ? bytes(whole, profile.whole_in_pipelines) : Bytes{});
   const std::vector<Bytes> of_step{bytes(own, profile.step_fp16_bytes), bytes(own, profile.step_fp32_bytes)};
   std::vector<Bytes> of_gather;

@@ -142,7 +142,9 @@ double bytes_of(const SavedActivations& saved, const Scenario& s) {
                          of(saved.feed_forward, m.intermediate_size) +
                          of(saved.heads, m.num_attention_heads) +
                          (keeps_scores ? of(saved.scores, m.num_attention_heads * s.workload.seq_len) : 0);
-  return divided / ranks + (divides_rows ? everywhere / ranks : everywhere);
+  // Closed forms are of 16-bit types.
+  const double scale = bits(element_types(s).stored) / 16.0;
+  return scale * (divided / ranks + (divides_rows ? everywhere / ranks : everywhere));
 }
 
 // What the plan keeps of a layer between its passes, bytes a token; norms' statistics are no part of closed
@@ -242,6 +244,8 @@ void add_extra_tensors(Plan& plan) {
     make_again(plan);
     add_rest_of(plan, *profile.saved_selective);
   } else if (profile.saved) {
+    const bool keeps_less = bytes_of(*profile.saved, plan.scenario) < kept_bytes(plan);
+    if (keeps_less && plan.scenario.strategy.recompute == Recompute::none) make_again(plan);
     add_rest_of(plan, *profile.saved);
   }
   if (profile.weight_gradient == WeightGradient::kept || profile.weight_gradient == WeightGradient::hooked)

@@ -1,6 +1,7 @@
 // A training step: gradients to zero; for each micro-batch forward and backward; the optimizer. What ranks
 // exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
 #include <algorithm>
+#include <utility>
 
 #include "sim/plan/decoder.h"
 #include "sim/plan/extra_tensors.h"
@@ -395,14 +396,16 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
     for (const BufferId rows : key_values) op.operands.push_back(updates(rows));
     ops.push_back(std::move(op));
   }
-  const bool sharded = b.strategy().zero_stage > 0;
+  const int zero_stage = b.strategy().zero_stage;
+  const bool whole =
+      zero_stage == 0 || (zero_stage == 1 && b.scenario().implementation.data_parallel.reduces_whole);
   for (const DataGroup& g : data_groups(b, "gradients")) {
     if (g.group < 0) continue;
-    Operation op = collective(g.prefix + (sharded ? ".reduce_scatter" : ".all_reduce"),
-                              sharded ? OpKind::reduce_scatter : OpKind::all_reduce, type, g.group);
+    Operation op = collective(g.prefix + (whole ? ".all_reduce" : ".reduce_scatter"),
+                              whole ? OpKind::all_reduce : OpKind::reduce_scatter, type, g.group);
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts) continue;
-      if (!sharded) {
+      if (whole) {
         op.operands.push_back(updates(t.gradient));
         continue;
       }
@@ -593,6 +596,7 @@ class StageWriter {
         model_(scenario.model),
         layers_(static_cast<std::int32_t>(scenario.model.num_hidden_layers)),
         zero_stage_(scenario.strategy.zero_stage),
+        data_parallel_(scenario.implementation.data_parallel),
         head_layers_(scenario.implementation.pipeline.balances_head ? head_in_layers(scenario.model) : 0),
         fresh_gradients_(scenario.implementation.memory.weight_gradient == WeightGradient::fresh),
         variables_{.batch = scenario.workload.micro_batch_size,
@@ -601,6 +605,10 @@ class StageWriter {
 
   Program write() {
     program_.role = "stage " + std::to_string(stage_);
+    if (gathers_ahead())
+      for_each_unit([&](const Unit& u) {
+        updated_.push_back({u, collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer)});
+      });
     if (!fresh_gradients_)
       for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
     for (const Slot& slot : schedule_.slots[static_cast<std::size_t>(stage_)]) {
@@ -695,8 +703,24 @@ class StageWriter {
 
   // Gradients of a unit are complete with the last micro-batch; from ZeRO 2 on none waits for it.
   void reduce(BlockId block, std::int32_t layer) {
-    if (zero_stage_ >= 2 || micro_batch_ == schedule_.micro_batches - 1)
+    if (zero_stage_ < 2 && micro_batch_ < schedule_.micro_batches - 1) return;
+    const bool beside =
+        zero_stage_ == 1 ? data_parallel_.overlaps_sharded_reduction : data_parallel_.overlaps_reduction;
+    if (zero_stage_ < 2 && !beside)
+      reduced_last_.push_back({block, layer});
+    else
       collective(block, Phase::backward, layer);
+  }
+
+  // Parameters that the optimizer of the step before updated are gathered beside the first forward pass.
+  bool gathers_ahead() const {
+    return data_parallel_.overlaps_gather && (zero_stage_ == 1 || zero_stage_ == 2);
+  }
+  std::int32_t gathered_ahead(const Unit& unit) {
+    const auto found = std::find_if(updated_.begin(), updated_.end(), [&](const Updated& u) {
+      return u.unit.member == unit.member && u.unit.layer == unit.layer;
+    });
+    return found == updated_.end() ? -1 : std::exchange(found->action, -1);
   }
 
   // Runs work(unit, gathered) for each; under ZeRO 3 each unit's parameters are gathered while the one before
@@ -724,9 +748,11 @@ class StageWriter {
       if (u.member == &UnitBlocks::embedding) return blocks_.embedding;
       return u.member == &UnitBlocks::head ? blocks_.head : layer_blocks(u.layer).forward;
     };
-    with_parameters(
-        units, blocks_.gather_for_forward, Phase::forward,
-        [&](const Unit& u, std::int32_t gathered) { compute(work(u), Phase::forward, u.layer, gathered); });
+    with_parameters(units, blocks_.gather_for_forward, Phase::forward,
+                    [&](const Unit& u, std::int32_t gathered) {
+                      if (gathered < 0) gathered = gathered_ahead(u);
+                      compute(work(u), Phase::forward, u.layer, gathered);
+                    });
     if (!is_last()) send(blocks_.send_activation, Phase::forward, range.last, piece() + 1);
   }
 
@@ -755,6 +781,7 @@ class StageWriter {
   }
 
   void optimizer() {
+    for (const auto& [block, layer] : reduced_last_) collective(block, Phase::backward, layer);
     compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
     if (stage_ == 0 || stage_ == schedule_.stages - 1)
       compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
@@ -763,7 +790,7 @@ class StageWriter {
     compute(blocks_.clip, Phase::optimizer, 0);
     for_each_unit([&](const Unit& u) {
       compute(u.of(blocks_.update), Phase::optimizer, u.layer);
-      collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
+      if (!gathers_ahead()) collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
     });
   }
 
@@ -773,12 +800,19 @@ class StageWriter {
   const Model& model_;
   std::int32_t layers_;
   int zero_stage_;
+  const DataParallelProfile& data_parallel_;
   double head_layers_;
   bool fresh_gradients_;  // begun by the first micro-batch
   Variables variables_;
   Program program_;
   std::int32_t micro_batch_ = 0, chunk_ = 0;
   std::int32_t last_compute_ = -1, last_collective_ = -1;  // indices of actions
+  struct Updated {
+    Unit unit;
+    std::int32_t action;  // that gathers it; -1 once it has been waited for
+  };
+  std::vector<Updated> updated_;
+  std::vector<std::pair<BlockId, std::int32_t>> reduced_last_;  // blocks and layers
 };
 
 }  // namespace

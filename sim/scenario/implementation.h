@@ -48,6 +48,7 @@ struct HostProfile {
 
 struct DataParallelProfile {
   bool overlaps_reduction = true;  // with the backward pass of the last micro-batch; else after it
+  bool overlaps_sharded_reduction = true;  // the same under ZeRO 1
   bool overlaps_gather = false;    // of updated parameters, with the next step's forward pass
   bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
   std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients

@@ -37,6 +37,7 @@ void host_fields(Visitor& v, Profile& p) {
 template <class Visitor, class Profile>
 void data_parallel_fields(Visitor& v, Profile& p) {
   v("overlaps_reduction", p.overlaps_reduction);
+  v("overlaps_sharded_reduction", p.overlaps_sharded_reduction);
   v("overlaps_gather", p.overlaps_gather);
   v("reduces_whole", p.reduces_whole);
   v("reduction_dtype", p.reduction_dtype);

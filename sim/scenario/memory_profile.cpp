@@ -46,6 +46,7 @@ void for_each_coefficient(Saved& s, Visit visit) {
 
 template <class Profile, class Visit>
 void for_each_copy(Profile& p, Visit visit) {
+  visit("gradient_copy_bytes", p.gradient_copy_bytes);
   visit("bucket_bytes", p.bucket_bytes);
   visit("gather_flat_bytes", p.gather_flat_bytes);
   visit("gather_part_bytes", p.gather_part_bytes);

@@ -66,8 +66,9 @@ struct MemoryProfile {
   // Of parameters, as they are sharded (ZeRO 3): FSDP keeps fp32 and gathers in the type of the products.
   std::optional<DType> shard_dtype;
   bool lazy_optimizer = false;  // moments made by the first optimizer step
-  // Copies of all of a stage's gradients beside them at all times, bytes a parameter: DDP's buckets.
-  double bucket_bytes = 0;
+  // Copies of all of a stage's gradients beside them at all times, bytes a parameter: those that an optimizer
+  // keeps below its own, and DDP's buckets (without ZeRO).
+  double gradient_copy_bytes = 0, bucket_bytes = 0;
   // Of all of a stage's parameters while those that ZeRO 1 updated are gathered, bytes a parameter: as one
   // tensor, and as one of each rank's part.
   double gather_flat_bytes = 0, gather_part_bytes = 0;

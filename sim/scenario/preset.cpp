@@ -173,8 +173,11 @@ std::string bare_name(std::string_view name) {
   static constexpr std::string_view kIdleWords[] = {
       "meta", "instruct", "chat", "base", "hf",    "it",      "fp16",     "f16",        "bf16",
       "fp8",  "model",    "v0.1", "v0.3", "dense", "replica", "pretrain", "pretraining"};
-  if (const std::size_t slash = name.rfind('/'); slash != std::string_view::npos)
-    name.remove_prefix(slash + 1);
+  const std::size_t slash = name.find('/');
+  const bool published = slash != std::string_view::npos &&
+                         name.find('/', slash + 1) == std::string_view::npos &&
+                         name.substr(0, slash).find('.') == std::string_view::npos;
+  if (published) name.remove_prefix(slash + 1);
   std::string bare, word;
   int depth = 0;
   const auto end_word = [&] {

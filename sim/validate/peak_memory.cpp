@@ -17,7 +17,7 @@ constexpr double kUsable = 79.1 / 80;
 // Half width of the 90 % band of what the allocator holds: the order of requests within an operation and the
 // temporaries of kernels are not in the plan (up to 1.4 layers' worth on the smallest models, and segments of
 // 2 to 20 MiB).
-constexpr double kRequests = 0.07;
+constexpr double kRequests = 0.09;
 // Of tensors that formulas stand for, and estimated contexts.
 constexpr double kFormulas = 0.12;
 
@@ -45,8 +45,7 @@ Peak peak_of(const Scenario& s) {
   const Bytes limit{std::llround(static_cast<double>(s.hardware.memory.value) * kUsable - context)};
   Peak peak;
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const DeviceMemory device =
-        device_memory(plan, plan_memory(plan, p, Addresses::none), limit);
+    const DeviceMemory device = device_memory(plan, plan_memory(plan, p, Addresses::none), limit);
     peak.fits = peak.fits && device.reserved <= limit;
     if (is_nanotron(s) ? p > 0 : device.total() <= peak.device) continue;
     peak.live = device.live;
@@ -70,8 +69,8 @@ PeakMemory peak_memory(const TrainingRow& training) {
   const Peak peak = peak_of(s);
   Peak other = peak;
   bool other_is_likely = false;
-  // The playbook's sweep ran tensor parallelism in two ways and does not say which; runs of one stage on up to
-  // 256 GPUs hold as much as where the gathered inputs of products are kept.
+  // The playbook's sweep ran tensor parallelism in two ways and does not say which; runs of one stage on up
+  // to 256 GPUs hold as much as where the gathered inputs of products are kept.
   if (is_nanotron(s) && s.strategy.tensor_parallel > 1) {
     Scenario kept = s;
     kept.implementation = load_implementation_preset("nanotron_2025_gathered");

@@ -50,8 +50,8 @@ struct ErrorSummary {
   // rate. Bias is the median error.
   double median = 0, mean = 0, p90 = 0, bias = 0;
   double inside_band = 0;  // share of the measured that lie in the 90 % band
-  // Whether runs fit: those that did and those that ran out of memory or crashed, and of how many of each it was
-  // predicted.
+  // Whether runs fit: those that did and those that ran out of memory or crashed, and of how many of each it
+  // was predicted.
   std::size_t fitted = 0, fitted_right = 0, failed = 0, failed_right = 0;
   double balanced_accuracy() const;  // mean of the shares of the outcomes that there are
 };

@@ -162,6 +162,10 @@ TrainingRow training_row(const TableRow& row) {
   if (const auto link = network_link_of(row.text("interconnect"), s.hardware.devices_per_node))
     s.hardware.network_link = *link;
   s.implementation = load_implementation_preset(stack.preset);
+  // Its bf16 optimizer was written at the end of February 2022; BLOOM's engineers tried fp16 before.
+  const bool in_fp16 = stack.preset == "megatron_deepspeed" && !row.text("date").empty() &&
+                       row.text("date") < "2022-03" && !says(lower(row.text("precision")), "bf16");
+  if (in_fp16) s.implementation = load_implementation_preset("megatron_deepspeed_fp16");
   const std::string attention = lower(row.text("attention"));
   if (says_any(attention, "flash", "cudnn", "fa2", "fa3")) s.implementation.attention = AttentionKind::flash;
 
