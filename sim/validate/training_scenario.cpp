@@ -49,6 +49,7 @@ std::optional<int> number_after(std::string_view text, std::initializer_list<std
 
 std::optional<int> zero_stage_in(std::string_view cell) {
   const std::string z = lower(cell);
+  if (says_any(z, "fsdp=true")) return 3;
   if (says_any(z, "zero3", "zero-3", "zero 3", "full_shard", "stage 3")) return 3;
   if (says_any(z, "zero2", "zero-2", "zero 2", "shard_grad_op", "stage 2")) return 2;
   if (says_any(z, "zero1", "zero-1", "zero 1", "distributed optimizer", "dist", "stage 1")) return 1;
@@ -77,7 +78,7 @@ Recompute recompute_in(std::string_view cell, const std::string& stack) {
   if (r == "y" || r == "yes" || r == "true" || says(r, "checkpoint") || says(r, "block"))
     return Recompute::full;
   if (r.empty() &&
-      (stack == "easycontext" || stack == "megatron_2021" || stack == "gpt_neox" || stack == "metaseq"))
+      (stack == "easycontext" || stack == "colossalai" || stack == "megatron_2021" || stack == "gpt_neox" || stack == "metaseq"))
     return Recompute::full;
   // Its Llama configurations select by operation unless told otherwise.
   if (r.empty() && stack.starts_with("torchtitan")) return Recompute::selective;
