@@ -110,7 +110,7 @@ LatentScratch add_latent_scratch(PlanBuilder& b, const std::string& block) {
 
 std::vector<Operation> latent_core_forward(const PlanBuilder& b, LayerKind kind, const LatentResults& r,
                                            BufferId out, BufferId lse) {
-  return {operation("layer.attention.flash.forward", OpKind::attention_latent, b.types().product,
+  return {operation("layer.attention.flash.forward", OpKind::attention_latent, b.types().wide_product,
                     core_dims(b.model(), kind), {writes(out), writes(lse), reads(r.q), reads(r.kv)})};
 }
 
@@ -139,7 +139,7 @@ std::vector<Operation> absorbed_attention(PlanBuilder& b, const std::string& blo
                        part_of(b, q, ".latent", heads * rank),
                        part_of(b, r.q, ".of_latent", heads * a.qk_nope_head_dim),
                        rows_of_weight(".keys", heads * a.qk_nope_head_dim)),
-          operation("layer.attention.cached.forward", OpKind::attention_latent_cached, b.types().product,
+          operation("layer.attention.cached.forward", OpKind::attention_latent_cached, b.types().wide_product,
                     {.heads = heads, .kv_heads = 1, .head_dim = down_size(m), .value_dim = rank},
                     {writes(attended), reads(q), reads(cache), reads(positions)}),
           of_each_head(b, "layer.attention.absorb_values.forward", a.v_head_dim, rank, out, attended,
@@ -224,7 +224,7 @@ LatentBackward latent_attention_backward(PlanBuilder& b, const std::string& bloc
   const BufferId d_kv = add_kept("kv", kRows, expanded_size(m));
   const BufferId d_key = add("key", kRows, a.qk_rope_head_dim);
   ops.push_back(operation(
-      "layer.attention.flash.backward", OpKind::attention_latent_backward, t.product, core_dims(m, kind),
+      "layer.attention.flash.backward", OpKind::attention_latent_backward, t.wide_product, core_dims(m, kind),
       {writes(d_q), writes(d_kv), reads(dout), reads(r.q), reads(r.kv), reads(out), reads(lse)}));
   ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_latent_backward, t.statistic,
                           core_dims(m), {updates(d_q), writes(d_key), reads(d_kv), reads(table)}));
