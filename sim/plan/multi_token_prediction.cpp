@@ -70,11 +70,7 @@ std::vector<Operation> prediction_forward(PlanBuilder& b, const std::string& blo
                  .kind = OpKind::embedding,
                  .dtype = b.types().statistic,
                  .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-                 .operands = {writes(whole),
-                              reads(next_tokens),
-                              reads(p.embedding.parameter),
-                              reads(p.position_embedding.parameter),
-                              {}}});
+                 .operands = {writes(whole), reads(next_tokens), reads(p.embedding.parameter), {}, {}}});
   append(ops,
          sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? r.embedding : kNoBuffer));
   append(ops, norm_forward(b, "embedding_norm", p.prediction.embedding_norm, r.embedding_norm,
@@ -120,8 +116,7 @@ std::vector<Operation> prediction_backward(PlanBuilder& b, const std::string& bl
                  .kind = OpKind::embedding_backward,
                  .dtype = b.types().statistic,
                  .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-                 .operands = {updates(p.embedding.gradient), updates(p.position_embedding.gradient),
-                              reads(d_embedding), reads(next_tokens)}});
+                 .operands = {updates(p.embedding.gradient), {}, reads(d_embedding), reads(next_tokens)}});
   return ops;
 }
 

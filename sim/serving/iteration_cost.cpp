@@ -96,7 +96,8 @@ double relative(const MeasuredTime& t) {
 
 bool is_attention(OpKind kind) {
   return kind == OpKind::attention_cached || kind == OpKind::attention_flash ||
-         kind == OpKind::attention_standard;
+         kind == OpKind::attention_standard || kind == OpKind::attention_latent ||
+         kind == OpKind::attention_latent_cached;
 }
 
 bool is_product(OpKind kind) {
@@ -114,7 +115,8 @@ Plan plan_of(Scenario s) {
                                 "\" has no serving profile: it says nothing of generation");
   s.strategy.pipeline_parallel = 1;
   if (s.strategy.expert_parallel == 1) s.strategy.data_parallel = 1;
-  s.workload.prompt_length = s.workload.max_new_tokens = s.workload.batch_size = 1;
+  s.workload.prompt_length = s.workload.batch_size = 1;
+  s.workload.max_new_tokens = 2;  // with a decoding layer, where that is another
   return make_plan(s);
 }
 
@@ -137,6 +139,11 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
   head_block_ = &block_of(plan_, "head.forward");
   for (const LayerKind kind : layer_kinds(scenario.model)) {
     LayerOfKind layer{.block = &block_of(plan_, kind.prefix() + ".forward"), .experts = kind.experts};
+    layer.decode_block = layer.block;
+    if (scenario.model.has_latent_attention())
+      layer.decode_block = &block_of(plan_, kind.prefix() + ".decode");
+    for (const Operation& op : layer.decode_block->operations)
+      if (is_attention(op.kind)) layer.decode_attention = &op;
     double alike = 0;
     for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l)
       if (kind_of_layer(scenario.model, l) == kind) ++alike;
@@ -149,8 +156,9 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
     if (kind.experts) small_kernels_ += layer.share * serving_.expert_kernels;
     kinds_.push_back(layer);
   }
-  if (const BufferId cache = plan_.find("layer.k_cache"); cache != kNoBuffer)
-    cache_bits_ = static_cast<double>(bits(plan_.buffers[static_cast<std::size_t>(cache)].dtype));
+  for (const char* name : {"layer.k_cache", "layer.latent_cache"})
+    if (const BufferId cache = plan_.find(name); cache != kNoBuffer)
+      cache_bits_ = static_cast<double>(bits(plan_.buffers[static_cast<std::size_t>(cache)].dtype));
 }
 
 void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const Variables& v) const {
@@ -255,7 +263,7 @@ CostBreakdown IterationCost::token_work_of(const LayerOfKind& kind, std::int64_t
   CostBreakdown cost;
   double elementwise_bytes = 0;
   const Variables v = tokens(count);
-  for (const Operation& op : kind.block->operations) {
+  for (const Operation& op : (decode ? kind.decode_block : kind.block)->operations) {
     if (is_attention(op.kind)) continue;
     const Work work = work_of(plan_, op, v);
     if (op.kind == OpKind::matmul) {
@@ -301,7 +309,7 @@ CostBreakdown IterationCost::token_work(double count, bool decode) const {
 CostBreakdown IterationCost::decode_attention_at(std::int64_t sequences, double context) const {
   CostBreakdown cost;
   for (const LayerOfKind& kind : kinds_)
-    cost += decode_attention_of(*kind.attention, sequences, context) * kind.share;
+    cost += decode_attention_of(*kind.decode_attention, sequences, context) * kind.share;
   return cost;
 }
 
@@ -318,6 +326,19 @@ CostBreakdown IterationCost::decode_attention_of(const Operation& attention, std
                              .causal = false,
                              .dtype = attention.dtype};
   CostBreakdown cost;
+  if (attention.kind == OpKind::attention_latent_cached) {
+    // One latent for all heads: they compute much and read little.
+    KernelSample sample;
+    sample.kind = attention.kind;
+    const Efficiency e = datasheet_efficiency(sample);
+    const double keys = shape.batch * shape.kv_length;
+    const Seconds read{cache_bits_ / 8 * keys * shape.head_dim /
+                       (hardware_.memory_bandwidth.value * e.memory)};
+    const Seconds computed{2 * keys * shape.heads * (shape.head_dim + static_cast<double>(n.value_dim)) /
+                           (hardware_.peak_for(attention.dtype).value * e.compute)};
+    cost.add(CostKind::attention, serving_.decode_attention_latency + std::max(read, computed), e.error);
+    return cost;
+  }
   if (serving_.decode_attention == DecodeAttention::tabulated)
     if (const auto t = attention_time(tables_, hardware_, MeasuredKernel::attention_decode, shape,
                                       serving_.attention_tables)) {
@@ -383,10 +404,12 @@ CostBreakdown IterationCost::prompt_attention(const Iteration::Prompt& prompt) c
 CostBreakdown IterationCost::prompt_attention_of(const Operation& attention,
                                                  const Iteration::Prompt& prompt) const {
   const Dims& n = attention.dims;
+  // Keys and values of different widths take as long as those of their mean.
+  const std::int64_t head_dim = n.value_dim > 0 ? (n.head_dim + n.value_dim) / 2 : n.head_dim;
   const AttentionShape shape{.batch = prompt.sequences,
                              .heads = static_cast<double>(n.heads),
                              .kv_heads = static_cast<double>(n.kv_heads),
-                             .head_dim = static_cast<double>(n.head_dim),
+                             .head_dim = static_cast<double>(head_dim),
                              .query_length = prompt.tokens,
                              .kv_length = std::max(prompt.context, prompt.tokens),
                              .causal = true,

@@ -45,6 +45,8 @@ class IterationCost {
   struct LayerOfKind {
     const Block* block = nullptr;
     const Operation* attention = nullptr;
+    const Block* decode_block = nullptr;  // others for latent attention alone
+    const Operation* decode_attention = nullptr;
     bool experts = false;
     double share = 1;  // of all layers
   };

@@ -11,6 +11,7 @@
 #include "sim/plan/check.h"
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"
+#include "sim/serving/iteration_cost.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 
@@ -249,6 +250,22 @@ TEST_CASE("decoding by latents reads the cache and no expanded keys; prefill exp
   CHECK(kinds[Phase::prefill].count(OpKind::attention_latent_cached) == 0);
   CHECK(kinds[Phase::decode].count(OpKind::attention_latent) == 0);
   CHECK(kinds[Phase::decode][OpKind::attention_latent_cached] == 2 * 3);
+}
+
+TEST_CASE("a serving engine prices latent attention: more sequences and longer contexts take longer") {
+  Scenario s = test::generation(deepseek(4, 1), 64, 64);
+  s.implementation = load_implementation_preset("vllm_0.8");
+  s.strategy.tensor_parallel = 8;
+  const IterationCost cost(s, nullptr);
+  const auto decode = [&](double sequences, double context) {
+    Iteration iteration;
+    iteration.decode_sequences = sequences;
+    iteration.decode_context = context;
+    return cost.iteration(iteration).total();
+  };
+  CHECK(decode(1, 1000).value > 0);
+  CHECK(decode(64, 1000) > decode(1, 1000));
+  CHECK(decode(64, 100000) > decode(64, 1000));
 }
 
 TEST_CASE("multi-token prediction trains a layer more, and decodes without it") {
