@@ -143,7 +143,7 @@ double bytes_of(const SavedActivations& saved, const Scenario& s) {
                          of(saved.heads, m.num_attention_heads) +
                          (keeps_scores ? of(saved.scores, m.num_attention_heads * s.workload.seq_len) : 0);
   // Closed forms are of 16-bit types.
-  const double scale = static_cast<double>(bits(element_types(s).stored)) / 16.0;
+  const double scale = static_cast<double>(bits(element_types(s).stored)) / 16;
   return scale * (divided / ranks + (divides_rows ? everywhere / ranks : everywhere));
 }
 
@@ -183,7 +183,9 @@ double kept_bytes(const Plan& plan) {
   return static_cast<double>(bytes) / static_cast<double>(v.batch * v.query_length);
 }
 
+// Closed forms are of dense layers.
 void add_rest_of(Plan& plan, const SavedActivations& saved) {
+  if (plan.scenario.model.expert_layers() > 0) return;
   const double rest = bytes_of(saved, plan.scenario) - kept_bytes(plan);
   if (rest < 1) return;
   const double hidden = static_cast<double>(plan.scenario.model.hidden_size);
@@ -244,7 +246,8 @@ void add_extra_tensors(Plan& plan) {
     make_again(plan);
     add_rest_of(plan, *profile.saved_selective);
   } else if (profile.saved) {
-    const bool keeps_less = bytes_of(*profile.saved, plan.scenario) < kept_bytes(plan);
+    constexpr double kMuch = 0.95;  // closed forms leave statistics out
+    const bool keeps_less = bytes_of(*profile.saved, plan.scenario) < kMuch * kept_bytes(plan);
     if (keeps_less && plan.scenario.strategy.recompute == Recompute::none) make_again(plan);
     add_rest_of(plan, *profile.saved);
   }
