@@ -57,7 +57,8 @@ Execution execute(const Plan& plan, const std::vector<std::vector<Seconds>>& dur
       const Action& a = actions[i];
       Seconds& stream = free[p][static_cast<std::size_t>(a.stream)];
       Seconds start = stream;
-      if (a.wait >= 0) start = std::max(start, e.end[static_cast<std::size_t>(a.wait)]);
+      for (const std::int32_t wait : {a.wait, a.wait_also})
+        if (wait >= 0) start = std::max(start, e.end[static_cast<std::size_t>(wait)]);
       Seconds end = start + durations[p][i];
       if (a.peer >= 0) {
         if (a.stream == kSendStream) {

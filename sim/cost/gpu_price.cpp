@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/plan/ranks.h"
+
 namespace sim {
 namespace {
 
@@ -87,8 +89,7 @@ std::optional<Price> collective_price(const GpuCalibration& gpu, CollectiveOpera
                                       const Work& work, const Hardware& hardware, const Group& group) {
   if (group.size <= 1) return std::nullopt;
   CollectiveShape shape{.operation = operation, .bytes = 0, .ranks = group.size, .ranks_per_node = 1};
-  const bool one_node = group.size * group.stride <= hardware.devices_per_node;
-  shape.ranks_per_node = one_node ? group.size : std::max(1, hardware.devices_per_node / group.stride);
+  shape.ranks_per_node = ranks_in_node(group, hardware.devices_per_node);
   shape.bytes = static_cast<double>(work.network.value) / bus_factor(operation, group.size);
   const auto time = collective_time(gpu, hardware, shape);
   if (!time) return std::nullopt;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "sim/cost/execution.h"
-#include "sim/plan/decoder.h"
+#include "sim/plan/ranks.h"
 
 namespace sim {
 namespace {
@@ -289,10 +289,8 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   report.step_high = r.high.duration;
 
   // All ranks of a stage do the same: the first stands for them.
-  const std::int32_t ranks_of_stage = plan.ranks / static_cast<std::int32_t>(plan.programs.size());
-  const auto rank_of = [&](std::size_t program) {
-    return static_cast<std::int32_t>(program) * ranks_of_stage;
-  };
+  const std::int32_t next_stage = rank_strides(plan.scenario.strategy).pipeline;
+  const auto rank_of = [&](std::size_t program) { return static_cast<std::int32_t>(program) * next_stage; };
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     const std::vector<BlockUse> uses = block_uses(plan, r, p, pricer.blocks().size());
     for (Row& row : rows_of(plan, pricer.blocks(), uses, rank_of(p))) report.rows.push_back(std::move(row));
@@ -324,20 +322,23 @@ std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& ha
         continues = false;
         continue;
       }
-      const TimelineSlot slot{
-          .stage = static_cast<std::int32_t>(p),
-          .phase = a.phase == Phase::recompute ? Phase::backward : a.phase,
-          .weights = plan.blocks[static_cast<std::size_t>(a.block)].name == weight_block("layer.backward"),
-          .micro_batch = a.micro_batch,
-          .chunk = a.chunk,
-          .start = executed.start[i],
-          .end = executed.end[i]};
+      const std::string& block = plan.blocks[static_cast<std::size_t>(a.block)].name;
+      const TimelineSlot slot{.stage = static_cast<std::int32_t>(p),
+                              .phase = a.phase == Phase::recompute ? Phase::backward : a.phase,
+                              .inputs = block.find(".backward_input") != std::string::npos,
+                              .weights = block.find(".backward_weight") != std::string::npos,
+                              .micro_batch = a.micro_batch,
+                              .chunk = a.chunk,
+                              .start = executed.start[i],
+                              .end = executed.end[i]};
       continues = continues && slots.back().phase == slot.phase && slots.back().weights == slot.weights &&
                   slots.back().micro_batch == slot.micro_batch && slots.back().chunk == slot.chunk;
-      if (continues)
+      if (continues) {
         slots.back().end = slot.end;
-      else
+        slots.back().inputs = slots.back().inputs || slot.inputs;  // head and embedding are of either
+      } else {
         slots.push_back(slot);
+      }
       continues = true;
     }
   }

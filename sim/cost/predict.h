@@ -32,7 +32,7 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
 struct TimelineSlot {
   std::int32_t stage = 0;
   Phase phase{};         // forward, backward (recompute with it) or optimizer
-  bool weights = false;  // the weights' part of a backward pass in two
+  bool inputs = false, weights = false;  // which part of a backward pass in two
   std::int32_t micro_batch = 0, chunk = 0;
   Seconds start, end;
 };

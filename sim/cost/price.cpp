@@ -3,6 +3,7 @@
 #include "sim/cost/efficiency.h"
 #include "sim/cost/gpu_price.h"
 #include "sim/cost/predict.h"
+#include "sim/plan/ranks.h"
 
 namespace sim {
 namespace {
@@ -23,10 +24,9 @@ Bound bound_of(Seconds launch, Seconds compute, Seconds memory) {
   return compute > memory ? Bound::compute : Bound::memory;
 }
 
-// A group lies inside a node while size * stride devices do.
 Price price_collective(const Work& work, const Group& group, const Hardware& h, Seconds launch) {
   if (group.size <= 1) return with_error(launch, kCollectiveError, Bound::launch, Provenance::datasheet);
-  const bool in_node = group.size * group.stride <= h.devices_per_node && h.node_link.value > 0;
+  const bool in_node = ranks_in_node(group, h.devices_per_node) == group.size && h.node_link.value > 0;
   const BytesPerSecond link = in_node ? h.node_link : h.network_link;
   const Seconds latency = in_node ? h.node_latency : h.network_latency;
   const Seconds fixed = launch + latency * (group.size - 1);  // hops of a ring

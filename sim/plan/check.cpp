@@ -205,11 +205,12 @@ class PlanChecker {
       const Action& a = program.actions[i];
       const auto stream = static_cast<std::size_t>(a.stream);
       ended[i] = at_end[stream];
-      if (a.wait >= 0) {
-        const auto waited = static_cast<std::size_t>(a.wait);
+      for (const std::int32_t wait : {a.wait, a.wait_also}) {
+        if (wait < 0) continue;
+        const auto waited = static_cast<std::size_t>(wait);
         const auto other = static_cast<std::size_t>(program.actions[waited].stream);
         for (std::size_t s = 0; s < kStreams; ++s) ended[i][s] = std::max(ended[i][s], ended[waited][s]);
-        ended[i][other] = std::max(ended[i][other], a.wait);
+        ended[i][other] = std::max(ended[i][other], wait);
       }
       at_end[stream] = ended[i];
       at_end[stream][stream] = static_cast<std::int32_t>(i);

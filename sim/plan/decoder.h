@@ -2,6 +2,7 @@
 // beside each other; which buffers an intermediate result lies in (kept, recomputed, or scratch) is the
 // caller's choice.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,8 @@ struct LayerResults {
 };
 
 // How a set of results is laid out: add(name, dtype, shape) returns the buffer.
-using AddBuffer = BufferId (*)(PlanBuilder& builder, const std::string& block, const std::string& name,
-                               DType dtype, std::vector<Extent> shape);
+using AddBuffer = std::function<BufferId(PlanBuilder& builder, const std::string& block,
+                                         const std::string& name, DType dtype, std::vector<Extent> shape)>;
 BufferId kept(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
               std::vector<Extent> shape);
 BufferId scratch(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
@@ -80,8 +81,8 @@ BufferId add_kv_of_all_ranks(PlanBuilder& builder, const std::string& block, con
 // `gradient` is the residual stream's, updated in place from the layer's output to its input. Zero-bubble
 // schedules run the products that give weights' gradients later, in an action of their own (`weight`, empty
 // elsewhere): what these read is then kept.
-inline std::string weight_block(const std::string& block) {
-  return block + "_weight";
+inline std::string weight_block(const std::string& input_block) {
+  return input_block.substr(0, input_block.rfind("_input")) + "_weight";
 }
 struct LayerBackward {
   std::vector<Operation> input, weight;

@@ -12,7 +12,7 @@ class ParameterWriter {
     const int zero = training_ ? builder_.strategy().zero_stage : 0;
     std::int64_t elements = 1;
     for (const Extent& e : shape) elements *= e.factor;
-    const std::int64_t ranks = data_ranks(builder_.strategy());
+    const std::int64_t ranks = shard_ranks(builder_.strategy());
     const std::vector<Extent> shard = zero ? std::vector<Extent>{(elements + ranks - 1) / ranks} : shape;
     const auto held = [&](const std::string& prefix, BufferClass c, DType dtype,
                           const std::vector<Extent>& of_shape, BufferId parameter, BufferId whole) {
@@ -169,7 +169,7 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   p.final_norm = w.norm("final_norm", false);
   p.tied = m.tie_word_embeddings;
   p.head = p.tied ? p.embedding : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false);
-  p.head_is_a_copy = p.tied && builder.strategy().pipeline_parallel > 1;
+  p.head_is_a_copy = builder.groups().tied_embedding >= 0;
   if (training && builder.groups().key_value >= 0) {
     p.key_value_gradients.push_back(
         w.key_value_rows(p.qkv.weight, "layer.attention.qkv.weight", m.hidden_size));

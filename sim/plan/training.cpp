@@ -1,8 +1,14 @@
 // A training step: gradients to zero; for each micro-batch forward and backward; the optimizer. What ranks
 // exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
+#include <algorithm>
+#include <map>
+
 #include "sim/plan/decoder.h"
 #include "sim/plan/programs.h"
+#include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
+#include "sim/plan/stage_program.h"
+#include "sim/plan/step_blocks.h"
 
 namespace sim {
 namespace {
@@ -182,50 +188,95 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
   return block;
 }
 
-struct LayerBlocks {
-  // recompute: -1 where everything is kept; weight: -1 where backward is one action
-  BlockId forward = -1, recompute = -1, backward = -1, weight = -1;
-};
+// What the first forward pass leaves: results that are recomputed are scratch of its block.
+LayerResults forward_results(PlanBuilder& b, const std::map<std::string, BufferId>& kept_results) {
+  return add_layer_results(b, "layer.forward",
+                           [&](PlanBuilder& builder, const std::string& block, const std::string& name,
+                               DType dtype, std::vector<Extent> shape) {
+                             const bool dropped = recomputes(builder.strategy(), recompute_word_of(name));
+                             return dropped ? scratch(builder, block, name, dtype, std::move(shape))
+                                            : kept_results.at(name);
+                           });
+}
 
-LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
-  const Recompute recompute = b.strategy().recompute;
-  const DecoderParameters again = for_backward(p);
-  // What backward reads, and what the first forward pass leaves of it.
-  const LayerResults results = add_layer_results(b, "", kept);
-  LayerResults forward_results = results;
-  if (recompute == Recompute::full) forward_results = add_layer_results(b, "layer.forward", scratch);
-  if (recompute == Recompute::selective)
-    forward_results = with_core_of(results, add_attention_core(b, "layer.forward", scratch));
-
-  LayerContext context{
-      .residual_in = reads(r.residual), .residual_out = writes(r.residual, 1), .rope_table = r.rope_table};
-  LayerBlocks blocks;
-  blocks.forward = b.add(
-      {"layer.forward", layer_forward(b, p, forward_results, with_scratch(b, "layer.forward", context))});
-  if (recompute == Recompute::selective)
-    blocks.recompute = b.add(
-        {"layer.recompute",
-         attention_core_forward(
-             b, results, add_kv_of_all_ranks(b, "layer.recompute", "layer.attention.kv_of_all_ranks"))});
-  if (recompute == Recompute::full) {
-    // The layer's output has served already: the second one goes nowhere.
-    context.residual_out = writes(b.add_scratch("layer.recompute", "residual", b.types().stored,
-                                                {b.stream_rows(), b.model().hidden_size}));
-    blocks.recompute = b.add(
-        {"layer.recompute", layer_forward(b, again, results, with_scratch(b, "layer.recompute", context))});
+// A layer's blocks where the layers between two kept inputs are more than one: `base` is written for a layer
+// whose input and output are both kept. Between, the residual stream passes from layer to layer.
+PlacedBlocks add_placed(PlanBuilder& b, BlockId base, const std::vector<RecomputePlace>& places,
+                        const PlanBuilder::Replacement& input, const PlanBuilder::Replacement& output) {
+  PlacedBlocks blocks;
+  for (const RecomputePlace place : places) {
+    std::vector<PlanBuilder::Replacement> replacements;
+    if (!place.first) replacements.push_back(input);
+    if (!place.last && output.by != kNoBuffer) replacements.push_back(output);
+    const std::string suffix =
+        std::string(place.first ? "" : ".passed_in") + (place.last ? "" : ".passed_on");
+    blocks.at(place) =
+        replacements.empty() ? base : b.add_variant(base, b.block(base).name + suffix, replacements);
   }
-  LayerBackward backward = layer_backward(b, "layer.backward", again, results, context, r.residual_gradient);
-  blocks.backward = b.add({"layer.backward", std::move(backward.input)});
-  if (b.splits_backward())
-    blocks.weight = b.add({weight_block("layer.backward"), std::move(backward.weight)});
   return blocks;
 }
 
-// Parameters and their states are worked on in units: a layer's, the embedding's, the head's. A block of each
-// kind of work for each; -1 where there is nothing to do.
-struct UnitBlocks {
-  BlockId embedding = -1, layer = -1, head = -1;
-};
+LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
+  const Strategy& s = b.strategy();
+  const bool whole_layers = s.recompute == Recompute::full || s.recompute == Recompute::sqrt;
+  const DecoderParameters again = for_backward(p);
+  // What backward reads.
+  std::map<std::string, BufferId> kept_results;
+  const LayerResults results =
+      add_layer_results(b, "",
+                        [&](PlanBuilder& builder, const std::string& block, const std::string& name,
+                            DType dtype, std::vector<Extent> shape) {
+                          return kept_results[name] = kept(builder, block, name, dtype, std::move(shape));
+                        });
+  LayerContext context{
+      .residual_in = reads(r.residual), .residual_out = writes(r.residual, 1), .rope_table = r.rope_table};
+  const BlockId forward =
+      b.add({"layer.forward",
+             layer_forward(b, p, s.recompute == Recompute::none ? results : forward_results(b, kept_results),
+                           with_scratch(b, "layer.forward", context))});
+
+  const std::vector<RecomputePlace> places = recompute_places(s, b.model().num_hidden_layers);
+  const bool stretches = places.size() > 1 || !places.front().last;
+  const auto add_stream = [&](const char* name) {
+    return stretches ? b.add_kept(name, b.types().stored, {b.stream_rows(), b.model().hidden_size})
+                     : kNoBuffer;
+  };
+  const BufferId passed = add_stream("residual.passed"), again_passed = add_stream("residual.again");
+  LayerBlocks blocks;
+  blocks.forward = add_placed(b, forward, places, {r.residual, 0, passed}, {r.residual, 1, passed});
+
+  if (whole_layers) {
+    // The output of the last of them has served already: the second one goes nowhere.
+    const BufferId nowhere = b.add_scratch("layer.recompute", "residual", b.types().stored,
+                                           {b.stream_rows(), b.model().hidden_size});
+    context.residual_out = writes(nowhere);
+    const BlockId recompute = b.add(
+        {"layer.recompute", layer_forward(b, again, results, with_scratch(b, "layer.recompute", context))});
+    blocks.recompute =
+        add_placed(b, recompute, places, {r.residual, 0, again_passed}, {nowhere, 0, again_passed, 1});
+  } else if (s.recompute != Recompute::none) {
+    std::vector<Operation> ops =
+        layer_forward(b, again, results, with_scratch(b, "layer.recompute", context));
+    std::erase_if(ops, [&](const Operation& op) { return !recomputes(s, recompute_word_of(op.id)); });
+    blocks.recompute = add_placed(b, b.add({"layer.recompute", std::move(ops)}), places, {}, {});
+  }
+
+  const PlanBuilder::Replacement input{r.residual, 0, again_passed};
+  const BackwardParts parts = backward_parts(s.schedule);
+  if (parts != BackwardParts::all_split) {
+    LayerBackward whole = layer_backward(b, "layer.backward", again, results, context, r.residual_gradient);
+    blocks.backward = add_placed(b, b.add({"layer.backward", std::move(whole.input)}), places, input, {});
+  }
+  if (parts != BackwardParts::whole) {
+    b.split_backward(true);
+    const std::string name = "layer.backward_input";
+    LayerBackward split = layer_backward(b, name, again, results, context, r.residual_gradient);
+    b.split_backward(false);
+    blocks.backward_input = add_placed(b, b.add({name, std::move(split.input)}), places, input, {});
+    blocks.weight = b.add({weight_block(name), std::move(split.weight)});
+  }
+  return blocks;
+}
 
 using Tensors = std::vector<Tensor>;
 
@@ -235,15 +286,17 @@ Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buf
   return op;
 }
 
-// Of tensors that tensor-parallel ranks hold alike, each adds its part of the square.
-std::vector<Operation> squared_norm(const Tensors& unit, BufferId norm, int tensor_parallel) {
+// Of tensors that several ranks of a pipeline's and tensor-parallel group hold alike, each adds its part of
+// the square.
+std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, BufferId norm) {
+  const int tensor_parallel = b.strategy().tensor_parallel, copies = b.groups().directions >= 0 ? 2 : 1;
   std::vector<Operation> ops;
   for (const bool replicated : {false, true}) {
     Operation op{.id = replicated ? "optimizer.squared_norm.replicated" : "optimizer.squared_norm",
                  .kind = OpKind::squared_norm,
                  .dtype = DType::fp32,
                  .operands = {updates(norm)},
-                 .scalar = replicated ? 1.0f / static_cast<float>(tensor_parallel) : 0.0f};
+                 .scalar = 1.0f / static_cast<float>(copies * (replicated ? tensor_parallel : 1))};
     for (const Tensor& t : unit)
       if (replicated == (t.replicated && tensor_parallel > 1)) op.operands.push_back(reads(t.gradient_shard));
     if (op.operands.size() > 1) ops.push_back(std::move(op));
@@ -309,11 +362,11 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
     for (const BufferId rows : key_values) op.operands.push_back(updates(rows));
     ops.push_back(std::move(op));
   }
-  if (b.groups().data < 0 || unit.empty()) return ops;
+  if (b.groups().shard < 0 || unit.empty()) return ops;
   const int zero_stage = b.strategy().zero_stage;
   Operation op = zero_stage == 0
                      ? collective("gradients.all_reduce", OpKind::all_reduce, type, b.groups().data)
-                     : collective("gradients.reduce_scatter", OpKind::reduce_scatter, type, b.groups().data);
+                     : collective("gradients.reduce_scatter", OpKind::reduce_scatter, type, b.groups().shard);
   for (const Tensor& t : unit) {
     if (zero_stage == 0) {
       op.operands.push_back(updates(t.gradient));
@@ -327,29 +380,28 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
   return ops;
 }
 
+// The operations with the operands of `n` layers, from the action's own upwards.
+std::vector<Operation> of_layers(std::vector<Operation> operations, std::int32_t n) {
+  for (Operation& op : operations) {
+    const std::vector<Operand> one = op.operands;
+    for (std::int32_t l = 1; l < n; ++l)
+      for (Operand o : one) {
+        o.layer_offset = l;
+        op.operands.push_back(o);
+      }
+  }
+  return operations;
+}
+
 std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& unit, BufferId Tensor::*whole) {
-  if (unit.empty()) return {};
-  Operation op = collective("parameters.all_gather", OpKind::all_gather, b.types().stored, b.groups().data);
+  if (unit.empty() || b.groups().shard < 0) return {};
+  Operation op = collective("parameters.all_gather", OpKind::all_gather, b.types().stored, b.groups().shard);
   for (const Tensor& t : unit) {
     op.operands.push_back(writes(t.*whole));
     op.operands.push_back(reads(t.parameter_shard));
   }
   return {std::move(op)};
 }
-
-// All blocks that a step is made of.
-struct StepBlocks {
-  BlockId embedding = 0, head = 0, head_backward = 0, embedding_backward = 0;
-  LayerBlocks layer;
-  BlockId send_activation = -1, receive_activation = -1, send_gradient = -1, receive_gradient = -1;
-  UnitBlocks zero;        // of what is accumulated over the step
-  UnitBlocks zero_whole;  // ZeRO 2, 3: of one micro-batch's gradients
-  UnitBlocks reduce;
-  UnitBlocks gather_for_forward, gather_for_backward;  // ZeRO 3
-  UnitBlocks gather_updated;                           // ZeRO 1, 2
-  BlockId zero_norm = 0, sum_norm = -1, clip = 0, sum_tied_embedding = -1;
-  UnitBlocks norm, update;
-};
 
 void add_pipeline_blocks(PlanBuilder& b, const TrainingBuffers& r, StepBlocks& blocks) {
   if (b.groups().pipeline < 0) return;
@@ -364,6 +416,40 @@ void add_pipeline_blocks(PlanBuilder& b, const TrainingBuffers& r, StepBlocks& b
   blocks.receive_gradient = add("gradient.receive", OpKind::receive, writes(r.residual_gradient));
 }
 
+// Sums over ranks that hold the same shards.
+std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, const std::string& id,
+                                     std::int32_t group) {
+  if (unit.empty()) return {};
+  Operation op = collective(id, OpKind::all_reduce, b.types().gradient, group);
+  for (const Tensor& t : unit) op.operands.push_back(updates(t.gradient_shard));
+  return {std::move(op)};
+}
+
+// Several layers' gradients as one message, as many as a bucket holds; at a chunk's end there may be fewer.
+void add_bucket_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& blocks) {
+  const Strategy& s = b.strategy();
+  if (blocks.reduce.layer < 0 || s.gradient_bucket == 0) return;
+  Bytes layer;
+  for (const Tensor& t : p.layer_group()) layer += b.buffer(t.gradient).bytes({});
+  const std::int32_t pieces = pieces_of(s), layers = static_cast<std::int32_t>(b.model().num_hidden_layers);
+  const std::int64_t fit = std::max<std::int64_t>(1, s.gradient_bucket / layer.value);
+  blocks.layers_in_bucket = static_cast<std::int32_t>(std::min<std::int64_t>(fit, layers));
+  blocks.reduce_layers.assign(static_cast<std::size_t>(blocks.layers_in_bucket) + 1, -1);
+  const auto add = [&](std::int32_t n) {
+    BlockId& block = blocks.reduce_layers[static_cast<std::size_t>(n)];
+    if (n == 0 || block >= 0) return;
+    block = n == 1 ? blocks.reduce.layer
+                   : b.add({"layer.reduce_gradients.of_" + std::to_string(n),
+                            of_layers(b.block(blocks.reduce.layer).operations, n)});
+  };
+  for (std::int32_t piece = 0; piece < pieces; ++piece) {
+    const LayerRange range = layers_of(piece, pieces, layers);
+    const std::int32_t n = range.last - range.first;
+    if (n >= blocks.layers_in_bucket) add(blocks.layers_in_bucket);
+    add(n % blocks.layers_in_bucket);
+  }
+}
+
 void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& blocks) {
   const int zero_stage = b.strategy().zero_stage;
   const auto add = [&](const std::string& name, std::vector<Operation> ops) {
@@ -374,6 +460,15 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
       add("layer.reduce_gradients",
           reduce_gradients(b, p.layer_group(), {p.attention_norm, p.mlp_norm}, p.key_value_gradients)),
       add("head.reduce_gradients", reduce_gradients(b, p.head_group(), {p.final_norm}, {}))};
+  add_bucket_blocks(b, p, blocks);
+  const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
+    if (group < 0) return UnitBlocks{};
+    return add_unit_blocks(b, p, name,
+                           [&](const Tensors& unit) { return sum_of_shards(b, unit, id, group); });
+  };
+  blocks.reduce_replicas = add_sums("reduce_replicas", "gradients.replicas.all_reduce", b.groups().replica);
+  blocks.reduce_directions =
+      add_sums("reduce_directions", "gradients.directions.all_reduce", b.groups().directions);
   if (zero_stage == 1 || zero_stage == 2)
     blocks.gather_updated = add_unit_blocks(b, p, "gather_updated", [&](const Tensors& unit) {
       return gather_parameters(b, unit, &Tensor::parameter);
@@ -422,9 +517,8 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   // The embedding's copy in the last stage is not counted twice.
   DecoderParameters counted = p;
   counted.head_is_a_copy = false;
-  blocks.norm = add_unit_blocks(b, counted, "squared_norm", [&](const Tensors& unit) {
-    return squared_norm(unit, norm, b.strategy().tensor_parallel);
-  });
+  blocks.norm = add_unit_blocks(b, counted, "squared_norm",
+                                [&](const Tensors& unit) { return squared_norm(b, unit, norm); });
   Block sum{"sum_gradient_norm", {}};
   const auto add_sum = [&](const char* name, std::int32_t group) {
     if (group < 0) return;
@@ -434,7 +528,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
     sum.operations.push_back(std::move(op));
   };
   add_sum("tensor", b.groups().tensor);
-  if (b.strategy().zero_stage > 0) add_sum("data", b.groups().data);
+  if (b.strategy().zero_stage > 0) add_sum("data", b.groups().shard);
   add_sum("pipeline", b.groups().pipeline);
   if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
   blocks.clip = b.add({"clip", {operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm))}});
@@ -461,183 +555,6 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   return blocks;
 }
 
-// The program of one pipeline stage.
-class StageWriter {
- public:
-  StageWriter(const Scenario& scenario, const StepBlocks& blocks, const Schedule& schedule,
-              std::int32_t stage)
-      : blocks_(blocks),
-        schedule_(schedule),
-        stage_(stage),
-        layers_(static_cast<std::int32_t>(scenario.model.num_hidden_layers)),
-        zero_stage_(scenario.strategy.zero_stage),
-        variables_{.batch = scenario.workload.micro_batch_size,
-                   .query_length = scenario.workload.seq_len / scenario.strategy.context_parallel,
-                   .kv_length = scenario.workload.seq_len} {}
-
-  Program write() {
-    program_.role = "stage " + std::to_string(stage_);
-    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
-    for (const Slot& slot : schedule_.slots[static_cast<std::size_t>(stage_)]) {
-      micro_batch_ = slot.micro_batch;
-      chunk_ = slot.chunk;
-      const LayerRange range = layers_of(piece(), schedule_.pieces(), layers_);
-      switch (slot.pass) {
-        case Pass::forward:
-          forward(range);
-          break;
-        case Pass::backward:
-        case Pass::backward_input:
-          backward(range);
-          break;
-        case Pass::backward_weight:
-          for (std::int32_t l = range.last; l-- > range.first;) {
-            compute(blocks_.layer.weight, Phase::backward, l);
-            reduce(blocks_.reduce.layer, l);
-          }
-          break;
-      }
-    }
-    micro_batch_ = chunk_ = 0;
-    optimizer();
-    program_.sections.push_back({"step", 0, program_.actions.size()});
-    return std::move(program_);
-  }
-
- private:
-  struct Unit {
-    BlockId UnitBlocks::*member;
-    std::int32_t layer;
-    BlockId of(const UnitBlocks& blocks) const { return blocks.*member; }
-  };
-
-  std::int32_t piece() const { return schedule_.piece(stage_, chunk_); }
-  std::int32_t stage_of(std::int32_t p) const { return p % schedule_.stages; }
-  std::int32_t chunk_of(std::int32_t p) const { return p / schedule_.stages; }
-  bool is_first() const { return piece() == 0; }
-  bool is_last() const { return piece() == schedule_.pieces() - 1; }
-
-  template <class Visit>
-  void for_each_unit(Visit visit) const {
-    for (std::int32_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
-      const std::int32_t p = schedule_.piece(stage_, chunk);
-      const LayerRange range = layers_of(p, schedule_.pieces(), layers_);
-      if (p == 0) visit(Unit{&UnitBlocks::embedding, 0});
-      for (std::int32_t l = range.first; l < range.last; ++l) visit(Unit{&UnitBlocks::layer, l});
-      if (p == schedule_.pieces() - 1) visit(Unit{&UnitBlocks::head, layers_});
-    }
-  }
-
-  std::int32_t add(BlockId block, Phase phase, std::int32_t layer, std::int32_t stream, std::int32_t wait) {
-    program_.actions.push_back({.block = block,
-                                .phase = phase,
-                                .layer = layer,
-                                .micro_batch = micro_batch_,
-                                .chunk = chunk_,
-                                .stream = stream,
-                                .wait = wait,
-                                .variables = variables_});
-    return static_cast<std::int32_t>(program_.actions.size()) - 1;
-  }
-  void compute(BlockId block, Phase phase, std::int32_t layer, std::int32_t wait = -1) {
-    if (block >= 0) last_compute_ = add(block, phase, layer, kComputeStream, wait);
-  }
-  // A collective that begins when what has been computed so far is there.
-  std::int32_t collective(BlockId block, Phase phase, std::int32_t layer) {
-    if (block < 0) return -1;
-    return last_collective_ = add(block, phase, layer, kCollectiveStream, last_compute_);
-  }
-
-  void send(BlockId block, Phase phase, std::int32_t layer, std::int32_t to_piece) {
-    Action& a =
-        program_.actions[static_cast<std::size_t>(add(block, phase, layer, kSendStream, last_compute_))];
-    a.peer = stage_of(to_piece);
-    a.chunk = chunk_of(to_piece);
-  }
-  void receive(BlockId block, Phase phase, std::int32_t layer, std::int32_t from_piece) {
-    compute(block, phase, layer);
-    program_.actions.back().peer = stage_of(from_piece);
-  }
-
-  // Gradients of a unit are complete with the last micro-batch; from ZeRO 2 on none waits for it.
-  void reduce(BlockId block, std::int32_t layer) {
-    if (zero_stage_ >= 2 || micro_batch_ == schedule_.micro_batches - 1)
-      collective(block, Phase::backward, layer);
-  }
-
-  // Runs work(unit, gathered) for each; under ZeRO 3 each unit's parameters are gathered while the one before
-  // it computes.
-  template <class Work>
-  void with_parameters(const std::vector<Unit>& units, const UnitBlocks& gather, Phase phase, Work work) {
-    std::vector<std::int32_t> gathered(units.size() + 1, -1);
-    const auto begin = [&](std::size_t i) {
-      if (i < units.size()) gathered[i] = collective(units[i].of(gather), phase, units[i].layer);
-    };
-    begin(0);
-    for (std::size_t i = 0; i < units.size(); ++i) {
-      begin(i + 1);
-      work(units[i], gathered[i]);
-    }
-  }
-
-  void forward(LayerRange range) {
-    if (!is_first()) receive(blocks_.receive_activation, Phase::forward, range.first, piece() - 1);
-    std::vector<Unit> units;
-    if (is_first()) units.push_back({&UnitBlocks::embedding, 0});
-    for (std::int32_t l = range.first; l < range.last; ++l) units.push_back({&UnitBlocks::layer, l});
-    if (is_last()) units.push_back({&UnitBlocks::head, layers_});
-    const UnitBlocks work{blocks_.embedding, blocks_.layer.forward, blocks_.head};
-    with_parameters(units, blocks_.gather_for_forward, Phase::forward,
-                    [&](const Unit& u, std::int32_t gathered) {
-                      compute(u.of(work), Phase::forward, u.layer, gathered);
-                    });
-    if (!is_last()) send(blocks_.send_activation, Phase::forward, range.last, piece() + 1);
-  }
-
-  void backward(LayerRange range) {
-    if (!is_last()) receive(blocks_.receive_gradient, Phase::backward, range.last, piece() + 1);
-    std::vector<Unit> units;
-    if (is_last()) units.push_back({&UnitBlocks::head, layers_});
-    for (std::int32_t l = range.last; l-- > range.first;) units.push_back({&UnitBlocks::layer, l});
-    if (is_first()) units.push_back({&UnitBlocks::embedding, 0});
-    const UnitBlocks work{blocks_.embedding_backward, blocks_.layer.backward, blocks_.head_backward};
-    with_parameters(units, blocks_.gather_for_backward, Phase::backward,
-                    [&](const Unit& u, std::int32_t gathered) {
-                      const bool is_layer = u.member == &UnitBlocks::layer;
-                      compute(u.of(blocks_.zero_whole), Phase::backward, u.layer);
-                      if (is_layer && blocks_.layer.recompute >= 0) {
-                        compute(blocks_.layer.recompute, Phase::recompute, u.layer, gathered);
-                        gathered = -1;
-                      }
-                      compute(u.of(work), Phase::backward, u.layer, gathered);
-                      if (!is_layer || blocks_.layer.weight < 0) reduce(u.of(blocks_.reduce), u.layer);
-                    });
-    if (!is_first()) send(blocks_.send_gradient, Phase::backward, range.first, piece() - 1);
-  }
-
-  void optimizer() {
-    compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
-    if (stage_ == 0 || stage_ == schedule_.stages - 1)
-      compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
-    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.norm), Phase::optimizer, u.layer); });
-    compute(blocks_.sum_norm, Phase::optimizer, 0);
-    compute(blocks_.clip, Phase::optimizer, 0);
-    for_each_unit([&](const Unit& u) {
-      compute(u.of(blocks_.update), Phase::optimizer, u.layer);
-      collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
-    });
-  }
-
-  const StepBlocks& blocks_;
-  const Schedule& schedule_;
-  std::int32_t stage_, layers_;
-  int zero_stage_;
-  Variables variables_;
-  Program program_;
-  std::int32_t micro_batch_ = 0, chunk_ = 0;
-  std::int32_t last_compute_ = -1, last_collective_ = -1;  // indices of actions
-};
-
 }  // namespace
 
 Plan make_training_plan(const Scenario& scenario) {
@@ -650,7 +567,7 @@ Plan make_training_plan(const Scenario& scenario) {
   const Schedule schedule = make_schedule(s.schedule, s.pipeline_parallel, s.virtual_pipeline, micro_batches);
   Plan plan = b.take();
   for (std::int32_t stage = 0; stage < schedule.stages; ++stage)
-    plan.programs.push_back(StageWriter(scenario, blocks, schedule, stage).write());
+    plan.programs.push_back(stage_program(scenario, blocks, schedule, stage));
   return plan;
 }
 

@@ -23,6 +23,8 @@ struct Hardware {
   BytesPerSecond node_link;     // per device and direction inside a node (NVLink); 0: none
   BytesPerSecond network_link;  // per device and direction between nodes; 0: none
   Seconds node_latency, network_latency;
+  BytesPerSecond host_link;              // per device and direction to the host's memory (PCIe); 0: none
+  BytesPerSecond host_memory_bandwidth;  // of the host, a device's share; 0: none
   std::string source;
 
   bool operator==(const Hardware&) const = default;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <random>
 
+#include "sim/plan/ranks.h"
+#include "sim/plan/recompute.h"
+#include "sim/plan/schedule.h"
 #include "sim/scenario/scenario.h"
 
 namespace test {
@@ -126,6 +129,19 @@ inline sim::Scenario generation(const sim::Model& model, std::int64_t prompt, st
   return s;
 }
 
+// Anything that can be recomputed. pick(low, high) draws a whole number.
+template <class Pick>
+void draw_recompute(sim::Strategy& strategy, const Pick& pick) {
+  strategy.recompute = static_cast<sim::Recompute>(pick(0, 4));
+  if (strategy.recompute == sim::Recompute::full) strategy.recompute_interval = static_cast<int>(pick(1, 4));
+  if (strategy.recompute == sim::Recompute::operations) {
+    const auto words = sim::recompute_words();
+    for (const std::string_view word : words)
+      if (pick(0, 1) == 1) strategy.recompute_operations.emplace_back(word);
+    if (strategy.recompute_operations.empty()) strategy.recompute_operations.emplace_back(words[0]);
+  }
+}
+
 // Any small dense decoder with any knobs; the same for the same seed.
 inline sim::Scenario random_scenario(unsigned seed) {
   std::mt19937 random(seed);
@@ -149,7 +165,7 @@ inline sim::Scenario random_scenario(unsigned seed) {
   if (coin()) {
     const std::int64_t micro = pick(1, 3);
     s = training(m, pick(1, 48), micro, micro * pick(1, 4), dtype);
-    s.strategy.recompute = static_cast<sim::Recompute>(pick(0, 2));
+    draw_recompute(s.strategy, pick);
   } else {
     s = generation(m, pick(1, 20), pick(1, 12), coin(), pick(1, 3), dtype);
   }
@@ -172,14 +188,26 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   strategy.data_parallel = static_cast<int>(pick(1, 5));
   strategy.pipeline_parallel = static_cast<int>(pick(1, 4));
   strategy.context_parallel = std::max(1, static_cast<int>(pick(-2, 3)));
-  const bool pipeline = strategy.pipeline_parallel > 1;
-  const char* const schedules[] = {"1f1b", "gpipe", "interleaved", "zb-h1"};
-  if (pipeline) strategy.schedule = schedules[pick(0, 3)];
+  if (strategy.pipeline_parallel > 1) {
+    const auto& schedules = sim::schedule_names();
+    strategy.schedule = schedules[static_cast<std::size_t>(pick(0, static_cast<int>(schedules.size()) - 1))];
+  }
+  if (strategy.schedule == "dualpipe") strategy.pipeline_parallel += strategy.pipeline_parallel % 2;
   if (strategy.schedule == "interleaved") strategy.virtual_pipeline = static_cast<int>(pick(2, 3));
+  if (sim::placement_of(strategy.schedule) == sim::Placement::v) strategy.virtual_pipeline = 2;
   strategy.sequence_parallel = strategy.tensor_parallel > 1 && coin();
-  if (strategy.data_parallel * strategy.context_parallel > 1)
+  const int data_ranks = strategy.data_parallel * strategy.context_parallel;
+  if (data_ranks > 1) {
     strategy.zero_stage = static_cast<int>(pick(0, 3));
-  strategy.recompute = static_cast<sim::Recompute>(pick(0, 2));
+    strategy.gradient_bucket = coin() ? pick(1, 200'000) : 0;
+  }
+  if (strategy.zero_stage > 0 && data_ranks % 2 == 0 && data_ranks > 2 && coin()) strategy.shard_group = 2;
+  if (strategy.zero_stage == 3) strategy.prefetch = static_cast<int>(pick(0, 3));
+  const char* const orders[] = {"tp-cp-ep-dp-pp", "tp-cp-pp-dp-ep", "dp-tp-pp-cp-ep", "pp-dp-ep-cp-tp"};
+  strategy.rank_order = orders[pick(0, 3)];
+  if (strategy.shard_group > 0 && !sim::is_divided_by(sim::data_group(strategy), strategy.shard_group))
+    strategy.shard_group = 0;
+  draw_recompute(strategy, pick);
 
   const std::int64_t t = strategy.tensor_parallel, kv_heads = 1 << pick(0, 3), heads = 8 * pick(1, 2);
   const std::int64_t pieces = strategy.pipeline_parallel * strategy.virtual_pipeline;
@@ -188,14 +216,15 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   m.norm = coin() ? sim::Norm::layernorm : sim::Norm::rmsnorm;
   m.activation = coin() ? sim::Activation::gelu : sim::Activation::swiglu;
   m.position = coin() ? sim::Position::learned : sim::Position::rope;
-  m.tie_word_embeddings = coin();
+  m.tie_word_embeddings = coin() && !(strategy.schedule == "dualpipe" && strategy.zero_stage >= 2);
   m.attention_bias = coin();
   m.attention_output_bias = coin();
   m.mlp_bias = coin();
   m.max_position_embeddings = 256;
   const std::int64_t micro = pick(1, 3);
-  const std::int64_t rounds =
-      strategy.virtual_pipeline > 1 ? strategy.pipeline_parallel * pick(1, 3) : pick(1, 9);
+  std::int64_t rounds =
+      strategy.schedule == "interleaved" ? strategy.pipeline_parallel * pick(1, 3) : pick(1, 9);
+  if (strategy.schedule.starts_with("dualpipe")) rounds = 2 * (strategy.pipeline_parallel + pick(0, 3));
   sim::Scenario s =
       training(m, 2 * t * strategy.context_parallel * pick(1, 4), micro,
                micro * rounds * strategy.data_parallel, coin() ? sim::DType::fp32 : sim::DType::bf16);

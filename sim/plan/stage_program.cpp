@@ -1,0 +1,307 @@
+#include "sim/plan/stage_program.h"
+
+#include <algorithm>
+#include <array>
+
+namespace sim {
+namespace {
+
+class StageWriter {
+ public:
+  StageWriter(const Scenario& scenario, const StepBlocks& blocks, const Schedule& schedule,
+              std::int32_t stage)
+      : scenario_(scenario),
+        strategy_(scenario.strategy),
+        blocks_(blocks),
+        schedule_(schedule),
+        slots_(schedule.slots[static_cast<std::size_t>(stage)]),
+        stage_(stage),
+        layers_(static_cast<std::int32_t>(scenario.model.num_hidden_layers)),
+        variables_{.batch = scenario.workload.micro_batch_size,
+                   .query_length = scenario.workload.seq_len / strategy_.context_parallel,
+                   .kv_length = scenario.workload.seq_len},
+        chunk_ends_(static_cast<std::size_t>(schedule.chunks)) {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      ChunkEnd& end = chunk_ends_[static_cast<std::size_t>(slots_[i].chunk)];
+      const Pass pass = slots_[i].pass;
+      if (pass == Pass::backward || pass == Pass::backward_input) end.input = i;
+      if (pass == Pass::backward || pass == Pass::backward_weight) end.weight = i;
+    }
+  }
+
+  Program write() {
+    program_.role = "stage " + std::to_string(stage_);
+    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
+    for (std::size_t i = 0; i < slots_.size();) {
+      const std::size_t first = i;
+      while (slots_[i].with_next) ++i;
+      ++i;
+      const auto each = [&](auto visit) {
+        for (slot_ = first; slot_ < i; ++slot_) {
+          micro_batch_ = slots_[slot_].micro_batch;
+          chunk_ = slots_[slot_].chunk;
+          visit(slots_[slot_].pass);
+        }
+      };
+      each([this](Pass pass) { receive(pass); });
+      each([this](Pass pass) { work(pass); });
+      each([this](Pass pass) { send(pass); });
+    }
+    micro_batch_ = chunk_ = 0;
+    optimizer();
+    program_.sections.push_back({"step", 0, program_.actions.size()});
+    return std::move(program_);
+  }
+
+ private:
+  struct Unit {
+    BlockId UnitBlocks::*member;
+    std::int32_t layer;
+    BlockId of(const UnitBlocks& blocks) const { return blocks.*member; }
+    bool is_layer() const { return member == &UnitBlocks::layer; }
+  };
+  static Unit layer_unit(std::int32_t layer) { return {&UnitBlocks::layer, layer}; }
+
+  std::int32_t piece() const { return schedule_.piece(stage_, chunk_); }
+  LayerRange range() const { return layers_of(piece(), schedule_.pieces(), layers_); }
+  bool is_first() const { return piece() == 0; }
+  bool is_last() const { return piece() == schedule_.pieces() - 1; }
+  RecomputePlace place(std::int32_t layer) const {
+    return recompute_place(strategy_, layer, range().first, range().last);
+  }
+
+  template <class Visit>
+  void for_each_unit(Visit visit) const {
+    for (std::int32_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
+      const std::int32_t p = schedule_.piece(stage_, chunk);
+      const LayerRange layers = layers_of(p, schedule_.pieces(), layers_);
+      if (p == 0) visit(Unit{&UnitBlocks::embedding, 0});
+      for (std::int32_t l = layers.first; l < layers.last; ++l) visit(layer_unit(l));
+      if (p == schedule_.pieces() - 1) visit(Unit{&UnitBlocks::head, layers_});
+    }
+  }
+
+  // ---- Actions.
+
+  std::int32_t add(BlockId block, Phase phase, std::int32_t layer, std::int32_t stream, std::int32_t wait) {
+    program_.actions.push_back({.block = block,
+                                .phase = phase,
+                                .layer = layer,
+                                .micro_batch = micro_batch_,
+                                .chunk = chunk_,
+                                .stream = stream,
+                                .wait = wait,
+                                .variables = variables_});
+    return static_cast<std::int32_t>(program_.actions.size()) - 1;
+  }
+  void compute(BlockId block, Phase phase, std::int32_t layer, std::int32_t wait = -1) {
+    if (block >= 0) last_compute_ = add(block, phase, layer, kComputeStream, wait);
+  }
+  // A collective that begins when what has been computed so far is there.
+  std::int32_t collective(BlockId block, Phase phase, std::int32_t layer) {
+    if (block < 0) return -1;
+    return last_collective_ = add(block, phase, layer, kCollectiveStream, last_compute_);
+  }
+
+  // ---- What other stages send and receive.
+
+  // The stage that has a piece; this one where there is nothing to send.
+  Schedule::Place neighbour(std::int32_t p) const {
+    return p < 0 || p >= schedule_.pieces() ? Schedule::Place{stage_, chunk_} : schedule_.place_of(p, chunk_);
+  }
+
+  void receive(Pass pass) {
+    if (pass == Pass::backward_weight) return;
+    const bool forward = pass == Pass::forward;
+    const Schedule::Place from = neighbour(piece() + (forward ? -1 : 1));
+    if (from.stage == stage_) return;
+    if (forward)
+      compute(blocks_.receive_activation, Phase::forward, range().first);
+    else
+      compute(blocks_.receive_gradient, Phase::backward, range().last);
+    program_.actions.back().peer = from.stage;
+  }
+
+  void send(Pass pass) {
+    if (pass == Pass::backward_weight) return;
+    const bool forward = pass == Pass::forward;
+    const Schedule::Place to = neighbour(piece() + (forward ? 1 : -1));
+    if (to.stage == stage_) return;
+    const std::int32_t sent =
+        forward ? add(blocks_.send_activation, Phase::forward, range().last, kSendStream, last_compute_)
+                : add(blocks_.send_gradient, Phase::backward, range().first, kSendStream, last_compute_);
+    Action& a = program_.actions[static_cast<std::size_t>(sent)];
+    a.peer = to.stage;
+    a.chunk = to.chunk;
+  }
+
+  // ---- Passes.
+
+  void work(Pass pass) {
+    switch (pass) {
+      case Pass::forward:
+        return forward();
+      case Pass::backward:
+        return backward(blocks_.layer.backward, true);
+      case Pass::backward_input:
+        return backward(blocks_.layer.backward_input, false);
+      case Pass::backward_weight:
+        for (std::int32_t l = range().last; l-- > range().first;) {
+          compute(blocks_.layer.weight, Phase::backward, l);
+          reduce(layer_unit(l));
+        }
+        flush_bucket();
+        return;
+    }
+  }
+
+  // A block run for a unit; the first that reads the unit's parameters in a pass waits for them.
+  struct Step {
+    Unit unit;
+    BlockId block;
+    Phase phase;
+    bool reads_parameters_first = true;
+  };
+
+  // Under ZeRO 3 parameters are gathered while the steps before compute, as many units ahead as the strategy
+  // says.
+  template <class Around>
+  void run(const std::vector<Step>& steps, const UnitBlocks& gather, Phase phase, Around around) {
+    std::vector<std::size_t> users;  // steps
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      if (steps[i].reads_parameters_first) users.push_back(i);
+    std::vector<std::int32_t> gathered;
+    std::size_t user = 0;
+    const auto ahead = static_cast<std::size_t>(strategy_.prefetch);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const Step& s = steps[i];
+      std::int32_t wait = -1;
+      if (s.reads_parameters_first) {
+        while (gathered.size() < users.size() && gathered.size() <= user + ahead) {
+          const Unit& u = steps[users[gathered.size()]].unit;
+          gathered.push_back(collective(u.of(gather), phase, u.layer));
+        }
+        wait = gathered[user++];
+      }
+      around(s, [&] { compute(s.block, s.phase, s.unit.layer, wait); });
+    }
+  }
+
+  void forward() {
+    std::vector<Step> steps;
+    if (is_first()) steps.push_back({{&UnitBlocks::embedding, 0}, blocks_.embedding, Phase::forward});
+    for (std::int32_t l = range().first; l < range().last; ++l)
+      steps.push_back({layer_unit(l), blocks_.layer.forward.at(place(l)), Phase::forward});
+    if (is_last()) steps.push_back({{&UnitBlocks::head, layers_}, blocks_.head, Phase::forward});
+    run(steps, blocks_.gather_for_forward, Phase::forward, [](const Step&, auto compute) { compute(); });
+  }
+
+  // From the last layer to the first; those that are recomputed from one kept input first run forward again.
+  void backward(const PlacedBlocks& layer_blocks, bool whole) {
+    std::vector<Step> steps;
+    if (is_last()) steps.push_back({{&UnitBlocks::head, layers_}, blocks_.head_backward, Phase::backward});
+    for (std::int32_t end = range().last; end > range().first;) {
+      std::int32_t begin = end - 1;
+      while (!place(begin).first) --begin;
+      const bool recomputed = blocks_.layer.recompute.at(place(begin)) >= 0;
+      if (recomputed)
+        for (std::int32_t l = begin; l < end; ++l)
+          steps.push_back({layer_unit(l), blocks_.layer.recompute.at(place(l)), Phase::recompute});
+      for (std::int32_t l = end; l-- > begin;)
+        steps.push_back({layer_unit(l), layer_blocks.at(place(l)), Phase::backward, !recomputed});
+      end = begin;
+    }
+    if (is_first())
+      steps.push_back({{&UnitBlocks::embedding, 0}, blocks_.embedding_backward, Phase::backward});
+    run(steps, blocks_.gather_for_backward, Phase::backward, [&](const Step& s, auto compute_step) {
+      if (s.phase == Phase::backward) compute(s.unit.of(blocks_.zero_whole), Phase::backward, s.unit.layer);
+      compute_step();
+      if (s.phase == Phase::backward && (!s.unit.is_layer() || whole)) reduce(s.unit);
+    });
+    flush_bucket();
+  }
+
+  // ---- Gradients.
+
+  // A chunk's gradients are complete with its last pass; embedding and head have no part of weights of their
+  // own.
+  bool is_complete(const Unit& u) const {
+    const ChunkEnd& end = chunk_ends_[static_cast<std::size_t>(chunk_)];
+    return slot_ == (u.is_layer() ? end.weight : end.input);
+  }
+  // Of a tied head that micro-batches of the other direction use, too.
+  bool is_deferred(const Unit& u) const {
+    return u.member == &UnitBlocks::embedding && scenario_.model.tie_word_embeddings &&
+           schedule_.placement == Placement::two_directions;
+  }
+
+  // From ZeRO 2 on no micro-batch waits for the others.
+  void reduce(const Unit& u) {
+    if (is_deferred(u) || (strategy_.zero_stage < 2 && !is_complete(u))) return;
+    if (!u.is_layer() || blocks_.layers_in_bucket == 1) return reduce(u, u.of(blocks_.reduce));
+    bucket_.push_back(u);
+    if (static_cast<std::int32_t>(bucket_.size()) == blocks_.layers_in_bucket) flush_bucket();
+  }
+  // Layers come from the last to the first: the bucket's block begins with the last that came.
+  void flush_bucket() {
+    if (bucket_.empty()) return;
+    collective(blocks_.reduce_layers[bucket_.size()], Phase::backward, bucket_.back().layer);
+    for (const Unit& u : bucket_) reduce_over_copies(u);
+    bucket_.clear();
+  }
+  void reduce(const Unit& u, BlockId block) {
+    collective(block, Phase::backward, u.layer);
+    reduce_over_copies(u);
+  }
+  void reduce_over_copies(const Unit& u) {
+    if (!is_deferred(u) && !is_complete(u)) return;
+    collective(u.of(blocks_.reduce_replicas), Phase::backward, u.layer);
+    collective(u.of(blocks_.reduce_directions), Phase::backward, u.layer);
+  }
+
+  // ---- After the last slot.
+
+  void optimizer() {
+    for_each_unit([&](const Unit& u) {
+      if (is_deferred(u)) reduce(u, u.of(blocks_.reduce));
+    });
+    compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
+    if (stage_ == 0 || stage_ == schedule_.stages - 1)
+      compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
+    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.norm), Phase::optimizer, u.layer); });
+    compute(blocks_.sum_norm, Phase::optimizer, 0);
+    compute(blocks_.clip, Phase::optimizer, 0);
+    for_each_unit([&](const Unit& u) {
+      compute(u.of(blocks_.update), Phase::optimizer, u.layer);
+      collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
+    });
+  }
+
+  // A chunk's last slots that give gradients: of inputs, of weights.
+  struct ChunkEnd {
+    std::size_t input = 0, weight = 0;
+  };
+
+  const Scenario& scenario_;
+  const Strategy& strategy_;
+  const StepBlocks& blocks_;
+  const Schedule& schedule_;
+  const std::vector<Slot>& slots_;
+  std::int32_t stage_, layers_;
+  Variables variables_;
+  std::vector<ChunkEnd> chunk_ends_;
+  Program program_;
+  std::vector<Unit> bucket_;
+  std::size_t slot_ = 0;
+  std::int32_t micro_batch_ = 0, chunk_ = 0;               // of the slot
+  std::int32_t last_compute_ = -1, last_collective_ = -1;  // indices of actions
+};
+
+}  // namespace
+
+Program stage_program(const Scenario& scenario, const StepBlocks& blocks, const Schedule& schedule,
+                      std::int32_t stage) {
+  return StageWriter(scenario, blocks, schedule, stage).write();
+}
+
+}  // namespace sim

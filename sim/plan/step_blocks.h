@@ -1,0 +1,52 @@
+// The blocks that a training step is made of; -1 where a step has no use for one.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sim/plan/plan.h"
+#include "sim/plan/recompute.h"
+
+namespace sim {
+
+// By a layer's place among those that are recomputed from one kept input: [first][last].
+class PlacedBlocks {
+ public:
+  BlockId& at(RecomputePlace p) { return blocks_[p.first ? 1 : 0][p.last ? 1 : 0]; }
+  BlockId at(RecomputePlace p) const { return blocks_[p.first ? 1 : 0][p.last ? 1 : 0]; }
+
+ private:
+  std::array<std::array<BlockId, 2>, 2> blocks_{{{-1, -1}, {-1, -1}}};
+};
+
+struct LayerBlocks {
+  PlacedBlocks forward, recompute;
+  // The whole pass; in two parts, of inputs and of weights, where the schedule splits some passes or all.
+  PlacedBlocks backward, backward_input;
+  BlockId weight = -1;
+};
+
+// Parameters and their states are worked on in units: a layer's, the embedding's, the head's. A block of each
+// kind of work for each.
+struct UnitBlocks {
+  BlockId embedding = -1, layer = -1, head = -1;
+};
+
+struct StepBlocks {
+  BlockId embedding = -1, head = -1, head_backward = -1, embedding_backward = -1;
+  LayerBlocks layer;
+  BlockId send_activation = -1, receive_activation = -1, send_gradient = -1, receive_gradient = -1;
+  UnitBlocks zero;        // of what is accumulated over the step
+  UnitBlocks zero_whole;  // ZeRO 2, 3: of one micro-batch's gradients
+  UnitBlocks reduce;
+  std::vector<BlockId> reduce_layers;  // [n]: of n layers in one message
+  std::int32_t layers_in_bucket = 1;
+  UnitBlocks reduce_replicas;                          // hybrid sharding: of shards
+  UnitBlocks reduce_directions;                        // DualPipe
+  UnitBlocks gather_for_forward, gather_for_backward;  // ZeRO 3
+  UnitBlocks gather_updated;                           // ZeRO 1, 2
+  BlockId zero_norm = -1, sum_norm = -1, clip = -1, sum_tied_embedding = -1;
+  UnitBlocks norm, update;
+};
+
+}  // namespace sim
