@@ -209,7 +209,7 @@ PlacedBlocks add_placed(PlanBuilder& b, BlockId base, const std::vector<Recomput
     if (!place.first) replacements.push_back(input);
     if (!place.last && output.by != kNoBuffer) replacements.push_back(output);
     const std::string suffix =
-        std::string(place.first ? "" : ".passed_in") + (place.last ? "" : ".passed_on");
+        std::string(place.first ? "" : "_passed_in") + (place.last ? "" : "_passed_on");
     blocks.at(place) =
         replacements.empty() ? base : b.add_variant(base, b.block(base).name + suffix, replacements);
   }
@@ -439,7 +439,7 @@ void add_bucket_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& b
     BlockId& block = blocks.reduce_layers[static_cast<std::size_t>(n)];
     if (n == 0 || block >= 0) return;
     block = n == 1 ? blocks.reduce.layer
-                   : b.add({"layer.reduce_gradients.of_" + std::to_string(n),
+                   : b.add({"layer.reduce_gradients_of_" + std::to_string(n),
                             of_layers(b.block(blocks.reduce.layer).operations, n)});
   };
   for (std::int32_t piece = 0; piece < pieces; ++piece) {
