@@ -24,14 +24,6 @@ using Json = nlohmann::ordered_json;
 // Operations that the text shows; the other formats have every one.
 constexpr std::size_t kOperationsInText = 12;
 
-// A total: its key bears the unit, its text is for people. No value: the report does not say (peaks not
-// measured).
-struct Metric {
-  std::string key, label;
-  std::optional<double> value;
-  std::string text;
-};
-
 bool is_training(const sim::Report& report) {
   return report.source.scenario.workload.task == sim::Task::train;
 }
@@ -62,7 +54,7 @@ Metric fraction(std::string key, std::string label, double value) {
   return {std::move(key), std::move(label), value, sim::format_percent(value)};
 }
 
-std::vector<Metric> metrics_of(const sim::Report& report) {
+std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metric>& further) {
   const sim::Scenario& scenario = report.source.scenario;
   std::vector<Metric> metrics;
   metrics.push_back(
@@ -98,6 +90,7 @@ std::vector<Metric> metrics_of(const sim::Report& report) {
     metrics.push_back({"last_loss", "loss of the last step", report.steps.back().loss,
                        fmt::format("{:.4f}", report.steps.back().loss)});
   }
+  metrics.insert(metrics.end(), further.begin(), further.end());
   return metrics;
 }
 
@@ -192,10 +185,10 @@ std::string headline(const sim::Report& report) {
                      what, sim::name(work.dtype), scenario.implementation.name);
 }
 
-std::string report_text(const sim::Report& report) {
+std::string report_text(const sim::Report& report, const std::vector<Metric>& further) {
   std::string out = headline(report) + "\n\n";
   std::size_t width = 0;
-  const std::vector<Metric> metrics = metrics_of(report);
+  const std::vector<Metric> metrics = metrics_of(report, further);
   for (const Metric& metric : metrics) width = std::max(width, metric.label.size());
   for (const Metric& metric : metrics)
     if (metric.key != "memory_capacity_bytes")
@@ -212,9 +205,9 @@ std::string report_text(const sim::Report& report) {
   return out;
 }
 
-std::string report_json(const sim::Report& report, int indent) {
+std::string report_json(const sim::Report& report, int indent, const std::vector<Metric>& further) {
   Json metrics = Json::object();
-  for (const Metric& metric : metrics_of(report)) {
+  for (const Metric& metric : metrics_of(report, further)) {
     if (metric.key == "fits")
       metrics[metric.key] = sim::fits(report);
     else if (metric.value)
@@ -271,25 +264,25 @@ std::string metrics_csv_failure(const std::string& why_not) {
          csv_text(why_not) + '\n';
 }
 
-std::string report_markdown(const sim::Report& report) {
+std::string report_markdown(const sim::Report& report, const std::vector<Metric>& further) {
   TextTable totals{{{"quantity", TextTable::Align::left}, {"value"}}, {}};
-  for (const Metric& metric : metrics_of(report))
+  for (const Metric& metric : metrics_of(report, further))
     totals.rows.push_back({metric.label.substr(metric.label.find_first_not_of(' ')), metric.text});
   std::string out = headline(report) + "\n\n" + totals.markdown() + '\n';
   if (!report.memory.empty()) out += ledger_table(report).markdown() + '\n';
   return out + operations_table(report, report.rows.size()).markdown();
 }
 
-std::string report_as(const sim::Report& report, Format format) {
+std::string report_as(const sim::Report& report, Format format, const std::vector<Metric>& further) {
   switch (format) {
     case Format::text:
-      return report_text(report);
+      return report_text(report, further);
     case Format::json:
-      return report_json(report);
+      return report_json(report, 2, further);
     case Format::csv:
       return report_csv(report);
     case Format::markdown:
-      return report_markdown(report);
+      return report_markdown(report, further);
   }
   return {};
 }

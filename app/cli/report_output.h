@@ -1,23 +1,33 @@
 // A report on its way to a person or a program: text, JSON, CSV, Markdown. Every total comes from
 // sim/report/metrics.h.
 #pragma once
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "app/cli/flags.h"
 #include "sim/report/report.h"
 
 namespace app::cli {
 
+// A total: its key bears the unit, its text is for people. No value: the report does not say (peaks not
+// measured).
+struct Metric {
+  std::string key, label;
+  std::optional<double> value;
+  std::string text;
+};
+
 // What is computed on what, in a line: "llama-3.1-8b, training, 1 x h100-sxm, bf16, ...".
 std::string headline(const sim::Report& report);
 
 // Several sentences and tables for a terminal: does it fit, how fast, what bounds it, the ledger, the longest
 // operations.
-std::string report_text(const sim::Report& report);
+std::string report_text(const sim::Report& report, const std::vector<Metric>& further = {});
 
 // {"schema_version", "metrics": {...}, "report": {...}}: the totals beside what they are functions of. Units
 // stand in the keys. `indent` as nlohmann::json::dump has it: -1 is one line.
-std::string report_json(const sim::Report& report, int indent = 2);
+std::string report_json(const sim::Report& report, int indent = 2, const std::vector<Metric>& further = {});
 
 // The rows, a line each.
 std::string report_csv(const sim::Report& report);
@@ -29,9 +39,10 @@ std::string metrics_csv_line(const sim::Report& report);
 std::string metrics_csv_failure(const std::string& why_not);
 
 // The totals, and the rows, as two tables.
-std::string report_markdown(const sim::Report& report);
+std::string report_markdown(const sim::Report& report, const std::vector<Metric>& further = {});
 
-std::string report_as(const sim::Report& report, Format format);
+// `further` totals, of what the report alone does not hold, stand after its own; csv has rows alone.
+std::string report_as(const sim::Report& report, Format format, const std::vector<Metric>& further = {});
 
 // A report from a file: what report_json() wrote, a report alone, or a stream of events. Throws
 // sim::PresetError or runtime::InputError.

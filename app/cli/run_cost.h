@@ -1,0 +1,24 @@
+// What a whole training run, or a million generated tokens, would cost at a predicted rate: flags and totals.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/cli/report_output.h"
+
+namespace app::cli {
+
+struct RunCostFlags {
+  std::optional<std::int64_t> tokens;  // of the whole run
+  std::optional<double> usd_per_hour;  // of one device; else the price in presets/economics.json
+  std::string site;                    // of those there; empty: the first
+
+  void add_to(CLI::App& command);
+};
+
+// Training with --tokens: device hours, days, money, energy, carbon, share of time that is progress.
+// Generation: money for a million tokens, where a price is known. Throws UsageError naming the flag.
+std::vector<Metric> run_cost_metrics(const sim::Report& report, const RunCostFlags& flags);
+
+}  // namespace app::cli

@@ -1,0 +1,52 @@
+#include "sim/economics/scaling_law.h"
+
+#include <cmath>
+#include <limits>
+
+namespace sim {
+
+double ScalingLaw::loss(double parameters, double tokens) const {
+  return irreducible + a / std::pow(parameters, alpha) + b / std::pow(tokens, beta);
+}
+
+ScalingLaw hoffmann_2022() {
+  return {.irreducible = 1.69, .a = 406.4, .b = 410.7, .alpha = 0.34, .beta = 0.28};
+}
+
+ScalingLaw besiroglu_2024() {
+  return {.irreducible = 1.8172, .a = 482.01, .b = 2085.43, .alpha = 0.3478, .beta = 0.3658};
+}
+
+// Where alpha A / N^alpha = beta B / D^beta and 6 N D is what there is (Hoffmann et al. 2022, equation 4).
+ModelAndData compute_optimal(const ScalingLaw& law, double flops) {
+  const double both = law.alpha + law.beta;
+  const double scale = std::pow(law.alpha * law.a / (law.beta * law.b), 1 / both);
+  const double parameters = scale * std::pow(flops / 6, law.beta / both);
+  return {.parameters = parameters, .tokens = flops / 6 / parameters};
+}
+
+double tokens_to_loss(const ScalingLaw& law, double parameters, double loss) {
+  const double left = loss - law.irreducible - law.a / std::pow(parameters, law.alpha);
+  return left > 0 ? std::pow(law.b / left, 1 / law.beta) : std::numeric_limits<double>::infinity();
+}
+
+ModelAndData least_lifetime_flops(const ScalingLaw& law, double loss, double inference_tokens) {
+  const auto flops = [&](double parameters) {
+    return 6 * parameters * tokens_to_loss(law, parameters, loss) + 2 * parameters * inference_tokens;
+  };
+  // Below the smallest model that could ever reach the loss all is infinite; above it there is one valley.
+  double low = std::pow(law.a / (loss - law.irreducible), 1 / law.alpha), high = low * 1e6;
+  const double golden = (std::sqrt(5.0) - 1) / 2;
+  constexpr double kNarrow = 1e-9;
+  while (high / low > 1 + kNarrow) {
+    const double ratio = std::pow(high / low, golden);
+    if (flops(high / ratio) < flops(low * ratio))
+      high = low * ratio;
+    else
+      low = high / ratio;
+  }
+  const double parameters = std::sqrt(low * high);
+  return {.parameters = parameters, .tokens = tokens_to_loss(law, parameters, loss)};
+}
+
+}  // namespace sim

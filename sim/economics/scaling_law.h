@@ -1,0 +1,37 @@
+// Loss against parameters and tokens, and what follows: compute-optimal and over-trained models.
+#pragma once
+
+namespace sim {
+
+// loss = irreducible + a / parameters^alpha + b / tokens^beta (Hoffmann et al. 2022, arXiv 2203.15556).
+struct ScalingLaw {
+  double irreducible = 0, a = 0, b = 0, alpha = 0, beta = 0;
+
+  double loss(double parameters, double tokens) const;
+};
+
+// The third approach's fit of the paper, equation 10.
+ScalingLaw hoffmann_2022();
+// The same data fitted again (Besiroglu et al. 2024, arXiv 2404.10102): agrees with the paper's other two
+// approaches, which the first does not.
+ScalingLaw besiroglu_2024();
+
+struct ModelAndData {
+  double parameters = 0, tokens = 0;
+
+  // 6 N D, attention left out as scaling laws do (Kaplan et al. 2020, section 2.1).
+  double training_flops() const { return 6 * parameters * tokens; }
+};
+
+// The least loss that `flops` buy.
+ModelAndData compute_optimal(const ScalingLaw& law, double flops);
+
+// Tokens with which a model of `parameters` reaches `loss`; infinite where it never does.
+double tokens_to_loss(const ScalingLaw& law, double parameters, double loss);
+
+// The model that reaches `loss` with the fewest FLOPs of training and of `inference_tokens` served (2 N
+// each): the more it serves, the smaller and the longer trained it is (Sardana and Frankle 2023, arXiv
+// 2401.00448).
+ModelAndData least_lifetime_flops(const ScalingLaw& law, double loss, double inference_tokens);
+
+}  // namespace sim
