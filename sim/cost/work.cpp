@@ -1,6 +1,7 @@
 #include "sim/cost/work.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace sim {
 namespace {
@@ -46,8 +47,10 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
   const bool of_all_ranks =
       (op.kind == OpKind::attention_flash || op.kind == OpKind::attention_flash_backward) &&
       op.operands.size() > kv && op.operands[kv].buffer != kNoBuffer;
-  const double pairs =
-      of_all_ranks ? d(v.batch) * d(v.query_length) * (d(v.kv_length) + 1) / 2 : visible_pairs(v);
+  // Of all ranks' queries a rank has its share.
+  const Variables whole{.batch = v.batch, .query_length = v.kv_length, .kv_length = v.kv_length};
+  const double pairs = of_all_ranks ? visible_pairs(whole, n.window) * d(v.query_length) / d(v.kv_length)
+                                    : visible_pairs(v, n.window);
   const double visible = 4 * head_size * pairs;
   const double square = 4 * head_size * d(v.batch) * d(v.query_length) * d(v.kv_length);
   switch (op.kind) {
@@ -67,6 +70,24 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
     case OpKind::matmul_backward_input:
     case OpKind::matmul_backward_weight:
       return product(2 * rows * d(n.cols.value(v)) * d(n.inner.value(v)));
+    case OpKind::grouped_matmul:
+    case OpKind::grouped_matmul_backward_input:
+    case OpKind::grouped_matmul_backward_weight: {
+      const double executed = 2 * rows * d(n.cols.value(v)) * d(n.inner.value(v));
+      return {executed, executed * (op.scalar > 0 ? static_cast<double>(op.scalar) : 1)};
+    }
+    case OpKind::route:  // softmax 4, and a comparison for each of the chosen
+      return elementwise(rows * d(n.experts) * (4 + d(n.chosen)));
+    case OpKind::route_backward:
+      return elementwise(4 * rows * d(n.experts));
+    case OpKind::permute:
+      return {};
+    case OpKind::unpermute:
+      return elementwise(d(n.inner.value(v)) * d(n.cols.value(v)));
+    case OpKind::qk_norm:  // as rmsnorm, of queries and keys
+      return elementwise(4 * d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim));
+    case OpKind::qk_norm_backward:
+      return elementwise(10 * d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim));
     case OpKind::rope:
     case OpKind::rope_backward:  // 6 for each pair of elements of queries and keys
       return elementwise(3 * d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim));
@@ -83,6 +104,17 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
       return elementwise(9 * elements(op, v));
     case OpKind::gelu_backward:
       return elementwise(18 * elements(op, v));
+    case OpKind::relu:
+    case OpKind::relu_backward:
+      return elementwise(elements(op, v));
+    case OpKind::squared_relu:
+      return elementwise(2 * elements(op, v));
+    case OpKind::squared_relu_backward:
+      return elementwise(3 * elements(op, v));
+    case OpKind::geglu:
+      return elementwise(10 * elements(op, v));
+    case OpKind::geglu_backward:
+      return elementwise(20 * elements(op, v));
     case OpKind::swiglu:  // sigmoid 4, two products
       return elementwise(6 * elements(op, v));
     case OpKind::swiglu_backward:
@@ -127,6 +159,11 @@ Bytes bytes_of(const Plan& plan, const Operand& o, double count) {
           8};
 }
 
+// Keys that the queries of an action see together.
+std::int64_t seen_keys(const Dims& n, const Variables& v) {
+  return n.window > 0 ? std::min(v.kv_length, n.window + v.query_length - 1) : v.kv_length;
+}
+
 // Elements of operand i that are touched, where that is not all of the buffer; negative where it is.
 double touched(const Operation& op, const Variables& v, std::size_t i) {
   const Dims& n = op.dims;
@@ -146,13 +183,21 @@ double touched(const Operation& op, const Variables& v, std::size_t i) {
       if (i == 0) return d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim);
       if (i == 1) return d(v.query_length) * d(n.head_dim);
       return kAll;
+    case OpKind::qk_norm:
+    case OpKind::qk_norm_backward:  // values stay
+      if (i != 1 && i != 3 && i != 4) return d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim);
+      return kAll;
+    case OpKind::grouped_matmul:
+    case OpKind::grouped_matmul_backward_input:  // weights of experts that nothing was sent to stay unread
+      if (i == 2) return experts_hit(n, v) * d(n.cols.value(v)) * d(n.inner.value(v));
+      return kAll;
     case OpKind::kv_append:
       if (i == 0 || i == 1) return d(v.batch) * d(v.query_length) * d(n.kv_heads) * d(n.head_dim);
       if (i == 2) return 2 * d(v.batch) * d(v.query_length) * d(n.kv_heads) * d(n.head_dim);
       return kAll;
     case OpKind::attention_cached:  // queries; the keys and values that are there
       if (i == 1) return d(v.batch) * d(v.query_length) * d(n.heads) * d(n.head_dim);
-      if (i == 2 || i == 3) return d(v.batch) * d(v.kv_length) * d(n.kv_heads) * d(n.head_dim);
+      if (i == 2 || i == 3) return d(v.batch) * d(seen_keys(n, v)) * d(n.kv_heads) * d(n.head_dim);
       return kAll;
     case OpKind::gather_last:
       return d(v.batch) * d(n.cols.value(v));
@@ -219,8 +264,9 @@ Bytes network_of(const Plan& plan, const Operation& op, const Variables& v) {
     case OpKind::reduce_scatter:
       return {(n - 1) * bytes(1, 2) / n};
     case OpKind::all_gather:
-    case OpKind::all_to_all:
       return {(n - 1) * bytes(0, 2) / n};
+    case OpKind::all_to_all:  // the busier of the two directions
+      return {(n - 1) * std::max(bytes(0, 2), bytes(1, 2)) / n};
     case OpKind::send:
       return {bytes(0, 1)};
     default:
@@ -230,10 +276,19 @@ Bytes network_of(const Plan& plan, const Operation& op, const Variables& v) {
 
 }  // namespace
 
-double visible_pairs(const Variables& v) {
-  // The last query sees kv_length keys, each one before it one less.
+double visible_pairs(const Variables& v, std::int64_t window) {
+  // The last query sees kv_length keys, each one before it one less; those that would see more than the window
+  // see the window.
   const double q = d(v.query_length);
-  return d(v.batch) * (q * d(v.kv_length) - q * (q - 1) / 2);
+  const std::int64_t over = window > 0 ? std::clamp(v.kv_length - window, std::int64_t{0}, v.query_length) : 0;
+  const double excess = d(over) * d(v.kv_length - window) - d(over) * d(over - 1) / 2;
+  return d(v.batch) * (q * d(v.kv_length) - q * (q - 1) / 2 - (over > 0 ? excess : 0));
+}
+
+double experts_hit(const Dims& n, const Variables& v) {
+  const double held = d(n.groups), chance = d(n.chosen) / d(n.experts);
+  const double tokens = d(n.rows.value(v)) / (chance * held);  // of all ranks that send to these experts
+  return held * -std::expm1(tokens * std::log1p(-std::min(chance, 1 - 1e-12)));
 }
 
 Work work_of(const Plan& plan, const Operation& op, const Variables& v) {

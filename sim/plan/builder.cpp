@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "sim/plan/ranks.h"
 #include "sim/plan/schedule.h"
@@ -40,18 +42,34 @@ ElementTypes element_types(const Scenario& scenario) {
           .master = mixed && scenario.implementation.master_weights};
 }
 
-Model shard_of(const Model& model, int tensor_parallel) {
-  const std::int64_t t = tensor_parallel;
+Model shard_of(const Model& model, const Strategy& strategy) {
+  const std::int64_t t = strategy.tensor_parallel;
   Model m = model;
   m.num_attention_heads /= t;
   m.num_key_value_heads = std::max<std::int64_t>(1, m.num_key_value_heads / t);
   m.intermediate_size /= t;
   m.vocab_size = (m.vocab_size + t - 1) / t;
+  m.moe.moe_intermediate_size /= strategy.devices_of_expert();
+  m.moe.shared_expert_intermediate_size /= t;
   return m;
 }
 
+std::vector<LayerKind> layer_kinds(const Model& model) {
+  std::vector<LayerKind> kinds;
+  for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
+    const LayerKind kind = kind_of_layer(model, l);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+int PlanBuilder::expert_data_ranks() const {
+  const Strategy& s = strategy();
+  return s.tensor_parallel / s.devices_of_expert() * data_ranks(s) / s.expert_parallel;
+}
+
 PlanBuilder::PlanBuilder(const Scenario& scenario)
-    : model_(shard_of(scenario.model, scenario.strategy.tensor_parallel)), types_(element_types(scenario)) {
+    : model_(shard_of(scenario.model, scenario.strategy)), types_(element_types(scenario)) {
   plan_.scenario = scenario;
   plan_.ranks = scenario.strategy.devices();
   const Strategy& s = scenario.strategy;
@@ -63,15 +81,19 @@ PlanBuilder::PlanBuilder(const Scenario& scenario)
     groups_.key_value = add_group({"key_value", t / static_cast<int>(heads), strides.tensor});
   groups_.context = add_group({"context", s.context_parallel, strides.context});
   const Group data = data_group(s);
+  const auto add_parts = [&](const Group& whole, int n, const char* part, const char* across) {
+    Group parts = part_of(whole, n), others = across_parts_of(whole, n);
+    parts.name = part;
+    others.name = across;
+    return std::pair{add_group(std::move(parts)), add_group(std::move(others))};
+  };
   groups_.data = add_group(data);
   groups_.shard = groups_.data;
-  if (s.zero_stage > 0 && shard_ranks(s) < data.size) {
-    Group shard = part_of(data, shard_ranks(s)), replica = across_parts_of(data, shard_ranks(s));
-    shard.name = "shard";
-    replica.name = "replica";
-    groups_.shard = add_group(std::move(shard));
-    groups_.replica = add_group(std::move(replica));
-  }
+  if (s.zero_stage > 0 && shard_ranks(s) < data.size)
+    std::tie(groups_.shard, groups_.replica) = add_parts(data, shard_ranks(s), "shard", "replica");
+  if (scenario.model.has_experts())
+    std::tie(groups_.expert, groups_.expert_data) =
+        add_parts(expert_ranks(s), s.expert_parallel, "expert", "expert_data");
   groups_.pipeline = add_group({"pipeline", p, strides.pipeline});
   // Both are priced by their outermost pair.
   const Placement placement = placement_of(s.schedule);

@@ -40,7 +40,7 @@ inline bool fuses_residual(const Scenario& s) {
 // The model as a rank of a tensor-parallel group holds it: heads, feed-forward width and vocabulary divided.
 // Key-value heads are held by several ranks where there are fewer than ranks; the vocabulary is padded to a
 // multiple of the ranks.
-Model shard_of(const Model& model, int tensor_parallel);
+Model shard_of(const Model& model, const Strategy& strategy);
 
 // Ranks that hold the same parameters and divide a step's tokens, and those of them that ZeRO divides states
 // over.
@@ -50,6 +50,21 @@ inline int data_ranks(const Strategy& s) {
 inline int shard_ranks(const Strategy& s) {
   return s.shard_group > 0 ? s.shard_group : data_ranks(s);
 }
+
+// What makes one decoder layer's operations other than another's.
+struct LayerKind {
+  bool experts = false, window = false;
+  bool operator==(const LayerKind&) const = default;
+  // What the names of its blocks begin with: "layer", "layer.experts", "layer.window", "layer.window.experts".
+  std::string prefix() const {
+    return std::string("layer") + (window ? ".window" : "") + (experts ? ".experts" : "");
+  }
+};
+inline LayerKind kind_of_layer(const Model& m, std::int64_t layer) {
+  return {m.is_expert_layer(layer), m.is_window_layer(layer)};
+}
+// Those that a model has, in the order in which they first come.
+std::vector<LayerKind> layer_kinds(const Model& model);
 
 class PlanBuilder {
  public:
@@ -66,6 +81,9 @@ class PlanBuilder {
   bool splits_backward() const { return splits_backward_; }
   void split_backward(bool split) { splits_backward_ = split; }
   bool tensor_parallel() const { return groups_.tensor >= 0; }
+  // Experts of a layer that a rank holds, and ranks that hold the same experts (or parts of them).
+  std::int64_t experts_held() const { return model_.moe.num_experts / strategy().expert_parallel; }
+  int expert_data_ranks() const;
 
   // Indices into Plan::groups, -1 where a group would be of one rank.
   struct Groups {
@@ -73,6 +91,7 @@ class PlanBuilder {
     // Of data: ranks that states are divided over, and those that hold the same shard (hybrid sharding).
     std::int32_t shard = -1, replica = -1;
     std::int32_t directions = -1;  // the two stages that hold the same pieces (DualPipe)
+    std::int32_t expert = -1, expert_data = -1;
   };
   const Groups& groups() const { return groups_; }
 

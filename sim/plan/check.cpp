@@ -23,6 +23,9 @@ Need exactly(std::int64_t n) {
 Need at_least(std::int64_t n) {
   return {Need::Kind::at_least, n, false};
 }
+Need any() {
+  return {};
+}
 Need maybe(Need n) {
   n.optional = true;
   return n;
@@ -37,8 +40,9 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
   const std::int64_t queries = tokens * n.heads * n.head_dim;
   const std::int64_t qkv = tokens * (n.heads + 2 * n.kv_heads) * n.head_dim;
   const std::int64_t scores = tokens * n.heads * v.kv_length;
-  const std::int64_t cache = v.batch * n.kv_heads * v.kv_length * n.head_dim;
-  const std::int64_t kv = 2 * cache;
+  const std::int64_t seen = n.window > 0 ? std::min(n.window, v.kv_length) : v.kv_length;
+  const std::int64_t cache = v.batch * n.kv_heads * seen * n.head_dim;
+  const std::int64_t kv = 2 * v.batch * n.kv_heads * v.kv_length * n.head_dim;
   const Need gain = exactly(n.hidden), statistic = exactly(rows), positions = exactly(v.batch);
   switch (op.kind) {
     case OpKind::embedding:
@@ -62,6 +66,30 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
       return {exactly(rows * inner), exactly(size), exactly(cols * inner)};
     case OpKind::matmul_backward_weight:
       return {exactly(cols * inner), maybe(exactly(cols)), exactly(size), exactly(rows * inner)};
+    case OpKind::grouped_matmul:
+      return {exactly(size), exactly(rows * inner), exactly(n.groups * cols * inner),
+              maybe(exactly(n.groups * cols))};
+    case OpKind::grouped_matmul_backward_input:
+      return {exactly(rows * inner), exactly(size), exactly(n.groups * cols * inner)};
+    case OpKind::grouped_matmul_backward_weight:
+      return {exactly(n.groups * cols * inner), maybe(exactly(n.groups * cols)), exactly(size),
+              exactly(rows * inner)};
+    case OpKind::route:
+      return {exactly(rows * n.chosen), exactly(rows * n.chosen), exactly(rows * n.experts),
+              maybe(exactly(n.experts))};
+    case OpKind::route_backward:
+      return {exactly(rows * n.experts), exactly(rows * n.chosen), exactly(rows * n.chosen),
+              exactly(rows * n.chosen), exactly(rows * n.experts), maybe(exactly(n.experts))};
+    case OpKind::permute:
+      return {exactly(inner * cols), exactly(size), exactly(rows * n.chosen), maybe(exactly(inner)),
+              maybe(exactly(rows * n.chosen))};
+    case OpKind::unpermute:
+      return {exactly(size), exactly(inner * cols), exactly(rows * n.chosen),
+              maybe(exactly(rows * n.chosen)), maybe(exactly(inner))};
+    case OpKind::qk_norm:
+      return {exactly(qkv), maybe(exactly(tokens * (n.heads + n.kv_heads))), exactly(qkv), any()};
+    case OpKind::qk_norm_backward:
+      return {exactly(qkv), any(), exactly(qkv), any(), exactly(tokens * (n.heads + n.kv_heads))};
     case OpKind::rope:
       return {exactly(qkv), at_least(v.kv_length * n.head_dim), maybe(positions)};
     case OpKind::rope_backward:
@@ -83,8 +111,12 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
     case OpKind::attention_cached:
       return {exactly(queries), exactly(qkv), at_least(cache), at_least(cache), positions};
     case OpKind::gelu:
+    case OpKind::relu:
+    case OpKind::squared_relu:
       return {exactly(size), exactly(size)};
     case OpKind::gelu_backward:
+    case OpKind::relu_backward:
+    case OpKind::squared_relu_backward:
     case OpKind::dropout_backward:
       return {exactly(size), exactly(size), exactly(size)};
     case OpKind::add:
@@ -92,9 +124,12 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
     case OpKind::dropout:
       return {exactly(size), exactly(size), exactly(size), maybe(exactly(cols))};
     case OpKind::swiglu:
-      return {exactly(size), exactly(2 * size)};
+    case OpKind::geglu:
+      return {exactly(size), exactly(2 * size), maybe(exactly(rows))};
     case OpKind::swiglu_backward:
-      return {exactly(2 * size), exactly(size), exactly(2 * size)};
+    case OpKind::geglu_backward:
+      return {exactly(2 * size), exactly(size), exactly(2 * size), maybe(exactly(rows)),
+              maybe(exactly(rows))};
     case OpKind::gather_last:
       return {exactly(v.batch * cols), exactly(size)};
     case OpKind::cross_entropy_statistics:
@@ -109,7 +144,6 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
     case OpKind::receive:
       return {at_least(1)};
     case OpKind::all_to_all:
-      return {at_least(1), at_least(1)};
     case OpKind::all_reduce:
     case OpKind::reduce_scatter:
     case OpKind::all_gather:
@@ -160,7 +194,8 @@ class PlanChecker {
           add(where + ": the group does not exist");
         if (op.kind == OpKind::adamw && op.operands.size() % 5 != 1)
           add(where + ": operands are no groups of five");
-        if ((op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather) &&
+        if ((op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather ||
+             op.kind == OpKind::all_to_all) &&
             op.operands.size() % 2 != 0)
           add(where + ": operands are no pairs");
         for (const Operand& o : op.operands) {

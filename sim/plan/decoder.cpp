@@ -1,5 +1,7 @@
 #include "sim/plan/decoder.h"
 
+#include <algorithm>
+
 namespace sim {
 namespace {
 
@@ -13,8 +15,11 @@ void append(std::vector<Operation>& to, std::vector<Operation> more) {
   for (Operation& op : more) to.push_back(std::move(op));
 }
 
-Dims head_dims(const Model& m) {
-  return {.heads = m.num_attention_heads, .kv_heads = m.num_key_value_heads, .head_dim = m.head_dim};
+Dims head_dims(const Model& m, LayerKind kind = {}) {
+  return {.heads = m.num_attention_heads,
+          .kv_heads = m.num_key_value_heads,
+          .head_dim = m.head_dim,
+          .window = kind.window ? m.sliding_window : 0};
 }
 
 Dims row_dims(std::int64_t cols) {
@@ -26,11 +31,28 @@ Dims product_dims(std::int64_t cols, std::int64_t inner) {
 }
 
 std::string mlp_up_id(const Model& m) {
-  return m.activation == Activation::swiglu ? "layer.mlp.gate_up" : "layer.mlp.up";
+  return is_gated(m.activation) ? "layer.mlp.gate_up" : "layer.mlp.up";
 }
 
 std::string activation_id(const Model& m) {
-  return m.activation == Activation::swiglu ? "layer.mlp.swiglu" : "layer.mlp.gelu";
+  return "layer.mlp." + std::string(name(m.activation));
+}
+
+OpKind activation_kind(Activation a, Phase pass) {
+  const bool backward = pass == Phase::backward;
+  switch (a) {
+    case Activation::gelu:
+      return backward ? OpKind::gelu_backward : OpKind::gelu;
+    case Activation::relu:
+      return backward ? OpKind::relu_backward : OpKind::relu;
+    case Activation::squared_relu:
+      return backward ? OpKind::squared_relu_backward : OpKind::squared_relu;
+    case Activation::swiglu:
+      return backward ? OpKind::swiglu_backward : OpKind::swiglu;
+    case Activation::geglu:
+      return backward ? OpKind::geglu_backward : OpKind::geglu;
+  }
+  return OpKind::gelu;
 }
 
 // Gradients that the weights' products read, which zero-bubble schedules run later.
@@ -46,27 +68,35 @@ std::string pass_name(Phase pass) {
   return pass == Phase::backward ? ".backward" : ".forward";
 }
 
+// Into the residual stream: out = residual + [dropout](sum + bias). The bias may be absent.
+std::vector<Operation> add_to_residual(const PlanBuilder& b, const std::string& id, Operand out, BufferId sum,
+                                       Operand bias, Operand residual, BufferId mask) {
+  const DType elementwise = b.types().statistic;
+  const Dims row{.rows = b.stream_rows(), .cols = b.model().hidden_size};
+  std::vector<Operation> ops;
+  if (mask != kNoBuffer) {
+    ops.push_back(operation(id + "_dropout.forward", OpKind::dropout, elementwise, row,
+                            {updates(sum), writes(mask), reads(sum), bias}));
+    bias = kAbsent;
+  }
+  ops.push_back(operation(id + "_residual.forward", OpKind::add, elementwise, row,
+                          {out, residual, reads(sum), bias}));
+  return ops;
+}
+
 // Projection back into the residual stream: out = residual + [dropout](inp W^T + bias). Over tensor-parallel
 // ranks the products are summed first.
 std::vector<Operation> project_and_add(const PlanBuilder& b, const std::string& id, Operand out, BufferId inp,
                                        const Affine& p, Operand residual, const LayerContext& c,
                                        BufferId mask, Dims dims) {
   if (c.projection == kNoBuffer) return {matmul(b, id + ".forward", out, reads(inp), p, residual, dims)};
-  const DType elementwise = b.types().statistic;
   const Affine product{p.weight, b.tensor_parallel() ? Tensor{} : p.bias};
-  Operand late_bias = b.tensor_parallel() ? reads(p.bias.parameter) : kAbsent;
+  const Operand late_bias = b.tensor_parallel() ? reads(p.bias.parameter) : kAbsent;
   std::vector<Operation> ops;
   ops.push_back(matmul(b, id + ".forward", writes(c.projection), reads(inp), product, kAbsent, dims));
   append(ops, sum_over_tensor_ranks(b, id, Phase::forward, c.projection, c.projection_rows));
   const BufferId sum = c.projection_rows != kNoBuffer ? c.projection_rows : c.projection;
-  const Dims row{.rows = b.stream_rows(), .cols = b.model().hidden_size};
-  if (mask != kNoBuffer) {
-    ops.push_back(operation(id + "_dropout.forward", OpKind::dropout, elementwise, row,
-                            {updates(sum), writes(mask), reads(sum), late_bias}));
-    late_bias = kAbsent;
-  }
-  ops.push_back(operation(id + "_residual.forward", OpKind::add, elementwise, row,
-                          {out, residual, reads(sum), late_bias}));
+  append(ops, add_to_residual(b, id, out, sum, late_bias, residual, mask));
   return ops;
 }
 
@@ -121,16 +151,31 @@ Operation gather_kv(const PlanBuilder& b, Phase pass, BufferId all, BufferId own
 }
 
 void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer add, bool statistics,
-                             LayerResults& r) {
+                             const std::vector<LayerKind>& kinds, LayerResults& r) {
   const Model& m = b.model();
   const DType stored = b.types().stored;
   r.attention_norm = add_norm_result(b, block, "layer.attention_norm", add, statistics);
   r.qkv = add(b, block, "layer.attention.qkv", stored, {kRows, m.qkv_size()});
-  r.kv = key_value_part(b, r.qkv);
+  if (m.qk_norm == QkNorm::none) r.kv = key_value_part(b, r.qkv);
   r.attention = add(b, block, "layer.attention.out", stored, {kRows, m.query_size()});
-  r.mlp_norm = add_norm_result(b, block, "layer.mlp_norm", add, statistics);
-  r.mlp_up = add(b, block, mlp_up_id(m), stored, {kRows, m.mlp_up_size()});
-  r.mlp_activation = add(b, block, "layer.mlp.activation", stored, {kRows, m.intermediate_size});
+  if (m.qk_norm != QkNorm::none) {
+    r.qkv_product = r.qkv;
+    r.qkv = add(b, block, "layer.attention.qkv_normed", stored, {kRows, m.qkv_size()});
+    r.kv = key_value_part(b, r.qkv);
+    if (statistics)
+      r.qk_rstd = add(b, block, "layer.attention.qk_norm.rstd", b.types().statistic,
+                      {kRows, m.num_attention_heads + m.num_key_value_heads});
+  }
+  r.mlp_norm =
+      m.shared_norm ? r.attention_norm : add_norm_result(b, block, "layer.mlp_norm", add, statistics);
+  const auto any = [&](bool experts) {
+    return std::any_of(kinds.begin(), kinds.end(), [&](LayerKind k) { return k.experts == experts; });
+  };
+  if (any(false)) {
+    r.mlp_up = add(b, block, mlp_up_id(m), stored, {kRows, m.mlp_up_size()});
+    r.mlp_activation = add(b, block, "layer.mlp.activation", stored, {kRows, m.intermediate_size});
+  }
+  if (any(true)) r.experts = add_expert_results(b, block, add);
 }
 
 }  // namespace
@@ -142,10 +187,11 @@ LayerContext with_scratch(PlanBuilder& b, const std::string& block, LayerContext
   };
   c.projection = fuses_residual(b.scenario()) ? kNoBuffer : add("layer.projection", kRows);
   c.kv_of_all_ranks = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
+  if (c.kind.experts) c.experts = add_expert_scratch(b, block);
   if (!b.strategy().sequence_parallel) return c;
   c.projection_rows = add("layer.projection_rows", b.stream_rows());
   c.attention_norm_gathered = add("layer.attention_norm.gathered", kRows);
-  c.mlp_norm_gathered = add("layer.mlp_norm.gathered", kRows);
+  if (!c.kind.experts) c.mlp_norm_gathered = add("layer.mlp_norm.gathered", kRows);
   return c;
 }
 
@@ -256,9 +302,10 @@ LayerResults add_attention_core(PlanBuilder& b, const std::string& block, AddBuf
   return r;
 }
 
-LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuffer add) {
+LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuffer add,
+                               const std::vector<LayerKind>& kinds) {
   LayerResults r = add_attention_core(b, block, add);
-  add_results_of_products(b, block, add, true, r);
+  add_results_of_products(b, block, add, true, kinds, r);
   const std::vector<Extent> shape{b.stream_rows(), b.model().hidden_size};
   r.middle = add(b, block, "residual_mid", b.types().stored, shape);
   if (uses_dropout(b.scenario())) {
@@ -269,10 +316,10 @@ LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuff
 }
 
 LayerResults add_inference_results(PlanBuilder& b, const std::string& block, BufferId residual,
-                                   bool kv_cache) {
+                                   bool kv_cache, LayerKind kind) {
   LayerResults r;
   if (!kv_cache && !uses_flash(b)) r = add_attention_core(b, block, scratch);
-  add_results_of_products(b, block, scratch, false, r);
+  add_results_of_products(b, block, scratch, false, {kind}, r);
   r.middle = residual;
   return r;
 }
@@ -290,9 +337,9 @@ BufferId add_kv_of_all_ranks(PlanBuilder& b, const std::string& block, const std
   return b.add_scratch(block, name, b.types().stored, {kBatch, kKvLength, 2 * b.model().key_value_size()});
 }
 
-std::vector<Operation> attention_core_forward(const PlanBuilder& b, const LayerResults& r,
+std::vector<Operation> attention_core_forward(const PlanBuilder& b, LayerKind kind, const LayerResults& r,
                                               BufferId kv_of_all_ranks) {
-  const Dims dims = head_dims(b.model());
+  const Dims dims = head_dims(b.model(), kind);
   if (uses_flash(b)) {
     std::vector<Operation> ops;
     if (kv_of_all_ranks != kNoBuffer) ops.push_back(gather_kv(b, Phase::forward, kv_of_all_ranks, r.kv));
@@ -322,10 +369,19 @@ std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParamete
   };
   append(ops, norm_forward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
                            b.stream_rows()));
+  const auto mlp_norm = [&](Operand inp) {
+    append(ops, norm_forward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, inp, b.stream_rows()));
+  };
+  if (m.parallel_residual && !m.shared_norm) mlp_norm(c.residual_in);
   const BufferId attention_inp =
       gathered("layer.attention.qkv", r.attention_norm.out, c.attention_norm_gathered);
-  ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(r.qkv), reads(attention_inp), p.qkv, kAbsent,
-                       product_dims(m.qkv_size(), m.hidden_size)));
+  const bool norms = m.qk_norm != QkNorm::none;
+  ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(norms ? r.qkv_product : r.qkv),
+                       reads(attention_inp), p.qkv, kAbsent, product_dims(m.qkv_size(), m.hidden_size)));
+  if (norms)
+    ops.push_back(operation("layer.attention.qk_norm.forward", OpKind::qk_norm, elementwise, head_dims(m),
+                            {writes(r.qkv), writes(r.qk_rstd), reads(r.qkv_product),
+                             reads(p.qk_norm.weight.parameter)}));
   if (m.position == Position::rope)
     ops.push_back(operation("layer.attention.rope.forward", OpKind::rope, elementwise, head_dims(m),
                             {updates(r.qkv), reads(c.rope_table), reads(c.positions)}));
@@ -333,22 +389,28 @@ std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParamete
     ops.push_back(operation("layer.attention.kv_append.forward", OpKind::kv_append, elementwise, head_dims(m),
                             {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions)}));
     ops.push_back(operation(
-        "layer.attention.cached.forward", OpKind::attention_cached, b.types().product, head_dims(m),
+        "layer.attention.cached.forward", OpKind::attention_cached, b.types().product, head_dims(m, c.kind),
         {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions)}));
   } else {
-    append(ops, attention_core_forward(b, r, c.kv_of_all_ranks));
+    append(ops, attention_core_forward(b, c.kind, r, c.kv_of_all_ranks));
   }
   append(ops, project_and_add(b, "layer.attention.output", middle_out, r.attention, p.attention_output,
                               c.residual_in, c, r.attention_dropout_mask,
                               product_dims(m.hidden_size, m.query_size())));
 
-  append(ops, norm_forward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, reads(r.middle), b.stream_rows()));
+  if (!m.parallel_residual) mlp_norm(reads(r.middle));
+  if (c.kind.experts) {
+    append(ops, experts_forward(b, p.experts, r.experts, c.experts, r.mlp_norm.out));
+    append(ops, add_to_residual(b, "layer.experts", c.residual_out, c.experts.sum, kAbsent, reads(r.middle),
+                                r.mlp_dropout_mask));
+    return ops;
+  }
   const BufferId mlp_inp = gathered(mlp_up_id(m), r.mlp_norm.out, c.mlp_norm_gathered);
   ops.push_back(matmul(b, mlp_up_id(m) + ".forward", writes(r.mlp_up), reads(mlp_inp), p.mlp_up, kAbsent,
                        product_dims(m.mlp_up_size(), m.hidden_size)));
-  ops.push_back(operation(activation_id(m) + ".forward",
-                          m.activation == Activation::swiglu ? OpKind::swiglu : OpKind::gelu, elementwise,
-                          row_dims(m.intermediate_size), {writes(r.mlp_activation), reads(r.mlp_up)}));
+  ops.push_back(operation(activation_id(m) + ".forward", activation_kind(m.activation, Phase::forward),
+                          elementwise, row_dims(m.intermediate_size),
+                          {writes(r.mlp_activation), reads(r.mlp_up)}));
   append(ops,
          project_and_add(b, "layer.mlp.down", c.residual_out, r.mlp_activation, p.mlp_down, reads(r.middle),
                          c, r.mlp_dropout_mask, product_dims(m.hidden_size, m.intermediate_size)));
@@ -365,7 +427,7 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
   const auto add_read_by_weights = [&](const std::string& name, std::vector<Extent> shape) {
     return add_read_by_weight_part(b)(b, block, name + ".gradient", t.stored, std::move(shape));
   };
-  const bool gelu = m.activation == Activation::gelu;
+  const bool gated = is_gated(m.activation);
   const std::vector<Extent> stream{b.stream_rows(), m.hidden_size};
   // The gradient of a norm's output, from that of the product which reads all its rows.
   const auto column_parallel_backward = [&](const std::string& id, const std::string& norm, BufferId dout,
@@ -386,29 +448,46 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
   std::vector<Operation> ops;
 
   // feed-forward
-  const BufferId d_activation =
-      (gelu ? add_read_by_weights("layer.mlp.activation", {kRows, m.intermediate_size})
-            : add("layer.mlp.activation", {kRows, m.intermediate_size}));
-  append(ops, project_and_add_backward(b, block, "layer.mlp.down", d_activation, gradient, r.mlp_activation,
-                                       r.mlp_dropout_mask, p.mlp_down,
-                                       product_dims(m.hidden_size, m.intermediate_size)));
-  BufferId d_up = d_activation;
-  if (m.activation == Activation::swiglu) {
-    d_up = add_read_by_weights(mlp_up_id(m), {kRows, m.mlp_up_size()});
-    ops.push_back(operation(activation_id(m) + ".backward", OpKind::swiglu_backward, t.statistic,
-                            row_dims(m.intermediate_size),
-                            {writes(d_up), reads(d_activation), reads(r.mlp_up)}));
+  BufferId d_mlp_norm = kNoBuffer;
+  if (c.kind.experts) {
+    BufferId dout = gradient;
+    if (r.mlp_dropout_mask != kNoBuffer) {
+      dout = add_read_by_weights("layer.experts_dropout", stream);
+      ops.push_back(operation("layer.experts_dropout.backward", OpKind::dropout_backward, t.statistic,
+                              {.rows = b.stream_rows(), .cols = m.hidden_size},
+                              {writes(dout), reads(gradient), reads(r.mlp_dropout_mask)}));
+    } else if (b.splits_backward() && r.experts.shared_up != kNoBuffer && !b.strategy().sequence_parallel) {
+      // The shared expert's product of weights reads it later.
+      dout = add_read_by_weights("layer.experts.sum", stream);
+      ops.push_back(operation("layer.experts.keep_gradient.backward", OpKind::add, t.statistic,
+                              {.rows = b.stream_rows(), .cols = m.hidden_size},
+                              {writes(dout), reads(gradient)}));
+    }
+    ExpertsBackward experts = experts_backward(b, block, p.experts, r.experts, r.mlp_norm.out, dout);
+    append(ops, std::move(experts.operations));
+    d_mlp_norm = experts.dinp;
   } else {
-    ops.push_back(operation(activation_id(m) + ".backward", OpKind::gelu_backward, t.statistic,
-                            row_dims(m.intermediate_size),
-                            {updates(d_up), reads(d_activation), reads(r.mlp_up)}));
+    const BufferId d_activation = gated ? add("layer.mlp.activation", {kRows, m.intermediate_size})
+                                        : add_read_by_weights("layer.mlp.activation", {kRows, m.intermediate_size});
+    append(ops, project_and_add_backward(b, block, "layer.mlp.down", d_activation, gradient, r.mlp_activation,
+                                         r.mlp_dropout_mask, p.mlp_down,
+                                         product_dims(m.hidden_size, m.intermediate_size)));
+    const BufferId d_up = gated ? add_read_by_weights(mlp_up_id(m), {kRows, m.mlp_up_size()}) : d_activation;
+    ops.push_back(operation(activation_id(m) + ".backward", activation_kind(m.activation, Phase::backward),
+                            t.statistic, row_dims(m.intermediate_size),
+                            {gated ? writes(d_up) : updates(d_up), reads(d_activation), reads(r.mlp_up)}));
+    auto [mlp_up, d_norm] =
+        column_parallel_backward(mlp_up_id(m), "layer.mlp_norm", d_up, r.mlp_norm.out, p.mlp_up,
+                                 product_dims(m.mlp_up_size(), m.hidden_size));
+    append(ops, std::move(mlp_up));
+    d_mlp_norm = d_norm;
   }
-  auto [mlp_up, d_mlp_norm] =
-      column_parallel_backward(mlp_up_id(m), "layer.mlp_norm", d_up, r.mlp_norm.out, p.mlp_up,
-                               product_dims(m.mlp_up_size(), m.hidden_size));
-  append(ops, std::move(mlp_up));
-  append(ops,
-         norm_backward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, reads(r.middle), gradient, d_mlp_norm));
+  // Beside attention, the stream's gradient must stay as it is until attention has read it.
+  std::vector<Operation> mlp_norm;
+  if (!m.shared_norm)
+    mlp_norm = norm_backward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm,
+                             m.parallel_residual ? c.residual_in : reads(r.middle), gradient, d_mlp_norm);
+  if (!m.parallel_residual) append(ops, std::move(mlp_norm));
 
   // attention
   const BufferId d_attention = add("layer.attention.out", {kRows, m.query_size()});
@@ -421,7 +500,7 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
     const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
     if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
     ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.product,
-                            head_dims(m),
+                            head_dims(m, c.kind),
                             {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
                              reads(r.lse), reads(kv), writes(d_kv)}));
     if (kv != kNoBuffer)
@@ -434,23 +513,36 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
     const BufferId d_probabilities =
         add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
     ops.push_back(operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
-                            t.product, head_dims(m),
+                            t.product, head_dims(m, c.kind),
                             {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
                              reads(r.probabilities), reads(r.mask), reads(r.dropped)}));
   }
   if (m.position == Position::rope)
     ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic, head_dims(m),
                             {updates(d_qkv), reads(c.rope_table)}));
+  if (r.qkv_product != kNoBuffer)
+    ops.push_back(operation("layer.attention.qk_norm.backward", OpKind::qk_norm_backward, t.statistic,
+                            head_dims(m),
+                            {updates(d_qkv), updates(p.qk_norm.weight.gradient), reads(r.qkv_product),
+                             reads(p.qk_norm.weight.parameter), reads(r.qk_rstd)}));
   auto [qkv, d_attention_norm] =
       column_parallel_backward("layer.attention.qkv", "layer.attention_norm", d_qkv, r.attention_norm.out,
                                p.qkv, product_dims(m.qkv_size(), m.hidden_size));
   append(ops, std::move(qkv));
+  if (m.shared_norm)
+    ops.push_back(operation("layer.mlp_norm.add.backward", OpKind::add, t.statistic,
+                            {.rows = b.stream_rows(), .cols = m.hidden_size},
+                            {updates(d_attention_norm), reads(d_attention_norm), reads(d_mlp_norm)}));
+  else if (m.parallel_residual)
+    append(ops, std::move(mlp_norm));
   append(ops, norm_backward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
                             gradient, d_attention_norm));
 
   LayerBackward backward;
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    const auto is_weight_part = [](const Operation& op) { return op.kind == OpKind::matmul_backward_weight; };
+    const auto is_weight_part = [](const Operation& op) {
+      return op.kind == OpKind::matmul_backward_weight || op.kind == OpKind::grouped_matmul_backward_weight;
+    };
     const bool gathers_for_weight = ops[i].kind == OpKind::all_gather && is_weight_part(ops[i + 1]) &&
                                     ops[i].operands[0].buffer == ops[i + 1].operands[3].buffer;
     const bool later = b.splits_backward() && (is_weight_part(ops[i]) || gathers_for_weight);

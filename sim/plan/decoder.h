@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/plan/builder.h"
+#include "sim/plan/moe.h"
 #include "sim/plan/parameters.h"
 
 namespace sim {
@@ -18,8 +19,9 @@ struct NormResult {
 // Intermediate results of one decoder layer; absent ones are kNoBuffer.
 struct LayerResults {
   NormResult attention_norm;
-  BufferId qkv = kNoBuffer;  // after rotation
-  BufferId kv = kNoBuffer;   // its keys and values, where other ranks read them
+  BufferId qkv_product = kNoBuffer, qk_rstd = kNoBuffer;  // before queries' and keys' norm
+  BufferId qkv = kNoBuffer;                               // after rotation
+  BufferId kv = kNoBuffer;                                // its keys and values, where other ranks read them
   BufferId attention = kNoBuffer;
   BufferId lse = kNoBuffer;  // flash
   BufferId probabilities = kNoBuffer, mask = kNoBuffer,
@@ -28,23 +30,22 @@ struct LayerResults {
   BufferId middle = kNoBuffer;                  // residual stream between attention and feed-forward
   NormResult mlp_norm;
   BufferId mlp_up = kNoBuffer, mlp_activation = kNoBuffer;
+  ExpertResults experts;
   BufferId mlp_dropout_mask = kNoBuffer;
 };
 
-// How a set of results is laid out: add(name, dtype, shape) returns the buffer.
-using AddBuffer = std::function<BufferId(PlanBuilder& builder, const std::string& block,
-                                         const std::string& name, DType dtype, std::vector<Extent> shape)>;
 BufferId kept(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
               std::vector<Extent> shape);
 BufferId scratch(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
                  std::vector<Extent> shape);
 
-// Adds the buffers of a training layer's results.
-LayerResults add_layer_results(PlanBuilder& builder, const std::string& block, AddBuffer add);
+// Adds the buffers of a training layer's results, of a layer of any of the kinds.
+LayerResults add_layer_results(PlanBuilder& builder, const std::string& block, AddBuffer add,
+                               const std::vector<LayerKind>& kinds);
 // Those that no backward pass will read, as scratch: without statistics, and with the residual stream in
 // `residual`.
 LayerResults add_inference_results(PlanBuilder& builder, const std::string& block, BufferId residual,
-                                   bool kv_cache);
+                                   bool kv_cache, LayerKind kind);
 // What only the attention core's own backward reads: log-sum-exp, or probabilities, mask and dropped
 // probabilities.
 LayerResults add_attention_core(PlanBuilder& builder, const std::string& block, AddBuffer add);
@@ -57,6 +58,7 @@ struct KvCache {
 };
 
 struct LayerContext {
+  LayerKind kind;
   Operand residual_in{}, residual_out{};  // read; written
   BufferId rope_table = kNoBuffer, positions = kNoBuffer;
   KvCache cache{};  // absent: attention over the action's own tokens
@@ -65,6 +67,7 @@ struct LayerContext {
   BufferId projection = kNoBuffer, projection_rows = kNoBuffer;
   BufferId attention_norm_gathered = kNoBuffer, mlp_norm_gathered = kNoBuffer;
   BufferId kv_of_all_ranks = kNoBuffer;  // context parallelism
+  ExpertScratch experts{};
 };
 
 // Adds the scratch of a forward or recompute block.
@@ -73,8 +76,8 @@ LayerContext with_scratch(PlanBuilder& builder, const std::string& block, LayerC
 std::vector<Operation> layer_forward(const PlanBuilder& builder, const DecoderParameters& p,
                                      const LayerResults& r, const LayerContext& c);
 // The attention core alone: what selective recompute repeats.
-std::vector<Operation> attention_core_forward(const PlanBuilder& builder, const LayerResults& r,
-                                              BufferId kv_of_all_ranks);
+std::vector<Operation> attention_core_forward(const PlanBuilder& builder, LayerKind kind,
+                                              const LayerResults& r, BufferId kv_of_all_ranks);
 // Scratch for the keys and values of all ranks of a context-parallel group; kNoBuffer without one.
 BufferId add_kv_of_all_ranks(PlanBuilder& builder, const std::string& block, const std::string& name);
 

@@ -1,5 +1,7 @@
 // Generation: the prompt at once, then a token at a time; the residual stream is one buffer, updated in
 // place.
+#include <algorithm>
+
 #include "sim/plan/decoder.h"
 #include "sim/plan/programs.h"
 
@@ -8,7 +10,7 @@ namespace {
 
 struct GenerationBuffers {
   BufferId tokens, positions = kNoBuffer, rope_table = kNoBuffer;
-  KvCache cache;
+  KvCache cache, window_cache;  // of layers that see all tokens, and of those that see a window
   BufferId residual, logits, next_tokens;
 };
 
@@ -23,16 +25,21 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
   if (m.position == Position::rope)
     r.rope_table = b.add_input(buffer_names::rope_table, t.statistic, {capacity, m.head_dim});
   if (w.kv_cache) {
-    const auto cache = [&](const char* name) {
+    const auto cache = [&](const std::string& name, std::int64_t tokens) {
       return b.add({.name = name,
                     .buffer_class = BufferClass::kv_cache,
                     .dtype = t.stored,
-                    .shape = {kBatch, m.num_key_value_heads, capacity, m.head_dim},
+                    .shape = {kBatch, m.num_key_value_heads, tokens, m.head_dim},
                     .lifetime = Lifetime::plan,
                     .per_layer = true});
     };
-    r.cache.k = cache("layer.k_cache");
-    r.cache.v = cache("layer.v_cache");
+    for (const LayerKind kind : layer_kinds(b.scenario().model)) {
+      KvCache& of_kind = kind.window ? r.window_cache : r.cache;
+      if (of_kind.k != kNoBuffer) continue;
+      const std::string prefix = kind.window ? "layer.window." : "layer.";
+      const std::int64_t tokens = kind.window ? std::min(capacity, m.sliding_window) : capacity;
+      of_kind = {cache(prefix + "k_cache", tokens), cache(prefix + "v_cache", tokens)};
+    }
   }
   const auto add = [&](std::string_view name, DType dtype, std::vector<Extent> shape, Lifetime lifetime) {
     return b.add({.name = std::string(name),
@@ -49,28 +56,36 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
   return r;
 }
 
-Block embedding_forward(const PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
+Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
   const Model& m = b.model();
+  const BufferId out = m.embedding_norm ? b.add_scratch("embedding.forward", "embedding.out",
+                                                        b.types().stored, {kRows, m.hidden_size})
+                                        : r.residual;
   Block block{"embedding.forward",
               {{.id = "embedding.forward",
                 .kind = OpKind::embedding,
                 .dtype = b.types().statistic,
                 .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
-                .operands = {writes(r.residual), reads(r.tokens), reads(p.embedding.parameter),
+                .operands = {writes(out), reads(r.tokens), reads(p.embedding.parameter),
                              reads(p.position_embedding.parameter), reads(r.positions)}}}};
-  for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, r.residual, kNoBuffer))
+  for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, out, kNoBuffer))
     block.operations.push_back(std::move(op));
+  if (m.embedding_norm)
+    for (Operation& op :
+         norm_forward(b, "embedding_norm", p.embedding_norm, {.out = r.residual}, reads(out), kRows))
+      block.operations.push_back(std::move(op));
   return block;
 }
 
-Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
-  const std::string name = "layer.forward";
-  const LayerContext context{.residual_in = reads(r.residual),
+Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r, LayerKind kind) {
+  const std::string name = kind.prefix() + ".forward";
+  const LayerContext context{.kind = kind,
+                             .residual_in = reads(r.residual),
                              .residual_out = updates(r.residual),
                              .rope_table = r.rope_table,
                              .positions = r.positions,
-                             .cache = r.cache};
-  return {name, layer_forward(b, p, add_inference_results(b, name, r.residual, r.cache.k != kNoBuffer),
+                             .cache = kind.window ? r.window_cache : r.cache};
+  return {name, layer_forward(b, p, add_inference_results(b, name, r.residual, context.cache.k != kNoBuffer, kind),
                               with_scratch(b, name, context))};
 }
 
@@ -116,7 +131,16 @@ Plan make_generation_plan(const Scenario& scenario) {
   const DecoderParameters parameters = add_parameters(b, false);
   const GenerationBuffers buffers = add_buffers(b);
   const BlockId embedding_block = b.add(embedding_forward(b, parameters, buffers));
-  const BlockId layer_block = b.add(layer(b, parameters, buffers));
+  std::vector<BlockId> layer_blocks;  // of each layer
+  {
+    const std::vector<LayerKind> kinds = layer_kinds(scenario.model);
+    std::vector<BlockId> of_kind;
+    for (const LayerKind kind : kinds) of_kind.push_back(b.add(layer(b, parameters, buffers, kind)));
+    for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l) {
+      const auto at = std::find(kinds.begin(), kinds.end(), kind_of_layer(scenario.model, l)) - kinds.begin();
+      layer_blocks.push_back(of_kind[static_cast<std::size_t>(at)]);
+    }
+  }
   const BlockId head_block = b.add(head(b, parameters, buffers));
 
   const Workload& w = scenario.workload;
@@ -135,7 +159,7 @@ Plan make_generation_plan(const Scenario& scenario) {
       program.actions.push_back({.block = block, .phase = phase, .layer = layer, .variables = variables});
     };
     run(embedding_block, 0);
-    for (std::int32_t l = 0; l < layers; ++l) run(layer_block, l);
+    for (std::int32_t l = 0; l < layers; ++l) run(layer_blocks[static_cast<std::size_t>(l)], l);
     run(head_block, layers);
     program.sections.push_back(
         {token == 0 ? "prefill" : "token " + std::to_string(token), begin, program.actions.size()});

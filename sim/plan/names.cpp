@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-constexpr std::array<EnumName<OpKind>, 38> kOpKinds{
+constexpr std::array<EnumName<OpKind>, 53> kOpKinds{
     {{OpKind::embedding, "embedding"},
      {OpKind::embedding_backward, "embedding_backward"},
      {OpKind::layernorm, "layernorm"},
@@ -15,6 +15,15 @@ constexpr std::array<EnumName<OpKind>, 38> kOpKinds{
      {OpKind::matmul, "matmul"},
      {OpKind::matmul_backward_input, "matmul_backward_input"},
      {OpKind::matmul_backward_weight, "matmul_backward_weight"},
+     {OpKind::grouped_matmul, "grouped_matmul"},
+     {OpKind::grouped_matmul_backward_input, "grouped_matmul_backward_input"},
+     {OpKind::grouped_matmul_backward_weight, "grouped_matmul_backward_weight"},
+     {OpKind::route, "route"},
+     {OpKind::route_backward, "route_backward"},
+     {OpKind::permute, "permute"},
+     {OpKind::unpermute, "unpermute"},
+     {OpKind::qk_norm, "qk_norm"},
+     {OpKind::qk_norm_backward, "qk_norm_backward"},
      {OpKind::rope, "rope"},
      {OpKind::rope_backward, "rope_backward"},
      {OpKind::attention_flash, "attention_flash"},
@@ -25,8 +34,14 @@ constexpr std::array<EnumName<OpKind>, 38> kOpKinds{
      {OpKind::attention_cached, "attention_cached"},
      {OpKind::gelu, "gelu"},
      {OpKind::gelu_backward, "gelu_backward"},
+     {OpKind::relu, "relu"},
+     {OpKind::relu_backward, "relu_backward"},
+     {OpKind::squared_relu, "squared_relu"},
+     {OpKind::squared_relu_backward, "squared_relu_backward"},
      {OpKind::swiglu, "swiglu"},
      {OpKind::swiglu_backward, "swiglu_backward"},
+     {OpKind::geglu, "geglu"},
+     {OpKind::geglu_backward, "geglu_backward"},
      {OpKind::add, "add"},
      {OpKind::dropout, "dropout"},
      {OpKind::dropout_backward, "dropout_backward"},

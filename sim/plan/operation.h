@@ -28,8 +28,23 @@ enum class OpKind {
   matmul,                  // out=, inp, weight, [bias], [residual]   (residual may be out)
   matmul_backward_input,   // dinp=, dout, weight
   matmul_backward_weight,  // dweight+=, [dbias+=], dout, inp
+  // {rows, cols N, inner K, groups, experts, chosen}: products with a weight each, over the groups (here:
+  // experts) that a rank holds, whose rows are stored one after the other: out (M, N), weight (groups, N, K).
+  // `scalar` is the share of rows that is no padding and no excess of the busiest rank; 0: all.
+  grouped_matmul,                  // out=, inp, weight, [bias (groups, N)]
+  grouped_matmul_backward_input,   // dinp=, dout, weight
+  grouped_matmul_backward_weight,  // dweight+=, [dbias+=], dout, inp
+  // {rows, experts, chosen}: for each row `chosen` of the experts, and their weights
+  route,           // weights= (rows, chosen), indices= (rows, chosen), logits (rows, experts), [bias (experts)]
+  route_backward,  // dlogits=, dweights, weights, indices, logits, [dbias+=]
+  // {rows, cols, inner, chosen}: each row once for each of its experts, ordered by expert, which makes `inner`
+  // rows with the places that stay empty; the sum of these rows. Weights go with them.
+  permute,    // out= (inner, cols), inp (rows, cols), indices, [out= (inner)], [weights (rows, chosen)]
+  unpermute,  // out= (rows, cols), inp (inner, cols), indices, [out= (rows, chosen)], [weights (inner)]
   // {heads, kv_heads, head_dim}, sequences and lengths from the variables; qkv packed (rows, (heads + 2
-  // kv_heads) head_dim)
+  // kv_heads) head_dim). `window` is how many keys a query sees, 0: all.
+  qk_norm,           // out=, [rstd=], inp, weight   (RMSNorm of queries and keys; values are copied)
+  qk_norm_backward,  // dqkv+=, dweight+=, inp, weight, rstd
   rope,           // qkv+=, table, [positions]
   rope_backward,  // dqkv+=, table
   // With keys and values of all ranks of a context-parallel group (batch, kv_length, 2 kv_heads head_dim),
@@ -45,10 +60,17 @@ enum class OpKind {
   kv_append,                    // k_cache+=, v_cache+=, qkv, positions
   attention_cached,             // out=, qkv, k_cache, v_cache, positions
   // {rows, cols}
-  gelu,              // out=, inp
-  gelu_backward,     // dinp=, dout, inp   (dinp may be dout)
-  swiglu,            // out= (rows, cols), gate_up (rows, 2 cols)
-  swiglu_backward,   // dgate_up=, dout, gate_up
+  gelu,                   // out=, inp
+  gelu_backward,          // dinp=, dout, inp   (dinp may be dout)
+  relu,                   // as gelu
+  relu_backward,          //
+  squared_relu,           //
+  squared_relu_backward,  //
+  // With experts each row is multiplied by its weight (rows).
+  swiglu,           // out= (rows, cols), gate_up (rows, 2 cols), [weights]
+  swiglu_backward,  // dgate_up=, dout, gate_up, [weights], [dweights=]
+  geglu,            // as swiglu
+  geglu_backward,   //
   add,               // out=, a, [b], [bias (cols)]   (neither: a copy)
   dropout,           // out=, mask=, inp, [bias (cols)]   (bias first, then dropout)
   dropout_backward,  // dinp=, dout, mask
@@ -70,7 +92,7 @@ enum class OpKind {
   all_reduce,      // buffer+=...
   reduce_scatter,  // shard= (or +=), buffer; ...
   all_gather,      // buffer=, shard; ...
-  all_to_all,      // out=, inp
+  all_to_all,      // out=, inp; ...
   send,            // buffer
   receive,         // buffer=
 };
@@ -93,6 +115,8 @@ struct Dims {
   Extent rows = 0, cols = 0, inner = 0;
   std::int64_t hidden = 0, vocab = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t groups = 0, experts = 0, chosen = 0;
+  std::int64_t window = 0;
 };
 
 struct Operation {

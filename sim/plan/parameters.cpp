@@ -7,12 +7,25 @@ class ParameterWriter {
  public:
   ParameterWriter(PlanBuilder& builder, bool training) : builder_(builder), training_(training) {}
 
+  // A parameter of experts, of shape (experts that a rank holds, ...).
+  Tensor expert_tensor(const std::string& name, std::vector<Extent> shape) {
+    const bool matrices = shape.size() == 3;
+    const int ranks = builder_.expert_data_ranks();
+    Tensor t = tensor(name, std::move(shape), true, false, ranks);
+    t.decay = matrices;
+    t.of_experts = true;
+    return t;
+  }
   Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated) {
+    return tensor(name, std::move(shape), per_layer, replicated, shard_ranks(builder_.strategy()));
+  }
+  // `ranks` hold the same.
+  Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated,
+                std::int64_t ranks) {
     const ElementTypes& types = builder_.types();
-    const int zero = training_ ? builder_.strategy().zero_stage : 0;
+    const int zero = training_ && ranks > 1 ? builder_.strategy().zero_stage : 0;
     std::int64_t elements = 1;
     for (const Extent& e : shape) elements *= e.factor;
-    const std::int64_t ranks = shard_ranks(builder_.strategy());
     const std::vector<Extent> shard = zero ? std::vector<Extent>{(elements + ranks - 1) / ranks} : shape;
     const auto held = [&](const std::string& prefix, BufferClass c, DType dtype,
                           const std::vector<Extent>& of_shape, BufferId parameter, BufferId whole) {
@@ -37,6 +50,7 @@ class ParameterWriter {
     Tensor t;
     t.decay = shape.size() == 2;
     t.replicated = replicated;
+    t.zero_stage = zero;
     if (zero == 3) {
       t.parameter_shard = held("", BufferClass::parameter, types.stored, shard, kNoBuffer, kNoBuffer);
       t.parameter = whole_for_a_while("gathered.", BufferClass::communication, types.stored);
@@ -83,6 +97,12 @@ class ParameterWriter {
     if (m.norm == Norm::layernorm) a.bias = tensor(name + ".bias", {m.hidden_size}, per_layer, true);
     return a;
   }
+  Affine expert_products(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias) {
+    Affine a;
+    a.weight = expert_tensor(name + ".weight", {builder_.experts_held(), outputs, inputs});
+    if (bias) a.bias = expert_tensor(name + ".bias", {builder_.experts_held(), outputs});
+    return a;
+  }
 
   // The last rows of a QKV gradient: keys and values.
   BufferId key_value_rows(const Tensor& qkv_gradient_of, const std::string& name, std::int64_t inputs) {
@@ -111,23 +131,67 @@ class ParameterWriter {
   bool training_;
 };
 
+void append(std::vector<Tensor>& group, const Tensor& t) {
+  if (t) group.push_back(t);
+}
 void append(std::vector<Tensor>& group, const Affine& a) {
-  group.push_back(a.weight);
-  if (a.bias) group.push_back(a.bias);
+  append(group, a.weight);
+  append(group, a.bias);
+}
+
+ExpertParameters add_expert_parameters(ParameterWriter& w, const Model& m) {
+  const MixtureOfExperts& e = m.moe;
+  ExpertParameters p;
+  p.router = w.tensor("layer.router.weight", {e.num_experts, m.hidden_size}, true, true);
+  if (e.router_bias) p.router_bias = w.tensor("layer.router.bias", {e.num_experts}, true, true);
+  p.up = w.expert_products("layer.experts.gate_up", m.up_size(e.moe_intermediate_size), m.hidden_size,
+                           m.mlp_bias);
+  p.down = w.expert_products("layer.experts.down", m.hidden_size, e.moe_intermediate_size, m.mlp_bias);
+  if (const std::int64_t shared = e.shared_expert_intermediate_size; shared > 0) {
+    p.shared_up =
+        w.column_parallel("layer.shared_expert.gate_up", m.up_size(shared), m.hidden_size, m.mlp_bias);
+    p.shared_down = w.row_parallel("layer.shared_expert.down", m.hidden_size, shared, m.mlp_bias);
+  }
+  return p;
 }
 
 }  // namespace
 
-std::vector<Tensor> DecoderParameters::embedding_group() const {
-  std::vector<Tensor> group{embedding};
-  if (position_embedding) group.push_back(position_embedding);
+std::vector<Tensor> ExpertParameters::group() const {
+  std::vector<Tensor> group;
+  append(group, router);
+  append(group, router_bias);
+  for (const Affine* a : {&up, &down, &shared_up, &shared_down}) append(group, *a);
   return group;
 }
 
-std::vector<Tensor> DecoderParameters::layer_group() const {
+std::vector<Tensor> DecoderParameters::embedding_group() const {
+  std::vector<Tensor> group{embedding};
+  append(group, position_embedding);
+  append(group, embedding_norm);
+  return group;
+}
+
+std::vector<Tensor> DecoderParameters::layer_group(bool with_experts) const {
   std::vector<Tensor> group;
-  for (const Affine* a : {&attention_norm, &qkv, &attention_output, &mlp_norm, &mlp_up, &mlp_down})
-    append(group, *a);
+  for (const Affine* a : {&attention_norm, &qkv, &qk_norm, &attention_output, &mlp_norm}) append(group, *a);
+  append(group, sinks);
+  if (with_experts) {
+    for (const Tensor& t : experts.group()) group.push_back(t);
+  } else {
+    append(group, mlp_up);
+    append(group, mlp_down);
+  }
+  return group;
+}
+
+std::vector<Tensor> DecoderParameters::of_own_rows(bool with_experts) const {
+  std::vector<Tensor> group;
+  for (const Affine* a : {&attention_norm, &mlp_norm}) append(group, *a);
+  if (with_experts) {
+    append(group, experts.router);
+    append(group, experts.router_bias);
+  }
   return group;
 }
 
@@ -140,9 +204,12 @@ std::vector<Tensor> DecoderParameters::head_group() const {
 
 DecoderParameters for_backward(DecoderParameters p) {
   const auto turn = [](Tensor& t) { t.parameter = t.parameter_for_backward; };
-  for (Tensor* t : {&p.embedding, &p.position_embedding, &p.head}) turn(*t);
-  for (Affine* a :
-       {&p.attention_norm, &p.qkv, &p.attention_output, &p.mlp_norm, &p.mlp_up, &p.mlp_down, &p.final_norm}) {
+  ExpertParameters& e = p.experts;
+  for (Tensor* t : {&p.embedding, &p.position_embedding, &p.sinks, &p.head, &e.router, &e.router_bias})
+    turn(*t);
+  for (Affine* a : {&p.embedding_norm, &p.attention_norm, &p.qkv, &p.qk_norm, &p.attention_output,
+                    &p.mlp_norm, &p.mlp_up, &p.mlp_down, &p.final_norm, &e.up, &e.down, &e.shared_up,
+                    &e.shared_down}) {
     turn(a->weight);
     turn(a->bias);
   }
@@ -152,20 +219,31 @@ DecoderParameters for_backward(DecoderParameters p) {
 DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   const Model& m = builder.model();
   ParameterWriter w(builder, training);
-  const bool swiglu = m.activation == Activation::swiglu;
+  const bool gated = is_gated(m.activation);
   DecoderParameters p;
   p.embedding = w.tensor("embedding.weight", {m.vocab_size, m.hidden_size}, false, false);
   if (m.position == Position::learned)
     p.position_embedding =
         w.tensor("position_embedding.weight", {m.max_position_embeddings, m.hidden_size}, false, true);
+  if (m.embedding_norm) p.embedding_norm = w.norm("embedding_norm", false);
   p.attention_norm = w.norm("layer.attention_norm", true);
   p.qkv = w.column_parallel("layer.attention.qkv", m.qkv_size(), m.hidden_size, m.attention_bias);
   p.attention_output =
       w.row_parallel("layer.attention.output", m.hidden_size, m.query_size(), m.attention_output_bias);
-  p.mlp_norm = w.norm("layer.mlp_norm", true);
-  p.mlp_up = w.column_parallel(swiglu ? "layer.mlp.gate_up" : "layer.mlp.up", m.mlp_up_size(), m.hidden_size,
-                               m.mlp_bias);
-  p.mlp_down = w.row_parallel("layer.mlp.down", m.hidden_size, m.intermediate_size, m.mlp_bias);
+  if (m.qk_norm == QkNorm::per_head)
+    p.qk_norm.weight = w.tensor("layer.attention.qk_norm.weight", {2 * m.head_dim}, true, true);
+  if (m.qk_norm == QkNorm::all_heads)
+    p.qk_norm.weight =
+        w.tensor("layer.attention.qk_norm.weight", {m.query_size() + m.key_value_size()}, true, false);
+  if (m.attention_sinks)
+    p.sinks = w.tensor("layer.attention.sinks", {m.num_attention_heads}, true, false);
+  if (!m.shared_norm) p.mlp_norm = w.norm("layer.mlp_norm", true);
+  if (builder.scenario().model.expert_layers() < m.num_hidden_layers) {
+    p.mlp_up = w.column_parallel(gated ? "layer.mlp.gate_up" : "layer.mlp.up", m.mlp_up_size(),
+                                 m.hidden_size, m.mlp_bias);
+    p.mlp_down = w.row_parallel("layer.mlp.down", m.hidden_size, m.intermediate_size, m.mlp_bias);
+  }
+  if (m.has_experts()) p.experts = add_expert_parameters(w, m);
   p.final_norm = w.norm("final_norm", false);
   p.tied = m.tie_word_embeddings;
   p.head = p.tied ? p.embedding : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false);

@@ -20,6 +20,8 @@ struct Tensor {
   BufferId parameter_for_backward = kNoBuffer;
   bool decay = false;       // weight decay applies: matrices only
   bool replicated = false;  // every rank of a tensor-parallel group holds the same
+  bool of_experts = false;  // ranks that hold the same are those of the group `expert_data`
+  int zero_stage = 0;       // 0 also where no other rank holds the same
   explicit operator bool() const { return parameter != kNoBuffer; }
 };
 
@@ -28,9 +30,21 @@ struct Affine {
   Tensor weight, bias;
 };
 
+// Of a layer with experts: those that a rank holds, (experts, out, in), and what every rank holds.
+struct ExpertParameters {
+  Tensor router, router_bias;
+  Affine up, down;  // up: gate and up together
+  Affine shared_up, shared_down;
+  std::vector<Tensor> group() const;
+};
+
 struct DecoderParameters {
   Tensor embedding, position_embedding;
+  Affine embedding_norm;
   Affine attention_norm, qkv, attention_output;
+  Affine qk_norm;
+  Tensor sinks;
+  ExpertParameters experts;
   Affine mlp_norm, mlp_up, mlp_down;  // mlp_up: gate and up together for SwiGLU
   Affine final_norm;
   Tensor head;  // the embedding's where the model ties them
@@ -38,9 +52,11 @@ struct DecoderParameters {
   // The units that are reduced, updated and gathered together, each tensor once. A tied head is of the
   // embedding's unit, unless it lies in another pipeline stage and is a copy.
   std::vector<Tensor> embedding_group() const;
-  std::vector<Tensor> layer_group() const;
+  std::vector<Tensor> layer_group(bool experts) const;
   std::vector<Tensor> head_group() const;
 
+  // Of a layer, what sequence-parallel ranks hold alike but have gradients of their own rows of.
+  std::vector<Tensor> of_own_rows(bool experts) const;
   // Key and value rows of the QKV gradients, where several ranks hold the same key-value head.
   std::vector<BufferId> key_value_gradients;
   bool tied = false;

@@ -64,6 +64,12 @@ Group data_group(const Strategy& s) {
              : group_of("data", s.data_parallel, strides.data, s.context_parallel, strides.context);
 }
 
+Group expert_ranks(const Strategy& s) {
+  const Group data = data_group(s);
+  const std::int32_t places = s.tensor_parallel / s.devices_of_expert();
+  return places == 1 ? data : group_of("expert", places, rank_strides(s).tensor, data.size, data.stride);
+}
+
 bool is_divided_by(const Group& group, std::int32_t n) {
   const std::int32_t inner = group.size / group.outer_size;
   return group.size % n == 0 && (inner % n == 0 || n % inner == 0);

@@ -18,6 +18,10 @@ RankStrides rank_strides(const Strategy& s);
 // The data- and context-parallel ranks together: those that hold the same parameters.
 Group data_group(const Strategy& s);
 
+// Those that expert parallelism divides experts over: the data group, or with experts that are not divided by
+// tensor parallelism the tensor-parallel ranks with it.
+Group expert_ranks(const Strategy& s);
+
 // A group's first `n` ranks, and those at the same place in each such part; `n` divides it without a
 // remainder.
 bool is_divided_by(const Group& group, std::int32_t n);

@@ -17,10 +17,11 @@ struct PrefixWord {
 };
 // The first that fits counts. "layer.attention.out" is the core's output, "layer.attention.output" the
 // projection.
-constexpr std::array<PrefixWord, 18> kPrefixes{{
+constexpr std::array<PrefixWord, 26> kPrefixes{{
     {"layer.attention_norm", "norm"},
     {"layer.mlp_norm", "norm"},
     {"layer.attention.qkv", "qkv"},
+    {"layer.attention.qk_", "qkv"},
     {"layer.attention.rope", "qkv"},
     {"layer.attention.flash", "attention_core"},
     {"layer.attention.standard", "attention_core"},
@@ -33,8 +34,15 @@ constexpr std::array<PrefixWord, 18> kPrefixes{{
     {"residual_mid", "attention_output"},
     {"layer.mlp.up", "mlp_up"},
     {"layer.mlp.gate_up", "mlp_up"},
+    {"layer.experts.gate_up", "mlp_up"},
+    {"layer.shared_expert.gate_up", "mlp_up"},
     {"layer.mlp.gelu", "activation"},
     {"layer.mlp.swiglu", "activation"},
+    {"layer.mlp.geglu", "activation"},
+    {"layer.mlp.relu", "activation"},
+    {"layer.mlp.squared_relu", "activation"},
+    {"layer.experts.activation", "activation"},
+    {"layer.shared_expert.activation", "activation"},
     {"layer.mlp.activation", "activation"},
 }};
 

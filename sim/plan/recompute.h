@@ -7,8 +7,8 @@
 //   its output
 //                     stays, since the projection after it needs it too
 //   attention_output  layer.attention.output with its residual
-//   mlp_up            layer.mlp.{up, gate_up}
-//   activation        layer.mlp.{gelu, swiglu}
+//   mlp_up            layer.mlp.{up, gate_up}, and those of experts
+//   activation        layer.mlp.{gelu, swiglu, ...}, and those of experts
 // The last projection has no word: its result is the next layer's input.
 #pragma once
 #include <cstdint>

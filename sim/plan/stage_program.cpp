@@ -58,9 +58,17 @@ class StageWriter {
     BlockId UnitBlocks::*member;
     std::int32_t layer;
     BlockId of(const UnitBlocks& blocks) const { return blocks.*member; }
-    bool is_layer() const { return member == &UnitBlocks::layer; }
+    bool is_layer() const { return member == &UnitBlocks::layer || member == &UnitBlocks::expert_layer; }
   };
-  static Unit layer_unit(std::int32_t layer) { return {&UnitBlocks::layer, layer}; }
+  Unit layer_unit(std::int32_t layer) const {
+    const bool experts = scenario_.model.is_expert_layer(layer);
+    return {experts ? &UnitBlocks::expert_layer : &UnitBlocks::layer, layer};
+  }
+  const LayerBlocks& layer_blocks(std::int32_t layer) const {
+    const LayerKind kind = kind_of_layer(scenario_.model, layer);
+    const auto at = std::find(blocks_.kinds.begin(), blocks_.kinds.end(), kind) - blocks_.kinds.begin();
+    return blocks_.layers[static_cast<std::size_t>(at)];
+  }
 
   std::int32_t piece() const { return schedule_.piece(stage_, chunk_); }
   LayerRange range() const { return layers_of(piece(), schedule_.pieces(), layers_); }
@@ -142,12 +150,12 @@ class StageWriter {
       case Pass::forward:
         return forward();
       case Pass::backward:
-        return backward(blocks_.layer.backward, true);
+        return backward(&LayerBlocks::backward);
       case Pass::backward_input:
-        return backward(blocks_.layer.backward_input, false);
+        return backward(&LayerBlocks::backward_input);
       case Pass::backward_weight:
         for (std::int32_t l = range().last; l-- > range().first;) {
-          compute(blocks_.layer.weight, Phase::backward, l);
+          compute(layer_blocks(l).weight, Phase::backward, l);
           reduce(layer_unit(l));
         }
         flush_bucket();
@@ -191,24 +199,24 @@ class StageWriter {
     std::vector<Step> steps;
     if (is_first()) steps.push_back({{&UnitBlocks::embedding, 0}, blocks_.embedding, Phase::forward});
     for (std::int32_t l = range().first; l < range().last; ++l)
-      steps.push_back({layer_unit(l), blocks_.layer.forward.at(place(l)), Phase::forward});
+      steps.push_back({layer_unit(l), layer_blocks(l).forward.at(place(l)), Phase::forward});
     if (is_last()) steps.push_back({{&UnitBlocks::head, layers_}, blocks_.head, Phase::forward});
     run(steps, blocks_.gather_for_forward, Phase::forward, [](const Step&, auto compute) { compute(); });
   }
 
   // From the last layer to the first; those that are recomputed from one kept input first run forward again.
-  void backward(const PlacedBlocks& layer_blocks, bool whole) {
+  void backward(PlacedBlocks LayerBlocks::*of_layer) {
     std::vector<Step> steps;
     if (is_last()) steps.push_back({{&UnitBlocks::head, layers_}, blocks_.head_backward, Phase::backward});
     for (std::int32_t end = range().last; end > range().first;) {
       std::int32_t begin = end - 1;
       while (!place(begin).first) --begin;
-      const bool recomputed = blocks_.layer.recompute.at(place(begin)) >= 0;
-      if (recomputed)
-        for (std::int32_t l = begin; l < end; ++l)
-          steps.push_back({layer_unit(l), blocks_.layer.recompute.at(place(l)), Phase::recompute});
+      const auto recompute = [&](std::int32_t l) { return layer_blocks(l).recompute.at(place(l)); };
+      for (std::int32_t l = begin; l < end; ++l)
+        if (recompute(l) >= 0) steps.push_back({layer_unit(l), recompute(l), Phase::recompute});
       for (std::int32_t l = end; l-- > begin;)
-        steps.push_back({layer_unit(l), layer_blocks.at(place(l)), Phase::backward, !recomputed});
+        steps.push_back(
+            {layer_unit(l), (layer_blocks(l).*of_layer).at(place(l)), Phase::backward, recompute(l) < 0});
       end = begin;
     }
     if (is_first())
@@ -216,7 +224,8 @@ class StageWriter {
     run(steps, blocks_.gather_for_backward, Phase::backward, [&](const Step& s, auto compute_step) {
       if (s.phase == Phase::backward) compute(s.unit.of(blocks_.zero_whole), Phase::backward, s.unit.layer);
       compute_step();
-      if (s.phase == Phase::backward && (!s.unit.is_layer() || whole)) reduce(s.unit);
+      const bool has_weights = !s.unit.is_layer() || of_layer == &LayerBlocks::backward;
+      if (s.phase == Phase::backward && has_weights) reduce(s.unit);
     });
     flush_bucket();
   }
@@ -238,14 +247,21 @@ class StageWriter {
   // From ZeRO 2 on no micro-batch waits for the others.
   void reduce(const Unit& u) {
     if (is_deferred(u) || (strategy_.zero_stage < 2 && !is_complete(u))) return;
-    if (!u.is_layer() || blocks_.layers_in_bucket == 1) return reduce(u, u.of(blocks_.reduce));
+    if (!bucket_.empty() && bucket_.back().member != u.member) flush_bucket();
+    const std::int32_t most = u.is_layer() ? bucket_of(u).layers : 1;
+    if (most == 1) return reduce(u, u.of(blocks_.reduce));
     bucket_.push_back(u);
-    if (static_cast<std::int32_t>(bucket_.size()) == blocks_.layers_in_bucket) flush_bucket();
+    if (static_cast<std::int32_t>(bucket_.size()) == most) flush_bucket();
+  }
+  const BucketBlocks& bucket_of(const Unit& u) const {
+    return u.member == &UnitBlocks::expert_layer ? blocks_.reduce_expert_layers : blocks_.reduce_layers;
   }
   // Layers come from the last to the first: the bucket's block begins with the last that came.
   void flush_bucket() {
     if (bucket_.empty()) return;
-    collective(blocks_.reduce_layers[bucket_.size()], Phase::backward, bucket_.back().layer);
+    const Unit lowest = bucket_.back();
+    collective(bucket_of(lowest).reduce.at(static_cast<std::int32_t>(bucket_.size())), Phase::backward,
+               lowest.layer);
     for (const Unit& u : bucket_) reduce_over_copies(u);
     bucket_.clear();
   }

@@ -2,8 +2,10 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
+#include "sim/plan/builder.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/recompute.h"
 
@@ -29,18 +31,24 @@ struct LayerBlocks {
 // Parameters and their states are worked on in units: a layer's, the embedding's, the head's. A block of each
 // kind of work for each.
 struct UnitBlocks {
-  BlockId embedding = -1, layer = -1, head = -1;
+  BlockId embedding = -1, layer = -1, expert_layer = -1, head = -1;
+};
+
+// Gradients of several layers in one message.
+struct BucketBlocks {
+  std::int32_t layers = 1;                 // that a bucket holds
+  std::map<std::int32_t, BlockId> reduce;  // of so many layers
 };
 
 struct StepBlocks {
   BlockId embedding = -1, head = -1, head_backward = -1, embedding_backward = -1;
-  LayerBlocks layer;
+  std::vector<LayerKind> kinds;
+  std::vector<LayerBlocks> layers;  // of each kind
   BlockId send_activation = -1, receive_activation = -1, send_gradient = -1, receive_gradient = -1;
   UnitBlocks zero;        // of what is accumulated over the step
   UnitBlocks zero_whole;  // ZeRO 2, 3: of one micro-batch's gradients
   UnitBlocks reduce;
-  std::vector<BlockId> reduce_layers;  // [n]: of n layers in one message
-  std::int32_t layers_in_bucket = 1;
+  BucketBlocks reduce_layers, reduce_expert_layers;
   UnitBlocks reduce_replicas;                          // hybrid sharding: of shards
   UnitBlocks reduce_directions;                        // DualPipe
   UnitBlocks gather_for_forward, gather_for_backward;  // ZeRO 3

@@ -15,9 +15,13 @@ namespace {
 
 struct TrainingBuffers {
   BufferId tokens, targets, rope_table = kNoBuffer, losses, gradient_norm;
-  BufferId residual;           // an instance before each layer and one after the last
+  BufferId residual;  // an instance before each layer and one after the last
+  // Where more than one layer is recomputed from a kept input: the stream between them, and once more.
+  BufferId residual_passed = kNoBuffer, residual_again = kNoBuffer;
   BufferId residual_gradient;  // one for all layers, updated in place
   BufferId embedding_dropout_mask = kNoBuffer;
+  BufferId embedding = kNoBuffer;  // before its norm
+  NormResult embedding_norm;       // into the residual stream
   NormResult final_norm;
   BufferId logits;  // and, after the loss, their gradient
 };
@@ -51,9 +55,21 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   };
   const Extent rows = b.stream_rows();
   r.residual = b.add_kept("residual", t.stored, {rows, m.hidden_size});
+  const std::vector<RecomputePlace> places = recompute_places(b.strategy(), m.num_hidden_layers);
+  if (places.size() > 1) {
+    r.residual_passed = b.add_kept("residual.passed", t.stored, {rows, m.hidden_size});
+    r.residual_again = b.add_kept("residual.again", t.stored, {rows, m.hidden_size});
+  }
   r.residual_gradient = add_activation("residual.gradient", t.stored, {rows, m.hidden_size});
   if (uses_dropout(b.scenario()))
     r.embedding_dropout_mask = add_activation("embedding.dropout_mask", DType::int8, {rows, m.hidden_size});
+  if (m.embedding_norm) {
+    r.embedding = add_activation("embedding.out", t.stored, {rows, m.hidden_size});
+    r.embedding_norm.out = r.residual;
+    if (m.norm == Norm::layernorm)
+      r.embedding_norm.mean = add_activation("embedding_norm.mean", t.statistic, {rows});
+    r.embedding_norm.rstd = add_activation("embedding_norm.rstd", t.statistic, {rows});
+  }
   r.final_norm.out = add_activation("final_norm.out", t.stored, {rows, m.hidden_size});
   if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
   r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
@@ -73,9 +89,9 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
   const Model& m = b.model();
   Block block{"embedding.forward", {}};
   const bool scatters = b.strategy().sequence_parallel;
+  const BufferId out = m.embedding_norm ? r.embedding : r.residual;
   const BufferId whole =
-      scatters ? b.add_scratch(block.name, "embedding.out", b.types().stored, {kRows, m.hidden_size})
-               : r.residual;
+      scatters ? b.add_scratch(block.name, "embedding.whole", b.types().stored, {kRows, m.hidden_size}) : out;
   block.operations.push_back({.id = "embedding.forward",
                               .kind = OpKind::embedding,
                               .dtype = b.types().statistic,
@@ -85,8 +101,10 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
                                            reads(p.embedding.parameter),
                                            reads(p.position_embedding.parameter),
                                            {}}});
-  append(block,
-         sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? r.residual : kNoBuffer));
+  append(block, sum_over_tensor_ranks(b, "embedding", Phase::forward, whole, scatters ? out : kNoBuffer));
+  if (m.embedding_norm)
+    append(block, norm_forward(b, "embedding_norm", p.embedding_norm, r.embedding_norm, reads(r.embedding),
+                               b.stream_rows()));
   if (r.embedding_dropout_mask != kNoBuffer)
     block.operations.push_back(
         {.id = "embedding.dropout.forward",
@@ -108,9 +126,21 @@ Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const Train
                                 .operands = {updates(r.residual_gradient), reads(r.residual_gradient),
                                              reads(r.embedding_dropout_mask)}});
   BufferId dout = r.residual_gradient;
+  if (m.embedding_norm) {
+    dout =
+        b.add_scratch(block.name, "embedding.gradient", b.types().stored, {b.stream_rows(), m.hidden_size});
+    block.operations.push_back({.id = "embedding.zero_gradient",
+                                .kind = OpKind::zero,
+                                .dtype = b.types().statistic,
+                                .operands = {writes(dout)}});
+    append(block, norm_backward(b, "embedding_norm", p.embedding_norm, r.embedding_norm, reads(r.embedding),
+                                dout, r.residual_gradient));
+  }
   if (b.strategy().sequence_parallel) {
-    dout = b.add_scratch(block.name, "embedding.gradient", b.types().stored, {kRows, m.hidden_size});
-    block.operations.push_back(gather_rows(b, "embedding", Phase::backward, dout, r.residual_gradient));
+    const BufferId whole =
+        b.add_scratch(block.name, "embedding.whole.gradient", b.types().stored, {kRows, m.hidden_size});
+    block.operations.push_back(gather_rows(b, "embedding", Phase::backward, whole, dout));
+    dout = whole;
   }
   block.operations.push_back(
       {.id = "embedding.backward",
@@ -188,17 +218,6 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
   return block;
 }
 
-// What the first forward pass leaves: results that are recomputed are scratch of its block.
-LayerResults forward_results(PlanBuilder& b, const std::map<std::string, BufferId>& kept_results) {
-  return add_layer_results(b, "layer.forward",
-                           [&](PlanBuilder& builder, const std::string& block, const std::string& name,
-                               DType dtype, std::vector<Extent> shape) {
-                             const bool dropped = recomputes(builder.strategy(), recompute_word_of(name));
-                             return dropped ? scratch(builder, block, name, dtype, std::move(shape))
-                                            : kept_results.at(name);
-                           });
-}
-
 // A layer's blocks where the layers between two kept inputs are more than one: `base` is written for a layer
 // whose input and output are both kept. Between, the residual stream passes from layer to layer.
 PlacedBlocks add_placed(PlanBuilder& b, BlockId base, const std::vector<RecomputePlace>& places,
@@ -216,69 +235,82 @@ PlacedBlocks add_placed(PlanBuilder& b, BlockId base, const std::vector<Recomput
   return blocks;
 }
 
-LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
-  const Strategy& s = b.strategy();
-  const bool whole_layers = s.recompute == Recompute::full || s.recompute == Recompute::sqrt;
-  const DecoderParameters again = for_backward(p);
-  // What backward reads.
-  std::map<std::string, BufferId> kept_results;
-  const LayerResults results =
-      add_layer_results(b, "",
-                        [&](PlanBuilder& builder, const std::string& block, const std::string& name,
+// Buffers of results by name: what backward reads of a layer of any kind.
+using KeptResults = std::map<std::string, BufferId>;
+
+// What the first forward pass leaves: results that are recomputed are scratch of its block.
+LayerResults forward_results(PlanBuilder& b, const std::string& block, const KeptResults& kept_results,
+                             LayerKind kind) {
+  const AddBuffer add = [&](PlanBuilder& builder, const std::string& of_block, const std::string& name,
                             DType dtype, std::vector<Extent> shape) {
-                          return kept_results[name] = kept(builder, block, name, dtype, std::move(shape));
-                        });
-  LayerContext context{
-      .residual_in = reads(r.residual), .residual_out = writes(r.residual, 1), .rope_table = r.rope_table};
-  const BlockId forward =
-      b.add({"layer.forward",
-             layer_forward(b, p, s.recompute == Recompute::none ? results : forward_results(b, kept_results),
-                           with_scratch(b, "layer.forward", context))});
-
-  const std::vector<RecomputePlace> places = recompute_places(s, b.model().num_hidden_layers);
-  const bool stretches = places.size() > 1 || !places.front().last;
-  const auto add_stream = [&](const char* name) {
-    return stretches ? b.add_kept(name, b.types().stored, {b.stream_rows(), b.model().hidden_size})
-                     : kNoBuffer;
+    const bool dropped = recomputes(builder.strategy(), recompute_word_of(name));
+    return dropped ? scratch(builder, of_block, name, dtype, std::move(shape)) : kept_results.at(name);
   };
-  const BufferId passed = add_stream("residual.passed"), again_passed = add_stream("residual.again");
-  LayerBlocks blocks;
-  blocks.forward = add_placed(b, forward, places, {r.residual, 0, passed}, {r.residual, 1, passed});
+  return add_layer_results(b, block, add, {kind});
+}
 
-  if (whole_layers) {
+LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
+                             const LayerResults& results, const KeptResults& kept_results, LayerKind kind) {
+  const Strategy& s = b.strategy();
+  const DecoderParameters again = for_backward(p);
+  const std::string first = kind.prefix() + ".forward", second = kind.prefix() + ".recompute",
+                    whole = kind.prefix() + ".backward", input = kind.prefix() + ".backward_input";
+  const std::vector<RecomputePlace> places = recompute_places(s, b.model().num_hidden_layers);
+  const PlanBuilder::Replacement again_in{r.residual, 0, r.residual_again};
+  LayerContext context{.kind = kind,
+                       .residual_in = reads(r.residual),
+                       .residual_out = writes(r.residual, 1),
+                       .rope_table = r.rope_table};
+  LayerBlocks blocks;
+  const LayerResults left =
+      s.recompute == Recompute::none ? results : forward_results(b, first, kept_results, kind);
+  blocks.forward = add_placed(b, b.add({first, layer_forward(b, p, left, with_scratch(b, first, context))}),
+                              places, {r.residual, 0, r.residual_passed}, {r.residual, 1, r.residual_passed});
+
+  if (s.recompute == Recompute::full || s.recompute == Recompute::sqrt) {
     // The output of the last of them has served already: the second one goes nowhere.
-    const BufferId nowhere = b.add_scratch("layer.recompute", "residual", b.types().stored,
-                                           {b.stream_rows(), b.model().hidden_size});
+    const BufferId nowhere =
+        b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size});
     context.residual_out = writes(nowhere);
-    const BlockId recompute = b.add(
-        {"layer.recompute", layer_forward(b, again, results, with_scratch(b, "layer.recompute", context))});
     blocks.recompute =
-        add_placed(b, recompute, places, {r.residual, 0, again_passed}, {nowhere, 0, again_passed, 1});
+        add_placed(b, b.add({second, layer_forward(b, again, results, with_scratch(b, second, context))}),
+                   places, again_in, {nowhere, 0, r.residual_again, 1});
   } else if (s.recompute != Recompute::none) {
-    std::vector<Operation> ops =
-        layer_forward(b, again, results, with_scratch(b, "layer.recompute", context));
+    std::vector<Operation> ops = layer_forward(b, again, results, with_scratch(b, second, context));
     std::erase_if(ops, [&](const Operation& op) { return !recomputes(s, recompute_word_of(op.id)); });
-    blocks.recompute = add_placed(b, b.add({"layer.recompute", std::move(ops)}), places, {}, {});
+    if (!ops.empty()) blocks.recompute.at({}) = b.add({second, std::move(ops)});
   }
 
-  const PlanBuilder::Replacement input{r.residual, 0, again_passed};
   const BackwardParts parts = backward_parts(s.schedule);
   if (parts != BackwardParts::all_split) {
-    LayerBackward whole = layer_backward(b, "layer.backward", again, results, context, r.residual_gradient);
-    blocks.backward = add_placed(b, b.add({"layer.backward", std::move(whole.input)}), places, input, {});
+    LayerBackward ops = layer_backward(b, whole, again, results, context, r.residual_gradient);
+    blocks.backward = add_placed(b, b.add({whole, std::move(ops.input)}), places, again_in, {});
   }
   if (parts != BackwardParts::whole) {
     b.split_backward(true);
-    const std::string name = "layer.backward_input";
-    LayerBackward split = layer_backward(b, name, again, results, context, r.residual_gradient);
+    LayerBackward ops = layer_backward(b, input, again, results, context, r.residual_gradient);
     b.split_backward(false);
-    blocks.backward_input = add_placed(b, b.add({name, std::move(split.input)}), places, input, {});
-    blocks.weight = b.add({weight_block(name), std::move(split.weight)});
+    blocks.backward_input = add_placed(b, b.add({input, std::move(ops.input)}), places, again_in, {});
+    blocks.weight = b.add({weight_block(input), std::move(ops.weight)});
   }
   return blocks;
 }
 
+// Of the layers of a model: whether there are dense ones and ones with experts.
+bool has_layers(const PlanBuilder& b, bool experts) {
+  const Model& m = b.scenario().model;
+  return experts ? m.expert_layers() > 0 : m.expert_layers() < m.num_hidden_layers;
+}
+std::string layer_unit(bool experts) {
+  return LayerKind{.experts = experts}.prefix();
+}
+
 using Tensors = std::vector<Tensor>;
+
+// Gradients of experts differ from rank to rank of an expert-parallel group, whatever is sharded.
+bool sums_norm_over_data(const PlanBuilder& b) {
+  return b.strategy().zero_stage > 0 || b.groups().expert >= 0;
+}
 
 Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buffer) {
   Operation op{.id = id, .kind = OpKind::zero, .dtype = DType::fp32};
@@ -286,19 +318,32 @@ Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buf
   return op;
 }
 
-// Of tensors that several ranks of a pipeline's and tensor-parallel group hold alike, each adds its part of
-// the square.
+// Of what several of the ranks hold alike over which the norm is summed, each adds its part of the square.
 std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, BufferId norm) {
-  const int tensor_parallel = b.strategy().tensor_parallel, copies = b.groups().directions >= 0 ? 2 : 1;
+  const Strategy& s = b.strategy();
+  const bool over_data = sums_norm_over_data(b);
+  const auto copies = [&](const Tensor& t) {
+    const int ranks = t.of_experts ? b.expert_data_ranks() : data_ranks(s);
+    const int shards = t.zero_stage == 0 ? 1 : t.of_experts ? ranks : shard_ranks(s);
+    const int directions = b.groups().directions >= 0 ? 2 : 1;
+    return (t.replicated ? s.tensor_parallel : 1) * directions * (over_data ? ranks / shards : 1);
+  };
+  struct Part {
+    const char* id;
+    bool replicated, of_experts;
+  };
   std::vector<Operation> ops;
-  for (const bool replicated : {false, true}) {
-    Operation op{.id = replicated ? "optimizer.squared_norm.replicated" : "optimizer.squared_norm",
-                 .kind = OpKind::squared_norm,
-                 .dtype = DType::fp32,
-                 .operands = {updates(norm)},
-                 .scalar = 1.0f / static_cast<float>(copies * (replicated ? tensor_parallel : 1))};
-    for (const Tensor& t : unit)
-      if (replicated == (t.replicated && tensor_parallel > 1)) op.operands.push_back(reads(t.gradient_shard));
+  for (const Part& part :
+       {Part{"optimizer.squared_norm", false, false}, Part{"optimizer.squared_norm.replicated", true, false},
+        Part{"optimizer.squared_norm.experts", false, true}}) {
+    Operation op{
+        .id = part.id, .kind = OpKind::squared_norm, .dtype = DType::fp32, .operands = {updates(norm)}};
+    for (const Tensor& t : unit) {
+      if (t.of_experts != part.of_experts) continue;
+      if (part.replicated != (t.replicated && s.tensor_parallel > 1)) continue;
+      op.operands.push_back(reads(t.gradient_shard));
+      op.scalar = copies(t) > 1 ? 1.0f / static_cast<float>(copies(t)) : 0.0f;
+    }
     if (op.operands.size() > 1) ops.push_back(std::move(op));
   }
   return ops;
@@ -332,7 +377,8 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std
   };
   UnitBlocks blocks;
   blocks.embedding = add("embedding", operations(p.embedding_group()));
-  blocks.layer = add("layer", operations(p.layer_group()));
+  if (has_layers(b, false)) blocks.layer = add(layer_unit(false), operations(p.layer_group(false)));
+  if (has_layers(b, true)) blocks.expert_layer = add(layer_unit(true), operations(p.layer_group(true)));
   blocks.head = add("head", operations(p.head_group()));
   return blocks;
 }
@@ -341,19 +387,28 @@ Operation collective(const std::string& id, OpKind kind, DType dtype, std::int32
   return {.id = id, .kind = kind, .dtype = dtype, .group = group};
 }
 
-// Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work,
-// then over the ranks that divide the batch. Of each unit one message, whose size is that of the unit.
-std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& unit,
-                                        const std::vector<Affine>& norms,
+// Tensors of experts are exchanged among those that hold the same experts, all others among all that divide
+// the batch.
+struct DataGroup {
+  bool of_experts;
+  std::int32_t group;
+  std::string prefix;  // of ids
+};
+std::vector<DataGroup> data_groups(const PlanBuilder& b, const char* what) {
+  return {{false, b.strategy().zero_stage > 0 ? b.groups().shard : b.groups().data, what},
+          {true, b.groups().expert_data, std::string(what) + ".experts"}};
+}
+
+// Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work
+// (`parts`), then over the ranks that divide the batch. Of each unit one message, whose size is that of the
+// unit.
+std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& unit, const Tensors& parts,
                                         const std::vector<BufferId>& key_values) {
   const DType type = b.types().gradient;
   std::vector<Operation> ops;
-  if (b.strategy().sequence_parallel && !norms.empty()) {
+  if (b.tensor_parallel() && !parts.empty()) {
     Operation op = collective("gradients.norms.all_reduce", OpKind::all_reduce, type, b.groups().tensor);
-    for (const Affine& norm : norms) {
-      op.operands.push_back(updates(norm.weight.gradient));
-      if (norm.bias) op.operands.push_back(updates(norm.bias.gradient));
-    }
+    for (const Tensor& t : parts) op.operands.push_back(updates(t.gradient));
     ops.push_back(std::move(op));
   }
   if (!key_values.empty()) {
@@ -362,21 +417,23 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
     for (const BufferId rows : key_values) op.operands.push_back(updates(rows));
     ops.push_back(std::move(op));
   }
-  if (b.groups().shard < 0 || unit.empty()) return ops;
-  const int zero_stage = b.strategy().zero_stage;
-  Operation op = zero_stage == 0
-                     ? collective("gradients.all_reduce", OpKind::all_reduce, type, b.groups().data)
-                     : collective("gradients.reduce_scatter", OpKind::reduce_scatter, type, b.groups().shard);
-  for (const Tensor& t : unit) {
-    if (zero_stage == 0) {
-      op.operands.push_back(updates(t.gradient));
-      continue;
+  const bool sharded = b.strategy().zero_stage > 0;
+  for (const DataGroup& g : data_groups(b, "gradients")) {
+    if (g.group < 0) continue;
+    Operation op = collective(g.prefix + (sharded ? ".reduce_scatter" : ".all_reduce"),
+                              sharded ? OpKind::reduce_scatter : OpKind::all_reduce, type, g.group);
+    for (const Tensor& t : unit) {
+      if (t.of_experts != g.of_experts) continue;
+      if (!sharded) {
+        op.operands.push_back(updates(t.gradient));
+        continue;
+      }
+      // From stage 2 on each micro-batch's gradients are reduced, and added up in shards.
+      op.operands.push_back(t.zero_stage == 1 ? writes(t.gradient_shard) : updates(t.gradient_shard));
+      op.operands.push_back(reads(t.gradient));
     }
-    // From stage 2 on each micro-batch's gradients are reduced, and added up in shards.
-    op.operands.push_back(zero_stage == 1 ? writes(t.gradient_shard) : updates(t.gradient_shard));
-    op.operands.push_back(reads(t.gradient));
+    if (!op.operands.empty()) ops.push_back(std::move(op));
   }
-  ops.push_back(std::move(op));
   return ops;
 }
 
@@ -393,14 +450,26 @@ std::vector<Operation> of_layers(std::vector<Operation> operations, std::int32_t
   return operations;
 }
 
+// What sequence-parallel ranks have from their own rows, and all from their own heads.
+Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& p, bool experts) {
+  Tensors parts;
+  if (b.strategy().sequence_parallel) parts = p.of_own_rows(experts);
+  if (p.qk_norm.weight && p.qk_norm.weight.replicated) parts.push_back(p.qk_norm.weight);
+  return parts;
+}
+
 std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& unit, BufferId Tensor::*whole) {
-  if (unit.empty() || b.groups().shard < 0) return {};
-  Operation op = collective("parameters.all_gather", OpKind::all_gather, b.types().stored, b.groups().shard);
-  for (const Tensor& t : unit) {
-    op.operands.push_back(writes(t.*whole));
-    op.operands.push_back(reads(t.parameter_shard));
+  std::vector<Operation> ops;
+  for (const DataGroup& g : data_groups(b, "parameters")) {
+    Operation op = collective(g.prefix + ".all_gather", OpKind::all_gather, b.types().stored, g.group);
+    for (const Tensor& t : unit) {
+      if (t.of_experts != g.of_experts || t.zero_stage == 0) continue;
+      op.operands.push_back(writes(t.*whole));
+      op.operands.push_back(reads(t.parameter_shard));
+    }
+    if (!op.operands.empty()) ops.push_back(std::move(op));
   }
-  return {std::move(op)};
+  return ops;
 }
 
 void add_pipeline_blocks(PlanBuilder& b, const TrainingBuffers& r, StepBlocks& blocks) {
@@ -419,35 +488,45 @@ void add_pipeline_blocks(PlanBuilder& b, const TrainingBuffers& r, StepBlocks& b
 // Sums over ranks that hold the same shards.
 std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, const std::string& id,
                                      std::int32_t group) {
-  if (unit.empty()) return {};
   Operation op = collective(id, OpKind::all_reduce, b.types().gradient, group);
-  for (const Tensor& t : unit) op.operands.push_back(updates(t.gradient_shard));
+  // Experts' states are divided over all that hold the same experts.
+  const bool of_shards = group == b.groups().replica;
+  for (const Tensor& t : unit)
+    if (!(t.of_experts && of_shards)) op.operands.push_back(updates(t.gradient_shard));
+  if (op.operands.empty()) return {};
   return {std::move(op)};
 }
 
-// Several layers' gradients as one message, as many as a bucket holds; at a chunk's end there may be fewer.
-void add_bucket_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& blocks) {
+// Several layers' gradients as one message, as many as a bucket holds; where layers of the kind end, there
+// may be fewer.
+BucketBlocks bucket_blocks(PlanBuilder& b, const DecoderParameters& p, bool experts, BlockId reduce) {
+  BucketBlocks bucket;
   const Strategy& s = b.strategy();
-  if (blocks.reduce.layer < 0 || s.gradient_bucket == 0) return;
+  if (reduce < 0 || s.gradient_bucket == 0) return bucket;
   Bytes layer;
-  for (const Tensor& t : p.layer_group()) layer += b.buffer(t.gradient).bytes({});
+  for (const Tensor& t : p.layer_group(experts)) layer += b.buffer(t.gradient).bytes({});
   const std::int32_t pieces = pieces_of(s), layers = static_cast<std::int32_t>(b.model().num_hidden_layers);
-  const std::int64_t fit = std::max<std::int64_t>(1, s.gradient_bucket / layer.value);
-  blocks.layers_in_bucket = static_cast<std::int32_t>(std::min<std::int64_t>(fit, layers));
-  blocks.reduce_layers.assign(static_cast<std::size_t>(blocks.layers_in_bucket) + 1, -1);
+  bucket.layers = static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(s.gradient_bucket / std::max<std::int64_t>(1, layer.value), 1, layers));
   const auto add = [&](std::int32_t n) {
-    BlockId& block = blocks.reduce_layers[static_cast<std::size_t>(n)];
-    if (n == 0 || block >= 0) return;
-    block = n == 1 ? blocks.reduce.layer
-                   : b.add({"layer.reduce_gradients_of_" + std::to_string(n),
-                            of_layers(b.block(blocks.reduce.layer).operations, n)});
+    if (n > 1 && !bucket.reduce.contains(n))
+      bucket.reduce[n] = b.add({layer_unit(experts) + ".reduce_gradients_of_" + std::to_string(n),
+                                of_layers(b.block(reduce).operations, n)});
   };
   for (std::int32_t piece = 0; piece < pieces; ++piece) {
     const LayerRange range = layers_of(piece, pieces, layers);
-    const std::int32_t n = range.last - range.first;
-    if (n >= blocks.layers_in_bucket) add(blocks.layers_in_bucket);
-    add(n % blocks.layers_in_bucket);
+    for (std::int32_t l = range.first, run = 0; l <= range.last; ++l) {
+      const bool of_run = l < range.last && b.scenario().model.is_expert_layer(l) == experts;
+      if (of_run) ++run;
+      if (!of_run) {
+        if (run >= bucket.layers) add(bucket.layers);
+        add(run % bucket.layers);
+        run = 0;
+      }
+    }
   }
+  bucket.reduce[1] = reduce;
+  return bucket;
 }
 
 void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& blocks) {
@@ -455,12 +534,28 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   const auto add = [&](const std::string& name, std::vector<Operation> ops) {
     return ops.empty() ? BlockId{-1} : b.add({name, std::move(ops)});
   };
+  const auto of_own_rows = [&](const Affine& norm) {
+    Tensors parts;
+    if (!b.strategy().sequence_parallel) return parts;
+    if (norm.weight) parts.push_back(norm.weight);
+    if (norm.bias) parts.push_back(norm.bias);
+    return parts;
+  };
+  const auto layer = [&](bool experts) {
+    if (!has_layers(b, experts)) return BlockId{-1};
+    return add(layer_unit(experts) + ".reduce_gradients",
+               reduce_gradients(b, p.layer_group(experts), summed_over_tensor_ranks(b, p, experts),
+                                p.key_value_gradients));
+  };
   blocks.reduce = {
-      add("embedding.reduce_gradients", reduce_gradients(b, p.embedding_group(), {}, {})),
-      add("layer.reduce_gradients",
-          reduce_gradients(b, p.layer_group(), {p.attention_norm, p.mlp_norm}, p.key_value_gradients)),
-      add("head.reduce_gradients", reduce_gradients(b, p.head_group(), {p.final_norm}, {}))};
-  add_bucket_blocks(b, p, blocks);
+      .embedding = add("embedding.reduce_gradients",
+                       reduce_gradients(b, p.embedding_group(), of_own_rows(p.embedding_norm), {})),
+      .layer = layer(false),
+      .expert_layer = layer(true),
+      .head =
+          add("head.reduce_gradients", reduce_gradients(b, p.head_group(), of_own_rows(p.final_norm), {}))};
+  blocks.reduce_layers = bucket_blocks(b, p, false, blocks.reduce.layer);
+  blocks.reduce_expert_layers = bucket_blocks(b, p, true, blocks.reduce.expert_layer);
   const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
     return add_unit_blocks(b, p, name,
@@ -483,23 +578,32 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
     head.push_back(p.embedding);
     embedding.erase(embedding.begin());
   }
-  const auto zero_of = [&](const std::string& unit, const Tensors& tensors) {
+  const auto zero_of = [&](const std::string& unit, Tensors tensors) {
+    std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
     return tensors.empty() ? BlockId{-1}
                            : b.add({unit + ".zero_whole_gradients",
                                     {zero("gradients.zero", tensors, &Tensor::gradient)}});
   };
-  blocks.zero_whole = {zero_of("embedding", embedding), zero_of("layer", p.layer_group()),
-                       zero_of("head", head)};
+  const auto for_layers = [&](auto block_of) {
+    UnitBlocks u;
+    for (const bool experts : {false, true})
+      if (has_layers(b, experts))
+        (experts ? u.expert_layer : u.layer) = block_of(layer_unit(experts), p.layer_group(experts));
+    return u;
+  };
+  blocks.zero_whole = for_layers(zero_of);
+  blocks.zero_whole.embedding = zero_of("embedding", embedding);
+  blocks.zero_whole.head = zero_of("head", head);
   if (zero_stage < 3) return;
   blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const Tensors& unit) {
     return gather_parameters(b, unit, &Tensor::parameter);
   });
-  blocks.gather_for_backward = {
-      // an embedding's backward pass reads no parameter
-      -1,
-      b.add({"layer.gather_for_backward",
-             gather_parameters(b, p.layer_group(), &Tensor::parameter_for_backward)}),
-      b.add({"head.gather_for_backward", gather_parameters(b, head, &Tensor::parameter_for_backward)})};
+  // An embedding's backward pass reads no parameter.
+  const auto gather_of = [&](const std::string& unit, const Tensors& tensors) {
+    return add(unit + ".gather_for_backward", gather_parameters(b, tensors, &Tensor::parameter_for_backward));
+  };
+  blocks.gather_for_backward = for_layers(gather_of);
+  blocks.gather_for_backward.head = gather_of("head", head);
 }
 
 void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId norm, StepBlocks& blocks) {
@@ -528,7 +632,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
     sum.operations.push_back(std::move(op));
   };
   add_sum("tensor", b.groups().tensor);
-  if (b.strategy().zero_stage > 0) add_sum("data", b.groups().shard);
+  if (sums_norm_over_data(b)) add_sum("data", b.groups().expert >= 0 ? b.groups().data : b.groups().shard);
   add_sum("pipeline", b.groups().pipeline);
   if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
   blocks.clip = b.add({"clip", {operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm))}});
@@ -545,7 +649,15 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
     return std::vector<Operation>{zero("optimizer.zero_gradients", unit, accumulated)};
   });
   blocks.embedding = b.add(embedding_forward(b, p, r));
-  blocks.layer = add_layer_blocks(b, p, r);
+  blocks.kinds = layer_kinds(b.scenario().model);
+  KeptResults kept_results;
+  const AddBuffer add_kept_result = [&](PlanBuilder& builder, const std::string& block,
+                                        const std::string& name, DType dtype, std::vector<Extent> shape) {
+    return kept_results[name] = kept(builder, block, name, dtype, std::move(shape));
+  };
+  const LayerResults results = add_layer_results(b, "", add_kept_result, blocks.kinds);
+  for (const LayerKind kind : blocks.kinds)
+    blocks.layers.push_back(add_layer_blocks(b, p, r, results, kept_results, kind));
   blocks.head = b.add(head_forward(b, p, r));
   blocks.head_backward = b.add(head_backward(b, again, r));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));

@@ -42,6 +42,9 @@ std::string_view family(OpKind kind) {
     case OpKind::matmul:
     case OpKind::matmul_backward_input:
     case OpKind::matmul_backward_weight:
+    case OpKind::grouped_matmul:
+    case OpKind::grouped_matmul_backward_input:
+    case OpKind::grouped_matmul_backward_weight:
       return "matrix products";
     case OpKind::attention_flash:
     case OpKind::attention_flash_backward:
@@ -54,6 +57,8 @@ std::string_view family(OpKind kind) {
     case OpKind::layernorm_backward:
     case OpKind::rmsnorm:
     case OpKind::rmsnorm_backward:
+    case OpKind::qk_norm:
+    case OpKind::qk_norm_backward:
       return "norms";
     case OpKind::embedding:
     case OpKind::embedding_backward:
@@ -76,6 +81,16 @@ std::string_view family(OpKind kind) {
       return "communication";
     case OpKind::rope:
     case OpKind::rope_backward:
+    case OpKind::route:
+    case OpKind::route_backward:
+    case OpKind::permute:
+    case OpKind::unpermute:
+    case OpKind::relu:
+    case OpKind::relu_backward:
+    case OpKind::squared_relu:
+    case OpKind::squared_relu_backward:
+    case OpKind::geglu:
+    case OpKind::geglu_backward:
     case OpKind::gelu:
     case OpKind::gelu_backward:
     case OpKind::swiglu:
@@ -94,13 +109,51 @@ std::string whole_percent(double fraction) {
   return std::to_string(std::lround(fraction * 100)) + " %";
 }
 
+// Parameters that a token is multiplied with: neither norms, biases nor embeddings; the head, tied or not.
+double product_parameters(const Model& m) {
+  const auto mlp = [&](std::int64_t width) { return m.hidden_size * (m.up_size(width) + width); };
+  const std::int64_t sparse = m.expert_layers(), h = m.hidden_size;
+  std::int64_t attention = h * (m.qkv_size() + m.value_size());
+  if (m.has_latent_attention()) {
+    const LatentAttention& a = m.latent;
+    attention = a.q_lora_rank > 0 ? a.q_lora_rank * (h + m.query_size()) : h * m.query_size();
+    attention += h * (a.kv_lora_rank + a.qk_rope_head_dim) + h * m.value_size();
+    attention += a.kv_lora_rank * m.num_attention_heads * (a.qk_nope_head_dim + a.v_head_dim);
+  }
+  std::int64_t products = m.num_hidden_layers * attention + h * m.vocab_size;
+  products += (m.num_hidden_layers - sparse) * mlp(m.intermediate_size);
+  if (sparse > 0)
+    products += sparse * (h * m.moe.num_experts + m.moe.num_experts_per_tok * mlp(m.moe.moe_intermediate_size) +
+                          mlp(m.moe.shared_expert_intermediate_size));
+  return static_cast<double>(products);
+}
+
+// Weights of routed experts that no token of a batch goes to, in expectation of balanced routing.
+double unread_expert_parameters(const Model& m, std::int64_t tokens) {
+  if (!m.has_experts()) return 0;
+  const ParameterCount count = count_parameters(m);
+  const double experts = static_cast<double>(m.moe.num_experts), chosen = static_cast<double>(m.moe.num_experts_per_tok);
+  if (chosen == experts) return 0;
+  const double unchosen = static_cast<double>(count.total - count.active) / (experts - chosen);
+  return unchosen * experts * std::pow(1 - chosen / experts, static_cast<double>(tokens));
+}
+
+// Numbers of keys and values, or latents, in the cache of a sequence of this length.
+double cached_numbers(const Model& m, double length) {
+  const auto windows = static_cast<double>(m.window_layers());
+  const double seen = (static_cast<double>(m.num_hidden_layers) - windows) * length +
+                      windows * std::min(length, static_cast<double>(m.sliding_window));
+  return seen * static_cast<double>(m.cache_size());
+}
+
 }  // namespace
 
 Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention c) {
   const ParameterCount count = count_parameters(model);
-  const double n = static_cast<double>(count.total);
+  const double n = static_cast<double>(count.active);  // of experts those that a token passes
   // Width of all heads of all layers; scores and values take 4 x this x s forward, 12 with the backward pass.
-  const double heads = static_cast<double>(model.num_hidden_layers) * static_cast<double>(model.query_size());
+  const double heads = static_cast<double>(model.num_hidden_layers) *
+                       static_cast<double>(model.query_size() + model.value_size()) / 2;
   const double s = static_cast<double>(seq_len);
   switch (c) {
     case FlopsConvention::six_n:
@@ -112,12 +165,7 @@ Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention 
     case FlopsConvention::torchtitan:
       return {6 * (n - static_cast<double>(count.embedding)) + 12 * heads * s};
     case FlopsConvention::megatron: {
-      const double h = static_cast<double>(model.hidden_size);
-      const double layer = h * static_cast<double>(model.qkv_size() + model.query_size() +
-                                                   model.mlp_up_size() + model.intermediate_size);
-      const double head = h * static_cast<double>(model.vocab_size);
-      const double products = static_cast<double>(model.num_hidden_layers) * layer + head;
-      return {6 * products + 6 * heads * s};
+      return {6 * product_parameters(model) + 6 * heads * s};
     }
   }
   return {};
@@ -174,13 +222,13 @@ double mbu(const Report& report) {
   const ParameterCount count = count_parameters(m);
   // Every weight is read once a token, except embeddings, of which a row is; tied, the head reads them all.
   const std::int64_t tied_head = m.tie_word_embeddings ? m.vocab_size * m.hidden_size : 0;
-  double elements = static_cast<double>(count.total - count.embedding + tied_head);
+  double elements = static_cast<double>(count.total - count.embedding + tied_head) -
+                    unread_expert_parameters(m, w.batch_size);
   if (w.kv_cache) {
     // Tokens 1 .. n - 1 are decoded; on average half of the new ones are in the cache.
     const double length =
         static_cast<double>(w.prompt_length) + static_cast<double>(report.tokens.size()) / 2;
-    elements += 2.0 * static_cast<double>(m.num_hidden_layers) * static_cast<double>(m.key_value_size()) *
-                length * static_cast<double>(w.batch_size);
+    elements += cached_numbers(m, length) * static_cast<double>(w.batch_size);
   }
   const double bytes = elements * static_cast<double>(stored_bytes(w.dtype));
   return ratio_or_zero(bytes, time->value * s.hardware.memory_bandwidth.value);

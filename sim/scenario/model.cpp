@@ -6,10 +6,17 @@ namespace sim {
 namespace {
 
 constexpr std::array<EnumName<Norm>, 2> kNorms{{{Norm::layernorm, "layernorm"}, {Norm::rmsnorm, "rmsnorm"}}};
-constexpr std::array<EnumName<Activation>, 2> kActivations{
-    {{Activation::gelu, "gelu"}, {Activation::swiglu, "swiglu"}}};
-constexpr std::array<EnumName<Position>, 2> kPositions{
-    {{Position::learned, "learned"}, {Position::rope, "rope"}}};
+constexpr std::array<EnumName<Activation>, 5> kActivations{{{Activation::gelu, "gelu"},
+                                                            {Activation::relu, "relu"},
+                                                            {Activation::squared_relu, "squared_relu"},
+                                                            {Activation::swiglu, "swiglu"},
+                                                            {Activation::geglu, "geglu"}}};
+constexpr std::array<EnumName<Position>, 4> kPositions{{{Position::learned, "learned"},
+                                                        {Position::rope, "rope"},
+                                                        {Position::alibi, "alibi"},
+                                                        {Position::none, "none"}}};
+constexpr std::array<EnumName<QkNorm>, 3> kQkNorms{
+    {{QkNorm::none, "none"}, {QkNorm::per_head, "per_head"}, {QkNorm::all_heads, "all_heads"}}};
 constexpr std::array<EnumName<RopeScaling::Kind>, 3> kRopeScalings{{{RopeScaling::Kind::none, "default"},
                                                                     {RopeScaling::Kind::linear, "linear"},
                                                                     {RopeScaling::Kind::llama3, "llama3"}}};
@@ -25,6 +32,9 @@ std::string_view name(Activation activation) {
 std::string_view name(Position position) {
   return name_in(kPositions, position);
 }
+std::string_view name(QkNorm norm) {
+  return name_in(kQkNorms, norm);
+}
 std::string_view name(RopeScaling::Kind kind) {
   return name_in(kRopeScalings, kind);
 }
@@ -37,31 +47,94 @@ std::optional<Activation> activation_from_name(std::string_view text) {
 std::optional<Position> position_from_name(std::string_view text) {
   return value_in(kPositions, text);
 }
+std::optional<QkNorm> qk_norm_from_name(std::string_view text) {
+  return value_in(kQkNorms, text);
+}
 std::optional<RopeScaling::Kind> rope_scaling_from_name(std::string_view text) {
   return value_in(kRopeScalings, text);
 }
 
+std::int64_t Model::expert_layers() const {
+  std::int64_t n = 0;
+  for (std::int64_t l = 0; l < num_hidden_layers; ++l) n += is_expert_layer(l);
+  return n;
+}
+
+std::int64_t Model::window_layers() const {
+  std::int64_t n = 0;
+  for (std::int64_t l = 0; l < num_hidden_layers; ++l) n += is_window_layer(l);
+  return n;
+}
+
+namespace {
+
+std::int64_t attention_parameters(const Model& m) {
+  const std::int64_t h = m.hidden_size, heads = m.num_attention_heads;
+  std::int64_t n = h * m.value_size();
+  if (m.has_latent_attention()) {
+    const LatentAttention& a = m.latent;
+    n += a.q_lora_rank > 0 ? a.q_lora_rank * (h + 1 + m.query_size()) : h * m.query_size();
+    n += h * (a.kv_lora_rank + a.qk_rope_head_dim) + a.kv_lora_rank;
+    n += a.kv_lora_rank * heads * (a.qk_nope_head_dim + a.v_head_dim);
+  } else {
+    n += h * m.qkv_size();
+  }
+  if (m.attention_bias) n += m.qkv_size();
+  if (m.attention_output_bias) n += h;
+  if (m.qk_norm == QkNorm::per_head) n += 2 * m.head_dim;
+  if (m.qk_norm == QkNorm::all_heads) n += m.query_size() + m.key_value_size();
+  if (m.attention_sinks) n += heads;
+  return n;
+}
+
+// A feed-forward network of a width.
+std::int64_t mlp_parameters(const Model& m, std::int64_t width) {
+  const std::int64_t up = m.up_size(width);
+  return (up + width) * m.hidden_size + (m.mlp_bias ? up + m.hidden_size : 0);
+}
+
+// With `routed` of the routed experts.
+std::int64_t moe_parameters(const Model& m, std::int64_t routed) {
+  const MixtureOfExperts& e = m.moe;
+  std::int64_t n = e.num_experts * (m.hidden_size + (e.router_bias ? 1 : 0));
+  n += routed * mlp_parameters(m, e.moe_intermediate_size);
+  if (e.shared_expert_intermediate_size > 0) n += mlp_parameters(m, e.shared_expert_intermediate_size);
+  if (e.shared_expert_gate) n += m.hidden_size;
+  return n;
+}
+
+}  // namespace
+
 ParameterCount count_parameters(const Model& m) {
-  const std::int64_t h = m.hidden_size, f = m.intermediate_size;
+  const std::int64_t h = m.hidden_size;
   const std::int64_t norm = m.norm == Norm::layernorm ? 2 * h : h;  // weight, and LayerNorm's bias
 
   ParameterCount n;
   n.embedding = m.vocab_size * h;
   if (m.position == Position::learned) n.embedding += m.max_position_embeddings * h;
-
-  n.attention_per_layer = m.qkv_size() * h + h * m.query_size();
-  if (m.attention_bias) n.attention_per_layer += m.qkv_size();
-  if (m.attention_output_bias) n.attention_per_layer += h;
-
-  n.mlp_per_layer = m.mlp_up_size() * h + h * f;
-  if (m.mlp_bias) n.mlp_per_layer += m.mlp_up_size() + h;
-
-  n.norms_per_layer = 2 * norm;
+  if (m.embedding_norm) n.embedding += norm;
+  n.attention_per_layer = attention_parameters(m);
+  n.norms_per_layer = m.shared_norm ? norm : 2 * norm;
   n.final_norm = norm;
   n.head = m.tie_word_embeddings ? 0 : m.vocab_size * h;
-  n.total = n.embedding +
-            m.num_hidden_layers * (n.attention_per_layer + n.mlp_per_layer + n.norms_per_layer) +
-            n.final_norm + n.head;
+
+  const std::int64_t sparse = m.expert_layers(), dense = m.num_hidden_layers - sparse;
+  n.mlp_per_layer = mlp_parameters(m, m.intermediate_size);
+  const std::int64_t active_moe = m.has_experts() ? moe_parameters(m, m.moe.num_experts_per_tok) : 0;
+  n.moe_per_layer = m.has_experts() ? moe_parameters(m, m.moe.num_experts) : 0;
+  const std::int64_t rest = n.embedding +
+                            m.num_hidden_layers * (n.attention_per_layer + n.norms_per_layer) +
+                            n.final_norm + n.head + dense * n.mlp_per_layer;
+  n.total = rest + sparse * n.moe_per_layer;
+  n.active = rest + sparse * active_moe;
+  // Each module: two norms, the projection of both to one, a layer of the last one's kind and a norm; embedding
+  // and head are the model's (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+  if (m.num_nextn_predict_layers > 0) {
+    const bool experts = m.is_expert_layer(m.num_hidden_layers - 1);
+    n.multi_token_prediction =
+        m.num_nextn_predict_layers * (3 * norm + 2 * h * h + n.attention_per_layer + n.norms_per_layer +
+                                      (experts ? n.moe_per_layer : n.mlp_per_layer));
+  }
   return n;
 }
 

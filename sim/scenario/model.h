@@ -10,14 +10,37 @@
 namespace sim {
 
 enum class Norm { layernorm, rmsnorm };
-enum class Activation { gelu, swiglu };
-enum class Position { learned, rope };
+enum class Activation {
+  gelu,
+  relu,
+  squared_relu,  // Nemotron-4
+  swiglu,        // gated from here on: silu(gate) * up
+  geglu,         // gelu(gate) * up (Gemma)
+};
+enum class Position {
+  learned,
+  rope,
+  alibi,  // a bias of attention's scores by distance: no parameters, nothing but attention knows of it
+  none,
+};
+// RMSNorm of queries and keys before they are turned.
+enum class QkNorm {
+  none,
+  per_head,   // one gain of head_dim for all heads of queries and one for keys (Qwen3)
+  all_heads,  // over all heads at once (OLMo 2)
+};
 std::string_view name(Norm norm);
 std::string_view name(Activation activation);
 std::string_view name(Position position);
+std::string_view name(QkNorm norm);
 std::optional<Norm> norm_from_name(std::string_view text);
 std::optional<Activation> activation_from_name(std::string_view text);
 std::optional<Position> position_from_name(std::string_view text);
+std::optional<QkNorm> qk_norm_from_name(std::string_view text);
+
+constexpr bool is_gated(Activation a) {
+  return a >= Activation::swiglu;
+}
 
 // Stretching of RoPE's base frequencies; the numbers are config.json's rope_scaling / rope_parameters.
 struct RopeScaling {
@@ -30,6 +53,33 @@ struct RopeScaling {
 };
 std::string_view name(RopeScaling::Kind kind);  // rope_type: "default" is Kind::none
 std::optional<RopeScaling::Kind> rope_scaling_from_name(std::string_view text);
+
+// Feed-forward networks of which a router chooses some for each token. num_experts 0: there are none.
+struct MixtureOfExperts {
+  std::int64_t num_experts = 0;            // of a layer, without shared ones
+  std::int64_t num_experts_per_tok = 0;    // chosen for a token
+  std::int64_t moe_intermediate_size = 0;  // width of one
+  // Width of all experts together that every token passes; 0: none. Its output may have a gate of its own.
+  std::int64_t shared_expert_intermediate_size = 0;
+  bool shared_expert_gate = false;  // a sigmoid of a product with the token (Qwen1.5-MoE)
+  bool router_bias = false;         // one number an expert, of the router or for balance (gpt-oss, DeepSeek-V3)
+  // Layers before first_k_dense_replace are dense, and of the rest all but each decoder_sparse_step-th.
+  std::int64_t first_k_dense_replace = 0;
+  std::int64_t decoder_sparse_step = 1;
+  // Experts lie in n_group groups, of which a token's lie in topk_group at most (DeepSeek-V3).
+  std::int64_t n_group = 1, topk_group = 1;
+  bool operator==(const MixtureOfExperts&) const = default;
+};
+
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): queries, and keys with values, pass through
+// latent vectors; what rotary embeddings turn stands beside. kv_lora_rank 0: there is none.
+struct LatentAttention {
+  std::int64_t q_lora_rank = 0;  // 0: queries come from the hidden state
+  std::int64_t kv_lora_rank = 0;
+  std::int64_t qk_nope_head_dim = 0, qk_rope_head_dim = 0;  // add up to Model::head_dim
+  std::int64_t v_head_dim = 0;
+  bool operator==(const LatentAttention&) const = default;
+};
 
 struct Model {
   std::string name;
@@ -51,33 +101,66 @@ struct Model {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScaling rope_scaling;
-  std::string source;  // where the shape comes from
+  QkNorm qk_norm = QkNorm::none;
+  bool attention_sinks = false;    // one learned score a head that takes part in the softmax (gpt-oss)
+  bool embedding_norm = false;     // a norm of embeddings (BLOOM)
+  bool parallel_residual = false;  // feed-forward beside attention, from the same input (GPT-J, Falcon)
+  bool shared_norm = false;        // ... and of one norm's output
+  // Tokens that a query sees, itself included; 0: all. Each sliding_window_pattern-th layer sees all; 0: none.
+  std::int64_t sliding_window = 0;
+  std::int64_t sliding_window_pattern = 0;
+  MixtureOfExperts moe;
+  LatentAttention latent;
+  std::int64_t num_nextn_predict_layers = 0;  // multi-token prediction: further layers that training runs
+  std::string source;                         // where the shape comes from
 
   bool operator==(const Model&) const = default;
 
+  bool has_experts() const { return moe.num_experts > 0; }
+  bool has_latent_attention() const { return latent.kv_lora_rank > 0; }
+  bool is_expert_layer(std::int64_t layer) const {
+    return has_experts() && layer >= moe.first_k_dense_replace && (layer + 1) % moe.decoder_sparse_step == 0;
+  }
+  bool is_window_layer(std::int64_t layer) const {
+    return sliding_window > 0 && (sliding_window_pattern == 0 || (layer + 1) % sliding_window_pattern != 0);
+  }
+  // Layers of a kind among the first num_hidden_layers.
+  std::int64_t expert_layers() const;
+  std::int64_t window_layers() const;
+
+  // Width of all heads: of queries, of the values that attention returns, of keys (or values) alone.
   std::int64_t query_size() const { return num_attention_heads * head_dim; }
+  std::int64_t value_size() const {
+    return num_attention_heads * (has_latent_attention() ? latent.v_head_dim : head_dim);
+  }
   std::int64_t key_value_size() const { return num_key_value_heads * head_dim; }
   std::int64_t qkv_size() const { return query_size() + 2 * key_value_size(); }
-  // Rows of the first feed-forward projection: gate and up together for SwiGLU.
-  std::int64_t mlp_up_size() const {
-    return activation == Activation::swiglu ? 2 * intermediate_size : intermediate_size;
+  // Numbers that a layer's cache holds of a token: latent attention keeps the latent and the turned key.
+  std::int64_t cache_size() const {
+    return has_latent_attention() ? latent.kv_lora_rank + latent.qk_rope_head_dim : 2 * key_value_size();
   }
+  // Rows of the first feed-forward projection: gate and up together where the activation is gated.
+  std::int64_t mlp_up_size() const { return up_size(intermediate_size); }
+  std::int64_t up_size(std::int64_t width) const { return is_gated(activation) ? 2 * width : width; }
 };
 
 // Number of parameters, counted tensor by tensor; for sizes in which validate() (scenario.h) finds no
 // problem.
 struct ParameterCount {
-  std::int64_t embedding = 0;  // tokens and learned positions
-  std::int64_t attention_per_layer = 0;
-  std::int64_t mlp_per_layer = 0;
+  std::int64_t embedding = 0;            // tokens and learned positions, and their norm
+  std::int64_t attention_per_layer = 0;  // with norms inside of attention
+  std::int64_t mlp_per_layer = 0;        // of a dense layer
+  std::int64_t moe_per_layer = 0;        // of a layer with experts: router, shared and all routed experts
   std::int64_t norms_per_layer = 0;
   std::int64_t final_norm = 0;
-  std::int64_t head = 0;  // 0 where it is tied to the embedding
-  std::int64_t total = 0;
+  std::int64_t head = 0;    // 0 where it is tied to the embedding
+  std::int64_t total = 0;   // without the layers of multi-token prediction, as models are named
+  std::int64_t active = 0;  // what a token passes: of the routed experts those that are chosen
+  std::int64_t multi_token_prediction = 0;  // its layers, which training holds besides
 };
 ParameterCount count_parameters(const Model& model);
 
-// A Hugging Face config.json (families gpt2, llama, mistral, qwen2; transformers 4 and 5 write RoPE
+// A Hugging Face config.json; its families are in hugging_face_config.cpp (transformers 4 and 5 write RoPE
 // differently, both are read). Throws PresetError (scenario/preset.h) that names file and field.
 Model model_from_hugging_face_config(std::string_view json, const std::string& file);
 

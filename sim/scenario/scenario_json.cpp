@@ -55,24 +55,55 @@ Json json_of(const RopeScaling& scaling) {
   return json;
 }
 
+MixtureOfExperts mixture_of_experts_from(JsonObject& object) {
+  MixtureOfExperts e;
+  e.num_experts = object.integer("num_experts", 0);
+  e.num_experts_per_tok = object.integer("num_experts_per_tok", 0);
+  e.moe_intermediate_size = object.integer("moe_intermediate_size", 0);
+  e.shared_expert_intermediate_size = object.integer("shared_expert_intermediate_size", 0);
+  e.shared_expert_gate = object.boolean("shared_expert_gate", false);
+  e.router_bias = object.boolean("router_bias", false);
+  e.first_k_dense_replace = object.integer("first_k_dense_replace", 0);
+  e.decoder_sparse_step = object.integer("decoder_sparse_step", 1);
+  e.n_group = object.integer("n_group", 1);
+  e.topk_group = object.integer("topk_group", 1);
+  return e;
+}
+
+LatentAttention latent_attention_from(JsonObject& object) {
+  LatentAttention a;
+  a.q_lora_rank = object.integer("q_lora_rank", 0);
+  a.kv_lora_rank = object.integer("kv_lora_rank", 0);
+  a.qk_nope_head_dim = object.integer("qk_nope_head_dim", 0);
+  a.qk_rope_head_dim = object.integer("qk_rope_head_dim", 0);
+  a.v_head_dim = object.integer("v_head_dim", 0);
+  return a;
+}
+
 }  // namespace
 
 Model model_from(JsonObject object, const std::string& name) {
   Model m;
   m.name = object.text("name", name);
   m.norm = object.word("norm", norm_from_name, "layernorm, rmsnorm");
-  m.activation = object.word("activation", activation_from_name, "gelu, swiglu");
-  m.position = object.word("position", position_from_name, "learned, rope");
+  m.activation = object.word("activation", activation_from_name, "gelu, relu, squared_relu, swiglu, geglu");
+  m.position = object.word("position", position_from_name, "learned, rope, alibi, none");
   m.hidden_size = object.integer("hidden_size");
   m.intermediate_size = object.integer("intermediate_size");
   m.num_hidden_layers = object.integer("num_hidden_layers");
   m.num_attention_heads = object.integer("num_attention_heads");
   m.num_key_value_heads = object.integer("num_key_value_heads", m.num_attention_heads);
+  m.latent = latent_attention_from(object);
   const bool heads_divide =
       m.hidden_size > 0 && m.num_attention_heads > 0 && m.hidden_size % m.num_attention_heads == 0;
-  if (!object.has("head_dim") && !heads_divide)
+  if (object.has("head_dim"))
+    m.head_dim = object.integer("head_dim");
+  else if (m.has_latent_attention())
+    m.head_dim = m.latent.qk_nope_head_dim + m.latent.qk_rope_head_dim;
+  else if (heads_divide)
+    m.head_dim = m.hidden_size / m.num_attention_heads;
+  else
     object.fail("head_dim", "is missing, and num_attention_heads does not divide hidden_size");
-  m.head_dim = object.has("head_dim") ? object.integer("head_dim") : m.hidden_size / m.num_attention_heads;
   m.vocab_size = object.integer("vocab_size");
   m.max_position_embeddings = object.integer("max_position_embeddings");
   m.tie_word_embeddings = object.boolean("tie_word_embeddings", false);
@@ -82,6 +113,15 @@ Model model_from(JsonObject object, const std::string& name) {
   m.norm_eps = object.number("norm_eps", m.norm_eps);
   m.rope_theta = object.number("rope_theta", m.rope_theta);
   if (object.has("rope_scaling")) m.rope_scaling = rope_scaling_from(object.object("rope_scaling"));
+  m.qk_norm = object.word("qk_norm", qk_norm_from_name, "none, per_head, all_heads", m.qk_norm);
+  m.attention_sinks = object.boolean("attention_sinks", false);
+  m.embedding_norm = object.boolean("embedding_norm", false);
+  m.parallel_residual = object.boolean("parallel_residual", false);
+  m.shared_norm = object.boolean("shared_norm", false);
+  m.sliding_window = object.integer("sliding_window", 0);
+  m.sliding_window_pattern = object.integer("sliding_window_pattern", 0);
+  m.moe = mixture_of_experts_from(object);
+  m.num_nextn_predict_layers = object.integer("num_nextn_predict_layers", 0);
   m.source = object.text("source", "");
   object.finish();
   return m;
@@ -107,6 +147,29 @@ Json json_of(const Model& m) {
           {"norm_eps", m.norm_eps},
           {"rope_theta", m.rope_theta},
           {"rope_scaling", json_of(m.rope_scaling)},
+          {"qk_norm", name(m.qk_norm)},
+          {"attention_sinks", m.attention_sinks},
+          {"embedding_norm", m.embedding_norm},
+          {"parallel_residual", m.parallel_residual},
+          {"shared_norm", m.shared_norm},
+          {"sliding_window", m.sliding_window},
+          {"sliding_window_pattern", m.sliding_window_pattern},
+          {"num_experts", m.moe.num_experts},
+          {"num_experts_per_tok", m.moe.num_experts_per_tok},
+          {"moe_intermediate_size", m.moe.moe_intermediate_size},
+          {"shared_expert_intermediate_size", m.moe.shared_expert_intermediate_size},
+          {"shared_expert_gate", m.moe.shared_expert_gate},
+          {"router_bias", m.moe.router_bias},
+          {"first_k_dense_replace", m.moe.first_k_dense_replace},
+          {"decoder_sparse_step", m.moe.decoder_sparse_step},
+          {"n_group", m.moe.n_group},
+          {"topk_group", m.moe.topk_group},
+          {"q_lora_rank", m.latent.q_lora_rank},
+          {"kv_lora_rank", m.latent.kv_lora_rank},
+          {"qk_nope_head_dim", m.latent.qk_nope_head_dim},
+          {"qk_rope_head_dim", m.latent.qk_rope_head_dim},
+          {"v_head_dim", m.latent.v_head_dim},
+          {"num_nextn_predict_layers", m.num_nextn_predict_layers},
           {"source", m.source}};
 }
 
@@ -193,6 +256,8 @@ Workload workload_from(JsonObject object) {
   w.prompt_length = object.integer("prompt_length", w.prompt_length);
   w.max_new_tokens = object.integer("max_new_tokens", w.max_new_tokens);
   w.kv_cache = object.boolean("kv_cache", w.kv_cache);
+  w.expert_imbalance = object.number("expert_imbalance", w.expert_imbalance);
+  w.expert_capacity_factor = object.number("expert_capacity_factor", w.expert_capacity_factor);
   object.text("source", "");  // a preset says what it is modelled on; a workload does not keep it
   object.finish();
   return w;
@@ -208,7 +273,9 @@ Json json_of(const Workload& w) {
           {"batch_size", w.batch_size},
           {"prompt_length", w.prompt_length},
           {"max_new_tokens", w.max_new_tokens},
-          {"kv_cache", w.kv_cache}};
+          {"kv_cache", w.kv_cache},
+          {"expert_imbalance", w.expert_imbalance},
+          {"expert_capacity_factor", w.expert_capacity_factor}};
 }
 
 Strategy strategy_from(JsonObject object) {
@@ -218,6 +285,7 @@ Strategy strategy_from(JsonObject object) {
   s.pipeline_parallel = object.small_integer("pipeline_parallel", s.pipeline_parallel);
   s.context_parallel = object.small_integer("context_parallel", s.context_parallel);
   s.expert_parallel = object.small_integer("expert_parallel", s.expert_parallel);
+  s.expert_tensor_parallel = object.small_integer("expert_tensor_parallel", s.expert_tensor_parallel);
   s.virtual_pipeline = object.small_integer("virtual_pipeline", s.virtual_pipeline);
   s.zero_stage = object.small_integer("zero_stage", s.zero_stage);
   s.shard_group = object.small_integer("shard_group", s.shard_group);
@@ -244,6 +312,7 @@ Json json_of(const Strategy& s) {
             {"pipeline_parallel", s.pipeline_parallel},
             {"context_parallel", s.context_parallel},
             {"expert_parallel", s.expert_parallel},
+            {"expert_tensor_parallel", s.expert_tensor_parallel},
             {"virtual_pipeline", s.virtual_pipeline},
             {"zero_stage", s.zero_stage},
             {"shard_group", s.shard_group},

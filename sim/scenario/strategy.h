@@ -1,5 +1,4 @@
-// How the work is divided over devices and what is recomputed. Expert parallelism is refused by validate()
-// until make_plan writes it; the field stands here so that every scenario file already bears it.
+// How the work is divided over devices and what is recomputed.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -36,7 +35,9 @@ struct Strategy {
   int tensor_parallel = 1;
   int pipeline_parallel = 1;
   int context_parallel = 1;
+  // Experts are divided over the data- and context-parallel devices, as in Megatron-LM: no further devices.
   int expert_parallel = 1;
+  int expert_tensor_parallel = 0;  // devices that share one expert: 0 for tensor_parallel, or 1
   int virtual_pipeline = 1;
   int zero_stage = 0;
   // ZeRO: neighbouring data- and context-parallel ranks that states are divided over; those of equal place in
@@ -58,6 +59,9 @@ struct Strategy {
   bool offload_activations = false;                    // what is kept for backward waits in the host's memory
 
   bool operator==(const Strategy&) const = default;
+  int devices_of_expert() const {
+    return expert_tensor_parallel == 0 ? tensor_parallel : expert_tensor_parallel;
+  }
   int devices() const { return data_parallel * tensor_parallel * pipeline_parallel * context_parallel; }
 };
 

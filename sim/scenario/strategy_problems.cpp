@@ -70,6 +70,7 @@ class StrategyChecker {
                      " data- and context-parallel ranks into groups of neighbours");
     else if (s_.shard_group == 1)
       add(field, is + ", which divides nothing: zero_stage 0 says so");
+    check_expert_order();
     if (s_.prefetch < 0)
       add("prefetch", "must be 0 or more units ahead, but is " + std::to_string(s_.prefetch));
     else if (s_.prefetch != 1 && s_.zero_stage != 3)
@@ -83,6 +84,19 @@ class StrategyChecker {
         scenario_.model.tie_word_embeddings)
       add("zero_stage", "is " + std::to_string(s_.zero_stage) + ", but under schedule " + s_.schedule +
                             " both directions add to a tied head: it must be 0 or 1");
+  }
+
+  // Experts are divided over neighbours, which the order may pull apart.
+  void check_expert_order() {
+    if (s_.expert_parallel == 1 || !scenario_.model.has_experts()) return;
+    const std::string apart = "is " + s_.rank_order + ", which pulls apart the ranks that ";
+    if (s_.devices_of_expert() != s_.tensor_parallel) {
+      if (s_.rank_order != kDefaultRankOrder)
+        add("rank_order", apart + "experts are divided over: with expert_tensor_parallel it must be " +
+                              std::string(kDefaultRankOrder));
+    } else if (!is_divided_by(data_group(s_), s_.expert_parallel)) {
+      add("rank_order", apart + "expert_parallel " + format_count(s_.expert_parallel) + " would join");
+    }
   }
 
   void check_context_parallel() {

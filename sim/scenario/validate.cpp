@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -14,6 +15,7 @@ namespace {
 constexpr std::int64_t kLargestWidth = std::int64_t{1} << 24;  // of a layer; 1000 times today's widest
 constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 28;
 constexpr std::int64_t kMostLayers = 1 << 16;
+constexpr std::int64_t kMostExperts = 1 << 16;
 constexpr std::int64_t kLongestSequence = std::int64_t{1} << 28;  // tokens
 constexpr std::int64_t kMostSequences = std::int64_t{1} << 24;
 constexpr std::int64_t kMostDevices = 1 << 22;  // of a job, and of each of its degrees
@@ -74,6 +76,10 @@ class Checker {
                                            ": each key-value head serves the same number of query heads");
     if (heads && head_dim && m.num_attention_heads > kLargestWidth / m.head_dim)
       add("model.head_dim", "times num_attention_heads must be at most " + format_count(kLargestWidth));
+    check_mixture_of_experts();
+    check_window();
+    if (m.shared_norm && !m.parallel_residual)
+      add("model.shared_norm", "needs parallel_residual: attention and feed-forward read one norm's output");
     if (m.position == Position::rope) {
       if (head_dim && m.head_dim % 2 != 0)
         add("model.head_dim",
@@ -81,6 +87,39 @@ class Checker {
       positive("model.rope_theta", m.rope_theta);
       check_rope_scaling(m.rope_scaling);
     }
+  }
+
+  void check_mixture_of_experts() {
+    const Model& m = s_.model;
+    const MixtureOfExperts& e = m.moe;
+    if (!in_range("model.num_experts", e.num_experts, 0, kMostExperts) || e.num_experts == 0) return;
+    in_range("model.num_experts_per_tok", e.num_experts_per_tok, 1, e.num_experts);
+    in_range("model.moe_intermediate_size", e.moe_intermediate_size, 1, kLargestWidth);
+    in_range("model.shared_expert_intermediate_size", e.shared_expert_intermediate_size, 0, kLargestWidth);
+    in_range("model.first_k_dense_replace", e.first_k_dense_replace, 0, kMostLayers);
+    in_range("model.decoder_sparse_step", e.decoder_sparse_step, 1, kMostLayers);
+    if (in_range("model.n_group", e.n_group, 1, e.num_experts)) {
+      in_range("model.topk_group", e.topk_group, 1, e.n_group);
+      if (e.num_experts % e.n_group != 0)
+        add("model.n_group", format_count(e.n_group) + " does not divide the " + format_count(e.num_experts) +
+                                 " experts");
+    }
+    if (!is_gated(m.activation))
+      add("model.activation",
+          "is " + std::string(name(m.activation)) + ", but experts are gated: it must be swiglu or geglu");
+    const Workload& w = s_.workload;
+    if (!(w.expert_imbalance >= 1) || w.expert_imbalance > static_cast<double>(e.num_experts))
+      add("workload.expert_imbalance", "must be from 1, balanced, to the number of experts");
+    if (!(w.expert_capacity_factor >= 0) || w.expert_capacity_factor > static_cast<double>(e.num_experts))
+      add("workload.expert_capacity_factor", "must be from 0, for none, to the number of experts");
+  }
+
+  void check_window() {
+    const Model& m = s_.model;
+    in_range("model.sliding_window", m.sliding_window, 0, kLongestSequence);
+    if (in_range("model.sliding_window_pattern", m.sliding_window_pattern, 0, kMostLayers) &&
+        m.sliding_window_pattern > 0 && m.sliding_window == 0)
+      add("model.sliding_window_pattern", "says which layers see all tokens, but there is no sliding_window");
   }
 
   void check_rope_scaling(const RopeScaling& r) {
@@ -121,9 +160,6 @@ class Checker {
                          in_range("strategy.virtual_pipeline", s.virtual_pipeline, 1, kMostDevices) &
                          in_range("strategy.context_parallel", s.context_parallel, 1, kMostDevices) &
                          in_range("strategy.expert_parallel", s.expert_parallel, 1, kMostDevices);
-    if (s.expert_parallel > 1)
-      add("strategy.expert_parallel",
-          "is " + std::to_string(s.expert_parallel) + ", but the model has no experts: it must be 1");
     if (degrees) {
       const double devices =
           static_cast<double>(s.data_parallel) * s.tensor_parallel * s.pipeline_parallel * s.context_parallel;
@@ -133,6 +169,7 @@ class Checker {
                 format_count(kMostDevices) + " devices");
       check_tensor_parallel();
       check_context_parallel();
+      check_expert_parallel();
       check_pipeline();
       check_links(devices);
       if (devices <= static_cast<double>(kMostDevices))
@@ -164,7 +201,7 @@ class Checker {
       add("strategy.tensor_parallel", is + ", which neither divides the model's " +
                                           format_count(m.num_key_value_heads) +
                                           " key-value heads nor is a multiple of them");
-    if (m.intermediate_size % t != 0)
+    if (m.intermediate_size % t != 0 && m.expert_layers() < m.num_hidden_layers)
       add("strategy.tensor_parallel",
           is + ", which does not divide the model's intermediate_size, " + format_count(m.intermediate_size));
     if (m.vocab_size < t)
@@ -194,6 +231,44 @@ class Checker {
               format_count(s.tensor_parallel) + " does not divide them");
     if (s_.implementation.attention != AttentionKind::flash)
       add("strategy.context_parallel", "needs implementation.attention flash");
+  }
+
+  // As in Megatron-LM (core/parallel_state.py): experts are divided over ranks that hold all else alike.
+  void check_expert_parallel() {
+    const Strategy& s = s_.strategy;
+    const Model& m = s_.model;
+    const char* const field = "strategy.expert_parallel";
+    const std::string is = "is " + format_count(s.expert_parallel);
+    const int shared = s.expert_tensor_parallel;
+    if (shared != 0 && shared != 1 && shared != s.tensor_parallel)
+      add("strategy.expert_tensor_parallel",
+          "must be 1 or tensor_parallel, " + format_count(s.tensor_parallel) + " (0 for that), but is " +
+              format_count(shared));
+    if (!m.has_experts()) {
+      if (s.expert_parallel > 1) add(field, is + ", but the model has no experts: it must be 1");
+      return;
+    }
+    const std::int64_t t = s.tensor_parallel, of_expert = s.devices_of_expert() > 1 ? t : 1;
+    if (m.moe.moe_intermediate_size % of_expert != 0)
+      add("strategy.tensor_parallel", "is " + format_count(t) + ", which does not divide the width of an expert, " +
+                                          format_count(m.moe.moe_intermediate_size) +
+                                          ": expert_tensor_parallel 1 leaves experts whole");
+    if (m.moe.shared_expert_intermediate_size % t != 0)
+      add("strategy.tensor_parallel", "is " + format_count(t) + ", which does not divide the width of the shared expert, " +
+                                          format_count(m.moe.shared_expert_intermediate_size));
+    if (t > 1 && of_expert == 1 && !s.sequence_parallel)
+      add("strategy.expert_tensor_parallel",
+          "is 1, with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
+    if (s.expert_parallel == 1) return;
+    if (m.moe.num_experts % s.expert_parallel != 0)
+      add(field, is + ", which does not divide the model's " + format_count(m.moe.num_experts) + " experts");
+    const std::int64_t ranks = t / of_expert * s.data_parallel * s.context_parallel;
+    if (ranks % s.expert_parallel != 0)
+      add(field, is + ", which does not divide the " + format_count(ranks) +
+                     " devices over which experts can be: data_parallel times context_parallel" +
+                     (t > 1 && of_expert == 1 ? " times tensor_parallel" : ""));
+    if (t > 1 && !s.sequence_parallel && s_.workload.task == Task::train)
+      add(field, is + ", with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
   }
 
   void check_pipeline() {
@@ -305,10 +380,14 @@ class Checker {
     const double layers = d(m.num_hidden_layers);
     const double length = train ? d(w.seq_len) : d(w.prompt_length) + d(w.max_new_tokens);
     const double sequences = train ? d(w.micro_batch_size) : d(w.batch_size);
-    const double per_layer =
-        d(m.qkv_size()) + d(m.query_size()) + 3 * d(m.intermediate_size) + 8 * d(m.hidden_size);
+    const double experts = d(m.moe.num_experts), chosen = d(m.moe.num_experts_per_tok);
+    const double rows = experts > 0 ? chosen * std::max({1.0, w.expert_imbalance, w.expert_capacity_factor}) : 0;
+    const double per_expert = 3 * d(m.moe.moe_intermediate_size) + 2 * d(m.hidden_size);
+    const double dense = d(m.qkv_size()) + d(m.query_size()) + 3 * d(m.intermediate_size) +
+                         3 * d(m.moe.shared_expert_intermediate_size) + 8 * d(m.hidden_size) + experts;
+    const double per_layer = dense + rows * per_expert;
 
-    const double weights = layers * d(m.hidden_size) * per_layer +
+    const double weights = layers * d(m.hidden_size) * (dense + experts * per_expert) +
                            d(m.hidden_size) * (2 * d(m.vocab_size) + d(m.max_position_embeddings));
     if (weights * 16 > kMostBytes) add("model.hidden_size", "makes a model of more than 1 EiB");
     double activations = sequences * length * (layers * per_layer + d(m.vocab_size));
