@@ -32,9 +32,9 @@ constexpr double kFlashBackward = 0.63 / 0.73;
 // Products of standard attention run in batches of small matrices.
 constexpr double kStandardAttention = 0.5;
 
-// Products of experts together reach 0.52 of an H100's peak at 4 to 16 thousand tokens of Mixtral's shape, and 0.80
-// to 0.87 of the bandwidth over the experts that are hit where tokens are few (tables of aiconfigurator). Rows
-// that are gathered and scattered move at 0.60 to 0.70 of it.
+// Products of experts together reach 0.52 of an H100's peak at 4 to 16 thousand tokens of Mixtral's shape,
+// and 0.80 to 0.87 of the bandwidth over the experts that are hit where tokens are few (tables of
+// aiconfigurator). Rows that are gathered and scattered move at 0.60 to 0.70 of it.
 constexpr double kGroupedProduct = 0.52;
 constexpr double kGroupedMemory = 0.83;
 constexpr double kScattered = 0.65;

@@ -83,10 +83,10 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelS
   }
 }
 
-// Products of experts run as one kernel over the tiles of all of them: a product of all rows, those of each expert
-// padded to whole tiles. DeepGEMM on H800 (github.com/deepseek-ai/DeepGEMM, README): 1288 TFLOPS for 8 experts of
-// 4096 rows, 1304 for one; 1093 and 1025 in the other shape it prints. Weights are read at the rate that
-// datasheet_efficiency() has for them.
+// Products of experts run as one kernel over the tiles of all of them: a product of all rows, those of each
+// expert padded to whole tiles. DeepGEMM on H800 (github.com/deepseek-ai/DeepGEMM, README): 1288 TFLOPS for 8
+// experts of 4096 rows, 1304 for one; 1093 and 1025 in the other shape it prints. Weights are read at the
+// rate that datasheet_efficiency() has for them.
 std::optional<MeasuredTime> grouped_product_time(const GpuCalibration& gpu, const Operation& op,
                                                  const KernelSample& s, const Hardware& hardware,
                                                  const Variables& v, const Work& work) {

@@ -185,15 +185,18 @@ double touched(const Operation& op, const Variables& v, std::size_t i) {
       return kAll;
     case OpKind::qk_norm:
     case OpKind::qk_norm_backward:  // values stay
-      if (i != 1 && i != 3 && i != 4) return d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim);
+      if (i != 1 && i != 3 && i != 4)
+        return d(v.batch) * d(v.query_length) * d(n.heads + n.kv_heads) * d(n.head_dim);
       return kAll;
     case OpKind::grouped_matmul:
     case OpKind::grouped_matmul_backward_input:  // weights of experts that nothing was sent to stay unread
       if (i == 2) return experts_hit(n, v) * d(n.cols.value(v)) * d(n.inner.value(v));
       return kAll;
     case OpKind::kv_append:
-      if (i == 0 || i == 1) return d(v.batch) * d(v.query_length) * d(n.kv_heads) * d(n.head_dim);
-      if (i == 2) return 2 * d(v.batch) * d(v.query_length) * d(n.kv_heads) * d(n.head_dim);
+      if (i <= 2) {
+        const std::int64_t kept = n.window > 0 ? std::min(n.window, v.query_length) : v.query_length;
+        return (i == 2 ? 2 : 1) * d(v.batch) * d(kept) * d(n.kv_heads) * d(n.head_dim);
+      }
       return kAll;
     case OpKind::attention_cached:  // queries; the keys and values that are there
       if (i == 1) return d(v.batch) * d(v.query_length) * d(n.heads) * d(n.head_dim);
@@ -277,10 +280,11 @@ Bytes network_of(const Plan& plan, const Operation& op, const Variables& v) {
 }  // namespace
 
 double visible_pairs(const Variables& v, std::int64_t window) {
-  // The last query sees kv_length keys, each one before it one less; those that would see more than the window
-  // see the window.
+  // The last query sees kv_length keys, each one before it one less; those that would see more than the
+  // window see the window.
   const double q = d(v.query_length);
-  const std::int64_t over = window > 0 ? std::clamp(v.kv_length - window, std::int64_t{0}, v.query_length) : 0;
+  const std::int64_t over =
+      window > 0 ? std::clamp(v.kv_length - window, std::int64_t{0}, v.query_length) : 0;
   const double excess = d(over) * d(v.kv_length - window) - d(over) * d(over - 1) / 2;
   return d(v.batch) * (q * d(v.kv_length) - q * (q - 1) / 2 - (over > 0 ? excess : 0));
 }

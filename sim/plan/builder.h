@@ -55,7 +55,8 @@ inline int shard_ranks(const Strategy& s) {
 struct LayerKind {
   bool experts = false, window = false;
   bool operator==(const LayerKind&) const = default;
-  // What the names of its blocks begin with: "layer", "layer.experts", "layer.window", "layer.window.experts".
+  // What the names of its blocks begin with: "layer", "layer.experts", "layer.window",
+  // "layer.window.experts".
   std::string prefix() const {
     return std::string("layer") + (window ? ".window" : "") + (experts ? ".experts" : "");
   }

@@ -78,14 +78,14 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
       return {exactly(rows * n.chosen), exactly(rows * n.chosen), exactly(rows * n.experts),
               maybe(exactly(n.experts))};
     case OpKind::route_backward:
-      return {exactly(rows * n.experts), exactly(rows * n.chosen), exactly(rows * n.chosen),
-              exactly(rows * n.chosen), exactly(rows * n.experts), maybe(exactly(n.experts))};
+      return {exactly(rows * n.experts), exactly(rows * n.chosen),  exactly(rows * n.chosen),
+              exactly(rows * n.chosen),  exactly(rows * n.experts), maybe(exactly(n.experts))};
     case OpKind::permute:
       return {exactly(inner * cols), exactly(size), exactly(rows * n.chosen), maybe(exactly(inner)),
               maybe(exactly(rows * n.chosen))};
     case OpKind::unpermute:
-      return {exactly(size), exactly(inner * cols), exactly(rows * n.chosen),
-              maybe(exactly(rows * n.chosen)), maybe(exactly(inner))};
+      return {exactly(size), exactly(inner * cols), exactly(rows * n.chosen), maybe(exactly(rows * n.chosen)),
+              maybe(exactly(inner))};
     case OpKind::qk_norm:
       return {exactly(qkv), maybe(exactly(tokens * (n.heads + n.kv_heads))), exactly(qkv), any()};
     case OpKind::qk_norm_backward:

@@ -79,8 +79,8 @@ std::vector<Operation> add_to_residual(const PlanBuilder& b, const std::string& 
                             {updates(sum), writes(mask), reads(sum), bias}));
     bias = kAbsent;
   }
-  ops.push_back(operation(id + "_residual.forward", OpKind::add, elementwise, row,
-                          {out, residual, reads(sum), bias}));
+  ops.push_back(
+      operation(id + "_residual.forward", OpKind::add, elementwise, row, {out, residual, reads(sum), bias}));
   return ops;
 }
 
@@ -315,8 +315,8 @@ LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuff
   return r;
 }
 
-LayerResults add_inference_results(PlanBuilder& b, const std::string& block, BufferId residual,
-                                   bool kv_cache, LayerKind kind) {
+LayerResults add_inference_results(PlanBuilder& b, const std::string& block, BufferId residual, bool kv_cache,
+                                   LayerKind kind) {
   LayerResults r;
   if (!kv_cache && !uses_flash(b)) r = add_attention_core(b, block, scratch);
   add_results_of_products(b, block, scratch, false, {kind}, r);
@@ -379,14 +379,15 @@ std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParamete
   ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(norms ? r.qkv_product : r.qkv),
                        reads(attention_inp), p.qkv, kAbsent, product_dims(m.qkv_size(), m.hidden_size)));
   if (norms)
-    ops.push_back(operation("layer.attention.qk_norm.forward", OpKind::qk_norm, elementwise, head_dims(m),
-                            {writes(r.qkv), writes(r.qk_rstd), reads(r.qkv_product),
-                             reads(p.qk_norm.weight.parameter)}));
+    ops.push_back(operation(
+        "layer.attention.qk_norm.forward", OpKind::qk_norm, elementwise, head_dims(m),
+        {writes(r.qkv), writes(r.qk_rstd), reads(r.qkv_product), reads(p.qk_norm.weight.parameter)}));
   if (m.position == Position::rope)
     ops.push_back(operation("layer.attention.rope.forward", OpKind::rope, elementwise, head_dims(m),
                             {updates(r.qkv), reads(c.rope_table), reads(c.positions)}));
   if (c.cache.k != kNoBuffer) {
-    ops.push_back(operation("layer.attention.kv_append.forward", OpKind::kv_append, elementwise, head_dims(m),
+    ops.push_back(operation("layer.attention.kv_append.forward", OpKind::kv_append, elementwise,
+                            head_dims(m, c.kind),
                             {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions)}));
     ops.push_back(operation(
         "layer.attention.cached.forward", OpKind::attention_cached, b.types().product, head_dims(m, c.kind),
@@ -467,8 +468,9 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
     append(ops, std::move(experts.operations));
     d_mlp_norm = experts.dinp;
   } else {
-    const BufferId d_activation = gated ? add("layer.mlp.activation", {kRows, m.intermediate_size})
-                                        : add_read_by_weights("layer.mlp.activation", {kRows, m.intermediate_size});
+    const BufferId d_activation =
+        gated ? add("layer.mlp.activation", {kRows, m.intermediate_size})
+              : add_read_by_weights("layer.mlp.activation", {kRows, m.intermediate_size});
     append(ops, project_and_add_backward(b, block, "layer.mlp.down", d_activation, gradient, r.mlp_activation,
                                          r.mlp_dropout_mask, p.mlp_down,
                                          product_dims(m.hidden_size, m.intermediate_size)));
@@ -476,9 +478,8 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
     ops.push_back(operation(activation_id(m) + ".backward", activation_kind(m.activation, Phase::backward),
                             t.statistic, row_dims(m.intermediate_size),
                             {gated ? writes(d_up) : updates(d_up), reads(d_activation), reads(r.mlp_up)}));
-    auto [mlp_up, d_norm] =
-        column_parallel_backward(mlp_up_id(m), "layer.mlp_norm", d_up, r.mlp_norm.out, p.mlp_up,
-                                 product_dims(m.mlp_up_size(), m.hidden_size));
+    auto [mlp_up, d_norm] = column_parallel_backward(mlp_up_id(m), "layer.mlp_norm", d_up, r.mlp_norm.out,
+                                                     p.mlp_up, product_dims(m.mlp_up_size(), m.hidden_size));
     append(ops, std::move(mlp_up));
     d_mlp_norm = d_norm;
   }

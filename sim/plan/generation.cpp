@@ -85,8 +85,9 @@ Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers&
                              .rope_table = r.rope_table,
                              .positions = r.positions,
                              .cache = kind.window ? r.window_cache : r.cache};
-  return {name, layer_forward(b, p, add_inference_results(b, name, r.residual, context.cache.k != kNoBuffer, kind),
-                              with_scratch(b, name, context))};
+  return {name,
+          layer_forward(b, p, add_inference_results(b, name, r.residual, context.cache.k != kNoBuffer, kind),
+                        with_scratch(b, name, context))};
 }
 
 // Only the last row of each sequence decides the next token.

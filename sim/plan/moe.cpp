@@ -105,7 +105,8 @@ ExpertResults add_expert_results(PlanBuilder& b, const std::string& block, AddBu
   r.indices = add(b, block, "layer.router.indices", DType::int32, {rows.tokens, e.num_experts_per_tok});
   r.inp = add(b, block, "layer.experts.inp", t.stored, {rows.computed, m.hidden_size});
   r.row_weights = add(b, block, "layer.experts.row_weights", t.statistic, {rows.computed});
-  r.up = add(b, block, "layer.experts.gate_up", t.stored, {rows.computed, m.up_size(e.moe_intermediate_size)});
+  r.up =
+      add(b, block, "layer.experts.gate_up", t.stored, {rows.computed, m.up_size(e.moe_intermediate_size)});
   r.activation =
       add(b, block, "layer.experts.activation", t.stored, {rows.computed, e.moe_intermediate_size});
   if (const std::int64_t shared = e.shared_expert_intermediate_size; shared > 0) {
@@ -168,8 +169,8 @@ std::vector<Operation> shared_expert_forward(const PlanBuilder& b, const ExpertP
                          p.shared_down, reads(s.sum), down));
     return ops;
   }
-  ops.push_back(matmul(b, "layer.shared_expert.down.forward", writes(s.shared_out), reads(r.shared_activation),
-                       p.shared_down, {}, down));
+  ops.push_back(matmul(b, "layer.shared_expert.down.forward", writes(s.shared_out),
+                       reads(r.shared_activation), p.shared_down, {}, down));
   // The rows that a rank keeps fit where all rows' inputs were.
   ops.push_back({.id = "layer.shared_expert.down.reduce_scatter.forward",
                  .kind = OpKind::reduce_scatter,
@@ -213,17 +214,15 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
     ops.push_back(exchange(b, "gate_up.all_gather.forward", OpKind::all_gather, b.groups().tensor,
                            {writes(r.inp), reads(at), writes(r.row_weights), reads(weights)}));
 
-  ops.push_back(grouped(b, "layer.experts.gate_up.forward", OpKind::grouped_matmul,
-                        m.up_size(e.moe_intermediate_size), hidden,
-                        {writes(r.up), reads(r.inp), reads(p.up.weight.parameter),
-                         reads(p.up.bias.parameter)}));
-  ops.push_back(operation("layer.experts.activation.forward", activation_kind(m.activation, false), elementwise,
-                          {.rows = rows.computed, .cols = e.moe_intermediate_size},
+  ops.push_back(grouped(
+      b, "layer.experts.gate_up.forward", OpKind::grouped_matmul, m.up_size(e.moe_intermediate_size), hidden,
+      {writes(r.up), reads(r.inp), reads(p.up.weight.parameter), reads(p.up.bias.parameter)}));
+  ops.push_back(operation("layer.experts.activation.forward", activation_kind(m.activation, false),
+                          elementwise, {.rows = rows.computed, .cols = e.moe_intermediate_size},
                           {writes(r.activation), reads(r.up), reads(r.row_weights)}));
-  ops.push_back(grouped(b, "layer.experts.down.forward", OpKind::grouped_matmul, hidden,
-                        e.moe_intermediate_size,
-                        {writes(s.out), reads(r.activation), reads(p.down.weight.parameter),
-                         reads(p.down.bias.parameter)}));
+  ops.push_back(grouped(
+      b, "layer.experts.down.forward", OpKind::grouped_matmul, hidden, e.moe_intermediate_size,
+      {writes(s.out), reads(r.activation), reads(p.down.weight.parameter), reads(p.down.bias.parameter)}));
   at = s.out;
   if (gathers) {
     const BufferId to = sends ? s.out_received : s.out_routed;
@@ -265,8 +264,8 @@ std::vector<Operation> shared_expert_backward(PlanBuilder& b, const std::string&
       b.add_scratch(block, "layer.shared_expert.activation.gradient", t.stored, {kRows, width});
   append(ops, matmul_backward(b, "layer.shared_expert.down", d_activation, dout, r.shared_activation,
                               p.shared_down, {.rows = kRows, .cols = hidden, .inner = width}));
-  const BufferId d_up = read_by_weights(b, block, "layer.shared_expert.gate_up.gradient", t.stored,
-                                        {kRows, m.up_size(width)});
+  const BufferId d_up =
+      read_by_weights(b, block, "layer.shared_expert.gate_up.gradient", t.stored, {kRows, m.up_size(width)});
   ops.push_back(operation("layer.shared_expert.activation.backward", activation_kind(m.activation, true),
                           t.statistic, {.rows = kRows, .cols = width},
                           {writes(d_up), reads(d_activation), reads(r.shared_up)}));
@@ -301,8 +300,8 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
   std::vector<Operation> ops;
 
   // Back to the experts.
-  const BufferId d_out = read_by_weights(b, block, "layer.experts.out.gradient", t.stored,
-                                         {rows.computed, hidden});
+  const BufferId d_out =
+      read_by_weights(b, block, "layer.experts.out.gradient", t.stored, {rows.computed, hidden});
   BufferId at = sends || gathers ? add("out_routed", rows.routed, hidden) : d_out;
   ops.push_back(operation("layer.experts.unpermute.backward", OpKind::permute, t.statistic,
                           permute_dims(b, rows), {writes(at), reads(dout), reads(r.indices)}));
@@ -318,8 +317,9 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
 
   const auto product = [&](const std::string& id, BufferId dinp, BufferId dresult, BufferId from,
                            const Affine& a, std::int64_t cols, std::int64_t inner) {
-    ops.push_back(grouped(b, id + ".backward_weight", OpKind::grouped_matmul_backward_weight, cols, inner,
-                          {updates(a.weight.gradient), updates(a.bias.gradient), reads(dresult), reads(from)}));
+    ops.push_back(
+        grouped(b, id + ".backward_weight", OpKind::grouped_matmul_backward_weight, cols, inner,
+                {updates(a.weight.gradient), updates(a.bias.gradient), reads(dresult), reads(from)}));
     ops.push_back(grouped(b, id + ".backward_input", OpKind::grouped_matmul_backward_input, cols, inner,
                           {writes(dinp), reads(dresult), reads(a.weight.parameter)}));
   };
@@ -328,10 +328,10 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
   const BufferId d_up = read_by_weights(b, block, "layer.experts.gate_up.gradient", t.stored,
                                         {rows.computed, m.up_size(width)});
   BufferId d_row_weights = add_weights("row_weights", rows.computed);
-  ops.push_back(operation("layer.experts.activation.backward", activation_kind(m.activation, true), t.statistic,
-                          {.rows = rows.computed, .cols = width},
-                          {writes(d_up), reads(d_activation), reads(r.up), reads(r.row_weights),
-                           writes(d_row_weights)}));
+  ops.push_back(operation(
+      "layer.experts.activation.backward", activation_kind(m.activation, true), t.statistic,
+      {.rows = rows.computed, .cols = width},
+      {writes(d_up), reads(d_activation), reads(r.up), reads(r.row_weights), writes(d_row_weights)}));
   at = add("inp", rows.computed, hidden);
   product("layer.experts.gate_up", at, d_up, r.inp, p.up, m.up_size(width), hidden);
 
@@ -355,18 +355,16 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
   const BufferId dinp = add("tokens", rows.tokens, hidden);
   const BufferId d_weights = b.add_scratch(block, "layer.router.weights.gradient", t.statistic,
                                            {rows.tokens, e.num_experts_per_tok});
-  ops.push_back(operation("layer.experts.permute.backward", OpKind::unpermute, t.statistic,
-                          permute_dims(b, rows),
-                          {writes(dinp), reads(at), reads(r.indices), writes(d_weights),
-                           reads(d_row_weights)}));
+  ops.push_back(
+      operation("layer.experts.permute.backward", OpKind::unpermute, t.statistic, permute_dims(b, rows),
+                {writes(dinp), reads(at), reads(r.indices), writes(d_weights), reads(d_row_weights)}));
 
   const Dims row{.rows = rows.tokens, .cols = hidden};
   const auto add_to_dinp = [&](const std::string& id, BufferId part) {
     ops.push_back(operation(id, OpKind::add, t.statistic, row, {updates(dinp), reads(dinp), reads(part)}));
   };
   if (r.shared_up != kNoBuffer) {
-    const BufferId part =
-        b.add_scratch(block, "layer.shared_expert.inp.gradient", t.stored, {kRows, hidden});
+    const BufferId part = b.add_scratch(block, "layer.shared_expert.inp.gradient", t.stored, {kRows, hidden});
     append(ops, shared_expert_backward(b, block, p, r, inp, dout, part));
     if (b.strategy().sequence_parallel)
       ops.push_back({.id = "layer.shared_expert.gate_up.reduce_scatter.backward",
@@ -388,7 +386,8 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
                           route_dims(b, rows),
                           {writes(d_logits), reads(d_weights), reads(r.weights), reads(r.indices),
                            reads(r.logits), updates(p.router_bias.gradient)}));
-  const BufferId d_router = b.add_scratch(block, "layer.router.inp.gradient", t.stored, {rows.tokens, hidden});
+  const BufferId d_router =
+      b.add_scratch(block, "layer.router.inp.gradient", t.stored, {rows.tokens, hidden});
   append(ops, matmul_backward(b, "layer.router.logits", d_router, d_logits, inp, {p.router, {}},
                               {.rows = rows.tokens, .cols = e.num_experts, .inner = hidden}));
   add_to_dinp("layer.router.add.backward", d_router);

@@ -1,10 +1,10 @@
 // Mixture of experts: a router chooses `num_experts_per_tok` experts for each token; rows are ordered by
-// expert, multiplied by each expert's own weights, and put back in the tokens' order. As Megatron-LM does it, a
-// row's weight multiplies the activation inside of its expert, so that putting back is a plain sum.
+// expert, multiplied by each expert's own weights, and put back in the tokens' order. As Megatron-LM does it,
+// a row's weight multiplies the activation inside of its expert, so that putting back is a plain sum.
 //
 // Expert parallelism sends each row to the rank that holds its expert (`dispatch`) and its result back
-// (`combine`). Where tensor-parallel ranks share an expert, each routes its own rows (sequence parallelism) and
-// they gather what they received; without expert and sequence parallelism all hold all rows already.
+// (`combine`). Where tensor-parallel ranks share an expert, each routes its own rows (sequence parallelism)
+// and they gather what they received; without expert and sequence parallelism all hold all rows already.
 #pragma once
 #include <functional>
 #include <string>
@@ -30,8 +30,9 @@ ExpertRows expert_rows(const PlanBuilder& builder);
 
 // Intermediate results that backward reads; those of shared experts are absent where there are none.
 struct ExpertResults {
-  BufferId logits = kNoBuffer, weights = kNoBuffer, indices = kNoBuffer;  // (tokens, experts); (tokens, chosen)
-  BufferId inp = kNoBuffer, row_weights = kNoBuffer;                      // (computed, hidden), (computed)
+  BufferId logits = kNoBuffer, weights = kNoBuffer,
+           indices = kNoBuffer;                       // (tokens, experts); (tokens, chosen)
+  BufferId inp = kNoBuffer, row_weights = kNoBuffer;  // (computed, hidden), (computed)
   BufferId up = kNoBuffer, activation = kNoBuffer;
   BufferId shared_up = kNoBuffer, shared_activation = kNoBuffer;
 };

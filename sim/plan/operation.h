@@ -35,9 +35,10 @@ enum class OpKind {
   grouped_matmul_backward_input,   // dinp=, dout, weight
   grouped_matmul_backward_weight,  // dweight+=, [dbias+=], dout, inp
   // {rows, experts, chosen}: for each row `chosen` of the experts, and their weights
-  route,           // weights= (rows, chosen), indices= (rows, chosen), logits (rows, experts), [bias (experts)]
+  route,  // weights= (rows, chosen), indices= (rows, chosen), logits (rows, experts), [bias (experts)]
   route_backward,  // dlogits=, dweights, weights, indices, logits, [dbias+=]
-  // {rows, cols, inner, chosen}: each row once for each of its experts, ordered by expert, which makes `inner`
+  // {rows, cols, inner, chosen}: each row once for each of its experts, ordered by expert, which makes
+  // `inner`
   // rows with the places that stay empty; the sum of these rows. Weights go with them.
   permute,    // out= (inner, cols), inp (rows, cols), indices, [out= (inner)], [weights (rows, chosen)]
   unpermute,  // out= (rows, cols), inp (inner, cols), indices, [out= (rows, chosen)], [weights (inner)]
@@ -45,8 +46,8 @@ enum class OpKind {
   // kv_heads) head_dim). `window` is how many keys a query sees, 0: all.
   qk_norm,           // out=, [rstd=], inp, weight   (RMSNorm of queries and keys; values are copied)
   qk_norm_backward,  // dqkv+=, dweight+=, inp, weight, rstd
-  rope,           // qkv+=, table, [positions]
-  rope_backward,  // dqkv+=, table
+  rope,              // qkv+=, table, [positions]
+  rope_backward,     // dqkv+=, table
   // With keys and values of all ranks of a context-parallel group (batch, kv_length, 2 kv_heads head_dim),
   // the
   // queries are two stretches of the sequence, one from each end, so that every rank sees as many pairs; dkv
@@ -67,10 +68,10 @@ enum class OpKind {
   squared_relu,           //
   squared_relu_backward,  //
   // With experts each row is multiplied by its weight (rows).
-  swiglu,           // out= (rows, cols), gate_up (rows, 2 cols), [weights]
-  swiglu_backward,  // dgate_up=, dout, gate_up, [weights], [dweights=]
-  geglu,            // as swiglu
-  geglu_backward,   //
+  swiglu,            // out= (rows, cols), gate_up (rows, 2 cols), [weights]
+  swiglu_backward,   // dgate_up=, dout, gate_up, [weights], [dweights=]
+  geglu,             // as swiglu
+  geglu_backward,    //
   add,               // out=, a, [b], [bias (cols)]   (neither: a copy)
   dropout,           // out=, mask=, inp, [bias (cols)]   (bias first, then dropout)
   dropout_backward,  // dinp=, dout, mask

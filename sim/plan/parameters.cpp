@@ -207,9 +207,9 @@ DecoderParameters for_backward(DecoderParameters p) {
   ExpertParameters& e = p.experts;
   for (Tensor* t : {&p.embedding, &p.position_embedding, &p.sinks, &p.head, &e.router, &e.router_bias})
     turn(*t);
-  for (Affine* a : {&p.embedding_norm, &p.attention_norm, &p.qkv, &p.qk_norm, &p.attention_output,
-                    &p.mlp_norm, &p.mlp_up, &p.mlp_down, &p.final_norm, &e.up, &e.down, &e.shared_up,
-                    &e.shared_down}) {
+  for (Affine* a :
+       {&p.embedding_norm, &p.attention_norm, &p.qkv, &p.qk_norm, &p.attention_output, &p.mlp_norm, &p.mlp_up,
+        &p.mlp_down, &p.final_norm, &e.up, &e.down, &e.shared_up, &e.shared_down}) {
     turn(a->weight);
     turn(a->bias);
   }
@@ -235,12 +235,11 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   if (m.qk_norm == QkNorm::all_heads)
     p.qk_norm.weight =
         w.tensor("layer.attention.qk_norm.weight", {m.query_size() + m.key_value_size()}, true, false);
-  if (m.attention_sinks)
-    p.sinks = w.tensor("layer.attention.sinks", {m.num_attention_heads}, true, false);
+  if (m.attention_sinks) p.sinks = w.tensor("layer.attention.sinks", {m.num_attention_heads}, true, false);
   if (!m.shared_norm) p.mlp_norm = w.norm("layer.mlp_norm", true);
   if (builder.scenario().model.expert_layers() < m.num_hidden_layers) {
-    p.mlp_up = w.column_parallel(gated ? "layer.mlp.gate_up" : "layer.mlp.up", m.mlp_up_size(),
-                                 m.hidden_size, m.mlp_bias);
+    p.mlp_up = w.column_parallel(gated ? "layer.mlp.gate_up" : "layer.mlp.up", m.mlp_up_size(), m.hidden_size,
+                                 m.mlp_bias);
     p.mlp_down = w.row_parallel("layer.mlp.down", m.hidden_size, m.intermediate_size, m.mlp_bias);
   }
   if (m.has_experts()) p.experts = add_expert_parameters(w, m);

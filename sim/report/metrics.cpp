@@ -123,8 +123,9 @@ double product_parameters(const Model& m) {
   std::int64_t products = m.num_hidden_layers * attention + h * m.vocab_size;
   products += (m.num_hidden_layers - sparse) * mlp(m.intermediate_size);
   if (sparse > 0)
-    products += sparse * (h * m.moe.num_experts + m.moe.num_experts_per_tok * mlp(m.moe.moe_intermediate_size) +
-                          mlp(m.moe.shared_expert_intermediate_size));
+    products +=
+        sparse * (h * m.moe.num_experts + m.moe.num_experts_per_tok * mlp(m.moe.moe_intermediate_size) +
+                  mlp(m.moe.shared_expert_intermediate_size));
   return static_cast<double>(products);
 }
 
@@ -132,7 +133,8 @@ double product_parameters(const Model& m) {
 double unread_expert_parameters(const Model& m, std::int64_t tokens) {
   if (!m.has_experts()) return 0;
   const ParameterCount count = count_parameters(m);
-  const double experts = static_cast<double>(m.moe.num_experts), chosen = static_cast<double>(m.moe.num_experts_per_tok);
+  const double experts = static_cast<double>(m.moe.num_experts),
+               chosen = static_cast<double>(m.moe.num_experts_per_tok);
   if (chosen == experts) return 0;
   const double unchosen = static_cast<double>(count.total - count.active) / (experts - chosen);
   return unchosen * experts * std::pow(1 - chosen / experts, static_cast<double>(tokens));

@@ -122,13 +122,12 @@ ParameterCount count_parameters(const Model& m) {
   n.mlp_per_layer = mlp_parameters(m, m.intermediate_size);
   const std::int64_t active_moe = m.has_experts() ? moe_parameters(m, m.moe.num_experts_per_tok) : 0;
   n.moe_per_layer = m.has_experts() ? moe_parameters(m, m.moe.num_experts) : 0;
-  const std::int64_t rest = n.embedding +
-                            m.num_hidden_layers * (n.attention_per_layer + n.norms_per_layer) +
+  const std::int64_t rest = n.embedding + m.num_hidden_layers * (n.attention_per_layer + n.norms_per_layer) +
                             n.final_norm + n.head + dense * n.mlp_per_layer;
   n.total = rest + sparse * n.moe_per_layer;
   n.active = rest + sparse * active_moe;
-  // Each module: two norms, the projection of both to one, a layer of the last one's kind and a norm; embedding
-  // and head are the model's (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+  // Each module: two norms, the projection of both to one, a layer of the last one's kind and a norm;
+  // embedding and head are the model's (DeepSeek-V3, arXiv 2412.19437, section 2.2).
   if (m.num_nextn_predict_layers > 0) {
     const bool experts = m.is_expert_layer(m.num_hidden_layers - 1);
     n.multi_token_prediction =

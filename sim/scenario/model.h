@@ -62,7 +62,7 @@ struct MixtureOfExperts {
   // Width of all experts together that every token passes; 0: none. Its output may have a gate of its own.
   std::int64_t shared_expert_intermediate_size = 0;
   bool shared_expert_gate = false;  // a sigmoid of a product with the token (Qwen1.5-MoE)
-  bool router_bias = false;         // one number an expert, of the router or for balance (gpt-oss, DeepSeek-V3)
+  bool router_bias = false;  // one number an expert, of the router or for balance (gpt-oss, DeepSeek-V3)
   // Layers before first_k_dense_replace are dense, and of the rest all but each decoder_sparse_step-th.
   std::int64_t first_k_dense_replace = 0;
   std::int64_t decoder_sparse_step = 1;
@@ -100,19 +100,20 @@ struct Model {
   bool mlp_bias = false;               // bias on the feed-forward projections (GPT-2)
   double norm_eps = 1e-5;
   double rope_theta = 10000;
-  RopeScaling rope_scaling;
+  RopeScaling rope_scaling{};
   QkNorm qk_norm = QkNorm::none;
   bool attention_sinks = false;    // one learned score a head that takes part in the softmax (gpt-oss)
   bool embedding_norm = false;     // a norm of embeddings (BLOOM)
   bool parallel_residual = false;  // feed-forward beside attention, from the same input (GPT-J, Falcon)
   bool shared_norm = false;        // ... and of one norm's output
-  // Tokens that a query sees, itself included; 0: all. Each sliding_window_pattern-th layer sees all; 0: none.
+  // Tokens that a query sees, itself included; 0: all. Each sliding_window_pattern-th layer sees all; 0:
+  // none.
   std::int64_t sliding_window = 0;
   std::int64_t sliding_window_pattern = 0;
-  MixtureOfExperts moe;
-  LatentAttention latent;
+  MixtureOfExperts moe{};
+  LatentAttention latent{};
   std::int64_t num_nextn_predict_layers = 0;  // multi-token prediction: further layers that training runs
-  std::string source;                         // where the shape comes from
+  std::string source{};                       // where the shape comes from
 
   bool operator==(const Model&) const = default;
 

@@ -101,8 +101,8 @@ class Checker {
     if (in_range("model.n_group", e.n_group, 1, e.num_experts)) {
       in_range("model.topk_group", e.topk_group, 1, e.n_group);
       if (e.num_experts % e.n_group != 0)
-        add("model.n_group", format_count(e.n_group) + " does not divide the " + format_count(e.num_experts) +
-                                 " experts");
+        add("model.n_group",
+            format_count(e.n_group) + " does not divide the " + format_count(e.num_experts) + " experts");
     }
     if (!is_gated(m.activation))
       add("model.activation",
@@ -241,20 +241,21 @@ class Checker {
     const std::string is = "is " + format_count(s.expert_parallel);
     const int shared = s.expert_tensor_parallel;
     if (shared != 0 && shared != 1 && shared != s.tensor_parallel)
-      add("strategy.expert_tensor_parallel",
-          "must be 1 or tensor_parallel, " + format_count(s.tensor_parallel) + " (0 for that), but is " +
-              format_count(shared));
+      add("strategy.expert_tensor_parallel", "must be 1 or tensor_parallel, " +
+                                                 format_count(s.tensor_parallel) + " (0 for that), but is " +
+                                                 format_count(shared));
     if (!m.has_experts()) {
       if (s.expert_parallel > 1) add(field, is + ", but the model has no experts: it must be 1");
       return;
     }
     const std::int64_t t = s.tensor_parallel, of_expert = s.devices_of_expert() > 1 ? t : 1;
     if (m.moe.moe_intermediate_size % of_expert != 0)
-      add("strategy.tensor_parallel", "is " + format_count(t) + ", which does not divide the width of an expert, " +
-                                          format_count(m.moe.moe_intermediate_size) +
-                                          ": expert_tensor_parallel 1 leaves experts whole");
+      add("strategy.tensor_parallel",
+          "is " + format_count(t) + ", which does not divide the width of an expert, " +
+              format_count(m.moe.moe_intermediate_size) + ": expert_tensor_parallel 1 leaves experts whole");
     if (m.moe.shared_expert_intermediate_size % t != 0)
-      add("strategy.tensor_parallel", "is " + format_count(t) + ", which does not divide the width of the shared expert, " +
+      add("strategy.tensor_parallel", "is " + format_count(t) +
+                                          ", which does not divide the width of the shared expert, " +
                                           format_count(m.moe.shared_expert_intermediate_size));
     if (t > 1 && of_expert == 1 && !s.sequence_parallel)
       add("strategy.expert_tensor_parallel",
@@ -268,7 +269,8 @@ class Checker {
                      " devices over which experts can be: data_parallel times context_parallel" +
                      (t > 1 && of_expert == 1 ? " times tensor_parallel" : ""));
     if (t > 1 && !s.sequence_parallel && s_.workload.task == Task::train)
-      add(field, is + ", with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
+      add(field,
+          is + ", with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
   }
 
   void check_pipeline() {
@@ -381,7 +383,8 @@ class Checker {
     const double length = train ? d(w.seq_len) : d(w.prompt_length) + d(w.max_new_tokens);
     const double sequences = train ? d(w.micro_batch_size) : d(w.batch_size);
     const double experts = d(m.moe.num_experts), chosen = d(m.moe.num_experts_per_tok);
-    const double rows = experts > 0 ? chosen * std::max({1.0, w.expert_imbalance, w.expert_capacity_factor}) : 0;
+    const double rows =
+        experts > 0 ? chosen * std::max({1.0, w.expert_imbalance, w.expert_capacity_factor}) : 0;
     const double per_expert = 3 * d(m.moe.moe_intermediate_size) + 2 * d(m.hidden_size);
     const double dense = d(m.qkv_size()) + d(m.query_size()) + 3 * d(m.intermediate_size) +
                          3 * d(m.moe.shared_expert_intermediate_size) + 8 * d(m.hidden_size) + experts;

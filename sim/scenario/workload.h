@@ -39,11 +39,11 @@ struct Workload {
   std::int64_t max_new_tokens = 128;
   bool kv_cache = true;
 
-  // Mixture of experts. Tokens of the busiest device over the mean: 1 is balanced routing, which the losses and
-  // biases of training aim at.
+  // Mixture of experts. Tokens of the busiest device over the mean: 1 is balanced routing, which the losses
+  // and biases of training aim at.
   double expert_imbalance = 1;
-  // Rows that an expert has places for, over the mean; what is more is dropped, what is less is padding (Fedus
-  // et al. 2021, arXiv 2101.03961). 0: none is dropped.
+  // Rows that an expert has places for, over the mean; what is more is dropped, what is less is padding
+  // (Fedus et al. 2021, arXiv 2101.03961). 0: none is dropped.
   double expert_capacity_factor = 0;
 
   bool operator==(const Workload&) const = default;

@@ -13,10 +13,17 @@ namespace {
 using namespace sim;
 
 std::int64_t parameters(const Plan& plan) {
+  const Model& m = plan.scenario.model;
   std::int64_t sum = 0;
-  for (const Buffer& b : plan.buffers)
-    if (b.buffer_class == BufferClass::parameter)
-      sum += b.elements({}) * (b.per_layer ? plan.scenario.model.num_hidden_layers : 1);
+  for (const Buffer& b : plan.buffers) {
+    if (b.buffer_class != BufferClass::parameter) continue;
+    const auto of = [&](const char* part) { return b.name.starts_with(part); };
+    const bool sparse = of("layer.experts.") || of("layer.router.") || of("layer.shared_expert.");
+    const std::int64_t layers = sparse             ? m.expert_layers()
+                                : of("layer.mlp.") ? m.num_hidden_layers - m.expert_layers()
+                                                   : m.num_hidden_layers;
+    sum += b.elements({}) * (b.per_layer ? layers : 1);
+  }
   return sum;
 }
 

@@ -19,8 +19,13 @@ inline sim::Model random_model(std::mt19937_64& random) {
   sim::Model m;
   m.name = "random-" + std::to_string(draw(random, 0, 999));
   m.norm = draw(random, 0, 1) ? sim::Norm::layernorm : sim::Norm::rmsnorm;
-  m.activation = draw(random, 0, 1) ? sim::Activation::gelu : sim::Activation::swiglu;
-  m.position = draw(random, 0, 1) ? sim::Position::learned : sim::Position::rope;
+  m.activation = static_cast<sim::Activation>(draw(random, 0, 4));
+  m.position = static_cast<sim::Position>(draw(random, 0, 3));
+  m.qk_norm = static_cast<sim::QkNorm>(draw(random, 0, 2));
+  m.attention_sinks = draw(random, 0, 1);
+  m.embedding_norm = draw(random, 0, 1);
+  m.parallel_residual = draw(random, 0, 1);
+  m.shared_norm = m.parallel_residual && draw(random, 0, 1);
   m.hidden_size = draw(random, 1, 64) * 2;
   m.intermediate_size = draw(random, 1, 300);
   m.num_hidden_layers = draw(random, 1, 6);
@@ -33,6 +38,19 @@ inline sim::Model random_model(std::mt19937_64& random) {
   m.attention_bias = draw(random, 0, 1);
   m.attention_output_bias = draw(random, 0, 1);
   m.mlp_bias = draw(random, 0, 1);
+  m.sliding_window = draw(random, 0, 100);
+  if (m.sliding_window > 0) m.sliding_window_pattern = draw(random, 0, 4);
+  if (sim::is_gated(m.activation) && draw(random, 0, 1)) {
+    m.moe.n_group = draw(random, 1, 3);
+    m.moe.topk_group = draw(random, 1, m.moe.n_group);
+    m.moe.num_experts = m.moe.n_group * draw(random, 1, 8);
+    m.moe.num_experts_per_tok = draw(random, 1, m.moe.num_experts);
+    m.moe.moe_intermediate_size = draw(random, 1, 100);
+    m.moe.shared_expert_intermediate_size = draw(random, 0, 100);
+    m.moe.router_bias = draw(random, 0, 1);
+    m.moe.first_k_dense_replace = draw(random, 0, 3);
+    m.moe.decoder_sparse_step = draw(random, 1, 3);
+  }
   m.norm_eps = draw_magnitude(random, -8, -4);
   m.rope_theta = draw_magnitude(random, 3, 7);
   m.rope_scaling.kind = static_cast<sim::RopeScaling::Kind>(draw(random, 0, 2));

@@ -142,7 +142,47 @@ void draw_recompute(sim::Strategy& strategy, const Pick& pick) {
   }
 }
 
-// Any small dense decoder with any knobs; the same for the same seed.
+// What models differ in besides their sizes: `pick` draws a whole number between two, both included.
+template <class Pick>
+void vary(sim::Model& m, Pick pick) {
+  const auto coin = [&] { return pick(0, 1) == 1; };
+  m.norm = coin() ? sim::Norm::layernorm : sim::Norm::rmsnorm;
+  m.activation = static_cast<sim::Activation>(pick(0, 4));
+  m.position = static_cast<sim::Position>(pick(0, 3));
+  m.qk_norm = static_cast<sim::QkNorm>(std::max<std::int64_t>(0, pick(-3, 2)));
+  m.attention_sinks = pick(0, 4) == 0;
+  m.embedding_norm = pick(0, 4) == 0;
+  m.parallel_residual = pick(0, 4) == 0;
+  m.shared_norm = m.parallel_residual && coin();
+  if (pick(0, 2) == 0) {
+    m.sliding_window = pick(1, 40);
+    m.sliding_window_pattern = pick(0, 3);
+  }
+  m.tie_word_embeddings = coin();
+  m.attention_bias = coin();
+  m.attention_output_bias = coin();
+  m.mlp_bias = coin();
+  m.max_position_embeddings = 256;
+}
+
+// Experts in place of some or all feed-forward networks, as many as a multiple of `multiple`.
+template <class Pick>
+void vary_experts(sim::Model& m, sim::Workload& w, std::int64_t multiple, Pick pick) {
+  if (m.activation < sim::Activation::swiglu) m.activation = sim::Activation::swiglu;
+  m.moe.num_experts = multiple * pick(1, 3);
+  m.moe.num_experts_per_tok = pick(1, std::min<std::int64_t>(m.moe.num_experts, 4));
+  m.moe.moe_intermediate_size = 8 * pick(1, 8);
+  m.moe.shared_expert_intermediate_size = 8 * std::max<std::int64_t>(0, pick(-4, 4));
+  m.moe.router_bias = pick(0, 1) == 1;
+  m.moe.first_k_dense_replace = std::max<std::int64_t>(0, pick(-1, 2));
+  m.moe.decoder_sparse_step = std::max<std::int64_t>(1, pick(-1, 2));
+  w.expert_imbalance = 1 + 0.25 * static_cast<double>(std::max<std::int64_t>(0, pick(-2, 2)));
+  w.expert_imbalance = std::min(w.expert_imbalance, static_cast<double>(m.moe.num_experts));
+  w.expert_capacity_factor = std::min(0.5 * static_cast<double>(std::max<std::int64_t>(0, pick(-4, 4))),
+                                      static_cast<double>(m.moe.num_experts));
+}
+
+// Any small decoder with any knobs; the same for the same seed.
 inline sim::Scenario random_scenario(unsigned seed) {
   std::mt19937 random(seed);
   const auto pick = [&](std::int64_t low, std::int64_t high) {
@@ -152,16 +192,11 @@ inline sim::Scenario random_scenario(unsigned seed) {
   const std::int64_t kv_heads = pick(1, 4), heads = kv_heads * pick(1, 3), head_dim = 4 * pick(1, 8);
   sim::Model m = llama(8 * pick(2, 16), 8 * pick(2, 32), pick(1, 5), heads, kv_heads, pick(11, 300));
   m.head_dim = head_dim;
-  m.norm = coin() ? sim::Norm::layernorm : sim::Norm::rmsnorm;
-  m.activation = coin() ? sim::Activation::gelu : sim::Activation::swiglu;
-  m.position = coin() ? sim::Position::learned : sim::Position::rope;
-  m.tie_word_embeddings = coin();
-  m.attention_bias = coin();
-  m.attention_output_bias = coin();
-  m.mlp_bias = coin();
-  m.max_position_embeddings = 256;
+  vary(m, pick);
   const sim::DType dtype = coin() ? sim::DType::fp32 : sim::DType::bf16;
   sim::Scenario s;
+  sim::Workload experts;
+  if (pick(0, 2) == 0) vary_experts(m, experts, 1, pick);
   if (coin()) {
     const std::int64_t micro = pick(1, 3);
     s = training(m, pick(1, 48), micro, micro * pick(1, 4), dtype);
@@ -169,6 +204,8 @@ inline sim::Scenario random_scenario(unsigned seed) {
   } else {
     s = generation(m, pick(1, 20), pick(1, 12), coin(), pick(1, 3), dtype);
   }
+  s.workload.expert_imbalance = experts.expert_imbalance;
+  s.workload.expert_capacity_factor = experts.expert_capacity_factor;
   s.implementation.attention = coin() ? sim::AttentionKind::flash : sim::AttentionKind::standard;
   s.implementation.dropout = coin();
   s.implementation.fused_residual = coin();
@@ -213,14 +250,20 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   const std::int64_t pieces = strategy.pipeline_parallel * strategy.virtual_pipeline;
   sim::Model m = llama(8 * pick(2, 16), 8 * pick(2, 32), pieces + pick(0, 5), heads, kv_heads, pick(11, 300));
   m.head_dim = 4 * pick(1, 8);
-  m.norm = coin() ? sim::Norm::layernorm : sim::Norm::rmsnorm;
-  m.activation = coin() ? sim::Activation::gelu : sim::Activation::swiglu;
-  m.position = coin() ? sim::Position::learned : sim::Position::rope;
-  m.tie_word_embeddings = coin() && !(strategy.schedule == "dualpipe" && strategy.zero_stage >= 2);
-  m.attention_bias = coin();
-  m.attention_output_bias = coin();
-  m.mlp_bias = coin();
-  m.max_position_embeddings = 256;
+  vary(m, pick);
+  if (strategy.schedule == "dualpipe" && strategy.zero_stage >= 2) m.tie_word_embeddings = false;
+  sim::Workload experts;
+  if (coin()) {
+    strategy.expert_tensor_parallel = strategy.sequence_parallel && coin() ? 1 : 0;
+    const std::int64_t ranks = strategy.data_parallel * strategy.context_parallel *
+                               (strategy.tensor_parallel / strategy.devices_of_expert());
+    const std::int64_t degree = pick(1, ranks);
+    if (strategy.expert_tensor_parallel > 0) strategy.rank_order = sim::kDefaultRankOrder;
+    if (ranks % degree == 0 && sim::is_divided_by(sim::expert_ranks(strategy), static_cast<int>(degree)))
+      strategy.expert_parallel = static_cast<int>(degree);
+    if (strategy.expert_parallel > 1 && strategy.tensor_parallel > 1) strategy.sequence_parallel = true;
+    vary_experts(m, experts, strategy.expert_parallel, pick);
+  }
   const std::int64_t micro = pick(1, 3);
   std::int64_t rounds =
       strategy.schedule == "interleaved" ? strategy.pipeline_parallel * pick(1, 3) : pick(1, 9);
@@ -229,6 +272,8 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
       training(m, 2 * t * strategy.context_parallel * pick(1, 4), micro,
                micro * rounds * strategy.data_parallel, coin() ? sim::DType::fp32 : sim::DType::bf16);
   s.strategy = strategy;
+  s.workload.expert_imbalance = experts.expert_imbalance;
+  s.workload.expert_capacity_factor = experts.expert_capacity_factor;
   s.implementation.attention =
       strategy.context_parallel > 1 || coin() ? sim::AttentionKind::flash : sim::AttentionKind::standard;
   s.implementation.dropout = coin();

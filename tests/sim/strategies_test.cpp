@@ -69,6 +69,9 @@ std::map<std::pair<std::string, std::int32_t>, Held> held(const Plan& plan, Buff
 // Elements of a tensor in the whole model, and on how many of tp ranks each is held.
 struct Whole {
   std::int64_t elements = 0, padding = 0, copies = 1;
+  // Divided over `divided` ranks of a stage, copied on the others; of these `data` share its states under
+  // ZeRO.
+  std::int64_t divided = 1, data = 1;
 };
 Whole whole_of(const Scenario& s, const std::string& name) {
   Plan alone = [&] {
@@ -82,13 +85,24 @@ Whole whole_of(const Scenario& s, const std::string& name) {
   Whole w{alone.buffers[alone.find(name)].elements({}), 0, 1};
   if (name == "embedding.weight" || name == "head.weight")
     w.padding = ((m.vocab_size + t - 1) / t * t - m.vocab_size) * m.hidden_size;
-  const bool norm = name.find("norm") != std::string::npos;
-  if (norm || name == "position_embedding.weight" || name == "layer.attention.output.bias" ||
+  const bool norm = name.find("norm") != std::string::npos &&
+                    !(s.model.qk_norm == QkNorm::all_heads && name.find("qk_norm") != std::string::npos);
+  if (norm || name.starts_with("layer.router.") || name == "layer.shared_expert.down.bias" ||
+      name == "position_embedding.weight" || name == "layer.attention.output.bias" ||
       name == "layer.mlp.down.bias")
     w.copies = t;
   if (name.starts_with("layer.attention.qkv") && t > m.num_key_value_heads) {
     const std::int64_t columns = name.ends_with("bias") ? 1 : m.hidden_size;
     w.padding = 2 * (t - m.num_key_value_heads) * m.head_dim * columns;  // copies of key-value heads
+  }
+  if (name == "layer.attention.qk_norm.weight" && m.qk_norm == QkNorm::all_heads && t > m.num_key_value_heads)
+    w.padding = (t - m.num_key_value_heads) * m.head_dim;
+  w.data = shard_ranks(s.strategy);
+  w.divided = w.copies == t ? 1 : t;
+  if (name.starts_with("layer.experts.")) {
+    const std::int64_t shared = s.strategy.devices_of_expert(), e = s.strategy.expert_parallel;
+    w.divided = (name == "layer.experts.down.bias" ? 1 : shared) * e;
+    w.data = t / shared * data_ranks(s.strategy) / e;
   }
   return w;
 }
@@ -97,15 +111,15 @@ TEST_CASE("parameters, gradients and optimizer states over all ranks add up to t
   const unsigned seed = GENERATE(range(0u, 60u));
   const Scenario s = test::random_parallel_scenario(seed);
   const Plan plan = make_plan(s);
-  const std::int64_t data = data_ranks(s.strategy), shards = shard_ranks(s.strategy),
-                     t = s.strategy.tensor_parallel;
-  CAPTURE(seed, s.strategy.tensor_parallel, s.strategy.data_parallel, s.strategy.zero_stage);
+  const std::int64_t data = data_ranks(s.strategy), t = s.strategy.tensor_parallel;
+  CAPTURE(seed, s.strategy.tensor_parallel, s.strategy.data_parallel, s.strategy.zero_stage,
+          s.strategy.expert_parallel, s.strategy.expert_tensor_parallel, s.strategy.shard_group);
   const auto holds = [&](BufferClass c, const std::string& prefix, bool sharded) {
     for (const auto& [key, h] : held(plan, c, prefix)) {
       if (key.first.starts_with("moment") || key.first.starts_with("master")) continue;
       const Whole w = whole_of(s, key.first);
-      const std::int64_t of_rank = (w.elements + w.padding) / (w.copies == t ? 1 : t);
-      const std::int64_t each = sharded ? (of_rank + shards - 1) / shards : of_rank;
+      const std::int64_t of_rank = (w.elements + w.padding) / w.divided;
+      const std::int64_t each = sharded ? (of_rank + w.data - 1) / w.data : of_rank;
       CAPTURE(key.first, key.second);
       CHECK(h.elements == each * t * data * h.stages);
       const Placement placement = placement_of(s.strategy.schedule);
