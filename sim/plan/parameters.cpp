@@ -1,5 +1,7 @@
 #include "sim/plan/parameters.h"
 
+#include "sim/plan/optimizer.h"
+
 namespace sim {
 namespace {
 
@@ -74,10 +76,20 @@ class ParameterWriter {
                                           parameter, t.gradient)
                                    : t.gradient;
     }
-    t.moment1 = held("moment1.", BufferClass::optimizer, DType::fp32, shard, parameter, kNoBuffer);
-    t.moment2 = held("moment2.", BufferClass::optimizer, DType::fp32, shard, parameter, kNoBuffer);
-    if (types.master)
-      t.master = held("master.", BufferClass::optimizer, DType::fp32, shard, parameter, kNoBuffer);
+    const bool on_host = builder_.strategy().offload_optimizer;
+    const auto state = [&](const std::string& prefix, DType dtype, const std::vector<Extent>& of_shape) {
+      const BufferId b = held(prefix, BufferClass::optimizer, dtype, of_shape, parameter, kNoBuffer);
+      builder_.place_on_host(b, on_host);
+      return b;
+    };
+    for (const OptimizerState& s :
+         optimizer_states(builder_.scenario().workload.optimizer, shard, per_layer))
+      t.*s.member = state(s.prefix, s.dtype, s.shape);
+    if (types.master || on_host) t.master = state("master.", DType::fp32, shard);
+    if (on_host) {
+      t.host_gradient = state("host.gradient.", types.gradient, shard);
+      t.host_parameter = types.stored == DType::fp32 ? t.master : state("host.", types.stored, shard);
+    }
     return t;
   }
 

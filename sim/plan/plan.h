@@ -50,6 +50,7 @@ struct Buffer {
   BufferId parameter = kNoBuffer;
   // The part of another buffer that this rank works on (ZeRO), or rows of it: it has no memory of its own.
   BufferId view_of = kNoBuffer;
+  bool on_host = false;  // in the host's memory
 
   std::int64_t elements(const Variables& v) const;
   Bytes bytes(const Variables& v) const;  // of one instance

@@ -17,7 +17,7 @@ struct PrefixWord {
 };
 // The first that fits counts. "layer.attention.out" is the core's output, "layer.attention.output" the
 // projection.
-constexpr std::array<PrefixWord, 26> kPrefixes{{
+constexpr std::array<PrefixWord, 27> kPrefixes{{
     {"layer.attention_norm", "norm"},
     {"layer.mlp_norm", "norm"},
     {"layer.attention.qkv", "qkv"},
@@ -26,6 +26,7 @@ constexpr std::array<PrefixWord, 26> kPrefixes{{
     {"layer.attention.flash", "attention_core"},
     {"layer.attention.standard", "attention_core"},
     {"layer.attention.kv.", "attention_core"},
+    {"layer.attention.ring", "attention_core"},
     {"layer.attention.log_sum_exp", "attention_core"},
     {"layer.attention.probabilities", "attention_core"},
     {"layer.attention.dropout_mask", "attention_core"},

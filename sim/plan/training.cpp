@@ -4,6 +4,7 @@
 #include <map>
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/optimizer.h"
 #include "sim/plan/programs.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
@@ -349,37 +350,19 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
   return ops;
 }
 
-// One operation for the tensors that decay and one for those that do not.
-std::vector<Operation> adamw(const Tensors& unit, BufferId norm) {
-  std::vector<Operation> ops;
-  for (const bool decay : {true, false}) {
-    Operation op{.id = decay ? "optimizer.adamw.decay" : "optimizer.adamw.no_decay",
-                 .kind = OpKind::adamw,
-                 .dtype = DType::fp32,
-                 .operands = {reads(norm)},
-                 .decay = decay};
-    for (const Tensor& t : unit)
-      if (t.decay == decay)
-        op.operands.insert(
-            op.operands.end(),
-            {t.master == kNoBuffer ? updates(t.parameter_shard) : writes(t.parameter_shard),
-             reads(t.gradient_shard), updates(t.moment1), updates(t.moment2), updates(t.master)});
-    if (op.operands.size() > 1) ops.push_back(std::move(op));
-  }
-  return ops;
-}
-
 template <class Operations>
 UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
                            Operations operations) {
-  const auto add = [&](const std::string& unit, std::vector<Operation> ops) {
-    return ops.empty() ? BlockId{-1} : b.add({unit + "." + name, std::move(ops)});
+  const auto add = [&](const std::string& unit, const Tensors& tensors) {
+    const std::string block = unit + "." + name;
+    std::vector<Operation> ops = operations(block, tensors);
+    return ops.empty() ? BlockId{-1} : b.add({block, std::move(ops)});
   };
   UnitBlocks blocks;
-  blocks.embedding = add("embedding", operations(p.embedding_group()));
-  if (has_layers(b, false)) blocks.layer = add(layer_unit(false), operations(p.layer_group(false)));
-  if (has_layers(b, true)) blocks.expert_layer = add(layer_unit(true), operations(p.layer_group(true)));
-  blocks.head = add("head", operations(p.head_group()));
+  blocks.embedding = add("embedding", p.embedding_group());
+  if (has_layers(b, false)) blocks.layer = add(layer_unit(false), p.layer_group(false));
+  if (has_layers(b, true)) blocks.expert_layer = add(layer_unit(true), p.layer_group(true));
+  blocks.head = add("head", p.head_group());
   return blocks;
 }
 
@@ -559,13 +542,13 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
     return add_unit_blocks(b, p, name,
-                           [&](const Tensors& unit) { return sum_of_shards(b, unit, id, group); });
+                           [&](const std::string&, const Tensors& unit) { return sum_of_shards(b, unit, id, group); });
   };
   blocks.reduce_replicas = add_sums("reduce_replicas", "gradients.replicas.all_reduce", b.groups().replica);
   blocks.reduce_directions =
       add_sums("reduce_directions", "gradients.directions.all_reduce", b.groups().directions);
   if (zero_stage == 1 || zero_stage == 2)
-    blocks.gather_updated = add_unit_blocks(b, p, "gather_updated", [&](const Tensors& unit) {
+    blocks.gather_updated = add_unit_blocks(b, p, "gather_updated", [&](const std::string&, const Tensors& unit) {
       return gather_parameters(b, unit, &Tensor::parameter);
     });
   if (zero_stage < 2) return;
@@ -595,7 +578,7 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   blocks.zero_whole.embedding = zero_of("embedding", embedding);
   blocks.zero_whole.head = zero_of("head", head);
   if (zero_stage < 3) return;
-  blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const Tensors& unit) {
+  blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const std::string&, const Tensors& unit) {
     return gather_parameters(b, unit, &Tensor::parameter);
   });
   // An embedding's backward pass reads no parameter.
@@ -622,7 +605,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   DecoderParameters counted = p;
   counted.head_is_a_copy = false;
   blocks.norm = add_unit_blocks(b, counted, "squared_norm",
-                                [&](const Tensors& unit) { return squared_norm(b, unit, norm); });
+                                [&](const std::string&, const Tensors& unit) { return squared_norm(b, unit, norm); });
   Block sum{"sum_gradient_norm", {}};
   const auto add_sum = [&](const char* name, std::int32_t group) {
     if (group < 0) return;
@@ -636,7 +619,10 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   add_sum("pipeline", b.groups().pipeline);
   if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
   blocks.clip = b.add({"clip", {operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm))}});
-  blocks.update = add_unit_blocks(b, p, "adamw", [&](const Tensors& unit) { return adamw(unit, norm); });
+  const std::string update(name(b.scenario().workload.optimizer));
+  blocks.update = add_unit_blocks(b, p, update, [&](const std::string& block, const Tensors& unit) {
+    return optimizer_operations(b, block, unit, norm);
+  });
 }
 
 StepBlocks add_step_blocks(PlanBuilder& b) {
@@ -645,7 +631,7 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   const DecoderParameters again = for_backward(p);
   StepBlocks blocks;
   const auto accumulated = b.strategy().zero_stage >= 2 ? &Tensor::gradient_shard : &Tensor::gradient;
-  blocks.zero = add_unit_blocks(b, p, "zero_gradients", [&](const Tensors& unit) {
+  blocks.zero = add_unit_blocks(b, p, "zero_gradients", [&](const std::string&, const Tensors& unit) {
     return std::vector<Operation>{zero("optimizer.zero_gradients", unit, accumulated)};
   });
   blocks.embedding = b.add(embedding_forward(b, p, r));
