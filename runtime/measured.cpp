@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runtime/this_machine.h"
-#include "sim/cost/predict.h"
+#include "sim/cost/price.h"
 #include "sim/cost/work.h"
 
 namespace runtime {

@@ -19,6 +19,9 @@ void require_runnable(const sim::Scenario& scenario) {
   if (scenario.workload.dtype != sim::DType::fp32)
     throw NoDevice("the CPU computes in fp32; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
+  if (scenario.workload.weights_dtype.value_or(sim::DType::fp32) != sim::DType::fp32 ||
+      scenario.workload.kv_dtype.value_or(sim::DType::fp32) != sim::DType::fp32)
+    throw NoDevice("workload.weights_dtype and workload.kv_dtype other than fp32 are predicted, not run");
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +
                    " can be predicted but not run here; ridgepoint can");

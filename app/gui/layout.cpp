@@ -18,10 +18,6 @@ void dock(Dock place, ImGuiID node) {
     if (panel.dock == place) ImGui::DockBuilderDockWindow(window_name(panel).c_str(), node);
 }
 
-void dock_one(const char* id, ImGuiID node) {
-  ImGui::DockBuilderDockWindow(window_name(*find_panel(id)).c_str(), node);
-}
-
 void select_tab(ImGuiID node, const char* id) {
   // A window's tab is called by this hash (ImGuiWindow::TabId), also before the window was ever drawn.
   const ImGuiID tab = ImHashStr("#TAB", 0, ImHashStr(window_name(*find_panel(id)).c_str()));
@@ -76,17 +72,16 @@ void build_layout(ImGuiID dockspace, ImVec2 size, float scale) {
   if (tall) {
     bottom_left = ImGui::DockBuilderSplitNode(top_left, ImGuiDir_Down, 0.5f, nullptr, &top_left);
     bottom_right = ImGui::DockBuilderSplitNode(top_right, ImGuiDir_Down, 0.5f, nullptr, &top_right);
-    dock_one("memory", top_left);
-    dock_one("roofline", top_right);
-    dock_one("live", bottom_left);
-    dock_one("compare", bottom_right);
-  } else {
-    dock(Dock::centre_left, top_left);
-    dock(Dock::centre_right, top_right);
   }
+  dock(Dock::upper_left, top_left);
+  dock(Dock::upper_right, top_right);
+  dock(Dock::lower_left, tall ? bottom_left : top_left);
+  dock(Dock::lower_right, tall ? bottom_right : top_right);
   dock(Dock::right, wide ? right : top_right);
   select_tab(top_left, "memory");
   select_tab(top_right, "roofline");
+  if (tall) select_tab(bottom_left, "live");
+  if (tall) select_tab(bottom_right, "compare");
   ImGui::DockBuilderFinish(dockspace);
 }
 

@@ -68,7 +68,8 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
   prediction.scenario = scenario;
   prediction.problems = sim::validate(scenario);
   if (calibration) {
-    prediction.calibration = calibration->device + ", " + calibration->date.substr(0, 10);
+    prediction.calibration = calibration->device + ", " +
+                             (calibration->gpu ? calibration->software : calibration->date.substr(0, 10));
     prediction.calibration_residual = calibration->residual_median;
   }
   if (!prediction.problems.empty()) return prediction;
@@ -80,6 +81,9 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
     prediction.spent =
         sim::Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
     if (!stale()) prediction.live_at_peak = live_lines(plan);
+    if (!stale() && scenario.workload.task == sim::Task::train)
+      prediction.step =
+          std::make_shared<const StepView>(make_step_view(plan, scenario.hardware, calibration));
   } catch (const std::exception& error) {
     prediction.failure = error.what();
     return prediction;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "app/gui/step_view.h"
 #include "sim/cost/calibration.h"
 #include "sim/plan/memory.h"
 #include "sim/report/report.h"
@@ -40,6 +41,7 @@ struct Prediction {
   std::vector<sim::Problem> problems = {};         // of the scenario; where there are any, nothing else is
   std::string failure = {};                        // why it could not be priced, empty if it could
   std::shared_ptr<const sim::Report> report = {};  // null where there are problems or a failure
+  std::shared_ptr<const StepView> step = {};       // of training
   std::vector<LiveLine> live_at_peak = {};
   std::vector<Alternative> alternatives = {};
   std::string calibration = {};     // "Intel Xeon, 2 threads, 2026-11-21"; empty: datasheet peaks alone

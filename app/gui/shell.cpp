@@ -16,6 +16,7 @@
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/text.h"
 #include "runtime/this_machine.h"
+#include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/scenario/preset.h"
 
@@ -147,18 +148,31 @@ void Shell::refresh_prediction() {
   if (!prediction_asked_ || predicted_revision_ != document_.revision()) {
     prediction_asked_ = true;
     predicted_revision_ = document_.revision();
-    const bool calibrated = calibration_ && document_.scenario().hardware == calibration_->hardware;
-    predictor_.request(document_.scenario(), calibrated ? calibration_ : nullptr);
+    view_.refusal = {};
+    predictor_.request(document_.scenario(), calibration_for(document_.scenario().hardware));
   }
   if (auto newest = predictor_.latest()) prediction_ = std::move(newest);
 }
 
+std::shared_ptr<const sim::Calibration> Shell::calibration_for(const sim::Hardware& hardware) {
+  if (calibration_ && hardware == calibration_->hardware) return calibration_;
+  if (hardware.name == sim::kThisMachine) return nullptr;
+  const auto known = shipped_calibrations_.find(hardware.name);
+  if (known != shipped_calibrations_.end()) return known->second;
+  std::shared_ptr<const sim::Calibration> shipped;
+  try {
+    if (auto calibration = sim::load_calibration_preset(hardware.name))
+      shipped = std::make_shared<const sim::Calibration>(std::move(*calibration));
+  } catch (const std::exception& error) {
+    toast(error.what());
+  }
+  return shipped_calibrations_[hardware.name] = shipped;
+}
+
 void Shell::show_measured(const sim::Report& report) {
-  const auto calibration = calibration_;
-  RunState state(report.source.scenario.workload.task, [calibration](const sim::Scenario& scenario) {
-    const bool calibrated = calibration && scenario.hardware == calibration->hardware;
+  RunState state(report.source.scenario.workload.task, [this](const sim::Scenario& scenario) {
     return std::make_shared<const sim::Report>(
-        sim::predict(scenario, calibrated ? calibration.get() : nullptr));
+        sim::predict(scenario, calibration_for(scenario.hardware).get()));
   });
   state.replay(report);
   replayed_[report.source.scenario.workload.task] = state.view();

@@ -59,6 +59,8 @@ class Shell {
   PanelContext context(Requests& requests) const;
   void carry_out(Requests& requests);
   void refresh_prediction();
+  // Of this machine, or of a GPU that others measured; null where there is none.
+  std::shared_ptr<const sim::Calibration> calibration_for(const sim::Hardware& hardware);
   void start_run();
   void calibrate();
   void take_over_calibration();
@@ -85,8 +87,10 @@ class Shell {
   Document document_;
   Commands commands_;
   View view_;
-  std::set<std::string> closed_;  // panels
-  std::shared_ptr<const sim::Calibration> calibration_;
+  std::set<std::string> closed_;                         // panels
+  std::shared_ptr<const sim::Calibration> calibration_;  // of this machine
+  // By the hardware's name, as they were asked for; null where there is none.
+  std::map<std::string, std::shared_ptr<const sim::Calibration>> shipped_calibrations_;
   Predictor predictor_;
   std::size_t predicted_revision_ = 0;
   bool prediction_asked_ = false;

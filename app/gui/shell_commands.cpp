@@ -173,7 +173,11 @@ void Shell::register_panel_commands() {
   for (const Panel& panel : panels()) {
     ++number;
     const std::string id = panel.id;
-    const ImGuiKey digit = static_cast<ImGuiKey>(ImGuiKey_0 + number);
+    // 1 to 9, then 0: as the keys lie.
+    constexpr int kDigits = 10;
+    const ImGuiKey digit =
+        number > kDigits ? ImGuiKey_None : static_cast<ImGuiKey>(ImGuiKey_0 + number % kDigits);
+    const ImGuiKeyChord with_shift = digit == ImGuiKey_None ? ImGuiKey_None : ImGuiMod_Shift | digit;
     commands_.add({.id = "panel." + id,
                    .category = "Panels",
                    .label = panel.title,
@@ -189,7 +193,7 @@ void Shell::register_panel_commands() {
                    .category = "Panels",
                    .label = std::string("Maximise ") + panel.title,
                    .run = [this, id] { view_.maximised = id; },
-                   .shortcut = ImGuiMod_Shift | digit,
+                   .shortcut = with_shift,
                    .in_menu = false});
   }
 }

@@ -50,9 +50,11 @@ void Shell::draw_status_bar(const PanelContext& context) {
     say(c.mute, "predicted in " + sim::format(*prediction.spent));
   else
     say(c.mute, prediction.report ? "predicted" : "predicting");
-  say(c.mute, prediction.calibration.empty() ? "datasheet peaks, default efficiencies"
-                                             : "calibrated on " + prediction.calibration + ", median error " +
-                                                   sim::format_percent(prediction.calibration_residual));
+  std::string calibration = "datasheet peaks, default efficiencies";
+  if (!prediction.calibration.empty()) calibration = "calibrated on " + prediction.calibration;
+  if (prediction.calibration_residual > 0)
+    calibration += ", median error " + sim::format_percent(prediction.calibration_residual);
+  say(c.mute, calibration);
   say(c.mute, "GiB = 2\u00b3\u2070 bytes");
   if (document_.can_undo()) say(c.mute, "undo: " + std::string(document_.undo_label()));
   for (const RunView* run : {&context.train, &context.generate})

@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,12 +43,40 @@ struct CalibrationView {
 
 enum class MemoryTab { ledger, timeline, peak };
 
+enum class PipelineColoring { phase, micro_batch };
+
+// What the pipeline panel shows of a step.
+struct PipelineScope {
+  PipelineColoring coloring = PipelineColoring::phase;
+  double duration = 0;        // seconds, of the step that the rest is about
+  double begin = 0, end = 0;  // of the time in view
+  double cursor = 0;          // the moment that is read off
+  int stage = 0;              // the one whose memory is taken apart
+};
+
+// What the communication panel shows: one kind of message in one group.
+struct CommunicationScope {
+  int stage = 0;             // whose traffic
+  std::string group, kind;   // names; empty: those that take longest
+  int rank = 0;              // whose group is coloured
+  bool shows_curve = false;  // where there is room for the curve or the map alone
+};
+
+// A value that a field could not take, until the next edit.
+struct Refusal {
+  std::string field, message;
+};
+
 struct View {
   Selection selection;
   std::string hovered_operation;  // linked over panels, for one frame
   std::string maximised;          // a panel's id; empty: all of them, docked
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
+  std::set<std::string> folded = {"model"};  // sections of Configure
+  Refusal refusal;
   MemoryTab memory_tab = MemoryTab::ledger;
+  PipelineScope pipeline;
+  CommunicationScope communication;
   std::string compare_filter;
   std::int64_t train_steps = 100;
   std::string prompt = "Once upon a time";

@@ -150,6 +150,13 @@ std::optional<GpuCalibration> load_gpu_calibration(const std::string& hardware) 
     gpu.launch = us(object.number("launch_us"));
     for (const JsonObject& table : object.objects("kernels")) gpu.kernels.push_back(kernel_from(table));
   }
+  if (object.has("collectives_of")) {  // joined alike
+    const std::string other = object.text("collectives_of");
+    const std::optional<GpuCalibration> tables =
+        other == hardware ? std::nullopt : load_gpu_calibration(other);
+    if (!tables) object.fail("collectives_of", "must name another calibration beside it");
+    gpu.collectives = tables->collectives;
+  }
   for (const JsonObject& curve : object.objects("collectives")) gpu.collectives.push_back(curve_from(curve));
   object.finish();
   return gpu;

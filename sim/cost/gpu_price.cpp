@@ -26,6 +26,7 @@ std::optional<CollectiveOperation> operation_of(OpKind kind) {
       return CollectiveOperation::all_gather;
     case OpKind::all_to_all:
       return CollectiveOperation::all_to_all;
+    case OpKind::exchange:
     case OpKind::send:
     case OpKind::receive:
       return CollectiveOperation::send_receive;
@@ -69,8 +70,10 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelS
     case OpKind::matmul_backward_weight:  // (N, M) (M, K)
       return product_time(gpu, hardware, {cols, inner, rows, s.dtype});
     case OpKind::attention_flash:
+    case OpKind::attention_partial:
       return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, attention_shape(s));
     case OpKind::attention_flash_backward:
+    case OpKind::attention_partial_backward:
       return flash_backward(gpu, hardware, attention_shape(s));
     case OpKind::attention_cached: {
       const bool decode = s.query_length <= kFewQueries;

@@ -2,7 +2,7 @@
 #pragma once
 #include <optional>
 
-#include "sim/cost/predict.h"
+#include "sim/cost/price.h"
 
 namespace sim {
 

@@ -2,7 +2,7 @@
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/gpu_price.h"
-#include "sim/cost/predict.h"
+#include "sim/cost/price.h"
 #include "sim/plan/ranks.h"
 
 namespace sim {
@@ -14,6 +14,15 @@ constexpr double kCollectiveError = 0.45;
 // Ring collectives saturate at this share of a link's rate: 367 of 450 GB/s on H200, 235 of 300 on A100 (S.
 // Bekman, ml-engineering, network).
 constexpr double kLinkEfficiency = 0.8;
+
+// Copies between pinned host memory and an A100 reach 24.8 of PCIe 4.0's 32 GB/s in one direction (nvbandwidth 0.8
+// on eight A100 SXM4, forums.developer.nvidia.com/t/352186); with both directions at once as little as 11.
+constexpr double kHostLinkEfficiency = 24.8 / 32;
+constexpr double kHostLinkError = 1.2;
+// The host's optimizer streams its states; how near to the memory's rate depends on threads and their binding: 1.3
+// times by binding alone (DeepSpeed pull request 7474), and sharing cores with data loading.
+constexpr double kHostMemoryEfficiency = 0.8;
+constexpr double kHostMemoryError = 1.0;
 
 Price with_error(Seconds t, double error, Bound bound, Provenance provenance) {
   return {t, t * (1 / (1 + error)), t * (1 + error), bound, provenance};
@@ -42,6 +51,13 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
     if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group)) return *tabulated;
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   if (is_collective(op.kind)) return price_collective(work, group ? *group : Group{}, hardware, launch);
+
+  if (work.copied.value > 0)
+    return with_error(launch + work.copied / (hardware.host_link * kHostLinkEfficiency), kHostLinkError,
+                      Bound::network, Provenance::datasheet);
+  if (work.host.value > 0)
+    return with_error(work.host / (hardware.host_memory_bandwidth * kHostMemoryEfficiency), kHostMemoryError,
+                      Bound::memory, Provenance::datasheet);
 
   const KernelSample shape = kernel_shape(op, v, work, working_set);
   const Seconds compute = work.flops.value > 0 ? work.flops / hardware.peak_for(op.dtype) : Seconds{};

@@ -298,6 +298,11 @@ void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work&
     const Bytes bytes =
         part < 0 ? plan.buffers[static_cast<std::size_t>(o.buffer)].bytes(v) : bytes_of(plan, o, part);
     const Passes n = passes(op, i);
+    if (plan.buffers[static_cast<std::size_t>(o.buffer)].on_host) {
+      work.host += bytes * (n.reads + n.writes);
+      if (op.kind == OpKind::copy_to_host || op.kind == OpKind::copy_from_host) work.copied += bytes;
+      continue;
+    }
     work.read += bytes * n.reads;
     work.written += bytes * n.writes;
   }
@@ -350,7 +355,8 @@ double experts_hit(const Dims& n, const Variables& v) {
   return held * -std::expm1(tokens * std::log1p(-std::min(chance, 1 - 1e-12)));
 }
 
-Work work_of(const Plan& plan, const Operation& op, const Variables& v) {
+Work work_of(const Plan& plan, const Operation& op, const Variables& of_action) {
+  const Variables v = bound_to(op, of_action);
   Work work;
   const FlopCount flops = flops_of(plan, op, v);
   work.flops = {flops.executed};

@@ -35,8 +35,11 @@ DType stored_type(DType t) {
 ElementTypes element_types(const Scenario& scenario) {
   const DType stored = stored_type(scenario.workload.dtype);
   const bool mixed = stored != DType::fp32;
+  const bool generates = scenario.workload.task == Task::generate;
   return {.product = scenario.workload.dtype,
           .stored = stored,
+          .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
+          .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
           .gradient = mixed ? scenario.implementation.gradient_dtype : DType::fp32,
           .statistic = DType::fp32,
           .master = mixed && scenario.implementation.master_weights};

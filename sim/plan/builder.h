@@ -22,7 +22,9 @@ inline Operand updates(BufferId b, std::int32_t layer_offset = 0) {
 // Which types a scenario's tensors have.
 struct ElementTypes {
   DType product;    // arithmetic of matrix products and attention
-  DType stored;     // parameters, activations, KV cache
+  DType stored;     // parameters, activations
+  DType weights;    // of the layers' products
+  DType cache;      // keys and values of earlier tokens
   DType gradient;   // of parameters
   DType statistic;  // norms' mean and rstd, log-sum-exp, logits; arithmetic of everything that is no product
   bool master;      // an fp32 copy of the parameters for the optimizer

@@ -229,7 +229,9 @@ BufferId scratch(PlanBuilder& builder, const std::string& block, const std::stri
 
 Operation matmul(const PlanBuilder& builder, const std::string& id, Operand out, Operand inp, const Affine& p,
                  Operand residual, Dims dims) {
-  return operation(id, OpKind::matmul, builder.types().product, dims,
+  // fp8 weights are multiplied as they are; narrower integers are expanded on the way.
+  const bool fp8 = builder.buffer(p.weight.parameter).dtype == DType::fp8;
+  return operation(id, OpKind::matmul, fp8 ? DType::fp8 : builder.types().product, dims,
                    {out, inp, reads(p.weight.parameter), reads(p.bias.parameter), residual});
 }
 

@@ -28,7 +28,7 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
     const auto cache = [&](const std::string& name, std::int64_t tokens) {
       return b.add({.name = name,
                     .buffer_class = BufferClass::kv_cache,
-                    .dtype = t.stored,
+                    .dtype = t.cache,
                     .shape = {kBatch, m.num_key_value_heads, tokens, m.head_dim},
                     .lifetime = Lifetime::plan,
                     .per_layer = true});

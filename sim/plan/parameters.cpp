@@ -13,17 +13,22 @@ class ParameterWriter {
   Tensor expert_tensor(const std::string& name, std::vector<Extent> shape) {
     const bool matrices = shape.size() == 3;
     const int ranks = builder_.expert_data_ranks();
-    Tensor t = tensor(name, std::move(shape), true, false, ranks);
+    const ElementTypes& types = builder_.types();
+    Tensor t = tensor(name, std::move(shape), true, false, matrices ? types.weights : types.stored, ranks);
     t.decay = matrices;
     t.of_experts = true;
     return t;
   }
   Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated) {
-    return tensor(name, std::move(shape), per_layer, replicated, shard_ranks(builder_.strategy()));
+    return tensor(name, std::move(shape), per_layer, replicated, builder_.types().stored);
+  }
+  Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated,
+                DType stored) {
+    return tensor(name, std::move(shape), per_layer, replicated, stored, shard_ranks(builder_.strategy()));
   }
   // `ranks` hold the same.
   Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated,
-                std::int64_t ranks) {
+                DType stored, std::int64_t ranks) {
     const ElementTypes& types = builder_.types();
     const int zero = training_ && ranks > 1 ? builder_.strategy().zero_stage : 0;
     std::int64_t elements = 1;
@@ -59,7 +64,7 @@ class ParameterWriter {
       t.parameter_for_backward =
           whole_for_a_while("gathered_for_backward.", BufferClass::communication, types.stored);
     } else {
-      t.parameter = held("", BufferClass::parameter, types.stored, shape, kNoBuffer, kNoBuffer);
+      t.parameter = held("", BufferClass::parameter, stored, shape, kNoBuffer, kNoBuffer);
       t.parameter_for_backward = t.parameter_shard = t.parameter;
     }
     if (!training_) return t;
@@ -134,7 +139,7 @@ class ParameterWriter {
   Affine linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias,
                 bool replicated_bias) {
     Affine a;
-    a.weight = tensor(name + ".weight", {outputs, inputs}, true, false);
+    a.weight = tensor(name + ".weight", {outputs, inputs}, true, false, builder_.types().weights);
     if (bias) a.bias = tensor(name + ".bias", {outputs}, true, replicated_bias);
     return a;
   }
@@ -257,7 +262,11 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   if (m.has_experts()) p.experts = add_expert_parameters(w, m);
   p.final_norm = w.norm("final_norm", false);
   p.tied = m.tie_word_embeddings;
-  p.head = p.tied ? p.embedding : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false);
+  const auto& serving = builder.scenario().implementation.serving;
+  const bool as_layers = !training && serving && serving->quantizes_head;
+  p.head = p.tied ? p.embedding
+                  : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false,
+                             as_layers ? builder.types().weights : builder.types().stored);
   p.head_is_a_copy = builder.groups().tied_embedding >= 0;
   if (training && builder.groups().key_value >= 0) {
     p.key_value_gradients.push_back(

@@ -1,6 +1,7 @@
 #include "sim/plan/schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "sim/format.h"
@@ -148,9 +149,9 @@ Schedule::Place Schedule::place_of(std::int32_t piece, std::int32_t chunk) const
   return {};
 }
 
-const std::vector<std::string>& schedule_names() {
-  static const std::vector<std::string> names{"gpipe", "1f1b", "interleaved", "zb-h1",
-                                              "zb-h2", "zb-v", "dualpipe",    "dualpipev"};
+std::span<const std::string_view> schedule_names() {
+  static constexpr std::array<std::string_view, 8> names = {"gpipe", "1f1b", "interleaved", "zb-h1",
+                                                            "zb-h2", "zb-v", "dualpipe",    "dualpipev"};
   return names;
 }
 
@@ -170,10 +171,11 @@ std::int32_t pieces_of(const Strategy& s) {
 
 std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64_t stages,
                                                std::int64_t chunks, std::int64_t micro_batches) {
-  const std::vector<std::string>& names = schedule_names();
+  const auto names = schedule_names();
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     std::string list;
-    for (const std::string& n : names) list += (list.empty() ? "" : n == names.back() ? " or " : ", ") + n;
+    for (const std::string_view n : names)
+      list += (list.empty() ? "" : n == names.back() ? " or " : ", ") + std::string(n);
     return {{"schedule", "must be " + list + ", but is \"" + std::string(name) + "\""}};
   }
   const bool interleaves = name == "interleaved" || (name == "1f1b" && chunks > 1);

@@ -18,6 +18,7 @@
 //   dualpipev    dualpipe with the pieces of a V: one copy of the model (github.com/deepseek-ai/DualPipe)
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +67,8 @@ struct Schedule {
   }
 };
 
+std::span<const std::string_view> schedule_names();
+
 // Why there is no such schedule, as what follows "strategy.FIELD"; empty where there is.
 struct ScheduleProblem {
   std::string field;  // "schedule", "virtual_pipeline"
@@ -79,8 +82,6 @@ BackwardParts backward_parts(std::string_view name);
 Placement placement_of(std::string_view name);
 // Pieces that a strategy cuts a model into.
 std::int32_t pieces_of(const Strategy& s);
-// All names, in the order of the list above.
-const std::vector<std::string>& schedule_names();
 
 // Requires schedule_problems(...).empty(). `chunks` is virtual_pipeline.
 Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t chunks,

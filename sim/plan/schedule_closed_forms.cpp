@@ -9,6 +9,7 @@ std::optional<Seconds> closed_form_bubble(std::string_view schedule, std::int32_
   const Seconds f = stage.forward, b = stage.backward_input, w = stage.backward_weight;
   const bool all_equal = f == b && b == w;
   const double others = stages - 1;
+  if (backward_parts(schedule) == BackwardParts::whole) return (f + b + w) * (others / chunks);
   if (micro_batches < stages) return std::nullopt;
   if (schedule == "zb-h1") return (f + b - w) * others;
   if (schedule == "zb-h2" && f + b - w * 2 >= Seconds{} && micro_batches >= 2 * stages - 1)
@@ -16,8 +17,7 @@ std::optional<Seconds> closed_form_bubble(std::string_view schedule, std::int32_
   if (schedule == "zb-v" && all_equal && micro_batches >= 2 * stages - 1) return Seconds{};
   if (schedule == "dualpipe" && all_equal) return (f + b * 2 - w) * (stages / 2.0 - 1);
   if (schedule == "dualpipev" && all_equal) return (f + b * 2 - w) * (others / 2);
-  if (backward_parts(schedule) != BackwardParts::whole) return std::nullopt;
-  return (f + b + w) * (others / chunks);
+  return std::nullopt;
 }
 
 std::optional<std::int64_t> closed_form_in_flight(std::string_view schedule, std::int32_t stages,

@@ -17,7 +17,8 @@ namespace sim {
 //   zb-v           0, where F = B = W and there are 2p - 1 micro-batches or more
 //   dualpipe       (p / 2 - 1)(F + 2B - W), where F = B = W
 //   dualpipev      (p - 1)(F + 2B - W) / 2, where F = B = W
-// Those up to zb-v: arXiv 2401.10241, table 2 and section 6, of p micro-batches or more. The others: the
+// Those up to zb-v: arXiv 2401.10241, table 2 and section 6, of p micro-batches or more where backward
+// is split. The others: the
 // table of github.com/deepseek-ai/DualPipe, with a forward and a backward pass together as long as both in
 // turn.
 std::optional<Seconds> closed_form_bubble(std::string_view schedule, std::int32_t stages, std::int32_t chunks,

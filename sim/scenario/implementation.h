@@ -1,17 +1,115 @@
 // How the work is carried out: what `ridgepoint` itself runs, or what other people's software does (priced,
-// never run here).
+// never run here). Facts of software, each with its source in the preset; nothing here is of a GPU.
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "sim/dtype.h"
+#include "sim/scenario/serving_implementation.h"
+#include "sim/units.h"
 
 namespace sim {
 
 enum class AttentionKind { flash, standard };
 std::string_view name(AttentionKind kind);
 std::optional<AttentionKind> attention_kind_from_name(std::string_view text);
+
+// Kernels that a plan's operations stand for.
+struct KernelProfile {
+  std::string attention;  // whose kernel, as calibrations call it: "FlashAttention2", "cuDNN"
+  // Memory traffic of operations, by kind ("swiglu"), in multiples of one fused kernel's; 1 where absent.
+  std::map<std::string, double> traffic;
+  // What the loss moves from logits to their gradient, a logit; 0: what the plan's operations move.
+  double loss_bytes_per_logit = 0;
+  // Passes that add a micro-batch's weight gradients to accumulators, a parameter; 0: products accumulate.
+  double accumulation_bytes_per_parameter = 0;
+  // Kernels of a decoder layer, collectives not counted; 0: one an operation of the plan.
+  int launches_forward = 0, launches_backward = 0;
+
+  bool operator==(const KernelProfile&) const = default;
+};
+
+// The process that launches kernels. It runs ahead of the device until something makes it wait.
+struct HostProfile {
+  Seconds launch;      // of one kernel, interpreter and autograd included; 0: the host is never late
+  Seconds collective;  // of one collective
+  Seconds unit_hook;   // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
+  bool waits_around_passes = false;  // of a micro-batch, before and after (timers, loss.item())
+  Seconds wait;                      // cost of one such wait beside the drained queue
+  Seconds pass;       // of each pass of a micro-batch through a stage's layers (engines' interpreters)
+  Seconds step;       // once: data, logging, clipping's bookkeeping
+  Seconds parameter;  // of each parameter tensor in the optimizer's loop
+
+  bool operator==(const HostProfile&) const = default;
+};
+
+struct DataParallelProfile {
+  bool overlaps_reduction = true;  // with the backward pass of the last micro-batch; else after it
+  bool overlaps_gather = false;    // of updated parameters, with the next step's forward pass
+  bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
+  std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients
+  double bucket_mib = 0;                 // messages are this large; 0: a unit each
+  // FSDP: share of the backward pass's gathers that is issued early enough to hide behind compute.
+  double backward_prefetch = 1;
+  // Passes over what is gathered or scattered that copy it into or out of flat buffers, bytes a byte.
+  double copy_passes = 0;
+
+  bool operator==(const DataParallelProfile&) const = default;
+};
+
+// A collective of tensor parallelism beside the product that it feeds or that feeds it.
+struct TensorOverlap {
+  double under = 0;  // share of the neighbouring product that it may run beside
+  int chunks = 0;    // pieces of a pipelined product, of which one's transfer is exposed; 0: bulk
+
+  bool operator==(const TensorOverlap&) const = default;
+};
+
+struct TensorParallelProfile {
+  TensorOverlap forward_gather, forward_scatter, backward_gather, backward_scatter;
+  TensorOverlap input_gather;  // of what forward saved in parts, for the weights' gradients
+  TensorOverlap backward_all_reduce;
+  int product_pieces = 1;  // rows of a gathered product are worked on in this many pieces; 0: one a rank
+
+  bool operator==(const TensorParallelProfile&) const = default;
+};
+
+struct PipelineProfile {
+  int messages_forward = 1, messages_backward = 1;  // a boundary and micro-batch
+  Seconds message;                 // host time of one beyond its launch (metadata handshakes)
+  bool waits = false;              // the host waits for the device at each transfer
+  bool waits_interleaved = false;  // so it does where stages have several chunks
+  bool in_order = false;           // transfers stand in the compute stream: nothing overlaps them
+  bool scatters = false;           // tensor-parallel ranks send a part each, gathered on arrival
+  bool balances_head = false;      // layers are dealt out with the head counted by its FLOPs
+
+  bool operator==(const PipelineProfile&) const = default;
+};
+
+// Bytes that are kept and allocated (implementations_training: saved formulas). A token's saved bytes in a
+// layer are hidden h + query q + key_value g + feed_forward f + heads a + scores a s, with the model's
+// widths.
+struct SavedActivations {
+  double hidden = 0, query = 0, key_value = 0, feed_forward = 0, heads = 0, scores = 0;
+  // Of `hidden`, what tensor-parallel ranks all hold; sequence parallelism divides it too where it is on.
+  double hidden_of_every_rank = 0;
+
+  bool operator==(const SavedActivations&) const = default;
+};
+
+struct MemoryProfile {
+  std::optional<SavedActivations> saved;  // else what the plan keeps
+  // Bytes a parameter: held whole, and divided over data-parallel ranks by the optimizer or by FSDP.
+  std::optional<double> whole_states, sharded_states;
+  double logit_bytes = 0;  // at the peak of the loss, a logit; 0: the plan's
+  double fixed_gib = 0;    // context, libraries, workspaces, communicators
+  double slack = 0;        // of the allocator, share of what is allocated
+  double slack_high = 0;   // upper end of it
+
+  bool operator==(const MemoryProfile&) const = default;
+};
 
 struct Implementation {
   std::string name;  // ridgepoint, megatron_2022, pytorch_eager
@@ -22,6 +120,13 @@ struct Implementation {
   DType gradient_dtype = DType::bf16;  // in mixed precision; fp32 training keeps fp32
   bool master_weights = true;          // fp32 copy in mixed precision
   bool runs_here = false;              // runtime/ can execute the plan
+  std::optional<ServingImplementation> serving;  // of inference engines
+  KernelProfile kernels;
+  HostProfile host;
+  DataParallelProfile data_parallel;
+  TensorParallelProfile tensor_parallel;
+  PipelineProfile pipeline;
+  MemoryProfile memory;
   std::string source;
 
   bool operator==(const Implementation&) const = default;

@@ -116,7 +116,12 @@ Json merged(PresetKind kind, Json object, const std::string& file, int depth) {
   JsonObject reader(object, file);
   Json base = open_preset(kind, reader.text("extends"), depth + 1).json;
   object.erase("extends");
-  for (const auto& [key, value] : object.items()) base[key] = value;
+  // An implementation's profiles are taken over field by field, everything else whole.
+  for (const auto& [key, value] : object.items())
+    if (kind == PresetKind::implementation && value.is_object() && base.contains(key))
+      base[key].merge_patch(value);
+    else
+      base[key] = value;
   return base;
 }
 

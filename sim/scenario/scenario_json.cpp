@@ -218,31 +218,6 @@ Json json_of(const Hardware& h) {
   return json;
 }
 
-Implementation implementation_from(JsonObject object, const std::string& name) {
-  Implementation i;
-  i.name = object.text("name", name);
-  i.attention = object.word("attention", attention_kind_from_name, "flash, standard", i.attention);
-  i.dropout = object.boolean("dropout", i.dropout);
-  i.fused_residual = object.boolean("fused_residual", i.fused_residual);
-  i.gradient_dtype = object.word("gradient_dtype", dtype_from_name, kDtypeWords, i.gradient_dtype);
-  i.master_weights = object.boolean("master_weights", i.master_weights);
-  i.runs_here = object.boolean("runs_here", i.runs_here);
-  i.source = object.text("source", "");
-  object.finish();
-  return i;
-}
-
-Json json_of(const Implementation& i) {
-  return {{"name", i.name},
-          {"attention", name(i.attention)},
-          {"dropout", i.dropout},
-          {"fused_residual", i.fused_residual},
-          {"gradient_dtype", name(i.gradient_dtype)},
-          {"master_weights", i.master_weights},
-          {"runs_here", i.runs_here},
-          {"source", i.source}};
-}
-
 Workload workload_from(JsonObject object) {
   Workload w;
   w.task = object.word("task", task_from_name, "train, generate", w.task);
@@ -256,6 +231,10 @@ Workload workload_from(JsonObject object) {
   w.prompt_length = object.integer("prompt_length", w.prompt_length);
   w.max_new_tokens = object.integer("max_new_tokens", w.max_new_tokens);
   w.kv_cache = object.boolean("kv_cache", w.kv_cache);
+  if (object.has_value("weights_dtype"))
+    w.weights_dtype = object.word("weights_dtype", dtype_from_name, kDtypeWords);
+  if (object.has_value("kv_dtype")) w.kv_dtype = object.word("kv_dtype", dtype_from_name, kDtypeWords);
+  w.weights_group = object.integer("weights_group", w.weights_group);
   w.expert_imbalance = object.number("expert_imbalance", w.expert_imbalance);
   w.expert_capacity_factor = object.number("expert_capacity_factor", w.expert_capacity_factor);
   object.text("source", "");  // a preset says what it is modelled on; a workload does not keep it
@@ -264,7 +243,7 @@ Workload workload_from(JsonObject object) {
 }
 
 Json json_of(const Workload& w) {
-  return {{"task", name(w.task)},
+  Json json{{"task", name(w.task)},
           {"dtype", name(w.dtype)},
           {"seq_len", w.seq_len},
           {"micro_batch_size", w.micro_batch_size},
@@ -276,6 +255,11 @@ Json json_of(const Workload& w) {
           {"kv_cache", w.kv_cache},
           {"expert_imbalance", w.expert_imbalance},
           {"expert_capacity_factor", w.expert_capacity_factor}};
+
+  if (w.weights_dtype) json["weights_dtype"] = name(*w.weights_dtype);
+  if (w.kv_dtype) json["kv_dtype"] = name(*w.kv_dtype);
+  if (w.weights_group > 0) json["weights_group"] = w.weights_group;
+  return json;
 }
 
 Strategy strategy_from(JsonObject object) {

@@ -354,6 +354,21 @@ class Checker {
     const bool prompt = in_range("workload.prompt_length", w.prompt_length, 1, kLongestSequence);
     const bool tokens = in_range("workload.max_new_tokens", w.max_new_tokens, 1, kLongestSequence);
     if (prompt && tokens) check_positions("workload.max_new_tokens", w.prompt_length + w.max_new_tokens);
+    check_stored_type("workload.weights_dtype", w.weights_dtype);
+    check_stored_type("workload.kv_dtype", w.kv_dtype);
+    in_range("workload.weights_group", w.weights_group, 0, kLargestWidth);
+  }
+
+  void check_stored_type(const std::string& field, const std::optional<DType>& type) {
+    if (!type) return;
+    const bool known = *type == DType::fp32 || *type == DType::bf16 || *type == DType::fp16 ||
+                       *type == DType::fp8 || *type == DType::int8 || *type == DType::int4;
+    if (!known) {
+      add(field, "must be fp32, bf16, fp16, fp8, int8 or int4, but is " + std::string(name(*type)));
+    } else if (field == "workload.weights_dtype" && *type == DType::fp8 && !s_.hardware.peak.empty() &&
+               !s_.hardware.has_peak_for(DType::fp8)) {
+      add(field, "is fp8, which " + s_.hardware.name + " cannot multiply");
+    }
   }
 
   // RoPE has an angle for any position; a learned embedding has rows.

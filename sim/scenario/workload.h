@@ -38,6 +38,10 @@ struct Workload {
   std::int64_t prompt_length = 128;
   std::int64_t max_new_tokens = 128;
   bool kv_cache = true;
+  // How weights of the layers' products and the KV cache are stored; empty: as dtype says. fp8 weights are
+  // multiplied in fp8, int8 and int4 are expanded to dtype in the product; the head keeps its type.
+  std::optional<DType> weights_dtype, kv_dtype;
+  std::int64_t weights_group = 0;  // weights that share a scale and a zero of 16 bits each; 0: a whole row
 
   // Mixture of experts. Tokens of the busiest device over the mean: 1 is balanced routing, which the losses
   // and biases of training aim at.

@@ -19,8 +19,15 @@ const CalibratedDevice& calibrated_device(std::string_view name) {
   auto found = loaded.find(*preset);
   if (found == loaded.end()) {
     std::optional<CalibratedDevice> device;
-    if (std::optional<GpuCalibration> gpu = load_gpu_calibration(*preset))
-      device = {load_hardware_preset(*preset), std::move(*gpu)};
+    if (std::optional<GpuCalibration> gpu = load_gpu_calibration(*preset)) {
+      device.emplace();
+      device->hardware = load_hardware_preset(*preset);
+      device->gpu = std::move(*gpu);
+      device->calibration.hardware = device->hardware;
+      device->calibration.device = device->hardware.display_name;
+      device->calibration.launch = device->gpu.launch;
+      device->calibration.gpu = device->gpu;
+    }
     found = loaded.emplace(*preset, std::move(device)).first;
   }
   if (!found->second) throw CannotPredict("there is no calibration of " + *preset);

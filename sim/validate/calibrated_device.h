@@ -2,7 +2,7 @@
 #pragma once
 #include <string_view>
 
-#include "sim/cost/gpu_calibration.h"
+#include "sim/cost/calibration.h"
 #include "sim/validate/row_reader.h"
 
 namespace sim {
@@ -10,6 +10,7 @@ namespace sim {
 struct CalibratedDevice {
   Hardware hardware;
   GpuCalibration gpu;
+  Calibration calibration;  // the same, as predict() takes it
 };
 
 // By the free text of a table; loaded once. Throws CannotPredict where no preset or no calibration is meant.

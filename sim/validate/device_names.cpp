@@ -14,12 +14,15 @@ struct DeviceName {
   std::string_view preset;
   std::array<std::string_view, 3> words;
 };
-constexpr std::array<DeviceName, 13> kDevices{{
+constexpr std::array<DeviceName, 16> kDevices{{
     {"a100-pcie-40gb", {"a100", "pcie", "40gb"}},
     {"a100-pcie-80gb", {"a100", "pcie"}},
     {"a100-sxm-40gb", {"a100", "40gb"}},
     {"a100-sxm-80gb", {"a100"}},
+    {"a800-sxm-80gb", {"a800"}},
     {"h100-pcie", {"h100", "pcie"}},
+    {"h100-sxm-96gb-500w", {"h100", "96gb"}},
+    {"h100-sxm-96gb-500w", {"h100", "500w"}},
     {"h100-nvl", {"h100", "nvl"}},
     {"h100-sxm", {"h100"}},
     {"h200-sxm", {"h200"}},
@@ -41,7 +44,10 @@ std::set<std::string> words_of(std::string_view text) {
     if (!word.empty()) words.insert(std::exchange(word, {}));
   }
   if (!word.empty()) words.insert(word);
-  if (words.contains("40") && words.contains("gb")) words.insert("40gb");
+  // "40 GB", "40G", "A100-40".
+  for (const char* size : {"40", "80", "96"})
+    if (words.contains(size) || words.contains(std::string(size) + "g"))
+      words.insert(std::string(size) + "gb");
   return words;
 }
 

@@ -7,7 +7,8 @@ namespace {
 
 // The most particular first.
 const std::vector<RowReader>& readers() {
-  static const std::vector<RowReader> all{collective_rows(), kernel_rows(), product_rows()};
+  static const std::vector<RowReader> all{inference_rows(), collective_rows(), kernel_rows(), product_rows(),
+                                          training_rows()};
   return all;
 }
 

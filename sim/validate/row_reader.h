@@ -24,7 +24,9 @@ struct RowReader {
 
 RowReader product_rows();     // matrix products: gpu, framework, dtype, m, n, k
 RowReader kernel_rows();      // kernels of any sort: gpu, kernel, dtype, shape
+RowReader inference_rows();   // generation and serving: model_name, gpu, framework, batch, lengths
 RowReader collective_rows();  // collective, num_gpus, message_bytes
+RowReader training_rows();    // steps of training: framework, gpu, num_gpus, the model, the strategy
 
 // The one whose columns the table has; null where there is none.
 const RowReader* reader_of(const std::vector<std::string>& header);

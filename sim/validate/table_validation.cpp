@@ -30,26 +30,6 @@ std::string cell_of(const CsvTable& table, std::size_t row, std::string_view col
   return index ? table.rows[row][*index] : std::string();
 }
 
-struct Comparison {
-  double error = 0;
-  bool inside = false;
-};
-
-std::optional<Comparison> compare_row(const CsvTable& table, std::size_t row, const RowReader& reader,
-                                      const ValidatedRow& validated) {
-  for (const MeasuredColumn& column : reader.measured) {
-    const auto prediction = std::find_if(validated.predictions.begin(), validated.predictions.end(),
-                                         [&](const Prediction& p) { return p.column == column.name; });
-    const auto index = column_of(table, column.name);
-    if (prediction == validated.predictions.end() || !index) continue;
-    const std::optional<double> measured = number_in(table.rows[row][*index]);
-    if (!measured || !(*measured > 0)) continue;
-    const double ratio = column.rate ? *measured / prediction->value : prediction->value / *measured;
-    return Comparison{ratio - 1, *measured >= prediction->low && *measured <= prediction->high};
-  }
-  return std::nullopt;
-}
-
 double quantile(std::vector<double>& values, double q) {
   std::sort(values.begin(), values.end());
   const double at = q * static_cast<double>(values.size() - 1);
@@ -63,12 +43,12 @@ struct Collected {
   std::vector<double> errors;
   std::size_t inside = 0;
 
-  void add(const ValidatedRow& row, const std::optional<Comparison>& comparison) {
+  void add(const ValidatedRow& row, const std::optional<RowComparison>& comparison) {
     ++summary.rows;
     if (!row.predictions.empty()) ++summary.predicted;
     if (!comparison) return;
     errors.push_back(comparison->error);
-    if (comparison->inside) ++inside;
+    if (comparison->inside()) ++inside;
   }
 
   ErrorSummary finish() {
@@ -87,10 +67,11 @@ struct Collected {
 
 }  // namespace
 
-Validation validate_table(const CsvTable& table) {
+Validation validate_table(const CsvTable& table, const std::function<bool(std::size_t)>& go_on) {
   Validation validation{reader_of(table.header), std::vector<ValidatedRow>(table.rows.size())};
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     ValidatedRow& row = validation.rows[i];
+    if (i > 0 && !go_on(i)) break;
     if (!validation.reader) {
       row.why_not = "no prediction is made of a table with these columns; there are: " + readable_tables();
       continue;
@@ -102,6 +83,25 @@ Validation validate_table(const CsvTable& table) {
     }
   }
   return validation;
+}
+
+std::optional<RowComparison> compare_row(const CsvTable& table, std::size_t row, const Validation& validation,
+                                         std::string_view column) {
+  if (!validation.reader) return std::nullopt;
+  const std::vector<Prediction>& predictions = validation.rows[row].predictions;
+  for (const MeasuredColumn& candidate : validation.reader->measured) {
+    if (!column.empty() && candidate.name != column) continue;
+    const auto prediction = std::find_if(predictions.begin(), predictions.end(),
+                                         [&](const Prediction& p) { return p.column == candidate.name; });
+    const auto index = column_of(table, candidate.name);
+    if (prediction == predictions.end() || !index) continue;
+    const std::optional<double> measured = number_in(table.rows[row][*index]);
+    if (!measured || !(*measured > 0)) continue;
+    const double ratio = candidate.rate ? *measured / prediction->value : prediction->value / *measured;
+    return RowComparison{candidate.name,  *measured,        prediction->value,
+                         prediction->low, prediction->high, ratio - 1};
+  }
+  return std::nullopt;
 }
 
 CsvTable with_predictions(const CsvTable& table, const Validation& validation) {
@@ -141,8 +141,7 @@ std::vector<ErrorSummary> summarize(const CsvTable& table, const Validation& val
       groups.back().summary.source = source;
       groups.back().summary.gpu = gpu;
     }
-    const auto comparison =
-        validation.reader ? compare_row(table, i, *validation.reader, validation.rows[i]) : std::nullopt;
+    const auto comparison = compare_row(table, i, validation);
     all.add(validation.rows[i], comparison);
     groups[at->second].add(validation.rows[i], comparison);
   }

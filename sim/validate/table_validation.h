@@ -1,6 +1,9 @@
 // Predictions of each row of a table of measurements, and how far they lie from what was measured.
 #pragma once
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/validate/row_reader.h"
@@ -17,8 +20,22 @@ struct Validation {
   std::vector<ValidatedRow> rows;
 };
 
-// Never reads a measured cell.
-Validation validate_table(const CsvTable& table);
+// Never reads a measured cell. `go_on` is asked after each row, with the number of those that are done: once
+// it says no, the rest stay without a prediction.
+Validation validate_table(
+    const CsvTable& table,
+    const std::function<bool(std::size_t done)>& go_on = [](std::size_t) { return true; });
+
+// What was measured of a row, and its prediction.
+struct RowComparison {
+  std::string_view column;
+  double measured = 0, predicted = 0, low = 0, high = 0;
+  double error = 0;  // as ErrorSummary has it
+  bool inside() const { return measured >= low && measured <= high; }
+};
+// By the column, or by the first measured one that the row has; empty where either is missing.
+std::optional<RowComparison> compare_row(const CsvTable& table, std::size_t row, const Validation& validation,
+                                         std::string_view column = {});
 
 // The table with predicted_X, predicted_X_low, predicted_X_high for each measured column X, and why_not.
 CsvTable with_predictions(const CsvTable& table, const Validation& validation);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/cost/predict.h"
+#include "sim/cost/step_detail.h"
 #include "sim/plan/schedule.h"
 #include "sim/scenario/preset.h"
 

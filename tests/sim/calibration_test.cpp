@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/cost/predict.h"
+#include "sim/cost/price.h"
 #include "sim/scenario/preset.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/cost/price.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

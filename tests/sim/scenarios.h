@@ -226,7 +226,7 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   strategy.pipeline_parallel = static_cast<int>(pick(1, 4));
   strategy.context_parallel = std::max(1, static_cast<int>(pick(-2, 3)));
   if (strategy.pipeline_parallel > 1) {
-    const auto& schedules = sim::schedule_names();
+    const auto schedules = sim::schedule_names();
     strategy.schedule = schedules[static_cast<std::size_t>(pick(0, static_cast<int>(schedules.size()) - 1))];
   }
   if (strategy.schedule == "dualpipe") strategy.pipeline_parallel += strategy.pipeline_parallel % 2;

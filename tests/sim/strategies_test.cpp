@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "sim/cost/predict.h"
+#include "sim/cost/step_detail.h"
 #include "sim/plan/builder.h"
 #include "sim/plan/check.h"
 #include "sim/plan/memory.h"

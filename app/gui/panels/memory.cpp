@@ -6,6 +6,7 @@
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/legend.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
 #include "app/gui/widgets/text.h"
@@ -99,41 +100,13 @@ void draw_stack(const PanelContext& context, const Ledger& row, const Scale& sca
             unit.text(row.total), {0, 0.5f});
 }
 
-void draw_legend(const Look& look, const Categories& shown, float width) {
-  const Palette& c = look.color();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  const ImVec2 begin = ImGui::GetCursorScreenPos();
-  const float line = text_size_of(look, TextRole::caption, "x").y + look.px(4),
-              swatch = std::floor(look.px(9));
-  ImVec2 at = begin;
-  for (int category = 0; category < kMemoryCategories; ++category) {
-    if (shown[static_cast<std::size_t>(category)] <= 0) continue;
-    const std::string_view title = memory_category_title(category);
-    const float needed = swatch + look.px(6) + text_size_of(look, TextRole::caption, title).x;
-    if (at.x > begin.x && at.x + needed > begin.x + width) at = {begin.x, at.y + line};
-    const float middle = at.y + line / 2;
-    list->AddRectFilled({at.x, middle - swatch / 2}, {at.x + swatch, middle + swatch / 2},
-                        c.memory[static_cast<std::size_t>(category)], look.px(2));
-    draw_text(list, look, TextRole::caption, {at.x + swatch + look.px(6), middle}, c.dim, title, {0, 0.5f});
-    at.x += needed + look.px(16);
-  }
-  ImGui::Dummy({width, at.y + line - begin.y});
-}
-
-float legend_height(const Look& look, const Categories& shown, float width) {
-  const float line = text_size_of(look, TextRole::caption, "x").y + look.px(4);
-  float x = 0, height = line;
-  for (int category = 0; category < kMemoryCategories; ++category) {
-    if (shown[static_cast<std::size_t>(category)] <= 0) continue;
-    const float needed = std::floor(look.px(9)) + look.px(6) +
-                         text_size_of(look, TextRole::caption, memory_category_title(category)).x;
-    if (x > 0 && x + needed > width) {
-      x = 0;
-      height += line;
-    }
-    x += needed + look.px(16);
-  }
-  return height;
+std::vector<LegendEntry> legend_of(const Look& look, const Categories& shown) {
+  std::vector<LegendEntry> entries;
+  for (int category = 0; category < kMemoryCategories; ++category)
+    if (shown[static_cast<std::size_t>(category)] > 0)
+      entries.push_back(
+          {look.color().memory[static_cast<std::size_t>(category)], memory_category_title(category)});
+  return entries;
 }
 
 void draw_ledgers(const PanelContext& context, ImVec2 size) {
@@ -150,7 +123,7 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
   const float capacity_label = text_size_of(look, TextRole::caption, "0").y + look.px(4);
   for (const Ledger& row : rows)
     for (std::size_t i = 0; i < shown.size(); ++i) shown[i] += row.bytes[i];
-  const float legend = legend_height(look, shown, size.x) + look.px(6);
+  const float legend = legend_height(look, legend_of(look, shown), size.x) + look.px(6);
   const float rows_height = size.y - axis_height - capacity_label - legend;
   const auto room_for = static_cast<std::size_t>(std::max(1.0f, std::floor(rows_height / (look.px(26)))));
   if (rows.size() > room_for) rows.resize(room_for);
@@ -207,7 +180,7 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
     draw_text(list, look, TextRole::caption, {scale.end, begin.y}, c.mute, capacity_text, {1, 0});
   }
   ImGui::SetCursorScreenPos({begin.x, rows_bottom + axis_height + look.px(6)});
-  draw_legend(look, shown, size.x);
+  draw_legend(look, legend_of(look, shown), size.x);
   ImGui::SetCursorScreenPos(begin);
   const float used = std::min(size.y, rows_bottom + axis_height + legend - begin.y);
   ImGui::Dummy({size.x, used});
@@ -414,9 +387,10 @@ void draw_memory(const PanelContext& context) {
     }
     case MemoryTab::timeline: {
       const Categories shown = ledger_of(*context.prediction.report, "", 0).bytes;
-      const float legend = legend_height(look, shown, room.x) + ImGui::GetStyle().ItemSpacing.y;
+      const float legend =
+          legend_height(look, legend_of(look, shown), room.x) + ImGui::GetStyle().ItemSpacing.y;
       draw_timeline(context, {rest.x, rest.y - legend});
-      return draw_legend(look, shown, room.x);
+      return draw_legend(look, legend_of(look, shown), room.x);
     }
     case MemoryTab::peak:
       return draw_peak_table(context, rest);

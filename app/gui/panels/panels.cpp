@@ -5,21 +5,26 @@
 namespace app::gui {
 
 std::span<const Panel> panels() {
-  static constexpr std::array<Panel, 7> all = {{
-      {"scenario", "Configure", "what is computed, on what", Dock::left, false, scenario_caption,
-       draw_scenario},
-      {"overview", "Overview", "the whole answer at a glance", Dock::top, true, overview_caption,
-       draw_overview},
-      {"memory", "Memory", "what fills the device, and when", Dock::centre_left, false, memory_caption,
-       draw_memory},
-      {"roofline", "Roofline", "what bounds each operation", Dock::centre_right, false, roofline_caption,
-       draw_roofline},
-      {"live", "Live run", "the same quantities, measured", Dock::centre_left, false, live_caption,
-       draw_live},
-      {"compare", "Predicted and measured", "where prediction and kernels part", Dock::centre_right, false,
-       compare_caption, draw_compare},
-      {"explain", "Explain", "where a number comes from", Dock::right, false, explain_caption, draw_explain},
-  }};
+  static constexpr std::array all = {
+      Panel{"scenario", "Configure", "what is computed, on what", Dock::left, false, scenario_caption,
+            draw_scenario},
+      Panel{"overview", "Overview", "the whole answer at a glance", Dock::top, true, overview_caption,
+            draw_overview},
+      Panel{"memory", "Memory", "what fills the device, and when", Dock::upper_left, false, memory_caption,
+            draw_memory},
+      Panel{"roofline", "Roofline", "what bounds each operation", Dock::upper_right, false, roofline_caption,
+            draw_roofline},
+      Panel{"live", "Live run", "the same quantities, measured", Dock::lower_left, false, live_caption,
+            draw_live},
+      Panel{"compare", "Predicted and measured", "where prediction and kernels part", Dock::lower_right,
+            false, compare_caption, draw_compare},
+      Panel{"explain", "Explain", "where a number comes from", Dock::right, false, explain_caption,
+            draw_explain},
+      Panel{"pipeline", "Pipeline", "which stage runs what when, and what it holds", Dock::upper_left, false,
+            pipeline_caption, draw_pipeline},
+      Panel{"communication", "Communication", "what ranks exchange, and what of it stands in the way",
+            Dock::upper_right, false, communication_caption, draw_communication},
+  };
   return all;
 }
 

@@ -8,7 +8,8 @@
 
 namespace app::gui {
 
-enum class Dock { left, top, centre_left, centre_right, right };
+// Where there is no height for two rows in the middle, lower panels share tabs with the upper ones.
+enum class Dock { left, top, upper_left, upper_right, lower_left, lower_right, right };
 
 struct Panel {
   const char* id;     // stable: files, tests and the command line use it
@@ -38,6 +39,10 @@ void draw_live(const PanelContext& context);
 std::string live_caption(const PanelContext& context);
 void draw_compare(const PanelContext& context);
 std::string compare_caption(const PanelContext& context);
+void draw_pipeline(const PanelContext& context);
+std::string pipeline_caption(const PanelContext& context);
+void draw_communication(const PanelContext& context);
+std::string communication_caption(const PanelContext& context);
 void draw_explain(const PanelContext& context);
 std::string explain_caption(const PanelContext& context);
 

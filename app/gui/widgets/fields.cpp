@@ -46,6 +46,13 @@ bool step_button(const Look& look, const char* id, bool plus, bool enabled) {
   return pressed;
 }
 
+template <class Text>
+std::optional<std::size_t> index_of(std::span<const Text> choices, const std::string& choice) {
+  const auto found = std::find(choices.begin(), choices.end(), choice);
+  if (found == choices.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - choices.begin());
+}
+
 void draw_arrow(const Look& look, ImVec2 centre) {
   const float w = look.px(3.5f), h = look.px(2);
   const ImVec2 points[] = {
@@ -63,12 +70,56 @@ void form_heading(const Look& look, std::string_view words) {
   text(look, TextRole::caption, look.color().mute, upper);
 }
 
-void field_note(const Look& look, const FieldNote& note) {
+bool folding_heading(const Look& look, std::string_view words, bool folded) {
+  ImGui::Dummy({0, look.px(4)});
+  std::string upper(words);
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const ImVec2 size = text_size_of(look, TextRole::caption, upper);
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  ImGui::PushID(upper.c_str());
+  const bool clicked = ImGui::InvisibleButton("fold", {size.x + look.px(20), size.y});
+  ImGui::PopID();
+  const ImU32 color = ImGui::IsItemHovered() ? look.color().text : look.color().mute;
+  ImGui::SetItemTooltip("%s", folded ? "Show every field" : "Hide these fields");
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  draw_text(list, look, TextRole::caption, begin, color, upper);
+  const float w = look.px(3.2f);
+  const ImVec2 centre = {begin.x + size.x + look.px(11), begin.y + size.y / 2};
+  const ImVec2 right[] = {
+      {centre.x - w / 2, centre.y - w}, {centre.x + w / 2, centre.y}, {centre.x - w / 2, centre.y + w}};
+  const ImVec2 down[] = {
+      {centre.x - w, centre.y - w / 2}, {centre.x, centre.y + w / 2}, {centre.x + w, centre.y - w / 2}};
+  list->AddPolyline(folded ? right : down, 3, color, look.px(1.3f));
+  return clicked;
+}
+
+std::optional<std::size_t> field_note(const Look& look, const FieldNote& note) {
+  std::optional<std::size_t> picked;
   const bool wrong = !note.problem.empty();
-  if (!wrong && note.effect.empty()) return;
+  if (!wrong && note.effect.empty()) return picked;
+  const Palette& c = look.color();
   ImGui::SetCursorPosX(field_begin());
-  const ImU32 color = wrong ? look.color().bad : note.effect_is_good ? look.color().good : look.color().mute;
+  const ImU32 color = wrong ? c.bad : note.effect_is_good ? c.good : c.mute;
   text_wrapped(look, TextRole::caption, color, wrong ? note.problem : note.effect);
+  if (!wrong || note.accepted.empty()) return picked;
+  ImGui::SetCursorPosX(field_begin());
+  text(look, TextRole::caption, c.dim, "accepted:");
+  for (std::size_t i = 0; i < note.accepted.size(); ++i) {
+    const ImVec2 size = text_size_of(look, TextRole::number, note.accepted[i]);
+    ImGui::SameLine(0, look.px(6));
+    if (ImGui::GetContentRegionAvail().x < size.x) {
+      ImGui::NewLine();
+      ImGui::SetCursorPosX(field_begin());
+    }
+    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    ImGui::PushID(static_cast<int>(i));
+    if (ImGui::InvisibleButton("accepted", size)) picked = i;
+    ImGui::PopID();
+    draw_text(ImGui::GetWindowDrawList(), look, TextRole::number, begin,
+              ImGui::IsItemHovered() ? c.text : c.good, note.accepted[i]);
+  }
+  return picked;
 }
 
 Stepper step_by(std::int64_t step, std::int64_t least, std::int64_t greatest) {
@@ -128,25 +179,28 @@ std::optional<std::int64_t> count_field(const Look& look, const char* label, std
     if (step_button(look, direction < 0 ? "##less" : "##more", direction > 0, next.has_value()))
       result = next;
   }
-  field_note(look, note);
+  if (const auto picked = field_note(look, note)) {
+    std::int64_t accepted = 0;
+    if (sim::parse_count(note.accepted[*picked], accepted)) result = accepted;
+  }
   ImGui::PopID();
   return result;
 }
 
 std::optional<std::size_t> choice_field(const Look& look, const char* label, std::string_view current,
-                                        std::span<const std::string> choices, const FieldNote& note) {
+                                        std::span<const std::string_view> choices, const FieldNote& note) {
   std::optional<std::size_t> result;
   ImGui::PushID(label);
   const float width = begin_row(look, label);
   if (begin_picker(look, "##choice", current, width)) {
     for (std::size_t i = 0; i < choices.size(); ++i) {
       const bool selected = choices[i] == current;
-      if (ImGui::Selectable(choices[i].c_str(), selected)) result = i;
+      if (ImGui::Selectable(std::string(choices[i]).c_str(), selected)) result = i;
       if (selected) ImGui::SetItemDefaultFocus();
     }
     end_picker();
   }
-  field_note(look, note);
+  if (const auto picked = field_note(look, note)) result = index_of(choices, note.accepted[*picked]);
   ImGui::PopID();
   return result;
 }
@@ -155,14 +209,15 @@ std::optional<std::size_t> segmented_field(const Look& look, const char* label, 
                                            std::span<const std::string_view> choices, const FieldNote& note) {
   ImGui::PushID(label);
   const float width = begin_row(look, label);
-  const auto result = segmented(look, "##choice", current, choices, width);
-  field_note(look, note);
+  auto result = segmented(look, "##choice", current, choices, width);
+  if (const auto picked = field_note(look, note)) result = index_of(choices, note.accepted[*picked]);
   ImGui::PopID();
   return result;
 }
 
 std::optional<std::size_t> segmented(const Look& look, const char* id, std::size_t current,
-                                     std::span<const std::string_view> choices, float width) {
+                                     std::span<const std::string_view> choices, float width,
+                                     std::span<const std::string> refusals) {
   std::optional<std::size_t> result;
   const Palette& c = look.color();
   const float height = ImGui::GetFrameHeight();
@@ -190,16 +245,22 @@ std::optional<std::size_t> segmented(const Look& look, const char* id, std::size
     const ImVec2 least = {x, begin.y + inset}, most = {x + widths[i], begin.y + height - inset};
     ImGui::SetCursorScreenPos(least);
     ImGui::PushID(static_cast<int>(i));
-    if (ImGui::InvisibleButton("segment", {widths[i], height - 2 * inset}) && i != current) result = i;
+    const bool refused = i < refusals.size() && !refusals[i].empty();
+    const bool pressed = ImGui::InvisibleButton("segment", {widths[i], height - 2 * inset});
+    if (pressed && i != current && !refused) result = i;
+    if (refused) ImGui::SetItemTooltip("%s", refusals[i].c_str());
     ImGui::PopID();
     const bool chosen = i == current;
-    if (chosen || ImGui::IsItemHovered())
+    if (chosen || (ImGui::IsItemHovered() && !refused))
       list->AddRectFilled(least, most,
                           chosen ? mix(c.raised, c.predicted, 0.28f) : mix(c.raised, c.text, 0.08f),
                           rounding - inset / 2);
     if (ImGui::IsItemFocused() && ImGui::GetIO().NavVisible)
       list->AddRect(least, most, c.predicted, rounding);
-    draw_text(list, look, role, {(least.x + most.x) / 2, (least.y + most.y) / 2}, chosen ? c.text : c.dim,
+    draw_text(list, look, role, {(least.x + most.x) / 2, (least.y + most.y) / 2},
+              chosen    ? c.text
+              : refused ? with_alpha(c.mute, 0.6f)
+                        : c.dim,
               fitted(look, role, choices[i], widths[i] - look.px(2)), {0.5f, 0.5f});
     x += widths[i];
   }

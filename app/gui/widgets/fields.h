@@ -8,19 +8,24 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/gui/theme.h"
 
 namespace app::gui {
 
 struct FieldNote {
-  std::string problem;  // takes precedence
-  std::string effect;   // what a choice buys
+  std::string problem;                // takes precedence
+  std::vector<std::string> accepted;  // what would be no problem: each is taken by a click
+  std::string effect;                 // what a choice buys
   bool effect_is_good = false;
 };
 
 void form_heading(const Look& look, std::string_view words);
-void field_note(const Look& look, const FieldNote& note);
+// A heading that folds what is below it; true when it was clicked.
+bool folding_heading(const Look& look, std::string_view words, bool folded);
+// The index of the accepted value that was clicked.
+std::optional<std::size_t> field_note(const Look& look, const FieldNote& note);
 
 // What a press of - (-1) or + (+1) makes of the value; nullopt at the end of the legal values.
 using Stepper = std::function<std::optional<std::int64_t>(std::int64_t value, int direction)>;
@@ -35,15 +40,17 @@ std::optional<std::int64_t> count_field(const Look& look, const char* label, std
 
 // The index of the new choice when the user made one.
 std::optional<std::size_t> choice_field(const Look& look, const char* label, std::string_view current,
-                                        std::span<const std::string> choices, const FieldNote& note);
+                                        std::span<const std::string_view> choices, const FieldNote& note);
 
 // Two or three choices side by side.
 std::optional<std::size_t> segmented_field(const Look& look, const char* label, std::size_t current,
                                            std::span<const std::string_view> choices, const FieldNote& note);
 
-// Without a label; as wide as its words ask, or the width given.
+// Without a label; as wide as its words ask, or the width given. A choice with a refusal cannot be made and
+// says why under the pointer; none are given where all can.
 std::optional<std::size_t> segmented(const Look& look, const char* id, std::size_t current,
-                                     std::span<const std::string_view> choices, float width = 0);
+                                     std::span<const std::string_view> choices, float width = 0,
+                                     std::span<const std::string> refusals = {});
 
 // A labelled drop-down that looks like a button with an arrow: the top bar's pickers.
 bool begin_picker(const Look& look, const char* id, std::string_view current, float greatest_width);

@@ -1,0 +1,553 @@
+// A training step over the stages of its pipeline: who runs what when, who waits, and what each holds
+// meanwhile.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/scenario_fields.h"
+#include "app/gui/step_view.h"
+#include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/gantt.h"
+#include "app/gui/widgets/legend.h"
+#include "app/gui/widgets/numbers.h"
+#include "app/gui/widgets/plot.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+#include "sim/plan/schedule.h"
+
+namespace app::gui {
+namespace {
+
+constexpr float kLeastBar = 2;  // pixels; what is narrower is merged
+constexpr int kMostMemoryLines = 16;
+
+// What a slot is drawn as.
+enum Kind : std::size_t { kForward, kBackward, kWeights, kRecompute, kOptimizer, kKinds };
+constexpr std::array<std::string_view, kKinds> kKindNames = {"forward", "backward", "backward of weights",
+                                                             "recompute, of its backward pass", "optimizer"};
+
+Kind kind_of(const sim::TimelineSlot& slot) {
+  if (slot.phase == sim::Phase::optimizer) return kOptimizer;
+  if (slot.phase == sim::Phase::forward) return kForward;
+  return slot.weights ? kWeights : kBackward;
+}
+
+ImU32 kind_color(const Palette& c, std::size_t kind) {
+  static constexpr std::array<sim::BufferClass, kKinds> like = {
+      sim::BufferClass::parameter, sim::BufferClass::activation, sim::BufferClass::optimizer,
+      sim::BufferClass::kv_cache, sim::BufferClass::gradient};
+  return c.memory[static_cast<std::size_t>(like[kind])];
+}
+
+// Micro-batches in so many hues, forward passes bright and backward passes dark.
+constexpr std::size_t kHues = kBarKinds / 2;
+
+std::size_t hue_of(const sim::TimelineSlot& slot, int micro_batches) {
+  const auto batches = static_cast<std::size_t>(std::max(micro_batches, 1));
+  const std::size_t a_hue = (batches + kHues - 1) / kHues;
+  return static_cast<std::size_t>(slot.micro_batch) / a_hue;
+}
+
+ImU32 hue_color(const Palette& c, std::size_t hue, bool forward) {
+  const float h = 0.58f + 0.8f * static_cast<float>(hue) / static_cast<float>(kHues);
+  ImVec4 color = {0, 0, 0, 1};
+  ImGui::ColorConvertHSVtoRGB(h - std::floor(h), 0.52f, 0.86f, color.x, color.y, color.z);
+  const ImU32 bright = ImGui::ColorConvertFloat4ToU32(color);
+  return forward ? bright : mix(bright, c.panel, 0.45f);
+}
+
+int micro_batches_of(const sim::Scenario& s) {
+  const std::int64_t sequences = s.workload.micro_batch_size * s.strategy.data_parallel;
+  return static_cast<int>(sequences > 0 ? s.workload.global_batch_size / sequences : 0);
+}
+
+std::string describe(const sim::TimelineSlot& slot, bool chunks) {
+  if (kind_of(slot) == kOptimizer) return "optimizer";
+  static constexpr std::array<const char*, 3> letters = {"F ", "B ", "W "};
+  std::string words = letters[kind_of(slot)] + sim::format_count(slot.micro_batch);
+  if (chunks) words += ", chunk " + sim::format_count(slot.chunk);
+  return words;
+}
+
+void draw_controls(const PanelContext& context) {
+  const Look& look = context.look;
+  const sim::Strategy& strategy = context.scenario.strategy;
+  std::vector<ScheduleChoice> choices;
+  std::vector<std::string_view> names;
+  std::vector<std::string> refusals;
+  for (const std::string_view name : sim::schedule_names()) {
+    names.push_back(name);
+    choices.push_back(with_schedule(context.scenario, name));
+    refusals.push_back(choices.back().scenario ? "" : choices.back().refusal);
+  }
+  // 1f1b with chunks is interleaved: both names mean it.
+  const auto current =
+      static_cast<std::size_t>(std::find(names.begin(), names.end(), strategy.schedule) - names.begin());
+  if (const auto picked = segmented(look, "schedule", current, names, 0, refusals))
+    context.edit("schedule " + strategy.schedule + " \u2192 " + std::string(names[*picked]),
+                 *choices[*picked].scenario);
+  ImGui::SameLine(0, look.px(16));
+  static constexpr std::array<std::string_view, 2> colorings = {"by phase", "by micro-batch"};
+  PipelineScope& scope = context.view.pipeline;
+  if (const auto picked = segmented(look, "coloring", static_cast<std::size_t>(scope.coloring), colorings))
+    scope.coloring = static_cast<PipelineColoring>(*picked);
+}
+
+void draw_bubble(const PanelContext& context, const StepView& step) {
+  if (!step.bubble) return;
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  text(look, TextRole::title, c.text, "Bubble " + sim::format_percent(step.bubble->share));
+  ImGui::SameLine(0, look.px(10));
+  const std::string closed = step.bubble->closed_form ? "closed form, equal stages and free transfers: " +
+                                                            sim::format_percent(*step.bubble->closed_form)
+                                                      : "no closed form is known for this schedule";
+  text_fitted(look, TextRole::caption, c.dim, "of the stages' time until the last pass; " + closed,
+              ImGui::GetContentRegionAvail().x);
+}
+
+// Where times and stages lie on screen.
+struct Frame {
+  double begin = 0, end = 1;  // seconds
+  float left = 0, right = 1, top = 0, row = 1;
+  float x(double seconds) const {
+    return left + (right - left) * static_cast<float>((seconds - begin) / (end - begin));
+  }
+};
+
+class Gantt {
+ public:
+  Gantt(const PanelContext& context, const StepView& step, const Frame& frame)
+      : look_(context.look),
+        c_(look_.color()),
+        step_(step),
+        frame_(frame),
+        by_phase_(context.view.pipeline.coloring == PipelineColoring::phase),
+        micro_batches_(micro_batches_of(context.prediction.scenario)),
+        list_(ImPlot::GetPlotDrawList()) {}
+
+  void draw() {
+    const float inset = frame_.row >= look_.px(12) ? std::floor(look_.px(2)) : 0;
+    const auto pixel_of = [this](double seconds) { return frame_.x(seconds); };
+    const auto weigh = [this](const sim::TimelineSlot& slot, float width, BarKinds& kinds) {
+      if (!by_phase_) {
+        kinds[2 * hue_of(slot, micro_batches_) + (kind_of(slot) == kForward ? 0 : 1)] += width;
+        return;
+      }
+      const auto again = static_cast<float>(slot.recompute / (slot.end - slot.start));
+      kinds[kRecompute] += width * again;
+      kinds[kind_of(slot)] += width * (1 - again);
+    };
+    for (int stage = 0; stage < step_.stages; ++stage) {
+      const auto slots = step_.slots_of(stage);
+      const float top = frame_.top + frame_.row * static_cast<float>(stage) + inset;
+      const float bottom = frame_.top + frame_.row * static_cast<float>(stage + 1) - inset;
+      bars_.clear();
+      merge_bars(slots, frame_.begin, frame_.end, kLeastBar, pixel_of, weigh, bars_);
+      for (const Bar& bar : bars_) {
+        if (bar.index == kMerged)
+          list_->AddRectFilled({bar.begin, top}, {bar.end, bottom}, merged_color(bar));
+        else
+          draw_slot(slots[bar.index], bar, top, bottom);
+      }
+    }
+  }
+
+ private:
+  ImU32 color_of(std::size_t kind) const {
+    return by_phase_ ? kind_color(c_, kind) : hue_color(c_, kind / 2, kind % 2 == 0);
+  }
+
+  ImU32 merged_color(const Bar& bar) const {
+    ImVec4 sum = {0, 0, 0, 0};
+    for (std::size_t kind = 0; kind < kBarKinds; ++kind) {
+      if (bar.kinds[kind] <= 0) continue;
+      const ImVec4 one = ImGui::ColorConvertU32ToFloat4(color_of(kind));
+      sum.x += one.x * bar.kinds[kind];
+      sum.y += one.y * bar.kinds[kind];
+      sum.z += one.z * bar.kinds[kind];
+    }
+    sum.w = bar.filled;
+    return ImGui::ColorConvertFloat4ToU32(sum);
+  }
+
+  void draw_slot(const sim::TimelineSlot& slot, const Bar& bar, float top, float bottom) {
+    const Kind kind = kind_of(slot);
+    const ImU32 color = by_phase_ || kind == kOptimizer
+                            ? kind_color(c_, kind)
+                            : hue_color(c_, hue_of(slot, micro_batches_), kind == kForward);
+    const float gap = bar.end - bar.begin > look_.px(5) ? 1.0f : 0.0f;
+    const ImVec2 least = {std::max(bar.begin, frame_.left - 4), top};
+    const ImVec2 most = {std::min(bar.end - gap, frame_.right + 4), bottom};
+    if (most.x <= least.x) return;
+    list_->AddRectFilled(least, most, color, std::min(look_.px(2), (most.x - least.x) / 3));
+    // The part that is done a second time as a strip: when in the pass it comes depends on the layers.
+    const auto again = static_cast<float>(slot.recompute / (slot.end - slot.start));
+    if (again > 0 && by_phase_)
+      list_->AddRectFilled({least.x, bottom - (bottom - top) * again}, most, kind_color(c_, kRecompute));
+    if (bottom - top < look_.px(12) || most.x - least.x < look_.px(14) || kind == kOptimizer) return;
+    const std::string words = sim::format_count(slot.micro_batch);
+    if (text_size_of(look_, TextRole::number, words).x + look_.px(4) < most.x - least.x)
+      draw_text(list_, look_, TextRole::number, {(least.x + most.x) / 2, (top + bottom) / 2},
+                text_on(again > 0.5f && by_phase_ ? kind_color(c_, kRecompute) : color), words, {0.5f, 0.5f});
+  }
+
+  const Look& look_;
+  const Palette& c_;
+  const StepView& step_;
+  Frame frame_;
+  bool by_phase_;
+  int micro_batches_;
+  ImDrawList* list_;
+  std::vector<Bar> bars_;
+};
+
+void draw_cursor(const Look& look, const Frame& frame, double cursor, float bottom) {
+  const float x = std::floor(frame.x(cursor));
+  if (x < frame.left || x > frame.right) return;
+  ImPlot::GetPlotDrawList()->AddRectFilled(
+      {x, frame.top}, {x + std::max(1.0f, std::floor(look.scale)), bottom}, look.color().text);
+}
+
+// Beside each row: what its stage does at the cursor, and what it holds.
+void draw_moment(const PanelContext& context, const StepView& step, const Frame& frame, float left,
+                 float width, const ScaleUnit& bytes) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const PipelineScope& scope = context.view.pipeline;
+  const float line = text_size_of(look, TextRole::number, "x").y;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const int every = std::max(1, static_cast<int>(std::ceil(line / frame.row)));
+  const bool chunks = context.prediction.scenario.strategy.virtual_pipeline > 1 && width > look.px(190);
+  for (int stage = 0; stage < step.stages; stage += every) {
+    // Of rows too low for words, the one whose memory is shown below is never left out.
+    const int shown = scope.stage > stage && scope.stage < stage + every ? scope.stage : stage;
+    const float middle = frame.top + frame.row * (static_cast<float>(stage) + 0.5f);
+    const sim::TimelineSlot* slot = step.slot_at(shown, {scope.cursor});
+    const ImU32 color = shown == scope.stage ? c.text : c.dim;
+    std::string words = slot ? describe(*slot, chunks) : "waits";
+    if (every > 1) words = std::to_string(shown) + ": " + words;
+    const std::string holds =
+        bytes.text(static_cast<double>(sim::total(step.memory_at(shown, {scope.cursor})).value));
+    const float room = width - text_size_of(look, TextRole::number, holds).x - look.px(10);
+    draw_text(list, look, TextRole::number, {left, middle}, slot ? color : c.mute,
+              fitted(look, TextRole::number, words, room), {0, 0.5f});
+    draw_text(list, look, TextRole::number, {left + width, middle},
+              shown == scope.stage ? c.predicted : color, holds, {1, 0.5f});
+  }
+}
+
+void describe_slot(const Look& look, const StepView& step, int stage, double time, const ScaleUnit& bytes) {
+  const Palette& c = look.color();
+  const sim::TimelineSlot* slot = step.slot_at(stage, {time});
+  ImGui::BeginTooltip();
+  std::string title = "stage " + std::to_string(stage) + ": ";
+  if (!slot) {
+    title += "waits";
+  } else {
+    title += std::string(kKindNames[kind_of(*slot)]);
+    if (kind_of(*slot) != kOptimizer)
+      title += " of micro-batch " + sim::format_count(slot->micro_batch) + ", chunk " +
+               sim::format_count(slot->chunk);
+  }
+  text(look, TextRole::title, c.text, title);
+  if (slot) {
+    text(look, TextRole::number, c.predicted,
+         sim::format(slot->end - slot->start) + ", from " + sim::format(slot->start));
+    if (slot->recompute.value > 0)
+      text(look, TextRole::number, c.dim, "of which recompute " + sim::format(slot->recompute));
+  }
+  text(look, TextRole::number, c.dim,
+       "holds " + bytes.text(static_cast<double>(sim::total(step.memory_at(stage, {time})).value)));
+  ImGui::EndTooltip();
+}
+
+// Columns of pixels, each with its stretch's fullest moment.
+class MemoryColumns {
+ public:
+  MemoryColumns(const Frame& frame, float width)
+      : frame_(frame),
+        width_(width),
+        count_(static_cast<std::size_t>(std::max(1.0f, (frame.right - frame.left) / width))) {}
+
+  std::size_t count() const { return count_; }
+  float left(std::size_t column) const { return frame_.left + width_ * static_cast<float>(column); }
+
+  // Index of the fullest point of each column; a column without one holds what the last point left.
+  std::vector<std::size_t> fullest(const std::vector<sim::MemoryTimePoint>& points) const {
+    std::vector<std::size_t> index(count_, 0);
+    std::size_t next = 0, last = 0;
+    for (std::size_t column = 0; column < count_; ++column) {
+      const double until = frame_.begin + (frame_.end - frame_.begin) * static_cast<double>(column + 1) /
+                                              static_cast<double>(count_);
+      std::size_t best = last;
+      bool any = false;
+      for (; next < points.size() && points[next].time.value <= until; last = next++)
+        if (!any || sim::total(points[next].bytes) > sim::total(points[best].bytes)) {
+          best = next;
+          any = true;
+        }
+      index[column] = best;
+    }
+    return index;
+  }
+
+ private:
+  Frame frame_;
+  float width_;
+  std::size_t count_;
+};
+
+void draw_memory_lines(const PanelContext& context, const StepView& step, const Frame& frame,
+                       const ScaleUnit& unit) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ImDrawList* list = ImPlot::GetPlotDrawList();
+  const MemoryColumns columns(frame, kLeastBar);
+  const auto y = [&](double bytes) { return ImPlot::PlotToPixels(0, bytes / unit.size).y; };
+
+  const auto selected = static_cast<std::size_t>(context.view.pipeline.stage);
+  const auto& points = step.memory[selected];
+  const std::vector<std::size_t> fullest = columns.fullest(points);
+  // Neighbouring columns that hold the same are one rectangle.
+  for (std::size_t column = 0; column < columns.count();) {
+    std::size_t end = column + 1;
+    while (end < columns.count() && fullest[end] == fullest[column]) ++end;
+    double sum = 0;
+    float below = y(0);
+    for (int category = 0; category < sim::kBufferClasses; ++category) {
+      const sim::Bytes bytes = points[fullest[column]].bytes[static_cast<std::size_t>(category)];
+      if (bytes.value <= 0) continue;
+      sum += static_cast<double>(bytes.value);
+      const float above = y(sum);
+      list->AddRectFilled({columns.left(column), above}, {columns.left(end), below},
+                          with_alpha(c.memory[static_cast<std::size_t>(category)], 0.9f));
+      below = above;
+    }
+    column = end;
+  }
+  if (step.stages < 2) return;
+
+  std::vector<ImVec2> line(columns.count());
+  std::vector<double> least(columns.count(), 1e300), most(columns.count(), 0);
+  for (std::size_t stage = 0; stage < step.memory.size(); ++stage) {
+    const auto& of_stage = step.memory[stage];
+    const std::vector<std::size_t> index = columns.fullest(of_stage);
+    for (std::size_t column = 0; column < columns.count(); ++column) {
+      const auto bytes = static_cast<double>(sim::total(of_stage[index[column]].bytes).value);
+      least[column] = std::min(least[column], bytes);
+      most[column] = std::max(most[column], bytes);
+      line[column] = {columns.left(column), y(bytes)};
+    }
+    if (step.stages <= kMostMemoryLines && stage != selected)
+      list->AddPolyline(line.data(), static_cast<int>(line.size()), with_alpha(c.text, 0.45f), look.px(1));
+  }
+  if (step.stages <= kMostMemoryLines) return;
+  for (const auto* edge : {&least, &most}) {
+    for (std::size_t column = 0; column < columns.count(); ++column)
+      line[column] = {columns.left(column), y((*edge)[column])};
+    list->AddPolyline(line.data(), static_cast<int>(line.size()), with_alpha(c.text, 0.6f), look.px(1));
+  }
+}
+
+// The plot that was just begun, once its axes are locked.
+Frame frame_of_plot(int rows) {
+  const ImPlotRect limits = ImPlot::GetPlotLimits();
+  const ImVec2 least = ImPlot::GetPlotPos(), size = ImPlot::GetPlotSize();
+  return {limits.X.Min, limits.X.Max, least.x, least.x + size.x, least.y, size.y / static_cast<float>(rows)};
+}
+
+void set_up_time(PipelineScope& scope, const ScaleUnit& unit, bool labelled) {
+  const ImPlotAxisFlags flags =
+      ImPlotAxisFlags_NoHighlight | (labelled ? 0 : ImPlotAxisFlags_NoTickLabels | ImPlotAxisFlags_NoLabel);
+  const std::string label = std::string("time in a step, ") + unit.name;
+  ImPlot::SetupAxis(ImAxis_X1, labelled ? label.c_str() : nullptr, flags);
+  ImPlot::SetupAxisLinks(ImAxis_X1, &scope.begin, &scope.end);
+  ImPlot::SetupAxisLimitsConstraints(ImAxis_X1, 0, scope.duration);
+  ImPlot::SetupAxisZoomConstraints(ImAxis_X1, scope.duration * 1e-5, scope.duration);
+  label_axis(ImAxis_X1, unit);
+}
+
+// The hand on either plot: the cursor follows it, a double click shows the whole step.
+void take_hand(PipelineScope& scope) {
+  if (!ImPlot::IsPlotHovered()) return;
+  scope.cursor = std::clamp(ImPlot::GetPlotMousePos().x, 0.0, scope.duration);
+}
+
+std::vector<LegendEntry> legend_of(const PanelContext& context, const StepView& step) {
+  const Palette& c = context.look.color();
+  std::vector<LegendEntry> entries;
+  std::array<bool, kKinds> any{};
+  for (const sim::TimelineSlot& slot : step.slots_of(step.stages - 1)) {
+    any[kind_of(slot)] = true;
+    any[kRecompute] = any[kRecompute] || slot.recompute.value > 0;
+  }
+  if (context.view.pipeline.coloring == PipelineColoring::phase) {
+    for (std::size_t kind = 0; kind < kKinds; ++kind)
+      if (any[kind]) entries.push_back({kind_color(c, kind), kKindNames[kind]});
+  } else {
+    entries.push_back({hue_color(c, 0, true), "forward of the first micro-batches"});
+    entries.push_back({hue_color(c, kHues - 1, true), "of the last"});
+    entries.push_back({hue_color(c, 0, false), "backward: the same, darker"});
+  }
+  return entries;
+}
+
+std::vector<LegendEntry> memory_legend_of(const PanelContext& context, const StepView& step) {
+  const Palette& c = context.look.color();
+  sim::MemoryByClass ever{};
+  for (const sim::MemoryTimePoint& point : step.memory[static_cast<std::size_t>(context.view.pipeline.stage)])
+    for (std::size_t i = 0; i < ever.size(); ++i) ever[i] = std::max(ever[i], point.bytes[i]);
+  std::vector<LegendEntry> entries;
+  for (int category = 0; category < sim::kBufferClasses; ++category)
+    if (ever[static_cast<std::size_t>(category)].value > 0)
+      entries.push_back({c.memory[static_cast<std::size_t>(category)], memory_category_title(category)});
+  if (step.stages > 1)
+    entries.push_back({with_alpha(c.text, 0.5f),
+                       step.stages <= kMostMemoryLines ? "other stages" : "least and most of all stages"});
+  return entries;
+}
+
+void draw_plots(const PanelContext& context, const StepView& step, ImVec2 room) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  PipelineScope& scope = context.view.pipeline;
+  const ScaleUnit time = time_unit(scope.duration);
+  const auto capacity = static_cast<double>(context.prediction.scenario.hardware.memory.value);
+  const auto peak = static_cast<double>(step.peak.value);
+  const bool capacity_in_view = capacity < 1.6 * peak;
+  const ScaleUnit bytes = byte_unit(capacity_in_view ? std::min(peak, capacity) : peak);
+  const float gutter = room.x >= look.px(620) ? look.px(room.x >= look.px(900) ? 200 : 150) : 0;
+  const float gap = look.px(10), plot_width = room.x - (gutter > 0 ? gutter + gap : 0);
+  const std::vector<LegendEntry> phases = legend_of(context, step), classes = memory_legend_of(context, step);
+  const float spacing = ImGui::GetStyle().ItemSpacing.y;
+  const float legends =
+      legend_height(look, phases, room.x) + legend_height(look, classes, room.x) + 3 * spacing;
+  const float plots = std::max(look.px(60), room.y - legends);
+  const float gantt_height = std::floor(plots * (step.stages > 1 ? 0.56f : 0.3f));
+
+  const TextScope axes(look, TextRole::caption);
+  const bool aligned = ImPlot::BeginAlignedPlots("step");
+  const float left = ImGui::GetCursorScreenPos().x + plot_width + gap;
+  constexpr ImPlotFlags flags = ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame;
+  int hovered_stage = -1;
+  if (ImPlot::BeginPlot("##gantt", {plot_width, gantt_height}, flags)) {
+    set_up_time(scope, time, false);
+    ImPlot::SetupAxis(ImAxis_Y1, step.stages > 1 ? "stage" : nullptr,
+                      ImPlotAxisFlags_Invert | ImPlotAxisFlags_Lock | ImPlotAxisFlags_NoHighlight |
+                          ImPlotAxisFlags_NoGridLines | ImPlotAxisFlags_NoTickMarks);
+    ImPlot::SetupAxisLimits(ImAxis_Y1, -0.5, step.stages - 0.5, ImPlotCond_Always);
+    const float row = gantt_height / static_cast<float>(step.stages);
+    const int every = std::max(1, static_cast<int>(std::ceil(look.px(18) / row)));
+    std::vector<double> ticks;
+    for (int stage = 0; stage < step.stages; stage += every) ticks.push_back(stage);
+    label_axis(ImAxis_Y1);
+    ImPlot::SetupAxisTicks(ImAxis_Y1, ticks.data(), static_cast<int>(ticks.size()));
+    ImPlot::PushPlotClipRect();
+    const Frame frame = frame_of_plot(step.stages);
+    const float bottom = frame.top + frame.row * static_cast<float>(step.stages);
+    // Waiting is what shows through.
+    ImPlot::GetPlotDrawList()->AddRectFilled({frame.left, frame.top}, {frame.right, bottom}, c.raised);
+    Gantt(context, step, frame).draw();
+    draw_cursor(look, frame, scope.cursor, bottom);
+    ImPlot::PopPlotClipRect();
+    take_hand(scope);
+    if (ImPlot::IsPlotHovered()) {
+      hovered_stage =
+          std::clamp(static_cast<int>(std::floor(ImPlot::GetPlotMousePos().y + 0.5)), 0, step.stages - 1);
+      if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) scope.stage = hovered_stage;
+    }
+    ImPlot::EndPlot();
+    if (gutter > 0) draw_moment(context, step, frame, left, gutter, bytes);
+  }
+  draw_legend(look, phases, room.x);
+  bool whole = hovered_stage >= 0 && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left);
+  const float memory_height = std::max(look.px(40), plots - gantt_height);
+  if (ImPlot::BeginPlot("##memory", {plot_width, memory_height}, flags)) {
+    set_up_time(scope, time, true);
+    ImPlot::SetupAxis(ImAxis_Y1, bytes.name, ImPlotAxisFlags_Lock | ImPlotAxisFlags_NoHighlight);
+    const double top = std::max(peak * 1.1, capacity_in_view ? capacity * 1.08 : 0) / bytes.size;
+    ImPlot::SetupAxisLimits(ImAxis_Y1, 0, top, ImPlotCond_Always);
+    round_axis(ImAxis_Y1, 0, top, static_cast<int>(memory_height / look.px(40)));
+    label_axis(ImAxis_Y1);
+    ImPlot::PushPlotClipRect();
+    const Frame frame = frame_of_plot(1);
+    draw_memory_lines(context, step, frame, bytes);
+    if (capacity_in_view) {
+      const float y = std::floor(ImPlot::PlotToPixels(0, capacity / bytes.size).y);
+      ImPlot::GetPlotDrawList()->AddRectFilled({frame.left, y}, {frame.right, y + look.px(1.5f)}, c.bad);
+    }
+    draw_cursor(look, frame, scope.cursor, frame.top + frame.row);
+    ImPlot::PopPlotClipRect();
+    take_hand(scope);
+    whole = whole || (ImPlot::IsPlotHovered() && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left));
+    ImPlot::EndPlot();
+    if (gutter > 0) {
+      ImDrawList* list = ImGui::GetWindowDrawList();
+      float y = frame.top;
+      const auto say = [&](TextRole role, ImU32 color, const std::string& words) {
+        draw_text(list, look, role, {left, y}, color, fitted(look, role, words, gutter));
+        y += text_size_of(look, role, words).y + look.px(3);
+      };
+      say(TextRole::title, c.text, "at " + time.text(scope.cursor));
+      if (step.stages > 1) say(TextRole::caption, c.dim, "of stage " + std::to_string(scope.stage) + ":");
+      const sim::MemoryByClass held = step.memory_at(scope.stage, {scope.cursor});
+      for (int category = 0; category < sim::kBufferClasses; ++category) {
+        const sim::Bytes of_class = held[static_cast<std::size_t>(category)];
+        if (of_class.value <= 0 || y + look.px(14) > frame.top + frame.row) continue;
+        draw_text(list, look, TextRole::number, {left + gutter, y}, c.predicted,
+                  bytes.text(static_cast<double>(of_class.value)), {1, 0});
+        say(TextRole::caption, c.dim, std::string(memory_category_title(category)));
+      }
+      if (capacity_in_view && y + look.px(14) < frame.top + frame.row) {
+        draw_text(list, look, TextRole::number, {left + gutter, y}, c.bad, bytes.text(capacity), {1, 0});
+        say(TextRole::caption, c.bad, "capacity");
+      }
+    }
+  }
+  draw_legend(look, classes, room.x);
+  if (aligned) ImPlot::EndAlignedPlots();
+  if (whole) {
+    scope.begin = 0;
+    scope.end = scope.duration;
+  }
+  if (hovered_stage >= 0) describe_slot(look, step, hovered_stage, scope.cursor, bytes);
+}
+
+}  // namespace
+
+std::string pipeline_caption(const PanelContext& context) {
+  const sim::Scenario& s = context.prediction.scenario;
+  if (s.workload.task != sim::Task::train || !context.prediction.step) return "";
+  const auto count = [](std::int64_t n, const char* what) {
+    return sim::format_count(n) + " " + what + (n == 1 ? "" : "s");
+  };
+  std::string words = count(s.strategy.pipeline_parallel, "stage");
+  if (s.strategy.virtual_pipeline > 1) words += " of " + count(s.strategy.virtual_pipeline, "chunk");
+  return words + ", " + sim::format_count(micro_batches_of(s)) +
+         (micro_batches_of(s) == 1 ? " micro-batch" : " micro-batches");
+}
+
+void draw_pipeline(const PanelContext& context) {
+  if (context.scenario.workload.task != sim::Task::train)
+    return draw_empty_state(context, "No pipeline",
+                            "Schedules are of training steps: choose Train above to see one.");
+  const auto step = context.prediction.step;
+  PipelineScope& scope = context.view.pipeline;
+  draw_controls(context);
+  if (draw_missing_prediction(context)) return;
+  if (!step) return draw_empty_state(context, "Predicting", "The step's timeline is on its way.");
+  if (scope.duration != step->duration.value || context.frozen) {
+    scope.duration = scope.end = step->duration.value;
+    scope.begin = 0;
+    scope.cursor = step->peak_time.value;
+    scope.stage = step->fullest_stage;
+  }
+  scope.stage = std::clamp(scope.stage, 0, step->stages - 1);
+  draw_bubble(context, *step);
+  draw_plots(context, *step, ImGui::GetContentRegionAvail());
+}
+
+}  // namespace app::gui

@@ -1,0 +1,359 @@
+#include "app/gui/scenario_fields.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "sim/format.h"
+#include "sim/plan/schedule.h"
+
+namespace app::gui {
+namespace {
+
+using sim::Scenario;
+using I = sim::Implementation;
+using M = sim::Model;
+using S = sim::Strategy;
+using W = sim::Workload;
+
+constexpr std::int64_t kMany = std::int64_t{1} << 24;
+constexpr std::int64_t kManyDevices = std::int64_t{1} << 20;
+
+constexpr auto kModel = &Scenario::model;
+constexpr auto kStrategy = &Scenario::strategy;
+constexpr auto kWorkload = &Scenario::workload;
+constexpr auto kImplementation = &Scenario::implementation;
+
+bool trains(const Scenario& s) {
+  return s.workload.task == sim::Task::train;
+}
+bool generates(const Scenario& s) {
+  return s.workload.task == sim::Task::generate;
+}
+
+ScenarioField when(bool (*applies)(const Scenario&), ScenarioField field) {
+  field.applies = applies;
+  return field;
+}
+ScenarioField saying(std::string (*says)(const Scenario&), ScenarioField field) {
+  field.says = says;
+  return field;
+}
+ScenarioField in_binary_k(ScenarioField field) {
+  field.binary_k = true;
+  return field;
+}
+
+template <class Part, class Number, class StepperOf>
+ScenarioField number(const char* label, const char* name, Part Scenario::*part, Number Part::*member,
+                     StepperOf stepper) {
+  ScenarioField field{.label = label, .name = name};
+  field.read = [=](const Scenario& s) { return static_cast<std::int64_t>((s.*part).*member); };
+  field.write = [=](Scenario& s, std::int64_t value) { (s.*part).*member = static_cast<Number>(value); };
+  if constexpr (std::is_convertible_v<StepperOf, Stepper>)
+    field.stepper = [=](const Scenario&) { return Stepper(stepper); };
+  else
+    field.stepper = stepper;
+  return field;
+}
+
+// Of devices along one dimension.
+template <class StepperOf>
+ScenarioField degree(const char* label, const char* name, int S::*member, StepperOf stepper) {
+  return number(label, name, kStrategy, member, stepper);
+}
+
+// `values` in the order of `names`.
+template <class Part, class Value>
+ScenarioField choice(const char* label, const char* name, Part Scenario::*part, Value Part::*member,
+                     std::vector<Value> values, std::vector<std::string_view> names) {
+  ScenarioField field{.label = label, .name = name, .choices = std::move(names)};
+  field.read = [=](const Scenario& s) {
+    return std::find(values.begin(), values.end(), (s.*part).*member) - values.begin();
+  };
+  field.write = [=](Scenario& s, std::int64_t index) {
+    (s.*part).*member = values[static_cast<std::size_t>(index)];
+  };
+  return field;
+}
+
+// An enumeration's values from its first on, by their names.
+template <class Part, class Value>
+ScenarioField choice(const char* label, const char* name, Part Scenario::*part, Value Part::*member,
+                     std::initializer_list<Value> values) {
+  std::vector<std::string_view> names;
+  for (const Value value : values) names.push_back(sim::name(value));
+  return choice(label, name, part, member, std::vector<Value>(values), std::move(names));
+}
+
+template <class Part>
+ScenarioField toggle(const char* label, const char* name, Part Scenario::*part, bool Part::*member) {
+  ScenarioField field{.label = label, .name = name, .choices = {"off", "on"}};
+  field.read = [=](const Scenario& s) { return std::int64_t{(s.*part).*member}; };
+  field.write = [=](Scenario& s, std::int64_t value) { (s.*part).*member = value != 0; };
+  return field;
+}
+
+template <class Part>
+ScenarioField named(const char* label, const char* name, Part Scenario::*part, std::string Part::*member,
+                    std::span<const std::string_view> names) {
+  ScenarioField field{.label = label, .name = name, .choices = {names.begin(), names.end()}};
+  field.read = [=](const Scenario& s) {
+    return std::find(names.begin(), names.end(), (s.*part).*member) - names.begin();
+  };
+  field.write = [=](Scenario& s, std::int64_t index) {
+    (s.*part).*member = names[static_cast<std::size_t>(index)];
+  };
+  return field;
+}
+
+// All devices: data parallel over what the other degrees leave, as --gpus has it.
+ScenarioField devices() {
+  const auto of_a_replica = [](const Scenario& s) {
+    return std::max<std::int64_t>(1, std::int64_t{s.strategy.tensor_parallel} * s.strategy.pipeline_parallel *
+                                         s.strategy.context_parallel);
+  };
+  ScenarioField field{.label = "devices", .name = "devices"};
+  field.read = [=](const Scenario& s) { return of_a_replica(s) * s.strategy.data_parallel; };
+  field.write = [=](Scenario& s, std::int64_t value) {
+    s.strategy.data_parallel = static_cast<int>(value / of_a_replica(s));
+  };
+  field.stepper = [=](const Scenario& s) { return step_by_doubling(of_a_replica(s), kManyDevices); };
+  field.refuses = [=](const Scenario& s, std::int64_t value) -> std::string {
+    const std::int64_t replica = of_a_replica(s), below = value / replica * replica;
+    if (value >= replica && value <= kManyDevices && value % replica == 0) return "";
+    const std::string multiple = sim::format_count(value) +
+                                 " is no multiple of tensor x pipeline x context, " +
+                                 sim::format_count(replica) + ": ";
+    if (below < replica) return multiple + sim::format_count(replica) + " would do";
+    return multiple + sim::format_count(below) + " or " + sim::format_count(below + replica) + " would do";
+  };
+  field.says = [](const Scenario& s) -> std::string {
+    const int per_node = std::max(1, s.hardware.devices_per_node), all = s.strategy.devices();
+    const std::string places = s.hardware.devices_per_node > 1 && all > per_node
+                                   ? sim::format_count((all + per_node - 1) / per_node) + " nodes of " +
+                                         sim::format_count(per_node) + ": "
+                                   : "";
+    return places + "data x tensor x pipeline x context";
+  };
+  return field;
+}
+
+std::string grouping(const Scenario& s) {
+  const M& m = s.model;
+  if (m.num_key_value_heads < 1 || m.num_attention_heads % m.num_key_value_heads != 0) return "";
+  const std::int64_t queries = m.num_attention_heads / m.num_key_value_heads;
+  if (queries == 1) return "";
+  if (m.num_key_value_heads == 1) return "multi-query: all heads share one";
+  return "grouped: " + sim::format_count(queries) + " queries share one";
+}
+
+std::string accumulation(const Scenario& s) {
+  const W& w = s.workload;
+  const std::int64_t devices = std::max(1, s.strategy.data_parallel);
+  if (w.micro_batch_size < 1 || w.global_batch_size < 1) return "";
+  const std::int64_t micro_batches = w.global_batch_size / (w.micro_batch_size * devices);
+  return sim::format_count(w.global_batch_size * w.seq_len) + " tokens in " +
+         sim::format_count(micro_batches) + (micro_batches == 1 ? " micro-batch" : " micro-batches");
+}
+
+std::string chip(const Scenario& s) {
+  const sim::Hardware& h = s.hardware;
+  const auto peak = h.peak.find(s.workload.dtype);
+  if (peak == h.peak.end()) return sim::format(h.memory);
+  return sim::format(peak->second) + " " + std::string(sim::name(s.workload.dtype)) + "\n" +
+         sim::format(h.memory_bandwidth) + ", " + sim::format(h.memory);
+}
+
+Stepper step_heads(const Scenario& s) {
+  const std::int64_t least = std::max<std::int64_t>(1, s.model.num_key_value_heads);
+  return step_by(least, least, kMany);
+}
+Stepper step_key_value_heads(const Scenario& s) {
+  return step_through_divisors_of(s.model.num_attention_heads);
+}
+Stepper step_hidden(const Scenario& s) {
+  return step_by(s.model.head_dim, s.model.head_dim, kMany);
+}
+Stepper step_global_batch(const Scenario& s) {
+  const std::int64_t least =
+      std::max<std::int64_t>(1, s.workload.micro_batch_size * std::max(1, s.strategy.data_parallel));
+  return step_by(least, least, kMany);
+}
+Stepper step_tensor(const Scenario& s) {
+  return step_through_divisors_of(std::max<std::int64_t>(1, s.model.num_attention_heads));
+}
+Stepper step_pipeline(const Scenario& s) {
+  return step_by(1, 1, std::max<std::int64_t>(1, s.model.num_hidden_layers));
+}
+Stepper step_chunks(const Scenario& s) {
+  return step_by(
+      1, 1, std::max<std::int64_t>(1, s.model.num_hidden_layers / std::max(1, s.strategy.pipeline_parallel)));
+}
+
+std::vector<FieldSection> make_sections() {
+  const Stepper doubling = step_by_doubling(1, kMany), degrees = step_by_doubling(1, kManyDevices);
+  return {
+      {.id = "model",
+       .title = "Model",
+       .preset = sim::PresetKind::model,
+       .preset_name = [](const Scenario& s) { return s.model.name; },
+       .preset_says =
+           [](const Scenario& s) {
+             return sim::format_short(static_cast<double>(sim::count_parameters(s.model).total)) +
+                    " parameters";
+           },
+       .fields =
+           {
+               number("layers", "model.num_hidden_layers", kModel, &M::num_hidden_layers,
+                      step_by(1, 1, 1 << 12)),
+               number("hidden", "model.hidden_size", kModel, &M::hidden_size, step_hidden),
+               number("heads", "model.num_attention_heads", kModel, &M::num_attention_heads, step_heads),
+               saying(grouping, number("KV heads", "model.num_key_value_heads", kModel,
+                                       &M::num_key_value_heads, step_key_value_heads)),
+               number("head size", "model.head_dim", kModel, &M::head_dim, step_by(8, 8, 1 << 12)),
+               number("MLP size", "model.intermediate_size", kModel, &M::intermediate_size,
+                      step_by(256, 256, kMany)),
+               number("vocabulary", "model.vocab_size", kModel, &M::vocab_size, step_by(128, 128, kMany)),
+           }},
+      {.id = "hardware",
+       .title = "Hardware",
+       .preset = sim::PresetKind::hardware,
+       .preset_name = [](const Scenario& s) { return s.hardware.name; },
+       .preset_says = chip,
+       .fields = {when(trains, devices())}},
+      {.id = "workload",
+       .title = "Workload",
+       .fields =
+           {
+               choice("task", "workload.task", kWorkload, &W::task, {sim::Task::train, sim::Task::generate}),
+               choice("dtype", "workload.dtype", kWorkload, &W::dtype,
+                      {sim::DType::fp32, sim::DType::tf32, sim::DType::bf16, sim::DType::fp16}),
+               when(trains,
+                    in_binary_k(number("sequence", "workload.seq_len", kWorkload, &W::seq_len, doubling))),
+               when(trains, number("micro-batch", "workload.micro_batch_size", kWorkload,
+                                   &W::micro_batch_size, step_by(1, 1, kMany))),
+               when(trains,
+                    saying(accumulation, number("global batch", "workload.global_batch_size", kWorkload,
+                                                &W::global_batch_size, step_global_batch))),
+               when(generates, number("batch", "workload.batch_size", kWorkload, &W::batch_size, doubling)),
+               when(generates, in_binary_k(number("prompt", "workload.prompt_length", kWorkload,
+                                                  &W::prompt_length, doubling))),
+               when(generates, in_binary_k(number("new tokens", "workload.max_new_tokens", kWorkload,
+                                                  &W::max_new_tokens, doubling))),
+               when(generates, toggle("KV cache", "workload.kv_cache", kWorkload, &W::kv_cache)),
+           }},
+      {.id = "strategy",
+       .title = "Strategy",
+       .fields =
+           {
+               when(trains, degree("data", "strategy.data_parallel", &S::data_parallel, degrees)),
+               degree("tensor", "strategy.tensor_parallel", &S::tensor_parallel, step_tensor),
+               when(trains,
+                    degree("pipeline", "strategy.pipeline_parallel", &S::pipeline_parallel, step_pipeline)),
+               when(trains, degree("chunks", "strategy.virtual_pipeline", &S::virtual_pipeline, step_chunks)),
+               when(trains, degree("context", "strategy.context_parallel", &S::context_parallel, degrees)),
+               when(trains, degree("expert", "strategy.expert_parallel", &S::expert_parallel, degrees)),
+               when(trains, choice("ZeRO", "strategy.zero_stage", kStrategy, &S::zero_stage, {0, 1, 2, 3},
+                                   {"0", "1", "2", "3"})),
+               when(trains,
+                    toggle("seq. parallel", "strategy.sequence_parallel", kStrategy, &S::sequence_parallel)),
+               when(trains,
+                    named("schedule", "strategy.schedule", kStrategy, &S::schedule, sim::schedule_names())),
+               when(trains, choice("recompute", "strategy.recompute", kStrategy, &S::recompute,
+                                   {sim::Recompute::none, sim::Recompute::selective, sim::Recompute::full})),
+           }},
+      {.id = "implementation",
+       .title = "Implementation",
+       .preset = sim::PresetKind::implementation,
+       .preset_name = [](const Scenario& s) { return s.implementation.name; },
+       .preset_says =
+           [](const Scenario& s) {
+             return std::string(s.implementation.runs_here ? "runs here: Start measures it"
+                                                           : "priced only: others' software");
+           },
+       .fields =
+           {
+               choice("attention", "implementation.attention", kImplementation, &I::attention,
+                      {sim::AttentionKind::flash, sim::AttentionKind::standard}),
+               toggle("dropout", "implementation.dropout", kImplementation, &I::dropout),
+               toggle("fused residual", "implementation.fused_residual", kImplementation, &I::fused_residual),
+           }},
+  };
+}
+
+bool accepts(const Scenario& scenario, const ScenarioField& field, std::int64_t value) {
+  Scenario next = scenario;
+  field.write(next, value);
+  const std::vector<sim::Problem> problems = sim::validate(next);
+  return std::none_of(problems.begin(), problems.end(),
+                      [&](const sim::Problem& p) { return p.field == field.name; });
+}
+
+}  // namespace
+
+std::string ScenarioField::text(std::int64_t value) const {
+  if (choices.empty()) return sim::format_count(value);
+  const auto index = static_cast<std::size_t>(value);
+  return index < choices.size() ? std::string(choices[index]) : "";
+}
+
+const std::vector<FieldSection>& scenario_fields() {
+  static const std::vector<FieldSection> sections = make_sections();
+  return sections;
+}
+
+std::vector<std::int64_t> accepted_values(const Scenario& scenario, const ScenarioField& field,
+                                          std::size_t most) {
+  const std::int64_t now = field.read(scenario);
+  std::set<std::int64_t> candidates;
+  if (field.choices.empty()) {
+    // Round numbers, divisors of what is divided, and the multiples of what a step is made of around it.
+    for (std::int64_t round = 1; round <= kManyDevices; round *= 2) candidates.insert({round, round * 3 / 2});
+    for (const std::int64_t whole : {scenario.model.num_attention_heads, scenario.model.num_hidden_layers})
+      for (std::int64_t part = 1; part <= std::min<std::int64_t>(whole, 512); ++part)
+        if (whole % part == 0) candidates.insert(part);
+    const std::int64_t replicas = std::max<std::int64_t>(1, scenario.strategy.data_parallel);
+    const std::int64_t step = std::max<std::int64_t>(1, scenario.workload.micro_batch_size) * replicas;
+    for (const std::int64_t base : {step, step * std::max(1, scenario.strategy.pipeline_parallel)})
+      for (const std::int64_t times : {now / base, now / base + 1}) candidates.insert(times * base);
+    candidates.erase(0);
+  } else {
+    for (std::size_t i = 0; i < field.choices.size(); ++i) candidates.insert(static_cast<std::int64_t>(i));
+  }
+  std::vector<std::int64_t> accepted;
+  for (const std::int64_t value : candidates)
+    if (value != now && accepts(scenario, field, value)) accepted.push_back(value);
+  const auto distance = [&](std::int64_t value) {
+    return std::abs(
+        std::log(static_cast<double>(value + 1) / static_cast<double>(std::max<std::int64_t>(0, now) + 1)));
+  };
+  std::stable_sort(accepted.begin(), accepted.end(),
+                   [&](std::int64_t a, std::int64_t b) { return distance(a) < distance(b); });
+  if (accepted.size() > most) accepted.resize(most);
+  std::sort(accepted.begin(), accepted.end());
+  return accepted;
+}
+
+ScheduleChoice with_schedule(const Scenario& scenario, std::string_view schedule) {
+  constexpr int kMostChunks = 8;
+  ScheduleChoice choice;
+  const auto accept = [&](int chunks) {
+    Scenario next = scenario;
+    next.strategy.schedule = schedule;
+    next.strategy.virtual_pipeline = chunks;
+    const std::vector<sim::Problem> problems = sim::validate(next);
+    if (problems.empty())
+      choice.scenario = std::move(next);
+    else if (choice.refusal.empty())
+      choice.refusal = problems[0].field + " " + problems[0].message;
+    return problems.empty();
+  };
+  if (accept(scenario.strategy.virtual_pipeline)) return choice;
+  for (int chunks = 1; chunks <= kMostChunks; ++chunks)
+    if (accept(chunks)) break;
+  return choice;
+}
+
+}  // namespace app::gui

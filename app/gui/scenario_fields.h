@@ -1,0 +1,58 @@
+// What Configure offers, as data: a field of the scenario is one line of scenario_fields.cpp.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/gui/widgets/fields.h"
+#include "sim/scenario/preset.h"
+#include "sim/scenario/scenario.h"
+
+namespace app::gui {
+
+struct ScenarioField {
+  std::string label;
+  std::string name;                            // as validate() calls it: "strategy.tensor_parallel"
+  std::vector<std::string_view> choices = {};  // empty: a number
+  // The number, or the index of the choice; past the last where it is none of them.
+  std::function<std::int64_t(const sim::Scenario&)> read = {};
+  std::function<void(sim::Scenario&, std::int64_t)> write = {};
+  std::function<Stepper(const sim::Scenario&)> stepper = {};   // of a number
+  bool binary_k = false;                                       // "8k" is 8,192
+  std::function<bool(const sim::Scenario&)> applies = {};      // none: always
+  std::function<std::string(const sim::Scenario&)> says = {};  // below it, where nothing is wrong
+  // Of what write() could not make of a value: why, naming what could be.
+  std::function<std::string(const sim::Scenario&, std::int64_t)> refuses = {};
+
+  // As it is written on screen: "1,024", "selective".
+  std::string text(std::int64_t value) const;
+};
+
+struct FieldSection {
+  const char* id;
+  const char* title;
+  // A preset of this kind comes first, picked by the command PREFIX.NAME; then what it says of itself.
+  std::optional<sim::PresetKind> preset = {};
+  std::string (*preset_name)(const sim::Scenario&) = nullptr;
+  std::string (*preset_says)(const sim::Scenario&) = nullptr;
+  std::vector<ScenarioField> fields = {};
+};
+
+const std::vector<FieldSection>& scenario_fields();
+
+// Values of a field with which validate() has nothing against it, other fields as they are: at most `most`,
+// nearest to what it is now, in ascending order.
+std::vector<std::int64_t> accepted_values(const sim::Scenario& scenario, const ScenarioField& field,
+                                          std::size_t most = 5);
+
+// The scenario under another schedule, with the fewest chunks a stage that it needs; where it cannot be, why.
+struct ScheduleChoice {
+  std::optional<sim::Scenario> scenario;
+  std::string refusal;
+};
+ScheduleChoice with_schedule(const sim::Scenario& scenario, std::string_view schedule);
+
+}  // namespace app::gui

@@ -1,0 +1,170 @@
+#include "sim/cost/priced_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "sim/plan/ranks.h"
+
+namespace sim {
+namespace {
+
+// Which variables an operation's work depends on: the others are set alike, so that each price is found once.
+Variables relevant(const Plan& plan, const Operation& op, Variables v) {
+  const auto uses_kv_length = [](const Extent& e) { return e.kv_length > 0; };
+  const bool kv_length = op.dims.heads > 0 || uses_kv_length(op.dims.rows) || uses_kv_length(op.dims.cols) ||
+                         uses_kv_length(op.dims.inner) ||
+                         std::any_of(op.operands.begin(), op.operands.end(), [&](const Operand& o) {
+                           if (o.buffer == kNoBuffer) return false;
+                           const auto& shape = plan.buffers[static_cast<std::size_t>(o.buffer)].shape;
+                           return std::any_of(shape.begin(), shape.end(), uses_kv_length);
+                         });
+  if (!kv_length) v.kv_length = 0;
+  return v;
+}
+
+// A step or a token comes back to the same weights after touching all that is live. Only samples that were
+// timed here ask for it; plans that run here have one program.
+Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
+  if (!calibration || calibration->samples.empty()) return {};
+  return plan_memory(plan, 0, Addresses::none).live_peak;
+}
+
+// How long a block takes with operations one after the other, but for those that run beside the next one.
+Seconds run_in_turn(const std::vector<Operation>& operations, std::vector<PricedOperation>& priced,
+                    Seconds Price::*time, Seconds PricedOperation::*start) {
+  Seconds now, beside;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (start) priced[i].*start = now;
+    const Seconds end = now + priced[i].price.*time;
+    if (operations[i].beside_next) {
+      beside = end;
+    } else {
+      now = std::max(end, beside);
+      beside = {};
+    }
+  }
+  return std::max(now, beside);
+}
+
+class Pricer {
+ public:
+  Pricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
+      : plan_(plan),
+        hardware_(hardware),
+        calibration_(calibration),
+        working_set_(working_set_of(plan, calibration)),
+        operations_(plan.blocks.size()),
+        recent_(plan.blocks.size(), static_cast<std::size_t>(-1)) {
+    for (std::size_t b = 0; b < plan.blocks.size(); ++b)
+      operations_[b].resize(plan.blocks[b].operations.size());
+  }
+
+  // Index into blocks(); programs of one plan share what is priced.
+  std::size_t block(const Action& a) {
+    std::size_t& recent = recent_[static_cast<std::size_t>(a.block)];
+    const bool again = recent < blocks_.size() && blocks_[recent].phase == a.phase &&
+                       blocks_[recent].variables == a.variables;
+    if (again) return recent;
+    const auto [it, added] = index_.try_emplace({a.block, a.phase, a.variables}, blocks_.size());
+    if (added) blocks_.push_back(price_block(a));
+    return recent = it->second;
+  }
+  std::vector<PricedBlock> take() { return std::move(blocks_); }
+
+ private:
+  PricedBlock price_block(const Action& a) {
+    PricedBlock priced;
+    priced.block = a.block;
+    priced.phase = a.phase;
+    priced.variables = a.variables;
+    const auto& operations = plan_.blocks[static_cast<std::size_t>(a.block)].operations;
+    priced.operations.reserve(operations.size());
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      priced.operations.push_back(operation(static_cast<std::size_t>(a.block), i, a.variables));
+      // What is done a second time is not work that the mathematics needs.
+      if (a.phase == Phase::recompute) priced.operations.back().work.model_flops = {};
+    }
+    priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
+    priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
+    priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
+    return priced;
+  }
+
+  PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables) {
+    const Operation& op = plan_.blocks[block].operations[index];
+    const Variables v = relevant(plan_, op, variables);
+    auto& known = operations_[block][index];
+    // Actions that follow each other resemble each other.
+    if (!known || known->first != v) {
+      const Work work = work_of(plan_, op, v);
+      known.emplace(v, PricedOperation{work, price_of(work, op, v)});
+    }
+    return known->second;
+  }
+
+  Price price_of(const Work& work, const Operation& op, const Variables& v) const {
+    if (op.group < 0) return price(work, op, v, hardware_, calibration_, nullptr, working_set_);
+    Group group = plan_.groups[static_cast<std::size_t>(op.group)];
+    // Two neighbours take part; the receiver's time is its waiting, which the execution finds.
+    if (op.kind == OpKind::receive) return {{}, {}, {}, Bound::network, Provenance::datasheet};
+    if (op.kind == OpKind::send) group.size = 2;
+    if (op.kind == OpKind::exchange) {  // all of a ring at once: its longest way counts
+      const bool in_node = ranks_in_node(group, hardware_.devices_per_node) == group.size;
+      group = {group.name, 2, in_node ? 1 : hardware_.devices_per_node};
+    }
+    return price(work, op, v, hardware_, calibration_, &group);
+  }
+
+  const Plan& plan_;
+  const Hardware& hardware_;
+  const Calibration* calibration_;
+  Bytes working_set_;
+  std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
+      operations_;  // the last found
+  std::vector<PricedBlock> blocks_;
+  std::map<std::tuple<BlockId, Phase, Variables>, std::size_t> index_;
+  std::vector<std::size_t> recent_;  // of each block, the last found
+};
+
+}  // namespace
+
+PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
+  PricedPlan priced;
+  Pricer pricer(plan, hardware, calibration);
+  for (const Program& program : plan.programs) {
+    std::vector<std::size_t>& blocks = priced.block_of.emplace_back();
+    blocks.reserve(program.actions.size());
+    for (const Action& a : program.actions) blocks.push_back(pricer.block(a));
+  }
+  priced.blocks = pricer.take();
+  const auto run_with = [&](Seconds PricedBlock::*duration) {
+    std::vector<std::vector<Seconds>> durations;
+    for (const auto& blocks : priced.block_of) {
+      std::vector<Seconds>& of_program = durations.emplace_back();
+      of_program.reserve(blocks.size());
+      for (const std::size_t b : blocks) of_program.push_back(priced.blocks[b].*duration);
+    }
+    return execute(plan, durations);
+  };
+  priced.expected = run_with(&PricedBlock::duration);
+  priced.low = run_with(&PricedBlock::low);
+  priced.high = run_with(&PricedBlock::high);
+  return priced;
+}
+
+OperationClock::OperationClock(const Plan& plan, const PricedPlan& priced, std::size_t program)
+    : action_times_(action_times(plan, program)), priced_(priced), program_(program) {}
+
+Seconds OperationClock::at(OpTime t) const {
+  const auto after = std::upper_bound(action_times_.begin(), action_times_.end(), t);
+  const auto action = static_cast<std::size_t>(after - action_times_.begin()) - 1;
+  const PricedBlock& b = priced_.block(program_, action);
+  const Seconds start = priced_.expected.programs[program_].start[action];
+  const auto operation = static_cast<std::size_t>(t - action_times_[action]);
+  return start + (operation < b.operations.size() ? b.operations[operation].start : b.duration);
+}
+
+}  // namespace sim

@@ -1,0 +1,53 @@
+// A plan with the time of everything in it: each block priced once per distinct set of variables, and its
+// programs run with those times.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "sim/cost/execution.h"
+#include "sim/cost/price.h"
+#include "sim/plan/memory.h"
+
+namespace sim {
+
+struct PricedOperation {
+  Work work;
+  Price price;
+  Seconds start;  // in its block
+};
+
+// A block with one set of variables.
+struct PricedBlock {
+  BlockId block = 0;
+  Phase phase{};
+  Variables variables;
+  std::vector<PricedOperation> operations;
+  Seconds duration, low, high;
+};
+
+// Programs are run with the expected times and with those of the band's ends: errors of kernels on one
+// machine go together.
+struct PricedPlan {
+  std::vector<PricedBlock> blocks;
+  std::vector<std::vector<std::size_t>> block_of;  // of each program's actions, indices into blocks
+  Execution expected, low, high;
+
+  const PricedBlock& block(std::size_t program, std::size_t action) const {
+    return blocks[block_of[program][action]];
+  }
+};
+PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
+
+// When the operations of a program begin. Refers to `priced`.
+class OperationClock {
+ public:
+  OperationClock(const Plan& plan, const PricedPlan& priced, std::size_t program);
+  Seconds at(OpTime t) const;
+
+ private:
+  std::vector<OpTime> action_times_;
+  const PricedPlan& priced_;
+  std::size_t program_;
+};
+
+}  // namespace sim

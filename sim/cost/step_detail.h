@@ -1,0 +1,47 @@
+// A predicted step in detail, for whoever draws it: who does what when, what is exchanged, what is held.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "sim/cost/calibration.h"
+#include "sim/plan/plan.h"
+#include "sim/report/report.h"
+
+namespace sim {
+
+// What a pipeline stage does when: a pass of a micro-batch through a chunk, or a stretch of the optimizer.
+struct TimelineSlot {
+  std::int32_t stage = 0;
+  Phase phase{};         // forward, backward (recompute with it) or optimizer
+  bool inputs = false, weights = false;  // which part of a backward pass in two
+  std::int32_t micro_batch = 0, chunk = 0;
+  Seconds start, end;
+  Seconds recompute;  // the part of a backward pass that repeats forward
+};
+// By stage, then time; slots of a stage do not overlap.
+std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& hardware,
+                                            const Calibration* calibration = nullptr);
+
+// Messages of one size that the ranks of a stage exchange in a step.
+struct Traffic {
+  std::int32_t stage = 0;
+  std::int32_t group = 0;  // index into Plan::groups
+  OpKind kind{};           // send for both ends of a pipeline's transfer
+  Bytes sent;              // by one rank, a message
+  std::int64_t messages = 0;
+  Seconds duration;  // of all of them
+  Seconds exposed;   // while the stage computes nothing; of a send, while its receiver waits for it
+};
+
+// A training step as it goes, for whoever draws it.
+struct StepDetail {
+  std::vector<TimelineSlot> slots;                   // pipeline_timeline()
+  std::vector<std::vector<MemoryTimePoint>> memory;  // live bytes of each stage, over the step
+  std::vector<Traffic> traffic;                      // by stage, in the order of the plan's blocks
+};
+// At most `memory_points` a stage, each the fullest moment of its stretch.
+StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration = nullptr,
+                       std::size_t memory_points = 1000);
+
+}  // namespace sim

@@ -1,0 +1,243 @@
+// Profiles are read and written by one list of their fields.
+#include <array>
+
+#include "sim/scenario/scenario_json.h"
+#include "sim/scenario/serving_implementation_json.h"
+
+namespace sim {
+namespace {
+
+constexpr std::string_view kDtypeWords = "fp32, bf16, fp16, fp8";
+
+// ---- What each profile holds, under the names of its file. `v(name, field)` reads or writes one.
+
+template <class Visitor, class Profile>
+void kernel_fields(Visitor& v, Profile& p) {
+  v("attention", p.attention);
+  v("traffic", p.traffic);
+  v("loss_bytes_per_logit", p.loss_bytes_per_logit);
+  v("accumulation_bytes_per_parameter", p.accumulation_bytes_per_parameter);
+  v("launches_forward", p.launches_forward);
+  v("launches_backward", p.launches_backward);
+}
+
+template <class Visitor, class Profile>
+void host_fields(Visitor& v, Profile& p) {
+  v("launch", p.launch);
+  v("collective", p.collective);
+  v("unit_hook", p.unit_hook);
+  v("waits_around_passes", p.waits_around_passes);
+  v("wait", p.wait);
+  v("pass", p.pass);
+  v("step", p.step);
+  v("parameter", p.parameter);
+}
+
+template <class Visitor, class Profile>
+void data_parallel_fields(Visitor& v, Profile& p) {
+  v("overlaps_reduction", p.overlaps_reduction);
+  v("overlaps_gather", p.overlaps_gather);
+  v("reduces_whole", p.reduces_whole);
+  v("reduction_dtype", p.reduction_dtype);
+  v("bucket_mib", p.bucket_mib);
+  v("backward_prefetch", p.backward_prefetch);
+  v("copy_passes", p.copy_passes);
+}
+
+template <class Visitor, class Profile>
+void overlap_fields(Visitor& v, Profile& p) {
+  v("under", p.under);
+  v("chunks", p.chunks);
+}
+
+template <class Visitor, class Profile>
+void tensor_parallel_fields(Visitor& v, Profile& p) {
+  v("forward_gather", p.forward_gather);
+  v("forward_scatter", p.forward_scatter);
+  v("backward_gather", p.backward_gather);
+  v("backward_scatter", p.backward_scatter);
+  v("input_gather", p.input_gather);
+  v("backward_all_reduce", p.backward_all_reduce);
+  v("product_pieces", p.product_pieces);
+}
+
+template <class Visitor, class Profile>
+void pipeline_fields(Visitor& v, Profile& p) {
+  v("messages_forward", p.messages_forward);
+  v("messages_backward", p.messages_backward);
+  v("message", p.message);
+  v("waits", p.waits);
+  v("waits_interleaved", p.waits_interleaved);
+  v("in_order", p.in_order);
+  v("scatters", p.scatters);
+  v("balances_head", p.balances_head);
+}
+
+template <class Visitor, class Profile>
+void saved_fields(Visitor& v, Profile& p) {
+  v("hidden", p.hidden);
+  v("query", p.query);
+  v("key_value", p.key_value);
+  v("feed_forward", p.feed_forward);
+  v("heads", p.heads);
+  v("scores", p.scores);
+  v("hidden_of_every_rank", p.hidden_of_every_rank);
+}
+
+template <class Visitor, class Profile>
+void memory_fields(Visitor& v, Profile& p) {
+  v("saved_bytes_per_token", p.saved);
+  v("whole_states_bytes_per_parameter", p.whole_states);
+  v("sharded_states_bytes_per_parameter", p.sharded_states);
+  v("logit_bytes", p.logit_bytes);
+  v("fixed_gib", p.fixed_gib);
+  v("slack", p.slack);
+  v("slack_high", p.slack_high);
+}
+
+template <class Visitor, class Profile>
+void implementation_fields(Visitor& v, Profile& p) {
+  v("attention", p.attention);
+  v("dropout", p.dropout);
+  v("fused_residual", p.fused_residual);
+  v("gradient_dtype", p.gradient_dtype);
+  v("master_weights", p.master_weights);
+  v("runs_here", p.runs_here);
+  v("kernels", p.kernels);
+  v("host", p.host);
+  v("data_parallel", p.data_parallel);
+  v("tensor_parallel", p.tensor_parallel);
+  v("pipeline", p.pipeline);
+  v("memory", p.memory);
+}
+
+template <class Visitor>
+void fields(Visitor& v, auto& p) {
+  using Profile = std::remove_cvref_t<decltype(p)>;
+  if constexpr (std::is_same_v<Profile, KernelProfile>) kernel_fields(v, p);
+  if constexpr (std::is_same_v<Profile, HostProfile>) host_fields(v, p);
+  if constexpr (std::is_same_v<Profile, DataParallelProfile>) data_parallel_fields(v, p);
+  if constexpr (std::is_same_v<Profile, TensorOverlap>) overlap_fields(v, p);
+  if constexpr (std::is_same_v<Profile, TensorParallelProfile>) tensor_parallel_fields(v, p);
+  if constexpr (std::is_same_v<Profile, PipelineProfile>) pipeline_fields(v, p);
+  if constexpr (std::is_same_v<Profile, SavedActivations>) saved_fields(v, p);
+  if constexpr (std::is_same_v<Profile, MemoryProfile>) memory_fields(v, p);
+}
+
+// ---- Reading: a field that is not there keeps its value.
+
+class Reader {
+ public:
+  explicit Reader(JsonObject& object) : object_(object) {}
+
+  void operator()(const char* key, std::string& x) { x = object_.text(key, x); }
+  void operator()(const char* key, bool& x) { x = object_.boolean(key, x); }
+  void operator()(const char* key, int& x) {
+    x = object_.small_integer(key, x);
+    if (x < 0) object_.fail(key, "must be 0 or more");
+  }
+  void operator()(const char* key, double& x) {
+    x = object_.number(key, x);
+    if (!(x >= 0)) object_.fail(key, "must be 0 or more");
+  }
+  void operator()(const char* key, std::optional<double>& x) {
+    if (!object_.has_value(key)) return;
+    double number = 0;
+    (*this)(key, number);
+    x = number;
+  }
+  void operator()(const char* key, Seconds& x) {
+    if (const auto given = object_.quantity(key, unit_suffixes::short_time)) x = {*given};
+    if (!(x.value >= 0)) object_.fail(key, "must be 0 or more");
+  }
+  void operator()(const char* key, DType& x) { x = object_.word(key, dtype_from_name, kDtypeWords, x); }
+  void operator()(const char* key, std::optional<DType>& x) {
+    if (object_.has_value(key)) x = object_.word(key, dtype_from_name, kDtypeWords);
+  }
+  void operator()(const char* key, AttentionKind& x) {
+    x = object_.word(key, attention_kind_from_name, "flash, standard", x);
+  }
+  void operator()(const char* key, std::map<std::string, double>& x) {
+    if (!object_.has(key)) return;
+    JsonObject all = object_.object(key);
+    for (const auto& item : object_.at(key).items()) {
+      const double factor = all.number(item.key());
+      if (!(factor > 0)) all.fail(item.key(), "must be above 0");
+      x[item.key()] = factor;
+    }
+  }
+  template <class Profile>
+  void operator()(const char* key, std::optional<Profile>& x) {
+    if (!object_.has_value(key)) return;
+    if (!x) x.emplace();
+    (*this)(key, *x);
+  }
+  template <class Profile>
+  void operator()(const char* key, Profile& x) {
+    if (!object_.has(key)) return;
+    JsonObject object = object_.object(key);
+    Reader reader(object);
+    fields(reader, x);
+    object.text("source", "");
+    object.finish();
+  }
+
+ private:
+  JsonObject& object_;
+};
+
+// ---- Writing.
+
+class Writer {
+ public:
+  explicit Writer(Json& json) : json_(json) {}
+
+  void operator()(const char* key, DType x) { json_[key] = name(x); }
+  void operator()(const char* key, AttentionKind x) { json_[key] = name(x); }
+  void operator()(const char* key, Seconds x) {
+    put_quantity(json_, key, x.value, unit_suffixes::short_time);
+  }
+  void operator()(const char* key, const std::map<std::string, double>& x) { json_[key] = Json(x); }
+  template <class Value>
+  void operator()(const char* key, const std::optional<Value>& x) {
+    if (x) (*this)(key, *x);
+  }
+  template <class Value>
+  void operator()(const char* key, const Value& x) {
+    if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string>) {
+      json_[key] = x;
+    } else {
+      Json object = Json::object();
+      Writer writer(object);
+      fields(writer, x);
+      json_[key] = std::move(object);
+    }
+  }
+
+ private:
+  Json& json_;
+};
+
+}  // namespace
+
+Implementation implementation_from(JsonObject object, const std::string& name) {
+  Implementation i;
+  i.name = object.text("name", name);
+  Reader reader(object);
+  implementation_fields(reader, i);
+  if (object.has_value("serving")) i.serving = serving_implementation_from(object.object("serving"));
+  i.source = object.text("source", "");
+  object.finish();
+  return i;
+}
+
+Json json_of(const Implementation& i) {
+  Json json{{"name", i.name}};
+  Writer writer(json);
+  implementation_fields(writer, i);
+  if (i.serving) json["serving"] = json_of(*i.serving);
+  json["source"] = i.source;
+  return json;
+}
+
+}  // namespace sim

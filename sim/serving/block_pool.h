@@ -1,0 +1,44 @@
+// The memory of a paged KV cache: blocks of a fixed number of tokens, counted by who uses them. Blocks of a
+// prompt that others may share stay known after their last user, until memory is short.
+#pragma once
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace sim {
+
+using BlockIndex = std::int32_t;
+
+class BlockPool {
+ public:
+  explicit BlockPool(std::int64_t blocks);
+
+  std::int64_t blocks() const { return static_cast<std::int64_t>(users_.size()); }
+  // Used by nobody; those of them that hold a known prefix go last, the longest unused first.
+  std::int64_t free_blocks() const { return static_cast<std::int64_t>(free_.size() + idle_.size()); }
+  std::int64_t users(BlockIndex block) const { return users_[static_cast<std::size_t>(block)]; }
+
+  // A block for one user; empty where all are in use.
+  std::optional<BlockIndex> allocate();
+  void release(BlockIndex block);
+
+  // Blocks by what stands in them and before them (a hash chain). share() takes a known block for one more
+  // user.
+  std::optional<BlockIndex> share(std::uint64_t content);
+  bool knows(std::uint64_t content) const { return by_content_.contains(content); }
+  void publish(BlockIndex block, std::uint64_t content);
+
+ private:
+  void forget(BlockIndex block);
+
+  std::vector<std::int32_t> users_;
+  std::vector<BlockIndex> free_;
+  std::list<BlockIndex> idle_;  // known and unused, the longest unused first
+  std::unordered_map<BlockIndex, std::list<BlockIndex>::iterator> where_idle_;
+  std::unordered_map<std::uint64_t, BlockIndex> by_content_;
+  std::unordered_map<BlockIndex, std::uint64_t> content_of_;
+};
+
+}  // namespace sim

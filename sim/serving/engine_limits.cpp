@@ -1,0 +1,110 @@
+#include "sim/serving/engine_limits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "sim/plan/plan.h"
+
+namespace sim {
+namespace {
+
+double d(std::int64_t n) {
+  return static_cast<double>(n);
+}
+
+std::int64_t rounded_up(double value, std::int64_t to) {
+  return static_cast<std::int64_t>(std::ceil(value / d(to))) * to;
+}
+
+struct BenchmarkLimits {
+  std::int64_t sequences = 0, tokens = 0;
+};
+
+BenchmarkLimits benchmark_limits(const Scenario& s, double cache_of_token) {
+  const ServingImplementation& serving = *s.implementation.serving;
+  const Workload& w = s.workload;
+  const double gpus = s.strategy.tensor_parallel * s.strategy.pipeline_parallel;
+  // Its own estimate counts all parameters as quantized, and no activations.
+  const double parameters = d(count_parameters(s.model).total) *
+                            d(bits(w.weights_dtype.value_or(w.dtype))) / 8;
+  const double tokens = serving.cache_share * (d(s.hardware.memory.value) * gpus - parameters) /
+                        (cache_of_token * s.strategy.tensor_parallel);
+  constexpr double kMostRequests = 4096, kMostTokens = 32768;
+  const double requests = tokens / d(w.prompt_length + w.max_new_tokens);
+  const double raw = std::min(requests, kMostRequests) / s.strategy.pipeline_parallel;
+  BenchmarkLimits limits;
+  limits.sequences = raw < 256    ? std::max<std::int64_t>(64, rounded_up(raw, 32))
+                     : raw < 1024 ? rounded_up(raw, 128)
+                                  : rounded_up(raw, 256);
+  const double step = std::min(raw * (1 + d(w.prompt_length) / d(w.max_new_tokens)), kMostTokens);
+  limits.tokens = step < 4096   ? std::max<std::int64_t>(2048, rounded_up(step, 256))
+                  : step < 8192 ? rounded_up(step, 512)
+                                : rounded_up(step, 1024);
+  limits.tokens = std::max(limits.tokens, w.prompt_length + limits.sequences);
+  return limits;
+}
+
+}  // namespace
+
+EngineMemory engine_memory(const Scenario& scenario) {
+  if (!scenario.implementation.serving)
+    throw std::invalid_argument("implementation \"" + scenario.implementation.name +
+                                "\" has no serving profile: it says nothing of generation");
+  const ServingImplementation& serving = *scenario.implementation.serving;
+  Scenario one = scenario;
+  const int stages = scenario.strategy.pipeline_parallel;
+  one.strategy.pipeline_parallel = one.strategy.data_parallel = 1;
+  one.workload.batch_size = one.workload.max_new_tokens = 1;
+  const Plan plan = make_plan(one);
+  const Variables v{.batch = 1, .query_length = 1, .kv_length = 1};
+  const double layers = d(scenario.model.num_hidden_layers);
+  double weights = 0, cache = 0;
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.view_of != kNoBuffer) continue;
+    const double bytes = d(buffer.bytes(v).value) * (buffer.per_layer ? layers : 1);
+    if (buffer.buffer_class == BufferClass::parameter) weights += bytes / (buffer.per_layer ? stages : 1);
+    if (buffer.buffer_class == BufferClass::kv_cache) cache += bytes / stages;
+  }
+  const double group = d(scenario.workload.weights_group);
+  if (group > 0 && scenario.workload.weights_dtype)
+    weights *= 1 + 32 / (group * d(bits(*scenario.workload.weights_dtype)));
+  EngineMemory memory;
+  memory.weights = {static_cast<std::int64_t>(weights)};
+  memory.cache_of_token = cache / d(one.workload.prompt_length + one.workload.max_new_tokens);
+  const double whole = d(scenario.hardware.memory.value), reserved = d(serving.reserved.value);
+  const double left = serving.cache_share_of == CacheShareOf::total_memory
+                          ? serving.cache_share * whole - weights - reserved
+                          : serving.cache_share * (whole - weights - reserved);
+  memory.cache_tokens = std::max(0.0, left / memory.cache_of_token);
+  return memory;
+}
+
+SchedulerLimits engine_limits(const Scenario& scenario) {
+  const EngineMemory memory = engine_memory(scenario);
+  const ServingImplementation& serving = *scenario.implementation.serving;
+  const Workload& w = scenario.workload;
+  SchedulerLimits limits;
+  limits.batching = serving.batching;
+  limits.chunks_prompts = serving.chunks_prompts;
+  limits.reserves_output = serving.reserves_output;
+  limits.max_sequences = serving.max_sequences;
+  limits.max_tokens = serving.max_tokens;
+  const std::int64_t length = w.prompt_length + w.max_new_tokens;
+  limits.block_tokens = serving.kv_block > 0 ? serving.kv_block : length;
+  limits.blocks = static_cast<std::int64_t>(memory.cache_tokens / d(limits.block_tokens));
+  if (serving.benchmark_limits) {
+    const BenchmarkLimits benchmark = benchmark_limits(scenario, memory.cache_of_token);
+    limits.max_sequences = benchmark.sequences;
+    limits.max_tokens = benchmark.tokens;
+  }
+  limits.max_tokens = std::max(limits.max_tokens, limits.max_sequences);
+  if (!limits.chunks_prompts) limits.max_tokens = std::max(limits.max_tokens, w.prompt_length);
+  if (limits.blocks * limits.block_tokens < length)
+    throw std::invalid_argument("a request of " + std::to_string(length) +
+                                " tokens does not fit beside the weights: there is room for " +
+                                std::to_string(limits.blocks * limits.block_tokens));
+  return limits;
+}
+
+}  // namespace sim

@@ -1,0 +1,393 @@
+#include "sim/serving/iteration_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "sim/cost/efficiency.h"
+#include "sim/cost/network.h"
+#include "sim/cost/predict.h"
+
+namespace sim {
+namespace {
+
+// Elementwise kernels reach 0.8 of the bandwidth (github.com/ai-dynamo/aiconfigurator, default).
+constexpr double kElementwiseBandwidth = 0.8;
+// Small kernels, launches and the host's work are estimates from sources about the engines, not measurements.
+constexpr double kEstimateError = 0.5;
+// Attention whose scores pass through memory (FasterTransformer without its fused kernel, BaseAttentionLayer.h):
+// fp32 scores are written, masked and normalised, and read: 12 bytes a score in all; the batched products reach
+// 0.3 of the peak.
+constexpr double kBytesOfScore = 12, kStandardProducts = 0.3;
+constexpr double kStandardAttentionError = 0.5;
+// One block a head and sequence fills the chip when there are two a multiprocessor.
+constexpr double kBlocksToFill = 2;
+// Rate of the last-level cache over that of memory: A100 5120 bytes a clock, of which kernels reach two thirds.
+constexpr double kCacheOverMemory = 2.4;
+constexpr double kBlockPerHeadError = 0.3;
+// A segmented radix sort (cub) of a row by one block: six passes of some 2 ns a key. An estimate.
+constexpr Seconds kSortOfKey = us(0.012);
+// Products of narrow integers: how far the efficiencies of serving_implementation.h lie from single kernels.
+constexpr double kNarrowError = 0.2;
+// Share of the peak of a large product whose weights are expanded on the way.
+constexpr double kExpandedCompute = 0.7;
+// Collectives between kernels of one step arrive late by what the ranks differ.
+constexpr double kCollectiveError = 0.3;
+// Lengths at which decode attention is priced; in between it is linear.
+constexpr double kStepsPerDoubling = 4;
+
+double relative(const MeasuredTime& t) {
+  return t.high / t.seconds - 1;
+}
+
+bool is_attention(OpKind kind) {
+  return kind == OpKind::attention_cached || kind == OpKind::attention_flash ||
+         kind == OpKind::attention_standard;
+}
+
+Variables tokens(std::int64_t n) {
+  return {.batch = n, .query_length = 1, .kv_length = 1};
+}
+
+// The plan of one pipeline stage's ranks: what a layer and the head do does not depend on the lengths.
+Plan plan_of(Scenario s) {
+  if (!s.implementation.serving)
+    throw std::invalid_argument("implementation \"" + s.implementation.name +
+                                "\" has no serving profile: it says nothing of generation");
+  s.strategy.pipeline_parallel = s.strategy.data_parallel = 1;
+  s.workload.prompt_length = s.workload.max_new_tokens = s.workload.batch_size = 1;
+  return make_plan(s);
+}
+
+const Block& block_of(const Plan& plan, std::string_view name) {
+  for (const Block& block : plan.blocks)
+    if (block.name == name) return block;
+  throw std::logic_error("a generation's plan has no block " + std::string(name));
+}
+
+}  // namespace
+
+void CostBreakdown::add(CostKind kind, Seconds expected, double relative_error) {
+  of(kind).expected += expected;
+  of(kind).above += expected * relative_error;
+}
+
+Seconds CostBreakdown::total() const {
+  Seconds sum;
+  for (const Part& part : parts) sum += part.expected;
+  return sum;
+}
+
+double CostBreakdown::band() const {
+  double squares = 0;
+  for (const Part& part : parts) squares += part.above.value * part.above.value;
+  const double sum = total().value;
+  return sum > 0 ? 1 + std::sqrt(squares) / sum : 1;
+}
+
+CostBreakdown& CostBreakdown::operator+=(const CostBreakdown& o) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i].expected += o.parts[i].expected;
+    parts[i].above += o.parts[i].above;
+  }
+  return *this;
+}
+
+CostBreakdown CostBreakdown::operator*(double n) const {
+  CostBreakdown scaled;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    scaled.parts[i] = {parts[i].expected * n, parts[i].above * n};
+  return scaled;
+}
+
+IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibration)
+    : plan_(plan_of(scenario)),
+      hardware_(scenario.hardware),
+      serving_(*scenario.implementation.serving),
+      layers_(static_cast<double>(scenario.model.num_hidden_layers)) {
+  if (calibration) calibration_ = *calibration;
+  if (calibration_ && calibration_->gpu) tables_ = *calibration_->gpu;
+  if (tables_.launch.value <= 0) tables_.launch = hardware_.launch;
+  layer_ = &block_of(plan_, "layer.forward");
+  head_block_ = &block_of(plan_, "head.forward");
+  for (const Operation& op : layer_->operations) {
+    if (is_attention(op.kind)) attention_ = &op;
+    const bool counted = op.kind == OpKind::matmul || is_attention(op.kind) || is_collective(op.kind);
+    if (counted) ++launches_;
+  }
+  if (const BufferId cache = plan_.find("layer.k_cache"); cache != kNoBuffer)
+    cache_bits_ = static_cast<double>(bits(plan_.buffers[static_cast<std::size_t>(cache)].dtype));
+}
+
+void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const Variables& v) const {
+  const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+  ProductShape shape{d(op.dims.rows.value(v)), d(op.dims.cols.value(v)), d(op.dims.inner.value(v)), op.dtype};
+  const bool whole_head = serving_.whole_head_on_each_rank && op.id.starts_with("head.");
+  if (whole_head) shape.n *= plan_.scenario.strategy.tensor_parallel;
+  const auto timed = [&](const ProductShape& s) {
+    if (auto t = product_time(tables_, hardware_, s, serving_.product_tables)) {
+      const Seconds least = tables_.launch + Seconds{2 * s.m * s.n * s.k / (hardware_.peak_for(s.dtype).value *
+                                                                            serving_.product_peak_share)};
+      if (t->seconds < least) {
+        t->high = t->high * (least / t->seconds);
+        t->seconds = least;
+      }
+      return *t;
+    }
+    KernelSample sample;
+    sample.kind = OpKind::matmul;
+    const Efficiency e = datasheet_efficiency(sample);
+    const double bytes = d(bits(s.dtype)) / 8 * s.k * (s.m + s.n) + 2 * s.m * s.n;
+    const double compute = 2 * s.m * s.n * s.k / (hardware_.peak_for(s.dtype).value * e.compute);
+    const Seconds t = tables_.launch +
+                      Seconds{std::hypot(compute, bytes / (hardware_.memory_bandwidth.value * e.memory))};
+    return MeasuredTime{t, t * (1 / (1 + e.error)), t * (1 + e.error), Fit::formula};
+  };
+  const double weight_bits = d(bits(plan_.buffers[static_cast<std::size_t>(op.operands[2].buffer)].dtype));
+  const double arithmetic_bits = d(bits(op.dtype));
+  if (weight_bits >= arithmetic_bits) {
+    const MeasuredTime t = timed(shape);
+    cost.add(CostKind::products, t.seconds, relative(t));
+    return;
+  }
+  // Weights narrower than the arithmetic: streamed at a share of the 16-bit product's bandwidth, or bound by
+  // the arithmetic all the same.
+  const auto group = plan_.scenario.workload.weights_group;
+  constexpr double kScaleAndZero = 32;  // bits
+  const double stored = weight_bits + (group > 0 ? kScaleAndZero / d(group) : 0);
+  const double efficiency = weight_bits > 4 ? serving_.int8_efficiency : serving_.int4_efficiency;
+  const MeasuredTime one = timed({1, shape.n, shape.k, shape.dtype});
+  const Seconds streamed =
+      tables_.launch + (one.seconds - tables_.launch) * (stored / arithmetic_bits / efficiency);
+  const Seconds computed = tables_.launch + Seconds{2 * shape.m * shape.n * shape.k /
+                                                    (hardware_.peak_for(op.dtype).value * kExpandedCompute)};
+  cost.add(CostKind::products, std::max(streamed, computed), std::hypot(relative(one), kNarrowError));
+}
+
+void IterationCost::add_small_kernels(CostBreakdown& cost, double kernels, double bytes) const {
+  const Seconds fixed = (serving_.kernel_time + serving_.gap) * kernels;
+  const Seconds moved{bytes / (hardware_.memory_bandwidth.value * kElementwiseBandwidth)};
+  cost.add(CostKind::small_kernels, fixed + moved, kEstimateError);
+}
+
+CostBreakdown IterationCost::all_reduce(double bytes) const {
+  const int ranks = plan_.scenario.strategy.tensor_parallel;
+  CostBreakdown cost;
+  if (ranks == 1) return cost;
+  // Between nodes by NCCL's formulas: the published series name no network.
+  const bool one_node = ranks <= hardware_.devices_per_node;
+  std::string_view software = one_node ? std::string_view(serving_.collective_tables) : std::string_view();
+  for (const auto& rule : serving_.custom_all_reduce)
+    if (rule.ranks == ranks && bytes <= static_cast<double>(rule.up_to.value))
+      software = "TensorRT-LLM custom all-reduce";
+  const CollectiveShape shape{CollectiveOperation::all_reduce, bytes, ranks,
+                              std::min(ranks, hardware_.devices_per_node)};
+  Seconds t;
+  double error = kCollectiveError;
+  if (const auto measured = collective_time(tables_, hardware_, shape, software)) {
+    t = measured->seconds;
+    error = std::max(error, relative(*measured));
+  } else {
+    t = multi_node_time(hardware_, hardware_.node_link, shape);
+    error = 1;
+  }
+  cost.add(CostKind::collectives, t, error);
+  return cost;
+}
+
+const CostBreakdown& IterationCost::token_work(std::int64_t count, bool decode) const {
+  auto& known = token_work_[decode ? 1 : 0];
+  const auto found = known.find(count);
+  if (found != known.end()) return found->second;
+  CostBreakdown cost;
+  double elementwise_bytes = 0;
+  const Variables v = tokens(count);
+  for (const Operation& op : layer_->operations) {
+    if (is_attention(op.kind)) continue;
+    if (op.kind == OpKind::matmul) {
+      add_product(cost, op, v);
+    } else if (op.kind == OpKind::all_reduce) {
+      const Buffer& buffer = plan_.buffers[static_cast<std::size_t>(op.operands[0].buffer)];
+      cost += all_reduce(static_cast<double>(buffer.bytes(v).value));
+    } else {
+      elementwise_bytes += static_cast<double>(work_of(plan_, op, v).memory().value);
+    }
+  }
+  if (!decode)
+    elementwise_bytes += 2 * serving_.prefill_copies * static_cast<double>(count * attention_->dims.heads *
+                                                                           attention_->dims.head_dim);
+  add_small_kernels(cost, decode ? serving_.decode_kernels : serving_.prefill_kernels, elementwise_bytes);
+  cost.add(CostKind::small_kernels, serving_.gap * launches_, kEstimateError);
+  return known.emplace(count, cost).first->second;
+}
+
+CostBreakdown IterationCost::decode_attention_at(std::int64_t sequences, double context) const {
+  const Dims& n = attention_->dims;
+  const AttentionShape shape{.batch = static_cast<double>(sequences),
+                             .heads = static_cast<double>(n.heads),
+                             .kv_heads = static_cast<double>(n.kv_heads),
+                             .head_dim = static_cast<double>(n.head_dim),
+                             .query_length = 1,
+                             .kv_length = std::max(1.0, context * cache_bits_ / 16),
+                             .causal = false,
+                             .dtype = attention_->dtype};
+  CostBreakdown cost;
+  if (serving_.decode_attention == DecodeAttention::tabulated)
+    if (const auto t = attention_time(tables_, hardware_, MeasuredKernel::attention_decode, shape,
+                                      serving_.attention_tables)) {
+      cost.add(CostKind::attention, t->seconds, relative(*t));
+      return cost;
+    }
+  // Heads of a group each read their keys and values: the first from memory, the others from the cache.
+  const bool block_per_head = serving_.decode_attention == DecodeAttention::block_per_head;
+  const double of_head = 2 * 2 * shape.batch * shape.kv_length * shape.head_dim;
+  const double bytes =
+      block_per_head ? of_head * std::max(shape.kv_heads, shape.heads / kCacheOverMemory) : of_head * shape.kv_heads;
+  const double blocks = shape.batch * shape.heads;
+  const double filled =
+      block_per_head ? std::min(1.0, blocks / (kBlocksToFill * hardware_.multiprocessors)) : 1;
+  const double rate = hardware_.memory_bandwidth.value * serving_.decode_attention_efficiency * filled;
+  cost.add(CostKind::attention, serving_.decode_attention_latency + Seconds{bytes / rate},
+           kBlockPerHeadError);
+  return cost;
+}
+
+CostBreakdown IterationCost::decode_attention(std::int64_t sequences, double context) const {
+  const double step = std::floor(kStepsPerDoubling * std::log2(std::max(1.0, context)));
+  const auto node = [&](double at) -> const CostBreakdown& {
+    constexpr std::int64_t kSteps = 256;  // 64 doublings
+    const std::int64_t key = sequences * kSteps + static_cast<std::int64_t>(at);
+    const auto found = decode_attention_.find(key);
+    if (found != decode_attention_.end()) return found->second;
+    return decode_attention_
+        .emplace(key, decode_attention_at(sequences, std::exp2(at / kStepsPerDoubling)))
+        .first->second;
+  };
+  const double below = std::exp2(step / kStepsPerDoubling), above = std::exp2((step + 1) / kStepsPerDoubling);
+  const double share = std::clamp((context - below) / (above - below), 0.0, 1.0);
+  CostBreakdown cost = node(step) * (1 - share);
+  cost += node(step + 1) * share;
+  return cost;
+}
+
+CostBreakdown IterationCost::prompt_attention(const Iteration::Prompt& prompt) const {
+  const Dims& n = attention_->dims;
+  const AttentionShape shape{.batch = prompt.sequences,
+                             .heads = static_cast<double>(n.heads),
+                             .kv_heads = static_cast<double>(n.kv_heads),
+                             .head_dim = static_cast<double>(n.head_dim),
+                             .query_length = prompt.tokens,
+                             .kv_length = std::max(prompt.context, prompt.tokens),
+                             .causal = true,
+                             .dtype = attention_->dtype == DType::fp8 ? DType::bf16 : attention_->dtype};
+  CostBreakdown cost;
+  const double square = shape.batch * shape.heads * shape.query_length * shape.kv_length;
+  if (serving_.standard_prefill_attention) {
+    const Seconds moved{kBytesOfScore * square / (hardware_.memory_bandwidth.value * kElementwiseBandwidth)};
+    const Seconds computed{4 * square * shape.head_dim /
+                           (hardware_.peak_for(shape.dtype).value * kStandardProducts)};
+    cost.add(CostKind::attention, moved + computed, kStandardAttentionError);
+    return cost;
+  }
+  if (const auto t = attention_time(tables_, hardware_, MeasuredKernel::attention_prefill, shape,
+                                    serving_.attention_tables)) {
+    cost.add(CostKind::attention, t->seconds, relative(*t));
+    return cost;
+  }
+  KernelSample sample;
+  sample.kind = OpKind::attention_flash;
+  sample.query_length = static_cast<std::int64_t>(shape.query_length);
+  const Efficiency e = datasheet_efficiency(sample);
+  const Seconds computed{attention_flops(MeasuredKernel::attention_prefill, shape).value /
+                         (hardware_.peak_for(shape.dtype).value * e.compute)};
+  cost.add(CostKind::attention, tables_.launch + computed, e.error);
+  return cost;
+}
+
+bool IterationCost::in_graph(const Iteration& iteration) const {
+  if (!serving_.graph_decode || !iteration.prompts.empty()) return false;
+  return serving_.graph_batches.empty() ||
+         iteration.decode_sequences <= static_cast<double>(serving_.graph_batches.back());
+}
+
+double IterationCost::computed_sequences(const Iteration& iteration) const {
+  const double n = iteration.decode_sequences;
+  if (serving_.graph_batches.empty() || !in_graph(iteration)) return n;
+  const auto size =
+      std::lower_bound(serving_.graph_batches.begin(), serving_.graph_batches.end(), std::llround(std::ceil(n)));
+  return static_cast<double>(*size);
+}
+
+CostBreakdown IterationCost::layers(const Iteration& iteration, double count) const {
+  double tokens = computed_sequences(iteration);
+  CostBreakdown cost;
+  if (iteration.decode_sequences > 0)
+    cost += decode_attention(std::llround(std::ceil(iteration.decode_sequences)), iteration.decode_context);
+  for (const Iteration::Prompt& prompt : iteration.prompts) {
+    tokens += prompt.sequences * prompt.tokens;
+    cost += prompt_attention(prompt);
+  }
+  cost += token_work(std::max<std::int64_t>(1, std::llround(tokens)), iteration.prompts.empty());
+  return cost * count;
+}
+
+CostBreakdown IterationCost::head(double sequences) const {
+  const std::int64_t n = std::max<std::int64_t>(1, std::llround(sequences));
+  const auto found = head_.find(n);
+  if (found != head_.end()) return found->second;
+  CostBreakdown cost;
+  const Variables v = tokens(n);
+  const int ranks = plan_.scenario.strategy.tensor_parallel;
+  for (const Operation& op : head_block_->operations)
+    if (op.kind == OpKind::matmul) add_product(cost, op, v);
+  const double logits = 4 * static_cast<double>(n * plan_.scenario.model.vocab_size);
+  add_small_kernels(cost, 2 + serving_.sampling_kernels, serving_.sampling_passes * logits);
+  if (serving_.sorts_vocabulary) {
+    const double waves = std::ceil(static_cast<double>(n) / (kBlocksToFill * hardware_.multiprocessors));
+    cost.add(CostKind::small_kernels, kSortOfKey * (waves * static_cast<double>(plan_.scenario.model.vocab_size)),
+             kEstimateError);
+  }
+  if (ranks > 1 && !serving_.whole_head_on_each_rank) {
+    const CollectiveShape gather{CollectiveOperation::all_gather, logits, ranks,
+                                 std::min(ranks, hardware_.devices_per_node)};
+    const auto t = collective_time(tables_, hardware_, gather, serving_.collective_tables);
+    cost.add(CostKind::collectives,
+             t ? t->seconds : multi_node_time(hardware_, hardware_.node_link, gather), kCollectiveError);
+  }
+  return head_.emplace(n, cost).first->second;
+}
+
+CostBreakdown IterationCost::with_host(CostBreakdown cost, const Iteration& iteration,
+                                       double layer_count) const {
+  double sequences = iteration.decode_sequences;
+  for (const Iteration::Prompt& prompt : iteration.prompts) sequences += prompt.sequences;
+  if (!in_graph(iteration)) {
+    const double small = iteration.prompts.empty() ? serving_.decode_kernels : serving_.prefill_kernels;
+    double collectives = 0;
+    for (const Operation& op : layer_->operations)
+      if (is_collective(op.kind)) ++collectives;
+    const Seconds launched = serving_.launch * (layer_count * (small + launches_ - collectives)) +
+                             serving_.collective_launch * (layer_count * collectives) +
+                             serving_.launch * static_cast<double>(serving_.sampling_kernels + 4);
+    if (launched > cost.total()) cost.add(CostKind::host, launched - cost.total(), kEstimateError);
+  }
+  const Seconds host = serving_.host_step + serving_.host_sequence * sequences;
+  if (serving_.host_overlapped) {
+    if (host > cost.total()) cost.add(CostKind::host, host - cost.total(), kEstimateError);
+    cost.add(CostKind::host, serving_.host_exposed, kEstimateError);
+  } else {
+    cost.add(CostKind::host, host, kEstimateError);
+  }
+  return cost;
+}
+
+CostBreakdown IterationCost::iteration(const Iteration& iteration) const {
+  CostBreakdown cost = layers(iteration, layers_);
+  double sampled = iteration.decode_sequences;
+  for (const Iteration::Prompt& prompt : iteration.prompts)
+    if (prompt.last) sampled += prompt.sequences;
+  if (sampled > 0) cost += head(sampled);
+  return with_host(std::move(cost), iteration, layers_);
+}
+
+}  // namespace sim

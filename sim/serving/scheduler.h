@@ -1,0 +1,109 @@
+// Continuous batching: which sequences the next step decodes, and which stretches of prompts it reads. It knows
+// requests, tokens and blocks of the KV cache, and nothing of time: a simulation prices its steps, a runtime
+// executes them.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "sim/scenario/serving_implementation.h"
+#include "sim/serving/block_pool.h"
+
+namespace sim {
+
+enum class Preemption { recompute, swap };  // what becomes of the cache of a sequence that must make room
+
+struct SchedulerLimits {
+  Batching batching = Batching::mixed;  // static_batch: nobody joins before all have ended
+  bool chunks_prompts = false;          // a prompt may be read over several steps
+  bool reserves_output = false;         // begin only when all blocks that will ever be needed are free
+  std::int64_t max_sequences = 256;     // in the batch
+  std::int64_t max_tokens = 8192;       // of a step
+  std::int64_t block_tokens = 16;       // of a block of the KV cache
+  std::int64_t blocks = 0;
+  Preemption preemption = Preemption::recompute;
+  bool prefix_cache = false;
+};
+
+struct ServedRequest {
+  std::int64_t prompt = 0, output = 1;  // tokens; output of at least one
+  // Requests of one prefix begin with the same `prefix_tokens` tokens. -1: with nobody's.
+  std::int64_t prefix = -1, prefix_tokens = 0;
+  bool arrives_read = false;  // another engine read the prompt and chose the first token
+};
+
+using RequestIndex = std::int32_t;  // in the order of submit()
+
+class Scheduler {
+ public:
+  // Throws std::invalid_argument where a limit is not above 0.
+  explicit Scheduler(const SchedulerLimits& limits);
+
+  // Throws std::invalid_argument where the request could never run: its blocks are more than there are, or a
+  // prompt that may not be cut is longer than a step.
+  RequestIndex submit(const ServedRequest& request);
+
+  struct PromptPart {
+    RequestIndex request = 0;
+    std::int64_t tokens = 0;   // read in this step
+    std::int64_t context = 0;  // in the cache after it
+    bool ends = false;         // the prompt is read: a first token comes
+  };
+  struct Step {
+    std::vector<RequestIndex> decodes;
+    std::int64_t decode_context = 0;  // sum over these, the new tokens included
+    std::vector<PromptPart> prompts;
+    std::int64_t swapped_out = 0, swapped_in = 0;  // blocks that moved to and from the host's memory
+    bool empty() const { return decodes.empty() && prompts.empty(); }
+  };
+  // What to do next; empty when there is nothing to do. complete() must be called before the next.
+  const Step& next();
+  // How many steps like the one that next() gave would follow each other, were nothing submitted: nobody ends,
+  // nobody can join, the blocks suffice. At least 1.
+  std::int64_t steps_alike() const;
+  // The step was done so many times (at most steps_alike()). Returns who has all tokens.
+  const std::vector<RequestIndex>& complete(std::int64_t times = 1);
+
+  bool idle() const { return waiting_.empty() && running_.empty() && swapped_.empty(); }
+  std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
+  std::int64_t running() const { return static_cast<std::int64_t>(running_.size()); }
+  std::int64_t used_blocks() const { return pool_.blocks() - pool_.free_blocks(); }
+  std::int64_t preemptions() const { return preemptions_; }
+  std::int64_t prefix_hits() const { return prefix_hits_; }  // tokens
+  const BlockPool& pool() const { return pool_; }
+  const std::vector<BlockIndex>& blocks_of(RequestIndex request) const { return at(request).blocks; }
+
+ private:
+  struct Sequence {
+    ServedRequest request;
+    std::int64_t cached = 0;     // tokens whose keys and values are in the cache
+    std::int64_t generated = 0;  // tokens that came
+    std::int64_t to_read = 0;    // of the prompt, or after recompute of all that was there
+    std::vector<BlockIndex> blocks;
+    std::int64_t swapped_blocks = 0;
+  };
+  Sequence& at(RequestIndex r) { return sequences_[static_cast<std::size_t>(r)]; }
+  const Sequence& at(RequestIndex r) const { return sequences_[static_cast<std::size_t>(r)]; }
+  std::int64_t blocks_for(std::int64_t tokens) const;
+  bool reading(const Sequence& s) const { return s.cached < s.to_read; }
+  bool grow(RequestIndex request, std::int64_t tokens);
+  void drop_blocks(Sequence& s);
+  void preempt_last();
+  void take_prefix(Sequence& s);
+  void publish_prefix(const Sequence& s);
+  bool admit(std::int64_t& budget);
+  void read_prompts(std::int64_t& budget);
+  void decode_all(std::int64_t& budget);
+  bool bring_back();
+
+  SchedulerLimits limits_;
+  BlockPool pool_;
+  std::vector<Sequence> sequences_;
+  std::deque<RequestIndex> waiting_, swapped_;
+  std::vector<RequestIndex> running_;  // in the order in which they began
+  Step step_;
+  std::vector<RequestIndex> ended_;
+  std::int64_t preemptions_ = 0, prefix_hits_ = 0;
+};
+
+}  // namespace sim

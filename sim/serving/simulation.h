@@ -1,0 +1,70 @@
+// Traffic through a scheduler, step by step: each step's price moves the clock.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "sim/serving/iteration_cost.h"
+#include "sim/serving/scheduler.h"
+
+namespace sim {
+
+struct Arrival {
+  Seconds at;
+  ServedRequest request;
+};
+
+// Requests at random times (exponential gaps) of the given mean rate, all alike.
+std::vector<Arrival> poisson_arrivals(double per_second, Seconds duration, const ServedRequest& request,
+                                      std::uint64_t seed);
+
+struct RequestTimes {
+  Seconds arrived, first_token, finished;
+  std::int64_t output = 0;
+  Seconds ttft() const { return first_token - arrived; }
+  Seconds latency() const { return finished - arrived; }
+  // Mean time a token after the first; 0 where there is only one.
+  Seconds tpot() const;
+};
+
+struct OccupancyPoint {
+  Seconds time;
+  std::int64_t used_blocks = 0, running = 0, waiting = 0;
+};
+
+struct Simulation {
+  std::vector<RequestTimes> requests;  // as they arrived
+  Seconds duration;                    // until the last has ended
+  CostBreakdown busy;                  // sum over the steps
+  std::int64_t steps = 0, preemptions = 0, output_tokens = 0, prefix_hits = 0;
+  double mean_in_system = 0;              // requests that wait or run, over time
+  std::vector<OccupancyPoint> occupancy;  // at most a few thousand points
+  double output_per_second() const;
+};
+
+using IterationPrice = std::function<CostBreakdown(const Iteration&)>;
+
+struct Traffic {
+  std::vector<Arrival> arrivals;  // by time
+  // Above 0: of the arrivals no more than so many are in the system, the others come as those end.
+  std::int64_t most_at_a_time = 0;
+  Seconds swap_of_block;  // to or from the host's memory
+};
+
+Simulation simulate(const Traffic& traffic, const SchedulerLimits& limits, const IterationPrice& price);
+
+// The value below which the given share lies, of those that finished: 0.5 is the median.
+Seconds percentile(std::vector<Seconds> values, double share);
+// Requests a second that kept both objectives.
+double goodput(const Simulation& simulation, Seconds most_ttft, Seconds most_tpot);
+
+// Prefill and decode on GPUs of their own: requests are read by the one engine, their caches then move, and the
+// other engine decodes them. `transfer_of_token`: time a token of cache takes between them.
+struct Disaggregated {
+  Simulation prefill, decode;  // decode's arrivals are prefill's ends; its first token is prefill's
+};
+Disaggregated simulate_disaggregated(const Traffic& traffic, const SchedulerLimits& prefill_limits,
+                                     const IterationPrice& prefill_price, const SchedulerLimits& decode_limits,
+                                     const IterationPrice& decode_price, Seconds transfer_of_token);
+
+}  // namespace sim

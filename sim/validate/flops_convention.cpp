@@ -1,0 +1,76 @@
+#include "sim/validate/flops_convention.h"
+
+#include "sim/validate/text_search.h"
+
+namespace sim {
+namespace {
+
+enum class Formula {
+  parameters_full,    // 6 N + 12 L a d s (PaLM, appendix B)
+  parameters_causal,  // 6 N + 6 L a d s
+  megatron_model,     // 72 B s L h^2 (1 + s/6h + V/12Lh) (Korthikanti et al. 2022)
+  megatron_hardware,  // 96 B s L h^2 (1 + s/6h + V/16Lh) (Narayanan et al. 2021): full recompute counted
+};
+
+Formula formula_of(std::string_view convention, std::string_view framework) {
+  const std::string c = lower(convention), f = lower(framework);
+  if (says_any(c, "96*b", "96b", "counts full recomp", "factor 4")) return Formula::megatron_hardware;
+  if (says_any(c, "72*b", "72b")) return Formula::megatron_model;
+  if (says_any(c, "halved", "6lhs", "6*l*", "6lct", "causal)") && !says_any(c, "non-causal", "full"))
+    return Formula::parameters_causal;
+  if (says_any(c, "6n", "6*n", "6(n", "palm", "12lhs", "12*l")) return Formula::parameters_full;
+  if (says_any(f, "bridge", "llm.c")) return Formula::parameters_causal;
+  if (says_any(f, "deepspeed", "neox", "internevo")) return Formula::megatron_hardware;
+  return Formula::parameters_full;
+}
+
+}  // namespace
+
+CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::string_view notes,
+                           std::string_view framework) {
+  const Model& m = s.model;
+  const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+  const ParameterCount count = count_parameters(m);
+  const double tokens = d(s.workload.global_batch_size) * d(s.workload.seq_len);
+  const double layers = d(m.num_hidden_layers), hidden = d(m.hidden_size), length = d(s.workload.seq_len),
+               vocab = d(m.vocab_size);
+  const double attention = 12 * layers * d(m.query_size()) * length;  // of a token, all pairs
+  const Formula formula = formula_of(convention, framework);
+  const std::string c = lower(convention);
+
+  CountedFlops counted;
+  double model = 0;
+  switch (formula) {
+    case Formula::megatron_model:
+    case Formula::megatron_hardware:
+      model = 72 * layers * hidden * hidden * (1 + length / (6 * hidden) + vocab / (12 * layers * hidden));
+      break;
+    case Formula::parameters_full:
+    case Formula::parameters_causal: {
+      double parameters = d(count.total);
+      if (says_any(c, "excludes embedding", "n - input", "input embedding") && !m.tie_word_embeddings)
+        parameters -= d(count.embedding);
+      model = 6 * parameters + (formula == Formula::parameters_causal ? attention / 2 : attention);
+      break;
+    }
+  }
+  double again = 0;
+  if (s.strategy.recompute == Recompute::full)
+    again = model / 3;
+  else if (s.strategy.recompute == Recompute::selective)
+    again = attention / 3;
+  if (formula == Formula::megatron_hardware) {
+    const double hardware =
+        96 * layers * hidden * hidden * (1 + length / (6 * hidden) + vocab / (16 * layers * hidden));
+    counted.hardware = {hardware * tokens};
+  } else {
+    counted.hardware = {(model + again) * tokens};
+  }
+  counted.model = {model * tokens};
+  const bool of_fp8 =
+      s.workload.dtype == DType::fp8 && says_any(lower(notes) + c, "fp8 peak", "1979", "fp8 mfu");
+  counted.peak = of_fp8 ? DType::fp8 : s.hardware.has_peak_for(DType::bf16) ? DType::bf16 : s.workload.dtype;
+  return counted;
+}
+
+}  // namespace sim

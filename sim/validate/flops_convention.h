@@ -1,0 +1,20 @@
+// The FLOPs that a table counts for a training step, by the words with which it says so.
+#pragma once
+#include <string_view>
+
+#include "sim/scenario/scenario.h"
+#include "sim/units.h"
+
+namespace sim {
+
+struct CountedFlops {
+  Flops model, hardware;  // of a step, all devices; hardware: with what is computed a second time
+  DType peak{};           // utilisation is of this type's dense peak
+};
+
+// `convention` and `notes` are free text ("6N + 12Lhs", "96BsLh^2", "attention halved"); where they are
+// silent the framework's own formula is taken.
+CountedFlops counted_flops(const Scenario& scenario, std::string_view convention, std::string_view notes,
+                           std::string_view framework);
+
+}  // namespace sim

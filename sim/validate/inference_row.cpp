@@ -1,0 +1,107 @@
+#include "sim/validate/inference_row.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/cost/calibration_preset.h"
+#include "sim/scenario/preset.h"
+#include "sim/validate/device_names.h"
+#include "sim/validate/row_model.h"
+#include "sim/validate/serving_profiles.h"
+#include "sim/validate/text_search.h"
+
+namespace sim {
+namespace {
+
+// Where a row gives no lengths: what serving benchmarks send by default.
+constexpr std::int64_t kUsualPrompt = 256, kUsualOutput = 128;
+
+std::int64_t count_or(const TableRow& row, std::string_view column, std::int64_t otherwise) {
+  const std::optional<double> value = row.number_if_given(column);
+  if (!value) return otherwise;
+  if (!(*value >= 1) || *value > 1e9 || *value != std::floor(*value))
+    throw CannotPredict(std::string(column) + " must be a whole number above 0");
+  return static_cast<std::int64_t>(*value);
+}
+
+struct Precision {
+  std::optional<DType> dtype;
+  std::int64_t group = 0;
+};
+
+// "bf16", "fp8 (as printed)", "int4 g32", "w4a16", "q4_0", "mxfp4".
+Precision precision_of(std::string_view column, std::string_view text) {
+  const std::string t = lower(text);
+  if (t.empty()) return {};
+  // A block of 32 weights and its scale.
+  constexpr std::int64_t kBlock = 32, kUsualGroup = 128;
+  if (says(t, "mxfp4") || says(t, "q4_") || says(t, "g32")) return {DType::int4, 2 * kBlock};
+  if (says(t, "fp4") || says(t, "int4") || says(t, "w4") || says(t, "awq") || says(t, "gptq"))
+    return {DType::int4, kUsualGroup};
+  if (says(t, "fp8") || says(t, "e4m3")) return {DType::fp8, 0};
+  if (says(t, "q8_0")) return {DType::int8, 2 * kBlock};
+  if (says(t, "int8") || says(t, "w8")) return {DType::int8, 0};
+  if (says(t, "bf16") || says(t, "bfloat16")) return {DType::bf16, 0};
+  if (says(t, "fp16") || says(t, "float16") || says(t, "f16")) return {DType::fp16, 0};
+  if (says(t, "fp32") || says(t, "f32")) return {DType::fp32, 0};
+  throw CannotPredict(std::string(column) + " \"" + std::string(text) +
+                      "\" is none of fp32, bf16, fp16, fp8, int8, int4");
+}
+
+void set_precision(const TableRow& row, InferenceCase& c) {
+  Workload& w = c.scenario.workload;
+  const Precision weights = precision_of("precision_weights", row.text("precision_weights"));
+  const Precision cache = precision_of("precision_kv", row.text("precision_kv"));
+  const bool wide = weights.dtype && bits(*weights.dtype) >= 16;
+  w.dtype = wide ? *weights.dtype : DType::bf16;
+  if (weights.dtype && !wide) {
+    w.weights_dtype = weights.dtype;
+    w.weights_group = weights.group;
+  }
+  const bool fp8 = w.weights_dtype == DType::fp8;
+  if (fp8 && !c.scenario.hardware.has_peak_for(DType::fp8)) w.weights_dtype = DType::int8;
+  if (cache.dtype && *cache.dtype != w.dtype) w.kv_dtype = cache.dtype;
+  if (!cache.dtype && fp8 && c.scenario.implementation.serving->fp8_cache_with_fp8_weights)
+    w.kv_dtype = DType::fp8;
+}
+
+}  // namespace
+
+InferenceCase inference_case(const TableRow& row) {
+  InferenceCase c;
+  Scenario& s = c.scenario;
+  s.workload.task = Task::generate;
+  const ServingProfile profile = serving_profile_of(row.text("framework"), row.text("date"));
+  c.nearest_engine = profile.nearest;
+  s.implementation = load_implementation_preset(profile.preset);
+  const std::optional<std::string> device = hardware_preset_of(row.text("gpu"));
+  if (!device) throw CannotPredict("gpu \"" + std::string(row.text("gpu")) + "\" is none that there is a preset of");
+  s.hardware = load_hardware_preset(*device);
+  c.calibration = load_calibration_preset(*device);
+  s.model = model_of_row(row);
+  set_precision(row, c);
+
+  const std::int64_t gpus = count_or(row, "num_gpus", 1);
+  const std::int64_t pp = count_or(row, "pp", 1), ep = count_or(row, "ep", 1);
+  const bool tensor_given = !row.text("tp").empty();
+  const std::int64_t tp =
+      tensor_given ? count_or(row, "tp", 1) : std::max<std::int64_t>(1, gpus / std::max(pp, ep));
+  s.strategy.tensor_parallel = static_cast<int>(tp);
+  s.strategy.pipeline_parallel = static_cast<int>(pp);
+  s.strategy.expert_parallel = static_cast<int>(ep);
+  c.replicas = static_cast<int>(std::max<std::int64_t>(1, gpus / (tp * pp)));
+
+  const auto prompt = row.number_if_given("input_len"), output = row.number_if_given("output_len");
+  c.assumed_lengths = !prompt;
+  s.workload.prompt_length = prompt ? count_or(row, "input_len", 1) : kUsualPrompt;
+  s.workload.max_new_tokens = output ? count_or(row, "output_len", 1) : prompt ? 1 : kUsualOutput;
+  const std::int64_t batch = count_or(row, "batch", 0), concurrency = count_or(row, "concurrency", 0);
+  const bool continuous = s.implementation.serving->batching != Batching::static_batch;
+  c.load = batch > 0 ? Load::batch : concurrency > 0 ? Load::concurrency
+                                 : continuous        ? Load::saturated
+                                                     : Load::batch;
+  s.workload.batch_size = batch > 0 ? batch : concurrency > 0 ? concurrency : 1;
+  return c;
+}
+
+}  // namespace sim

@@ -1,0 +1,31 @@
+// A row of a table of generation and serving, as the case that it measured.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "sim/cost/calibration.h"
+#include "sim/scenario/scenario.h"
+#include "sim/validate/row.h"
+
+namespace sim {
+
+// How the engine was fed.
+enum class Load {
+  batch,        // a batch of known size
+  concurrency,  // so many requests at any time
+  saturated,    // all requests at once: the most that the engine can do
+};
+
+struct InferenceCase {
+  Scenario scenario;  // batch_size: the batch, or the requests at any time; 0 where saturated
+  std::optional<Calibration> calibration;
+  Load load = Load::batch;
+  int replicas = 1;              // engines that share the work: GPUs beyond those of one
+  bool assumed_lengths = false;  // the row does not give them
+  bool nearest_engine = false;   // no profile names its software
+};
+
+// Throws CannotPredict.
+InferenceCase inference_case(const TableRow& row);
+
+}  // namespace sim

@@ -1,0 +1,147 @@
+// Tables of generation and serving: latencies of a batch, tokens a second, the most that an engine can do.
+#include <algorithm>
+#include <cmath>
+
+#include "sim/serving/engine_limits.h"
+#include "sim/serving/iteration_cost.h"
+#include "sim/serving/simulation.h"
+#include "sim/serving/static_batch.h"
+#include "sim/validate/inference_row.h"
+#include "sim/validate/row_reader.h"
+
+namespace sim {
+namespace {
+
+constexpr double kMillisecond = 1e-3, kGiga = 1e9, kPercent = 100;
+
+// What is known less well than single kernels are: an engine whose profile is a neighbour's, and lengths that
+// the row does not give.
+constexpr double kOtherEngine = 0.5, kOtherLengths = 0.3;
+
+class Predictions {
+ public:
+  Predictions(double band) : band_(band) {}
+
+  void time(std::string_view column, Seconds t) { add(column, t.value / kMillisecond); }
+  void rate(std::string_view column, double value) { add(column, value); }
+  std::vector<Prediction> take() { return std::move(list_); }
+
+ private:
+  void add(std::string_view column, double value) {
+    list_.push_back({column, value, value / band_, value * band_});
+  }
+  double band_;
+  std::vector<Prediction> list_;
+};
+
+double widened(double band, const InferenceCase& c) {
+  double squares = std::pow(band - 1, 2);
+  if (c.nearest_engine) squares += kOtherEngine * kOtherEngine;
+  if (c.assumed_lengths) squares += kOtherLengths * kOtherLengths;
+  return 1 + std::sqrt(squares);
+}
+
+// Bytes of the weights on a rank, the embedding table left out where it is only looked up.
+double weight_bytes(const Scenario& s) {
+  const ParameterCount n = count_parameters(s.model);
+  const auto d = [](std::int64_t v) { return static_cast<double>(v); };
+  const DType stored = s.workload.weights_dtype.value_or(s.workload.dtype);
+  const double group_bits = s.workload.weights_group > 0 ? 32.0 / d(s.workload.weights_group) : 0;
+  const double head = d(n.head > 0 ? n.head : n.embedding);
+  const double layers = d(n.total) - d(n.embedding) - d(n.head) - d(n.final_norm);
+  const double of_weight = (d(bits(stored)) + group_bits) / 8, of_head = d(bits(s.workload.dtype)) / 8;
+  const bool quantized_head = s.implementation.serving->quantizes_head;
+  const bool whole_head = s.implementation.serving->whole_head_on_each_rank;
+  const double ranks = s.strategy.tensor_parallel;
+  return layers * of_weight / ranks +
+         head * (quantized_head ? of_weight : of_head) / (whole_head ? 1 : ranks);
+}
+
+std::vector<Prediction> predict_batch(const InferenceCase& c) {
+  const Scenario& s = c.scenario;
+  const IterationCost cost(s, c.calibration ? &*c.calibration : nullptr);
+  const StaticBatchTimes times = static_batch_times(cost, s);
+  const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+  const double tokens = d(s.workload.batch_size) * d(s.workload.max_new_tokens);
+  Predictions p(widened(times.total.band(), c));
+  const double rate = tokens / times.total.total().value;
+  p.rate("decode_tok_s", rate);
+  p.time("total_latency_ms", times.total.total());
+  p.time("prefill_ms", times.first_token.total());
+  p.time("ttft_ms", times.first_token.total());
+  p.time("tpot_ms", times.later_token.total());
+  p.rate("total_output_tok_s", rate * c.replicas);
+  p.rate("tok_s_per_gpu", rate / (s.strategy.tensor_parallel * s.strategy.pipeline_parallel));
+  const double bandwidth = weight_bytes(s) * rate / d(s.workload.batch_size);
+  p.rate("achieved_bandwidth_gbps", bandwidth / kGiga);
+  p.rate("mbu", kPercent * bandwidth / s.hardware.memory_bandwidth.value);
+  return p.take();
+}
+
+// Requests that trtllm-bench sends for lengths (NVIDIA/TensorRT-LLM, docs perf-overview.md); others send about as
+// many tokens.
+std::int64_t benchmark_requests(std::int64_t prompt, std::int64_t output) {
+  if (prompt + output <= 256) return 30000;
+  if (prompt + output <= 2500) return 3000;
+  return prompt + output <= 6000 ? 1500 : 1000;
+}
+
+std::vector<Prediction> predict_traffic(const InferenceCase& c) {
+  const Scenario& s = c.scenario;
+  const Workload& w = s.workload;
+  const IterationCost cost(s, c.calibration ? &*c.calibration : nullptr);
+  const SchedulerLimits limits = engine_limits(s);
+  Traffic traffic;
+  constexpr std::int64_t kRounds = 10;  // requests of each client
+  const bool saturated = c.load == Load::saturated;
+  const std::int64_t requests =
+      saturated ? benchmark_requests(w.prompt_length, w.max_new_tokens) / c.replicas
+                : std::max<std::int64_t>(kRounds, kRounds * w.batch_size / c.replicas);
+  if (!saturated) traffic.most_at_a_time = std::max<std::int64_t>(1, w.batch_size / c.replicas);
+  traffic.arrivals.assign(static_cast<std::size_t>(requests),
+                          {{}, {.prompt = w.prompt_length, .output = w.max_new_tokens}});
+  const Simulation run = simulate(traffic, limits, [&](const Iteration& i) { return cost.iteration(i); });
+  std::vector<Seconds> ttft, tpot, latency;
+  for (const RequestTimes& r : run.requests) {
+    ttft.push_back(r.ttft());
+    tpot.push_back(r.tpot());
+    latency.push_back(r.latency());
+  }
+  Predictions p(widened(run.busy.band(), c));
+  const double rate = run.output_per_second();
+  if (!saturated) p.rate("decode_tok_s", rate * c.replicas);
+  p.time("total_latency_ms", percentile(latency, 0.5));
+  p.time("ttft_ms", percentile(ttft, 0.5));
+  p.time("tpot_ms", percentile(tpot, 0.5));
+  p.rate("total_output_tok_s", rate * c.replicas);
+  p.rate("tok_s_per_gpu", rate / (s.strategy.tensor_parallel * s.strategy.pipeline_parallel));
+  return p.take();
+}
+
+std::vector<Prediction> predict(const TableRow& row) {
+  const InferenceCase c = inference_case(row);
+  try {
+    return c.load == Load::batch ? predict_batch(c) : predict_traffic(c);
+  } catch (const std::invalid_argument& problem) {
+    throw CannotPredict(problem.what());
+  }
+}
+
+}  // namespace
+
+RowReader inference_rows() {
+  return {.what = "inference",
+          .needs = {"model_name", "gpu", "precision_weights", "framework", "batch", "input_len"},
+          .measured = {{"decode_tok_s", true},
+                       {"total_latency_ms"},
+                       {"prefill_ms"},
+                       {"ttft_ms"},
+                       {"tpot_ms"},
+                       {"total_output_tok_s", true},
+                       {"tok_s_per_gpu", true},
+                       {"achieved_bandwidth_gbps", true},
+                       {"mbu", true}},
+          .predict = predict};
+}
+
+}  // namespace sim

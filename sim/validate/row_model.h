@@ -1,0 +1,15 @@
+// The model that a row of a table names or spells out.
+#pragma once
+#include "sim/scenario/model.h"
+#include "sim/validate/row.h"
+
+namespace sim {
+
+// By the columns layers, hidden, ffn_hidden, heads, kv_heads, vocab, arch and params_b where the shape is
+// given; else the preset that model_name means. Throws CannotPredict.
+Model model_of_row(const TableRow& row);
+
+// "Llama 3(.1) 8B" as presets are called: "llama-3.1-8b".
+std::string preset_spelling(std::string_view model_name);
+
+}  // namespace sim

@@ -1,0 +1,50 @@
+#include "sim/cost/predict.h"
+#include "sim/scenario/preset.h"
+#include "sim/validate/calibrated_device.h"
+#include "sim/validate/flops_convention.h"
+#include "sim/validate/text_search.h"
+#include "sim/validate/training_scenario.h"
+
+namespace sim {
+namespace {
+
+constexpr double kTera = 1e12;
+
+std::vector<Prediction> predict_row(const TableRow& row) {
+  const TrainingRow training = training_row(row);
+  const Scenario& s = training.scenario;
+  const StepTime step = predict_step(make_plan(s), s.hardware, training.calibration);
+
+  const CountedFlops flops =
+      counted_flops(s, row.text("flops_convention"), row.text("notes"), row.text("framework"));
+  const double devices = s.strategy.devices();
+  const double tokens =
+      static_cast<double>(s.workload.global_batch_size) * static_cast<double>(s.workload.seq_len);
+  const MeasuredTime time{step.seconds, step.low, step.high, Fit::formula};
+  const double peak = s.hardware.peak_for(flops.peak).value;
+  const double model = flops.model.value / devices, hardware = flops.hardware.value / devices;
+  const bool prints_hardware = says(lower(row.text("flops_convention")), "hardware flops") &&
+                               says(lower(row.text("flops_convention")), "counts full");
+  std::vector<Prediction> predictions;
+  if (!training.guessed_batch) predictions.push_back(as_time("step_time_s", time, 1));
+  predictions.push_back(as_rate("tokens_per_s_per_gpu", time, tokens / devices));
+  predictions.push_back(as_rate("tflops_per_gpu", time, (prints_hardware ? hardware : model) / kTera));
+  predictions.push_back(as_rate("mfu", time, 100 * model / peak));
+  predictions.push_back(as_rate("hfu", time, 100 * hardware / peak));
+  return predictions;
+}
+
+}  // namespace
+
+RowReader training_rows() {
+  return {.what = "training steps",
+          .needs = {"gpu", "num_gpus", "seq_len", "framework", "step_time_s"},
+          .measured = {{"step_time_s"},
+                       {"tokens_per_s_per_gpu", true},
+                       {"tflops_per_gpu", true},
+                       {"mfu", true},
+                       {"hfu", true}},
+          .predict = predict_row};
+}
+
+}  // namespace sim
