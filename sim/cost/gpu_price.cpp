@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "sim/cost/efficiency.h"
-
 #include "sim/plan/ranks.h"
 
 namespace sim {

@@ -1,8 +1,9 @@
+#include "sim/cost/price.h"
+
 #include <algorithm>
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/gpu_price.h"
-#include "sim/cost/price.h"
 #include "sim/plan/ranks.h"
 
 namespace sim {
@@ -15,12 +16,13 @@ constexpr double kCollectiveError = 0.45;
 // Bekman, ml-engineering, network).
 constexpr double kLinkEfficiency = 0.8;
 
-// Copies between pinned host memory and an A100 reach 24.8 of PCIe 4.0's 32 GB/s in one direction (nvbandwidth 0.8
-// on eight A100 SXM4, forums.developer.nvidia.com/t/352186); with both directions at once as little as 11.
+// Copies between pinned host memory and an A100 reach 24.8 of PCIe 4.0's 32 GB/s in one direction
+// (nvbandwidth 0.8 on eight A100 SXM4, forums.developer.nvidia.com/t/352186); with both directions at once as
+// little as 11.
 constexpr double kHostLinkEfficiency = 24.8 / 32;
 constexpr double kHostLinkError = 1.2;
-// The host's optimizer streams its states; how near to the memory's rate depends on threads and their binding: 1.3
-// times by binding alone (DeepSpeed pull request 7474), and sharing cores with data loading.
+// The host's optimizer streams its states; how near to the memory's rate depends on threads and their
+// binding: 1.3 times by binding alone (DeepSpeed pull request 7474), and sharing cores with data loading.
 constexpr double kHostMemoryEfficiency = 0.8;
 constexpr double kHostMemoryError = 1.0;
 

@@ -48,16 +48,15 @@ std::vector<TimelineSlot> slots_of(const Plan& plan, const PricedPlan& priced) {
       }
       const bool again = a.phase == Phase::recompute;
       const std::string& block = plan.blocks[static_cast<std::size_t>(a.block)].name;
-      const TimelineSlot slot{
-          .stage = static_cast<std::int32_t>(p),
-          .phase = again ? Phase::backward : a.phase,
-          .inputs = block.find(".backward_input") != std::string::npos,
-          .weights = block.find(".backward_weight") != std::string::npos,
-          .micro_batch = a.micro_batch,
-          .chunk = a.chunk,
-          .start = executed.start[i],
-          .end = executed.end[i],
-          .recompute = again ? executed.end[i] - executed.start[i] : Seconds{}};
+      const TimelineSlot slot{.stage = static_cast<std::int32_t>(p),
+                              .phase = again ? Phase::backward : a.phase,
+                              .inputs = block.find(".backward_input") != std::string::npos,
+                              .weights = block.find(".backward_weight") != std::string::npos,
+                              .micro_batch = a.micro_batch,
+                              .chunk = a.chunk,
+                              .start = executed.start[i],
+                              .end = executed.end[i],
+                              .recompute = again ? executed.end[i] - executed.start[i] : Seconds{}};
       continues = continues && slots.back().phase == slot.phase && slots.back().weights == slot.weights &&
                   slots.back().micro_batch == slot.micro_batch && slots.back().chunk == slot.chunk;
       if (continues) {

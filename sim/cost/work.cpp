@@ -155,7 +155,8 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
       return elementwise(17 * operand_elements(plan, op, v, 1, 5));
     case OpKind::adamw_8bit:  // besides, of each moment: two products, absolute value and maximum, rounding
       return elementwise(27 * operand_elements(plan, op, v, 1, 7));
-    case OpKind::adafactor:  // clip 1, square 1, two sums 2, root of their product 3, size of the step 3, step 4
+    case OpKind::adafactor:  // clip 1, square 1, two sums 2, root of their product 3, size of the step 3,
+                             // step 4
       return elementwise(14 * operand_elements(plan, op, v, 1, 5));
     case OpKind::sgd:  // clip 1, momentum 2, decay and step 4
       return elementwise(7 * operand_elements(plan, op, v, 1, 4));

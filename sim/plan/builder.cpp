@@ -145,6 +145,25 @@ BufferId PlanBuilder::add_input(std::string_view name, DType dtype, std::vector<
               .per_micro_batch = per_micro_batch});
 }
 
+namespace {
+
+bool replace(Operand& o, const std::vector<PlanBuilder::Replacement>& replacements) {
+  const auto r = std::find_if(replacements.begin(), replacements.end(), [&](const auto& x) {
+    return x.buffer == o.buffer && x.layer_offset == o.layer_offset;
+  });
+  if (r == replacements.end()) return false;
+  o.buffer = r->by;
+  o.layer_offset = r->by_layer_offset;
+  return true;
+}
+
+}  // namespace
+
+void PlanBuilder::replace(BlockId in, const std::vector<Replacement>& replacements) {
+  for (Operation& op : plan_.blocks[static_cast<std::size_t>(in)].operations)
+    for (Operand& o : op.operands) sim::replace(o, replacements);
+}
+
 BlockId PlanBuilder::add_variant(BlockId of, const std::string& name,
                                  const std::vector<Replacement>& replacements) {
   const std::string original = block(of).name;
@@ -159,17 +178,8 @@ BlockId PlanBuilder::add_variant(BlockId of, const std::string& name,
     return own[b] = add(std::move(copy));
   };
   for (Operation& op : variant.operations)
-    for (Operand& o : op.operands) {
-      const auto r = std::find_if(replacements.begin(), replacements.end(), [&](const Replacement& x) {
-        return x.buffer == o.buffer && x.layer_offset == o.layer_offset;
-      });
-      if (r == replacements.end()) {
-        o.buffer = own_scratch(o.buffer, own_scratch);
-      } else {
-        o.buffer = r->by;
-        o.layer_offset = r->by_layer_offset;
-      }
-    }
+    for (Operand& o : op.operands)
+      if (!sim::replace(o, replacements)) o.buffer = own_scratch(o.buffer, own_scratch);
   return add(std::move(variant));
 }
 

@@ -105,7 +105,7 @@ std::vector<Need> needs(const Operation& op, const Variables& of_action) {
     case OpKind::attention_partial:
       return {exactly(queries), exactly(tokens * n.heads), exactly(qkv), maybe(exactly(own_kv))};
     case OpKind::attention_partial_backward:
-      return {exactly(qkv),     maybe(exactly(own_kv)),   exactly(queries),      exactly(qkv),
+      return {exactly(qkv),     maybe(exactly(own_kv)),    exactly(queries),      exactly(qkv),
               exactly(queries), exactly(tokens * n.heads), maybe(exactly(own_kv))};
     case OpKind::attention_merge:
       return {exactly(queries), exactly(tokens * n.heads), exactly(queries), exactly(tokens * n.heads)};
@@ -220,8 +220,7 @@ class PlanChecker {
         const bool has_pairs = op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather ||
                                op.kind == OpKind::all_to_all || op.kind == OpKind::exchange ||
                                op.kind == OpKind::copy_to_host || op.kind == OpKind::copy_from_host;
-        if (has_pairs && op.operands.size() % 2 != 0)
-          add(where + ": operands are no pairs");
+        if (has_pairs && op.operands.size() % 2 != 0) add(where + ": operands are no pairs");
         for (const Operand& o : op.operands) {
           if (o.buffer < kNoBuffer || o.buffer >= static_cast<int>(plan_.buffers.size())) {
             add(where + ": buffer " + std::to_string(o.buffer) + " does not exist");

@@ -54,8 +54,8 @@ RingScratch add_ring_scratch(PlanBuilder& b, const std::string& block) {
   return s;
 }
 
-std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& dims, const AttentionBuffers& a,
-                                              const RingScratch& s) {
+std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& dims,
+                                              const AttentionBuffers& a, const RingScratch& s) {
   const int ranks = b.strategy().context_parallel;
   const auto partial = [&](int step, BufferId out, BufferId lse, BufferId kv) {
     return Operation{.id = step_id(step, "", ".forward"),
@@ -69,8 +69,8 @@ std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& 
   for (int step = 0; step < ranks; ++step) {
     const BufferId kv = step == 0 ? a.kv : buffer_of(step);
     if (step + 1 < ranks)
-      ops.push_back(exchange(b, step_id(step + 1, ".exchange", ".forward"),
-                             {writes(buffer_of(step + 1)), reads(kv)}));
+      ops.push_back(
+          exchange(b, step_id(step + 1, ".exchange", ".forward"), {writes(buffer_of(step + 1)), reads(kv)}));
     if (step == 0) {
       ops.push_back(partial(0, a.attention, a.lse, kNoBuffer));
       continue;
@@ -123,13 +123,13 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
                    .kind = OpKind::attention_partial_backward,
                    .dtype = b.types().product,
                    .dims = dims,
-                   .operands = {step == 0 ? writes(d_qkv) : updates(d_qkv), writes(d_step), reads(d_attention),
-                                reads(a.qkv), reads(a.attention), reads(a.lse),
+                   .operands = {step == 0 ? writes(d_qkv) : updates(d_qkv), writes(d_step),
+                                reads(d_attention), reads(a.qkv), reads(a.attention), reads(a.lse),
                                 reads(step == 0 ? kNoBuffer : own_kv)}});
     if (arrives) ops.push_back(sum(step, travelling[turn(step)], part));
   }
   const BufferId home = travelling[turn(ranks)];
-  Operation last = exchange(b, step_id(ranks, ".exchange", ".backward"),
+  Operation last = exchange(b, step_id(ranks, ".exchange_home", ".backward"),
                             {writes(home), reads(travelling[turn(ranks - 1)])});
   last.beside_next = false;
   ops.push_back(std::move(last));
@@ -142,7 +142,8 @@ std::vector<Extent> shape_of_heads(const PlanBuilder& b, std::int64_t size) {
 }
 
 std::vector<Operation> exchanged_attention_forward(const PlanBuilder& b, const Dims& dims,
-                                                   const AttentionBuffers& h, BufferId qkv, BufferId attention) {
+                                                   const AttentionBuffers& h, BufferId qkv,
+                                                   BufferId attention) {
   return {all_to_all(b, "layer.attention.qkv.all_to_all.forward", h.qkv, qkv),
           {.id = "layer.attention.flash.forward",
            .kind = OpKind::attention_flash,
@@ -153,9 +154,9 @@ std::vector<Operation> exchanged_attention_forward(const PlanBuilder& b, const D
           all_to_all(b, "layer.attention.out.all_to_all.forward", attention, h.attention)};
 }
 
-std::vector<Operation> exchanged_attention_backward(PlanBuilder& b, const std::string& block, const Dims& dims,
-                                                    const AttentionBuffers& h, BufferId d_qkv,
-                                                    BufferId d_attention) {
+std::vector<Operation> exchanged_attention_backward(PlanBuilder& b, const std::string& block,
+                                                    const Dims& dims, const AttentionBuffers& h,
+                                                    BufferId d_qkv, BufferId d_attention) {
   const auto add = [&](const char* name, std::int64_t size) {
     return b.add_scratch(block, name, b.types().stored, shape_of_heads(b, size));
   };

@@ -292,12 +292,11 @@ LayerResults add_attention_core(PlanBuilder& b, const std::string& block, AddBuf
   const ElementTypes& t = b.types();
   LayerResults r;
   if (exchanges_by(b, ContextParallelComm::all_to_all)) {
-    r.qkv_of_heads =
-        add(b, block, "layer.attention.qkv_of_heads", t.stored, shape_of_heads(b, m.qkv_size()));
+    r.qkv_of_heads = add(b, block, "layer.attention.qkv_of_heads", t.stored, shape_of_heads(b, m.qkv_size()));
     r.attention_of_heads =
         add(b, block, "layer.attention.out_of_heads", t.stored, shape_of_heads(b, m.query_size()));
-    r.lse = add(b, block, "layer.attention.log_sum_exp", t.statistic,
-                shape_of_heads(b, m.num_attention_heads));
+    r.lse =
+        add(b, block, "layer.attention.log_sum_exp", t.statistic, shape_of_heads(b, m.num_attention_heads));
     return r;
   }
   if (uses_flash(b)) {

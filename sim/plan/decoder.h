@@ -24,8 +24,9 @@ struct LayerResults {
   BufferId qkv = kNoBuffer;                               // after rotation
   BufferId kv = kNoBuffer;                                // its keys and values, where other ranks read them
   BufferId attention = kNoBuffer;
-  BufferId qkv_of_heads = kNoBuffer, attention_of_heads = kNoBuffer;  // where ranks exchange sequence for heads
-  BufferId lse = kNoBuffer;                                           // flash
+  BufferId qkv_of_heads = kNoBuffer,
+           attention_of_heads = kNoBuffer;  // where ranks exchange sequence for heads
+  BufferId lse = kNoBuffer;                 // flash
   BufferId probabilities = kNoBuffer, mask = kNoBuffer,
            dropped = kNoBuffer;                 // standard; the latter two: dropout
   BufferId attention_dropout_mask = kNoBuffer;  // of the projection's dropout
@@ -69,7 +70,7 @@ struct LayerContext {
   BufferId projection = kNoBuffer, projection_rows = kNoBuffer;
   BufferId attention_norm_gathered = kNoBuffer, mlp_norm_gathered = kNoBuffer;
   BufferId kv_of_all_ranks = kNoBuffer;  // context parallelism
-  RingScratch ring;
+  RingScratch ring{};
   ExpertScratch experts{};
 };
 

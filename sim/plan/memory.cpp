@@ -29,7 +29,8 @@ struct BlockUse {
 
 using BlockUses = std::vector<std::vector<BlockUse>>;  // by block
 
-BlockUses uses_of_blocks(const Plan& plan) {
+// Of buffers in the device's memory, or of those in the host's.
+BlockUses uses_of_blocks(const Plan& plan, bool on_host = false) {
   BlockUses uses(plan.blocks.size());
   std::vector<std::size_t> first_use(plan.buffers.size());  // index into the block's uses, where it is there
   for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
@@ -39,6 +40,7 @@ BlockUses uses_of_blocks(const Plan& plan) {
       for (const Operand& o : operations[i].operands) {
         if (o.buffer == kNoBuffer) continue;
         const BufferId buffer = plan.storage(o.buffer);
+        if (plan.buffers[buffer].on_host != on_host) continue;
         const std::int32_t offset = plan.buffers[buffer].per_layer ? o.layer_offset : 0;
         std::size_t& first = first_use[buffer];
         const bool known = first < of_block.size() && of_block[first].buffer == buffer;
@@ -407,6 +409,10 @@ MemoryPlan plan_program(const Plan& plan, const BlockUses& uses, std::size_t pro
 
 MemoryPlan plan_memory(const Plan& plan, std::size_t program, Addresses addresses) {
   return plan_program(plan, uses_of_blocks(plan), program, addresses);
+}
+
+MemoryPlan plan_host_memory(const Plan& plan, std::size_t program) {
+  return plan_program(plan, uses_of_blocks(plan, true), program, Addresses::none);
 }
 
 void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit) {

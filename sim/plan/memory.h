@@ -77,6 +77,9 @@ struct MemoryPlan {
 enum class Addresses { assigned, none };
 MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0, Addresses addresses = Addresses::assigned);
 
+// The same of what a rank keeps in its host's memory (offloading); empty without.
+MemoryPlan plan_host_memory(const Plan& plan, std::size_t program = 0);
+
 // Calls visit for every program, in order; quicker than one after the other.
 void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit);
 

@@ -55,8 +55,10 @@ enum class OpKind {
   // then of all ranks, and dqkv takes the queries' part alone.
   attention_flash,           // out=, [lse=], qkv, [kv]
   attention_flash_backward,  // dqkv=, dout, qkv, out, lse, [kv], [dkv=]
-  // Attention in steps of a ring: a rank's queries and the keys and values of one rank, (rows, 2 kv_heads head_dim).
-  // Of two stretches from both ends of the sequence, half of the pairs see each other, whatever rank they are of.
+  // Attention in steps of a ring: a rank's queries and the keys and values of one rank, (rows, 2 kv_heads
+  // head_dim).
+  // Of two stretches from both ends of the sequence, half of the pairs see each other, whatever rank they are
+  // of.
   attention_partial,           // out=, lse=, qkv, kv
   attention_partial_backward,  // dqkv+= (queries' part), dkv+=, dout, qkv, out, lse, kv
   attention_merge,             // out+=, lse+=, out, lse   (of two parts of the keys)
@@ -150,7 +152,7 @@ struct Operation {
   bool beside_next = false;
   // Attention over heads that were exchanged for the sequence: queries are all kv_length tokens of it.
   bool whole_sequence = false;
-  bool decay = false;       // adamw: weight decay applies to every tensor of this operation
+  bool decay = false;  // adamw: weight decay applies to every tensor of this operation
 };
 
 // How many operands repeat, after the norm where there is one; 0: the kind has no groups.

@@ -23,9 +23,16 @@ bool is_orthogonal(const PlanBuilder& b, const Tensor& t) {
   return b.scenario().workload.optimizer == Optimizer::muon && t.moment2 == kNoBuffer;
 }
 
-// With a master copy the parameter is only written.
-Operand parameter_of(const Tensor& t) {
-  return t.master == kNoBuffer ? updates(t.parameter_shard) : writes(t.parameter_shard);
+// What is updated, on the device or on the host. With a master copy the parameter is only written.
+struct Updated {
+  Operand parameter, gradient, master;
+};
+Updated updated(const Tensor& t) {
+  const bool on_host = t.host_gradient != kNoBuffer;
+  const BufferId parameter = on_host ? t.host_parameter : t.parameter_shard;
+  const BufferId master = parameter == t.master ? kNoBuffer : t.master;
+  return {master == kNoBuffer ? updates(parameter) : writes(parameter),
+          reads(on_host ? t.host_gradient : t.gradient_shard), updates(master)};
 }
 
 OpKind kind_of(Optimizer optimizer) {
@@ -44,18 +51,23 @@ OpKind kind_of(Optimizer optimizer) {
 }
 
 std::vector<Operand> operands_of(OpKind kind, const Tensor& t) {
-  const Operand gradient = reads(t.gradient_shard), master = updates(t.master);
+  const auto [parameter, gradient, master] = updated(t);
   switch (kind) {
     case OpKind::adamw_8bit:
-      return {parameter_of(t),        gradient, updates(t.moment1), updates(t.moment2), updates(t.moment1_scale),
-              updates(t.moment2_scale), master};
+      return {parameter,
+              gradient,
+              updates(t.moment1),
+              updates(t.moment2),
+              updates(t.moment1_scale),
+              updates(t.moment2_scale),
+              master};
     case OpKind::adafactor:  // of vectors the whole second moment
-      return {parameter_of(t), gradient, updates(t.moment_rows != kNoBuffer ? t.moment_rows : t.moment2),
+      return {parameter, gradient, updates(t.moment_rows != kNoBuffer ? t.moment_rows : t.moment2),
               updates(t.moment_columns), master};
     case OpKind::sgd:
-      return {parameter_of(t), gradient, updates(t.moment1), master};
+      return {parameter, gradient, updates(t.moment1), master};
     default:
-      return {parameter_of(t), gradient, updates(t.moment1), updates(t.moment2), master};
+      return {parameter, gradient, updates(t.moment1), updates(t.moment2), master};
   }
 }
 
@@ -80,15 +92,14 @@ std::vector<Operation> muon_operations(PlanBuilder& b, const std::string& block,
     const BufferId update = b.add_scratch(block, name + ".update", b.types().stored, shape);
     momentum.operands.insert(momentum.operands.end(),
                              {writes(update), reads(t.gradient_shard), updates(t.moment1)});
-    apply.operands.insert(apply.operands.end(), {parameter_of(t), reads(update), updates(t.master)});
+    apply.operands.insert(apply.operands.end(), {updated(t).parameter, reads(update), updates(t.master)});
     const std::size_t last = shape.size() - 1;
-    products.push_back({.id = "optimizer.muon.orthogonalise." + name,
-                        .kind = OpKind::orthogonalise,
-                        .dtype = type,
-                        .dims = {.rows = shape[last - 1],
-                                 .cols = shape[last],
-                                 .groups = last == 2 ? shape[0].factor : 1},
-                        .operands = {updates(update)}});
+    products.push_back(
+        {.id = "optimizer.muon.orthogonalise." + name,
+         .kind = OpKind::orthogonalise,
+         .dtype = type,
+         .dims = {.rows = shape[last - 1], .cols = shape[last], .groups = last == 2 ? shape[0].factor : 1},
+         .operands = {updates(update)}});
   }
   std::vector<Operation> ops{std::move(momentum)};
   std::move(products.begin(), products.end(), std::back_inserter(ops));

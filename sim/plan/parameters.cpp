@@ -87,8 +87,7 @@ class ParameterWriter {
       builder_.place_on_host(b, on_host);
       return b;
     };
-    for (const OptimizerState& s :
-         optimizer_states(builder_.scenario().workload.optimizer, shard, per_layer))
+    for (const OptimizerState& s : optimizer_states(builder_.scenario().workload.optimizer, shard, per_layer))
       t.*s.member = state(s.prefix, s.dtype, s.shape);
     if (types.master || on_host) t.master = state("master.", DType::fp32, shard);
     if (on_host) {

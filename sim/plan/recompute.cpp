@@ -17,7 +17,7 @@ struct PrefixWord {
 };
 // The first that fits counts. "layer.attention.out" is the core's output, "layer.attention.output" the
 // projection.
-constexpr std::array<PrefixWord, 27> kPrefixes{{
+constexpr std::array<PrefixWord, 28> kPrefixes{{
     {"layer.attention_norm", "norm"},
     {"layer.mlp_norm", "norm"},
     {"layer.attention.qkv", "qkv"},
@@ -35,6 +35,7 @@ constexpr std::array<PrefixWord, 27> kPrefixes{{
     {"residual_mid", "attention_output"},
     {"layer.mlp.up", "mlp_up"},
     {"layer.mlp.gate_up", "mlp_up"},
+    {"layer.experts.gate_up.all_gather", ""},  // what it brings is kept
     {"layer.experts.gate_up", "mlp_up"},
     {"layer.shared_expert.gate_up", "mlp_up"},
     {"layer.mlp.gelu", "activation"},

@@ -1,7 +1,9 @@
 #include "sim/plan/stage_program.h"
 
 #include <algorithm>
-#include <array>
+#include <deque>
+#include <map>
+#include <utility>
 
 namespace sim {
 namespace {
@@ -102,8 +104,11 @@ class StageWriter {
                                 .variables = variables_});
     return static_cast<std::int32_t>(program_.actions.size()) - 1;
   }
-  void compute(BlockId block, Phase phase, std::int32_t layer, std::int32_t wait = -1) {
-    if (block >= 0) last_compute_ = add(block, phase, layer, kComputeStream, wait);
+  void compute(BlockId block, Phase phase, std::int32_t layer, std::int32_t wait = -1,
+               std::int32_t wait_also = -1) {
+    if (block < 0) return;
+    last_compute_ = add(block, phase, layer, kComputeStream, wait);
+    program_.actions.back().wait_also = wait_also;
   }
   // A collective that begins when what has been computed so far is there.
   std::int32_t collective(BlockId block, Phase phase, std::int32_t layer) {
@@ -178,21 +183,53 @@ class StageWriter {
     std::vector<std::size_t> users;  // steps
     for (std::size_t i = 0; i < steps.size(); ++i)
       if (steps[i].reads_parameters_first) users.push_back(i);
-    std::vector<std::int32_t> gathered;
+    std::vector<std::int32_t> gathered, fetched;
     std::size_t user = 0;
     const auto ahead = static_cast<std::size_t>(strategy_.prefetch);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const Step& s = steps[i];
-      std::int32_t wait = -1;
+      std::int32_t wait = -1, wait_also = -1;
       if (s.reads_parameters_first) {
+        while (phase == Phase::backward && fetched.size() < users.size() && fetched.size() <= user + 1)
+          fetched.push_back(fetch(steps[users[fetched.size()]].unit));
+        if (phase == Phase::backward) wait_also = fetched[user];
         while (gathered.size() < users.size() && gathered.size() <= user + ahead) {
           const Unit& u = steps[users[gathered.size()]].unit;
           gathered.push_back(collective(u.of(gather), phase, u.layer));
         }
         wait = gathered[user++];
       }
-      around(s, [&] { compute(s.block, s.phase, s.unit.layer, wait); });
+      if (phase == Phase::forward) wait_also = room_for_another();
+      around(s, [&] { compute(s.block, s.phase, s.unit.layer, wait, wait_also); });
     }
+  }
+
+  // ---- Activations that wait in the host's memory.
+
+  bool waits_on_host(const Unit& u) const {
+    return u.is_layer() && layer_blocks(u.layer).to_host >= 0 && place(u.layer).first;
+  }
+  // What a layer leaves is copied while the next one computes; no more than two layers' is there at a time.
+  void to_host(const Unit& u) {
+    if (left_.size() == 2) copy_to_host();
+    if (waits_on_host(u)) left_.push_back({u, last_compute_});
+  }
+  void copy_to_host() {
+    const auto [u, computed] = left_.front();
+    left_.pop_front();
+    last_to_host_ = add(layer_blocks(u.layer).to_host, Phase::forward, u.layer, kToHostStream, computed);
+    on_host_[{u.layer, micro_batch_}] = last_to_host_;
+  }
+  std::int32_t room_for_another() {
+    if (left_.size() == 2) copy_to_host();
+    return last_to_host_;
+  }
+  std::int32_t fetch(const Unit& u) {
+    if (!waits_on_host(u)) return -1;
+    const std::int32_t action =
+        add(layer_blocks(u.layer).from_host, Phase::backward, u.layer, kFromHostStream, last_compute_);
+    program_.actions.back().wait_also = on_host_.at({u.layer, micro_batch_});
+    return action;
   }
 
   void forward() {
@@ -201,7 +238,11 @@ class StageWriter {
     for (std::int32_t l = range().first; l < range().last; ++l)
       steps.push_back({layer_unit(l), layer_blocks(l).forward.at(place(l)), Phase::forward});
     if (is_last()) steps.push_back({{&UnitBlocks::head, layers_}, blocks_.head, Phase::forward});
-    run(steps, blocks_.gather_for_forward, Phase::forward, [](const Step&, auto compute) { compute(); });
+    run(steps, blocks_.gather_for_forward, Phase::forward, [this](const Step& s, auto compute_step) {
+      compute_step();
+      to_host(s.unit);
+    });
+    while (!left_.empty()) copy_to_host();
   }
 
   // From the last layer to the first; those that are recomputed from one kept input first run forward again.
@@ -284,13 +325,28 @@ class StageWriter {
     compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
     if (stage_ == 0 || stage_ == schedule_.stages - 1)
       compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
+    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.unscale), Phase::optimizer, u.layer); });
+    compute(blocks_.read_overflow, Phase::optimizer, 0);
     for_each_unit([&](const Unit& u) { compute(u.of(blocks_.norm), Phase::optimizer, u.layer); });
     compute(blocks_.sum_norm, Phase::optimizer, 0);
     compute(blocks_.clip, Phase::optimizer, 0);
     for_each_unit([&](const Unit& u) {
-      compute(u.of(blocks_.update), Phase::optimizer, u.layer);
-      collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
+      const std::int32_t updated = update(u);
+      const std::int32_t gather = collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
+      if (gather >= 0) program_.actions[static_cast<std::size_t>(gather)].wait = updated;
     });
+  }
+  // On the device, or on the host between two copies.
+  std::int32_t update(const Unit& u) {
+    const BlockId block = u.of(blocks_.update), out = u.of(blocks_.gradients_to_host);
+    if (block < 0) return last_compute_;
+    if (out < 0) {
+      compute(block, Phase::optimizer, u.layer);
+      return last_compute_;
+    }
+    const std::int32_t gradients = add(out, Phase::optimizer, u.layer, kToHostStream, last_compute_);
+    const std::int32_t host = add(block, Phase::optimizer, u.layer, kHostStream, gradients);
+    return add(u.of(blocks_.parameters_from_host), Phase::optimizer, u.layer, kFromHostStream, host);
   }
 
   // A chunk's last slots that give gradients: of inputs, of weights.
@@ -308,6 +364,10 @@ class StageWriter {
   std::vector<ChunkEnd> chunk_ends_;
   Program program_;
   std::vector<Unit> bucket_;
+  std::deque<std::pair<Unit, std::int32_t>>
+      left_;  // layers not yet copied to the host, and what computed them
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> on_host_;  // by layer and micro-batch
+  std::int32_t last_to_host_ = -1;
   std::size_t slot_ = 0;
   std::int32_t micro_batch_ = 0, chunk_ = 0;               // of the slot
   std::int32_t last_compute_ = -1, last_collective_ = -1;  // indices of actions

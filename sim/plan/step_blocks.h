@@ -26,6 +26,8 @@ struct LayerBlocks {
   // The whole pass; in two parts, of inputs and of weights, where the schedule splits some passes or all.
   PlacedBlocks backward, backward_input;
   BlockId weight = -1;
+  // What backward reads, to the host's memory after forward and back before backward.
+  BlockId to_host = -1, from_host = -1;
 };
 
 // Parameters and their states are worked on in units: a layer's, the embedding's, the head's. A block of each
@@ -54,7 +56,10 @@ struct StepBlocks {
   UnitBlocks gather_for_forward, gather_for_backward;  // ZeRO 3
   UnitBlocks gather_updated;                           // ZeRO 1, 2
   BlockId zero_norm = -1, sum_norm = -1, clip = -1, sum_tied_embedding = -1;
+  UnitBlocks unscale;  // fp16: gradients by the loss's scale; whether any overflowed is then read
+  BlockId read_overflow = -1;
   UnitBlocks norm, update;
+  UnitBlocks gradients_to_host, parameters_from_host;  // where the host updates
 };
 
 }  // namespace sim

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/offload.h"
 #include "sim/plan/optimizer.h"
 #include "sim/plan/programs.h"
 #include "sim/plan/recompute.h"
@@ -251,7 +252,8 @@ LayerResults forward_results(PlanBuilder& b, const std::string& block, const Kep
 }
 
 LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
-                             const LayerResults& results, const KeptResults& kept_results, LayerKind kind) {
+                             const LayerResults& results, const KeptResults& kept_results, LayerKind kind,
+                             OffloadedBuffers& offloaded) {
   const Strategy& s = b.strategy();
   const DecoderParameters again = for_backward(p);
   const std::string first = kind.prefix() + ".forward", second = kind.prefix() + ".recompute",
@@ -294,6 +296,7 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
     blocks.backward_input = add_placed(b, b.add({input, std::move(ops.input)}), places, again_in, {});
     blocks.weight = b.add({weight_block(input), std::move(ops.weight)});
   }
+  if (s.offload_activations) offload_activations(b, kind.prefix(), r.residual, blocks, offloaded);
   return blocks;
 }
 
@@ -541,16 +544,18 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   blocks.reduce_expert_layers = bucket_blocks(b, p, true, blocks.reduce.expert_layer);
   const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
-    return add_unit_blocks(b, p, name,
-                           [&](const std::string&, const Tensors& unit) { return sum_of_shards(b, unit, id, group); });
+    return add_unit_blocks(b, p, name, [&](const std::string&, const Tensors& unit) {
+      return sum_of_shards(b, unit, id, group);
+    });
   };
   blocks.reduce_replicas = add_sums("reduce_replicas", "gradients.replicas.all_reduce", b.groups().replica);
   blocks.reduce_directions =
       add_sums("reduce_directions", "gradients.directions.all_reduce", b.groups().directions);
   if (zero_stage == 1 || zero_stage == 2)
-    blocks.gather_updated = add_unit_blocks(b, p, "gather_updated", [&](const std::string&, const Tensors& unit) {
-      return gather_parameters(b, unit, &Tensor::parameter);
-    });
+    blocks.gather_updated =
+        add_unit_blocks(b, p, "gather_updated", [&](const std::string&, const Tensors& unit) {
+          return gather_parameters(b, unit, &Tensor::parameter);
+        });
   if (zero_stage < 2) return;
 
   // A tied head's weight is of the embedding's unit: its gradient begins with the head, its copy for forward
@@ -578,9 +583,10 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   blocks.zero_whole.embedding = zero_of("embedding", embedding);
   blocks.zero_whole.head = zero_of("head", head);
   if (zero_stage < 3) return;
-  blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const std::string&, const Tensors& unit) {
-    return gather_parameters(b, unit, &Tensor::parameter);
-  });
+  blocks.gather_for_forward =
+      add_unit_blocks(b, p, "gather_for_forward", [&](const std::string&, const Tensors& unit) {
+        return gather_parameters(b, unit, &Tensor::parameter);
+      });
   // An embedding's backward pass reads no parameter.
   const auto gather_of = [&](const std::string& unit, const Tensors& tensors) {
     return add(unit + ".gather_for_backward", gather_parameters(b, tensors, &Tensor::parameter_for_backward));
@@ -593,8 +599,18 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   const auto operation = [&](const std::string& id, OpKind kind, Operand operand) {
     return Operation{.id = id, .kind = kind, .dtype = DType::fp32, .operands = {operand}};
   };
-  blocks.zero_norm =
-      b.add({"zero_gradient_norm", {operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm))}});
+  Block zeros{"zero_gradient_norm", {operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm))}};
+  // fp16 reaches 65,504: the loss is multiplied by a scale, and a step whose gradients overflow is skipped
+  // (Micikevicius et al. 2018, arXiv 1710.03740).
+  const BufferId overflow = b.types().stored != DType::fp16 ? kNoBuffer
+                                                            : b.add({.name = "gradient_overflow",
+                                                                     .buffer_class = BufferClass::optimizer,
+                                                                     .dtype = DType::fp32,
+                                                                     .shape = {1},
+                                                                     .lifetime = Lifetime::plan});
+  if (overflow != kNoBuffer)
+    zeros.operations.push_back(operation("optimizer.zero_overflow", OpKind::zero, writes(overflow)));
+  blocks.zero_norm = b.add(std::move(zeros));
   if (b.groups().tied_embedding >= 0) {
     Operation op = collective("gradients.tied_embedding.all_reduce", OpKind::all_reduce, b.types().gradient,
                               b.groups().tied_embedding);
@@ -604,25 +620,48 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   // The embedding's copy in the last stage is not counted twice.
   DecoderParameters counted = p;
   counted.head_is_a_copy = false;
-  blocks.norm = add_unit_blocks(b, counted, "squared_norm",
-                                [&](const std::string&, const Tensors& unit) { return squared_norm(b, unit, norm); });
-  Block sum{"sum_gradient_norm", {}};
-  const auto add_sum = [&](const char* name, std::int32_t group) {
-    if (group < 0) return;
-    Operation op = collective(std::string("optimizer.gradient_norm.all_reduce.") + name, OpKind::all_reduce,
-                              DType::fp64, group);
-    op.operands = {updates(norm)};
-    sum.operations.push_back(std::move(op));
+  blocks.norm = add_unit_blocks(b, counted, "squared_norm", [&](const std::string&, const Tensors& unit) {
+    return squared_norm(b, unit, norm);
+  });
+  // Sums of a number that every rank has a part of.
+  const auto sum_over_ranks = [&](const std::string& id, BufferId number, std::vector<Operation>& ops) {
+    const auto add_sum = [&](const char* name, std::int32_t group) {
+      if (group < 0) return;
+      Operation op =
+          collective(id + ".all_reduce." + name, OpKind::all_reduce, b.buffer(number).dtype, group);
+      op.operands = {updates(number)};
+      ops.push_back(std::move(op));
+    };
+    add_sum("tensor", b.groups().tensor);
+    if (sums_norm_over_data(b)) add_sum("data", b.groups().expert >= 0 ? b.groups().data : b.groups().shard);
+    add_sum("pipeline", b.groups().pipeline);
   };
-  add_sum("tensor", b.groups().tensor);
-  if (sums_norm_over_data(b)) add_sum("data", b.groups().expert >= 0 ? b.groups().data : b.groups().shard);
-  add_sum("pipeline", b.groups().pipeline);
+  if (overflow != kNoBuffer) {
+    blocks.unscale = add_unit_blocks(b, p, "unscale", [&](const std::string&, const Tensors& unit) {
+      Operation op = operation("optimizer.unscale", OpKind::unscale, updates(overflow));
+      for (const Tensor& t : unit) op.operands.push_back(updates(t.gradient_shard));
+      return unit.empty() ? std::vector<Operation>{} : std::vector<Operation>{std::move(op)};
+    });
+    Block read{"read_overflow", {}};
+    sum_over_ranks("optimizer.overflow", overflow, read.operations);
+    read.operations.push_back(operation("optimizer.read_overflow", OpKind::host_read, reads(overflow)));
+    blocks.read_overflow = b.add(std::move(read));
+  }
+  Block sum{"sum_gradient_norm", {}};
+  sum_over_ranks("optimizer.gradient_norm", norm, sum.operations);
   if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
   blocks.clip = b.add({"clip", {operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm))}});
   const std::string update(name(b.scenario().workload.optimizer));
   blocks.update = add_unit_blocks(b, p, update, [&](const std::string& block, const Tensors& unit) {
     return optimizer_operations(b, block, unit, norm);
   });
+  if (!b.strategy().offload_optimizer) return;
+  blocks.gradients_to_host =
+      add_unit_blocks(b, p, "gradients_to_host",
+                      [&](const std::string&, const Tensors& unit) { return gradients_to_host(b, unit); });
+  blocks.parameters_from_host =
+      add_unit_blocks(b, p, "parameters_from_host",
+                      [&](const std::string&, const Tensors& unit) { return parameters_from_host(b, unit); });
 }
 
 StepBlocks add_step_blocks(PlanBuilder& b) {
@@ -637,13 +676,14 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   blocks.embedding = b.add(embedding_forward(b, p, r));
   blocks.kinds = layer_kinds(b.scenario().model);
   KeptResults kept_results;
+  OffloadedBuffers offloaded;
   const AddBuffer add_kept_result = [&](PlanBuilder& builder, const std::string& block,
                                         const std::string& name, DType dtype, std::vector<Extent> shape) {
     return kept_results[name] = kept(builder, block, name, dtype, std::move(shape));
   };
   const LayerResults results = add_layer_results(b, "", add_kept_result, blocks.kinds);
   for (const LayerKind kind : blocks.kinds)
-    blocks.layers.push_back(add_layer_blocks(b, p, r, results, kept_results, kind));
+    blocks.layers.push_back(add_layer_blocks(b, p, r, results, kept_results, kind, offloaded));
   blocks.head = b.add(head_forward(b, p, r));
   blocks.head_backward = b.add(head_backward(b, again, r));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));

@@ -95,6 +95,8 @@ inline sim::Hardware h100() {
   h.network_link = sim::gb_per_s(50);
   h.node_latency = sim::us(5);
   h.network_latency = sim::us(10);
+  h.host_link = sim::gb_per_s(64);
+  h.host_memory_bandwidth = sim::gb_per_s(76.8);
   h.source = "NVIDIA H100 datasheet";
   return h;
 }
@@ -127,6 +129,17 @@ inline sim::Scenario generation(const sim::Model& model, std::int64_t prompt, st
   s.workload.max_new_tokens = new_tokens;
   s.workload.kv_cache = kv_cache;
   return s;
+}
+
+// Any optimizer that the strategy can have, and what waits in the host's memory.
+template <class Pick>
+void draw_optimizer(sim::Scenario& s, const Pick& pick) {
+  s.workload.optimizer = static_cast<sim::Optimizer>(pick(0, 4));
+  const bool whole_matrices =
+      s.workload.optimizer == sim::Optimizer::adafactor || s.workload.optimizer == sim::Optimizer::muon;
+  if (whole_matrices && s.strategy.zero_stage > 0) s.workload.optimizer = sim::Optimizer::adamw;
+  s.strategy.offload_optimizer = s.workload.optimizer == sim::Optimizer::adamw && pick(0, 2) == 0;
+  s.strategy.offload_activations = pick(0, 3) == 0;
 }
 
 // Anything that can be recomputed. pick(low, high) draws a whole number.
@@ -201,6 +214,7 @@ inline sim::Scenario random_scenario(unsigned seed) {
     const std::int64_t micro = pick(1, 3);
     s = training(m, pick(1, 48), micro, micro * pick(1, 4), dtype);
     draw_recompute(s.strategy, pick);
+    draw_optimizer(s, pick);
   } else {
     s = generation(m, pick(1, 20), pick(1, 12), coin(), pick(1, 3), dtype);
   }
@@ -274,6 +288,14 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   s.strategy = strategy;
   s.workload.expert_imbalance = experts.expert_imbalance;
   s.workload.expert_capacity_factor = experts.expert_capacity_factor;
+  draw_optimizer(s, pick);
+  if (strategy.context_parallel > 1) {
+    s.strategy.context_parallel_comm = static_cast<sim::ContextParallelComm>(pick(0, 2));
+    const bool divides = m.num_key_value_heads % (t * strategy.context_parallel) == 0;
+    const bool cannot =
+        s.strategy.context_parallel_comm == sim::ContextParallelComm::ring ? m.sliding_window > 0 : !divides;
+    if (cannot) s.strategy.context_parallel_comm = sim::ContextParallelComm::all_gather;
+  }
   s.implementation.attention =
       strategy.context_parallel > 1 || coin() ? sim::AttentionKind::flash : sim::AttentionKind::standard;
   s.implementation.dropout = coin();
