@@ -74,7 +74,8 @@ TEST_CASE("any strategy is refused with its field, or has a plan that can be exe
     Scenario s = test::training(test::llama(64, 96, 8, 8, 8, 101), 64, 1,
                                 one_of<std::int64_t>(random, {1, 8, 16, 48}));
     // Every second one is drawn near to what can be, so that many are sound.
-    s.strategy = i % 2 == 0 ? any_strategy(random) : test::random_parallel_scenario(random() % 400).strategy;
+    s.strategy = i % 2 == 0 ? any_strategy(random)
+                            : test::random_parallel_scenario(static_cast<unsigned>(random() % 400)).strategy;
     if (i % 2 == 1) {
       const Strategy any = any_strategy(random);
       switch (random() % 6) {
