@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "sim/plan/schedule.h"
+#include "sim/plan/layer_division.h"
 
 namespace sim {
 namespace {
@@ -90,13 +90,13 @@ RecomputePlace recompute_place(const Strategy& s, std::int32_t layer, std::int32
   return {place == 0, place == interval - 1 || layer == last_layer - 1};
 }
 
-std::vector<RecomputePlace> recompute_places(const Strategy& s, std::int64_t layers) {
+std::vector<RecomputePlace> recompute_places(const Scenario& s) {
   std::vector<RecomputePlace> places;
-  const std::int32_t pieces = pieces_of(s);
+  const std::int32_t pieces = pieces_of(s.strategy);
   for (std::int32_t piece = 0; piece < pieces; ++piece) {
-    const LayerRange range = layers_of(piece, pieces, static_cast<std::int32_t>(layers));
+    const LayerRange range = layers_of(s, piece);
     for (std::int32_t l = range.first; l < range.last; ++l) {
-      const RecomputePlace place = recompute_place(s, l, range.first, range.last);
+      const RecomputePlace place = recompute_place(s.strategy, l, range.first, range.last);
       if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
     }
   }

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/scenario/strategy.h"
+#include "sim/scenario/scenario.h"
 
 namespace sim {
 
@@ -42,7 +42,7 @@ struct RecomputePlace {
 RecomputePlace recompute_place(const Strategy& s, std::int32_t layer, std::int32_t first_layer,
                                std::int32_t last_layer);
 // Those that the layers of a model have, each once.
-std::vector<RecomputePlace> recompute_places(const Strategy& s, std::int64_t layers);
+std::vector<RecomputePlace> recompute_places(const Scenario& s);
 
 // The interval that keeps least of `layers` with kept inputs of `input` bytes and `activations` bytes
 // between: the sum input * layers / r + activations * r is least at sqrt(layers * input / activations).

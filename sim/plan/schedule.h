@@ -23,7 +23,6 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/scenario/strategy.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -80,8 +79,6 @@ std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64
 enum class BackwardParts { whole, some_split, all_split };
 BackwardParts backward_parts(std::string_view name);
 Placement placement_of(std::string_view name);
-// Pieces that a strategy cuts a model into.
-std::int32_t pieces_of(const Strategy& s);
 
 // Requires schedule_problems(...).empty(). `chunks` is virtual_pipeline.
 Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t chunks,
@@ -92,7 +89,9 @@ Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t 
 struct LayerRange {
   std::int32_t first = 0, last = 0;
 };
-LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layers);
+// With a head of the cost of `head` layers, pieces take layers in turn until they exceed their share of the
+// whole cost (nanotron, PipelineParallel's build_model); some may get none.
+LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layers, double head = 0);
 
 // What makes a schedule legal, one sentence a violation: each stage runs each pass of each of its chunks once
 // for each micro-batch; none waits for one that, in the given orders, cannot have come before (which would be

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 #include <utility>
+
+#include "sim/plan/layer_division.h"
 
 namespace sim {
 namespace {
@@ -33,7 +36,12 @@ class StageWriter {
 
   Program write() {
     program_.role = "stage " + std::to_string(stage_);
-    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
+    if (gathers_ahead())
+      for_each_unit([&](const Unit& u) {
+        gathered_ahead_[key(u)] = collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
+      });
+    if (!fresh_gradients())
+      for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
     for (std::size_t i = 0; i < slots_.size();) {
       const std::size_t first = i;
       while (slots_[i].with_next) ++i;
@@ -50,6 +58,7 @@ class StageWriter {
       each([this](Pass pass) { send(pass); });
     }
     micro_batch_ = chunk_ = 0;
+    slot_ = slots_.size();
     optimizer();
     program_.sections.push_back({"step", 0, program_.actions.size()});
     return std::move(program_);
@@ -66,6 +75,10 @@ class StageWriter {
     const bool experts = scenario_.model.is_expert_layer(layer);
     return {experts ? &UnitBlocks::expert_layer : &UnitBlocks::layer, layer};
   }
+  // A unit among the stage's: a layer's number, or one after the last two.
+  std::int32_t key(const Unit& u) const {
+    return u.is_layer() ? u.layer : u.member == &UnitBlocks::embedding ? -1 : layers_;
+  }
   const LayerBlocks& layer_blocks(std::int32_t layer) const {
     const LayerKind kind = kind_of_layer(scenario_.model, layer);
     const auto at = std::find(blocks_.kinds.begin(), blocks_.kinds.end(), kind) - blocks_.kinds.begin();
@@ -73,7 +86,7 @@ class StageWriter {
   }
 
   std::int32_t piece() const { return schedule_.piece(stage_, chunk_); }
-  LayerRange range() const { return layers_of(piece(), schedule_.pieces(), layers_); }
+  LayerRange range() const { return layers_of(scenario_, piece()); }
   bool is_first() const { return piece() == 0; }
   bool is_last() const { return piece() == schedule_.pieces() - 1; }
   RecomputePlace place(std::int32_t layer) const {
@@ -84,11 +97,21 @@ class StageWriter {
   void for_each_unit(Visit visit) const {
     for (std::int32_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
       const std::int32_t p = schedule_.piece(stage_, chunk);
-      const LayerRange layers = layers_of(p, schedule_.pieces(), layers_);
+      const LayerRange layers = layers_of(scenario_, p);
       if (p == 0) visit(Unit{&UnitBlocks::embedding, 0});
       for (std::int32_t l = layers.first; l < layers.last; ++l) visit(layer_unit(l));
       if (p == schedule_.pieces() - 1) visit(Unit{&UnitBlocks::head, layers_});
     }
+  }
+
+  // Parameters that the optimizer of the step before updated are gathered beside the first forward pass.
+  bool gathers_ahead() const {
+    return scenario_.implementation.data_parallel.overlaps_gather &&
+           (strategy_.zero_stage == 1 || strategy_.zero_stage == 2);
+  }
+  // Gradients are begun by the first backward pass, not set to zero before.
+  bool fresh_gradients() const {
+    return scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
   }
 
   // ---- Actions.
@@ -198,6 +221,11 @@ class StageWriter {
           gathered.push_back(collective(u.of(gather), phase, u.layer));
         }
         wait = gathered[user++];
+        if (const auto ahead_of_step = gathered_ahead_.find(key(s.unit));
+            wait < 0 && phase == Phase::forward && ahead_of_step != gathered_ahead_.end()) {
+          wait = ahead_of_step->second;
+          gathered_ahead_.erase(ahead_of_step);
+        }
       }
       if (phase == Phase::forward) wait_also = room_for_another();
       around(s, [&] { compute(s.block, s.phase, s.unit.layer, wait, wait_also); });
@@ -263,6 +291,8 @@ class StageWriter {
     if (is_first())
       steps.push_back({{&UnitBlocks::embedding, 0}, blocks_.embedding_backward, Phase::backward});
     run(steps, blocks_.gather_for_backward, Phase::backward, [&](const Step& s, auto compute_step) {
+      if (s.phase == Phase::backward && fresh_gradients() && begun_.insert(key(s.unit)).second)
+        compute(s.unit.of(blocks_.zero), Phase::backward, s.unit.layer);
       if (s.phase == Phase::backward) compute(s.unit.of(blocks_.zero_whole), Phase::backward, s.unit.layer);
       compute_step();
       const bool has_weights = !s.unit.is_layer() || of_layer == &LayerBlocks::backward;
@@ -285,42 +315,54 @@ class StageWriter {
            schedule_.placement == Placement::two_directions;
   }
 
+  // One message: a unit's, or that of the layers of a bucket, which come from the last to the first.
+  struct Reduction {
+    std::vector<Unit> units;
+    BlockId block;
+  };
+
   // From ZeRO 2 on no micro-batch waits for the others.
   void reduce(const Unit& u) {
     if (is_deferred(u) || (strategy_.zero_stage < 2 && !is_complete(u))) return;
     if (!bucket_.empty() && bucket_.back().member != u.member) flush_bucket();
     const std::int32_t most = u.is_layer() ? bucket_of(u).layers : 1;
-    if (most == 1) return reduce(u, u.of(blocks_.reduce));
+    if (most == 1) return reduce(Reduction{{u}, u.of(blocks_.reduce)});
     bucket_.push_back(u);
     if (static_cast<std::int32_t>(bucket_.size()) == most) flush_bucket();
   }
   const BucketBlocks& bucket_of(const Unit& u) const {
     return u.member == &UnitBlocks::expert_layer ? blocks_.reduce_expert_layers : blocks_.reduce_layers;
   }
-  // Layers come from the last to the first: the bucket's block begins with the last that came.
   void flush_bucket() {
     if (bucket_.empty()) return;
-    const Unit lowest = bucket_.back();
-    collective(bucket_of(lowest).reduce.at(static_cast<std::int32_t>(bucket_.size())), Phase::backward,
-               lowest.layer);
-    for (const Unit& u : bucket_) reduce_over_copies(u);
-    bucket_.clear();
+    const BlockId block = bucket_of(bucket_.back()).reduce.at(static_cast<std::int32_t>(bucket_.size()));
+    reduce(Reduction{std::exchange(bucket_, {}), block});
   }
-  void reduce(const Unit& u, BlockId block) {
-    collective(block, Phase::backward, u.layer);
-    reduce_over_copies(u);
+  // Beside the backward pass where the implementation does so, else after it.
+  void reduce(Reduction r) {
+    const DataParallelProfile& software = scenario_.implementation.data_parallel;
+    const bool beside =
+        strategy_.zero_stage == 1 ? software.overlaps_sharded_reduction : software.overlaps_reduction;
+    if (beside || strategy_.zero_stage >= 2)
+      reduce_now(r);
+    else
+      reduced_last_.push_back(std::move(r));
   }
-  void reduce_over_copies(const Unit& u) {
-    if (!is_deferred(u) && !is_complete(u)) return;
-    collective(u.of(blocks_.reduce_replicas), Phase::backward, u.layer);
-    collective(u.of(blocks_.reduce_directions), Phase::backward, u.layer);
+  void reduce_now(const Reduction& r) {
+    collective(r.block, Phase::backward, r.units.back().layer);
+    for (const Unit& u : r.units) {
+      if (slot_ < slots_.size() && !is_complete(u)) continue;
+      collective(u.of(blocks_.reduce_replicas), Phase::backward, u.layer);
+      collective(u.of(blocks_.reduce_directions), Phase::backward, u.layer);
+    }
   }
 
   // ---- After the last slot.
 
   void optimizer() {
+    for (const Reduction& r : reduced_last_) reduce_now(r);
     for_each_unit([&](const Unit& u) {
-      if (is_deferred(u)) reduce(u, u.of(blocks_.reduce));
+      if (is_deferred(u)) reduce_now({{u}, u.of(blocks_.reduce)});
     });
     compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
     if (stage_ == 0 || stage_ == schedule_.stages - 1)
@@ -332,6 +374,7 @@ class StageWriter {
     compute(blocks_.clip, Phase::optimizer, 0);
     for_each_unit([&](const Unit& u) {
       const std::int32_t updated = update(u);
+      if (gathers_ahead()) return;
       const std::int32_t gather = collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
       if (gather >= 0) program_.actions[static_cast<std::size_t>(gather)].wait = updated;
     });
@@ -364,6 +407,9 @@ class StageWriter {
   std::vector<ChunkEnd> chunk_ends_;
   Program program_;
   std::vector<Unit> bucket_;
+  std::vector<Reduction> reduced_last_;
+  std::map<std::int32_t, std::int32_t> gathered_ahead_;  // actions by unit, until they have been waited for
+  std::set<std::int32_t> begun_;                         // units whose gradients are
   std::deque<std::pair<Unit, std::int32_t>>
       left_;  // layers not yet copied to the host, and what computed them
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> on_host_;  // by layer and micro-batch

@@ -2,8 +2,11 @@
 // exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/extra_tensors.h"
+#include "sim/plan/layer_division.h"
 #include "sim/plan/offload.h"
 #include "sim/plan/optimizer.h"
 #include "sim/plan/programs.h"
@@ -57,7 +60,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   };
   const Extent rows = b.stream_rows();
   r.residual = b.add_kept("residual", t.stored, {rows, m.hidden_size});
-  const std::vector<RecomputePlace> places = recompute_places(b.strategy(), m.num_hidden_layers);
+  const std::vector<RecomputePlace> places = recompute_places(b.scenario());
   if (places.size() > 1) {
     r.residual_passed = b.add_kept("residual.passed", t.stored, {rows, m.hidden_size});
     r.residual_again = b.add_kept("residual.again", t.stored, {rows, m.hidden_size});
@@ -75,7 +78,8 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   r.final_norm.out = add_activation("final_norm.out", t.stored, {rows, m.hidden_size});
   if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
   r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
-  r.logits = add_activation(buffer_names::logits, t.statistic, {kRows, m.vocab_size});
+  const DType logits = b.scenario().implementation.memory.logits_dtype.value_or(t.statistic);
+  r.logits = add_activation(buffer_names::logits, logits, {kRows, m.vocab_size});
   return r;
 }
 
@@ -258,7 +262,7 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
   const DecoderParameters again = for_backward(p);
   const std::string first = kind.prefix() + ".forward", second = kind.prefix() + ".recompute",
                     whole = kind.prefix() + ".backward", input = kind.prefix() + ".backward_input";
-  const std::vector<RecomputePlace> places = recompute_places(s, b.model().num_hidden_layers);
+  const std::vector<RecomputePlace> places = recompute_places(b.scenario());
   const PlanBuilder::Replacement again_in{r.residual, 0, r.residual_again};
   LayerContext context{.kind = kind,
                        .residual_in = reads(r.residual),
@@ -369,6 +373,29 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std
   return blocks;
 }
 
+// Gradients to zero, unit by unit: at once, or each `before_backward` of the unit. A tied head's weight is of
+// the embedding's unit, but its gradient begins with the head.
+UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
+                           const std::string& id, BufferId Tensor::*gradient, bool before_backward) {
+  Tensors head = p.head_group(), embedding = p.embedding_group();
+  if (before_backward && p.tied && !p.head_is_a_copy) {
+    head.push_back(p.embedding);
+    embedding.erase(embedding.begin());
+  }
+  const bool whole = gradient == &Tensor::gradient && b.strategy().zero_stage >= 2;
+  const auto add = [&](const std::string& unit, Tensors tensors) {
+    if (whole) std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
+    return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, {zero(id, tensors, gradient)}});
+  };
+  UnitBlocks blocks;
+  blocks.embedding = add("embedding", embedding);
+  for (const bool experts : {false, true})
+    if (has_layers(b, experts))
+      (experts ? blocks.expert_layer : blocks.layer) = add(layer_unit(experts), p.layer_group(experts));
+  blocks.head = add("head", head);
+  return blocks;
+}
+
 Operation collective(const std::string& id, OpKind kind, DType dtype, std::int32_t group) {
   return {.id = id, .kind = kind, .dtype = dtype, .group = group};
 }
@@ -403,14 +430,16 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
     for (const BufferId rows : key_values) op.operands.push_back(updates(rows));
     ops.push_back(std::move(op));
   }
-  const bool sharded = b.strategy().zero_stage > 0;
+  const int zero_stage = b.strategy().zero_stage;
+  const bool whole =
+      zero_stage == 0 || (zero_stage == 1 && b.scenario().implementation.data_parallel.reduces_whole);
   for (const DataGroup& g : data_groups(b, "gradients")) {
     if (g.group < 0) continue;
-    Operation op = collective(g.prefix + (sharded ? ".reduce_scatter" : ".all_reduce"),
-                              sharded ? OpKind::reduce_scatter : OpKind::all_reduce, type, g.group);
+    Operation op = collective(g.prefix + (whole ? ".all_reduce" : ".reduce_scatter"),
+                              whole ? OpKind::all_reduce : OpKind::reduce_scatter, type, g.group);
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts) continue;
-      if (!sharded) {
+      if (whole) {
         op.operands.push_back(updates(t.gradient));
         continue;
       }
@@ -500,7 +529,7 @@ BucketBlocks bucket_blocks(PlanBuilder& b, const DecoderParameters& p, bool expe
                                 of_layers(b.block(reduce).operations, n)});
   };
   for (std::int32_t piece = 0; piece < pieces; ++piece) {
-    const LayerRange range = layers_of(piece, pieces, layers);
+    const LayerRange range = layers_of(b.scenario(), piece);
     for (std::int32_t l = range.first, run = 0; l <= range.last; ++l) {
       const bool of_run = l < range.last && b.scenario().model.is_expert_layer(l) == experts;
       if (of_run) ++run;
@@ -558,20 +587,9 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
         });
   if (zero_stage < 2) return;
 
-  // A tied head's weight is of the embedding's unit: its gradient begins with the head, its copy for forward
-  // lives until the head.
-  const bool shared = p.tied && !p.head_is_a_copy;
-  Tensors head = p.head_group(), embedding = p.embedding_group();
-  if (shared) {
-    head.push_back(p.embedding);
-    embedding.erase(embedding.begin());
-  }
-  const auto zero_of = [&](const std::string& unit, Tensors tensors) {
-    std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
-    return tensors.empty() ? BlockId{-1}
-                           : b.add({unit + ".zero_whole_gradients",
-                                    {zero("gradients.zero", tensors, &Tensor::gradient)}});
-  };
+  blocks.zero_whole =
+      add_zero_blocks(b, p, "zero_whole_gradients", "gradients.zero", &Tensor::gradient, true);
+  if (zero_stage < 3) return;
   const auto for_layers = [&](auto block_of) {
     UnitBlocks u;
     for (const bool experts : {false, true})
@@ -579,10 +597,9 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
         (experts ? u.expert_layer : u.layer) = block_of(layer_unit(experts), p.layer_group(experts));
     return u;
   };
-  blocks.zero_whole = for_layers(zero_of);
-  blocks.zero_whole.embedding = zero_of("embedding", embedding);
-  blocks.zero_whole.head = zero_of("head", head);
-  if (zero_stage < 3) return;
+  Tensors head = p.head_group();
+  // The copy of a tied head's weight for backward: forward's lives until the head.
+  if (p.tied && !p.head_is_a_copy) head.push_back(p.embedding);
   blocks.gather_for_forward =
       add_unit_blocks(b, p, "gather_for_forward", [&](const std::string&, const Tensors& unit) {
         return gather_parameters(b, unit, &Tensor::parameter);
@@ -670,9 +687,9 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   const DecoderParameters again = for_backward(p);
   StepBlocks blocks;
   const auto accumulated = b.strategy().zero_stage >= 2 ? &Tensor::gradient_shard : &Tensor::gradient;
-  blocks.zero = add_unit_blocks(b, p, "zero_gradients", [&](const std::string&, const Tensors& unit) {
-    return std::vector<Operation>{zero("optimizer.zero_gradients", unit, accumulated)};
-  });
+  const bool fresh = b.scenario().implementation.memory.weight_gradient == WeightGradient::fresh;
+  blocks.zero = add_zero_blocks(b, p, fresh ? "begin_gradients" : "zero_gradients",
+                                "optimizer.zero_gradients", accumulated, fresh);
   blocks.embedding = b.add(embedding_forward(b, p, r));
   blocks.kinds = layer_kinds(b.scenario().model);
   KeptResults kept_results;
@@ -704,6 +721,7 @@ Plan make_training_plan(const Scenario& scenario) {
       static_cast<std::int32_t>(w.global_batch_size / s.data_parallel / w.micro_batch_size);
   const Schedule schedule = make_schedule(s.schedule, s.pipeline_parallel, s.virtual_pipeline, micro_batches);
   Plan plan = b.take();
+  add_extra_tensors(plan);
   for (std::int32_t stage = 0; stage < schedule.stages; ++stage)
     plan.programs.push_back(stage_program(scenario, blocks, schedule, stage));
   return plan;
