@@ -17,7 +17,7 @@ struct PrefixWord {
 };
 // The first that fits counts. "layer.attention.out" is the core's output, "layer.attention.output" the
 // projection.
-constexpr std::array<PrefixWord, 28> kPrefixes{{
+constexpr std::array<PrefixWord, 31> kPrefixes{{
     {"layer.attention_norm", "norm"},
     {"layer.mlp_norm", "norm"},
     {"layer.attention.qkv", "qkv"},
@@ -27,6 +27,9 @@ constexpr std::array<PrefixWord, 28> kPrefixes{{
     {"layer.attention.standard", "attention_core"},
     {"layer.attention.kv.", "attention_core"},
     {"layer.attention.ring", "attention_core"},
+    {"layer.attention.q", "qkv"},  // latent attention's products and norms
+    {"layer.attention.kv", "qkv"},
+    {"layer.attention.latents", "qkv"},
     {"layer.attention.log_sum_exp", "attention_core"},
     {"layer.attention.probabilities", "attention_core"},
     {"layer.attention.dropout_mask", "attention_core"},

@@ -2,7 +2,7 @@
 //
 // Operations of a layer fall into groups by their ids, whose words strategy.recompute_operations takes:
 //   norm              layer.attention_norm, layer.mlp_norm
-//   qkv               layer.attention.qkv with its rotation
+//   qkv               layer.attention.qkv with its rotation; latent attention's products and norms
 //   attention_core    layer.attention.{flash, standard}: what only its own backward pass reads is dropped,
 //   its output
 //                     stays, since the projection after it needs it too
