@@ -13,6 +13,7 @@ namespace sim {
 struct PricedOperation {
   Work work;
   Price price;
+  Seconds start{};  // in its block
 };
 
 // A block with one set of variables.

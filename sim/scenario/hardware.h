@@ -28,6 +28,8 @@ struct Hardware {
   // What a message of S bytes takes longer than its hops and S over the rate, for each node of a ring:
   // network_ramp sqrt(S), in seconds a square root of a byte. Fabrics that fill their pipes slowly.
   double network_ramp = 0;
+  BytesPerSecond host_link;              // per device and direction to the host's memory (PCIe); 0: none
+  BytesPerSecond host_memory_bandwidth;  // of the host, a device's share; 0: none
   std::string source;
 
   bool operator==(const Hardware&) const = default;
