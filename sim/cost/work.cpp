@@ -158,6 +158,8 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
       return elementwise(2 * operand_elements(plan, op, v, 1, 1));
     case OpKind::clip_scale:
       return elementwise(3);
+    case OpKind::quantise:  // absolute value and maximum; scale and rounding
+      return elementwise(4 * operand_elements(plan, op, v, 1, 1));
     case OpKind::unscale:  // a product, a comparison
       return elementwise(2 * operand_elements(plan, op, v, 1, 1));
     case OpKind::adamw:  // clip 1, moments 3 + 4, corrections 2, root and division 3, decay and step 4
@@ -303,6 +305,7 @@ Passes passes(const Operation& op, std::size_t i) {
   if (op.kind == OpKind::kv_append && i < 2) return {0, 1};
   if (op.kind == OpKind::latent_append && i == 0) return {0, 1};
   if (op.kind == OpKind::rope_latent && i == 2) return {0, 1};
+  if (op.kind == OpKind::quantise && i == 1) return {2, 0};  // the scale must be known before it is used
   // A gradient's sums over rows and columns come before the step that they scale.
   if (op.kind == OpKind::adafactor && i % operands_in_group(op.kind) == 2) return {2, 0};
   if (op.kind == OpKind::orthogonalise)  // X three times an iteration, of which one is written

@@ -189,6 +189,8 @@ std::vector<Need> needs(const Operation& op, const Variables& of_action) {
       return {};
     case OpKind::host_read:
       return {at_least(1)};
+    case OpKind::quantise:
+      return {at_least(1), at_least(1)};
     case OpKind::orthogonalise:
       return {exactly(size * n.groups)};
   }

@@ -60,7 +60,7 @@ std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& 
   const auto partial = [&](int step, BufferId out, BufferId lse, BufferId kv) {
     return Operation{.id = step_id(step, "", ".forward"),
                      .kind = OpKind::attention_partial,
-                     .dtype = b.types().product,
+                     .dtype = b.types().wide_product,
                      .dims = dims,
                      .operands = {writes(out), writes(lse), reads(a.qkv), reads(kv)}};
   };
@@ -121,7 +121,7 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
     const BufferId d_step = step == 0 ? kNoBuffer : arrives ? part : travelling[turn(step)];
     ops.push_back({.id = step_id(step, "", ".backward"),
                    .kind = OpKind::attention_partial_backward,
-                   .dtype = b.types().product,
+                   .dtype = b.types().wide_product,
                    .dims = dims,
                    .operands = {step == 0 ? writes(d_qkv) : updates(d_qkv), writes(d_step),
                                 reads(d_attention), reads(a.qkv), reads(a.attention), reads(a.lse),
@@ -147,7 +147,7 @@ std::vector<Operation> exchanged_attention_forward(const PlanBuilder& b, const D
   return {all_to_all(b, "layer.attention.qkv.all_to_all.forward", h.qkv, qkv),
           {.id = "layer.attention.flash.forward",
            .kind = OpKind::attention_flash,
-           .dtype = b.types().product,
+           .dtype = b.types().wide_product,
            .dims = of_own_heads(b, dims),
            .operands = {writes(h.attention), writes(h.lse), reads(h.qkv)},
            .whole_sequence = true},
@@ -165,7 +165,7 @@ std::vector<Operation> exchanged_attention_backward(PlanBuilder& b, const std::s
   return {all_to_all(b, "layer.attention.out.all_to_all.backward", d_out, d_attention),
           {.id = "layer.attention.flash.backward",
            .kind = OpKind::attention_flash_backward,
-           .dtype = b.types().product,
+           .dtype = b.types().wide_product,
            .dims = of_own_heads(b, dims),
            .operands = {writes(d_heads), reads(d_out), reads(h.qkv), reads(h.attention), reads(h.lse)},
            .whole_sequence = true},

@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-constexpr std::array<EnumName<OpKind>, 73> kOpKinds{
+constexpr std::array<EnumName<OpKind>, 74> kOpKinds{
     {{OpKind::embedding, "embedding"},
      {OpKind::embedding_backward, "embedding_backward"},
      {OpKind::layernorm, "layernorm"},
@@ -52,6 +52,7 @@ constexpr std::array<EnumName<OpKind>, 73> kOpKinds{
      {OpKind::dropout, "dropout"},
      {OpKind::dropout_backward, "dropout_backward"},
      {OpKind::gather_last, "gather_last"},
+     {OpKind::quantise, "quantise"},
      {OpKind::zero, "zero"},
      {OpKind::cross_entropy_statistics, "cross_entropy_statistics"},
      {OpKind::cross_entropy, "cross_entropy"},

@@ -93,6 +93,7 @@ enum class OpKind {
   dropout,           // out=, mask=, inp, [bias (cols)]   (bias first, then dropout)
   dropout_backward,  // dinp=, dout, mask
   gather_last,       // out= (batch, cols), inp (rows, cols)
+  quantise,          // out= (fp8), inp   (and its largest absolute value, which the scale follows)
   zero,              // any number of buffers=
   // {rows, vocab}
   // Where ranks divide the vocabulary: each row's maximum, sum of exponentials below it and target's logit on

@@ -7,6 +7,7 @@
 #include "sim/plan/decoder.h"
 #include "sim/plan/early_stop.h"
 #include "sim/plan/extra_tensors.h"
+#include "sim/plan/fp8.h"
 #include "sim/plan/layer_division.h"
 #include "sim/plan/multi_token_prediction.h"
 #include "sim/plan/offload.h"
@@ -333,38 +334,58 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
   LayerBlocks blocks;
   const LayerResults left =
       s.recompute == Recompute::none ? results : forward_results(b, first, kept_results, kind);
-  blocks.forward =
-      add_placed(b, b.add({first, layer_forward(b, first, p, left, with_scratch(b, first, context))}), places,
-                 {r.residual, 0, r.residual_passed}, {r.residual, 1, r.residual_passed});
+  std::vector<Operation> forward = layer_forward(b, first, p, left, with_scratch(b, first, context));
+  blocks.forward = add_placed(b, b.add({first, with_conversions(b, first, std::move(forward))}), places,
+                              {r.residual, 0, r.residual_passed}, {r.residual, 1, r.residual_passed});
 
   if (s.recompute == Recompute::full || s.recompute == Recompute::sqrt) {
     // The output of the last of them has served already: the second one goes nowhere.
     const BufferId nowhere =
         b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size});
     context.residual_out = writes(nowhere);
-    std::vector<Operation> ops = layer_forward(b, second, again, results, with_scratch(b, second, context));
-    // Where each layer's input is kept, nothing reads what the last operations would leave.
-    if (b.scenario().implementation.recompute_stops_early && places.size() == 1)
-      ops = without_unread_end(b, std::move(ops));
-    blocks.recompute =
-        add_placed(b, b.add({second, std::move(ops)}), places, again_in, {nowhere, 0, r.residual_again, 1});
+    const auto again_forward = [&](const std::string& block) {
+      return with_conversions(b, block,
+                              layer_forward(b, block, again, results, with_scratch(b, block, context)));
+    };
+    std::vector<Operation> ops = again_forward(second);
+    // What ends unread may be left out, but not where the next layer reads it.
+    const bool stops_early = b.scenario().implementation.recompute_stops_early;
+    if (stops_early) ops = without_unread_end(b, std::move(ops));
+    std::vector<RecomputePlace> ends = places, others;
+    if (stops_early) {
+      const auto inner = std::stable_partition(ends.begin(), ends.end(),
+                                               [](const RecomputePlace& place) { return place.last; });
+      others.assign(inner, ends.end());
+      ends.erase(inner, ends.end());
+    }
+    const PlanBuilder::Replacement on{nowhere, 0, r.residual_again, 1};
+    blocks.recompute = add_placed(b, b.add({second, std::move(ops)}), ends, again_in, on);
+    if (!others.empty()) {
+      const std::string whole_layer = second + "_whole";
+      const PlacedBlocks inner =
+          add_placed(b, b.add({whole_layer, again_forward(whole_layer)}), others, again_in, on);
+      for (const RecomputePlace& place : others) blocks.recompute.at(place) = inner.at(place);
+    }
   } else if (s.recompute != Recompute::none) {
     std::vector<Operation> ops = layer_forward(b, second, again, results, with_scratch(b, second, context));
     std::erase_if(ops, [&](const Operation& op) { return !recomputes(s, recompute_word_of(op.id)); });
-    if (!ops.empty()) blocks.recompute.at({}) = b.add({second, std::move(ops)});
+    if (!ops.empty()) blocks.recompute.at({}) = b.add({second, with_conversions(b, second, std::move(ops))});
   }
 
   const BackwardParts parts = backward_parts(s.schedule);
   if (parts != BackwardParts::all_split) {
     LayerBackward ops = layer_backward(b, whole, again, results, context, r.residual_gradient);
-    blocks.backward = add_placed(b, b.add({whole, std::move(ops.input)}), places, again_in, {});
+    blocks.backward =
+        add_placed(b, b.add({whole, with_conversions(b, whole, std::move(ops.input))}), places, again_in, {});
   }
   if (parts != BackwardParts::whole) {
     b.split_backward(true);
     LayerBackward ops = layer_backward(b, input, again, results, context, r.residual_gradient);
     b.split_backward(false);
-    blocks.backward_input = add_placed(b, b.add({input, std::move(ops.input)}), places, again_in, {});
-    blocks.weight = b.add({weight_block(input), std::move(ops.weight)});
+    blocks.backward_input =
+        add_placed(b, b.add({input, with_conversions(b, input, std::move(ops.input))}), places, again_in, {});
+    const std::string weight = weight_block(input);
+    blocks.weight = b.add({weight, with_conversions(b, weight, std::move(ops.weight))});
   }
   if (s.offload_activations) offload_activations(b, kind.prefix(), r.residual, blocks, offloaded);
   return blocks;

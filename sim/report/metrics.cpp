@@ -120,6 +120,7 @@ std::string_view family(OpKind kind) {
     case OpKind::dropout:
     case OpKind::dropout_backward:
     case OpKind::gather_last:
+    case OpKind::quantise:
     case OpKind::zero:
       return "element-wise operations";
   }

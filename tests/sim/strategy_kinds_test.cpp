@@ -8,6 +8,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/plan/builder.h"
+#include "sim/plan/check.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/ranks.h"
 #include "sim/plan/recompute.h"
@@ -320,6 +321,29 @@ TEST_CASE(
   CHECK(slow.value >= 2 * on_host / h.host_link.value);  // there and back
   h.host_link = h.host_link * 1000;
   CHECK(predict_step(plan, h).seconds.value == Approx(fast.value).epsilon(0.02));
+}
+
+TEST_CASE("fp8 products convert what they read; attention and head stay in 16 bits") {
+  Scenario s = test::training(test::llama(64, 96, 2, 4, 2, 101), 32);
+  const auto counts = [&] {
+    std::map<std::pair<OpKind, Phase>, std::int64_t> count;
+    for (const Row& row : predict(s).rows) count[{row.kind, row.phase}] += row.count;
+    return count;
+  };
+  CHECK(counts()[{OpKind::quantise, Phase::forward}] == 0);
+  s.workload.dtype = DType::fp8;
+  const Plan plan = make_plan(s);
+  CHECK(check(plan) == std::vector<std::string>{});
+  auto fp8 = counts();
+  CHECK(fp8[{OpKind::quantise, Phase::forward}] == 2 * 4 * 2);  // four products of each layer, both factors
+  // Each product's gradient, input and weight.
+  CHECK(fp8[{OpKind::quantise, Phase::backward}] == 2 * 4 * 3);
+  for (const Block& block : plan.blocks)
+    for (const Operation& op : block.operations) {
+      const bool wide = op.kind == OpKind::attention_flash || op.kind == OpKind::attention_flash_backward ||
+                        op.id.starts_with("head.");
+      if (wide) CHECK(op.dtype != DType::fp8);
+    }
 }
 
 TEST_CASE("fp16 scales the loss: gradients are unscaled, and the host reads whether one overflowed") {
