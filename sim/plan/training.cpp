@@ -776,6 +776,7 @@ class StageWriter {
     with_parameters(
         units, blocks_.gather_for_backward, Phase::backward, [&](const Unit& u, std::int32_t gathered) {
           const bool is_layer = u.member != &UnitBlocks::embedding && u.member != &UnitBlocks::head;
+          if (fresh_gradients_ && micro_batch_ == 0) compute(u.of(blocks_.zero), Phase::backward, u.layer);
           compute(u.of(blocks_.zero_whole), Phase::backward, u.layer);
           if (is_layer && layer_blocks(u.layer).recompute >= 0) {
             compute(layer_blocks(u.layer).recompute, Phase::recompute, u.layer, gathered);
