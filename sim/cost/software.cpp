@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/cost/side_passes.h"
 #include "sim/plan/decoder.h"
 
 namespace sim {
@@ -125,8 +126,8 @@ double launches_an_operation(const Plan& plan, const Block& block) {
   const int launched = backward ? kernels.launches_backward : kernels.launches_forward;
   if (launched == 0 || !is_of_passes(block)) return 1;
   const std::string_view like = backward ? "backward" : "forward";
-  const auto layer =
-      std::find_if(plan.blocks.begin(), plan.blocks.end(), [&](const Block& b) { return is_layer_block(b, like); });
+  const auto layer = std::find_if(plan.blocks.begin(), plan.blocks.end(),
+                                  [&](const Block& b) { return is_layer_block(b, like); });
   return layer == plan.blocks.end() ? 1 : std::max(1.0, launched / own_operations(*layer));
 }
 
@@ -217,6 +218,10 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
   const DataParallelProfile& profile = software(plan).data_parallel;
   PricedOperation priced{work_of(plan, op, v), {}};
   DType dtype = op.dtype;
+  if (profile.gathers_fp8 && op.kind == OpKind::all_gather && plan.scenario.workload.dtype == DType::fp8) {
+    priced.work.network = scaled(priced.work.network, 0.5);
+    dtype = DType::fp8;
+  }
   if (profile.reduction_dtype && op.kind != OpKind::all_gather) {
     priced.work.network = scaled(priced.work.network, static_cast<double>(bits(*profile.reduction_dtype)) /
                                                           static_cast<double>(bits(dtype)));
@@ -231,9 +236,11 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
   Work message = priced.work;
   message.network = scaled(message.network, units);
   priced.price = price(message, op, v, hardware, calibration, &group) * (1 / units);
-  if (profile.copy_passes > 0)
-    priced.price = priced.price + Seconds{profile.copy_passes * whole /
-                                          (hardware.memory_bandwidth.value * kMemoryEfficiency)};
+  const double passes =
+      op.kind == OpKind::all_gather ? profile.gather_copy_passes : profile.reduction_copy_passes;
+  if (passes > 0)
+    priced.price =
+        priced.price + Seconds{passes * whole / (hardware.memory_bandwidth.value * kMemoryEfficiency)};
   return priced;
 }
 
@@ -271,7 +278,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     priced.price = priced.price * (1 / hardware.sustained_clock);
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   priced.price = priced.price + launch * (launches_an_operation(plan, block) - 1);
-  if (const double bytes = accumulation_bytes(plan, op, v); bytes > 0) {
+  if (const double bytes = accumulation_bytes(plan, op, v) + side_bytes(plan, op, v); bytes > 0) {
     priced.price = priced.price + Seconds{bytes / (hardware.memory_bandwidth.value * kMemoryEfficiency)};
     priced.work.read += scaled({1}, bytes);
   }

@@ -51,7 +51,7 @@ struct HostProfile {
   // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
   // states of random generators.
   Seconds layer_forward, layer_backward, layer_recompute;
-  Seconds unit_hook;   // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
+  Seconds unit_hook;                 // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
   bool waits_around_passes = false;  // of a micro-batch, before and after (timers, loss.item())
   Seconds wait;                      // cost of one such wait beside the drained queue
   Seconds pass;       // of each pass of a micro-batch through a stage's layers (engines' interpreters)
@@ -62,16 +62,17 @@ struct HostProfile {
 };
 
 struct DataParallelProfile {
-  bool overlaps_reduction = true;  // with the backward pass of the last micro-batch; else after it
+  bool overlaps_reduction = true;          // with the backward pass of the last micro-batch; else after it
   bool overlaps_sharded_reduction = true;  // the same under ZeRO 1
-  bool overlaps_gather = false;    // of updated parameters, with the next step's forward pass
+  bool overlaps_gather = false;            // of updated parameters, with the next step's forward pass
   bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
   std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients
   double bucket_mib = 0;                 // messages are this large; 0: a unit each
   // FSDP: share of the backward pass's gathers that is issued early enough to hide behind compute.
   double backward_prefetch = 1;
-  // Passes over what is gathered or scattered that copy it into or out of flat buffers, bytes a byte.
-  double copy_passes = 0;
+  // Passes over what is gathered, or reduced, that copy it into or out of flat buffers, bytes a byte.
+  double gather_copy_passes = 0, reduction_copy_passes = 0;
+  bool gathers_fp8 = false;  // parameters of fp8 products travel in fp8
 
   bool operator==(const DataParallelProfile&) const = default;
 };

@@ -55,7 +55,9 @@ void data_parallel_fields(Visitor& v, Profile& p) {
   v("reduction_dtype", p.reduction_dtype);
   v("bucket_mib", p.bucket_mib);
   v("backward_prefetch", p.backward_prefetch);
-  v("copy_passes", p.copy_passes);
+  v("gather_copy_passes", p.gather_copy_passes);
+  v("reduction_copy_passes", p.reduction_copy_passes);
+  v("gathers_fp8", p.gathers_fp8);
 }
 
 template <class Visitor, class Profile>
