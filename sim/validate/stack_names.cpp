@@ -20,9 +20,11 @@ StackOfRow stack_of(std::string_view framework, std::string_view date, std::stri
     return {before(date, "2023-12") ? "llm_foundry_2023" : "llm_foundry_2024"};
   if (says(f, "torchtitan"))
     return {says_any(n, "async tp", "asynctp") ? "torchtitan_async_tp"
-            : says(n, "no compile")            ? "torchtitan_2024_eager"
-            : before(date, "2025")             ? "torchtitan_2024_compile"
-                                               : "torchtitan_2025"};
+            : says(n, "no compile") ||
+                    (before(date, "2024-12") && !compiled && says(from, "docs/performance"))
+                ? "torchtitan_2024_eager"
+            : before(date, "2025") ? "torchtitan_2024_compile"
+                                   : "torchtitan_2025"};
   if (says(f, "picotron")) return {"picotron"};
   if (says_any(f, "nanotron", "ultrascale", "ultra-scale")) return {"nanotron_2025"};
   if (says(f, "llmq")) return {"llmq"};

@@ -168,6 +168,9 @@ TrainingRow training_row(const TableRow& row) {
   if (const auto link = network_link_of(row.text("interconnect"), s.hardware.devices_per_node))
     s.hardware.network_link = *link;
   s.implementation = load_implementation_preset(stack.preset);
+  // "bf16 PURE": FSDP reduces gradients in bf16; "DEFAULT" in fp32 (composer, get_mixed_precision).
+  if (stack.preset.starts_with("llm_foundry") && says(notes, "pure"))
+    s.implementation.data_parallel.reduction_dtype = DType::bf16;
   const std::string attention = lower(row.text("attention"));
   if (says_any(attention, "flash", "cudnn", "fa2", "fa3")) s.implementation.attention = AttentionKind::flash;
 
