@@ -6,8 +6,6 @@
 #include <tuple>
 #include <utility>
 
-#include "sim/cost/software.h"
-
 namespace sim {
 namespace {
 
@@ -79,9 +77,10 @@ class Pricer {
       priced.low += op.price.low;
       priced.high += op.price.high;
     }
-    priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1);
-    priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / kHostUncertainty);
-    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, kHostUncertainty);
+    priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1, hardware_);
+    priced.host_low =
+        host_time(plan_, block, priced.operations, &Price::low, 1 / kHostUncertainty, hardware_);
+    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, kHostUncertainty, hardware_);
     return priced;
   }
 
@@ -132,9 +131,9 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   }
   priced.blocks = pricer.take();
   std::vector<std::vector<HostWork>> host;
-  for (const Program& program : plan.programs) host.push_back(host_work(plan, program));
+  for (const Program& program : plan.programs) host.push_back(host_work(plan, program, hardware));
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
-                            double host_factor) {
+                            double host_factor, bool stalls) {
     std::vector<std::vector<ActionTime>> times;
     for (std::size_t p = 0; p < priced.block_of.size(); ++p) {
       std::vector<ActionTime>& of_program = times.emplace_back();
@@ -143,15 +142,18 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
         const PricedBlock& block = priced.block(p, a);
         HostWork work = host[p][a];
         work.before = work.before * host_factor;
+        if (stalls) work.before += work.stall;
         of_program.push_back({block.*duration, block.*of_host, work});
       }
     }
     return execute(plan, times, plan.scenario.implementation.pipeline.in_order,
                    Interference{interference(plan, hardware)});
   };
-  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1);
-  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty);
-  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, kHostUncertainty);
+  const PipelineProfile& pipeline = plan.scenario.implementation.pipeline;
+  const bool usually_stalls = pipeline.stalls_from_ranks > 0 && plan.ranks >= pipeline.stalls_from_ranks;
+  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1, usually_stalls);
+  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty, false);
+  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, kHostUncertainty, true);
   return priced;
 }
 

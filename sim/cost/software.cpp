@@ -125,8 +125,8 @@ double launches_an_operation(const Plan& plan, const Block& block) {
   const int launched = backward ? kernels.launches_backward : kernels.launches_forward;
   if (launched == 0 || !is_of_passes(block)) return 1;
   const std::string_view like = backward ? "backward" : "forward";
-  const auto layer =
-      std::find_if(plan.blocks.begin(), plan.blocks.end(), [&](const Block& b) { return is_layer_block(b, like); });
+  const auto layer = std::find_if(plan.blocks.begin(), plan.blocks.end(),
+                                  [&](const Block& b) { return is_layer_block(b, like); });
   return layer == plan.blocks.end() ? 1 : std::max(1.0, launched / own_operations(*layer));
 }
 
@@ -298,8 +298,16 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
   }
 }
 
+namespace {
+
+bool stages_cross_nodes(const Plan& plan, const Hardware& hardware) {
+  return plan.scenario.strategy.pipeline_parallel > 1 && plan.ranks > hardware.devices_per_node;
+}
+
+}  // namespace
+
 HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
-                   Seconds Price::*which, double factor) {
+                   Seconds Price::*which, double factor, const Hardware& hardware) {
   const HostProfile& host = software(plan).host;
   HostTime time;
   if (host.launch.value <= 0) return time;
@@ -315,6 +323,8 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
     const Operation& op = block.operations[i];
     Seconds own = host.launch * launches;
     if (is_collective(op.kind)) own = host.collective;
+    if (in_group(plan, op, "tensor") && stages_cross_nodes(plan, hardware))
+      own += software(plan).pipeline.collective_rank * plan.scenario.strategy.tensor_parallel;
     if (in_pieces(plan, block, i)) own = own + host.launch * 2;
     if (op.kind == OpKind::adamw && host.parameter.value > 0)
       own = host.parameter * (static_cast<double>(op.operands.size()) / 5);
@@ -330,7 +340,7 @@ double interference(const Plan& plan, const Hardware& hardware) {
   return plan.ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
 }
 
-std::vector<HostWork> host_work(const Plan& plan, const Program& program) {
+std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware) {
   const Implementation& i = software(plan);
   const bool waits =
       plan.scenario.strategy.virtual_pipeline > 1 ? i.pipeline.waits_interleaved : i.pipeline.waits;
@@ -343,7 +353,9 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program) {
           action.phase == Phase::forward ? i.pipeline.messages_forward : i.pipeline.messages_backward;
       // Both ends take part in what is exchanged before the data; the receiver's part is its waiting.
       const bool sends = action.stream == kSendStream;
-      work[a] = {sends ? i.pipeline.message * messages : Seconds{}, waits};
+      const bool stalls = sends && stages_cross_nodes(plan, hardware);
+      work[a] = {sends ? i.pipeline.message * messages : Seconds{}, stalls ? i.pipeline.stall : Seconds{},
+                 waits};
       continue;
     }
     const bool gathers =

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "sim/dtype.h"
+#include "sim/scenario/memory_profile.h"
 #include "sim/scenario/serving_implementation.h"
 #include "sim/units.h"
 
@@ -38,7 +39,7 @@ struct HostProfile {
   // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
   // states of random generators.
   Seconds layer_forward, layer_backward, layer_recompute;
-  Seconds unit_hook;   // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
+  Seconds unit_hook;                 // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
   bool waits_around_passes = false;  // of a micro-batch, before and after (timers, loss.item())
   Seconds wait;                      // cost of one such wait beside the drained queue
   Seconds pass;       // of each pass of a micro-batch through a stage's layers (engines' interpreters)
@@ -49,9 +50,9 @@ struct HostProfile {
 };
 
 struct DataParallelProfile {
-  bool overlaps_reduction = true;  // with the backward pass of the last micro-batch; else after it
+  bool overlaps_reduction = true;          // with the backward pass of the last micro-batch; else after it
   bool overlaps_sharded_reduction = true;  // the same under ZeRO 1
-  bool overlaps_gather = false;    // of updated parameters, with the next step's forward pass
+  bool overlaps_gather = false;            // of updated parameters, with the next step's forward pass
   bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
   std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients
   double bucket_mib = 0;                 // messages are this large; 0: a unit each
@@ -88,31 +89,15 @@ struct PipelineProfile {
   bool in_order = false;           // transfers stand in the compute stream: nothing overlaps them
   bool scatters = false;           // tensor-parallel ranks send a part each, gathered on arrival
   bool balances_head = false;      // layers are dealt out with the head counted by its FLOPs
+  // Where stages lie on different nodes, what a collective of tensor parallelism takes the host longer for
+  // each of its ranks.
+  Seconds collective_rank;
+  // What a transfer between nodes takes longer when the fabric stalls; in runs of so many ranks it is the
+  // rule.
+  Seconds stall;
+  int stalls_from_ranks = 0;
 
   bool operator==(const PipelineProfile&) const = default;
-};
-
-// Bytes that are kept and allocated (implementations_training: saved formulas). A token's saved bytes in a
-// layer are hidden h + query q + key_value g + feed_forward f + heads a + scores a s, with the model's
-// widths.
-struct SavedActivations {
-  double hidden = 0, query = 0, key_value = 0, feed_forward = 0, heads = 0, scores = 0;
-  // Of `hidden`, what tensor-parallel ranks all hold; sequence parallelism divides it too where it is on.
-  double hidden_of_every_rank = 0;
-
-  bool operator==(const SavedActivations&) const = default;
-};
-
-struct MemoryProfile {
-  std::optional<SavedActivations> saved;  // else what the plan keeps
-  // Bytes a parameter: held whole, and divided over data-parallel ranks by the optimizer or by FSDP.
-  std::optional<double> whole_states, sharded_states;
-  double logit_bytes = 0;  // at the peak of the loss, a logit; 0: the plan's
-  double fixed_gib = 0;    // context, libraries, workspaces, communicators
-  double slack = 0;        // of the allocator, share of what is allocated
-  double slack_high = 0;   // upper end of it
-
-  bool operator==(const MemoryProfile&) const = default;
 };
 
 struct Implementation {
@@ -121,9 +106,9 @@ struct Implementation {
   bool dropout = false;  // with masks of one byte an element kept for backward
   bool fused_residual =
       true;  // residual added in the projection's epilogue; otherwise an operation of its own
-  DType gradient_dtype = DType::bf16;  // in mixed precision; fp32 training keeps fp32
-  bool master_weights = true;          // fp32 copy in mixed precision
-  bool runs_here = false;              // runtime/ can execute the plan
+  DType gradient_dtype = DType::bf16;            // in mixed precision; fp32 training keeps fp32
+  bool master_weights = true;                    // fp32 copy in mixed precision
+  bool runs_here = false;                        // runtime/ can execute the plan
   std::optional<ServingImplementation> serving;  // of inference engines
   KernelProfile kernels;
   HostProfile host;
