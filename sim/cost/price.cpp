@@ -1,8 +1,9 @@
+#include "sim/cost/price.h"
+
 #include <algorithm>
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/gpu_price.h"
-#include "sim/cost/price.h"
 
 namespace sim {
 namespace {

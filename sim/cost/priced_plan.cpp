@@ -6,8 +6,6 @@
 #include <tuple>
 #include <utility>
 
-#include "sim/cost/software.h"
-
 namespace sim {
 namespace {
 
@@ -71,7 +69,14 @@ class Pricer {
     for (std::size_t i = 0; i < block.operations.size(); ++i) {
       priced.operations.push_back(operation(static_cast<std::size_t>(a.block), i, a.variables));
       // What is done a second time is not work that the mathematics needs.
-      if (a.phase == Phase::recompute) priced.operations.back().work.model_flops = {};
+      if (a.phase != Phase::recompute) continue;
+      PricedOperation& again = priced.operations.back();
+      again.work.model_flops = {};
+      const double share = recomputed_share(plan_, block.operations[i]);
+      again.work.flops = again.work.flops * share;
+      again.price.seconds = again.price.seconds * share;
+      again.price.low = again.price.low * share;
+      again.price.high = again.price.high * share;
     }
     hide_behind_products(plan_, block, a.phase, priced.operations, hardware_);
     for (const PricedOperation& op : priced.operations) {
@@ -79,9 +84,10 @@ class Pricer {
       priced.low += op.price.low;
       priced.high += op.price.high;
     }
-    priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1);
-    priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / kHostUncertainty);
-    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, kHostUncertainty);
+    priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1, hardware_);
+    priced.host_low =
+        host_time(plan_, block, priced.operations, &Price::low, 1 / kHostUncertainty, hardware_);
+    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, kHostUncertainty, hardware_);
     return priced;
   }
 
@@ -132,9 +138,9 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   }
   priced.blocks = pricer.take();
   std::vector<std::vector<HostWork>> host;
-  for (const Program& program : plan.programs) host.push_back(host_work(plan, program));
+  for (const Program& program : plan.programs) host.push_back(host_work(plan, program, hardware));
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
-                            double host_factor) {
+                            double host_factor, bool stalls) {
     std::vector<std::vector<ActionTime>> times;
     for (std::size_t p = 0; p < priced.block_of.size(); ++p) {
       std::vector<ActionTime>& of_program = times.emplace_back();
@@ -143,15 +149,18 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
         const PricedBlock& block = priced.block(p, a);
         HostWork work = host[p][a];
         work.before = work.before * host_factor;
+        if (stalls) work.before += work.stall;
         of_program.push_back({block.*duration, block.*of_host, work});
       }
     }
     return execute(plan, times, plan.scenario.implementation.pipeline.in_order,
                    Interference{interference(plan, hardware)});
   };
-  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1);
-  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty);
-  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, kHostUncertainty);
+  const PipelineProfile& pipeline = plan.scenario.implementation.pipeline;
+  const bool usually_stalls = pipeline.stalls_from_ranks > 0 && plan.ranks >= pipeline.stalls_from_ranks;
+  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1, usually_stalls);
+  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty, false);
+  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, kHostUncertainty, true);
   return priced;
 }
 

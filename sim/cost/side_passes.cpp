@@ -53,6 +53,19 @@ double quantised(const Plan& plan, const Operation& op, const Variables& v) {
 
 }  // namespace
 
+double recomputed_share(const Plan& plan, const Operation& op) {
+  const Scenario& s = plan.scenario;
+  if (s.strategy.recompute == Recompute::full) return s.implementation.recomputed_layers;
+  if (s.strategy.recompute != Recompute::selective || !s.implementation.selective_by_operation) return 1;
+  // The order is queries, keys, values, output, gate, up, down: keys, output and up are repeated.
+  const Model& m = s.model;
+  if (op.id == "layer.attention.qkv.forward")
+    return static_cast<double>(m.num_key_value_heads) /
+           static_cast<double>(m.num_attention_heads + 2 * m.num_key_value_heads);
+  if (op.id == "layer.mlp.gate_up.forward") return 0.5;
+  return 1;
+}
+
 double side_bytes(const Plan& plan, const Operation& op, const Variables& v) {
   return listed_passes(plan, op, v) + repeated_key_values(plan, op, v) + quantised(plan, op, v);
 }

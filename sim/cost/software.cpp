@@ -305,8 +305,16 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
   }
 }
 
+namespace {
+
+bool stages_cross_nodes(const Plan& plan, const Hardware& hardware) {
+  return plan.scenario.strategy.pipeline_parallel > 1 && plan.ranks > hardware.devices_per_node;
+}
+
+}  // namespace
+
 HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
-                   Seconds Price::*which, double factor) {
+                   Seconds Price::*which, double factor, const Hardware& hardware) {
   const HostProfile& host = software(plan).host;
   HostTime time;
   if (host.launch.value <= 0) return time;
@@ -322,6 +330,8 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
     const Operation& op = block.operations[i];
     Seconds own = host.launch * launches;
     if (is_collective(op.kind)) own = host.collective;
+    if (in_group(plan, op, "tensor") && stages_cross_nodes(plan, hardware))
+      own += software(plan).pipeline.collective_rank * plan.scenario.strategy.tensor_parallel;
     if (in_pieces(plan, block, i)) own = own + host.launch * 2;
     if (op.kind == OpKind::adamw && host.parameter.value > 0)
       own = host.parameter * (static_cast<double>(op.operands.size()) / 5);
@@ -337,7 +347,7 @@ double interference(const Plan& plan, const Hardware& hardware) {
   return plan.ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
 }
 
-std::vector<HostWork> host_work(const Plan& plan, const Program& program) {
+std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware) {
   const Implementation& i = software(plan);
   const bool waits =
       plan.scenario.strategy.virtual_pipeline > 1 ? i.pipeline.waits_interleaved : i.pipeline.waits;
@@ -350,7 +360,9 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program) {
           action.phase == Phase::forward ? i.pipeline.messages_forward : i.pipeline.messages_backward;
       // Both ends take part in what is exchanged before the data; the receiver's part is its waiting.
       const bool sends = action.stream == kSendStream;
-      work[a] = {sends ? i.pipeline.message * messages : Seconds{}, waits};
+      const bool stalls = sends && stages_cross_nodes(plan, hardware);
+      work[a] = {sends ? i.pipeline.message * messages : Seconds{}, stalls ? i.pipeline.stall : Seconds{},
+                 waits};
       continue;
     }
     const bool gathers =

@@ -33,14 +33,18 @@ ElementTypes element_types(const Scenario& scenario) {
   const bool mixed = stored != DType::fp32;
   const bool generates = scenario.workload.task == Task::generate;
   const DType product = scenario.workload.dtype;
+  const Implementation& i = scenario.implementation;
+  const bool shards = !generates && scenario.strategy.zero_stage == 3;
+  const DType shard = shards ? i.memory.shard_dtype.value_or(stored) : stored;
   return {.product = product,
           .wide_product = product == DType::fp8 ? stored : product,
           .stored = stored,
           .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
-          .gradient = mixed ? scenario.implementation.gradient_dtype : DType::fp32,
+          .gradient = mixed ? i.gradient_dtype : DType::fp32,
+          .shard = shard,
           .statistic = DType::fp32,
-          .master = mixed && scenario.implementation.master_weights};
+          .master = mixed && i.master_weights && shard != DType::fp32};
 }
 
 Model shard_of(const Model& model, const Strategy& strategy) {

@@ -5,6 +5,7 @@
 
 #include "sim/plan/decoder.h"
 #include "sim/plan/early_stop.h"
+#include "sim/plan/extra_tensors.h"
 #include "sim/plan/programs.h"
 #include "sim/plan/schedule.h"
 
@@ -64,7 +65,8 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   r.final_norm.out = add_activation("final_norm.out", t.stored, {rows, m.hidden_size});
   if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
   r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
-  r.logits = add_activation(buffer_names::logits, t.statistic, {kRows, m.vocab_size});
+  const DType logits = b.scenario().implementation.memory.logits_dtype.value_or(t.statistic);
+  r.logits = add_activation(buffer_names::logits, logits, {kRows, m.vocab_size});
   return r;
 }
 
@@ -227,7 +229,10 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
   // What backward reads, and what the first forward pass leaves of it.
   LayerResults forward_results = results;
   if (recompute == Recompute::full) forward_results = add_layer_results(b, forward, scratch, {kind});
-  if (recompute == Recompute::selective)
+  const bool by_operation =
+      recompute == Recompute::selective && b.scenario().implementation.selective_by_operation;
+  if (by_operation) forward_results = dropped_but_attention(b, forward, results, kind);
+  if (recompute == Recompute::selective && !by_operation)
     forward_results = with_core_of(results, add_attention_core(b, forward, scratch));
 
   LayerContext context{.kind = kind,
@@ -236,15 +241,16 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
                        .rope_table = r.rope_table};
   LayerBlocks blocks;
   blocks.forward = b.add({forward, layer_forward(b, p, forward_results, with_scratch(b, forward, context))});
-  if (recompute == Recompute::selective)
+  if (recompute == Recompute::selective && !by_operation)
     blocks.recompute = b.add(
         {second, attention_core_forward(b, kind, results,
                                         add_kv_of_all_ranks(b, second, "layer.attention.kv_of_all_ranks"))});
-  if (recompute == Recompute::full) {
+  if (recompute == Recompute::full || by_operation) {
     // The layer's output has served already: the second one goes nowhere.
     context.residual_out =
         writes(b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size}));
     std::vector<Operation> ops = layer_forward(b, again, results, with_scratch(b, second, context));
+    if (by_operation) ops = without_attention_core(std::move(ops));
     if (b.scenario().implementation.recompute_stops_early) ops = without_unread_end(b, std::move(ops));
     blocks.recompute = b.add({second, std::move(ops)});
   }
@@ -345,6 +351,29 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std
   return blocks;
 }
 
+// Gradients to zero, unit by unit: at once, or each `before_backward` of the unit. A tied head's weight is of
+// the embedding's unit, but its gradient begins with the head.
+UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
+                           const std::string& id, BufferId Tensor::*gradient, bool before_backward) {
+  Tensors head = p.head_group(), embedding = p.embedding_group();
+  if (before_backward && p.tied && !p.head_is_a_copy) {
+    head.push_back(p.embedding);
+    embedding.erase(embedding.begin());
+  }
+  const bool whole = gradient == &Tensor::gradient && b.strategy().zero_stage >= 2;
+  const auto add = [&](const std::string& unit, Tensors tensors) {
+    if (whole) std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
+    return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, {zero(id, tensors, gradient)}});
+  };
+  UnitBlocks blocks;
+  blocks.embedding = add("embedding", embedding);
+  for (const bool experts : {false, true})
+    if (has_layers(b, experts))
+      (experts ? blocks.expert_layer : blocks.layer) = add(layer_unit(experts), p.layer_group(experts));
+  blocks.head = add("head", head);
+  return blocks;
+}
+
 Operation collective(const std::string& id, OpKind kind, DType dtype, std::int32_t group) {
   return {.id = id, .kind = kind, .dtype = dtype, .group = group};
 }
@@ -379,15 +408,15 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
     ops.push_back(std::move(op));
   }
   const int zero_stage = b.strategy().zero_stage;
-  const bool sharded =
-      zero_stage > 1 || (zero_stage == 1 && !b.scenario().implementation.data_parallel.reduces_whole);
+  const bool whole =
+      zero_stage == 0 || (zero_stage == 1 && b.scenario().implementation.data_parallel.reduces_whole);
   for (const DataGroup& g : data_groups(b, "gradients")) {
     if (g.group < 0) continue;
-    Operation op = collective(g.prefix + (sharded ? ".reduce_scatter" : ".all_reduce"),
-                              sharded ? OpKind::reduce_scatter : OpKind::all_reduce, type, g.group);
+    Operation op = collective(g.prefix + (whole ? ".all_reduce" : ".reduce_scatter"),
+                              whole ? OpKind::all_reduce : OpKind::reduce_scatter, type, g.group);
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts) continue;
-      if (!sharded) {
+      if (whole) {
         op.operands.push_back(updates(t.gradient));
         continue;
       }
@@ -481,20 +510,9 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
     });
   if (zero_stage < 2) return;
 
-  // A tied head's weight is of the embedding's unit: its gradient begins with the head, its copy for forward
-  // lives until the head.
-  const bool shared = p.tied && !p.head_is_a_copy;
-  Tensors head = p.head_group(), embedding = p.embedding_group();
-  if (shared) {
-    head.push_back(p.embedding);
-    embedding.erase(embedding.begin());
-  }
-  const auto zero_of = [&](const std::string& unit, Tensors tensors) {
-    std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
-    return tensors.empty() ? BlockId{-1}
-                           : b.add({unit + ".zero_whole_gradients",
-                                    {zero("gradients.zero", tensors, &Tensor::gradient)}});
-  };
+  blocks.zero_whole =
+      add_zero_blocks(b, p, "zero_whole_gradients", "gradients.zero", &Tensor::gradient, true);
+  if (zero_stage < 3) return;
   const auto for_layers = [&](auto block_of) {
     UnitBlocks u;
     for (const bool experts : {false, true})
@@ -502,10 +520,9 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
         (experts ? u.expert_layer : u.layer) = block_of(layer_unit(experts), p.layer_group(experts));
     return u;
   };
-  blocks.zero_whole = for_layers(zero_of);
-  blocks.zero_whole.embedding = zero_of("embedding", embedding);
-  blocks.zero_whole.head = zero_of("head", head);
-  if (zero_stage < 3) return;
+  Tensors head = p.head_group();
+  // The copy of a tied head's weight for backward: forward's lives until the head.
+  if (p.tied && !p.head_is_a_copy) head.push_back(p.embedding);
   blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const Tensors& unit) {
     return gather_parameters(b, unit, &Tensor::parameter);
   });
@@ -556,9 +573,9 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   const DecoderParameters again = for_backward(p);
   StepBlocks blocks;
   const auto accumulated = b.strategy().zero_stage >= 2 ? &Tensor::gradient_shard : &Tensor::gradient;
-  blocks.zero = add_unit_blocks(b, p, "zero_gradients", [&](const Tensors& unit) {
-    return std::vector<Operation>{zero("optimizer.zero_gradients", unit, accumulated)};
-  });
+  const bool fresh = b.scenario().implementation.memory.weight_gradient == WeightGradient::fresh;
+  blocks.zero = add_zero_blocks(b, p, fresh ? "begin_gradients" : "zero_gradients",
+                                "optimizer.zero_gradients", accumulated, fresh);
   blocks.embedding = b.add(embedding_forward(b, p, r));
   blocks.kinds = layer_kinds(b.scenario().model);
   const LayerResults results = add_layer_results(b, "", kept, blocks.kinds);
@@ -592,6 +609,7 @@ class StageWriter {
         zero_stage_(scenario.strategy.zero_stage),
         data_parallel_(scenario.implementation.data_parallel),
         head_layers_(scenario.implementation.pipeline.balances_head ? head_in_layers(scenario.model) : 0),
+        fresh_gradients_(scenario.implementation.memory.weight_gradient == WeightGradient::fresh),
         variables_{.batch = scenario.workload.micro_batch_size,
                    .query_length = scenario.workload.seq_len / scenario.strategy.context_parallel,
                    .kv_length = scenario.workload.seq_len} {}
@@ -602,7 +620,8 @@ class StageWriter {
       for_each_unit([&](const Unit& u) {
         updated_.push_back({u, collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer)});
       });
-    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
+    if (!fresh_gradients_)
+      for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
     for (const Slot& slot : schedule_.slots[static_cast<std::size_t>(stage_)]) {
       micro_batch_ = slot.micro_batch;
       chunk_ = slot.chunk;
@@ -794,6 +813,7 @@ class StageWriter {
   int zero_stage_;
   const DataParallelProfile& data_parallel_;
   double head_layers_;
+  bool fresh_gradients_;  // begun by the first micro-batch
   Variables variables_;
   Program program_;
   std::int32_t micro_batch_ = 0, chunk_ = 0;
@@ -817,6 +837,7 @@ Plan make_training_plan(const Scenario& scenario) {
       static_cast<std::int32_t>(w.global_batch_size / s.data_parallel / w.micro_batch_size);
   const Schedule schedule = make_schedule(s.schedule, s.pipeline_parallel, s.virtual_pipeline, micro_batches);
   Plan plan = b.take();
+  add_extra_tensors(plan);
   for (std::int32_t stage = 0; stage < schedule.stages; ++stage)
     plan.programs.push_back(StageWriter(scenario, blocks, schedule, stage).write());
   return plan;

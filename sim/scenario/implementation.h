@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "sim/dtype.h"
+#include "sim/scenario/memory_profile.h"
 #include "sim/scenario/serving_implementation.h"
 #include "sim/units.h"
 
@@ -102,31 +103,15 @@ struct PipelineProfile {
   bool in_order = false;           // transfers stand in the compute stream: nothing overlaps them
   bool scatters = false;           // tensor-parallel ranks send a part each, gathered on arrival
   bool balances_head = false;      // layers are dealt out with the head counted by its FLOPs
+  // Where stages lie on different nodes, what a collective of tensor parallelism takes the host longer for
+  // each of its ranks.
+  Seconds collective_rank;
+  // What a transfer between nodes takes longer when the fabric stalls; in runs of so many ranks it is the
+  // rule.
+  Seconds stall;
+  int stalls_from_ranks = 0;
 
   bool operator==(const PipelineProfile&) const = default;
-};
-
-// Bytes that are kept and allocated (implementations_training: saved formulas). A token's saved bytes in a
-// layer are hidden h + query q + key_value g + feed_forward f + heads a + scores a s, with the model's
-// widths.
-struct SavedActivations {
-  double hidden = 0, query = 0, key_value = 0, feed_forward = 0, heads = 0, scores = 0;
-  // Of `hidden`, what tensor-parallel ranks all hold; sequence parallelism divides it too where it is on.
-  double hidden_of_every_rank = 0;
-
-  bool operator==(const SavedActivations&) const = default;
-};
-
-struct MemoryProfile {
-  std::optional<SavedActivations> saved;  // else what the plan keeps
-  // Bytes a parameter: held whole, and divided over data-parallel ranks by the optimizer or by FSDP.
-  std::optional<double> whole_states, sharded_states;
-  double logit_bytes = 0;  // at the peak of the loss, a logit; 0: the plan's
-  double fixed_gib = 0;    // context, libraries, workspaces, communicators
-  double slack = 0;        // of the allocator, share of what is allocated
-  double slack_high = 0;   // upper end of it
-
-  bool operator==(const MemoryProfile&) const = default;
 };
 
 struct Implementation {
@@ -137,6 +122,10 @@ struct Implementation {
       true;  // residual added in the projection's epilogue; otherwise an operation of its own
   // A layer is computed again up to the last result that backward reads (plan/early_stop.h); else all of it.
   bool recompute_stops_early = false;
+  // Selective recompute keeps the attention core and every second product of a layer, in their order, and
+  // repeats the rest (torchtitan's selective_ac_option "op"); else it repeats the attention core alone.
+  bool selective_by_operation = false;
+  double recomputed_layers = 1;                  // share of the layers that full recompute is for
   DType gradient_dtype = DType::bf16;            // in mixed precision; fp32 training keeps fp32
   bool master_weights = true;                    // fp32 copy in mixed precision
   bool runs_here = false;                        // runtime/ can execute the plan

@@ -143,7 +143,7 @@ class Checker {
     not_negative("hardware.launch", h.launch.value);
     not_negative("hardware.power_w", h.power_w);
     positive("hardware.sustained_clock", h.sustained_clock);
-    not_negative("hardware.network_ramp", h.network_ramp);
+    not_negative("hardware.network_step", h.network_step.value);
     not_negative("hardware.node_link", h.node_link.value);
     not_negative("hardware.network_link", h.network_link.value);
     not_negative("hardware.node_latency", h.node_latency.value);

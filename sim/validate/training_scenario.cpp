@@ -72,7 +72,7 @@ int usual_zero_stage(const std::string& stack) {
 
 Recompute recompute_in(std::string_view cell, const std::string& stack) {
   const std::string r = lower(cell);
-  if (says(r, "full")) return Recompute::full;
+  if (says(r, "full") || says_any(r, "every 2nd", "every second", "every other")) return Recompute::full;
   if (says(r, "selective") || says(r, "core_attn")) return Recompute::selective;
   if (r == "y" || r == "yes" || r == "true" || says(r, "checkpoint") || says(r, "block"))
     return Recompute::full;
@@ -171,6 +171,10 @@ TrainingRow training_row(const TableRow& row) {
   // "bf16 PURE": FSDP reduces gradients in bf16; "DEFAULT" in fp32 (composer, get_mixed_precision).
   if (stack.preset.starts_with("llm_foundry") && says(notes, "pure"))
     s.implementation.data_parallel.reduction_dtype = DType::bf16;
+  // "selective (every 2nd layer)": whole layers, and the others not at all.
+  if (const std::string recompute = lower(row.text("recompute"));
+      says_any(recompute, "every 2nd", "every second", "every other"))
+    s.implementation.recomputed_layers = 0.5;
   const std::string attention = lower(row.text("attention"));
   if (says_any(attention, "flash", "cudnn", "fa2", "fa3")) s.implementation.attention = AttentionKind::flash;
 
