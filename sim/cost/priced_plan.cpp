@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/cost/side_passes.h"
+
 namespace sim {
 namespace {
 

@@ -113,6 +113,9 @@ std::string gpu_of(const TableRow& row, const std::string& stack) {
   const std::string network = lower(row.text("interconnect"));
   const bool hugging_face = network.empty() && (stack == "nanotron_2025" || stack == "picotron");
   if (hugging_face || says_any(network, "efa", "aws", "p5")) gpu += " EFA";
+  // torchtitan's authors measure on H100 of 96 GB and 500 W, also where they print another size.
+  if (says(lower(row.text("source")), "pytorch/torchtitan") && gpu.starts_with("H100"))
+    return "H100-96GB HBM2e 2.4TB/s 500W";
   return gpu;
 }
 
@@ -175,6 +178,11 @@ TrainingRow training_row(const TableRow& row) {
   if (const std::string recompute = lower(row.text("recompute"));
       says_any(recompute, "every 2nd", "every second", "every other"))
     s.implementation.recomputed_layers = 0.5;
+  // Scales by rows and columns are found in passes of their own, and stay with their rank (torchao, float8).
+  if (stack.preset.starts_with("torchtitan") && says(lower(row.text("precision")), "rowwise")) {
+    s.implementation.kernels.quantisation = {.input_bytes = 8, .weight_bytes = 8, .gradient_bytes = 8};
+    s.implementation.data_parallel.gathers_fp8 = false;
+  }
   const std::string attention = lower(row.text("attention"));
   if (says_any(attention, "flash", "cudnn", "fa2", "fa3")) s.implementation.attention = AttentionKind::flash;
 
