@@ -200,6 +200,19 @@ bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
                      });
 }
 
+// ---- Clocks
+
+// The best products reach this share of the peak (cost/efficiency.cpp): their power is what clocks give way
+// to.
+constexpr double kFullLoad = 0.80;
+
+// How much longer a kernel takes at the clock that the power limit leaves it: the full drop where tensor
+// cores are as busy as they can be, none where they idle.
+double slower_under_load(const PricedOperation& alone, DType dtype, const Hardware& hardware) {
+  const double busy = alone.work.flops.value / (hardware.peak_for(dtype).value * alone.price.seconds.value);
+  return 1 + (1 / hardware.sustained_clock - 1) * std::min(1.0, busy / kFullLoad);
+}
+
 // ---- Data parallelism
 
 bool is_data_exchange(const Plan& plan, const Operation& op) {
@@ -275,7 +288,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
   }
   if (group) return priced;
   if (plan.scenario.workload.task == Task::train && uses_tensor_cores(op.kind))
-    priced.price = priced.price * (1 / hardware.sustained_clock);
+    priced.price = priced.price * slower_under_load(priced, op.dtype, hardware);
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   priced.price = priced.price + launch * (launches_an_operation(plan, block) - 1);
   if (const double bytes = accumulation_bytes(plan, op, v) + side_bytes(plan, op, v); bytes > 0) {
