@@ -32,14 +32,17 @@ ElementTypes element_types(const Scenario& scenario) {
   const DType stored = stored_type(scenario.workload.dtype);
   const bool mixed = stored != DType::fp32;
   const bool generates = scenario.workload.task == Task::generate;
-  const DType product = scenario.workload.dtype;
   const Implementation& i = scenario.implementation;
   const bool shards = !generates && scenario.strategy.zero_stage == 3;
   const DType shard = shards ? i.memory.shard_dtype.value_or(stored) : stored;
+  const DType product = scenario.workload.dtype;
   return {.product = product,
           .wide_product = product == DType::fp8 ? stored : product,
           .stored = stored,
           .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
+          .expert_weights = generates ? scenario.workload.expert_weights_dtype.value_or(
+                                            scenario.workload.weights_dtype.value_or(stored))
+                                      : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
           .gradient = mixed ? i.gradient_dtype : DType::fp32,
           .shard = shard,
