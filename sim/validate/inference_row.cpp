@@ -75,7 +75,8 @@ InferenceCase inference_case(const TableRow& row) {
   c.nearest_engine = profile.nearest;
   s.implementation = load_implementation_preset(profile.preset);
   const std::optional<std::string> device = hardware_preset_of(row.text("gpu"));
-  if (!device) throw CannotPredict("gpu \"" + std::string(row.text("gpu")) + "\" is none that there is a preset of");
+  if (!device)
+    throw CannotPredict("gpu \"" + std::string(row.text("gpu")) + "\" is none that there is a preset of");
   s.hardware = load_hardware_preset(*device);
   c.calibration = load_calibration_preset(*device);
   s.model = model_of_row(row);
@@ -97,9 +98,10 @@ InferenceCase inference_case(const TableRow& row) {
   s.workload.max_new_tokens = output ? count_or(row, "output_len", 1) : prompt ? 1 : kUsualOutput;
   const std::int64_t batch = count_or(row, "batch", 0), concurrency = count_or(row, "concurrency", 0);
   const bool continuous = s.implementation.serving->batching != Batching::static_batch;
-  c.load = batch > 0 ? Load::batch : concurrency > 0 ? Load::concurrency
-                                 : continuous        ? Load::saturated
-                                                     : Load::batch;
+  c.load = batch > 0         ? Load::batch
+           : concurrency > 0 ? Load::concurrency
+           : continuous      ? Load::saturated
+                             : Load::batch;
   s.workload.batch_size = batch > 0 ? batch : concurrency > 0 ? concurrency : 1;
   return c;
 }

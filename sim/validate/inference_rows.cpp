@@ -78,8 +78,8 @@ std::vector<Prediction> predict_batch(const InferenceCase& c) {
   return p.take();
 }
 
-// Requests that trtllm-bench sends for lengths (NVIDIA/TensorRT-LLM, docs perf-overview.md); others send about as
-// many tokens.
+// Requests that trtllm-bench sends for lengths (NVIDIA/TensorRT-LLM, docs perf-overview.md); others send
+// about as many tokens.
 std::int64_t benchmark_requests(std::int64_t prompt, std::int64_t output) {
   if (prompt + output <= 256) return 30000;
   if (prompt + output <= 2500) return 3000;
@@ -94,9 +94,9 @@ std::vector<Prediction> predict_traffic(const InferenceCase& c) {
   Traffic traffic;
   constexpr std::int64_t kRounds = 10;  // requests of each client
   const bool saturated = c.load == Load::saturated;
-  const std::int64_t requests =
-      saturated ? benchmark_requests(w.prompt_length, w.max_new_tokens) / c.replicas
-                : std::max<std::int64_t>(kRounds, kRounds * w.batch_size / c.replicas);
+  const std::int64_t requests = saturated
+                                    ? benchmark_requests(w.prompt_length, w.max_new_tokens) / c.replicas
+                                    : std::max<std::int64_t>(kRounds, kRounds * w.batch_size / c.replicas);
   if (!saturated) traffic.most_at_a_time = std::max<std::int64_t>(1, w.batch_size / c.replicas);
   traffic.arrivals.assign(static_cast<std::size_t>(requests),
                           {{}, {.prompt = w.prompt_length, .output = w.max_new_tokens}});
