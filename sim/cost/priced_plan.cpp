@@ -11,9 +11,6 @@
 namespace sim {
 namespace {
 
-// Launch costs of other people's hosts are estimates.
-constexpr double kHostUncertainty = 1.5;
-
 // Which variables an operation's work depends on: the others are set alike, so that each price is found once.
 Variables relevant(const Plan& plan, const Operation& op, Variables v) {
   const auto uses_kv_length = [](const Extent& e) { return e.kv_length > 0; };
@@ -86,10 +83,10 @@ class Pricer {
       priced.low += op.price.low;
       priced.high += op.price.high;
     }
+    const double uncertainty = plan_.scenario.implementation.host.uncertainty;
     priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1, hardware_);
-    priced.host_low =
-        host_time(plan_, block, priced.operations, &Price::low, 1 / kHostUncertainty, hardware_);
-    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, kHostUncertainty, hardware_);
+    priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / uncertainty, hardware_);
+    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, uncertainty, hardware_);
     return priced;
   }
 
@@ -158,11 +155,12 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
     return execute(plan, times, plan.scenario.implementation.pipeline.in_order,
                    Interference{interference(plan, hardware)});
   };
+  const double uncertainty = plan.scenario.implementation.host.uncertainty;
   const PipelineProfile& pipeline = plan.scenario.implementation.pipeline;
   const bool usually_stalls = pipeline.stalls_from_ranks > 0 && plan.ranks >= pipeline.stalls_from_ranks;
   priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1, usually_stalls);
-  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty, false);
-  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, kHostUncertainty, true);
+  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / uncertainty, false);
+  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, uncertainty, true);
   return priced;
 }
 

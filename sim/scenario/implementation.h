@@ -47,6 +47,8 @@ struct KernelProfile {
 
 // The process that launches kernels. It runs ahead of the device until something makes it wait.
 struct HostProfile {
+  // 90 % of hosts take between 1 / uncertainty and uncertainty times what is said here.
+  double uncertainty = 1.5;
   Seconds launch;      // of one kernel, interpreter and autograd included; 0: the host is never late
   Seconds collective;  // of one collective
   // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the

@@ -34,6 +34,7 @@ void kernel_fields(Visitor& v, Profile& p) {
 
 template <class Visitor, class Profile>
 void host_fields(Visitor& v, Profile& p) {
+  v("uncertainty", p.uncertainty);
   v("launch", p.launch);
   v("collective", p.collective);
   v("layer_forward", p.layer_forward);

@@ -383,6 +383,7 @@ class Checker {
 
   void check_implementation() {
     const Implementation& i = s_.implementation;
+    if (!(i.host.uncertainty >= 1)) add("implementation.host.uncertainty", "must be 1 or more");
     if (i.gradient_dtype != DType::fp32 && i.gradient_dtype != DType::bf16 && i.gradient_dtype != DType::fp16)
       add("implementation.gradient_dtype",
           "must be fp32, bf16 or fp16, but is " + std::string(name(i.gradient_dtype)));

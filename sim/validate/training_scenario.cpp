@@ -119,6 +119,16 @@ std::string gpu_of(const TableRow& row, const std::string& stack) {
   return gpu;
 }
 
+// As many sequences as make a micro-batch large enough for full speed, of those that divide a rank's share.
+std::int64_t largest_micro_batch(const TableRow& row, std::int64_t share) {
+  constexpr double kTokens = 16384;
+  const double length = row.number_if_given("seq_len").value_or(kTokens);
+  std::int64_t best = 1;
+  for (std::int64_t micro = 1; micro <= share && static_cast<double>(micro) * length <= kTokens; ++micro)
+    if (share % micro == 0) best = micro;
+  return best;
+}
+
 struct Batch {
   std::int64_t micro = 1, global = 1;
   bool guessed = false;
@@ -136,8 +146,8 @@ Batch batch_of(const TableRow& row, const std::string& notes, const std::string&
     b.micro = *micro;
   else if (share > 0 && accumulation && share % *accumulation == 0)
     b.micro = share / *accumulation;
-  else if (share > 0 && s.pipeline_parallel == 1 && (!global || !accumulates(stack)))
-    b.micro = share;
+  else if (share > 0 && s.pipeline_parallel == 1)
+    b.micro = !global || !accumulates(stack) ? share : largest_micro_batch(row, share);
   if (global) {
     b.global = *global;
     // What does not divide is the row's own rounding: the largest micro-batch that does.
@@ -193,6 +203,10 @@ TrainingRow training_row(const TableRow& row) {
   p.pipeline_parallel = degree(row, "pp");
   p.context_parallel = degree(row, "cp");
   p.virtual_pipeline = p.pipeline_parallel > 1 ? degree(row, "vpp") : 1;
+  // Llama 3 (section 3.3.2): interleaved, a chunk a layer or so.
+  if (stack.preset == "meta_2024" && row.text("vpp").empty())
+    p.virtual_pipeline =
+        static_cast<int>(std::max<std::int64_t>(1, s.model.num_hidden_layers / p.pipeline_parallel));
   p.expert_parallel = degree(row, "ep");
   const int model_ranks = p.tensor_parallel * p.pipeline_parallel * p.context_parallel;
   if (gpus % model_ranks != 0) throw CannotPredict("tp x pp x cp does not divide num_gpus");
