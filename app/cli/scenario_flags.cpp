@@ -1,6 +1,7 @@
 #include "app/cli/scenario_flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include "runtime/error.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
+#include "sim/plan/recompute.h"
+#include "sim/plan/schedule.h"
 #include "sim/scenario/preset.h"
 
 namespace app::cli {
@@ -66,7 +69,33 @@ sim::Task task_from(const std::string& text) {
 
 sim::Recompute recompute_from(const std::string& text) {
   if (const auto recompute = sim::recompute_from_name(text)) return *recompute;
-  throw UsageError(fmt::format("--recompute is none, selective or full, not \"{}\"", text));
+  throw UsageError(fmt::format("--recompute is none, selective, full, sqrt or operations, not \"{}\"", text));
+}
+
+sim::ContextParallelComm context_parallel_comm_from(const std::string& text) {
+  if (const auto comm = sim::context_parallel_comm_from_name(text)) return *comm;
+  throw UsageError(fmt::format("--cp-comm is all_gather, ring or all_to_all, not \"{}\"", text));
+}
+
+sim::Optimizer optimizer_from(const std::string& text) {
+  if (const auto optimizer = sim::optimizer_from_name(text)) return *optimizer;
+  throw UsageError(fmt::format("--optimizer is adamw, adamw_8bit, adafactor, muon or sgd, not \"{}\"", text));
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    words.emplace_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return words;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+// Names, as a flag's help lists them.
+template <typename Names>
+std::string listed(const Names& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 sim::DType dtype_from(const std::string& text, std::string_view flag = "--dtype") {
@@ -91,7 +120,20 @@ void apply_strategy(const ScenarioFlags& flags, sim::Strategy& strategy) {
   // A flag that is not given reads as false: it must not undo what a scenario says.
   if (flags.sequence_parallel.value_or(false)) strategy.sequence_parallel = true;
   strategy.schedule = flags.schedule.value_or(strategy.schedule);
+  strategy.rank_order = flags.rank_order.value_or(strategy.rank_order);
+  strategy.shard_group = degree(flags.shard_group, strategy.shard_group);
+  strategy.prefetch = degree(flags.prefetch, strategy.prefetch);
+  strategy.gradient_bucket = flags.gradient_bucket.value_or(strategy.gradient_bucket);
+  if (flags.context_parallel_comm)
+    strategy.context_parallel_comm = context_parallel_comm_from(*flags.context_parallel_comm);
   if (flags.recompute) strategy.recompute = recompute_from(*flags.recompute);
+  strategy.recompute_interval = degree(flags.recompute_interval, strategy.recompute_interval);
+  if (flags.recompute_operations) {
+    strategy.recompute_operations = words_of(*flags.recompute_operations);
+    if (!flags.recompute) strategy.recompute = sim::Recompute::operations;
+  }
+  if (flags.offload_optimizer) strategy.offload_optimizer = true;
+  if (flags.offload_activations) strategy.offload_activations = true;
   if (!flags.gpus) return;
   // --gpus alone is data parallelism over what the other degrees leave.
   const std::int64_t model_parallel =
@@ -115,6 +157,7 @@ void apply_workload(const ScenarioFlags& flags, const sim::Model& model, int dat
     workload.task = sim::Task::generate;
   }
   if (flags.dtype) workload.dtype = dtype_from(*flags.dtype);
+  if (flags.optimizer) workload.optimizer = optimizer_from(*flags.optimizer);
 
   if (flags.seq_len) {
     workload.seq_len = *flags.seq_len;
@@ -222,7 +265,8 @@ void ScenarioFlags::add_to(CLI::App& command) {
   text("--workload", workload, "PRESET", "lengths and batch sizes by name");
   text("--task", task, "train|generate", "what is asked of the model");
   text("--dtype", dtype, "TYPE", "of matrix products: fp32, tf32, bf16, fp16, fp8, ...");
-  text("--recompute", recompute, "none|selective|full", "activations computed again in the backward pass");
+  text("--recompute", recompute, "none|selective|full|sqrt|operations",
+       "activations computed again in the backward pass");
 
   count("--seq-len", seq_len, "Training", "tokens of a sequence; 8k is 8,192", true);
   count("--micro-batch", micro_batch, "Training",
@@ -253,7 +297,32 @@ void ScenarioFlags::add_to(CLI::App& command) {
       .add_flag("--sequence-parallel", sequence_parallel,
                 "split norms along the sequence beside tensor parallelism")
       ->group("Strategy");
-  text("--schedule", schedule, "NAME", "of the pipeline: gpipe, 1f1b, interleaved, zb-h1");
+  const auto strategy_text = [&](const char* flag, std::optional<std::string>& value, const char* type,
+                                 const std::string& help) {
+    command.add_option(flag, value, help)->type_name(type)->group("Strategy");
+  };
+  strategy_text("--schedule", schedule, "NAME", "of the pipeline: " + listed(sim::schedule_names()));
+  count("--shard-group", shard_group, "Strategy",
+        "ranks that ZeRO divides states over (hybrid sharding); 0: all data-parallel ranks");
+  count("--prefetch", prefetch, "Strategy", "ZeRO 3: units whose parameters are gathered ahead");
+  count("--gradient-bucket", gradient_bucket, "Strategy",
+        "bytes of layers' gradients reduced as one message; 0: a layer's");
+  strategy_text("--cp-comm", context_parallel_comm, "all_gather|ring|all_to_all",
+                "how context-parallel ranks see each other's keys and values");
+  strategy_text("--rank-order", rank_order, "ORDER",
+                "which ranks are neighbours, nearest first: tp-cp-ep-dp-pp (default), tp-cp-pp-ep-dp, ...");
+  count("--recompute-interval", recompute_interval, "Strategy",
+        "with --recompute full: layers between inputs that are kept");
+  strategy_text("--recompute-operations", recompute_operations, "LIST",
+                "what is computed again, by commas: " + listed(sim::recompute_words()));
+  strategy_text("--optimizer", optimizer, "NAME", "adamw (default), adamw_8bit, adafactor, muon or sgd");
+  command
+      .add_flag("--offload-optimizer", offload_optimizer, "states live in the host's memory, which updates")
+      ->group("Strategy");
+  command
+      .add_flag("--offload-activations", offload_activations,
+                "what is kept for backward waits in the host's memory")
+      ->group("Strategy");
 }
 
 ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtime::EventSink& sink,

@@ -21,10 +21,13 @@ namespace app::cli {
 struct ScenarioFlags {
   std::optional<std::string> scenario;  // file, preset, or "-" for stdin
   std::optional<std::string> model, hardware, implementation, workload, task, dtype, schedule, recompute;
+  std::optional<std::string> recompute_operations, context_parallel_comm, rank_order, optimizer;
   std::optional<std::string> device;
   std::optional<std::int64_t> gpus, data_parallel, tensor_parallel, pipeline_parallel, context_parallel;
   std::optional<std::int64_t> expert_parallel, virtual_pipeline, zero_stage;
+  std::optional<std::int64_t> shard_group, prefetch, gradient_bucket, recompute_interval;
   std::optional<bool> sequence_parallel;
+  bool offload_optimizer = false, offload_activations = false;
   std::optional<std::int64_t> seq_len, micro_batch, global_batch;
   std::optional<std::int64_t> batch_size, prompt_length, max_new_tokens, weights_group, kv_block;
   std::optional<std::string> weights_dtype, kv_dtype;

@@ -1,7 +1,5 @@
 #include "app/gui/command_line.h"
 
-#include <array>
-
 namespace app::gui {
 
 std::string command_line(const sim::Scenario& scenario) {
@@ -17,8 +15,7 @@ std::string command_line(const sim::Scenario& scenario) {
     flag("--seq-len", w.seq_len);
     flag("--micro-batch", w.micro_batch_size);
     flag("--global-batch", w.global_batch_size);
-    static constexpr std::array<const char*, 3> recompute = {"none", "selective", "full"};
-    line += std::string(" --recompute ") + recompute[static_cast<std::size_t>(scenario.strategy.recompute)];
+    line += " --recompute " + std::string(sim::name(scenario.strategy.recompute));
   } else {
     line += " --task generate";
     flag("--prompt-length", w.prompt_length);

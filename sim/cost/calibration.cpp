@@ -144,7 +144,9 @@ double quantile(std::vector<double> values, double q) {
 
 }  // namespace
 
-KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work, Bytes working_set) {
+KernelSample kernel_shape(const Operation& op, const Variables& of_action, const Work& work,
+                          Bytes working_set) {
+  const Variables v = bound_to(op, of_action);
   KernelSample s;
   s.working_set = working_set;
   s.kind = op.kind;
@@ -155,7 +157,10 @@ KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& w
   if (op.dims.heads > 0) {
     s.batch = v.batch;
     s.query_length = v.query_length;
-    s.kv_length = v.kv_length;
+    // A step of a ring takes as long as causal attention over its own length: as many pairs.
+    const bool partial =
+        op.kind == OpKind::attention_partial || op.kind == OpKind::attention_partial_backward;
+    s.kv_length = partial ? v.query_length : v.kv_length;
     s.heads = op.dims.heads;
     s.kv_heads = op.dims.kv_heads;
     s.head_dim = op.dims.head_dim;

@@ -70,10 +70,14 @@ Efficiency datasheet_efficiency(const KernelSample& shape) {
     case OpKind::permute:
     case OpKind::unpermute:
       return {kElementwise, kScattered, kKernelError};
+    case OpKind::orthogonalise:
+      return {kProduct, kMemory, kProductError};
     case OpKind::attention_flash:
+    case OpKind::attention_partial:
     case OpKind::attention_cached:
       return {flash_efficiency(shape.query_length), kMemory, kKernelError};
     case OpKind::attention_flash_backward:
+    case OpKind::attention_partial_backward:
       return {kFlashBackward * flash_efficiency(shape.query_length), kMemory, kKernelError};
     case OpKind::attention_standard:
     case OpKind::attention_standard_backward:

@@ -106,7 +106,8 @@ Execution execute(const Plan& plan, const std::vector<std::vector<ActionTime>>& 
         host = std::max(host, *std::max_element(free[p].begin(), free[p].end()));
       host += time.work.before;
       Seconds start = stream;
-      if (a.wait >= 0) start = std::max(start, e.end[static_cast<std::size_t>(a.wait)]);
+      for (const std::int32_t wait : {a.wait, a.wait_also})
+        if (wait >= 0) start = std::max(start, e.end[static_cast<std::size_t>(wait)]);
       if (sends || receives) start = std::max(start, host);
       Seconds end =
           a.stream == kComputeStream ? devices[p].done(start, time.duration) : start + time.duration;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/cost/efficiency.h"
+#include "sim/plan/ranks.h"
 
 namespace sim {
 namespace {
@@ -43,6 +44,7 @@ std::optional<CollectiveOperation> operation_of(OpKind kind) {
       return CollectiveOperation::all_gather;
     case OpKind::all_to_all:
       return CollectiveOperation::all_to_all;
+    case OpKind::exchange:
     case OpKind::send:
     case OpKind::receive:
       return CollectiveOperation::send_receive;
@@ -106,8 +108,10 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelS
     case OpKind::matmul_backward_weight:  // (N, M) (M, K)
       return product_time(gpu, hardware, {cols, inner, rows, s.dtype});
     case OpKind::attention_flash:
+    case OpKind::attention_partial:
       return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_forward, attention);
     case OpKind::attention_flash_backward:
+    case OpKind::attention_partial_backward:
       return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_backward, attention);
     case OpKind::attention_cached: {
       const bool decode = s.query_length <= kFewQueries;
@@ -156,8 +160,7 @@ std::optional<Price> collective_price(const GpuCalibration& gpu, CollectiveOpera
                                       const Work& work, const Hardware& hardware, const Group& group) {
   if (group.size <= 1) return std::nullopt;
   CollectiveShape shape{.operation = operation, .bytes = 0, .ranks = group.size, .ranks_per_node = 1};
-  const bool one_node = group.size * group.stride <= hardware.devices_per_node;
-  shape.ranks_per_node = one_node ? group.size : std::max(1, hardware.devices_per_node / group.stride);
+  shape.ranks_per_node = ranks_in_node(group, hardware.devices_per_node);
   shape.bytes = static_cast<double>(work.network.value) / bus_factor(operation, group.size);
   const auto time = collective_time(gpu, hardware, shape);
   if (!time) return std::nullopt;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/cost/priced_plan.h"
+#include "sim/plan/ranks.h"
 
 namespace sim {
 namespace {
@@ -63,13 +64,12 @@ std::vector<Row> rows_of(const Plan& plan, const std::vector<PricedBlock>& block
         rows.push_back(std::move(row));
         longest.emplace_back();
       }
-    Seconds start = use.first_start;
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      const auto& [work, price] = b.operations[i];
+      const auto& [work, price, begin] = b.operations[i];
       const auto n = static_cast<double>(use.count);
       Row& row = rows[row_of[i]];
       row.count += use.count;
-      row.start = std::min(row.start, start);
+      row.start = std::min(row.start, use.first_start + begin);
       row.duration += price.seconds * n + use.waited;
       row.low += price.low * n + use.waited_low;
       row.high += price.high * n + use.waited_high;
@@ -82,7 +82,6 @@ std::vector<Row> rows_of(const Plan& plan, const std::vector<PricedBlock>& block
         longest[row_of[i]] = price.seconds * n;
         row.bound = price.bound;
       }
-      start += price.seconds;
     }
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.start < b.start; });
@@ -127,10 +126,8 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   report.step_high = priced.high.duration;
 
   // All ranks of a stage do the same: the first stands for them.
-  const std::int32_t ranks_of_stage = plan.ranks / static_cast<std::int32_t>(plan.programs.size());
-  const auto rank_of = [&](std::size_t program) {
-    return static_cast<std::int32_t>(program) * ranks_of_stage;
-  };
+  const std::int32_t next_stage = rank_strides(plan.scenario.strategy).pipeline;
+  const auto rank_of = [&](std::size_t program) { return static_cast<std::int32_t>(program) * next_stage; };
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     const std::vector<BlockUse> uses = block_uses(plan, priced, p);
     for (Row& row : rows_of(plan, priced.blocks, uses, rank_of(p))) report.rows.push_back(std::move(row));

@@ -4,6 +4,7 @@
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/gpu_price.h"
+#include "sim/plan/ranks.h"
 
 namespace sim {
 namespace {
@@ -15,6 +16,16 @@ constexpr double kCollectiveError = 0.45;
 // Bekman, ml-engineering, network).
 constexpr double kLinkEfficiency = 0.8;
 
+// Copies between pinned host memory and an A100 reach 24.8 of PCIe 4.0's 32 GB/s in one direction
+// (nvbandwidth 0.8 on eight A100 SXM4, forums.developer.nvidia.com/t/352186); with both directions at once as
+// little as 11.
+constexpr double kHostLinkEfficiency = 24.8 / 32;
+constexpr double kHostLinkError = 1.2;
+// The host's optimizer streams its states; how near to the memory's rate depends on threads and their
+// binding: 1.3 times by binding alone (DeepSpeed pull request 7474), and sharing cores with data loading.
+constexpr double kHostMemoryEfficiency = 0.8;
+constexpr double kHostMemoryError = 1.0;
+
 Price with_error(Seconds t, double error, Bound bound, Provenance provenance) {
   return {t, t * (1 / (1 + error)), t * (1 + error), bound, provenance};
 }
@@ -24,10 +35,9 @@ Bound bound_of(Seconds launch, Seconds compute, Seconds memory) {
   return compute > memory ? Bound::compute : Bound::memory;
 }
 
-// A group lies inside a node while size * stride devices do.
 Price price_collective(const Work& work, const Group& group, const Hardware& h, Seconds launch) {
   if (group.size <= 1) return with_error(launch, kCollectiveError, Bound::launch, Provenance::datasheet);
-  const bool in_node = group.size * group.stride <= h.devices_per_node && h.node_link.value > 0;
+  const bool in_node = ranks_in_node(group, h.devices_per_node) == group.size && h.node_link.value > 0;
   const BytesPerSecond link = in_node ? h.node_link : h.network_link;
   const Seconds latency = in_node ? h.node_latency : h.network_latency;
   const Seconds fixed = launch + latency * (group.size - 1);  // hops of a ring
@@ -45,6 +55,13 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
       return *tabulated;
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   if (is_collective(op.kind)) return price_collective(work, group ? *group : Group{}, hardware, launch);
+
+  if (work.copied.value > 0)
+    return with_error(launch + work.copied / (hardware.host_link * kHostLinkEfficiency), kHostLinkError,
+                      Bound::network, Provenance::datasheet);
+  if (work.host.value > 0)
+    return with_error(work.host / (hardware.host_memory_bandwidth * kHostMemoryEfficiency), kHostMemoryError,
+                      Bound::memory, Provenance::datasheet);
 
   const KernelSample shape = kernel_shape(op, v, work, working_set);
   const Seconds compute = work.flops.value > 0 ? work.flops / hardware.peak_for(op.dtype) : Seconds{};

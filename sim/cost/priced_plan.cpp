@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/cost/side_passes.h"
+#include "sim/plan/ranks.h"
 
 namespace sim {
 namespace {
@@ -30,6 +31,23 @@ Variables relevant(const Plan& plan, const Operation& op, Variables v) {
 Bytes working_set_of(const Plan& plan, const Calibration* calibration) {
   if (!calibration || calibration->samples.empty()) return {};
   return plan_memory(plan, 0, Addresses::none).live_peak;
+}
+
+// How long a block takes with operations one after the other, but for those that run beside the next one.
+Seconds run_in_turn(const std::vector<Operation>& operations, std::vector<PricedOperation>& priced,
+                    Seconds Price::*time, Seconds PricedOperation::*start) {
+  Seconds now, beside;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (start) priced[i].*start = now;
+    const Seconds end = now + priced[i].price.*time;
+    if (operations[i].beside_next) {
+      beside = end;
+    } else {
+      now = std::max(end, beside);
+      beside = {};
+    }
+  }
+  return std::max(now, beside);
 }
 
 class Pricer {
@@ -78,11 +96,10 @@ class Pricer {
       again.price.high = again.price.high * share;
     }
     hide_behind_products(plan_, block, a.phase, priced.operations, hardware_);
-    for (const PricedOperation& op : priced.operations) {
-      priced.duration += op.price.seconds;
-      priced.low += op.price.low;
-      priced.high += op.price.high;
-    }
+    const std::vector<Operation>& operations = block.operations;
+    priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
+    priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
+    priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
     const double uncertainty = plan_.scenario.implementation.host.uncertainty;
     priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1, hardware_);
     priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / uncertainty, hardware_);
@@ -111,6 +128,10 @@ class Pricer {
     if (op.kind == OpKind::receive)
       return {work_of(plan_, op, v), {{}, {}, {}, Bound::network, Provenance::datasheet}};
     if (op.kind == OpKind::send) group.size = 2;
+    if (op.kind == OpKind::exchange) {  // all of a ring at once: its longest way counts
+      const bool in_node = ranks_in_node(group, hardware_.devices_per_node) == group.size;
+      group = {group.name, 2, in_node ? 1 : hardware_.devices_per_node};
+    }
     return with(&group);
   }
 
@@ -171,10 +192,9 @@ Seconds OperationClock::at(OpTime t) const {
   const auto after = std::upper_bound(action_times_.begin(), action_times_.end(), t);
   const auto action = static_cast<std::size_t>(after - action_times_.begin()) - 1;
   const PricedBlock& b = priced_.block(program_, action);
-  Seconds time = priced_.expected.programs[program_].start[action];
-  for (OpTime i = 0; i < t - action_times_[action]; ++i)
-    time += b.operations[static_cast<std::size_t>(i)].price.seconds;
-  return time;
+  const Seconds start = priced_.expected.programs[program_].start[action];
+  const auto operation = static_cast<std::size_t>(t - action_times_[action]);
+  return start + (operation < b.operations.size() ? b.operations[operation].start : b.duration);
 }
 
 std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,

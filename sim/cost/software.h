@@ -13,6 +13,7 @@ namespace sim {
 struct PricedOperation {
   Work work;
   Price price;
+  Seconds start{};  // in its block
 };
 PricedOperation price_with_software(const Plan& plan, const Block& block, std::size_t index,
                                     const Variables& v, const Hardware& hardware,

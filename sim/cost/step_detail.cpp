@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "sim/cost/priced_plan.h"
-#include "sim/plan/decoder.h"
 
 namespace sim {
 namespace {
@@ -24,20 +23,22 @@ std::vector<TimelineSlot> slots_of(const Plan& plan, const PricedPlan& priced) {
         continue;
       }
       const bool again = a.phase == Phase::recompute;
-      const TimelineSlot slot{
-          .stage = static_cast<std::int32_t>(p),
-          .phase = again ? Phase::backward : a.phase,
-          .weights = plan.blocks[static_cast<std::size_t>(a.block)].name.ends_with(weight_block(".backward")),
-          .micro_batch = a.micro_batch,
-          .chunk = a.chunk,
-          .start = executed.start[i],
-          .end = executed.end[i],
-          .recompute = again ? executed.end[i] - executed.start[i] : Seconds{}};
+      const std::string& block = plan.blocks[static_cast<std::size_t>(a.block)].name;
+      const TimelineSlot slot{.stage = static_cast<std::int32_t>(p),
+                              .phase = again ? Phase::backward : a.phase,
+                              .inputs = block.find(".backward_input") != std::string::npos,
+                              .weights = block.find(".backward_weight") != std::string::npos,
+                              .micro_batch = a.micro_batch,
+                              .chunk = a.chunk,
+                              .start = executed.start[i],
+                              .end = executed.end[i],
+                              .recompute = again ? executed.end[i] - executed.start[i] : Seconds{}};
       continues = continues && slots.back().phase == slot.phase && slots.back().weights == slot.weights &&
                   slots.back().micro_batch == slot.micro_batch && slots.back().chunk == slot.chunk;
       if (continues) {
         slots.back().end = slot.end;
         slots.back().recompute += slot.recompute;
+        slots.back().inputs = slots.back().inputs || slot.inputs;  // head and embedding are of either
       } else {
         slots.push_back(slot);
       }
@@ -133,7 +134,7 @@ std::vector<Traffic> traffic_of(const Plan& plan, const PricedPlan& priced) {
       for (std::size_t i = 0; i < operations.size(); ++i) {
         const Operation& op = operations[i];
         if (op.group < 0 || op.kind == OpKind::receive) continue;
-        const auto& [work, price] = blocks[b].operations[i];
+        const auto& [work, price, begin] = blocks[b].operations[i];
         const auto [it, added] = index.try_emplace({op.group, op.kind, work.network.value}, traffic.size());
         if (added)
           traffic.push_back({static_cast<std::int32_t>(p), op.group, op.kind, work.network, 0, {}, {}});
@@ -141,10 +142,14 @@ std::vector<Traffic> traffic_of(const Plan& plan, const PricedPlan& priced) {
         const Seconds duration = price.seconds * static_cast<double>(uses[b]);
         t.messages += uses[b];
         t.duration += duration;
-        // Inside a block of the compute stream nothing else computes; elsewhere a block's share is its
-        // time's.
+        // Inside a block of the compute stream nothing else computes but what it runs beside; elsewhere a
+        // block's share is its time's.
         const double share = blocks[b].duration.value > 0 ? price.seconds / blocks[b].duration : 0;
-        t.exposed += stream[b] == kComputeStream ? duration : exposure.of(p, b) * share;
+        Seconds in_the_way = price.seconds;
+        if (op.beside_next)
+          in_the_way = std::max(Seconds{}, in_the_way - blocks[b].operations[i + 1].price.seconds);
+        t.exposed += stream[b] == kComputeStream ? in_the_way * static_cast<double>(uses[b])
+                                                 : exposure.of(p, b) * share;
       }
     }
   }

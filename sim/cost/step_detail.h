@@ -13,8 +13,8 @@ namespace sim {
 // What a pipeline stage does when: a pass of a micro-batch through a chunk, or a stretch of the optimizer.
 struct TimelineSlot {
   std::int32_t stage = 0;
-  Phase phase{};         // forward, backward (recompute with it) or optimizer
-  bool weights = false;  // the weights' part of a backward pass in two
+  Phase phase{};                         // forward, backward (recompute with it) or optimizer
+  bool inputs = false, weights = false;  // which part of a backward pass in two
   std::int32_t micro_batch = 0, chunk = 0;
   Seconds start, end;
   Seconds recompute;  // the part of a backward pass that repeats forward

@@ -37,6 +37,21 @@ FlopCount elementwise(double flops) {
   return {flops, 0};
 }
 
+// Five iterations of X = aX + (bA + cA^2) X with A = X X^T, along the shorter side (Jordan et al. 2024,
+// github.com/KellerJordan/Muon).
+constexpr int kNewtonSchulzIterations = 5;
+double newton_schulz_flops(double rows, double cols) {
+  const double a = std::min(rows, cols), b = std::max(rows, cols);
+  return kNewtonSchulzIterations * (4 * a * a * b + 2 * a * a * a);
+}
+
+// Of a rank's own keys (operand `kv` absent) its queries see those before them, of another's half.
+double partial_pairs(const Operation& op, const Variables& v, std::size_t kv) {
+  const double q = d(v.query_length);
+  const bool own = op.operands[kv].buffer == kNoBuffer;
+  return d(v.batch) * q * (own ? q + 1 : q) / 2;
+}
+
 FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
   const Dims& n = op.dims;
   const double rows = d(n.rows.value(v));
@@ -134,13 +149,40 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
       return elementwise(2 * operand_elements(plan, op, v, 1, 1));
     case OpKind::clip_scale:
       return elementwise(3);
+    case OpKind::unscale:  // a product, a comparison
+      return elementwise(2 * operand_elements(plan, op, v, 1, 1));
     case OpKind::adamw:  // clip 1, moments 3 + 4, corrections 2, root and division 3, decay and step 4
       return elementwise(17 * operand_elements(plan, op, v, 1, 5));
+    case OpKind::adamw_8bit:  // besides, of each moment: two products, absolute value and maximum, rounding
+      return elementwise(27 * operand_elements(plan, op, v, 1, 7));
+    case OpKind::adafactor:  // clip 1, square 1, two sums 2, root of their product 3, size of the step 3,
+                             // step 4
+      return elementwise(14 * operand_elements(plan, op, v, 1, 5));
+    case OpKind::sgd:  // clip 1, momentum 2, decay and step 4
+      return elementwise(7 * operand_elements(plan, op, v, 1, 4));
+    case OpKind::muon_momentum:  // clip 1, momentum 2, Nesterov's step 2
+      return elementwise(5 * operand_elements(plan, op, v, 1, 3));
+    case OpKind::orthogonalise:
+      return {d(n.groups) * newton_schulz_flops(rows, d(n.cols.value(v))), 0};
+    case OpKind::apply_update:  // decay and step
+      return elementwise(4 * operand_elements(plan, op, v, 0, 3));
+    case OpKind::attention_partial:
+      return product(4 * head_size * partial_pairs(op, v, 3));
+    case OpKind::attention_partial_backward: {
+      const double visible_part = 4 * head_size * partial_pairs(op, v, 6);
+      return {2.5 * visible_part, 2 * visible_part};
+    }
+    case OpKind::attention_merge:  // two weights a row; scale, scale and add
+      return elementwise(3 * head_size * d(v.batch) * d(v.query_length));
     case OpKind::kv_append:
     case OpKind::gather_last:
     case OpKind::zero:
+    case OpKind::host_read:
+    case OpKind::copy_to_host:
+    case OpKind::copy_from_host:
     case OpKind::all_to_all:
     case OpKind::all_gather:
+    case OpKind::exchange:
     case OpKind::send:
     case OpKind::receive:
       return {};
@@ -204,6 +246,14 @@ double touched(const Operation& op, const Variables& v, std::size_t i) {
       return kAll;
     case OpKind::gather_last:
       return d(v.batch) * d(n.cols.value(v));
+    case OpKind::attention_partial:  // of another's keys and values only the queries of one's own
+      if (i == 2 && op.operands[3].buffer != kNoBuffer)
+        return d(v.batch) * d(v.query_length) * d(n.heads) * d(n.head_dim);
+      return kAll;
+    case OpKind::attention_partial_backward:
+      if ((i == 0 || i == 3) && op.operands[6].buffer != kNoBuffer)
+        return d(v.batch) * d(v.query_length) * d(n.heads) * d(n.head_dim);
+      return kAll;
     default:
       return kAll;
   }
@@ -228,6 +278,10 @@ Passes passes(const Operation& op, std::size_t i) {
       return dropout ? Passes{1, 0} : Passes{2, 0};  // softmax, and without dropout the values' product
   }
   if (op.kind == OpKind::kv_append && i < 2) return {0, 1};
+  // A gradient's sums over rows and columns come before the step that they scale.
+  if (op.kind == OpKind::adafactor && i % operands_in_group(op.kind) == 2) return {2, 0};
+  if (op.kind == OpKind::orthogonalise)  // X three times an iteration, of which one is written
+    return {2 * kNewtonSchulzIterations, kNewtonSchulzIterations};
   return {o.access != Access::write ? 1 : 0, o.access != Access::read ? 1 : 0};
 }
 
@@ -245,6 +299,11 @@ void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work&
     const Bytes bytes =
         part < 0 ? plan.buffers[static_cast<std::size_t>(o.buffer)].bytes(v) : bytes_of(plan, o, part);
     const Passes n = passes(op, i);
+    if (plan.buffers[static_cast<std::size_t>(o.buffer)].on_host) {
+      work.host += bytes * (n.reads + n.writes);
+      if (op.kind == OpKind::copy_to_host || op.kind == OpKind::copy_from_host) work.copied += bytes;
+      continue;
+    }
     work.read += bytes * n.reads;
     work.written += bytes * n.writes;
   }
@@ -270,6 +329,8 @@ Bytes network_of(const Plan& plan, const Operation& op, const Variables& v) {
       return {(n - 1) * bytes(0, 2) / n};
     case OpKind::all_to_all:  // the busier of the two directions
       return {(n - 1) * std::max(bytes(0, 2), bytes(1, 2)) / n};
+    case OpKind::exchange:
+      return {bytes(0, 2)};
     case OpKind::send:
       return {bytes(0, 1)};
     default:
@@ -295,7 +356,8 @@ double experts_hit(const Dims& n, const Variables& v) {
   return held * -std::expm1(tokens * std::log1p(-std::min(chance, 1 - 1e-12)));
 }
 
-Work work_of(const Plan& plan, const Operation& op, const Variables& v) {
+Work work_of(const Plan& plan, const Operation& op, const Variables& of_action) {
+  const Variables v = bound_to(op, of_action);
   Work work;
   const FlopCount flops = flops_of(plan, op, v);
   work.flops = {flops.executed};

@@ -11,6 +11,8 @@ struct Work {
   Bytes read, written;  // least traffic with memory: what is touched of every operand once; the matrices of
                         // standard attention once for each of its passes over them
   Bytes network;        // sent by one rank
+  Bytes copied;         // between the device and its host
+  Bytes host;           // traffic with the host's memory
   Bytes memory() const { return read + written; }
 };
 

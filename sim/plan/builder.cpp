@@ -1,7 +1,11 @@
 #include "sim/plan/builder.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
 
+#include "sim/plan/ranks.h"
 #include "sim/plan/schedule.h"
 
 namespace sim {
@@ -81,27 +85,40 @@ PlanBuilder::PlanBuilder(const Scenario& scenario)
   plan_.scenario = scenario;
   plan_.ranks = scenario.strategy.devices();
   const Strategy& s = scenario.strategy;
-  splits_backward_ = scenario.workload.task == Task::train && sim::splits_backward(s.schedule);
   if (s.sequence_parallel) stream_rows_ = kRows / s.tensor_parallel;
-  const int t = s.tensor_parallel, stage = t * data_ranks(s);
-  groups_.tensor = add_group("tensor", t, 1);
+  const int t = s.tensor_parallel, p = s.pipeline_parallel;
+  const RankStrides strides = rank_strides(s);
+  groups_.tensor = add_group({"tensor", t, strides.tensor});
   if (const auto heads = scenario.model.num_key_value_heads; t > heads)
-    groups_.key_value = add_group("key_value", t / static_cast<int>(heads), 1);
-  groups_.context = add_group("context", s.context_parallel, t);
-  groups_.data = add_group("data", data_ranks(s), t);
-  if (scenario.model.has_experts()) {
-    const int shared = s.devices_of_expert();
-    groups_.expert = add_group("expert", s.expert_parallel, shared);
-    groups_.expert_data = add_group("expert_data", expert_data_ranks(), shared * s.expert_parallel);
-  }
-  groups_.pipeline = add_group("pipeline", s.pipeline_parallel, stage);
-  if (s.pipeline_parallel > 1 && scenario.model.tie_word_embeddings)
-    groups_.tied_embedding = add_group("tied_embedding", 2, stage * (s.pipeline_parallel - 1));
+    groups_.key_value = add_group({"key_value", t / static_cast<int>(heads), strides.tensor});
+  groups_.context = add_group({"context", s.context_parallel, strides.context});
+  const Group data = data_group(s);
+  const auto add_parts = [&](const Group& whole, int n, const char* part, const char* across) {
+    Group parts = part_of(whole, n), others = across_parts_of(whole, n);
+    parts.name = part;
+    others.name = across;
+    return std::pair{add_group(std::move(parts)), add_group(std::move(others))};
+  };
+  groups_.data = add_group(data);
+  groups_.shard = groups_.data;
+  if (s.zero_stage > 0 && shard_ranks(s) < data.size)
+    std::tie(groups_.shard, groups_.replica) = add_parts(data, shard_ranks(s), "shard", "replica");
+  if (scenario.model.has_experts())
+    std::tie(groups_.expert, groups_.expert_data) =
+        add_parts(expert_ranks(s), s.expert_parallel, "expert", "expert_data");
+  groups_.pipeline = add_group({"pipeline", p, strides.pipeline});
+  // Both are priced by their outermost pair.
+  const Placement placement = placement_of(s.schedule);
+  const bool trains = scenario.workload.task == Task::train;
+  if (trains && placement == Placement::two_directions)
+    groups_.directions = add_group({"directions", 2, strides.pipeline * (p - 1)});
+  if (p > 1 && placement == Placement::loop && scenario.model.tie_word_embeddings)
+    groups_.tied_embedding = add_group({"tied_embedding", 2, strides.pipeline * (p - 1)});
 }
 
-std::int32_t PlanBuilder::add_group(std::string name, std::int32_t size, std::int32_t stride) {
-  if (size == 1) return -1;
-  plan_.groups.push_back({std::move(name), size, stride});
+std::int32_t PlanBuilder::add_group(Group group) {
+  if (group.size == 1) return -1;
+  plan_.groups.push_back(std::move(group));
   return static_cast<std::int32_t>(plan_.groups.size()) - 1;
 }
 
@@ -135,6 +152,44 @@ BufferId PlanBuilder::add_input(std::string_view name, DType dtype, std::vector<
               .shape = std::move(shape),
               .lifetime = Lifetime::plan,
               .per_micro_batch = per_micro_batch});
+}
+
+namespace {
+
+bool replace(Operand& o, const std::vector<PlanBuilder::Replacement>& replacements) {
+  const auto r = std::find_if(replacements.begin(), replacements.end(), [&](const auto& x) {
+    return x.buffer == o.buffer && x.layer_offset == o.layer_offset;
+  });
+  if (r == replacements.end()) return false;
+  o.buffer = r->by;
+  o.layer_offset = r->by_layer_offset;
+  return true;
+}
+
+}  // namespace
+
+void PlanBuilder::replace(BlockId in, const std::vector<Replacement>& replacements) {
+  for (Operation& op : plan_.blocks[static_cast<std::size_t>(in)].operations)
+    for (Operand& o : op.operands) sim::replace(o, replacements);
+}
+
+BlockId PlanBuilder::add_variant(BlockId of, const std::string& name,
+                                 const std::vector<Replacement>& replacements) {
+  const std::string original = block(of).name;
+  Block variant{name, block(of).operations};
+  std::map<BufferId, BufferId> own;  // scratch
+  const auto own_scratch = [&](BufferId b, auto& self) -> BufferId {
+    if (b == kNoBuffer || buffer(b).buffer_class != BufferClass::scratch) return b;
+    if (const auto known = own.find(b); known != own.end()) return known->second;
+    Buffer copy = buffer(b);
+    copy.name = name + copy.name.substr(original.size());
+    copy.view_of = self(copy.view_of, self);
+    return own[b] = add(std::move(copy));
+  };
+  for (Operation& op : variant.operations)
+    for (Operand& o : op.operands)
+      if (!sim::replace(o, replacements)) o.buffer = own_scratch(o.buffer, own_scratch);
+  return add(std::move(variant));
 }
 
 BlockId PlanBuilder::add(Block block) {

@@ -47,9 +47,13 @@ inline bool fuses_residual(const Scenario& s) {
 // multiple of the ranks.
 Model shard_of(const Model& model, const Strategy& strategy);
 
-// Ranks that hold the same parameters and divide a step's tokens: ZeRO divides states over them.
+// Ranks that hold the same parameters and divide a step's tokens, and those of them that ZeRO divides states
+// over.
 inline int data_ranks(const Strategy& s) {
   return s.data_parallel * s.context_parallel;
+}
+inline int shard_ranks(const Strategy& s) {
+  return s.shard_group > 0 ? s.shard_group : data_ranks(s);
 }
 
 // What makes one decoder layer's operations other than another's.
@@ -79,8 +83,9 @@ class PlanBuilder {
   const ElementTypes& types() const { return types_; }
   // Rows of the residual stream that a rank holds: sequence parallelism divides them.
   Extent stream_rows() const { return stream_rows_; }
-  // Zero-bubble schedules run backward in two parts.
+  // Whether the backward pass that is being written is in two parts, as zero-bubble schedules run it.
   bool splits_backward() const { return splits_backward_; }
+  void split_backward(bool split) { splits_backward_ = split; }
   bool tensor_parallel() const { return groups_.tensor >= 0; }
   // Experts of a layer that a rank holds, and ranks that hold the same experts (or parts of them).
   std::int64_t experts_held() const { return model_.moe.num_experts / strategy().expert_parallel; }
@@ -89,11 +94,17 @@ class PlanBuilder {
   // Indices into Plan::groups, -1 where a group would be of one rank.
   struct Groups {
     std::int32_t tensor = -1, key_value = -1, context = -1, data = -1, pipeline = -1, tied_embedding = -1;
+    // Of data: ranks that states are divided over, and those that hold the same shard (hybrid sharding).
+    std::int32_t shard = -1, replica = -1;
+    std::int32_t directions = -1;  // the two stages that hold the same pieces (DualPipe)
     std::int32_t expert = -1, expert_data = -1;
   };
   const Groups& groups() const { return groups_; }
 
   BufferId add(Buffer buffer);
+  void place_on_host(BufferId b, bool on_host) {
+    plan_.buffers[static_cast<std::size_t>(b)].on_host = on_host;
+  }
   const Buffer& buffer(BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
   // Kept from forward for backward: an instance for each layer and micro-batch.
   BufferId add_kept(const std::string& name, DType dtype, std::vector<Extent> shape);
@@ -105,10 +116,21 @@ class PlanBuilder {
                      bool per_micro_batch = false);
 
   BlockId add(Block block);
+  // A buffer that takes another one's place in operands with this layer offset.
+  struct Replacement {
+    BufferId buffer = kNoBuffer;
+    std::int32_t layer_offset = 0;
+    BufferId by = kNoBuffer;
+    std::int32_t by_layer_offset = layer_offset;
+  };
+  // The same operations on other buffers, with scratch of its own.
+  BlockId add_variant(BlockId of, const std::string& name, const std::vector<Replacement>& replacements);
+  void replace(BlockId in, const std::vector<Replacement>& replacements);
+  const Block& block(BlockId b) const { return plan_.blocks[static_cast<std::size_t>(b)]; }
   Plan take() { return std::move(plan_); }
 
  private:
-  std::int32_t add_group(std::string name, std::int32_t size, std::int32_t stride);
+  std::int32_t add_group(Group group);
 
   Plan plan_;
   Model model_;

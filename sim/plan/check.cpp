@@ -32,7 +32,8 @@ Need maybe(Need n) {
 }
 
 // Operands in the order of OpKind's list; empty for kinds that take any number.
-std::vector<Need> needs(const Operation& op, const Variables& v) {
+std::vector<Need> needs(const Operation& op, const Variables& of_action) {
+  const Variables v = bound_to(op, of_action);
   const Dims& n = op.dims;
   const std::int64_t rows = n.rows.value(v), cols = n.cols.value(v), inner = n.inner.value(v);
   const std::int64_t hidden = rows * n.hidden, size = rows * cols;
@@ -43,6 +44,7 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
   const std::int64_t seen = n.window > 0 ? std::min(n.window, v.kv_length) : v.kv_length;
   const std::int64_t cache = v.batch * n.kv_heads * seen * n.head_dim;
   const std::int64_t kv = 2 * v.batch * n.kv_heads * v.kv_length * n.head_dim;
+  const std::int64_t own_kv = 2 * tokens * n.kv_heads * n.head_dim;
   const Need gain = exactly(n.hidden), statistic = exactly(rows), positions = exactly(v.batch);
   switch (op.kind) {
     case OpKind::embedding:
@@ -100,6 +102,13 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
       return {exactly(qkv),      exactly(queries),          exactly(qkv),
               exactly(queries),  exactly(tokens * n.heads), maybe(exactly(kv)),
               maybe(exactly(kv))};
+    case OpKind::attention_partial:
+      return {exactly(queries), exactly(tokens * n.heads), exactly(qkv), maybe(exactly(own_kv))};
+    case OpKind::attention_partial_backward:
+      return {exactly(qkv),     maybe(exactly(own_kv)),    exactly(queries),      exactly(qkv),
+              exactly(queries), exactly(tokens * n.heads), maybe(exactly(own_kv))};
+    case OpKind::attention_merge:
+      return {exactly(queries), exactly(tokens * n.heads), exactly(queries), exactly(tokens * n.heads)};
     case OpKind::attention_standard:
       return {exactly(queries), exactly(scores), exactly(qkv), maybe(exactly(scores)),
               maybe(exactly(scores))};
@@ -147,10 +156,23 @@ std::vector<Need> needs(const Operation& op, const Variables& v) {
     case OpKind::all_reduce:
     case OpKind::reduce_scatter:
     case OpKind::all_gather:
+    case OpKind::exchange:
     case OpKind::zero:
     case OpKind::squared_norm:
+    case OpKind::unscale:
     case OpKind::adamw:
+    case OpKind::adamw_8bit:
+    case OpKind::adafactor:
+    case OpKind::sgd:
+    case OpKind::muon_momentum:
+    case OpKind::apply_update:
+    case OpKind::copy_to_host:
+    case OpKind::copy_from_host:
       return {};
+    case OpKind::host_read:
+      return {at_least(1)};
+    case OpKind::orthogonalise:
+      return {exactly(size * n.groups)};
   }
   return {};
 }
@@ -192,12 +214,13 @@ class PlanChecker {
         if (!ids.insert(op.id).second) add(where + ": the id occurs twice in the block");
         if (is_collective(op.kind) && (op.group < 0 || op.group >= static_cast<int>(plan_.groups.size())))
           add(where + ": the group does not exist");
-        if (op.kind == OpKind::adamw && op.operands.size() % 5 != 1)
-          add(where + ": operands are no groups of five");
-        if ((op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather ||
-             op.kind == OpKind::all_to_all) &&
-            op.operands.size() % 2 != 0)
-          add(where + ": operands are no pairs");
+        const std::size_t group = operands_in_group(op.kind), norm = op.kind == OpKind::apply_update ? 0 : 1;
+        if (group > 0 && op.operands.size() % group != norm)
+          add(where + ": operands are no groups of " + std::to_string(group));
+        const bool has_pairs = op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather ||
+                               op.kind == OpKind::all_to_all || op.kind == OpKind::exchange ||
+                               op.kind == OpKind::copy_to_host || op.kind == OpKind::copy_from_host;
+        if (has_pairs && op.operands.size() % 2 != 0) add(where + ": operands are no pairs");
         std::vector<Operand> all = op.operands;
         all.insert(all.end(), op.beside.begin(), op.beside.end());
         for (const Operand& o : all) {
@@ -242,11 +265,12 @@ class PlanChecker {
       const Action& a = program.actions[i];
       const auto stream = static_cast<std::size_t>(a.stream);
       ended[i] = at_end[stream];
-      if (a.wait >= 0) {
-        const auto waited = static_cast<std::size_t>(a.wait);
+      for (const std::int32_t wait : {a.wait, a.wait_also}) {
+        if (wait < 0) continue;
+        const auto waited = static_cast<std::size_t>(wait);
         const auto other = static_cast<std::size_t>(program.actions[waited].stream);
         for (std::size_t s = 0; s < kStreams; ++s) ended[i][s] = std::max(ended[i][s], ended[waited][s]);
-        ended[i][other] = std::max(ended[i][other], a.wait);
+        ended[i][other] = std::max(ended[i][other], wait);
       }
       at_end[stream] = ended[i];
       at_end[stream][stream] = static_cast<std::int32_t>(i);

@@ -187,6 +187,7 @@ LayerContext with_scratch(PlanBuilder& b, const std::string& block, LayerContext
   };
   c.projection = fuses_residual(b.scenario()) ? kNoBuffer : add("layer.projection", kRows);
   c.kv_of_all_ranks = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
+  if (exchanges_by(b, ContextParallelComm::ring)) c.ring = add_ring_scratch(b, block);
   if (c.kind.experts) c.experts = add_expert_scratch(b, block);
   if (!b.strategy().sequence_parallel) return c;
   c.projection_rows = add("layer.projection_rows", b.stream_rows());
@@ -290,6 +291,14 @@ LayerResults add_attention_core(PlanBuilder& b, const std::string& block, AddBuf
   const Model& m = b.model();
   const ElementTypes& t = b.types();
   LayerResults r;
+  if (exchanges_by(b, ContextParallelComm::all_to_all)) {
+    r.qkv_of_heads = add(b, block, "layer.attention.qkv_of_heads", t.stored, shape_of_heads(b, m.qkv_size()));
+    r.attention_of_heads =
+        add(b, block, "layer.attention.out_of_heads", t.stored, shape_of_heads(b, m.query_size()));
+    r.lse =
+        add(b, block, "layer.attention.log_sum_exp", t.statistic, shape_of_heads(b, m.num_attention_heads));
+    return r;
+  }
   if (uses_flash(b)) {
     r.lse = add(b, block, "layer.attention.log_sum_exp", t.statistic,
                 {kBatch, m.num_attention_heads, kQueryLength});
@@ -335,18 +344,24 @@ LayerResults with_core_of(LayerResults results, const LayerResults& core) {
 }
 
 BufferId add_kv_of_all_ranks(PlanBuilder& b, const std::string& block, const std::string& name) {
-  if (b.groups().context < 0) return kNoBuffer;
+  if (!exchanges_by(b, ContextParallelComm::all_gather)) return kNoBuffer;
   return b.add_scratch(block, name, b.types().stored, {kBatch, kKvLength, 2 * b.model().key_value_size()});
 }
 
-std::vector<Operation> attention_core_forward(const PlanBuilder& b, LayerKind kind, const LayerResults& r,
-                                              BufferId kv_of_all_ranks) {
-  const Dims dims = head_dims(b.model(), kind);
+std::vector<Operation> attention_core_forward(const PlanBuilder& b, const LayerResults& r,
+                                              const LayerContext& c) {
+  const Dims dims = head_dims(b.model(), c.kind);
+  if (exchanges_by(b, ContextParallelComm::ring))
+    return ring_attention_forward(b, dims, {r.qkv, r.kv, r.attention, r.lse}, c.ring);
+  if (exchanges_by(b, ContextParallelComm::all_to_all))
+    return exchanged_attention_forward(b, dims, {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse},
+                                       r.qkv, r.attention);
   if (uses_flash(b)) {
     std::vector<Operation> ops;
-    if (kv_of_all_ranks != kNoBuffer) ops.push_back(gather_kv(b, Phase::forward, kv_of_all_ranks, r.kv));
-    ops.push_back(operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().wide_product, dims,
-                            {writes(r.attention), writes(r.lse), reads(r.qkv), reads(kv_of_all_ranks)}));
+    if (c.kv_of_all_ranks != kNoBuffer) ops.push_back(gather_kv(b, Phase::forward, c.kv_of_all_ranks, r.kv));
+    ops.push_back(operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().wide_product,
+                            dims,
+                            {writes(r.attention), writes(r.lse), reads(r.qkv), reads(c.kv_of_all_ranks)}));
     return ops;
   }
   return {operation(
@@ -392,10 +407,11 @@ std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParamete
                             head_dims(m, c.kind),
                             {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions)}));
     ops.push_back(operation(
-        "layer.attention.cached.forward", OpKind::attention_cached, b.types().wide_product, head_dims(m, c.kind),
+        "layer.attention.cached.forward", OpKind::attention_cached, b.types().wide_product,
+        head_dims(m, c.kind),
         {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions)}));
   } else {
-    append(ops, attention_core_forward(b, c.kind, r, c.kv_of_all_ranks));
+    append(ops, attention_core_forward(b, r, c));
   }
   append(ops, project_and_add(b, "layer.attention.output", middle_out, r.attention, p.attention_output,
                               c.residual_in, c, r.attention_dropout_mask,
@@ -498,12 +514,19 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
                                        r.attention_dropout_mask, p.attention_output,
                                        product_dims(m.hidden_size, m.query_size())));
   const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
-  if (uses_flash(b)) {
+  if (exchanges_by(b, ContextParallelComm::ring)) {
+    append(ops, ring_attention_backward(b, block, head_dims(m, c.kind), {r.qkv, r.kv, r.attention, r.lse},
+                                        d_qkv, key_value_part(b, d_qkv), d_attention));
+  } else if (exchanges_by(b, ContextParallelComm::all_to_all)) {
+    append(ops, exchanged_attention_backward(b, block, head_dims(m, c.kind),
+                                             {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse}, d_qkv,
+                                             d_attention));
+  } else if (uses_flash(b)) {
     const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
     const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
     if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
-    ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.wide_product,
-                            head_dims(m, c.kind),
+    ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward,
+                            t.wide_product, head_dims(m, c.kind),
                             {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
                              reads(r.lse), reads(kv), writes(d_kv)}));
     if (kv != kNoBuffer)

@@ -2,10 +2,12 @@
 // beside each other; which buffers an intermediate result lies in (kept, recomputed, or scratch) is the
 // caller's choice.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "sim/plan/builder.h"
+#include "sim/plan/context_parallel.h"
 #include "sim/plan/moe.h"
 #include "sim/plan/parameters.h"
 
@@ -22,7 +24,9 @@ struct LayerResults {
   BufferId qkv = kNoBuffer;                               // after rotation
   BufferId kv = kNoBuffer;                                // its keys and values, where other ranks read them
   BufferId attention = kNoBuffer;
-  BufferId lse = kNoBuffer;  // flash
+  BufferId qkv_of_heads = kNoBuffer,
+           attention_of_heads = kNoBuffer;  // where ranks exchange sequence for heads
+  BufferId lse = kNoBuffer;                 // flash
   BufferId probabilities = kNoBuffer, mask = kNoBuffer,
            dropped = kNoBuffer;                 // standard; the latter two: dropout
   BufferId attention_dropout_mask = kNoBuffer;  // of the projection's dropout
@@ -66,6 +70,7 @@ struct LayerContext {
   BufferId projection = kNoBuffer, projection_rows = kNoBuffer;
   BufferId attention_norm_gathered = kNoBuffer, mlp_norm_gathered = kNoBuffer;
   BufferId kv_of_all_ranks = kNoBuffer;  // context parallelism
+  RingScratch ring{};
   ExpertScratch experts{};
 };
 
@@ -75,16 +80,16 @@ LayerContext with_scratch(PlanBuilder& builder, const std::string& block, LayerC
 std::vector<Operation> layer_forward(const PlanBuilder& builder, const DecoderParameters& p,
                                      const LayerResults& r, const LayerContext& c);
 // The attention core alone: what selective recompute repeats.
-std::vector<Operation> attention_core_forward(const PlanBuilder& builder, LayerKind kind,
-                                              const LayerResults& r, BufferId kv_of_all_ranks);
-// Scratch for the keys and values of all ranks of a context-parallel group; kNoBuffer without one.
+std::vector<Operation> attention_core_forward(const PlanBuilder& builder, const LayerResults& r,
+                                              const LayerContext& c);
+// Scratch for the keys and values of all ranks of a context-parallel group, where they are gathered.
 BufferId add_kv_of_all_ranks(PlanBuilder& builder, const std::string& block, const std::string& name);
 
 // `gradient` is the residual stream's, updated in place from the layer's output to its input. Zero-bubble
 // schedules run the products that give weights' gradients later, in an action of their own (`weight`, empty
 // elsewhere): what these read is then kept.
-inline std::string weight_block(const std::string& block) {
-  return block + "_weight";
+inline std::string weight_block(const std::string& input_block) {
+  return input_block.substr(0, input_block.rfind("_input")) + "_weight";
 }
 struct LayerBackward {
   std::vector<Operation> input, weight;

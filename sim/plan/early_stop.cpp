@@ -15,18 +15,4 @@ std::vector<Operation> without_unread_end(const PlanBuilder& builder, std::vecto
   return operations;
 }
 
-LayerResults dropped_but_attention(PlanBuilder& builder, const std::string& block,
-                                   const LayerResults& kept_results, LayerKind kind) {
-  LayerResults results = add_layer_results(builder, block, scratch, {kind});
-  results.attention = kept_results.attention;
-  return with_core_of(results, kept_results);
-}
-
-std::vector<Operation> without_attention_core(std::vector<Operation> operations) {
-  std::erase_if(operations, [](const Operation& op) {
-    return op.kind == OpKind::attention_flash || op.kind == OpKind::attention_standard;
-  });
-  return operations;
-}
-
 }  // namespace sim

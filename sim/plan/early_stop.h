@@ -1,9 +1,8 @@
-// Recompute as PyTorch's checkpoint does it: up to the last result that the backward pass reads, and, where a
-// policy says so, without operations whose results are kept.
+// Recompute that ends with the last result that the backward pass reads.
 #pragma once
 #include <vector>
 
-#include "sim/plan/decoder.h"
+#include "sim/plan/builder.h"
 
 namespace sim {
 
@@ -11,11 +10,5 @@ namespace sim {
 // actions: the last projection and what follows it. PyTorch's checkpoint without re-entrance does so from
 // 2.1 on (torch.utils.checkpoint.set_checkpoint_early_stop).
 std::vector<Operation> without_unread_end(const PlanBuilder& builder, std::vector<Operation> operations);
-
-// Results of the first forward pass of a layer that keeps its attention core's alone: the others are scratch
-// of `block`.
-LayerResults dropped_but_attention(PlanBuilder& builder, const std::string& block,
-                                   const LayerResults& kept_results, LayerKind kind);
-std::vector<Operation> without_attention_core(std::vector<Operation> operations);
 
 }  // namespace sim

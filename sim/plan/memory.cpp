@@ -31,7 +31,8 @@ struct BlockUse {
 
 using BlockUses = std::vector<std::vector<BlockUse>>;  // by block
 
-BlockUses uses_of_blocks(const Plan& plan) {
+// Of buffers in the device's memory, or of those in the host's.
+BlockUses uses_of_blocks(const Plan& plan, bool on_host = false) {
   BlockUses uses(plan.blocks.size());
   std::vector<std::size_t> first_use(plan.buffers.size());  // index into the block's uses, where it is there
   for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
@@ -41,6 +42,7 @@ BlockUses uses_of_blocks(const Plan& plan) {
       const auto use = [&](const Operand& o) {
         if (o.buffer == kNoBuffer) return;
         const BufferId buffer = plan.storage(o.buffer);
+        if (plan.buffers[buffer].on_host != on_host) return;
         const std::int32_t offset = plan.buffers[buffer].per_layer ? o.layer_offset : 0;
         std::size_t& first = first_use[buffer];
         const bool known = first < of_block.size() && of_block[first].buffer == buffer;
@@ -429,6 +431,10 @@ MemoryPlan plan_program(const Plan& plan, const BlockUses& uses, std::size_t pro
 
 MemoryPlan plan_memory(const Plan& plan, std::size_t program, Addresses addresses, Step step) {
   return plan_program(plan, uses_of_blocks(plan), program, addresses, step);
+}
+
+MemoryPlan plan_host_memory(const Plan& plan, std::size_t program) {
+  return plan_program(plan, uses_of_blocks(plan, true), program, Addresses::none, Step::later);
 }
 
 void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit) {

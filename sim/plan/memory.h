@@ -81,6 +81,9 @@ enum class Step { first, later };
 MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0, Addresses addresses = Addresses::assigned,
                        Step step = Step::later);
 
+// The same of what a rank keeps in its host's memory (offloading); empty without.
+MemoryPlan plan_host_memory(const Plan& plan, std::size_t program = 0);
+
 // Calls visit for every program, in order, in a later step; quicker than one after the other.
 void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit);
 

@@ -6,6 +6,7 @@
 // (`combine`). Where tensor-parallel ranks share an expert, each routes its own rows (sequence parallelism)
 // and they gather what they received; without expert and sequence parallelism all hold all rows already.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,8 @@
 namespace sim {
 
 // How a set of results is laid out: add(name, dtype, shape) returns the buffer.
-using AddBuffer = BufferId (*)(PlanBuilder& builder, const std::string& block, const std::string& name,
-                               DType dtype, std::vector<Extent> shape);
+using AddBuffer = std::function<BufferId(PlanBuilder& builder, const std::string& block,
+                                         const std::string& name, DType dtype, std::vector<Extent> shape)>;
 
 // Rows of a rank, in expectation of the busiest one.
 struct ExpertRows {

@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-constexpr std::array<EnumName<OpKind>, 53> kOpKinds{
+constexpr std::array<EnumName<OpKind>, 67> kOpKinds{
     {{OpKind::embedding, "embedding"},
      {OpKind::embedding_backward, "embedding_backward"},
      {OpKind::layernorm, "layernorm"},
@@ -52,7 +52,21 @@ constexpr std::array<EnumName<OpKind>, 53> kOpKinds{
      {OpKind::sample, "sample"},
      {OpKind::squared_norm, "squared_norm"},
      {OpKind::clip_scale, "clip_scale"},
+     {OpKind::unscale, "unscale"},
+     {OpKind::host_read, "host_read"},
      {OpKind::adamw, "adamw"},
+     {OpKind::adamw_8bit, "adamw_8bit"},
+     {OpKind::adafactor, "adafactor"},
+     {OpKind::sgd, "sgd"},
+     {OpKind::muon_momentum, "muon_momentum"},
+     {OpKind::orthogonalise, "orthogonalise"},
+     {OpKind::apply_update, "apply_update"},
+     {OpKind::copy_to_host, "copy_to_host"},
+     {OpKind::copy_from_host, "copy_from_host"},
+     {OpKind::attention_partial, "attention_partial"},
+     {OpKind::attention_partial_backward, "attention_partial_backward"},
+     {OpKind::attention_merge, "attention_merge"},
+     {OpKind::exchange, "exchange"},
      {OpKind::all_reduce, "all_reduce"},
      {OpKind::reduce_scatter, "reduce_scatter"},
      {OpKind::all_gather, "all_gather"},

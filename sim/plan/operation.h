@@ -55,6 +55,13 @@ enum class OpKind {
   // then of all ranks, and dqkv takes the queries' part alone.
   attention_flash,           // out=, [lse=], qkv, [kv]
   attention_flash_backward,  // dqkv=, dout, qkv, out, lse, [kv], [dkv=]
+  // Attention in steps of a ring: a rank's queries and the keys and values of one rank, (rows, 2 kv_heads
+  // head_dim).
+  // Of two stretches from both ends of the sequence, half of the pairs see each other, whatever rank they are
+  // of.
+  attention_partial,           // out=, lse=, qkv, kv
+  attention_partial_backward,  // dqkv+= (queries' part), dkv+=, dout, qkv, out, lse, kv
+  attention_merge,             // out+=, lse+=, out, lse   (of two parts of the keys)
   // With dropout on the probabilities: its mask and what it leaves of them are kept beside them.
   attention_standard,           // out=, probabilities=, qkv, [mask=], [dropped=]
   attention_standard_backward,  // dqkv=, dprobabilities=, dout, qkv, probabilities, [mask], [dropped]
@@ -86,14 +93,26 @@ enum class OpKind {
   // optimizer; multi-tensor: operands repeat
   squared_norm,  // norm+=, gradient...   (scalar: what squares are multiplied by; 0: 1)
   clip_scale,    // norm+= (sum of squares in, norm and scale out)
+  unscale,    // found+= (whether any is no number), gradient+=...   (fp16: what the loss was multiplied by)
+  host_read,  // buffer   (the host waits for its value)
   adamw,  // norm, then groups of five: parameter+=, gradient, moment1+=, moment2+=, [master+=]; with a master
           // copy the parameter is only written
+  adamw_8bit,     // norm, then groups of seven: as adamw, with the moments' scales+= before the master copy
+  adafactor,      // norm, then groups of five: parameter+=, gradient, rows+=, [columns+=], [master+=]
+  sgd,            // norm, then groups of four: parameter+=, gradient, moment1+=, [master+=]
+  muon_momentum,  // norm, then groups of three: update=, gradient, moment1+=
+  orthogonalise,  // {rows, cols, groups}: update+=, by five Newton-Schulz iterations
+  apply_update,   // groups of three: parameter+=, update, [master+=]
+  // between the device's memory and the host's; any number of pairs
+  copy_to_host,    // host=, device; ...
+  copy_from_host,  // device=, host; ...
   // collectives over Operation::group; several buffers, or pairs, are one message. send and receive: with the
   // program that Action::peer names
   all_reduce,      // buffer+=...
   reduce_scatter,  // shard= (or +=), buffer; ...
   all_gather,      // buffer=, shard; ...
   all_to_all,      // out=, inp; ...
+  exchange,        // out=, inp; ...: to the next rank of a ring, from the one before
   send,            // buffer
   receive,         // buffer=
 };
@@ -132,8 +151,36 @@ struct Operation {
   float scalar =
       0;  // norms: epsilon; cross_entropy: what a token's gradient is scaled by, 1 / tokens of a step
   std::int32_t group = -1;  // collectives: index into Plan::groups
-  bool decay = false;       // adamw: weight decay applies to every tensor of this operation
+  // Runs beside the next operation of its block, and the one after that waits for both.
+  bool beside_next = false;
+  // Attention over heads that were exchanged for the sequence: queries are all kv_length tokens of it.
+  bool whole_sequence = false;
+  bool decay = false;  // adamw: weight decay applies to every tensor of this operation
 };
+
+// How many operands repeat, after the norm where there is one; 0: the kind has no groups.
+constexpr std::size_t operands_in_group(OpKind k) {
+  switch (k) {
+    case OpKind::adamw:
+    case OpKind::adafactor:
+      return 5;
+    case OpKind::adamw_8bit:
+      return 7;
+    case OpKind::sgd:
+      return 4;
+    case OpKind::muon_momentum:
+    case OpKind::apply_update:
+      return 3;
+    default:
+      return 0;
+  }
+}
+
+// An action's variables as an operation sees them.
+constexpr Variables bound_to(const Operation& op, Variables v) {
+  if (op.whole_sequence) v.query_length = v.kv_length;
+  return v;
+}
 
 constexpr bool is_collective(OpKind k) {
   return k >= OpKind::all_reduce;

@@ -1,5 +1,7 @@
 #include "sim/plan/parameters.h"
 
+#include "sim/plan/optimizer.h"
+
 namespace sim {
 namespace {
 
@@ -22,7 +24,7 @@ class ParameterWriter {
   }
   Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated,
                 DType stored) {
-    return tensor(name, std::move(shape), per_layer, replicated, stored, data_ranks(builder_.strategy()));
+    return tensor(name, std::move(shape), per_layer, replicated, stored, shard_ranks(builder_.strategy()));
   }
   // `ranks` hold the same.
   Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated,
@@ -85,10 +87,19 @@ class ParameterWriter {
                                           parameter, t.gradient)
                                    : t.gradient;
     }
-    t.moment1 = held("moment1.", BufferClass::optimizer, DType::fp32, shard, parameter, kNoBuffer);
-    t.moment2 = held("moment2.", BufferClass::optimizer, DType::fp32, shard, parameter, kNoBuffer);
-    if (types.master)
-      t.master = held("master.", BufferClass::optimizer, DType::fp32, shard, parameter, kNoBuffer);
+    const bool on_host = builder_.strategy().offload_optimizer;
+    const auto state = [&](const std::string& prefix, DType dtype, const std::vector<Extent>& of_shape) {
+      const BufferId b = held(prefix, BufferClass::optimizer, dtype, of_shape, parameter, kNoBuffer);
+      builder_.place_on_host(b, on_host);
+      return b;
+    };
+    for (const OptimizerState& s : optimizer_states(builder_.scenario().workload.optimizer, shard, per_layer))
+      t.*s.member = state(s.prefix, s.dtype, s.shape);
+    if (types.master || on_host) t.master = state("master.", DType::fp32, shard);
+    if (on_host) {
+      t.host_gradient = state("host.gradient.", types.gradient, shard);
+      t.host_parameter = types.stored == DType::fp32 ? t.master : state("host.", types.stored, shard);
+    }
     return t;
   }
 
@@ -261,7 +272,7 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   p.head = p.tied ? p.embedding
                   : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false,
                              as_layers ? builder.types().weights : builder.types().stored);
-  p.head_is_a_copy = p.tied && builder.strategy().pipeline_parallel > 1;
+  p.head_is_a_copy = builder.groups().tied_embedding >= 0;
   if (training && builder.groups().key_value >= 0) {
     p.key_value_gradients.push_back(
         w.key_value_rows(p.qkv.weight, "layer.attention.qkv.weight", m.hidden_size));

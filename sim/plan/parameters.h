@@ -11,7 +11,11 @@ struct Tensor {
   BufferId parameter = kNoBuffer;
   BufferId gradient = kNoBuffer;
   BufferId moment1 = kNoBuffer, moment2 = kNoBuffer;
+  BufferId moment1_scale = kNoBuffer, moment2_scale = kNoBuffer;  // of moments in 8 bits
+  BufferId moment_rows = kNoBuffer, moment_columns = kNoBuffer;   // of Adafactor's matrices
   BufferId master = kNoBuffer;
+  // Where the host updates parameters: what it receives and what it gives back.
+  BufferId host_gradient = kNoBuffer, host_parameter = kNoBuffer;
   // ZeRO: what the optimizer of this rank works on, flattened and padded to a multiple of the ranks; the
   // moments and the master copy are of this size. Without ZeRO, the whole.
   BufferId parameter_shard = kNoBuffer, gradient_shard = kNoBuffer;

@@ -51,6 +51,7 @@ struct Buffer {
   BufferId parameter = kNoBuffer;
   // The part of another buffer that this rank works on (ZeRO), or rows of it: it has no memory of its own.
   BufferId view_of = kNoBuffer;
+  bool on_host = false;  // in the host's memory
 
   std::int64_t elements(const Variables& v) const;
   Bytes bytes(const Variables& v) const;  // of one instance
@@ -67,8 +68,10 @@ enum class Phase { forward, recompute, backward, optimizer, prefill, decode };
 std::string_view name(Phase phase);
 
 // Sends run beside compute and the other collectives; a receive is in the stream that needs what it brings.
+// Copies to the host's memory and from it run beside each other, and the host computes beside all.
 inline constexpr std::int32_t kComputeStream = 0, kCollectiveStream = 1, kSendStream = 2;
-inline constexpr std::int32_t kStreams = 3;
+inline constexpr std::int32_t kToHostStream = 3, kFromHostStream = 4, kHostStream = 5;
+inline constexpr std::int32_t kStreams = 6;
 
 struct Action {
   BlockId block = 0;
@@ -81,7 +84,8 @@ struct Action {
   // Begins when the action before it in its stream and this one, of any stream of its program, have ended:
   // an index into the program, or -1.
   std::int32_t wait = -1;
-  std::int32_t peer = -1;  // send, receive: the other end's program; `chunk` is then the receiver's
+  std::int32_t wait_also = -1;  // the same, of one more stream
+  std::int32_t peer = -1;       // send, receive: the other end's program; `chunk` is then the receiver's
   Variables variables;
 };
 
@@ -98,11 +102,13 @@ struct Program {
   std::vector<Section> sections;
 };
 
-// Ranks that communicate: rank r's group is { r' : r' / stride % size varies, the rest equal }.
+// Ranks that communicate: `size` of them, at distances of `stride`; where other groups lie in between, in
+// `outer_size` runs of equal length at distances of `outer_stride`.
 struct Group {
   std::string name;  // "data", "tensor", "pipeline", "context", "expert"
   std::int32_t size = 1;
   std::int32_t stride = 1;
+  std::int32_t outer_size = 1, outer_stride = 0;
 };
 
 struct Plan {
@@ -139,9 +145,9 @@ inline constexpr std::string_view next_tokens = "next_tokens";  // int32 (batch)
 //
 // train: a program for each pipeline stage, "stage 0", ...; one section "step": forward and backward of each
 // micro-batch in the order of the schedule (plan/schedule.h), then the optimizer. Buffers are those of one
-// rank. Ranks are numbered tensor fastest, then context, data, pipeline (Megatron-LM's order tp-cp-ep-dp-pp).
-// generate: a section "prefill", then one "token k" for each further token. Without a KV cache each token's
-// section is the whole forward pass at the length reached.
+// rank. Ranks are numbered as strategy.rank_order says: tensor fastest, then context, data, pipeline unless
+// it says otherwise. generate: a section "prefill", then one "token k" for each further token. Without a KV
+// cache each token's section is the whole forward pass at the length reached.
 Plan make_plan(const Scenario& scenario);
 
 }  // namespace sim

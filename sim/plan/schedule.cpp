@@ -5,65 +5,10 @@
 #include <stdexcept>
 
 #include "sim/format.h"
+#include "sim/plan/schedule_orders.h"
 
 namespace sim {
 namespace {
-
-using Slots = std::vector<Slot>;
-
-Slots gpipe(std::int32_t micro_batches) {
-  Slots slots;
-  for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::forward, m});
-  for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::backward, m});
-  return slots;
-}
-
-Slots one_forward_one_backward(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
-  const std::int32_t warm_up = std::min(stages - stage - 1, micro_batches);
-  Slots slots;
-  for (std::int32_t m = 0; m < warm_up; ++m) slots.push_back({Pass::forward, m});
-  for (std::int32_t m = 0; m < micro_batches; ++m) {
-    if (warm_up + m < micro_batches) slots.push_back({Pass::forward, warm_up + m});
-    slots.push_back({Pass::backward, m});
-  }
-  return slots;
-}
-
-// Megatron-LM, core/pipeline_parallel/schedules.py: groups of `stages` micro-batches pass one chunk after the
-// other.
-Slots interleaved(std::int32_t stage, std::int32_t stages, std::int32_t chunks, std::int32_t micro_batches) {
-  const std::int32_t passes = micro_batches * chunks;
-  const std::int32_t group = stages * chunks;
-  const auto slot = [&](Pass pass, std::int32_t i) {
-    const std::int32_t chunk = i % group / stages;
-    return Slot{pass, i / group * stages + i % stages, pass == Pass::forward ? chunk : chunks - 1 - chunk};
-  };
-  const std::int32_t warm_up = std::min(2 * (stages - stage - 1) + (chunks - 1) * stages, passes);
-  Slots slots;
-  for (std::int32_t i = 0; i < warm_up; ++i) slots.push_back(slot(Pass::forward, i));
-  for (std::int32_t i = 0; i < passes; ++i) {
-    if (warm_up + i < passes) slots.push_back(slot(Pass::forward, warm_up + i));
-    slots.push_back(slot(Pass::backward, i));
-  }
-  return slots;
-}
-
-// A stage lags with the weights' parts by as many micro-batches as there are stages before it: it then holds
-// as many activations as the first stage of 1f1b.
-Slots zero_bubble_h1(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
-  Slots slots;
-  for (const Slot& s : one_forward_one_backward(stage, stages, micro_batches)) {
-    if (s.pass == Pass::forward) {
-      slots.push_back(s);
-      continue;
-    }
-    slots.push_back({Pass::backward_input, s.micro_batch});
-    if (s.micro_batch >= stage) slots.push_back({Pass::backward_weight, s.micro_batch - stage});
-  }
-  for (std::int32_t m = std::max(0, micro_batches - stage); m < micro_batches; ++m)
-    slots.push_back({Pass::backward_weight, m});
-  return slots;
-}
 
 // Times and meeting points of slots, for whoever walks a schedule: `work(stage, index)` returns when the slot
 // ends. Returns how far each stage came: less than all where they wait for each other.
@@ -106,40 +51,51 @@ class Walker {
            static_cast<std::size_t>(micro_batch);
   }
 
+  // Since when a slot's input is there; negative: it is not.
+  Seconds ready(std::int32_t stage, const Slot& slot, Seconds transfer) const {
+    const Seconds never{-1};
+    const std::int32_t piece = s_.piece(stage, slot.chunk);
+    const auto arrives = [&](const std::vector<Seconds>& ends, std::int32_t from) {
+      const Seconds end = ends[at(from, slot.micro_batch)];
+      const bool moves = s_.place_of(from, slot.chunk).stage != stage;
+      return end.value < 0 || !moves ? end : end + transfer;
+    };
+    switch (slot.pass) {
+      case Pass::forward:
+        return piece > 0 ? arrives(forward_, piece - 1) : Seconds{};
+      case Pass::backward:
+      case Pass::backward_input:
+        if (forward_[at(piece, slot.micro_batch)].value < 0) return never;
+        return piece + 1 < s_.pieces() ? arrives(backward_, piece + 1) : Seconds{};
+      case Pass::backward_weight:
+        return backward_[at(piece, slot.micro_batch)].value < 0 ? never : Seconds{};
+    }
+    return never;
+  }
+
+  void ended(std::int32_t stage, const Slot& slot, Seconds end) {
+    const std::size_t i = at(s_.piece(stage, slot.chunk), slot.micro_batch);
+    if (slot.pass == Pass::forward) forward_[i] = end;
+    if (slot.pass == Pass::backward || slot.pass == Pass::backward_input) backward_[i] = end;
+  }
+
   template <class Visit>
   bool step(std::int32_t stage, Seconds transfer, Visit& visit) {
     const auto row = static_cast<std::size_t>(stage);
+    const std::vector<Slot>& slots = s_.slots[row];
     std::size_t& next = progress_.next[row];
-    if (next == s_.slots[row].size()) return false;
-    const Slot& slot = s_.slots[row][next];
-    const std::int32_t piece = s_.piece(stage, slot.chunk);
-    Seconds ready;
-    switch (slot.pass) {
-      case Pass::forward:
-        if (piece > 0) {
-          ready = forward_[at(piece - 1, slot.micro_batch)];
-          if (ready.value < 0) return false;
-          if (s_.stages > 1) ready += transfer;
-        }
-        break;
-      case Pass::backward:
-      case Pass::backward_input:
-        if (forward_[at(piece, slot.micro_batch)].value < 0) return false;
-        if (piece + 1 < s_.pieces()) {
-          ready = backward_[at(piece + 1, slot.micro_batch)];
-          if (ready.value < 0) return false;
-          if (s_.stages > 1) ready += transfer;
-        }
-        break;
-      case Pass::backward_weight:
-        if (backward_[at(piece, slot.micro_batch)].value < 0) return false;
-        break;
+    if (next == slots.size()) return false;
+    std::size_t last = next;  // of those that are worked on together
+    while (slots[last].with_next) ++last;
+    Seconds all_ready, end;
+    for (std::size_t i = next; i <= last; ++i) {
+      const Seconds r = ready(stage, slots[i], transfer);
+      if (r.value < 0) return false;
+      all_ready = std::max(all_ready, r);
     }
-    const Seconds end = visit(stage, next, ready);
-    if (slot.pass == Pass::forward) forward_[at(piece, slot.micro_batch)] = end;
-    if (slot.pass == Pass::backward || slot.pass == Pass::backward_input)
-      backward_[at(piece, slot.micro_batch)] = end;
-    ++next;
+    const std::size_t first = next;
+    for (; next <= last; ++next) end = visit(stage, next, all_ready);
+    for (std::size_t i = first; i <= last; ++i) ended(stage, slots[i], end);
     return true;
   }
 
@@ -169,23 +125,67 @@ std::string describe(std::size_t stage, const Slot& s) {
 
 }  // namespace
 
+std::int32_t Schedule::piece(std::int32_t stage, std::int32_t chunk) const {
+  switch (placement) {
+    case Placement::loop:
+      return chunk * stages + stage;
+    case Placement::v:
+      return chunk == 0 ? stage : 2 * stages - 1 - stage;
+    case Placement::two_directions:
+      return chunk == 0 ? stage : stages - 1 - stage;
+  }
+  return 0;
+}
+
+Schedule::Place Schedule::place_of(std::int32_t piece, std::int32_t chunk) const {
+  switch (placement) {
+    case Placement::loop:
+      return {piece % stages, piece / stages};
+    case Placement::v:
+      return piece < stages ? Place{piece, 0} : Place{2 * stages - 1 - piece, 1};
+    case Placement::two_directions:
+      return {chunk == 0 ? piece : stages - 1 - piece, chunk};
+  }
+  return {};
+}
+
 std::span<const std::string_view> schedule_names() {
-  static constexpr std::array<std::string_view, 4> names = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+  static constexpr std::array<std::string_view, 8> names = {"gpipe", "1f1b", "interleaved", "zb-h1",
+                                                            "zb-h2", "zb-v", "dualpipe",    "dualpipev"};
   return names;
+}
+
+BackwardParts backward_parts(std::string_view name) {
+  if (name.starts_with("zb-")) return BackwardParts::all_split;
+  return name.starts_with("dualpipe") ? BackwardParts::some_split : BackwardParts::whole;
+}
+
+Placement placement_of(std::string_view name) {
+  if (name == "zb-v" || name == "dualpipev") return Placement::v;
+  return name == "dualpipe" ? Placement::two_directions : Placement::loop;
 }
 
 std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64_t stages,
                                                std::int64_t chunks, std::int64_t micro_batches) {
+  const auto names = schedule_names();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    std::string list;
+    for (const std::string_view n : names)
+      list += (list.empty() ? "" : n == names.back() ? " or " : ", ") + std::string(n);
+    return {{"schedule", "must be " + list + ", but is \"" + std::string(name) + "\""}};
+  }
   const bool interleaves = name == "interleaved" || (name == "1f1b" && chunks > 1);
-  if (name != "gpipe" && name != "1f1b" && name != "interleaved" && name != "zb-h1")
-    return {{"schedule", "must be gpipe, 1f1b, interleaved or zb-h1, but is \"" + std::string(name) + "\""}};
+  const bool is_v = placement_of(name) == Placement::v;
+  const std::string is = "is " + std::string(name) + ", which ";
   std::vector<ScheduleProblem> problems;
-  if (stages == 1 && name != "1f1b")
-    problems.push_back({"schedule", "is " + std::string(name) + ", which needs pipeline_parallel above 1"});
+  if (stages == 1 && name != "1f1b") problems.push_back({"schedule", is + "needs pipeline_parallel above 1"});
   if (chunks > 1 && stages == 1)
     problems.push_back(
         {"virtual_pipeline", "cuts a stage's layers into chunks, which needs pipeline_parallel above 1"});
-  if (chunks > 1 && !interleaves)
+  if (is_v && chunks != 2)
+    problems.push_back({"virtual_pipeline", "is " + format_count(chunks) + ", but schedule " +
+                                                std::string(name) + " has two chunks a stage: it must be 2"});
+  if (chunks > 1 && !interleaves && !is_v)
     problems.push_back({"virtual_pipeline", "is " + format_count(chunks) + ", but schedule " +
                                                 std::string(name) +
                                                 " has one chunk a stage; 1f1b and interleaved have several"});
@@ -195,23 +195,39 @@ std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64
     problems.push_back({"virtual_pipeline", "interleaves groups of pipeline_parallel micro-batches, but " +
                                                 format_count(stages) + " does not divide the " +
                                                 format_count(micro_batches) + " of a step"});
+  if (name == "dualpipe" && stages % 2 != 0)
+    problems.push_back({"schedule", is + "needs an even number of stages, but pipeline_parallel is " +
+                                        format_count(stages)});
+  if (name == "dualpipe" && micro_batches % 2 != 0)
+    problems.push_back({"schedule", is + "sends half of a step's micro-batches each way, but there are " +
+                                        format_count(micro_batches)});
+  if (backward_parts(name) == BackwardParts::some_split && micro_batches < 2 * stages)
+    problems.push_back({"schedule", is + "needs two micro-batches a stage, " + format_count(2 * stages) +
+                                        ", but a step has " + format_count(micro_batches)});
   return problems;
-}
-
-bool splits_backward(std::string_view name) {
-  return name.starts_with("zb-");
 }
 
 Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t chunks,
                        std::int32_t micro_batches) {
   const auto problems = schedule_problems(name, stages, chunks, micro_batches);
   if (!problems.empty()) throw std::invalid_argument(problems[0].field + ": " + problems[0].message);
-  Schedule s{.stages = stages, .chunks = chunks, .micro_batches = micro_batches, .slots = {}};
+  Schedule s{.stages = stages,
+             .chunks = name == "dualpipe" ? 2 : chunks,
+             .micro_batches = micro_batches,
+             .placement = placement_of(name)};
   for (std::int32_t stage = 0; stage < stages; ++stage) {
     if (name == "gpipe")
       s.slots.push_back(gpipe(micro_batches));
     else if (name == "zb-h1")
       s.slots.push_back(zero_bubble_h1(stage, stages, micro_batches));
+    else if (name == "zb-h2")
+      s.slots.push_back(zero_bubble_h2(stage, stages, micro_batches));
+    else if (name == "zb-v")
+      s.slots.push_back(zero_bubble_v(stage, stages, micro_batches));
+    else if (name == "dualpipe")
+      s.slots.push_back(dualpipe(stage, stages, micro_batches));
+    else if (name == "dualpipev")
+      s.slots.push_back(dualpipe_v(stage, stages, micro_batches));
     else if (chunks > 1)
       s.slots.push_back(interleaved(stage, stages, chunks, micro_batches));
     else
@@ -241,7 +257,7 @@ std::vector<std::string> check(const Schedule& schedule) {
     std::vector<int> input = forward, weight = forward;
     for (const Slot& s : schedule.slots[stage]) {
       if (s.chunk < 0 || s.chunk >= schedule.chunks || s.micro_batch < 0 ||
-          s.micro_batch >= schedule.micro_batches) {
+          s.micro_batch >= schedule.micro_batches || !schedule.passes(s.micro_batch, s.chunk)) {
         violations.push_back(describe(stage, s) + " does not exist");
         return violations;
       }
@@ -250,14 +266,19 @@ std::vector<std::string> check(const Schedule& schedule) {
       input[i] += s.pass == Pass::backward || s.pass == Pass::backward_input;
       weight[i] += s.pass == Pass::backward || s.pass == Pass::backward_weight;
     }
-    for (std::size_t i = 0; i < forward.size(); ++i)
-      if (forward[i] != 1 || input[i] != 1 || weight[i] != 1)
+    if (!schedule.slots[stage].empty() && schedule.slots[stage].back().with_next)
+      violations.push_back(describe(stage, schedule.slots[stage].back()) + " has no next slot to go with");
+    for (std::size_t i = 0; i < forward.size(); ++i) {
+      const auto m = static_cast<std::int32_t>(i) % schedule.micro_batches;
+      const int times = schedule.passes(m, static_cast<std::int32_t>(i) / schedule.micro_batches) ? 1 : 0;
+      if (forward[i] != times || input[i] != times || weight[i] != times)
         violations.push_back(
             "stage " + std::to_string(stage) + ": micro-batch " +
             std::to_string(i % static_cast<std::size_t>(schedule.micro_batches)) + ", chunk " +
             std::to_string(i / static_cast<std::size_t>(schedule.micro_batches)) + " runs " +
             std::to_string(forward[i]) + " times forward, " + std::to_string(input[i]) +
             " backward of inputs, " + std::to_string(weight[i]) + " of weights, not once each");
+    }
   }
   if (!violations.empty()) return violations;
   const Progress p =
@@ -273,7 +294,7 @@ std::vector<std::string> check(const Schedule& schedule) {
 ScheduleTimes run(const Schedule& schedule, const std::vector<PassTimes>& times, Seconds transfer) {
   ScheduleTimes r;
   for (const auto& slots : schedule.slots) r.start.emplace_back(slots.size());
-  std::vector<Seconds> free(schedule.slots.size()), busy(schedule.slots.size());
+  std::vector<Seconds> free(schedule.slots.size()), busy(schedule.slots.size());  // by stage
   Walker(schedule).walk(transfer, [&](std::int32_t stage, std::size_t index, Seconds ready) {
     const auto row = static_cast<std::size_t>(stage);
     const PassTimes& t = times[row];
@@ -288,7 +309,11 @@ ScheduleTimes run(const Schedule& schedule, const std::vector<PassTimes>& times,
     return free[row] = start + duration;
   });
   r.duration = *std::max_element(free.begin(), free.end());
-  for (const Seconds b : busy) r.idle.push_back(r.duration - b);
+  for (std::size_t stage = 0; stage < free.size(); ++stage) {
+    r.idle.push_back(r.duration - busy[stage]);
+    const bool works = !r.start[stage].empty();
+    r.bubble.push_back(works ? free[stage] - r.start[stage].front() - busy[stage] : Seconds{});
+  }
   return r;
 }
 

@@ -1,5 +1,5 @@
 // Pipeline schedules: in which order each stage runs the passes of its micro-batches. A schedule is one
-// function in schedule.cpp that returns the orders; everything else works on any of them.
+// function in schedule_orders.cpp that returns the order of a stage; everything else works on any of them.
 //
 //   gpipe        all forward passes, then all backward (Huang et al. 2019)
 //   1f1b         warm-up, then one forward and one backward in turn (Narayanan et al. 2019)
@@ -7,6 +7,15 @@
 //   too zb-h1        1f1b with backward in two parts, of inputs and of weights; those of weights fill the
 //   gaps at the
 //                memory of 1f1b (Qi et al. 2023, arXiv 2401.10241)
+//   zb-h2        the same with twice the micro-batches in flight, which leaves no gap where all parts take
+//   equally
+//                long (there, section 2.2)
+//   zb-v         two chunks a stage, placed as a V: the first stage has the first and the last piece of the
+//   model
+//                (there, section 6)
+//   dualpipe     micro-batches enter at both ends, so that each stage holds two pieces and the model is there
+//                twice (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1)
+//   dualpipev    dualpipe with the pieces of a V: one copy of the model (github.com/deepseek-ai/DualPipe)
 #pragma once
 #include <cstdint>
 #include <span>
@@ -25,17 +34,36 @@ struct Slot {
   Pass pass{};
   std::int32_t micro_batch = 0;
   std::int32_t chunk = 0;
+  // Worked on together with the next slot, as DualPipe does to hide one's communication behind the other's
+  // compute: both begin when both inputs are there, and both results go when both have ended.
+  bool with_next = false;
   bool operator==(const Slot&) const = default;
 };
 
-// A model is cut into stages * chunks pieces; piece number chunk * stages + stage is chunk `chunk` of a
-// stage.
+// Where the pieces of the model lie.
+enum class Placement {
+  loop,            // piece chunk * stages + stage is chunk `chunk` of a stage
+  v,               // two chunks: down the stages, and back up
+  two_directions,  // a piece a stage, twice: chunk 1 holds the model the other way round
+};
+
 struct Schedule {
   std::int32_t stages = 1, chunks = 1, micro_batches = 1;
-  std::vector<std::vector<Slot>> slots;  // of each stage, in order
+  Placement placement = Placement::loop;
+  std::vector<std::vector<Slot>> slots = {};  // of each stage, in order
 
-  std::int32_t pieces() const { return stages * chunks; }
-  std::int32_t piece(std::int32_t stage, std::int32_t chunk) const { return chunk * stages + stage; }
+  // Pieces that a micro-batch passes through.
+  std::int32_t pieces() const { return placement == Placement::two_directions ? stages : stages * chunks; }
+  std::int32_t piece(std::int32_t stage, std::int32_t chunk) const;
+  // Where a piece is for micro-batches of `chunk` (which matters in two directions alone).
+  struct Place {
+    std::int32_t stage = 0, chunk = 0;
+  };
+  Place place_of(std::int32_t piece, std::int32_t chunk) const;
+  // Whether a micro-batch passes a chunk: of two directions it takes one.
+  bool passes(std::int32_t micro_batch, std::int32_t chunk) const {
+    return placement != Placement::two_directions || (micro_batch >= micro_batches / 2) == (chunk == 1);
+  }
 };
 
 std::span<const std::string_view> schedule_names();
@@ -47,9 +75,12 @@ struct ScheduleProblem {
 };
 std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64_t stages,
                                                std::int64_t chunks, std::int64_t micro_batches);
-bool splits_backward(std::string_view name);  // into its two parts
+// Whether backward is in two parts: in some of its passes (some are whole), in all of them.
+enum class BackwardParts { whole, some_split, all_split };
+BackwardParts backward_parts(std::string_view name);
+Placement placement_of(std::string_view name);
 
-// Requires schedule_problems(...).empty().
+// Requires schedule_problems(...).empty(). `chunks` is virtual_pipeline.
 Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t chunks,
                        std::int32_t micro_batches);
 
@@ -76,6 +107,7 @@ struct ScheduleTimes {
   std::vector<std::vector<Seconds>> start;  // of each slot of each stage
   Seconds duration;                         // until the last slot of all ends
   std::vector<Seconds> idle;                // of each stage, in that time
+  std::vector<Seconds> bubble;              // of each stage, between its own first slot and its last
 };
 // Exact for stages of unequal speed: a slot begins when its stage is free and its input has arrived;
 // transfers take their time beside compute. Requires check(schedule).empty(), and as many `times` as stages.

@@ -1,20 +1,29 @@
 // A training step: gradients to zero; for each micro-batch forward and backward; the optimizer. What ranks
 // exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "sim/plan/decoder.h"
 #include "sim/plan/early_stop.h"
 #include "sim/plan/extra_tensors.h"
+#include "sim/plan/layer_division.h"
+#include "sim/plan/offload.h"
+#include "sim/plan/optimizer.h"
 #include "sim/plan/programs.h"
+#include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
+#include "sim/plan/stage_program.h"
+#include "sim/plan/step_blocks.h"
 
 namespace sim {
 namespace {
 
 struct TrainingBuffers {
   BufferId tokens, targets, rope_table = kNoBuffer, losses, gradient_norm;
-  BufferId residual;           // an instance before each layer and one after the last
+  BufferId residual;  // an instance before each layer and one after the last
+  // Where more than one layer is recomputed from a kept input: the stream between them, and once more.
+  BufferId residual_passed = kNoBuffer, residual_again = kNoBuffer;
   BufferId residual_gradient;  // one for all layers, updated in place
   BufferId embedding_dropout_mask = kNoBuffer;
   BufferId embedding = kNoBuffer;  // before its norm
@@ -52,6 +61,11 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   };
   const Extent rows = b.stream_rows();
   r.residual = b.add_kept("residual", t.stored, {rows, m.hidden_size});
+  const std::vector<RecomputePlace> places = recompute_places(b.scenario());
+  if (places.size() > 1) {
+    r.residual_passed = b.add_kept("residual.passed", t.stored, {rows, m.hidden_size});
+    r.residual_again = b.add_kept("residual.again", t.stored, {rows, m.hidden_size});
+  }
   r.residual_gradient = add_activation("residual.gradient", t.stored, {rows, m.hidden_size});
   if (uses_dropout(b.scenario()))
     r.embedding_dropout_mask = add_activation("embedding.dropout_mask", DType::int8, {rows, m.hidden_size});
@@ -215,56 +229,88 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
   return block;
 }
 
-struct LayerBlocks {
-  // recompute: -1 where everything is kept; weight: -1 where backward is one action
-  BlockId forward = -1, recompute = -1, backward = -1, weight = -1;
-};
+// A layer's blocks where the layers between two kept inputs are more than one: `base` is written for a layer
+// whose input and output are both kept. Between, the residual stream passes from layer to layer.
+PlacedBlocks add_placed(PlanBuilder& b, BlockId base, const std::vector<RecomputePlace>& places,
+                        const PlanBuilder::Replacement& input, const PlanBuilder::Replacement& output) {
+  PlacedBlocks blocks;
+  for (const RecomputePlace place : places) {
+    std::vector<PlanBuilder::Replacement> replacements;
+    if (!place.first) replacements.push_back(input);
+    if (!place.last && output.by != kNoBuffer) replacements.push_back(output);
+    const std::string suffix =
+        std::string(place.first ? "" : "_passed_in") + (place.last ? "" : "_passed_on");
+    blocks.at(place) =
+        replacements.empty() ? base : b.add_variant(base, b.block(base).name + suffix, replacements);
+  }
+  return blocks;
+}
+
+// Buffers of results by name: what backward reads of a layer of any kind.
+using KeptResults = std::map<std::string, BufferId>;
+
+// What the first forward pass leaves: results that are recomputed are scratch of its block.
+LayerResults forward_results(PlanBuilder& b, const std::string& block, const KeptResults& kept_results,
+                             LayerKind kind) {
+  const AddBuffer add = [&](PlanBuilder& builder, const std::string& of_block, const std::string& name,
+                            DType dtype, std::vector<Extent> shape) {
+    const bool dropped = recomputes(builder.strategy(), recompute_word_of(name));
+    return dropped ? scratch(builder, of_block, name, dtype, std::move(shape)) : kept_results.at(name);
+  };
+  return add_layer_results(b, block, add, {kind});
+}
 
 LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
-                             const LayerResults& results, LayerKind kind) {
-  const Recompute recompute = b.strategy().recompute;
+                             const LayerResults& results, const KeptResults& kept_results, LayerKind kind,
+                             OffloadedBuffers& offloaded) {
+  const Strategy& s = b.strategy();
   const DecoderParameters again = for_backward(p);
-  const std::string forward = kind.prefix() + ".forward", second = kind.prefix() + ".recompute",
-                    backward_name = kind.prefix() + ".backward";
-  // What backward reads, and what the first forward pass leaves of it.
-  LayerResults forward_results = results;
-  if (recompute == Recompute::full) forward_results = add_layer_results(b, forward, scratch, {kind});
-  const bool by_operation =
-      recompute == Recompute::selective && b.scenario().implementation.selective_by_operation;
-  if (by_operation) forward_results = dropped_but_attention(b, forward, results, kind);
-  if (recompute == Recompute::selective && !by_operation)
-    forward_results = with_core_of(results, add_attention_core(b, forward, scratch));
-
+  const std::string first = kind.prefix() + ".forward", second = kind.prefix() + ".recompute",
+                    whole = kind.prefix() + ".backward", input = kind.prefix() + ".backward_input";
+  const std::vector<RecomputePlace> places = recompute_places(b.scenario());
+  const PlanBuilder::Replacement again_in{r.residual, 0, r.residual_again};
   LayerContext context{.kind = kind,
                        .residual_in = reads(r.residual),
                        .residual_out = writes(r.residual, 1),
                        .rope_table = r.rope_table};
   LayerBlocks blocks;
-  blocks.forward = b.add({forward, layer_forward(b, p, forward_results, with_scratch(b, forward, context))});
-  if (recompute == Recompute::selective && !by_operation)
-    blocks.recompute = b.add(
-        {second, attention_core_forward(b, kind, results,
-                                        add_kv_of_all_ranks(b, second, "layer.attention.kv_of_all_ranks"))});
-  if (recompute == Recompute::full || by_operation) {
-    // The layer's output has served already: the second one goes nowhere.
-    context.residual_out =
-        writes(b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size}));
+  const LayerResults left =
+      s.recompute == Recompute::none ? results : forward_results(b, first, kept_results, kind);
+  blocks.forward = add_placed(b, b.add({first, layer_forward(b, p, left, with_scratch(b, first, context))}),
+                              places, {r.residual, 0, r.residual_passed}, {r.residual, 1, r.residual_passed});
+
+  if (s.recompute == Recompute::full || s.recompute == Recompute::sqrt) {
+    // The output of the last of them has served already: the second one goes nowhere.
+    const BufferId nowhere =
+        b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size});
+    context.residual_out = writes(nowhere);
     std::vector<Operation> ops = layer_forward(b, again, results, with_scratch(b, second, context));
-    if (by_operation) ops = without_attention_core(std::move(ops));
-    if (b.scenario().implementation.recompute_stops_early) ops = without_unread_end(b, std::move(ops));
-    blocks.recompute = b.add({second, std::move(ops)});
+    // Layers whose output the next one is recomputed from have no end that nobody reads.
+    if (b.scenario().implementation.recompute_stops_early && places.size() == 1)
+      ops = without_unread_end(b, std::move(ops));
+    blocks.recompute =
+        add_placed(b, b.add({second, std::move(ops)}), places, again_in, {nowhere, 0, r.residual_again, 1});
+  } else if (s.recompute != Recompute::none) {
+    std::vector<Operation> ops = layer_forward(b, again, results, with_scratch(b, second, context));
+    std::erase_if(ops, [&](const Operation& op) { return !recomputes(s, recompute_word_of(op.id)); });
+    if (!ops.empty()) blocks.recompute.at({}) = b.add({second, std::move(ops)});
   }
-  LayerBackward backward = layer_backward(b, backward_name, again, results, context, r.residual_gradient);
-  blocks.backward = b.add({backward_name, std::move(backward.input)});
-  if (b.splits_backward()) blocks.weight = b.add({weight_block(backward_name), std::move(backward.weight)});
+
+  const BackwardParts parts = backward_parts(s.schedule);
+  if (parts != BackwardParts::all_split) {
+    LayerBackward ops = layer_backward(b, whole, again, results, context, r.residual_gradient);
+    blocks.backward = add_placed(b, b.add({whole, std::move(ops.input)}), places, again_in, {});
+  }
+  if (parts != BackwardParts::whole) {
+    b.split_backward(true);
+    LayerBackward ops = layer_backward(b, input, again, results, context, r.residual_gradient);
+    b.split_backward(false);
+    blocks.backward_input = add_placed(b, b.add({input, std::move(ops.input)}), places, again_in, {});
+    blocks.weight = b.add({weight_block(input), std::move(ops.weight)});
+  }
+  if (s.offload_activations) offload_activations(b, kind.prefix(), r.residual, blocks, offloaded);
   return blocks;
 }
-
-// Parameters and their states are worked on in units: a layer's, the embedding's, the head's. A block of each
-// kind of work for each; -1 where there is nothing to do.
-struct UnitBlocks {
-  BlockId embedding = -1, layer = -1, expert_layer = -1, head = -1;
-};
 
 // Of the layers of a model: whether there are dense ones and ones with experts.
 bool has_layers(const PlanBuilder& b, bool experts) {
@@ -294,7 +340,9 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
   const bool over_data = sums_norm_over_data(b);
   const auto copies = [&](const Tensor& t) {
     const int ranks = t.of_experts ? b.expert_data_ranks() : data_ranks(s);
-    return (t.replicated ? s.tensor_parallel : 1) * (over_data && t.zero_stage == 0 ? ranks : 1);
+    const int shards = t.zero_stage == 0 ? 1 : t.of_experts ? ranks : shard_ranks(s);
+    const int directions = b.groups().directions >= 0 ? 2 : 1;
+    return (t.replicated ? s.tensor_parallel : 1) * directions * (over_data ? ranks / shards : 1);
   };
   struct Part {
     const char* id;
@@ -317,37 +365,19 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
   return ops;
 }
 
-// One operation for the tensors that decay and one for those that do not.
-std::vector<Operation> adamw(const Tensors& unit, BufferId norm) {
-  std::vector<Operation> ops;
-  for (const bool decay : {true, false}) {
-    Operation op{.id = decay ? "optimizer.adamw.decay" : "optimizer.adamw.no_decay",
-                 .kind = OpKind::adamw,
-                 .dtype = DType::fp32,
-                 .operands = {reads(norm)},
-                 .decay = decay};
-    for (const Tensor& t : unit)
-      if (t.decay == decay)
-        op.operands.insert(
-            op.operands.end(),
-            {t.master == kNoBuffer ? updates(t.parameter_shard) : writes(t.parameter_shard),
-             reads(t.gradient_shard), updates(t.moment1), updates(t.moment2), updates(t.master)});
-    if (op.operands.size() > 1) ops.push_back(std::move(op));
-  }
-  return ops;
-}
-
 template <class Operations>
 UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
                            Operations operations) {
-  const auto add = [&](const std::string& unit, std::vector<Operation> ops) {
-    return ops.empty() ? BlockId{-1} : b.add({unit + "." + name, std::move(ops)});
+  const auto add = [&](const std::string& unit, const Tensors& tensors) {
+    const std::string block = unit + "." + name;
+    std::vector<Operation> ops = operations(block, tensors);
+    return ops.empty() ? BlockId{-1} : b.add({block, std::move(ops)});
   };
   UnitBlocks blocks;
-  blocks.embedding = add("embedding", operations(p.embedding_group()));
-  if (has_layers(b, false)) blocks.layer = add(layer_unit(false), operations(p.layer_group(false)));
-  if (has_layers(b, true)) blocks.expert_layer = add(layer_unit(true), operations(p.layer_group(true)));
-  blocks.head = add("head", operations(p.head_group()));
+  blocks.embedding = add("embedding", p.embedding_group());
+  if (has_layers(b, false)) blocks.layer = add(layer_unit(false), p.layer_group(false));
+  if (has_layers(b, true)) blocks.expert_layer = add(layer_unit(true), p.layer_group(true));
+  blocks.head = add("head", p.head_group());
   return blocks;
 }
 
@@ -386,7 +416,8 @@ struct DataGroup {
   std::string prefix;  // of ids
 };
 std::vector<DataGroup> data_groups(const PlanBuilder& b, const char* what) {
-  return {{false, b.groups().data, what}, {true, b.groups().expert_data, std::string(what) + ".experts"}};
+  return {{false, b.strategy().zero_stage > 0 ? b.groups().shard : b.groups().data, what},
+          {true, b.groups().expert_data, std::string(what) + ".experts"}};
 }
 
 // Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work
@@ -429,6 +460,19 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
   return ops;
 }
 
+// The operations with the operands of `n` layers, from the action's own upwards.
+std::vector<Operation> of_layers(std::vector<Operation> operations, std::int32_t n) {
+  for (Operation& op : operations) {
+    const std::vector<Operand> one = op.operands;
+    for (std::int32_t l = 1; l < n; ++l)
+      for (Operand o : one) {
+        o.layer_offset = l;
+        op.operands.push_back(o);
+      }
+  }
+  return operations;
+}
+
 // What sequence-parallel ranks have from their own rows, and all from their own heads.
 Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& p, bool experts) {
   Tensors parts;
@@ -451,21 +495,6 @@ std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& un
   return ops;
 }
 
-// All blocks that a step is made of.
-struct StepBlocks {
-  BlockId embedding = 0, head = 0, head_backward = 0, embedding_backward = 0;
-  std::vector<LayerKind> kinds;
-  std::vector<LayerBlocks> layers;  // of each kind
-  BlockId send_activation = -1, receive_activation = -1, send_gradient = -1, receive_gradient = -1;
-  UnitBlocks zero;        // of what is accumulated over the step
-  UnitBlocks zero_whole;  // ZeRO 2, 3: of one micro-batch's gradients
-  UnitBlocks reduce;
-  UnitBlocks gather_for_forward, gather_for_backward;  // ZeRO 3
-  UnitBlocks gather_updated;                           // ZeRO 1, 2
-  BlockId zero_norm = 0, sum_norm = -1, clip = 0, sum_tied_embedding = -1;
-  UnitBlocks norm, update;
-};
-
 void add_pipeline_blocks(PlanBuilder& b, const TrainingBuffers& r, StepBlocks& blocks) {
   if (b.groups().pipeline < 0) return;
   const auto add = [&](const std::string& what, OpKind kind, Operand operand) {
@@ -477,6 +506,50 @@ void add_pipeline_blocks(PlanBuilder& b, const TrainingBuffers& r, StepBlocks& b
   blocks.receive_activation = add("activation.receive", OpKind::receive, writes(r.residual));
   blocks.send_gradient = add("gradient.send", OpKind::send, reads(r.residual_gradient));
   blocks.receive_gradient = add("gradient.receive", OpKind::receive, writes(r.residual_gradient));
+}
+
+// Sums over ranks that hold the same shards.
+std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, const std::string& id,
+                                     std::int32_t group) {
+  Operation op = collective(id, OpKind::all_reduce, b.types().gradient, group);
+  // Experts' states are divided over all that hold the same experts.
+  const bool of_shards = group == b.groups().replica;
+  for (const Tensor& t : unit)
+    if (!(t.of_experts && of_shards)) op.operands.push_back(updates(t.gradient_shard));
+  if (op.operands.empty()) return {};
+  return {std::move(op)};
+}
+
+// Several layers' gradients as one message, as many as a bucket holds; where layers of the kind end, there
+// may be fewer.
+BucketBlocks bucket_blocks(PlanBuilder& b, const DecoderParameters& p, bool experts, BlockId reduce) {
+  BucketBlocks bucket;
+  const Strategy& s = b.strategy();
+  if (reduce < 0 || s.gradient_bucket == 0) return bucket;
+  Bytes layer;
+  for (const Tensor& t : p.layer_group(experts)) layer += b.buffer(t.gradient).bytes({});
+  const std::int32_t pieces = pieces_of(s), layers = static_cast<std::int32_t>(b.model().num_hidden_layers);
+  bucket.layers = static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(s.gradient_bucket / std::max<std::int64_t>(1, layer.value), 1, layers));
+  const auto add = [&](std::int32_t n) {
+    if (n > 1 && !bucket.reduce.contains(n))
+      bucket.reduce[n] = b.add({layer_unit(experts) + ".reduce_gradients_of_" + std::to_string(n),
+                                of_layers(b.block(reduce).operations, n)});
+  };
+  for (std::int32_t piece = 0; piece < pieces; ++piece) {
+    const LayerRange range = layers_of(b.scenario(), piece);
+    for (std::int32_t l = range.first, run = 0; l <= range.last; ++l) {
+      const bool of_run = l < range.last && b.scenario().model.is_expert_layer(l) == experts;
+      if (of_run) ++run;
+      if (!of_run) {
+        if (run >= bucket.layers) add(bucket.layers);
+        add(run % bucket.layers);
+        run = 0;
+      }
+    }
+  }
+  bucket.reduce[1] = reduce;
+  return bucket;
 }
 
 void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& blocks) {
@@ -504,10 +577,22 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
       .expert_layer = layer(true),
       .head =
           add("head.reduce_gradients", reduce_gradients(b, p.head_group(), of_own_rows(p.final_norm), {}))};
-  if (zero_stage == 1 || zero_stage == 2)
-    blocks.gather_updated = add_unit_blocks(b, p, "gather_updated", [&](const Tensors& unit) {
-      return gather_parameters(b, unit, &Tensor::parameter);
+  blocks.reduce_layers = bucket_blocks(b, p, false, blocks.reduce.layer);
+  blocks.reduce_expert_layers = bucket_blocks(b, p, true, blocks.reduce.expert_layer);
+  const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
+    if (group < 0) return UnitBlocks{};
+    return add_unit_blocks(b, p, name, [&](const std::string&, const Tensors& unit) {
+      return sum_of_shards(b, unit, id, group);
     });
+  };
+  blocks.reduce_replicas = add_sums("reduce_replicas", "gradients.replicas.all_reduce", b.groups().replica);
+  blocks.reduce_directions =
+      add_sums("reduce_directions", "gradients.directions.all_reduce", b.groups().directions);
+  if (zero_stage == 1 || zero_stage == 2)
+    blocks.gather_updated =
+        add_unit_blocks(b, p, "gather_updated", [&](const std::string&, const Tensors& unit) {
+          return gather_parameters(b, unit, &Tensor::parameter);
+        });
   if (zero_stage < 2) return;
 
   blocks.zero_whole =
@@ -523,9 +608,10 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   Tensors head = p.head_group();
   // The copy of a tied head's weight for backward: forward's lives until the head.
   if (p.tied && !p.head_is_a_copy) head.push_back(p.embedding);
-  blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const Tensors& unit) {
-    return gather_parameters(b, unit, &Tensor::parameter);
-  });
+  blocks.gather_for_forward =
+      add_unit_blocks(b, p, "gather_for_forward", [&](const std::string&, const Tensors& unit) {
+        return gather_parameters(b, unit, &Tensor::parameter);
+      });
   // An embedding's backward pass reads no parameter.
   const auto gather_of = [&](const std::string& unit, const Tensors& tensors) {
     return add(unit + ".gather_for_backward", gather_parameters(b, tensors, &Tensor::parameter_for_backward));
@@ -538,8 +624,18 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   const auto operation = [&](const std::string& id, OpKind kind, Operand operand) {
     return Operation{.id = id, .kind = kind, .dtype = DType::fp32, .operands = {operand}};
   };
-  blocks.zero_norm =
-      b.add({"zero_gradient_norm", {operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm))}});
+  Block zeros{"zero_gradient_norm", {operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm))}};
+  // fp16 reaches 65,504: the loss is multiplied by a scale, and a step whose gradients overflow is skipped
+  // (Micikevicius et al. 2018, arXiv 1710.03740).
+  const BufferId overflow = b.types().stored != DType::fp16 ? kNoBuffer
+                                                            : b.add({.name = "gradient_overflow",
+                                                                     .buffer_class = BufferClass::optimizer,
+                                                                     .dtype = DType::fp32,
+                                                                     .shape = {1},
+                                                                     .lifetime = Lifetime::plan});
+  if (overflow != kNoBuffer)
+    zeros.operations.push_back(operation("optimizer.zero_overflow", OpKind::zero, writes(overflow)));
+  blocks.zero_norm = b.add(std::move(zeros));
   if (b.groups().tied_embedding >= 0) {
     Operation op = collective("gradients.tied_embedding.all_reduce", OpKind::all_reduce, b.types().gradient,
                               b.groups().tied_embedding);
@@ -549,22 +645,48 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   // The embedding's copy in the last stage is not counted twice.
   DecoderParameters counted = p;
   counted.head_is_a_copy = false;
-  blocks.norm = add_unit_blocks(b, counted, "squared_norm",
-                                [&](const Tensors& unit) { return squared_norm(b, unit, norm); });
-  Block sum{"sum_gradient_norm", {}};
-  const auto add_sum = [&](const char* name, std::int32_t group) {
-    if (group < 0) return;
-    Operation op = collective(std::string("optimizer.gradient_norm.all_reduce.") + name, OpKind::all_reduce,
-                              DType::fp64, group);
-    op.operands = {updates(norm)};
-    sum.operations.push_back(std::move(op));
+  blocks.norm = add_unit_blocks(b, counted, "squared_norm", [&](const std::string&, const Tensors& unit) {
+    return squared_norm(b, unit, norm);
+  });
+  // Sums of a number that every rank has a part of.
+  const auto sum_over_ranks = [&](const std::string& id, BufferId number, std::vector<Operation>& ops) {
+    const auto add_sum = [&](const char* name, std::int32_t group) {
+      if (group < 0) return;
+      Operation op =
+          collective(id + ".all_reduce." + name, OpKind::all_reduce, b.buffer(number).dtype, group);
+      op.operands = {updates(number)};
+      ops.push_back(std::move(op));
+    };
+    add_sum("tensor", b.groups().tensor);
+    if (sums_norm_over_data(b)) add_sum("data", b.groups().expert >= 0 ? b.groups().data : b.groups().shard);
+    add_sum("pipeline", b.groups().pipeline);
   };
-  add_sum("tensor", b.groups().tensor);
-  if (sums_norm_over_data(b)) add_sum("data", b.groups().data);
-  add_sum("pipeline", b.groups().pipeline);
+  if (overflow != kNoBuffer) {
+    blocks.unscale = add_unit_blocks(b, p, "unscale", [&](const std::string&, const Tensors& unit) {
+      Operation op = operation("optimizer.unscale", OpKind::unscale, updates(overflow));
+      for (const Tensor& t : unit) op.operands.push_back(updates(t.gradient_shard));
+      return unit.empty() ? std::vector<Operation>{} : std::vector<Operation>{std::move(op)};
+    });
+    Block read{"read_overflow", {}};
+    sum_over_ranks("optimizer.overflow", overflow, read.operations);
+    read.operations.push_back(operation("optimizer.read_overflow", OpKind::host_read, reads(overflow)));
+    blocks.read_overflow = b.add(std::move(read));
+  }
+  Block sum{"sum_gradient_norm", {}};
+  sum_over_ranks("optimizer.gradient_norm", norm, sum.operations);
   if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
   blocks.clip = b.add({"clip", {operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm))}});
-  blocks.update = add_unit_blocks(b, p, "adamw", [&](const Tensors& unit) { return adamw(unit, norm); });
+  const std::string update(name(b.scenario().workload.optimizer));
+  blocks.update = add_unit_blocks(b, p, update, [&](const std::string& block, const Tensors& unit) {
+    return optimizer_operations(b, block, unit, norm);
+  });
+  if (!b.strategy().offload_optimizer) return;
+  blocks.gradients_to_host =
+      add_unit_blocks(b, p, "gradients_to_host",
+                      [&](const std::string&, const Tensors& unit) { return gradients_to_host(b, unit); });
+  blocks.parameters_from_host =
+      add_unit_blocks(b, p, "parameters_from_host",
+                      [&](const std::string&, const Tensors& unit) { return parameters_from_host(b, unit); });
 }
 
 StepBlocks add_step_blocks(PlanBuilder& b) {
@@ -578,8 +700,15 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
                                 "optimizer.zero_gradients", accumulated, fresh);
   blocks.embedding = b.add(embedding_forward(b, p, r));
   blocks.kinds = layer_kinds(b.scenario().model);
-  const LayerResults results = add_layer_results(b, "", kept, blocks.kinds);
-  for (const LayerKind kind : blocks.kinds) blocks.layers.push_back(add_layer_blocks(b, p, r, results, kind));
+  KeptResults kept_results;
+  OffloadedBuffers offloaded;
+  const AddBuffer add_kept_result = [&](PlanBuilder& builder, const std::string& block,
+                                        const std::string& name, DType dtype, std::vector<Extent> shape) {
+    return kept_results[name] = kept(builder, block, name, dtype, std::move(shape));
+  };
+  const LayerResults results = add_layer_results(b, "", add_kept_result, blocks.kinds);
+  for (const LayerKind kind : blocks.kinds)
+    blocks.layers.push_back(add_layer_blocks(b, p, r, results, kept_results, kind, offloaded));
   blocks.head = b.add(head_forward(b, p, r));
   blocks.head_backward = b.add(head_backward(b, again, r));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));
@@ -588,244 +717,6 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   add_optimizer_blocks(b, p, r.gradient_norm, blocks);
   return blocks;
 }
-
-// The head's FLOPs as a number of layers: V h against the products of one.
-double head_in_layers(const Model& m) {
-  const ParameterCount count = count_parameters(m);
-  return static_cast<double>(m.vocab_size) * static_cast<double>(m.hidden_size) /
-         static_cast<double>(count.attention_per_layer + count.mlp_per_layer);
-}
-
-// The program of one pipeline stage.
-class StageWriter {
- public:
-  StageWriter(const Scenario& scenario, const StepBlocks& blocks, const Schedule& schedule,
-              std::int32_t stage)
-      : blocks_(blocks),
-        schedule_(schedule),
-        stage_(stage),
-        model_(scenario.model),
-        layers_(static_cast<std::int32_t>(scenario.model.num_hidden_layers)),
-        zero_stage_(scenario.strategy.zero_stage),
-        data_parallel_(scenario.implementation.data_parallel),
-        head_layers_(scenario.implementation.pipeline.balances_head ? head_in_layers(scenario.model) : 0),
-        fresh_gradients_(scenario.implementation.memory.weight_gradient == WeightGradient::fresh),
-        variables_{.batch = scenario.workload.micro_batch_size,
-                   .query_length = scenario.workload.seq_len / scenario.strategy.context_parallel,
-                   .kv_length = scenario.workload.seq_len} {}
-
-  Program write() {
-    program_.role = "stage " + std::to_string(stage_);
-    if (gathers_ahead())
-      for_each_unit([&](const Unit& u) {
-        updated_.push_back({u, collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer)});
-      });
-    if (!fresh_gradients_)
-      for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
-    for (const Slot& slot : schedule_.slots[static_cast<std::size_t>(stage_)]) {
-      micro_batch_ = slot.micro_batch;
-      chunk_ = slot.chunk;
-      const LayerRange range = layers_of(piece(), schedule_.pieces(), layers_, head_layers_);
-      switch (slot.pass) {
-        case Pass::forward:
-          forward(range);
-          break;
-        case Pass::backward:
-        case Pass::backward_input:
-          backward(range);
-          break;
-        case Pass::backward_weight:
-          for (std::int32_t l = range.last; l-- > range.first;) {
-            compute(layer_blocks(l).weight, Phase::backward, l);
-            reduce(layer_unit_of(l).of(blocks_.reduce), l);
-          }
-          break;
-      }
-    }
-    micro_batch_ = chunk_ = 0;
-    optimizer();
-    program_.sections.push_back({"step", 0, program_.actions.size()});
-    return std::move(program_);
-  }
-
- private:
-  struct Unit {
-    BlockId UnitBlocks::*member;
-    std::int32_t layer;
-    BlockId of(const UnitBlocks& blocks) const { return blocks.*member; }
-  };
-
-  Unit layer_unit_of(std::int32_t layer) const {
-    return {model_.is_expert_layer(layer) ? &UnitBlocks::expert_layer : &UnitBlocks::layer, layer};
-  }
-  const LayerBlocks& layer_blocks(std::int32_t layer) const {
-    const LayerKind kind = kind_of_layer(model_, layer);
-    const auto at = std::find(blocks_.kinds.begin(), blocks_.kinds.end(), kind) - blocks_.kinds.begin();
-    return blocks_.layers[static_cast<std::size_t>(at)];
-  }
-
-  std::int32_t piece() const { return schedule_.piece(stage_, chunk_); }
-  std::int32_t stage_of(std::int32_t p) const { return p % schedule_.stages; }
-  std::int32_t chunk_of(std::int32_t p) const { return p / schedule_.stages; }
-  bool is_first() const { return piece() == 0; }
-  bool is_last() const { return piece() == schedule_.pieces() - 1; }
-
-  template <class Visit>
-  void for_each_unit(Visit visit) const {
-    for (std::int32_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
-      const std::int32_t p = schedule_.piece(stage_, chunk);
-      const LayerRange range = layers_of(p, schedule_.pieces(), layers_, head_layers_);
-      if (p == 0) visit(Unit{&UnitBlocks::embedding, 0});
-      for (std::int32_t l = range.first; l < range.last; ++l) visit(layer_unit_of(l));
-      if (p == schedule_.pieces() - 1) visit(Unit{&UnitBlocks::head, layers_});
-    }
-  }
-
-  std::int32_t add(BlockId block, Phase phase, std::int32_t layer, std::int32_t stream, std::int32_t wait) {
-    program_.actions.push_back({.block = block,
-                                .phase = phase,
-                                .layer = layer,
-                                .micro_batch = micro_batch_,
-                                .chunk = chunk_,
-                                .stream = stream,
-                                .wait = wait,
-                                .variables = variables_});
-    return static_cast<std::int32_t>(program_.actions.size()) - 1;
-  }
-  void compute(BlockId block, Phase phase, std::int32_t layer, std::int32_t wait = -1) {
-    if (block >= 0) last_compute_ = add(block, phase, layer, kComputeStream, wait);
-  }
-  // A collective that begins when what has been computed so far is there.
-  std::int32_t collective(BlockId block, Phase phase, std::int32_t layer) {
-    if (block < 0) return -1;
-    return last_collective_ = add(block, phase, layer, kCollectiveStream, last_compute_);
-  }
-
-  void send(BlockId block, Phase phase, std::int32_t layer, std::int32_t to_piece) {
-    Action& a =
-        program_.actions[static_cast<std::size_t>(add(block, phase, layer, kSendStream, last_compute_))];
-    a.peer = stage_of(to_piece);
-    a.chunk = chunk_of(to_piece);
-  }
-  void receive(BlockId block, Phase phase, std::int32_t layer, std::int32_t from_piece) {
-    compute(block, phase, layer);
-    program_.actions.back().peer = stage_of(from_piece);
-  }
-
-  // Gradients of a unit are complete with the last micro-batch; from ZeRO 2 on none waits for it.
-  void reduce(BlockId block, std::int32_t layer) {
-    if (zero_stage_ < 2 && micro_batch_ < schedule_.micro_batches - 1) return;
-    const bool beside =
-        zero_stage_ == 1 ? data_parallel_.overlaps_sharded_reduction : data_parallel_.overlaps_reduction;
-    if (zero_stage_ < 2 && !beside)
-      reduced_last_.push_back({block, layer});
-    else
-      collective(block, Phase::backward, layer);
-  }
-
-  // Parameters that the optimizer of the step before updated are gathered beside the first forward pass.
-  bool gathers_ahead() const {
-    return data_parallel_.overlaps_gather && (zero_stage_ == 1 || zero_stage_ == 2);
-  }
-  std::int32_t gathered_ahead(const Unit& unit) {
-    const auto found = std::find_if(updated_.begin(), updated_.end(), [&](const Updated& u) {
-      return u.unit.member == unit.member && u.unit.layer == unit.layer;
-    });
-    return found == updated_.end() ? -1 : std::exchange(found->action, -1);
-  }
-
-  // Runs work(unit, gathered) for each; under ZeRO 3 each unit's parameters are gathered while the one before
-  // it computes.
-  template <class Work>
-  void with_parameters(const std::vector<Unit>& units, const UnitBlocks& gather, Phase phase, Work work) {
-    std::vector<std::int32_t> gathered(units.size() + 1, -1);
-    const auto begin = [&](std::size_t i) {
-      if (i < units.size()) gathered[i] = collective(units[i].of(gather), phase, units[i].layer);
-    };
-    begin(0);
-    for (std::size_t i = 0; i < units.size(); ++i) {
-      begin(i + 1);
-      work(units[i], gathered[i]);
-    }
-  }
-
-  void forward(LayerRange range) {
-    if (!is_first()) receive(blocks_.receive_activation, Phase::forward, range.first, piece() - 1);
-    std::vector<Unit> units;
-    if (is_first()) units.push_back({&UnitBlocks::embedding, 0});
-    for (std::int32_t l = range.first; l < range.last; ++l) units.push_back(layer_unit_of(l));
-    if (is_last()) units.push_back({&UnitBlocks::head, layers_});
-    const auto work = [&](const Unit& u) {
-      if (u.member == &UnitBlocks::embedding) return blocks_.embedding;
-      return u.member == &UnitBlocks::head ? blocks_.head : layer_blocks(u.layer).forward;
-    };
-    with_parameters(
-        units, blocks_.gather_for_forward, Phase::forward,
-        [&](const Unit& u, std::int32_t gathered) {
-          if (gathered < 0) gathered = gathered_ahead(u);
-          compute(work(u), Phase::forward, u.layer, gathered);
-        });
-    if (!is_last()) send(blocks_.send_activation, Phase::forward, range.last, piece() + 1);
-  }
-
-  void backward(LayerRange range) {
-    if (!is_last()) receive(blocks_.receive_gradient, Phase::backward, range.last, piece() + 1);
-    std::vector<Unit> units;
-    if (is_last()) units.push_back({&UnitBlocks::head, layers_});
-    for (std::int32_t l = range.last; l-- > range.first;) units.push_back(layer_unit_of(l));
-    if (is_first()) units.push_back({&UnitBlocks::embedding, 0});
-    const auto work = [&](const Unit& u) {
-      if (u.member == &UnitBlocks::embedding) return blocks_.embedding_backward;
-      return u.member == &UnitBlocks::head ? blocks_.head_backward : layer_blocks(u.layer).backward;
-    };
-    with_parameters(
-        units, blocks_.gather_for_backward, Phase::backward, [&](const Unit& u, std::int32_t gathered) {
-          const bool is_layer = u.member != &UnitBlocks::embedding && u.member != &UnitBlocks::head;
-          compute(u.of(blocks_.zero_whole), Phase::backward, u.layer);
-          if (is_layer && layer_blocks(u.layer).recompute >= 0) {
-            compute(layer_blocks(u.layer).recompute, Phase::recompute, u.layer, gathered);
-            gathered = -1;
-          }
-          compute(work(u), Phase::backward, u.layer, gathered);
-          if (!is_layer || layer_blocks(u.layer).weight < 0) reduce(u.of(blocks_.reduce), u.layer);
-        });
-    if (!is_first()) send(blocks_.send_gradient, Phase::backward, range.first, piece() - 1);
-  }
-
-  void optimizer() {
-    for (const auto& [block, layer] : reduced_last_) collective(block, Phase::backward, layer);
-    compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
-    if (stage_ == 0 || stage_ == schedule_.stages - 1)
-      compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
-    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.norm), Phase::optimizer, u.layer); });
-    compute(blocks_.sum_norm, Phase::optimizer, 0);
-    compute(blocks_.clip, Phase::optimizer, 0);
-    for_each_unit([&](const Unit& u) {
-      compute(u.of(blocks_.update), Phase::optimizer, u.layer);
-      if (!gathers_ahead()) collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
-    });
-  }
-
-  const StepBlocks& blocks_;
-  const Schedule& schedule_;
-  std::int32_t stage_;
-  const Model& model_;
-  std::int32_t layers_;
-  int zero_stage_;
-  const DataParallelProfile& data_parallel_;
-  double head_layers_;
-  bool fresh_gradients_;  // begun by the first micro-batch
-  Variables variables_;
-  Program program_;
-  std::int32_t micro_batch_ = 0, chunk_ = 0;
-  std::int32_t last_compute_ = -1, last_collective_ = -1;  // indices of actions
-  struct Updated {
-    Unit unit;
-    std::int32_t action;  // that gathers it; -1 once it has been waited for
-  };
-  std::vector<Updated> updated_;
-  std::vector<std::pair<BlockId, std::int32_t>> reduced_last_;  // blocks and layers
-};
 
 }  // namespace
 
@@ -840,7 +731,7 @@ Plan make_training_plan(const Scenario& scenario) {
   Plan plan = b.take();
   add_extra_tensors(plan);
   for (std::int32_t stage = 0; stage < schedule.stages; ++stage)
-    plan.programs.push_back(StageWriter(scenario, blocks, schedule, stage).write());
+    plan.programs.push_back(stage_program(scenario, blocks, schedule, stage));
   return plan;
 }
 

@@ -51,6 +51,9 @@ std::string_view family(OpKind kind) {
     case OpKind::attention_standard:
     case OpKind::attention_standard_backward:
     case OpKind::attention_cached:
+    case OpKind::attention_partial:
+    case OpKind::attention_partial_backward:
+    case OpKind::attention_merge:
     case OpKind::kv_append:
       return "attention";
     case OpKind::layernorm:
@@ -70,12 +73,24 @@ std::string_view family(OpKind kind) {
       return "sampling";
     case OpKind::squared_norm:
     case OpKind::clip_scale:
+    case OpKind::unscale:
+    case OpKind::host_read:
     case OpKind::adamw:
+    case OpKind::adamw_8bit:
+    case OpKind::adafactor:
+    case OpKind::sgd:
+    case OpKind::muon_momentum:
+    case OpKind::orthogonalise:
+    case OpKind::apply_update:
       return "the optimizer";
+    case OpKind::copy_to_host:
+    case OpKind::copy_from_host:
+      return "copies to and from the host";
     case OpKind::all_reduce:
     case OpKind::reduce_scatter:
     case OpKind::all_gather:
     case OpKind::all_to_all:
+    case OpKind::exchange:
     case OpKind::send:
     case OpKind::receive:
       return "communication";

@@ -27,6 +27,8 @@ struct Hardware {
   Seconds node_latency, network_latency;
   // Least time of a step of a ring that crosses nodes, whatever its bytes; 0: that of InfiniBand's hops.
   Seconds network_step;
+  BytesPerSecond host_link;              // per device and direction to the host's memory (PCIe); 0: none
+  BytesPerSecond host_memory_bandwidth;  // of the host, a device's share; 0: none
   std::string source;
 
   bool operator==(const Hardware&) const = default;

@@ -7,8 +7,20 @@ namespace sim {
 namespace {
 
 constexpr std::array<EnumName<Task>, 2> kTasks{{{Task::train, "train"}, {Task::generate, "generate"}}};
-constexpr std::array<EnumName<Recompute>, 3> kRecomputes{
-    {{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}}};
+constexpr std::array<EnumName<Recompute>, 5> kRecomputes{{{Recompute::none, "none"},
+                                                          {Recompute::selective, "selective"},
+                                                          {Recompute::full, "full"},
+                                                          {Recompute::sqrt, "sqrt"},
+                                                          {Recompute::operations, "operations"}}};
+constexpr std::array<EnumName<ContextParallelComm>, 3> kContextParallelComms{
+    {{ContextParallelComm::all_gather, "all_gather"},
+     {ContextParallelComm::ring, "ring"},
+     {ContextParallelComm::all_to_all, "all_to_all"}}};
+constexpr std::array<EnumName<Optimizer>, 5> kOptimizers{{{Optimizer::adamw, "adamw"},
+                                                          {Optimizer::adamw_8bit, "adamw_8bit"},
+                                                          {Optimizer::adafactor, "adafactor"},
+                                                          {Optimizer::muon, "muon"},
+                                                          {Optimizer::sgd, "sgd"}}};
 constexpr std::array<EnumName<AttentionKind>, 2> kAttentionKinds{
     {{AttentionKind::flash, "flash"}, {AttentionKind::standard, "standard"}}};
 
@@ -20,6 +32,12 @@ std::string_view name(Task task) {
 std::string_view name(Recompute recompute) {
   return name_in(kRecomputes, recompute);
 }
+std::string_view name(ContextParallelComm comm) {
+  return name_in(kContextParallelComms, comm);
+}
+std::string_view name(Optimizer optimizer) {
+  return name_in(kOptimizers, optimizer);
+}
 std::string_view name(AttentionKind kind) {
   return name_in(kAttentionKinds, kind);
 }
@@ -28,6 +46,12 @@ std::optional<Task> task_from_name(std::string_view text) {
 }
 std::optional<Recompute> recompute_from_name(std::string_view text) {
   return value_in(kRecomputes, text);
+}
+std::optional<ContextParallelComm> context_parallel_comm_from_name(std::string_view text) {
+  return value_in(kContextParallelComms, text);
+}
+std::optional<Optimizer> optimizer_from_name(std::string_view text) {
+  return value_in(kOptimizers, text);
 }
 std::optional<AttentionKind> attention_kind_from_name(std::string_view text) {
   return value_in(kAttentionKinds, text);

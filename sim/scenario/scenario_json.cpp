@@ -20,6 +20,17 @@ Bytes bytes_of(JsonObject& object, std::string_view stem) {
   return {std::llround(value)};
 }
 
+std::vector<std::string> words_of(JsonObject& object, std::string_view key) {
+  std::vector<std::string> words;
+  const Json& array = object.at(key);
+  if (!array.is_array()) object.fail(key, "must be an array of words");
+  for (const Json& word : array) {
+    if (!word.is_string()) object.fail(key, "must be an array of words");
+    words.push_back(word.get<std::string>());
+  }
+  return words;
+}
+
 RopeScaling rope_scaling_from(JsonObject object) {
   RopeScaling scaling;
   scaling.kind = object.word("rope_type", rope_scaling_from_name, "default, linear, llama3");
@@ -181,6 +192,8 @@ Hardware hardware_from(JsonObject object, const std::string& name) {
   h.node_latency = {object.quantity("node_latency", unit_suffixes::short_time).value_or(0)};
   h.network_latency = {object.quantity("network_latency", unit_suffixes::short_time).value_or(0)};
   h.network_step = {object.quantity("network_step", unit_suffixes::short_time).value_or(0)};
+  h.host_link = {object.quantity("host_link", unit_suffixes::bandwidth).value_or(0)};
+  h.host_memory_bandwidth = {object.quantity("host_memory_bandwidth", unit_suffixes::bandwidth).value_or(0)};
   h.source = object.text("source", "");
   object.finish();
   return h;
@@ -203,6 +216,8 @@ Json json_of(const Hardware& h) {
   put_quantity(json, "node_latency", h.node_latency.value, unit_suffixes::short_time);
   put_quantity(json, "network_latency", h.network_latency.value, unit_suffixes::short_time);
   put_quantity(json, "network_step", h.network_step.value, unit_suffixes::short_time);
+  put_quantity(json, "host_link", h.host_link.value, unit_suffixes::bandwidth);
+  put_quantity(json, "host_memory_bandwidth", h.host_memory_bandwidth.value, unit_suffixes::bandwidth);
   json["source"] = h.source;
   return json;
 }
@@ -214,6 +229,8 @@ Workload workload_from(JsonObject object) {
   w.seq_len = object.integer("seq_len", w.seq_len);
   w.micro_batch_size = object.integer("micro_batch_size", w.micro_batch_size);
   w.global_batch_size = object.integer("global_batch_size", w.global_batch_size);
+  w.optimizer =
+      object.word("optimizer", optimizer_from_name, "adamw, adamw_8bit, adafactor, muon, sgd", w.optimizer);
   w.batch_size = object.integer("batch_size", w.batch_size);
   w.prompt_length = object.integer("prompt_length", w.prompt_length);
   w.max_new_tokens = object.integer("max_new_tokens", w.max_new_tokens);
@@ -237,6 +254,7 @@ Json json_of(const Workload& w) {
           {"seq_len", w.seq_len},
           {"micro_batch_size", w.micro_batch_size},
           {"global_batch_size", w.global_batch_size},
+          {"optimizer", name(w.optimizer)},
           {"batch_size", w.batch_size},
           {"prompt_length", w.prompt_length},
           {"max_new_tokens", w.max_new_tokens},
@@ -261,25 +279,46 @@ Strategy strategy_from(JsonObject object) {
   s.expert_tensor_parallel = object.small_integer("expert_tensor_parallel", s.expert_tensor_parallel);
   s.virtual_pipeline = object.small_integer("virtual_pipeline", s.virtual_pipeline);
   s.zero_stage = object.small_integer("zero_stage", s.zero_stage);
+  s.shard_group = object.small_integer("shard_group", s.shard_group);
+  s.prefetch = object.small_integer("prefetch", s.prefetch);
+  s.gradient_bucket = bytes_of(object, "gradient_bucket").value;
   s.sequence_parallel = object.boolean("sequence_parallel", s.sequence_parallel);
+  s.context_parallel_comm = object.word("context_parallel_comm", context_parallel_comm_from_name,
+                                        "all_gather, ring, all_to_all", s.context_parallel_comm);
   s.schedule = object.text("schedule", s.schedule);
-  s.recompute = object.word("recompute", recompute_from_name, "none, selective, full", s.recompute);
+  s.rank_order = object.text("rank_order", s.rank_order);
+  s.recompute =
+      object.word("recompute", recompute_from_name, "none, selective, full, sqrt, operations", s.recompute);
+  s.recompute_interval = object.small_integer("recompute_interval", s.recompute_interval);
+  if (object.has("recompute_operations")) s.recompute_operations = words_of(object, "recompute_operations");
+  s.offload_optimizer = object.boolean("offload_optimizer", s.offload_optimizer);
+  s.offload_activations = object.boolean("offload_activations", s.offload_activations);
   object.finish();
   return s;
 }
 
 Json json_of(const Strategy& s) {
-  return {{"data_parallel", s.data_parallel},
-          {"tensor_parallel", s.tensor_parallel},
-          {"pipeline_parallel", s.pipeline_parallel},
-          {"context_parallel", s.context_parallel},
-          {"expert_parallel", s.expert_parallel},
-          {"expert_tensor_parallel", s.expert_tensor_parallel},
-          {"virtual_pipeline", s.virtual_pipeline},
-          {"zero_stage", s.zero_stage},
-          {"sequence_parallel", s.sequence_parallel},
-          {"schedule", s.schedule},
-          {"recompute", name(s.recompute)}};
+  Json json{{"data_parallel", s.data_parallel},
+            {"tensor_parallel", s.tensor_parallel},
+            {"pipeline_parallel", s.pipeline_parallel},
+            {"context_parallel", s.context_parallel},
+            {"expert_parallel", s.expert_parallel},
+            {"expert_tensor_parallel", s.expert_tensor_parallel},
+            {"virtual_pipeline", s.virtual_pipeline},
+            {"zero_stage", s.zero_stage},
+            {"shard_group", s.shard_group},
+            {"prefetch", s.prefetch}};
+  put_quantity(json, "gradient_bucket", static_cast<double>(s.gradient_bucket), unit_suffixes::memory);
+  json["sequence_parallel"] = s.sequence_parallel;
+  json["context_parallel_comm"] = name(s.context_parallel_comm);
+  json["schedule"] = s.schedule;
+  json["rank_order"] = s.rank_order;
+  json["recompute"] = name(s.recompute);
+  json["recompute_interval"] = s.recompute_interval;
+  json["recompute_operations"] = s.recompute_operations;
+  json["offload_optimizer"] = s.offload_optimizer;
+  json["offload_activations"] = s.offload_activations;
+  return json;
 }
 
 Scenario scenario_from(JsonObject object) {

@@ -6,6 +6,7 @@
 #include "sim/format.h"
 #include "sim/plan/schedule.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/strategy_problems.h"
 
 namespace sim {
 namespace {
@@ -173,6 +174,8 @@ class Checker {
       check_expert_parallel();
       check_pipeline();
       check_links(devices);
+      if (devices <= static_cast<double>(kMostDevices))
+        for (Problem& problem : strategy_problems(s_)) problems_.push_back(std::move(problem));
     }
     if (s.zero_stage < 0 || s.zero_stage > 3) {
       add("strategy.zero_stage", "must be 0, 1, 2 or 3, but is " + std::to_string(s.zero_stage));

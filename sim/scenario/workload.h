@@ -12,6 +12,16 @@ enum class Task { train, generate };
 std::string_view name(Task task);
 std::optional<Task> task_from_name(std::string_view text);
 
+enum class Optimizer {
+  adamw,       // Loshchilov & Hutter 2019: two moments
+  adamw_8bit,  // Dettmers et al. 2022: the moments in 8 bits, with a scale for every block
+  adafactor,   // Shazeer & Stern 2018: means of squares of rows and columns, no momentum
+  muon,        // Jordan et al. 2024: momentum of matrices made orthogonal; AdamW for the rest
+  sgd,         // with momentum
+};
+std::string_view name(Optimizer optimizer);
+std::optional<Optimizer> optimizer_from_name(std::string_view text);
+
 struct Workload {
   Task task = Task::train;
   DType dtype =
@@ -21,6 +31,7 @@ struct Workload {
   std::int64_t seq_len = 2048;
   std::int64_t micro_batch_size = 1;   // sequences a device works on at a time
   std::int64_t global_batch_size = 1;  // sequences a step; micro-batches = global / (micro * data_parallel)
+  Optimizer optimizer = Optimizer::adamw;
 
   // generation
   std::int64_t batch_size = 1;  // sequences

@@ -82,6 +82,19 @@ Recompute recompute_in(std::string_view cell, const std::string& stack) {
   return Recompute::none;
 }
 
+// What "selective" means to a stack that names operations (words of plan/recompute.h): torchtitan's policy,
+// or LLMQ's flags. Empty: the attention core.
+std::vector<std::string> recomputed_operations(const Implementation& stack, const std::string& notes) {
+  if (stack.selective_by_operation) return {"norm", "qkv", "attention_output", "mlp_up", "activation"};
+  std::vector<std::string> words;
+  if (stack.name != "llmq") return words;
+  if (says(notes, "--recompute-norm")) words.push_back("norm");
+  if (says(notes, "--recompute-qkv")) words.push_back("qkv");
+  if (says(notes, "--recompute-ffn")) words.push_back("mlp_up");
+  if (says_any(notes, "--recompute-ffn", "--recompute-swiglu")) words.push_back("activation");
+  return words;
+}
+
 DType dtype_in(std::string_view cell, const Hardware& hardware) {
   const std::string p = lower(cell);
   if (says_any(p, "fp8", "float8", "mxfp8")) {
@@ -217,6 +230,13 @@ TrainingRow training_row(const TableRow& row) {
   p.zero_stage = zero_stage_in(row.text("zero_stage")).value_or(usual_zero_stage(stack.preset));
   if (p.data_parallel * p.context_parallel == 1) p.zero_stage = 0;
   p.recompute = recompute_in(row.text("recompute"), stack.preset);
+  if (p.recompute == Recompute::selective) {
+    std::vector<std::string> operations = recomputed_operations(s.implementation, notes);
+    if (!operations.empty()) {
+      p.recompute = Recompute::operations;
+      p.recompute_operations = std::move(operations);
+    }
+  }
 
   Workload& w = s.workload;
   w.task = Task::train;

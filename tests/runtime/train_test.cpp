@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/error.h"
+#include "sim/plan/recompute.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -48,6 +49,60 @@ TEST_CASE("Recomputing activations does not change a bit") {
     CHECK(kept.steps[s].loss == recomputed.steps[s].loss);
     CHECK(kept.steps[s].grad_norm == recomputed.steps[s].grad_norm);
   }
+}
+
+TEST_CASE(
+    "Inputs kept every k layers, every square root of them, and any choice of operations change no bit") {
+  const TemporaryFolder folder;
+  const runtime::TrainSettings settings = settings_for(folder, 2);
+  sim::Model model = GENERATE(tests::small_gpt(), tests::small_llama());
+  model.num_hidden_layers = 5;
+  const sim::Scenario scenario = tests::training(model);
+  const sim::Report kept = train(scenario, settings);
+  std::vector<sim::Scenario> others;
+  for (const int interval : {2, 3, 5, 7}) {
+    others.push_back(scenario);
+    others.back().strategy.recompute = sim::Recompute::full;
+    others.back().strategy.recompute_interval = interval;
+  }
+  others.push_back(scenario);
+  others.back().strategy.recompute = sim::Recompute::sqrt;
+  // Every subset of the words.
+  const auto words = sim::recompute_words();
+  for (unsigned subset = 1; subset < 1u << words.size(); subset += 3) {
+    others.push_back(scenario);
+    others.back().strategy.recompute = sim::Recompute::operations;
+    for (std::size_t w = 0; w < words.size(); ++w)
+      if (subset >> w & 1u) others.back().strategy.recompute_operations.emplace_back(words[w]);
+  }
+  for (const sim::Scenario& other : others) {
+    CAPTURE(sim::name(other.strategy.recompute), other.strategy.recompute_interval,
+            other.strategy.recompute_operations);
+    const sim::Report recomputed = train(other, settings);
+    for (std::size_t s = 0; s < kept.steps.size(); ++s) {
+      CHECK(kept.steps[s].loss == recomputed.steps[s].loss);
+      CHECK(kept.steps[s].grad_norm == recomputed.steps[s].grad_norm);
+    }
+  }
+}
+
+TEST_CASE("What no kernel here can do is refused with the operation's name") {
+  const TemporaryFolder folder;
+  sim::Scenario scenario = tests::training(tests::small_llama());
+  const auto refusal = [&] {
+    try {
+      train(scenario, settings_for(folder, 1));
+    } catch (const std::exception& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  scenario.workload.optimizer = sim::Optimizer::muon;
+  CHECK(refusal().find("optimizer.muon.momentum") != std::string::npos);
+  scenario.workload.optimizer = sim::Optimizer::adamw;
+  scenario.strategy.offload_activations = true;
+  scenario.hardware.host_link = sim::gb_per_s(10);
+  CHECK(refusal().find("copy_to_host") != std::string::npos);
 }
 
 TEST_CASE("Two runs with the same seed are equal bit by bit, with another they differ") {

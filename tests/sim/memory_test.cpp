@@ -123,7 +123,7 @@ TEST_CASE("instances that live at the same time do not overlap") {
       for (std::size_t k = 1; k < live.size(); ++k) REQUIRE(live[k - 1].second <= live[k].first);
       REQUIRE(live.back().second <= memory.arena.value);
       for (const Operand& operand : block.operations[o].operands)
-        if (operand.buffer != kNoBuffer) {
+        if (operand.buffer != kNoBuffer && !plan.buffers[plan.storage(operand.buffer)].on_host) {
           const Instance& x = memory.find(plan, a, operand);
           const std::pair place{x.offset.value, x.offset.value + x.bytes.value};
           REQUIRE(std::find(live.begin(), live.end(), place) != live.end());
@@ -146,7 +146,7 @@ TEST_CASE("the peak is what an independent count over all operations finds") {
     const Action& a = program.actions[i];
     for (const Operation& op : plan.blocks[a.block].operations) {
       for (const Operand& o : op.operands) {
-        if (o.buffer == kNoBuffer) continue;
+        if (o.buffer == kNoBuffer || plan.buffers[o.buffer].on_host) continue;
         const Buffer& b = plan.buffers[o.buffer];
         const Key key{o.buffer, b.per_layer ? a.layer + o.layer_offset : 0,
                       b.per_micro_batch ? a.micro_batch : 0, b.buffer_class == BufferClass::scratch ? i : 0};

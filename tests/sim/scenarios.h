@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <random>
 
+#include "sim/plan/ranks.h"
+#include "sim/plan/recompute.h"
+#include "sim/plan/schedule.h"
 #include "sim/scenario/scenario.h"
 
 namespace test {
@@ -92,6 +95,8 @@ inline sim::Hardware h100() {
   h.network_link = sim::gb_per_s(50);
   h.node_latency = sim::us(5);
   h.network_latency = sim::us(10);
+  h.host_link = sim::gb_per_s(64);
+  h.host_memory_bandwidth = sim::gb_per_s(76.8);
   h.source = "NVIDIA H100 datasheet";
   return h;
 }
@@ -124,6 +129,30 @@ inline sim::Scenario generation(const sim::Model& model, std::int64_t prompt, st
   s.workload.max_new_tokens = new_tokens;
   s.workload.kv_cache = kv_cache;
   return s;
+}
+
+// Any optimizer that the strategy can have, and what waits in the host's memory.
+template <class Pick>
+void draw_optimizer(sim::Scenario& s, const Pick& pick) {
+  s.workload.optimizer = static_cast<sim::Optimizer>(pick(0, 4));
+  const bool whole_matrices =
+      s.workload.optimizer == sim::Optimizer::adafactor || s.workload.optimizer == sim::Optimizer::muon;
+  if (whole_matrices && s.strategy.zero_stage > 0) s.workload.optimizer = sim::Optimizer::adamw;
+  s.strategy.offload_optimizer = s.workload.optimizer == sim::Optimizer::adamw && pick(0, 2) == 0;
+  s.strategy.offload_activations = pick(0, 3) == 0;
+}
+
+// Anything that can be recomputed. pick(low, high) draws a whole number.
+template <class Pick>
+void draw_recompute(sim::Strategy& strategy, const Pick& pick) {
+  strategy.recompute = static_cast<sim::Recompute>(pick(0, 4));
+  if (strategy.recompute == sim::Recompute::full) strategy.recompute_interval = static_cast<int>(pick(1, 4));
+  if (strategy.recompute == sim::Recompute::operations) {
+    const auto words = sim::recompute_words();
+    for (const std::string_view word : words)
+      if (pick(0, 1) == 1) strategy.recompute_operations.emplace_back(word);
+    if (strategy.recompute_operations.empty()) strategy.recompute_operations.emplace_back(words[0]);
+  }
 }
 
 // What models differ in besides their sizes: `pick` draws a whole number between two, both included.
@@ -184,7 +213,8 @@ inline sim::Scenario random_scenario(unsigned seed) {
   if (coin()) {
     const std::int64_t micro = pick(1, 3);
     s = training(m, pick(1, 48), micro, micro * pick(1, 4), dtype);
-    s.strategy.recompute = static_cast<sim::Recompute>(pick(0, 2));
+    draw_recompute(s.strategy, pick);
+    draw_optimizer(s, pick);
   } else {
     s = generation(m, pick(1, 20), pick(1, 12), coin(), pick(1, 3), dtype);
   }
@@ -209,39 +239,63 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   strategy.data_parallel = static_cast<int>(pick(1, 5));
   strategy.pipeline_parallel = static_cast<int>(pick(1, 4));
   strategy.context_parallel = std::max(1, static_cast<int>(pick(-2, 3)));
-  const bool pipeline = strategy.pipeline_parallel > 1;
-  const char* const schedules[] = {"1f1b", "gpipe", "interleaved", "zb-h1"};
-  if (pipeline) strategy.schedule = schedules[pick(0, 3)];
+  if (strategy.pipeline_parallel > 1) {
+    const auto schedules = sim::schedule_names();
+    strategy.schedule = schedules[static_cast<std::size_t>(pick(0, static_cast<int>(schedules.size()) - 1))];
+  }
+  if (strategy.schedule == "dualpipe") strategy.pipeline_parallel += strategy.pipeline_parallel % 2;
   if (strategy.schedule == "interleaved") strategy.virtual_pipeline = static_cast<int>(pick(2, 3));
+  if (sim::placement_of(strategy.schedule) == sim::Placement::v) strategy.virtual_pipeline = 2;
   strategy.sequence_parallel = strategy.tensor_parallel > 1 && coin();
-  if (strategy.data_parallel * strategy.context_parallel > 1)
+  const int data_ranks = strategy.data_parallel * strategy.context_parallel;
+  if (data_ranks > 1) {
     strategy.zero_stage = static_cast<int>(pick(0, 3));
-  strategy.recompute = static_cast<sim::Recompute>(pick(0, 2));
+    strategy.gradient_bucket = coin() ? pick(1, 200'000) : 0;
+  }
+  if (strategy.zero_stage > 0 && data_ranks % 2 == 0 && data_ranks > 2 && coin()) strategy.shard_group = 2;
+  if (strategy.zero_stage == 3) strategy.prefetch = static_cast<int>(pick(0, 3));
+  const char* const orders[] = {"tp-cp-ep-dp-pp", "tp-cp-pp-dp-ep", "dp-tp-pp-cp-ep", "pp-dp-ep-cp-tp"};
+  strategy.rank_order = orders[pick(0, 3)];
+  if (strategy.shard_group > 0 && !sim::is_divided_by(sim::data_group(strategy), strategy.shard_group))
+    strategy.shard_group = 0;
+  draw_recompute(strategy, pick);
 
   const std::int64_t t = strategy.tensor_parallel, kv_heads = 1 << pick(0, 3), heads = 8 * pick(1, 2);
   const std::int64_t pieces = strategy.pipeline_parallel * strategy.virtual_pipeline;
   sim::Model m = llama(8 * pick(2, 16), 8 * pick(2, 32), pieces + pick(0, 5), heads, kv_heads, pick(11, 300));
   m.head_dim = 4 * pick(1, 8);
   vary(m, pick);
+  if (strategy.schedule == "dualpipe" && strategy.zero_stage >= 2) m.tie_word_embeddings = false;
   sim::Workload experts;
   if (coin()) {
     strategy.expert_tensor_parallel = strategy.sequence_parallel && coin() ? 1 : 0;
     const std::int64_t ranks = strategy.data_parallel * strategy.context_parallel *
                                (strategy.tensor_parallel / strategy.devices_of_expert());
     const std::int64_t degree = pick(1, ranks);
-    if (ranks % degree == 0) strategy.expert_parallel = static_cast<int>(degree);
+    if (strategy.expert_tensor_parallel > 0) strategy.rank_order = sim::kDefaultRankOrder;
+    if (ranks % degree == 0 && sim::is_divided_by(sim::expert_ranks(strategy), static_cast<int>(degree)))
+      strategy.expert_parallel = static_cast<int>(degree);
     if (strategy.expert_parallel > 1 && strategy.tensor_parallel > 1) strategy.sequence_parallel = true;
     vary_experts(m, experts, strategy.expert_parallel, pick);
   }
   const std::int64_t micro = pick(1, 3);
-  const std::int64_t rounds =
-      strategy.virtual_pipeline > 1 ? strategy.pipeline_parallel * pick(1, 3) : pick(1, 9);
+  std::int64_t rounds =
+      strategy.schedule == "interleaved" ? strategy.pipeline_parallel * pick(1, 3) : pick(1, 9);
+  if (strategy.schedule.starts_with("dualpipe")) rounds = 2 * (strategy.pipeline_parallel + pick(0, 3));
   sim::Scenario s =
       training(m, 2 * t * strategy.context_parallel * pick(1, 4), micro,
                micro * rounds * strategy.data_parallel, coin() ? sim::DType::fp32 : sim::DType::bf16);
   s.strategy = strategy;
   s.workload.expert_imbalance = experts.expert_imbalance;
   s.workload.expert_capacity_factor = experts.expert_capacity_factor;
+  draw_optimizer(s, pick);
+  if (strategy.context_parallel > 1) {
+    s.strategy.context_parallel_comm = static_cast<sim::ContextParallelComm>(pick(0, 2));
+    const bool divides = m.num_key_value_heads % (t * strategy.context_parallel) == 0;
+    const bool cannot =
+        s.strategy.context_parallel_comm == sim::ContextParallelComm::ring ? m.sliding_window > 0 : !divides;
+    if (cannot) s.strategy.context_parallel_comm = sim::ContextParallelComm::all_gather;
+  }
   s.implementation.attention =
       strategy.context_parallel > 1 || coin() ? sim::AttentionKind::flash : sim::AttentionKind::standard;
   s.implementation.dropout = coin();

@@ -1,16 +1,16 @@
 #include "sim/plan/schedule.h"
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <tuple>
 
+#include "sim/plan/schedule_closed_forms.h"
 #include "tests/support/catch.h"
 
 namespace {
 
 using namespace sim;
-
-const char* const kNames[] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
 
 struct Case {
   std::string name;
@@ -20,11 +20,15 @@ struct Case {
 Case random_case(unsigned seed) {
   std::mt19937 random(seed);
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-  Case c{kNames[pick(0, 3)], pick(2, 9), 1, pick(1, 40)};
+  const auto names = schedule_names();
+  Case c{std::string(names[seed % names.size()]), pick(2, 9), 1, pick(1, 40)};
   if (c.name == "interleaved") {
     c.chunks = pick(2, 4);
     c.micro_batches = c.stages * pick(1, 6);
   }
+  if (placement_of(c.name) == Placement::v) c.chunks = 2;
+  if (c.name == "dualpipe") c.stages += c.stages % 2;
+  if (c.name.starts_with("dualpipe")) c.micro_batches = 2 * (c.stages + pick(0, 12));
   return c;
 }
 
@@ -64,25 +68,37 @@ TEST_CASE("the checker finds a pass that is missing, one too many, and one that 
   }
 }
 
+Seconds longest_bubble(const ScheduleTimes& t) {
+  return *std::max_element(t.bubble.begin(), t.bubble.end());
+}
+
 TEST_CASE("bubbles of equal stages are the closed forms of the papers") {
-  const auto [stages, micro_batches] = GENERATE(std::pair{4, 8}, std::pair{8, 32}, std::pair{3, 3});
+  const auto [stages, micro_batches] = GENERATE(std::pair{4, 8}, std::pair{8, 32}, std::pair{6, 12});
   const auto [forward, input, weight] =
       GENERATE(std::tuple{1.0, 1.0, 1.0}, std::tuple{1.0, 1.25, 0.75}, std::tuple{2.0, 3.0, 2.0});
-  const double work = micro_batches * (forward + input + weight), p = stages - 1;
-  const auto idle = [&, s = stages, m = micro_batches, f = forward, i = input, w = weight](
-                        const char* name, std::int32_t chunks) {
-    const double c = chunks;
-    const ScheduleTimes t = run(make_schedule(name, s, chunks, m), equal_stages(s, f / c, i / c, w / c), {});
-    return t.duration.value - work;
-  };
-  CAPTURE(stages, micro_batches, forward, input, weight);
-  // Huang et al. 2019; Narayanan et al. 2021, section 2.2.
-  CHECK(idle("gpipe", 1) == Approx(p * (forward + input + weight)));
-  CHECK(idle("1f1b", 1) == Approx(p * (forward + input + weight)));
-  CHECK(idle("interleaved", 2) == Approx(p * (forward + input + weight) / 2));
-  CHECK(idle("interleaved", 4) == Approx(p * (forward + input + weight) / 4));
-  // Qi et al. 2023, table 2.
-  CHECK(idle("zb-h1", 1) == Approx(p * (forward + input - weight)));
+  int compared = 0;
+  for (const std::string_view name : schedule_names())
+    for (const std::int32_t chunks : {1, 2, 4}) {
+      if (!schedule_problems(name, stages, chunks, micro_batches).empty()) continue;
+      const PassTimes whole{{forward}, {input}, {weight}};
+      const auto expected = closed_form_bubble(name, stages, chunks, micro_batches, whole);
+      if (!expected) continue;
+      ++compared;
+      const double c = chunks;
+      const ScheduleTimes t = run(make_schedule(name, stages, chunks, micro_batches),
+                                  equal_stages(stages, forward / c, input / c, weight / c), {});
+      CAPTURE(name, stages, chunks, micro_batches, forward, input, weight);
+      CHECK(longest_bubble(t).value == Approx(expected->value).margin(1e-9));
+    }
+  CHECK(compared >= 7);
+}
+
+TEST_CASE("what DualPipe's table says is never exceeded where the parts take unequally long") {
+  for (const auto& [p, m] : {std::pair{4, 8}, std::pair{8, 20}})
+    for (const auto& [f, b, w] : {std::tuple{1.0, 1.25, 0.75}, std::tuple{2.0, 3.0, 2.0}}) {
+      const ScheduleTimes t = run(make_schedule("dualpipe", p, 1, m), equal_stages(p, f, b, w), {});
+      CHECK(longest_bubble(t).value <= (p / 2 - 1) * (f + 2 * b - w) + 1e-9);
+    }
 }
 
 TEST_CASE("stages hold as many micro-batches as the papers say") {
@@ -92,9 +108,37 @@ TEST_CASE("stages hold as many micro-batches as the papers say") {
       CHECK(most_in_flight(make_schedule("1f1b", p, 1, m), s) == std::min(m, p - s));
       CHECK(most_in_flight(make_schedule("zb-h1", p, 1, m), s) <= std::min(m, p));
     }
-  // Of the first stage, in chunks: v p (1 + (p - 1) / (p v)) (Korthikanti et al. 2022).
-  for (const auto& [p, v] : {std::pair{4, 2}, std::pair{8, 2}, std::pair{8, 4}})
-    CHECK(most_in_flight(make_schedule("interleaved", p, v, 4 * p), 0) == v * p + p - 1);
+  int compared = 0;
+  for (const std::string_view name : schedule_names())
+    for (const auto& [p, v, m] : {std::tuple{4, 1, 8}, std::tuple{8, 1, 32}, std::tuple{8, 2, 16},
+                                  std::tuple{8, 4, 32}, std::tuple{4, 2, 12}, std::tuple{8, 1, 4}}) {
+      if (!schedule_problems(name, p, v, m).empty()) continue;
+      const auto expected = closed_form_in_flight(name, p, v, m);
+      if (!expected) continue;
+      ++compared;
+      const Schedule schedule = make_schedule(name, p, v, m);
+      std::int64_t most = 0;
+      for (std::int32_t s = 0; s < p; ++s) most = std::max(most, most_in_flight(schedule, s));
+      CAPTURE(name, p, v, m);
+      CHECK(most == *expected);
+    }
+  CHECK(compared >= 20);
+}
+
+TEST_CASE("a piece lies where a schedule says, on the way there and back") {
+  for (const std::string_view name : schedule_names()) {
+    const std::int32_t p = 6, v = name == "interleaved" || placement_of(name) == Placement::v ? 2 : 1, m = 12;
+    const Schedule s = make_schedule(name, p, v, m);
+    std::vector<int> held(static_cast<std::size_t>(s.pieces()));
+    for (std::int32_t stage = 0; stage < p; ++stage)
+      for (std::int32_t chunk = 0; chunk < s.chunks; ++chunk) {
+        const std::int32_t piece = s.piece(stage, chunk);
+        ++held.at(static_cast<std::size_t>(piece));
+        CHECK(s.place_of(piece, chunk).stage == stage);
+        CHECK(s.place_of(piece, chunk).chunk == chunk);
+      }
+    CHECK(held == std::vector<int>(held.size(), name == "dualpipe" ? 2 : 1));
+  }
 }
 
 TEST_CASE(
@@ -129,7 +173,10 @@ TEST_CASE("slots begin after what they need, and a stage does one thing at a tim
   for (std::int32_t stage = 0; stage < c.stages; ++stage) {
     const auto row = static_cast<std::size_t>(stage);
     for (std::size_t i = 1; i < s.slots[row].size(); ++i) CHECK(t.start[row][i - 1] < t.start[row][i]);
+    CHECK(t.bubble[row] >= Seconds{-1e-12});
+    CHECK(t.bubble[row] <= t.idle[row]);
   }
+  if (c.name == "dualpipe") return;
   // The first forward pass crosses all stages before the last stage can begin it.
   double crossing = 0;
   for (std::int32_t i = 0; i + 1 < c.stages; ++i)
@@ -160,6 +207,13 @@ TEST_CASE("a schedule that cannot be is refused with the field") {
   CHECK(field("interleaved", 4, 1, 8) == "schedule");
   CHECK(field("interleaved", 4, 2, 7) == "virtual_pipeline");
   CHECK(field("gpipe", 4, 2, 8) == "virtual_pipeline");
+  CHECK(field("zb-v", 4, 2, 3).empty());
+  CHECK(field("zb-v", 4, 1, 8) == "virtual_pipeline");
+  CHECK(field("zb-h2", 4, 2, 8) == "virtual_pipeline");
+  CHECK(field("dualpipe", 4, 1, 8).empty());
+  CHECK(field("dualpipe", 3, 1, 8) == "schedule");   // no middle
+  CHECK(field("dualpipe", 4, 1, 9) == "schedule");   // no half
+  CHECK(field("dualpipev", 4, 2, 7) == "schedule");  // too few
   CHECK_THROWS_AS(make_schedule("waltz", 4, 1, 8), std::invalid_argument);
 }
 

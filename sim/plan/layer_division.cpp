@@ -1,0 +1,23 @@
+#include "sim/plan/layer_division.h"
+
+namespace sim {
+namespace {
+
+double head_in_layers(const Model& m) {
+  const ParameterCount count = count_parameters(m);
+  return static_cast<double>(m.vocab_size) * static_cast<double>(m.hidden_size) /
+         static_cast<double>(count.attention_per_layer + count.mlp_per_layer);
+}
+
+}  // namespace
+
+std::int32_t pieces_of(const Strategy& s) {
+  return s.pipeline_parallel * s.virtual_pipeline;
+}
+
+LayerRange layers_of(const Scenario& s, std::int32_t piece) {
+  const double head = s.implementation.pipeline.balances_head ? head_in_layers(s.model) : 0;
+  return layers_of(piece, pieces_of(s.strategy), static_cast<std::int32_t>(s.model.num_hidden_layers), head);
+}
+
+}  // namespace sim

@@ -1,0 +1,15 @@
+// Which layers of a scenario's model each piece of its pipeline has.
+#pragma once
+#include "sim/plan/schedule.h"
+#include "sim/scenario/scenario.h"
+
+namespace sim {
+
+// Pieces that the strategy cuts the model into.
+std::int32_t pieces_of(const Strategy& s);
+
+// With the head's cost counted where the implementation balances it (nanotron): as many layers as its FLOPs,
+// V h against the products of one.
+LayerRange layers_of(const Scenario& s, std::int32_t piece);
+
+}  // namespace sim

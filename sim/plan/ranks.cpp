@@ -1,0 +1,98 @@
+#include "sim/plan/ranks.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+namespace sim {
+namespace {
+
+constexpr std::array<std::string_view, 5> kAxes{"tp", "cp", "ep", "dp", "pp"};
+
+std::vector<std::string_view> axes_of(std::string_view order) {
+  std::vector<std::string_view> axes;
+  while (true) {
+    const std::size_t dash = order.find('-');
+    axes.push_back(order.substr(0, dash));
+    if (dash == std::string_view::npos) return axes;
+    order.remove_prefix(dash + 1);
+  }
+}
+
+// `inner` ranks at `stride`, in `outer` places at `outer_stride`; one run of ranks where they follow each
+// other.
+Group group_of(const std::string& name, std::int32_t inner, std::int32_t stride, std::int32_t outer,
+               std::int32_t outer_stride) {
+  if (inner == 1) return {name, outer, outer_stride};
+  if (outer == 1 || outer_stride == inner * stride) return {name, inner * outer, stride};
+  return {name, inner * outer, stride, outer, outer_stride};
+}
+
+}  // namespace
+
+std::string rank_order_problem(const std::string& order) {
+  std::vector<std::string_view> axes = axes_of(order);
+  std::vector<std::string_view> known(kAxes.begin(), kAxes.end());
+  std::sort(axes.begin(), axes.end());
+  std::sort(known.begin(), known.end());
+  if (axes == known) return {};
+  return "must name tp, cp, ep, dp and pp once each, as in " + std::string(kDefaultRankOrder) +
+         ", but is \"" + order + "\"";
+}
+
+RankStrides rank_strides(const Strategy& s) {
+  RankStrides strides;
+  std::int32_t next = 1;
+  for (const std::string_view axis : axes_of(s.rank_order)) {
+    const auto place = [&next](std::int32_t& stride, int size) {
+      stride = next;
+      next *= size;
+    };
+    if (axis == "tp") place(strides.tensor, s.tensor_parallel);
+    if (axis == "cp") place(strides.context, s.context_parallel);
+    if (axis == "dp") place(strides.data, s.data_parallel);
+    if (axis == "pp") place(strides.pipeline, s.pipeline_parallel);
+  }
+  return strides;
+}
+
+Group data_group(const Strategy& s) {
+  const RankStrides strides = rank_strides(s);
+  return strides.context <= strides.data
+             ? group_of("data", s.context_parallel, strides.context, s.data_parallel, strides.data)
+             : group_of("data", s.data_parallel, strides.data, s.context_parallel, strides.context);
+}
+
+Group expert_ranks(const Strategy& s) {
+  const Group data = data_group(s);
+  const std::int32_t places = s.tensor_parallel / s.devices_of_expert();
+  return places == 1 ? data : group_of("expert", places, rank_strides(s).tensor, data.size, data.stride);
+}
+
+bool is_divided_by(const Group& group, std::int32_t n) {
+  const std::int32_t inner = group.size / group.outer_size;
+  return group.size % n == 0 && (inner % n == 0 || n % inner == 0);
+}
+
+Group part_of(const Group& group, std::int32_t n) {
+  const std::int32_t inner = group.size / group.outer_size;
+  return n <= inner ? group_of(group.name, n, group.stride, 1, 0)
+                    : group_of(group.name, inner, group.stride, n / inner, group.outer_stride);
+}
+
+Group across_parts_of(const Group& group, std::int32_t n) {
+  const std::int32_t inner = group.size / group.outer_size;
+  return n <= inner ? group_of(group.name, inner / n, group.stride * n, group.outer_size, group.outer_stride)
+                    : group_of(group.name, 1, 0, group.size / n, group.outer_stride * (n / inner));
+}
+
+std::int32_t ranks_in_node(const Group& group, std::int32_t devices_per_node) {
+  const auto fit = [&](std::int32_t size, std::int32_t stride) {
+    return std::clamp(devices_per_node / std::max(1, stride), 1, std::max(1, size));
+  };
+  const std::int32_t inner = group.size / group.outer_size;
+  return fit(inner, group.stride) * (group.outer_size > 1 ? fit(group.outer_size, group.outer_stride) : 1);
+}
+
+}  // namespace sim

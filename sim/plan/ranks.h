@@ -1,0 +1,34 @@
+// Which ranks of a job belong together: the groups of Plan::groups, by Strategy::rank_order.
+#pragma once
+#include <string>
+
+#include "sim/plan/plan.h"
+
+namespace sim {
+
+// Why an order is none, as what follows "strategy.rank_order"; empty where it is one.
+std::string rank_order_problem(const std::string& order);
+
+// Distances between neighbours of each kind. Requires rank_order_problem(s.rank_order).empty().
+struct RankStrides {
+  std::int32_t tensor = 1, context = 1, data = 1, pipeline = 1;
+};
+RankStrides rank_strides(const Strategy& s);
+
+// The data- and context-parallel ranks together: those that hold the same parameters.
+Group data_group(const Strategy& s);
+
+// Those that expert parallelism divides experts over: the data group, or with experts that are not divided by
+// tensor parallelism the tensor-parallel ranks with it.
+Group expert_ranks(const Strategy& s);
+
+// A group's first `n` ranks, and those at the same place in each such part; `n` divides it without a
+// remainder.
+bool is_divided_by(const Group& group, std::int32_t n);
+Group part_of(const Group& group, std::int32_t n);
+Group across_parts_of(const Group& group, std::int32_t n);
+
+// Most ranks of a group that share a node of so many devices.
+std::int32_t ranks_in_node(const Group& group, std::int32_t devices_per_node);
+
+}  // namespace sim

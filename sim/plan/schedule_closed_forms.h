@@ -1,0 +1,34 @@
+// What the papers say of the schedules with equal stages and no transfers: the executor's answers where a
+// formula will do. Schedules are those of schedule.h.
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "sim/plan/schedule.h"
+
+namespace sim {
+
+// Idle time, between its first pass and its last, of the stage that waits longest; `stage` is of all its
+// chunks. Empty where no formula is exact:
+//   gpipe, 1f1b    (p - 1)(F + B + W)
+//   interleaved    (p - 1)(F + B + W) / v
+//   zb-h1          (p - 1)(F + B - W)
+//   zb-h2          (p - 1)(F + B - 2W), where that is not negative and there are 2p - 1 micro-batches or more
+//   zb-v           0, where F = B = W and there are 2p - 1 micro-batches or more
+//   dualpipe       (p / 2 - 1)(F + 2B - W), where F = B = W
+//   dualpipev      (p - 1)(F + 2B - W) / 2, where F = B = W
+// Those up to zb-v: arXiv 2401.10241, table 2 and section 6, of p micro-batches or more where backward
+// is split. The others: the
+// table of github.com/deepseek-ai/DualPipe, with a forward and a backward pass together as long as both in
+// turn.
+std::optional<Seconds> closed_form_bubble(std::string_view schedule, std::int32_t stages, std::int32_t chunks,
+                                          std::int32_t micro_batches, const PassTimes& stage);
+
+// Most micro-batches, in chunks, whose activations any stage holds at the same time:
+//   gpipe m, 1f1b and zb-h1 min(m, p), interleaved v p + p - 1, zb-h2 min(m, 2p - 1), zb-v 2p,
+//   dualpipe p + 1, dualpipev 2p + 1
+// Empty where there are too few micro-batches for the pattern (interleaved: 2p, zb-v: 2p - 1).
+std::optional<std::int64_t> closed_form_in_flight(std::string_view schedule, std::int32_t stages,
+                                                  std::int32_t chunks, std::int32_t micro_batches);
+
+}  // namespace sim

@@ -1,0 +1,219 @@
+#include "sim/plan/schedule_orders.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <utility>
+
+namespace sim {
+
+Slots gpipe(std::int32_t micro_batches) {
+  Slots slots;
+  for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::forward, m});
+  for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::backward, m});
+  return slots;
+}
+
+Slots one_forward_one_backward(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+  const std::int32_t warm_up = std::min(stages - stage - 1, micro_batches);
+  Slots slots;
+  for (std::int32_t m = 0; m < warm_up; ++m) slots.push_back({Pass::forward, m});
+  for (std::int32_t m = 0; m < micro_batches; ++m) {
+    if (warm_up + m < micro_batches) slots.push_back({Pass::forward, warm_up + m});
+    slots.push_back({Pass::backward, m});
+  }
+  return slots;
+}
+
+// Megatron-LM, core/pipeline_parallel/schedules.py: groups of `stages` micro-batches pass one chunk after the
+// other.
+Slots interleaved(std::int32_t stage, std::int32_t stages, std::int32_t chunks, std::int32_t micro_batches) {
+  const std::int32_t passes = micro_batches * chunks;
+  const std::int32_t group = stages * chunks;
+  const auto slot = [&](Pass pass, std::int32_t i) {
+    const std::int32_t chunk = i % group / stages;
+    return Slot{pass, i / group * stages + i % stages, pass == Pass::forward ? chunk : chunks - 1 - chunk};
+  };
+  const std::int32_t warm_up = std::min(2 * (stages - stage - 1) + (chunks - 1) * stages, passes);
+  Slots slots;
+  for (std::int32_t i = 0; i < warm_up; ++i) slots.push_back(slot(Pass::forward, i));
+  for (std::int32_t i = 0; i < passes; ++i) {
+    if (warm_up + i < passes) slots.push_back(slot(Pass::forward, warm_up + i));
+    slots.push_back(slot(Pass::backward, i));
+  }
+  return slots;
+}
+
+// A stage lags with the weights' parts by as many micro-batches as there are stages before it: it then holds
+// as many activations as the first stage of 1f1b.
+Slots zero_bubble_h1(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+  Slots slots;
+  for (const Slot& s : one_forward_one_backward(stage, stages, micro_batches)) {
+    if (s.pass == Pass::forward) {
+      slots.push_back(s);
+      continue;
+    }
+    slots.push_back({Pass::backward_input, s.micro_batch});
+    if (s.micro_batch >= stage) slots.push_back({Pass::backward_weight, s.micro_batch - stage});
+  }
+  for (std::int32_t m = std::max(0, micro_batches - stage); m < micro_batches; ++m)
+    slots.push_back({Pass::backward_weight, m});
+  return slots;
+}
+
+// Twice the warm-up of 1f1b and twice the lag of h1: every stage holds 2 stages - 1 micro-batches.
+Slots zero_bubble_h2(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+  const std::int32_t warm_up = std::min(2 * (stages - stage) - 1, micro_batches), lag = 2 * stage;
+  Slots slots;
+  for (std::int32_t m = 0; m < warm_up; ++m) slots.push_back({Pass::forward, m});
+  for (std::int32_t m = 0; m < micro_batches; ++m) {
+    slots.push_back({Pass::backward_input, m});
+    if (m >= lag) slots.push_back({Pass::backward_weight, m - lag});
+    if (warm_up + m < micro_batches) slots.push_back({Pass::forward, warm_up + m});
+  }
+  for (std::int32_t m = std::max(0, micro_batches - lag); m < micro_batches; ++m)
+    slots.push_back({Pass::backward_weight, m});
+  return slots;
+}
+
+namespace {
+
+// Writes the passes of two chunks, each of which takes its micro-batches in order from first[chunk] on.
+class TwoChunks {
+ public:
+  explicit TwoChunks(std::array<std::int32_t, 2> first = {}) : forward_(first), backward_(first) {}
+
+  void forward(int chunk, bool with_next = false) {
+    add(Pass::forward, next(forward_, chunk), chunk, with_next);
+  }
+  void backward(int chunk) { add(Pass::backward, next(backward_, chunk), chunk); }
+  void backward_input(int chunk) {
+    waiting_.push_back({Pass::backward_weight, next(backward_, chunk), chunk});
+    add(Pass::backward_input, waiting_.back().micro_batch, chunk);
+  }
+  // Of the oldest part of inputs whose weights wait.
+  void backward_weight() {
+    slots_.push_back(waiting_.front());
+    waiting_.pop_front();
+  }
+  bool weights_wait() const { return !waiting_.empty(); }
+  std::int32_t forwards(int chunk) const { return forward_[static_cast<std::size_t>(chunk)]; }
+  Slots take() { return std::move(slots_); }
+
+ private:
+  static std::int32_t next(std::array<std::int32_t, 2>& of, int chunk) {
+    return of[static_cast<std::size_t>(chunk)]++;
+  }
+  void add(Pass pass, std::int32_t micro_batch, int chunk, bool with_next = false) {
+    slots_.push_back({pass, micro_batch, chunk, with_next});
+  }
+
+  Slots slots_;
+  std::array<std::int32_t, 2> forward_, backward_;  // next micro-batches
+  std::deque<Slot> waiting_;
+};
+
+}  // namespace
+
+// As in PyTorch, torch/distributed/pipelining/schedules.py. What fills the pipeline is drawn up for at least
+// 2 stages - 1 micro-batches; those that a step does not have fall out.
+Slots zero_bubble_v(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+  const std::int32_t drawn_up = std::max(2 * stages - 1, micro_batches);
+  TwoChunks w;
+  const auto backward_in_parts = [&w](int chunk) {
+    w.backward_input(chunk);
+    w.backward_weight();
+  };
+  for (std::int32_t i = 0; i < 2 * (stages - stage) - 1; ++i) w.forward(0);
+  for (std::int32_t i = 0; i < stage; ++i) {
+    w.forward(1);
+    w.forward(0);
+  }
+  for (std::int32_t i = 0; i < stages - stage; ++i) {
+    w.forward(1);
+    backward_in_parts(1);
+  }
+  while (w.forwards(1) < w.forwards(0) || w.forwards(0) < drawn_up) {
+    if (w.forwards(0) < drawn_up) w.forward(0);
+    backward_in_parts(0);
+    w.forward(1);
+    backward_in_parts(1);
+  }
+  for (std::int32_t i = 0; i < stage; ++i) {
+    w.backward_input(0);
+    w.backward_input(1);
+  }
+  for (std::int32_t i = 0; i < stages - stage; ++i) {
+    w.backward_input(0);
+    w.backward_weight();
+  }
+  while (w.weights_wait()) w.backward_weight();
+  Slots slots = w.take();
+  std::erase_if(slots, [&](const Slot& s) { return s.micro_batch >= micro_batches; });
+  return slots;
+}
+
+namespace {
+
+// The eight steps of github.com/deepseek-ai/DualPipe. Micro-batches of chunk `near` have passed `depth`
+// stages when they reach this one; both directions meet after `half` stages.
+Slots both_ways(std::int32_t depth, std::int32_t half, std::int32_t micro_batches_each_way, TwoChunks w,
+                int near) {
+  const int far = 1 - near;
+  const auto forward_and_backward = [&w](int forward) {
+    w.forward(forward, true);
+    w.backward(1 - forward);
+  };
+  const std::int32_t ahead = half - depth - 1, behind = depth + 1;
+  for (std::int32_t i = 0; i < 2 * ahead; ++i) w.forward(near);
+  for (std::int32_t i = 0; i < behind; ++i) {
+    w.forward(near);
+    w.forward(far);
+  }
+  for (std::int32_t i = 0; i < ahead; ++i) {
+    w.backward_input(far);
+    w.backward_weight();
+    w.forward(far);
+  }
+  for (std::int32_t i = 0; i < micro_batches_each_way - 2 * half + behind; ++i) {
+    if (i == 0 && ahead == 0) {  // where the directions meet, one waits for what the other sends
+      w.forward(near);
+      w.backward(far);
+    } else {
+      forward_and_backward(near);
+    }
+    forward_and_backward(far);
+  }
+  for (std::int32_t i = 0; i < ahead; ++i) {
+    w.backward(far);
+    forward_and_backward(far);
+  }
+  for (std::int32_t i = 0; i < 2 * behind; ++i) {  // the latter half in two parts
+    const int chunk = i % 2 == 0 ? far : near;
+    if (i < behind)
+      w.backward(chunk);
+    else
+      w.backward_input(chunk);
+  }
+  for (std::int32_t i = 0; i < ahead; ++i) {
+    w.backward_weight();
+    w.backward_input(near);
+  }
+  while (w.weights_wait()) w.backward_weight();
+  return w.take();
+}
+
+}  // namespace
+
+Slots dualpipe(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+  const std::int32_t each_way = micro_batches / 2;
+  const bool near_first = stage < stages / 2;
+  return both_ways(near_first ? stage : stages - 1 - stage, stages / 2, each_way, TwoChunks({0, each_way}),
+                   near_first ? 0 : 1);
+}
+
+Slots dualpipe_v(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+  return both_ways(stage, stages, micro_batches, TwoChunks(), 0);
+}
+
+}  // namespace sim

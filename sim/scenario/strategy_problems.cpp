@@ -1,0 +1,157 @@
+#include "sim/scenario/strategy_problems.h"
+
+#include <algorithm>
+
+#include "sim/format.h"
+#include "sim/plan/builder.h"
+#include "sim/plan/ranks.h"
+#include "sim/plan/recompute.h"
+#include "sim/plan/schedule.h"
+
+namespace sim {
+namespace {
+
+constexpr int kMostRingRanks = 1024;  // each is an exchange and a piece of attention in every layer
+
+class StrategyChecker {
+ public:
+  explicit StrategyChecker(const Scenario& scenario) : scenario_(scenario), s_(scenario.strategy) {}
+
+  std::vector<Problem> run() {
+    const std::string order = rank_order_problem(s_.rank_order);
+    if (!order.empty()) add("rank_order", order);
+    if (scenario_.workload.task == Task::generate) return std::move(problems_);
+    check_recompute();
+    if (order.empty()) check_sharding();
+    check_context_parallel();
+    check_offload();
+    check_optimizer();
+    return std::move(problems_);
+  }
+
+ private:
+  void add(const std::string& field, std::string message) {
+    problems_.push_back({"strategy." + field, std::move(message)});
+  }
+  std::string recompute_is() const { return "recompute is " + std::string(name(s_.recompute)); }
+
+  void check_recompute() {
+    if (s_.recompute_interval < 1)
+      add("recompute_interval", "must be 1 or more, but is " + std::to_string(s_.recompute_interval));
+    else if (s_.recompute_interval > 1 && s_.recompute != Recompute::full)
+      add("recompute_interval", "is " + std::to_string(s_.recompute_interval) + ", but " + recompute_is() +
+                                    ": full alone keeps inputs of layers at intervals");
+    if (s_.recompute != Recompute::operations && !s_.recompute_operations.empty())
+      add("recompute_operations", "names operations, but " + recompute_is() + ", not operations");
+    if (s_.recompute == Recompute::operations && s_.recompute_operations.empty())
+      add("recompute_operations", "must name what is computed again: " + words());
+    for (const std::string& word : s_.recompute_operations) {
+      const auto known = recompute_words();
+      if (std::find(known.begin(), known.end(), word) == known.end())
+        add("recompute_operations", "must be of " + words() + ", but has \"" + word + "\"");
+    }
+  }
+  static std::string words() {
+    std::string list;
+    for (const std::string_view word : recompute_words())
+      list += (list.empty() ? "" : ", ") + std::string(word);
+    return list;
+  }
+
+  void check_sharding() {
+    const std::string field = "shard_group", is = "is " + format_count(s_.shard_group);
+    const int ranks = data_ranks(s_);
+    if (s_.shard_group < 0)
+      add(field, "must be 0 for all data-parallel ranks, or how many share states, but " + is);
+    else if (s_.shard_group > 0 && s_.zero_stage == 0)
+      add(field, is + ", but zero_stage is 0: states are not divided");
+    else if (s_.shard_group > 0 && !is_divided_by(data_group(s_), s_.shard_group))
+      add(field, is + ", which must divide the " + format_count(ranks) +
+                     " data- and context-parallel ranks into groups of neighbours");
+    else if (s_.shard_group == 1)
+      add(field, is + ", which divides nothing: zero_stage 0 says so");
+    check_expert_order();
+    if (s_.prefetch < 0)
+      add("prefetch", "must be 0 or more units ahead, but is " + std::to_string(s_.prefetch));
+    else if (s_.prefetch != 1 && s_.zero_stage != 3)
+      add("prefetch", "is " + std::to_string(s_.prefetch) +
+                          ", but only zero_stage 3 gathers parameters: without it it must be 1");
+    if (s_.gradient_bucket < 0)
+      add("gradient_bucket", "must be 0 bytes for a layer's gradients, or more");
+    else if (s_.gradient_bucket > 0 && ranks == 1)
+      add("gradient_bucket", "is for what data-parallel ranks reduce: it needs data_parallel above 1");
+    if (placement_of(s_.schedule) == Placement::two_directions && s_.zero_stage >= 2 &&
+        scenario_.model.tie_word_embeddings)
+      add("zero_stage", "is " + std::to_string(s_.zero_stage) + ", but under schedule " + s_.schedule +
+                            " both directions add to a tied head: it must be 0 or 1");
+  }
+
+  // Experts are divided over neighbours, which the order may pull apart.
+  void check_expert_order() {
+    if (s_.expert_parallel == 1 || !scenario_.model.has_experts()) return;
+    const std::string apart = "is " + s_.rank_order + ", which pulls apart the ranks that ";
+    if (s_.devices_of_expert() != s_.tensor_parallel) {
+      if (s_.rank_order != kDefaultRankOrder)
+        add("rank_order", apart + "experts are divided over: with expert_tensor_parallel it must be " +
+                              std::string(kDefaultRankOrder));
+    } else if (!is_divided_by(data_group(s_), s_.expert_parallel)) {
+      add("rank_order", apart + "expert_parallel " + format_count(s_.expert_parallel) + " would join");
+    }
+  }
+
+  void check_context_parallel() {
+    const std::int64_t c = s_.context_parallel, t = s_.tensor_parallel;
+    const std::string field = "context_parallel_comm";
+    if (c == 1) return;
+    if (s_.context_parallel_comm == ContextParallelComm::ring && c > kMostRingRanks)
+      add(field, "is ring, which passes keys and values " + format_count(c) +
+                     " times in each layer: context_parallel must be at most " +
+                     format_count(kMostRingRanks));
+    if (s_.context_parallel_comm == ContextParallelComm::ring && scenario_.model.sliding_window > 0)
+      add(field,
+          "is ring, whose steps are halves of all pairs, but the model has a sliding window: all_gather "
+          "and all_to_all know it");
+    if (s_.context_parallel_comm != ContextParallelComm::all_to_all) return;
+    const std::int64_t key_values = scenario_.model.num_key_value_heads;
+    if (key_values % (t * c) != 0)
+      add(field, "is all_to_all, which divides heads: tensor_parallel times context_parallel, " +
+                     format_count(t * c) + ", must divide the model's " + format_count(key_values) +
+                     " key-value heads");
+  }
+
+  void check_offload() {
+    const Hardware& h = scenario_.hardware;
+    if ((s_.offload_optimizer || s_.offload_activations) && h.host_link.value <= 0)
+      problems_.push_back(
+          {"hardware.host_link", "must be above 0: strategy.offload_" +
+                                     std::string(s_.offload_optimizer ? "optimizer" : "activations") +
+                                     " copies over it"});
+    if (s_.offload_optimizer && h.host_memory_bandwidth.value <= 0)
+      problems_.push_back({"hardware.host_memory_bandwidth",
+                           "must be above 0: strategy.offload_optimizer updates parameters in it"});
+  }
+
+  void check_optimizer() {
+    const Optimizer optimizer = scenario_.workload.optimizer;
+    const bool whole_matrices = optimizer == Optimizer::adafactor || optimizer == Optimizer::muon;
+    if (whole_matrices && s_.zero_stage > 0)
+      problems_.push_back({"workload.optimizer", "is " + std::string(name(optimizer)) +
+                                                     ", which works on whole matrices, but zero_stage " +
+                                                     std::to_string(s_.zero_stage) +
+                                                     " cuts them: it must be 0"});
+    if (optimizer != Optimizer::adamw && s_.offload_optimizer)
+      add("offload_optimizer", "needs workload.optimizer adamw, but it is " + std::string(name(optimizer)));
+  }
+
+  const Scenario& scenario_;
+  const Strategy& s_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+std::vector<Problem> strategy_problems(const Scenario& scenario) {
+  return StrategyChecker(scenario).run();
+}
+
+}  // namespace sim
