@@ -71,8 +71,6 @@ struct DataParallelProfile {
   bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
   std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients
   double bucket_mib = 0;                 // messages are this large; 0: a unit each
-  // FSDP: share of the backward pass's gathers that is issued early enough to hide behind compute.
-  double backward_prefetch = 1;
   // Passes over what is gathered, or reduced, that copy it into or out of flat buffers, bytes a byte.
   double gather_copy_passes = 0, reduction_copy_passes = 0;
   bool gathers_fp8 = false;  // parameters of fp8 products travel in fp8

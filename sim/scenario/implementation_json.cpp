@@ -56,7 +56,6 @@ void data_parallel_fields(Visitor& v, Profile& p) {
   v("reduces_whole", p.reduces_whole);
   v("reduction_dtype", p.reduction_dtype);
   v("bucket_mib", p.bucket_mib);
-  v("backward_prefetch", p.backward_prefetch);
   v("gather_copy_passes", p.gather_copy_passes);
   v("reduction_copy_passes", p.reduction_copy_passes);
   v("gathers_fp8", p.gathers_fp8);

@@ -127,7 +127,8 @@ std::string gpu_of(const TableRow& row, const std::string& stack) {
   const bool hugging_face = network.empty() && (stack == "nanotron_2025" || stack == "picotron");
   if (hugging_face || says_any(network, "efa", "aws", "p5")) gpu += " EFA";
   // torchtitan's authors measure on H100 of 96 GB and 500 W, also where they print another size.
-  if (says(lower(row.text("source")), "pytorch/torchtitan") && gpu.starts_with("H100"))
+  if (stack.starts_with("torchtitan") && gpu.starts_with("H100") &&
+      !says(lower(row.text("notes")), "third-party"))
     return "H100-96GB HBM2e 2.4TB/s 500W";
   return gpu;
 }

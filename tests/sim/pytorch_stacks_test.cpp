@@ -97,3 +97,18 @@ TEST_CASE("Keys and values that are repeated for all heads are written once more
   s.implementation.kernels.repeats_key_values = true;
   CHECK(bytes() == 2.0 * 2 * 1024 * (32 + 8) * 128);  // keys and values: read of 8 heads, written to 32
 }
+
+TEST_CASE(
+    "A policy that keeps every second product repeats keys, the output projection and half of gate and up") {
+  sim::Scenario s = test::training(test::llama_8b(), 1024);
+  s.strategy.recompute = sim::Recompute::operations;
+  s.strategy.recompute_operations = {"norm", "qkv", "attention_output", "mlp_up", "activation"};
+  s.implementation.selective_by_operation = true;
+  const sim::Plan plan = sim::make_plan(s);
+  const auto share = [&](const std::string& id) { return sim::recomputed_share(plan, operation(plan, id)); };
+  CHECK(share("layer.attention.qkv.forward") == Approx(8.0 / (32 + 2 * 8)));
+  CHECK(share("layer.attention.output.forward") == 1);
+  CHECK(share("layer.mlp.gate_up.forward") == 0.5);
+  CHECK(!has(ids_of(plan, "layer.recompute"), "layer.attention.flash.forward"));
+  CHECK(!has(ids_of(plan, "layer.recompute"), "layer.mlp.down.forward"));
+}
