@@ -45,4 +45,9 @@ class OperationClock {
   std::size_t program_;
 };
 
+// memory_timeline() by the clock of the step: at most about `most_points`, a few of each micro-batch at
+// least.
+std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,
+                                              const PricedPlan& priced, std::size_t most_points);
+
 }  // namespace sim
