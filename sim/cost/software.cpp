@@ -13,21 +13,8 @@ namespace {
 // A100, H100 and MI200 (Lee et al. 2024, "Characterizing compute-communication overlap").
 // Networks' collectives occupy fewer multiprocessors.
 constexpr double kComputeBesideNodeLinks = 1.19, kComputeBesideNetwork = 1.05, kExchangeBesideCompute = 1.10;
-// fp8 in training is of linear layers alone: attention and the head stay in bf16. Their products with all
-// that quantizes for them against bf16's, on H200 and shapes of a 5B model: 1.69 with delayed scaling, 1.58
-// with current (TransformerEngine, docs, gemm_profiling.rst).
-constexpr double kFp8Speedup = 1.63;
 // Elementwise kernels reach this share of the bandwidth (cost/efficiency.cpp).
 constexpr double kMemoryEfficiency = 0.80;
-
-bool is_product(OpKind kind) {
-  return kind == OpKind::matmul || kind == OpKind::matmul_backward_input ||
-         kind == OpKind::matmul_backward_weight;
-}
-
-bool is_of_head(const Operation& op) {
-  return op.id.starts_with("head.");
-}
 
 bool is_loss(OpKind kind) {
   return kind == OpKind::cross_entropy || kind == OpKind::cross_entropy_statistics;
@@ -280,12 +267,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
   PricedOperation priced{with_traffic(plan, op, v, work_of(plan, op, v)), {}};
   const std::string_view attention = software(plan).kernels.attention;
   const auto price_of = [&](const Operation& operation, const Work& work) {
-    if (operation.dtype != DType::fp8 || software(plan).runs_here)
-      return price(work, operation, v, hardware, calibration, group, working_set, attention);
-    Operation in_bf16 = operation;
-    in_bf16.dtype = DType::bf16;
-    const Price as_bf16 = price(work, in_bf16, v, hardware, calibration, group, working_set, attention);
-    return is_product(op.kind) && !is_of_head(op) ? as_bf16 * (1 / kFp8Speedup) : as_bf16;
+    return price(work, operation, v, hardware, calibration, group, working_set, attention);
   };
   if (in_pieces(plan, block, index)) {
     const std::int32_t ranks = plan.scenario.strategy.tensor_parallel;
