@@ -9,6 +9,7 @@
 #include "app/cli/flags.h"
 #include "app/cli/text_table.h"
 #include "sim/format.h"
+#include "sim/validate/ranking.h"
 #include "sim/validate/table_validation.h"
 
 namespace app::cli {
@@ -47,7 +48,17 @@ TextTable summary_table(const std::vector<sim::ErrorSummary>& summaries) {
   return table;
 }
 
-std::string summary_json(const sim::Validation& validation, const std::vector<sim::ErrorSummary>& summaries) {
+std::string ranking_sentence(const sim::RankingSummary& ranking) {
+  return fmt::format(
+      "within a model and number of GPUs ({} of them, {} pairs): Kendall's tau {:.2f}; our first choice is "
+      "slower "
+      "than the best by {} in the median, {} on average\n",
+      ranking.groups, ranking.pairs, ranking.tau, sim::format_percent(ranking.lost_median),
+      sim::format_percent(ranking.lost_mean));
+}
+
+std::string summary_json(const sim::Validation& validation, const std::vector<sim::ErrorSummary>& summaries,
+                         const sim::RankingSummary& ranking) {
   nlohmann::ordered_json json;
   json["schema_version"] = kValidationSchemaVersion;
   json["table"] = validation.reader ? nlohmann::ordered_json(validation.reader->what) : nullptr;
@@ -74,6 +85,12 @@ std::string summary_json(const sim::Validation& validation, const std::vector<si
     }
     json["summaries"].push_back(std::move(entry));
   }
+  if (ranking.groups > 0)
+    json["ranking"] = {{"groups", ranking.groups},
+                       {"pairs", ranking.pairs},
+                       {"kendall_tau", ranking.tau},
+                       {"lost_by_first_choice_median_percent", 100 * ranking.lost_median},
+                       {"lost_by_first_choice_mean_percent", 100 * ranking.lost_mean}};
   return json.dump(2) + "\n";
 }
 
@@ -82,9 +99,10 @@ ExitCode validate(const ValidateFlags& flags) {
   const sim::Validation validation = sim::validate_table(table);
   if (!flags.out.empty()) write_file(flags.out, to_text(sim::with_predictions(table, validation)));
   const std::vector<sim::ErrorSummary> summaries = sim::summarize(table, validation);
+  const sim::RankingSummary ranking = sim::rank(table, validation);
   switch (flags.format) {
     case Format::json:
-      fmt::print("{}", summary_json(validation, summaries));
+      fmt::print("{}", summary_json(validation, summaries, ranking));
       break;
     case Format::markdown:
       fmt::print("{}", summary_table(summaries).markdown());
@@ -92,6 +110,8 @@ ExitCode validate(const ValidateFlags& flags) {
     default:
       fmt::print("{}", summary_table(summaries).text());
   }
+  if (ranking.groups > 0 && flags.format != Format::json)
+    fmt::print("{}{}", flags.format == Format::markdown ? "\n" : "", ranking_sentence(ranking));
   if (!validation.reader && !validation.rows.empty())
     fmt::print(stderr, "ridgepoint: {}: {}\n", flags.table, validation.rows.front().why_not);
   return ExitCode::fine;

@@ -13,7 +13,26 @@ namespace {
 constexpr std::int64_t kFewQueries = 16;
 // Share of forward and backward together that is backward: 2.5 times the work, at 0.63 of the peak where
 // forward reaches 0.73 (Dao 2023, arXiv 2307.08691, section 1).
-constexpr double kBackwardShare = 2.5 / 0.63 / (2.5 / 0.63 + 1 / 0.73);
+constexpr double kForwardOfPeak = 0.73, kBackwardOfPeak = 0.63, kBackwardWork = 2.5;
+// FlashAttention in Triton is 1.3 to 1.5 times slower forward and twice backward (there, section 4.1).
+constexpr double kTritonForward = 1.4, kTritonBackward = 2;
+constexpr std::string_view kTriton = "FlashAttnTriton";
+
+double backward_share(std::string_view software) {
+  const bool triton = software == kTriton;
+  const double forward = (triton ? kTritonForward : 1) / kForwardOfPeak;
+  const double backward = (triton ? kTritonBackward : 1) * kBackwardWork / kBackwardOfPeak;
+  return backward / (backward + forward);
+}
+
+// The kernel nearest to one that was not timed on a chip. "Overall Triton forward + backward is slightly
+// slower than CUDA forward + backward" (HazyResearch, flash_attn_triton.py): of FlashAttention 1. Kernels
+// made for Hopper have none for Ampere, where FlashAttention 2 was the fastest.
+std::string_view nearest_attention(std::string_view software) {
+  if (software == kTriton || software == "xformers") return "FlashAttention1";
+  if (software == "FlashAttention3" || software == "cuDNN") return "FlashAttention2";
+  return {};
+}
 
 std::optional<CollectiveOperation> operation_of(OpKind kind) {
   switch (kind) {
@@ -49,28 +68,32 @@ MeasuredTime part_of(const MeasuredTime& time, double share) {
   return {time.seconds * share, time.low * share, time.high * share, Fit::between_shapes};
 }
 
+bool is_tabulated(const GpuCalibration& gpu, MeasuredKernel kernel, std::string_view software) {
+  return std::any_of(gpu.kernels.begin(), gpu.kernels.end(), [&](const KernelTable& table) {
+    return table.kernel == kernel && table.software == software;
+  });
+}
+
 // A kernel is timed forward and backward, or both together; the named software's table if there is one of
-// either sort, else serving engines' forward kernel and FlashAttention's backward.
+// either sort, else that of the kernel nearest to it, else serving engines' forward kernel and
+// FlashAttention's backward.
 std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware& hardware,
-                                       const AttentionShape& shape, MeasuredKernel alone, double share,
+                                       const AttentionShape& shape, MeasuredKernel alone,
                                        std::string_view software) {
-  const auto is_named = [&](MeasuredKernel kernel) {
-    return std::any_of(gpu.kernels.begin(), gpu.kernels.end(), [&](const KernelTable& table) {
-      return table.kernel == kernel && table.software == software;
-    });
+  const bool backward = alone == MeasuredKernel::attention_backward;
+  const auto part_of_both = [&](std::string_view of, double share) -> std::optional<MeasuredTime> {
+    const auto both = attention_time(gpu, hardware, MeasuredKernel::attention_forward_backward, shape, of);
+    if (!both) return std::nullopt;
+    return part_of(*both, backward ? share : 1 - share);
   };
-  if (is_named(alone)) return attention_time(gpu, hardware, alone, shape, software);
-  if (is_named(MeasuredKernel::attention_forward_backward))
-    if (const auto both =
-            attention_time(gpu, hardware, MeasuredKernel::attention_forward_backward, shape, software))
-      return part_of(*both, share);
-  if (alone == MeasuredKernel::attention_forward)
-    return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, shape);
-  if (auto backward = attention_time(gpu, hardware, alone, shape, "FlashAttention3")) return backward;
-  const auto both =
-      attention_time(gpu, hardware, MeasuredKernel::attention_forward_backward, shape, "FlashAttention2");
-  if (!both) return std::nullopt;
-  return part_of(*both, share);
+  for (const std::string_view named : {software, nearest_attention(software)}) {
+    if (is_tabulated(gpu, alone, named)) return attention_time(gpu, hardware, alone, shape, named);
+    if (is_tabulated(gpu, MeasuredKernel::attention_forward_backward, named))
+      return part_of_both(named, backward_share(software));
+  }
+  if (!backward) return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, shape);
+  if (auto time = attention_time(gpu, hardware, alone, shape, "FlashAttention3")) return time;
+  return part_of_both("FlashAttention2", backward_share("FlashAttention2"));
 }
 
 std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelSample& s,
@@ -87,13 +110,11 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelS
     case OpKind::attention_flash:
     case OpKind::attention_latent:
     case OpKind::attention_partial:
-      return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_forward,
-                        1 - kBackwardShare, attention);
+      return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_forward, attention);
     case OpKind::attention_flash_backward:
     case OpKind::attention_partial_backward:
     case OpKind::attention_latent_backward:
-      return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_backward, kBackwardShare,
-                        attention);
+      return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_backward, attention);
     case OpKind::attention_cached: {
       const bool decode = s.query_length <= kFewQueries;
       return attention_time(gpu, hardware,

@@ -6,14 +6,12 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/cost/side_passes.h"
 #include "sim/cost/software.h"
 #include "sim/plan/ranks.h"
 
 namespace sim {
 namespace {
-
-// Launch costs of other people's hosts are estimates.
-constexpr double kHostUncertainty = 1.5;
 
 // Which variables an operation's work depends on: the others are set alike, so that each price is found once.
 Variables relevant(const Plan& plan, const Operation& op, Variables v) {
@@ -89,16 +87,24 @@ class Pricer {
     for (std::size_t i = 0; i < block.operations.size(); ++i) {
       priced.operations.push_back(operation(static_cast<std::size_t>(a.block), i, a.variables));
       // What is done a second time is not work that the mathematics needs.
-      if (a.phase == Phase::recompute) priced.operations.back().work.model_flops = {};
+      if (a.phase != Phase::recompute) continue;
+      PricedOperation& again = priced.operations.back();
+      again.work.model_flops = {};
+      const double share = recomputed_share(plan_, block.operations[i]);
+      again.work.flops = again.work.flops * share;
+      again.price.seconds = again.price.seconds * share;
+      again.price.low = again.price.low * share;
+      again.price.high = again.price.high * share;
     }
     hide_behind_products(plan_, block, a.phase, priced.operations, hardware_);
     const std::vector<Operation>& operations = block.operations;
     priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
     priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
     priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
-    priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1);
-    priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / kHostUncertainty);
-    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, kHostUncertainty);
+    const double uncertainty = plan_.scenario.implementation.host.uncertainty;
+    priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1, hardware_);
+    priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / uncertainty, hardware_);
+    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, uncertainty, hardware_);
     return priced;
   }
 
@@ -153,9 +159,9 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   }
   priced.blocks = pricer.take();
   std::vector<std::vector<HostWork>> host;
-  for (const Program& program : plan.programs) host.push_back(host_work(plan, program));
+  for (const Program& program : plan.programs) host.push_back(host_work(plan, program, hardware));
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
-                            double host_factor) {
+                            double host_factor, bool stalls) {
     std::vector<std::vector<ActionTime>> times;
     for (std::size_t p = 0; p < priced.block_of.size(); ++p) {
       std::vector<ActionTime>& of_program = times.emplace_back();
@@ -164,15 +170,19 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
         const PricedBlock& block = priced.block(p, a);
         HostWork work = host[p][a];
         work.before = work.before * host_factor;
+        if (stalls) work.before += work.stall;
         of_program.push_back({block.*duration, block.*of_host, work});
       }
     }
     return execute(plan, times, plan.scenario.implementation.pipeline.in_order,
                    Interference{interference(plan, hardware)});
   };
-  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1);
-  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty);
-  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, kHostUncertainty);
+  const double uncertainty = plan.scenario.implementation.host.uncertainty;
+  const PipelineProfile& pipeline = plan.scenario.implementation.pipeline;
+  const bool usually_stalls = pipeline.stalls_from_ranks > 0 && plan.ranks >= pipeline.stalls_from_ranks;
+  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1, usually_stalls);
+  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / uncertainty, false);
+  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, uncertainty, true);
   return priced;
 }
 

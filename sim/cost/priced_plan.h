@@ -5,16 +5,10 @@
 #include <vector>
 
 #include "sim/cost/execution.h"
-#include "sim/cost/price.h"
+#include "sim/cost/software.h"
 #include "sim/plan/memory.h"
 
 namespace sim {
-
-struct PricedOperation {
-  Work work;
-  Price price;
-  Seconds start{};  // in its block
-};
 
 // A block with one set of variables.
 struct PricedBlock {

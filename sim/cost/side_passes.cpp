@@ -43,6 +43,11 @@ double repeated_key_values(const Plan& plan, const Operation& op, const Variable
 // gradient before the two of backward, which use the transposes that were made along.
 double quantised(const Plan& plan, const Operation& op, const Variables& v) {
   if (op.dtype != DType::fp8) return 0;
+  // What lies in memory as fp8 was converted by an operation of its own.
+  const auto is_fp8 = [&](const Operand& o) {
+    return plan.buffers[static_cast<std::size_t>(o.buffer)].dtype == DType::fp8;
+  };
+  if (is_fp8(op.operands[1])) return 0;
   const QuantisationProfile& q = plan.scenario.implementation.kernels.quantisation;
   if (op.kind == OpKind::matmul)
     return q.input_bytes * elements(plan, op.operands[1], v) +
@@ -52,6 +57,19 @@ double quantised(const Plan& plan, const Operation& op, const Variables& v) {
 }
 
 }  // namespace
+
+double recomputed_share(const Plan& plan, const Operation& op) {
+  const Scenario& s = plan.scenario;
+  if (s.strategy.recompute == Recompute::full) return s.implementation.recomputed_layers;
+  if (s.strategy.recompute != Recompute::operations || !s.implementation.selective_by_operation) return 1;
+  // The order is queries, keys, values, output, gate, up, down: keys, output and up are repeated.
+  const Model& m = s.model;
+  if (op.id == "layer.attention.qkv.forward")
+    return static_cast<double>(m.num_key_value_heads) /
+           static_cast<double>(m.num_attention_heads + 2 * m.num_key_value_heads);
+  if (op.id == "layer.mlp.gate_up.forward") return 0.5;
+  return 1;
+}
 
 double side_bytes(const Plan& plan, const Operation& op, const Variables& v) {
   return listed_passes(plan, op, v) + repeated_key_values(plan, op, v) + quantised(plan, op, v);

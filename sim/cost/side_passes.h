@@ -9,4 +9,8 @@ namespace sim {
 // repeats_key_values, QuantisationProfile).
 double side_bytes(const Plan& plan, const Operation& op, const Variables& v);
 
+// Share of an operation that recompute repeats, over the layers and over the products that the plan lists as
+// one and the stack runs one by one.
+double recomputed_share(const Plan& plan, const Operation& op);
+
 }  // namespace sim

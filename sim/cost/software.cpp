@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/cost/side_passes.h"
 #include "sim/plan/decoder.h"
 
 namespace sim {
@@ -125,8 +126,8 @@ double launches_an_operation(const Plan& plan, const Block& block) {
   const int launched = backward ? kernels.launches_backward : kernels.launches_forward;
   if (launched == 0 || !is_of_passes(block)) return 1;
   const std::string_view like = backward ? "backward" : "forward";
-  const auto layer =
-      std::find_if(plan.blocks.begin(), plan.blocks.end(), [&](const Block& b) { return is_layer_block(b, like); });
+  const auto layer = std::find_if(plan.blocks.begin(), plan.blocks.end(),
+                                  [&](const Block& b) { return is_layer_block(b, like); });
   return layer == plan.blocks.end() ? 1 : std::max(1.0, launched / own_operations(*layer));
 }
 
@@ -199,6 +200,19 @@ bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
                      });
 }
 
+// ---- Clocks
+
+// The best products reach this share of the peak (cost/efficiency.cpp): their power is what clocks give way
+// to.
+constexpr double kFullLoad = 0.80;
+
+// How much longer a kernel takes at the clock that the power limit leaves it: the full drop where tensor
+// cores are as busy as they can be, none where they idle.
+double slower_under_load(const PricedOperation& alone, DType dtype, const Hardware& hardware) {
+  const double busy = alone.work.flops.value / (hardware.peak_for(dtype).value * alone.price.seconds.value);
+  return 1 + (1 / hardware.sustained_clock - 1) * std::min(1.0, busy / kFullLoad);
+}
+
 // ---- Data parallelism
 
 bool is_data_exchange(const Plan& plan, const Operation& op) {
@@ -217,6 +231,10 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
   const DataParallelProfile& profile = software(plan).data_parallel;
   PricedOperation priced{work_of(plan, op, v), {}};
   DType dtype = op.dtype;
+  if (profile.gathers_fp8 && op.kind == OpKind::all_gather && plan.scenario.workload.dtype == DType::fp8) {
+    priced.work.network = scaled(priced.work.network, 0.5);
+    dtype = DType::fp8;
+  }
   if (profile.reduction_dtype && op.kind != OpKind::all_gather) {
     priced.work.network = scaled(priced.work.network, static_cast<double>(bits(*profile.reduction_dtype)) /
                                                           static_cast<double>(bits(dtype)));
@@ -231,9 +249,11 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
   Work message = priced.work;
   message.network = scaled(message.network, units);
   priced.price = price(message, op, v, hardware, calibration, &group) * (1 / units);
-  if (profile.copy_passes > 0)
-    priced.price = priced.price + Seconds{profile.copy_passes * whole /
-                                          (hardware.memory_bandwidth.value * kMemoryEfficiency)};
+  const double passes =
+      op.kind == OpKind::all_gather ? profile.gather_copy_passes : profile.reduction_copy_passes;
+  if (passes > 0)
+    priced.price =
+        priced.price + Seconds{passes * whole / (hardware.memory_bandwidth.value * kMemoryEfficiency)};
   return priced;
 }
 
@@ -268,10 +288,10 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
   }
   if (group) return priced;
   if (plan.scenario.workload.task == Task::train && uses_tensor_cores(op.kind))
-    priced.price = priced.price * (1 / hardware.sustained_clock);
+    priced.price = priced.price * slower_under_load(priced, op.dtype, hardware);
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   priced.price = priced.price + launch * (launches_an_operation(plan, block) - 1);
-  if (const double bytes = accumulation_bytes(plan, op, v); bytes > 0) {
+  if (const double bytes = accumulation_bytes(plan, op, v) + side_bytes(plan, op, v); bytes > 0) {
     priced.price = priced.price + Seconds{bytes / (hardware.memory_bandwidth.value * kMemoryEfficiency)};
     priced.work.read += scaled({1}, bytes);
   }
@@ -298,8 +318,16 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
   }
 }
 
+namespace {
+
+bool stages_cross_nodes(const Plan& plan, const Hardware& hardware) {
+  return plan.scenario.strategy.pipeline_parallel > 1 && plan.ranks > hardware.devices_per_node;
+}
+
+}  // namespace
+
 HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
-                   Seconds Price::*which, double factor) {
+                   Seconds Price::*which, double factor, const Hardware& hardware) {
   const HostProfile& host = software(plan).host;
   HostTime time;
   if (host.launch.value <= 0) return time;
@@ -315,6 +343,8 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
     const Operation& op = block.operations[i];
     Seconds own = host.launch * launches;
     if (is_collective(op.kind)) own = host.collective;
+    if (in_group(plan, op, "tensor") && stages_cross_nodes(plan, hardware))
+      own += software(plan).pipeline.collective_rank * plan.scenario.strategy.tensor_parallel;
     if (in_pieces(plan, block, i)) own = own + host.launch * 2;
     if (op.kind == OpKind::adamw && host.parameter.value > 0)
       own = host.parameter * (static_cast<double>(op.operands.size()) / 5);
@@ -330,7 +360,7 @@ double interference(const Plan& plan, const Hardware& hardware) {
   return plan.ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
 }
 
-std::vector<HostWork> host_work(const Plan& plan, const Program& program) {
+std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware) {
   const Implementation& i = software(plan);
   const bool waits =
       plan.scenario.strategy.virtual_pipeline > 1 ? i.pipeline.waits_interleaved : i.pipeline.waits;
@@ -343,7 +373,9 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program) {
           action.phase == Phase::forward ? i.pipeline.messages_forward : i.pipeline.messages_backward;
       // Both ends take part in what is exchanged before the data; the receiver's part is its waiting.
       const bool sends = action.stream == kSendStream;
-      work[a] = {sends ? i.pipeline.message * messages : Seconds{}, waits};
+      const bool stalls = sends && stages_cross_nodes(plan, hardware);
+      work[a] = {sends ? i.pipeline.message * messages : Seconds{}, stalls ? i.pipeline.stall : Seconds{},
+                 waits};
       continue;
     }
     const bool gathers =

@@ -5,11 +5,16 @@
 #include <vector>
 
 #include "sim/cost/execution.h"
-#include "sim/cost/priced_plan.h"
+#include "sim/cost/price.h"
 
 namespace sim {
 
 // An operation as the plan's implementation runs it. `group` is the operation's where it is a collective.
+struct PricedOperation {
+  Work work;
+  Price price;
+  Seconds start{};  // in its block
+};
 PricedOperation price_with_software(const Plan& plan, const Block& block, std::size_t index,
                                     const Variables& v, const Hardware& hardware,
                                     const Calibration* calibration, const Group* group, Bytes working_set);
@@ -22,12 +27,12 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
 // The host's part in a block whose operations take `which` of their prices, with a host `factor` times as
 // slow as the implementation says.
 HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
-                   Seconds Price::*which, double factor);
+                   Seconds Price::*which, double factor, const Hardware& hardware);
 
 // How much longer compute takes while the plan's ranks exchange gradients or parameters beside it.
 double interference(const Plan& plan, const Hardware& hardware);
 
 // For each action of a program what the host does beside launching its block.
-std::vector<HostWork> host_work(const Plan& plan, const Program& program);
+std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware);
 
 }  // namespace sim

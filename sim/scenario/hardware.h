@@ -25,9 +25,8 @@ struct Hardware {
   BytesPerSecond node_link;     // per device and direction inside a node (NVLink); 0: none
   BytesPerSecond network_link;  // per device and direction between nodes; 0: none
   Seconds node_latency, network_latency;
-  // What a message of S bytes takes longer than its hops and S over the rate, for each node of a ring:
-  // network_ramp sqrt(S), in seconds a square root of a byte. Fabrics that fill their pipes slowly.
-  double network_ramp = 0;
+  // Least time of a step of a ring that crosses nodes, whatever its bytes; 0: that of InfiniBand's hops.
+  Seconds network_step;
   BytesPerSecond host_link;              // per device and direction to the host's memory (PCIe); 0: none
   BytesPerSecond host_memory_bandwidth;  // of the host, a device's share; 0: none
   std::string source;

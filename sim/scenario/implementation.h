@@ -47,12 +47,14 @@ struct KernelProfile {
 
 // The process that launches kernels. It runs ahead of the device until something makes it wait.
 struct HostProfile {
+  // 90 % of hosts take between 1 / uncertainty and uncertainty times what is said here.
+  double uncertainty = 1.5;
   Seconds launch;      // of one kernel, interpreter and autograd included; 0: the host is never late
   Seconds collective;  // of one collective
   // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
   // states of random generators.
   Seconds layer_forward, layer_backward, layer_recompute;
-  Seconds unit_hook;   // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
+  Seconds unit_hook;                 // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
   bool waits_around_passes = false;  // of a micro-batch, before and after (timers, loss.item())
   Seconds wait;                      // cost of one such wait beside the drained queue
   Seconds pass;       // of each pass of a micro-batch through a stage's layers (engines' interpreters)
@@ -63,16 +65,15 @@ struct HostProfile {
 };
 
 struct DataParallelProfile {
-  bool overlaps_reduction = true;  // with the backward pass of the last micro-batch; else after it
+  bool overlaps_reduction = true;          // with the backward pass of the last micro-batch; else after it
   bool overlaps_sharded_reduction = true;  // the same under ZeRO 1
-  bool overlaps_gather = false;    // of updated parameters, with the next step's forward pass
+  bool overlaps_gather = false;            // of updated parameters, with the next step's forward pass
   bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
   std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients
   double bucket_mib = 0;                 // messages are this large; 0: a unit each
-  // FSDP: share of the backward pass's gathers that is issued early enough to hide behind compute.
-  double backward_prefetch = 1;
-  // Passes over what is gathered or scattered that copy it into or out of flat buffers, bytes a byte.
-  double copy_passes = 0;
+  // Passes over what is gathered, or reduced, that copy it into or out of flat buffers, bytes a byte.
+  double gather_copy_passes = 0, reduction_copy_passes = 0;
+  bool gathers_fp8 = false;  // parameters of fp8 products travel in fp8
 
   bool operator==(const DataParallelProfile&) const = default;
 };
@@ -102,6 +103,13 @@ struct PipelineProfile {
   bool in_order = false;           // transfers stand in the compute stream: nothing overlaps them
   bool scatters = false;           // tensor-parallel ranks send a part each, gathered on arrival
   bool balances_head = false;      // layers are dealt out with the head counted by its FLOPs
+  // Where stages lie on different nodes, what a collective of tensor parallelism takes the host longer for
+  // each of its ranks.
+  Seconds collective_rank;
+  // What a transfer between nodes takes longer when the fabric stalls; in runs of so many ranks it is the
+  // rule.
+  Seconds stall;
+  int stalls_from_ranks = 0;
 
   bool operator==(const PipelineProfile&) const = default;
 };
@@ -114,6 +122,10 @@ struct Implementation {
       true;  // residual added in the projection's epilogue; otherwise an operation of its own
   // A layer is computed again up to the last result that backward reads (plan/early_stop.h); else all of it.
   bool recompute_stops_early = false;
+  // Selective recompute keeps the attention core and every second product of a layer, in their order, and
+  // repeats the rest (torchtitan's selective_ac_option "op"); else it repeats the attention core alone.
+  bool selective_by_operation = false;
+  double recomputed_layers = 1;                  // share of the layers that full recompute is for
   DType gradient_dtype = DType::bf16;            // in mixed precision; fp32 training keeps fp32
   bool master_weights = true;                    // fp32 copy in mixed precision
   bool runs_here = false;                        // runtime/ can execute the plan

@@ -34,6 +34,7 @@ void kernel_fields(Visitor& v, Profile& p) {
 
 template <class Visitor, class Profile>
 void host_fields(Visitor& v, Profile& p) {
+  v("uncertainty", p.uncertainty);
   v("launch", p.launch);
   v("collective", p.collective);
   v("layer_forward", p.layer_forward);
@@ -55,8 +56,9 @@ void data_parallel_fields(Visitor& v, Profile& p) {
   v("reduces_whole", p.reduces_whole);
   v("reduction_dtype", p.reduction_dtype);
   v("bucket_mib", p.bucket_mib);
-  v("backward_prefetch", p.backward_prefetch);
-  v("copy_passes", p.copy_passes);
+  v("gather_copy_passes", p.gather_copy_passes);
+  v("reduction_copy_passes", p.reduction_copy_passes);
+  v("gathers_fp8", p.gathers_fp8);
 }
 
 template <class Visitor, class Profile>
@@ -86,6 +88,9 @@ void pipeline_fields(Visitor& v, Profile& p) {
   v("in_order", p.in_order);
   v("scatters", p.scatters);
   v("balances_head", p.balances_head);
+  v("collective_rank", p.collective_rank);
+  v("stall", p.stall);
+  v("stalls_from_ranks", p.stalls_from_ranks);
 }
 
 template <class Visitor, class Profile>
@@ -94,6 +99,8 @@ void implementation_fields(Visitor& v, Profile& p) {
   v("dropout", p.dropout);
   v("fused_residual", p.fused_residual);
   v("recompute_stops_early", p.recompute_stops_early);
+  v("selective_by_operation", p.selective_by_operation);
+  v("recomputed_layers", p.recomputed_layers);
   v("gradient_dtype", p.gradient_dtype);
   v("master_weights", p.master_weights);
   v("runs_here", p.runs_here);

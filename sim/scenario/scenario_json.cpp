@@ -191,12 +191,7 @@ Hardware hardware_from(JsonObject object, const std::string& name) {
   h.network_link = {object.quantity("network_link", unit_suffixes::bandwidth).value_or(0)};
   h.node_latency = {object.quantity("node_latency", unit_suffixes::short_time).value_or(0)};
   h.network_latency = {object.quantity("network_latency", unit_suffixes::short_time).value_or(0)};
-  constexpr double kMicrosecondsARootOfMegabyte = 1e-9;
-  h.network_ramp =
-      object.number("network_ramp_us_per_sqrt_mb", h.network_ramp / kMicrosecondsARootOfMegabyte) *
-      kMicrosecondsARootOfMegabyte;
-  if (object.has("network_ramp_seconds_per_sqrt_byte"))
-    h.network_ramp = object.number("network_ramp_seconds_per_sqrt_byte");
+  h.network_step = {object.quantity("network_step", unit_suffixes::short_time).value_or(0)};
   h.host_link = {object.quantity("host_link", unit_suffixes::bandwidth).value_or(0)};
   h.host_memory_bandwidth = {object.quantity("host_memory_bandwidth", unit_suffixes::bandwidth).value_or(0)};
   h.source = object.text("source", "");
@@ -220,7 +215,7 @@ Json json_of(const Hardware& h) {
   put_quantity(json, "network_link", h.network_link.value, unit_suffixes::bandwidth);
   put_quantity(json, "node_latency", h.node_latency.value, unit_suffixes::short_time);
   put_quantity(json, "network_latency", h.network_latency.value, unit_suffixes::short_time);
-  json["network_ramp_seconds_per_sqrt_byte"] = h.network_ramp;
+  put_quantity(json, "network_step", h.network_step.value, unit_suffixes::short_time);
   put_quantity(json, "host_link", h.host_link.value, unit_suffixes::bandwidth);
   put_quantity(json, "host_memory_bandwidth", h.host_memory_bandwidth.value, unit_suffixes::bandwidth);
   json["source"] = h.source;

@@ -183,7 +183,7 @@ class Checker {
     not_negative("hardware.launch", h.launch.value);
     not_negative("hardware.power_w", h.power_w);
     positive("hardware.sustained_clock", h.sustained_clock);
-    not_negative("hardware.network_ramp", h.network_ramp);
+    not_negative("hardware.network_step", h.network_step.value);
     not_negative("hardware.node_link", h.node_link.value);
     not_negative("hardware.network_link", h.network_link.value);
     not_negative("hardware.node_latency", h.node_latency.value);
@@ -425,6 +425,7 @@ class Checker {
 
   void check_implementation() {
     const Implementation& i = s_.implementation;
+    if (!(i.host.uncertainty >= 1)) add("implementation.host.uncertainty", "must be 1 or more");
     if (i.gradient_dtype != DType::fp32 && i.gradient_dtype != DType::bf16 && i.gradient_dtype != DType::fp16)
       add("implementation.gradient_dtype",
           "must be fp32, bf16 or fp16, but is " + std::string(name(i.gradient_dtype)));

@@ -20,9 +20,11 @@ StackOfRow stack_of(std::string_view framework, std::string_view date, std::stri
     return {before(date, "2023-12") ? "llm_foundry_2023" : "llm_foundry_2024"};
   if (says(f, "torchtitan"))
     return {says_any(n, "async tp", "asynctp") ? "torchtitan_async_tp"
-            : says(n, "no compile")            ? "torchtitan_2024_eager"
-            : before(date, "2025")             ? "torchtitan_2024_compile"
-                                               : "torchtitan_2025"};
+            : says(n, "no compile") ||
+                    (before(date, "2024-12") && !compiled && says_any(from, "docs/performance", "torchtitan-docs"))
+                ? "torchtitan_2024_eager"
+            : before(date, "2025") ? "torchtitan_2024_compile"
+                                   : "torchtitan_2025"};
   if (says(f, "picotron")) return {"picotron"};
   if (says_any(f, "nanotron", "ultrascale", "ultra-scale") || (f.empty() && says(from, "ultrascale")))
     return {"nanotron_2025"};
@@ -34,6 +36,7 @@ StackOfRow stack_of(std::string_view framework, std::string_view date, std::stri
   if (says(f, "easycontext")) return {"easycontext"};
   if (says(f, "megascale")) return {"megascale"};
   if (says(f, "metaseq") || says(f, "fairscale")) return {"metaseq"};
+  if (says(f, "meta internal") || says(from, "llama 3 herd")) return {"meta_2024"};
   if (says(f, "colossal")) return {"colossalai"};
   if (says_any(f, "maxtext")) return {"maxtext_2026"};
   if (says_any(f, "pax", "jax", "t5x", "xla")) return {"pax_2024"};

@@ -73,7 +73,7 @@ int usual_zero_stage(const std::string& stack) {
 
 Recompute recompute_in(std::string_view cell, const std::string& stack) {
   const std::string r = lower(cell);
-  if (says(r, "full")) return Recompute::full;
+  if (says(r, "full") || says_any(r, "every 2nd", "every second", "every other")) return Recompute::full;
   if (says(r, "selective") || says(r, "core_attn")) return Recompute::selective;
   if (r == "y" || r == "yes" || r == "true" || says(r, "checkpoint") || says(r, "block"))
     return Recompute::full;
@@ -83,6 +83,19 @@ Recompute recompute_in(std::string_view cell, const std::string& stack) {
   // Its Llama configurations select by operation unless told otherwise.
   if (r.empty() && stack.starts_with("torchtitan")) return Recompute::selective;
   return Recompute::none;
+}
+
+// What "selective" means to a stack that names operations (words of plan/recompute.h): torchtitan's policy,
+// or LLMQ's flags. Empty: the attention core.
+std::vector<std::string> recomputed_operations(const Implementation& stack, const std::string& notes) {
+  if (stack.selective_by_operation) return {"norm", "qkv", "attention_output", "mlp_up", "activation"};
+  std::vector<std::string> words;
+  if (stack.name != "llmq") return words;
+  if (says(notes, "--recompute-norm")) words.push_back("norm");
+  if (says(notes, "--recompute-qkv")) words.push_back("qkv");
+  if (says(notes, "--recompute-ffn")) words.push_back("mlp_up");
+  if (says_any(notes, "--recompute-ffn", "--recompute-swiglu")) words.push_back("activation");
+  return words;
 }
 
 DType dtype_in(std::string_view cell, const Hardware& hardware) {
@@ -117,7 +130,21 @@ std::string gpu_of(const TableRow& row, const std::string& stack) {
   const std::string network = lower(row.text("interconnect"));
   const bool hugging_face = network.empty() && (stack == "nanotron_2025" || stack == "picotron");
   if (hugging_face || says_any(network, "efa", "aws", "p5")) gpu += " EFA";
+  // torchtitan's authors measure on H100 of 96 GB and 500 W, also where they print another size.
+  if (stack.starts_with("torchtitan") && gpu.starts_with("H100") &&
+      !says(lower(row.text("notes")), "third-party"))
+    return "H100-96GB HBM2e 2.4TB/s 500W";
   return gpu;
+}
+
+// As many sequences as make a micro-batch large enough for full speed, of those that divide a rank's share.
+std::int64_t largest_micro_batch(const TableRow& row, std::int64_t share) {
+  constexpr double kTokens = 16384;
+  const double length = row.number_if_given("seq_len").value_or(kTokens);
+  std::int64_t best = 1;
+  for (std::int64_t micro = 1; micro <= share && static_cast<double>(micro) * length <= kTokens; ++micro)
+    if (share % micro == 0) best = micro;
+  return best;
 }
 
 struct Batch {
@@ -137,8 +164,8 @@ Batch batch_of(const TableRow& row, const std::string& notes, const std::string&
     b.micro = *micro;
   else if (share > 0 && accumulation && share % *accumulation == 0)
     b.micro = share / *accumulation;
-  else if (share > 0 && s.pipeline_parallel == 1 && (!global || !accumulates(stack)))
-    b.micro = share;
+  else if (share > 0 && s.pipeline_parallel == 1)
+    b.micro = !global || !accumulates(stack) ? share : largest_micro_batch(row, share);
   if (global) {
     b.global = *global;
     // What does not divide is the row's own rounding: the largest micro-batch that does.
@@ -177,6 +204,18 @@ TrainingRow training_row(const TableRow& row) {
   const bool in_fp16 = stack.preset == "megatron_deepspeed" && !row.text("date").empty() &&
                        row.text("date") < "2022-03" && !says(lower(row.text("precision")), "bf16");
   if (in_fp16) s.implementation = load_implementation_preset("megatron_deepspeed_fp16");
+  // "bf16 PURE": FSDP reduces gradients in bf16; "DEFAULT" in fp32 (composer, get_mixed_precision).
+  if (stack.preset.starts_with("llm_foundry") && says(notes, "pure"))
+    s.implementation.data_parallel.reduction_dtype = DType::bf16;
+  // "selective (every 2nd layer)": whole layers, and the others not at all.
+  if (const std::string recompute = lower(row.text("recompute"));
+      says_any(recompute, "every 2nd", "every second", "every other"))
+    s.implementation.recomputed_layers = 0.5;
+  // Scales by rows and columns are found in passes of their own, and stay with their rank (torchao, float8).
+  if (stack.preset.starts_with("torchtitan") && says(lower(row.text("precision")), "rowwise")) {
+    s.implementation.kernels.quantisation = {.input_bytes = 8, .weight_bytes = 8, .gradient_bytes = 8};
+    s.implementation.data_parallel.gathers_fp8 = false;
+  }
   const std::string attention = lower(row.text("attention"));
   if (says_any(attention, "flash", "cudnn", "fa2", "fa3")) s.implementation.attention = AttentionKind::flash;
 
@@ -187,6 +226,10 @@ TrainingRow training_row(const TableRow& row) {
   p.pipeline_parallel = degree(row, "pp");
   p.context_parallel = degree(row, "cp");
   p.virtual_pipeline = p.pipeline_parallel > 1 ? degree(row, "vpp") : 1;
+  // Llama 3 (section 3.3.2): interleaved, a chunk a layer or so.
+  if (stack.preset == "meta_2024" && row.text("vpp").empty())
+    p.virtual_pipeline =
+        static_cast<int>(std::max<std::int64_t>(1, s.model.num_hidden_layers / p.pipeline_parallel));
   p.expert_parallel = degree(row, "ep");
   const int model_ranks = p.tensor_parallel * p.pipeline_parallel * p.context_parallel;
   if (gpus % model_ranks != 0) throw CannotPredict("tp x pp x cp does not divide num_gpus");
@@ -197,6 +240,13 @@ TrainingRow training_row(const TableRow& row) {
   p.zero_stage = zero_stage_in(row.text("zero_stage")).value_or(usual_zero_stage(stack.preset));
   if (p.data_parallel * p.context_parallel == 1) p.zero_stage = 0;
   p.recompute = recompute_in(row.text("recompute"), stack.preset);
+  if (p.recompute == Recompute::selective) {
+    std::vector<std::string> operations = recomputed_operations(s.implementation, notes);
+    if (!operations.empty()) {
+      p.recompute = Recompute::operations;
+      p.recompute_operations = std::move(operations);
+    }
+  }
 
   Workload& w = s.workload;
   w.task = Task::train;

@@ -6,6 +6,7 @@
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/plan/schedule.h"
+#include "sim/plan/schedule_closed_forms.h"
 #include "sim/scenario/preset.h"
 #include "tests/support/catch.h"
 
@@ -38,14 +39,15 @@ std::vector<sim::TimelineSlot> timeline_of(const sim::Schedule& schedule, const 
       const bool weights = row[i].pass == sim::Pass::backward_weight;
       Seconds duration = forward ? times.forward : weights ? times.backward_weight : times.backward_input;
       if (row[i].pass == sim::Pass::backward) duration += times.backward_weight;
-      slots.push_back({stage,
-                       forward ? sim::Phase::forward : sim::Phase::backward,
-                       weights,
-                       row[i].micro_batch,
-                       row[i].chunk,
-                       start,
-                       start + duration,
-                       {}});
+      slots.push_back({.stage = stage,
+                       .phase = forward ? sim::Phase::forward : sim::Phase::backward,
+                       .inputs = row[i].pass == sim::Pass::backward_input,
+                       .weights = weights,
+                       .micro_batch = row[i].micro_batch,
+                       .chunk = row[i].chunk,
+                       .start = start,
+                       .end = start + duration,
+                       .recompute = {}});
     }
   }
   return slots;
@@ -157,6 +159,6 @@ TEST_CASE("the bubble of equal stages with free transfers is the closed form") {
 }
 
 TEST_CASE("a schedule without a known closed form has none, and an empty timeline no bubble") {
-  CHECK_FALSE(sim::closed_form_bubble("another", 4, 1, 8, {1, 1, 1}));
+  CHECK_FALSE(sim::closed_form_bubble("another", 4, 1, 8, {Seconds{1}, Seconds{1}, Seconds{1}}));
   CHECK_FALSE(sim::bubble_of({}, "1f1b"));
 }
