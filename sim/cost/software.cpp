@@ -244,8 +244,17 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
   const double ring = op.kind == OpKind::all_reduce ? 2 : 1;
   const double whole =
       static_cast<double>(priced.work.network.value) / ring * group.size / std::max(1, group.size - 1);
-  if (profile.bucket_mib > 0 && whole > 0)
-    units = std::min(profile.bucket_mib * 1024 * 1024, std::max(whole, bytes_a_stage(plan, dtype))) / whole;
+  // Parameters that nothing hides are gathered in one flat message; gradients then go a unit each at least.
+  const int zero_stage = plan.scenario.strategy.zero_stage;
+  const bool gathers = op.kind == OpKind::all_gather;
+  const bool beside = zero_stage == 3   ? true
+                      : gathers         ? profile.overlaps_gather
+                      : zero_stage == 1 ? profile.overlaps_sharded_reduction
+                                        : profile.overlaps_reduction;
+  const double stage_bytes = bytes_a_stage(plan, dtype);
+  double bucket = profile.bucket_mib * 1024 * 1024;
+  if (!beside) bucket = gathers ? stage_bytes : std::max(bucket, whole);
+  if (bucket > 0 && whole > 0) units = std::min(bucket, std::max(whole, stage_bytes)) / whole;
   Work message = priced.work;
   message.network = scaled(message.network, units);
   priced.price = price(message, op, v, hardware, calibration, &group) * (1 / units);
