@@ -190,7 +190,7 @@ void add_rest_of(Plan& plan, const SavedActivations& saved) {
   if (rest < 1) return;
   const double hidden = static_cast<double>(plan.scenario.model.hidden_size);
   add_tensor(plan, {.name = "layer.kept_beside",
-                    .from = "layer.mlp.down.forward",
+                    .from = "layer.attention_norm.forward",
                     .to = "layer.attention_norm.backward",
                     .hidden = rest / hidden});
 }

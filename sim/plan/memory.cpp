@@ -348,7 +348,8 @@ std::vector<OpTime> ends_of_backward_passes(const Program& program, const std::v
   for (std::size_t i = program.actions.size(); i-- > 0;) {
     const Action& a = program.actions[i];
     ends[i] = times[i + 1] - 1;
-    if (a.phase != Phase::backward && a.phase != Phase::recompute) continue;
+    const bool computes = a.phase == Phase::backward || a.phase == Phase::recompute;
+    if (!computes || a.stream != kComputeStream) continue;  // reductions may follow much later
     ends[i] = last.try_emplace({a.micro_batch, a.chunk}, ends[i]).first->second;
   }
   return ends;

@@ -19,7 +19,7 @@ constexpr double kUsable = 79.1 / 80;
 // 2 to 20 MiB).
 constexpr double kRequests = 0.09;
 // Of tensors that formulas stand for, and estimated contexts.
-constexpr double kFormulas = 0.12;
+constexpr double kFormulas = 0.16;
 
 // Micro-batches that a stage never has in flight change nothing.
 Scenario with_few_micro_batches(Scenario s) {
