@@ -90,7 +90,6 @@ std::vector<Row> rows_of(const Plan& plan, const std::vector<PricedBlock>& block
   return rows;
 }
 
-<<<<<<< HEAD
 std::vector<TokenResult> token_durations(const Program& program, const ExecutedProgram& executed) {
   std::vector<TokenResult> tokens;
   for (std::size_t t = 0; t < program.sections.size(); ++t) {

@@ -143,7 +143,7 @@ double bytes_of(const SavedActivations& saved, const Scenario& s) {
                          of(saved.heads, m.num_attention_heads) +
                          (keeps_scores ? of(saved.scores, m.num_attention_heads * s.workload.seq_len) : 0);
   // Closed forms are of 16-bit types.
-  const double scale = bits(element_types(s).stored) / 16.0;
+  const double scale = static_cast<double>(bits(element_types(s).stored)) / 16.0;
   return scale * (divided / ranks + (divides_rows ? everywhere / ranks : everywhere));
 }
 
