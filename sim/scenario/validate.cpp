@@ -348,7 +348,10 @@ class Checker {
   void check_generating_strategy() {
     const Strategy& s = s_.strategy;
     const auto only_training = [this](const char* field, bool used) {
-      if (used) add(field, "divides training; generation is divided by tensor_parallel alone, experts also by expert_parallel");
+      if (used)
+        add(field,
+            "divides training; generation is divided by tensor_parallel alone, experts also by "
+            "expert_parallel");
     };
     // Copies of all but the experts, each with sequences of its own.
     only_training("strategy.data_parallel", s.data_parallel > 1 && s.expert_parallel == 1);

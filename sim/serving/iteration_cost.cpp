@@ -27,6 +27,9 @@ constexpr double kStandardAttentionError = 0.5;
 // FlashAttention streams a long cache at 0.93 of an H100's bandwidth, 0.82 of an A100's (tables of
 // aiconfigurator).
 constexpr double kStreamedCache = 0.93;
+// FlashMLA on H800 (github.com/deepseek-ai/FlashMLA): 3000 GB/s of 3350 where memory bounds it, 660 TFLOPS of
+// 989 where arithmetic does.
+constexpr double kLatentMemory = 0.9, kLatentCompute = 0.67, kLatentError = 0.3;
 // One block a head and sequence fills the chip when there are two a multiprocessor.
 constexpr double kBlocksToFill = 2;
 // Rate of the last-level cache over that of memory: A100 5120 bytes a clock, of which kernels reach two
@@ -48,6 +51,9 @@ constexpr double kGroupedCompute = 0.52, kRowsOfTile = 16, kGroupedMemory = 0.83
 constexpr double kRowsOfGroupTile = 64;
 // Where weights of 4 bits are expanded on the way, as in Triton's MXFP4 kernels on Hopper: an estimate.
 constexpr double kGroupedExpanded = 0.5;
+// Where the profile's share of the peak decides: clocks under load differ by machine and by what is
+// multiplied.
+constexpr double kPeakShareError = 0.15;
 // Collectives between kernels of one step arrive late by what the ranks differ.
 constexpr double kCollectiveError = 0.3;
 // Lengths at which decode attention is priced; in between it is linear.
@@ -104,6 +110,11 @@ bool is_product(OpKind kind) {
   return kind == OpKind::matmul || kind == OpKind::grouped_matmul;
 }
 
+// Attention of engines works in 16 bits also where products do not.
+DType attention_dtype(const Operation& op) {
+  return op.dtype == DType::fp8 ? DType::bf16 : op.dtype;
+}
+
 Variables tokens(std::int64_t n) {
   return {.batch = n, .query_length = 1, .kv_length = 1};
 }
@@ -116,14 +127,26 @@ Plan plan_of(Scenario s) {
   s.strategy.pipeline_parallel = 1;
   if (s.strategy.expert_parallel == 1) s.strategy.data_parallel = 1;
   s.workload.prompt_length = s.workload.batch_size = 1;
-  s.workload.max_new_tokens = 2;  // with a decoding layer, where that is another
+  s.workload.max_new_tokens = 2;  // one by prefill, one by decoding
   return make_plan(s);
 }
 
-const Block& block_of(const Plan& plan, std::string_view name) {
+const Block* find_block(const Plan& plan, const std::string& name) {
   for (const Block& block : plan.blocks)
-    if (block.name == name) return block;
-  throw std::logic_error("a generation's plan has no block " + std::string(name));
+    if (block.name == name) return &block;
+  return nullptr;
+}
+
+const Block* block_of(const Plan& plan, const std::string& name) {
+  const Block* const block = find_block(plan, name);
+  if (!block) throw std::logic_error("a generation's plan has no block " + name);
+  return block;
+}
+
+const Operation* attention_of(const Block& block) {
+  for (const Operation& op : block.operations)
+    if (is_attention(op.kind)) return &op;
+  throw std::logic_error("block " + block.name + " has no attention");
 }
 
 }  // namespace
@@ -136,29 +159,26 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
   if (calibration) calibration_ = *calibration;
   if (calibration_ && calibration_->gpu) tables_ = *calibration_->gpu;
   if (tables_.launch.value <= 0) tables_.launch = hardware_.launch;
-  head_block_ = &block_of(plan_, "head.forward");
+  head_block_ = block_of(plan_, "head.forward");
   for (const LayerKind kind : layer_kinds(scenario.model)) {
-    LayerOfKind layer{.block = &block_of(plan_, kind.prefix() + ".forward"), .experts = kind.experts};
-    layer.decode_block = layer.block;
-    if (scenario.model.has_latent_attention())
-      layer.decode_block = &block_of(plan_, kind.prefix() + ".decode");
-    for (const Operation& op : layer.decode_block->operations)
-      if (is_attention(op.kind)) layer.decode_attention = &op;
+    LayerOfKind layer{.prompt = block_of(plan_, kind.prefix() + ".forward"), .experts = kind.experts};
+    const Block* const decode = find_block(plan_, kind.prefix() + ".decode");
+    layer.decode = decode ? decode : layer.prompt;
+    layer.prompt_attention = attention_of(*layer.prompt);
+    layer.decode_attention = attention_of(*layer.decode);
     double alike = 0;
     for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l)
       if (kind_of_layer(scenario.model, l) == kind) ++alike;
     layer.share = alike / layers_;
-    for (const Operation& op : layer.block->operations) {
-      if (is_attention(op.kind)) layer.attention = &op;
+    for (const Operation& op : layer.decode->operations) {
       if (is_collective(op.kind)) collective_launches_ += layer.share;
       if (is_product(op.kind) || is_attention(op.kind)) other_launches_ += layer.share;
     }
     if (kind.experts) small_kernels_ += layer.share * serving_.expert_kernels;
     kinds_.push_back(layer);
   }
-  for (const char* name : {"layer.k_cache", "layer.latent_cache"})
-    if (const BufferId cache = plan_.find(name); cache != kNoBuffer)
-      cache_bits_ = static_cast<double>(bits(plan_.buffers[static_cast<std::size_t>(cache)].dtype));
+  for (const Buffer& buffer : plan_.buffers)
+    if (buffer.buffer_class == BufferClass::kv_cache) cache_bits_ = static_cast<double>(bits(buffer.dtype));
 }
 
 void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const Variables& v) const {
@@ -172,8 +192,8 @@ void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const 
           tables_.launch +
           Seconds{2 * s.m * s.n * s.k / (hardware_.peak_for(s.dtype).value * serving_.product_peak_share)};
       if (t->seconds < least) {
-        t->high = t->high * (least / t->seconds);
         t->seconds = least;
+        t->high = least * (1 + kPeakShareError);
       }
       return *t;
     }
@@ -263,7 +283,7 @@ CostBreakdown IterationCost::token_work_of(const LayerOfKind& kind, std::int64_t
   CostBreakdown cost;
   double elementwise_bytes = 0;
   const Variables v = tokens(count);
-  for (const Operation& op : (decode ? kind.decode_block : kind.block)->operations) {
+  for (const Operation& op : (decode ? kind.decode : kind.prompt)->operations) {
     if (is_attention(op.kind)) continue;
     const Work work = work_of(plan_, op, v);
     if (op.kind == OpKind::matmul) {
@@ -287,7 +307,7 @@ CostBreakdown IterationCost::token_work_of(const LayerOfKind& kind, std::int64_t
   if (!decode)
     elementwise_bytes +=
         2 * serving_.prefill_copies *
-        static_cast<double>(count * kind.attention->dims.heads * kind.attention->dims.head_dim);
+        static_cast<double>(count * kind.prompt_attention->dims.heads * kind.prompt_attention->dims.head_dim);
   const double kernels = (decode ? serving_.decode_kernels : serving_.prefill_kernels) +
                          (kind.experts ? serving_.expert_kernels : 0);
   add_small_kernels(cost, kernels, elementwise_bytes);
@@ -319,24 +339,22 @@ CostBreakdown IterationCost::decode_attention_of(const Operation& attention, std
   if (n.window > 0) context = std::min(context, static_cast<double>(n.window));
   const AttentionShape shape{.batch = static_cast<double>(sequences),
                              .heads = static_cast<double>(n.heads),
-                             .kv_heads = static_cast<double>(n.kv_heads),
+                             .kv_heads = static_cast<double>(std::max<std::int64_t>(1, n.kv_heads)),
                              .head_dim = static_cast<double>(n.head_dim),
                              .query_length = 1,
                              .kv_length = std::max(1.0, context),
                              .causal = false,
-                             .dtype = attention.dtype};
+                             .dtype = attention_dtype(attention)};
   CostBreakdown cost;
   if (attention.kind == OpKind::attention_latent_cached) {
-    // One latent for all heads: they compute much and read little.
-    KernelSample sample;
-    sample.kind = attention.kind;
-    const Efficiency e = datasheet_efficiency(sample);
-    const double keys = shape.batch * shape.kv_length;
-    const Seconds read{cache_bits_ / 8 * keys * shape.head_dim /
-                       (hardware_.memory_bandwidth.value * e.memory)};
-    const Seconds computed{2 * keys * shape.heads * (shape.head_dim + static_cast<double>(n.value_dim)) /
-                           (hardware_.peak_for(attention.dtype).value * e.compute)};
-    cost.add(CostKind::attention, serving_.decode_attention_latency + std::max(read, computed), e.error);
+    // One latent a token is key and value of all heads, which share it.
+    const double elements = shape.batch * shape.kv_length;
+    const double bytes = cache_bits_ / 8 * elements * shape.head_dim;
+    const double flops = 2 * elements * shape.heads * (shape.head_dim + static_cast<double>(n.value_dim));
+    const Seconds streamed{bytes / (hardware_.memory_bandwidth.value * kLatentMemory)};
+    const Seconds computed{flops / (hardware_.peak_for(shape.dtype).value * kLatentCompute)};
+    cost.add(CostKind::attention, serving_.decode_attention_latency + std::max(streamed, computed),
+             kLatentError);
     return cost;
   }
   if (serving_.decode_attention == DecodeAttention::tabulated)
@@ -397,23 +415,36 @@ CostBreakdown IterationCost::decode_attention(double sequences, double context) 
 
 CostBreakdown IterationCost::prompt_attention(const Iteration::Prompt& prompt) const {
   CostBreakdown cost;
-  for (const LayerOfKind& kind : kinds_) cost += prompt_attention_of(*kind.attention, prompt) * kind.share;
+  for (const LayerOfKind& kind : kinds_)
+    cost += prompt_attention_of(*kind.prompt_attention, prompt) * kind.share;
   return cost;
+}
+
+// TensorRT-LLM's fused attention of prompts works in fp8 where the cache is fp8 (docs, use_fp8_context_fmha):
+// as much faster as FlashAttention 3 is.
+double IterationCost::fp8_prompt_ratio(AttentionShape shape) const {
+  constexpr double kFp8Bits = 8;
+  if (!serving_.fp8_cache_with_fp8_weights || cache_bits_ > kFp8Bits || !hardware_.has_peak_for(DType::fp8))
+    return 1;
+  constexpr std::string_view kMeasured = "FlashAttention3";
+  shape.dtype = DType::bf16;
+  const auto wide = attention_time(tables_, hardware_, MeasuredKernel::attention_forward, shape, kMeasured);
+  shape.dtype = DType::fp8;
+  const auto narrow = attention_time(tables_, hardware_, MeasuredKernel::attention_forward, shape, kMeasured);
+  return wide && narrow ? std::min(1.0, narrow->seconds / wide->seconds) : 1;
 }
 
 CostBreakdown IterationCost::prompt_attention_of(const Operation& attention,
                                                  const Iteration::Prompt& prompt) const {
   const Dims& n = attention.dims;
-  // Keys and values of different widths take as long as those of their mean.
-  const std::int64_t head_dim = n.value_dim > 0 ? (n.head_dim + n.value_dim) / 2 : n.head_dim;
   const AttentionShape shape{.batch = prompt.sequences,
                              .heads = static_cast<double>(n.heads),
-                             .kv_heads = static_cast<double>(n.kv_heads),
-                             .head_dim = static_cast<double>(head_dim),
+                             .kv_heads = static_cast<double>(std::max<std::int64_t>(1, n.kv_heads)),
+                             .head_dim = static_cast<double>(n.head_dim),
                              .query_length = prompt.tokens,
                              .kv_length = std::max(prompt.context, prompt.tokens),
                              .causal = true,
-                             .dtype = attention.dtype == DType::fp8 ? DType::bf16 : attention.dtype};
+                             .dtype = attention_dtype(attention)};
   CostBreakdown cost;
   // With a window most queries see as many keys: the kernel's time shrinks with the pairs.
   double seen = 1;
@@ -433,7 +464,8 @@ CostBreakdown IterationCost::prompt_attention_of(const Operation& attention,
   }
   if (const auto t = attention_time(tables_, hardware_, MeasuredKernel::attention_prefill, shape,
                                     serving_.attention_tables)) {
-    cost.add(CostKind::attention, tables_.launch + (t->seconds - tables_.launch) * seen, relative(*t));
+    const Seconds core = (t->seconds - tables_.launch) * (seen * fp8_prompt_ratio(shape));
+    cost.add(CostKind::attention, tables_.launch + core, relative(*t));
     return cost;
   }
   KernelSample sample;

@@ -43,10 +43,8 @@ class IterationCost {
  private:
   // Layers that are alike.
   struct LayerOfKind {
-    const Block* block = nullptr;
-    const Operation* attention = nullptr;
-    const Block* decode_block = nullptr;  // others for latent attention alone
-    const Operation* decode_attention = nullptr;
+    const Block *prompt = nullptr, *decode = nullptr;  // latent attention works otherwise while it decodes
+    const Operation *prompt_attention = nullptr, *decode_attention = nullptr;
     bool experts = false;
     double share = 1;  // of all layers
   };
@@ -60,9 +58,11 @@ class IterationCost {
   CostBreakdown head_at(std::int64_t sequences) const;
   CostBreakdown prompt_attention(const Iteration::Prompt& prompt) const;  // of a mean layer
   CostBreakdown prompt_attention_of(const Operation& attention, const Iteration::Prompt& prompt) const;
+  double fp8_prompt_ratio(AttentionShape shape) const;
   Group group_of(const Operation& op) const;
   void add_product(CostBreakdown& cost, const Operation& op, const Variables& v) const;
-  void add_grouped_product(CostBreakdown& cost, const Operation& op, const Variables& v, const Work& work) const;
+  void add_grouped_product(CostBreakdown& cost, const Operation& op, const Variables& v,
+                           const Work& work) const;
   void add_small_kernels(CostBreakdown& cost, double kernels, double bytes) const;
   bool in_graph(const Iteration& iteration) const;
   double computed_sequences(const Iteration& iteration) const;  // of a decode step, with padding

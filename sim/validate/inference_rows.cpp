@@ -16,7 +16,8 @@ constexpr double kMillisecond = 1e-3, kGiga = 1e9, kPercent = 100;
 
 // What is known less well than single kernels are: an engine whose profile is a neighbour's, and lengths that
 // the row does not give.
-constexpr double kOtherEngine = 0.5, kOtherLengths = 0.3;
+// Releases of one engine differ by some percent where nothing in its profile does.
+constexpr double kOtherEngine = 0.5, kOtherLengths = 0.3, kOtherRelease = 0.08;
 
 class Predictions {
  public:
@@ -35,7 +36,7 @@ class Predictions {
 };
 
 double widened(double band, const InferenceCase& c) {
-  double squares = std::pow(band - 1, 2);
+  double squares = std::pow(band - 1, 2) + kOtherRelease * kOtherRelease;
   if (c.nearest_engine) squares += kOtherEngine * kOtherEngine;
   if (c.assumed_lengths) squares += kOtherLengths * kOtherLengths;
   return 1 + std::sqrt(squares);

@@ -44,7 +44,14 @@ struct Era {
   std::string_view engine, preset;
   int from_version, from_year;
 };
-constexpr std::array<Era, 20> kEras{{
+constexpr std::array<Era, 27> kEras{{
+    {"pytorch", "transformers_eager", 0, 0},
+    {"hugging", "transformers_eager", 0, 0},
+    {"text-generation-inference", "vllm_0.5", 0, 0},
+    {"tgi", "vllm_0.5", 0, 0},
+    {"megakernel", "calm", 0, 0},
+    {"exllama", "llama_cpp", 0, 0},
+    {"mlc", "llama_cpp", 0, 0},
     {"fastertransformer", "fastertransformer", 0, 0},
     {"gpt-fast", "gpt_fast", 0, 0},
     {"gptfast", "gpt_fast", 0, 0},
