@@ -479,6 +479,8 @@ class CudaDevice final : public Device {
       const bool holds =
           runs_in(operands[i]) || operands[i] == sim::DType::int32 || operands[i] == sim::DType::fp64;
       if (!holds && operation.kind != OpKind::zero) return false;
+      if (operation.kind == OpKind::sample && operands[i] == sim::DType::bf16)
+        return false;  // logits are fp32
     }
     return true;
   }
@@ -537,9 +539,13 @@ class CudaDevice final : public Device {
   void synchronise() override {
     on_device(name_, [&] { gpu_.synchronise(); });
   }
+  // Sums of neighbours' distances: CUDA gives them in fp32, which would lose microseconds over a long
+  // section.
   void stamps(std::span<double> seconds) const override {
     on_device(name_, [&] {
-      for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = gpu_.seconds_between(0, i);
+      seconds[0] = 0;
+      for (std::size_t i = 1; i < seconds.size(); ++i)
+        seconds[i] = seconds[i - 1] + gpu_.seconds_between(i - 1, i);
     });
   }
 

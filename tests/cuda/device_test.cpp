@@ -102,7 +102,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 
 sim::Scenario training(const sim::Model& model, sim::DType dtype, sim::AttentionKind attention,
                        sim::Recompute recompute = sim::Recompute::none) {
-  sim::Scenario s = tests::training(model, 12, 2, 4);
+  sim::Scenario s = tests::training(model, 10, 1, 2);
   s.workload.dtype = dtype;
   s.implementation.attention = attention;
   s.strategy.recompute = recompute;

@@ -13,6 +13,7 @@
 #include "kernels/cuda/gemm_tensor_cores.h"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/gpu.h"
+#include "kernels/cuda/hopper/attention_hopper.h"
 #include "kernels/cuda/products.h"
 
 namespace {
@@ -95,7 +96,7 @@ void matrix_products(Bench& bench) {
 }
 
 void attention(Bench& bench) {
-  std::printf("\ncausal attention, 16 heads     forward TFLOP/s   backward TFLOP/s\n");
+  std::printf("\ncausal attention, 16 heads     forward TFLOP/s   backward TFLOP/s   forward with wgmma\n");
   for (const std::int64_t D : {64, 128})
     for (const std::int64_t T : {1024, 4096, 16384}) {
       constexpr std::int64_t kTokens = 16384, kHeads = 16;
@@ -109,8 +110,13 @@ void attention(Bench& bench) {
           [&] { cuda::attention_flash_forward(bench.context(), out, lse.as<float>(), qkv, s); });
       const double backward = bench.seconds(
           [&] { cuda::attention_flash_backward(bench.context(), dqkv, dout, qkv, out, lse.as<float>(), s); });
-      std::printf("T = %6lld, D = %4lld            %15.1f   %16.1f\n", static_cast<long long>(T),
+      std::printf("T = %6lld, D = %4lld            %15.1f   %16.1f", static_cast<long long>(T),
                   static_cast<long long>(D), flops / forward * 1e-12, 2.5 * flops / backward * 1e-12);
+      if (cuda::Gpu::compute_capability(0) == 90)
+        std::printf("   %18.1f", flops * 1e-12 / bench.seconds([&] {
+          cuda::attention_hopper_forward(bench.context(), out, lse.as<float>(), qkv, s);
+        }));
+      std::printf("\n");
       bench.release({qkv, dqkv, out, dout, lse});
     }
 }

@@ -27,6 +27,10 @@ std::string Gpu::name_of(int) {
   return "emulated GPU";
 }
 
+int Gpu::compute_capability(int) {
+  return 90;
+}
+
 Gpu::Gpu(int) : implementation_(std::make_unique<Implementation>()) {}
 Gpu::~Gpu() = default;
 
