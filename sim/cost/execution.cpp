@@ -35,18 +35,60 @@ class Mailbox {
   std::vector<Seconds> arrival_;  // negative: not sent yet
 };
 
+// Compute of one program that shares the device with what its other streams exchange.
+class SharedDevice {
+ public:
+  explicit SharedDevice(double slowdown) : slowdown_(slowdown) {}
+
+  void exchange(Seconds start, Seconds end) {
+    if (slowdown_ <= 1 || end <= start) return;
+    // Collectives follow each other in their stream.
+    if (!busy_.empty() && start <= busy_.back().end)
+      busy_.back().end = std::max(busy_.back().end, end);
+    else
+      busy_.push_back({start, end});
+  }
+
+  // When `work` that begins at `start` has been done.
+  Seconds done(Seconds start, Seconds work) {
+    while (first_ < busy_.size() && busy_[first_].end <= start) ++first_;
+    Seconds now = start;
+    for (std::size_t i = first_; i < busy_.size() && work.value > 0; ++i) {
+      const Seconds alone = std::max(Seconds{}, busy_[i].start - now);
+      if (work <= alone) break;
+      work = work - alone;
+      now = std::max(now, busy_[i].start);
+      const Seconds shared = std::min(work * slowdown_, busy_[i].end - now);
+      work = work - shared * (1 / slowdown_);
+      now += shared;
+    }
+    return now + work;
+  }
+
+ private:
+  struct Interval {
+    Seconds start, end;
+  };
+  double slowdown_;
+  std::vector<Interval> busy_;
+  std::size_t first_ = 0;  // those before have ended
+};
+
 }  // namespace
 
-Execution execute(const Plan& plan, const std::vector<std::vector<Seconds>>& durations) {
+Execution execute(const Plan& plan, const std::vector<std::vector<ActionTime>>& times,
+                  bool transfers_in_order, Interference interference) {
   Execution execution;
   const std::size_t programs = plan.programs.size();
   execution.programs.resize(programs);
   for (std::size_t p = 0; p < programs; ++p) {
-    execution.programs[p].start.resize(durations[p].size());
-    execution.programs[p].end.resize(durations[p].size());
+    execution.programs[p].start.resize(times[p].size());
+    execution.programs[p].end.resize(times[p].size());
   }
   Mailbox mailbox(plan);
   std::vector<std::array<Seconds, kStreams>> free(programs);
+  std::vector<Seconds> hosts(programs);
+  std::vector<SharedDevice> devices(programs, SharedDevice(interference.compute));
   std::vector<std::size_t> next(programs);
 
   const auto advance = [&](std::size_t p) {
@@ -55,19 +97,29 @@ Execution execute(const Plan& plan, const std::vector<std::vector<Seconds>>& dur
     const std::size_t begin = next[p];
     for (std::size_t& i = next[p]; i < actions.size(); ++i) {
       const Action& a = actions[i];
-      Seconds& stream = free[p][static_cast<std::size_t>(a.stream)];
+      const ActionTime& time = times[p][i];
+      const bool sends = a.peer >= 0 && a.stream == kSendStream, receives = a.peer >= 0 && !sends;
+      Seconds& stream =
+          free[p][static_cast<std::size_t>(sends && transfers_in_order ? kComputeStream : a.stream)];
+      Seconds host = hosts[p];
+      if (time.work.waits && !receives)
+        host = std::max(host, *std::max_element(free[p].begin(), free[p].end()));
+      host += time.work.before;
       Seconds start = stream;
       if (a.wait >= 0) start = std::max(start, e.end[static_cast<std::size_t>(a.wait)]);
-      Seconds end = start + durations[p][i];
-      if (a.peer >= 0) {
-        if (a.stream == kSendStream) {
-          mailbox.arrival(static_cast<std::size_t>(a.peer), a) = end;
-        } else {
-          const Seconds arrival = mailbox.arrival(p, a);
-          if (arrival.value < 0) return i > begin;
-          end = std::max(start, arrival);
-        }
+      if (sends || receives) start = std::max(start, host);
+      Seconds end =
+          a.stream == kComputeStream ? devices[p].done(start, time.duration) : start + time.duration;
+      end = std::max(end, host + time.host.ahead);
+      if (sends) mailbox.arrival(static_cast<std::size_t>(a.peer), a) = end;
+      if (receives) {
+        const Seconds arrival = mailbox.arrival(p, a);
+        if (arrival.value < 0) return i > begin;
+        end = std::max(start, arrival);
       }
+      if (a.stream == kCollectiveStream) devices[p].exchange(std::max(start, host), end);
+      hosts[p] = host + time.host.launches;
+      if ((sends || receives) && time.work.waits) hosts[p] = std::max(hosts[p], end);
       e.start[i] = start;
       e.end[i] = stream = end;
     }
@@ -82,6 +134,7 @@ Execution execute(const Plan& plan, const std::vector<std::vector<Seconds>>& dur
   for (std::size_t p = 0; p < programs; ++p) {
     if (next[p] < plan.programs[p].actions.size())
       throw std::logic_error(plan.programs[p].role + " waits for ever at action " + std::to_string(next[p]));
+    execution.duration = std::max(execution.duration, hosts[p]);
     for (const Seconds end : free[p]) execution.duration = std::max(execution.duration, end);
   }
   return execution;

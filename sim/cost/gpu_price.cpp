@@ -43,20 +43,36 @@ AttentionShape attention_shape(const KernelSample& s) {
           .dtype = s.dtype};
 }
 
-std::optional<MeasuredTime> flash_backward(const GpuCalibration& gpu, const Hardware& hardware,
-                                           const AttentionShape& shape) {
-  if (auto backward =
-          attention_time(gpu, hardware, MeasuredKernel::attention_backward, shape, "FlashAttention3"))
-    return backward;
-  auto both =
+MeasuredTime part_of(const MeasuredTime& time, double share) {
+  return {time.seconds * share, time.low * share, time.high * share, Fit::between_shapes};
+}
+
+// A kernel is timed forward and backward, or both together; the named software's table if there is one of
+// either sort, else serving engines' forward kernel and FlashAttention's backward.
+std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware& hardware,
+                                       const AttentionShape& shape, MeasuredKernel alone, double share,
+                                       std::string_view software) {
+  const auto is_named = [&](MeasuredKernel kernel) {
+    return std::any_of(gpu.kernels.begin(), gpu.kernels.end(), [&](const KernelTable& table) {
+      return table.kernel == kernel && table.software == software;
+    });
+  };
+  if (is_named(alone)) return attention_time(gpu, hardware, alone, shape, software);
+  if (is_named(MeasuredKernel::attention_forward_backward))
+    if (const auto both =
+            attention_time(gpu, hardware, MeasuredKernel::attention_forward_backward, shape, software))
+      return part_of(*both, share);
+  if (alone == MeasuredKernel::attention_forward)
+    return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, shape);
+  if (auto backward = attention_time(gpu, hardware, alone, shape, "FlashAttention3")) return backward;
+  const auto both =
       attention_time(gpu, hardware, MeasuredKernel::attention_forward_backward, shape, "FlashAttention2");
   if (!both) return std::nullopt;
-  return MeasuredTime{both->seconds * kBackwardShare, both->low * kBackwardShare, both->high * kBackwardShare,
-                      Fit::between_shapes};
+  return part_of(*both, share);
 }
 
 std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelSample& s,
-                                        const Hardware& hardware) {
+                                        const Hardware& hardware, std::string_view attention) {
   const double rows = static_cast<double>(s.rows), cols = static_cast<double>(s.cols),
                inner = static_cast<double>(s.inner);
   switch (s.kind) {
@@ -67,9 +83,11 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelS
     case OpKind::matmul_backward_weight:  // (N, M) (M, K)
       return product_time(gpu, hardware, {cols, inner, rows, s.dtype});
     case OpKind::attention_flash:
-      return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, attention_shape(s));
+      return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_forward,
+                        1 - kBackwardShare, attention);
     case OpKind::attention_flash_backward:
-      return flash_backward(gpu, hardware, attention_shape(s));
+      return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_backward, kBackwardShare,
+                        attention);
     case OpKind::attention_cached: {
       const bool decode = s.query_length <= kFewQueries;
       return attention_time(gpu, hardware,
@@ -128,12 +146,13 @@ std::optional<Price> collective_price(const GpuCalibration& gpu, CollectiveOpera
 }  // namespace
 
 std::optional<Price> gpu_price(const GpuCalibration& gpu, const Work& work, const Operation& op,
-                               const Variables& v, const Hardware& hardware, const Group* group) {
+                               const Variables& v, const Hardware& hardware, const Group* group,
+                               std::string_view attention) {
   if (const auto operation = operation_of(op.kind))
     return group ? collective_price(gpu, *operation, work, hardware, *group) : std::nullopt;
   const KernelSample shape = kernel_shape(op, v, work);
   auto time = op.dims.groups > 0 ? grouped_product_time(gpu, op, shape, hardware, v, work)
-                                 : kernel_time(gpu, shape, hardware);
+                                 : kernel_time(gpu, shape, hardware, attention);
   if (!time) return std::nullopt;
   if (op.dims.window > 0) {  // as fast as over all keys, for the pairs that are left
     const double left = visible_pairs(v, op.dims.window) / visible_pairs(v);

@@ -37,9 +37,11 @@ Price price_collective(const Work& work, const Group& group, const Hardware& h, 
 }  // namespace
 
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
-            const Calibration* calibration, const Group* group, Bytes working_set) {
+            const Calibration* calibration, const Group* group, Bytes working_set,
+            std::string_view attention) {
   if (calibration && calibration->gpu)
-    if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group)) return *tabulated;
+    if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group, attention))
+      return *tabulated;
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   if (is_collective(op.kind)) return price_collective(work, group ? *group : Group{}, hardware, launch);
 

@@ -1,5 +1,7 @@
 // What an operation costs in time on a device, how sure that is, and what bounds it.
 #pragma once
+#include <string_view>
+
 #include "sim/cost/calibration.h"
 #include "sim/cost/work.h"
 #include "sim/plan/plan.h"
@@ -14,8 +16,10 @@ struct Price {
 };
 
 // `group` is the operation's where it is a collective; `working_set` is what the plan touches before it comes
-// back to the same operands (KernelSample), 0 where that is not known.
+// back to the same operands (KernelSample), 0 where that is not known; `attention` is whose kernel runs,
+// where tables of GPUs have several.
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
-            const Calibration* calibration, const Group* group = nullptr, Bytes working_set = {});
+            const Calibration* calibration, const Group* group = nullptr, Bytes working_set = {},
+            std::string_view attention = {});
 
 }  // namespace sim

@@ -9,6 +9,9 @@
 namespace sim {
 namespace {
 
+// Launch costs of other people's hosts are estimates.
+constexpr double kHostUncertainty = 1.5;
+
 // Which variables an operation's work depends on: the others are set alike, so that each price is found once.
 Variables relevant(const Plan& plan, const Operation& op, Variables v) {
   const auto uses_kv_length = [](const Extent& e) { return e.kv_length > 0; };
@@ -61,17 +64,22 @@ class Pricer {
     priced.block = a.block;
     priced.phase = a.phase;
     priced.variables = a.variables;
-    const auto& operations = plan_.blocks[static_cast<std::size_t>(a.block)].operations;
-    priced.operations.reserve(operations.size());
-    for (std::size_t i = 0; i < operations.size(); ++i) {
+    const Block& block = plan_.blocks[static_cast<std::size_t>(a.block)];
+    priced.operations.reserve(block.operations.size());
+    for (std::size_t i = 0; i < block.operations.size(); ++i) {
       priced.operations.push_back(operation(static_cast<std::size_t>(a.block), i, a.variables));
-      PricedOperation& op = priced.operations.back();
       // What is done a second time is not work that the mathematics needs.
-      if (a.phase == Phase::recompute) op.work.model_flops = {};
+      if (a.phase == Phase::recompute) priced.operations.back().work.model_flops = {};
+    }
+    hide_behind_products(plan_, block, a.phase, priced.operations, hardware_);
+    for (const PricedOperation& op : priced.operations) {
       priced.duration += op.price.seconds;
       priced.low += op.price.low;
       priced.high += op.price.high;
     }
+    priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1);
+    priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / kHostUncertainty);
+    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, kHostUncertainty);
     return priced;
   }
 
@@ -80,20 +88,23 @@ class Pricer {
     const Variables v = relevant(plan_, op, variables);
     auto& known = operations_[block][index];
     // Actions that follow each other resemble each other.
-    if (!known || known->first != v) {
-      const Work work = work_of(plan_, op, v);
-      known.emplace(v, PricedOperation{work, price_of(work, op, v)});
-    }
+    if (!known || known->first != v) known.emplace(v, priced(block, index, v));
     return known->second;
   }
 
-  Price price_of(const Work& work, const Operation& op, const Variables& v) const {
-    if (op.group < 0) return price(work, op, v, hardware_, calibration_, nullptr, working_set_);
+  PricedOperation priced(std::size_t index_of_block, std::size_t index, const Variables& v) const {
+    const Block& block = plan_.blocks[index_of_block];
+    const Operation& op = block.operations[index];
+    const auto with = [&](const Group* group) {
+      return price_with_software(plan_, block, index, v, hardware_, calibration_, group, working_set_);
+    };
+    if (op.group < 0) return with(nullptr);
     Group group = plan_.groups[static_cast<std::size_t>(op.group)];
     // Two neighbours take part; the receiver's time is its waiting, which the execution finds.
-    if (op.kind == OpKind::receive) return {{}, {}, {}, Bound::network, Provenance::datasheet};
+    if (op.kind == OpKind::receive)
+      return {work_of(plan_, op, v), {{}, {}, {}, Bound::network, Provenance::datasheet}};
     if (op.kind == OpKind::send) group.size = 2;
-    return price(work, op, v, hardware_, calibration_, &group);
+    return with(&group);
   }
 
   const Plan& plan_;
@@ -118,18 +129,27 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
     for (const Action& a : program.actions) blocks.push_back(pricer.block(a));
   }
   priced.blocks = pricer.take();
-  const auto run_with = [&](Seconds PricedBlock::*duration) {
-    std::vector<std::vector<Seconds>> durations;
-    for (const auto& blocks : priced.block_of) {
-      std::vector<Seconds>& of_program = durations.emplace_back();
-      of_program.reserve(blocks.size());
-      for (const std::size_t b : blocks) of_program.push_back(priced.blocks[b].*duration);
+  std::vector<std::vector<HostWork>> host;
+  for (const Program& program : plan.programs) host.push_back(host_work(plan, program));
+  const Implementation& software = plan.scenario.implementation;
+  const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
+                            double host_factor) {
+    std::vector<std::vector<ActionTime>> times;
+    for (std::size_t p = 0; p < priced.block_of.size(); ++p) {
+      std::vector<ActionTime>& of_program = times.emplace_back();
+      of_program.reserve(priced.block_of[p].size());
+      for (std::size_t a = 0; a < priced.block_of[p].size(); ++a) {
+        const PricedBlock& block = priced.block(p, a);
+        HostWork work = host[p][a];
+        work.before = work.before * host_factor;
+        of_program.push_back({block.*duration, block.*of_host, work});
+      }
     }
-    return execute(plan, durations);
+    return execute(plan, times, software.pipeline.in_order, Interference{interference(plan, hardware)});
   };
-  priced.expected = run_with(&PricedBlock::duration);
-  priced.low = run_with(&PricedBlock::low);
-  priced.high = run_with(&PricedBlock::high);
+  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1);
+  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty);
+  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, kHostUncertainty);
   return priced;
 }
 

@@ -5,15 +5,10 @@
 #include <vector>
 
 #include "sim/cost/execution.h"
-#include "sim/cost/price.h"
+#include "sim/cost/software.h"
 #include "sim/plan/memory.h"
 
 namespace sim {
-
-struct PricedOperation {
-  Work work;
-  Price price;
-};
 
 // A block with one set of variables.
 struct PricedBlock {
@@ -22,6 +17,7 @@ struct PricedBlock {
   Variables variables;
   std::vector<PricedOperation> operations;
   Seconds duration, low, high;
+  HostTime host, host_low, host_high;
 };
 
 // Programs are run with the expected times and with those of the band's ends: errors of kernels on one

@@ -32,13 +32,17 @@ ElementTypes element_types(const Scenario& scenario) {
   const DType stored = stored_type(scenario.workload.dtype);
   const bool mixed = stored != DType::fp32;
   const bool generates = scenario.workload.task == Task::generate;
+  const Implementation& i = scenario.implementation;
+  const bool shards = !generates && scenario.strategy.zero_stage == 3;
+  const DType shard = shards ? i.memory.shard_dtype.value_or(stored) : stored;
   return {.product = scenario.workload.dtype,
           .stored = stored,
           .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
-          .gradient = mixed ? scenario.implementation.gradient_dtype : DType::fp32,
+          .gradient = mixed ? i.gradient_dtype : DType::fp32,
+          .shard = shard,
           .statistic = DType::fp32,
-          .master = mixed && scenario.implementation.master_weights};
+          .master = mixed && i.master_weights && shard != DType::fp32};
 }
 
 Model shard_of(const Model& model, const Strategy& strategy) {

@@ -26,6 +26,7 @@ struct ElementTypes {
   DType weights;    // of the layers' products
   DType cache;      // keys and values of earlier tokens
   DType gradient;   // of parameters
+  DType shard;      // parameters as ZeRO 3 divides them
   DType statistic;  // norms' mean and rstd, log-sum-exp, logits; arithmetic of everything that is no product
   bool master;      // an fp32 copy of the parameters for the optimizer
 };

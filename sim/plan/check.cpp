@@ -198,7 +198,9 @@ class PlanChecker {
              op.kind == OpKind::all_to_all) &&
             op.operands.size() % 2 != 0)
           add(where + ": operands are no pairs");
-        for (const Operand& o : op.operands) {
+        std::vector<Operand> all = op.operands;
+        all.insert(all.end(), op.beside.begin(), op.beside.end());
+        for (const Operand& o : all) {
           if (o.buffer < kNoBuffer || o.buffer >= static_cast<int>(plan_.buffers.size())) {
             add(where + ": buffer " + std::to_string(o.buffer) + " does not exist");
           } else if (o.buffer != kNoBuffer && buffer(o).buffer_class == BufferClass::scratch) {

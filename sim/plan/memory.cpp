@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "sim/plan/pack.h"
 
@@ -17,7 +19,7 @@ bool is_scratch(const Buffer& b) {
 
 // Shared by consecutive micro-batches.
 bool is_shared(const Buffer& b) {
-  return b.per_micro_batch && b.lifetime == Lifetime::uses;
+  return b.per_micro_batch && (b.lifetime == Lifetime::uses || b.lifetime == Lifetime::pass);
 }
 
 // A buffer's uses in one block.
@@ -36,8 +38,8 @@ BlockUses uses_of_blocks(const Plan& plan) {
     std::vector<BlockUse>& of_block = uses[block];
     const std::vector<Operation>& operations = plan.blocks[block].operations;
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      for (const Operand& o : operations[i].operands) {
-        if (o.buffer == kNoBuffer) continue;
+      const auto use = [&](const Operand& o) {
+        if (o.buffer == kNoBuffer) return;
         const BufferId buffer = plan.storage(o.buffer);
         const std::int32_t offset = plan.buffers[buffer].per_layer ? o.layer_offset : 0;
         std::size_t& first = first_use[buffer];
@@ -51,7 +53,9 @@ BlockUses uses_of_blocks(const Plan& plan) {
           of_block.push_back({buffer, offset, time, time});
         else
           it->last = time;
-      }
+      };
+      for (const Operand& o : operations[i].operands) use(o);
+      for (const Operand& o : operations[i].beside) use(o);
     }
   }
   return uses;
@@ -335,11 +339,25 @@ const Instance& MemoryPlan::find(const Plan& plan, BufferId buffer, std::int32_t
 
 namespace {
 
+// The time of the last operation of the backward pass that each action is part of; its own elsewhere.
+std::vector<OpTime> ends_of_backward_passes(const Program& program, const std::vector<OpTime>& times) {
+  std::vector<OpTime> ends(program.actions.size());
+  std::map<std::pair<std::int32_t, std::int32_t>, OpTime> last;  // of a micro-batch and chunk
+  for (std::size_t i = program.actions.size(); i-- > 0;) {
+    const Action& a = program.actions[i];
+    ends[i] = times[i + 1] - 1;
+    if (a.phase != Phase::backward && a.phase != Phase::recompute) continue;
+    ends[i] = last.try_emplace({a.micro_batch, a.chunk}, ends[i]).first->second;
+  }
+  return ends;
+}
+
 MemoryPlan plan_program(const Plan& plan, const BlockUses& uses, std::size_t program_index,
-                        Addresses addresses) {
+                        Addresses addresses, Step step) {
   const Program& program = plan.programs.at(program_index);
   const std::vector<Bytes> bytes = largest_bytes(plan, program, uses);
   const std::vector<OpTime> times = action_times(plan, program_index);
+  const std::vector<OpTime> pass_ends = ends_of_backward_passes(program, times);
 
   MemoryPlan memory;
   memory.program = program_index;
@@ -384,8 +402,12 @@ MemoryPlan plan_program(const Plan& plan, const BlockUses& uses, std::size_t pro
                     .last = begin + u.last,
                     .offset = {}};
       if (!added) instance.last = std::max(instance.last, begin + u.last);
-      if (b.lifetime == Lifetime::plan) instance.first = 0;
-      if (b.lifetime != Lifetime::uses) instance.last = memory.duration - 1;
+      if (b.lifetime == Lifetime::pass) instance.last = std::max(instance.last, pass_ends[i]);
+      const bool from_the_beginning =
+          b.lifetime == Lifetime::plan || (b.lifetime == Lifetime::first_use && step == Step::later);
+      if (from_the_beginning) instance.first = 0;
+      if (b.lifetime == Lifetime::plan || b.lifetime == Lifetime::first_use)
+        instance.last = memory.duration - 1;
     }
   }
   memory.instances = std::move(table).take();
@@ -405,13 +427,14 @@ MemoryPlan plan_program(const Plan& plan, const BlockUses& uses, std::size_t pro
 
 }  // namespace
 
-MemoryPlan plan_memory(const Plan& plan, std::size_t program, Addresses addresses) {
-  return plan_program(plan, uses_of_blocks(plan), program, addresses);
+MemoryPlan plan_memory(const Plan& plan, std::size_t program, Addresses addresses, Step step) {
+  return plan_program(plan, uses_of_blocks(plan), program, addresses, step);
 }
 
 void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit) {
   const BlockUses uses = uses_of_blocks(plan);
-  for (std::size_t p = 0; p < plan.programs.size(); ++p) visit(plan_program(plan, uses, p, addresses));
+  for (std::size_t p = 0; p < plan.programs.size(); ++p)
+    visit(plan_program(plan, uses, p, addresses, Step::later));
 }
 
 std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& memory, std::size_t max_points) {

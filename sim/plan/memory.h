@@ -3,8 +3,9 @@
 //
 // Lives:
 //   Lifetime::plan            from before the first operation to after the last
-//   Lifetime::first_use       from the first operation that uses the instance to the end
+//   Lifetime::first_use       in the first step from the first operation that uses the instance, later always
 //   Lifetime::uses            from the first operation that uses the instance to the last, over all actions
+//   Lifetime::pass            from the first operation that uses the instance to the end of the backward pass
 //   BufferClass::scratch      within each action of its block: contents do not outlive the action, and every
 //                             action of the block uses the same addresses
 // Micro-batches that follow each other without overlap repeat the first one's lives at the first one's
@@ -75,9 +76,12 @@ struct MemoryPlan {
 // Without addresses, all offsets are 0 and the arena is the live peak: what a prediction needs of plans with
 // many instances.
 enum class Addresses { assigned, none };
-MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0, Addresses addresses = Addresses::assigned);
+// Of training: what the first step makes, later ones find.
+enum class Step { first, later };
+MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0, Addresses addresses = Addresses::assigned,
+                       Step step = Step::later);
 
-// Calls visit for every program, in order; quicker than one after the other.
+// Calls visit for every program, in order, in a later step; quicker than one after the other.
 void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit);
 
 // Live bytes by class at each operation, thinned to the points where something changes; where that makes more

@@ -126,6 +126,9 @@ struct Operation {
   DType dtype{};  // of the arithmetic
   Dims dims{};
   std::vector<Operand> operands{};
+  // Tensors that the implementation makes, keeps or frees here beside the operands
+  // (scenario/memory_profile.h): they take memory; what they cost in time is no part of the operation.
+  std::vector<Operand> beside{};
   float scalar =
       0;  // norms: epsilon; cross_entropy: what a token's gradient is scaled by, 1 / tokens of a step
   std::int32_t group = -1;  // collectives: index into Plan::groups

@@ -32,13 +32,19 @@ class ParameterWriter {
     std::int64_t elements = 1;
     for (const Extent& e : shape) elements *= e.factor;
     const std::vector<Extent> shard = zero ? std::vector<Extent>{(elements + ranks - 1) / ranks} : shape;
+    const MemoryProfile& profile = builder_.scenario().implementation.memory;
+    const Lifetime optimizer_life = profile.lazy_optimizer ? Lifetime::first_use : Lifetime::plan;
+    const Lifetime gradient_life =
+        profile.weight_gradient == WeightGradient::fresh ? Lifetime::uses : Lifetime::plan;
     const auto held = [&](const std::string& prefix, BufferClass c, DType dtype,
                           const std::vector<Extent>& of_shape, BufferId parameter, BufferId whole) {
       return builder_.add({.name = prefix + name,
                            .buffer_class = c,
                            .dtype = dtype,
                            .shape = of_shape,
-                           .lifetime = Lifetime::plan,
+                           .lifetime = c == BufferClass::gradient    ? gradient_life
+                                       : c == BufferClass::optimizer ? optimizer_life
+                                                                     : Lifetime::plan,
                            .per_layer = per_layer,
                            .parameter = parameter,
                            .view_of = whole});
@@ -57,7 +63,7 @@ class ParameterWriter {
     t.replicated = replicated;
     t.zero_stage = zero;
     if (zero == 3) {
-      t.parameter_shard = held("", BufferClass::parameter, types.stored, shard, kNoBuffer, kNoBuffer);
+      t.parameter_shard = held("", BufferClass::parameter, types.shard, shard, kNoBuffer, kNoBuffer);
       t.parameter = whole_for_a_while("gathered.", BufferClass::communication, types.stored);
       t.parameter_for_backward =
           whole_for_a_while("gathered_for_backward.", BufferClass::communication, types.stored);

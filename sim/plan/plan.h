@@ -36,6 +36,7 @@ enum class Lifetime {
   plan,       // exists before the first action and after the last
   first_use,  // from its first write to the end of the plan (an optimizer state made in the first step)
   uses,       // from its first use in a step to its last
+  pass,       // from its first use to the end of the backward pass of the micro-batch
 };
 
 struct Buffer {

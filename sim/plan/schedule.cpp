@@ -220,7 +220,15 @@ Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t 
   return s;
 }
 
-LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layers) {
+LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layers, double head) {
+  if (head > 0) {
+    const double share = (layers + head) / pieces;
+    const auto end = [&](std::int32_t p) {
+      if (p < 0) return 0;
+      return p == pieces - 1 ? layers : std::min(layers, static_cast<std::int32_t>(share * (p + 1)) + 1);
+    };
+    return {end(piece - 1), end(piece)};
+  }
   const std::int32_t each = layers / pieces, more = layers % pieces, first_with_more = (pieces - more) / 2;
   const auto begin = [&](std::int32_t p) { return p * each + std::clamp(p - first_with_more, 0, more); };
   return {begin(piece), begin(piece + 1)};

@@ -58,7 +58,9 @@ Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t 
 struct LayerRange {
   std::int32_t first = 0, last = 0;
 };
-LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layers);
+// With a head of the cost of `head` layers, pieces take layers in turn until they exceed their share of the
+// whole cost (nanotron, PipelineParallel's build_model); some may get none.
+LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layers, double head = 0);
 
 // What makes a schedule legal, one sentence a violation: each stage runs each pass of each of its chunks once
 // for each micro-batch; none waits for one that, in the given orders, cannot have come before (which would be

@@ -1,8 +1,10 @@
 // A training step: gradients to zero; for each micro-batch forward and backward; the optimizer. What ranks
 // exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
 #include <algorithm>
+#include <utility>
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/extra_tensors.h"
 #include "sim/plan/programs.h"
 #include "sim/plan/schedule.h"
 
@@ -62,7 +64,8 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   r.final_norm.out = add_activation("final_norm.out", t.stored, {rows, m.hidden_size});
   if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
   r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
-  r.logits = add_activation(buffer_names::logits, t.statistic, {kRows, m.vocab_size});
+  const DType logits = b.scenario().implementation.memory.logits_dtype.value_or(t.statistic);
+  r.logits = add_activation(buffer_names::logits, logits, {kRows, m.vocab_size});
   return r;
 }
 
@@ -337,6 +340,29 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std
   return blocks;
 }
 
+// Gradients to zero, unit by unit: at once, or each `before_backward` of the unit. A tied head's weight is of
+// the embedding's unit, but its gradient begins with the head.
+UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
+                           const std::string& id, BufferId Tensor::*gradient, bool before_backward) {
+  Tensors head = p.head_group(), embedding = p.embedding_group();
+  if (before_backward && p.tied && !p.head_is_a_copy) {
+    head.push_back(p.embedding);
+    embedding.erase(embedding.begin());
+  }
+  const bool whole = gradient == &Tensor::gradient && b.strategy().zero_stage >= 2;
+  const auto add = [&](const std::string& unit, Tensors tensors) {
+    if (whole) std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
+    return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, {zero(id, tensors, gradient)}});
+  };
+  UnitBlocks blocks;
+  blocks.embedding = add("embedding", embedding);
+  for (const bool experts : {false, true})
+    if (has_layers(b, experts))
+      (experts ? blocks.expert_layer : blocks.layer) = add(layer_unit(experts), p.layer_group(experts));
+  blocks.head = add("head", head);
+  return blocks;
+}
+
 Operation collective(const std::string& id, OpKind kind, DType dtype, std::int32_t group) {
   return {.id = id, .kind = kind, .dtype = dtype, .group = group};
 }
@@ -370,14 +396,16 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
     for (const BufferId rows : key_values) op.operands.push_back(updates(rows));
     ops.push_back(std::move(op));
   }
-  const bool sharded = b.strategy().zero_stage > 0;
+  const int zero_stage = b.strategy().zero_stage;
+  const bool whole =
+      zero_stage == 0 || (zero_stage == 1 && b.scenario().implementation.data_parallel.reduces_whole);
   for (const DataGroup& g : data_groups(b, "gradients")) {
     if (g.group < 0) continue;
-    Operation op = collective(g.prefix + (sharded ? ".reduce_scatter" : ".all_reduce"),
-                              sharded ? OpKind::reduce_scatter : OpKind::all_reduce, type, g.group);
+    Operation op = collective(g.prefix + (whole ? ".all_reduce" : ".reduce_scatter"),
+                              whole ? OpKind::all_reduce : OpKind::reduce_scatter, type, g.group);
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts) continue;
-      if (!sharded) {
+      if (whole) {
         op.operands.push_back(updates(t.gradient));
         continue;
       }
@@ -471,20 +499,9 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
     });
   if (zero_stage < 2) return;
 
-  // A tied head's weight is of the embedding's unit: its gradient begins with the head, its copy for forward
-  // lives until the head.
-  const bool shared = p.tied && !p.head_is_a_copy;
-  Tensors head = p.head_group(), embedding = p.embedding_group();
-  if (shared) {
-    head.push_back(p.embedding);
-    embedding.erase(embedding.begin());
-  }
-  const auto zero_of = [&](const std::string& unit, Tensors tensors) {
-    std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
-    return tensors.empty() ? BlockId{-1}
-                           : b.add({unit + ".zero_whole_gradients",
-                                    {zero("gradients.zero", tensors, &Tensor::gradient)}});
-  };
+  blocks.zero_whole =
+      add_zero_blocks(b, p, "zero_whole_gradients", "gradients.zero", &Tensor::gradient, true);
+  if (zero_stage < 3) return;
   const auto for_layers = [&](auto block_of) {
     UnitBlocks u;
     for (const bool experts : {false, true})
@@ -492,10 +509,9 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
         (experts ? u.expert_layer : u.layer) = block_of(layer_unit(experts), p.layer_group(experts));
     return u;
   };
-  blocks.zero_whole = for_layers(zero_of);
-  blocks.zero_whole.embedding = zero_of("embedding", embedding);
-  blocks.zero_whole.head = zero_of("head", head);
-  if (zero_stage < 3) return;
+  Tensors head = p.head_group();
+  // The copy of a tied head's weight for backward: forward's lives until the head.
+  if (p.tied && !p.head_is_a_copy) head.push_back(p.embedding);
   blocks.gather_for_forward = add_unit_blocks(b, p, "gather_for_forward", [&](const Tensors& unit) {
     return gather_parameters(b, unit, &Tensor::parameter);
   });
@@ -546,9 +562,9 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   const DecoderParameters again = for_backward(p);
   StepBlocks blocks;
   const auto accumulated = b.strategy().zero_stage >= 2 ? &Tensor::gradient_shard : &Tensor::gradient;
-  blocks.zero = add_unit_blocks(b, p, "zero_gradients", [&](const Tensors& unit) {
-    return std::vector<Operation>{zero("optimizer.zero_gradients", unit, accumulated)};
-  });
+  const bool fresh = b.scenario().implementation.memory.weight_gradient == WeightGradient::fresh;
+  blocks.zero = add_zero_blocks(b, p, fresh ? "begin_gradients" : "zero_gradients",
+                                "optimizer.zero_gradients", accumulated, fresh);
   blocks.embedding = b.add(embedding_forward(b, p, r));
   blocks.kinds = layer_kinds(b.scenario().model);
   const LayerResults results = add_layer_results(b, "", kept, blocks.kinds);
@@ -562,6 +578,13 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   return blocks;
 }
 
+// The head's FLOPs as a number of layers: V h against the products of one.
+double head_in_layers(const Model& m) {
+  const ParameterCount count = count_parameters(m);
+  return static_cast<double>(m.vocab_size) * static_cast<double>(m.hidden_size) /
+         static_cast<double>(count.attention_per_layer + count.mlp_per_layer);
+}
+
 // The program of one pipeline stage.
 class StageWriter {
  public:
@@ -573,17 +596,25 @@ class StageWriter {
         model_(scenario.model),
         layers_(static_cast<std::int32_t>(scenario.model.num_hidden_layers)),
         zero_stage_(scenario.strategy.zero_stage),
+        data_parallel_(scenario.implementation.data_parallel),
+        head_layers_(scenario.implementation.pipeline.balances_head ? head_in_layers(scenario.model) : 0),
+        fresh_gradients_(scenario.implementation.memory.weight_gradient == WeightGradient::fresh),
         variables_{.batch = scenario.workload.micro_batch_size,
                    .query_length = scenario.workload.seq_len / scenario.strategy.context_parallel,
                    .kv_length = scenario.workload.seq_len} {}
 
   Program write() {
     program_.role = "stage " + std::to_string(stage_);
-    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
+    if (gathers_ahead())
+      for_each_unit([&](const Unit& u) {
+        updated_.push_back({u, collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer)});
+      });
+    if (!fresh_gradients_)
+      for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
     for (const Slot& slot : schedule_.slots[static_cast<std::size_t>(stage_)]) {
       micro_batch_ = slot.micro_batch;
       chunk_ = slot.chunk;
-      const LayerRange range = layers_of(piece(), schedule_.pieces(), layers_);
+      const LayerRange range = layers_of(piece(), schedule_.pieces(), layers_, head_layers_);
       switch (slot.pass) {
         case Pass::forward:
           forward(range);
@@ -632,7 +663,7 @@ class StageWriter {
   void for_each_unit(Visit visit) const {
     for (std::int32_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
       const std::int32_t p = schedule_.piece(stage_, chunk);
-      const LayerRange range = layers_of(p, schedule_.pieces(), layers_);
+      const LayerRange range = layers_of(p, schedule_.pieces(), layers_, head_layers_);
       if (p == 0) visit(Unit{&UnitBlocks::embedding, 0});
       for (std::int32_t l = range.first; l < range.last; ++l) visit(layer_unit_of(l));
       if (p == schedule_.pieces() - 1) visit(Unit{&UnitBlocks::head, layers_});
@@ -672,8 +703,24 @@ class StageWriter {
 
   // Gradients of a unit are complete with the last micro-batch; from ZeRO 2 on none waits for it.
   void reduce(BlockId block, std::int32_t layer) {
-    if (zero_stage_ >= 2 || micro_batch_ == schedule_.micro_batches - 1)
+    if (zero_stage_ < 2 && micro_batch_ < schedule_.micro_batches - 1) return;
+    const bool beside =
+        zero_stage_ == 1 ? data_parallel_.overlaps_sharded_reduction : data_parallel_.overlaps_reduction;
+    if (zero_stage_ < 2 && !beside)
+      reduced_last_.push_back({block, layer});
+    else
       collective(block, Phase::backward, layer);
+  }
+
+  // Parameters that the optimizer of the step before updated are gathered beside the first forward pass.
+  bool gathers_ahead() const {
+    return data_parallel_.overlaps_gather && (zero_stage_ == 1 || zero_stage_ == 2);
+  }
+  std::int32_t gathered_ahead(const Unit& unit) {
+    const auto found = std::find_if(updated_.begin(), updated_.end(), [&](const Updated& u) {
+      return u.unit.member == unit.member && u.unit.layer == unit.layer;
+    });
+    return found == updated_.end() ? -1 : std::exchange(found->action, -1);
   }
 
   // Runs work(unit, gathered) for each; under ZeRO 3 each unit's parameters are gathered while the one before
@@ -703,7 +750,10 @@ class StageWriter {
     };
     with_parameters(
         units, blocks_.gather_for_forward, Phase::forward,
-        [&](const Unit& u, std::int32_t gathered) { compute(work(u), Phase::forward, u.layer, gathered); });
+        [&](const Unit& u, std::int32_t gathered) {
+          if (gathered < 0) gathered = gathered_ahead(u);
+          compute(work(u), Phase::forward, u.layer, gathered);
+        });
     if (!is_last()) send(blocks_.send_activation, Phase::forward, range.last, piece() + 1);
   }
 
@@ -732,6 +782,7 @@ class StageWriter {
   }
 
   void optimizer() {
+    for (const auto& [block, layer] : reduced_last_) collective(block, Phase::backward, layer);
     compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
     if (stage_ == 0 || stage_ == schedule_.stages - 1)
       compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
@@ -740,7 +791,7 @@ class StageWriter {
     compute(blocks_.clip, Phase::optimizer, 0);
     for_each_unit([&](const Unit& u) {
       compute(u.of(blocks_.update), Phase::optimizer, u.layer);
-      collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
+      if (!gathers_ahead()) collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
     });
   }
 
@@ -750,10 +801,19 @@ class StageWriter {
   const Model& model_;
   std::int32_t layers_;
   int zero_stage_;
+  const DataParallelProfile& data_parallel_;
+  double head_layers_;
+  bool fresh_gradients_;  // begun by the first micro-batch
   Variables variables_;
   Program program_;
   std::int32_t micro_batch_ = 0, chunk_ = 0;
   std::int32_t last_compute_ = -1, last_collective_ = -1;  // indices of actions
+  struct Updated {
+    Unit unit;
+    std::int32_t action;  // that gathers it; -1 once it has been waited for
+  };
+  std::vector<Updated> updated_;
+  std::vector<std::pair<BlockId, std::int32_t>> reduced_last_;  // blocks and layers
 };
 
 }  // namespace
@@ -767,6 +827,7 @@ Plan make_training_plan(const Scenario& scenario) {
       static_cast<std::int32_t>(w.global_batch_size / s.data_parallel / w.micro_batch_size);
   const Schedule schedule = make_schedule(s.schedule, s.pipeline_parallel, s.virtual_pipeline, micro_batches);
   Plan plan = b.take();
+  add_extra_tensors(plan);
   for (std::int32_t stage = 0; stage < schedule.stages; ++stage)
     plan.programs.push_back(StageWriter(scenario, blocks, schedule, stage).write());
   return plan;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "sim/dtype.h"
+#include "sim/scenario/memory_profile.h"
 #include "sim/scenario/serving_implementation.h"
 #include "sim/units.h"
 
@@ -47,6 +48,7 @@ struct HostProfile {
 
 struct DataParallelProfile {
   bool overlaps_reduction = true;  // with the backward pass of the last micro-batch; else after it
+  bool overlaps_sharded_reduction = true;  // the same under ZeRO 1
   bool overlaps_gather = false;    // of updated parameters, with the next step's forward pass
   bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
   std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients
@@ -86,29 +88,6 @@ struct PipelineProfile {
   bool balances_head = false;      // layers are dealt out with the head counted by its FLOPs
 
   bool operator==(const PipelineProfile&) const = default;
-};
-
-// Bytes that are kept and allocated (implementations_training: saved formulas). A token's saved bytes in a
-// layer are hidden h + query q + key_value g + feed_forward f + heads a + scores a s, with the model's
-// widths.
-struct SavedActivations {
-  double hidden = 0, query = 0, key_value = 0, feed_forward = 0, heads = 0, scores = 0;
-  // Of `hidden`, what tensor-parallel ranks all hold; sequence parallelism divides it too where it is on.
-  double hidden_of_every_rank = 0;
-
-  bool operator==(const SavedActivations&) const = default;
-};
-
-struct MemoryProfile {
-  std::optional<SavedActivations> saved;  // else what the plan keeps
-  // Bytes a parameter: held whole, and divided over data-parallel ranks by the optimizer or by FSDP.
-  std::optional<double> whole_states, sharded_states;
-  double logit_bytes = 0;  // at the peak of the loss, a logit; 0: the plan's
-  double fixed_gib = 0;    // context, libraries, workspaces, communicators
-  double slack = 0;        // of the allocator, share of what is allocated
-  double slack_high = 0;   // upper end of it
-
-  bool operator==(const MemoryProfile&) const = default;
 };
 
 struct Implementation {

@@ -1,6 +1,7 @@
 // Profiles are read and written by one list of their fields.
 #include <array>
 
+#include "sim/scenario/memory_profile_json.h"
 #include "sim/scenario/scenario_json.h"
 #include "sim/scenario/serving_implementation_json.h"
 
@@ -36,6 +37,7 @@ void host_fields(Visitor& v, Profile& p) {
 template <class Visitor, class Profile>
 void data_parallel_fields(Visitor& v, Profile& p) {
   v("overlaps_reduction", p.overlaps_reduction);
+  v("overlaps_sharded_reduction", p.overlaps_sharded_reduction);
   v("overlaps_gather", p.overlaps_gather);
   v("reduces_whole", p.reduces_whole);
   v("reduction_dtype", p.reduction_dtype);
@@ -74,28 +76,6 @@ void pipeline_fields(Visitor& v, Profile& p) {
 }
 
 template <class Visitor, class Profile>
-void saved_fields(Visitor& v, Profile& p) {
-  v("hidden", p.hidden);
-  v("query", p.query);
-  v("key_value", p.key_value);
-  v("feed_forward", p.feed_forward);
-  v("heads", p.heads);
-  v("scores", p.scores);
-  v("hidden_of_every_rank", p.hidden_of_every_rank);
-}
-
-template <class Visitor, class Profile>
-void memory_fields(Visitor& v, Profile& p) {
-  v("saved_bytes_per_token", p.saved);
-  v("whole_states_bytes_per_parameter", p.whole_states);
-  v("sharded_states_bytes_per_parameter", p.sharded_states);
-  v("logit_bytes", p.logit_bytes);
-  v("fixed_gib", p.fixed_gib);
-  v("slack", p.slack);
-  v("slack_high", p.slack_high);
-}
-
-template <class Visitor, class Profile>
 void implementation_fields(Visitor& v, Profile& p) {
   v("attention", p.attention);
   v("dropout", p.dropout);
@@ -120,8 +100,6 @@ void fields(Visitor& v, auto& p) {
   if constexpr (std::is_same_v<Profile, TensorOverlap>) overlap_fields(v, p);
   if constexpr (std::is_same_v<Profile, TensorParallelProfile>) tensor_parallel_fields(v, p);
   if constexpr (std::is_same_v<Profile, PipelineProfile>) pipeline_fields(v, p);
-  if constexpr (std::is_same_v<Profile, SavedActivations>) saved_fields(v, p);
-  if constexpr (std::is_same_v<Profile, MemoryProfile>) memory_fields(v, p);
 }
 
 // ---- Reading: a field that is not there keeps its value.
@@ -139,12 +117,6 @@ class Reader {
   void operator()(const char* key, double& x) {
     x = object_.number(key, x);
     if (!(x >= 0)) object_.fail(key, "must be 0 or more");
-  }
-  void operator()(const char* key, std::optional<double>& x) {
-    if (!object_.has_value(key)) return;
-    double number = 0;
-    (*this)(key, number);
-    x = number;
   }
   void operator()(const char* key, Seconds& x) {
     if (const auto given = object_.quantity(key, unit_suffixes::short_time)) x = {*given};
@@ -166,11 +138,8 @@ class Reader {
       x[item.key()] = factor;
     }
   }
-  template <class Profile>
-  void operator()(const char* key, std::optional<Profile>& x) {
-    if (!object_.has_value(key)) return;
-    if (!x) x.emplace();
-    (*this)(key, *x);
+  void operator()(const char* key, MemoryProfile& x) {
+    if (object_.has(key)) x = memory_profile_from(object_.object(key));
   }
   template <class Profile>
   void operator()(const char* key, Profile& x) {
@@ -194,6 +163,7 @@ class Writer {
 
   void operator()(const char* key, DType x) { json_[key] = name(x); }
   void operator()(const char* key, AttentionKind x) { json_[key] = name(x); }
+  void operator()(const char* key, const MemoryProfile& x) { json_[key] = json_of(x); }
   void operator()(const char* key, Seconds x) {
     put_quantity(json_, key, x.value, unit_suffixes::short_time);
   }

@@ -89,12 +89,21 @@ struct PresetFile {
 
 Json merged(PresetKind kind, Json object, const std::string& file, int depth);
 
+fs::path preset_file(PresetKind kind, std::string_view name) {
+  return preset_directory() / folder(kind) / (std::string(name) + ".json");
+}
+
+bool is_preset(PresetKind kind, std::string_view name) {
+  std::error_code error;
+  const bool plain =
+      name.find_first_of("/\\") == std::string_view::npos;  // a name, no path out of the folder
+  return plain && !name.empty() && fs::is_regular_file(preset_file(kind, name), error);
+}
+
 PresetFile open_preset(PresetKind kind, std::string_view name, int depth = 0) {
   const std::string known = resolve_alias(kind, name);
-  const fs::path path = preset_directory() / folder(kind) / (known + ".json");
-  std::error_code error;
-  const bool plain = known.find_first_of("/\\") == std::string::npos;  // a name, no path out of the folder
-  if (!plain || known.empty() || !fs::is_regular_file(path, error)) {
+  const fs::path path = preset_file(kind, known);
+  if (!is_preset(kind, known)) {
     const std::vector<std::string> names = preset_names(kind);
     std::vector<std::string> near = nearest(known, names);
     const bool any = !near.empty();
@@ -156,14 +165,56 @@ std::vector<std::string> preset_names(PresetKind kind) {
   return names;
 }
 
+namespace {
+
+// A model's name without what different authors write differently: case, punctuation, who published it
+// (before a slash), remarks in parentheses, and words that say nothing of its shape.
+std::string bare_name(std::string_view name) {
+  static constexpr std::string_view kIdleWords[] = {
+      "meta", "instruct", "chat", "base", "hf",    "it",      "fp16",     "f16",        "bf16",
+      "fp8",  "model",    "v0.1", "v0.3", "dense", "replica", "pretrain", "pretraining"};
+  const std::size_t slash = name.find('/');
+  const bool published = slash != std::string_view::npos &&
+                         name.find('/', slash + 1) == std::string_view::npos &&
+                         name.substr(0, slash).find('.') == std::string_view::npos;
+  if (published) name.remove_prefix(slash + 1);
+  std::string bare, word;
+  int depth = 0;
+  const auto end_word = [&] {
+    if (std::find(std::begin(kIdleWords), std::end(kIdleWords), word) == std::end(kIdleWords)) bare += word;
+    word.clear();
+  };
+  for (const char c : name) {
+    depth += (c == '(') - (c == ')');
+    const auto byte = static_cast<unsigned char>(c);
+    if (depth == 0 && (std::isalnum(byte) || c == '.' || c == '/'))
+      word += static_cast<char>(std::tolower(byte));
+    else
+      end_word();
+  }
+  end_word();
+  return bare;
+}
+
+}  // namespace
+
 std::string resolve_alias(PresetKind kind, std::string_view name) {
   const fs::path file = preset_directory() / "aliases.json";
   std::error_code error;
-  if (!fs::exists(file, error)) return std::string(name);
-  const Json json = parse_json(read_file(file), file.string());
-  JsonObject all(json, file.string());
-  if (!all.has(folder(kind))) return std::string(name);
-  return all.object(folder(kind)).text(name, std::string(name));
+  Json aliases = Json::object();
+  if (fs::exists(file, error)) {
+    const Json json = parse_json(read_file(file), file.string());
+    JsonObject all(json, file.string());
+    if (all.has(folder(kind))) aliases = all.at(folder(kind));
+    if (aliases.contains(name)) return all.object(folder(kind)).text(name);
+  }
+  if (kind != PresetKind::model || is_preset(kind, name)) return std::string(name);
+  const std::string bare = bare_name(name);
+  for (const std::string& preset : preset_names(kind))
+    if (bare_name(preset) == bare) return preset;
+  for (const auto& [alias, preset] : aliases.items())
+    if (bare_name(alias) == bare) return preset.get<std::string>();
+  return std::string(name);
 }
 
 Json with_base(PresetKind kind, const Json& object, const std::string& file) {

@@ -34,7 +34,8 @@ Implementation load_implementation_preset(std::string_view name);
 Workload load_workload_preset(std::string_view name);
 Scenario load_scenario_preset(std::string_view name);
 
-// presets/aliases.json: "h100" is "h100-sxm". Names that are no alias come back as they are.
+// presets/aliases.json: "h100" is "h100-sxm". Models are found in others' spellings too:
+// "Meta-Llama-3-70B-Instruct", "GPT3 175B". Names that are no alias come back as they are.
 std::string resolve_alias(PresetKind kind, std::string_view name);
 
 // Scenario files: each part is a preset's name, or an object, which may have "extends" with a preset's name;

@@ -27,6 +27,7 @@ RowReader kernel_rows();      // kernels of any sort: gpu, kernel, dtype, shape
 RowReader inference_rows();   // generation and serving: model_name, gpu, framework, batch, lengths
 RowReader collective_rows();  // collective, num_gpus, message_bytes
 RowReader training_rows();    // steps of training: framework, gpu, num_gpus, the model, the strategy
+RowReader memory_rows();      // peaks of device memory: gpu, component, kind, memory_gb
 
 // The one whose columns the table has; null where there is none.
 const RowReader* reader_of(const std::vector<std::string>& header);

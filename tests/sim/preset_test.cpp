@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "sim/json_object.h"
 #include "tests/sim/random_scenario.h"
 #include "tests/support/catch.h"
 
@@ -112,6 +113,35 @@ TEST_CASE("an alias is the preset that it names") {
   CHECK(sim::load_hardware_preset("h100") == sim::load_hardware_preset("h100-sxm"));
   CHECK(sim::load_model_preset("gpt2-xl") == sim::load_model_preset("gpt2-1558m"));
   CHECK(sim::resolve_alias(PresetKind::hardware, "h100-sxm") == "h100-sxm");
+}
+
+TEST_CASE("models are found in the spellings of others") {
+  const auto model = [](const char* name) { return sim::resolve_alias(PresetKind::model, name); };
+  CHECK(model("Llama 3.1 70B") == "llama-3.1-70b");
+  CHECK(model("Meta-Llama-3-70B-Instruct") == "llama-3-70b");
+  CHECK(model("meta-llama/Llama-3.3-70B-Instruct") == "llama-3.1-70b");
+  CHECK(model("LLaMA2_7B-chat") == "llama-2-7b");
+  CHECK(model("GPT3-175B") == "gpt3-175b");
+  CHECK(model("GPT 530B (MT-NLG)") == "gpt-530b");
+  CHECK(model("Mixtral 8x7b") == "mixtral-8x7b");
+  CHECK(model("Qwen/Qwen3-30B-A3B") == "qwen3-30b-a3b");
+  CHECK(model("MPT-1.3B") == "mpt-1b");  // and not 13B
+  CHECK(model("DeepSeek R1") == "deepseek-v3");
+  CHECK(model("a model that nobody made") == "a model that nobody made");
+}
+
+TEST_CASE("every alias names a preset") {
+  std::ifstream in(sim::preset_directory() / "aliases.json");
+  const sim::Json aliases = sim::Json::parse(in);
+  for (const auto& [kind, folder] : {std::pair{PresetKind::model, "models"},
+                                     {PresetKind::hardware, "hardware"},
+                                     {PresetKind::implementation, "implementations"}}) {
+    const std::vector<std::string> names = sim::preset_names(kind);
+    for (const auto& [alias, name] : aliases.at(folder).items()) {
+      CAPTURE(alias);
+      CHECK(std::find(names.begin(), names.end(), name.get<std::string>()) != names.end());
+    }
+  }
 }
 
 TEST_CASE("an unknown name lists the nearest presets") {

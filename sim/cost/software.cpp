@@ -1,0 +1,347 @@
+#include "sim/cost/software.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/plan/decoder.h"
+
+namespace sim {
+namespace {
+
+// Beside collectives compute takes this many times as long, and they beside compute: 18.9 % on average over
+// A100, H100 and MI200 (Lee et al. 2024, "Characterizing compute-communication overlap").
+// Networks' collectives occupy fewer multiprocessors.
+constexpr double kComputeBesideNodeLinks = 1.19, kComputeBesideNetwork = 1.05, kExchangeBesideCompute = 1.10;
+// Elementwise kernels reach this share of the bandwidth (cost/efficiency.cpp).
+constexpr double kMemoryEfficiency = 0.80;
+
+bool is_loss(OpKind kind) {
+  return kind == OpKind::cross_entropy || kind == OpKind::cross_entropy_statistics;
+}
+
+Price operator+(Price a, Seconds more) {
+  a.seconds += more;
+  a.low += more;
+  a.high += more;
+  return a;
+}
+
+Price operator*(Price a, double n) {
+  a.seconds = a.seconds * n;
+  a.low = a.low * n;
+  a.high = a.high * n;
+  return a;
+}
+
+Price operator+(Price a, const Price& b) {
+  a.seconds += b.seconds;
+  a.low += b.low;
+  a.high += b.high;
+  return a;
+}
+
+const Implementation& software(const Plan& plan) {
+  return plan.scenario.implementation;
+}
+
+bool in_group(const Plan& plan, const Operation& op, std::string_view group) {
+  return op.group >= 0 && plan.groups[static_cast<std::size_t>(op.group)].name == group;
+}
+
+Bytes scaled(Bytes bytes, double factor) {
+  return {std::llround(static_cast<double>(bytes.value) * factor)};
+}
+
+// ---- Memory traffic
+
+double elements(const Plan& plan, const Operand& o, const Variables& v) {
+  return static_cast<double>(plan.buffers[static_cast<std::size_t>(o.buffer)].elements(v));
+}
+
+Work with_traffic(const Plan& plan, const Operation& op, const Variables& v, Work work) {
+  const KernelProfile& kernels = software(plan).kernels;
+  double factor = 1;
+  if (const auto found = kernels.traffic.find(std::string(name(op.kind))); found != kernels.traffic.end())
+    factor = found->second;
+  // The profile's figure is of all that happens to a logit between two products.
+  if (kernels.loss_bytes_per_logit > 0 && is_loss(op.kind)) {
+    const bool divided = plan.scenario.strategy.tensor_parallel > 1;
+    const double logits = static_cast<double>(op.dims.rows.value(v)) * static_cast<double>(op.dims.vocab);
+    const double own = logits * kernels.loss_bytes_per_logit / (divided ? 2 : 1);
+    factor = own / static_cast<double>(std::max<std::int64_t>(1, work.memory().value));
+  }
+  work.read = scaled(work.read, factor);
+  work.written = scaled(work.written, factor);
+  return work;
+}
+
+// Bytes that move when a micro-batch's gradients are added to their accumulators by passes of their own.
+double accumulation_bytes(const Plan& plan, const Operation& op, const Variables& v) {
+  const double each = software(plan).kernels.accumulation_bytes_per_parameter;
+  if (each <= 0) return 0;
+  if (op.kind == OpKind::matmul_backward_weight || op.kind == OpKind::embedding_backward)
+    return op.operands[0].buffer == kNoBuffer ? 0 : each * elements(plan, op.operands[0], v);
+  return 0;
+}
+
+// ---- Kernels and their launches
+
+bool is_of_backward(const Block& block) {
+  return block.name.find("backward") != std::string::npos;
+}
+
+bool is_of_passes(const Block& block) {
+  return std::any_of(block.operations.begin(), block.operations.end(),
+                     [](const Operation& op) { return op.dims.rows.factor > 0 && !is_collective(op.kind); });
+}
+
+double own_operations(const Block& block) {
+  return static_cast<double>(std::count_if(block.operations.begin(), block.operations.end(),
+                                           [](const Operation& op) { return !is_collective(op.kind); }));
+}
+
+// Kernels that one operation of a pass stands for: the layer's own count over that of the plan.
+double launches_an_operation(const Plan& plan, const Block& block) {
+  const KernelProfile& kernels = software(plan).kernels;
+  const bool backward = is_of_backward(block);
+  const int launched = backward ? kernels.launches_backward : kernels.launches_forward;
+  if (launched == 0 || !is_of_passes(block)) return 1;
+  const std::string_view like = backward ? "layer.backward" : "layer.forward";
+  const auto layer =
+      std::find_if(plan.blocks.begin(), plan.blocks.end(), [&](const Block& b) { return b.name == like; });
+  return layer == plan.blocks.end() ? 1 : std::max(1.0, launched / own_operations(*layer));
+}
+
+// ---- Tensor parallelism
+
+BufferId written_by(const Operation& op) {
+  return op.operands.front().buffer;
+}
+
+bool reads_buffer(const Operation& op, BufferId buffer) {
+  return std::any_of(op.operands.begin() + 1, op.operands.end(),
+                     [&](const Operand& o) { return o.buffer == buffer; });
+}
+
+constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+// The product of a kind that reads what a gather brings, after it; or that writes what a reduction sums,
+// before it.
+std::size_t product_after(const Block& block, std::size_t gather, OpKind kind) {
+  const BufferId brought = written_by(block.operations[gather]);
+  for (std::size_t i = gather + 1; i < block.operations.size(); ++i)
+    if (block.operations[i].kind == kind && reads_buffer(block.operations[i], brought)) return i;
+  return kNone;
+}
+
+std::size_t product_before(const Block& block, std::size_t reduction, OpKind kind) {
+  for (std::size_t i = reduction; i-- > 0;)
+    if (block.operations[i].kind == kind) return i;
+  return kNone;
+}
+
+struct Beside {
+  TensorOverlap overlap;
+  std::size_t product = kNone;
+  bool own_rows = false;  // products may begin with the rank's own rows
+};
+
+Beside beside(const Plan& plan, const Block& block, Phase phase, std::size_t i) {
+  const TensorParallelProfile& profile = software(plan).tensor_parallel;
+  const Operation& op = block.operations[i];
+  const bool backward = phase == Phase::backward;
+  if (op.kind == OpKind::all_gather) {
+    if (!backward) return {profile.forward_gather, product_after(block, i, OpKind::matmul), true};
+    // Backward gathers a gradient, which both products read, or forward's input, for the weights alone.
+    const std::size_t input = product_after(block, i, OpKind::matmul_backward_input);
+    if (input != kNone) return {profile.backward_gather, input, true};
+    const std::size_t weight = product_after(block, i, OpKind::matmul_backward_weight);
+    if (weight == kNone || weight + 1 >= block.operations.size()) return {};
+    return {profile.input_gather, weight + 1, false};
+  }
+  if (op.kind == OpKind::reduce_scatter)
+    return backward
+               ? Beside{profile.backward_scatter, product_before(block, i, OpKind::matmul_backward_weight)}
+               : Beside{profile.forward_scatter, product_before(block, i, OpKind::matmul)};
+  if (op.kind == OpKind::all_reduce && backward)
+    return {profile.backward_all_reduce, product_before(block, i, OpKind::matmul_backward_weight)};
+  return {};
+}
+
+// A product whose rows arrive from other ranks is worked on in pieces: a rank's own rows, then those before
+// and those after them (nanotron, tensor_parallel/functional.py).
+bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
+  if (software(plan).tensor_parallel.product_pieces != 0) return false;
+  const Operation& op = block.operations[index];
+  if (op.kind != OpKind::matmul && op.kind != OpKind::matmul_backward_input) return false;
+  return std::any_of(block.operations.begin(), block.operations.begin() + static_cast<std::ptrdiff_t>(index),
+                     [&](const Operation& before) {
+                       return before.kind == OpKind::all_gather && in_group(plan, before, "tensor") &&
+                              reads_buffer(op, written_by(before));
+                     });
+}
+
+// ---- Data parallelism
+
+bool is_data_exchange(const Plan& plan, const Operation& op) {
+  return is_collective(op.kind) && in_group(plan, op, "data") && op.dtype != DType::fp64;
+}
+
+double bytes_a_stage(const Plan& plan, DType dtype) {
+  const Strategy& s = plan.scenario.strategy;
+  return static_cast<double>(count_parameters(plan.scenario.model).total) / s.tensor_parallel /
+         s.pipeline_parallel * static_cast<double>(bits(dtype)) / 8;
+}
+
+// The group's exchange of a unit, in messages of the implementation's size and type.
+PricedOperation price_exchange(const Plan& plan, const Operation& op, const Variables& v,
+                               const Hardware& hardware, const Calibration* calibration, const Group& group) {
+  const DataParallelProfile& profile = software(plan).data_parallel;
+  PricedOperation priced{work_of(plan, op, v), {}};
+  DType dtype = op.dtype;
+  if (profile.reduction_dtype && op.kind != OpKind::all_gather) {
+    priced.work.network = scaled(priced.work.network, static_cast<double>(bits(*profile.reduction_dtype)) /
+                                                          static_cast<double>(bits(dtype)));
+    dtype = *profile.reduction_dtype;
+  }
+  double units = 1;  // in a message
+  const double ring = op.kind == OpKind::all_reduce ? 2 : 1;
+  const double whole =
+      static_cast<double>(priced.work.network.value) / ring * group.size / std::max(1, group.size - 1);
+  if (profile.bucket_mib > 0 && whole > 0)
+    units = std::min(profile.bucket_mib * 1024 * 1024, std::max(whole, bytes_a_stage(plan, dtype))) / whole;
+  Work message = priced.work;
+  message.network = scaled(message.network, units);
+  priced.price = price(message, op, v, hardware, calibration, &group) * (1 / units);
+  if (profile.copy_passes > 0)
+    priced.price = priced.price + Seconds{profile.copy_passes * whole /
+                                          (hardware.memory_bandwidth.value * kMemoryEfficiency)};
+  return priced;
+}
+
+}  // namespace
+
+PricedOperation price_with_software(const Plan& plan, const Block& block, std::size_t index,
+                                    const Variables& v, const Hardware& hardware,
+                                    const Calibration* calibration, const Group* group, Bytes working_set) {
+  const Operation& op = block.operations[index];
+  if (group && is_data_exchange(plan, op)) return price_exchange(plan, op, v, hardware, calibration, *group);
+  PricedOperation priced{with_traffic(plan, op, v, work_of(plan, op, v)), {}};
+  const std::string_view attention = software(plan).kernels.attention;
+  const auto price_of = [&](const Operation& operation, const Work& work) {
+    return price(work, operation, v, hardware, calibration, group, working_set, attention);
+  };
+  if (in_pieces(plan, block, index)) {
+    const std::int32_t ranks = plan.scenario.strategy.tensor_parallel;
+    // With two ranks the others' rows are one piece; else those of a rank in the middle are two alike.
+    const int pieces = ranks == 2 ? 1 : 2;
+    Operation own = op, others = op;
+    own.dims.rows = op.dims.rows / ranks;
+    others.dims.rows = op.dims.rows * Extent{ranks - 1} / (ranks * pieces);
+    const auto part = [&](double share) {
+      Work work = priced.work;
+      work.flops = work.flops * share;
+      return work;
+    };
+    priced.price =
+        price_of(own, part(1.0 / ranks)) + price_of(others, part((ranks - 1.0) / ranks / pieces)) * pieces;
+  } else {
+    priced.price = price_of(op, priced.work);
+  }
+  if (group) return priced;
+  const Seconds launch = calibration ? calibration->launch : hardware.launch;
+  priced.price = priced.price + launch * (launches_an_operation(plan, block) - 1);
+  if (const double bytes = accumulation_bytes(plan, op, v); bytes > 0) {
+    priced.price = priced.price + Seconds{bytes / (hardware.memory_bandwidth.value * kMemoryEfficiency)};
+    priced.work.read += scaled({1}, bytes);
+  }
+  return priced;
+}
+
+void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
+                          std::vector<PricedOperation>& operations, const Hardware& hardware) {
+  const int ranks = plan.scenario.strategy.tensor_parallel;
+  const double slower = ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
+  for (std::size_t i = 0; i < block.operations.size(); ++i) {
+    if (!in_group(plan, block.operations[i], "tensor")) continue;
+    const Beside with = beside(plan, block, phase, i);
+    if (with.overlap.under <= 0 || with.product == kNone) continue;
+    const bool pieces = with.own_rows && software(plan).tensor_parallel.product_pieces == 0;
+    const double under = pieces ? with.overlap.under / ranks : with.overlap.under;
+    const double product = operations[with.product].price.seconds.value * under;
+    Price& price = operations[i].price;
+    const double alone = price.seconds.value, exchanged = alone * kExchangeBesideCompute;
+    const double hidable = with.overlap.chunks > 0 ? exchanged * (1 - 1.0 / with.overlap.chunks) : exchanged;
+    const double together = std::min(hidable, product * slower);
+    const double exposed = std::min(alone, exchanged - together / slower);
+    price = price * (alone > 0 ? exposed / alone : 1);
+  }
+}
+
+HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
+                   Seconds Price::*which, double factor) {
+  const HostProfile& host = software(plan).host;
+  HostTime time;
+  if (host.launch.value <= 0) return time;
+  const double launches = launches_an_operation(plan, block);
+  Seconds rest;
+  for (const PricedOperation& op : operations) rest += op.price.*which;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const Operation& op = block.operations[i];
+    Seconds own = host.launch * launches;
+    if (is_collective(op.kind)) own = host.collective;
+    if (in_pieces(plan, block, i)) own = own + host.launch * 2;
+    if (op.kind == OpKind::adamw && host.parameter.value > 0)
+      own = host.parameter * (static_cast<double>(op.operands.size()) / 5);
+    time.launches += own * factor;
+    time.ahead = std::max(time.ahead, time.launches + rest);
+    rest = rest - operations[i].price.*which;
+  }
+  return time;
+}
+
+double interference(const Plan& plan, const Hardware& hardware) {
+  if (software(plan).runs_here) return 1;
+  return plan.ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
+}
+
+std::vector<HostWork> host_work(const Plan& plan, const Program& program) {
+  const Implementation& i = software(plan);
+  const bool waits =
+      plan.scenario.strategy.virtual_pipeline > 1 ? i.pipeline.waits_interleaved : i.pipeline.waits;
+  std::vector<HostWork> work(program.actions.size());
+  const Action* last = nullptr;  // of compute
+  for (std::size_t a = 0; a < program.actions.size(); ++a) {
+    const Action& action = program.actions[a];
+    if (action.peer >= 0) {
+      const int messages =
+          action.phase == Phase::forward ? i.pipeline.messages_forward : i.pipeline.messages_backward;
+      // Both ends take part in what is exchanged before the data; the receiver's part is its waiting.
+      const bool sends = action.stream == kSendStream;
+      work[a] = {sends ? i.pipeline.message * messages : Seconds{}, waits};
+      continue;
+    }
+    const bool gathers =
+        action.stream == kCollectiveStream && action.phase != Phase::optimizer &&
+        plan.blocks[static_cast<std::size_t>(action.block)].name.find("gather") != std::string::npos;
+    if (gathers) work[a].before = i.host.unit_hook;
+    if (action.stream != kComputeStream) continue;
+    const auto direction = [](const Action& x) {
+      return x.phase == Phase::recompute ? Phase::backward : x.phase;
+    };
+    const bool begins = !last || direction(*last) != direction(action) ||
+                        last->micro_batch != action.micro_batch || last->chunk != action.chunk;
+    if (begins && i.host.launch.value > 0) {
+      work[a].before += i.host.pass;
+      if (i.host.waits_around_passes) {
+        work[a].waits = true;
+        work[a].before += i.host.wait;
+      }
+    }
+    if (!last) work[a].before += i.host.step;
+    last = &action;
+  }
+  return work;
+}
+
+}  // namespace sim

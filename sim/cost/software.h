@@ -1,0 +1,37 @@
+// What software makes of a plan's operations (scenario/implementation.h): more memory traffic and more
+// kernels than the fused operations that the plan lists, collectives that hide behind products, a host that
+// launches.
+#pragma once
+#include <vector>
+
+#include "sim/cost/execution.h"
+#include "sim/cost/price.h"
+
+namespace sim {
+
+// An operation as the plan's implementation runs it. `group` is the operation's where it is a collective.
+struct PricedOperation {
+  Work work;
+  Price price;
+};
+PricedOperation price_with_software(const Plan& plan, const Block& block, std::size_t index,
+                                    const Variables& v, const Hardware& hardware,
+                                    const Calibration* calibration, const Group* group, Bytes working_set);
+
+// Collectives of tensor parallelism hide behind the products beside them as far as the implementation lets
+// them: what is left of their prices is what is exposed, mutual slowdown included.
+void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
+                          std::vector<PricedOperation>& operations, const Hardware& hardware);
+
+// The host's part in a block whose operations take `which` of their prices, with a host `factor` times as
+// slow as the implementation says.
+HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
+                   Seconds Price::*which, double factor);
+
+// How much longer compute takes while the plan's ranks exchange gradients or parameters beside it.
+double interference(const Plan& plan, const Hardware& hardware);
+
+// For each action of a program what the host does beside launching its block.
+std::vector<HostWork> host_work(const Plan& plan, const Program& program);
+
+}  // namespace sim

@@ -1,0 +1,156 @@
+#include "sim/plan/caching_allocator.h"
+
+#include <algorithm>
+
+namespace sim {
+namespace {
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr std::int64_t kRounding = 512;                  // kMinBlockSize
+constexpr std::int64_t kLargestSmall = kMiB;             // kSmallSize
+constexpr std::int64_t kSmallSegment = 2 * kMiB;         // kSmallBuffer
+constexpr std::int64_t kMediumSegment = 20 * kMiB;       // kLargeBuffer
+constexpr std::int64_t kSmallestOwnSegment = 10 * kMiB;  // kMinLargeAlloc
+constexpr std::int64_t kSegmentRounding = 2 * kMiB;      // kRoundLarge
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+CachingAllocator::Block CachingAllocator::allocate(Bytes requested) {
+  const std::int64_t bytes = std::max(kRounding, rounded_up(requested.value, kRounding));
+  const Pool pool = bytes <= kLargestSmall ? kSmall : kLarge;
+  const auto found = free_[pool].lower_bound({bytes, -1, -1, -1});
+  Block block = kNone;
+  if (found != free_[pool].end()) {
+    block = std::get<3>(*found);
+    free_[pool].erase(found);
+  } else {
+    block = expandable_ ? grow_segment(bytes, pool) : new_segment(bytes, pool);
+  }
+  at(block).free = false;
+  const std::int64_t rest = at(block).bytes - bytes;
+  const bool splits = pool == kSmall || expandable_ ? rest >= kRounding : rest > kLargestSmall;
+  if (splits) split(block, bytes);
+  allocated_ += Bytes{at(block).bytes};
+  return block;
+}
+
+void CachingAllocator::release(Block block) {
+  allocated_ = allocated_ - Bytes{at(block).bytes};
+  if (const Block before = at(block).before; before != kNone && at(before).free) {
+    erase_free(before);
+    join_with_next(before);
+    block = before;
+  }
+  if (const Block after = at(block).after; after != kNone && at(after).free) {
+    erase_free(after);
+    join_with_next(block);
+  }
+  insert_free(block);
+}
+
+void CachingAllocator::return_free_segments() {
+  for (FreeBlocks& blocks : free_)
+    for (auto it = blocks.begin(); it != blocks.end();) {
+      const Block block = std::get<3>(*it);
+      const Node& node = at(block);
+      // Of a segment that grows, the end can be returned.
+      const bool whole = node.before == kNone && node.after == kNone;
+      const bool end = expandable_ && node.after == kNone;
+      if (!whole && !end) {
+        ++it;
+        continue;
+      }
+      reserved_ = reserved_ - Bytes{node.bytes};
+      if (expandable_) end_[node.pool] = node.before;
+      if (node.before != kNone) at(node.before).after = kNone;
+      unused_.push_back(block);
+      it = blocks.erase(it);
+    }
+}
+
+CachingAllocator::Block CachingAllocator::new_segment(std::int64_t bytes, Pool pool) {
+  const std::int64_t size = pool == kSmall                ? kSmallSegment
+                            : bytes < kSmallestOwnSegment ? kMediumSegment
+                                                          : rounded_up(bytes, kSegmentRounding);
+  if (reserved_ + Bytes{size} > limit_) return_free_segments();
+  reserved_ += Bytes{size};
+  most_reserved_ = std::max(most_reserved_, reserved_);
+  return add({.bytes = size, .segment = segments_++, .pool = pool});
+}
+
+// What is free at the segment's end counts.
+CachingAllocator::Block CachingAllocator::grow_segment(std::int64_t bytes, Pool pool) {
+  const std::int64_t page = pool == kSmall ? kSmallSegment : kMediumSegment;
+  Block last = end_[pool];
+  const bool extends = last != kNone && at(last).free;
+  const std::int64_t more = rounded_up(bytes - (extends ? at(last).bytes : 0), page);
+  reserved_ += Bytes{more};
+  most_reserved_ = std::max(most_reserved_, reserved_);
+  if (extends) {
+    erase_free(last);
+    at(last).bytes += more;
+    return last;
+  }
+  const std::int64_t offset = last == kNone ? 0 : at(last).offset + at(last).bytes;
+  const Block block = add({.offset = offset,
+                           .bytes = more,
+                           .segment = static_cast<std::int32_t>(pool),
+                           .pool = pool,
+                           .before = last});
+  if (last != kNone) at(last).after = block;
+  return end_[pool] = block;
+}
+
+void CachingAllocator::split(Block block, std::int64_t bytes) {
+  Node rest = at(block);
+  rest.offset += bytes;
+  rest.bytes -= bytes;
+  rest.before = block;
+  const Block added = add(rest);
+  if (rest.after != kNone)
+    at(rest.after).before = added;
+  else if (expandable_)
+    end_[rest.pool] = added;
+  at(block).bytes = bytes;
+  at(block).after = added;
+  insert_free(added);
+}
+
+void CachingAllocator::join_with_next(Block block) {
+  const Block next = at(block).after;
+  at(block).bytes += at(next).bytes;
+  at(block).after = at(next).after;
+  if (at(block).after != kNone)
+    at(at(block).after).before = block;
+  else if (expandable_)
+    end_[at(block).pool] = block;
+  unused_.push_back(next);
+}
+
+CachingAllocator::Block CachingAllocator::add(const Node& node) {
+  if (unused_.empty()) {
+    nodes_.push_back(node);
+    return static_cast<Block>(nodes_.size()) - 1;
+  }
+  const Block block = unused_.back();
+  unused_.pop_back();
+  at(block) = node;
+  return block;
+}
+
+void CachingAllocator::insert_free(Block block) {
+  Node& node = at(block);
+  node.free = true;
+  free_[node.pool].insert({node.bytes, node.segment, node.offset, block});
+}
+
+void CachingAllocator::erase_free(Block block) {
+  const Node& node = at(block);
+  free_[node.pool].erase({node.bytes, node.segment, node.offset, block});
+}
+
+}  // namespace sim

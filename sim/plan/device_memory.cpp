@@ -1,0 +1,177 @@
+#include "sim/plan/device_memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "sim/plan/builder.h"
+#include "sim/plan/caching_allocator.h"
+
+namespace sim {
+namespace {
+
+// In the third step nothing is made that the second did not make.
+constexpr int kSteps = 2;
+// Micro-batches that repeat each other are the same to the allocator from the second on.
+constexpr std::int64_t kRounds = 2;
+
+Bytes of_class(const Plan& plan, const MemoryPlan& memory, BufferClass c) {
+  Bytes sum;
+  for (const Instance& i : memory.instances) {
+    const Buffer& b = plan.buffers[static_cast<std::size_t>(i.buffer)];
+    if (b.buffer_class == c && b.lifetime == Lifetime::plan && b.view_of == kNoBuffer) sum += i.bytes;
+  }
+  return sum;
+}
+
+Bytes elements_times(const Plan& plan, Bytes parameters, double bytes_each) {
+  const auto stored = static_cast<double>(bits(plan.scenario.workload.dtype) >= 32 ? 4 : 2);
+  return {std::llround(static_cast<double>(parameters.value) / stored * bytes_each)};
+}
+
+// Runs a program's requests through the allocator.
+class Replay {
+ public:
+  Replay(const Plan& plan, const MemoryPlan& memory, CachingAllocator& allocator)
+      : plan_(plan),
+        memory_(memory),
+        allocator_(allocator),
+        held_(memory.instances.size()),
+        times_(action_times(plan, memory.program)),
+        scratch_(plan.blocks.size()) {
+    for (std::size_t i = 0; i < memory.instances.size(); ++i) {
+      const Instance& instance = memory.instances[i];
+      const Buffer& b = plan.buffers[static_cast<std::size_t>(instance.buffer)];
+      if (b.buffer_class == BufferClass::scratch)
+        scratch_instance_.push_back(i);
+      else if (b.lifetime == Lifetime::plan)
+        held_[i] = allocator.allocate(instance.bytes);
+      else
+        begins_.push_back(i);
+    }
+    const auto first = [&](std::size_t a, std::size_t b) {
+      return memory.instances[a].first < memory.instances[b].first;
+    };
+    const auto last = [&](std::size_t a, std::size_t b) {
+      return memory.instances[a].last < memory.instances[b].last;
+    };
+    std::stable_sort(begins_.begin(), begins_.end(), first);
+    for (const std::size_t i : begins_)
+      if (plan.buffers[static_cast<std::size_t>(memory.instances[i].buffer)].lifetime != Lifetime::first_use)
+        ends_.push_back(i);
+    std::stable_sort(ends_.begin(), ends_.end(), last);
+    place_scratch();
+  }
+
+  void step() {
+    const auto& actions = plan_.programs[memory_.program].actions;
+    const Repetition& r = memory_.micro_batches;
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      const bool repeats = r.count > 1 && times_[a] >= r.begin + r.period * kRounds && times_[a] < r.end();
+      if (repeats) continue;
+      const auto block = static_cast<std::size_t>(actions[a].block);
+      for (OpTime t = times_[a]; t < times_[a + 1]; ++t) operation(r.fold(t), block, t - times_[a]);
+    }
+  }
+
+ private:
+  struct ScratchLife {
+    std::size_t instance;
+    OpTime first, last;
+  };
+
+  void place_scratch() {
+    std::vector<std::int32_t> block_of(plan_.buffers.size(), -1);
+    for (std::size_t b = 0; b < plan_.blocks.size(); ++b)
+      for (const Operation& op : plan_.blocks[b].operations) {
+        for (const Operand& o : op.operands)
+          if (o.buffer != kNoBuffer)
+            block_of[static_cast<std::size_t>(plan_.storage(o.buffer))] = static_cast<std::int32_t>(b);
+        for (const Operand& o : op.beside)
+          if (o.buffer != kNoBuffer)
+            block_of[static_cast<std::size_t>(plan_.storage(o.buffer))] = static_cast<std::int32_t>(b);
+      }
+    for (const std::size_t i : scratch_instance_) {
+      const Instance& instance = memory_.instances[i];
+      const auto block = static_cast<std::size_t>(block_of[static_cast<std::size_t>(instance.buffer)]);
+      scratch_[block].push_back({i, instance.first, instance.last});
+    }
+  }
+
+  void begin(std::size_t instance) {
+    if (!held_[instance]) held_[instance] = allocator_.allocate(memory_.instances[instance].bytes);
+  }
+  void end(std::size_t instance) {
+    if (!held_[instance]) return;
+    allocator_.release(*held_[instance]);
+    held_[instance].reset();
+  }
+
+  void operation(OpTime t, std::size_t block, OpTime within) {
+    const auto at_or_after = [&](const std::vector<std::size_t>& order, OpTime Instance::*time) {
+      return std::lower_bound(order.begin(), order.end(), t, [&](std::size_t i, OpTime value) {
+        return memory_.instances[i].*time < value;
+      });
+    };
+    for (auto i = at_or_after(begins_, &Instance::first);
+         i != begins_.end() && memory_.instances[*i].first == t; ++i)
+      begin(*i);
+    for (const ScratchLife& s : scratch_[block])
+      if (s.first == within) begin(s.instance);
+    for (auto i = at_or_after(ends_, &Instance::last); i != ends_.end() && memory_.instances[*i].last == t;
+         ++i)
+      end(*i);
+    for (const ScratchLife& s : scratch_[block])
+      if (s.last == within) end(s.instance);
+  }
+
+  const Plan& plan_;
+  const MemoryPlan& memory_;
+  CachingAllocator& allocator_;
+  std::vector<std::optional<CachingAllocator::Block>> held_;  // by instance
+  std::vector<OpTime> times_;
+  std::vector<std::vector<ScratchLife>> scratch_;  // by block
+  std::vector<std::size_t> scratch_instance_, begins_, ends_;
+};
+
+}  // namespace
+
+DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory) {
+  return device_memory(plan, memory, {std::numeric_limits<std::int64_t>::max()});
+}
+
+DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes limit) {
+  const MemoryProfile& profile = plan.scenario.implementation.memory;
+  const Strategy& s = plan.scenario.strategy;
+  const Bytes parameters = of_class(plan, memory, BufferClass::parameter);
+  const bool divided = data_ranks(s) > 1;
+  DeviceMemory device;
+  device.context = {std::llround(profile.context_gib * kGiB)};
+  if (divided && s.zero_stage == 0) device.copies = elements_times(plan, parameters, profile.bucket_bytes);
+  device.live = memory.live_peak + device.copies;
+  if (profile.allocator == AllocatorKind::planned) {
+    device.reserved = memory.arena + device.copies;
+    return device;
+  }
+  CachingAllocator allocator(profile.allocator == AllocatorKind::expandable);
+  allocator.set_limit(limit);
+  if (device.copies.value > 0) allocator.allocate(device.copies);
+  Replay replay(plan, memory, allocator);
+  for (int step = 0; step < kSteps; ++step) {
+    replay.step();
+    if (!divided || s.zero_stage != 1) continue;
+    std::vector<CachingAllocator::Block> copies;
+    const int ranks = data_ranks(s);
+    const double part = profile.gather_part_bytes / ranks;
+    if (part > 0)
+      for (int r = 0; r < ranks; ++r)
+        copies.push_back(allocator.allocate(elements_times(plan, parameters, part)));
+    if (profile.gather_flat_bytes > 0)
+      copies.push_back(allocator.allocate(elements_times(plan, parameters, profile.gather_flat_bytes)));
+    for (const CachingAllocator::Block b : copies) allocator.release(b);
+  }
+  device.reserved = allocator.most_reserved();
+  return device;
+}
+
+}  // namespace sim

@@ -1,0 +1,21 @@
+// What a device holds while a plan runs: what is live, what the framework's allocator reserves for it, and
+// what lies outside both.
+#pragma once
+#include "sim/plan/memory.h"
+
+namespace sim {
+
+struct DeviceMemory {
+  Bytes live;      // most at a time, with the copies of whole stages that the memory profile names
+  Bytes copies;    // of that, those copies
+  Bytes reserved;  // by the allocator; of a planned arena, the arena
+  Bytes context;   // beside it
+  Bytes total() const { return reserved + context; }
+};
+
+// After the second step, when all that is made once is there. `limit` is what the allocator may reserve
+// before it gives back what it holds free.
+DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory);
+DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes limit);
+
+}  // namespace sim

@@ -1,0 +1,205 @@
+#include "sim/plan/extra_tensors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "sim/plan/builder.h"
+
+namespace sim {
+namespace {
+
+struct Place {
+  std::size_t block = 0, operation = 0;
+};
+
+Operation& at(Plan& plan, Place place) {
+  return plan.blocks[place.block].operations[place.operation];
+}
+
+// Where an operation stands, in each block that has it.
+std::vector<Place> places_of(const Plan& plan, const std::string& id) {
+  std::vector<Place> places;
+  for (std::size_t b = 0; b < plan.blocks.size(); ++b)
+    for (std::size_t i = 0; i < plan.blocks[b].operations.size(); ++i)
+      if (plan.blocks[b].operations[i].id == id) places.push_back({b, i});
+  return places;
+}
+
+BufferId add(Plan& plan, Buffer buffer) {
+  plan.buffers.push_back(std::move(buffer));
+  return static_cast<BufferId>(plan.buffers.size()) - 1;
+}
+
+bool exists(const ExtraTensor& t, const Scenario& s) {
+  const bool grouped = s.model.num_key_value_heads != s.model.num_attention_heads;
+  return !(t.multi_head_only && grouped) && !(t.grouped_only && !grouped) &&
+         !(t.several_sequences_only && s.workload.micro_batch_size == 1) &&
+         !(t.whole_only && s.strategy.tensor_parallel > 1);
+}
+
+// Bytes a token, of all its rows or of this rank's rows of the stream.
+std::vector<Extent> shape_of(const ExtraTensor& t, const Scenario& s) {
+  const Model m = shard_of(s.model, s.strategy);
+  const auto width = [](double bytes, std::int64_t of) { return bytes * static_cast<double>(of); };
+  const double of_rows = width(t.hidden_of_rows, m.hidden_size);
+  const double whole = width(t.hidden, m.hidden_size) + width(t.query, m.query_size()) +
+                       width(t.key_value, m.key_value_size()) + width(t.feed_forward, m.intermediate_size) +
+                       width(t.vocabulary, m.vocab_size);
+  if (of_rows > 0 && s.strategy.sequence_parallel)
+    return {kRows / s.strategy.tensor_parallel,
+            std::llround(of_rows + whole * static_cast<double>(s.strategy.tensor_parallel))};
+  return {kRows, std::llround(of_rows + whole)};
+}
+
+void add_tensor(Plan& plan, const ExtraTensor& t) {
+  const std::vector<Extent> shape = shape_of(t, plan.scenario);
+  const std::vector<Place> made = places_of(plan, t.from), needed = places_of(plan, t.to);
+  if (made.empty() || shape.back().factor == 0) return;
+  const auto in_block = [](const std::vector<Place>& places, std::size_t block) -> std::optional<Place> {
+    const auto found =
+        std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.block == block; });
+    if (found == places.end()) return std::nullopt;
+    return *found;
+  };
+  const bool temporary = needed.empty() || std::any_of(needed.begin(), needed.end(), [&](const Place& p) {
+                           return in_block(made, p.block).has_value();
+                         });
+  // What is recomputed is kept from then on.
+  const std::size_t keeper = made.back().block;
+  for (const Place& place : made) {
+    const std::string block = plan.blocks[place.block].name;
+    if (!temporary && place.block == keeper) continue;
+    const BufferId buffer = add(plan, {.name = block + "." + t.name,
+                                       .buffer_class = BufferClass::scratch,
+                                       .dtype = DType::int8,
+                                       .shape = shape});
+    at(plan, place).beside.push_back(writes(buffer));
+    if (const auto last = in_block(needed, place.block)) at(plan, *last).beside.push_back(reads(buffer));
+  }
+  if (temporary) return;
+  const BufferId buffer = add(plan, {.name = t.name,
+                                     .buffer_class = BufferClass::activation,
+                                     .dtype = DType::int8,
+                                     .shape = shape,
+                                     .per_layer = plan.blocks[keeper].name.starts_with("layer."),
+                                     .per_micro_batch = true});
+  at(plan, made.back()).beside.push_back(writes(buffer));
+  for (const Place& place : needed) at(plan, place).beside.push_back(reads(buffer));
+}
+
+// The gradients that operations add into accumulators, as tensors of their own.
+void add_weight_gradients(Plan& plan, WeightGradient kind) {
+  const DType stored = element_types(plan.scenario).stored;
+  const std::size_t buffers = plan.buffers.size();
+  std::vector<BufferId> kept(buffers, kNoBuffer);  // of accumulators
+  for (Block& block : plan.blocks)
+    for (Operation& op : block.operations) {
+      const bool makes_gradients =
+          op.kind == OpKind::matmul_backward_weight || op.kind == OpKind::rmsnorm_backward ||
+          op.kind == OpKind::layernorm_backward || op.kind == OpKind::embedding_backward;
+      if (!makes_gradients) continue;
+      for (const Operand& o : op.operands) {
+        if (o.buffer == kNoBuffer || o.access != Access::update) continue;
+        const Buffer accumulator = plan.buffers[static_cast<std::size_t>(o.buffer)];
+        if (accumulator.buffer_class != BufferClass::gradient) continue;
+        Buffer made{.name = "made." + accumulator.name,
+                    .buffer_class = BufferClass::gradient,
+                    .dtype = stored,
+                    .shape = accumulator.shape,
+                    .lifetime = Lifetime::pass,
+                    .per_layer = accumulator.per_layer,
+                    .per_micro_batch = true};
+        if (kind == WeightGradient::kept) {
+          BufferId& known = kept[static_cast<std::size_t>(o.buffer)];
+          if (known == kNoBuffer) known = add(plan, std::move(made));
+          op.beside.push_back(writes(known));
+          continue;
+        }
+        made.name = block.name + "." + made.name;
+        made.buffer_class = BufferClass::scratch;
+        made.lifetime = Lifetime::uses;
+        made.per_layer = made.per_micro_batch = false;
+        op.beside.push_back(writes(add(plan, std::move(made))));
+      }
+    }
+}
+
+// Bytes a token of a closed form, on one rank.
+double bytes_of(const SavedActivations& saved, const Scenario& s) {
+  const Model& m = s.model;
+  const double ranks = s.strategy.tensor_parallel;
+  const bool divides_rows = s.strategy.sequence_parallel;
+  const bool keeps_scores =
+      s.strategy.recompute != Recompute::selective && s.implementation.attention == AttentionKind::standard;
+  const auto of = [](double bytes, std::int64_t width) { return bytes * static_cast<double>(width); };
+  const double everywhere = of(saved.hidden_of_every_rank, m.hidden_size);
+  const double divided = of(saved.hidden - saved.hidden_of_every_rank, m.hidden_size) +
+                         of(saved.query, m.query_size()) + of(saved.key_value, m.key_value_size()) +
+                         of(saved.feed_forward, m.intermediate_size) +
+                         of(saved.heads, m.num_attention_heads) +
+                         (keeps_scores ? of(saved.scores, m.num_attention_heads * s.workload.seq_len) : 0);
+  return divided / ranks + (divides_rows ? everywhere / ranks : everywhere);
+}
+
+// What the plan keeps of a layer between its passes, bytes a token; norms' statistics are no part of closed
+// forms.
+double kept_bytes(const Plan& plan) {
+  const auto block = [&](std::string_view name) {
+    return std::find_if(plan.blocks.begin(), plan.blocks.end(),
+                        [&](const Block& b) { return b.name == name; });
+  };
+  const auto backward = block("layer.backward");
+  auto forward = block("layer.forward");
+  if (plan.scenario.strategy.recompute == Recompute::full) forward = block("layer.recompute");
+  if (forward == plan.blocks.end() || backward == plan.blocks.end()) return 0;
+  const auto used = [&](const Block& b) {
+    std::vector<bool> in(plan.buffers.size());
+    for (const Operation& op : b.operations)
+      for (const std::vector<Operand>* operands : {&op.operands, &op.beside})
+        for (const Operand& o : *operands)
+          if (o.buffer != kNoBuffer && o.layer_offset == 0)
+            in[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
+    return in;
+  };
+  const std::vector<bool> made = used(*forward), needed = used(*backward);
+  const Workload& w = plan.scenario.workload;
+  const Variables v{.batch = w.micro_batch_size,
+                    .query_length = w.seq_len / plan.scenario.strategy.context_parallel,
+                    .kv_length = w.seq_len};
+  std::int64_t bytes = 0;
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    const Buffer& buffer = plan.buffers[b];
+    const bool statistic = buffer.name.ends_with(".mean") || buffer.name.ends_with(".rstd");
+    if (made[b] && needed[b] && buffer.buffer_class == BufferClass::activation && buffer.per_layer &&
+        !statistic)
+      bytes += buffer.bytes(v).value;
+  }
+  return static_cast<double>(bytes) / static_cast<double>(v.batch * v.query_length);
+}
+
+void add_rest_of(Plan& plan, const SavedActivations& saved) {
+  const double rest = bytes_of(saved, plan.scenario) - kept_bytes(plan);
+  if (rest < 1) return;
+  const double hidden = static_cast<double>(plan.scenario.model.hidden_size);
+  add_tensor(plan, {.name = "layer.kept_beside",
+                    .from = "layer.mlp.down.forward",
+                    .to = "layer.attention_norm.backward",
+                    .hidden = rest / hidden});
+}
+
+}  // namespace
+
+void add_extra_tensors(Plan& plan) {
+  const MemoryProfile profile = plan.scenario.implementation.memory;
+  for (const ExtraTensor& t : profile.tensors)
+    if (exists(t, plan.scenario)) add_tensor(plan, t);
+  if (profile.saved) add_rest_of(plan, *profile.saved);
+  if (profile.weight_gradient == WeightGradient::kept || profile.weight_gradient == WeightGradient::hooked)
+    add_weight_gradients(plan, profile.weight_gradient);
+}
+
+}  // namespace sim
