@@ -14,7 +14,7 @@
 namespace {
 
 // Emulated (test_cuda), or a real one (test_gpu, from the same sources).
-std::unique_ptr<runtime::Device> gpu() {
+std::unique_ptr<runtime::Device> open_gpu() {
   return runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 22}});
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("a training step on the GPU in fp32 gives the CPU's loss, gradients an
     for (const auto attention : {sim::AttentionKind::flash, sim::AttentionKind::standard}) {
       CAPTURE(model.name, static_cast<int>(attention));
       const sim::Scenario scenario = training(model, sim::DType::fp32, attention);
-      const Step gpu = step_of(scenario, gpu()), cpu = step_of(scenario, runtime::make_cpu_device(1));
+      const Step gpu = step_of(scenario, open_gpu()), cpu = step_of(scenario, runtime::make_cpu_device(1));
       CHECK(gpu.loss == Approx(cpu.loss).epsilon(1e-6));
       CHECK(gpu.norm == Approx(cpu.norm).epsilon(1e-5));
       REQUIRE(gpu.gradients.size() == cpu.gradients.size());
@@ -138,7 +138,7 @@ TEST_CASE("a training step on the GPU in fp32 gives the CPU's loss, gradients an
 TEST_CASE("a training step on the GPU in bf16 follows the CPU's in fp32 as far as bf16 goes", "[plan]") {
   for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
     CAPTURE(model.name);
-    const Step gpu = step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash), gpu());
+    const Step gpu = step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash), open_gpu());
     const Step cpu =
         step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
     CHECK(gpu.loss == Approx(cpu.loss).epsilon(kBf16));
@@ -157,7 +157,7 @@ TEST_CASE("recompute on the GPU changes no bit of the gradients or of the parame
   const auto step = [&](sim::Recompute recompute) {
     sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash, recompute);
     scenario.workload.global_batch_size = scenario.workload.micro_batch_size = 1;
-    return step_of(scenario, gpu(), 2);
+    return step_of(scenario, open_gpu(), 2);
   };
   const Step none = step(sim::Recompute::none);
   for (const auto recompute : {sim::Recompute::selective, sim::Recompute::full}) {
@@ -173,7 +173,7 @@ TEST_CASE("steps that are captured and replayed give the bits of steps that run 
   model.num_hidden_layers = 1;
   sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash);
   scenario.workload.global_batch_size = scenario.workload.micro_batch_size = 1;
-  const Step one_by_one = step_of(scenario, gpu(), 3), replayed = step_of(scenario, gpu(), 3, 2);
+  const Step one_by_one = step_of(scenario, open_gpu(), 3), replayed = step_of(scenario, open_gpu(), 3, 2);
   CHECK(replayed.parameters == one_by_one.parameters);
   CHECK(replayed.norm == one_by_one.norm);
 }
@@ -209,7 +209,7 @@ TEST_CASE("the GPU generates the CPU's tokens", "[plan]") {
         }
         return sequences;
       };
-      CHECK(tokens_on(gpu()) == tokens_on(runtime::make_cpu_device(1)));
+      CHECK(tokens_on(open_gpu()) == tokens_on(runtime::make_cpu_device(1)));
     }
 }
 
@@ -239,7 +239,7 @@ TEST_CASE(
       run.read(plan.find(sim::buffer_names::logits), std::span(logits));
       return logits;
     };
-    const auto on_gpu = logits_on(gpu(), sim::DType::bf16);
+    const auto on_gpu = logits_on(open_gpu(), sim::DType::bf16);
     const auto on_cpu = logits_on(runtime::make_cpu_device(1), sim::DType::fp32);
     CHECK(distance(on_gpu, on_cpu) < 10 * kBf16);
   }
@@ -250,13 +250,13 @@ TEST_CASE("a GPU that is not there and a type that it does not compute in are sa
   sim::Scenario scenario = tests::training(tests::small_llama());
   scenario.workload.dtype = sim::DType::fp8;
   scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
-  CHECK_THROWS_WITH(runtime::Run(scenario, gpu()),
+  CHECK_THROWS_WITH(runtime::Run(scenario, open_gpu()),
                     Catch::Matchers::EndsWith(" computes in bf16, fp32, tf32; workload.dtype is fp8"));
 }
 
 TEST_CASE("memory in use on the GPU is the arena and what the device keeps for itself", "[plan]") {
   const sim::Scenario scenario = training(tests::small_llama(), sim::DType::bf16, sim::AttentionKind::flash);
-  runtime::Run run(scenario, gpu());
+  runtime::Run run(scenario, open_gpu());
   CHECK(run.executor().arena().size() == run.memory().arena);
   CHECK(run.executor().arena().resident() == run.memory().arena);
 }
