@@ -70,9 +70,9 @@ sim::Recompute recompute_from(const std::string& text) {
   throw UsageError(fmt::format("--recompute is none, selective or full, not \"{}\"", text));
 }
 
-sim::DType dtype_from(const std::string& text) {
+sim::DType dtype_from(const std::string& text, std::string_view flag = "--dtype") {
   if (const auto dtype = sim::dtype_from_name(text)) return *dtype;
-  throw UsageError(fmt::format("--dtype is fp32, tf32, bf16, fp16, fp8, int8 or int4, not \"{}\"", text));
+  throw UsageError(fmt::format("{} is fp32, tf32, bf16, fp16, fp8, int8 or int4, not \"{}\"", flag, text));
 }
 
 int degree(const std::optional<std::int64_t>& flag, int otherwise) {
@@ -134,6 +134,9 @@ void apply_workload(const ScenarioFlags& flags, const sim::Model& model, int dat
   workload.prompt_length = flags.prompt_length.value_or(workload.prompt_length);
   workload.max_new_tokens = flags.max_new_tokens.value_or(workload.max_new_tokens);
   if (flags.no_kv_cache) workload.kv_cache = false;
+  if (flags.weights_dtype) workload.weights_dtype = dtype_from(*flags.weights_dtype, "--weights-dtype");
+  if (flags.kv_dtype) workload.kv_dtype = dtype_from(*flags.kv_dtype, "--kv-dtype");
+  workload.weights_group = flags.weights_group.value_or(workload.weights_group);
 }
 
 sim::Scenario base_scenario(const ScenarioFlags& flags) {
@@ -171,6 +174,13 @@ ResolvedScenario resolve_work(const ScenarioFlags& flags) {
   if (flags.implementation)
     scenario.implementation =
         by_flag("--implementation", [&] { return sim::load_implementation_preset(*flags.implementation); });
+  if (flags.kv_block) {
+    if (!scenario.implementation.serving)
+      throw UsageError(fmt::format("--kv-block: implementation {} is no inference engine: it has no pages",
+                                   scenario.implementation.name));
+    if (*flags.kv_block < 0) throw UsageError("--kv-block must be 0 (contiguous) or more");
+    scenario.implementation.serving->kv_block = *flags.kv_block;
+  }
   if (flags.workload)
     scenario.workload = by_flag("--workload", [&] { return sim::load_workload_preset(*flags.workload); });
   apply_strategy(flags, scenario.strategy);
@@ -209,6 +219,11 @@ void ScenarioFlags::add_to(CLI::App& command) {
   count("--prompt-length", prompt_length, "Generation", "tokens of the prompt", true);
   count("--max-new-tokens", max_new_tokens, "Generation", "tokens to generate", true);
   count("--batch-size", batch_size, "Generation", "sequences generated at a time");
+  text("--weights-dtype", weights_dtype, "TYPE",
+       "how weights are stored: fp8, int8, int4; unset: as --dtype");
+  count("--weights-group", weights_group, "Generation", "weights that share a scale; 0: a whole row");
+  text("--kv-dtype", kv_dtype, "TYPE", "of the KV cache: fp8, int8; unset: as --dtype");
+  count("--kv-block", kv_block, "Generation", "tokens of a page of the KV cache; 0: contiguous");
   command.add_flag("--no-kv-cache", no_kv_cache, "compute the whole sequence again for every token")
       ->group("Generation");
 

@@ -26,7 +26,8 @@ struct ScenarioFlags {
   std::optional<std::int64_t> expert_parallel, virtual_pipeline, zero_stage;
   std::optional<bool> sequence_parallel;
   std::optional<std::int64_t> seq_len, micro_batch, global_batch;
-  std::optional<std::int64_t> batch_size, prompt_length, max_new_tokens;
+  std::optional<std::int64_t> batch_size, prompt_length, max_new_tokens, weights_group, kv_block;
+  std::optional<std::string> weights_dtype, kv_dtype;
   bool no_kv_cache = false;
 
   void add_to(CLI::App& command);

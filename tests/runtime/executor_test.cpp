@@ -20,6 +20,7 @@ using runtime::Executor;
 class IdleDevice final : public runtime::Device {
  public:
   std::string name() const override { return "idle"; }
+  std::span<const sim::DType> dtypes() const override { return {}; }
   bool supports(const sim::Operation&, std::span<const sim::DType>) const override { return true; }
   sim::Bytes available() const override { return {}; }
   sim::Bytes in_use() const override { return {}; }
