@@ -61,11 +61,11 @@ def main():
             for batch in BATCHES if dtype == "bf16" else BATCHES[:1]:
                 m = predict_decoding(arguments.program, hardware, model, dtype, batch)
                 print(f"| {hardware} | {model} | {dtype} | {batch} | {m['tpot_s'] * 1e3:.3f} | {batch / m['tpot_s']:.0f} |")
-    print("\n## Kernels of a training step of llama-3.1-8b's shapes, 16,384 tokens\n")
+    print("\n## Kernels of a training step of llama-3.2-1b, 16,384 tokens\n")
     print("| GPU | T | attention forward, TFLOP/s | attention backward, TFLOP/s | matrix products, TFLOP/s |\n|---|---|---|---|---|")
     for hardware in HARDWARE:
         for length in (1024, 4096, 16384):
-            report = predict(arguments.program, "--hardware", hardware, "--model", "llama-3.1-8b", "--task", "train", "--dtype",
+            report = predict(arguments.program, "--hardware", hardware, "--model", "llama-3.2-1b", "--task", "train", "--dtype",
                              "bf16", "--seq-len", length, "--micro-batch", 16384 // length)["report"]
             print(f"| {hardware} | {length} | {share_of_kind(report, ['attention_flash']):.0f} | "
                   f"{share_of_kind(report, ['attention_flash_backward']):.0f} | "
