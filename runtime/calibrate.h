@@ -1,5 +1,4 @@
-// Every kernel of the CPU timed alone, over the sizes that plans have: what this-machine's predictions rest
-// on.
+// Every kernel of a device timed alone, over the sizes that plans have: what predictions for it rest on.
 #pragma once
 #include <stop_token>
 #include <string>
@@ -13,7 +12,13 @@ namespace runtime {
 // rotate through more memory than the upper caches hold. Ends early, with what there is, on a stop request.
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads);
 
+// The same of a GPU in bf16, over the sizes of models of 124M to 8B parameters: a few minutes. `hardware`
+// describes it; its peaks and bandwidth stay the datasheet's, which the samples are related to.
+sim::Calibration calibrate_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,
+                               const EventSink& sink, const std::stop_token& stop);
+
 // What a calibration is valid for: another version's kernels may be faster.
 std::string kernels_version();
+std::string gpu_kernels_version();
 
 }  // namespace runtime

@@ -9,6 +9,7 @@
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/gemv.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/optimizer.h"
@@ -125,7 +126,19 @@ AnyTensor from_row(AnyTensor tensor, std::int64_t row, std::int64_t cols) {
   return tensor;
 }
 
+// One row, as decoding has it, is bound by reading the weights: a kernel of its own does that.
+bool is_gemv(const Call& c) {
+  const Tensor out = c.tensor(0), addend = c.tensor(4);
+  return c.rows() == 1 && c.tensor(1).type == cuda::Type::bf16 &&
+         (!addend || addend.type == cuda::Type::bf16) && (out.type == cuda::Type::bf16 || !addend) &&
+         cuda::gemv_takes(cuda::WeightFormat::bf16, c.rows(), c.inner());
+}
+
 void matmul(const Call& c) {
+  if (is_gemv(c))
+    return cuda::gemv(c.context, c.tensor(0), c.tensor(1),
+                      {cuda::WeightFormat::bf16, c.tensor(2).data, nullptr}, c.tensor(3), c.tensor(4),
+                      c.rows(), c.cols(), c.inner());
   c.products.run(c.context, {.M = c.rows(),
                              .N = c.cols(),
                              .K = c.inner(),
@@ -404,7 +417,10 @@ Kernel kernel_of(OpKind kind) {
 // it.
 std::size_t first_unsupported_operand(OpKind kind) {
   switch (kind) {
+    case OpKind::swiglu:
+      return 2;
     case OpKind::attention_flash:
+    case OpKind::swiglu_backward:
       return 3;
     case OpKind::attention_flash_backward:
     case OpKind::attention_standard_backward:
@@ -455,7 +471,7 @@ class CudaDevice final : public Device {
     const auto runs_in = [](sim::DType type) {
       return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16;
     };
-    if (!runs_in(operation.dtype)) return false;
+    if (!runs_in(operation.dtype) || operation.dims.window != 0) return false;
     const std::size_t unsupported = first_unsupported_operand(operation.kind);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       if (operation.operands[i].buffer == sim::kNoBuffer) continue;
@@ -463,6 +479,8 @@ class CudaDevice final : public Device {
       const bool holds =
           runs_in(operands[i]) || operands[i] == sim::DType::int32 || operands[i] == sim::DType::fp64;
       if (!holds && operation.kind != OpKind::zero) return false;
+      if (operation.kind == OpKind::sample && operands[i] == sim::DType::bf16)
+        return false;  // logits are fp32
     }
     return true;
   }
@@ -504,15 +522,30 @@ class CudaDevice final : public Device {
     });
   }
 
+  bool can_replay() const override { return true; }
+  void begin_capture() override {
+    on_device(name_, [&] { gpu_.begin_capture(); });
+  }
+  void end_capture(std::size_t number) override {
+    on_device(name_, [&] { gpu_.end_capture(number); });
+  }
+  void replay(std::size_t number) override {
+    on_device(name_, [&] { gpu_.replay(number); });
+  }
+
   void record(std::size_t index) override {
     on_device(name_, [&] { gpu_.record(index); });
   }
   void synchronise() override {
     on_device(name_, [&] { gpu_.synchronise(); });
   }
+  // Sums of neighbours' distances: CUDA gives them in fp32, which would lose microseconds over a long
+  // section.
   void stamps(std::span<double> seconds) const override {
     on_device(name_, [&] {
-      for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = gpu_.seconds_between(0, i);
+      seconds[0] = 0;
+      for (std::size_t i = 1; i < seconds.size(); ++i)
+        seconds[i] = seconds[i - 1] + gpu_.seconds_between(i - 1, i);
     });
   }
 

@@ -69,6 +69,14 @@ class Device {
   // Operations run in the order of the calls. Requires supports(); collectives belong to a Communicator.
   virtual void run(const BoundOperation& operation, const RunSettings& settings) = 0;
 
+  // Operations between begin_capture() and end_capture() are noted instead of done, and replay() does them
+  // all, cheaper than one by one; with the settings of the last begin(). A new capture replaces the one
+  // before of the same number. Requires can_replay().
+  virtual bool can_replay() const { return false; }
+  virtual void begin_capture() {}
+  virtual void end_capture(std::size_t number) { (void)number; }
+  virtual void replay(std::size_t number) { (void)number; }
+
   // Time stamps between operations: record() notes that all before it is done, in order, from index 0;
   // after synchronise(), stamps() holds the seconds since record(0).
   virtual void record(std::size_t index) = 0;

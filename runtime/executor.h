@@ -48,13 +48,24 @@ class Executor {
 
   SectionTiming run(std::size_t section, const RunSettings& settings);
 
-  // Of the last run: the operations' time stamps in seconds, one more than operations.
+  // The same work without stamps between operations; returns the section's seconds. Where the device replays
+  // work (can_replay), the section is captured the first time, and sections that differ in nothing but the
+  // length of the context, as decoding's do, share a capture. Each of their shapes must have run() before.
+  double run_whole(std::size_t section, const RunSettings& settings);
+
+  // Of the last run(): the operations' time stamps in seconds, one more than operations.
   std::span<const double> stamps() const { return stamps_; }
 
  private:
   struct Bound {
     BoundOperation operation;
     std::size_t row = 0;
+  };
+
+  // What a capture holds: bound operations, with their operands.
+  struct Captured {
+    std::vector<Bound> bound;
+    std::vector<BoundOperand> operands;
   };
 
   // A block at a layer and micro-batch: what decides its operands' addresses.
@@ -64,7 +75,9 @@ class Executor {
   const Instances& instances_of(const sim::Action& action);
   void index_rows();
   void bind(std::size_t section);
+  void execute(const BoundOperation& operation, const RunSettings& settings);
   void communicate(const BoundOperation& operation);
+  bool is_bound_alike(const Captured& captured) const;
 
   const sim::Plan& plan_;
   const sim::MemoryPlan& memory_;
@@ -84,6 +97,7 @@ class Executor {
   std::vector<Bound> bound_;
   std::vector<BoundOperand> operands_;
   std::vector<double> stamps_;
+  std::vector<Captured> captured_;  // by number
 };
 
 }  // namespace runtime

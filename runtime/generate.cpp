@@ -26,6 +26,9 @@ void check_prompt(const std::vector<std::int32_t>& prompt, const sim::Model& mod
                        model.name + " (0 to " + std::to_string(model.vocab_size - 1) + ")");
 }
 
+// Where tokens are replayed: the prompt and the first tokens are timed operation by operation.
+constexpr std::size_t kTimedBeforeReplay = 4;
+
 // Durations of one of the executor's rows over the sections that ran it.
 struct RowSamples {
   double start = 0;
@@ -51,6 +54,7 @@ class Generator {
     finished_.assign(batch_, false);
     generation_.tokens.resize(batch_);
     if (model.tokenizer) decoder_.emplace(*model.tokenizer);
+    if (settings.replay) timed_sections_ = kTimedBeforeReplay;
   }
 
   Generation generate(const std::stop_token& stop) {
@@ -74,7 +78,7 @@ class Generator {
     if (section < sections && !all_finished())
       report.message =
           "interrupted after " + std::to_string(section) + " of " + std::to_string(sections) + " tokens";
-    send_rows(section);
+    send_rows(std::min(section, timed_sections_));
     emit(sim::EndEvent{report.step_time, report.step_low, report.step_high, report.message});
     return std::move(generation_);
   }
@@ -117,6 +121,10 @@ class Generator {
                              .top_p = settings_.top_p,
                              .seed = settings_.seed};
     run_settings.sampling_step = static_cast<std::int64_t>(section);
+    if (section >= timed_sections_) {
+      run_.executor().run_whole(section, run_settings);
+      return;
+    }
     const SectionTiming timing = run_.executor().run(section, run_settings);
     for (const double stamp : run_.executor().stamps().first(run_.executor().stamps().size() - 1))
       stamps_.push_back(begin + stamp);
@@ -183,7 +191,8 @@ class Generator {
   std::optional<StreamDecoder> decoder_;
   sim::BufferId tokens_, positions_, next_tokens_, logits_;
   std::size_t batch_ = 1;
-  std::vector<std::vector<std::int32_t>> sequences_;  // prompt and new tokens
+  std::size_t timed_sections_ = static_cast<std::size_t>(-1);  // the others run whole
+  std::vector<std::vector<std::int32_t>> sequences_;           // prompt and new tokens
   std::vector<bool> finished_;
   std::vector<std::int32_t> host_tokens_;
 };

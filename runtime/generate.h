@@ -15,6 +15,9 @@ struct GenerateSettings {
   float top_p = 1;
   std::uint64_t seed = 1;
   bool ignore_eos = false;
+  // On a GPU each token after the first few is one CUDA graph, replayed. The report's rows are then of the
+  // first few alone, the tokens' times of all.
+  bool replay = false;
   DeviceChoice device;
 };
 

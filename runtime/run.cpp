@@ -1,12 +1,11 @@
 #include "runtime/run.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <optional>
 #include <stdexcept>
 
 #include "runtime/error.h"
+#include "runtime/formats/float_formats.h"
 #include "runtime/initial_values.h"
 #include "runtime/measured.h"
 #include "sim/dtype.h"
@@ -14,16 +13,6 @@
 
 namespace runtime {
 namespace {
-
-// bf16 is the upper half of fp32; to nearest, ties to even.
-std::uint16_t to_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  if (std::isnan(x)) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-float from_bf16(std::uint16_t x) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
-}
 
 // What of a model no kernel here computes; empty where all is.
 std::string without_kernels(const sim::Model& m) {
@@ -107,7 +96,7 @@ void Run::write_values(InstanceName name, std::span<const float> values) {
   if (plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype != sim::DType::bf16)
     return write(name.buffer, values, name.layer);
   std::vector<std::uint16_t> rounded(values.size());
-  std::transform(values.begin(), values.end(), rounded.begin(), to_bf16);
+  std::transform(values.begin(), values.end(), rounded.begin(), f32_to_bf16);
   write(name.buffer, std::span<const std::uint16_t>(rounded), name.layer);
 }
 
@@ -116,7 +105,7 @@ void Run::read_values(InstanceName name, std::span<float> values) const {
     return read(name.buffer, values, name.layer);
   std::vector<std::uint16_t> rounded(values.size());
   read(name.buffer, std::span(rounded), name.layer);
-  std::transform(rounded.begin(), rounded.end(), values.begin(), from_bf16);
+  std::transform(rounded.begin(), rounded.end(), values.begin(), bf16_to_f32);
 }
 
 void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {

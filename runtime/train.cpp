@@ -24,6 +24,9 @@ using Clock = std::chrono::steady_clock;
 // there are others.
 constexpr std::size_t kWarmUpSteps = 1;
 
+// Where steps are replayed: the first ones are timed operation by operation.
+constexpr std::size_t kTimedBeforeReplay = 4;
+
 // A live view gets rows after the first step and then this often.
 constexpr double kRowsEverySeconds = 2;
 
@@ -60,8 +63,13 @@ class Measurements {
     stamps_.assign(run_.executor().stamps().begin(), run_.executor().stamps().end());
   }
 
+  std::size_t timed_steps() const { return timings_.size(); }
+
+  // A step that was run whole.
+  void add_whole(double step_seconds) { whole_seconds_.push_back(step_seconds); }
+
   // Rows of the median step, with the 10th and 90th percentile over the steps after warm-up; ledger and
-  // timeline.
+  // timeline. The step's time is that of whole steps, where there are any.
   void fill(sim::Report& report) const {
     if (timings_.empty()) return;
     const std::size_t first = std::min(kWarmUpSteps, timings_.size() - 1);
@@ -77,6 +85,11 @@ class Measurements {
     report.step_time = {step_seconds_[*middle]};
     report.step_low = {percentile(steps, 0.1)};
     report.step_high = {percentile(steps, 0.9)};
+    if (!whole_seconds_.empty()) {
+      report.step_time = {percentile(whole_seconds_, 0.5)};
+      report.step_low = {percentile(whole_seconds_, 0.1)};
+      report.step_high = {percentile(whole_seconds_, 0.9)};
+    }
     report.rows = work_;
     std::vector<double> durations(steps.size());
     for (std::size_t r = 0; r < report.rows.size(); ++r) {
@@ -93,8 +106,8 @@ class Measurements {
   Run& run_;
   std::vector<sim::Row> work_;
   std::vector<SectionTiming> timings_;
-  std::vector<double> step_seconds_;
-  std::vector<double> stamps_;  // of the last step
+  std::vector<double> step_seconds_, whole_seconds_;
+  std::vector<double> stamps_;  // of the last step that was timed operation by operation
 };
 
 class Trainer {
@@ -186,7 +199,12 @@ class Trainer {
                           .weight_decay = settings_.weight_decay,
                           .step = step};
     run_settings.max_gradient_norm = settings_.grad_clip;
-    SectionTiming timing = run_.executor().run(0, run_settings);
+    const bool whole = settings_.replay && measurements_.timed_steps() >= kTimedBeforeReplay;
+    SectionTiming timing;
+    if (whole)
+      run_.executor().run_whole(0, run_settings);
+    else
+      timing = run_.executor().run(0, run_settings);
 
     sim::StepResult result;
     result.step = step;
@@ -194,7 +212,10 @@ class Trainer {
     result.grad_norm = gradient_norm();
     result.tokens = micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_);
     result.duration = {seconds_between(begin, Clock::now())};
-    measurements_.add(std::move(timing), result.duration.value);
+    if (whole)
+      measurements_.add_whole(result.duration.value);
+    else
+      measurements_.add(std::move(timing), result.duration.value);
     emit(sim::StepEvent{result});
     diverged_ = !std::isfinite(result.loss);
   }

@@ -30,6 +30,9 @@ struct TrainSettings {
   std::string checkpoint;             // directory; empty: none
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
   bool resume = false;  // from `checkpoint`: exact, the next step is bit-equal to an uninterrupted run's
+  // On a GPU each step after the first few is one CUDA graph, replayed. The report's rows are then of the
+  // first few, the step's time of the others.
+  bool replay = false;
   DeviceChoice device;
 };
 

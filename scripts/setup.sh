@@ -80,6 +80,23 @@ fetch_gui_libraries() (  # a subshell, whose end removes what was half done
   mv "$scratch/unpacked" "$third_party/$bundle"
 )
 
+# CUDA's compiler: the one on the PATH, else what scripts/fetch_cuda has fetched.
+cuda_compiler() { command -v nvcc || { [ -x "$third_party/cuda-13.0/bin/nvcc" ] && echo "$third_party/cuda-13.0/bin/nvcc"; }; }
+
+# A GPU without CUDA's compiler is worth 724 MB to some, not to all: they are asked, and without a terminal told.
+offer_cuda() {
+  nvidia-smi --list-gpus 2> /dev/null | grep -q . || return 0
+  [ -z "$(cuda_compiler)" ] || return 0
+  say "there is an NVIDIA GPU, but not CUDA's compiler (nvcc): real runs will be on the CPU"
+  local answer=no
+  [ ! -t 0 ] || read -r -p 'ridgepoint: fetch the compiler and cuBLASLt from PyPI (724 MB)? [y/N] ' answer || answer=no
+  if [[ $answer == [yY]* ]]; then
+    "$root/scripts/fetch_cuda" || say "it could not be fetched; going on without"
+  else
+    say "scripts/fetch_cuda fetches it later"
+  fi
+}
+
 # Ninja's progress, on one line of a terminal; elsewhere only that something is built, and what failed.
 show_progress() {
   local line progressing=false
@@ -106,7 +123,9 @@ show_progress() {
 configure() {
   local log="$root/build/configure.log"
   # Fresh: the checkout may have moved, and packages that were missing may be there now.
-  (cd "$root" && cmake --fresh --preset release -DRIDGEPOINT_THIRD_PARTY="$third_party") > "$log" 2>&1 < /dev/null ||
+  local compiler
+  compiler=${CUDACXX:-$(cuda_compiler || true)}
+  (cd "$root" && CUDACXX="$compiler" cmake --fresh --preset release -DRIDGEPOINT_THIRD_PARTY="$third_party") > "$log" 2>&1 < /dev/null ||
     { tail -n 20 "$log" >&2; die 1 "CMake could not configure the build; its whole output is in $log"; }
 }
 
@@ -117,6 +136,7 @@ set_up() {
   install_packages
   fetch_gui_libraries
   "$root/scripts/fetch_model" || say "going on without the pretrained model; scripts/fetch_model fetches it later"
+  offer_cuda
   rm -f "$build_dir/build.ninja"
   printf '%s\n' "$fingerprint" > "$stamp"
 }

@@ -2,14 +2,18 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "app/cli/command.h"
 #include "app/cli/event_output.h"
 #include "app/cli/flags.h"
 #include "app/cli/interrupt.h"
+#include "app/cli/scenario_flags.h"
 #include "app/cli/text_table.h"
+#include "runtime/gpu_calibration.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
 
@@ -18,6 +22,7 @@ namespace app::cli {
 namespace {
 
 struct CalibrateFlags {
+  std::optional<std::string> device;
   int threads = 0;
   EventFlags events;
   Format format = Format::text;
@@ -58,14 +63,24 @@ std::string calibration_text(const sim::Calibration& calibration) {
 ExitCode calibrate(const CalibrateFlags& flags) {
   const InterruptSignals interrupt;
   EventOutput events(flags.events);
-  const sim::Calibration calibration =
-      runtime::calibrate_this_machine(events.sink(), interrupt.stop(), flags.threads);
+  const runtime::DeviceChoice device = device_of(flags.device);
+  const bool on_gpu = device.kind == runtime::DeviceChoice::Kind::cuda;
+  sim::Calibration calibration;
+  std::filesystem::path file;
+  if (on_gpu) {
+    const sim::Hardware hardware = hardware_of_gpu(device.ordinal);
+    file = runtime::gpu_calibration_file(hardware.name);
+    calibration = runtime::calibrate_this_gpu(device, hardware, events.sink(), interrupt.stop());
+  } else {
+    file = runtime::this_machine_file();
+    calibration = runtime::calibrate_this_machine(events.sink(), interrupt.stop(), flags.threads);
+  }
   if (interrupt.arrived()) return ExitCode::interrupted;
   if (flags.format == Format::json)
     fmt::print("{}\n", sim::to_json(calibration));
   else if (!flags.events.stream)
     fmt::print("{}", calibration_text(calibration));
-  events.progress().note("kept in " + runtime::this_machine_file().string());
+  events.progress().note("kept in " + file.string());
   return ExitCode::fine;
 }
 
@@ -74,9 +89,11 @@ ExitCode calibrate(const CalibrateFlags& flags) {
 void add_calibrate(CLI::App& program, Invocation& invocation) {
   const auto flags = std::make_shared<CalibrateFlags>();
   CLI::App* command = program.add_subcommand(
-      "calibrate",
-      describe("Measure what this machine's kernels reach; predictions for this-machine then use it.",
-               {"ridgepoint calibrate", "ridgepoint calibrate --threads 1 --format json"}));
+      "calibrate", describe("Measure what this machine's kernels reach; predictions for it then use that.",
+                            {"ridgepoint calibrate", "ridgepoint calibrate --threads 1 --format json",
+                             "ridgepoint calibrate --device cuda"}));
+  command->add_option("--device", flags->device, "cpu (default), or cuda: the first GPU, cuda:1 the second")
+      ->type_name("cpu|cuda|cuda:N");
   command->add_option("--threads", flags->threads, "0: all cores")->capture_default_str();
   flags->events.add_to(*command);
   add_format(*command, flags->format, {Format::text, Format::json});

@@ -56,6 +56,10 @@ void add_settings(CLI::App& command, GenerateFlags& flags) {
       ->capture_default_str()
       ->group(kGroup);
   command
+      .add_flag("--cuda-graphs", flags.settings.replay,
+                "on a GPU: replay tokens after the first few as one CUDA graph")
+      ->group(kGroup);
+  command
       .add_flag("--deterministic", flags.settings.device.deterministic,
                 "on a GPU: the same bits in every run, perhaps slower")
       ->group(kGroup);

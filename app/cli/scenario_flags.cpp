@@ -14,6 +14,7 @@
 #include "app/cli/flags.h"
 #include "runtime/cuda_backend.h"
 #include "runtime/error.h"
+#include "runtime/gpu_calibration.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
 #include "sim/plan/recompute.h"
@@ -199,20 +200,6 @@ void require_gpu(const std::string& flag) {
     throw runtime::NoDevice(fmt::format("--device {}: {}; cpu is what runs here", flag, status.sentence));
 }
 
-// By the name that the GPU gives itself.
-sim::Hardware hardware_of_gpu(int ordinal) {
-  const std::vector<std::string> gpus = runtime::cuda_status().gpus;
-  if (ordinal >= static_cast<int>(gpus.size()))
-    throw runtime::NoDevice(
-        fmt::format("--device cuda:{}: this machine has {} GPUs, counted from 0", ordinal, gpus.size()));
-  const std::string& name = gpus[static_cast<std::size_t>(ordinal)];
-  const std::string preset = runtime::hardware_preset_of_gpu(name);
-  if (preset.empty())
-    throw runtime::NoDevice(
-        fmt::format("no hardware preset describes the GPU {}; --hardware lists those there are", name));
-  return sim::load_hardware_preset(preset);
-}
-
 // Everything but the hardware.
 ResolvedScenario resolve_work(const ScenarioFlags& flags) {
   ResolvedScenario resolved;
@@ -344,7 +331,7 @@ ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtim
 }
 
 ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
-  const bool on_gpu = device_of(flags).kind == runtime::DeviceChoice::Kind::cuda;
+  const bool on_gpu = device_of(flags.device).kind == runtime::DeviceChoice::Kind::cuda;
   if (on_gpu) require_gpu(*flags.device);
   if (flags.hardware && *flags.hardware != kThisMachine)
     throw runtime::NoDevice(fmt::format(
@@ -358,10 +345,23 @@ ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
   return resolved;
 }
 
-runtime::DeviceChoice device_of(const ScenarioFlags& flags) {
-  if (!flags.device) return {};
-  if (const auto choice = runtime::device_choice_from_name(*flags.device)) return *choice;
-  throw UsageError(fmt::format("--device is cpu, cuda or cuda:N, not \"{}\"", *flags.device));
+sim::Hardware hardware_of_gpu(int ordinal) {
+  const std::vector<std::string> gpus = runtime::cuda_status().gpus;
+  if (ordinal >= static_cast<int>(gpus.size()))
+    throw runtime::NoDevice(
+        fmt::format("--device cuda:{}: this machine has {} GPUs, counted from 0", ordinal, gpus.size()));
+  const std::string& name = gpus[static_cast<std::size_t>(ordinal)];
+  const std::string preset = runtime::hardware_preset_of_gpu(name);
+  if (preset.empty())
+    throw runtime::NoDevice(
+        fmt::format("no hardware preset describes the GPU {}; --hardware lists those there are", name));
+  return sim::load_hardware_preset(preset);
+}
+
+runtime::DeviceChoice device_of(const std::optional<std::string>& flag) {
+  if (!flag) return {};
+  if (const auto choice = runtime::device_choice_from_name(*flag)) return *choice;
+  throw UsageError(fmt::format("--device is cpu, cuda or cuda:N, not \"{}\"", *flag));
 }
 
 void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
@@ -400,7 +400,10 @@ void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, 
 }
 
 std::optional<sim::Calibration> calibration_of(const sim::Hardware& hardware) {
-  if (hardware.name != kThisMachine) return sim::load_calibration_preset(hardware.name);
+  if (hardware.name != kThisMachine) {
+    if (auto measured_here = runtime::cached_gpu_calibration(hardware.name)) return measured_here;
+    return sim::load_calibration_preset(hardware.name);
+  }
   std::optional<sim::Calibration> calibration = runtime::cached_this_machine();
   if (calibration && calibration->hardware != hardware) return std::nullopt;  // another machine's
   return calibration;

@@ -49,12 +49,16 @@ ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtim
                                         std::stop_token stop);
 
 // What --device names; the CPU where it is not given. Throws UsageError for no name of a device.
-runtime::DeviceChoice device_of(const ScenarioFlags& flags);
+runtime::DeviceChoice device_of(const std::optional<std::string>& flag);
+
+// The preset that describes a GPU of this machine, by the name that the GPU gives itself. Throws
+// runtime::NoDevice where there is no such GPU, or no preset of it.
+sim::Hardware hardware_of_gpu(int ordinal);
 
 // A run's settings on the device that --device names; threads and determinism as they were.
 template <class Settings>
 Settings on_device(Settings settings, const ScenarioFlags& flags) {
-  const runtime::DeviceChoice choice = device_of(flags);
+  const runtime::DeviceChoice choice = device_of(flags.device);
   settings.device.kind = choice.kind;
   settings.device.ordinal = choice.ordinal;
   return settings;

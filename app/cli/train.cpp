@@ -89,6 +89,10 @@ void add_settings(CLI::App& command, runtime::TrainSettings& settings) {
       ->capture_default_str()
       ->group(kGroup);
   command
+      .add_flag("--cuda-graphs", settings.replay,
+                "on a GPU: replay steps after the first few as one CUDA graph")
+      ->group(kGroup);
+  command
       .add_flag("--deterministic", settings.device.deterministic,
                 "on a GPU: the same bits in every run, perhaps slower")
       ->group(kGroup);

@@ -22,6 +22,12 @@ std::string Gpu::name_of(int ordinal) {
   return properties.name;
 }
 
+int Gpu::compute_capability(int ordinal) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, ordinal));
+  return 10 * properties.major + properties.minor;
+}
+
 Gpu::Gpu(int ordinal) : implementation_(std::make_unique<Implementation>()) {
   check(cudaSetDevice(ordinal));
   check(cudaStreamCreateWithFlags(&implementation_->stream, cudaStreamNonBlocking));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "kernels/cuda/thread.h"
@@ -63,8 +64,10 @@ void start(const Context& context, const Launch& launch, void (*kernel)(Paramete
   check(cudaGetLastError());
 #else
   (void)context;
-  emulation::run(launch.grid, launch.threads, launch.shared_bytes,
-                 [&] { kernel(static_cast<Parameters>(arguments)...); });
+  emulation::submit(
+      [launch, kernel, copies = std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)] {
+        emulation::run(launch.grid, launch.threads, launch.shared_bytes, [&] { std::apply(kernel, copies); });
+      });
 #endif
 }
 

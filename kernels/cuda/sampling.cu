@@ -202,7 +202,10 @@ sample_kernel(std::int32_t* tokens, const float* all_logits, const SamplingStep*
 
 void sample(const Context& context, std::int32_t* tokens, const float* logits, const SamplingStep* step,
             std::int64_t B, std::int64_t V) {
-  start(context, {.grid = {static_cast<int>(B), 1, 1}, .threads = kThreads, .shared_bytes = sizeof(Shared)},
+  start(context,
+        {.grid = {static_cast<int>(B), 1, 1},
+         .threads = threads_for(V, kThreads),
+         .shared_bytes = sizeof(Shared)},
         sample_kernel, tokens, logits, step, V);
 }
 

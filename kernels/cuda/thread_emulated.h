@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "kernels/cuda/types.h"
 
@@ -29,6 +30,11 @@ void set_order(Order order);
 // Calls body as every thread of every block. Throws std::logic_error where threads wait for each other for
 // ever, which is what a barrier does that not all of them reach.
 void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function<void()>& body);
+
+// Does the work, or notes it while a capture is under way (gpu.h): kernels, products, zeroing.
+void submit(std::function<void()> work);
+void begin_capture();
+std::vector<std::function<void()>> end_capture();
 
 // Of the thread that runs.
 struct Thread {

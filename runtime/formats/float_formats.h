@@ -1,4 +1,4 @@
-// 16-bit floats as bits, widened to fp32. Exact: every fp16 and bf16 value is an fp32 value.
+// 16-bit floats as bits. Widening to fp32 is exact: every fp16 and bf16 value is an fp32 value.
 #pragma once
 
 #include <bit>
@@ -11,6 +11,13 @@ namespace runtime {
 // bfloat16 is the upper half of an fp32.
 inline float bf16_to_f32(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+// To nearest, ties to even; NaN stays NaN.
+inline std::uint16_t f32_to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (x != x) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
 // IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits.

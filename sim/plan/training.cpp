@@ -81,7 +81,10 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   r.final_norm.out = add_activation("final_norm.out", t.stored, {rows, m.hidden_size});
   if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
   r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
-  const DType logits = b.scenario().implementation.memory.logits_dtype.value_or(t.statistic);
+  // Fewer bits than fp32 are of mixed precision.
+  const DType logits = t.stored == DType::fp32
+                           ? t.statistic
+                           : b.scenario().implementation.memory.logits_dtype.value_or(t.statistic);
   r.logits = add_activation(buffer_names::logits, logits, {kRows, m.vocab_size});
   return r;
 }

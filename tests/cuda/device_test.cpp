@@ -14,7 +14,7 @@
 namespace {
 
 // Emulated (test_cuda), or a real one (test_gpu, from the same sources).
-std::unique_ptr<runtime::Device> gpu() {
+std::unique_ptr<runtime::Device> open_gpu() {
   return runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 22}});
 }
 
@@ -60,11 +60,18 @@ std::map<std::pair<std::string, std::int32_t>, std::vector<float>> values_of(run
   return all;
 }
 
-Step step_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device, std::int64_t steps = 1) {
+// `whole_from`: steps from this one on are run whole, that is, captured and replayed.
+Step step_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device, std::int64_t steps = 1,
+             std::int64_t whole_from = 1000) {
   runtime::Run run(scenario, std::move(device));
   run.fill_parameters(tests::drawn(scenario.model), 1);
   fill_inputs(run);
-  for (std::int64_t step = 1; step <= steps; ++step) run.executor().run(0, step_settings(step));
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    if (step < whole_from)
+      run.executor().run(0, step_settings(step));
+    else
+      run.executor().run_whole(0, step_settings(step));
+  }
   Step result;
   const sim::Workload& w = scenario.workload;
   std::vector<float> losses(static_cast<std::size_t>(w.micro_batch_size * w.seq_len));
@@ -95,7 +102,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 
 sim::Scenario training(const sim::Model& model, sim::DType dtype, sim::AttentionKind attention,
                        sim::Recompute recompute = sim::Recompute::none) {
-  sim::Scenario s = tests::training(model, 12, 2, 4);
+  sim::Scenario s = tests::training(model, 10, 1, 2);
   s.workload.dtype = dtype;
   s.implementation.attention = attention;
   s.strategy.recompute = recompute;
@@ -108,12 +115,12 @@ constexpr double kBf16 = 0x1p-8;
 
 }  // namespace
 
-TEST_CASE("a training step on the GPU in fp32 gives the CPU's loss, gradients and parameters") {
+TEST_CASE("a training step on the GPU in fp32 gives the CPU's loss, gradients and parameters", "[plan]") {
   for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()})
     for (const auto attention : {sim::AttentionKind::flash, sim::AttentionKind::standard}) {
       CAPTURE(model.name, static_cast<int>(attention));
       const sim::Scenario scenario = training(model, sim::DType::fp32, attention);
-      const Step gpu = step_of(scenario, gpu()), cpu = step_of(scenario, runtime::make_cpu_device(1));
+      const Step gpu = step_of(scenario, open_gpu()), cpu = step_of(scenario, runtime::make_cpu_device(1));
       CHECK(gpu.loss == Approx(cpu.loss).epsilon(1e-6));
       CHECK(gpu.norm == Approx(cpu.norm).epsilon(1e-5));
       REQUIRE(gpu.gradients.size() == cpu.gradients.size());
@@ -128,10 +135,10 @@ TEST_CASE("a training step on the GPU in fp32 gives the CPU's loss, gradients an
     }
 }
 
-TEST_CASE("a training step on the GPU in bf16 follows the CPU's in fp32 as far as bf16 goes") {
+TEST_CASE("a training step on the GPU in bf16 follows the CPU's in fp32 as far as bf16 goes", "[plan]") {
   for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
     CAPTURE(model.name);
-    const Step gpu = step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash), gpu());
+    const Step gpu = step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash), open_gpu());
     const Step cpu =
         step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
     CHECK(gpu.loss == Approx(cpu.loss).epsilon(kBf16));
@@ -143,13 +150,14 @@ TEST_CASE("a training step on the GPU in bf16 follows the CPU's in fp32 as far a
   }
 }
 
-TEST_CASE("recompute on the GPU changes no bit of the gradients or of the parameters after two steps") {
+TEST_CASE("recompute on the GPU changes no bit of the gradients or of the parameters after two steps",
+          "[plan]") {
   sim::Model model = tests::small_llama();
   model.num_hidden_layers = 1;
   const auto step = [&](sim::Recompute recompute) {
     sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash, recompute);
     scenario.workload.global_batch_size = scenario.workload.micro_batch_size = 1;
-    return step_of(scenario, gpu(), 2);
+    return step_of(scenario, open_gpu(), 2);
   };
   const Step none = step(sim::Recompute::none);
   for (const auto recompute : {sim::Recompute::selective, sim::Recompute::full}) {
@@ -159,7 +167,18 @@ TEST_CASE("recompute on the GPU changes no bit of the gradients or of the parame
   }
 }
 
-TEST_CASE("the GPU generates the CPU's tokens") {
+TEST_CASE("steps that are captured and replayed give the bits of steps that run operation by operation",
+          "[plan]") {
+  sim::Model model = tests::small_gpt();
+  model.num_hidden_layers = 1;
+  sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash);
+  scenario.workload.global_batch_size = scenario.workload.micro_batch_size = 1;
+  const Step one_by_one = step_of(scenario, open_gpu(), 3), replayed = step_of(scenario, open_gpu(), 3, 2);
+  CHECK(replayed.parameters == one_by_one.parameters);
+  CHECK(replayed.norm == one_by_one.norm);
+}
+
+TEST_CASE("the GPU generates the CPU's tokens", "[plan]") {
   for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()})
     for (const bool kv_cache : {true, false}) {
       CAPTURE(model.name, kv_cache);
@@ -190,22 +209,54 @@ TEST_CASE("the GPU generates the CPU's tokens") {
         }
         return sequences;
       };
-      CHECK(tokens_on(gpu()) == tokens_on(runtime::make_cpu_device(1)));
+      CHECK(tokens_on(open_gpu()) == tokens_on(runtime::make_cpu_device(1)));
     }
 }
 
-TEST_CASE("a GPU that is not there and a type that it does not compute in are said so") {
+TEST_CASE(
+    "the logits after a prompt and a token, in bf16 with a cache, follow the CPU's in fp32 as far as bf16 "
+    "goes",
+    "[plan]") {
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
+    CAPTURE(model.name);
+    const auto logits_on = [&](std::unique_ptr<runtime::Device> device, sim::DType dtype) {
+      sim::Scenario scenario = tests::generation(model, 2, 1);
+      scenario.workload.dtype = dtype;
+      scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+      runtime::Run run(scenario, std::move(device));
+      run.fill_parameters(tests::drawn(model), 3);
+      const sim::Plan& plan = run.plan();
+      std::vector<std::int32_t> tokens = {5, 17, 99};
+      std::int32_t position = 0;
+      for (std::size_t section = 0; section < 2; ++section) {
+        run.write(plan.find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens));
+        run.write(plan.find(sim::buffer_names::positions), std::span<const std::int32_t>(&position, 1));
+        run.executor().run(section, {});
+        position = 3;
+        tokens = {42};
+      }
+      std::vector<float> logits(static_cast<std::size_t>(model.vocab_size));
+      run.read(plan.find(sim::buffer_names::logits), std::span(logits));
+      return logits;
+    };
+    const auto on_gpu = logits_on(open_gpu(), sim::DType::bf16);
+    const auto on_cpu = logits_on(runtime::make_cpu_device(1), sim::DType::fp32);
+    CHECK(distance(on_gpu, on_cpu) < 10 * kBf16);
+  }
+}
+
+TEST_CASE("a GPU that is not there and a type that it does not compute in are said so", "[plan]") {
   CHECK_THROWS_AS(runtime::make_cuda_device({.ordinal = 99}), runtime::NoDevice);
   sim::Scenario scenario = tests::training(tests::small_llama());
   scenario.workload.dtype = sim::DType::fp8;
   scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
-  CHECK_THROWS_WITH(runtime::Run(scenario, gpu()),
+  CHECK_THROWS_WITH(runtime::Run(scenario, open_gpu()),
                     Catch::Matchers::EndsWith(" computes in bf16, fp32, tf32; workload.dtype is fp8"));
 }
 
-TEST_CASE("memory in use on the GPU is the arena and what the device keeps for itself") {
+TEST_CASE("memory in use on the GPU is the arena and what the device keeps for itself", "[plan]") {
   const sim::Scenario scenario = training(tests::small_llama(), sim::DType::bf16, sim::AttentionKind::flash);
-  runtime::Run run(scenario, gpu());
+  runtime::Run run(scenario, open_gpu());
   CHECK(run.executor().arena().size() == run.memory().arena);
   CHECK(run.executor().arena().resident() == run.memory().arena);
 }

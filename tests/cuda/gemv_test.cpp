@@ -123,11 +123,13 @@ TEST_CASE("a product of few rows is as accurate as a plain one with the same wei
 TEST_CASE("quantising by blocks loses what half a step of the format is, in every block") {
   const std::int64_t N = 3, K = 512;
   const auto weight = tests::normal_tensor(N * K, 5, Type::bf16);
+  // The quotient of a weight and its scale, at most 127, is rounded: in units of half a step.
+  constexpr float kQuotientRounding = 127 * 0x1p-23f;
   for (const auto format : {WeightFormat::int8, WeightFormat::int4}) {
     const Quantised q = quantise(format, weight, N, K);
     const std::int64_t group = format == WeightFormat::int4 ? cuda::kInt4Group : K;
     for (std::size_t i = 0; i < weight.size(); ++i)
       CHECK(std::abs(q.values[i] - weight[i]) <=
-            q.scales[i / static_cast<std::size_t>(group)] * 0.5f * (1 + 0x1p-20f));
+            q.scales[i / static_cast<std::size_t>(group)] * 0.5f * (1 + kQuotientRounding));
   }
 }

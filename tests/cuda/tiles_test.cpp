@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/attention_schedule.h"
+#include "kernels/cuda/hopper/warpgroup.h"
 #include "kernels/cuda/shared_tile.h"
 #include "tests/support/catch.h"
 
@@ -56,6 +57,32 @@ TEST_CASE("every element of a tile has its own place, and no matrix load has a b
   check_tile<80>();
   check_tile<96>();
   check_tile<128>();
+}
+
+TEST_CASE(
+    "a swizzled tile has a place for every element, eight rows at a column lie in all banks, and units stay "
+    "whole") {
+  constexpr int kRows = 64;
+  std::set<int> offsets;
+  for (int row = 0; row < kRows; ++row)
+    for (int column = 0; column < SwizzledTile::kColumns; ++column) {
+      const int offset = SwizzledTile::offset(row, column);
+      offsets.insert(offset);
+      // 128-byte swizzle: bits 4 to 6 of a byte's address are exchanged by bits 7 to 9.
+      const int byte = 2 * (row * SwizzledTile::kColumns + column);
+      CHECK(2 * offset == (byte ^ ((byte >> 7 & 7) << 4)));
+    }
+  CHECK(offsets.size() == static_cast<std::size_t>(SwizzledTile::elements(kRows)));
+  CHECK(*offsets.rbegin() == SwizzledTile::elements(kRows) - 1);
+  for (int first = 0; first < kRows; first += 8)
+    for (int column = 0; column < SwizzledTile::kColumns; column += 8) {
+      std::bitset<kBanks> used;
+      for (int row = first; row < first + 8; ++row)
+        for (int word = 0; word < 4; ++word)
+          used.set(static_cast<std::size_t>(2 * SwizzledTile::offset(row, column) / kBankBytes + word) %
+                   kBanks);
+      CHECK(used.all());
+    }
 }
 
 TEST_CASE("the 32 lanes point at all rows of four matrices, and hold all elements of an accumulator") {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
@@ -15,6 +16,7 @@ constexpr std::int64_t kMemoryBytes = std::int64_t{1} << 30;
 
 struct Gpu::Implementation {
   std::vector<Clock::time_point> stamps;
+  std::vector<std::vector<std::function<void()>>> graphs;
 };
 
 int Gpu::count() {
@@ -23,6 +25,10 @@ int Gpu::count() {
 
 std::string Gpu::name_of(int) {
   return "emulated GPU";
+}
+
+int Gpu::compute_capability(int) {
+  return 90;
 }
 
 Gpu::Gpu(int) : implementation_(std::make_unique<Implementation>()) {}
@@ -58,7 +64,7 @@ void Gpu::copy_from_device(std::span<std::byte> to, const std::byte* from) {
 }
 
 void Gpu::zero(std::byte* memory, std::int64_t bytes) {
-  std::memset(memory, 0, static_cast<std::size_t>(bytes));
+  emulation::submit([=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
 }
 
 void Gpu::synchronise() {}
@@ -74,11 +80,18 @@ double Gpu::seconds_between(std::size_t from, std::size_t to) const {
   return std::chrono::duration<double>(stamps.at(to) - stamps.at(from)).count();
 }
 
-// Kernels run where they are started: there is nothing to note.
 void Gpu::begin_capture() {
-  throw CudaError("an emulated GPU captures nothing");
+  emulation::begin_capture();
 }
-void Gpu::end_capture(std::size_t) {}
-void Gpu::replay(std::size_t) {}
+
+void Gpu::end_capture(std::size_t number) {
+  auto& graphs = implementation_->graphs;
+  if (graphs.size() <= number) graphs.resize(number + 1);
+  graphs[number] = emulation::end_capture();
+}
+
+void Gpu::replay(std::size_t number) {
+  for (const auto& work : implementation_->graphs.at(number)) work();
+}
 
 }  // namespace kernels::cuda

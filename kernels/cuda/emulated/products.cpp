@@ -7,7 +7,9 @@ struct Products::Implementation {};
 Products::Products(bool) {}
 Products::~Products() = default;
 
-void Products::run(const Context&, const Product& p) {
+namespace {
+
+void multiply(const Product& p) {
   const auto element = [](ConstTensor tensor, std::int64_t index) {
     return tensor.type == Type::f32 ? tensor.as<float>()[index] : to_float(tensor.as<bf16>()[index]);
   };
@@ -30,6 +32,12 @@ void Products::run(const Context&, const Product& p) {
         else
           p.out.as<bf16>()[at] = to_bf16(sum);
       }
+}
+
+}  // namespace
+
+void Products::run(const Context&, const Product& product) {
+  emulation::submit([product] { multiply(product); });
 }
 
 }  // namespace kernels::cuda

@@ -174,6 +174,28 @@ void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function
       for (int x = 0; x < grid.x; ++x) block.run(grid, {x, y, z}, threads, shared_bytes, body, turn_order);
 }
 
+namespace {
+thread_local bool is_capturing = false;
+thread_local std::vector<std::function<void()>> captured;
+}  // namespace
+
+void submit(std::function<void()> work) {
+  if (is_capturing)
+    captured.push_back(std::move(work));
+  else
+    work();
+}
+
+void begin_capture() {
+  is_capturing = true;
+  captured.clear();
+}
+
+std::vector<std::function<void()>> end_capture() {
+  is_capturing = false;
+  return std::move(captured);
+}
+
 const Thread& current() {
   return block.running().thread;
 }

@@ -1,0 +1,205 @@
+// How fast the GPU's kernels are: matrix products by cuBLASLt and by our own tensor-core kernel as a share of
+// it, attention, products of one row by format of the weights, decoding against a cache, copies, and what
+// starting a kernel costs, alone and in a replayed graph. Times are the GPU's own, medians of many runs on
+// random data.
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/gemm_tensor_cores.h"
+#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/hopper/attention_hopper.h"
+#include "kernels/cuda/products.h"
+
+namespace {
+
+namespace cuda = kernels::cuda;
+
+constexpr std::int64_t kScratchBytes = std::int64_t{512} << 20;
+
+class Bench {
+ public:
+  Bench() : gpu_(0), products_(false), scratch_(gpu_.allocate(kScratchBytes)) {}
+
+  cuda::Context context() { return {gpu_.stream(), scratch_, kScratchBytes}; }
+  cuda::Products& products() { return products_; }
+  cuda::Gpu& gpu() { return gpu_; }
+
+  // Random bf16 in (-1, 1); freed at the end of the program.
+  cuda::Tensor random(std::int64_t count) {
+    static std::mt19937 generator(1);
+    constexpr std::size_t kPattern = 1 << 20;
+    static const std::vector<cuda::bf16> pattern = [] {
+      std::vector<cuda::bf16> values(kPattern);
+      std::uniform_real_distribution<float> uniform(-1, 1);
+      for (cuda::bf16& x : values) x = cuda::to_bf16(uniform(generator));
+      return values;
+    }();
+    std::byte* const memory = gpu_.allocate(count * 2);
+    for (std::int64_t done = 0; done < count; done += static_cast<std::int64_t>(kPattern)) {
+      const auto part = static_cast<std::size_t>(std::min<std::int64_t>(count - done, kPattern));
+      gpu_.copy_to_device(memory + done * 2, std::as_bytes(std::span(pattern).first(part)));
+    }
+    return {memory, cuda::Type::bf16};
+  }
+  void release(std::initializer_list<cuda::Tensor> tensors) {
+    for (const cuda::Tensor& tensor : tensors) gpu_.release(static_cast<std::byte*>(tensor.data));
+  }
+
+  double seconds(const std::function<void()>& work) {
+    constexpr std::size_t kWarmUp = 5, kRuns = 20;
+    for (std::size_t run = 0; run < kWarmUp; ++run) work();
+    std::vector<double> samples;
+    for (std::size_t run = 0; run < kRuns; ++run) {
+      gpu_.record(0);
+      work();
+      gpu_.record(1);
+      gpu_.synchronise();
+      samples.push_back(gpu_.seconds_between(0, 1));
+    }
+    std::nth_element(samples.begin(), samples.begin() + kRuns / 2, samples.end());
+    return samples[kRuns / 2];
+  }
+
+ private:
+  cuda::Gpu gpu_;
+  cuda::Products products_;
+  std::byte* scratch_;
+};
+
+void matrix_products(Bench& bench) {
+  std::printf("product M x N x K            cuBLASLt TFLOP/s   mma.sync TFLOP/s   share\n");
+  struct Shape {
+    std::int64_t M, N, K;
+  };
+  for (const Shape s : {Shape{4096, 4096, 4096}, Shape{16384, 6144, 4096}, Shape{16384, 4096, 14336},
+                        Shape{16384, 50304, 768}}) {
+    const cuda::Tensor a = bench.random(s.M * s.K), b = bench.random(s.N * s.K),
+                       out = bench.random(s.M * s.N);
+    const double flops = 2.0 * static_cast<double>(s.M) * static_cast<double>(s.N) * static_cast<double>(s.K);
+    const double library = bench.seconds([&] {
+      bench.products().run(bench.context(),
+                           {.M = s.M, .N = s.N, .K = s.K, .a = a, .b = b, .out = out, .transpose_b = true});
+    });
+    const double own =
+        bench.seconds([&] { cuda::gemm_tensor_cores(bench.context(), out, a, b, s.M, s.N, s.K); });
+    std::printf("%6lld x %6lld x %6lld   %16.1f   %16.1f   %5.2f\n", static_cast<long long>(s.M),
+                static_cast<long long>(s.N), static_cast<long long>(s.K), flops / library * 1e-12,
+                flops / own * 1e-12, library / own);
+    bench.release({a, b, out});
+  }
+}
+
+void attention(Bench& bench) {
+  std::printf("\ncausal attention, 16 heads     forward TFLOP/s   backward TFLOP/s   forward with wgmma\n");
+  for (const std::int64_t D : {64, 128})
+    for (const std::int64_t T : {1024, 4096, 16384}) {
+      constexpr std::int64_t kTokens = 16384, kHeads = 16;
+      const kernels::AttentionShape s{kTokens / T, T, kHeads, kHeads, D};
+      const std::int64_t packed = kTokens * 3 * kHeads * D;
+      const cuda::Tensor qkv = bench.random(packed), dqkv = bench.random(packed),
+                         out = bench.random(packed / 3), dout = bench.random(packed / 3),
+                         lse = bench.random(2 * kTokens * kHeads);
+      const double flops = 2.0 * static_cast<double>(kTokens * kHeads) * static_cast<double>(T * D);
+      const double forward = bench.seconds(
+          [&] { cuda::attention_flash_forward(bench.context(), out, lse.as<float>(), qkv, s); });
+      const double backward = bench.seconds(
+          [&] { cuda::attention_flash_backward(bench.context(), dqkv, dout, qkv, out, lse.as<float>(), s); });
+      std::printf("T = %6lld, D = %4lld            %15.1f   %16.1f", static_cast<long long>(T),
+                  static_cast<long long>(D), flops / forward * 1e-12, 2.5 * flops / backward * 1e-12);
+      if (cuda::Gpu::compute_capability(0) == 90)
+        std::printf("   %18.1f", flops * 1e-12 / bench.seconds([&] {
+          cuda::attention_hopper_forward(bench.context(), out, lse.as<float>(), qkv, s);
+        }));
+      std::printf("\n");
+      bench.release({qkv, dqkv, out, dout, lse});
+    }
+}
+
+void one_row(Bench& bench) {
+  std::printf("\none row times (14336, 4096)   GB/s of weights\n");
+  constexpr std::int64_t N = 14336, K = 4096, kSets = 8;  // sets of weights in turn: no cache holds them
+  const cuda::Tensor inp = bench.random(K), out = bench.random(N), scales = bench.random(2 * N * K / 128);
+  struct Named {
+    cuda::WeightFormat format;
+    const char* name;
+  };
+  for (const Named& f : {Named{cuda::WeightFormat::bf16, "bf16"}, Named{cuda::WeightFormat::int8, "int8"},
+                         Named{cuda::WeightFormat::fp8, "fp8"}, Named{cuda::WeightFormat::int4, "int4"}}) {
+    const std::int64_t bytes = N * K * cuda::bits_of_format(f.format) / 8;
+    const cuda::Tensor weights = bench.random(kSets * bytes / 2);
+    const double seconds = bench.seconds([&] {
+      for (std::int64_t set = 0; set < kSets; ++set)
+        cuda::gemv(bench.context(), out, inp,
+                   {f.format, static_cast<const std::byte*>(weights.data) + set * bytes, scales.as<float>()},
+                   {}, {}, 1, N, K);
+    });
+    std::printf("%-8s                   %15.0f\n", f.name,
+                static_cast<double>(kSets * bytes) / seconds * 1e-9);
+    bench.release({weights});
+  }
+  bench.release({inp, out, scales});
+}
+
+void decoding(Bench& bench) {
+  std::printf("\none token against a cache, 32 query and 8 key heads of 128   GB/s of keys and values\n");
+  for (const std::int64_t B : {1, 16, 64})
+    for (const std::int64_t length : {1024, 8192}) {
+      const kernels::AttentionShape s{B, 1, 32, 8, 128};
+      const std::int64_t cache = B * s.G * length * s.D;
+      const cuda::Tensor k = bench.random(cache), v = bench.random(cache), qkv = bench.random(B * 48 * 128),
+                         out = bench.random(B * 32 * 128);
+      std::byte* const positions = bench.gpu().allocate(B * 4);
+      const std::vector<std::int32_t> last(static_cast<std::size_t>(B),
+                                           static_cast<std::int32_t>(length - 1));
+      bench.gpu().copy_to_device(positions, std::as_bytes(std::span(last)));
+      const double seconds = bench.seconds([&] {
+        cuda::attention_cached(bench.context(), out, qkv, k, v, reinterpret_cast<std::int32_t*>(positions), s,
+                               length);
+      });
+      std::printf("B = %3lld, length %6lld   %15.0f\n", static_cast<long long>(B),
+                  static_cast<long long>(length), static_cast<double>(4 * cache) / seconds * 1e-9);
+      bench.release({k, v, qkv, out, {positions, cuda::Type::bf16}});
+    }
+}
+
+void copies_and_launches(Bench& bench) {
+  constexpr std::int64_t kCount = std::int64_t{1} << 30;
+  const cuda::Tensor from = bench.random(kCount), to = bench.random(kCount);
+  const double copy = bench.seconds([&] { cuda::convert(bench.context(), to, from, kCount); });
+  std::printf("\ncopy, read and written        %15.0f GB/s\n",
+              4.0 * static_cast<double>(kCount) / copy * 1e-9);
+  constexpr int kLaunches = 1000;
+  const auto launches = [&] {
+    for (int i = 0; i < kLaunches; ++i) cuda::convert(bench.context(), to, from, 8);
+  };
+  std::printf("a kernel started in a stream  %15.2f us\n", bench.seconds(launches) / kLaunches * 1e6);
+  bench.gpu().begin_capture();
+  launches();
+  bench.gpu().end_capture(0);
+  std::printf("a kernel of a replayed graph  %15.2f us\n",
+              bench.seconds([&] { bench.gpu().replay(0); }) / kLaunches * 1e6);
+  bench.release({from, to});
+}
+
+}  // namespace
+
+int main() {
+  try {
+    std::printf("%s\n\n", cuda::Gpu::name_of(0).c_str());
+    Bench bench;
+    matrix_products(bench);
+    attention(bench);
+    one_row(bench);
+    decoding(bench);
+    copies_and_launches(bench);
+  } catch (const cuda::CudaError& error) {
+    std::fprintf(stderr, "gpu_bench: %s\n", error.what());
+    return 5;
+  }
+}

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""What the program expects of a GPU run, written down before the first one: the table of tests/gpu/predictions.md.
+
+    python3 tests/gpu/predictions.py --program build/release/app/ridgepoint > tests/gpu/predictions.md
+
+tests/gpu/timings.py measures the same. Nothing in the table was measured on a GPU by this program.
+"""
+import argparse
+import json
+import subprocess
+
+HARDWARE = ["h100-sxm", "h200-sxm"]
+TRAINING = [("gpt2-124m", 32), ("gpt2-1558m", 8), ("llama-3.2-3b", 4)]
+DECODING = [("gpt2-124m", "bf16"), ("llama-3.2-1b", "bf16"), ("llama-3.1-8b", "bf16"), ("llama-3.1-8b", "int8"),
+            ("llama-3.1-8b", "int4")]
+BATCHES = [1, 8, 64]
+
+
+def predict(program, *flags, scenario=None):
+    done = subprocess.run([program, "predict", *map(str, flags), "--format", "json"], stdout=subprocess.PIPE, text=True,
+                          check=True, input=scenario)
+    return json.loads(done.stdout)
+
+
+def predict_decoding(program, hardware, model, weights, batch):
+    result = predict(program, "--hardware", hardware, "--model", model, "--task", "generate", "--dtype", "bf16",
+                     "--prompt-length", 512, "--max-new-tokens", 64, "--batch-size", batch)
+    if weights == "bf16":
+        return result["metrics"]
+    scenario = result["report"]["source"]["scenario"]
+    scenario["workload"]["weights_dtype"] = weights
+    return predict(program, "--scenario", "-", scenario=json.dumps(scenario))["metrics"]
+
+
+def share_of_kind(report, kinds):
+    rows = [row for row in report["rows"] if row["kind"] in kinds]
+    flops, seconds = sum(row["flops"] for row in rows), sum(row["duration_s"] for row in rows)
+    return flops / seconds / 1e12 if seconds else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default="build/release/app/ridgepoint")
+    arguments = parser.parse_args()
+
+    print("# Expected of an H100 and an H200\n\nWritten by `tests/gpu/predictions.py` from datasheets and published kernels, before "
+          "this program had run on a GPU.\nThe 90 % band stands in brackets. `tests/gpu/timings.py` measures the same.\n")
+    print("## A training step, bf16, sequences of 1024 tokens\n")
+    print("| GPU | model | sequences | ms | MFU, 6N + causal attention | peak memory, GiB |\n|---|---|---|---|---|---|")
+    for hardware in HARDWARE:
+        for model, batch in TRAINING:
+            m = predict(arguments.program, "--hardware", hardware, "--model", model, "--task", "train", "--dtype", "bf16",
+                        "--seq-len", 1024, "--micro-batch", batch)["metrics"]
+            print(f"| {hardware} | {model} | {batch} | {m['step_time_s'] * 1e3:.1f} [{m['step_time_low_s'] * 1e3:.1f}, "
+                  f"{m['step_time_high_s'] * 1e3:.1f}] | {m['mfu_6n_causal_attention']:.1%} | "
+                  f"{m['peak_memory_bytes'] / 2**30:.1f} |")
+    print("\n## Decoding, a prompt of 512 tokens and 64 new ones\n")
+    print("| GPU | model | weights | sequences | ms a token | tokens/s |\n|---|---|---|---|---|---|")
+    for hardware in HARDWARE:
+        for model, dtype in DECODING:
+            for batch in BATCHES if dtype == "bf16" else BATCHES[:1]:
+                m = predict_decoding(arguments.program, hardware, model, dtype, batch)
+                print(f"| {hardware} | {model} | {dtype} | {batch} | {m['tpot_s'] * 1e3:.3f} | {batch / m['tpot_s']:.0f} |")
+    print("\n## Kernels of a training step of llama-3.2-1b, 16,384 tokens\n")
+    print("| GPU | T | attention forward, TFLOP/s | attention backward, TFLOP/s | matrix products, TFLOP/s |\n|---|---|---|---|---|")
+    for hardware in HARDWARE:
+        for length in (1024, 4096, 16384):
+            report = predict(arguments.program, "--hardware", hardware, "--model", "llama-3.2-1b", "--task", "train", "--dtype",
+                             "bf16", "--seq-len", length, "--micro-batch", 16384 // length)["report"]
+            print(f"| {hardware} | {length} | {share_of_kind(report, ['attention_flash']):.0f} | "
+                  f"{share_of_kind(report, ['attention_flash_backward']):.0f} | "
+                  f"{share_of_kind(report, ['matmul', 'matmul_backward_input', 'matmul_backward_weight']):.0f} |")
+
+
+if __name__ == "__main__":
+    main()
