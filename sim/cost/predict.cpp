@@ -65,7 +65,8 @@ std::vector<Row> rows_of(const Plan& plan, const std::vector<PricedBlock>& block
       }
     Seconds start = use.first_start;
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      const auto& [work, price] = b.operations[i];
+      const Work& work = b.operations[i].work;
+      const Price& price = b.operations[i].price;
       const auto n = static_cast<double>(use.count);
       Row& row = rows[row_of[i]];
       row.count += use.count;

@@ -36,10 +36,6 @@ std::string digits(double value) {
   return buffer;
 }
 
-std::string signed_percent(double fraction) {
-  return (fraction < 0 ? "\u2212" : "+") + sim::format_percent(std::abs(fraction));
-}
-
 // "step_time_s" -> "step time, s": columns bear their unit as a suffix.
 std::string column_title(std::string_view column) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> units = {{
