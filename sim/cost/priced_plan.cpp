@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/cost/software.h"
+
 namespace sim {
 namespace {
 
@@ -131,7 +133,6 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   priced.blocks = pricer.take();
   std::vector<std::vector<HostWork>> host;
   for (const Program& program : plan.programs) host.push_back(host_work(plan, program));
-  const Implementation& software = plan.scenario.implementation;
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
                             double host_factor) {
     std::vector<std::vector<ActionTime>> times;
@@ -145,7 +146,8 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
         of_program.push_back({block.*duration, block.*of_host, work});
       }
     }
-    return execute(plan, times, software.pipeline.in_order, Interference{interference(plan, hardware)});
+    return execute(plan, times, plan.scenario.implementation.pipeline.in_order,
+                   Interference{interference(plan, hardware)});
   };
   priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1);
   priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / kHostUncertainty);
@@ -164,6 +166,20 @@ Seconds OperationClock::at(OpTime t) const {
   for (OpTime i = 0; i < t - action_times_[action]; ++i)
     time += b.operations[static_cast<std::size_t>(i)].price.seconds;
   return time;
+}
+
+std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,
+                                              const PricedPlan& priced, std::size_t most_points) {
+  constexpr std::size_t kLeastOfARound = 8;
+  const auto rounds = static_cast<std::size_t>(memory.micro_batches.count);
+  const OperationClock clock(plan, priced, memory.program);
+  std::vector<MemoryTimePoint> points;
+  for (const MemoryPoint& p : memory_timeline(plan, memory, std::max(kLeastOfARound * rounds, most_points))) {
+    const Seconds time = clock.at(p.time);
+    // Streams run beside each other: of what the program names later, some begins earlier.
+    points.push_back({points.empty() ? time : std::max(time, points.back().time), p.bytes});
+  }
+  return points;
 }
 
 }  // namespace sim

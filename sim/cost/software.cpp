@@ -52,6 +52,19 @@ Bytes scaled(Bytes bytes, double factor) {
   return {std::llround(static_cast<double>(bytes.value) * factor)};
 }
 
+bool uses_tensor_cores(OpKind kind) {
+  switch (kind) {
+    case OpKind::matmul:
+    case OpKind::matmul_backward_input:
+    case OpKind::matmul_backward_weight:
+    case OpKind::attention_flash:
+    case OpKind::attention_flash_backward:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // ---- Memory traffic
 
 double elements(const Plan& plan, const Operand& o, const Variables& v) {
@@ -90,6 +103,11 @@ bool is_of_backward(const Block& block) {
   return block.name.find("backward") != std::string::npos;
 }
 
+// Whatever sort of layer it is of.
+bool is_layer_block(const Block& block, std::string_view pass) {
+  return block.name.find("layer") != std::string::npos && block.name.ends_with("." + std::string(pass));
+}
+
 bool is_of_passes(const Block& block) {
   return std::any_of(block.operations.begin(), block.operations.end(),
                      [](const Operation& op) { return op.dims.rows.factor > 0 && !is_collective(op.kind); });
@@ -106,9 +124,9 @@ double launches_an_operation(const Plan& plan, const Block& block) {
   const bool backward = is_of_backward(block);
   const int launched = backward ? kernels.launches_backward : kernels.launches_forward;
   if (launched == 0 || !is_of_passes(block)) return 1;
-  const std::string_view like = backward ? "layer.backward" : "layer.forward";
+  const std::string_view like = backward ? "backward" : "forward";
   const auto layer =
-      std::find_if(plan.blocks.begin(), plan.blocks.end(), [&](const Block& b) { return b.name == like; });
+      std::find_if(plan.blocks.begin(), plan.blocks.end(), [&](const Block& b) { return is_layer_block(b, like); });
   return layer == plan.blocks.end() ? 1 : std::max(1.0, launched / own_operations(*layer));
 }
 
@@ -249,6 +267,8 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     priced.price = price_of(op, priced.work);
   }
   if (group) return priced;
+  if (plan.scenario.workload.task == Task::train && uses_tensor_cores(op.kind))
+    priced.price = priced.price * (1 / hardware.sustained_clock);
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   priced.price = priced.price + launch * (launches_an_operation(plan, block) - 1);
   if (const double bytes = accumulation_bytes(plan, op, v); bytes > 0) {
@@ -285,6 +305,11 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
   HostTime time;
   if (host.launch.value <= 0) return time;
   const double launches = launches_an_operation(plan, block);
+  Seconds around;
+  if (is_layer_block(block, "forward")) around = host.layer_forward;
+  if (is_layer_block(block, "recompute")) around = host.layer_recompute;
+  if (is_layer_block(block, "backward")) around = host.layer_backward;
+  around = around * (1.0 / static_cast<double>(std::max<std::size_t>(1, operations.size())));
   Seconds rest;
   for (const PricedOperation& op : operations) rest += op.price.*which;
   for (std::size_t i = 0; i < operations.size(); ++i) {
@@ -294,7 +319,7 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
     if (in_pieces(plan, block, i)) own = own + host.launch * 2;
     if (op.kind == OpKind::adamw && host.parameter.value > 0)
       own = host.parameter * (static_cast<double>(op.operands.size()) / 5);
-    time.launches += own * factor;
+    time.launches += (own + around) * factor;
     time.ahead = std::max(time.ahead, time.launches + rest);
     rest = rest - operations[i].price.*which;
   }

@@ -19,10 +19,15 @@ struct Hardware {
   Seconds launch;           // fixed cost of one operation (kernel launch, or fork and join of threads)
   int multiprocessors = 0;  // SMs of a GPU, cores of a CPU
   double power_w = 0;
+  // Clock under a training step's load over that of kernels timed alone: limits of power and heat.
+  double sustained_clock = 1;
   int devices_per_node = 1;
   BytesPerSecond node_link;     // per device and direction inside a node (NVLink); 0: none
   BytesPerSecond network_link;  // per device and direction between nodes; 0: none
   Seconds node_latency, network_latency;
+  // What a message of S bytes takes longer than its hops and S over the rate, for each node of a ring:
+  // network_ramp sqrt(S), in seconds a square root of a byte. Fabrics that fill their pipes slowly.
+  double network_ramp = 0;
   std::string source;
 
   bool operator==(const Hardware&) const = default;

@@ -174,11 +174,18 @@ Hardware hardware_from(JsonObject object, const std::string& name) {
   h.launch = {object.quantity("launch", unit_suffixes::short_time).value_or(0)};
   h.multiprocessors = object.small_integer("multiprocessors", h.multiprocessors);
   h.power_w = object.number("power_w", h.power_w);
+  h.sustained_clock = object.number("sustained_clock", h.sustained_clock);
   h.devices_per_node = object.small_integer("devices_per_node", h.devices_per_node);
   h.node_link = {object.quantity("node_link", unit_suffixes::bandwidth).value_or(0)};
   h.network_link = {object.quantity("network_link", unit_suffixes::bandwidth).value_or(0)};
   h.node_latency = {object.quantity("node_latency", unit_suffixes::short_time).value_or(0)};
   h.network_latency = {object.quantity("network_latency", unit_suffixes::short_time).value_or(0)};
+  constexpr double kMicrosecondsARootOfMegabyte = 1e-9;
+  h.network_ramp =
+      object.number("network_ramp_us_per_sqrt_mb", h.network_ramp / kMicrosecondsARootOfMegabyte) *
+      kMicrosecondsARootOfMegabyte;
+  if (object.has("network_ramp_seconds_per_sqrt_byte"))
+    h.network_ramp = object.number("network_ramp_seconds_per_sqrt_byte");
   h.source = object.text("source", "");
   object.finish();
   return h;
@@ -194,11 +201,13 @@ Json json_of(const Hardware& h) {
   put_quantity(json, "launch", h.launch.value, unit_suffixes::short_time);
   json["multiprocessors"] = h.multiprocessors;
   json["power_w"] = h.power_w;
+  json["sustained_clock"] = h.sustained_clock;
   json["devices_per_node"] = h.devices_per_node;
   put_quantity(json, "node_link", h.node_link.value, unit_suffixes::bandwidth);
   put_quantity(json, "network_link", h.network_link.value, unit_suffixes::bandwidth);
   put_quantity(json, "node_latency", h.node_latency.value, unit_suffixes::short_time);
   put_quantity(json, "network_latency", h.network_latency.value, unit_suffixes::short_time);
+  json["network_ramp_seconds_per_sqrt_byte"] = h.network_ramp;
   json["source"] = h.source;
   return json;
 }
@@ -217,6 +226,8 @@ Workload workload_from(JsonObject object) {
   if (object.has_value("weights_dtype"))
     w.weights_dtype = object.word("weights_dtype", dtype_from_name, kDtypeWords);
   if (object.has_value("kv_dtype")) w.kv_dtype = object.word("kv_dtype", dtype_from_name, kDtypeWords);
+  if (object.has_value("expert_weights_dtype"))
+    w.expert_weights_dtype = object.word("expert_weights_dtype", dtype_from_name, kDtypeWords);
   w.weights_group = object.integer("weights_group", w.weights_group);
   w.expert_imbalance = object.number("expert_imbalance", w.expert_imbalance);
   w.expert_capacity_factor = object.number("expert_capacity_factor", w.expert_capacity_factor);
@@ -240,6 +251,7 @@ Json json_of(const Workload& w) {
 
   if (w.weights_dtype) json["weights_dtype"] = name(*w.weights_dtype);
   if (w.kv_dtype) json["kv_dtype"] = name(*w.kv_dtype);
+  if (w.expert_weights_dtype) json["expert_weights_dtype"] = name(*w.expert_weights_dtype);
   if (w.weights_group > 0) json["weights_group"] = w.weights_group;
   return json;
 }

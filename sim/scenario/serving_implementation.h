@@ -1,5 +1,6 @@
 // How an inference engine carries out generation: kernels, launches, host, all-reduce, memory, batching.
-// Presets fill it from what the software does; presets/implementations/README.md says where each fact is from.
+// Presets fill it from what the software does; presets/implementations/README.md says where each fact is
+// from.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -39,7 +40,8 @@ std::optional<CacheShareOf> cache_share_from_name(std::string_view text);
 struct ServingImplementation {
   // Whose published tables stand for its kernels (cost/gpu_calibration.h); empty: the first there are.
   std::string product_tables, attention_tables;
-  // Weights of 8 and 4 bits under 16-bit activations: share of the 16-bit product's bandwidth that is reached.
+  // Weights of 8 and 4 bits under 16-bit activations: share of the 16-bit product's bandwidth that is
+  // reached.
   double int8_efficiency = 1, int4_efficiency = 1;
 
   // Share of the peak that no product passes: clocks under load, and libraries older than the tables.
@@ -47,21 +49,22 @@ struct ServingImplementation {
 
   // Kernels of a layer beside matrix products, attention and collectives.
   int decode_kernels = 5, prefill_kernels = 7;
+  int expert_kernels = 6;         // more of them where a router chooses experts
   Seconds kernel_time = us(2.5);  // of a small one, from start to start
-  Seconds gap;                    // between kernels, beyond that of the replayed graphs in which tables were measured
+  Seconds gap;  // between kernels, beyond that of the replayed graphs in which tables were measured
   DecodeAttention decode_attention = DecodeAttention::tabulated;
   // block_per_head: share of the bandwidth that a full chip of blocks reaches, and a kernel's fixed time.
   double decode_attention_efficiency = 0.75;
   Seconds decode_attention_latency = us(7);
-  bool attends_to_whole_cache = false;       // also to tokens that are not there yet
-  bool standard_prefill_attention = false;   // scores pass through memory
-  // Copies of a prompt's queries, keys and values beside what the plan's operations pass: elements a token, in
-  // units of a rank's attention width.
+  bool attends_to_whole_cache = false;      // also to tokens that are not there yet
+  bool standard_prefill_attention = false;  // scores pass through memory
+  // Copies of a prompt's queries, keys and values beside what the plan's operations pass: elements a token,
+  // in units of a rank's attention width.
   double prefill_copies = 0;
-  bool prompt_token_by_token = false;        // no prefill: a step for each token of the prompt
-  bool whole_head_on_each_rank = false;      // logits are not divided over tensor-parallel ranks
-  bool quantizes_head = false;               // the head's weights are stored as the layers'
-  double sampling_passes = 3;                // over fp32 logits
+  bool prompt_token_by_token = false;    // no prefill: a step for each token of the prompt
+  bool whole_head_on_each_rank = false;  // logits are not divided over tensor-parallel ranks
+  bool quantizes_head = false;           // the head's weights are stored as the layers'
+  double sampling_passes = 3;            // over fp32 logits
   int sampling_kernels = 4;
   bool sorts_vocabulary = false;  // for top-p: each row by one thread block
 
@@ -93,8 +96,8 @@ struct ServingImplementation {
   // Memory.
   CacheShareOf cache_share_of = CacheShareOf::free_memory;
   double cache_share = 0.9;
-  Bytes reserved;                // context, libraries, graphs, activations beyond the token budget's
-  std::int64_t kv_block = 0;     // tokens; 0: contiguous, a sequence's whole length at once
+  Bytes reserved;             // context, libraries, graphs, activations beyond the token budget's
+  std::int64_t kv_block = 0;  // tokens; 0: contiguous, a sequence's whole length at once
   bool fp8_cache_with_fp8_weights = false;
 
   // Batching.

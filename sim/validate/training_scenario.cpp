@@ -106,6 +106,16 @@ bool accumulates(const std::string& stack) {
   return !(stack.starts_with("torchtitan") || stack == "fms_fsdp" || stack == "easycontext");
 }
 
+// The network is part of the device. Hugging Face's cluster, on which nanotron was measured, and Amazon's
+// instances have Elastic Fabric Adapters.
+std::string gpu_of(const TableRow& row, const std::string& stack) {
+  std::string gpu(row.text("gpu"));
+  const std::string network = lower(row.text("interconnect"));
+  const bool hugging_face = network.empty() && (stack == "nanotron_2025" || stack == "picotron");
+  if (hugging_face || says_any(network, "efa", "aws", "p5")) gpu += " EFA";
+  return gpu;
+}
+
 struct Batch {
   std::int64_t micro = 1, global = 1;
   bool guessed = false;
@@ -143,13 +153,13 @@ Batch batch_of(const TableRow& row, const std::string& notes, const std::string&
 }  // namespace
 
 TrainingRow training_row(const TableRow& row) {
-  const CalibratedDevice& device = calibrated_device(row.text("gpu"));
   const std::string notes = lower(row.text("notes"));
+  const StackOfRow stack = stack_of(row.text("framework"), row.text("date"), notes, row.text("source"));
+  const CalibratedDevice& device = calibrated_device(gpu_of(row, stack.preset));
   if (says(notes, "lora")) throw CannotPredict("low-rank adapters train other tensors than the model's");
 
   TrainingRow result;
   result.calibration = &device.calibration;
-  const StackOfRow stack = stack_of(row.text("framework"), row.text("date"), notes, row.text("source"));
   result.nearest_stack = stack.nearest;
   Scenario& s = result.scenario;
   s.model = model_of_row(row);
