@@ -16,6 +16,9 @@
 #include "app/cli/report_output.h"
 #include "app/cli/run_cost.h"
 #include "app/cli/scenario_flags.h"
+#include "app/cli/text_table.h"
+#include "sim/advise/fit.h"
+#include "sim/format.h"
 #include "sim/report/metrics.h"
 
 namespace app::cli {
@@ -30,6 +33,17 @@ struct PredictFlags {
   Format format = Format::text;
 };
 
+TextTable changes_table(const sim::Scenario& scenario, const sim::Calibration* calibration) {
+  TextTable table{{{"change", TextTable::Align::left}, {"peak"}, {"step"}, {"fits", TextTable::Align::left}},
+                  {}};
+  constexpr std::size_t kMost = 8;
+  for (const sim::FitChange& c : sim::changes_that_fit(scenario, calibration)) {
+    if (table.rows.size() == kMost) break;
+    table.rows.push_back({c.change, sim::format(c.peak), sim::format(c.step), c.fits ? "yes" : "no"});
+  }
+  return table;
+}
+
 ExitCode predict_one(const PredictFlags& flags) {
   const InterruptSignals interrupt;
   EventOutput events({});
@@ -43,6 +57,9 @@ ExitCode predict_one(const PredictFlags& flags) {
   fmt::print("{}", report_as(report, flags.format, run_cost_metrics(report, flags.run)));
   if (sim::fits(report)) return ExitCode::fine;
   events.progress().note("ridgepoint: this does not fit the device's memory");
+  if (flags.format == Format::text && resolved.scenario.workload.task == sim::Task::train)
+    fmt::print("\nSingle changes that lower the peak, those that fit first:\n{}",
+               changes_table(resolved.scenario, pointer_to(resolved.calibration)).text());
   return ExitCode::constraint;
 }
 

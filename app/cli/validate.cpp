@@ -33,14 +33,16 @@ TextTable summary_table(const std::vector<sim::ErrorSummary>& summaries) {
                    {"mean"},
                    {"90th pct."},
                    {"bias"},
-                   {"in 90 % band"}},
+                   {"in 90 % band"},
+                   {"outcome right"}},
                   {}};
   for (const sim::ErrorSummary& s : summaries) {
     const bool whole = &s == &summaries.front(), any = s.compared > 0;
     const auto percent = [any](double fraction) { return any ? sim::format_percent(fraction) : ""; };
     table.rows.push_back({whole ? "all" : s.source, s.gpu, fmt::format("{}", s.rows),
                           fmt::format("{}", s.predicted), fmt::format("{}", s.compared), percent(s.median),
-                          percent(s.mean), percent(s.p90), percent(s.bias), percent(s.inside_band)});
+                          percent(s.mean), percent(s.p90), percent(s.bias), percent(s.inside_band),
+                          s.fitted + s.failed > 0 ? sim::format_percent(s.balanced_accuracy()) : ""});
   }
   return table;
 }
@@ -64,6 +66,11 @@ std::string summary_json(const sim::Validation& validation, const std::vector<si
       entry["p90_absolute_error_percent"] = 100 * s.p90;
       entry["bias_percent"] = 100 * s.bias;
       entry["inside_90_percent_band_percent"] = 100 * s.inside_band;
+    }
+    if (s.fitted + s.failed > 0) {
+      entry["fitted"] = s.fitted;
+      entry["failed"] = s.failed;
+      entry["outcome_balanced_accuracy_percent"] = 100 * s.balanced_accuracy();
     }
     json["summaries"].push_back(std::move(entry));
   }

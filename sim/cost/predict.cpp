@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/cost/priced_plan.h"
+#include "sim/report/memory_report.h"
 
 namespace sim {
 namespace {
@@ -90,15 +91,6 @@ std::vector<Row> rows_of(const Plan& plan, const std::vector<PricedBlock>& block
   return rows;
 }
 
-std::vector<MemoryLine> ledger(const MemoryPlan& memory, std::int32_t rank) {
-  std::vector<MemoryLine> lines;
-  for (int c = 0; c < kBufferClasses; ++c)
-    if (const Bytes b = memory.at_peak[static_cast<std::size_t>(c)]; b.value > 0)
-      lines.push_back({std::string(name(static_cast<BufferClass>(c))), rank, b});
-  lines.push_back({"packing", rank, memory.arena - memory.live_peak});
-  return lines;
-}
-
 std::vector<TokenResult> token_durations(const Program& program, const ExecutedProgram& executed) {
   std::vector<TokenResult> tokens;
   for (std::size_t t = 0; t < program.sections.size(); ++t) {
@@ -138,7 +130,8 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   }
   std::optional<MemoryPlan> fullest;
   plan_memory_of_all(plan, plan.ranks > 1 ? Addresses::none : Addresses::assigned, [&](MemoryPlan memory) {
-    for (MemoryLine& line : ledger(memory, rank_of(memory.program))) report.memory.push_back(std::move(line));
+    for (MemoryLine& line : memory_ledger(plan, memory, rank_of(memory.program)))
+      report.memory.push_back(std::move(line));
     if (!fullest || memory.arena > fullest->arena) fullest = std::move(memory);
   });
   report.memory_timeline = memory_over_time(plan, *fullest, priced, kTimelinePoints);

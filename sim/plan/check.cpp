@@ -286,6 +286,13 @@ class PlanChecker {
             add(program.role + ", " + block.name + " at layer " + std::to_string(a.layer) + ": " + op.id +
                 " does not wait for what stream " + std::to_string(stream) + " writes to " + buffer(o).name);
         }
+        for (const Operand& o : op.beside)
+          if (o.access == Access::write) {
+            if (buffer(o).buffer_class == BufferClass::scratch)
+              written_scratch.insert(plan_.storage(o.buffer));
+            else
+              written.insert(key(o));
+          }
         for (const Operand& o : op.operands) {
           if (o.buffer == kNoBuffer || o.access == Access::write || is_written_beforehand(buffer(o)))
             continue;

@@ -15,18 +15,14 @@ constexpr int kSteps = 2;
 // Micro-batches that repeat each other are the same to the allocator from the second on.
 constexpr std::int64_t kRounds = 2;
 
-Bytes of_class(const Plan& plan, const MemoryPlan& memory, BufferClass c) {
-  Bytes sum;
+// Elements of the parameters that a stage's rank holds.
+std::int64_t parameters_of(const Plan& plan, const MemoryPlan& memory) {
+  std::int64_t elements = 0;
   for (const Instance& i : memory.instances) {
     const Buffer& b = plan.buffers[static_cast<std::size_t>(i.buffer)];
-    if (b.buffer_class == c && b.lifetime == Lifetime::plan && b.view_of == kNoBuffer) sum += i.bytes;
+    if (b.buffer_class == BufferClass::parameter && b.lifetime == Lifetime::plan) elements += b.elements({});
   }
-  return sum;
-}
-
-Bytes elements_times(const Plan& plan, Bytes parameters, double bytes_each) {
-  const auto stored = static_cast<double>(bits(plan.scenario.workload.dtype) >= 32 ? 4 : 2);
-  return {std::llround(static_cast<double>(parameters.value) / stored * bytes_each)};
+  return elements;
 }
 
 // Runs a program's requests through the allocator.
@@ -143,32 +139,47 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory) {
 DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes limit) {
   const MemoryProfile& profile = plan.scenario.implementation.memory;
   const Strategy& s = plan.scenario.strategy;
-  const Bytes parameters = of_class(plan, memory, BufferClass::parameter);
-  const bool divided = data_ranks(s) > 1;
+  const int ranks = data_ranks(s);
+  const bool divides_parameters = ranks > 1 && s.zero_stage == 3;
+  const double held = static_cast<double>(parameters_of(plan, memory));
+  const double whole = divides_parameters ? held * ranks : held;
+  const double own = ranks > 1 && s.zero_stage > 0 ? whole / ranks : whole;
+  const bool keeps_whole = divides_parameters && s.pipeline_parallel > 1;
+  const auto bytes = [](double parameters, double each) { return Bytes{std::llround(parameters * each)}; };
+
+  // Tensors that are there at all times, and those of the optimizer's step one after the other.
+  const Bytes always = bytes(whole, profile.gradient_copy_bytes) +
+                       (ranks > 1 && s.zero_stage == 0 ? bytes(whole, profile.bucket_bytes) : Bytes{}) +
+                       (keeps_whole ? bytes(whole, profile.whole_in_pipelines) : Bytes{});
+  const std::vector<Bytes> of_step{bytes(own, profile.step_fp16_bytes), bytes(own, profile.step_fp32_bytes)};
+  std::vector<Bytes> of_gather;
+  if (ranks > 1 && s.zero_stage == 1) {
+    of_gather.assign(static_cast<std::size_t>(ranks), bytes(own, profile.gather_part_bytes));
+    of_gather.push_back(bytes(whole, profile.gather_flat_bytes));
+  }
   DeviceMemory device;
   device.context = {std::llround(profile.context_gib * kGiB)};
-  if (divided && s.zero_stage == 0) device.copies = elements_times(plan, parameters, profile.bucket_bytes);
-  device.live = memory.live_peak + device.copies;
+  device.copies = always;
+  device.live = memory.live_peak + always;
   if (profile.allocator == AllocatorKind::planned) {
-    device.reserved = memory.arena + device.copies;
+    device.reserved = memory.arena + always;
     return device;
   }
   CachingAllocator allocator(profile.allocator == AllocatorKind::expandable);
   allocator.set_limit(limit);
-  if (device.copies.value > 0) allocator.allocate(device.copies);
+  if (always.value > 0) allocator.allocate(always);
   Replay replay(plan, memory, allocator);
+  const auto pass_through = [&](const std::vector<Bytes>& tensors) {
+    std::vector<CachingAllocator::Block> blocks;
+    for (const Bytes b : tensors)
+      if (b.value > 0) blocks.push_back(allocator.allocate(b));
+    device.live = std::max(device.live, allocator.allocated());
+    for (const CachingAllocator::Block b : blocks) allocator.release(b);
+  };
   for (int step = 0; step < kSteps; ++step) {
     replay.step();
-    if (!divided || s.zero_stage != 1) continue;
-    std::vector<CachingAllocator::Block> copies;
-    const int ranks = data_ranks(s);
-    const double part = profile.gather_part_bytes / ranks;
-    if (part > 0)
-      for (int r = 0; r < ranks; ++r)
-        copies.push_back(allocator.allocate(elements_times(plan, parameters, part)));
-    if (profile.gather_flat_bytes > 0)
-      copies.push_back(allocator.allocate(elements_times(plan, parameters, profile.gather_flat_bytes)));
-    for (const CachingAllocator::Block b : copies) allocator.release(b);
+    pass_through(of_step);
+    pass_through(of_gather);
   }
   device.reserved = allocator.most_reserved();
   return device;

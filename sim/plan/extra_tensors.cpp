@@ -142,7 +142,9 @@ double bytes_of(const SavedActivations& saved, const Scenario& s) {
                          of(saved.feed_forward, m.intermediate_size) +
                          of(saved.heads, m.num_attention_heads) +
                          (keeps_scores ? of(saved.scores, m.num_attention_heads * s.workload.seq_len) : 0);
-  return divided / ranks + (divides_rows ? everywhere / ranks : everywhere);
+  // Closed forms are of 16-bit types.
+  const double scale = static_cast<double>(bits(element_types(s).stored)) / 16;
+  return scale * (divided / ranks + (divides_rows ? everywhere / ranks : everywhere));
 }
 
 // What the plan keeps of a layer between its passes, bytes a token; norms' statistics are no part of closed
@@ -191,13 +193,61 @@ void add_rest_of(Plan& plan, const SavedActivations& saved) {
                     .hidden = rest / hidden});
 }
 
+// What forward keeps for backward becomes each block's own, made again where it is needed; the layers' inputs
+// stay.
+void make_again(Plan& plan) {
+  const auto is_kept = [](const Buffer& b) {
+    return b.buffer_class == BufferClass::activation && b.per_layer && b.per_micro_batch &&
+           b.lifetime == Lifetime::uses && b.name != "residual";
+  };
+  const std::size_t buffers = plan.buffers.size();
+  std::vector<bool> made_in_forward(buffers);
+  for (const Block& block : plan.blocks)
+    if (block.name.ends_with(".forward"))
+      for (const Operation& op : block.operations)
+        for (const Operand& o : op.operands)
+          if (o.buffer != kNoBuffer && o.access != Access::read)
+            made_in_forward[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
+  for (Block& block : plan.blocks) {
+    std::vector<BufferId> own(buffers, kNoBuffer);
+    std::vector<Operand> made;
+    for (Operation& op : block.operations)
+      for (Operand& o : op.operands) {
+        if (o.buffer == kNoBuffer || static_cast<std::size_t>(o.buffer) >= buffers) continue;
+        const auto kept = static_cast<std::size_t>(plan.storage(o.buffer));
+        if (!is_kept(plan.buffers[kept]) || !made_in_forward[kept] ||
+            plan.buffers[static_cast<std::size_t>(o.buffer)].view_of != kNoBuffer)
+          continue;
+        if (own[kept] == kNoBuffer) {
+          Buffer b = plan.buffers[kept];
+          b.name = block.name + "." + b.name;
+          b.buffer_class = BufferClass::scratch;
+          b.per_layer = b.per_micro_batch = false;
+          own[kept] = add(plan, std::move(b));
+          if (!block.name.ends_with(".forward")) made.push_back(writes(own[kept]));
+        }
+        o.buffer = own[kept];
+      }
+    if (block.operations.empty()) continue;
+    std::vector<Operand>& beside = block.operations.front().beside;
+    beside.insert(beside.end(), made.begin(), made.end());
+  }
+}
+
 }  // namespace
 
 void add_extra_tensors(Plan& plan) {
   const MemoryProfile profile = plan.scenario.implementation.memory;
   for (const ExtraTensor& t : profile.tensors)
     if (exists(t, plan.scenario)) add_tensor(plan, t);
-  if (profile.saved) add_rest_of(plan, *profile.saved);
+  if (profile.saved_selective && plan.scenario.strategy.recompute == Recompute::selective) {
+    make_again(plan);
+    add_rest_of(plan, *profile.saved_selective);
+  } else if (profile.saved) {
+    const bool keeps_less = bytes_of(*profile.saved, plan.scenario) < kept_bytes(plan);
+    if (keeps_less && plan.scenario.strategy.recompute == Recompute::none) make_again(plan);
+    add_rest_of(plan, *profile.saved);
+  }
   if (profile.weight_gradient == WeightGradient::kept || profile.weight_gradient == WeightGradient::hooked)
     add_weight_gradients(plan, profile.weight_gradient);
 }

@@ -755,12 +755,11 @@ class StageWriter {
       if (u.member == &UnitBlocks::embedding) return blocks_.embedding;
       return u.member == &UnitBlocks::head ? blocks_.head : layer_blocks(u.layer).forward;
     };
-    with_parameters(
-        units, blocks_.gather_for_forward, Phase::forward,
-        [&](const Unit& u, std::int32_t gathered) {
-          if (gathered < 0) gathered = gathered_ahead(u);
-          compute(work(u), Phase::forward, u.layer, gathered);
-        });
+    with_parameters(units, blocks_.gather_for_forward, Phase::forward,
+                    [&](const Unit& u, std::int32_t gathered) {
+                      if (gathered < 0) gathered = gathered_ahead(u);
+                      compute(work(u), Phase::forward, u.layer, gathered);
+                    });
     if (!is_last()) send(blocks_.send_activation, Phase::forward, range.last, piece() + 1);
   }
 

@@ -55,8 +55,9 @@ struct Row {
 
 // One line of the ledger at the peak: they add up to the peak.
 struct MemoryLine {
-  std::string category;  // a BufferClass's name, "packing" (arena beyond the live sum) or "platform" (outside
-                         // the arena)
+  // A BufferClass's name, "copies", "packing" (arena beyond the live sum), "allocator" (reserved beyond it),
+  // "context" or "platform" (outside the arena: predicted, measured).
+  std::string category;
   std::int32_t rank = 0;
   Bytes bytes;
 };

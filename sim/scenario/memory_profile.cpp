@@ -44,6 +44,17 @@ void for_each_coefficient(Saved& s, Visit visit) {
   visit("scores", s.scores);
 }
 
+template <class Profile, class Visit>
+void for_each_copy(Profile& p, Visit visit) {
+  visit("gradient_copy_bytes", p.gradient_copy_bytes);
+  visit("bucket_bytes", p.bucket_bytes);
+  visit("gather_flat_bytes", p.gather_flat_bytes);
+  visit("gather_part_bytes", p.gather_part_bytes);
+  visit("step_fp16_bytes", p.step_fp16_bytes);
+  visit("step_fp32_bytes", p.step_fp32_bytes);
+  visit("whole_in_pipelines", p.whole_in_pipelines);
+}
+
 SavedActivations saved_from(JsonObject object) {
   SavedActivations s;
   for_each_coefficient(s, [&](std::string_view key, double& bytes) { bytes = object.number(key, bytes); });
@@ -102,15 +113,15 @@ MemoryProfile memory_profile_from(JsonObject object) {
   if (object.has("tensors"))
     for (JsonObject& tensor : object.objects("tensors")) p.tensors.push_back(tensor_from(std::move(tensor)));
   if (object.has_value("saved_bytes_per_token")) p.saved = saved_from(object.object("saved_bytes_per_token"));
+  if (object.has_value("saved_bytes_per_token_selective"))
+    p.saved_selective = saved_from(object.object("saved_bytes_per_token_selective"));
   if (object.has_value("logits_dtype"))
     p.logits_dtype = object.word("logits_dtype", dtype_from_name, kDtypes);
   p.weight_gradient = object.word("weight_gradient", weight_gradient_from_name,
                                   "accumulated, hooked, kept, fresh", p.weight_gradient);
   if (object.has_value("shard_dtype")) p.shard_dtype = object.word("shard_dtype", dtype_from_name, kDtypes);
   p.lazy_optimizer = object.boolean("lazy_optimizer", p.lazy_optimizer);
-  p.bucket_bytes = object.number("bucket_bytes", p.bucket_bytes);
-  p.gather_flat_bytes = object.number("gather_flat_bytes", p.gather_flat_bytes);
-  p.gather_part_bytes = object.number("gather_part_bytes", p.gather_part_bytes);
+  for_each_copy(p, [&](std::string_view key, double& bytes) { bytes = object.number(key, bytes); });
   p.allocator = object.word("allocator", allocator_from_name, "planned, caching, expandable", p.allocator);
   p.context_gib = object.number("context_gib", p.context_gib);
   object.text("source", "");
@@ -123,13 +134,14 @@ Json json_of(const MemoryProfile& p) {
   json["tensors"] = Json::array();
   for (const ExtraTensor& t : p.tensors) json["tensors"].push_back(json_of(t));
   if (p.saved) json["saved_bytes_per_token"] = json_of(*p.saved);
+  if (p.saved_selective) json["saved_bytes_per_token_selective"] = json_of(*p.saved_selective);
   json["logits_dtype"] = p.logits_dtype ? Json(name(*p.logits_dtype)) : Json();
   json["weight_gradient"] = name(p.weight_gradient);
   json["shard_dtype"] = p.shard_dtype ? Json(name(*p.shard_dtype)) : Json();
   json["lazy_optimizer"] = p.lazy_optimizer;
-  json["bucket_bytes"] = p.bucket_bytes;
-  json["gather_flat_bytes"] = p.gather_flat_bytes;
-  json["gather_part_bytes"] = p.gather_part_bytes;
+  for_each_copy(p, [&](const char* key, double bytes) {
+    if (bytes != 0) json[key] = bytes;
+  });
   json["allocator"] = name(p.allocator);
   json["context_gib"] = p.context_gib;
   return json;

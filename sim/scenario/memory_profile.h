@@ -58,17 +58,25 @@ struct MemoryProfile {
   std::vector<ExtraTensor> tensors;
   // Where the tensors are not known one by one: what the plan keeps less than this is kept beside it.
   std::optional<SavedActivations> saved;
+  // The same under selective recompute, where a stack's selection is another than the attention core.
+  std::optional<SavedActivations> saved_selective;
   // Logits and their gradient, in place; fp32 where absent.
   std::optional<DType> logits_dtype;
   WeightGradient weight_gradient = WeightGradient::accumulated;
   // Of parameters, as they are sharded (ZeRO 3): FSDP keeps fp32 and gathers in the type of the products.
   std::optional<DType> shard_dtype;
   bool lazy_optimizer = false;  // moments made by the first optimizer step
-  // Copies of all of a stage's gradients beside them at all times, bytes a parameter: DDP's buckets.
-  double bucket_bytes = 0;
+  // Copies of all of a stage's gradients beside them at all times, bytes a parameter: those that an optimizer
+  // keeps below its own, and DDP's buckets (without ZeRO).
+  double gradient_copy_bytes = 0, bucket_bytes = 0;
   // Of all of a stage's parameters while those that ZeRO 1 updated are gathered, bytes a parameter: as one
   // tensor, and as one of each rank's part.
   double gather_flat_bytes = 0, gather_part_bytes = 0;
+  // Of a rank's own parameters while the optimizer steps, bytes a parameter, one tensor each: flat copies of
+  // gradients.
+  double step_fp16_bytes = 0, step_fp32_bytes = 0;
+  // Pipelines under ZeRO 3: what a stage holds whole between micro-batches, bytes a parameter.
+  double whole_in_pipelines = 0;
   AllocatorKind allocator = AllocatorKind::planned;
   double context_gib = 0;  // outside the allocator: CUDA context, libraries, communicators
   bool operator==(const MemoryProfile&) const = default;

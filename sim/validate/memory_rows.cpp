@@ -1,18 +1,29 @@
-#include "sim/units.h"
 #include "sim/validate/peak_memory.h"
-#include "sim/validate/row_reader.h"
+#include "sim/validate/table_validation.h"
 #include "sim/validate/text_search.h"
 
 namespace sim {
 namespace {
 
 std::vector<Prediction> predict_memory(const TableRow& row) {
+  if (says(lower(row.text("kind")), "analytic")) throw CannotPredict("a formula's value, not a measurement");
   const std::string component = lower(row.text("component"));
   if (!component.empty() && component != "total" && component != "allocated")
     throw CannotPredict("component \"" + std::string(row.text("component")) + "\" is no total");
-  const PeakMemory peak = peak_memory(training_row(row), reported_stage(row));
-  const double gib = static_cast<double>(reported_bytes(row, peak).value) / kGiB;
-  return {{"memory_gb", gib, gib * peak.low, gib * peak.high}};
+  return {memory_prediction(row, "memory_gb", peak_memory(training_row(row)))};
+}
+
+std::vector<Prediction> predict_outcome(const TableRow& row) {
+  try {
+    const PeakMemory peak = peak_memory(training_row(row));
+    return {memory_prediction(row, "peak_memory_gb", peak), outcome_prediction(peak)};
+  } catch (const CannotPredict& reason) {
+    // What cannot be cut as the strategy says does not run either.
+    if (!std::string_view(reason.what()).starts_with("strategy.")) throw;
+    PeakMemory none;
+    none.fits = false;
+    return {outcome_prediction(none)};
+  }
 }
 
 }  // namespace
@@ -22,6 +33,14 @@ RowReader memory_rows() {
           .needs = {"gpu", "component", "kind", "memory_gb"},
           .measured = {{"memory_gb"}},
           .predict = predict_memory};
+}
+
+RowReader outcome_rows() {
+  return {.what = "outcomes",
+          .needs = {"gpu", "num_gpus", "tp", "outcome"},
+          .measured = {{"peak_memory_gb"}, {kOutcomeColumn}},
+          .source = "model_name",
+          .predict = predict_outcome};
 }
 
 }  // namespace sim

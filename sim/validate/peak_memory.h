@@ -1,22 +1,27 @@
 // What a row's run is predicted to take of its device's memory.
 #pragma once
 #include "sim/units.h"
+#include "sim/validate/row_reader.h"
 #include "sim/validate/training_scenario.h"
 
 namespace sim {
 
-struct PeakMemory {
-  Bytes live, reserved, device;  // tensors; what the allocator holds; with what lies outside it
-  double low = 1, high = 1;      // 90 % band: factors
-  bool fits = true;              // with segments given back where the device is full
+struct MemoryBand {
+  Bytes value, low, high;  // 90 % band
 };
 
-// Of the fullest pipeline stage, or of the first: what a log of rank 0 says.
-enum class ReportedStage { fullest, first };
-PeakMemory peak_memory(const TrainingRow& training, ReportedStage stage);
+// Of the fullest pipeline stage; of nanotron's runs of the first, whose rank 0 writes its logs.
+struct PeakMemory {
+  MemoryBand live;      // tensors
+  MemoryBand reserved;  // what the allocator holds for them
+  MemoryBand device;    // with what lies outside it
+  bool fits = true;     // on all stages, with free segments given back where the device is full
+};
+PeakMemory peak_memory(const TrainingRow& training);
 
-// Who reports which: by the row's source, framework and component.
-ReportedStage reported_stage(const TableRow& row);
-Bytes reported_bytes(const TableRow& row, const PeakMemory& peak);
+// The number that the row's source reports, by its source and component.
+Prediction memory_prediction(const TableRow& row, std::string_view column, const PeakMemory& peak);
+// "fits" or "does not fit".
+Prediction outcome_prediction(const PeakMemory& peak);
 
 }  // namespace sim

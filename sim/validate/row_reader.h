@@ -12,6 +12,7 @@ namespace sim {
 struct Prediction {
   std::string_view column;              // a measured one
   double value = 0, low = 0, high = 0;  // 90 % band
+  std::string_view words{};             // instead of a number: an outcome
 };
 
 struct RowReader {
@@ -27,6 +28,7 @@ RowReader kernel_rows();      // kernels of any sort: gpu, kernel, dtype, shape
 RowReader inference_rows();   // generation and serving: model_name, gpu, framework, batch, lengths
 RowReader collective_rows();  // collective, num_gpus, message_bytes
 RowReader training_rows();    // steps of training: framework, gpu, num_gpus, the model, the strategy
+RowReader outcome_rows();     // whether runs fit: model_name, num_gpus, tp, outcome
 RowReader memory_rows();      // peaks of device memory: gpu, component, kind, memory_gb
 
 // The one whose columns the table has; null where there is none.

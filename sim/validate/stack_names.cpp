@@ -24,7 +24,8 @@ StackOfRow stack_of(std::string_view framework, std::string_view date, std::stri
             : before(date, "2025")             ? "torchtitan_2024_compile"
                                                : "torchtitan_2025"};
   if (says(f, "picotron")) return {"picotron"};
-  if (says_any(f, "nanotron", "ultrascale", "ultra-scale")) return {"nanotron_2025"};
+  if (says_any(f, "nanotron", "ultrascale", "ultra-scale") || (f.empty() && says(from, "ultrascale")))
+    return {"nanotron_2025"};
   if (says(f, "llmq")) return {"llmq"};
   if (says_any(f, "llm.c", "llmc")) return {"llmc"};
   if (says_any(f, "internevo", "internlm")) return {"internevo_2024"};

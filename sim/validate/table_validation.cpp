@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "sim/validate/device_names.h"
+#include "sim/validate/text_search.h"
 
 namespace sim {
 namespace {
@@ -38,6 +39,14 @@ double quantile(std::vector<double>& values, double q) {
   return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
+// Whether a run fitted: by its outcome, or by having been measured.
+std::optional<bool> fitted(const CsvTable& table, std::size_t row) {
+  const std::string outcome = lower(cell_of(table, row, kOutcomeColumn));
+  if (!outcome.empty()) return !says_any(outcome, "oom", "out of memory", "crash", "not fit");
+  const std::optional<double> peak = number_in(cell_of(table, row, "peak_memory_gb"));
+  return peak ? std::optional<bool>(true) : std::nullopt;
+}
+
 struct Collected {
   ErrorSummary summary;
   std::vector<double> errors;
@@ -49,6 +58,15 @@ struct Collected {
     if (!comparison) return;
     errors.push_back(comparison->error);
     if (comparison->inside()) ++inside;
+  }
+
+  void add_outcome(const ValidatedRow& row, std::optional<bool> did_fit) {
+    const auto predicted = std::find_if(row.predictions.begin(), row.predictions.end(),
+                                        [](const Prediction& p) { return p.column == kOutcomeColumn; });
+    if (predicted == row.predictions.end() || !did_fit) return;
+    const bool right = (predicted->words == kFits) == *did_fit;
+    ++(*did_fit ? summary.fitted : summary.failed);
+    if (right) ++(*did_fit ? summary.fitted_right : summary.failed_right);
   }
 
   ErrorSummary finish() {
@@ -66,6 +84,16 @@ struct Collected {
 };
 
 }  // namespace
+
+double ErrorSummary::balanced_accuracy() const {
+  const auto share = [](std::size_t right, std::size_t of) {
+    return static_cast<double>(right) / static_cast<double>(of);
+  };
+  if (fitted == 0 && failed == 0) return 0;
+  if (fitted == 0) return share(failed_right, failed);
+  if (failed == 0) return share(fitted_right, fitted);
+  return (share(fitted_right, fitted) + share(failed_right, failed)) / 2;
+}
 
 Validation validate_table(const CsvTable& table, const std::function<bool(std::size_t)>& go_on) {
   Validation validation{reader_of(table.header), std::vector<ValidatedRow>(table.rows.size())};
@@ -118,9 +146,10 @@ CsvTable with_predictions(const CsvTable& table, const Validation& validation) {
       const auto found = std::find_if(row.predictions.begin(), row.predictions.end(),
                                       [&](const Prediction& p) { return p.column == column.name; });
       const bool any = found != row.predictions.end();
-      out.rows[i].push_back(any ? number_text(found->value) : "");
-      out.rows[i].push_back(any ? number_text(found->low) : "");
-      out.rows[i].push_back(any ? number_text(found->high) : "");
+      const bool number = any && found->words.empty();
+      out.rows[i].push_back(number ? number_text(found->value) : any ? std::string(found->words) : "");
+      out.rows[i].push_back(number ? number_text(found->low) : "");
+      out.rows[i].push_back(number ? number_text(found->high) : "");
     }
     out.rows[i].push_back(row.why_not);
   }
@@ -144,6 +173,9 @@ std::vector<ErrorSummary> summarize(const CsvTable& table, const Validation& val
     const auto comparison = compare_row(table, i, validation);
     all.add(validation.rows[i], comparison);
     groups[at->second].add(validation.rows[i], comparison);
+    const std::optional<bool> did_fit = fitted(table, i);
+    all.add_outcome(validation.rows[i], did_fit);
+    groups[at->second].add_outcome(validation.rows[i], did_fit);
   }
   std::vector<ErrorSummary> summaries{all.finish()};
   for (Collected& group : groups) summaries.push_back(group.finish());

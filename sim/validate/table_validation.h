@@ -10,6 +10,8 @@
 
 namespace sim {
 
+inline constexpr std::string_view kOutcomeColumn = "outcome", kFits = "fits", kDoesNotFit = "does not fit";
+
 struct ValidatedRow {
   std::vector<Prediction> predictions;
   std::string why_not;  // where there are none
@@ -48,6 +50,10 @@ struct ErrorSummary {
   // rate. Bias is the median error.
   double median = 0, mean = 0, p90 = 0, bias = 0;
   double inside_band = 0;  // share of the measured that lie in the 90 % band
+  // Whether runs fit: those that did and those that ran out of memory or crashed, and of how many of each it
+  // was predicted.
+  std::size_t fitted = 0, fitted_right = 0, failed = 0, failed_right = 0;
+  double balanced_accuracy() const;  // mean of the shares of the outcomes that there are
 };
 
 // First the whole, then each source and GPU in the order of their first rows.

@@ -3,6 +3,7 @@
 #include "sim/validate/calibrated_device.h"
 #include "sim/validate/flops_convention.h"
 #include "sim/validate/peak_memory.h"
+#include "sim/validate/table_validation.h"
 #include "sim/validate/text_search.h"
 #include "sim/validate/training_scenario.h"
 
@@ -32,9 +33,9 @@ std::vector<Prediction> predict_row(const TableRow& row) {
   predictions.push_back(as_rate("tflops_per_gpu", time, (prints_hardware ? hardware : model) / kTera));
   predictions.push_back(as_rate("mfu", time, 100 * model / peak));
   predictions.push_back(as_rate("hfu", time, 100 * hardware / peak));
-  const PeakMemory memory = peak_memory(training, reported_stage(row));
-  const double gib = static_cast<double>(reported_bytes(row, memory).value) / kGiB;
-  predictions.push_back({"peak_memory_gb", gib, gib * memory.low, gib * memory.high});
+  const PeakMemory memory = peak_memory(training);
+  predictions.push_back(memory_prediction(row, "peak_memory_gb", memory));
+  predictions.push_back(outcome_prediction(memory));
   return predictions;
 }
 
@@ -48,7 +49,8 @@ RowReader training_rows() {
                        {"tflops_per_gpu", true},
                        {"mfu", true},
                        {"hfu", true},
-                       {"peak_memory_gb"}},
+                       {"peak_memory_gb"},
+                       {kOutcomeColumn}},
           .predict = predict_row};
 }
 

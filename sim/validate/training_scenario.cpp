@@ -49,6 +49,7 @@ std::optional<int> number_after(std::string_view text, std::initializer_list<std
 
 std::optional<int> zero_stage_in(std::string_view cell) {
   const std::string z = lower(cell);
+  if (says_any(z, "fsdp=true")) return 3;
   if (says_any(z, "zero3", "zero-3", "zero 3", "full_shard", "stage 3")) return 3;
   if (says_any(z, "zero2", "zero-2", "zero 2", "shard_grad_op", "stage 2")) return 2;
   if (says_any(z, "zero1", "zero-1", "zero 1", "distributed optimizer", "dist", "stage 1")) return 1;
@@ -77,8 +78,10 @@ Recompute recompute_in(std::string_view cell, const std::string& stack) {
   if (r == "y" || r == "yes" || r == "true" || says(r, "checkpoint") || says(r, "block"))
     return Recompute::full;
   if (r.empty() &&
-      (stack == "easycontext" || stack == "megatron_2021" || stack == "gpt_neox" || stack == "metaseq"))
+      (stack == "easycontext" || stack == "colossalai" || stack == "megatron_2021" || stack == "gpt_neox" || stack == "metaseq"))
     return Recompute::full;
+  // Its Llama configurations select by operation unless told otherwise.
+  if (r.empty() && stack.starts_with("torchtitan")) return Recompute::selective;
   return Recompute::none;
 }
 
@@ -88,6 +91,7 @@ DType dtype_in(std::string_view cell, const Hardware& hardware) {
     if (!hardware.has_peak_for(DType::fp8)) throw CannotPredict("the gpu computes nothing in fp8");
     return DType::fp8;
   }
+  if (says_any(p, "bf16", "bfloat16")) return DType::bf16;  // "bf16 (fp32 gradients)"
   if (says_any(p, "fp16", "float16", "half")) return DType::fp16;
   if (says(p, "tf32")) return DType::tf32;
   if (says_any(p, "fp32", "float32")) return DType::fp32;
@@ -154,7 +158,8 @@ Batch batch_of(const TableRow& row, const std::string& notes, const std::string&
 
 TrainingRow training_row(const TableRow& row) {
   const std::string notes = lower(row.text("notes"));
-  const StackOfRow stack = stack_of(row.text("framework"), row.text("date"), notes, row.text("source"));
+  const StackOfRow stack = stack_of(row.text("framework"), row.text("date"), notes,
+                                    row.text(row.text("source").empty() ? "id" : "source"));
   const CalibratedDevice& device = calibrated_device(gpu_of(row, stack.preset));
   if (says(notes, "lora")) throw CannotPredict("low-rank adapters train other tensors than the model's");
 
@@ -168,6 +173,10 @@ TrainingRow training_row(const TableRow& row) {
   if (const auto link = network_link_of(row.text("interconnect"), s.hardware.devices_per_node))
     s.hardware.network_link = *link;
   s.implementation = load_implementation_preset(stack.preset);
+  // Its bf16 optimizer was written at the end of February 2022; BLOOM's engineers tried fp16 before.
+  const bool in_fp16 = stack.preset == "megatron_deepspeed" && !row.text("date").empty() &&
+                       row.text("date") < "2022-03" && !says(lower(row.text("precision")), "bf16");
+  if (in_fp16) s.implementation = load_implementation_preset("megatron_deepspeed_fp16");
   const std::string attention = lower(row.text("attention"));
   if (says_any(attention, "flash", "cudnn", "fa2", "fa3")) s.implementation.attention = AttentionKind::flash;
 
