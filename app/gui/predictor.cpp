@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/cost/predict.h"
+#include "sim/report/memory_report.h"
 #include "sim/report/metrics.h"
 
 namespace app::gui {
@@ -15,63 +16,14 @@ struct Choice {
   sim::Scenario scenario;
 };
 
-class Choices {
- public:
-  explicit Choices(const sim::Scenario& scenario) : scenario_(scenario) {}
-
-  template <class Change>
-  void add(std::string field, std::string label, std::string short_label, Change change) {
-    sim::Scenario other = scenario_;
-    change(other);
-    if (!(other == scenario_))
-      choices_.push_back({std::move(field), std::move(label), std::move(short_label), std::move(other)});
-  }
-
-  // Twice the degree, over half as many data-parallel replicas where they can be halved: as many devices.
-  void add_degree(const char* field, const char* what, int sim::Strategy::*degree) {
-    sim::Strategy strategy = scenario_.strategy;
-    const std::string twice = std::to_string(strategy.*degree *= 2);
-    std::string label = std::string(what) + " " + twice;
-    if (strategy.data_parallel % 2 == 0) {
-      strategy.data_parallel /= 2;
-      label += ", data " + std::to_string(strategy.data_parallel);
-    } else {
-      label += ", on twice the devices";
-    }
-    add(field, label, twice, [&](sim::Scenario& s) { s.strategy = strategy; });
-  }
-
-  std::vector<Choice> take() && { return std::move(choices_); }
-
- private:
-  const sim::Scenario& scenario_;
-  std::vector<Choice> choices_;
-};
-
-// What takes less memory on a device.
-void add_smaller(Choices& choices, const sim::Scenario& scenario) {
-  const sim::Workload& w = scenario.workload;
-  const sim::Strategy& s = scenario.strategy;
-  if (w.micro_batch_size % 2 == 0) {
-    const std::string half = std::to_string(w.micro_batch_size / 2);
-    choices.add("workload.micro_batch_size", "micro-batch " + half, half,
-                [](sim::Scenario& other) { other.workload.micro_batch_size /= 2; });
-  }
-  for (int stage = s.zero_stage + 1; stage <= 3; ++stage)
-    choices.add("strategy.zero_stage", "ZeRO " + std::to_string(stage), std::to_string(stage),
-                [stage](sim::Scenario& other) { other.strategy.zero_stage = stage; });
-  choices.add("strategy.sequence_parallel", "sequence parallel", "on",
-              [](sim::Scenario& other) { other.strategy.sequence_parallel = true; });
-  choices.add_degree("strategy.tensor_parallel", "tensor", &sim::Strategy::tensor_parallel);
-  choices.add_degree("strategy.pipeline_parallel", "pipeline", &sim::Strategy::pipeline_parallel);
-  choices.add_degree("strategy.context_parallel", "context", &sim::Strategy::context_parallel);
-}
-
 // Every choice one step away whose price is worth a line.
-std::vector<Choice> choices_near(const sim::Scenario& scenario, bool fits) {
-  Choices choices(scenario);
+std::vector<Choice> choices_near(const sim::Scenario& scenario) {
+  std::vector<Choice> choices;
   const auto add = [&](std::string field, std::string label, std::string short_label, auto change) {
-    choices.add(std::move(field), std::move(label), std::move(short_label), change);
+    sim::Scenario other = scenario;
+    change(other);
+    if (!(other == scenario))
+      choices.push_back({std::move(field), std::move(label), std::move(short_label), std::move(other)});
   };
   if (scenario.workload.task == sim::Task::train) {
     add("strategy.recompute", "no recompute", "none",
@@ -89,7 +41,6 @@ std::vector<Choice> choices_near(const sim::Scenario& scenario, bool fits) {
         [](sim::Scenario& s) { s.implementation.attention = sim::AttentionKind::flash; });
     add("implementation.attention", "standard attention", "standard",
         [](sim::Scenario& s) { s.implementation.attention = sim::AttentionKind::standard; });
-    if (!fits) add_smaller(choices, scenario);
   } else {
     add("workload.kv_cache", scenario.workload.kv_cache ? "no KV cache" : "with KV cache",
         scenario.workload.kv_cache ? "off" : "on",
@@ -98,7 +49,7 @@ std::vector<Choice> choices_near(const sim::Scenario& scenario, bool fits) {
         std::to_string(scenario.workload.batch_size * 2),
         [](sim::Scenario& s) { s.workload.batch_size *= 2; });
   }
-  return std::move(choices).take();
+  return choices;
 }
 
 std::vector<LiveLine> live_lines(const sim::Plan& plan) {
@@ -132,14 +83,20 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
     prediction.spent =
         sim::Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
     if (!stale()) prediction.live_at_peak = live_lines(plan);
-    if (!stale() && scenario.workload.task == sim::Task::train)
+    if (!stale() && scenario.workload.task == sim::Task::train) {
       prediction.step =
           std::make_shared<const StepView>(make_step_view(plan, scenario.hardware, calibration));
+      const auto fullest = static_cast<std::size_t>(prediction.step->fullest_stage);
+      prediction.first_step_ledger = sim::memory_ledger(
+          plan, sim::plan_memory(plan, fullest, sim::Addresses::none, sim::Step::first), 0);
+    }
+    if (!stale() && scenario.workload.task == sim::Task::train && !sim::fits(*prediction.report))
+      prediction.fixes = sim::changes_that_fit(scenario, calibration);
   } catch (const std::exception& error) {
     prediction.failure = error.what();
     return prediction;
   }
-  for (Choice& choice : choices_near(scenario, sim::fits(*prediction.report))) {
+  for (Choice& choice : choices_near(scenario)) {
     if (stale()) break;
     if (!sim::validate(choice.scenario).empty()) continue;
     try {

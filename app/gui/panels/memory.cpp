@@ -25,15 +25,25 @@ struct Ledger {
   double total = 0;
 };
 
-Ledger ledger_of(const sim::Report& report, std::string label, ImU32 color) {
+Ledger ledger_of(const std::vector<sim::MemoryLine>& lines, std::string label, ImU32 color) {
   Ledger ledger{std::move(label), color};
-  for (const sim::MemoryLine& line : sim::peak_ledger(report)) {
+  for (const sim::MemoryLine& line : lines) {
     const int category = memory_category(line.category);
     if (category < 0) continue;
     ledger.bytes[static_cast<std::size_t>(category)] += static_cast<double>(line.bytes.value);
     ledger.total += static_cast<double>(line.bytes.value);
   }
   return ledger;
+}
+
+Ledger ledger_of(const sim::Report& report, std::string label, ImU32 color) {
+  return ledger_of(sim::peak_ledger(report), std::move(label), color);
+}
+
+// Worth a row of its own beside another.
+bool differs(const Ledger& a, const Ledger& b) {
+  constexpr double kNoticeable = 0.01;
+  return std::abs(a.total - b.total) > kNoticeable * b.total;
 }
 
 const sim::Report* measured_of_scenario(const PanelContext& context) {
@@ -49,9 +59,11 @@ std::vector<Ledger> ledgers(const PanelContext& context) {
   std::vector<Ledger> rows = {ledger_of(report, "predicted", c.predicted)};
   if (const sim::Report* measured = measured_of_scenario(context))
     rows.push_back(ledger_of(*measured, "measured", c.measured));
+  Ledger first = ledger_of(context.prediction.first_step_ledger, "in the first step", c.predicted);
+  if (first.total > 0 && differs(first, rows.front())) rows.push_back(std::move(first));
   for (const Alternative& other : context.prediction.alternatives) {
     Ledger row = ledger_of(other.report, other.label, c.dim);
-    if (std::abs(row.total - rows.front().total) > 0.01 * rows.front().total) rows.push_back(std::move(row));
+    if (differs(row, rows.front())) rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -396,63 +408,51 @@ void draw_peak_table(const PanelContext& context, ImVec2 size) {
   ImGui::EndTable();
 }
 
-// Of the alternatives those that fit, fastest first.
-std::vector<const Alternative*> fixes_of(const PanelContext& context) {
-  std::vector<const Alternative*> fixes;
-  for (const Alternative& other : context.prediction.alternatives)
-    if (sim::fits(other.report)) fixes.push_back(&other);
-  const auto rate = [](const Alternative* a) {
-    return sim::tokens_per_second(a->report) / a->scenario.strategy.devices();
-  };
-  std::stable_sort(fixes.begin(), fixes.end(),
-                   [&](const Alternative* a, const Alternative* b) { return rate(a) > rate(b); });
-  return fixes;
+// "strategy.zero_stage 2" as Configure would say it.
+std::string words_of(const sim::FitChange& change) {
+  std::string words = change.change.substr(change.change.find('.') + 1);
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
 }
 
 float fixes_height(const PanelContext& context) {
   const float line = text_size_of(context.look, TextRole::body, "x").y + 2 * ImGui::GetStyle().CellPadding.y;
-  const std::size_t rows = std::max<std::size_t>(1, fixes_of(context).size());
+  const std::size_t rows = std::max<std::size_t>(1, context.prediction.fixes.size());
   return (line + 1) * static_cast<float>(rows + 1) + context.look.px(26);
 }
 
-// The single changes with which a scenario that does not fit would: a click makes one.
+// The single changes that save memory where a scenario does not fit: a click makes one.
 void draw_fixes(const PanelContext& context, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  const std::vector<const Alternative*> fixes = fixes_of(context);
+  const std::vector<sim::FitChange>& fixes = context.prediction.fixes;
   if (!ImGui::BeginChild("fixes", size)) return ImGui::EndChild();
-  if (fixes.empty()) {
-    text_wrapped(look, TextRole::body, c.bad,
-                 "No single change makes it fit: combine several, or divide the model over more devices.");
-    return ImGui::EndChild();
-  }
-  text(look, TextRole::title, c.text, "What would make it fit");
-  const sim::Report& now = *context.prediction.report;
-  const double devices = context.prediction.scenario.strategy.devices();
+  const bool any = !fixes.empty() && fixes.front().fits;
+  text(look, TextRole::title, any ? c.text : c.bad,
+       any ? "What would make it fit" : "No single change makes it fit; what saves most");
+  const sim::Seconds now = sim::step_time(*context.prediction.report);
   constexpr ImGuiTableFlags flags = ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
-  if (ImGui::BeginTable("fixes", 4, flags)) {
+  if (!fixes.empty() && ImGui::BeginTable("fixes", 4, flags)) {
     ImGui::TableSetupColumn("change", ImGuiTableColumnFlags_WidthStretch);
-    for (const char* id : {"peak", "step", "speed"})
-      ImGui::TableSetupColumn(id, ImGuiTableColumnFlags_WidthFixed, look.px(84));
+    for (const char* id : {"peak", "step", "longer"})
+      ImGui::TableSetupColumn(id, ImGuiTableColumnFlags_WidthFixed, look.px(78));
     ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
-    for (const char* heading : {"change", "peak", "step", "speed a device"}) {
+    for (const char* heading : {"change", "peak", "step", "step longer"}) {
       ImGui::TableNextColumn();
       (ImGui::TableGetColumnIndex() == 0 ? text : text_right)(look, TextRole::caption, c.dim, heading);
     }
-    for (const Alternative* fix : fixes) {
+    for (const sim::FitChange& fix : fixes) {
+      const std::string words = words_of(fix);
       ImGui::TableNextRow();
       ImGui::TableNextColumn();
-      if (ImGui::Selectable(fix->label.c_str(), false, ImGuiSelectableFlags_SpanAllColumns))
-        context.edit("make it fit: " + fix->label, fix->scenario);
-      const double change = sim::tokens_per_second(fix->report) / fix->scenario.strategy.devices() /
-                                (sim::tokens_per_second(now) / devices) -
-                            1;
+      if (ImGui::Selectable(words.c_str(), false, ImGuiSelectableFlags_SpanAllColumns))
+        context.edit("save memory: " + words, fix.scenario);
       ImGui::TableNextColumn();
-      text_right(look, TextRole::number, c.good, sim::format(sim::peak_memory(fix->report)));
+      text_right(look, TextRole::number, fix.fits ? c.good : c.bad, sim::format(fix.peak));
       ImGui::TableNextColumn();
-      text_right(look, TextRole::number, c.predicted, sim::format(sim::step_time(fix->report)));
+      text_right(look, TextRole::number, c.predicted, sim::format(fix.step));
       ImGui::TableNextColumn();
-      text_right(look, TextRole::number, c.dim, signed_percent(change));
+      text_right(look, TextRole::number, c.dim, signed_percent(fix.step / now - 1));
     }
     ImGui::EndTable();
   }
