@@ -185,7 +185,7 @@ int memory_category(std::string_view name) {
 std::string_view memory_category_title(int category) {
   static constexpr std::array<std::string_view, kMemoryCategories> titles = {
       "parameters",    "gradients", "optimizer", "activations", "KV cache", "scratch",
-      "communication", "input",     "allocator", "context",     "copies"};
+      "communication", "input",     "allocator", "platform",    "copies"};
   return titles[static_cast<std::size_t>(category)];
 }
 
