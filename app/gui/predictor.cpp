@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "sim/cost/predict.h"
+#include "sim/report/memory_report.h"
+#include "sim/report/metrics.h"
 
 namespace app::gui {
 namespace {
@@ -81,9 +83,15 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
     prediction.spent =
         sim::Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
     if (!stale()) prediction.live_at_peak = live_lines(plan);
-    if (!stale() && scenario.workload.task == sim::Task::train)
+    if (!stale() && scenario.workload.task == sim::Task::train) {
       prediction.step =
           std::make_shared<const StepView>(make_step_view(plan, scenario.hardware, calibration));
+      const auto fullest = static_cast<std::size_t>(prediction.step->fullest_stage);
+      prediction.first_step_ledger = sim::memory_ledger(
+          plan, sim::plan_memory(plan, fullest, sim::Addresses::none, sim::Step::first), 0);
+    }
+    if (!stale() && scenario.workload.task == sim::Task::train && !sim::fits(*prediction.report))
+      prediction.fixes = sim::changes_that_fit(scenario, calibration);
   } catch (const std::exception& error) {
     prediction.failure = error.what();
     return prediction;

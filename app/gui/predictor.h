@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "app/gui/step_view.h"
+#include "sim/advise/fit.h"
 #include "sim/cost/calibration.h"
 #include "sim/plan/memory.h"
 #include "sim/report/report.h"
@@ -42,6 +43,8 @@ struct Prediction {
   std::string failure = {};                        // why it could not be priced, empty if it could
   std::shared_ptr<const sim::Report> report = {};  // null where there are problems or a failure
   std::shared_ptr<const StepView> step = {};       // of training
+  std::vector<sim::MemoryLine> first_step_ledger = {};  // of training, of the fullest stage
+  std::vector<sim::FitChange> fixes = {};               // where it does not fit: best first
   std::vector<LiveLine> live_at_peak = {};
   std::vector<Alternative> alternatives = {};
   std::string calibration = {};     // "Intel Xeon, 2 threads, 2026-11-21"; empty: datasheet peaks alone

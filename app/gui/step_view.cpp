@@ -79,6 +79,7 @@ StepView make_step_view(const sim::Plan& plan, const sim::Hardware& hardware,
   view.groups = plan.groups;
   view.slots = std::move(detail.slots);
   view.memory = std::move(detail.memory);
+  view.first_step = std::move(detail.first_step);
   view.traffic = std::move(detail.traffic);
   for (const sim::Traffic& traffic : view.traffic) {
     const bool known = std::any_of(view.curves.begin(), view.curves.end(), [&](const MessageCurve& curve) {

@@ -11,12 +11,13 @@ constexpr ImU32 rgb(unsigned hex) {
   return IM_COL32((hex >> 16) & 255, (hex >> 8) & 255, hex & 255, 255);
 }
 
-// parameter, gradient, optimizer, activation, kv_cache, scratch, communication, input, packing, platform.
+// parameter, gradient, optimizer, activation, kv_cache, scratch, communication, input, packing, platform,
+// copies.
 // Neighbours in a stack differ in hue and in lightness, so that they stay apart in print and for colour-blind
 // eyes.
 constexpr std::array<ImU32, kMemoryCategories> kMemoryColors = {
-    rgb(0x3B82C4), rgb(0xE3A02C), rgb(0xB5739D), rgb(0x2FA084), rgb(0x6BB7E8),
-    rgb(0x8E7CC3), rgb(0x9AA84F), rgb(0xC9B79C), rgb(0x5F6B7A), rgb(0x8B95A3)};
+    rgb(0x3B82C4), rgb(0xE3A02C), rgb(0xB5739D), rgb(0x2FA084), rgb(0x6BB7E8), rgb(0x8E7CC3),
+    rgb(0x9AA84F), rgb(0xC9B79C), rgb(0x5F6B7A), rgb(0x8B95A3), rgb(0xC08A5E)};
 
 constexpr Palette kDark = {rgb(0x0E1116), rgb(0x151920), rgb(0x1C222B), rgb(0x272E39), rgb(0xE7ECF2),
                            rgb(0x9CA7B5), rgb(0x7E8A9A), rgb(0x5BA8FF), rgb(0xFFA63D), rgb(0x3CCB91),
@@ -175,15 +176,16 @@ ImU32 text_on(ImU32 background) {
 int memory_category(std::string_view name) {
   for (int c = 0; c < sim::kBufferClasses; ++c)
     if (name == sim::name(static_cast<sim::BufferClass>(c))) return c;
-  if (name == "packing") return kPackingCategory;
-  if (name == "platform") return kPlatformCategory;
+  if (name == "packing" || name == "allocator") return kPackingCategory;
+  if (name == "platform" || name == "context") return kPlatformCategory;
+  if (name == "copies") return kCopiesCategory;
   return -1;
 }
 
 std::string_view memory_category_title(int category) {
   static constexpr std::array<std::string_view, kMemoryCategories> titles = {
-      "parameters", "gradients",     "optimizer", "activations", "KV cache",
-      "scratch",    "communication", "input",     "packing",     "platform"};
+      "parameters",    "gradients", "optimizer", "activations", "KV cache", "scratch",
+      "communication", "input",     "allocator", "platform",    "copies"};
   return titles[static_cast<std::size_t>(category)];
 }
 

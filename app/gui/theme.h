@@ -12,10 +12,12 @@
 
 namespace app::gui {
 
-// The ledger's categories: the buffer classes, then what packing wastes, then what lies outside the arena.
+// The ledger's categories: the buffer classes, then what packing or an allocator wastes, what lies outside
+// the arena, and copies of whole stages.
 inline constexpr int kPackingCategory = sim::kBufferClasses;
 inline constexpr int kPlatformCategory = sim::kBufferClasses + 1;
-inline constexpr int kMemoryCategories = sim::kBufferClasses + 2;
+inline constexpr int kCopiesCategory = sim::kBufferClasses + 2;
+inline constexpr int kMemoryCategories = sim::kBufferClasses + 3;
 
 struct Palette {
   ImU32 background, panel, raised, border;

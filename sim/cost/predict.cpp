@@ -66,11 +66,12 @@ std::vector<Row> rows_of(const Plan& plan, const std::vector<PricedBlock>& block
         longest.emplace_back();
       }
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      const auto& [work, price, begin] = b.operations[i];
+      const Work& work = b.operations[i].work;
+      const Price& price = b.operations[i].price;
       const auto n = static_cast<double>(use.count);
       Row& row = rows[row_of[i]];
       row.count += use.count;
-      row.start = std::min(row.start, use.first_start + begin);
+      row.start = std::min(row.start, use.first_start + b.operations[i].start);
       row.duration += price.seconds * n + use.waited;
       row.low += price.low * n + use.waited_low;
       row.high += price.high * n + use.waited_high;

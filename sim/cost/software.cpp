@@ -324,6 +324,7 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
     const double together = std::min(hidable, product * slower);
     const double exposed = std::min(alone, exchanged - together / slower);
     price = price * (alone > 0 ? exposed / alone : 1);
+    operations[i].hidden = Seconds{alone} - price.seconds;
   }
 }
 

@@ -13,7 +13,8 @@ namespace sim {
 struct PricedOperation {
   Work work;
   Price price;
-  Seconds start{};  // in its block
+  Seconds start{};   // in its block
+  Seconds hidden{};  // of a collective's time, what its price leaves out: a product runs meanwhile
 };
 PricedOperation price_with_software(const Plan& plan, const Block& block, std::size_t index,
                                     const Variables& v, const Hardware& hardware,

@@ -134,14 +134,14 @@ std::vector<Traffic> traffic_of(const Plan& plan, const PricedPlan& priced) {
       for (std::size_t i = 0; i < operations.size(); ++i) {
         const Operation& op = operations[i];
         if (op.group < 0 || op.kind == OpKind::receive) continue;
-        const auto& [work, price, begin] = blocks[b].operations[i];
+        const auto& [work, price, start, hidden] = blocks[b].operations[i];
         const auto [it, added] = index.try_emplace({op.group, op.kind, work.network.value}, traffic.size());
         if (added)
           traffic.push_back({static_cast<std::int32_t>(p), op.group, op.kind, work.network, 0, {}, {}});
         Traffic& t = traffic[it->second];
         const Seconds duration = price.seconds * static_cast<double>(uses[b]);
         t.messages += uses[b];
-        t.duration += duration;
+        t.duration += duration + hidden * static_cast<double>(uses[b]);
         // Inside a block of the compute stream nothing else computes but what it runs beside; elsewhere a
         // block's share is its time's.
         const double share = blocks[b].duration.value > 0 ? price.seconds / blocks[b].duration : 0;
@@ -166,10 +166,18 @@ std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& ha
 StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration,
                        std::size_t memory_points) {
   const PricedPlan priced = price_plan(plan, hardware, calibration);
-  StepDetail detail{slots_of(plan, priced), {}, traffic_of(plan, priced)};
+  StepDetail detail{slots_of(plan, priced), {}, {}, traffic_of(plan, priced)};
+  std::size_t fullest = 0;
+  Bytes peak;
   plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
     detail.memory.push_back(memory_over_time(plan, memory, priced, memory_points));
+    if (memory.live_peak <= peak) return;
+    peak = memory.live_peak;
+    fullest = memory.program;
   });
+  if (plan.scenario.workload.task == Task::train)
+    detail.first_step = memory_over_time(plan, plan_memory(plan, fullest, Addresses::none, Step::first),
+                                         priced, memory_points);
   return detail;
 }
 

@@ -37,8 +37,9 @@ struct Traffic {
 // A training step as it goes, for whoever draws it.
 struct StepDetail {
   std::vector<TimelineSlot> slots;                   // pipeline_timeline()
-  std::vector<std::vector<MemoryTimePoint>> memory;  // live bytes of each stage, over the step
-  std::vector<Traffic> traffic;                      // by stage, in the order of the plan's blocks
+  std::vector<std::vector<MemoryTimePoint>> memory;  // live bytes of each stage, over a step but the first
+  std::vector<MemoryTimePoint> first_step;  // of the fullest stage: what is made once is not there yet
+  std::vector<Traffic> traffic;             // by stage, in the order of the plan's blocks
 };
 // At most `memory_points` a stage, each the fullest moment of its stretch.
 StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration = nullptr,

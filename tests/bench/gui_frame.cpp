@@ -72,9 +72,24 @@ void each_panel(const char* what, const sim::Scenario& scenario) {
   }
 }
 
+// Tables of measurements in the validation panel.
+void validation_panel(const std::vector<std::string>& files) {
+  tests::NullDesktop desktop(tests::small_scenario(), {1920, 1080});
+  for (const std::string& file : files) {
+    desktop.shell().open_table(file);
+    desktop.shell().wait_for_tables();
+    desktop.shell().commands().invoke("maximise.validation");
+    desktop.frames(10);
+    const FrameTimes times = time_frames(desktop, kFrames / 5);
+    std::printf("validation of %s: median %.2f ms, 99th percentile %.2f ms\n", file.c_str(), times.median,
+                times.p99);
+  }
+}
+
 }  // namespace
 
-int main() {
+// Arguments: tables of measurements.
+int main(int argc, char** argv) {
   all_panels();
   const sim::Scenario llama = sim::load_scenario_preset("train-llama-3.1-405b-16384-h100");
   each_panel("405B on 16,384 GPUs", llama);
@@ -84,4 +99,5 @@ int main() {
   deep.strategy.pipeline_parallel = 64;
   deep.workload.global_batch_size = 512;
   each_panel("64 stages by 512 micro-batches", deep);
+  validation_panel({argv + 1, argv + argc});
 }

@@ -113,6 +113,28 @@ TEST_CASE("another schedule is one click, and one undo step") {
   CHECK(document.scenario() == before);
 }
 
+TEST_CASE("a scenario that does not fit comes with single changes that save memory, on as many devices") {
+  sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
+  s.hardware = sim::load_hardware_preset("a100-sxm-40gb");
+  s.strategy = {};
+  s.strategy.data_parallel = 8;
+  s.workload.micro_batch_size = 1;
+  s.workload.global_batch_size = 64;
+  const Prediction prediction = make_prediction(s, nullptr, [] { return false; });
+  REQUIRE(prediction.report);
+  REQUIRE_FALSE(sim::fits(*prediction.report));
+  REQUIRE_FALSE(prediction.fixes.empty());
+  CHECK(prediction.fixes.front().fits);
+  for (const sim::FitChange& fix : prediction.fixes) {
+    INFO(fix.change);
+    CHECK(sim::validate(fix.scenario).empty());
+    CHECK(fix.scenario.strategy.devices() == 8);
+    CHECK(fix.peak < sim::peak_memory(*prediction.report));
+  }
+  // What fits needs no such list.
+  CHECK(make_prediction(tests::small_scenario(), nullptr, [] { return false; }).fixes.empty());
+}
+
 TEST_CASE("both plots of the pipeline share their time: the cursor follows the hand over either") {
   tests::NullDesktop desktop(pipelined(4, 8));
   desktop.shell().commands().invoke("maximise.pipeline");

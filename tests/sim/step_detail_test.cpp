@@ -142,6 +142,20 @@ TEST_CASE("micro-batches that repeat each other each have their rise and fall of
   CHECK(rises == 8);
 }
 
+TEST_CASE("in the first step the moments are not there before its optimizer makes them") {
+  sim::Scenario s = divided(0);
+  const bool lazy = GENERATE(false, true);
+  s.implementation.memory.lazy_optimizer = lazy;
+  const sim::StepDetail detail = sim::step_detail(sim::make_plan(s), s.hardware);
+  const auto optimizer = static_cast<std::size_t>(sim::BufferClass::optimizer);
+  REQUIRE_FALSE(detail.first_step.empty());
+  const std::int64_t begin = detail.first_step.front().bytes[optimizer].value;
+  const std::int64_t end = detail.first_step.back().bytes[optimizer].value;
+  CHECK((begin < end) == lazy);
+  for (const auto& stage : detail.memory)
+    CHECK(stage.front().bytes[optimizer] == stage.back().bytes[optimizer]);
+}
+
 TEST_CASE("the bubble of equal stages with free transfers is the closed form") {
   const std::string schedule = GENERATE("gpipe", "1f1b", "interleaved", "zb-h1");
   const int stages = GENERATE(2, 4, 8), micro_batches = GENERATE(8, 32);

@@ -49,9 +49,11 @@ void collect(ValidatedTable& t) {
             {row, t.row_source[row], t.row_gpu[row], c->measured, c->predicted, c->low, c->high, c->error});
     if (!collected.points.empty()) t.columns.push_back(std::move(collected));
   }
-  std::stable_sort(
-      t.columns.begin(), t.columns.end(),
-      [](const ValidatedColumn& a, const ValidatedColumn& b) { return a.points.size() > b.points.size(); });
+  // What rows are judged by stays first, unless few of them have it.
+  std::size_t most = 0;
+  for (const ValidatedColumn& column : t.columns) most = std::max(most, column.points.size());
+  std::stable_partition(t.columns.begin(), t.columns.end(),
+                        [&](const ValidatedColumn& column) { return 2 * column.points.size() >= most; });
 }
 
 }  // namespace

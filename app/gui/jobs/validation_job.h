@@ -37,7 +37,7 @@ struct ValidatedTable {
   std::vector<sim::ErrorSummary> summaries;
   std::vector<std::string> sources, gpus;  // in the order of their first rows
   std::vector<std::size_t> row_source, row_gpu;
-  std::vector<ValidatedColumn> columns;  // those with points, most first
+  std::vector<ValidatedColumn> columns;  // those with points; what rows are judged by first
 };
 
 // Reads and predicts one file. `go_on` as validate_table() has it, with the rows of the whole table. Never

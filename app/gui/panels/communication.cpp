@@ -140,13 +140,13 @@ const Exchange* draw_table(const PanelContext& context, const StepView& step,
   if (wide) headings.emplace_back("where");
   headings.insert(headings.end(),
                   {"messages", std::string("sent, ") + bytes.name, std::string("time, ") + time.name});
-  if (wide) headings.emplace_back("");
+  if (wide) headings.emplace_back("exposed, then hidden");
   headings.insert(headings.end(), {std::string("exposed, ") + time.name, "rate, GB/s"});
   if (wide) headings.emplace_back("of link");
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
   for (std::size_t i = 0; i < headings.size(); ++i) {
     ImGui::TableNextColumn();
-    const bool left = i == 0 || (wide && i == 1);
+    const bool left = i == 0 || (wide && (i == 1 || headings[i].starts_with("exposed, then")));
     (left ? text : text_right)(look, TextRole::caption, c.dim, headings[i]);
   }
   for (const Exchange& e : exchanges) {

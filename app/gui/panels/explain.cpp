@@ -178,7 +178,8 @@ Explanation explain_category(const PanelContext& context, const sim::Report& rep
   title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
   Explanation e{.title = title, .value = sim::format(bytes_in(report))};
   e.provenance = "planned";
-  e.formula = category == kPackingCategory    ? "arena beyond the sum of what is live"
+  e.formula = category == kPackingCategory    ? "reserved beyond the sum of what is live"
+              : category == kCopiesCategory   ? "copies of a whole stage's tensors that the software keeps"
               : category == kPlatformCategory ? "what the process holds outside the arena"
                                               : "buffers of this kind at the peak";
   constexpr std::size_t kMost = 10;

@@ -25,15 +25,25 @@ struct Ledger {
   double total = 0;
 };
 
-Ledger ledger_of(const sim::Report& report, std::string label, ImU32 color) {
+Ledger ledger_of(const std::vector<sim::MemoryLine>& lines, std::string label, ImU32 color) {
   Ledger ledger{std::move(label), color};
-  for (const sim::MemoryLine& line : sim::peak_ledger(report)) {
+  for (const sim::MemoryLine& line : lines) {
     const int category = memory_category(line.category);
     if (category < 0) continue;
     ledger.bytes[static_cast<std::size_t>(category)] += static_cast<double>(line.bytes.value);
     ledger.total += static_cast<double>(line.bytes.value);
   }
   return ledger;
+}
+
+Ledger ledger_of(const sim::Report& report, std::string label, ImU32 color) {
+  return ledger_of(sim::peak_ledger(report), std::move(label), color);
+}
+
+// Worth a row of its own beside another.
+bool differs(const Ledger& a, const Ledger& b) {
+  constexpr double kNoticeable = 0.01;
+  return std::abs(a.total - b.total) > kNoticeable * b.total;
 }
 
 const sim::Report* measured_of_scenario(const PanelContext& context) {
@@ -49,9 +59,11 @@ std::vector<Ledger> ledgers(const PanelContext& context) {
   std::vector<Ledger> rows = {ledger_of(report, "predicted", c.predicted)};
   if (const sim::Report* measured = measured_of_scenario(context))
     rows.push_back(ledger_of(*measured, "measured", c.measured));
+  Ledger first = ledger_of(context.prediction.first_step_ledger, "in the first step", c.predicted);
+  if (first.total > 0 && differs(first, rows.front())) rows.push_back(std::move(first));
   for (const Alternative& other : context.prediction.alternatives) {
     Ledger row = ledger_of(other.report, other.label, c.dim);
-    if (std::abs(row.total - rows.front().total) > 0.01 * rows.front().total) rows.push_back(std::move(row));
+    if (differs(row, rows.front())) rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -192,9 +204,9 @@ struct Stack {
   std::size_t peak = 0;
 };
 
-// At most `columns` points, each the fullest moment of its stretch.
-Stack stack_of(const std::vector<sim::MemoryTimePoint>& points, double time_unit, double byte_unit,
-               std::size_t columns) {
+// At most `columns` points, each the fullest moment of its stretch, from `begin` seconds on.
+Stack stack_of(const std::vector<sim::MemoryTimePoint>& points, double begin_seconds, double time_unit,
+               double byte_unit, std::size_t columns) {
   Stack stack;
   const std::size_t stride = std::max<std::size_t>(1, points.size() / columns);
   double peak = -1;
@@ -202,7 +214,7 @@ Stack stack_of(const std::vector<sim::MemoryTimePoint>& points, double time_unit
     std::size_t fullest = begin;
     for (std::size_t i = begin; i < std::min(points.size(), begin + stride); ++i)
       if (sim::total(points[i].bytes) > sim::total(points[fullest].bytes)) fullest = i;
-    stack.time.push_back(points[fullest].time.value / time_unit);
+    stack.time.push_back((begin_seconds + points[fullest].time.value) / time_unit);
     double sum = 0;
     stack.edge[0].push_back(0);
     for (std::size_t c = 0; c < sim::kBufferClasses; ++c) {
@@ -217,37 +229,35 @@ Stack stack_of(const std::vector<sim::MemoryTimePoint>& points, double time_unit
   return stack;
 }
 
-void draw_timeline(const PanelContext& context, ImVec2 size) {
+// A step, where it begins on the time axis.
+struct TimelinePart {
+  const std::vector<sim::MemoryTimePoint>* points;
+  double begin = 0;  // seconds
+  std::string_view name = {};
+};
+
+double peak_of(const TimelinePart& part) {
+  double peak = 0;
+  for (const sim::MemoryTimePoint& point : *part.points)
+    peak = std::max(peak, static_cast<double>(sim::total(point.bytes).value));
+  return peak;
+}
+
+// Of training, the first step before a later one, where they differ: what is made once is not there yet.
+std::vector<TimelinePart> timeline_parts(const PanelContext& context) {
+  const auto& later = context.prediction.report->memory_timeline;
+  const auto& step = context.prediction.step;
+  if (!step || step->first_step.size() < 2 || later.size() < 2 ||
+      sim::total(step->first_step.front().bytes) == sim::total(later.front().bytes))
+    return {{&later}};
+  return {{&step->first_step, 0, "first step"},
+          {&later, context.prediction.report->step_time.value, "later steps"}};
+}
+
+void draw_part(const PanelContext& context, const TimelinePart& part, const Stack& stack,
+               const ScaleUnit& unit) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  const auto& points = context.prediction.report->memory_timeline;
-  if (points.size() < 2) {
-    draw_empty_state(context, "No timeline", "The prediction has no memory over time for this scenario.");
-    return;
-  }
-  double peak_bytes = 0;
-  for (const sim::MemoryTimePoint& point : points)
-    peak_bytes = std::max(peak_bytes, static_cast<double>(sim::total(point.bytes).value));
-  const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
-  const bool capacity_in_view = capacity < 1.6 * peak_bytes;
-  const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(peak_bytes, capacity) : peak_bytes);
-  const sim::Report* measured = measured_of_scenario(context);
-  if (measured && measured->memory_timeline.size() < 2) measured = nullptr;
-  const double end =
-      std::max(points.back().time.value, measured ? measured->memory_timeline.back().time.value : 0.0);
-  const ScaleUnit time = time_unit(end);
-  const Stack stack = stack_of(points, time.size, unit.size, 600);
-  const bool train = context.scenario.workload.task == sim::Task::train;
-  const TextScope axes(look, TextRole::caption);
-  if (!ImPlot::BeginPlot("##timeline", size, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame)) return;
-  const std::string x_label = std::string("time in a ") + (train ? "step" : "generation") + ", " + time.name;
-  ImPlot::SetupAxes(x_label.c_str(), unit.name, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
-  const double top = std::max(peak_bytes * 1.18, capacity_in_view ? capacity * 1.08 : 0) / unit.size;
-  ImPlot::SetupAxesLimits(0, end / time.size, 0, top, ImPlotCond_Always);
-  label_axis(ImAxis_X1);
-  label_axis(ImAxis_Y1);
-  round_axis(ImAxis_X1, 0, end / time.size, static_cast<int>(size.x / look.px(80)));
-  round_axis(ImAxis_Y1, 0, top, static_cast<int>(size.y / look.px(45)));
   const int n = static_cast<int>(stack.time.size());
   for (int category = 0; category < sim::kBufferClasses; ++category) {
     const auto& lower = stack.edge[static_cast<std::size_t>(category)];
@@ -258,8 +268,8 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
     spec.FillAlpha = 0.9f;
     spec.LineColor = spec.FillColor;
     spec.LineWeight = 0;
-    ImPlot::PlotShaded(std::string(memory_category_title(category)).c_str(), stack.time.data(), lower.data(),
-                       upper.data(), n, spec);
+    ImPlot::PlotShaded((std::string(memory_category_title(category)) + std::string(part.name)).c_str(),
+                       stack.time.data(), lower.data(), upper.data(), n, spec);
   }
   ImPlot::PushPlotClipRect();
   ImDrawList* list = ImPlot::GetPlotDrawList();
@@ -267,8 +277,60 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   for (std::size_t i = 0; i < stack.time.size(); ++i)
     outline.push_back(ImPlot::PlotToPixels(stack.time[i], stack.edge.back()[i]));
   dashed_line(list, look, outline, c.predicted, look.px(1.5f));
+  const ImVec2 peak = outline[stack.peak];
+  list->AddCircleFilled(peak, look.px(4), c.text);
+  std::string label = "at most " + unit.text(stack.edge.back()[stack.peak] * unit.size) + " live";
+  if (!part.name.empty()) label.insert(0, std::string(part.name) + ": ");
+  const ImVec2 extent = text_size_of(look, TextRole::caption, label);
+  const ImVec2 plot_least = ImPlot::GetPlotPos();
+  const float plot_right = plot_least.x + ImPlot::GetPlotSize().x;
+  const float x = std::clamp(peak.x, outline.front().x + extent.x / 2 + look.px(6),
+                             std::max(outline.front().x + extent.x / 2 + look.px(6),
+                                      std::min(outline.back().x, plot_right) - extent.x / 2 - look.px(6)));
+  draw_text(list, look, TextRole::caption, {x, peak.y - look.px(7)}, c.text, label, {0.5f, 1});
+  ImPlot::PopPlotClipRect();
+}
+
+void draw_timeline(const PanelContext& context, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const std::vector<TimelinePart> parts = timeline_parts(context);
+  const TimelinePart& last = parts.back();
+  if (last.points->size() < 2) {
+    draw_empty_state(context, "No timeline", "The prediction has no memory over time for this scenario.");
+    return;
+  }
+  double peak_bytes = 0;
+  for (const TimelinePart& part : parts) peak_bytes = std::max(peak_bytes, peak_of(part));
+  const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
+  const bool capacity_in_view = capacity < 1.6 * peak_bytes;
+  const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(peak_bytes, capacity) : peak_bytes);
+  const sim::Report* measured = measured_of_scenario(context);
+  if (measured && measured->memory_timeline.size() < 2) measured = nullptr;
+  const double end = last.begin + std::max(last.points->back().time.value,
+                                           measured ? measured->memory_timeline.back().time.value : 0.0);
+  const ScaleUnit time = time_unit(end);
+  const bool train = context.scenario.workload.task == sim::Task::train;
+  const TextScope axes(look, TextRole::caption);
+  if (!ImPlot::BeginPlot("##timeline", size, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame)) return;
+  const std::string x_label =
+      parts.size() > 1 ? std::string("time from the start, ") + time.name
+                       : std::string("time in a ") + (train ? "step" : "generation") + ", " + time.name;
+  ImPlot::SetupAxes(x_label.c_str(), unit.name, ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
+  const double top = std::max(peak_bytes * 1.18, capacity_in_view ? capacity * 1.08 : 0) / unit.size;
+  ImPlot::SetupAxesLimits(0, end / time.size, 0, top, ImPlotCond_Always);
+  label_axis(ImAxis_X1);
+  label_axis(ImAxis_Y1);
+  round_axis(ImAxis_X1, 0, end / time.size, static_cast<int>(size.x / look.px(80)));
+  round_axis(ImAxis_Y1, 0, top, static_cast<int>(size.y / look.px(45)));
+  constexpr std::size_t kColumns = 600;
+  for (const TimelinePart& part : parts)
+    draw_part(context, part,
+              stack_of(*part.points, part.begin, time.size, unit.size, kColumns / parts.size()), unit);
+  ImPlot::PushPlotClipRect();
+  ImDrawList* list = ImPlot::GetPlotDrawList();
   if (measured) {
-    const Stack real = stack_of(measured->memory_timeline, time.size, unit.size, 600);
+    const Stack real = stack_of(measured->memory_timeline, last.begin, time.size, unit.size, kColumns);
     std::vector<ImVec2> line;
     for (std::size_t i = 0; i < real.time.size(); ++i)
       line.push_back(ImPlot::PlotToPixels(real.time[i], real.edge.back()[i]));
@@ -276,6 +338,10 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   }
   const ImVec2 plot_least = ImPlot::GetPlotPos();
   const ImVec2 plot_most = {plot_least.x + ImPlot::GetPlotSize().x, plot_least.y + ImPlot::GetPlotSize().y};
+  if (parts.size() > 1) {
+    const float x = std::floor(ImPlot::PlotToPixels(last.begin / time.size, 0).x);
+    list->AddRectFilled({x, plot_least.y}, {x + std::max(1.0f, std::floor(look.scale)), plot_most.y}, c.mute);
+  }
   if (capacity_in_view) {
     const float y = std::floor(ImPlot::PlotToPixels(0, capacity / unit.size).y);
     list->AddRectFilled({plot_least.x, y}, {plot_most.x, y + look.px(1.5f)}, c.bad);
@@ -287,13 +353,6 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
                         {end_of_words.x + look.px(4), end_of_words.y}, c.panel, look.px(3));
     draw_text(list, look, TextRole::caption, end_of_words, c.bad, words, {1, 1});
   }
-  const ImVec2 peak = outline[stack.peak];
-  list->AddCircleFilled(peak, look.px(4), c.text);
-  const std::string label = "at most " + unit.text(peak_bytes) + " live";
-  const ImVec2 extent = text_size_of(look, TextRole::caption, label);
-  const float x =
-      std::clamp(peak.x, plot_least.x + extent.x / 2 + look.px(6), plot_most.x - extent.x / 2 - look.px(6));
-  draw_text(list, look, TextRole::caption, {x, peak.y - look.px(7)}, c.text, label, {0.5f, 1});
   ImPlot::PopPlotClipRect();
   ImPlot::EndPlot();
 }
@@ -349,6 +408,57 @@ void draw_peak_table(const PanelContext& context, ImVec2 size) {
   ImGui::EndTable();
 }
 
+// "strategy.zero_stage 2" as Configure would say it.
+std::string words_of(const sim::FitChange& change) {
+  std::string words = change.change.substr(change.change.find('.') + 1);
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
+float fixes_height(const PanelContext& context) {
+  const float line = text_size_of(context.look, TextRole::body, "x").y + 2 * ImGui::GetStyle().CellPadding.y;
+  const std::size_t rows = std::max<std::size_t>(1, context.prediction.fixes.size());
+  return (line + 1) * static_cast<float>(rows + 1) + context.look.px(26);
+}
+
+// The single changes that save memory where a scenario does not fit: a click makes one.
+void draw_fixes(const PanelContext& context, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const std::vector<sim::FitChange>& fixes = context.prediction.fixes;
+  if (!ImGui::BeginChild("fixes", size)) return ImGui::EndChild();
+  const bool any = !fixes.empty() && fixes.front().fits;
+  text(look, TextRole::title, any ? c.text : c.bad,
+       any ? "What would make it fit" : "No single change makes it fit; what saves most");
+  const sim::Seconds now = sim::step_time(*context.prediction.report);
+  constexpr ImGuiTableFlags flags = ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
+  if (!fixes.empty() && ImGui::BeginTable("fixes", 4, flags)) {
+    ImGui::TableSetupColumn("change", ImGuiTableColumnFlags_WidthStretch);
+    for (const char* id : {"peak", "step", "longer"})
+      ImGui::TableSetupColumn(id, ImGuiTableColumnFlags_WidthFixed, look.px(78));
+    ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+    for (const char* heading : {"change", "peak", "step", "step longer"}) {
+      ImGui::TableNextColumn();
+      (ImGui::TableGetColumnIndex() == 0 ? text : text_right)(look, TextRole::caption, c.dim, heading);
+    }
+    for (const sim::FitChange& fix : fixes) {
+      const std::string words = words_of(fix);
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      if (ImGui::Selectable(words.c_str(), false, ImGuiSelectableFlags_SpanAllColumns))
+        context.edit("save memory: " + words, fix.scenario);
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, fix.fits ? c.good : c.bad, sim::format(fix.peak));
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, c.predicted, sim::format(fix.step));
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, c.dim, signed_percent(fix.step / now - 1));
+    }
+    ImGui::EndTable();
+  }
+  ImGui::EndChild();
+}
+
 }  // namespace
 
 std::string memory_caption(const PanelContext& context) {
@@ -360,6 +470,7 @@ void draw_memory(const PanelContext& context) {
   const Look& look = context.look;
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float gap = look.px(12);
+  const bool fits = sim::fits(*context.prediction.report);
   if (room.y >= look.px(500)) {
     const float upper = std::floor(std::min(room.y * 0.5f, look.px(420)));
     draw_ledgers(context, {room.x, upper});
@@ -368,7 +479,11 @@ void draw_memory(const PanelContext& context) {
       const float left = std::floor(room.x * 0.54f);
       draw_timeline(context, {left, lower});
       ImGui::SameLine(0, gap);
-      draw_peak_table(context, {room.x - left - gap, lower});
+      ImGui::BeginGroup();
+      const float fixes = fits ? 0 : std::min(fixes_height(context), lower * 0.6f);
+      if (!fits) draw_fixes(context, {room.x - left - gap, fixes});
+      draw_peak_table(context, {room.x - left - gap, lower - fixes - (fits ? 0 : gap)});
+      ImGui::EndGroup();
     } else {
       draw_timeline(context, {room.x, lower});
     }
@@ -380,9 +495,13 @@ void draw_memory(const PanelContext& context) {
   const ImVec2 rest = {room.x, ImGui::GetContentRegionAvail().y};
   switch (context.view.memory_tab) {
     case MemoryTab::ledger: {
-      draw_ledgers(context, rest);
+      draw_ledgers(context,
+                   {rest.x, fits ? rest.y : std::max(rest.y * 0.4f, rest.y - fixes_height(context))});
       const float left = ImGui::GetContentRegionAvail().y;
-      if (left > look.px(110)) draw_peak_table(context, {room.x, left});
+      if (!fits)
+        draw_fixes(context, {room.x, left});
+      else if (left > look.px(110))
+        draw_peak_table(context, {room.x, left});
       return;
     }
     case MemoryTab::timeline: {

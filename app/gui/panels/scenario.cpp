@@ -9,6 +9,7 @@
 #include "app/gui/presets.h"
 #include "app/gui/scenario_fields.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
@@ -16,10 +17,6 @@
 
 namespace app::gui {
 namespace {
-
-std::string signed_percent(double change) {
-  return std::string(change < 0 ? "\u2212" : "+").append(sim::format_percent(std::abs(change)));
-}
 
 // "full: -9.13 GiB, speed -31 %".
 std::string effect_of(const Alternative& other, const sim::Report& now) {
@@ -34,6 +31,14 @@ std::string effect_of(const Alternative& other, const sim::Report& now) {
   const double rate = sim::tokens_per_second(other.report) / sim::tokens_per_second(now) - 1;
   if (std::isfinite(rate)) words.append(", ").append(unbroken("speed " + signed_percent(rate)));
   return words;
+}
+
+// Choices of so many letters are shown all at once; longer ones drop down.
+bool stand_side_by_side(const std::vector<std::string_view>& choices) {
+  constexpr std::size_t kMostLetters = 20;
+  std::size_t letters = 0;
+  for (const std::string_view choice : choices) letters += choice.size();
+  return letters <= kMostLetters;
 }
 
 class Form {
@@ -106,7 +111,7 @@ class Form {
     std::optional<std::int64_t> after;
     if (field.choices.empty()) {
       after = count_field(look_, field.label.c_str(), before, field.stepper(s_), field.binary_k, note(field));
-    } else if (field.choices.size() <= kMostSegments) {
+    } else if (stand_side_by_side(field.choices)) {
       after = segmented_field(look_, field.label.c_str(), now, field.choices, note(field));
     } else {
       after = choice_field(look_, field.label.c_str(), field.text(before), field.choices, note(field));
@@ -131,8 +136,6 @@ class Form {
     if (const auto picked = choice_field(look_, "preset", section.preset_name(s_), shown, below))
       context_.invoke(std::string(section.id) + "." + names[*picked]);
   }
-
-  static constexpr std::size_t kMostSegments = 4;
 
   const PanelContext& context_;
   const Look& look_;

@@ -36,10 +36,6 @@ std::string digits(double value) {
   return buffer;
 }
 
-std::string signed_percent(double fraction) {
-  return (fraction < 0 ? "\u2212" : "+") + sim::format_percent(std::abs(fraction));
-}
-
 // "step_time_s" -> "step time, s": columns bear their unit as a suffix.
 std::string column_title(std::string_view column) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> units = {{
@@ -50,6 +46,15 @@ std::string column_title(std::string_view column) {
       {"_gb", ", GB"},
       {"_gib", ", GiB"},
   }};
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> whole = {{
+      {"tokens_per_s_per_gpu", "tokens/s a GPU"},
+      {"tflops_per_gpu", "TFLOP/s a GPU"},
+      {"tflops", "TFLOP/s"},
+      {"mfu", "MFU, %"},
+      {"hfu", "HFU, %"},
+  }};
+  for (const auto& [name, title] : whole)
+    if (column == name) return std::string(title);
   std::string words(column);
   for (const auto& [suffix, unit] : units)
     if (words.ends_with(suffix) && !words.ends_with("_per_s")) {
@@ -57,8 +62,6 @@ std::string column_title(std::string_view column) {
       words += unit;
       break;
     }
-  if (words == "tflops") words = "rate, TFLOP/s";
-  if (words == "mfu" || words == "hfu") words += ", %";
   std::replace(words.begin(), words.end(), '_', ' ');
   return words;
 }
@@ -310,22 +313,28 @@ void draw_summaries(const PanelContext& context, const Shown& shown, ImVec2 size
   ValidationScope& scope = context.view.validation;
   constexpr ImGuiTableFlags flags =
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
-  static constexpr std::array<const char*, 9> headings = {"source", "GPU",  "rows", "predicted", "median",
-                                                          "mean",   "90th", "bias", "in band"};
+  const auto& summaries = shown.table->summaries;
+  std::vector<const char*> headings = {"source", "GPU",  "rows", "predicted", "median",
+                                       "mean",   "90th", "bias", "in band"};
+  // Of tables that say whether a run fitted: how often that is foreseen, of those that did and did not alike.
+  const bool outcomes = summaries.front().fitted + summaries.front().failed > 0;
+  if (outcomes) headings.push_back("outcome");
   if (!ImGui::BeginTable("summaries", static_cast<int>(headings.size()), flags, size)) return;
   ImGui::TableSetupScrollFreeze(0, 2);
-  ImGui::TableSetupColumn("source", ImGuiTableColumnFlags_WidthStretch, 2.6f);
-  ImGui::TableSetupColumn("gpu", ImGuiTableColumnFlags_WidthStretch, 0.8f);
-  for (std::size_t i = 2; i < headings.size(); ++i)
-    ImGui::TableSetupColumn(headings[i], ImGuiTableColumnFlags_WidthFixed, look.px(i == 3 ? 62 : 54));
+  ImGui::TableSetupColumn("source", ImGuiTableColumnFlags_WidthStretch);
+  for (std::size_t i = 1; i < headings.size(); ++i)
+    ImGui::TableSetupColumn(headings[i], ImGuiTableColumnFlags_WidthFixed,
+                            look.px(i == 1   ? 92
+                                    : i == 3 ? 62
+                                             : 54));
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
   for (std::size_t i = 0; i < headings.size(); ++i) {
     ImGui::TableNextColumn();
     (i < 2 ? text : text_right)(look, TextRole::caption, c.dim, headings[i]);
   }
   const float line = text_size_of(look, TextRole::body, "x").y;
-  for (const sim::ErrorSummary& s : shown.table->summaries) {
-    const bool whole = &s == &shown.table->summaries.front();
+  for (const sim::ErrorSummary& s : summaries) {
+    const bool whole = &s == &summaries.front();
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     ImGui::PushID(&s);
@@ -366,6 +375,8 @@ void draw_summaries(const PanelContext& context, const Shown& shown, ImVec2 size
     // A band that says 90 % and holds far less is a promise that is broken.
     constexpr double kPromised = 0.85;
     number(any && s.inside_band < kPromised ? c.bad : c.dim, any ? sim::format_percent(s.inside_band) : "");
+    if (outcomes)
+      number(c.predicted, s.fitted + s.failed > 0 ? sim::format_percent(s.balanced_accuracy()) : "");
   }
   ImGui::EndTable();
 }

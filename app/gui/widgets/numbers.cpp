@@ -61,6 +61,12 @@ std::string tick_label(double value) {
   return printed("%.4g", value);
 }
 
+std::string signed_percent(double fraction) {
+  const std::string size = sim::format_percent(std::abs(fraction));
+  if (size == sim::format_percent(0)) return size;
+  return (fraction < 0 ? "\u2212" : "+") + size;
+}
+
 std::string token_rate_digits(double tokens_per_second) {
   return tokens_per_second < 100 ? printed("%.1f", tokens_per_second)
                                  : sim::format_count(std::llround(tokens_per_second));

@@ -22,6 +22,9 @@ ScaleUnit flop_rate_unit(double greatest);
 // "100", "1,200", "2.5M", "0.5": as short as the step between ticks allows.
 std::string tick_label(double value);
 
+// A change: "+3.1 %", "−25.0 %", "0.0 %".
+std::string signed_percent(double fraction);
+
 // "15.6", "11,341": of tokens per second, without the unit.
 std::string token_rate_digits(double tokens_per_second);
 std::string token_rate(double tokens_per_second);
