@@ -346,7 +346,9 @@ ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
 }
 
 sim::Hardware hardware_of_gpu(int ordinal) {
-  const std::vector<std::string> gpus = runtime::cuda_status().gpus;
+  const runtime::CudaStatus status = runtime::cuda_status();
+  const std::vector<std::string>& gpus = status.gpus;
+  if (gpus.empty()) throw runtime::NoDevice(fmt::format("--device cuda: {}", status.sentence));
   if (ordinal >= static_cast<int>(gpus.size()))
     throw runtime::NoDevice(
         fmt::format("--device cuda:{}: this machine has {} GPUs, counted from 0", ordinal, gpus.size()));
