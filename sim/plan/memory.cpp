@@ -503,7 +503,7 @@ std::vector<LiveBuffer> kept_for_backward(const Plan& plan, std::int32_t layer) 
   const auto action_of = [&](Phase phase) {
     return std::find_if(actions.begin(), actions.end(), [&](const Action& a) {
       return a.phase == phase && a.layer == layer && a.micro_batch == 0 &&
-             plan.blocks[static_cast<std::size_t>(a.block)].name.starts_with("layer.");
+             plan.blocks[static_cast<std::size_t>(a.block)].name.starts_with("layer." + std::string(name(phase)));
     });
   };
   const auto forward = action_of(Phase::forward), backward = action_of(Phase::backward);
