@@ -31,7 +31,8 @@ TEST_CASE("a report's rows add up to its step, and its ledger to the planned are
     CHECK(row.low < row.duration);
     CHECK(row.duration < row.high);
   }
-  if (plan.scenario.strategy.offload_activations) {  // copies to and from the host run beside compute
+  const Strategy& s = plan.scenario.strategy;
+  if (s.offload_activations || s.offload_optimizer) {  // copies to and from the host run beside compute
     CHECK(r.step_time <= rows);
     CHECK(r.step_high <= high);
   } else {
