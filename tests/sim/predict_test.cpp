@@ -31,9 +31,15 @@ TEST_CASE("a report's rows add up to its step, and its ledger to the planned are
     CHECK(row.low < row.duration);
     CHECK(row.duration < row.high);
   }
-  CHECK(r.step_time.value == Approx(rows.value).epsilon(1e-9));
-  CHECK(r.step_low.value == Approx(low.value).epsilon(1e-9));
-  CHECK(r.step_high.value == Approx(high.value).epsilon(1e-9));
+  const Strategy& s = plan.scenario.strategy;
+  if (s.offload_activations || s.offload_optimizer) {  // copies to and from the host run beside compute
+    CHECK(r.step_time <= rows);
+    CHECK(r.step_high <= high);
+  } else {
+    CHECK(r.step_time.value == Approx(rows.value).epsilon(1e-9));
+    CHECK(r.step_low.value == Approx(low.value).epsilon(1e-9));
+    CHECK(r.step_high.value == Approx(high.value).epsilon(1e-9));
+  }
   CHECK(count == memory.duration);
 
   Bytes lines;
