@@ -242,13 +242,16 @@ void add_extra_tensors(Plan& plan) {
   const MemoryProfile profile = plan.scenario.implementation.memory;
   for (const ExtraTensor& t : profile.tensors)
     if (exists(t, plan.scenario)) add_tensor(plan, t);
-  if (profile.saved_selective && plan.scenario.strategy.recompute == Recompute::selective) {
+  const Recompute recompute = plan.scenario.strategy.recompute;
+  // Some stacks' selective policy is a list of operations.
+  const bool selective = recompute == Recompute::selective || recompute == Recompute::operations;
+  if (profile.saved_selective && selective) {
     make_again(plan);
     add_rest_of(plan, *profile.saved_selective);
   } else if (profile.saved) {
     constexpr double kMuch = 0.95;  // closed forms leave statistics out
     const bool keeps_less = bytes_of(*profile.saved, plan.scenario) < kMuch * kept_bytes(plan);
-    if (keeps_less && plan.scenario.strategy.recompute == Recompute::none) make_again(plan);
+    if (keeps_less && recompute == Recompute::none) make_again(plan);
     add_rest_of(plan, *profile.saved);
   }
   if (profile.weight_gradient == WeightGradient::kept || profile.weight_gradient == WeightGradient::hooked)

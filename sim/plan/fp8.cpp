@@ -28,6 +28,7 @@ std::array<std::size_t, 2> factors(OpKind kind) {
 std::vector<Operation> with_conversions(PlanBuilder& b, const std::string& block,
                                         std::vector<Operation> operations) {
   if (b.types().product != DType::fp8 || b.scenario().workload.task != Task::train) return operations;
+  if (b.scenario().implementation.kernels.quantisation != QuantisationProfile{}) return operations;
   std::map<std::pair<BufferId, std::int32_t>, BufferId> converted;
   std::vector<Operation> ops;
   for (Operation& op : operations) {

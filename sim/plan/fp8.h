@@ -11,7 +11,7 @@
 namespace sim {
 
 // A block's operations with the conversions before its fp8 products, each tensor once; the same where there
-// are none.
+// are none, and for software whose profile says what its own kernels for it pass (QuantisationProfile).
 std::vector<Operation> with_conversions(PlanBuilder& builder, const std::string& block,
                                         std::vector<Operation> operations);
 

@@ -81,9 +81,10 @@ class StrategyChecker {
     else if (s_.gradient_bucket > 0 && ranks == 1)
       add("gradient_bucket", "is for what data-parallel ranks reduce: it needs data_parallel above 1");
     if (placement_of(s_.schedule) == Placement::two_directions && s_.zero_stage >= 2 &&
-        scenario_.model.tie_word_embeddings)
-      add("zero_stage", "is " + std::to_string(s_.zero_stage) + ", but under schedule " + s_.schedule +
-                            " both directions add to a tied head: it must be 0 or 1");
+        (scenario_.model.tie_word_embeddings || scenario_.model.num_nextn_predict_layers > 0))
+      add("zero_stage",
+          "is " + std::to_string(s_.zero_stage) + ", but under schedule " + s_.schedule +
+              " both directions add to an embedding that the head uses, too: it must be 0 or 1");
   }
 
   // Experts are divided over neighbours, which the order may pull apart.

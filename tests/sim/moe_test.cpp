@@ -282,6 +282,11 @@ TEST_CASE("multi-token prediction trains a layer more, and decodes without it") 
   };
   s.model.num_nextn_predict_layers = 1;
   CAPTURE(seed, s.strategy.zero_stage, s.strategy.pipeline_parallel, s.strategy.schedule);
+  // Its embedding is the head's too, which DualPipe's two directions share under ZeRO 0 and 1 alone.
+  if (s.strategy.schedule == "dualpipe" && s.strategy.zero_stage >= 2) {
+    CHECK(validate(s).front().field == "strategy.zero_stage");
+    s.strategy.zero_stage = 1;
+  }
   REQUIRE(validate(s) == std::vector<Problem>{});
   CHECK(check(make_plan(s)) == std::vector<std::string>{});
   s.strategy = {};
