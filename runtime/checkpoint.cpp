@@ -63,7 +63,7 @@ class TensorList {
  private:
   std::span<const float> values_of(InstanceName name) {
     std::vector<float> values(run_.elements_of(name));
-    run_.read(name.buffer, std::span(values), name.layer);
+    run_.read_values(name, values);
     return keep(std::move(values));
   }
   std::span<const float> keep(std::vector<float> values) { return copies_.emplace_back(std::move(values)); }
@@ -173,7 +173,7 @@ CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
   for (const InstanceName& name : run.instances_of(sim::BufferClass::optimizer)) {
     values.resize(run.elements_of(name));
     moments.read_as_f32(optimizer_name(run, name), values);
-    run.write(name.buffer, std::span<const float>(values), name.layer);
+    run.write_values(name, values);
   }
   return state;
 }

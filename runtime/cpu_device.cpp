@@ -238,9 +238,17 @@ class CpuDevice final : public Device {
 
   std::string name() const override { return name_; }
 
-  bool supports(const sim::Operation& operation) const override {
+  std::span<const sim::DType> dtypes() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::fp32};
+    return kTypes;
+  }
+
+  bool supports(const sim::Operation& operation, std::span<const sim::DType>) const override {
     return operation.dtype == sim::DType::fp32 && kKernelOfKind[static_cast<std::size_t>(operation.kind)];
   }
+
+  sim::Bytes available() const override { return physical_memory(); }
+  sim::Bytes in_use() const override { return resident_memory(); }
 
   std::byte* allocate(sim::Bytes size) override {
     void* const memory = mmap(nullptr, length_of(size), PROT_READ | PROT_WRITE,

@@ -20,6 +20,7 @@ namespace runtime {
 struct BoundOperand {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
+  sim::DType dtype = sim::DType::fp32;  // of the elements there
 };
 
 // `operands` runs parallel to operation->operands.
@@ -42,8 +43,13 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string name() const = 0;  // "Intel Xeon ..., 2 threads"
-  // False where the device has no kernel of that kind or arithmetic.
-  virtual bool supports(const sim::Operation& operation) const = 0;
+  // Types that matrix products are formed in: what a scenario's workload.dtype may be.
+  virtual std::span<const sim::DType> dtypes() const = 0;
+  // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
+  // operation.operands; of absent ones anything).
+  virtual bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const = 0;
+  // What of the device's memory a run may have.
+  virtual sim::Bytes available() const = 0;
 
   // Zeroed memory, aligned to sim::kArenaAlignment. Throws DeviceError.
   virtual std::byte* allocate(sim::Bytes size) = 0;
@@ -53,9 +59,13 @@ class Device {
   virtual void make_resident(std::byte* memory, sim::Bytes size) { (void)memory, (void)size; }
   // How much of an allocation the system really holds in memory now.
   virtual sim::Bytes resident(const std::byte* memory, sim::Bytes size) const = 0;
+  // What the run holds of the device's memory now, allocations included.
+  virtual sim::Bytes in_use() const = 0;
   virtual void copy_to_device(std::byte* to, std::span<const std::byte> from) = 0;
   virtual void copy_from_device(std::span<std::byte> to, const std::byte* from) = 0;
 
+  // Called before the operations that these settings are for; run() gets the same.
+  virtual void begin(const RunSettings& settings) { (void)settings; }
   // Operations run in the order of the calls. Requires supports(); collectives belong to a Communicator.
   virtual void run(const BoundOperation& operation, const RunSettings& settings) = 0;
 

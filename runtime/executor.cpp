@@ -16,6 +16,11 @@ std::size_t rows_index(const sim::Plan& plan, sim::Phase phase, sim::BlockId blo
   return static_cast<std::size_t>(phase) * plan.blocks.size() + static_cast<std::size_t>(block);
 }
 
+sim::DType dtype_of(const sim::Plan& plan, const sim::Operand& operand) {
+  return operand.buffer == sim::kNoBuffer ? sim::DType::fp32
+                                          : plan.buffers[static_cast<std::size_t>(operand.buffer)].dtype;
+}
+
 std::span<std::byte> bytes_of(const BoundOperand& operand) {
   return {operand.data, static_cast<std::size_t>(operand.bytes)};
 }
@@ -30,13 +35,17 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
       device_(device),
       communicator_(communicator),
       arena_(device, memory.arena) {
+  std::vector<sim::DType> types;
   for (const sim::Block& block : plan.blocks)
-    for (const sim::Operation& operation : block.operations)
-      if (!sim::is_collective(operation.kind) && !device.supports(operation))
+    for (const sim::Operation& operation : block.operations) {
+      types.clear();
+      for (const sim::Operand& operand : operation.operands) types.push_back(dtype_of(plan, operand));
+      if (!sim::is_collective(operation.kind) && !device.supports(operation, types))
         throw NoDevice(device.name() + " has no kernel for " + operation.id + " (" +
                        std::string(sim::name(operation.kind)) + " in " +
                        std::string(sim::name(operation.dtype)) +
                        "); the CPU runs implementation ridgepoint in fp32");
+    }
   index_rows();
   arena_.make_resident();
 }
@@ -104,7 +113,7 @@ void Executor::bind(std::size_t section) {
         const sim::Bytes bytes =
             plan_.buffers[static_cast<std::size_t>(operand.buffer)].bytes(action.variables);
         arena_.touch(instance->offset, sim::aligned(bytes));  // memory is handed out in whole units
-        operands_.push_back({arena_.at(instance->offset), bytes.value});
+        operands_.push_back({arena_.at(instance->offset), bytes.value, dtype_of(plan_, operand)});
       }
       bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first)}, rows[o]});
     }
@@ -114,6 +123,7 @@ void Executor::bind(std::size_t section) {
 
 SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
   bind(section);
+  device_.begin(settings);
   device_.record(0);
   for (std::size_t i = 0; i < bound_.size(); ++i) {
     const BoundOperation& operation = bound_[i].operation;

@@ -39,7 +39,7 @@ class Generator {
       : settings_(settings),
         model_(model),
         sink_(sink),
-        run_(scenario, settings.threads),
+        run_(scenario, open_device(settings.device)),
         samples_(run_.executor().rows().size()) {
     const sim::Plan& plan = run_.plan();
     tokens_ = plan.find(sim::buffer_names::tokens);

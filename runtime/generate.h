@@ -15,7 +15,7 @@ struct GenerateSettings {
   float top_p = 1;
   std::uint64_t seed = 1;
   bool ignore_eos = false;
-  int threads = 0;
+  DeviceChoice device;
 };
 
 struct Generation {

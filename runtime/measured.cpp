@@ -7,7 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "runtime/this_machine.h"
 #include "sim/cost/price.h"
 #include "sim/cost/work.h"
 
@@ -54,7 +53,8 @@ std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& exec
   return rows;
 }
 
-std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena) {
+std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena,
+                                             sim::Bytes in_use) {
   std::vector<sim::MemoryLine> lines;
   for (int c = 0; c < sim::kBufferClasses; ++c) {
     const sim::Bytes bytes = memory.at_peak[static_cast<std::size_t>(c)];
@@ -62,7 +62,7 @@ std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, cons
       lines.push_back({std::string(sim::name(static_cast<sim::BufferClass>(c))), 0, bytes});
   }
   lines.push_back({"packing", 0, arena.high_water() - memory.live_peak});
-  lines.push_back({"platform", 0, resident_memory() - arena.resident()});
+  lines.push_back({"platform", 0, in_use - arena.resident()});
   return lines;
 }
 

@@ -15,9 +15,10 @@ double percentile(std::vector<double> samples, double fraction);
 // times are zero. Parallel to Executor::rows() (count 0 where a row has not run).
 std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& executor, std::size_t sections);
 
-// The ledger: classes at the planned peak, what packing adds up to the arena's high-water mark, and what the
-// process holds beyond the arena.
-std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena);
+// The ledger: classes at the planned peak, what packing adds up to the arena's high-water mark, and what is
+// in use of the device's memory beyond the arena.
+std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena,
+                                             sim::Bytes in_use);
 
 // Live bytes over measured time: `stamps` are the seconds at which each operation of the program started, and
 // the end.

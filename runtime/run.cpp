@@ -1,47 +1,67 @@
 #include "runtime/run.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <optional>
 #include <stdexcept>
 
 #include "runtime/error.h"
 #include "runtime/initial_values.h"
 #include "runtime/measured.h"
-#include "runtime/this_machine.h"
 #include "sim/dtype.h"
 #include "sim/format.h"
 
 namespace runtime {
 namespace {
 
-void require_runnable(const sim::Scenario& scenario) {
+// bf16 is the upper half of fp32; to nearest, ties to even.
+std::uint16_t to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (std::isnan(x)) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+float from_bf16(std::uint16_t x) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
+}
+
+void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (const int devices = scenario.strategy.devices(); devices > 1)
     throw NoDevice("the strategy divides the work over " + std::to_string(devices) +
                    " devices, which can be predicted but not run here; this process is one");
-  if (scenario.workload.dtype != sim::DType::fp32)
-    throw NoDevice("the CPU computes in fp32; workload.dtype is " +
+  const std::span<const sim::DType> dtypes = device.dtypes();
+  if (std::find(dtypes.begin(), dtypes.end(), scenario.workload.dtype) == dtypes.end()) {
+    std::string all;
+    for (const sim::DType dtype : dtypes) all += (all.empty() ? "" : ", ") + std::string(sim::name(dtype));
+    throw NoDevice(device.name() + " computes in " + all + "; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
-  if (scenario.workload.weights_dtype.value_or(sim::DType::fp32) != sim::DType::fp32 ||
-      scenario.workload.kv_dtype.value_or(sim::DType::fp32) != sim::DType::fp32)
-    throw NoDevice("workload.weights_dtype and workload.kv_dtype other than fp32 are predicted, not run");
+  }
+  const sim::DType computed = scenario.workload.dtype;
+  for (const std::optional<sim::DType> stored : {scenario.workload.weights_dtype, scenario.workload.kv_dtype})
+    if (stored.value_or(computed) != computed)
+      throw NoDevice(
+          "workload.weights_dtype and workload.kv_dtype other than workload.dtype are predicted, not run");
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +
                    " can be predicted but not run here; ridgepoint can");
 }
 
-void require_fit(const sim::MemoryPlan& memory) {
-  const sim::Bytes available = physical_memory();
+void require_fit(const sim::MemoryPlan& memory, const Device& device) {
+  const sim::Bytes available = device.available();
   if (memory.arena > available)
-    throw DoesNotFit("the plan needs " + sim::format(memory.arena) + ", this machine has " +
+    throw DoesNotFit("the plan needs " + sim::format(memory.arena) + ", " + device.name() + " has " +
                      sim::format(available) + " of memory");
 }
 
 }  // namespace
 
-Run::Run(const sim::Scenario& scenario, int threads) {
-  require_runnable(scenario);
+Run::Run(const sim::Scenario& scenario, int threads) : Run(scenario, make_cpu_device(threads)) {}
+
+Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device) : device_(std::move(device)) {
+  require_runnable(scenario, *device_);
   plan_ = sim::make_plan(scenario);
   memory_ = sim::plan_memory(plan_);
-  require_fit(memory_);
-  device_ = make_cpu_device(threads);
+  require_fit(memory_, *device_);
   communicator_ = make_single_rank_communicator();
   executor_ = std::make_unique<Executor>(plan_, memory_, *device_, *communicator_);
 }
@@ -59,7 +79,24 @@ std::vector<InstanceName> Run::instances_of(sim::BufferClass buffer_class) const
 }
 
 std::size_t Run::elements_of(InstanceName name) const {
-  return executor_->instance(name.buffer, name.layer).size() / sizeof(float);
+  const std::int64_t bits = sim::bits(plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype);
+  return executor_->instance(name.buffer, name.layer).size() * 8 / static_cast<std::size_t>(bits);
+}
+
+void Run::write_values(InstanceName name, std::span<const float> values) {
+  if (plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype != sim::DType::bf16)
+    return write(name.buffer, values, name.layer);
+  std::vector<std::uint16_t> rounded(values.size());
+  std::transform(values.begin(), values.end(), rounded.begin(), to_bf16);
+  write(name.buffer, std::span<const std::uint16_t>(rounded), name.layer);
+}
+
+void Run::read_values(InstanceName name, std::span<float> values) const {
+  if (plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype != sim::DType::bf16)
+    return read(name.buffer, values, name.layer);
+  std::vector<std::uint16_t> rounded(values.size());
+  read(name.buffer, std::span(rounded), name.layer);
+  std::transform(rounded.begin(), rounded.end(), values.begin(), from_bf16);
 }
 
 void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
@@ -71,7 +108,9 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
       model.load(buffer, name.layer, values);
     else
       draw_parameter(plan_.scenario.model, seed, buffer, name.layer, values);
-    write(name.buffer, std::span<const float>(values), name.layer);
+    write_values(name, values);
+    if (const sim::BufferId master = plan_.find("master." + buffer); master != sim::kNoBuffer)
+      write_values({master, name.layer}, values);
   }
   if (const sim::BufferId table = plan_.find(sim::buffer_names::rope_table); table != sim::kNoBuffer) {
     values.resize(elements_of({table}));
@@ -109,7 +148,7 @@ sim::Source Run::source(std::uint64_t seed) const {
 }
 
 void Run::add_memory(sim::Report& report, std::span<const double> stamps) const {
-  report.memory = measured_ledger(memory_, executor_->arena());
+  report.memory = measured_ledger(memory_, executor_->arena(), device_->in_use());
   report.memory_timeline = measured_timeline(plan_, memory_, stamps);
 }
 

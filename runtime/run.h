@@ -26,20 +26,27 @@ struct InstanceName {
 
 class Run {
  public:
-  // Throws NoDevice where nothing here runs the scenario's types or implementation, DoesNotFit where its
-  // arena exceeds the machine's memory; nothing has been allocated then.
+  // Throws NoDevice where the device does not run the scenario's types or implementation, DoesNotFit where
+  // its arena exceeds what the device has of memory; nothing has been allocated then.
+  Run(const sim::Scenario& scenario, std::unique_ptr<Device> device);
+  // On the CPU with that many threads (0: all cores).
   Run(const sim::Scenario& scenario, int threads);
 
   const sim::Plan& plan() const { return plan_; }
   const sim::MemoryPlan& memory() const { return memory_; }
   Executor& executor() { return *executor_; }
 
-  // From the model's files, or drawn at random with `seed` where it has none; and the rope table.
+  // From the model's files, or drawn at random with `seed` where it has none; master copies and the rope
+  // table too.
   void fill_parameters(const ModelSource& model, std::uint64_t seed);
 
   // Parameters, or what belongs to parameters (moments), instance by instance in the plan's order.
   std::vector<InstanceName> instances_of(sim::BufferClass buffer_class) const;
-  std::size_t elements_of(InstanceName name) const;  // fp32 ones
+  std::size_t elements_of(InstanceName name) const;
+
+  // Whole instances as fp32, whatever the buffer's type: rounded to nearest on the way in.
+  void write_values(InstanceName name, std::span<const float> values);
+  void read_values(InstanceName name, std::span<float> values) const;
 
   // Whole instances, or their beginning: as many elements as the span has. std::out_of_range for more.
   template <typename T>

@@ -104,7 +104,7 @@ class Trainer {
       : settings_(settings),
         model_(model),
         sink_(sink),
-        run_(scenario, settings.threads),
+        run_(scenario, open_device(settings.device)),
         measurements_(run_) {
     const sim::Workload& workload = scenario.workload;
     micro_batches_ = workload.global_batch_size / workload.micro_batch_size;

@@ -4,6 +4,7 @@
 #include <stop_token>
 #include <string>
 
+#include "runtime/devices.h"
 #include "runtime/model_source.h"
 #include "sim/cost/calibration.h"
 #include "sim/plan/plan.h"
@@ -29,7 +30,7 @@ struct TrainSettings {
   std::string checkpoint;             // directory; empty: none
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
   bool resume = false;  // from `checkpoint`: exact, the next step is bit-equal to an uninterrupted run's
-  int threads = 0;      // 0: all cores
+  DeviceChoice device;
 };
 
 using EventSink = std::function<void(const sim::Event&)>;

@@ -97,7 +97,10 @@ int run_command_line(int argc, char** argv) {
   program.set_version_flag("--version", "ridgepoint " RIDGEPOINT_VERSION);
   program.require_subcommand(0, 1);
   Invocation invocation;
-  invocation.run = run_without_command;
+  std::vector<std::string> tables;
+  program.add_option("--table", tables, "tables of measurements for the desktop's validation panel")
+      ->type_name("FILE.csv");
+  invocation.run = [&tables] { return run_without_command(tables); };
   for (const auto add : {add_tour, add_predict, add_train, add_generate, add_compare, add_tokenize,
                          add_screenshot, add_calibrate, add_validate, add_doctor, add_schema})
     add(program, invocation);

@@ -27,9 +27,12 @@ std::filesystem::path settings_directory() {
 
 }  // namespace
 
-ExitCode run_without_command() {
+ExitCode run_without_command(const std::vector<std::string>& tables) {
   try {
-    return run_desktop({default_scenario(), executable_path(), settings_directory()}) == 0
+    return run_desktop({default_scenario(),
+                        executable_path(),
+                        settings_directory(),
+                        {tables.begin(), tables.end()}}) == 0
                ? ExitCode::fine
                : ExitCode::internal;
   } catch (const NoDisplay& e) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "app/cli/command.h"
 #include "app/cli/executable.h"
 #include "app/cli/flags.h"
+#include "runtime/cuda_backend.h"
 #include "runtime/model_source.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
@@ -119,7 +121,10 @@ Finding presets() {
 }
 
 Finding cuda() {
-  return {"cuda", false, "This program has no CUDA backend: GPUs are predicted, the CPU is measured."};
+  runtime::CudaStatus status = runtime::cuda_status();
+  std::string& sentence = status.sentence;
+  sentence.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(sentence.front())));
+  return {"cuda", !status.gpus.empty(), sentence + "."};
 }
 
 // A finding that cannot be made is one too.

@@ -52,8 +52,12 @@ void add_settings(CLI::App& command, GenerateFlags& flags) {
   command.add_flag("--ignore-eos", flags.settings.ignore_eos, "go on behind the end of the text")
       ->group(kGroup);
   command.add_option("--seed", flags.settings.seed, "of sampling")->capture_default_str()->group(kGroup);
-  command.add_option("--threads", flags.settings.threads, "0: all cores")
+  command.add_option("--threads", flags.settings.device.threads, "0: all cores")
       ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_flag("--deterministic", flags.settings.device.deterministic,
+                "on a GPU: the same bits in every run, perhaps slower")
       ->group(kGroup);
 }
 
@@ -137,10 +141,10 @@ ExitCode generate(const GenerateFlags& flags) {
   const InterruptSignals interrupt;
   EventOutput events(flags.events);
   ResolvedScenario resolved = resolve_for_run(flags.scenario, sim::Task::generate);
-  runtime::GenerateSettings settings = flags.settings;
+  runtime::GenerateSettings settings = on_device(flags.settings, flags.scenario);
   settings.prompt = prompt_of(flags, resolved.source);
   resolved.scenario.workload.prompt_length = static_cast<std::int64_t>(settings.prompt.size());
-  place_here(resolved, events.sink(), interrupt.stop());
+  place_here(resolved, settings.device, events.sink(), interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
 
   const bool prints_text = !flags.events.stream && flags.format == Format::text;

@@ -12,6 +12,7 @@
 #include "app/cli/command.h"
 #include "app/cli/event_output.h"
 #include "app/cli/interrupt.h"
+#include "app/cli/predict_serving.h"
 #include "app/cli/report_output.h"
 #include "app/cli/run_cost.h"
 #include "app/cli/scenario_flags.h"
@@ -24,6 +25,7 @@ namespace {
 struct PredictFlags {
   ScenarioFlags scenario;
   RunCostFlags run;
+  ServingFlags serving;
   std::string batch;
   Format format = Format::text;
 };
@@ -33,6 +35,10 @@ ExitCode predict_one(const PredictFlags& flags) {
   EventOutput events({});
   const ResolvedScenario resolved = resolve_for_prediction(flags.scenario, events.sink(), interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
+  if (is_served(resolved.scenario)) return predict_serving(resolved, flags.serving, flags.format);
+  if (flags.serving.traffic())
+    throw UsageError(
+        "traffic is served by an inference engine: --implementation vllm_0.14, tensorrt_llm_1.0, ...");
   const sim::Report report = sim::predict(resolved.scenario, pointer_to(resolved.calibration));
   fmt::print("{}", report_as(report, flags.format, run_cost_metrics(report, flags.run)));
   if (sim::fits(report)) return ExitCode::fine;
@@ -93,11 +99,15 @@ void add_predict(CLI::App& program, Invocation& invocation) {
           {"ridgepoint predict --model llama-3.2-1b --hardware h100-sxm --seq-len 8k",
            "ridgepoint predict --model gpt2-124m --hardware this-machine --micro-batch 4 --seq-len 1k",
            "ridgepoint predict --model llama-3.1-8b --prompt-length 1k --max-new-tokens 256 --format json",
+           "ridgepoint predict --model llama-3.1-8b --implementation vllm_0.14 --requests-per-second 10 "
+           "--prompt-length 1k "
+           "--max-new-tokens 200",
            "ridgepoint predict --scenario train-llama-3.1-405b-16384-h100 --tokens 15.6T --site hyperscaler",
            "ridgepoint predict --scenario my_run.json --dtype bf16 --format md",
            "ridgepoint predict --batch scenarios.ndjson --format csv"}));
   flags->scenario.add_to(*command);
   flags->run.add_to(*command);
+  flags->serving.add_to(*command);
   command
       ->add_option("--batch", flags->batch,
                    "a scenario a line; results come in the same order, as csv or json")

@@ -11,6 +11,7 @@
 
 #include "app/cli/exit_code.h"
 #include "app/cli/flags.h"
+#include "runtime/cuda_backend.h"
 #include "runtime/error.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
@@ -68,9 +69,9 @@ sim::Recompute recompute_from(const std::string& text) {
   throw UsageError(fmt::format("--recompute is none, selective or full, not \"{}\"", text));
 }
 
-sim::DType dtype_from(const std::string& text) {
+sim::DType dtype_from(const std::string& text, std::string_view flag = "--dtype") {
   if (const auto dtype = sim::dtype_from_name(text)) return *dtype;
-  throw UsageError(fmt::format("--dtype is fp32, tf32, bf16, fp16, fp8, int8 or int4, not \"{}\"", text));
+  throw UsageError(fmt::format("{} is fp32, tf32, bf16, fp16, fp8, int8 or int4, not \"{}\"", flag, text));
 }
 
 int degree(const std::optional<std::int64_t>& flag, int otherwise) {
@@ -132,6 +133,9 @@ void apply_workload(const ScenarioFlags& flags, const sim::Model& model, int dat
   workload.prompt_length = flags.prompt_length.value_or(workload.prompt_length);
   workload.max_new_tokens = flags.max_new_tokens.value_or(workload.max_new_tokens);
   if (flags.no_kv_cache) workload.kv_cache = false;
+  if (flags.weights_dtype) workload.weights_dtype = dtype_from(*flags.weights_dtype, "--weights-dtype");
+  if (flags.kv_dtype) workload.kv_dtype = dtype_from(*flags.kv_dtype, "--kv-dtype");
+  workload.weights_group = flags.weights_group.value_or(workload.weights_group);
 }
 
 sim::Scenario base_scenario(const ScenarioFlags& flags) {
@@ -143,6 +147,27 @@ sim::Scenario base_scenario(const ScenarioFlags& flags) {
   const std::string& name = *flags.scenario;
   if (name == "-" || std::filesystem::exists(name)) return read_scenario(read_file(name), name);
   return by_flag("--scenario", [&] { return sim::load_scenario_preset(name); });
+}
+
+// Throws runtime::NoDevice with the reason why no GPU can be used.
+void require_gpu(const std::string& flag) {
+  const runtime::CudaStatus status = runtime::cuda_status();
+  if (status.gpus.empty())
+    throw runtime::NoDevice(fmt::format("--device {}: {}; cpu is what runs here", flag, status.sentence));
+}
+
+// By the name that the GPU gives itself.
+sim::Hardware hardware_of_gpu(int ordinal) {
+  const std::vector<std::string> gpus = runtime::cuda_status().gpus;
+  if (ordinal >= static_cast<int>(gpus.size()))
+    throw runtime::NoDevice(
+        fmt::format("--device cuda:{}: this machine has {} GPUs, counted from 0", ordinal, gpus.size()));
+  const std::string& name = gpus[static_cast<std::size_t>(ordinal)];
+  const std::string preset = runtime::hardware_preset_of_gpu(name);
+  if (preset.empty())
+    throw runtime::NoDevice(
+        fmt::format("no hardware preset describes the GPU {}; --hardware lists those there are", name));
+  return sim::load_hardware_preset(preset);
 }
 
 // Everything but the hardware.
@@ -162,6 +187,13 @@ ResolvedScenario resolve_work(const ScenarioFlags& flags) {
   if (flags.implementation)
     scenario.implementation =
         by_flag("--implementation", [&] { return sim::load_implementation_preset(*flags.implementation); });
+  if (flags.kv_block) {
+    if (!scenario.implementation.serving)
+      throw UsageError(fmt::format("--kv-block: implementation {} is no inference engine: it has no pages",
+                                   scenario.implementation.name));
+    if (*flags.kv_block < 0) throw UsageError("--kv-block must be 0 (contiguous) or more");
+    scenario.implementation.serving->kv_block = *flags.kv_block;
+  }
   if (flags.workload)
     scenario.workload = by_flag("--workload", [&] { return sim::load_workload_preset(*flags.workload); });
   apply_strategy(flags, scenario.strategy);
@@ -186,7 +218,7 @@ void ScenarioFlags::add_to(CLI::App& command) {
   text("--hardware", hardware, "PRESET", "h100-sxm, a100-sxm-80gb, this-machine, ...");
   text("--implementation", implementation, "PRESET",
        "who carries the work out: ridgepoint (default), pytorch_eager, ...");
-  text("--device", device, "cpu", "what a real run is executed on");
+  text("--device", device, "cpu|cuda|cuda:N", "what a real run is executed on; cuda is the first GPU");
   text("--workload", workload, "PRESET", "lengths and batch sizes by name");
   text("--task", task, "train|generate", "what is asked of the model");
   text("--dtype", dtype, "TYPE", "of matrix products: fp32, tf32, bf16, fp16, fp8, ...");
@@ -200,6 +232,11 @@ void ScenarioFlags::add_to(CLI::App& command) {
   count("--prompt-length", prompt_length, "Generation", "tokens of the prompt", true);
   count("--max-new-tokens", max_new_tokens, "Generation", "tokens to generate", true);
   count("--batch-size", batch_size, "Generation", "sequences generated at a time");
+  text("--weights-dtype", weights_dtype, "TYPE",
+       "how weights are stored: fp8, int8, int4; unset: as --dtype");
+  count("--weights-group", weights_group, "Generation", "weights that share a scale; 0: a whole row");
+  text("--kv-dtype", kv_dtype, "TYPE", "of the KV cache: fp8, int8; unset: as --dtype");
+  count("--kv-block", kv_block, "Generation", "tokens of a page of the KV cache; 0: contiguous");
   command.add_flag("--no-kv-cache", no_kv_cache, "compute the whole sequence again for every token")
       ->group("Generation");
 
@@ -238,9 +275,8 @@ ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtim
 }
 
 ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
-  if (flags.device && *flags.device != "cpu")
-    throw runtime::NoDevice(
-        fmt::format("--device: this program runs on cpu; it has no {} backend", *flags.device));
+  const bool on_gpu = device_of(flags).kind == runtime::DeviceChoice::Kind::cuda;
+  if (on_gpu) require_gpu(*flags.device);
   if (flags.hardware && *flags.hardware != kThisMachine)
     throw runtime::NoDevice(fmt::format(
         "--hardware: a run is on this machine; what it would be on {} is said by ridgepoint predict",
@@ -249,18 +285,30 @@ ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
     throw UsageError("--task: train and generate are commands of their own");
   ResolvedScenario resolved = resolve_work(flags);
   resolved.scenario.workload.task = task;
-  if (!flags.dtype) resolved.scenario.workload.dtype = sim::DType::fp32;
+  if (!flags.dtype) resolved.scenario.workload.dtype = on_gpu ? sim::DType::bf16 : sim::DType::fp32;
   return resolved;
 }
 
-void place_here(ResolvedScenario& resolved, const runtime::EventSink& sink, std::stop_token stop) {
+runtime::DeviceChoice device_of(const ScenarioFlags& flags) {
+  if (!flags.device) return {};
+  if (const auto choice = runtime::device_choice_from_name(*flags.device)) return *choice;
+  throw UsageError(fmt::format("--device is cpu, cuda or cuda:N, not \"{}\"", *flags.device));
+}
+
+void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
+                const runtime::EventSink& sink, std::stop_token stop) {
   sim::Scenario& scenario = resolved.scenario;
   scenario.hardware = {};  // what is wrong with it is no matter: it will be this machine
   std::vector<sim::Problem> problems = sim::validate(scenario);
   std::erase_if(problems, [](const sim::Problem& problem) { return problem.field.starts_with("hardware."); });
   if (!problems.empty()) throw ConstraintError(problems);
-  resolved.calibration = runtime::this_machine(sink, std::move(stop));
-  scenario.hardware = resolved.calibration->hardware;
+  if (device.kind == runtime::DeviceChoice::Kind::cuda) {
+    scenario.hardware = hardware_of_gpu(device.ordinal);
+    resolved.calibration = calibration_of(scenario.hardware);
+  } else {
+    resolved.calibration = runtime::this_machine(sink, std::move(stop));
+    scenario.hardware = resolved.calibration->hardware;
+  }
   require_valid(scenario);
 }
 

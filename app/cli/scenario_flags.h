@@ -5,6 +5,7 @@
 #include <stop_token>
 #include <string>
 
+#include "runtime/devices.h"
 #include "runtime/model_source.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
@@ -25,7 +26,8 @@ struct ScenarioFlags {
   std::optional<std::int64_t> expert_parallel, virtual_pipeline, zero_stage;
   std::optional<bool> sequence_parallel;
   std::optional<std::int64_t> seq_len, micro_batch, global_batch;
-  std::optional<std::int64_t> batch_size, prompt_length, max_new_tokens;
+  std::optional<std::int64_t> batch_size, prompt_length, max_new_tokens, weights_group, kv_block;
+  std::optional<std::string> weights_dtype, kv_dtype;
   bool no_kv_cache = false;
 
   void add_to(CLI::App& command);
@@ -43,13 +45,27 @@ struct ResolvedScenario {
 ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtime::EventSink& sink,
                                         std::stop_token stop);
 
-// To run `task` here, in fp32. The hardware stays what the scenario says until place_here(). Throws runtime::NoDevice for
-// a --device or --hardware that this program cannot execute on.
+// What --device names; the CPU where it is not given. Throws UsageError for no name of a device.
+runtime::DeviceChoice device_of(const ScenarioFlags& flags);
+
+// A run's settings on the device that --device names; threads and determinism as they were.
+template <class Settings>
+Settings on_device(Settings settings, const ScenarioFlags& flags) {
+  const runtime::DeviceChoice choice = device_of(flags);
+  settings.device.kind = choice.kind;
+  settings.device.ordinal = choice.ordinal;
+  return settings;
+}
+
+// To run `task` here, in fp32 on the CPU and in bf16 on a GPU where --dtype does not say. The hardware stays
+// what the scenario says until place_here(). Throws runtime::NoDevice for a --device that this machine lacks
+// and for a --hardware that is not this machine.
 ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task);
 
-// Makes this machine the scenario's hardware, measured once with progress to `sink`. Throws ConstraintError, before it
-// measures where it can.
-void place_here(ResolvedScenario& resolved, const runtime::EventSink& sink, std::stop_token stop);
+// Makes the device the scenario's hardware: this machine's CPU, measured once with progress to `sink`, or the
+// preset of its GPU. Throws ConstraintError, before it measures where it can.
+void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
+                const runtime::EventSink& sink, std::stop_token stop);
 
 // A scenario file, whose model may also be a pretrained one, which the runtime knows alone.
 sim::Scenario read_scenario(const std::string& json, const std::string& file);

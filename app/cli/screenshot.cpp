@@ -22,7 +22,7 @@ constexpr int kSmallest = 64, kLargest = 16384;  // pixels a side; the latter is
 struct ScreenshotFlags {
   ScenarioFlags scenario;
   ScreenshotOptions options;
-  std::vector<std::string> measured;
+  std::vector<std::string> measured, tables;
   std::string out = "ridgepoint.png";
 };
 
@@ -46,6 +46,7 @@ ExitCode screenshot(const ScreenshotFlags& flags) {
   const std::vector<std::string> panels = panel_names();
   if (!options.panel.empty() && std::find(panels.begin(), panels.end(), options.panel) == panels.end())
     throw UsageError(fmt::format("--panel is one of {}, not \"{}\"", fmt::join(panels, ", "), options.panel));
+  options.tables.assign(flags.tables.begin(), flags.tables.end());
   for (const std::string& file : flags.measured) options.measured.push_back(read_report(file));
   const bool says_scenario = flags.scenario.model || flags.scenario.scenario;
   if (says_scenario)
@@ -99,6 +100,10 @@ void add_screenshot(CLI::App& program, Invocation& invocation) {
       ->group(kGroup);
   command->add_option("--measured", flags->measured, "reports or event files of runs to show")
       ->type_name("FILE")
+      ->group(kGroup);
+  command->add_option("--table", flags->tables, "tables of measurements for the validation panel")
+      ->type_name("FILE.csv")
+      ->check(CLI::ExistingFile)
       ->group(kGroup);
   command->add_option("--out", flags->out, "the picture")
       ->capture_default_str()

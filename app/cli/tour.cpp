@@ -118,7 +118,7 @@ class Tour {
     settings.learning_rate = kLearningRate;
     settings.warmup_steps = std::min(kWarmupSteps, settings.steps / 2);
     settings.seed = options_.seed;
-    settings.threads = options_.threads;
+    settings.device.threads = options_.threads;
     settings.checkpoint = path("train.checkpoint");
     fmt::print("Predicted, before anything runs: {} a step, {} tokens/s, at most {} of memory.\n",
                sim::format(sim::step_time(predicted)), sim::format_short(sim::tokens_per_second(predicted)),
@@ -176,7 +176,7 @@ class Tour {
     settings.prompt = source.tokenizer->encode(prompt, true);
     settings.temperature = temperature;
     settings.seed = options_.seed;
-    settings.threads = options_.threads;
+    settings.device.threads = options_.threads;
     settings.ignore_eos = true;  // as many tokens as were predicted
     sim::Scenario scenario = scenario_of(source.model, sim::Task::generate);
     scenario.workload.prompt_length = static_cast<std::int64_t>(settings.prompt.size());

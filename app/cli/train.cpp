@@ -85,7 +85,13 @@ void add_settings(CLI::App& command, runtime::TrainSettings& settings) {
   command.add_option("--seed", settings.seed, "of weights and data order")
       ->capture_default_str()
       ->group(kGroup);
-  command.add_option("--threads", settings.threads, "0: all cores")->capture_default_str()->group(kGroup);
+  command.add_option("--threads", settings.device.threads, "0: all cores")
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_flag("--deterministic", settings.device.deterministic,
+                "on a GPU: the same bits in every run, perhaps slower")
+      ->group(kGroup);
 }
 
 void check(const runtime::TrainSettings& settings) {
@@ -109,10 +115,11 @@ ExitCode train(const TrainFlags& flags) {
   const InterruptSignals interrupt;
   EventOutput events(flags.events);
   ResolvedScenario resolved = resolve_for_run(flags.scenario, sim::Task::train);
-  place_here(resolved, events.sink(), interrupt.stop());
+  const runtime::TrainSettings settings = on_device(flags.settings, flags.scenario);
+  place_here(resolved, settings.device, events.sink(), interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
   const sim::Report report =
-      runtime::train(resolved.scenario, resolved.source, flags.settings, events.sink(), interrupt.stop());
+      runtime::train(resolved.scenario, resolved.source, settings, events.sink(), interrupt.stop());
   if (!flags.events.stream) {
     fmt::print("{}", report_as(report, flags.format));
     if (flags.format == Format::text && !interrupt.arrived())

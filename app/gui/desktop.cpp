@@ -56,6 +56,7 @@ int run_desktop(const DesktopOptions& options) {
   gui::Window window;
   gui::Shell shell(
       options, gui::load_settings(options.settings_directory), [&window] { window.wake(); }, false);
+  for (const std::filesystem::path& table : options.tables) shell.open_table(table);
   const auto keep = [&] {
     try {
       gui::save_settings(shell.settings(), options.settings_directory);
@@ -99,11 +100,13 @@ void write_screenshot(const ScreenshotOptions& options, const std::filesystem::p
   settings.theme = options.theme;
   settings.scale = static_cast<float>(options.scale);
   gui::Shell shell(
-      {options.scenario, "", {}}, settings, [] {}, true);
+      {options.scenario, "", {}, {}}, settings, [] {}, true);
+  for (const std::filesystem::path& table : options.tables) shell.open_table(table);
   for (const sim::Report& report : options.measured) shell.show_measured(report);
   shell.view().maximised = options.panel;
   shell.wait_for_prediction();
   for (int i = 0; i < kWarmUpFrames; ++i) {
+    shell.wait_for_tables();  // which the validation panel asks for once it is seen
     shell.prepare();
     ImGui_ImplOpenGL3_NewFrame();
     ImGui::NewFrame();

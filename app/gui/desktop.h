@@ -14,9 +14,10 @@ namespace app {
 enum class Theme { dark, light };
 
 struct DesktopOptions {
-  sim::Scenario scenario;                    // what is shown where the last session left none
-  std::string executable;                    // this program, for child processes (runs)
-  std::filesystem::path settings_directory;  // layout, theme, last scenario; empty: nothing is kept
+  sim::Scenario scenario;                          // what is shown where the last session left none
+  std::string executable;                          // this program, for child processes (runs)
+  std::filesystem::path settings_directory;        // layout, theme, last scenario; empty: nothing is kept
+  std::vector<std::filesystem::path> tables = {};  // of measurements, for the validation panel
 };
 
 // No display could be opened; the message is a sentence.
@@ -30,9 +31,10 @@ int run_desktop(const DesktopOptions& options);
 struct ScreenshotOptions {
   sim::Scenario scenario;
   std::vector<sim::Report> measured;  // shown in the live and compare panels as if their runs had just ended
-  std::string panel;                  // one of panel_names(), or "" for the whole desktop
-  int width = 1600, height = 1000;    // pixels
-  double scale = 1;                   // of fonts and lines
+  std::vector<std::filesystem::path> tables;  // of measurements, for the validation panel
+  std::string panel;                          // one of panel_names(), or "" for the whole desktop
+  int width = 1600, height = 1000;            // pixels
+  double scale = 1;                           // of fonts and lines
   Theme theme = Theme::dark;
 };
 

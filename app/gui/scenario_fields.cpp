@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <set>
+#include <type_traits>
 
 #include "sim/format.h"
 #include "sim/plan/schedule.h"
@@ -32,6 +33,13 @@ bool generates(const Scenario& s) {
   return s.workload.task == sim::Task::generate;
 }
 
+bool has_experts(const Scenario& s) {
+  return s.model.has_experts();
+}
+bool trains_experts(const Scenario& s) {
+  return trains(s) && has_experts(s);
+}
+
 ScenarioField when(bool (*applies)(const Scenario&), ScenarioField field) {
   field.applies = applies;
   return field;
@@ -45,17 +53,25 @@ ScenarioField in_binary_k(ScenarioField field) {
   return field;
 }
 
-template <class Part, class Number, class StepperOf>
-ScenarioField number(const char* label, const char* name, Part Scenario::*part, Number Part::*member,
-                     StepperOf stepper) {
+// `at(scenario)` is a reference to the number.
+template <class At, class StepperOf>
+ScenarioField number_at(const char* label, const char* name, At at, StepperOf stepper) {
   ScenarioField field{.label = label, .name = name};
-  field.read = [=](const Scenario& s) { return static_cast<std::int64_t>((s.*part).*member); };
-  field.write = [=](Scenario& s, std::int64_t value) { (s.*part).*member = static_cast<Number>(value); };
+  field.read = [=](const Scenario& s) { return static_cast<std::int64_t>(at(s)); };
+  field.write = [=](Scenario& s, std::int64_t value) {
+    at(s) = static_cast<std::remove_reference_t<decltype(at(s))>>(value);
+  };
   if constexpr (std::is_convertible_v<StepperOf, Stepper>)
     field.stepper = [=](const Scenario&) { return Stepper(stepper); };
   else
     field.stepper = stepper;
   return field;
+}
+template <class Part, class Number, class StepperOf>
+ScenarioField number(const char* label, const char* name, Part Scenario::*part, Number Part::*member,
+                     StepperOf stepper) {
+  return number_at(
+      label, name, [=](auto& s) -> auto& { return (s.*part).*member; }, stepper);
 }
 
 // Of devices along one dimension.
@@ -216,6 +232,18 @@ std::vector<FieldSection> make_sections() {
                number("MLP size", "model.intermediate_size", kModel, &M::intermediate_size,
                       step_by(256, 256, kMany)),
                number("vocabulary", "model.vocab_size", kModel, &M::vocab_size, step_by(128, 128, kMany)),
+               when(has_experts,
+                    number_at(
+                        "experts", "model.num_experts",
+                        [](auto& s) -> auto& { return s.model.moe.num_experts; }, step_by(8, 8, 1 << 12))),
+               when(has_experts, number_at(
+                                     "chosen", "model.num_experts_per_tok",
+                                     [](auto& s) -> auto& { return s.model.moe.num_experts_per_tok; },
+                                     step_by(1, 1, 1 << 12))),
+               when(has_experts, number_at(
+                                     "expert size", "model.moe_intermediate_size",
+                                     [](auto& s) -> auto& { return s.model.moe.moe_intermediate_size; },
+                                     step_by(256, 256, kMany))),
            }},
       {.id = "hardware",
        .title = "Hardware",
@@ -254,7 +282,10 @@ std::vector<FieldSection> make_sections() {
                     degree("pipeline", "strategy.pipeline_parallel", &S::pipeline_parallel, step_pipeline)),
                when(trains, degree("chunks", "strategy.virtual_pipeline", &S::virtual_pipeline, step_chunks)),
                when(trains, degree("context", "strategy.context_parallel", &S::context_parallel, degrees)),
-               when(trains, degree("expert", "strategy.expert_parallel", &S::expert_parallel, degrees)),
+               when(trains_experts,
+                    degree("expert", "strategy.expert_parallel", &S::expert_parallel, degrees)),
+               when(trains_experts, choice("expert tensor", "strategy.expert_tensor_parallel", kStrategy,
+                                           &S::expert_tensor_parallel, {0, 1}, {"as tensor", "1"})),
                when(trains, choice("ZeRO", "strategy.zero_stage", kStrategy, &S::zero_stage, {0, 1, 2, 3},
                                    {"0", "1", "2", "3"})),
                when(trains,

@@ -211,6 +211,24 @@ void Shell::start_run() {
   }
 }
 
+void Shell::start_validation() {
+  if (validation_) return;
+  validation_ = std::make_unique<ValidationJob>(wake_);
+  for (const std::filesystem::path& file : published_tables()) validation_->add(file);
+}
+
+void Shell::open_table(const std::filesystem::path& file) {
+  start_validation();
+  view_.validation.table = file.filename().string();
+  view_.validation.column.clear();
+  view_.validation.row.reset();
+  validation_->add(file);
+}
+
+void Shell::wait_for_tables() const {
+  if (validation_) validation_->wait();
+}
+
 void Shell::calibrate() {
   calibration_progress_ = std::make_shared<CalibrationProgress>();
   const auto progress = calibration_progress_;
@@ -253,6 +271,7 @@ PanelContext Shell::context(Requests& requests) const {
           *prediction_,
           run(sim::Task::train),
           run(sim::Task::generate),
+          shown_validation_.get(),
           calibration_ != nullptr,
           run_active(),
           frozen_,
@@ -271,6 +290,7 @@ void Shell::frame() {
   refresh_prediction();
   shown_runs_ = replayed_;
   for (const auto& [task, run] : runs_) shown_runs_[task] = run->view();
+  if (validation_) shown_validation_ = validation_->view();
   if (calibration_run_) {
     const std::lock_guard lock(calibration_progress_->mutex);
     view_.calibration.running = !calibration_progress_->ended;

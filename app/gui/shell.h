@@ -13,6 +13,7 @@
 #include "app/gui/desktop.h"
 #include "app/gui/document.h"
 #include "app/gui/jobs/run.h"
+#include "app/gui/jobs/validation_job.h"
 #include "app/gui/predictor.h"
 #include "app/gui/settings.h"
 #include "app/gui/view.h"
@@ -41,6 +42,9 @@ class Shell {
   // As if its run had just ended.
   void show_measured(const sim::Report& report);
   void wait_for_prediction() const { predictor_.wait(); }
+  // A table of measurements for the validation panel; those of presets/published come first.
+  void open_table(const std::filesystem::path& file);
+  void wait_for_tables() const;
   // The display's own scale, which multiplies the user's.
   void set_display_scale(float scale);
 
@@ -62,6 +66,7 @@ class Shell {
   // Of this machine, or of a GPU that others measured; null where there is none.
   std::shared_ptr<const sim::Calibration> calibration_for(const sim::Hardware& hardware);
   void start_run();
+  void start_validation();
   void calibrate();
   void take_over_calibration();
 
@@ -98,6 +103,8 @@ class Shell {
   std::map<sim::Task, std::shared_ptr<const RunView>> replayed_;
   std::map<sim::Task, std::shared_ptr<const RunView>> shown_runs_;  // of this frame
   std::map<sim::Task, std::unique_ptr<Run>> runs_;
+  std::unique_ptr<ValidationJob> validation_;               // null until the panel is first seen
+  std::shared_ptr<const ValidationView> shown_validation_;  // of this frame
   std::unique_ptr<ChildProcess> calibration_run_;
   struct CalibrationProgress;
   std::shared_ptr<CalibrationProgress> calibration_progress_;

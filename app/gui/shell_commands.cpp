@@ -97,6 +97,19 @@ void Shell::register_commands() {
        .enabled = [this] { return !calibration_run_; },
        .detail = [] { return std::string("peaks, bandwidth and every kernel; about a minute"); }});
 
+  add({.id = "validation.start",
+       .category = "Panels",
+       .label = "Predict the published tables",
+       .run = [this] { start_validation(); },
+       .enabled = [this] { return !validation_; },
+       .in_menu = false});
+  add({.id = "validation.open",
+       .category = "Panels",
+       .label = "Open the table named in Validation",
+       .run = [this] { open_table(view_.validation.path); },
+       .enabled = [this] { return !view_.validation.path.empty(); },
+       .in_menu = false});
+
   add({.id = "view.palette",
        .category = "View",
        .label = "Search commands",

@@ -93,13 +93,16 @@ StepView make_step_view(const sim::Plan& plan, const sim::Hardware& hardware,
         view.slots.begin()));
   for (const sim::TimelineSlot& slot : view.slots) view.duration = std::max(view.duration, slot.end);
   view.bubble = sim::bubble_of(view.slots, plan.scenario.strategy.schedule);
-  for (int stage = 0; stage < view.stages; ++stage)
-    for (const sim::MemoryTimePoint& point : view.memory[static_cast<std::size_t>(stage)])
-      if (const sim::Bytes live = sim::total(point.bytes); live > view.peak) {
-        view.peak = live;
-        view.peak_time = point.time;
-        view.fullest_stage = stage;
-      }
+  for (int stage = 0; stage < view.stages; ++stage) {
+    std::vector<sim::Bytes>& live = view.live.emplace_back();
+    for (const sim::MemoryTimePoint& point : view.memory[static_cast<std::size_t>(stage)]) {
+      live.push_back(sim::total(point.bytes));
+      if (live.back() <= view.peak) continue;
+      view.peak = live.back();
+      view.peak_time = point.time;
+      view.fullest_stage = stage;
+    }
+  }
   return view;
 }
 

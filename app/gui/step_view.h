@@ -40,6 +40,7 @@ struct StepView {
   std::vector<sim::TimelineSlot> slots;                   // by stage, then time
   std::vector<std::size_t> first_slot;                    // of each stage, and past the last
   std::vector<std::vector<sim::MemoryTimePoint>> memory;  // of each stage
+  std::vector<std::vector<sim::Bytes>> live;              // all classes of `memory`
   std::vector<sim::Traffic> traffic;
   std::vector<MessageCurve> curves;  // one for each kind and group in the traffic
   std::optional<sim::Bubble> bubble;

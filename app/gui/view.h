@@ -4,11 +4,13 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "app/gui/jobs/run_state.h"
+#include "app/gui/jobs/validation_job.h"
 #include "app/gui/predictor.h"
 #include "app/gui/theme.h"
 #include "sim/report/metrics.h"
@@ -62,6 +64,16 @@ struct CommunicationScope {
   bool shows_curve = false;  // where there is room for the curve or the map alone
 };
 
+// What the validation panel shows of the tables.
+struct ValidationScope {
+  std::string path;                // of the file to open
+  std::string table, column;       // names; empty: the first
+  std::string source, gpu;         // shown alone; empty: all
+  std::optional<std::size_t> row;  // whose facts are shown
+  std::string framed;              // the choice of points that the axes were fitted to
+  int tab = 0;                     // where there is room for one part alone
+};
+
 // A value that a field could not take, until the next edit.
 struct Refusal {
   std::string field, message;
@@ -77,6 +89,7 @@ struct View {
   MemoryTab memory_tab = MemoryTab::ledger;
   PipelineScope pipeline;
   CommunicationScope communication;
+  ValidationScope validation;
   std::string compare_filter;
   std::int64_t train_steps = 100;
   std::string prompt = "Once upon a time";
@@ -106,7 +119,8 @@ struct PanelContext {
   const Prediction& prediction;  // perhaps of the scenario of a moment ago
   const RunView& train;          // newest of its kind; phase none: there was none
   const RunView& generate;
-  bool calibrated;  // this machine's peaks have been measured
+  const ValidationView* validation;  // null until "validation.start"
+  bool calibrated;                   // this machine's peaks have been measured
   bool run_active;
   bool frozen;  // a picture: nothing that changes from one drawing to the next
   View& view;

@@ -98,19 +98,6 @@ std::vector<MemoryLine> ledger(const MemoryPlan& memory, std::int32_t rank) {
   return lines;
 }
 
-std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,
-                                              const PricedPlan& priced) {
-  const OperationClock clock(plan, priced, memory.program);
-  std::vector<MemoryTimePoint> points;
-  for (const MemoryPoint& p : memory_timeline(plan, memory, kTimelinePoints)) {
-    Seconds time = clock.at(p.time);
-    // Streams run beside each other: of what the program names later, some begins earlier.
-    if (!points.empty()) time = std::max(time, points.back().time);
-    points.push_back({time, p.bytes});
-  }
-  return points;
-}
-
 std::vector<TokenResult> token_durations(const Program& program, const ExecutedProgram& executed) {
   std::vector<TokenResult> tokens;
   for (std::size_t t = 0; t < program.sections.size(); ++t) {
@@ -153,7 +140,7 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
     for (MemoryLine& line : ledger(memory, rank_of(memory.program))) report.memory.push_back(std::move(line));
     if (!fullest || memory.arena > fullest->arena) fullest = std::move(memory);
   });
-  report.memory_timeline = memory_over_time(plan, *fullest, priced);
+  report.memory_timeline = memory_over_time(plan, *fullest, priced, kTimelinePoints);
   if (plan.scenario.workload.task == Task::generate)
     report.tokens = token_durations(plan.programs.front(), priced.expected.programs.front());
   return report;

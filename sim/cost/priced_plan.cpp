@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/cost/software.h"
+
 namespace sim {
 namespace {
 
@@ -166,6 +168,20 @@ Seconds OperationClock::at(OpTime t) const {
   for (OpTime i = 0; i < t - action_times_[action]; ++i)
     time += b.operations[static_cast<std::size_t>(i)].price.seconds;
   return time;
+}
+
+std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,
+                                              const PricedPlan& priced, std::size_t most_points) {
+  constexpr std::size_t kLeastOfARound = 8;
+  const auto rounds = static_cast<std::size_t>(memory.micro_batches.count);
+  const OperationClock clock(plan, priced, memory.program);
+  std::vector<MemoryTimePoint> points;
+  for (const MemoryPoint& p : memory_timeline(plan, memory, std::max(kLeastOfARound * rounds, most_points))) {
+    const Seconds time = clock.at(p.time);
+    // Streams run beside each other: of what the program names later, some begins earlier.
+    points.push_back({points.empty() ? time : std::max(time, points.back().time), p.bytes});
+  }
+  return points;
 }
 
 }  // namespace sim

@@ -5,10 +5,15 @@
 #include <vector>
 
 #include "sim/cost/execution.h"
-#include "sim/cost/software.h"
+#include "sim/cost/price.h"
 #include "sim/plan/memory.h"
 
 namespace sim {
+
+struct PricedOperation {
+  Work work;
+  Price price;
+};
 
 // A block with one set of variables.
 struct PricedBlock {
@@ -44,5 +49,10 @@ class OperationClock {
   const PricedPlan& priced_;
   std::size_t program_;
 };
+
+// memory_timeline() by the clock of the step: at most about `most_points`, a few of each micro-batch at
+// least.
+std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan& memory,
+                                              const PricedPlan& priced, std::size_t most_points);
 
 }  // namespace sim

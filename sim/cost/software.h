@@ -5,15 +5,11 @@
 #include <vector>
 
 #include "sim/cost/execution.h"
-#include "sim/cost/price.h"
+#include "sim/cost/priced_plan.h"
 
 namespace sim {
 
 // An operation as the plan's implementation runs it. `group` is the operation's where it is a collective.
-struct PricedOperation {
-  Work work;
-  Price price;
-};
 PricedOperation price_with_software(const Plan& plan, const Block& block, std::size_t index,
                                     const Variables& v, const Hardware& hardware,
                                     const Calibration* calibration, const Group* group, Bytes working_set);

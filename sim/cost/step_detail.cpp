@@ -10,30 +10,6 @@
 namespace sim {
 namespace {
 
-// With every one of the micro-batches that repeat each other, of which memory_timeline() has the first.
-std::vector<MemoryTimePoint> memory_of_every_round(const Plan& plan, const MemoryPlan& memory,
-                                                   const PricedPlan& priced, std::size_t most_points) {
-  constexpr std::size_t kLeastOfARound = 8;
-  const Repetition& r = memory.micro_batches;
-  const auto rounds = static_cast<std::size_t>(std::max<std::int64_t>(1, r.count));
-  const OperationClock clock(plan, priced, memory.program);
-  const std::vector<MemoryPoint> first =
-      memory_timeline(plan, memory, std::max(kLeastOfARound, most_points / rounds));
-  std::vector<MemoryTimePoint> points;
-  const auto add = [&](OpTime t, const MemoryByClass& bytes) {
-    const Seconds time = clock.at(t);
-    points.push_back({points.empty() ? time : std::max(time, points.back().time), bytes});
-  };
-  auto point = first.begin();
-  for (; point != first.end() && point->time < r.begin; ++point) add(point->time, point->bytes);
-  const auto round_end =
-      std::find_if(point, first.end(), [&](const MemoryPoint& p) { return p.time >= r.begin + r.period; });
-  for (OpTime shift = 0; shift < r.period * r.count; shift += r.period)
-    for (auto p = point; p != round_end; ++p) add(p->time + shift, p->bytes);
-  for (point = round_end; point != first.end(); ++point) add(point->time, point->bytes);
-  return points;
-}
-
 std::vector<TimelineSlot> slots_of(const Plan& plan, const PricedPlan& priced) {
   std::vector<TimelineSlot> slots;
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
@@ -187,7 +163,7 @@ StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibra
   const PricedPlan priced = price_plan(plan, hardware, calibration);
   StepDetail detail{slots_of(plan, priced), {}, traffic_of(plan, priced)};
   plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
-    detail.memory.push_back(memory_of_every_round(plan, memory, priced, memory_points));
+    detail.memory.push_back(memory_over_time(plan, memory, priced, memory_points));
   });
   return detail;
 }

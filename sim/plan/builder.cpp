@@ -35,9 +35,14 @@ ElementTypes element_types(const Scenario& scenario) {
   const Implementation& i = scenario.implementation;
   const bool shards = !generates && scenario.strategy.zero_stage == 3;
   const DType shard = shards ? i.memory.shard_dtype.value_or(stored) : stored;
-  return {.product = scenario.workload.dtype,
+  const DType product = scenario.workload.dtype;
+  return {.product = product,
+          .wide_product = product == DType::fp8 ? stored : product,
           .stored = stored,
           .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
+          .expert_weights = generates ? scenario.workload.expert_weights_dtype.value_or(
+                                            scenario.workload.weights_dtype.value_or(stored))
+                                      : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
           .gradient = mixed ? i.gradient_dtype : DType::fp32,
           .shard = shard,

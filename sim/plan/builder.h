@@ -21,12 +21,14 @@ inline Operand updates(BufferId b, std::int32_t layer_offset = 0) {
 
 // Which types a scenario's tensors have.
 struct ElementTypes {
-  DType product;    // arithmetic of matrix products and attention
-  DType stored;     // parameters, activations
-  DType weights;    // of the layers' products
-  DType cache;      // keys and values of earlier tokens
-  DType gradient;   // of parameters
-  DType shard;      // parameters as ZeRO 3 divides them
+  DType product;         // arithmetic of the layers' matrix products
+  DType wide_product;    // of attention and of the head, which stay in 16 bits where `product` is fp8
+  DType stored;          // parameters, activations
+  DType weights;         // of the layers' products
+  DType expert_weights;  // of the experts' products
+  DType cache;           // keys and values of earlier tokens
+  DType gradient;        // of parameters
+  DType shard;           // parameters as ZeRO 3 divides them
   DType statistic;  // norms' mean and rstd, log-sum-exp, logits; arithmetic of everything that is no product
   bool master;      // an fp32 copy of the parameters for the optimizer
 };

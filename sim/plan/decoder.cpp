@@ -345,12 +345,12 @@ std::vector<Operation> attention_core_forward(const PlanBuilder& b, LayerKind ki
   if (uses_flash(b)) {
     std::vector<Operation> ops;
     if (kv_of_all_ranks != kNoBuffer) ops.push_back(gather_kv(b, Phase::forward, kv_of_all_ranks, r.kv));
-    ops.push_back(operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().product, dims,
+    ops.push_back(operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().wide_product, dims,
                             {writes(r.attention), writes(r.lse), reads(r.qkv), reads(kv_of_all_ranks)}));
     return ops;
   }
   return {operation(
-      "layer.attention.standard.forward", OpKind::attention_standard, b.types().product, dims,
+      "layer.attention.standard.forward", OpKind::attention_standard, b.types().wide_product, dims,
       {writes(r.attention), writes(r.probabilities), reads(r.qkv), writes(r.mask), writes(r.dropped)})};
 }
 
@@ -392,7 +392,7 @@ std::vector<Operation> layer_forward(const PlanBuilder& b, const DecoderParamete
                             head_dims(m, c.kind),
                             {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions)}));
     ops.push_back(operation(
-        "layer.attention.cached.forward", OpKind::attention_cached, b.types().product, head_dims(m, c.kind),
+        "layer.attention.cached.forward", OpKind::attention_cached, b.types().wide_product, head_dims(m, c.kind),
         {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions)}));
   } else {
     append(ops, attention_core_forward(b, c.kind, r, c.kv_of_all_ranks));
@@ -502,7 +502,7 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
     const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
     const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
     if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
-    ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.product,
+    ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.wide_product,
                             head_dims(m, c.kind),
                             {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
                              reads(r.lse), reads(kv), writes(d_kv)}));
@@ -516,7 +516,7 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
     const BufferId d_probabilities =
         add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
     ops.push_back(operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
-                            t.product, head_dims(m, c.kind),
+                            t.wide_product, head_dims(m, c.kind),
                             {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
                              reads(r.probabilities), reads(r.mask), reads(r.dropped)}));
   }

@@ -454,9 +454,11 @@ std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& mem
       points.back() = {t, live};
   };
   sweep(plan, uses_of_blocks(plan), memory, thin, [&](OpTime t, const MemoryByClass& live) {
-    if (r.count > 1 && t == r.end())
+    if (t >= r.end()) {
       for (std::int64_t i = 1; i < r.count; ++i)
         for (const MemoryPoint& p : round) add(p.time + i * r.period, p.bytes);
+      round.clear();
+    }
     if (r.count > 1 && t >= r.begin && t < r.begin + r.period) round.push_back({t, live});
     add(t, live);
   });

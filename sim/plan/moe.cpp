@@ -59,7 +59,9 @@ Dims permute_dims(const PlanBuilder& b, const ExpertRows& rows) {
 Operation grouped(const PlanBuilder& b, const std::string& id, OpKind kind, std::int64_t cols,
                   std::int64_t inner, std::vector<Operand> operands) {
   const MixtureOfExperts& e = b.model().moe;
-  Operation op = operation(id, kind, b.types().product,
+  // The weights stand third in a forward product; fp8 ones are multiplied as they are.
+  const bool fp8 = kind == OpKind::grouped_matmul && b.buffer(operands[2].buffer).dtype == DType::fp8;
+  Operation op = operation(id, kind, fp8 ? DType::fp8 : b.types().product,
                            {.rows = expert_rows(b).computed,
                             .cols = cols,
                             .inner = inner,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/plan/decoder.h"
+#include "sim/plan/early_stop.h"
 #include "sim/plan/extra_tensors.h"
 #include "sim/plan/programs.h"
 #include "sim/plan/schedule.h"
@@ -157,6 +158,7 @@ Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuf
   }
   block.operations.push_back(matmul(b, "head.logits.forward", writes(r.logits), reads(inp), {p.head, {}}, {},
                                     head_product(b.model())));
+  block.operations.back().dtype = b.types().wide_product;
   Operand statistics{};
   if (b.tensor_parallel()) {
     const DType type = b.types().statistic;
@@ -196,8 +198,11 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
                            {b.stream_rows(), m.hidden_size});
     block.operations.push_back(gather_rows(b, "head.logits", Phase::backward, inp, r.final_norm.out));
   }
-  append(block,
-         matmul_backward(b, "head.logits", d_final_norm, r.logits, inp, {p.head, {}}, head_product(m)));
+  for (Operation& op :
+       matmul_backward(b, "head.logits", d_final_norm, r.logits, inp, {p.head, {}}, head_product(m))) {
+    op.dtype = b.types().wide_product;
+    block.operations.push_back(std::move(op));
+  }
   append(block, sum_over_tensor_ranks(b, "head.logits", Phase::backward, d_final_norm, d_rows));
   // Norms add to the residual stream's gradient; this one begins it.
   block.operations.push_back({.id = "residual.zero_gradient",
@@ -241,7 +246,9 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
     // The layer's output has served already: the second one goes nowhere.
     context.residual_out =
         writes(b.add_scratch(second, "residual", b.types().stored, {b.stream_rows(), b.model().hidden_size}));
-    blocks.recompute = b.add({second, layer_forward(b, again, results, with_scratch(b, second, context))});
+    std::vector<Operation> ops = layer_forward(b, again, results, with_scratch(b, second, context));
+    if (b.scenario().implementation.recompute_stops_early) ops = without_unread_end(b, std::move(ops));
+    blocks.recompute = b.add({second, std::move(ops)});
   }
   LayerBackward backward = layer_backward(b, backward_name, again, results, context, r.residual_gradient);
   blocks.backward = b.add({backward_name, std::move(backward.input)});

@@ -17,11 +17,24 @@ enum class AttentionKind { flash, standard };
 std::string_view name(AttentionKind kind);
 std::optional<AttentionKind> attention_kind_from_name(std::string_view text);
 
+// Passes over memory that make fp8 operands of products, bytes an element: reads for the largest magnitude,
+// the cast, and the transposes that Hopper's products need.
+struct QuantisationProfile {
+  double input_bytes = 0, weight_bytes = 0, gradient_bytes = 0;
+
+  bool operator==(const QuantisationProfile&) const = default;
+};
+
 // Kernels that a plan's operations stand for.
 struct KernelProfile {
   std::string attention;  // whose kernel, as calibrations call it: "FlashAttention2", "cuDNN"
   // Memory traffic of operations, by kind ("swiglu"), in multiples of one fused kernel's; 1 where absent.
   std::map<std::string, double> traffic;
+  // Kernels beside an operation, by its id, in passes over its result (of weights' gradients: over the
+  // gradient that they are made from): copies, sums of bias gradients, gradients of several users added up.
+  std::map<std::string, double> side_passes;
+  bool repeats_key_values = false;  // to as many heads as queries have, in memory
+  QuantisationProfile quantisation;
   // What the loss moves from logits to their gradient, a logit; 0: what the plan's operations move.
   double loss_bytes_per_logit = 0;
   // Passes that add a micro-batch's weight gradients to accumulators, a parameter; 0: products accumulate.
@@ -108,6 +121,8 @@ struct Implementation {
   bool dropout = false;  // with masks of one byte an element kept for backward
   bool fused_residual =
       true;  // residual added in the projection's epilogue; otherwise an operation of its own
+  // A layer is computed again up to the last result that backward reads (plan/early_stop.h); else all of it.
+  bool recompute_stops_early = false;
   DType gradient_dtype = DType::bf16;            // in mixed precision; fp32 training keeps fp32
   bool master_weights = true;                    // fp32 copy in mixed precision
   bool runs_here = false;                        // runtime/ can execute the plan

@@ -13,9 +13,19 @@ constexpr std::string_view kDtypeWords = "fp32, bf16, fp16, fp8";
 // ---- What each profile holds, under the names of its file. `v(name, field)` reads or writes one.
 
 template <class Visitor, class Profile>
+void quantisation_fields(Visitor& v, Profile& p) {
+  v("input_bytes", p.input_bytes);
+  v("weight_bytes", p.weight_bytes);
+  v("gradient_bytes", p.gradient_bytes);
+}
+
+template <class Visitor, class Profile>
 void kernel_fields(Visitor& v, Profile& p) {
   v("attention", p.attention);
   v("traffic", p.traffic);
+  v("side_passes", p.side_passes);
+  v("repeats_key_values", p.repeats_key_values);
+  v("quantisation", p.quantisation);
   v("loss_bytes_per_logit", p.loss_bytes_per_logit);
   v("accumulation_bytes_per_parameter", p.accumulation_bytes_per_parameter);
   v("launches_forward", p.launches_forward);
@@ -87,6 +97,7 @@ void implementation_fields(Visitor& v, Profile& p) {
   v("attention", p.attention);
   v("dropout", p.dropout);
   v("fused_residual", p.fused_residual);
+  v("recompute_stops_early", p.recompute_stops_early);
   v("gradient_dtype", p.gradient_dtype);
   v("master_weights", p.master_weights);
   v("runs_here", p.runs_here);
@@ -101,6 +112,7 @@ void implementation_fields(Visitor& v, Profile& p) {
 template <class Visitor>
 void fields(Visitor& v, auto& p) {
   using Profile = std::remove_cvref_t<decltype(p)>;
+  if constexpr (std::is_same_v<Profile, QuantisationProfile>) quantisation_fields(v, p);
   if constexpr (std::is_same_v<Profile, KernelProfile>) kernel_fields(v, p);
   if constexpr (std::is_same_v<Profile, HostProfile>) host_fields(v, p);
   if constexpr (std::is_same_v<Profile, DataParallelProfile>) data_parallel_fields(v, p);
@@ -141,7 +153,7 @@ class Reader {
     JsonObject all = object_.object(key);
     for (const auto& item : object_.at(key).items()) {
       const double factor = all.number(item.key());
-      if (!(factor > 0)) all.fail(item.key(), "must be above 0");
+      if (!(factor >= 0)) all.fail(item.key(), "must be 0 or more");
       x[item.key()] = factor;
     }
   }

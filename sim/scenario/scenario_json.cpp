@@ -221,6 +221,8 @@ Workload workload_from(JsonObject object) {
   if (object.has_value("weights_dtype"))
     w.weights_dtype = object.word("weights_dtype", dtype_from_name, kDtypeWords);
   if (object.has_value("kv_dtype")) w.kv_dtype = object.word("kv_dtype", dtype_from_name, kDtypeWords);
+  if (object.has_value("expert_weights_dtype"))
+    w.expert_weights_dtype = object.word("expert_weights_dtype", dtype_from_name, kDtypeWords);
   w.weights_group = object.integer("weights_group", w.weights_group);
   w.expert_imbalance = object.number("expert_imbalance", w.expert_imbalance);
   w.expert_capacity_factor = object.number("expert_capacity_factor", w.expert_capacity_factor);
@@ -244,6 +246,7 @@ Json json_of(const Workload& w) {
 
   if (w.weights_dtype) json["weights_dtype"] = name(*w.weights_dtype);
   if (w.kv_dtype) json["kv_dtype"] = name(*w.kv_dtype);
+  if (w.expert_weights_dtype) json["expert_weights_dtype"] = name(*w.expert_weights_dtype);
   if (w.weights_group > 0) json["weights_group"] = w.weights_group;
   return json;
 }

@@ -49,6 +49,7 @@ struct ServingImplementation {
 
   // Kernels of a layer beside matrix products, attention and collectives.
   int decode_kernels = 5, prefill_kernels = 7;
+  int expert_kernels = 6;         // more of them where a router chooses experts
   Seconds kernel_time = us(2.5);  // of a small one, from start to start
   Seconds gap;  // between kernels, beyond that of the replayed graphs in which tables were measured
   DecodeAttention decode_attention = DecodeAttention::tabulated;

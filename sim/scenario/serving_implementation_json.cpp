@@ -70,10 +70,11 @@ ServingImplementation serving_implementation_from(JsonObject o) {
   s.product_peak_share = o.number("product_peak_share", s.product_peak_share);
   s.decode_kernels = o.small_integer("decode_kernels", s.decode_kernels);
   s.prefill_kernels = o.small_integer("prefill_kernels", s.prefill_kernels);
+  s.expert_kernels = o.small_integer("expert_kernels", s.expert_kernels);
   s.kernel_time = time_of(o, "kernel_time", s.kernel_time);
   s.gap = time_of(o, "gap", s.gap);
-  s.decode_attention = o.word("decode_attention", decode_attention_from_name, "tabulated, block_per_head",
-                              s.decode_attention);
+  s.decode_attention =
+      o.word("decode_attention", decode_attention_from_name, "tabulated, block_per_head", s.decode_attention);
   s.decode_attention_efficiency = o.number("decode_attention_efficiency", s.decode_attention_efficiency);
   s.decode_attention_latency = time_of(o, "decode_attention_latency", s.decode_attention_latency);
   s.attends_to_whole_cache = o.boolean("attends_to_whole_cache", s.attends_to_whole_cache);
@@ -125,13 +126,10 @@ ServingImplementation serving_implementation_from(JsonObject o) {
 }
 
 Json json_of(const ServingImplementation& s) {
-  Json json{{"product_tables", s.product_tables},
-            {"attention_tables", s.attention_tables},
-            {"int8_efficiency", s.int8_efficiency},
-            {"int4_efficiency", s.int4_efficiency},
-            {"product_peak_share", s.product_peak_share},
-            {"decode_kernels", s.decode_kernels},
-            {"prefill_kernels", s.prefill_kernels}};
+  Json json{{"product_tables", s.product_tables},         {"attention_tables", s.attention_tables},
+            {"int8_efficiency", s.int8_efficiency},       {"int4_efficiency", s.int4_efficiency},
+            {"product_peak_share", s.product_peak_share}, {"decode_kernels", s.decode_kernels},
+            {"prefill_kernels", s.prefill_kernels},       {"expert_kernels", s.expert_kernels}};
   put_time(json, "kernel_time", s.kernel_time);
   put_time(json, "gap", s.gap);
   json["decode_attention"] = name(s.decode_attention);

@@ -306,9 +306,10 @@ class Checker {
   void check_generating_strategy() {
     const Strategy& s = s_.strategy;
     const auto only_training = [this](const char* field, bool used) {
-      if (used) add(field, "divides training; generation is divided by tensor_parallel alone");
+      if (used) add(field, "divides training; generation is divided by tensor_parallel alone, experts also by expert_parallel");
     };
-    only_training("strategy.data_parallel", s.data_parallel > 1);
+    // Copies of all but the experts, each with sequences of its own.
+    only_training("strategy.data_parallel", s.data_parallel > 1 && s.expert_parallel == 1);
     only_training("strategy.pipeline_parallel", s.pipeline_parallel > 1);
     only_training("strategy.context_parallel", s.context_parallel > 1);
     only_training("strategy.virtual_pipeline", s.virtual_pipeline > 1);
@@ -354,6 +355,7 @@ class Checker {
     const bool tokens = in_range("workload.max_new_tokens", w.max_new_tokens, 1, kLongestSequence);
     if (prompt && tokens) check_positions("workload.max_new_tokens", w.prompt_length + w.max_new_tokens);
     check_stored_type("workload.weights_dtype", w.weights_dtype);
+    check_stored_type("workload.expert_weights_dtype", w.expert_weights_dtype);
     check_stored_type("workload.kv_dtype", w.kv_dtype);
     in_range("workload.weights_group", w.weights_group, 0, kLargestWidth);
   }
@@ -364,7 +366,7 @@ class Checker {
                        *type == DType::fp8 || *type == DType::int8 || *type == DType::int4;
     if (!known) {
       add(field, "must be fp32, bf16, fp16, fp8, int8 or int4, but is " + std::string(name(*type)));
-    } else if (field == "workload.weights_dtype" && *type == DType::fp8 && !s_.hardware.peak.empty() &&
+    } else if (field != "workload.kv_dtype" && *type == DType::fp8 && !s_.hardware.peak.empty() &&
                !s_.hardware.has_peak_for(DType::fp8)) {
       add(field, "is fp8, which " + s_.hardware.name + " cannot multiply");
     }

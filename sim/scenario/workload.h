@@ -30,6 +30,7 @@ struct Workload {
   // How weights of the layers' products and the KV cache are stored; empty: as dtype says. fp8 weights are
   // multiplied in fp8, int8 and int4 are expanded to dtype in the product; the head keeps its type.
   std::optional<DType> weights_dtype, kv_dtype;
+  std::optional<DType> expert_weights_dtype;  // of mixtures of experts, where it is not weights_dtype
   std::int64_t weights_group = 0;  // weights that share a scale and a zero of 16 bits each; 0: a whole row
 
   // Mixture of experts. Tokens of the busiest device over the mean: 1 is balanced routing, which the losses

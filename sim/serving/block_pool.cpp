@@ -48,6 +48,11 @@ std::optional<BlockIndex> BlockPool::share(std::uint64_t content) {
   return block;
 }
 
+std::optional<BlockIndex> BlockPool::find(std::uint64_t content) const {
+  const auto found = by_content_.find(content);
+  return found == by_content_.end() ? std::nullopt : std::optional(found->second);
+}
+
 void BlockPool::publish(BlockIndex block, std::uint64_t content) {
   if (content_of_.contains(block) || by_content_.contains(content)) return;
   by_content_.emplace(content, block);

@@ -27,7 +27,7 @@ class BlockPool {
   // Blocks by what stands in them and before them (a hash chain). share() takes a known block for one more
   // user.
   std::optional<BlockIndex> share(std::uint64_t content);
-  bool knows(std::uint64_t content) const { return by_content_.contains(content); }
+  std::optional<BlockIndex> find(std::uint64_t content) const;  // and leaves it as it is
   void publish(BlockIndex block, std::uint64_t content);
 
  private:

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "sim/plan/plan.h"
+#include "sim/plan/memory.h"
 
 namespace sim {
 namespace {
@@ -25,11 +25,13 @@ BenchmarkLimits benchmark_limits(const Scenario& s, double cache_of_token) {
   const ServingImplementation& serving = *s.implementation.serving;
   const Workload& w = s.workload;
   const double gpus = s.strategy.tensor_parallel * s.strategy.pipeline_parallel;
-  // Its own estimate counts all parameters as quantized, and no activations.
-  const double parameters = d(count_parameters(s.model).total) *
-                            d(bits(w.weights_dtype.value_or(w.dtype))) / 8;
+  // Its own estimate counts all parameters as quantized, and no activations. Ranks that divide experts alone
+  // have sequences of their own.
+  const DType stored = w.expert_weights_dtype.value_or(w.weights_dtype.value_or(w.dtype));
+  const double parameters =
+      d(count_parameters(s.model).total) * d(bits(stored)) / 8 / s.strategy.expert_parallel;
   const double tokens = serving.cache_share * (d(s.hardware.memory.value) * gpus - parameters) /
-                        (cache_of_token * s.strategy.tensor_parallel);
+                        (cache_of_token * s.strategy.tensor_parallel * s.strategy.pipeline_parallel);
   constexpr double kMostRequests = 4096, kMostTokens = 32768;
   const double requests = tokens / d(w.prompt_length + w.max_new_tokens);
   const double raw = std::min(requests, kMostRequests) / s.strategy.pipeline_parallel;
@@ -54,24 +56,31 @@ EngineMemory engine_memory(const Scenario& scenario) {
   const ServingImplementation& serving = *scenario.implementation.serving;
   Scenario one = scenario;
   const int stages = scenario.strategy.pipeline_parallel;
-  one.strategy.pipeline_parallel = one.strategy.data_parallel = 1;
+  one.strategy.pipeline_parallel = 1;
+  if (one.strategy.expert_parallel == 1) one.strategy.data_parallel = 1;
+  // A request of the workload's length: caches of layers with a window do not grow beyond it.
+  const std::int64_t length =
+      std::max<std::int64_t>(2, scenario.workload.prompt_length + scenario.workload.max_new_tokens);
   one.workload.batch_size = one.workload.max_new_tokens = 1;
+  one.workload.prompt_length = length - 1;
   const Plan plan = make_plan(one);
-  const Variables v{.batch = 1, .query_length = 1, .kv_length = 1};
-  const double layers = d(scenario.model.num_hidden_layers);
   double weights = 0, cache = 0;
-  for (const Buffer& buffer : plan.buffers) {
+  for (const Instance& instance : plan_memory(plan, 0, Addresses::none).instances) {
+    const Buffer& buffer = plan.buffers[static_cast<std::size_t>(instance.buffer)];
     if (buffer.view_of != kNoBuffer) continue;
-    const double bytes = d(buffer.bytes(v).value) * (buffer.per_layer ? layers : 1);
-    if (buffer.buffer_class == BufferClass::parameter) weights += bytes / (buffer.per_layer ? stages : 1);
-    if (buffer.buffer_class == BufferClass::kv_cache) cache += bytes / stages;
+    const double bytes = d(instance.bytes.value) / (buffer.per_layer ? stages : 1);
+    if (buffer.buffer_class == BufferClass::kv_cache) cache += bytes;
+    if (buffer.buffer_class != BufferClass::parameter) continue;
+    // Scales and zeros of groups of weights.
+    const bool grouped = scenario.workload.weights_group > 0 && bits(buffer.dtype) < 16;
+    constexpr double kScaleAndZero = 32;  // bits
+    weights +=
+        bytes *
+        (grouped ? 1 + kScaleAndZero / (d(scenario.workload.weights_group) * d(bits(buffer.dtype))) : 1);
   }
-  const double group = d(scenario.workload.weights_group);
-  if (group > 0 && scenario.workload.weights_dtype)
-    weights *= 1 + 32 / (group * d(bits(*scenario.workload.weights_dtype)));
   EngineMemory memory;
   memory.weights = {static_cast<std::int64_t>(weights)};
-  memory.cache_of_token = cache / d(one.workload.prompt_length + one.workload.max_new_tokens);
+  memory.cache_of_token = cache / d(length);
   const double whole = d(scenario.hardware.memory.value), reserved = d(serving.reserved.value);
   const double left = serving.cache_share_of == CacheShareOf::total_memory
                           ? serving.cache_share * whole - weights - reserved

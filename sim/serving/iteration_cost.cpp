@@ -6,23 +6,31 @@
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/network.h"
-#include "sim/cost/predict.h"
+#include "sim/cost/price.h"
+#include "sim/plan/builder.h"
 
 namespace sim {
 namespace {
 
 // Elementwise kernels reach 0.8 of the bandwidth (github.com/ai-dynamo/aiconfigurator, default).
 constexpr double kElementwiseBandwidth = 0.8;
+// Operands of up to half the last-level cache stay in it from one kernel to the next, and pass at twice the
+// rate.
+constexpr double kResidentShare = 0.5, kResidentRate = 2;
 // Small kernels, launches and the host's work are estimates from sources about the engines, not measurements.
 constexpr double kEstimateError = 0.5;
-// Attention whose scores pass through memory (FasterTransformer without its fused kernel, BaseAttentionLayer.h):
-// fp32 scores are written, masked and normalised, and read: 12 bytes a score in all; the batched products reach
-// 0.3 of the peak.
+// Attention whose scores pass through memory (FasterTransformer without its fused kernel,
+// BaseAttentionLayer.h): fp32 scores are written, masked and normalised, and read: 12 bytes a score in all;
+// the batched products reach 0.3 of the peak.
 constexpr double kBytesOfScore = 12, kStandardProducts = 0.3;
 constexpr double kStandardAttentionError = 0.5;
+// FlashAttention streams a long cache at 0.93 of an H100's bandwidth, 0.82 of an A100's (tables of
+// aiconfigurator).
+constexpr double kStreamedCache = 0.93;
 // One block a head and sequence fills the chip when there are two a multiprocessor.
 constexpr double kBlocksToFill = 2;
-// Rate of the last-level cache over that of memory: A100 5120 bytes a clock, of which kernels reach two thirds.
+// Rate of the last-level cache over that of memory: A100 5120 bytes a clock, of which kernels reach two
+// thirds.
 constexpr double kCacheOverMemory = 2.4;
 constexpr double kBlockPerHeadError = 0.3;
 // A segmented radix sort (cub) of a row by one block: six passes of some 2 ns a key. An estimate.
@@ -31,10 +39,56 @@ constexpr Seconds kSortOfKey = us(0.012);
 constexpr double kNarrowError = 0.2;
 // Share of the peak of a large product whose weights are expanded on the way.
 constexpr double kExpandedCompute = 0.7;
+// Products of experts in one kernel: at best 0.52 of the peak, rows of each expert that is hit padded to
+// tiles of 16, and 0.83 of the bandwidth. The fused Triton kernel on H100 (tables of aiconfigurator) reaches
+// 0.38 of the peak for 1024 tokens of 2 of 8 experts of Mixtral's shape, 0.15, 0.37, 0.43 for 1, 4, 16
+// thousand tokens of 8 of 128 small ones; this gives 0.40; 0.17, 0.41, 0.50.
+constexpr double kGroupedCompute = 0.52, kRowsOfTile = 16, kGroupedMemory = 0.83, kGroupedError = 0.3;
+// Kernels of fp8 products, and of expanded ones, have the tiles of Hopper's warp-group products, 64 rows.
+constexpr double kRowsOfGroupTile = 64;
+// Where weights of 4 bits are expanded on the way, as in Triton's MXFP4 kernels on Hopper: an estimate.
+constexpr double kGroupedExpanded = 0.5;
 // Collectives between kernels of one step arrive late by what the ranks differ.
 constexpr double kCollectiveError = 0.3;
 // Lengths at which decode attention is priced; in between it is linear.
 constexpr double kStepsPerDoubling = 4;
+constexpr std::int64_t kMostContextSteps = 256;  // 64 doublings
+
+// Sizes at which work is priced: 1, 2, 3, 4, 6, 8, 12, 16, ...
+constexpr std::int64_t step_of_ladder(int step) {
+  if (step == 0) return 1;
+  const std::int64_t power = std::int64_t{1} << ((step + 1) / 2);
+  return step % 2 == 1 ? power : power / 2 * 3;
+}
+
+struct LadderPosition {
+  int step = 0;
+  double share = 0;  // of the way to the next step
+};
+
+LadderPosition position_on_ladder(double size) {
+  LadderPosition at;
+  if (size <= 1) return at;
+  at.step = std::max(0, 2 * static_cast<int>(std::log2(size)) - 1);
+  while (static_cast<double>(step_of_ladder(at.step + 1)) <= size) ++at.step;
+  const double below = static_cast<double>(step_of_ladder(at.step));
+  at.share = (size - below) / (static_cast<double>(step_of_ladder(at.step + 1)) - below);
+  return at;
+}
+
+template <class PriceOfSize>
+CostBreakdown on_ladder(std::vector<CostBreakdown>& known, double size, PriceOfSize price_of) {
+  const LadderPosition at = position_on_ladder(size);
+  const auto above = static_cast<std::size_t>(at.step) + (at.share > 0 ? 1 : 0);
+  while (known.size() <= above) {
+    CostBreakdown next = price_of(step_of_ladder(static_cast<int>(known.size())));
+    if (!known.empty() && known.back().total() > next.total()) next = known.back();
+    known.push_back(next);
+  }
+  CostBreakdown cost = known[static_cast<std::size_t>(at.step)] * (1 - at.share);
+  if (at.share > 0) cost += known[above] * at.share;
+  return cost;
+}
 
 double relative(const MeasuredTime& t) {
   return t.high / t.seconds - 1;
@@ -43,6 +97,10 @@ double relative(const MeasuredTime& t) {
 bool is_attention(OpKind kind) {
   return kind == OpKind::attention_cached || kind == OpKind::attention_flash ||
          kind == OpKind::attention_standard;
+}
+
+bool is_product(OpKind kind) {
+  return kind == OpKind::matmul || kind == OpKind::grouped_matmul;
 }
 
 Variables tokens(std::int64_t n) {
@@ -54,7 +112,8 @@ Plan plan_of(Scenario s) {
   if (!s.implementation.serving)
     throw std::invalid_argument("implementation \"" + s.implementation.name +
                                 "\" has no serving profile: it says nothing of generation");
-  s.strategy.pipeline_parallel = s.strategy.data_parallel = 1;
+  s.strategy.pipeline_parallel = 1;
+  if (s.strategy.expert_parallel == 1) s.strategy.data_parallel = 1;
   s.workload.prompt_length = s.workload.max_new_tokens = s.workload.batch_size = 1;
   return make_plan(s);
 }
@@ -67,39 +126,6 @@ const Block& block_of(const Plan& plan, std::string_view name) {
 
 }  // namespace
 
-void CostBreakdown::add(CostKind kind, Seconds expected, double relative_error) {
-  of(kind).expected += expected;
-  of(kind).above += expected * relative_error;
-}
-
-Seconds CostBreakdown::total() const {
-  Seconds sum;
-  for (const Part& part : parts) sum += part.expected;
-  return sum;
-}
-
-double CostBreakdown::band() const {
-  double squares = 0;
-  for (const Part& part : parts) squares += part.above.value * part.above.value;
-  const double sum = total().value;
-  return sum > 0 ? 1 + std::sqrt(squares) / sum : 1;
-}
-
-CostBreakdown& CostBreakdown::operator+=(const CostBreakdown& o) {
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i].expected += o.parts[i].expected;
-    parts[i].above += o.parts[i].above;
-  }
-  return *this;
-}
-
-CostBreakdown CostBreakdown::operator*(double n) const {
-  CostBreakdown scaled;
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    scaled.parts[i] = {parts[i].expected * n, parts[i].above * n};
-  return scaled;
-}
-
 IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibration)
     : plan_(plan_of(scenario)),
       hardware_(scenario.hardware),
@@ -108,12 +134,20 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
   if (calibration) calibration_ = *calibration;
   if (calibration_ && calibration_->gpu) tables_ = *calibration_->gpu;
   if (tables_.launch.value <= 0) tables_.launch = hardware_.launch;
-  layer_ = &block_of(plan_, "layer.forward");
   head_block_ = &block_of(plan_, "head.forward");
-  for (const Operation& op : layer_->operations) {
-    if (is_attention(op.kind)) attention_ = &op;
-    const bool counted = op.kind == OpKind::matmul || is_attention(op.kind) || is_collective(op.kind);
-    if (counted) ++launches_;
+  for (const LayerKind kind : layer_kinds(scenario.model)) {
+    LayerOfKind layer{.block = &block_of(plan_, kind.prefix() + ".forward"), .experts = kind.experts};
+    double alike = 0;
+    for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l)
+      if (kind_of_layer(scenario.model, l) == kind) ++alike;
+    layer.share = alike / layers_;
+    for (const Operation& op : layer.block->operations) {
+      if (is_attention(op.kind)) layer.attention = &op;
+      if (is_collective(op.kind)) collective_launches_ += layer.share;
+      if (is_product(op.kind) || is_attention(op.kind)) other_launches_ += layer.share;
+    }
+    if (kind.experts) small_kernels_ += layer.share * serving_.expert_kernels;
+    kinds_.push_back(layer);
   }
   if (const BufferId cache = plan_.find("layer.k_cache"); cache != kNoBuffer)
     cache_bits_ = static_cast<double>(bits(plan_.buffers[static_cast<std::size_t>(cache)].dtype));
@@ -126,8 +160,9 @@ void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const 
   if (whole_head) shape.n *= plan_.scenario.strategy.tensor_parallel;
   const auto timed = [&](const ProductShape& s) {
     if (auto t = product_time(tables_, hardware_, s, serving_.product_tables)) {
-      const Seconds least = tables_.launch + Seconds{2 * s.m * s.n * s.k / (hardware_.peak_for(s.dtype).value *
-                                                                            serving_.product_peak_share)};
+      const Seconds least =
+          tables_.launch +
+          Seconds{2 * s.m * s.n * s.k / (hardware_.peak_for(s.dtype).value * serving_.product_peak_share)};
       if (t->seconds < least) {
         t->high = t->high * (least / t->seconds);
         t->seconds = least;
@@ -139,8 +174,8 @@ void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const 
     const Efficiency e = datasheet_efficiency(sample);
     const double bytes = d(bits(s.dtype)) / 8 * s.k * (s.m + s.n) + 2 * s.m * s.n;
     const double compute = 2 * s.m * s.n * s.k / (hardware_.peak_for(s.dtype).value * e.compute);
-    const Seconds t = tables_.launch +
-                      Seconds{std::hypot(compute, bytes / (hardware_.memory_bandwidth.value * e.memory))};
+    const Seconds t =
+        tables_.launch + Seconds{std::hypot(compute, bytes / (hardware_.memory_bandwidth.value * e.memory))};
     return MeasuredTime{t, t * (1 / (1 + e.error)), t * (1 + e.error), Fit::formula};
   };
   const double weight_bits = d(bits(plan_.buffers[static_cast<std::size_t>(op.operands[2].buffer)].dtype));
@@ -162,6 +197,23 @@ void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const 
   const Seconds computed = tables_.launch + Seconds{2 * shape.m * shape.n * shape.k /
                                                     (hardware_.peak_for(op.dtype).value * kExpandedCompute)};
   cost.add(CostKind::products, std::max(streamed, computed), std::hypot(relative(one), kNarrowError));
+}
+
+void IterationCost::add_grouped_product(CostBreakdown& cost, const Operation& op, const Variables& v,
+                                        const Work& work) const {
+  const double rows = work.flops.value / (2 * static_cast<double>(op.dims.cols.value(v)) *
+                                          static_cast<double>(op.dims.inner.value(v)));
+  const double of_expert = rows / std::max(1.0, experts_hit(op.dims, v));
+  const Buffer& weights = plan_.buffers[static_cast<std::size_t>(op.operands[2].buffer)];
+  const bool narrow = bits(weights.dtype) < bits(op.dtype);
+  const bool warp_groups = hardware_.has_peak_for(DType::fp8) && (narrow || op.dtype == DType::fp8);
+  const double tile = warp_groups ? kRowsOfGroupTile : kRowsOfTile;
+  const double expanded = narrow ? kGroupedExpanded : 1;
+  const double share = expanded * kGroupedCompute * of_expert / (of_expert + tile);
+  const double compute = work.flops.value / (hardware_.peak_for(op.dtype).value * share);
+  const double memory =
+      static_cast<double>(work.memory().value) / (hardware_.memory_bandwidth.value * kGroupedMemory);
+  cost.add(CostKind::products, tables_.launch + Seconds{std::hypot(compute, memory)}, kGroupedError);
 }
 
 void IterationCost::add_small_kernels(CostBreakdown& cost, double kernels, double bytes) const {
@@ -195,54 +247,92 @@ CostBreakdown IterationCost::all_reduce(double bytes) const {
   return cost;
 }
 
-const CostBreakdown& IterationCost::token_work(std::int64_t count, bool decode) const {
-  auto& known = token_work_[decode ? 1 : 0];
-  const auto found = known.find(count);
-  if (found != known.end()) return found->second;
+Group IterationCost::group_of(const Operation& op) const {
+  return op.group < 0 ? Group{} : plan_.groups[static_cast<std::size_t>(op.group)];
+}
+
+CostBreakdown IterationCost::token_work_of(const LayerOfKind& kind, std::int64_t count, bool decode) const {
   CostBreakdown cost;
   double elementwise_bytes = 0;
   const Variables v = tokens(count);
-  for (const Operation& op : layer_->operations) {
+  for (const Operation& op : kind.block->operations) {
     if (is_attention(op.kind)) continue;
+    const Work work = work_of(plan_, op, v);
     if (op.kind == OpKind::matmul) {
       add_product(cost, op, v);
+    } else if (op.kind == OpKind::grouped_matmul) {
+      add_grouped_product(cost, op, v, work);
     } else if (op.kind == OpKind::all_reduce) {
       const Buffer& buffer = plan_.buffers[static_cast<std::size_t>(op.operands[0].buffer)];
       cost += all_reduce(static_cast<double>(buffer.bytes(v).value));
+    } else if (is_collective(op.kind)) {
+      const Group group = group_of(op);
+      const Price p = price(work, op, v, hardware_, calibration_ ? &*calibration_ : nullptr, &group);
+      cost.add(CostKind::collectives, p.seconds, std::max(kCollectiveError, p.high / p.seconds - 1));
     } else {
-      elementwise_bytes += static_cast<double>(work_of(plan_, op, v).memory().value);
+      // What the kernel before left in the cache is read from there.
+      const double bytes = static_cast<double>(work.memory().value);
+      const double cache = static_cast<double>(hardware_.last_level_cache.value);
+      elementwise_bytes += bytes < kResidentShare * cache ? bytes / kResidentRate : bytes;
     }
   }
   if (!decode)
-    elementwise_bytes += 2 * serving_.prefill_copies * static_cast<double>(count * attention_->dims.heads *
-                                                                           attention_->dims.head_dim);
-  add_small_kernels(cost, decode ? serving_.decode_kernels : serving_.prefill_kernels, elementwise_bytes);
-  cost.add(CostKind::small_kernels, serving_.gap * launches_, kEstimateError);
-  return known.emplace(count, cost).first->second;
+    elementwise_bytes +=
+        2 * serving_.prefill_copies *
+        static_cast<double>(count * kind.attention->dims.heads * kind.attention->dims.head_dim);
+  const double kernels = (decode ? serving_.decode_kernels : serving_.prefill_kernels) +
+                         (kind.experts ? serving_.expert_kernels : 0);
+  add_small_kernels(cost, kernels, elementwise_bytes);
+  return cost;
+}
+
+CostBreakdown IterationCost::token_work_at(std::int64_t count, bool decode) const {
+  CostBreakdown cost;
+  for (const LayerOfKind& kind : kinds_) cost += token_work_of(kind, count, decode) * kind.share;
+  cost.add(CostKind::small_kernels, serving_.gap * (other_launches_ + collective_launches_), kEstimateError);
+  return cost;
+}
+
+CostBreakdown IterationCost::token_work(double count, bool decode) const {
+  return on_ladder(token_work_[decode ? 1 : 0], count,
+                   [&](std::int64_t tokens) { return token_work_at(tokens, decode); });
 }
 
 CostBreakdown IterationCost::decode_attention_at(std::int64_t sequences, double context) const {
-  const Dims& n = attention_->dims;
+  CostBreakdown cost;
+  for (const LayerOfKind& kind : kinds_)
+    cost += decode_attention_of(*kind.attention, sequences, context) * kind.share;
+  return cost;
+}
+
+CostBreakdown IterationCost::decode_attention_of(const Operation& attention, std::int64_t sequences,
+                                                 double context) const {
+  const Dims& n = attention.dims;
+  if (n.window > 0) context = std::min(context, static_cast<double>(n.window));
   const AttentionShape shape{.batch = static_cast<double>(sequences),
                              .heads = static_cast<double>(n.heads),
                              .kv_heads = static_cast<double>(n.kv_heads),
                              .head_dim = static_cast<double>(n.head_dim),
                              .query_length = 1,
-                             .kv_length = std::max(1.0, context * cache_bits_ / 16),
+                             .kv_length = std::max(1.0, context),
                              .causal = false,
-                             .dtype = attention_->dtype};
+                             .dtype = attention.dtype};
   CostBreakdown cost;
   if (serving_.decode_attention == DecodeAttention::tabulated)
     if (const auto t = attention_time(tables_, hardware_, MeasuredKernel::attention_decode, shape,
                                       serving_.attention_tables)) {
-      cost.add(CostKind::attention, t->seconds, relative(*t));
+      // A narrower cache saves its bytes' time, not the kernel's fixed one.
+      const double wide = 2 * 2 * shape.batch * shape.kv_heads * shape.kv_length * shape.head_dim;
+      const Seconds streamed{std::min(wide / (hardware_.memory_bandwidth.value * kStreamedCache),
+                                      (t->seconds - tables_.launch).value)};
+      cost.add(CostKind::attention, t->seconds - streamed * (1 - cache_bits_ / 16), relative(*t));
       return cost;
     }
   // Heads of a group each read their keys and values: the first from memory, the others from the cache.
   const bool block_per_head = serving_.decode_attention == DecodeAttention::block_per_head;
-  const double of_head = 2 * 2 * shape.batch * shape.kv_length * shape.head_dim;
-  const double bytes =
-      block_per_head ? of_head * std::max(shape.kv_heads, shape.heads / kCacheOverMemory) : of_head * shape.kv_heads;
+  const double of_head = 2 * cache_bits_ / 8 * shape.batch * shape.kv_length * shape.head_dim;
+  const double bytes = block_per_head ? of_head * std::max(shape.kv_heads, shape.heads / kCacheOverMemory)
+                                      : of_head * shape.kv_heads;
   const double blocks = shape.batch * shape.heads;
   const double filled =
       block_per_head ? std::min(1.0, blocks / (kBlocksToFill * hardware_.multiprocessors)) : 1;
@@ -252,26 +342,47 @@ CostBreakdown IterationCost::decode_attention_at(std::int64_t sequences, double 
   return cost;
 }
 
-CostBreakdown IterationCost::decode_attention(std::int64_t sequences, double context) const {
-  const double step = std::floor(kStepsPerDoubling * std::log2(std::max(1.0, context)));
-  const auto node = [&](double at) -> const CostBreakdown& {
-    constexpr std::int64_t kSteps = 256;  // 64 doublings
-    const std::int64_t key = sequences * kSteps + static_cast<std::int64_t>(at);
-    const auto found = decode_attention_.find(key);
-    if (found != decode_attention_.end()) return found->second;
-    return decode_attention_
-        .emplace(key, decode_attention_at(sequences, std::exp2(at / kStepsPerDoubling)))
-        .first->second;
-  };
+const CostBreakdown& IterationCost::decode_attention_node(int sequences, int context) const {
+  const std::int64_t key = std::int64_t{sequences} * kMostContextSteps + context;
+  if (const auto found = decode_attention_.find(key); found != decode_attention_.end()) return found->second;
+  CostBreakdown cost = decode_attention_at(step_of_ladder(sequences), std::exp2(context / kStepsPerDoubling));
+  for (const bool fewer : {true, false}) {
+    if ((fewer ? sequences : context) == 0) continue;
+    const CostBreakdown& below =
+        fewer ? decode_attention_node(sequences - 1, context) : decode_attention_node(sequences, context - 1);
+    if (below.total() > cost.total()) cost = below;
+  }
+  return decode_attention_.emplace(key, cost).first->second;
+}
+
+CostBreakdown IterationCost::decode_attention(double sequences, double context) const {
+  const LadderPosition at = position_on_ladder(sequences);
+  const double doublings = kStepsPerDoubling * std::log2(std::max(1.0, context));
+  const int step = static_cast<int>(doublings);
   const double below = std::exp2(step / kStepsPerDoubling), above = std::exp2((step + 1) / kStepsPerDoubling);
   const double share = std::clamp((context - below) / (above - below), 0.0, 1.0);
-  CostBreakdown cost = node(step) * (1 - share);
-  cost += node(step + 1) * share;
+  const auto along_context = [&](int s) {
+    CostBreakdown cost = decode_attention_node(s, step) * (1 - share);
+    cost += decode_attention_node(s, step + 1) * share;
+    return cost;
+  };
+  CostBreakdown cost = along_context(at.step);
+  if (at.share > 0) {
+    cost = cost * (1 - at.share);
+    cost += along_context(at.step + 1) * at.share;
+  }
   return cost;
 }
 
 CostBreakdown IterationCost::prompt_attention(const Iteration::Prompt& prompt) const {
-  const Dims& n = attention_->dims;
+  CostBreakdown cost;
+  for (const LayerOfKind& kind : kinds_) cost += prompt_attention_of(*kind.attention, prompt) * kind.share;
+  return cost;
+}
+
+CostBreakdown IterationCost::prompt_attention_of(const Operation& attention,
+                                                 const Iteration::Prompt& prompt) const {
+  const Dims& n = attention.dims;
   const AttentionShape shape{.batch = prompt.sequences,
                              .heads = static_cast<double>(n.heads),
                              .kv_heads = static_cast<double>(n.kv_heads),
@@ -279,8 +390,16 @@ CostBreakdown IterationCost::prompt_attention(const Iteration::Prompt& prompt) c
                              .query_length = prompt.tokens,
                              .kv_length = std::max(prompt.context, prompt.tokens),
                              .causal = true,
-                             .dtype = attention_->dtype == DType::fp8 ? DType::bf16 : attention_->dtype};
+                             .dtype = attention.dtype == DType::fp8 ? DType::bf16 : attention.dtype};
   CostBreakdown cost;
+  // With a window most queries see as many keys: the kernel's time shrinks with the pairs.
+  double seen = 1;
+  if (n.window > 0 && shape.kv_length > static_cast<double>(n.window)) {
+    const Variables v{.batch = 1,
+                      .query_length = static_cast<std::int64_t>(shape.query_length),
+                      .kv_length = static_cast<std::int64_t>(shape.kv_length)};
+    seen = visible_pairs(v, n.window) / visible_pairs(v);
+  }
   const double square = shape.batch * shape.heads * shape.query_length * shape.kv_length;
   if (serving_.standard_prefill_attention) {
     const Seconds moved{kBytesOfScore * square / (hardware_.memory_bandwidth.value * kElementwiseBandwidth)};
@@ -291,7 +410,7 @@ CostBreakdown IterationCost::prompt_attention(const Iteration::Prompt& prompt) c
   }
   if (const auto t = attention_time(tables_, hardware_, MeasuredKernel::attention_prefill, shape,
                                     serving_.attention_tables)) {
-    cost.add(CostKind::attention, t->seconds, relative(*t));
+    cost.add(CostKind::attention, tables_.launch + (t->seconds - tables_.launch) * seen, relative(*t));
     return cost;
   }
   KernelSample sample;
@@ -300,7 +419,7 @@ CostBreakdown IterationCost::prompt_attention(const Iteration::Prompt& prompt) c
   const Efficiency e = datasheet_efficiency(sample);
   const Seconds computed{attention_flops(MeasuredKernel::attention_prefill, shape).value /
                          (hardware_.peak_for(shape.dtype).value * e.compute)};
-  cost.add(CostKind::attention, tables_.launch + computed, e.error);
+  cost.add(CostKind::attention, tables_.launch + computed * seen, e.error);
   return cost;
 }
 
@@ -313,28 +432,29 @@ bool IterationCost::in_graph(const Iteration& iteration) const {
 double IterationCost::computed_sequences(const Iteration& iteration) const {
   const double n = iteration.decode_sequences;
   if (serving_.graph_batches.empty() || !in_graph(iteration)) return n;
-  const auto size =
-      std::lower_bound(serving_.graph_batches.begin(), serving_.graph_batches.end(), std::llround(std::ceil(n)));
+  const auto size = std::lower_bound(serving_.graph_batches.begin(), serving_.graph_batches.end(),
+                                     std::llround(std::ceil(n)));
   return static_cast<double>(*size);
 }
 
 CostBreakdown IterationCost::layers(const Iteration& iteration, double count) const {
-  double tokens = computed_sequences(iteration);
+  double tokens = computed_sequences(iteration) * iteration.decode_tokens;
   CostBreakdown cost;
   if (iteration.decode_sequences > 0)
-    cost += decode_attention(std::llround(std::ceil(iteration.decode_sequences)), iteration.decode_context);
+    cost += decode_attention(iteration.decode_sequences, iteration.decode_context);
   for (const Iteration::Prompt& prompt : iteration.prompts) {
     tokens += prompt.sequences * prompt.tokens;
     cost += prompt_attention(prompt);
   }
-  cost += token_work(std::max<std::int64_t>(1, std::llround(tokens)), iteration.prompts.empty());
+  cost += token_work(tokens, iteration.prompts.empty());
   return cost * count;
 }
 
 CostBreakdown IterationCost::head(double sequences) const {
-  const std::int64_t n = std::max<std::int64_t>(1, std::llround(sequences));
-  const auto found = head_.find(n);
-  if (found != head_.end()) return found->second;
+  return on_ladder(head_, sequences, [&](std::int64_t n) { return head_at(n); });
+}
+
+CostBreakdown IterationCost::head_at(std::int64_t n) const {
   CostBreakdown cost;
   const Variables v = tokens(n);
   const int ranks = plan_.scenario.strategy.tensor_parallel;
@@ -344,17 +464,17 @@ CostBreakdown IterationCost::head(double sequences) const {
   add_small_kernels(cost, 2 + serving_.sampling_kernels, serving_.sampling_passes * logits);
   if (serving_.sorts_vocabulary) {
     const double waves = std::ceil(static_cast<double>(n) / (kBlocksToFill * hardware_.multiprocessors));
-    cost.add(CostKind::small_kernels, kSortOfKey * (waves * static_cast<double>(plan_.scenario.model.vocab_size)),
-             kEstimateError);
+    cost.add(CostKind::small_kernels,
+             kSortOfKey * (waves * static_cast<double>(plan_.scenario.model.vocab_size)), kEstimateError);
   }
   if (ranks > 1 && !serving_.whole_head_on_each_rank) {
     const CollectiveShape gather{CollectiveOperation::all_gather, logits, ranks,
                                  std::min(ranks, hardware_.devices_per_node)};
     const auto t = collective_time(tables_, hardware_, gather, serving_.collective_tables);
-    cost.add(CostKind::collectives,
-             t ? t->seconds : multi_node_time(hardware_, hardware_.node_link, gather), kCollectiveError);
+    cost.add(CostKind::collectives, t ? t->seconds : multi_node_time(hardware_, hardware_.node_link, gather),
+             kCollectiveError);
   }
-  return head_.emplace(n, cost).first->second;
+  return cost;
 }
 
 CostBreakdown IterationCost::with_host(CostBreakdown cost, const Iteration& iteration,
@@ -363,11 +483,8 @@ CostBreakdown IterationCost::with_host(CostBreakdown cost, const Iteration& iter
   for (const Iteration::Prompt& prompt : iteration.prompts) sequences += prompt.sequences;
   if (!in_graph(iteration)) {
     const double small = iteration.prompts.empty() ? serving_.decode_kernels : serving_.prefill_kernels;
-    double collectives = 0;
-    for (const Operation& op : layer_->operations)
-      if (is_collective(op.kind)) ++collectives;
-    const Seconds launched = serving_.launch * (layer_count * (small + launches_ - collectives)) +
-                             serving_.collective_launch * (layer_count * collectives) +
+    const Seconds launched = serving_.launch * (layer_count * (small + small_kernels_ + other_launches_)) +
+                             serving_.collective_launch * (layer_count * collective_launches_) +
                              serving_.launch * static_cast<double>(serving_.sampling_kernels + 4);
     if (launched > cost.total()) cost.add(CostKind::host, launched - cost.total(), kEstimateError);
   }
@@ -383,7 +500,7 @@ CostBreakdown IterationCost::with_host(CostBreakdown cost, const Iteration& iter
 
 CostBreakdown IterationCost::iteration(const Iteration& iteration) const {
   CostBreakdown cost = layers(iteration, layers_);
-  double sampled = iteration.decode_sequences;
+  double sampled = iteration.decode_sequences * iteration.decode_tokens;
   for (const Iteration::Prompt& prompt : iteration.prompts)
     if (prompt.last) sampled += prompt.sequences;
   if (sampled > 0) cost += head(sampled);

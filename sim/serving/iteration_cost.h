@@ -1,6 +1,6 @@
 // What one iteration of an inference engine takes: sequences that decode a token each, and stretches of
-// prompts. The work is that of the plan's blocks, with the tokens of the iteration bound; kernels are priced by
-// the tables of the GPU, and the engine's profile says what lies between them.
+// prompts. The work is that of the plan's blocks, with the tokens of the iteration bound; kernels are priced
+// by the tables of the GPU, and the engine's profile says what lies between them.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,43 +9,11 @@
 #include <vector>
 
 #include "sim/cost/calibration.h"
+#include "sim/cost/work.h"
 #include "sim/plan/plan.h"
+#include "sim/serving/iteration.h"
 
 namespace sim {
-
-// What the time of an iteration is made of; errors of one kind go together, kinds are independent.
-enum class CostKind { products, attention, small_kernels, collectives, host };
-inline constexpr int kCostKinds = 5;
-
-struct CostBreakdown {
-  struct Part {
-    Seconds expected;
-    Seconds above;  // the upper end of the 90 % band less the expected
-  };
-  std::array<Part, kCostKinds> parts{};
-
-  Part& of(CostKind kind) { return parts[static_cast<std::size_t>(kind)]; }
-  void add(CostKind kind, Seconds expected, double relative_error);
-  Seconds total() const;
-  // Ratio of the band's upper end to the expected time (and of the expected to the lower end): the parts'
-  // errors in quadrature.
-  double band() const;
-  CostBreakdown& operator+=(const CostBreakdown& o);
-  CostBreakdown operator*(double n) const;
-};
-
-// One iteration. Lengths are averages over the sequences of a group: attention is linear in them.
-struct Iteration {
-  double decode_sequences = 0;
-  double decode_context = 0;  // tokens in the cache a sequence, the new one included
-  struct Prompt {
-    double sequences = 1;
-    double tokens = 0;   // new ones a sequence
-    double context = 0;  // tokens that its last one sees: more than `tokens` where the prompt comes in chunks
-    bool last = true;    // ends the prompt: logits of its last token are needed
-  };
-  std::vector<Prompt> prompts;
-};
 
 class IterationCost {
  public:
@@ -73,11 +41,26 @@ class IterationCost {
   CostBreakdown all_reduce(double bytes) const;
 
  private:
-  const CostBreakdown& token_work(std::int64_t tokens, bool decode) const;  // of one layer, by tokens
-  CostBreakdown decode_attention(std::int64_t sequences, double context) const;  // of one layer
+  // Layers that are alike.
+  struct LayerOfKind {
+    const Block* block = nullptr;
+    const Operation* attention = nullptr;
+    bool experts = false;
+    double share = 1;  // of all layers
+  };
+  CostBreakdown token_work(double tokens, bool decode) const;  // of a mean layer
+  CostBreakdown token_work_at(std::int64_t tokens, bool decode) const;
+  CostBreakdown token_work_of(const LayerOfKind& kind, std::int64_t tokens, bool decode) const;
+  CostBreakdown decode_attention(double sequences, double context) const;  // of a mean layer
+  const CostBreakdown& decode_attention_node(int sequences, int context) const;
   CostBreakdown decode_attention_at(std::int64_t sequences, double context) const;
-  CostBreakdown prompt_attention(const Iteration::Prompt& prompt) const;
+  CostBreakdown decode_attention_of(const Operation& attention, std::int64_t sequences, double context) const;
+  CostBreakdown head_at(std::int64_t sequences) const;
+  CostBreakdown prompt_attention(const Iteration::Prompt& prompt) const;  // of a mean layer
+  CostBreakdown prompt_attention_of(const Operation& attention, const Iteration::Prompt& prompt) const;
+  Group group_of(const Operation& op) const;
   void add_product(CostBreakdown& cost, const Operation& op, const Variables& v) const;
+  void add_grouped_product(CostBreakdown& cost, const Operation& op, const Variables& v, const Work& work) const;
   void add_small_kernels(CostBreakdown& cost, double kernels, double bytes) const;
   bool in_graph(const Iteration& iteration) const;
   double computed_sequences(const Iteration& iteration) const;  // of a decode step, with padding
@@ -87,14 +70,17 @@ class IterationCost {
   std::optional<Calibration> calibration_;
   GpuCalibration tables_;  // the calibration's, or none
   ServingImplementation serving_;
-  const Block *layer_ = nullptr, *head_block_ = nullptr;
-  const Operation* attention_ = nullptr;  // of the layer
+  std::vector<LayerOfKind> kinds_;
+  const Block* head_block_ = nullptr;
   double layers_ = 0;
-  double launches_ = 0;  // of a layer's products, attention and collectives
+  double collective_launches_ = 0, other_launches_ = 0;  // of a layer, on average, without small kernels
+  double small_kernels_ = 0;                             // of experts, of a layer on average
   double cache_bits_ = 16;
-  mutable std::array<std::unordered_map<std::int64_t, CostBreakdown>, 2> token_work_;
-  mutable std::unordered_map<std::int64_t, CostBreakdown> head_;
-  mutable std::unordered_map<std::int64_t, CostBreakdown> decode_attention_;  // by sequences and length's step
+  // Prices at the steps of a ladder of sizes, found as they are needed; in between they are linear. Tables
+  // are noisy: where more would take less time than the step below, it takes as much.
+  mutable std::array<std::vector<CostBreakdown>, 2> token_work_;
+  mutable std::vector<CostBreakdown> head_;
+  mutable std::unordered_map<std::int64_t, CostBreakdown> decode_attention_;  // by steps of sequences, length
 };
 
 }  // namespace sim

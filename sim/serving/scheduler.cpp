@@ -14,7 +14,8 @@ void require_positive(const char* what, std::int64_t value) {
 
 // What stands in a block of a shared prefix, and in all blocks before it (splitmix64).
 std::uint64_t content_of(std::int64_t prefix, std::int64_t block) {
-  std::uint64_t x = static_cast<std::uint64_t>(prefix) * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(block);
+  std::uint64_t x =
+      static_cast<std::uint64_t>(prefix) * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(block);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
   return x ^ (x >> 31);
@@ -22,7 +23,8 @@ std::uint64_t content_of(std::int64_t prefix, std::int64_t block) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits), pool_(std::max<std::int64_t>(0, limits.blocks)) {
+Scheduler::Scheduler(const SchedulerLimits& limits)
+    : limits_(limits), pool_(std::max<std::int64_t>(0, limits.blocks)) {
   require_positive("max_sequences", limits.max_sequences);
   require_positive("max_tokens", limits.max_tokens);
   require_positive("block_tokens", limits.block_tokens);
@@ -75,6 +77,7 @@ void Scheduler::preempt_last() {
   running_.pop_back();
   Sequence& s = at(victim);
   ++preemptions_;
+  step_.preempted = true;
   if (limits_.preemption == Preemption::swap && !reading(s)) {
     s.swapped_blocks = static_cast<std::int64_t>(s.blocks.size());
     step_.swapped_out += s.swapped_blocks;
@@ -87,16 +90,23 @@ void Scheduler::preempt_last() {
   drop_blocks(s);
 }
 
-// Blocks of its prefix that are known need not be read again; a token at least is, for its logits.
-void Scheduler::take_prefix(Sequence& s) {
-  if (!limits_.prefix_cache || s.request.prefix < 0 || !s.blocks.empty()) return;
+// Known blocks need not be read again; a token at least is, for its logits.
+Scheduler::KnownPrefix Scheduler::known_prefix(const Sequence& s) const {
+  KnownPrefix known;
+  if (!limits_.prefix_cache || s.request.prefix < 0) return known;
   const std::int64_t shared = std::min(s.request.prefix_tokens, s.to_read - 1) / limits_.block_tokens;
-  for (std::int64_t i = 0; i < shared; ++i) {
-    const auto block = pool_.share(content_of(s.request.prefix, i));
+  for (; known.blocks < shared; ++known.blocks) {
+    const auto block = pool_.find(content_of(s.request.prefix, known.blocks));
     if (!block) break;
-    s.blocks.push_back(*block);
-    s.cached += limits_.block_tokens;
+    if (pool_.users(*block) == 0) ++known.idle;
   }
+  return known;
+}
+
+void Scheduler::take_prefix(Sequence& s, std::int64_t blocks) {
+  for (std::int64_t i = 0; i < blocks; ++i) s.blocks.push_back(*pool_.share(content_of(s.request.prefix, i)));
+  s.cached = blocks * limits_.block_tokens;
+  prefix_hits_ += s.cached;
 }
 
 void Scheduler::publish_prefix(const Sequence& s) {
@@ -125,20 +135,16 @@ bool Scheduler::admit(std::int64_t& budget) {
   const RequestIndex request = waiting_.front();
   Sequence& s = at(request);
   const bool brings_cache = s.request.arrives_read && s.generated == 1;
-  if (brings_cache)
-    s.cached = s.to_read;
-  else
-    take_prefix(s);
-  const std::int64_t whole = s.to_read - s.cached;
+  const KnownPrefix known = brings_cache ? KnownPrefix{} : known_prefix(s);
+  const std::int64_t unread = brings_cache ? 0 : s.to_read - known.blocks * limits_.block_tokens;
   // What was preempted may be longer than a step: it is read in parts whatever the rule.
   const bool cut = limits_.chunks_prompts || s.generated > 0;
+  if (!cut && unread > budget) return false;
   const std::int64_t kept = limits_.reserves_output ? s.request.prompt + s.request.output : s.to_read + 1;
-  if ((!cut && whole > budget) || !grow(request, kept)) {
-    drop_blocks(s);
-    s.cached = 0;
-    return false;
-  }
-  if (!brings_cache) prefix_hits_ += s.cached;
+  if (blocks_for(kept) - known.blocks > pool_.free_blocks() - known.idle) return false;
+  take_prefix(s, known.blocks);
+  if (brings_cache) s.cached = s.to_read;
+  grow(request, kept);
   waiting_.pop_front();
   running_.push_back(request);
   return true;
@@ -196,7 +202,10 @@ const Scheduler::Step& Scheduler::next() {
 }
 
 std::int64_t Scheduler::steps_alike() const {
-  if (!step_.prompts.empty() || step_.swapped_in > 0 || step_.swapped_out > 0) return 1;
+  // Somebody who joined with a prompt that is read decodes from the next step on.
+  if (step_.decodes.size() != running_.size()) return 1;
+  // What was freed by a preemption may let somebody join the next step.
+  if (!step_.prompts.empty() || step_.preempted || step_.swapped_in > 0) return 1;
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();
   for (const RequestIndex r : step_.decodes) steps = std::min(steps, at(r).request.output - at(r).generated);
   if (step_.decodes.empty()) return 1;
@@ -218,7 +227,6 @@ const std::vector<RequestIndex>& Scheduler::complete(std::int64_t times) {
     if (times > 1) grow(request, s.cached + times);
     s.cached += times;
     s.generated += times;
-    s.to_read = std::min(s.to_read, s.cached);
     if (s.generated >= s.request.output) ended_.push_back(request);
   }
   for (const PromptPart& part : step_.prompts) {

@@ -1,6 +1,6 @@
-// Continuous batching: which sequences the next step decodes, and which stretches of prompts it reads. It knows
-// requests, tokens and blocks of the KV cache, and nothing of time: a simulation prices its steps, a runtime
-// executes them.
+// Continuous batching: which sequences the next step decodes, and which stretches of prompts it reads. It
+// knows requests, tokens and blocks of the KV cache, and nothing of time: a simulation prices its steps, a
+// runtime executes them.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -53,13 +53,14 @@ class Scheduler {
     std::vector<RequestIndex> decodes;
     std::int64_t decode_context = 0;  // sum over these, the new tokens included
     std::vector<PromptPart> prompts;
+    bool preempted = false;                        // somebody had to make room
     std::int64_t swapped_out = 0, swapped_in = 0;  // blocks that moved to and from the host's memory
     bool empty() const { return decodes.empty() && prompts.empty(); }
   };
   // What to do next; empty when there is nothing to do. complete() must be called before the next.
   const Step& next();
-  // How many steps like the one that next() gave would follow each other, were nothing submitted: nobody ends,
-  // nobody can join, the blocks suffice. At least 1.
+  // How many steps like the one that next() gave would follow each other, were nothing submitted: nobody
+  // ends, nobody can join, the blocks suffice. At least 1.
   std::int64_t steps_alike() const;
   // The step was done so many times (at most steps_alike()). Returns who has all tokens.
   const std::vector<RequestIndex>& complete(std::int64_t times = 1);
@@ -89,7 +90,12 @@ class Scheduler {
   bool grow(RequestIndex request, std::int64_t tokens);
   void drop_blocks(Sequence& s);
   void preempt_last();
-  void take_prefix(Sequence& s);
+  // Blocks of its prefix that are known, and those of them that nobody uses.
+  struct KnownPrefix {
+    std::int64_t blocks = 0, idle = 0;
+  };
+  KnownPrefix known_prefix(const Sequence& s) const;
+  void take_prefix(Sequence& s, std::int64_t blocks);
   void publish_prefix(const Sequence& s);
   bool admit(std::int64_t& budget);
   void read_prompts(std::int64_t& budget);

@@ -169,15 +169,16 @@ Seconds percentile(std::vector<Seconds> values, double share) {
 
 double goodput(const Simulation& simulation, Seconds most_ttft, Seconds most_tpot) {
   if (!(simulation.duration.value > 0)) return 0;
-  const auto kept = std::count_if(
-      simulation.requests.begin(), simulation.requests.end(),
-      [&](const RequestTimes& r) { return r.ttft() <= most_ttft && r.tpot() <= most_tpot; });
+  const auto kept =
+      std::count_if(simulation.requests.begin(), simulation.requests.end(),
+                    [&](const RequestTimes& r) { return r.ttft() <= most_ttft && r.tpot() <= most_tpot; });
   return static_cast<double>(kept) / simulation.duration.value;
 }
 
 Disaggregated simulate_disaggregated(const Traffic& traffic, const SchedulerLimits& prefill_limits,
-                                     const IterationPrice& prefill_price, const SchedulerLimits& decode_limits,
-                                     const IterationPrice& decode_price, Seconds transfer_of_token) {
+                                     const IterationPrice& prefill_price,
+                                     const SchedulerLimits& decode_limits, const IterationPrice& decode_price,
+                                     Seconds transfer_of_token) {
   Traffic first = traffic;
   for (Arrival& arrival : first.arrivals) arrival.request.output = 1;
   Disaggregated result;
@@ -192,7 +193,8 @@ Disaggregated simulate_disaggregated(const Traffic& traffic, const SchedulerLimi
     const RequestTimes& read = result.prefill.requests[i];
     return read.finished + transfer_of_token * static_cast<double>(traffic.arrivals[i].request.prompt);
   };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ready(a) < ready(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return ready(a) < ready(b); });
   Traffic second{.arrivals = {}, .most_at_a_time = 0, .swap_of_block = traffic.swap_of_block};
   for (const std::size_t i : order) {
     ServedRequest request = traffic.arrivals[i].request;

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "sim/serving/iteration_cost.h"
+#include "sim/serving/iteration.h"
 #include "sim/serving/scheduler.h"
 
 namespace sim {
@@ -48,7 +48,7 @@ struct Traffic {
   std::vector<Arrival> arrivals;  // by time
   // Above 0: of the arrivals no more than so many are in the system, the others come as those end.
   std::int64_t most_at_a_time = 0;
-  Seconds swap_of_block;  // to or from the host's memory
+  Seconds swap_of_block{};  // to or from the host's memory
 };
 
 Simulation simulate(const Traffic& traffic, const SchedulerLimits& limits, const IterationPrice& price);
@@ -58,13 +58,14 @@ Seconds percentile(std::vector<Seconds> values, double share);
 // Requests a second that kept both objectives.
 double goodput(const Simulation& simulation, Seconds most_ttft, Seconds most_tpot);
 
-// Prefill and decode on GPUs of their own: requests are read by the one engine, their caches then move, and the
-// other engine decodes them. `transfer_of_token`: time a token of cache takes between them.
+// Prefill and decode on GPUs of their own: requests are read by the one engine, their caches then move, and
+// the other engine decodes them. `transfer_of_token`: time a token of cache takes between them.
 struct Disaggregated {
   Simulation prefill, decode;  // decode's arrivals are prefill's ends; its first token is prefill's
 };
 Disaggregated simulate_disaggregated(const Traffic& traffic, const SchedulerLimits& prefill_limits,
-                                     const IterationPrice& prefill_price, const SchedulerLimits& decode_limits,
-                                     const IterationPrice& decode_price, Seconds transfer_of_token);
+                                     const IterationPrice& prefill_price,
+                                     const SchedulerLimits& decode_limits, const IterationPrice& decode_price,
+                                     Seconds transfer_of_token);
 
 }  // namespace sim

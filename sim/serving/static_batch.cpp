@@ -35,7 +35,8 @@ class Batch {
     return time;
   }
 
-  // Mean over the steps from one length of the cache to another: Simpson's rule, as attention is nearly linear.
+  // Mean over the steps from one length of the cache to another: Simpson's rule, as attention is nearly
+  // linear.
   CostBreakdown mean_decode(double from, double to) const {
     CostBreakdown mean = decode(from) * (1.0 / 6);
     mean += decode((from + to) / 2) * (4.0 / 6);

@@ -10,12 +10,13 @@ struct StaticBatchTimes {
   CostBreakdown total;        // with the engine's cost of a request
 };
 
-// Lengths and batch are the workload's, stages the strategy's. With pipeline stages a micro-batch's next token
-// waits for its last stage, so that stages are busy only where there are as many micro-batches as stages.
+// Lengths and batch are the workload's, stages the strategy's. With pipeline stages a micro-batch's next
+// token waits for its last stage, so that stages are busy only where there are as many micro-batches as
+// stages.
 StaticBatchTimes static_batch_times(const IterationCost& cost, const Scenario& scenario);
 
-// Micro-batches that a batch is cut into for its stages (FasterTransformer, nccl_utils.cc, getLocalBatchSize):
-// `tokens` are those of a sequence in a pass.
+// Micro-batches that a batch is cut into for its stages (FasterTransformer, nccl_utils.cc,
+// getLocalBatchSize): `tokens` are those of a sequence in a pass.
 std::int64_t pipeline_micro_batches(std::int64_t batch, std::int64_t tokens, int stages,
                                     std::int64_t most_tokens);
 

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace sim {
 namespace {
@@ -14,7 +15,7 @@ struct DeviceName {
   std::string_view preset;
   std::array<std::string_view, 3> words;
 };
-constexpr std::array<DeviceName, 17> kDevices{{
+constexpr std::array<DeviceName, 32> kDevices{{
     {"a100-pcie-40gb", {"a100", "pcie", "40gb"}},
     {"a100-pcie-80gb", {"a100", "pcie"}},
     {"a100-sxm-40gb", {"a100", "40gb"}},
@@ -32,6 +33,21 @@ constexpr std::array<DeviceName, 17> kDevices{{
     {"l40s", {"l40s"}},
     {"rtx-4090", {"rtx4090"}},
     {"rtx-4090", {"4090"}},
+    {"rtx-3090", {"rtx3090"}},
+    {"rtx-3090", {"3090"}},
+    {"gh200", {"gh200"}},
+    {"b200-sxm", {"gb200"}},
+    {"h20", {"h20"}},
+    {"a10g", {"a10g"}},
+    {"a10", {"a10"}},
+    {"l4", {"l4"}},
+    {"v100-sxm", {"v100"}},
+    {"mi250x-gcd", {"mi250x"}},
+    {"mi250x-gcd", {"mi", "250x"}},
+    {"mi300x", {"mi300x"}},
+    {"mi300x", {"mi", "300x"}},
+    {"mi300x", {"mi325x"}},
+    {"l40s", {"l40"}},
 }};
 
 std::set<std::string> words_of(std::string_view text) {
@@ -45,6 +61,15 @@ std::set<std::string> words_of(std::string_view text) {
     if (!word.empty()) words.insert(std::exchange(word, {}));
   }
   if (!word.empty()) words.insert(word);
+  // "8xH100", "H100x8".
+  for (const std::string& counted : std::vector<std::string>(words.begin(), words.end())) {
+    const std::size_t digits = counted.find_first_not_of("0123456789");
+    if (digits > 0 && digits != std::string::npos && counted[digits] == 'x')
+      words.insert(counted.substr(digits + 1));
+    const std::size_t last = counted.find_last_not_of("0123456789");
+    if (last != std::string::npos && last > 0 && last + 1 < counted.size() && counted[last] == 'x')
+      words.insert(counted.substr(0, last));
+  }
   // "40 GB", "40G", "A100-40".
   for (const char* size : {"40", "80", "96"})
     if (words.contains(size) || words.contains(std::string(size) + "g"))

@@ -13,8 +13,11 @@
 namespace sim {
 namespace {
 
-// Where a row gives no lengths: what serving benchmarks send by default.
-constexpr std::int64_t kUsualPrompt = 256, kUsualOutput = 128;
+// Where a row gives no lengths: means of the conversations (ShareGPT) that serving benchmarks send by
+// default.
+constexpr std::int64_t kUsualPrompt = 220, kUsualOutput = 200;
+// Tokens of the busiest rank's experts over the mean, of random tokens: an estimate.
+constexpr double kUsualImbalance = 1.2;
 
 std::int64_t count_or(const TableRow& row, std::string_view column, std::int64_t otherwise) {
   const std::optional<double> value = row.number_if_given(column);
@@ -48,10 +51,33 @@ Precision precision_of(std::string_view column, std::string_view text) {
                       "\" is none of fp32, bf16, fp16, fp8, int8, int4");
 }
 
+// "request rate 4/s" in a note.
+std::optional<double> rate_in(std::string_view notes) {
+  constexpr std::string_view kBefore = "request rate ";
+  const std::size_t at = notes.find(kBefore);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = notes.substr(at + kBefore.size());
+  return number_in(rest.substr(0, rest.find("/s")));
+}
+
+bool published_in_mxfp4(const Model& model) {
+  return model.name.starts_with("gpt-oss");
+}
+
 void set_precision(const TableRow& row, InferenceCase& c) {
   Workload& w = c.scenario.workload;
   const Precision weights = precision_of("precision_weights", row.text("precision_weights"));
   const Precision cache = precision_of("precision_kv", row.text("precision_kv"));
+  if (published_in_mxfp4(c.scenario.model)) {
+    // Whatever the table calls it: its experts' weights, alone, under 16-bit activations.
+    constexpr std::int64_t kGroupOfMxfp4 = 128;  // 32 weights share 8 bits
+    w.dtype = DType::bf16;
+    w.expert_weights_dtype = DType::int4;
+    w.weights_group = kGroupOfMxfp4;
+    if (weights.dtype == DType::fp8 && c.scenario.implementation.serving->fp8_cache_with_fp8_weights)
+      w.kv_dtype = DType::fp8;
+    return;
+  }
   const bool wide = weights.dtype && bits(*weights.dtype) >= 16;
   w.dtype = wide ? *weights.dtype : DType::bf16;
   if (weights.dtype && !wide) {
@@ -89,7 +115,11 @@ InferenceCase inference_case(const TableRow& row) {
       tensor_given ? count_or(row, "tp", 1) : std::max<std::int64_t>(1, gpus / std::max(pp, ep));
   s.strategy.tensor_parallel = static_cast<int>(tp);
   s.strategy.pipeline_parallel = static_cast<int>(pp);
-  s.strategy.expert_parallel = static_cast<int>(ep);
+  // Experts over ranks that each attend to sequences of their own; where tensor-parallel ranks hold whole
+  // experts instead of parts of all, each reads as much.
+  if (tp == 1 && s.model.has_experts())
+    s.strategy.expert_parallel = s.strategy.data_parallel = static_cast<int>(ep);
+  if (s.strategy.expert_parallel > 1) s.workload.expert_imbalance = kUsualImbalance;
   c.replicas = static_cast<int>(std::max<std::int64_t>(1, gpus / (tp * pp)));
 
   const auto prompt = row.number_if_given("input_len"), output = row.number_if_given("output_len");
@@ -98,10 +128,12 @@ InferenceCase inference_case(const TableRow& row) {
   s.workload.max_new_tokens = output ? count_or(row, "output_len", 1) : prompt ? 1 : kUsualOutput;
   const std::int64_t batch = count_or(row, "batch", 0), concurrency = count_or(row, "concurrency", 0);
   const bool continuous = s.implementation.serving->batching != Batching::static_batch;
-  c.load = batch > 0         ? Load::batch
-           : concurrency > 0 ? Load::concurrency
-           : continuous      ? Load::saturated
-                             : Load::batch;
+  c.requests_per_second = rate_in(row.text("notes"));
+  c.load = batch > 0               ? Load::batch
+           : concurrency > 0       ? Load::concurrency
+           : c.requests_per_second ? Load::rate
+           : continuous            ? Load::saturated
+                                   : Load::batch;
   s.workload.batch_size = batch > 0 ? batch : concurrency > 0 ? concurrency : 1;
   return c;
 }

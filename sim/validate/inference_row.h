@@ -13,6 +13,7 @@ namespace sim {
 enum class Load {
   batch,        // a batch of known size
   concurrency,  // so many requests at any time
+  rate,         // requests at random times
   saturated,    // all requests at once: the most that the engine can do
 };
 
@@ -20,6 +21,7 @@ struct InferenceCase {
   Scenario scenario;  // batch_size: the batch, or the requests at any time; 0 where saturated
   std::optional<Calibration> calibration;
   Load load = Load::batch;
+  std::optional<double> requests_per_second;
   int replicas = 1;              // engines that share the work: GPUs beyond those of one
   bool assumed_lengths = false;  // the row does not give them
   bool nearest_engine = false;   // no profile names its software

@@ -86,21 +86,45 @@ std::int64_t benchmark_requests(std::int64_t prompt, std::int64_t output) {
   return prompt + output <= 6000 ? 1500 : 1000;
 }
 
+// What was measured did fit: where our estimate of the memory says no, it is off by a little.
+SchedulerLimits limits_of(const Scenario& s) {
+  constexpr double kUnsureMemory = 1.25;
+  try {
+    return engine_limits(s);
+  } catch (const std::invalid_argument&) {
+    Scenario roomier = s;
+    roomier.hardware.memory.value =
+        std::llround(kUnsureMemory * static_cast<double>(s.hardware.memory.value));
+    return engine_limits(roomier);
+  }
+}
+
+Traffic traffic_of(const InferenceCase& c) {
+  const Workload& w = c.scenario.workload;
+  const ServedRequest request{.prompt = w.prompt_length, .output = w.max_new_tokens};
+  Traffic traffic;
+  if (c.load == Load::rate) {
+    constexpr Seconds kDuration{600};
+    traffic.arrivals = poisson_arrivals(*c.requests_per_second / c.replicas, kDuration, request, 0);
+    return traffic;
+  }
+  constexpr std::int64_t kRounds = 10;  // requests of each client
+  const std::int64_t clients = std::max<std::int64_t>(1, w.batch_size / c.replicas);
+  const bool saturated = c.load == Load::saturated;
+  if (!saturated) traffic.most_at_a_time = clients;
+  const std::int64_t requests =
+      saturated ? benchmark_requests(w.prompt_length, w.max_new_tokens) / c.replicas : kRounds * clients;
+  traffic.arrivals.assign(static_cast<std::size_t>(requests), {{}, request});
+  return traffic;
+}
+
 std::vector<Prediction> predict_traffic(const InferenceCase& c) {
   const Scenario& s = c.scenario;
-  const Workload& w = s.workload;
   const IterationCost cost(s, c.calibration ? &*c.calibration : nullptr);
-  const SchedulerLimits limits = engine_limits(s);
-  Traffic traffic;
-  constexpr std::int64_t kRounds = 10;  // requests of each client
+  const SchedulerLimits limits = limits_of(s);
   const bool saturated = c.load == Load::saturated;
-  const std::int64_t requests = saturated
-                                    ? benchmark_requests(w.prompt_length, w.max_new_tokens) / c.replicas
-                                    : std::max<std::int64_t>(kRounds, kRounds * w.batch_size / c.replicas);
-  if (!saturated) traffic.most_at_a_time = std::max<std::int64_t>(1, w.batch_size / c.replicas);
-  traffic.arrivals.assign(static_cast<std::size_t>(requests),
-                          {{}, {.prompt = w.prompt_length, .output = w.max_new_tokens}});
-  const Simulation run = simulate(traffic, limits, [&](const Iteration& i) { return cost.iteration(i); });
+  const Simulation run =
+      simulate(traffic_of(c), limits, [&](const Iteration& i) { return cost.iteration(i); });
   std::vector<Seconds> ttft, tpot, latency;
   for (const RequestTimes& r : run.requests) {
     ttft.push_back(r.ttft());

@@ -62,6 +62,8 @@ TEST_CASE("a click on a stepper of Configure edits the scenario, one undo step a
   NullDesktop desktop;
   auto& document = desktop.shell().document();
   const std::int64_t layers = document.scenario().model.num_hidden_layers;
+  desktop.shell().view().folded.erase("model");
+  desktop.frames(2);
   // The plus of "layers": its id is what the form pushed, its place what ImGui says when it is focused.
   const ImGuiWindow* panel = desktop.window_of("scenario");
   REQUIRE(panel);

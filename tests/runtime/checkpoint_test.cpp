@@ -34,7 +34,7 @@ runtime::TrainSettings settings_in(const fs::path& folder) {
   settings.steps = kSteps;
   settings.data = (folder / "tokens.bin").string();
   settings.checkpoint = (folder / "checkpoint").string();
-  settings.threads = 2;
+  settings.device.threads = 2;
   return settings;
 }
 

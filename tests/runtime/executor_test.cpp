@@ -20,7 +20,10 @@ using runtime::Executor;
 class IdleDevice final : public runtime::Device {
  public:
   std::string name() const override { return "idle"; }
-  bool supports(const sim::Operation&) const override { return true; }
+  std::span<const sim::DType> dtypes() const override { return {}; }
+  bool supports(const sim::Operation&, std::span<const sim::DType>) const override { return true; }
+  sim::Bytes available() const override { return {}; }
+  sim::Bytes in_use() const override { return {}; }
   std::byte* allocate(sim::Bytes size) override {
     memory_.resize(static_cast<std::size_t>(size.value));
     return memory_.data();

@@ -11,7 +11,7 @@ namespace {
 runtime::GenerateSettings with_prompt(std::vector<std::int32_t> prompt) {
   runtime::GenerateSettings settings;
   settings.prompt = std::move(prompt);
-  settings.threads = 2;
+  settings.device.threads = 2;
   return settings;
 }
 

@@ -24,6 +24,8 @@ std::span<const Panel> panels() {
             pipeline_caption, draw_pipeline},
       Panel{"communication", "Communication", "what ranks exchange, and what of it stands in the way",
             Dock::upper_right, false, communication_caption, draw_communication},
+      Panel{"validation", "Validation", "predictions beside what others measured", Dock::lower_right, false,
+            validation_caption, draw_validation},
   };
   return all;
 }

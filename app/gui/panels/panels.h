@@ -43,6 +43,8 @@ void draw_pipeline(const PanelContext& context);
 std::string pipeline_caption(const PanelContext& context);
 void draw_communication(const PanelContext& context);
 std::string communication_caption(const PanelContext& context);
+void draw_validation(const PanelContext& context);
+std::string validation_caption(const PanelContext& context);
 void draw_explain(const PanelContext& context);
 std::string explain_caption(const PanelContext& context);
 

@@ -20,7 +20,9 @@
 namespace app::gui {
 namespace {
 
-constexpr float kLeastBar = 2;  // pixels; what is narrower is merged
+// What is narrower is merged: pixels, and where rows are so many that they are thin.
+constexpr float kLeastBar = 2, kLeastBarOfMany = 3;
+constexpr int kManyRows = 32;
 constexpr int kMostMemoryLines = 16;
 
 // What a slot is drawn as.
@@ -145,7 +147,8 @@ class Gantt {
       const float top = frame_.top + frame_.row * static_cast<float>(stage) + inset;
       const float bottom = frame_.top + frame_.row * static_cast<float>(stage + 1) - inset;
       bars_.clear();
-      merge_bars(slots, frame_.begin, frame_.end, kLeastBar, pixel_of, weigh, bars_);
+      merge_bars(slots, frame_.begin, frame_.end, step_.stages > kManyRows ? kLeastBarOfMany : kLeastBar,
+                 pixel_of, weigh, bars_);
       for (const Bar& bar : bars_) {
         if (bar.index == kMerged)
           list_->AddRectFilled({bar.begin, top}, {bar.end, bottom}, merged_color(bar));
@@ -275,17 +278,23 @@ class MemoryColumns {
   std::size_t count() const { return count_; }
   float left(std::size_t column) const { return frame_.left + width_ * static_cast<float>(column); }
 
-  // Index of the fullest point of each column; a column without one holds what the last point left.
-  std::vector<std::size_t> fullest(const std::vector<sim::MemoryTimePoint>& points) const {
+  // Index of a stage's fullest point in each column; a column without one holds what the last point left.
+  std::vector<std::size_t> fullest(const StepView& step, std::size_t stage) const {
+    const std::vector<sim::MemoryTimePoint>& points = step.memory[stage];
+    const std::vector<sim::Bytes>& live = step.live[stage];
     std::vector<std::size_t> index(count_, 0);
-    std::size_t next = 0, last = 0;
+    auto next = static_cast<std::size_t>(
+        std::partition_point(points.begin(), points.end(),
+                             [&](const auto& point) { return point.time.value < frame_.begin; }) -
+        points.begin());
+    std::size_t last = next > 0 ? next - 1 : 0;
     for (std::size_t column = 0; column < count_; ++column) {
       const double until = frame_.begin + (frame_.end - frame_.begin) * static_cast<double>(column + 1) /
                                               static_cast<double>(count_);
       std::size_t best = last;
       bool any = false;
       for (; next < points.size() && points[next].time.value <= until; last = next++)
-        if (!any || sim::total(points[next].bytes) > sim::total(points[best].bytes)) {
+        if (!any || live[next] > live[best]) {
           best = next;
           any = true;
         }
@@ -306,11 +315,12 @@ void draw_memory_lines(const PanelContext& context, const StepView& step, const 
   const Palette& c = look.color();
   ImDrawList* list = ImPlot::GetPlotDrawList();
   const MemoryColumns columns(frame, kLeastBar);
-  const auto y = [&](double bytes) { return ImPlot::PlotToPixels(0, bytes / unit.size).y; };
+  const float zero = ImPlot::PlotToPixels(0, 0).y, one = ImPlot::PlotToPixels(0, 1).y;
+  const auto y = [&](double bytes) { return zero + (one - zero) * static_cast<float>(bytes / unit.size); };
 
   const auto selected = static_cast<std::size_t>(context.view.pipeline.stage);
   const auto& points = step.memory[selected];
-  const std::vector<std::size_t> fullest = columns.fullest(points);
+  const std::vector<std::size_t> fullest = columns.fullest(step, selected);
   // Neighbouring columns that hold the same are one rectangle.
   for (std::size_t column = 0; column < columns.count();) {
     std::size_t end = column + 1;
@@ -333,10 +343,9 @@ void draw_memory_lines(const PanelContext& context, const StepView& step, const 
   std::vector<ImVec2> line(columns.count());
   std::vector<double> least(columns.count(), 1e300), most(columns.count(), 0);
   for (std::size_t stage = 0; stage < step.memory.size(); ++stage) {
-    const auto& of_stage = step.memory[stage];
-    const std::vector<std::size_t> index = columns.fullest(of_stage);
+    const std::vector<std::size_t> index = columns.fullest(step, stage);
     for (std::size_t column = 0; column < columns.count(); ++column) {
-      const auto bytes = static_cast<double>(sim::total(of_stage[index[column]].bytes).value);
+      const auto bytes = static_cast<double>(step.live[stage][index[column]].value);
       least[column] = std::min(least[column], bytes);
       most[column] = std::max(most[column], bytes);
       line[column] = {columns.left(column), y(bytes)};

@@ -50,16 +50,20 @@ void merge_bars(std::span<const Item> items, double begin, double end, float lea
       bars.push_back({from, to, static_cast<std::size_t>(item - items.begin()), 1, {}});
       continue;
     }
-    // A cell of the pixel grid: neighbouring rows then merge alike, and nothing flickers while one pans.
-    const float cell = std::floor(from / least) * least;
-    if (open && cell > merged.begin) close();
-    if (!open) {
-      open = true;
-      covered = 0;
-      merged = {cell, cell + least, kMerged, 0, {}};
+    // Cells of the pixel grid: neighbouring rows then merge alike, and nothing flickers while one pans.
+    for (float at = from; at < to;) {
+      const float cell = std::floor(at / least) * least, until = std::min(to, cell + least);
+      if (open && cell > merged.begin) close();
+      if (!open) {
+        open = true;
+        covered = 0;
+        merged = {cell, cell + least, kMerged, 0, {}};
+      }
+      weigh(*item, until - at, merged.kinds);
+      covered += until - at;
+      if (!(until > at)) break;
+      at = until;
     }
-    weigh(*item, to - from, merged.kinds);
-    covered += to - from;
   }
   close();
 }

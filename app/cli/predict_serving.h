@@ -1,0 +1,30 @@
+// ridgepoint predict for inference engines: a batch of known size, or traffic.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "app/cli/exit_code.h"
+#include "app/cli/flags.h"
+#include "app/cli/scenario_flags.h"
+
+namespace app::cli {
+
+struct ServingFlags {
+  std::optional<double> requests_per_second;
+  std::optional<std::int64_t> concurrency;
+  bool saturated = false;
+  double minutes = 10;  // of traffic
+  std::int64_t seed = 0;
+  std::optional<double> most_ttft_ms, most_tpot_ms;  // objective
+
+  void add_to(CLI::App& command);
+  bool traffic() const { return requests_per_second || concurrency || saturated; }
+};
+
+// Whether the scenario is one of an inference engine, whose profile says what lies between kernels.
+bool is_served(const sim::Scenario& scenario);
+
+// Throws UsageError naming the flag; ConstraintError where the model does not fit.
+ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& flags, Format format);
+
+}  // namespace app::cli

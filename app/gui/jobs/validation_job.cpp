@@ -1,0 +1,174 @@
+#include "app/gui/jobs/validation_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "runtime/formats/text_file.h"
+#include "sim/scenario/preset.h"
+#include "sim/validate/device_names.h"
+
+namespace app::gui {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenNews{50};
+
+std::size_t index_in(std::vector<std::string>& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  names.push_back(name);
+  return names.size() - 1;
+}
+
+sim::CsvTable read_table(const std::filesystem::path& file) {
+  const std::optional<std::string> text = runtime::read_whole_file(file);
+  if (!text) throw sim::PresetError(file.string() + " cannot be read: is the path right?");
+  return sim::csv_from_text(*text, file.string());
+}
+
+std::string cell(const sim::CsvTable& table, std::size_t row, std::string_view column) {
+  const auto found = std::find(table.header.begin(), table.header.end(), column);
+  return found == table.header.end()
+             ? ""
+             : table.rows[row][static_cast<std::size_t>(found - table.header.begin())];
+}
+
+// The points of every measured column, and whose they are.
+void collect(ValidatedTable& t) {
+  for (std::size_t row = 0; row < t.table.rows.size(); ++row) {
+    const std::string device = cell(t.table, row, "gpu");
+    t.row_source.push_back(index_in(t.sources, cell(t.table, row, t.validation.reader->source)));
+    t.row_gpu.push_back(index_in(t.gpus, sim::hardware_preset_of(device).value_or(device)));
+  }
+  for (const sim::MeasuredColumn& column : t.validation.reader->measured) {
+    ValidatedColumn collected{std::string(column.name), {}};
+    for (std::size_t row = 0; row < t.table.rows.size(); ++row)
+      if (const auto c = sim::compare_row(t.table, row, t.validation, column.name))
+        collected.points.push_back(
+            {row, t.row_source[row], t.row_gpu[row], c->measured, c->predicted, c->low, c->high, c->error});
+    if (!collected.points.empty()) t.columns.push_back(std::move(collected));
+  }
+  std::stable_sort(
+      t.columns.begin(), t.columns.end(),
+      [](const ValidatedColumn& a, const ValidatedColumn& b) { return a.points.size() > b.points.size(); });
+}
+
+}  // namespace
+
+ValidatedTable validate_file(const std::filesystem::path& file,
+                             const std::function<bool(std::size_t, std::size_t)>& go_on) {
+  ValidatedTable result;
+  result.name = file.filename().string();
+  try {
+    result.table = read_table(file);
+    const std::size_t rows = result.table.rows.size();
+    if (!sim::reader_of(result.table.header)) {
+      result.failure = result.name +
+                       " has none of the columns that make a table of measurements: there are " +
+                       sim::readable_tables() + ".";
+      return result;
+    }
+    result.validation =
+        sim::validate_table(result.table, [&](std::size_t done) { return go_on(done, rows); });
+    result.summaries = sim::summarize(result.table, result.validation);
+    collect(result);
+  } catch (const std::exception& error) {
+    result.failure = error.what();
+  }
+  return result;
+}
+
+ValidationJob::ValidationJob(std::function<void()> wake)
+    : wake_(std::move(wake)), worker_([this](const std::stop_token& stop) { work(stop); }) {}
+
+ValidationJob::~ValidationJob() {
+  worker_.request_stop();
+  changed_.notify_all();
+}
+
+void ValidationJob::add(std::filesystem::path file) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(file));
+  }
+  changed_.notify_all();
+}
+
+std::shared_ptr<const ValidationView> ValidationJob::view() const {
+  const std::lock_guard lock(mutex_);
+  return view_;
+}
+
+void ValidationJob::wait() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return waiting_.empty() && !busy_; });
+}
+
+void ValidationJob::publish(const std::function<void(ValidationView&)>& change) {
+  {
+    const std::lock_guard lock(mutex_);
+    auto next = std::make_shared<ValidationView>(*view_);
+    change(*next);
+    view_ = std::move(next);
+  }
+  wake_();
+}
+
+void ValidationJob::work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [this] { return !waiting_.empty(); })) {
+    const std::filesystem::path file = std::move(waiting_.front());
+    waiting_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    publish([&](ValidationView& view) {
+      view.current = file.filename().string();
+      view.done = view.of = 0;
+    });
+    auto last_news = std::chrono::steady_clock::now();
+    auto table =
+        std::make_shared<const ValidatedTable>(validate_file(file, [&](std::size_t done, std::size_t of) {
+          const auto now = std::chrono::steady_clock::now();
+          if (now - last_news >= kBetweenNews) {
+            last_news = now;
+            publish([&](ValidationView& view) {
+              view.done = done;
+              view.of = of;
+            });
+          }
+          return !stop.stop_requested();
+        }));
+    if (stop.stop_requested()) return;
+    publish([&](ValidationView& view) {
+      const auto old = std::find_if(view.tables.begin(), view.tables.end(),
+                                    [&](const auto& other) { return other->name == table->name; });
+      if (old != view.tables.end())
+        *old = table;
+      else
+        view.tables.push_back(table);
+      view.current.clear();
+    });
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+std::vector<std::filesystem::path> published_tables() {
+  std::vector<std::filesystem::path> files;
+  std::error_code missing;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(sim::preset_directory() / "published", missing)) {
+    if (entry.path().extension() != ".csv") continue;
+    try {
+      if (sim::reader_of(read_table(entry.path()).header)) files.push_back(entry.path());
+    } catch (const sim::PresetError&) {
+      files.push_back(entry.path());  // its table says why it cannot be read
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace app::gui

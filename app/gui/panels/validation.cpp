@@ -1,0 +1,518 @@
+// How far predictions lie from what others measured: every row of every table, and each source's errors.
+#include <imgui.h>
+#include <misc/cpp/imgui_stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/numbers.h"
+#include "app/gui/widgets/plot.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+
+namespace app::gui {
+namespace {
+
+constexpr const char* kAll = "all";
+
+// Sources in colours that neighbours in a table do not share: hues a golden angle apart.
+ImU32 source_color(const Look& look, std::size_t source) {
+  constexpr float kGoldenAngle = 0.618034f;
+  const float hue = 0.58f + kGoldenAngle * static_cast<float>(source);
+  ImVec4 color = {0, 0, 0, 1};
+  const bool dark = look.theme == Theme::dark;
+  ImGui::ColorConvertHSVtoRGB(hue - std::floor(hue), dark ? 0.5f : 0.75f, dark ? 0.92f : 0.66f, color.x,
+                              color.y, color.z);
+  return ImGui::ColorConvertFloat4ToU32(color);
+}
+
+std::string digits(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.4g", value);
+  return buffer;
+}
+
+std::string signed_percent(double fraction) {
+  return (fraction < 0 ? "\u2212" : "+") + sim::format_percent(std::abs(fraction));
+}
+
+// "step_time_s" -> "step time, s": columns bear their unit as a suffix.
+std::string column_title(std::string_view column) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> units = {{
+      {"_us", ", us"},
+      {"_ms", ", ms"},
+      {"_s", ", s"},
+      {"_gbps", ", GB/s"},
+      {"_gb", ", GB"},
+      {"_gib", ", GiB"},
+  }};
+  std::string words(column);
+  for (const auto& [suffix, unit] : units)
+    if (words.ends_with(suffix) && !words.ends_with("_per_s")) {
+      words.resize(words.size() - suffix.size());
+      words += unit;
+      break;
+    }
+  if (words == "tflops") words = "rate, TFLOP/s";
+  if (words == "mfu" || words == "hfu") words += ", %";
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
+// What is shown of the tables.
+struct Shown {
+  const ValidatedTable* table = nullptr;
+  const ValidatedColumn* column = nullptr;
+  std::vector<const ValidationPoint*> points;  // of the source and GPU that are asked for
+};
+
+std::size_t index_of(const std::vector<std::string>& names, const std::string& name) {
+  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+Shown choose(const ValidationView& view, const ValidationScope& scope) {
+  Shown shown;
+  for (const auto& table : view.tables)
+    if (!shown.table || table->name == scope.table) shown.table = table.get();
+  if (!shown.table || shown.table->columns.empty()) return shown;
+  shown.column = &shown.table->columns.front();
+  for (const ValidatedColumn& column : shown.table->columns)
+    if (column.name == scope.column) shown.column = &column;
+  const std::size_t source = index_of(shown.table->sources, scope.source);
+  const std::size_t gpu = index_of(shown.table->gpus, scope.gpu);
+  for (const ValidationPoint& point : shown.column->points)
+    if ((scope.source.empty() || point.source == source) && (scope.gpu.empty() || point.gpu == gpu))
+      shown.points.push_back(&point);
+  return shown;
+}
+
+void draw_open_field(const PanelContext& context, float width) {
+  const Look& look = context.look;
+  ValidationScope& scope = context.view.validation;
+  ImGui::SetNextItemWidth(width - look.px(64));
+  const bool entered = ImGui::InputTextWithHint("##path", "a table of measurements, FILE.csv", &scope.path,
+                                                ImGuiInputTextFlags_EnterReturnsTrue);
+  ImGui::SameLine(0, look.px(4));
+  if ((ImGui::Button("Open", {look.px(60), 0}) || entered) && !scope.path.empty())
+    context.invoke("validation.open");
+}
+
+// Picks one of the names, or all of them.
+void filter_picker(const PanelContext& context, const char* id, const char* what, std::string& chosen,
+                   const std::vector<std::string>& names, float width) {
+  if (names.size() < 2) return;
+  const std::string shown = chosen.empty() ? std::string(kAll) + " " + what : chosen;
+  ImGui::SameLine(0, context.look.px(6));
+  if (!begin_picker(context.look, id, shown, width)) return;
+  if (ImGui::Selectable((std::string(kAll) + " " + what).c_str(), chosen.empty())) chosen.clear();
+  for (const std::string& name : names)
+    if (ImGui::Selectable(name.empty() ? "(unnamed)" : name.c_str(), name == chosen)) chosen = name;
+  end_picker();
+}
+
+void draw_controls(const PanelContext& context, const Shown& shown) {
+  const Look& look = context.look;
+  const ValidationView& view = *context.validation;
+  ValidationScope& scope = context.view.validation;
+  const float room = ImGui::GetContentRegionAvail().x;
+  const float each = std::min(look.px(230), (room - look.px(18)) / 4);
+  if (begin_picker(look, "table", shown.table->name, each)) {
+    for (const auto& table : view.tables)
+      if (ImGui::Selectable(table->name.c_str(), table.get() == shown.table)) {
+        scope.table = table->name;
+        scope.column.clear();
+        scope.source.clear();
+        scope.gpu.clear();
+        scope.row.reset();
+      }
+    end_picker();
+  }
+  if (shown.column && shown.table->columns.size() > 1) {
+    ImGui::SameLine(0, look.px(6));
+    if (begin_picker(look, "column", column_title(shown.column->name), each)) {
+      for (const ValidatedColumn& column : shown.table->columns)
+        if (ImGui::Selectable(column_title(column.name).c_str(), &column == shown.column))
+          scope.column = column.name;
+      end_picker();
+    }
+  }
+  filter_picker(context, "source", "sources", scope.source, shown.table->sources, each);
+  filter_picker(context, "gpu", "GPUs", scope.gpu, shown.table->gpus, std::min(each, look.px(150)));
+  if (room >= look.px(1000)) {
+    const float width = look.px(330);
+    ImGui::SameLine(0, look.px(6));
+    const float right = ImGui::GetCursorPosX() + ImGui::GetContentRegionAvail().x - width;
+    ImGui::SetCursorPosX(std::max(ImGui::GetCursorPosX(), right));
+    draw_open_field(context, std::min(width, ImGui::GetContentRegionAvail().x));
+  }
+}
+
+struct Axis {
+  double low = 1, high = 10;
+};
+
+Axis axis_of(const std::vector<const ValidationPoint*>& points) {
+  Axis axis{1e300, 0};
+  for (const ValidationPoint* point : points) {
+    axis.low = std::min({axis.low, point->measured, point->predicted});
+    axis.high = std::max({axis.high, point->measured, point->predicted});
+  }
+  if (!(axis.high > 0)) return {};
+  const double margin = std::max(1.15, std::pow(axis.high / axis.low, 0.04));
+  return {axis.low / margin, axis.high * margin};
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void describe(const Look& look, const ValidatedTable& table, const ValidationPoint& point) {
+  const Palette& c = look.color();
+  ImGui::BeginTooltip();
+  text(look, TextRole::title, c.text, table.sources[point.source] + ", " + table.gpus[point.gpu]);
+  text(look, TextRole::number, c.measured, "measured  " + digits(point.measured));
+  text(look, TextRole::number, c.predicted,
+       "predicted " + digits(point.predicted) + ", 90 % in " + digits(point.low) + " to " +
+           digits(point.high));
+  text(look, TextRole::number, point.inside() ? c.good : c.bad,
+       "error " + signed_percent(point.error) + (point.inside() ? ", inside" : ", outside") + " the band");
+  ImGui::EndTooltip();
+}
+
+// Where points have been drawn: thousands that share a pixel are one.
+class Occupied {
+ public:
+  bool take(ImVec2 at, ImVec2 least, std::size_t color) {
+    const auto x = static_cast<std::size_t>(std::max(0.0f, (at.x - least.x) / kCell)) % kAcross;
+    const auto y = static_cast<std::size_t>(std::max(0.0f, (at.y - least.y) / kCell)) % kAcross;
+    auto cell = taken_[((y * kAcross + x) * kColors + color % kColors)];
+    if (cell) return false;
+    cell = true;
+    return true;
+  }
+
+ private:
+  static constexpr float kCell = 2;
+  static constexpr std::size_t kAcross = 1024, kColors = 8;
+  std::vector<bool> taken_ = std::vector<bool>(kAcross * kAcross * kColors);
+};
+
+void draw_scatter(const PanelContext& context, const Shown& shown, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ValidationScope& scope = context.view.validation;
+  const Axis axis = axis_of(shown.points);
+  const std::string title = column_title(shown.column->name);
+  const TextScope axes(look, TextRole::caption);
+  ImPlot::PushStyleVar(ImPlotStyleVar_MinorAlpha, 0.0f);
+  if (!ImPlot::BeginPlot("##scatter", size, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame))
+    return ImPlot::PopStyleVar();
+  ImPlot::SetupAxes(("measured " + title).c_str(), ("predicted " + title).c_str(),
+                    ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
+  ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
+  ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
+  label_axis(ImAxis_X1);
+  label_axis(ImAxis_Y1);
+  // Until the user moves it, and again for every other choice of points.
+  const std::string choice =
+      shown.table->name + "/" + shown.column->name + "/" + scope.source + "/" + scope.gpu;
+  const bool again = context.frozen || scope.framed != choice;
+  ImPlot::SetupAxesLimits(axis.low, axis.high, axis.low, axis.high,
+                          again ? ImPlotCond_Always : ImPlotCond_Once);
+  scope.framed = choice;
+  ImPlot::PushPlotClipRect();
+  ImDrawList* list = ImPlot::GetPlotDrawList();
+  const ImPlotRect limits = ImPlot::GetPlotLimits();
+  const ImVec2 least = ImPlot::GetPlotPos();
+  const ImVec2 most = {least.x + ImPlot::GetPlotSize().x, least.y + ImPlot::GetPlotSize().y};
+  LabelPlacer labels({least.x + look.px(4), least.y + look.px(3)},
+                     {most.x - look.px(4), most.y - look.px(3)});
+
+  // y = x, and the measured values that the middle one of the stated bands allows.
+  std::vector<double> below, above;
+  for (const ValidationPoint* point : shown.points) {
+    below.push_back(point->predicted / point->high);
+    above.push_back(point->predicted / point->low);
+  }
+  const auto line = [&](double times) {
+    return std::array<ImVec2, 2>{ImPlot::PlotToPixels(limits.X.Min, limits.X.Min * times),
+                                 ImPlot::PlotToPixels(limits.X.Max, limits.X.Max * times)};
+  };
+  if (!shown.points.empty()) {
+    const auto low = line(median(below)), high = line(median(above));
+    list->AddQuadFilled(low[0], low[1], high[1], high[0], with_alpha(c.predicted, 0.10f));
+    dashed_line(list, look, low, with_alpha(c.predicted, 0.7f), look.px(1));
+    dashed_line(list, look, high, with_alpha(c.predicted, 0.7f), look.px(1));
+  }
+  const auto diagonal = line(1);
+  list->AddLine(diagonal[0], diagonal[1], c.ceiling, look.px(1.5f));
+
+  const ValidationPoint *hovered = nullptr, *selected = nullptr;
+  float nearest = look.px(10);
+  const ImVec2 mouse = ImGui::GetMousePos();
+  const bool many = shown.points.size() > 2000;
+  const float radius = look.px(many ? 2.0f : 3.2f);
+  Occupied occupied;
+  for (const ValidationPoint* point : shown.points) {
+    const ImVec2 at = ImPlot::PlotToPixels(point->measured, point->predicted);
+    if (at.x < least.x || at.x > most.x || at.y < least.y || at.y > most.y) continue;
+    if (scope.row && *scope.row == point->row) selected = point;
+    const float distance = std::hypot(mouse.x - at.x, mouse.y - at.y);
+    if (distance < nearest) {
+      nearest = distance;
+      hovered = point;
+    }
+    if (!occupied.take(at, least, point->source)) continue;
+    const ImU32 color = source_color(look, point->source);
+    if (many)
+      list->AddRectFilled({at.x - radius, at.y - radius}, {at.x + radius, at.y + radius},
+                          with_alpha(color, 0.8f));
+    else if (point->inside())
+      list->AddCircleFilled(at, radius, with_alpha(color, 0.85f), 10);
+    else
+      list->AddCircle(at, radius, color, 10, look.px(1.3f));
+  }
+  if (selected) {
+    const ImVec2 at = ImPlot::PlotToPixels(selected->measured, selected->predicted);
+    // Its own band, in which the measurement should lie.
+    list->AddLine(ImPlot::PlotToPixels(selected->low, selected->predicted),
+                  ImPlot::PlotToPixels(selected->high, selected->predicted), c.predicted, look.px(2));
+    list->AddCircle(at, radius + look.px(3), c.text, 0, look.px(2));
+  }
+  // In the corner that the diagonal leaves empty.
+  float y = least.y + look.px(8);
+  for (const std::string& words :
+       {std::string("filled: inside its 90 % band"), std::string("hollow: outside"),
+        "strip: the middle band of the " + sim::format_count(static_cast<std::int64_t>(shown.points.size())) +
+            " rows"}) {
+    if (many && !words.starts_with("strip")) continue;
+    draw_text(list, look, TextRole::caption, {least.x + look.px(10), y}, c.dim, words);
+    y += text_size_of(look, TextRole::caption, words).y + look.px(2);
+  }
+  ImPlot::PopPlotClipRect();
+  if (hovered && ImPlot::IsPlotHovered()) {
+    describe(look, *shown.table, *hovered);
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) scope.row = hovered->row;
+  }
+  ImPlot::EndPlot();
+  ImPlot::PopStyleVar();
+}
+
+void draw_summaries(const PanelContext& context, const Shown& shown, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ValidationScope& scope = context.view.validation;
+  constexpr ImGuiTableFlags flags =
+      ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
+  static constexpr std::array<const char*, 9> headings = {"source", "GPU",  "rows", "predicted", "median",
+                                                          "mean",   "90th", "bias", "in band"};
+  if (!ImGui::BeginTable("summaries", static_cast<int>(headings.size()), flags, size)) return;
+  ImGui::TableSetupScrollFreeze(0, 2);
+  ImGui::TableSetupColumn("source", ImGuiTableColumnFlags_WidthStretch, 2.6f);
+  ImGui::TableSetupColumn("gpu", ImGuiTableColumnFlags_WidthStretch, 0.8f);
+  for (std::size_t i = 2; i < headings.size(); ++i)
+    ImGui::TableSetupColumn(headings[i], ImGuiTableColumnFlags_WidthFixed, look.px(i == 3 ? 62 : 54));
+  ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+  for (std::size_t i = 0; i < headings.size(); ++i) {
+    ImGui::TableNextColumn();
+    (i < 2 ? text : text_right)(look, TextRole::caption, c.dim, headings[i]);
+  }
+  const float line = text_size_of(look, TextRole::body, "x").y;
+  for (const sim::ErrorSummary& s : shown.table->summaries) {
+    const bool whole = &s == &shown.table->summaries.front();
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    ImGui::PushID(&s);
+    const ImVec2 at = ImGui::GetCursorPos();
+    const bool chosen = whole ? scope.source.empty() && scope.gpu.empty()
+                              : scope.source == s.source && (scope.gpu.empty() || scope.gpu == s.gpu);
+    if (ImGui::Selectable("##row", chosen, ImGuiSelectableFlags_SpanAllColumns, {0, line})) {
+      scope.source = whole || (chosen && !scope.gpu.empty()) ? "" : s.source;
+      scope.gpu = whole || scope.source.empty() ? "" : s.gpu;
+    }
+    ImGui::PopID();
+    ImGui::SetCursorPos(at);
+    if (!whole) {
+      const ImVec2 screen = ImGui::GetCursorScreenPos();
+      const float swatch = std::floor(look.px(9));
+      ImGui::GetWindowDrawList()->AddRectFilled(
+          {screen.x, screen.y + (line - swatch) / 2}, {screen.x + swatch, screen.y + (line + swatch) / 2},
+          source_color(look, index_of(shown.table->sources, s.source)), look.px(2));
+      ImGui::SetCursorPosX(at.x + swatch + look.px(6));
+    }
+    text_fitted(look, TextRole::body, c.text, whole ? std::string(kAll) : s.source,
+                ImGui::GetContentRegionAvail().x);
+    ImGui::TableNextColumn();
+    text_fitted(look, TextRole::body, c.dim, s.gpu, ImGui::GetContentRegionAvail().x);
+    const auto number = [&](ImU32 color, const std::string& words) {
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, color, words);
+    };
+    const bool any = s.compared > 0;
+    number(c.dim, sim::format_count(static_cast<std::int64_t>(s.rows)));
+    number(c.dim, s.rows > 0
+                      ? sim::format_percent(static_cast<double>(s.predicted) / static_cast<double>(s.rows))
+                      : "");
+    number(c.predicted, any ? sim::format_percent(s.median) : "");
+    number(c.predicted, any ? sim::format_percent(s.mean) : "");
+    number(c.predicted, any ? sim::format_percent(s.p90) : "");
+    number(c.dim, any ? signed_percent(s.bias) : "");
+    // A band that says 90 % and holds far less is a promise that is broken.
+    constexpr double kPromised = 0.85;
+    number(any && s.inside_band < kPromised ? c.bad : c.dim, any ? sim::format_percent(s.inside_band) : "");
+  }
+  ImGui::EndTable();
+}
+
+// The row that was picked: prediction beside measurement, then its cells as they stand in the table.
+void draw_row(const PanelContext& context, const Shown& shown, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  ValidationScope& scope = context.view.validation;
+  const ValidatedTable& table = *shown.table;
+  if (!ImGui::BeginChild("row", size)) return ImGui::EndChild();
+  // Until one is picked: the one that is farthest off.
+  const bool picked = scope.row && *scope.row < table.table.rows.size();
+  const auto worst =
+      std::max_element(shown.points.begin(), shown.points.end(), [](const auto* a, const auto* b) {
+        return std::abs(std::log(a->predicted / a->measured)) <
+               std::abs(std::log(b->predicted / b->measured));
+      });
+  if (!picked && worst == shown.points.end()) {
+    text_wrapped(look, TextRole::caption, c.mute,
+                 "No row of this choice has both a prediction and a measurement.");
+    return ImGui::EndChild();
+  }
+  const std::size_t row = picked ? *scope.row : (*worst)->row;
+  text_fitted(look, TextRole::title, c.text,
+              (picked ? "Row " : "Farthest off, row ") +
+                  sim::format_count(static_cast<std::int64_t>(row) + 1) + ": " +
+                  table.sources[table.row_source[row]],
+              ImGui::GetContentRegionAvail().x);
+  if (!picked) text(look, TextRole::caption, c.mute, "Click a point to see its own.");
+  const sim::ValidatedRow& validated = table.validation.rows[row];
+  if (!validated.why_not.empty())
+    text_wrapped(look, TextRole::body, c.bad, "Not predicted: " + validated.why_not);
+  constexpr ImGuiTableFlags flags = ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
+  if (!validated.predictions.empty() && ImGui::BeginTable("predictions", 5, flags)) {
+    ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthStretch);
+    for (const float width : {76.0f, 76.0f, 150.0f, 70.0f})
+      ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look.px(width));
+    ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+    for (const char* heading : {"", "measured", "predicted", "90 % band", "error"}) {
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::caption, c.dim, heading);
+    }
+    for (const sim::Prediction& p : validated.predictions) {
+      const auto compared = sim::compare_row(table.table, row, table.validation, p.column);
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      text_fitted(look, TextRole::body, c.text, column_title(p.column), ImGui::GetContentRegionAvail().x);
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, c.measured, compared ? digits(compared->measured) : "");
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, c.predicted, digits(p.value));
+      ImGui::TableNextColumn();
+      text_right(look, TextRole::number, c.dim, digits(p.low) + " to " + digits(p.high));
+      ImGui::TableNextColumn();
+      if (compared)
+        text_right(look, TextRole::number, compared->inside() ? c.good : c.bad,
+                   signed_percent(compared->error));
+    }
+    ImGui::EndTable();
+  }
+  if (ImGui::BeginTable("facts", 2, flags)) {
+    ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthFixed, look.px(150));
+    ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthStretch);
+    for (std::size_t i = 0; i < table.table.header.size(); ++i) {
+      const std::string& cell = table.table.rows[row][i];
+      if (cell.empty()) continue;
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      text_fitted(look, TextRole::caption, c.dim, table.table.header[i], ImGui::GetContentRegionAvail().x);
+      ImGui::TableNextColumn();
+      text_wrapped(look, TextRole::caption, c.text, cell);
+    }
+    ImGui::EndTable();
+  }
+  ImGui::EndChild();
+}
+
+void draw_progress(const PanelContext& context) {
+  const ValidationView& view = *context.validation;
+  if (view.current.empty()) return;
+  std::string words = "predicting " + view.current;
+  if (view.of > 0)
+    words += ": " + sim::format_count(static_cast<std::int64_t>(view.done)) + " of " +
+             sim::format_count(static_cast<std::int64_t>(view.of)) + " rows";
+  text(context.look, TextRole::caption, context.look.color().dim, words);
+}
+
+}  // namespace
+
+std::string validation_caption(const PanelContext& context) {
+  if (!context.validation || context.validation->tables.empty()) return "";
+  const Shown shown = choose(*context.validation, context.view.validation);
+  if (!shown.table || shown.table->summaries.empty()) return "";
+  const sim::ErrorSummary& all = shown.table->summaries.front();
+  return all.compared == 0 ? "nothing to compare"
+                           : "median error " + sim::format_percent(all.median) + " over " +
+                                 sim::format_count(static_cast<std::int64_t>(all.compared)) + " rows";
+}
+
+void draw_validation(const PanelContext& context) {
+  const Look& look = context.look;
+  if (!context.validation) return context.invoke("validation.start");
+  const ValidationView& view = *context.validation;
+  if (view.tables.empty()) {
+    if (!view.current.empty())
+      return draw_empty_state(context, "Predicting " + view.current,
+                              sim::format_count(static_cast<std::int64_t>(view.done)) + " of " +
+                                  sim::format_count(static_cast<std::int64_t>(view.of)) + " rows.");
+    draw_open_field(context, std::min(ImGui::GetContentRegionAvail().x, look.px(460)));
+    return draw_empty_state(context, "No measurements yet",
+                            "Put tables of published measurements (CSV) into presets/published, or open one "
+                            "above: each row is predicted and shown beside what was measured.");
+  }
+  const Shown shown = choose(view, context.view.validation);
+  draw_controls(context, shown);
+  draw_progress(context);
+  if (!shown.table->failure.empty())
+    return draw_empty_state(context, "This table cannot be predicted", shown.table->failure);
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = look.px(14);
+  if (room.x >= look.px(900)) {
+    const float left = std::floor(std::min(room.x * 0.5f, room.y * 1.15f));
+    if (shown.column) draw_scatter(context, shown, {left, room.y});
+    if (shown.column) ImGui::SameLine(0, gap);
+    ImGui::BeginGroup();
+    const float width = ImGui::GetContentRegionAvail().x;
+    const float line = text_size_of(look, TextRole::body, "x").y + 2 * ImGui::GetStyle().CellPadding.y + 1;
+    const float wanted = line * static_cast<float>(shown.table->summaries.size() + 1) + look.px(6);
+    draw_summaries(context, shown, {width, std::min(wanted, room.y * 0.5f)});
+    draw_row(context, shown, {width, ImGui::GetContentRegionAvail().y});
+    ImGui::EndGroup();
+    return;
+  }
+  static constexpr std::array<std::string_view, 3> tabs = {"scatter", "by source", "row"};
+  ValidationScope& scope = context.view.validation;
+  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
+    scope.tab = static_cast<int>(*tab);
+  ImGui::SameLine(0, look.px(12));
+  if (const float left = ImGui::GetContentRegionAvail().x; left > look.px(180))
+    draw_open_field(context, left);
+  else
+    ImGui::NewLine();
+  const ImVec2 rest = ImGui::GetContentRegionAvail();
+  if (scope.tab == 0 && shown.column) draw_scatter(context, shown, rest);
+  if (scope.tab == 1) draw_summaries(context, shown, rest);
+  if (scope.tab == 2) draw_row(context, shown, rest);
+}
+
+}  // namespace app::gui

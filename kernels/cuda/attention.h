@@ -1,0 +1,46 @@
+// Causal attention with grouped key/value heads on the GPU; shapes and meanings as kernels/attention.h.
+//
+//   flash      bf16, head sizes that are a multiple of 8 up to 128: tensor cores, tiles in shared memory,
+//   online
+//              softmax (Dao et al. 2022, 2023). Everything else: one warp a query (attention_simple.cu), for
+//              checks and for small models, not for speed.
+//   backward   one kernel by keys for dK and dV, one by queries for dQ. Each recomputes the scores, which
+//   costs two
+//              products of seven more than a kernel that adds dQ up by atomics, and needs neither atomics nor
+//              an fp32 dQ in memory: two runs are bit-equal.
+//   cached     queries against a KV cache. For one token a sequence the cache is cut into parts for as many
+//              blocks as fill the GPU, all query heads of a key/value head are one tile, so that keys and
+//              values are read once, and the parts are merged by their log-sum-exp.
+#pragma once
+#include "kernels/attention.h"
+#include "kernels/cuda/launch.h"
+
+namespace kernels::cuda {
+
+// out (B, T, H*D), qkv (B, T, (H+2G)*D) of one type; lse (B, H, T) fp32, may be null.
+void attention_flash_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
+                             AttentionShape s);
+
+// dqkv is overwritten. B*H*T floats of scratch.
+void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv,
+                              ConstTensor out, const float* lse, AttentionShape s);
+
+// In place over the scores (B, H, T, T) of standard attention: softmax of scale * score up to the diagonal,
+// zeros above.
+void causal_softmax_forward(const Context& context, Tensor scores, float scale, std::int64_t B,
+                            std::int64_t H, std::int64_t T);
+// dprobabilities (B, H, T, T) becomes the scores' gradient: scale * p * (dp - sum(p * dp)).
+void causal_softmax_backward(const Context& context, Tensor dprobabilities, ConstTensor probabilities,
+                             float scale, std::int64_t B, std::int64_t H, std::int64_t T);
+
+// k_cache, v_cache (B, G, capacity, D).
+void kv_append(const Context& context, Tensor k_cache, Tensor v_cache, ConstTensor qkv,
+               const std::int32_t* positions, AttentionShape s, std::int64_t capacity);
+void attention_cached(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache,
+                      ConstTensor v_cache, const std::int32_t* positions, AttentionShape s,
+                      std::int64_t capacity);
+
+// Whether the tensor-core kernels take it.
+bool flash_takes(Type type, std::int64_t D);
+
+}  // namespace kernels::cuda

@@ -1,0 +1,85 @@
+// What flash and decode attention share: a warp's products with tiles in shared memory, and one step of the
+// online softmax over its 16 rows of scores.
+#pragma once
+#include "kernels/attention.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/shared_tile.h"
+
+namespace kernels::cuda {
+
+// s (Tiles of 8 columns) = a's 16 rows from `row` times the transposed rows of b.
+template <int D, int Tiles>
+CUDA_DEVICE void multiply_rows(float (&s)[Tiles][4], const bf16* a, int row, const bf16* b) {
+#pragma unroll
+  for (int n = 0; n < Tiles; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[n][i] = 0;
+#pragma unroll
+  for (int k = 0; k < D; k += 16) {
+    std::uint32_t rows[4], columns[4];
+    load_a<D>(rows, a, row, k);
+#pragma unroll
+    for (int n = 0; n < Tiles; n += 2) {
+      load_b_transposed<D>(columns, b, n * 8, k);
+      multiply_add(s[n], rows, columns[0], columns[1]);
+      multiply_add(s[n + 1], rows, columns[2], columns[3]);
+    }
+  }
+}
+
+// o (16, D) += s (16, Tiles * 8), rounded to bf16, times the rows of b.
+template <int D, int Tiles>
+CUDA_DEVICE void multiply_scores(float (&o)[D / 8][4], const float (&s)[Tiles][4], const bf16* b) {
+#pragma unroll
+  for (int k = 0; k < Tiles; k += 2) {
+    std::uint32_t rows[4], columns[4];
+    accumulators_as_a(rows, s[k], s[k + 1]);
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 2) {
+      load_b<D>(columns, b, k * 8, n * 8);
+      multiply_add(o[n], rows, columns[0], columns[1]);
+      multiply_add(o[n + 1], rows, columns[2], columns[3]);
+    }
+  }
+}
+
+// score (16, Tiles * 8) becomes exp2(score * to_exponent - highest), where `highest` (of a lane's two rows,
+// in units of the exponent) is raised to the new maximum; sum (this lane's share of it) and o (16, Columns *
+// 8) are scaled to it. A row that has seen no key keeps sum 0.
+template <int Columns, int Tiles>
+CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highest)[2], float (&sum)[2],
+                                        float (&o)[Columns][4], float to_exponent) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float most = score[0][2 * half];
+#pragma unroll
+    for (int n = 0; n < Tiles; ++n) most = fmaxf(most, fmaxf(score[n][2 * half], score[n][2 * half + 1]));
+    most = fmaxf(most, shuffle_xor(most, 1));
+    most = fmaxf(most, shuffle_xor(most, 2));
+    const float raised = fmaxf(highest[half], most * to_exponent);
+    const float base = raised == -INFINITY ? 0 : raised;
+    const float shrink = exp2_fast(highest[half] - base);
+    highest[half] = raised;
+    float added = 0;
+#pragma unroll
+    for (int n = 0; n < Tiles; ++n)
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        score[n][i] = exp2_fast(score[n][i] * to_exponent - base);
+        added += score[n][i];
+      }
+    sum[half] = sum[half] * shrink + added;
+#pragma unroll
+    for (int n = 0; n < Columns; ++n) {
+      o[n][2 * half] *= shrink;
+      o[n][2 * half + 1] *= shrink;
+    }
+  }
+}
+
+// Any number of new tokens; requires flash_takes().
+void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache,
+                                ConstTensor v_cache, const std::int32_t* positions, AttentionShape s,
+                                std::int64_t capacity);
+
+}  // namespace kernels::cuda

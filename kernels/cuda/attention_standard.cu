@@ -1,0 +1,67 @@
+// The softmax of standard attention, over scores in memory.
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/online_softmax.h"
+
+namespace kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+
+// A block a row of scores. Shared memory: two numbers for each warp.
+template <class T>
+CUDA_KERNEL(kThreads)
+softmax_forward_kernel(T* scores, float scale, std::int64_t T_) {
+  float* const partials = shared_memory<float>();
+  T* const row = scores + static_cast<std::int64_t>(block_index().y) * T_ * T_ + block_index().x * T_;
+  const int seen = block_index().x + 1;
+  SoftmaxState state;
+  for (int t = thread_index(); t < seen; t += block_size()) {
+    const float x = to_float(row[t]) * scale;
+    state.raise(x);
+    state.sum += exp_below(x, state.highest);
+  }
+  const float highest = block_max(state.highest, partials);
+  const float sum = block_sum(state.sum * exp_below(state.highest, highest), partials + kWarps);
+  for (int t = thread_index(); t < T_; t += block_size())
+    row[t] = from_float<T>(t < seen ? expf(to_float(row[t]) * scale - highest) / sum : 0.0f);
+}
+
+template <class T>
+CUDA_KERNEL(kThreads)
+softmax_backward_kernel(T* gradients, const T* probabilities, float scale, std::int64_t T_) {
+  const std::int64_t at = static_cast<std::int64_t>(block_index().y) * T_ * T_ + block_index().x * T_;
+  T* const gradient = gradients + at;
+  const T* const p = probabilities + at;
+  const int seen = block_index().x + 1;
+  float product = 0;
+  for (int t = thread_index(); t < seen; t += block_size()) product += to_float(p[t]) * to_float(gradient[t]);
+  product = block_sum(product, shared_memory<float>());
+  for (int t = thread_index(); t < T_; t += block_size())
+    gradient[t] = from_float<T>(t < seen ? scale * to_float(p[t]) * (to_float(gradient[t]) - product) : 0.0f);
+}
+
+Launch a_block_a_row(std::int64_t B, std::int64_t H, std::int64_t T) {
+  return {.grid = {static_cast<int>(T), static_cast<int>(B * H), 1},
+          .threads = threads_for(T, kThreads),
+          .shared_bytes = 2 * kWarps * sizeof(float)};
+}
+
+}  // namespace
+
+void causal_softmax_forward(const Context& context, Tensor scores, float scale, std::int64_t B,
+                            std::int64_t H, std::int64_t T) {
+  with_type(scores.type, [&]<class Element>(Element) {
+    start(context, a_block_a_row(B, H, T), softmax_forward_kernel<Element>, scores.as<Element>(), scale, T);
+  });
+}
+
+void causal_softmax_backward(const Context& context, Tensor dprobabilities, ConstTensor probabilities,
+                             float scale, std::int64_t B, std::int64_t H, std::int64_t T) {
+  with_type(probabilities.type, [&]<class Element>(Element) {
+    start(context, a_block_a_row(B, H, T), softmax_backward_kernel<Element>, dprobabilities.as<Element>(),
+          probabilities.as<Element>(), scale, T);
+  });
+}
+
+}  // namespace kernels::cuda

@@ -1,0 +1,11 @@
+// Softmax cross-entropy over the vocabulary on the GPU: loss, and the gradient in place of the logits; shapes
+// and meanings as kernels/cross_entropy.h.
+#pragma once
+#include "kernels/cuda/launch.h"
+
+namespace kernels::cuda {
+
+void cross_entropy_forward_backward(const Context& context, Tensor logits_to_dlogits, float* losses,
+                                    const std::int32_t* targets, float scale, std::int64_t R, std::int64_t V);
+
+}  // namespace kernels::cuda

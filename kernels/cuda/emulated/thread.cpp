@@ -1,0 +1,278 @@
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "kernels/cuda/thread_emulated.h"
+
+namespace kernels::cuda {
+namespace emulation {
+namespace {
+
+constexpr int kLanes = 32;
+constexpr std::size_t kStackBytes = 128 << 10;
+
+struct Copy {
+  void* to;
+  const void* from;
+  bool valid;
+};
+
+// A thread's asynchronous copies: groups that are committed, and the one that is still open.
+struct Copies {
+  std::vector<std::vector<Copy>> committed;
+  std::vector<Copy> open;
+};
+
+struct Fiber {
+  ucontext_t context{};
+  std::unique_ptr<std::byte[]> stack;
+  Thread thread{};
+  Copies copies;
+  bool finished = false;
+  std::int64_t barriers = 0, exchanges = 0;  // how many it has reached
+};
+
+// Of one warp: what its lanes have handed out, in the last exchange and the one before, and how many arrived
+// at each.
+struct Warp {
+  alignas(16) std::byte slots[2][kLanes][kExchangeBytes];
+  std::int64_t arrived = 0;
+};
+
+class Block {
+ public:
+  void run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes,
+           const std::function<void()>& body, Order order);
+
+  Fiber& running() { return *fibers_[static_cast<std::size_t>(running_)]; }
+  void yield() { swapcontext(&running().context, &scheduler_); }
+  bool barrier(bool own);
+  const std::byte* exchange(const void* own, std::size_t bytes);
+
+ private:
+  static void enter();
+  bool may_run(const Fiber& fiber) const;
+
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Warp> warps_;
+  std::vector<std::byte> shared_;
+  std::vector<int> turns_;
+  ucontext_t scheduler_{};
+  const std::function<void()>* body_ = nullptr;
+  std::exception_ptr failure_;
+  bool any_[2] = {};
+  int running_ = 0, threads_ = 0;
+  std::int64_t at_barrier_ = 0;
+};
+
+thread_local Block block;
+thread_local Order turn_order = Order::ascending;
+
+void Block::enter() {
+  try {
+    (*block.body_)();
+  } catch (...) {
+    block.failure_ = std::current_exception();
+  }
+  block.running().finished = true;
+  block.yield();
+}
+
+// All threads have reached the barriers, and all lanes of its warp the exchanges, that the fiber waits at.
+bool Block::may_run(const Fiber& fiber) const {
+  if (fiber.finished) return false;
+  const Warp& warp = warps_[static_cast<std::size_t>(fiber.thread.thread / kLanes)];
+  return at_barrier_ >= fiber.barriers * threads_ && warp.arrived >= fiber.exchanges * kLanes;
+}
+
+void Block::run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes,
+                const std::function<void()>& body, Order order) {
+  if (threads % kLanes != 0) throw std::logic_error("a block is of whole warps");
+  body_ = &body;
+  failure_ = nullptr;
+  threads_ = threads;
+  at_barrier_ = 0;
+  shared_.assign(shared_bytes + 16, std::byte{0xff});  // NaN in every floating-point type
+  std::byte* const aligned =
+      shared_.data() + (16 - reinterpret_cast<std::uintptr_t>(shared_.data()) % 16) % 16;
+  warps_.resize(static_cast<std::size_t>(threads / kLanes));
+  for (Warp& warp : warps_) warp.arrived = 0;
+
+  while (fibers_.size() < static_cast<std::size_t>(threads)) {
+    fibers_.push_back(std::make_unique<Fiber>());
+    fibers_.back()->stack = std::make_unique<std::byte[]>(kStackBytes);
+  }
+  turns_.resize(static_cast<std::size_t>(threads));
+  for (int t = 0; t < threads; ++t) {
+    Fiber& fiber = *fibers_[static_cast<std::size_t>(t)];
+    fiber.thread = {t, threads, index, grid, aligned};
+    fiber.copies = {};
+    fiber.finished = false;
+    fiber.barriers = fiber.exchanges = 0;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, &Block::enter, 0);
+    turns_[static_cast<std::size_t>(t)] = order == Order::descending ? threads - 1 - t : t;
+  }
+  if (order == Order::shuffled) std::shuffle(turns_.begin(), turns_.end(), std::mt19937(7));
+
+  int unfinished = threads;
+  while (unfinished > 0) {
+    bool progress = false;
+    for (const int turn : turns_) {
+      Fiber& fiber = *fibers_[static_cast<std::size_t>(turn)];
+      if (!may_run(fiber)) continue;
+      progress = true;
+      running_ = turn;
+      swapcontext(&scheduler_, &fiber.context);
+      if (failure_) std::rethrow_exception(failure_);
+      if (fiber.finished) --unfinished;
+    }
+    if (!progress) throw std::logic_error("threads of a block wait for each other for ever");
+  }
+}
+
+bool Block::barrier(bool own) {
+  // Of the flags of two barriers in turn, the older has been read by all once one thread comes to the next.
+  bool& any = any_[running().barriers % 2];
+  if (at_barrier_ % threads_ == 0) any = false;
+  any = any || own;
+  ++running().barriers;
+  ++at_barrier_;
+  yield();
+  return any;
+}
+
+const std::byte* Block::exchange(const void* own, std::size_t bytes) {
+  if (bytes > kExchangeBytes) throw std::logic_error("too much for one exchange");
+  Fiber& fiber = running();
+  Warp& warp = warps_[static_cast<std::size_t>(fiber.thread.thread / kLanes)];
+  auto& slots = warp.slots[fiber.exchanges % 2];
+  std::memcpy(slots[fiber.thread.thread % kLanes], own, bytes);
+  ++fiber.exchanges;
+  ++warp.arrived;
+  yield();
+  return slots[0];
+}
+
+}  // namespace
+
+void set_order(Order order) {
+  turn_order = order;
+}
+
+void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function<void()>& body) {
+  for (int z = 0; z < grid.z; ++z)
+    for (int y = 0; y < grid.y; ++y)
+      for (int x = 0; x < grid.x; ++x) block.run(grid, {x, y, z}, threads, shared_bytes, body, turn_order);
+}
+
+const Thread& current() {
+  return block.running().thread;
+}
+
+bool block_barrier(bool own) {
+  return block.barrier(own);
+}
+
+const std::byte* exchange(const void* own, std::size_t bytes) {
+  return block.exchange(own, bytes);
+}
+
+void copy_async(void* to, const void* from, bool valid) {
+  block.running().copies.open.push_back({to, from, valid});
+}
+
+void commit_copies() {
+  Copies& copies = block.running().copies;
+  copies.committed.push_back(std::move(copies.open));
+  copies.open.clear();
+}
+
+void wait_for_copies(int pending) {
+  Copies& copies = block.running().copies;
+  const auto done = static_cast<std::ptrdiff_t>(copies.committed.size()) - pending;
+  for (std::ptrdiff_t group = 0; group < done; ++group)
+    for (const Copy& copy : copies.committed[static_cast<std::size_t>(group)]) {
+      if (copy.valid)
+        std::memcpy(copy.to, copy.from, 16);
+      else
+        std::memset(copy.to, 0, 16);
+    }
+  if (done > 0) copies.committed.erase(copies.committed.begin(), copies.committed.begin() + done);
+}
+
+}  // namespace emulation
+
+namespace {
+
+std::uint16_t element(const std::byte* rows, int matrix, int row, int column) {
+  const std::byte* lane = rows + static_cast<std::size_t>(matrix * 8 + row) * emulation::kExchangeBytes;
+  const std::uint16_t* address = nullptr;
+  std::memcpy(&address, lane, sizeof address);
+  return address[column];
+}
+
+void load(std::uint32_t (&to)[4], const void* row, bool transposed) {
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) throw std::logic_error("a matrix row is not aligned");
+  const std::byte* rows = emulation::exchange(&row, sizeof row);
+  const int lane = emulation::current().thread % 32;
+  const int r = lane / 4, c = 2 * (lane % 4);
+  for (int m = 0; m < 4; ++m) {
+    const std::uint16_t first = transposed ? element(rows, m, c, r) : element(rows, m, r, c);
+    const std::uint16_t second = transposed ? element(rows, m, c + 1, r) : element(rows, m, r, c + 1);
+    to[m] = first | static_cast<std::uint32_t>(second) << 16;
+  }
+}
+
+float half_of(std::uint32_t packed, int which) {
+  return to_float(bf16{static_cast<std::uint16_t>(which == 0 ? packed & 0xffffu : packed >> 16)});
+}
+
+}  // namespace
+
+void load_matrices(std::uint32_t (&to)[4], const void* row) {
+  load(to, row, false);
+}
+
+void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
+  load(to, row, true);
+}
+
+// Products are exact in fp32's range and are added up in double here; the GPU's own order of sums is not
+// specified.
+void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  struct Own {
+    std::uint32_t a[4], b[2];
+  };
+  const Own own{{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  const std::byte* lanes = emulation::exchange(&own, sizeof own);
+  const auto of_lane = [lanes](int lane) {
+    Own other;
+    std::memcpy(&other, lanes + static_cast<std::size_t>(lane) * emulation::kExchangeBytes, sizeof other);
+    return other;
+  };
+  const int lane = emulation::current().thread % 32;
+  double sums[4] = {d[0], d[1], d[2], d[3]};
+  for (int pair = 0; pair < 4; ++pair) {  // the lanes that hold columns 2 pair, 2 pair + 1 of A, rows of B
+    const Own rows = of_lane(lane / 4 * 4 + pair);
+    for (int column = 0; column < 2; ++column) {
+      const Own columns = of_lane((2 * (lane % 4) + column) * 4 + pair);
+      for (int half = 0; half < 2; ++half)       // rows g and g + 8
+        for (int upper = 0; upper < 2; ++upper)  // k below 8, and from 8
+          for (int k = 0; k < 2; ++k)
+            sums[2 * half + column] += static_cast<double>(half_of(rows.a[half + 2 * upper], k)) *
+                                       static_cast<double>(half_of(columns.b[upper], k));
+    }
+  }
+  for (int i = 0; i < 4; ++i) d[i] = static_cast<float>(sums[i]);
+}
+
+}  // namespace kernels::cuda

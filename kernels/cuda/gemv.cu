@@ -1,0 +1,150 @@
+// A block has two rows of the weights and all of its threads share their columns, so that narrow matrices too
+// have enough loads under way: 16 bytes each, kAhead of them before the first is used.
+#include "kernels/cuda/gemv.h"
+
+namespace kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kRows = 2;  // of weights, a block
+constexpr int kAhead = 4;
+
+struct alignas(16) Vector {
+  std::uint32_t words[4];
+};
+
+// How many weights 16 bytes hold, and what they are before their scale.
+template <WeightFormat Format>
+inline constexpr int kWeights = 128 / bits_of_format(Format);
+
+template <WeightFormat Format>
+CUDA_DEVICE float weight_of(const Vector& vector, int i) {
+  constexpr int kBits = bits_of_format(Format);
+  constexpr int kInWord = 32 / kBits;
+  const std::uint32_t bits = vector.words[i / kInWord] >> (i % kInWord * kBits);
+  if constexpr (Format == WeightFormat::bf16)
+    return float_of(bits << 16);
+  else if constexpr (Format == WeightFormat::int4)
+    return int4_value(bits);
+  else if constexpr (Format == WeightFormat::int8)
+    return static_cast<float>(static_cast<std::int8_t>(bits & 0xffu));
+  else
+    return fp8_value(bits & 0xffu);
+}
+
+struct Arguments {
+  const bf16* inp;
+  Weights weights;
+  const bf16 *bias, *addend;
+  std::int64_t M, N, K;
+};
+
+// Shared memory: (warps, kRows, Rows) partial sums.
+template <class Out, WeightFormat Format, int Rows>
+CUDA_KERNEL(kThreads)
+gemv_kernel(Out* out, Arguments a) {
+  constexpr int kVectorWeights = kWeights<Format>;
+  const std::int64_t first = static_cast<std::int64_t>(block_index().x) * kRows;
+  const std::int64_t vectors = a.K / kVectorWeights;  // of a row
+  const Vector* const weights = static_cast<const Vector*>(a.weights.data);
+  float sums[kRows][Rows] = {};
+  for (std::int64_t begin = thread_index(); begin < vectors; begin += kThreads * kAhead) {
+    Vector ahead[kRows][kAhead];
+#pragma unroll
+    for (int step = 0; step < kAhead; ++step)
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const std::int64_t v = begin + step * kThreads;
+        if (v < vectors && first + r < a.N) ahead[r][step] = weights[(first + r) * vectors + v];
+      }
+#pragma unroll
+    for (int step = 0; step < kAhead; ++step) {
+      const std::int64_t v = begin + step * kThreads;
+      if (v >= vectors) break;
+      const std::int64_t column = v * kVectorWeights;
+#pragma unroll
+      for (int m = 0; m < Rows; ++m) {
+        if (m >= a.M) break;
+        float partial[kRows] = {};
+#pragma unroll
+        for (int part = 0; part < kVectorWeights / 8; ++part) {
+          float x[8];
+          load<8>(x, a.inp + m * a.K + column + part * 8);
+#pragma unroll
+          for (int r = 0; r < kRows; ++r)
+#pragma unroll
+            for (int i = 0; i < 8; ++i) partial[r] += x[i] * weight_of<Format>(ahead[r][step], part * 8 + i);
+        }
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          if (first + r >= a.N) break;
+          if constexpr (Format == WeightFormat::int4)
+            partial[r] *= a.weights.scales[(first + r) * (a.K / kInt4Group) + column / kInt4Group];
+          sums[r][m] += partial[r];
+        }
+      }
+    }
+  }
+
+  float* const partials = shared_memory<float>();
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+#pragma unroll
+    for (int m = 0; m < Rows; ++m) {
+      const float sum = warp_sum(sums[r][m]);
+      if (lane_index() == 0) partials[(warp_index() * kRows + r) * Rows + m] = sum;
+    }
+  sync_block();
+  const int r = thread_index() / Rows, m = thread_index() % Rows;
+  if (r >= kRows || m >= a.M || first + r >= a.N) return;
+  float sum = 0;
+  for (int warp = 0; warp < kWarps; ++warp) sum += partials[(warp * kRows + r) * Rows + m];
+  if constexpr (Format == WeightFormat::int8 || Format == WeightFormat::fp8)
+    sum *= a.weights.scales[first + r];
+  const std::int64_t at = m * a.N + first + r;
+  if (a.bias != nullptr) sum += to_float(a.bias[first + r]);
+  if (a.addend != nullptr) sum += to_float(a.addend[at]);
+  out[at] = from_float<Out>(sum);
+}
+
+template <class Out, WeightFormat Format>
+void launch(const Context& context, Out* out, const Arguments& arguments) {
+  const auto with_rows = [&]<int Rows>() {
+    start(context,
+          {.grid = {static_cast<int>(ceil_div(arguments.N, kRows)), 1, 1},
+           .threads = kThreads,
+           .shared_bytes = kWarps * kRows * Rows * sizeof(float)},
+          gemv_kernel<Out, Format, Rows>, out, arguments);
+  };
+  arguments.M == 1 ? with_rows.template operator()<1>() : with_rows.template operator()<8>();
+}
+
+template <class Out>
+void with_format(const Context& context, Out* out, const Arguments& arguments) {
+  switch (arguments.weights.format) {
+    case WeightFormat::bf16:
+      return launch<Out, WeightFormat::bf16>(context, out, arguments);
+    case WeightFormat::int8:
+      return launch<Out, WeightFormat::int8>(context, out, arguments);
+    case WeightFormat::fp8:
+      return launch<Out, WeightFormat::fp8>(context, out, arguments);
+    case WeightFormat::int4:
+      return launch<Out, WeightFormat::int4>(context, out, arguments);
+  }
+}
+
+}  // namespace
+
+bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K) {
+  return M <= kGemvRows && K % (128 / bits_of_format(format)) == 0 &&
+         (format != WeightFormat::int4 || K % kInt4Group == 0);
+}
+
+void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
+          ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K) {
+  const Arguments arguments{inp.as<bf16>(), weights, bias.as<bf16>(), addend.as<bf16>(), M, N, K};
+  with_type(out.type, [&]<class Out>(Out) { with_format(context, out.as<Out>(), arguments); });
+}
+
+}  // namespace kernels::cuda

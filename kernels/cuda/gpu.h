@@ -1,0 +1,55 @@
+// One GPU: its memory, a stream, time stamps on it, and captured work; through the CUDA runtime (gpu.cu), or
+// this machine's memory and clock where kernels are emulated (gpu_emulated.cpp). Errors are CudaError, in
+// CUDA's words.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/cuda/launch.h"
+
+namespace kernels::cuda {
+
+class Gpu {
+ public:
+  // How many this process can use, or a CudaError that says why none can be.
+  static int count();
+  static std::string name_of(int ordinal);
+
+  explicit Gpu(int ordinal);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  Stream stream() const;
+
+  // Bytes of device memory: what is free now, of what the GPU has. What others use is not free.
+  struct Memory {
+    std::int64_t free, total;
+  };
+  Memory memory() const;
+
+  std::byte* allocate(std::int64_t bytes);  // zeroed
+  void release(std::byte* memory) noexcept;
+  // Host memory may be reused when these return.
+  void copy_to_device(std::byte* to, std::span<const std::byte> from);
+  void copy_from_device(std::span<std::byte> to, const std::byte* from);
+  void zero(std::byte* memory, std::int64_t bytes);  // in the stream
+
+  void synchronise();
+  void record(std::size_t index);  // stamp `index` is now, in the stream
+  double seconds_between(std::size_t from, std::size_t to) const;
+
+  // Between these the stream's work is noted instead of done; replay() does it. Only copies within the device
+  // and kernels may be captured. A new capture replaces the one before of the same number.
+  void begin_capture();
+  void end_capture(std::size_t number);
+  void replay(std::size_t number);
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace kernels::cuda

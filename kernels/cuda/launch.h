@@ -1,0 +1,99 @@
+// Starting a kernel: on a CUDA stream, or as emulated threads (thread.h).
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/thread.h"
+#include "kernels/cuda/types.h"
+
+namespace kernels::cuda {
+
+// Of the CUDA runtime; opaque here, so that those who launch need none of its headers.
+using Stream = struct CUstream_st*;
+
+struct Launch {
+  Index3 grid{1, 1, 1};
+  int threads = 256;
+  std::size_t shared_bytes = 0;
+};
+
+// What the CUDA runtime refused, in its words.
+struct CudaError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// What kernels need beside their operands: a stream, and memory of the device for partial results, which one
+// operation at a time uses.
+struct Context {
+  Stream stream = nullptr;
+  std::byte* scratch = nullptr;
+  std::int64_t scratch_bytes = 0;
+
+  // The scratch memory as an array of T. Throws CudaError where it is too small.
+  template <class T>
+  T* scratch_for(std::int64_t count) const {
+    if (count * static_cast<std::int64_t>(sizeof(T)) > scratch_bytes)
+      throw CudaError("an operation needs " + std::to_string(count * static_cast<std::int64_t>(sizeof(T))) +
+                      " bytes of scratch memory, the device keeps " + std::to_string(scratch_bytes));
+    return reinterpret_cast<T*>(scratch);
+  }
+};
+
+#ifdef __CUDACC__
+inline void check(cudaError_t error) {
+  if (error != cudaSuccess) throw CudaError(cudaGetErrorString(error));
+}
+#endif
+
+template <class... Parameters, class... Arguments>
+void start(const Context& context, const Launch& launch, void (*kernel)(Parameters...),
+           Arguments&&... arguments) {
+  if (launch.grid.x == 0 || launch.grid.y == 0 || launch.grid.z == 0) return;  // nothing to do
+#ifdef __CUDACC__
+  constexpr std::size_t kWithoutAsking = 48 << 10;
+  if (launch.shared_bytes > kWithoutAsking)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(launch.shared_bytes)));
+  const dim3 grid(static_cast<unsigned>(launch.grid.x), static_cast<unsigned>(launch.grid.y),
+                  static_cast<unsigned>(launch.grid.z));
+  kernel<<<grid, static_cast<unsigned>(launch.threads), launch.shared_bytes, context.stream>>>(
+      static_cast<Parameters>(arguments)...);
+  check(cudaGetLastError());
+#else
+  (void)context;
+  emulation::run(launch.grid, launch.threads, launch.shared_bytes,
+                 [&] { kernel(static_cast<Parameters>(arguments)...); });
+#endif
+}
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Blocks of a kernel whose threads walk over `items` by strides of the whole grid: enough for every
+// multiprocessor of the largest GPU here to be full, and no more than there is work for.
+inline int blocks_for(std::int64_t items, int threads) {
+  constexpr std::int64_t kMost = 132 * 8;
+  const std::int64_t needed = ceil_div(items, threads);
+  return static_cast<int>(needed < kMost ? needed : kMost);
+}
+
+// A block that covers a row of `items`: whole warps, at most `most` threads.
+inline int threads_for(std::int64_t items, int most) {
+  const std::int64_t warps = ceil_div(items, kWarp);
+  const std::int64_t threads = warps * kWarp;
+  return static_cast<int>(threads < most ? (threads > 0 ? threads : kWarp) : most);
+}
+
+// Calls body(T{}) with the C++ type of `type`.
+template <class Body>
+void with_type(Type type, const Body& body) {
+  if (type == Type::f32)
+    body(float{});
+  else
+    body(bf16{});
+}
+
+}  // namespace kernels::cuda

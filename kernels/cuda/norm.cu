@@ -1,0 +1,250 @@
+// A block a row in forward, the row kept in shared memory as fp32. In backward a block walks over many rows
+// and keeps its share of the weights' gradients in shared memory, where each column belongs to one thread.
+#include <algorithm>
+
+#include "kernels/cuda/norm.h"
+
+namespace kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+
+// Shared memory: C floats of the row, then a partial sum for each warp.
+template <class T, int Width, bool Layer>
+CUDA_KERNEL(kThreads)
+norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, const T* weight, const T* bias,
+                    float eps, std::int64_t C) {
+  const std::int64_t row = block_index().x;
+  float* const values = shared_memory<float>();
+  float* const partials = values + C;
+  const std::int64_t first = static_cast<std::int64_t>(thread_index()) * Width;
+  const std::int64_t stride = static_cast<std::int64_t>(block_size()) * Width;
+
+  float sum = 0;
+  for (std::int64_t c = first; c < C; c += stride) {
+    float x[Width];
+    load<Width>(x, inp + row * C + c);
+#pragma unroll
+    for (int w = 0; w < Width; ++w) {
+      values[c + w] = x[w];
+      sum += Layer ? x[w] : x[w] * x[w];
+    }
+  }
+  float mean = 0;
+  float squares = block_sum(sum, partials);
+  if (Layer) {
+    mean = squares / static_cast<float>(C);
+    sum = 0;
+    for (std::int64_t c = first; c < C; c += stride)
+#pragma unroll
+      for (int w = 0; w < Width; ++w) sum += (values[c + w] - mean) * (values[c + w] - mean);
+    squares = block_sum(sum, partials);
+  }
+  const float rstd = 1 / sqrtf(squares / static_cast<float>(C) + eps);
+  if (thread_index() == 0) {
+    if (Layer && mean_out != nullptr) mean_out[row] = mean;
+    if (rstd_out != nullptr) rstd_out[row] = rstd;
+  }
+  for (std::int64_t c = first; c < C; c += stride) {
+    float gain[Width], shift[Width] = {};
+    load<Width>(gain, weight + c);
+    if (Layer) load<Width>(shift, bias + c);
+#pragma unroll
+    for (int w = 0; w < Width; ++w) gain[w] = (values[c + w] - mean) * rstd * gain[w] + shift[w];
+    store<Width>(out + row * C + c, gain);
+  }
+}
+
+// partial_dweight, partial_dbias (blocks, C); the latter for Layer. Shared memory: C floats for each of them,
+// then two partial sums for each warp.
+template <class T, int Width, bool Layer>
+CUDA_KERNEL(kThreads)
+norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, const T* dout, const T* inp,
+                     const T* weight, const float* mean_in, const float* rstd_in, std::int64_t R,
+                     std::int64_t C) {
+  float* const dweight = shared_memory<float>();
+  float* const dbias = dweight + C;
+  float* const partials = dweight + (Layer ? 2 : 1) * C;
+  const std::int64_t first = static_cast<std::int64_t>(thread_index()) * Width;
+  const std::int64_t stride = static_cast<std::int64_t>(block_size()) * Width;
+  const float per_column = 1 / static_cast<float>(C);
+
+  for (std::int64_t c = first; c < C; c += stride)
+#pragma unroll
+    for (int w = 0; w < Width; ++w) {
+      dweight[c + w] = 0;
+      if (Layer) dbias[c + w] = 0;
+    }
+  for (std::int64_t row = block_index().x; row < R; row += grid_size().x) {
+    const float rstd = rstd_in[row];
+    const float mean = Layer ? mean_in[row] : 0;
+    float sum_scaled = 0, sum_slope = 0;
+    for (std::int64_t c = first; c < C; c += stride) {
+      float gradient[Width], x[Width], gain[Width];
+      load<Width>(gradient, dout + row * C + c);
+      load<Width>(x, inp + row * C + c);
+      load<Width>(gain, weight + c);
+#pragma unroll
+      for (int w = 0; w < Width; ++w) {
+        const float normed = (x[w] - mean) * rstd;
+        const float scaled = gradient[w] * gain[w];
+        sum_scaled += scaled;
+        sum_slope += scaled * normed;
+        dweight[c + w] += gradient[w] * normed;
+        if (Layer) dbias[c + w] += gradient[w];
+      }
+    }
+    const float scaled_mean = Layer ? block_sum(sum_scaled, partials) * per_column : 0;
+    const float slope = block_sum(sum_slope, partials + kWarps) * per_column;
+    for (std::int64_t c = first; c < C; c += stride) {
+      float gradient[Width], x[Width], gain[Width], total[Width];
+      load<Width>(gradient, dout + row * C + c);
+      load<Width>(x, inp + row * C + c);
+      load<Width>(gain, weight + c);
+      load<Width>(total, dinp + row * C + c);
+#pragma unroll
+      for (int w = 0; w < Width; ++w) {
+        const float normed = (x[w] - mean) * rstd;
+        total[w] += rstd * (gradient[w] * gain[w] - scaled_mean - normed * slope);
+      }
+      store<Width>(dinp + row * C + c, total);
+    }
+  }
+  const std::int64_t mine = static_cast<std::int64_t>(block_index().x) * C;
+  for (std::int64_t c = first; c < C; c += stride)
+#pragma unroll
+    for (int w = 0; w < Width; ++w) {
+      partial_dweight[mine + c + w] = dweight[c + w];
+      if (Layer) partial_dbias[mine + c + w] = dbias[c + w];
+    }
+}
+
+// total (C) += the sum of partials (blocks, C), block after block. A warp's 32 columns are summed by all
+// warps of the block, each taking every kWarps-th partial; shared memory holds (kWarps, 32) floats.
+template <class G>
+CUDA_KERNEL(kThreads)
+add_partials_kernel(G* total, const float* partials, int blocks, std::int64_t C) {
+  float* const sums = shared_memory<float>();
+  const std::int64_t c = static_cast<std::int64_t>(block_index().x) * kWarp + lane_index();
+  float sum = 0;
+  if (c < C)
+    for (int block = warp_index(); block < blocks; block += kWarps) sum += partials[block * C + c];
+  sums[thread_index()] = sum;
+  sync_block();
+  if (warp_index() != 0 || c >= C) return;
+  sum = 0;
+  for (int warp = 0; warp < kWarps; ++warp) sum += sums[warp * kWarp + lane_index()];
+  total[c] = from_float<G>(to_float(total[c]) + sum);
+}
+
+// partials (blocks, N): of each block's rows, which are contiguous. A thread sums Width columns.
+template <class T, int Width>
+CUDA_KERNEL(kThreads)
+column_sums_kernel(float* partials, const T* dout, std::int64_t M, std::int64_t N) {
+  const std::int64_t n = (static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width;
+  if (n >= N) return;
+  const std::int64_t begin = M * block_index().y / grid_size().y,
+                     end = M * (block_index().y + 1) / grid_size().y;
+  float sums[Width] = {};
+  for (std::int64_t m = begin; m < end; ++m) {
+    float x[Width];
+    load<Width>(x, dout + m * N + n);
+#pragma unroll
+    for (int w = 0; w < Width; ++w) sums[w] += x[w];
+  }
+  store<Width>(partials + block_index().y * N + n, sums);
+}
+
+template <class T>
+bool vectors_fit(std::int64_t C) {
+  return C % kVector<T> == 0;
+}
+
+template <bool Layer>
+void forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
+             ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C) {
+  with_type(inp.type, [&]<class T>(T) {
+    const auto launch = [&]<int Width>() {
+      start(context,
+            {.grid = {static_cast<int>(R), 1, 1},
+             .threads = threads_for(ceil_div(C, Width), kThreads),
+             .shared_bytes = static_cast<std::size_t>(C + kWarps) * sizeof(float)},
+            norm_forward_kernel<T, Width, Layer>, out.as<T>(), mean, rstd, inp.as<T>(), weight.as<T>(),
+            bias.as<T>(), eps, C);
+    };
+    vectors_fit<T>(C) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
+  });
+}
+
+void add_partials(const Context& context, Tensor total, const float* partials, int blocks, std::int64_t C) {
+  with_type(total.type, [&]<class G>(G) {
+    start(context,
+          {.grid = {static_cast<int>(ceil_div(C, kWarp)), 1, 1},
+           .threads = kThreads,
+           .shared_bytes = kThreads * sizeof(float)},
+          add_partials_kernel<G>, total.as<G>(), partials, blocks, C);
+  });
+}
+
+template <bool Layer>
+void backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias, ConstTensor dout,
+              ConstTensor inp, ConstTensor weight, const float* mean, const float* rstd, std::int64_t R,
+              std::int64_t C) {
+  const int blocks = static_cast<int>(std::min<std::int64_t>(R, kNormBlocks));
+  float* const partial_dweight = context.scratch_for<float>((Layer ? 2 : 1) * blocks * C);
+  float* const partial_dbias = partial_dweight + blocks * C;
+  with_type(inp.type, [&]<class T>(T) {
+    const auto launch = [&]<int Width>() {
+      start(context,
+            {.grid = {blocks, 1, 1},
+             .threads = threads_for(ceil_div(C, Width), kThreads),
+             .shared_bytes = static_cast<std::size_t>((Layer ? 2 : 1) * C + 2 * kWarps) * sizeof(float)},
+            norm_backward_kernel<T, Width, Layer>, dinp.as<T>(), partial_dweight, partial_dbias, dout.as<T>(),
+            inp.as<T>(), weight.as<T>(), mean, rstd, R, C);
+    };
+    vectors_fit<T>(C) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
+  });
+  add_partials(context, dweight, partial_dweight, blocks, C);
+  if (Layer) add_partials(context, dbias, partial_dbias, blocks, C);
+}
+
+}  // namespace
+
+void layernorm_forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
+                       ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C) {
+  forward<true>(context, out, mean, rstd, inp, weight, bias, eps, R, C);
+}
+
+void rmsnorm_forward(const Context& context, Tensor out, float* rstd, ConstTensor inp, ConstTensor weight,
+                     float eps, std::int64_t R, std::int64_t C) {
+  forward<false>(context, out, nullptr, rstd, inp, weight, {}, eps, R, C);
+}
+
+void layernorm_backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias, ConstTensor dout,
+                        ConstTensor inp, ConstTensor weight, const float* mean, const float* rstd,
+                        std::int64_t R, std::int64_t C) {
+  backward<true>(context, dinp, dweight, dbias, dout, inp, weight, mean, rstd, R, C);
+}
+
+void rmsnorm_backward(const Context& context, Tensor dinp, Tensor dweight, ConstTensor dout, ConstTensor inp,
+                      ConstTensor weight, const float* rstd, std::int64_t R, std::int64_t C) {
+  backward<false>(context, dinp, dweight, {}, dout, inp, weight, nullptr, rstd, R, C);
+}
+
+void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, std::int64_t M, std::int64_t N) {
+  constexpr std::int64_t kRowsEach = 32;
+  const int parts = static_cast<int>(std::clamp<std::int64_t>(M / kRowsEach, 1, kNormBlocks));
+  float* const partials = context.scratch_for<float>(parts * N);
+  with_type(dout.type, [&]<class T>(T) {
+    const auto launch = [&]<int Width>() {
+      start(context,
+            {.grid = {static_cast<int>(ceil_div(N, kThreads * Width)), parts, 1}, .threads = kThreads},
+            column_sums_kernel<T, Width>, partials, dout.as<T>(), M, N);
+    };
+    vectors_fit<T>(N) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
+  });
+  add_partials(context, dbias, partials, parts, N);
+}
+
+}  // namespace kernels::cuda

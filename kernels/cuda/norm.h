@@ -1,0 +1,26 @@
+// LayerNorm and RMSNorm over the last dimension on the GPU; shapes and meanings as kernels/layernorm.h and
+// kernels/rmsnorm.h. Activations and weights are of one type, their gradients of another; statistics are
+// fp32.
+#pragma once
+#include "kernels/cuda/launch.h"
+
+namespace kernels::cuda {
+
+void layernorm_forward(const Context& context, Tensor out, float* mean, float* rstd, ConstTensor inp,
+                       ConstTensor weight, ConstTensor bias, float eps, std::int64_t R, std::int64_t C);
+void rmsnorm_forward(const Context& context, Tensor out, float* rstd, ConstTensor inp, ConstTensor weight,
+                     float eps, std::int64_t R, std::int64_t C);
+
+// dinp, dweight and dbias are added to. Weight gradients are summed over rows in an order that depends on R
+// alone; their partial sums, 2 C floats for each of at most kNormBlocks blocks, lie in scratch memory.
+inline constexpr int kNormBlocks = 264;
+void layernorm_backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias, ConstTensor dout,
+                        ConstTensor inp, ConstTensor weight, const float* mean, const float* rstd,
+                        std::int64_t R, std::int64_t C);
+void rmsnorm_backward(const Context& context, Tensor dinp, Tensor dweight, ConstTensor dout, ConstTensor inp,
+                      ConstTensor weight, const float* rstd, std::int64_t R, std::int64_t C);
+
+// dbias (N) += the column sums of dout (M, N): the bias gradient of a linear layer, by the same partial sums.
+void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, std::int64_t M, std::int64_t N);
+
+}  // namespace kernels::cuda

@@ -1,0 +1,52 @@
+// AdamW, gradient norm and clipping on the GPU; meanings as kernels/optimizer.h. Numbers that change from
+// step to step lie in device memory, so that a captured step can be replayed.
+#pragma once
+#include <span>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/optimizer.h"
+
+namespace kernels::cuda {
+
+// What does not change from element to element.
+struct AdamWStep {
+  float beta1, beta2, one_minus_beta1, one_minus_beta2, step_size, rsqrt_correction2, eps;
+  float shrink;             // 1 - learning rate * weight decay, for tensors that decay
+  float max_gradient_norm;  // 0: no clipping
+  std::uint32_t step;       // keys the random numbers of stochastic rounding
+};
+AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm);
+
+// One tensor of a multi-tensor call, (count) each: parameter and gradient of their own types, moments fp32.
+// With a master copy (fp32) that is what is updated, and the parameter is its rounded value. A bf16 parameter
+// without one is rounded stochastically: up with the probability of the remainder, by a number that depends
+// on the step, the tensor and the element alone.
+struct AdamWTensor {
+  Tensor parameter;
+  ConstTensor gradient;
+  float *moment1, *moment2, *master;
+  std::int64_t count;
+};
+
+// gradient_scale: the clip factor, a device scalar. `decay` is of all tensors of the call.
+void adamw(const Context& context, std::span<const AdamWTensor> tensors, const double* gradient_scale,
+           const AdamWStep* step, bool decay);
+
+// The gradient norm's three numbers (device memory).
+struct GradientNorm {
+  double sum_of_squares, norm, clip_scale;
+};
+
+struct GradientTensor {
+  ConstTensor gradient;
+  std::int64_t count;
+};
+// norm->sum_of_squares += factor * the sum of all squares, in double, in an order that depends on the counts
+// alone.
+void add_squares(const Context& context, GradientNorm* norm, std::span<const GradientTensor> gradients,
+                 double factor);
+
+// norm and clip_scale from sum_of_squares.
+void clip_scale(const Context& context, GradientNorm* norm, const AdamWStep* step);
+
+}  // namespace kernels::cuda

@@ -1,0 +1,84 @@
+// A tile of bf16 rows in shared memory, and how matrix instructions take fragments from it. Plain C++ besides
+// the copies: the maps are proven on the host.
+#pragma once
+#include "kernels/cuda/thread.h"
+
+namespace kernels::cuda {
+
+// Rows of Columns elements. Eight elements of padding make a row's length an odd number of 16-byte units, so
+// that eight consecutive rows at one column, what ldmatrix reads at a time, lie in eight different groups of
+// four banks.
+template <int Columns>
+struct SharedTile {
+  static_assert(Columns % 16 == 0, "fragments are 16 wide");
+  static constexpr int kStride = Columns + 8;
+  static_assert(kStride / 8 % 2 == 1);
+  static constexpr int kVectors = Columns / 8;  // of 16 bytes in a row
+
+  static constexpr int offset(int row, int column) { return row * kStride + column; }
+  static constexpr int elements(int rows) { return rows * kStride; }
+};
+
+// Where a lane points ldmatrix to, relative to the tile's (row, column): four 8x8 matrices a lane's eighth
+// each.
+struct Place {
+  int row, column;
+};
+// A fragment of A (16x16) from rows; also a fragment of B for two tiles of 8 columns from B's rows,
+// transposed: matrices in the order (0,0) (8,0) (0,8) (8,8).
+constexpr Place place_by_rows(int lane) {
+  return {lane % 16, lane / 16 * 8};
+}
+// A fragment of B for two tiles of 8 columns, from rows of B's transpose: (0,0) (0,8) (8,0) (8,8).
+constexpr Place place_by_columns(int lane) {
+  return {lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8};
+}
+
+// What an accumulator's element i of a lane stands for in its 16x8 tile.
+constexpr Place accumulator_place(int lane, int i) {
+  return {lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2};
+}
+
+template <int Columns>
+CUDA_DEVICE void load_a(std::uint32_t (&a)[4], const bf16* tile, int row, int column) {
+  const Place place = place_by_rows(lane_index());
+  load_matrices(a, tile + SharedTile<Columns>::offset(row + place.row, column + place.column));
+}
+
+// b[0], b[1]: of columns n .. n + 7 of B (k .. k + 15, n ..); b[2], b[3]: of the next eight. The tile holds
+// B's transpose: its rows are n.
+template <int Columns>
+CUDA_DEVICE void load_b_transposed(std::uint32_t (&b)[4], const bf16* tile, int n, int k) {
+  const Place place = place_by_columns(lane_index());
+  load_matrices(b, tile + SharedTile<Columns>::offset(n + place.row, k + place.column));
+}
+
+// The same where the tile holds B itself: its rows are k.
+template <int Columns>
+CUDA_DEVICE void load_b(std::uint32_t (&b)[4], const bf16* tile, int k, int n) {
+  const Place place = place_by_rows(lane_index());
+  load_matrices_transposed(b, tile + SharedTile<Columns>::offset(k + place.row, n + place.column));
+}
+
+// Begins to copy `rows` rows of `columns` elements (a multiple of 8), `stride` apart, into the tile of Rows
+// rows; the rest of the tile becomes zeros. All threads of the block take part.
+template <int Columns, int Rows>
+CUDA_DEVICE void copy_tile(bf16* tile, const bf16* from, std::int64_t stride, int rows, int columns) {
+  constexpr int kVectors = SharedTile<Columns>::kVectors;
+  for (int i = thread_index(); i < Rows * kVectors; i += block_size()) {
+    const int row = i / kVectors, column = i % kVectors * 8;
+    const bool valid = row < rows && column < columns;
+    copy_async(tile + SharedTile<Columns>::offset(row, column), valid ? from + row * stride + column : from,
+               valid);
+  }
+}
+
+// Two neighbouring 16x8 accumulators as the A fragment of the next product.
+CUDA_DEVICE void accumulators_as_a(std::uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
+  a[0] = pack_bf16(left[0], left[1]);
+  a[1] = pack_bf16(left[2], left[3]);
+  a[2] = pack_bf16(right[0], right[1]);
+  a[3] = pack_bf16(right[2], right[3]);
+}
+
+}  // namespace kernels::cuda

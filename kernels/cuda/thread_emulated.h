@@ -1,0 +1,122 @@
+// The CPU's side of thread.h: each thread of a block is a fiber, run in turn on the calling thread until it
+// waits for others. What a GPU leaves undefined is made visible instead of being done silently right:
+// shared memory begins as NaN, asynchronous copies arrive no sooner than they are waited for, and blocks can
+// be run with their threads in several orders, which give the same result exactly when no barrier is missing
+// between threads that share memory.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <functional>
+
+#include "kernels/cuda/types.h"
+
+#define CUDA_KERNEL(threads) static void
+#define CUDA_DEVICE inline
+
+namespace kernels::cuda {
+
+struct Index3 {
+  int x, y, z;
+};
+
+namespace emulation {
+
+enum class Order { ascending, descending, shuffled };
+
+// The order in which a block's threads take turns, from now on.
+void set_order(Order order);
+
+// Calls body as every thread of every block. Throws std::logic_error where threads wait for each other for
+// ever, which is what a barrier does that not all of them reach.
+void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function<void()>& body);
+
+// Of the thread that runs.
+struct Thread {
+  int thread, threads;
+  Index3 block, grid;
+  std::byte* shared;
+};
+const Thread& current();
+
+// Returns whether any thread of the block came with true.
+bool block_barrier(bool own = false);
+void copy_async(void* to, const void* from, bool valid);
+void commit_copies();
+void wait_for_copies(int pending);
+
+// Hands `bytes` of each lane's own to all lanes of its warp; returns them by lane, valid until the warp's
+// next exchange but one.
+const std::byte* exchange(const void* own, std::size_t bytes);
+inline constexpr std::size_t kExchangeBytes = 64;
+
+}  // namespace emulation
+
+CUDA_DEVICE int thread_index() {
+  return emulation::current().thread;
+}
+CUDA_DEVICE int block_size() {
+  return emulation::current().threads;
+}
+CUDA_DEVICE Index3 block_index() {
+  return emulation::current().block;
+}
+CUDA_DEVICE Index3 grid_size() {
+  return emulation::current().grid;
+}
+
+CUDA_DEVICE void sync_block() {
+  emulation::block_barrier();
+}
+CUDA_DEVICE bool any_in_block(bool own) {
+  return emulation::block_barrier(own);
+}
+CUDA_DEVICE std::uint32_t ballot(bool own) {
+  const std::byte* const lanes = emulation::exchange(&own, sizeof own);
+  std::uint32_t set = 0;
+  for (std::size_t lane = 0; lane < 32; ++lane)
+    set |= static_cast<std::uint32_t>(lanes[lane * emulation::kExchangeBytes]) << lane;
+  return set;
+}
+CUDA_DEVICE void sync_warp() {
+  const char nothing = 0;
+  emulation::exchange(&nothing, sizeof nothing);
+}
+template <class T>
+CUDA_DEVICE T shuffle(T x, int lane) {
+  return *reinterpret_cast<const T*>(emulation::exchange(&x, sizeof x) +
+                                     static_cast<std::size_t>(lane) * emulation::kExchangeBytes);
+}
+template <class T>
+CUDA_DEVICE T shuffle_xor(T x, int mask) {
+  return shuffle(x, (emulation::current().thread % 32) ^ mask);
+}
+
+template <class T>
+CUDA_DEVICE T* shared_memory() {
+  return reinterpret_cast<T*>(emulation::current().shared);
+}
+
+CUDA_DEVICE void add_to_shared(std::uint64_t* sum, std::uint64_t x) {
+  *sum += x;
+}
+
+CUDA_DEVICE void copy_async(void* to, const void* from, bool valid) {
+  emulation::copy_async(to, from, valid);
+}
+CUDA_DEVICE void commit_copies() {
+  emulation::commit_copies();
+}
+template <int Pending>
+CUDA_DEVICE void wait_for_copies() {
+  emulation::wait_for_copies(Pending);
+}
+
+void load_matrices(std::uint32_t (&to)[4], const void* row);
+void load_matrices_transposed(std::uint32_t (&to)[4], const void* row);
+void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
+
+CUDA_DEVICE float exp2_fast(float x) {
+  return std::exp2(x);
+}
+
+}  // namespace kernels::cuda

@@ -1,0 +1,143 @@
+// Element types of the CUDA kernels, on the device and on the host alike.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define CUDA_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define CUDA_HOST_DEVICE inline
+#endif
+
+namespace kernels::cuda {
+
+enum class Type { f32, bf16 };
+
+constexpr std::int64_t size_of(Type type) {
+  return type == Type::f32 ? 4 : 2;
+}
+
+// An array on the device whose element type is known when the program runs; null where it is absent.
+struct Tensor {
+  void* data = nullptr;
+  Type type = Type::f32;
+
+  explicit operator bool() const { return data != nullptr; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+struct ConstTensor {
+  const void* data = nullptr;
+  Type type = Type::f32;
+
+  ConstTensor() = default;
+  ConstTensor(const void* d, Type t) : data(d), type(t) {}
+  ConstTensor(Tensor t) : data(t.data), type(t.type) {}  // NOLINT: a tensor may be read
+  explicit operator bool() const { return data != nullptr; }
+  template <class T>
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
+};
+
+CUDA_HOST_DEVICE std::uint32_t bits_of(float x) {
+#ifdef __CUDA_ARCH__
+  return __float_as_uint(x);
+#else
+  return std::bit_cast<std::uint32_t>(x);
+#endif
+}
+
+CUDA_HOST_DEVICE float float_of(std::uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __uint_as_float(bits);
+#else
+  return std::bit_cast<float>(bits);
+#endif
+}
+
+// The upper half of an fp32.
+struct bf16 {
+  std::uint16_t bits;
+};
+
+CUDA_HOST_DEVICE float to_float(float x) {
+  return x;
+}
+CUDA_HOST_DEVICE float to_float(bf16 x) {
+  return float_of(static_cast<std::uint32_t>(x.bits) << 16);
+}
+
+// The index of the lowest bit that is set; x is not 0.
+CUDA_HOST_DEVICE int lowest_bit(std::uint32_t x) {
+#ifdef __CUDA_ARCH__
+  return __ffs(static_cast<int>(x)) - 1;
+#else
+  return std::countr_zero(x);
+#endif
+}
+
+// To nearest, ties to even; NaN stays NaN.
+CUDA_HOST_DEVICE bf16 to_bf16(float x) {
+#ifdef __CUDA_ARCH__
+  bf16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+#else
+  const std::uint32_t bits = bits_of(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
+  return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+#endif
+}
+
+template <class T>
+CUDA_HOST_DEVICE T from_float(float x);
+template <>
+CUDA_HOST_DEVICE float from_float<float>(float x) {
+  return x;
+}
+template <>
+CUDA_HOST_DEVICE bf16 from_float<bf16>(float x) {
+  return to_bf16(x);
+}
+
+// Two bf16 in one register, the first in the lower half: what matrix instructions take.
+CUDA_HOST_DEVICE std::uint32_t pack_bf16(float first, float second) {
+#ifdef __CUDA_ARCH__
+  std::uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
+  return packed;
+#else
+  return to_bf16(first).bits | static_cast<std::uint32_t>(to_bf16(second).bits) << 16;
+#endif
+}
+
+// Width elements of T, loaded and stored by as few instructions as their alignment allows.
+template <class T, int Width>
+struct alignas(sizeof(T) * Width > 16 ? 16 : sizeof(T) * Width) Pack {
+  T values[Width];
+};
+
+template <int Width, class T>
+CUDA_HOST_DEVICE void load(float (&to)[Width], const T* from) {
+  const Pack<T, Width> pack = *reinterpret_cast<const Pack<T, Width>*>(from);
+#pragma unroll
+  for (int i = 0; i < Width; ++i) to[i] = to_float(pack.values[i]);
+}
+
+template <int Width, class T>
+CUDA_HOST_DEVICE void store(T* to, const float (&from)[Width]) {
+  Pack<T, Width> pack;
+#pragma unroll
+  for (int i = 0; i < Width; ++i) pack.values[i] = from_float<T>(from[i]);
+  *reinterpret_cast<Pack<T, Width>*>(to) = pack;
+}
+
+// 16 bytes of T.
+template <class T>
+inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));
+
+}  // namespace kernels::cuda

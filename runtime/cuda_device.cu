@@ -1,0 +1,554 @@
+// A table from operation kinds to the kernels of kernels/cuda, as cpu_device.cpp is for the CPU.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/sampling.h"
+#include "runtime/cuda_device.h"
+#include "runtime/error.h"
+#include "sim/plan/memory.h"
+
+namespace runtime {
+namespace {
+
+namespace cuda = kernels::cuda;
+using cuda::ConstTensor;
+using cuda::Tensor;
+using sim::OpKind;
+
+// Numbers of a run that change from step to step, in device memory.
+struct StepNumbers {
+  cuda::AdamWStep adamw;
+  cuda::SamplingStep sampling;
+};
+
+// An operation's operands and dimensions as kernels take them, and what they work with.
+class Call {
+ public:
+  Call(const BoundOperation& bound, const cuda::Context& with, cuda::Products& multiplier,
+       const StepNumbers* step_numbers)
+      : context(with),
+        products(multiplier),
+        numbers(step_numbers),
+        bound_(bound),
+        dims_(bound.operation->dims) {}
+
+  const cuda::Context& context;
+  cuda::Products& products;
+  const StepNumbers* numbers;
+
+  template <typename T>
+  T* as(std::size_t operand) const {
+    return operand < bound_.operands.size() ? reinterpret_cast<T*>(bound_.operands[operand].data) : nullptr;
+  }
+  float* f32(std::size_t operand) const { return as<float>(operand); }
+  std::int32_t* i32(std::size_t operand) const { return as<std::int32_t>(operand); }
+  Tensor tensor(std::size_t operand) const {
+    if (operand >= bound_.operands.size()) return {};
+    const BoundOperand& o = bound_.operands[operand];
+    return {o.data, o.dtype == sim::DType::bf16 ? cuda::Type::bf16 : cuda::Type::f32};
+  }
+  std::int64_t bytes(std::size_t operand) const { return bound_.operands[operand].bytes; }
+  std::int64_t count(std::size_t operand) const {
+    return bytes(operand) / cuda::size_of(tensor(operand).type);
+  }
+  std::size_t operands() const { return bound_.operands.size(); }
+  bool updates(std::size_t operand) const {
+    return bound_.operation->operands[operand].access == sim::Access::update;
+  }
+
+  std::int64_t rows() const { return dims_.rows.value(bound_.variables); }
+  std::int64_t cols() const { return dims_.cols.value(bound_.variables); }
+  std::int64_t inner() const { return dims_.inner.value(bound_.variables); }
+  std::int64_t hidden() const { return dims_.hidden; }
+  std::int64_t vocab() const { return dims_.vocab; }
+  std::int64_t batch() const { return bound_.variables.batch; }
+  std::int64_t query_length() const { return bound_.variables.query_length; }
+  float scalar() const { return bound_.operation->scalar; }
+  bool decay() const { return bound_.operation->decay; }
+  bool tf32() const { return bound_.operation->dtype == sim::DType::tf32; }
+
+  kernels::AttentionShape attention() const {
+    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
+  }
+  kernels::RopeShape rope() const {
+    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
+  }
+  kernels::EmbeddingShape embedding() const { return {batch(), query_length(), hidden(), vocab()}; }
+  // Tokens that a cache operand (batch, kv_heads, capacity, head_dim) has room for.
+  std::int64_t capacity(std::size_t cache) const {
+    return count(cache) / (batch() * dims_.kv_heads * dims_.head_dim);
+  }
+
+ private:
+  const BoundOperation& bound_;
+  const sim::Dims& dims_;
+};
+
+// Matrix products take both operands in one type. A gradient that comes in fp32 where weights are bf16
+// (logits kept in fp32) goes through scratch memory, as many rows at a time as fit: calls body(first row,
+// rows, tensor).
+template <class Body>
+void by_rows_in_type(const Call& call, ConstTensor wide, cuda::Type type, std::int64_t rows,
+                     std::int64_t cols, const Body& body) {
+  if (wide.type == type) return body(0, rows, wide, call.context);
+  const std::int64_t row_bytes = cols * cuda::size_of(type);
+  const std::int64_t half = call.context.scratch_bytes / 2;
+  const std::int64_t at_once = std::clamp<std::int64_t>(half / row_bytes, 1, rows);
+  const Tensor narrow{call.context.scratch_for<std::byte>(at_once * row_bytes), type};
+  // What the product itself needs of scratch memory lies behind.
+  cuda::Context rest = call.context;
+  const std::int64_t used = cuda::ceil_div(at_once * row_bytes, sim::kArenaAlignment) * sim::kArenaAlignment;
+  rest.scratch += used;
+  rest.scratch_bytes -= used;
+  for (std::int64_t row = 0; row < rows; row += at_once) {
+    const std::int64_t count = std::min(at_once, rows - row);
+    cuda::convert(call.context, narrow, {wide.as<float>() + row * cols, wide.type}, count * cols);
+    body(row, count, ConstTensor(narrow), rest);
+  }
+}
+
+template <class AnyTensor>
+AnyTensor from_row(AnyTensor tensor, std::int64_t row, std::int64_t cols) {
+  tensor.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data)) +
+                row * cols * cuda::size_of(tensor.type);
+  return tensor;
+}
+
+void matmul(const Call& c) {
+  c.products.run(c.context, {.M = c.rows(),
+                             .N = c.cols(),
+                             .K = c.inner(),
+                             .a = c.tensor(1),
+                             .b = c.tensor(2),
+                             .out = c.tensor(0),
+                             .transpose_b = true,
+                             .bias = c.tensor(3),
+                             .addend = c.tensor(4),
+                             .tf32 = c.tf32()});
+}
+
+void matmul_backward_input(const Call& c) {
+  const Tensor dinp = c.tensor(0);
+  const ConstTensor weight = c.tensor(2);
+  by_rows_in_type(c, c.tensor(1), weight.type, c.rows(), c.cols(),
+                  [&](std::int64_t row, std::int64_t rows, ConstTensor dout, const cuda::Context& context) {
+                    const Tensor out = from_row(dinp, row, c.inner());
+                    c.products.run(context, {.M = rows,
+                                             .N = c.inner(),
+                                             .K = c.cols(),
+                                             .a = dout,
+                                             .b = weight,
+                                             .out = out,
+                                             .addend = c.updates(0) ? ConstTensor(out) : ConstTensor(),
+                                             .tf32 = c.tf32()});
+                  });
+}
+
+void matmul_backward_weight(const Call& c) {
+  const Tensor dweight = c.tensor(0);
+  const ConstTensor inp = c.tensor(3);
+  by_rows_in_type(c, c.tensor(2), inp.type, c.rows(), c.cols(),
+                  [&](std::int64_t row, std::int64_t rows, ConstTensor dout, const cuda::Context& context) {
+                    c.products.run(context, {.M = c.cols(),
+                                             .N = c.inner(),
+                                             .K = rows,
+                                             .a = dout,
+                                             .b = from_row(inp, row, c.inner()),
+                                             .out = dweight,
+                                             .transpose_a = true,
+                                             .addend = dweight,
+                                             .tf32 = c.tf32()});
+                  });
+  if (const Tensor dbias = c.tensor(1))
+    cuda::add_column_sums(c.context, dbias, c.tensor(2), c.rows(), c.cols());
+}
+
+// Standard attention as matrix products: for each sequence and group of query heads, whose keys are the same.
+class StandardAttention {
+ public:
+  StandardAttention(const Call& call) : c_(call), s_(call.attention()) {}
+
+  // Calls body(query heads of a key head, head, key head, b) so that all heads are covered by batched
+  // products.
+  template <class Body>
+  void for_each_group(const Body& body) const {
+    const std::int64_t heads = s_.H / s_.G;
+    for (std::int64_t b = 0; b < s_.B; ++b)
+      for (std::int64_t g = 0; g < s_.G; ++g) body(b, g * heads, g);
+  }
+
+  std::int64_t width() const { return (s_.H + 2 * s_.G) * s_.D; }
+  template <class AnyTensor>
+  AnyTensor packed(AnyTensor qkv, std::int64_t b, std::int64_t head) const {
+    return at(qkv, b * s_.T * width() + head * s_.D);
+  }
+  template <class AnyTensor>
+  AnyTensor heads(AnyTensor out, std::int64_t b, std::int64_t head) const {
+    return at(out, (b * s_.T * s_.H + head) * s_.D);
+  }
+  template <class AnyTensor>
+  AnyTensor scores(AnyTensor all, std::int64_t b, std::int64_t head) const {
+    return at(all, (b * s_.H + head) * s_.T * s_.T);
+  }
+
+  void forward() const {
+    const Tensor out = c_.tensor(0), probabilities = c_.tensor(1);
+    const ConstTensor qkv = c_.tensor(2);
+    for_each_group([&](std::int64_t b, std::int64_t head, std::int64_t g) {
+      cuda::Product p = over_heads(s_.T, s_.T, s_.D);
+      p.a = packed(qkv, b, head), p.lda = width(), p.stride_a = s_.D;
+      p.b = packed(qkv, b, s_.H + g), p.ldb = width(), p.transpose_b = true;
+      p.out = scores(probabilities, b, head), p.stride_out = s_.T * s_.T;
+      c_.products.run(c_.context, p);
+    });
+    cuda::causal_softmax_forward(c_.context, probabilities, scale(), s_.B, s_.H, s_.T);
+    for_each_group([&](std::int64_t b, std::int64_t head, std::int64_t g) {
+      cuda::Product p = over_heads(s_.T, s_.D, s_.T);
+      p.a = scores(ConstTensor(probabilities), b, head), p.stride_a = s_.T * s_.T;
+      p.b = packed(qkv, b, s_.H + s_.G + g), p.ldb = width();
+      p.out = heads(out, b, head), p.ldout = s_.H * s_.D, p.stride_out = s_.D;
+      c_.products.run(c_.context, p);
+    });
+  }
+
+  void backward() const {
+    const Tensor dqkv = c_.tensor(0), dscores = c_.tensor(1);
+    const ConstTensor dout = c_.tensor(2), qkv = c_.tensor(3), probabilities = c_.tensor(4);
+    for_each_group([&](std::int64_t b, std::int64_t head, std::int64_t g) {
+      cuda::Product p = over_heads(s_.T, s_.T, s_.D);
+      p.a = heads(dout, b, head), p.lda = s_.H * s_.D, p.stride_a = s_.D;
+      p.b = packed(qkv, b, s_.H + s_.G + g), p.ldb = width(), p.transpose_b = true;
+      p.out = scores(dscores, b, head), p.stride_out = s_.T * s_.T;
+      c_.products.run(c_.context, p);
+      add_over_heads(packed(dqkv, b, s_.H + s_.G + g), scores(probabilities, b, head), heads(dout, b, head),
+                     s_.H * s_.D);
+    });
+    cuda::causal_softmax_backward(c_.context, dscores, probabilities, scale(), s_.B, s_.H, s_.T);
+    for_each_group([&](std::int64_t b, std::int64_t head, std::int64_t g) {
+      cuda::Product p = over_heads(s_.T, s_.D, s_.T);
+      p.a = scores(ConstTensor(dscores), b, head), p.stride_a = s_.T * s_.T;
+      p.b = packed(qkv, b, s_.H + g), p.ldb = width();
+      p.out = packed(dqkv, b, head), p.ldout = width(), p.stride_out = s_.D;
+      c_.products.run(c_.context, p);
+      add_over_heads(packed(dqkv, b, s_.H + g), scores(ConstTensor(dscores), b, head), packed(qkv, b, head),
+                     width());
+    });
+  }
+
+ private:
+  template <class AnyTensor>
+  static AnyTensor at(AnyTensor tensor, std::int64_t element) {
+    return from_row(tensor, element, 1);
+  }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(s_.D)); }
+  cuda::Product over_heads(std::int64_t M, std::int64_t N, std::int64_t K) const {
+    cuda::Product p{.M = M, .N = N, .K = K};
+    p.batch = s_.H / s_.G, p.tf32 = c_.tf32();
+    return p;
+  }
+  // out (T, D) of a key head = the sum over its query heads of scores^T (T, T) rows (T, D).
+  void add_over_heads(Tensor out, ConstTensor of_scores, ConstTensor rows, std::int64_t row_width) const {
+    for (std::int64_t h = 0; h < s_.H / s_.G; ++h) {
+      cuda::Product p{.M = s_.T, .N = s_.D, .K = s_.T};
+      p.tf32 = c_.tf32();
+      p.a = at(of_scores, h * s_.T * s_.T), p.transpose_a = true;
+      p.b = at(rows, h * s_.D), p.ldb = row_width;
+      p.out = out, p.ldout = width();
+      if (h > 0) p.addend = out;
+      c_.products.run(c_.context, p);
+    }
+  }
+
+  const Call& c_;
+  kernels::AttentionShape s_;
+};
+
+void squared_norm(const Call& c) {
+  std::vector<cuda::GradientTensor> gradients;
+  for (std::size_t i = 1; i < c.operands(); ++i) gradients.push_back({c.tensor(i), c.count(i)});
+  const double factor = c.scalar() != 0 ? static_cast<double>(c.scalar()) : 1.0;
+  cuda::add_squares(c.context, c.as<cuda::GradientNorm>(0), gradients, factor);
+}
+
+void adamw(const Call& c) {
+  constexpr std::size_t kGroup = 5;  // parameter, gradient, two moments, master copy
+  std::vector<cuda::AdamWTensor> tensors;
+  for (std::size_t i = 1; i + kGroup <= c.operands(); i += kGroup)
+    tensors.push_back({c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3), c.f32(i + 4), c.count(i)});
+  cuda::adamw(c.context, tensors, &c.as<cuda::GradientNorm>(0)->clip_scale, &c.numbers->adamw, c.decay());
+}
+
+void zero(const Call& c, cuda::Gpu& gpu) {
+  for (std::size_t i = 0; i < c.operands(); ++i) gpu.zero(c.as<std::byte>(i), c.bytes(i));
+}
+
+using Kernel = void (*)(const Call&);
+
+struct KernelEntry {
+  OpKind kind;
+  Kernel kernel;
+};
+
+// Operands by index, in the order that sim/plan/operation.h lists for the kind.
+constexpr KernelEntry kKernels[] = {
+    {OpKind::embedding,
+     [](const Call& c) {
+       cuda::embedding_forward(c.context, c.tensor(0), c.i32(1), c.tensor(2), c.tensor(3), c.i32(4),
+                               c.embedding());
+     }},
+    {OpKind::embedding_backward,
+     [](const Call& c) {
+       cuda::embedding_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.i32(3), c.embedding());
+     }},
+    {OpKind::layernorm,
+     [](const Call& c) {
+       cuda::layernorm_forward(c.context, c.tensor(0), c.f32(1), c.f32(2), c.tensor(3), c.tensor(4),
+                               c.tensor(5), c.scalar(), c.rows(), c.hidden());
+     }},
+    {OpKind::layernorm_backward,
+     [](const Call& c) {
+       cuda::layernorm_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.tensor(4),
+                                c.tensor(5), c.f32(6), c.f32(7), c.rows(), c.hidden());
+     }},
+    {OpKind::rmsnorm,
+     [](const Call& c) {
+       cuda::rmsnorm_forward(c.context, c.tensor(0), c.f32(1), c.tensor(2), c.tensor(3), c.scalar(), c.rows(),
+                             c.hidden());
+     }},
+    {OpKind::rmsnorm_backward,
+     [](const Call& c) {
+       cuda::rmsnorm_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.tensor(4),
+                              c.f32(5), c.rows(), c.hidden());
+     }},
+    {OpKind::matmul, matmul},
+    {OpKind::matmul_backward_input, matmul_backward_input},
+    {OpKind::matmul_backward_weight, matmul_backward_weight},
+    {OpKind::rope,
+     [](const Call& c) { cuda::rope(c.context, c.tensor(0), c.f32(1), c.i32(2), 1.0f, c.rope()); }},
+    {OpKind::rope_backward,
+     [](const Call& c) { cuda::rope(c.context, c.tensor(0), c.f32(1), nullptr, -1.0f, c.rope()); }},
+    {OpKind::attention_flash,
+     [](const Call& c) {
+       cuda::attention_flash_forward(c.context, c.tensor(0), c.f32(1), c.tensor(2), c.attention());
+     }},
+    {OpKind::attention_flash_backward,
+     [](const Call& c) {
+       cuda::attention_flash_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.f32(4),
+                                      c.attention());
+     }},
+    {OpKind::attention_standard, [](const Call& c) { StandardAttention(c).forward(); }},
+    {OpKind::attention_standard_backward, [](const Call& c) { StandardAttention(c).backward(); }},
+    {OpKind::kv_append,
+     [](const Call& c) {
+       cuda::kv_append(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.i32(3), c.attention(),
+                       c.capacity(0));
+     }},
+    {OpKind::attention_cached,
+     [](const Call& c) {
+       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.i32(4),
+                              c.attention(), c.capacity(2));
+     }},
+    {OpKind::gelu,
+     [](const Call& c) { cuda::gelu_forward(c.context, c.tensor(0), c.tensor(1), c.rows() * c.cols()); }},
+    {OpKind::gelu_backward,
+     [](const Call& c) {
+       cuda::gelu_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.rows() * c.cols());
+     }},
+    {OpKind::swiglu,
+     [](const Call& c) { cuda::swiglu_forward(c.context, c.tensor(0), c.tensor(1), c.rows(), c.cols()); }},
+    {OpKind::swiglu_backward,
+     [](const Call& c) {
+       cuda::swiglu_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.rows(), c.cols());
+     }},
+    {OpKind::add,
+     [](const Call& c) {
+       cuda::add(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.rows(), c.cols());
+     }},
+    {OpKind::gather_last,
+     [](const Call& c) {
+       cuda::gather_last(c.context, c.tensor(0), c.tensor(1), c.batch(), c.query_length(), c.cols());
+     }},
+    {OpKind::cross_entropy,
+     [](const Call& c) {
+       cuda::cross_entropy_forward_backward(c.context, c.tensor(0), c.f32(1), c.i32(2), c.scalar(), c.rows(),
+                                            c.vocab());
+     }},
+    {OpKind::sample,
+     [](const Call& c) {
+       cuda::sample(c.context, c.i32(0), c.f32(1), &c.numbers->sampling, c.rows(), c.vocab());
+     }},
+    {OpKind::squared_norm, squared_norm},
+    {OpKind::clip_scale,
+     [](const Call& c) { cuda::clip_scale(c.context, c.as<cuda::GradientNorm>(0), &c.numbers->adamw); }},
+    {OpKind::adamw, adamw},
+};
+
+Kernel kernel_of(OpKind kind) {
+  for (const KernelEntry& entry : kKernels)
+    if (entry.kind == kind) return entry.kernel;
+  return nullptr;
+}
+
+// Operands from this index on are of work that several devices share, or of dropout: there are no kernels for
+// it.
+std::size_t first_unsupported_operand(OpKind kind) {
+  switch (kind) {
+    case OpKind::attention_flash:
+      return 3;
+    case OpKind::attention_flash_backward:
+    case OpKind::attention_standard_backward:
+      return 5;
+    case OpKind::attention_standard:
+    case OpKind::cross_entropy:
+      return 3;
+    default:
+      return static_cast<std::size_t>(-1);
+  }
+}
+
+// CUDA's errors as those that the program shows.
+template <class Body>
+auto on_device(const std::string& name, const Body& body) {
+  try {
+    return body();
+  } catch (const cuda::CudaError& error) {
+    throw DeviceError(name + ": " + error.what());
+  }
+}
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const CudaDeviceSettings& settings)
+      : gpu_(settings.ordinal),
+        products_(settings.deterministic),
+        name_(cuda::Gpu::name_of(settings.ordinal)) {
+    context_.stream = gpu_.stream();
+    context_.scratch = gpu_.allocate(settings.scratch.value);
+    context_.scratch_bytes = settings.scratch.value;
+    numbers_ = reinterpret_cast<StepNumbers*>(gpu_.allocate(sizeof(StepNumbers)));
+  }
+  ~CudaDevice() override {
+    gpu_.release(context_.scratch);
+    gpu_.release(reinterpret_cast<std::byte*>(numbers_));
+  }
+
+  std::string name() const override { return name_; }
+
+  std::span<const sim::DType> dtypes() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp32, sim::DType::tf32};
+    return kTypes;
+  }
+
+  bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const override {
+    if (operation.kind != OpKind::zero && kernel_of(operation.kind) == nullptr) return false;
+    const auto runs_in = [](sim::DType type) {
+      return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16;
+    };
+    if (!runs_in(operation.dtype)) return false;
+    const std::size_t unsupported = first_unsupported_operand(operation.kind);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (operation.operands[i].buffer == sim::kNoBuffer) continue;
+      if (i >= unsupported) return false;
+      const bool holds =
+          runs_in(operands[i]) || operands[i] == sim::DType::int32 || operands[i] == sim::DType::fp64;
+      if (!holds && operation.kind != OpKind::zero) return false;
+    }
+    return true;
+  }
+
+  sim::Bytes available() const override { return {gpu_.memory().free}; }
+  // The context, the kernels' code and cuBLASLt's own memory included; and what other processes hold, if any.
+  sim::Bytes in_use() const override {
+    const cuda::Gpu::Memory memory = gpu_.memory();
+    return {memory.total - memory.free};
+  }
+  sim::Bytes resident(const std::byte*, sim::Bytes size) const override { return size; }
+
+  std::byte* allocate(sim::Bytes size) override {
+    return on_device(name_, [&] { return gpu_.allocate(size.value); });
+  }
+  void release(std::byte* memory, sim::Bytes) noexcept override { gpu_.release(memory); }
+  void copy_to_device(std::byte* to, std::span<const std::byte> from) override {
+    on_device(name_, [&] { gpu_.copy_to_device(to, from); });
+  }
+  void copy_from_device(std::span<std::byte> to, const std::byte* from) override {
+    on_device(name_, [&] { gpu_.copy_from_device(to, from); });
+  }
+
+  void begin(const RunSettings& settings) override {
+    const StepNumbers numbers{cuda::adamw_step(settings.adamw, settings.max_gradient_norm),
+                              {settings.sampling, settings.sampling_step}};
+    on_device(name_, [&] {
+      gpu_.copy_to_device(reinterpret_cast<std::byte*>(numbers_), std::as_bytes(std::span(&numbers, 1)));
+    });
+  }
+
+  void run(const BoundOperation& operation, const RunSettings&) override {
+    on_device(name_, [&] {
+      const Call call(operation, context_, products_, numbers_);
+      if (operation.operation->kind == OpKind::zero)
+        zero(call, gpu_);
+      else
+        kernel_of(operation.operation->kind)(call);
+    });
+  }
+
+  void record(std::size_t index) override {
+    on_device(name_, [&] { gpu_.record(index); });
+  }
+  void synchronise() override {
+    on_device(name_, [&] { gpu_.synchronise(); });
+  }
+  void stamps(std::span<double> seconds) const override {
+    on_device(name_, [&] {
+      for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = gpu_.seconds_between(0, i);
+    });
+  }
+
+ private:
+  cuda::Gpu gpu_;
+  cuda::Products products_;
+  cuda::Context context_;
+  StepNumbers* numbers_ = nullptr;
+  std::string name_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cuda_device(const CudaDeviceSettings& settings) {
+  const std::size_t gpus = cuda_gpus().size();
+  if (settings.ordinal < 0 || static_cast<std::size_t>(settings.ordinal) >= gpus)
+    throw NoDevice("there is no GPU number " + std::to_string(settings.ordinal) + "; this machine has " +
+                   std::to_string(gpus) + ", counted from 0");
+  return on_device("the GPU", [&] { return std::make_unique<CudaDevice>(settings); });
+}
+
+std::vector<std::string> cuda_gpus() {
+  try {
+    std::vector<std::string> names;
+    for (int ordinal = 0; ordinal < cuda::Gpu::count(); ++ordinal)
+      names.push_back(cuda::Gpu::name_of(ordinal));
+    return names;
+  } catch (const cuda::CudaError& error) {
+    throw NoDevice(std::string("no GPU can be used: ") + error.what());
+  }
+}
+
+}  // namespace runtime
+
+extern "C" __attribute__((visibility("default"))) const runtime::CudaBackend* ridgepoint_cuda_backend() {
+  static constexpr runtime::CudaBackend kBackend{runtime::kCudaBackendVersion, runtime::cuda_gpus,
+                                                 runtime::make_cuda_device};
+  return &kBackend;
+}

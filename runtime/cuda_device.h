@@ -1,0 +1,36 @@
+// A GPU as a Device. The program loads it from the backend, a shared object (cuda_backend.h); tests of the
+// emulated GPU link it.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/device.h"
+
+namespace runtime {
+
+struct CudaDeviceSettings {
+  int ordinal = 0;
+  // The same algorithms in every process: two runs give the same bits. Otherwise matrix products are those
+  // that were fastest when this process first met their shape.
+  bool deterministic = false;
+  // For partial results of kernels, and for operands that must change their type first.
+  sim::Bytes scratch{std::int64_t{128} << 20};
+};
+
+// Throws NoDevice where there is no such GPU, with CUDA's reason.
+std::unique_ptr<Device> make_cuda_device(const CudaDeviceSettings& settings);
+
+// Names of the GPUs that this process can use, at least one. Throws NoDevice with CUDA's reason otherwise.
+std::vector<std::string> cuda_gpus();
+
+// What the shared object hands out, by `extern "C" const CudaBackend* ridgepoint_cuda_backend()`. Program and
+// backend share C++ types: they are of one build, which the version stands for.
+struct CudaBackend {
+  const char* version;
+  std::vector<std::string> (*gpus)();
+  std::unique_ptr<Device> (*open)(const CudaDeviceSettings& settings);
+};
+inline constexpr const char* kCudaBackendVersion = RIDGEPOINT_VERSION;
+
+}  // namespace runtime

@@ -1,0 +1,60 @@
+#include "sim/cost/side_passes.h"
+
+namespace sim {
+namespace {
+
+double elements(const Plan& plan, const Operand& o, const Variables& v) {
+  if (o.buffer == kNoBuffer) return 0;
+  return static_cast<double>(plan.buffers[static_cast<std::size_t>(o.buffer)].elements(v));
+}
+
+double bytes(const Plan& plan, const Operand& o, const Variables& v) {
+  if (o.buffer == kNoBuffer) return 0;
+  return static_cast<double>(plan.buffers[static_cast<std::size_t>(o.buffer)].bytes(v).value);
+}
+
+// What KernelProfile::side_passes counts: of weights' gradients the gradient that the product reads, of
+// everything else the result.
+const Operand& passed_over(const Operation& op) {
+  return op.kind == OpKind::matmul_backward_weight ? op.operands[2] : op.operands[0];
+}
+
+double listed_passes(const Plan& plan, const Operation& op, const Variables& v) {
+  const auto& passes = plan.scenario.implementation.kernels.side_passes;
+  const auto found = passes.find(op.id);
+  if (found == passes.end()) return 0;
+  // Sums of bias gradients are there where biases are.
+  const bool has_none = op.kind == OpKind::matmul_backward_weight && op.operands[1].buffer == kNoBuffer;
+  return has_none ? 0 : found->second * bytes(plan, passed_over(op), v);
+}
+
+// Keys and values are copied to as many heads as queries have; backward adds the copies' gradients up.
+double repeated_key_values(const Plan& plan, const Operation& op, const Variables& v) {
+  if (!plan.scenario.implementation.kernels.repeats_key_values) return 0;
+  if (op.kind != OpKind::attention_flash && op.kind != OpKind::attention_flash_backward) return 0;
+  const Dims& n = op.dims;
+  if (n.kv_heads >= n.heads) return 0;
+  constexpr double kBytes = 2;  // of a 16-bit element
+  const double tokens = static_cast<double>(v.batch) * static_cast<double>(v.kv_length);
+  return 2 * kBytes * tokens * static_cast<double>((n.heads + n.kv_heads) * n.head_dim);
+}
+
+// Operands of fp8 products are quantised: the input and the weight before the forward product, the incoming
+// gradient before the two of backward, which use the transposes that were made along.
+double quantised(const Plan& plan, const Operation& op, const Variables& v) {
+  if (op.dtype != DType::fp8) return 0;
+  const QuantisationProfile& q = plan.scenario.implementation.kernels.quantisation;
+  if (op.kind == OpKind::matmul)
+    return q.input_bytes * elements(plan, op.operands[1], v) +
+           q.weight_bytes * elements(plan, op.operands[2], v);
+  if (op.kind == OpKind::matmul_backward_input) return q.gradient_bytes * elements(plan, op.operands[1], v);
+  return 0;
+}
+
+}  // namespace
+
+double side_bytes(const Plan& plan, const Operation& op, const Variables& v) {
+  return listed_passes(plan, op, v) + repeated_key_values(plan, op, v) + quantised(plan, op, v);
+}
+
+}  // namespace sim

@@ -1,0 +1,211 @@
+// Whole plans on the GPU: the device's table of kernels against the CPU's, which the parity tests
+// hold to PyTorch.
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "runtime/cuda_device.h"
+#include "runtime/error.h"
+#include "runtime/run.h"
+#include "sim/plan/plan.h"
+#include "tests/runtime/small_run.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+// Emulated (test_cuda), or a real one (test_gpu, from the same sources).
+std::unique_ptr<runtime::Device> gpu() {
+  return runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 22}});
+}
+
+void fill_inputs(runtime::Run& run) {
+  const sim::Workload& w = run.plan().scenario.workload;
+  const auto count = static_cast<std::size_t>(w.micro_batch_size * w.seq_len);
+  for (std::int32_t m = 0; m < w.global_batch_size / w.micro_batch_size; ++m) {
+    std::vector<std::int32_t> tokens(count), targets(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      tokens[i] = static_cast<std::int32_t>((7 * i + 13 * static_cast<std::size_t>(m) + i * i) % 251);
+      targets[i] = static_cast<std::int32_t>((5 * i + 1) % 251);
+    }
+    run.write(run.plan().find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens), 0, m);
+    run.write(run.plan().find(sim::buffer_names::targets), std::span<const std::int32_t>(targets), 0, m);
+  }
+}
+
+struct Step {
+  double loss = 0, norm = 0;
+  std::map<std::pair<std::string, std::int32_t>, std::vector<float>> gradients, parameters;
+};
+
+runtime::RunSettings step_settings(std::int64_t step) {
+  runtime::RunSettings settings;
+  settings.adamw = {.learning_rate = 1e-3f,
+                    .beta1 = 0.9f,
+                    .beta2 = 0.95f,
+                    .eps = 1e-8f,
+                    .weight_decay = 0.1f,
+                    .step = step};
+  settings.max_gradient_norm = 1;
+  return settings;
+}
+
+std::map<std::pair<std::string, std::int32_t>, std::vector<float>> values_of(runtime::Run& run,
+                                                                             sim::BufferClass buffer_class) {
+  std::map<std::pair<std::string, std::int32_t>, std::vector<float>> all;
+  for (const runtime::InstanceName& name : run.instances_of(buffer_class)) {
+    std::vector<float> values(run.elements_of(name));
+    run.read_values(name, values);
+    all[{run.plan().buffers[static_cast<std::size_t>(name.buffer)].name, name.layer}] = values;
+  }
+  return all;
+}
+
+Step step_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device, std::int64_t steps = 1) {
+  runtime::Run run(scenario, std::move(device));
+  run.fill_parameters(tests::drawn(scenario.model), 1);
+  fill_inputs(run);
+  for (std::int64_t step = 1; step <= steps; ++step) run.executor().run(0, step_settings(step));
+  Step result;
+  const sim::Workload& w = scenario.workload;
+  std::vector<float> losses(static_cast<std::size_t>(w.micro_batch_size * w.seq_len));
+  const std::int64_t micro_batches = w.global_batch_size / w.micro_batch_size;
+  for (std::int32_t m = 0; m < micro_batches; ++m) {
+    run.read(run.plan().find(sim::buffer_names::losses), std::span(losses), 0, m);
+    for (const float loss : losses)
+      result.loss +=
+          static_cast<double>(loss) / static_cast<double>(losses.size()) / static_cast<double>(micro_batches);
+  }
+  std::vector<double> norm(2);
+  run.read(run.plan().find(sim::buffer_names::gradient_norm), std::span(norm));
+  result.norm = norm[1];
+  result.gradients = values_of(run, sim::BufferClass::gradient);
+  result.parameters = values_of(run, sim::BufferClass::parameter);
+  return result;
+}
+
+// ||a - b|| / ||b||
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    size += static_cast<double>(b[i]) * b[i];
+  }
+  return size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
+}
+
+sim::Scenario training(const sim::Model& model, sim::DType dtype, sim::AttentionKind attention,
+                       sim::Recompute recompute = sim::Recompute::none) {
+  sim::Scenario s = tests::training(model, 12, 2, 4);
+  s.workload.dtype = dtype;
+  s.implementation.attention = attention;
+  s.strategy.recompute = recompute;
+  s.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  return s;
+}
+
+// A parameter's relative rounding error in bf16.
+constexpr double kBf16 = 0x1p-8;
+
+}  // namespace
+
+TEST_CASE("a training step on the GPU in fp32 gives the CPU's loss, gradients and parameters") {
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()})
+    for (const auto attention : {sim::AttentionKind::flash, sim::AttentionKind::standard}) {
+      CAPTURE(model.name, static_cast<int>(attention));
+      const sim::Scenario scenario = training(model, sim::DType::fp32, attention);
+      const Step gpu = step_of(scenario, gpu()), cpu = step_of(scenario, runtime::make_cpu_device(1));
+      CHECK(gpu.loss == Approx(cpu.loss).epsilon(1e-6));
+      CHECK(gpu.norm == Approx(cpu.norm).epsilon(1e-5));
+      REQUIRE(gpu.gradients.size() == cpu.gradients.size());
+      for (const auto& [name, gradient] : cpu.gradients) {
+        CAPTURE(name.first, name.second);
+        CHECK(distance(gpu.gradients.at(name), gradient) < 1e-4);
+      }
+      for (const auto& [name, parameter] : cpu.parameters) {
+        CAPTURE(name.first, name.second);
+        CHECK(distance(gpu.parameters.at(name), parameter) < 1e-3);
+      }
+    }
+}
+
+TEST_CASE("a training step on the GPU in bf16 follows the CPU's in fp32 as far as bf16 goes") {
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
+    CAPTURE(model.name);
+    const Step gpu = step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash), gpu());
+    const Step cpu =
+        step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
+    CHECK(gpu.loss == Approx(cpu.loss).epsilon(kBf16));
+    for (const auto& [name, gradient] : cpu.gradients) {
+      CAPTURE(name.first, name.second);
+      // A handful of roundings, some of them of partial sums, lie between.
+      CHECK(distance(gpu.gradients.at(name), gradient) < 10 * kBf16);
+    }
+  }
+}
+
+TEST_CASE("recompute on the GPU changes no bit of the gradients or of the parameters after two steps") {
+  sim::Model model = tests::small_llama();
+  model.num_hidden_layers = 1;
+  const auto step = [&](sim::Recompute recompute) {
+    sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash, recompute);
+    scenario.workload.global_batch_size = scenario.workload.micro_batch_size = 1;
+    return step_of(scenario, gpu(), 2);
+  };
+  const Step none = step(sim::Recompute::none);
+  for (const auto recompute : {sim::Recompute::selective, sim::Recompute::full}) {
+    const Step again = step(recompute);
+    CHECK(again.gradients == none.gradients);
+    CHECK(again.parameters == none.parameters);
+  }
+}
+
+TEST_CASE("the GPU generates the CPU's tokens") {
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()})
+    for (const bool kv_cache : {true, false}) {
+      CAPTURE(model.name, kv_cache);
+      const auto tokens_on = [&](std::unique_ptr<runtime::Device> device) {
+        sim::Scenario scenario = tests::generation(model, 3, 2);
+        scenario.workload.kv_cache = kv_cache;
+        runtime::Run run(scenario, std::move(device));
+        run.fill_parameters(tests::drawn(model), 3);
+        std::vector<std::vector<std::int32_t>> sequences(2, {5, 17, 99});
+        const sim::Plan& plan = run.plan();
+        for (const sim::Section& section : run.executor().program().sections) {
+          const sim::Variables& v = run.executor().program().actions[section.begin].variables;
+          std::vector<std::int32_t> tokens;
+          for (const auto& sequence : sequences)
+            tokens.insert(tokens.end(), sequence.end() - v.query_length, sequence.end());
+          run.write(plan.find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens));
+          if (const sim::BufferId positions = plan.find(sim::buffer_names::positions);
+              positions != sim::kNoBuffer) {
+            const std::vector<std::int32_t> starts(2,
+                                                   static_cast<std::int32_t>(v.kv_length - v.query_length));
+            run.write(positions, std::span<const std::int32_t>(starts));
+          }
+          run.executor().run(static_cast<std::size_t>(&section - run.executor().program().sections.data()),
+                             {});
+          std::vector<std::int32_t> next(2);
+          run.read(plan.find(sim::buffer_names::next_tokens), std::span(next));
+          for (std::size_t b = 0; b < 2; ++b) sequences[b].push_back(next[b]);
+        }
+        return sequences;
+      };
+      CHECK(tokens_on(gpu()) == tokens_on(runtime::make_cpu_device(1)));
+    }
+}
+
+TEST_CASE("a GPU that is not there and a type that it does not compute in are said so") {
+  CHECK_THROWS_AS(runtime::make_cuda_device({.ordinal = 99}), runtime::NoDevice);
+  sim::Scenario scenario = tests::training(tests::small_llama());
+  scenario.workload.dtype = sim::DType::fp8;
+  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
+  CHECK_THROWS_WITH(runtime::Run(scenario, gpu()),
+                    Catch::Matchers::EndsWith(" computes in bf16, fp32, tf32; workload.dtype is fp8"));
+}
+
+TEST_CASE("memory in use on the GPU is the arena and what the device keeps for itself") {
+  const sim::Scenario scenario = training(tests::small_llama(), sim::DType::bf16, sim::AttentionKind::flash);
+  runtime::Run run(scenario, gpu());
+  CHECK(run.executor().arena().size() == run.memory().arena);
+  CHECK(run.executor().arena().resident() == run.memory().arena);
+}

@@ -1,0 +1,437 @@
+// Norms, activations, embedding, loss, optimizer and sampling as the GPU's kernels compute them, thread by
+// thread.
+#include <map>
+#include <random>
+
+#include "kernels/activation.h"
+#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/sampling.h"
+#include "kernels/sampling.h"
+#include "tests/cuda/on_gpu.h"
+#include "tests/kernels/reference.h"
+
+namespace cuda = kernels::cuda;
+using cuda::Type;
+using test::kBackward;
+using test::kForward;
+using test::to_double;
+using tests::check_as_accurate_as_plain;
+using tests::DeviceArray;
+using tests::in_every_order;
+using tests::no_scratch;
+using tests::normal_tensor;
+using tests::OnGpu;
+using tests::rounded;
+using tests::Scratch;
+
+namespace {
+
+constexpr float kEps = 1e-5f;
+
+struct Rows {
+  std::int64_t R, C;
+};
+// Rows that vectors fill and that they do not; one warp and several; more rows than blocks that sum over
+// them.
+const std::vector<Rows> kShapes = {{7, 8}, {3, 17}, {5, 64}, {2, 600}, {300, 24}};
+
+std::vector<float> joined(std::initializer_list<std::vector<float>> parts) {
+  std::vector<float> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+std::vector<float> shifted(std::vector<float> values, Type type) {
+  for (float& x : values) x = 3 * x + 10;
+  return rounded(values, type);
+}
+
+}  // namespace
+
+TEST_CASE("norms on the GPU are as accurate as plain loops in the same type, whatever the order of threads") {
+  for (const Type type : {Type::f32, Type::bf16})
+    for (const Rows s : kShapes) {
+      CAPTURE(s.R, s.C, static_cast<int>(type));
+      const auto inp = shifted(test::normal_tensor(s.R * s.C, 1), type);
+      const auto weight = normal_tensor(s.C, 2, type), bias = normal_tensor(s.C, 3, type);
+      const auto exact = reference::layernorm_forward<double>(to_double(inp), to_double(weight),
+                                                              to_double(bias), kEps, s.R, s.C);
+      const auto plain =
+          rounded(reference::layernorm_forward<float>(inp, weight, bias, kEps, s.R, s.C), type);
+      const auto exact_rms =
+          reference::rmsnorm_forward<double>(to_double(inp), to_double(weight), kEps, s.R, s.C);
+      const auto plain_rms = rounded(reference::rmsnorm_forward<float>(inp, weight, kEps, s.R, s.C), type);
+      std::vector<float> rms;
+      const auto values = in_every_order([&] {
+        DeviceArray x(inp, type), w(weight, type), b(bias, type), out(s.R * s.C, type),
+            rms_out(s.R * s.C, type);
+        cuda::layernorm_forward(no_scratch(), out, nullptr, nullptr, x, w, b, kEps, s.R, s.C);
+        cuda::rmsnorm_forward(no_scratch(), rms_out, nullptr, x, w, kEps, s.R, s.C);
+        rms = rms_out.values();
+        return out.values();
+      });
+      check_as_accurate_as_plain(values, plain, exact, type, kForward);
+      check_as_accurate_as_plain(rms, plain_rms, exact_rms, type, kForward);
+    }
+}
+
+TEST_CASE(
+    "norms' gradients on the GPU are added as accurately as plain loops do, whatever the order of threads") {
+  for (const Type type : {Type::f32, Type::bf16})
+    for (const Rows s : kShapes) {
+      CAPTURE(s.R, s.C, static_cast<int>(type));
+      const auto inp = shifted(test::normal_tensor(s.R * s.C, 1), type);
+      const auto weight = normal_tensor(s.C, 2, type), dout = normal_tensor(s.R * s.C, 3, type);
+      const auto dinp_before = normal_tensor(s.R * s.C, 4, type);
+      const auto before = normal_tensor(s.C, 5, Type::f32);  // gradients in fp32, whatever the activations
+
+      auto exact_dinp = to_double(dinp_before), exact_dweight = to_double(before),
+           exact_dbias = to_double(before);
+      reference::layernorm_backward<double>(exact_dinp, exact_dweight, exact_dbias, to_double(dout),
+                                            to_double(inp), to_double(weight), kEps, s.R, s.C);
+      auto plain_dinp = dinp_before, plain_dweight = before, plain_dbias = before;
+      reference::layernorm_backward<float>(plain_dinp, plain_dweight, plain_dbias, dout, inp, weight, kEps,
+                                           s.R, s.C);
+      auto exact_rms_dinp = to_double(dinp_before), exact_rms_dweight = to_double(before);
+      reference::rmsnorm_backward<double>(exact_rms_dinp, exact_rms_dweight, to_double(dout), to_double(inp),
+                                          to_double(weight), kEps, s.R, s.C);
+      auto plain_rms_dinp = dinp_before, plain_rms_dweight = before;
+      reference::rmsnorm_backward<float>(plain_rms_dinp, plain_rms_dweight, dout, inp, weight, kEps, s.R,
+                                         s.C);
+
+      std::vector<float> dinp, dweight, dbias, rms_dinp, rms_dweight;
+      in_every_order([&] {
+        Scratch scratch;
+        DeviceArray x(inp, type), w(weight, type), b(weight, type), g(dout, type), out(s.R * s.C, type);
+        DeviceArray mean(s.R, Type::f32), rstd(s.R, Type::f32), dx(dinp_before, type), dw(before, Type::f32),
+            db(before, Type::f32);
+        cuda::layernorm_forward(no_scratch(), out, mean.f32(), rstd.f32(), x, w, b, kEps, s.R, s.C);
+        cuda::layernorm_backward(scratch.context(), dx, dw, db, g, x, w, mean.f32(), rstd.f32(), s.R, s.C);
+        dinp = dx.values(), dweight = dw.values(), dbias = db.values();
+        DeviceArray rms_dx(dinp_before, type), rms_dw(before, Type::f32), rms_rstd(s.R, Type::f32);
+        cuda::rmsnorm_forward(no_scratch(), out, rms_rstd.f32(), x, w, kEps, s.R, s.C);
+        cuda::rmsnorm_backward(scratch.context(), rms_dx, rms_dw, g, x, w, rms_rstd.f32(), s.R, s.C);
+        rms_dinp = rms_dx.values(), rms_dweight = rms_dw.values();
+        return joined({dinp, dweight, dbias, rms_dinp, rms_dweight});
+      });
+      check_as_accurate_as_plain(dinp, rounded(plain_dinp, type), exact_dinp, type, kBackward);
+      check_as_accurate_as_plain(dweight, plain_dweight, exact_dweight, Type::f32, kBackward);
+      check_as_accurate_as_plain(dbias, plain_dbias, exact_dbias, Type::f32, kBackward);
+      check_as_accurate_as_plain(rms_dinp, rounded(plain_rms_dinp, type), exact_rms_dinp, type, kBackward);
+      check_as_accurate_as_plain(rms_dweight, plain_rms_dweight, exact_rms_dweight, Type::f32, kBackward);
+    }
+}
+
+TEST_CASE("activations on the GPU are as accurate as plain loops in the same type") {
+  for (const Type type : {Type::f32, Type::bf16})
+    for (const Rows s : kShapes) {
+      CAPTURE(s.R, s.C, static_cast<int>(type));
+      const std::int64_t count = s.R * s.C;
+      const auto inp = normal_tensor(count, 1, type, 4), dout = normal_tensor(count, 2, type);
+      const auto gate_up = normal_tensor(2 * count, 3, type, 4);
+      DeviceArray x(inp, type), g(dout, type), gu(gate_up, type), out(count, type), dx(dout, type),
+          swiglu(count, type), dgate_up(2 * count, type);
+      cuda::gelu_forward(no_scratch(), out, x, count);
+      cuda::gelu_backward(no_scratch(), dx, dx, x, count);  // in place
+      cuda::swiglu_forward(no_scratch(), swiglu, gu, s.R, s.C);
+      cuda::swiglu_backward(no_scratch(), dgate_up, g, gu, s.R, s.C);
+      check_as_accurate_as_plain(out.values(), rounded(reference::gelu_forward<float>(inp), type),
+                                 reference::gelu_forward<double>(to_double(inp)), type, kForward);
+      check_as_accurate_as_plain(dx.values(), rounded(reference::gelu_backward<float>(dout, inp), type),
+                                 reference::gelu_backward<double>(to_double(dout), to_double(inp)), type,
+                                 kBackward);
+      check_as_accurate_as_plain(
+          swiglu.values(), rounded(reference::swiglu_forward<float>(gate_up, s.R, s.C), type),
+          reference::swiglu_forward<double>(to_double(gate_up), s.R, s.C), type, kForward);
+      check_as_accurate_as_plain(
+          dgate_up.values(), rounded(reference::swiglu_backward<float>(dout, gate_up, s.R, s.C), type),
+          reference::swiglu_backward<double>(to_double(dout), to_double(gate_up), s.R, s.C), type, kBackward);
+    }
+}
+
+TEST_CASE("add, convert and gather_last on the GPU move what they should") {
+  const std::int64_t B = 2, T = 3, C = 24, R = B * T;
+  for (const Type type : {Type::f32, Type::bf16}) {
+    const auto a = normal_tensor(R * C, 1, type), b = normal_tensor(R * C, 2, type),
+               bias = normal_tensor(C, 3, type);
+    DeviceArray a_array(a, type), b_array(b, type), bias_array(bias, type), sum(R * C, type),
+        last(B * C, type), wide(R * C, Type::f32);
+    cuda::add(no_scratch(), sum, a_array, b_array, bias_array, R, C);
+    cuda::gather_last(no_scratch(), last, a_array, B, T, C);
+    cuda::convert(no_scratch(), wide, a_array, R * C);
+    CHECK(wide.values() == a);
+    std::vector<float> expected(a.size()), expected_last;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      expected[i] = a[i] + b[i] + bias[i % static_cast<std::size_t>(C)];
+    CHECK(sum.values() == rounded(expected, type));
+    for (std::int64_t sequence = 0; sequence < B; ++sequence)
+      expected_last.insert(expected_last.end(), a.begin() + ((sequence + 1) * T - 1) * C,
+                           a.begin() + (sequence + 1) * T * C);
+    CHECK(last.values() == expected_last);
+  }
+}
+
+TEST_CASE("embedding on the GPU looks rows up, and adds a token's gradients in the order of its rows") {
+  const kernels::EmbeddingShape s{3, 100, 40, 7};  // 300 rows of 7 tokens: more than one block looks through
+  for (const Type type : {Type::f32, Type::bf16}) {
+    const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
+    const auto weight = normal_tensor(s.V * s.C, 2, type), position = normal_tensor(s.T * s.C, 3, type);
+    OnGpu<std::int32_t> tokens_on_gpu(tokens);
+    DeviceArray w(weight, type), p(position, type), out(s.B * s.T * s.C, type);
+    cuda::embedding_forward(no_scratch(), out, tokens_on_gpu.data(), w, p, nullptr, s);
+    std::vector<float> expected;
+    for (std::int64_t row = 0; row < s.B * s.T; ++row)
+      for (std::int64_t c = 0; c < s.C; ++c)
+        expected.push_back(weight[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)] * s.C + c)] +
+                           position[static_cast<std::size_t>(row % s.T * s.C + c)]);
+    CHECK(out.values() == rounded(expected, type));
+
+    const auto dout = normal_tensor(s.B * s.T * s.C, 4, type),
+               before = normal_tensor(s.V * s.C, 5, Type::f32),
+               position_before = normal_tensor(s.T * s.C, 6, Type::f32);
+    auto sums = std::vector<float>(before.size()), position_sums = std::vector<float>(position_before.size());
+    for (std::int64_t row = 0; row < s.B * s.T; ++row)
+      for (std::int64_t c = 0; c < s.C; ++c) {
+        const float gradient = dout[static_cast<std::size_t>(row * s.C + c)];
+        sums[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)] * s.C + c)] += gradient;
+        position_sums[static_cast<std::size_t>(row % s.T * s.C + c)] += gradient;
+      }
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += before[i];
+    for (std::size_t i = 0; i < position_sums.size(); ++i) position_sums[i] += position_before[i];
+    const auto values = in_every_order([&] {
+      DeviceArray g(dout, type), dw(before, Type::f32), dp(position_before, Type::f32);
+      cuda::embedding_backward(no_scratch(), dw, dp, g, tokens_on_gpu.data(), s);
+      return joined({dw.values(), dp.values()});
+    });
+    CHECK(values == joined({sums, position_sums}));
+  }
+}
+
+TEST_CASE("rope on the GPU turns queries and keys as the plain loops do, and back") {
+  const kernels::RopeShape s{2, 5, 3, 1, 16};
+  std::vector<float> table(static_cast<std::size_t>(20 * s.D));
+  kernels::cpu::rope_table(table.data(), 10000, {}, 20, s.D);
+  const std::vector<std::int32_t> positions = {3, 9};
+  const std::int64_t count = s.B * s.T * (s.H + 2 * s.G) * s.D;
+  const auto qkv = normal_tensor(count, 1, Type::f32);
+  auto expected = qkv;
+  kernels::cpu::rope_forward(expected.data(), table.data(), positions.data(), s);
+  OnGpu<float> table_on_gpu(table);
+  OnGpu<std::int32_t> positions_on_gpu(positions);
+  DeviceArray turned(qkv, Type::f32), back(expected, Type::f32);
+  cuda::rope(no_scratch(), turned, table_on_gpu.data(), positions_on_gpu.data(), 1, s);
+  const auto turned_values = turned.values();
+  for (std::size_t i = 0; i < qkv.size(); ++i) CHECK(turned_values[i] == Approx(expected[i]).margin(1e-6));
+  cuda::rope(no_scratch(), back, table_on_gpu.data(), positions_on_gpu.data(), -1, s);
+  const auto back_values = back.values();
+  for (std::size_t i = 0; i < qkv.size(); ++i) CHECK(back_values[i] == Approx(qkv[i]).margin(1e-6));
+}
+
+TEST_CASE(
+    "cross-entropy on the GPU is as accurate as plain loops, and leaves ignored rows without gradient") {
+  for (const Type type : {Type::f32, Type::bf16})
+    for (const std::int64_t V : {5, 64, 1003}) {
+      const std::int64_t R = 3;
+      const float scale = 0.25f;
+      CAPTURE(V, static_cast<int>(type));
+      const auto logits = normal_tensor(R * V, 1, type, 3);
+      std::vector<std::int32_t> targets = test::random_ids(R, static_cast<std::int32_t>(V), 2);
+      targets[1] = -1;
+      std::vector<double> exact, exact_losses;
+      std::vector<float> plain;
+      for (std::int64_t r = 0; r < R; ++r) {
+        double sum = 0;
+        float sum_f32 = 0;
+        for (std::int64_t v = 0; v < V; ++v) {
+          const float x = logits[static_cast<std::size_t>(r * V + v)];
+          sum += std::exp(static_cast<double>(x));
+          sum_f32 += std::exp(x);
+        }
+        const std::int32_t target = targets[static_cast<std::size_t>(r)];
+        for (std::int64_t v = 0; v < V; ++v) {
+          const float x = logits[static_cast<std::size_t>(r * V + v)];
+          exact.push_back(target < 0 ? 0 : (std::exp(static_cast<double>(x)) / sum - (v == target)) * scale);
+          plain.push_back(target < 0 ? 0 : (std::exp(x) / sum_f32 - (v == target ? 1.0f : 0.0f)) * scale);
+        }
+        exact_losses.push_back(
+            target < 0
+                ? 0
+                : std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(r * V + target)]));
+      }
+      std::vector<float> losses;
+      const auto gradients = in_every_order([&] {
+        DeviceArray in_place(logits, type), loss(R, Type::f32);
+        OnGpu<std::int32_t> targets_on_gpu(targets);
+        cuda::cross_entropy_forward_backward(no_scratch(), in_place, loss.f32(), targets_on_gpu.data(), scale,
+                                             R, V);
+        losses = loss.values();
+        return joined({in_place.values(), losses});
+      });
+      check_as_accurate_as_plain({gradients.begin(), gradients.begin() + R * V}, rounded(plain, type), exact,
+                                 type, kBackward);
+      for (std::size_t r = 0; r < exact_losses.size(); ++r)
+        CHECK(losses[r] == Approx(exact_losses[r]).epsilon(1e-6).margin(1e-6));
+    }
+}
+
+TEST_CASE("column sums on the GPU are those of plain loops, whatever the order of threads") {
+  for (const Rows s : {Rows{1, 5}, Rows{70, 24}, Rows{200, 300}}) {
+    const auto dout = normal_tensor(s.R * s.C, 1, Type::bf16), before = normal_tensor(s.C, 2, Type::f32);
+    std::vector<double> exact = to_double(before);
+    std::vector<float> plain = before;
+    for (std::int64_t i = 0; i < s.R * s.C; ++i) {
+      exact[static_cast<std::size_t>(i % s.C)] += dout[static_cast<std::size_t>(i)];
+      plain[static_cast<std::size_t>(i % s.C)] += dout[static_cast<std::size_t>(i)];
+    }
+    const auto values = in_every_order([&] {
+      Scratch scratch;
+      DeviceArray sums(before, Type::f32), g(dout, Type::bf16);
+      cuda::add_column_sums(scratch.context(), sums, g, s.R, s.C);
+      return sums.values();
+    });
+    check_as_accurate_as_plain(values, plain, exact, Type::f32, kBackward);
+  }
+}
+
+TEST_CASE("AdamW on the GPU does what the CPU's does, on the master copy in mixed precision") {
+  const std::int64_t count = 1001;
+  const kernels::AdamWSettings settings{
+      .learning_rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 3};
+  const auto parameter = normal_tensor(count, 1, Type::f32), gradient = normal_tensor(count, 2, Type::bf16),
+             moment1 = normal_tensor(count, 3, Type::f32);
+  auto moment2 = normal_tensor(count, 4, Type::f32);
+  for (float& x : moment2) x *= x;
+  OnGpu<cuda::AdamWStep> step(cuda::adamw_step(settings, 0));
+  OnGpu<double> scale(0.5);
+  const float scale_f32 = 0.5f;
+  auto expected = parameter, expected1 = moment1, expected2 = moment2;
+  const kernels::AdamWTensor tensor{expected.data(),  gradient.data(), expected1.data(),
+                                    expected2.data(), count,           true};
+  kernels::cpu::adamw({&tensor, 1}, &scale_f32, settings);
+
+  DeviceArray p(parameter, Type::bf16), g(gradient, Type::bf16), m(moment1, Type::f32), v(moment2, Type::f32),
+      master(parameter, Type::f32);
+  const cuda::AdamWTensor on_gpu{p, g, m.f32(), v.f32(), master.f32(), count};
+  cuda::adamw(no_scratch(), {&on_gpu, 1}, scale.data(), step.data(), true);
+  const auto master_values = master.values(), first = m.values(), second = v.values();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CHECK(master_values[i] == Approx(expected[i]).epsilon(1e-6).margin(1e-7));
+    CHECK(first[i] == Approx(expected1[i]).epsilon(1e-6).margin(1e-6));
+    CHECK(second[i] == Approx(expected2[i]).epsilon(1e-6));
+  }
+  CHECK(p.values() == rounded(master_values, Type::bf16));
+}
+
+TEST_CASE("without a master copy AdamW rounds to a neighbour, right on average, and the same in every run") {
+  const std::int64_t count = 4000;
+  const kernels::AdamWSettings settings{
+      .learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0, .step = 1};
+  OnGpu<cuda::AdamWStep> step(cuda::adamw_step(settings, 0));
+  OnGpu<double> scale(1);
+  const std::vector<float> ones(static_cast<std::size_t>(count), 1.0f),
+      zeros(static_cast<std::size_t>(count), 0.0f);
+  const auto run = [&] {
+    DeviceArray p(ones, Type::bf16), g(ones, Type::bf16), m(zeros, Type::f32), v(zeros, Type::f32);
+    const cuda::AdamWTensor tensor{p, g, m.f32(), v.f32(), nullptr, count};
+    cuda::adamw(no_scratch(), {&tensor, 1}, scale.data(), step.data(), false);
+    return p.values();
+  };
+  const auto values = run();
+  CHECK(run() == values);
+  // The first step of Adam is the learning rate, here about a quarter of bf16's spacing below 1.
+  const double below = 1 - 0x1p-8;
+  double mean = 0;
+  for (const float x : values) {
+    CHECK((x == 1.0f || static_cast<double>(x) == below));
+    mean += static_cast<double>(x) / static_cast<double>(count);
+  }
+  const double probability = 1e-3 / 0x1p-8;
+  const double deviation = 0x1p-8 * std::sqrt(probability * (1 - probability) / static_cast<double>(count));
+  CHECK(std::abs(mean - (1 - 1e-3)) < 5 * deviation);
+}
+
+TEST_CASE("the gradient norm on the GPU is the CPU's, and clips as it does") {
+  const auto a = normal_tensor(70000, 1, Type::f32), b = normal_tensor(33, 2, Type::f32);
+  const float* const tensors[] = {a.data(), b.data()};
+  const std::int64_t counts[] = {70000, 33};
+  double squares = 0;
+  kernels::cpu::squared_norm(&squares, tensors, counts);
+  float norm = 0, scale = 0;
+  kernels::cpu::clip_scale(&norm, &scale, &squares, 2.0f);
+  OnGpu<cuda::AdamWStep> step(cuda::adamw_step({1e-3f, 0.9f, 0.95f, 1e-8f, 0, 1}, 2.0f));
+  OnGpu<cuda::GradientNorm> norm_on_gpu(cuda::GradientNorm{});
+  Scratch scratch;
+  DeviceArray a_array(a, Type::f32), b_array(b, Type::f32);
+  const cuda::GradientTensor gradients[] = {{a_array, 70000}, {b_array, 33}};
+  cuda::add_squares(scratch.context(), norm_on_gpu.data(), gradients, 1.0);
+  cuda::clip_scale(no_scratch(), norm_on_gpu.data(), step.data());
+  const cuda::GradientNorm result = norm_on_gpu.value();
+  CHECK(result.sum_of_squares == Approx(squares).epsilon(1e-12));
+  CHECK(static_cast<float>(result.norm) == norm);
+  CHECK(static_cast<float>(result.clip_scale) == scale);
+}
+
+TEST_CASE("the GPU samples the greedy token, the lowest id among equals") {
+  const std::int64_t B = 3, V = 1500;
+  auto logits = normal_tensor(B * V, 1, Type::bf16);  // few values: equals are common
+  std::vector<std::int32_t> expected(static_cast<std::size_t>(B)), tokens(expected);
+  kernels::cpu::sample(expected.data(), logits.data(), {}, 0, B, V);
+  OnGpu<cuda::SamplingStep> step(cuda::SamplingStep{});
+  OnGpu<std::int32_t> sampled(tokens);
+  OnGpu<float> logits_on_gpu(logits);
+  cuda::sample(no_scratch(), sampled.data(), logits_on_gpu.data(), step.data(), B, V);
+  CHECK(sampled.values() == expected);
+}
+
+TEST_CASE(
+    "the GPU keeps the same tokens under top-k and top-p as the CPU, and draws them as often as their weight "
+    "says") {
+  constexpr std::int64_t V = 40;
+  struct Settings {
+    std::int32_t top_k;
+    float top_p;
+  };
+  for (const Settings s : {Settings{0, 1}, Settings{5, 1}, Settings{0, 0.6f}, Settings{9, 0.7f}}) {
+    CAPTURE(s.top_k, s.top_p);
+    auto logits = normal_tensor(V, 3, Type::f32, 1.5f);
+    OnGpu<float> logits_on_gpu(logits);
+    std::vector<std::size_t> order(static_cast<std::size_t>(V));
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+    // What must be kept, by the definition.
+    std::size_t count = s.top_k > 0 ? static_cast<std::size_t>(s.top_k) : order.size();
+    constexpr float kTemperature = 0.8f;
+    const auto weight = [&](std::size_t v) {
+      return std::exp(static_cast<double>(logits[v]) / kTemperature);
+    };
+    double total = 0, kept = 0;
+    for (std::size_t i = 0; i < count; ++i) total += weight(order[i]);
+    std::size_t needed = 0;
+    while (needed < count && (needed == 0 || kept < static_cast<double>(s.top_p) * total))
+      kept += weight(order[needed++]);
+
+    constexpr int kDraws = 150;
+    std::map<std::int32_t, int> drawn;
+    for (int draw = 0; draw < kDraws; ++draw) {
+      const cuda::SamplingStep step{
+          {.temperature = kTemperature, .top_k = s.top_k, .top_p = s.top_p, .seed = 11}, draw};
+      std::int32_t token = -1;
+      cuda::sample(no_scratch(), &token, logits.data(), &step, 1, V);
+      ++drawn[token];
+    }
+    for (const auto& [token, times] : drawn) {
+      CAPTURE(token, times);
+      const auto rank =
+          std::find(order.begin(), order.end(), static_cast<std::size_t>(token)) - order.begin();
+      CHECK(rank < static_cast<std::ptrdiff_t>(needed));
+      const double probability = weight(static_cast<std::size_t>(token)) / kept;
+      CHECK(std::abs(times - kDraws * probability) <
+            5 * std::sqrt(kDraws * probability * (1 - probability)) + 1);
+    }
+  }
+}

@@ -1,0 +1,152 @@
+// The panels of a training step: pipeline and communication.
+#include <algorithm>
+
+#include "app/gui/step_view.h"
+#include "sim/plan/schedule.h"
+#include "tests/gui/null_desktop.h"
+#include "tests/support/catch.h"
+
+using namespace app::gui;
+
+namespace {
+
+sim::Scenario pipelined(int stages, int micro_batches) {
+  sim::Scenario s;
+  s.model = sim::load_model_preset("llama-3.1-405b");
+  s.hardware = sim::load_hardware_preset("h100-sxm");
+  s.implementation = sim::load_implementation_preset("ridgepoint");
+  s.strategy.tensor_parallel = 8;
+  s.strategy.pipeline_parallel = stages;
+  s.workload.seq_len = 4096;
+  s.workload.global_batch_size = micro_batches;
+  return s;
+}
+
+// The window that a maximised panel's body is.
+ImGuiWindow* body_of_maximised() {
+  const ImGuiWindow* panel = ImGui::FindWindowByName("##maximised");
+  for (ImGuiWindow* window : GImGui->Windows)
+    if (panel && window->ParentWindow == panel) return window;
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("every panel draws every preset scenario") {
+  std::vector<std::string> names = sim::preset_names(sim::PresetKind::scenario);
+  // Those of this machine have no peaks here.
+  std::erase_if(names, [](const std::string& name) { return name.ends_with("-here"); });
+  REQUIRE(names.size() > 3);
+  for (const std::string& name : names) {
+    tests::NullDesktop desktop(sim::load_scenario_preset(name));
+    desktop.settle();
+    for (const Panel& panel : panels()) {
+      INFO(name << ", " << panel.id);
+      REQUIRE(desktop.shell().commands().invoke(std::string("maximise.") + panel.id));
+      desktop.frames(2);
+      CHECK(GImGui->ErrorCountCurrentFrame == 0);
+      desktop.shell().commands().invoke("view.restore");
+    }
+  }
+}
+
+TEST_CASE("a stage's slot at a time is the one that runs then, and its memory what was last written") {
+  const sim::Scenario s = pipelined(4, 8);
+  const StepView step = make_step_view(sim::make_plan(s), s.hardware, nullptr);
+  REQUIRE(step.stages == 4);
+  for (int stage = 0; stage < step.stages; ++stage)
+    for (const sim::TimelineSlot& slot : step.slots_of(stage)) {
+      CHECK(slot.stage == stage);
+      const sim::Seconds middle{(slot.start.value + slot.end.value) / 2};
+      const sim::TimelineSlot* found = step.slot_at(stage, middle);
+      REQUIRE(found);
+      CHECK(found == &slot);
+    }
+  CHECK(sim::total(step.memory_at(step.fullest_stage, step.peak_time)) == step.peak);
+  // The last stage cannot begin before the first has passed something on.
+  const auto first_forward = [&](int stage) {
+    const auto slots = step.slots_of(stage);
+    return *std::find_if(slots.begin(), slots.end(),
+                         [](const sim::TimelineSlot& slot) { return slot.phase == sim::Phase::forward; });
+  };
+  CHECK(first_forward(0).end < first_forward(3).start);
+  CHECK(step.slot_at(3, first_forward(0).end) == nullptr);
+}
+
+TEST_CASE("ranks of a group are a stride apart, inside a node while they fit") {
+  sim::Hardware hardware = sim::load_hardware_preset("h100-sxm");
+  const sim::Group tensor{"tensor", 8, 1}, data{"data", 4, 8}, both{"data", 4, 4};
+  CHECK(first_of_group(tensor, 13) == 8);
+  CHECK(first_of_group(data, 13) == 5);
+  CHECK(first_of_group(data, 32 + 13) == 32 + 5);
+  CHECK(place_of(tensor, hardware).nodes == 1);
+  CHECK(place_of(tensor, hardware).link == hardware.node_link);
+  CHECK(place_of(data, hardware).nodes == 4);
+  CHECK(place_of(data, hardware).link == hardware.network_link);
+  CHECK(place_of(both, hardware).ranks_per_node == 2);
+  CHECK(place_of(both, hardware).link.value == 2 * hardware.network_link.value);
+}
+
+TEST_CASE("another schedule is one click, and one undo step") {
+  tests::NullDesktop desktop(pipelined(4, 8));
+  auto& document = desktop.shell().document();
+  const sim::Scenario before = document.scenario();
+  desktop.shell().commands().invoke("maximise.pipeline");
+  desktop.settle();
+  const ImGuiWindow* body = body_of_maximised();
+  REQUIRE(body);
+  const auto names = sim::schedule_names();
+  const int interleaved =
+      static_cast<int>(std::find(names.begin(), names.end(), "interleaved") - names.begin());
+  ImGuiID id = ImHashStr("schedule", 0, body->ID);
+  id = ImHashData(&interleaved, sizeof interleaved, id);
+  id = ImHashStr("segment", 0, id);
+  ImGui::SetWindowFocus("##maximised");
+  desktop.frames(1);
+  GImGui->NavActivateId = 0;
+  ImGui::ActivateItemByID(id);
+  desktop.frames(2);
+  CHECK(document.scenario().strategy.schedule == "interleaved");
+  CHECK(document.scenario().strategy.virtual_pipeline > 1);
+  CHECK(std::string(document.undo_label()).find("schedule") == 0);
+  document.undo();
+  CHECK(document.scenario() == before);
+}
+
+TEST_CASE("both plots of the pipeline share their time: the cursor follows the hand over either") {
+  tests::NullDesktop desktop(pipelined(4, 8));
+  desktop.shell().commands().invoke("maximise.pipeline");
+  desktop.settle();
+  const PipelineScope& scope = desktop.shell().view().pipeline;
+  REQUIRE(scope.duration > 0);
+  ImGuiIO& io = ImGui::GetIO();
+  double cursor[2];
+  const float heights[] = {300, 760};  // in the Gantt, in the memory below it
+  for (int i = 0; i < 2; ++i) {
+    io.AddMousePosEvent(700, heights[i]);
+    desktop.frames(3);
+    cursor[i] = scope.cursor;
+  }
+  CHECK(cursor[0] == Approx(cursor[1]));
+  CHECK(cursor[0] > 0);
+  CHECK(cursor[0] < scope.duration);
+  // Zoomed in at the cursor, the same moment stays under the hand.
+  io.AddMouseWheelEvent(0, 2);
+  desktop.frames(3);
+  CHECK(scope.end - scope.begin < scope.duration);
+  CHECK(scope.cursor == Approx(cursor[0]).epsilon(0.01));
+}
+
+TEST_CASE("64 stages by 512 micro-batches draw no more than the screen has pixels for") {
+  tests::NullDesktop desktop(pipelined(64, 512));
+  desktop.settle();
+  desktop.shell().commands().invoke("maximise.pipeline");
+  desktop.frames(2);
+  const StepView step =
+      make_step_view(sim::make_plan(pipelined(64, 512)), sim::load_hardware_preset("h100-sxm"), nullptr);
+  CHECK(step.slots.size() > 64 * 512 * 2);
+  // Four vertices a bar, one bar for two pixels of each row, and as much again for everything else.
+  const int bars = 64 * 1600 / 2;
+  CHECK(ImGui::GetDrawData()->TotalVtxCount < 2 * 4 * bars);
+  CHECK(GImGui->ErrorCountCurrentFrame == 0);
+}

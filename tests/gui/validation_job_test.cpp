@@ -1,0 +1,105 @@
+// Tables of measurements, predicted beside the window.
+#include "app/gui/jobs/validation_job.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/gui/null_desktop.h"
+#include "tests/support/catch.h"
+
+using namespace app::gui;
+
+namespace {
+
+class TableFile {
+ public:
+  TableFile(const std::string& name, const std::string& text)
+      : path_(std::filesystem::temp_directory_path() / name) {
+    std::ofstream(path_) << text;
+  }
+  ~TableFile() { std::filesystem::remove(path_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Two rows that can be predicted, one whose device nobody calibrated.
+constexpr const char* kCollectives =
+    "source,gpu,collective,num_gpus,message_bytes,time_us,library\n"
+    "a,H100-80GB-SXM,all_reduce,8,1048576,60,NCCL\n"
+    "b,H100-80GB-SXM,all_gather,8,67108864,400,NCCL\n"
+    "b,Abacus,all_gather,8,67108864,400,NCCL\n";
+
+}  // namespace
+
+TEST_CASE("a table's points are its rows that were measured and predicted, by source and GPU") {
+  const TableFile file("ridgepoint_collectives.csv", kCollectives);
+  std::size_t told = 0;
+  const ValidatedTable table = validate_file(file.path(), [&](std::size_t done, std::size_t of) {
+    told = done;
+    return of == 3;
+  });
+  CHECK(table.failure.empty());
+  CHECK(told == 2);
+  CHECK(table.sources == std::vector<std::string>{"a", "b"});
+  CHECK(table.gpus == std::vector<std::string>{"h100-sxm", "Abacus"});
+  REQUIRE(table.columns.size() == 1);
+  CHECK(table.columns[0].name == "time_us");
+  REQUIRE(table.columns[0].points.size() == 2);
+  const ValidationPoint& point = table.columns[0].points[1];
+  CHECK(point.row == 1);
+  CHECK(point.measured == 400);
+  CHECK(point.low < point.predicted);
+  CHECK(point.predicted < point.high);
+  CHECK(table.summaries.front().rows == 3);
+  CHECK(table.summaries.front().predicted == 2);
+  CHECK_FALSE(table.validation.rows[2].why_not.empty());
+}
+
+TEST_CASE("a validation that is stopped leaves the rest without predictions") {
+  const TableFile file("ridgepoint_stopped.csv", kCollectives);
+  const ValidatedTable table =
+      validate_file(file.path(), [](std::size_t done, std::size_t) { return done < 1; });
+  REQUIRE(table.columns.size() == 1);
+  CHECK(table.columns[0].points.size() == 1);
+}
+
+TEST_CASE("a file that is no table says why, and keeps none of the others from being shown") {
+  const TableFile good("ridgepoint_good.csv", kCollectives), other("ridgepoint_other.csv", "a,b\n1,2\n");
+  ValidationJob job([] {});
+  job.add("/nowhere/at_all.csv");
+  job.add(other.path());
+  job.add(good.path());
+  job.wait();
+  const auto view = job.view();
+  REQUIRE(view->tables.size() == 3);
+  CHECK(view->current.empty());
+  CHECK(view->tables[0]->failure.find("at_all.csv") != std::string::npos);
+  CHECK(view->tables[1]->failure.find("columns") != std::string::npos);
+  CHECK(view->tables[2]->failure.empty());
+  job.add(good.path());
+  job.wait();
+  CHECK(job.view()->tables.size() == 3);
+}
+
+TEST_CASE("the validation panel opens a table, shows a row that is picked, and says what to do without one") {
+  tests::NullDesktop desktop;
+  auto& shell = desktop.shell();
+  shell.commands().invoke("maximise.validation");
+  desktop.frames(3);
+  shell.wait_for_tables();
+  const TableFile file("ridgepoint_panel.csv", kCollectives);
+  shell.view().validation.path = file.path().string();
+  REQUIRE(shell.commands().invoke("validation.open"));
+  shell.wait_for_tables();
+  for (const ImVec2 size : {ImVec2(1600, 1000), ImVec2(600, 400)})
+    for (int tab = 0; tab < 3; ++tab)
+      for (const int row : {-1, 0, 2}) {
+        ImGui::GetIO().DisplaySize = size;
+        shell.view().validation.tab = tab;
+        if (row >= 0) shell.view().validation.row = static_cast<std::size_t>(row);
+        desktop.frames(3);
+        CHECK(GImGui->ErrorCountCurrentFrame == 0);
+      }
+}
