@@ -183,6 +183,16 @@ double kept_bytes(const Plan& plan) {
   return static_cast<double>(bytes) / static_cast<double>(v.batch * v.query_length);
 }
 
+// An operation of a layer whose result stays from the first forward pass on; the first of all where each is
+// repeated.
+std::string kept_from(const Plan& plan) {
+  for (const Block& block : plan.blocks)
+    if (block.name == "layer.forward")
+      for (const Operation& op : block.operations)
+        if (places_of(plan, op.id).size() == 1) return op.id;
+  return "layer.attention_norm.forward";
+}
+
 // Closed forms are of dense layers.
 void add_rest_of(Plan& plan, const SavedActivations& saved) {
   if (plan.scenario.model.expert_layers() > 0) return;
@@ -190,7 +200,7 @@ void add_rest_of(Plan& plan, const SavedActivations& saved) {
   if (rest < 1) return;
   const double hidden = static_cast<double>(plan.scenario.model.hidden_size);
   add_tensor(plan, {.name = "layer.kept_beside",
-                    .from = "layer.attention_norm.forward",
+                    .from = kept_from(plan),
                     .to = "layer.attention_norm.backward",
                     .hidden = rest / hidden});
 }

@@ -9,7 +9,8 @@ std::optional<Seconds> closed_form_bubble(std::string_view schedule, std::int32_
   const Seconds f = stage.forward, b = stage.backward_input, w = stage.backward_weight;
   const bool all_equal = f == b && b == w;
   const double others = stages - 1;
-  if (backward_parts(schedule) == BackwardParts::whole) return (f + b + w) * (others / chunks);
+  if (schedule == "gpipe" || schedule == "1f1b" || schedule == "interleaved")
+    return (f + b + w) * (others / chunks);
   if (micro_batches < stages) return std::nullopt;
   if (schedule == "zb-h1") return (f + b - w) * others;
   if (schedule == "zb-h2" && f + b - w * 2 >= Seconds{} && micro_batches >= 2 * stages - 1)
