@@ -106,7 +106,9 @@ bool is_of_backward(const Block& block) {
 
 // Whatever sort of layer it is of.
 bool is_layer_block(const Block& block, std::string_view pass) {
-  return block.name.find("layer") != std::string::npos && block.name.ends_with("." + std::string(pass));
+  const bool ends = block.name.ends_with(pass) && block.name.size() > pass.size() &&
+                    block.name[block.name.size() - pass.size() - 1] == '.';
+  return ends && block.name.find("layer") != std::string::npos;
 }
 
 bool is_of_passes(const Block& block) {

@@ -266,10 +266,14 @@ std::vector<Operation> norm_forward(const PlanBuilder& builder, const std::strin
                                     const NormResult& r, Operand inp, Extent rows) {
   const Dims dims{.rows = rows, .hidden = builder.model().hidden_size};
   const bool layernorm = builder.model().norm == Norm::layernorm;
-  std::vector<Operand> operands{writes(r.out)};
-  if (layernorm) operands.push_back(writes(r.mean));
-  operands.insert(operands.end(), {writes(r.rstd), inp, reads(p.weight.parameter)});
-  if (layernorm) operands.push_back(reads(p.bias.parameter));
+  std::vector<Operand> operands =
+      layernorm ? std::vector{writes(r.out),
+                              writes(r.mean),
+                              writes(r.rstd),
+                              inp,
+                              reads(p.weight.parameter),
+                              reads(p.bias.parameter)}
+                : std::vector{writes(r.out), writes(r.rstd), inp, reads(p.weight.parameter)};
   Operation op = operation(id + ".forward", layernorm ? OpKind::layernorm : OpKind::rmsnorm,
                            builder.types().statistic, dims, std::move(operands));
   op.scalar = static_cast<float>(builder.model().norm_eps);
@@ -280,11 +284,17 @@ std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::stri
                                      const NormResult& r, Operand inp, BufferId dinp, BufferId dout) {
   const Dims dims{.rows = builder.stream_rows(), .hidden = builder.model().hidden_size};
   const bool layernorm = builder.model().norm == Norm::layernorm;
-  std::vector<Operand> operands{updates(dinp), updates(p.weight.gradient)};
-  if (layernorm) operands.push_back(updates(p.bias.gradient));
-  operands.insert(operands.end(), {reads(dout), inp, reads(p.weight.parameter)});
-  if (layernorm) operands.push_back(reads(r.mean));
-  operands.push_back(reads(r.rstd));
+  std::vector<Operand> operands = layernorm
+                                      ? std::vector{updates(dinp),
+                                                    updates(p.weight.gradient),
+                                                    updates(p.bias.gradient),
+                                                    reads(dout),
+                                                    inp,
+                                                    reads(p.weight.parameter),
+                                                    reads(r.mean),
+                                                    reads(r.rstd)}
+                                      : std::vector{updates(dinp), updates(p.weight.gradient), reads(dout),
+                                                    inp,           reads(p.weight.parameter),  reads(r.rstd)};
   Operation op =
       operation(id + ".backward", layernorm ? OpKind::layernorm_backward : OpKind::rmsnorm_backward,
                 builder.types().statistic, dims, std::move(operands));
