@@ -324,9 +324,9 @@ void draw_summaries(const PanelContext& context, const Shown& shown, ImVec2 size
   ImGui::TableSetupColumn("source", ImGuiTableColumnFlags_WidthStretch);
   for (std::size_t i = 1; i < headings.size(); ++i)
     ImGui::TableSetupColumn(headings[i], ImGuiTableColumnFlags_WidthFixed,
-                            look.px(i == 1   ? 92
-                                    : i == 3 ? 62
-                                             : 54));
+                            look.px(i == 1   ? 96
+                                    : i == 3 ? 54
+                                             : 42));
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
   for (std::size_t i = 0; i < headings.size(); ++i) {
     ImGui::TableNextColumn();
