@@ -12,7 +12,7 @@
 
 using runtime::DeviceChoice;
 
-TEST_CASE("--device takes cpu, cuda and a GPU's number, and nothing else") {
+TEST_CASE("the flag --device takes cpu, cuda and a GPU's number, and nothing else") {
   using Kind = DeviceChoice::Kind;
   REQUIRE(runtime::device_choice_from_name("cpu"));
   CHECK(runtime::device_choice_from_name("cpu")->kind == Kind::cpu);
