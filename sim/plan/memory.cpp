@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -496,8 +497,10 @@ std::vector<LiveBuffer> kept_for_backward(const Plan& plan, std::int32_t layer) 
   const std::vector<Action>& actions = plan.programs.front().actions;
   const auto action_of = [&](Phase phase) {
     return std::find_if(actions.begin(), actions.end(), [&](const Action& a) {
-      return a.phase == phase && a.layer == layer && a.micro_batch == 0 &&
-             plan.blocks[static_cast<std::size_t>(a.block)].name.starts_with("layer.");
+      // Blocks that gather parameters or begin gradients have the phase, but not its name.
+      const std::string& block = plan.blocks[static_cast<std::size_t>(a.block)].name;
+      return a.phase == phase && a.layer == layer && a.micro_batch == 0 && block.starts_with("layer.") &&
+             block.find("." + std::string(name(phase))) != std::string::npos;
     });
   };
   const auto forward = action_of(Phase::forward), backward = action_of(Phase::backward);
