@@ -47,9 +47,12 @@ CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::
       break;
     case Formula::parameters_full:
     case Formula::parameters_causal: {
-      double parameters = d(count.total);
-      if (says_any(c, "excludes embedding", "n - input", "input embedding") && !m.tie_word_embeddings)
-        parameters -= d(count.embedding);
+      // Of experts those that a token passes. NVIDIA's frameworks leave the input embedding out, which
+      // computes nothing (github NVIDIA/dgxc-benchmarking, NVIDIA-NeMo/Megatron-Bridge).
+      double parameters = d(count.active);
+      const bool without_embedding = says_any(c, "excludes embedding", "n - input", "input embedding") ||
+                                     (c.empty() && says_any(lower(framework), "nemo", "bridge"));
+      if (without_embedding && !m.tie_word_embeddings) parameters -= d(count.embedding);
       model = 6 * parameters + (formula == Formula::parameters_causal ? attention / 2 : attention);
       break;
     }
