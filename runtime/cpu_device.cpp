@@ -20,6 +20,7 @@
 #include "kernels/threads.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/operation_view.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
 
@@ -29,51 +30,15 @@ namespace {
 namespace cpu = kernels::cpu;
 using sim::OpKind;
 
-// An operation's operands and dimensions as kernels take them.
-class Arguments {
+// All of its operands are of four bytes.
+class Arguments : public OperationView {
  public:
-  explicit Arguments(const BoundOperation& bound) : bound_(bound), dims_(bound.operation->dims) {}
-
-  template <typename T>
-  T* as(std::size_t operand) const {
-    return operand < bound_.operands.size() ? reinterpret_cast<T*>(bound_.operands[operand].data) : nullptr;
-  }
-  float* f32(std::size_t operand) const { return as<float>(operand); }
-  std::int32_t* i32(std::size_t operand) const { return as<std::int32_t>(operand); }
+  using OperationView::OperationView;
 
   std::int64_t count(std::size_t operand) const {
-    return bound_.operands[operand].bytes / static_cast<std::int64_t>(sizeof(float));
+    return bound().operands[operand].bytes / static_cast<std::int64_t>(sizeof(float));
   }
-  std::size_t operands() const { return bound_.operands.size(); }
-  bool updates(std::size_t operand) const {
-    return bound_.operation->operands[operand].access == sim::Access::update;
-  }
-
-  std::int64_t rows() const { return dims_.rows.value(bound_.variables); }
-  std::int64_t cols() const { return dims_.cols.value(bound_.variables); }
-  std::int64_t hidden() const { return dims_.hidden; }
-  std::int64_t vocab() const { return dims_.vocab; }
-  std::int64_t batch() const { return bound_.variables.batch; }
-  std::int64_t query_length() const { return bound_.variables.query_length; }
-  float scalar() const { return bound_.operation->scalar; }
-  bool decay() const { return bound_.operation->decay; }
-
-  kernels::MatmulShape matmul() const { return {rows(), cols(), dims_.inner.value(bound_.variables)}; }
-  kernels::AttentionShape attention() const {
-    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
-  }
-  kernels::RopeShape rope() const {
-    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
-  }
-  kernels::EmbeddingShape embedding() const { return {batch(), query_length(), hidden(), vocab()}; }
-  // Tokens that a cache operand (batch, kv_heads, capacity, head_dim) has room for.
-  std::int64_t capacity(std::size_t cache) const {
-    return count(cache) / (batch() * dims_.kv_heads * dims_.head_dim);
-  }
-
- private:
-  const BoundOperation& bound_;
-  const sim::Dims& dims_;
+  kernels::MatmulShape matmul() const { return {rows(), cols(), inner()}; }
 };
 
 // The fp64 buffer between squared_norm, clip_scale and adamw.
@@ -179,11 +144,12 @@ constexpr KernelEntry kKernels[] = {
      }},
     {OpKind::kv_append,
      [](const Arguments& a, const RunSettings&) {
-       cpu::kv_append(a.f32(0), a.f32(1), a.f32(2), a.i32(3), a.attention(), a.capacity(0));
+       cpu::kv_append(a.f32(0), a.f32(1), a.f32(2), a.i32(3), a.attention(), a.capacity(a.count(0)));
      }},
     {OpKind::attention_cached,
      [](const Arguments& a, const RunSettings&) {
-       cpu::attention_cached(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.i32(4), a.attention(), a.capacity(2));
+       cpu::attention_cached(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.i32(4), a.attention(),
+                             a.capacity(a.count(2)));
      }},
     {OpKind::gelu, [](const Arguments& a,
                       const RunSettings&) { cpu::gelu_forward(a.f32(0), a.f32(1), a.rows(), a.cols()); }},

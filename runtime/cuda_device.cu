@@ -17,6 +17,7 @@
 #include "kernels/cuda/sampling.h"
 #include "runtime/cuda_device.h"
 #include "runtime/error.h"
+#include "runtime/operation_view.h"
 #include "sim/plan/memory.h"
 
 namespace runtime {
@@ -33,67 +34,27 @@ struct StepNumbers {
   cuda::SamplingStep sampling;
 };
 
-// An operation's operands and dimensions as kernels take them, and what they work with.
-class Call {
+// An operation, and what kernels work with.
+class Call : public OperationView {
  public:
   Call(const BoundOperation& bound, const cuda::Context& with, cuda::Products& multiplier,
        const StepNumbers* step_numbers)
-      : context(with),
-        products(multiplier),
-        numbers(step_numbers),
-        bound_(bound),
-        dims_(bound.operation->dims) {}
+      : OperationView(bound), context(with), products(multiplier), numbers(step_numbers) {}
 
   const cuda::Context& context;
   cuda::Products& products;
   const StepNumbers* numbers;
 
-  template <typename T>
-  T* as(std::size_t operand) const {
-    return operand < bound_.operands.size() ? reinterpret_cast<T*>(bound_.operands[operand].data) : nullptr;
-  }
-  float* f32(std::size_t operand) const { return as<float>(operand); }
-  std::int32_t* i32(std::size_t operand) const { return as<std::int32_t>(operand); }
   Tensor tensor(std::size_t operand) const {
-    if (operand >= bound_.operands.size()) return {};
-    const BoundOperand& o = bound_.operands[operand];
+    if (operand >= operands()) return {};
+    const BoundOperand& o = bound().operands[operand];
     return {o.data, o.dtype == sim::DType::bf16 ? cuda::Type::bf16 : cuda::Type::f32};
   }
-  std::int64_t bytes(std::size_t operand) const { return bound_.operands[operand].bytes; }
+  std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
   std::int64_t count(std::size_t operand) const {
     return bytes(operand) / cuda::size_of(tensor(operand).type);
   }
-  std::size_t operands() const { return bound_.operands.size(); }
-  bool updates(std::size_t operand) const {
-    return bound_.operation->operands[operand].access == sim::Access::update;
-  }
-
-  std::int64_t rows() const { return dims_.rows.value(bound_.variables); }
-  std::int64_t cols() const { return dims_.cols.value(bound_.variables); }
-  std::int64_t inner() const { return dims_.inner.value(bound_.variables); }
-  std::int64_t hidden() const { return dims_.hidden; }
-  std::int64_t vocab() const { return dims_.vocab; }
-  std::int64_t batch() const { return bound_.variables.batch; }
-  std::int64_t query_length() const { return bound_.variables.query_length; }
-  float scalar() const { return bound_.operation->scalar; }
-  bool decay() const { return bound_.operation->decay; }
-  bool tf32() const { return bound_.operation->dtype == sim::DType::tf32; }
-
-  kernels::AttentionShape attention() const {
-    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
-  }
-  kernels::RopeShape rope() const {
-    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
-  }
-  kernels::EmbeddingShape embedding() const { return {batch(), query_length(), hidden(), vocab()}; }
-  // Tokens that a cache operand (batch, kv_heads, capacity, head_dim) has room for.
-  std::int64_t capacity(std::size_t cache) const {
-    return count(cache) / (batch() * dims_.kv_heads * dims_.head_dim);
-  }
-
- private:
-  const BoundOperation& bound_;
-  const sim::Dims& dims_;
+  bool tf32() const { return bound().operation->dtype == sim::DType::tf32; }
 };
 
 // Matrix products take both operands in one type. A gradient that comes in fp32 where weights are bf16
@@ -365,12 +326,12 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::kv_append,
      [](const Call& c) {
        cuda::kv_append(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.i32(3), c.attention(),
-                       c.capacity(0));
+                       c.capacity(c.count(0)));
      }},
     {OpKind::attention_cached,
      [](const Call& c) {
        cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.i32(4),
-                              c.attention(), c.capacity(2));
+                              c.attention(), c.capacity(c.count(2)));
      }},
     {OpKind::gelu,
      [](const Call& c) { cuda::gelu_forward(c.context, c.tensor(0), c.tensor(1), c.rows() * c.cols()); }},

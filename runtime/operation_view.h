@@ -1,0 +1,59 @@
+// An operation's operands and dimensions as kernels take them, whatever the device.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/embedding.h"
+#include "kernels/rope.h"
+#include "runtime/device.h"
+
+namespace runtime {
+
+class OperationView {
+ public:
+  explicit OperationView(const BoundOperation& bound) : bound_(bound), dims_(bound.operation->dims) {}
+
+  // Null where the operand is absent.
+  template <typename T>
+  T* as(std::size_t operand) const {
+    return operand < bound_.operands.size() ? reinterpret_cast<T*>(bound_.operands[operand].data) : nullptr;
+  }
+  float* f32(std::size_t operand) const { return as<float>(operand); }
+  std::int32_t* i32(std::size_t operand) const { return as<std::int32_t>(operand); }
+  std::size_t operands() const { return bound_.operands.size(); }
+  bool updates(std::size_t operand) const {
+    return bound_.operation->operands[operand].access == sim::Access::update;
+  }
+
+  std::int64_t rows() const { return dims_.rows.value(bound_.variables); }
+  std::int64_t cols() const { return dims_.cols.value(bound_.variables); }
+  std::int64_t inner() const { return dims_.inner.value(bound_.variables); }
+  std::int64_t hidden() const { return dims_.hidden; }
+  std::int64_t vocab() const { return dims_.vocab; }
+  std::int64_t batch() const { return bound_.variables.batch; }
+  std::int64_t query_length() const { return bound_.variables.query_length; }
+  float scalar() const { return bound_.operation->scalar; }
+  bool decay() const { return bound_.operation->decay; }
+
+  kernels::AttentionShape attention() const {
+    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
+  }
+  kernels::RopeShape rope() const {
+    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
+  }
+  kernels::EmbeddingShape embedding() const { return {batch(), query_length(), hidden(), vocab()}; }
+  // Tokens that a cache operand (batch, kv_heads, capacity, head_dim) of `elements` has room for.
+  std::int64_t capacity(std::int64_t elements) const {
+    return elements / (batch() * dims_.kv_heads * dims_.head_dim);
+  }
+
+ protected:
+  const BoundOperation& bound() const { return bound_; }
+
+ private:
+  const BoundOperation& bound_;
+  const sim::Dims& dims_;
+};
+
+}  // namespace runtime
