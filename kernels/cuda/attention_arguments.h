@@ -1,5 +1,7 @@
 // Where attention's operands lie: heads packed beside each other in a token's row, or a KV cache.
 #pragma once
+#include <cmath>
+
 #include "kernels/attention.h"
 #include "kernels/cuda/types.h"
 
@@ -30,5 +32,37 @@ struct AttentionSizes {
   int T, H, G, D;
   float scale;  // of the scores
 };
+inline AttentionSizes sizes(AttentionShape s) {
+  return {static_cast<int>(s.T), static_cast<int>(s.H), static_cast<int>(s.G), static_cast<int>(s.D),
+          1 / std::sqrt(static_cast<float>(s.D))};
+}
+
+template <class T>
+struct BackwardArguments {
+  Heads<const T> q, k, v, dout;
+  Heads<T> dq, dk, dv;
+  const float *lse, *delta;  // (B, H, T)
+  AttentionSizes s;
+
+  CUDA_HOST_DEVICE std::int64_t statistic(int b, int head, int t) const {
+    return (static_cast<std::int64_t>(b) * s.H + head) * s.T + t;
+  }
+};
+// Of qkv and dqkv packed (B, T, (H + 2G) D), queries before keys before values; dout (B, T, H D).
+template <class T>
+BackwardArguments<T> backward_arguments(T* dqkv, const T* dout, const T* qkv, const float* lse,
+                                        const float* delta, AttentionShape s) {
+  const std::int64_t packed = s.H + 2 * s.G;
+  return {packed_heads(qkv, packed, 0, s),
+          packed_heads(qkv, packed, s.H, s),
+          packed_heads(qkv, packed, s.H + s.G, s),
+          packed_heads(dout, s.H, 0, s),
+          packed_heads(dqkv, packed, 0, s),
+          packed_heads(dqkv, packed, s.H, s),
+          packed_heads(dqkv, packed, s.H + s.G, s),
+          lse,
+          delta,
+          sizes(s)};
+}
 
 }  // namespace kernels::cuda

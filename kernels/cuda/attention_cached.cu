@@ -166,11 +166,6 @@ kv_append_kernel(T* k_cache, T* v_cache, const T* qkv, const std::int32_t* posit
   }
 }
 
-AttentionSizes sizes(AttentionShape s) {
-  return {static_cast<int>(s.T), static_cast<int>(s.H), static_cast<int>(s.G), static_cast<int>(s.D),
-          1 / std::sqrt(static_cast<float>(s.D))};
-}
-
 template <int D>
 void decode(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache, ConstTensor v_cache,
             const std::int32_t* positions, AttentionShape s, std::int64_t capacity) {

@@ -120,13 +120,6 @@ flash_forward_kernel(ForwardArguments a) {
   store_rows<D>(a.out.at(batch, head, first), a.out.row, row, queries, s.D, o, inverse[0], inverse[1]);
 }
 
-struct BackwardArguments {
-  Heads<const bf16> q, k, v, dout;
-  Heads<bf16> dq, dk, dv;
-  const float *lse, *delta;  // (B, H, T)
-  AttentionSizes s;
-};
-
 // The gradient of a score before its scale, and the probability: p = exp(score - lse), ds = p (dp - delta).
 CUDA_DEVICE float probability(float score, float to_exponent, float lse_log2) {
   return exp2_fast(score * to_exponent - lse_log2);
@@ -136,7 +129,7 @@ CUDA_DEVICE float probability(float score, float to_exponent, float lse_log2) {
 // tiles of queries 64 log-sum-exps (base 2) and 64 deltas. Grid: (tiles of keys, G, B).
 template <int D>
 CUDA_KERNEL(kThreads)
-flash_backward_keys_kernel(BackwardArguments a) {
+flash_backward_keys_kernel(BackwardArguments<bf16> a) {
   constexpr int kQ = kBackwardQueries;
   using Tile = SharedTile<D>;
   bf16* const k = shared_memory<bf16>();
@@ -217,7 +210,7 @@ flash_backward_keys_kernel(BackwardArguments a) {
 // B).
 template <int D>
 CUDA_KERNEL(kThreads)
-flash_backward_queries_kernel(BackwardArguments a) {
+flash_backward_queries_kernel(BackwardArguments<bf16> a) {
   constexpr int kQ = kBackwardQueries;
   using Tile = SharedTile<D>;
   bf16* const q = shared_memory<bf16>();
@@ -284,11 +277,6 @@ std::size_t tile_bytes(int rows) {
   return static_cast<std::size_t>(SharedTile<D>::elements(rows)) * sizeof(bf16);
 }
 
-AttentionSizes sizes(AttentionShape s) {
-  return {static_cast<int>(s.T), static_cast<int>(s.H), static_cast<int>(s.G), static_cast<int>(s.D),
-          1 / std::sqrt(static_cast<float>(s.D))};
-}
-
 // Calls body.template operator()<D>() with the smallest tile width that holds the head size.
 template <class Body>
 void with_head_size(std::int64_t D, const Body& body) {
@@ -349,19 +337,7 @@ void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor d
   float* const delta = context.scratch_for<float>(s.B * s.H * s.T);
   simple::row_products(context, delta, dout, out, s);
   if (!flash_takes(qkv.type, s.D)) return simple::backward(context, dqkv, dout, qkv, lse, delta, s);
-  const std::int64_t packed = s.H + 2 * s.G;
-  const bf16* const rows = qkv.as<bf16>();
-  bf16* const gradients = dqkv.as<bf16>();
-  const BackwardArguments arguments{packed_heads(rows, packed, 0, s),
-                                    packed_heads(rows, packed, s.H, s),
-                                    packed_heads(rows, packed, s.H + s.G, s),
-                                    packed_heads(dout.as<bf16>(), s.H, 0, s),
-                                    packed_heads(gradients, packed, 0, s),
-                                    packed_heads(gradients, packed, s.H, s),
-                                    packed_heads(gradients, packed, s.H + s.G, s),
-                                    lse,
-                                    delta,
-                                    sizes(s)};
+  const auto arguments = backward_arguments(dqkv.as<bf16>(), dout.as<bf16>(), qkv.as<bf16>(), lse, delta, s);
   with_head_size(s.D, [&]<int D>() {
     const int B = static_cast<int>(s.B);
     start(context,

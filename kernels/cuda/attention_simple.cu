@@ -62,18 +62,6 @@ forward_kernel(ForwardArguments<T> a) {
     a.lse[(static_cast<std::int64_t>(at.b) * s.H + at.head) * s.T + at.t] = state.highest + logf(state.sum);
 }
 
-template <class T>
-struct BackwardArguments {
-  Heads<const T> q, k, v, dout;
-  Heads<T> dq, dk, dv;
-  const float *lse, *delta;
-  AttentionSizes s;
-
-  CUDA_DEVICE std::int64_t statistic(int b, int head, int t) const {
-    return (static_cast<std::int64_t>(b) * s.H + head) * s.T + t;
-  }
-};
-
 // A warp a query. Shared memory: D floats a warp.
 template <class T>
 CUDA_KERNEL(kThreads)
@@ -138,11 +126,6 @@ row_products_kernel(float* products, Heads<const T> a, Heads<const T> b, Attenti
   if (lane_index() == 0) products[(static_cast<std::int64_t>(at.b) * s.H + at.head) * s.T + at.t] = product;
 }
 
-AttentionSizes sizes(AttentionShape s) {
-  return {static_cast<int>(s.T), static_cast<int>(s.H), static_cast<int>(s.G), static_cast<int>(s.D),
-          1 / std::sqrt(static_cast<float>(s.D))};
-}
-
 Launch a_warp_for_each(AttentionShape s, std::int64_t heads, std::int64_t floats_each) {
   return {.grid = {static_cast<int>(ceil_div(s.T, kWarps)), static_cast<int>(heads), static_cast<int>(s.B)},
           .threads = kThreads,
@@ -183,20 +166,8 @@ void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, Con
 
 void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv, const float* lse,
               const float* delta, AttentionShape s) {
-  const std::int64_t packed = s.H + 2 * s.G;
   with_type(qkv.type, [&]<class T>(T) {
-    const T* const rows = qkv.as<T>();
-    T* const gradients = dqkv.as<T>();
-    const BackwardArguments<T> arguments{packed_heads(rows, packed, 0, s),
-                                         packed_heads(rows, packed, s.H, s),
-                                         packed_heads(rows, packed, s.H + s.G, s),
-                                         packed_heads(dout.as<T>(), s.H, 0, s),
-                                         packed_heads(gradients, packed, 0, s),
-                                         packed_heads(gradients, packed, s.H, s),
-                                         packed_heads(gradients, packed, s.H + s.G, s),
-                                         lse,
-                                         delta,
-                                         sizes(s)};
+    const auto arguments = backward_arguments(dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), lse, delta, s);
     start(context, a_warp_for_each(s, s.H, s.D), backward_queries_kernel<T>, arguments);
     start(context, a_warp_for_each(s, s.G, 2 * s.D), backward_keys_kernel<T>, arguments);
   });
