@@ -302,6 +302,10 @@ std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::stri
   return {std::move(op)};
 }
 
+namespace {
+
+// What only the attention core's own backward reads: log-sum-exp, or probabilities, mask and dropped
+// probabilities.
 LayerResults add_attention_core(PlanBuilder& b, const std::string& block, AddBuffer add) {
   const Model& m = b.model();
   const ElementTypes& t = b.types();
@@ -328,6 +332,8 @@ LayerResults add_attention_core(PlanBuilder& b, const std::string& block, AddBuf
   return r;
 }
 
+}  // namespace
+
 LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuffer add,
                                const std::vector<LayerKind>& kinds) {
   LayerResults r = add_attention_core(b, block, add);
@@ -350,22 +356,15 @@ LayerResults add_inference_results(PlanBuilder& b, const std::string& block, Buf
   return r;
 }
 
-LayerResults with_core_of(LayerResults results, const LayerResults& core) {
-  results.lse = core.lse;
-  results.probabilities = core.probabilities;
-  results.mask = core.mask;
-  results.dropped = core.dropped;
-  return results;
-}
-
 BufferId add_kv_of_all_ranks(PlanBuilder& b, const std::string& block, const std::string& name) {
   if (!exchanges_by(b, ContextParallelComm::all_gather)) return kNoBuffer;
   return b.add_scratch(block, name, b.types().stored, {kBatch, kKvLength, 2 * b.model().key_value_size()});
 }
 
+namespace {
+
 std::vector<Operation> attention_core_forward(const PlanBuilder& b, const LayerResults& r,
                                               const LayerContext& c) {
-  if (b.model().has_latent_attention()) return latent_core_forward(b, c.kind, r.latent, r.attention, r.lse);
   const Dims dims = head_dims(b.model(), c.kind);
   if (exchanges_by(b, ContextParallelComm::ring))
     return ring_attention_forward(b, dims, {r.qkv, r.kv, r.attention, r.lse}, c.ring);
@@ -384,8 +383,6 @@ std::vector<Operation> attention_core_forward(const PlanBuilder& b, const LayerR
       "layer.attention.standard.forward", OpKind::attention_standard, b.types().wide_product, dims,
       {writes(r.attention), writes(r.probabilities), reads(r.qkv), writes(r.mask), writes(r.dropped)})};
 }
-
-namespace {
 
 // From the norm's output, of all rows, to r.attention.
 std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderParameters& p,

@@ -51,11 +51,6 @@ LayerResults add_layer_results(PlanBuilder& builder, const std::string& block, A
 // `residual`.
 LayerResults add_inference_results(PlanBuilder& builder, const std::string& block, BufferId residual,
                                    bool kv_cache, LayerKind kind);
-// What only the attention core's own backward reads: log-sum-exp, or probabilities, mask and dropped
-// probabilities.
-LayerResults add_attention_core(PlanBuilder& builder, const std::string& block, AddBuffer add);
-// Takes the attention core's own results from `core`.
-LayerResults with_core_of(LayerResults results, const LayerResults& core);
 
 // Where generation finds and keeps earlier keys and values.
 struct KvCache {
@@ -85,9 +80,6 @@ LayerContext with_scratch(PlanBuilder& builder, const std::string& block, LayerC
 std::vector<Operation> layer_forward(PlanBuilder& builder, const std::string& block,
                                      const DecoderParameters& p, const LayerResults& r,
                                      const LayerContext& c);
-// The attention core alone: what selective recompute repeats.
-std::vector<Operation> attention_core_forward(const PlanBuilder& builder, const LayerResults& r,
-                                              const LayerContext& c);
 // Scratch for the keys and values of all ranks of a context-parallel group, where they are gathered.
 BufferId add_kv_of_all_ranks(PlanBuilder& builder, const std::string& block, const std::string& name);
 

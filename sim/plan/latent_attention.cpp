@@ -108,13 +108,13 @@ LatentScratch add_latent_scratch(PlanBuilder& b, const std::string& block) {
   return s;
 }
 
+namespace {
+
 std::vector<Operation> latent_core_forward(const PlanBuilder& b, LayerKind kind, const LatentResults& r,
                                            BufferId out, BufferId lse) {
   return {operation("layer.attention.flash.forward", OpKind::attention_latent, b.types().wide_product,
                     core_dims(b.model(), kind), {writes(out), writes(lse), reads(r.q), reads(r.kv)})};
 }
-
-namespace {
 
 // Decoding: the up-projections are multiplied to the queries and to what attention gives.
 std::vector<Operation> absorbed_attention(PlanBuilder& b, const std::string& block, const LatentParameters& p,

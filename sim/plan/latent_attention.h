@@ -49,9 +49,6 @@ std::vector<Operation> latent_attention_forward(PlanBuilder& builder, const std:
                                                 const LatentScratch& scratch, const LatentCache& cache,
                                                 LayerKind kind, BufferId rows, BufferId whole, BufferId out,
                                                 BufferId lse, BufferId table, BufferId positions);
-// The core alone.
-std::vector<Operation> latent_core_forward(const PlanBuilder& builder, LayerKind kind, const LatentResults& r,
-                                           BufferId out, BufferId lse);
 
 // From the gradient of what attention gives to that of the norm's output, for this rank's rows.
 struct LatentBackward {
