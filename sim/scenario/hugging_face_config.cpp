@@ -79,22 +79,9 @@ void read_window(HuggingFaceConfig& config, Model& m) {
 // llama, mistral and qwen2: RMSNorm, SwiGLU, RoPE; they differ in where biases and windows are.
 Model read_llama_like(HuggingFaceConfig& config, const std::string& family) {
   JsonObject& fields = config.fields();
-  Model m;
-  m.hidden_size = config.size("hidden_size");
-  m.intermediate_size = config.size("intermediate_size");
-  m.num_hidden_layers = config.size("num_hidden_layers");
-  m.num_attention_heads = config.size("num_attention_heads");
   // transformers' defaults for a missing field are those of one size of the family: only Llama's is general.
   if (family != "llama" && !fields.has("num_key_value_heads")) fields.at("num_key_value_heads");
-  m.num_key_value_heads = config.size("num_key_value_heads", m.num_attention_heads);
-  m.head_dim = fields.has_value("head_dim")
-                   ? config.size("head_dim")
-                   : heads_share(config, "hidden_size", m.hidden_size, m.num_attention_heads);
-  m.vocab_size = config.size("vocab_size");
-  m.max_position_embeddings = config.size("max_position_embeddings");
-  m.norm_eps = config.positive("rms_norm_eps");
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
-
+  Model m = read_sizes(config);
   if (const std::string act = fields.text("hidden_act", "silu"); act != "silu")
     fields.fail("hidden_act", "must be silu, but is \"" + act + "\"");
   read_rope(config, m);
@@ -125,6 +112,25 @@ std::int64_t heads_share(HuggingFaceConfig& config, std::string_view hidden_key,
     config.fields().fail(hidden_key, "is " + std::to_string(hidden) + ", which " + std::to_string(heads) +
                                          " attention heads do not divide");
   return hidden / heads;
+}
+
+Model read_sizes(HuggingFaceConfig& config) {
+  JsonObject& fields = config.fields();
+  Model m;
+  m.hidden_size = config.size("hidden_size");
+  m.intermediate_size = config.size("intermediate_size");
+  m.num_hidden_layers = config.size("num_hidden_layers");
+  m.num_attention_heads = config.size("num_attention_heads");
+  m.num_key_value_heads = config.size("num_key_value_heads", m.num_attention_heads);
+  m.vocab_size = config.size("vocab_size");
+  m.max_position_embeddings = config.size("max_position_embeddings");
+  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+  if (fields.has_value("rope_theta")) m.rope_theta = config.positive("rope_theta");
+  m.norm_eps = config.positive("rms_norm_eps");
+  m.head_dim = fields.has_value("head_dim")
+                   ? config.size("head_dim")
+                   : heads_share(config, "hidden_size", m.hidden_size, m.num_attention_heads);
+  return m;
 }
 
 Model model_from_hugging_face_config(std::string_view json, const std::string& file) {

@@ -3,26 +3,6 @@
 namespace sim {
 namespace {
 
-// Sizes that all of these share, by Llama's names.
-Model read_sizes(HuggingFaceConfig& config) {
-  JsonObject& fields = config.fields();
-  Model m;
-  m.hidden_size = config.size("hidden_size");
-  m.intermediate_size = config.size("intermediate_size");
-  m.num_hidden_layers = config.size("num_hidden_layers");
-  m.num_attention_heads = config.size("num_attention_heads");
-  m.num_key_value_heads = config.size("num_key_value_heads", m.num_attention_heads);
-  m.vocab_size = config.size("vocab_size");
-  m.max_position_embeddings = config.size("max_position_embeddings");
-  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
-  if (fields.has_value("rope_theta")) m.rope_theta = config.positive("rope_theta");
-  m.norm_eps = config.positive("rms_norm_eps");
-  m.head_dim = fields.has_value("head_dim")
-                   ? config.size("head_dim")
-                   : heads_share(config, "hidden_size", m.hidden_size, m.num_attention_heads);
-  return m;
-}
-
 // transformers' GPT-likes: LayerNorm, GELU or ReLU, biases everywhere.
 Model gpt_like(HuggingFaceConfig& config, const char* hidden, const char* layers, const char* heads) {
   Model m;

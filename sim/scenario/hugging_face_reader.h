@@ -46,6 +46,9 @@ class HuggingFaceConfig {
 std::int64_t heads_share(HuggingFaceConfig& config, std::string_view hidden_key, std::int64_t hidden,
                          std::int64_t heads);
 
+// Sizes that Llama and most later families share, by its names.
+Model read_sizes(HuggingFaceConfig& config);
+
 // Families that can be predicted and not run: mixtures of experts, latent attention, windows, ALiBi. Empty
 // where the family is none of these.
 std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::string_view family);
