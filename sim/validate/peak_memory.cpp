@@ -30,28 +30,25 @@ Scenario with_few_micro_batches(Scenario s) {
   return s;
 }
 
-bool is_nanotron(const Scenario& s) {
-  return s.implementation.name.starts_with("nanotron");
-}
-
 struct Peak {
   Bytes live, reserved, device;
   bool fits = true;
 };
 
-Peak peak_of(const Scenario& s) {
+// Of the fullest stage, or of the first.
+Peak peak_of(const Scenario& s, bool of_first_stage) {
   const Plan plan = make_plan(s);
   const double context = s.implementation.memory.context_gib * kGiB;
   const Bytes limit{std::llround(static_cast<double>(s.hardware.memory.value) * kUsable - context)};
   Peak peak;
-  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const DeviceMemory device = device_memory(plan, plan_memory(plan, p, Addresses::none), limit);
+  plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
+    const DeviceMemory device = device_memory(plan, memory, limit);
     peak.fits = peak.fits && device.reserved <= limit;
-    if (is_nanotron(s) ? p > 0 : device.total() <= peak.device) continue;
+    if (of_first_stage ? memory.program > 0 : device.total() <= peak.device) return;
     peak.live = device.live;
     peak.reserved = device.reserved;
     peak.device = device.total();
-  }
+  });
   return peak;
 }
 
@@ -66,18 +63,14 @@ MemoryBand band(Bytes value, Bytes low, Bytes high, double width) {
 
 PeakMemory peak_memory(const TrainingRow& training) {
   const Scenario s = with_few_micro_batches(training.scenario);
-  const Peak peak = peak_of(s);
+  const Peak peak = peak_of(s, training.memory_of_first_stage);
   Peak other = peak;
-  bool other_is_likely = false;
-  // The playbook's sweep ran tensor parallelism in two ways and does not say which; runs of one stage on up
-  // to 256 GPUs hold as much as where the gathered inputs of products are kept.
-  if (is_nanotron(s) && s.strategy.tensor_parallel > 1) {
-    Scenario kept = s;
-    kept.implementation = load_implementation_preset("nanotron_2025_gathered");
-    other = peak_of(kept);
-    constexpr int kMostDevices = 256;
-    other_is_likely = s.strategy.pipeline_parallel == 1 && s.strategy.devices() <= kMostDevices && other.fits;
+  if (!training.other_mode.empty()) {
+    Scenario in_other_mode = s;
+    in_other_mode.implementation = load_implementation_preset(training.other_mode);
+    other = peak_of(in_other_mode, training.memory_of_first_stage);
   }
+  const bool other_is_likely = training.other_mode_is_likely && other.fits;
   const MemoryProfile& profile = s.implementation.memory;
   const double width = profile.tensors.empty() || profile.saved ? kFormulas : kRequests;
   const Peak& likely = other_is_likely ? other : peak;

@@ -20,8 +20,8 @@ StackOfRow stack_of(std::string_view framework, std::string_view date, std::stri
     return {before(date, "2023-12") ? "llm_foundry_2023" : "llm_foundry_2024"};
   if (says(f, "torchtitan"))
     return {says_any(n, "async tp", "asynctp") ? "torchtitan_async_tp"
-            : says(n, "no compile") ||
-                    (before(date, "2024-12") && !compiled && says_any(from, "docs/performance", "torchtitan-docs"))
+            : says(n, "no compile") || (before(date, "2024-12") && !compiled &&
+                                        says_any(from, "docs/performance", "torchtitan-docs"))
                 ? "torchtitan_2024_eager"
             : before(date, "2025") ? "torchtitan_2024_compile"
                                    : "torchtitan_2025"};

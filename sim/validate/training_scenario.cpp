@@ -77,8 +77,8 @@ Recompute recompute_in(std::string_view cell, const std::string& stack) {
   if (says(r, "selective") || says(r, "core_attn")) return Recompute::selective;
   if (r == "y" || r == "yes" || r == "true" || says(r, "checkpoint") || says(r, "block"))
     return Recompute::full;
-  if (r.empty() &&
-      (stack == "easycontext" || stack == "colossalai" || stack == "megatron_2021" || stack == "gpt_neox" || stack == "metaseq"))
+  if (r.empty() && (stack == "easycontext" || stack == "colossalai" || stack == "megatron_2021" ||
+                    stack == "gpt_neox" || stack == "metaseq"))
     return Recompute::full;
   // Its Llama configurations select by operation unless told otherwise.
   if (r.empty() && stack.starts_with("torchtitan")) return Recompute::selective;
@@ -258,6 +258,15 @@ TrainingRow training_row(const TableRow& row) {
   w.micro_batch_size = batch.micro;
   w.global_batch_size = batch.global;
   result.guessed_batch = batch.guessed;
+
+  // The playbook's sweep ran tensor parallelism in two ways and does not say which; runs of one stage on up
+  // to 256 GPUs hold as much as where the gathered inputs of products are kept.
+  if (stack.preset == "nanotron_2025") {
+    result.memory_of_first_stage = true;
+    if (p.tensor_parallel > 1) result.other_mode = "nanotron_2025_gathered";
+    constexpr int kMostDevices = 256;
+    result.other_mode_is_likely = p.pipeline_parallel == 1 && s.strategy.devices() <= kMostDevices;
+  }
 
   // An interleaved schedule of micro-batches that the stages do not divide runs as the plain one.
   const auto micro_batches = w.global_batch_size / (w.micro_batch_size * p.data_parallel);

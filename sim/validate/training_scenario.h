@@ -13,6 +13,12 @@ struct TrainingRow {
   const Calibration* calibration = nullptr;
   bool nearest_stack = false;  // the implementation is another software's, the most like it
   bool guessed_batch = false;  // the row does not say how many sequences a step has
+  // The peak that the row's source prints is that of the first pipeline stage, whose rank 0 wrote its logs.
+  bool memory_of_first_stage = false;
+  // Another mode in which the software may have run, which rows do not tell and memory shows: an
+  // implementation preset; empty where there is none.
+  std::string other_mode;
+  bool other_mode_is_likely = false;
 };
 
 // Columns of train_*.csv and memory tables: num_gpus, tp, pp, vpp, cp, ep, dp, zero_stage, sequence_parallel,
