@@ -159,8 +159,8 @@ Explanation explain(const std::vector<Scenario>& scenarios, const Calibration* c
   for (std::size_t part = 0; part < kSpendings; ++part) {
     SpendingRow row{static_cast<Spending>(part), {}};
     for (const Spent& s : spent) row.seconds.push_back(s[part]);
-    const bool any =
-        std::any_of(row.seconds.begin(), row.seconds.end(), [](Seconds t) { return t.value != 0; });
+    bool any = false;  // more than what rounding leaves
+    for (std::size_t i = 0; i < spent.size(); ++i) any = any || spent[i][part] > e.step[i] * 1e-9;
     if (any) e.rows.push_back(std::move(row));
   }
   const auto weight = [](const SpendingRow& row) {
