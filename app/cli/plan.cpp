@@ -222,8 +222,8 @@ class Plan {
   void gather(const runtime::SpreadResult& result) {
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       if (result.finished[i]) add(pieces_[i].search, *result.finished[i]);
-    for (const std::string& part : result.unfinished)
-      if (outcome_.searches.size() == 1) add(0, part);  // which search's it was is not said
+    for (const auto& [piece, part] : result.unfinished)
+      add(pieces_[static_cast<std::size_t>(piece)].search, part);
   }
   void add(std::size_t search, const std::string& range) {
     merge(outcome_.searches[search], outcome_.found[search], range, options_.most_kept);
