@@ -160,7 +160,7 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
   if (calibration_ && calibration_->gpu) tables_ = *calibration_->gpu;
   if (tables_.launch.value <= 0) tables_.launch = hardware_.launch;
   head_block_ = block_of(plan_, "head.forward");
-  for (const LayerKind kind : layer_kinds(scenario.model)) {
+  for (const LayerKind kind : layer_kinds(scenario)) {
     LayerOfKind layer{.prompt = block_of(plan_, kind.prefix() + ".forward"), .experts = kind.experts};
     const Block* const decode = find_block(plan_, kind.prefix() + ".decode");
     layer.decode = decode ? decode : layer.prompt;
@@ -168,7 +168,7 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
     layer.decode_attention = attention_of(*layer.decode);
     double alike = 0;
     for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l)
-      if (kind_of_layer(scenario.model, l) == kind) ++alike;
+      if (kind_of_layer(scenario, l) == kind) ++alike;
     layer.share = alike / layers_;
     for (const Operation& op : layer.decode->operations) {
       if (is_collective(op.kind)) collective_launches_ += layer.share;
