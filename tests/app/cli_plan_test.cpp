@@ -1,11 +1,13 @@
 // ridgepoint plan, as its users meet it.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "tests/app/program.h"
 #include "tests/support/catch.h"
@@ -92,7 +94,7 @@ TEST_CASE("the command that a plan ends in predicts what the plan said of its wi
   const json metrics = plan_of(words_of(plan["predict"].get<std::string>()))["metrics"];
   const json& winner = plan["best"][0];
   if (training) {
-    CHECK(metrics["step_time_ms"].get<double>() * 1e-3 == Approx(winner["step_s"].get<double>()));
+    CHECK(metrics["step_time_s"].get<double>() == Approx(winner["step_s"].get<double>()));
   } else {
     CHECK(metrics["tpot_ms"].get<double>() == Approx(winner["tpot_ms"].get<double>()));
     CHECK(metrics["ttft_ms"].get<double>() == Approx(winner["ttft_ms"].get<double>()));
@@ -106,8 +108,8 @@ TEST_CASE("what a flag fixes stays fixed, and --search widens a field") {
     CHECK(c["micro_batch_size"] == 2);
   }
   std::set<std::int64_t> devices;
-  for (const json& c : plan_of(with(kTraining, {"--search", "gpus=2,4", "--top", "500"}))["best"])
-    devices.insert(c["devices"].get<std::int64_t>());
+  const json widened = plan_of(with(kTraining, {"--search", "gpus=2,4", "--top", "500"}));
+  for (const json& c : widened["best"]) devices.insert(c["devices"].get<std::int64_t>());
   CHECK(devices == std::set<std::int64_t>{2, 4});
 }
 
@@ -149,13 +151,13 @@ TEST_CASE("a plan that nothing keeps to ends with 3 and the nearest that would d
                  "--search",
                  "shard-group=0",
                  "--search",
-                 "zero=3"},
+                 "zero=0,3"},
                 3, "something fits (--gpus ");
   check_refusal(with(kServing, {"--most-tpot-ms", "0.01"}), 3, "--most-tpot-ms 0.01: the best is ");
   check_refusal({"plan", "--task", "generate", "--model", "llama-3.1-70b", "--implementation", "vllm_0.14",
                  "--gpus", "1"},
                 3, "something fits (--gpus ");
-  check_refusal(with(kServing, {"--requests-per-second", "200", "--minutes", "0.2"}), 3,
+  check_refusal(with(kServing, {"--requests-per-second", "2000", "--minutes", "0.2"}), 3,
                 "devices can (--gpus ");
 }
 
@@ -228,9 +230,11 @@ TEST_CASE("an interrupted plan prints what it found until then and ends with 130
   const std::string journal = folder.path("journal.ndjson");
   program::Running search({"plan", "--model", "gpt2-1558m", "--gpus", "1024", "--global-batch", "1k",
                            "--range", "100", "--journal", journal});
-  while (std::count_if(text_of(journal).begin(), text_of(journal).end(), [](char c) { return c == '\n'; }) <
-         3) {
-  }
+  const auto lines = [&] {
+    const std::string text = text_of(journal);
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  while (lines() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   search.signal(SIGINT);
   const Result result = search.finish();
   CHECK(result.exit_code == 130);
