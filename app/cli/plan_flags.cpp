@@ -210,9 +210,9 @@ void fix_training(const ScenarioFlags& f, sim::SearchSpace& space) {
   fix(f.zero_stage, space.zero_stage, "--zero", 0);
   fix(f.shard_group, space.shard_group, "--shard-group", 0);
   fix(f.micro_batch, space.micro_batch_size, "--micro-batch");
-  if (f.sequence_parallel.value_or(false)) space.sequence_parallel = {true};
-  if (f.offload_optimizer) space.offload_optimizer = {true};
-  if (f.offload_activations) space.offload_activations = {true};
+  if (f.sequence_parallel) space.sequence_parallel = {*f.sequence_parallel};
+  if (f.offload_optimizer) space.offload_optimizer = {*f.offload_optimizer};
+  if (f.offload_activations) space.offload_activations = {*f.offload_activations};
   if (f.schedule) space.schedule = schedules({"schedule", {*f.schedule}});
   if (f.recompute || f.recompute_operations)
     space.recompute = {{space.base.strategy.recompute, space.base.strategy.recompute_interval}};

@@ -245,8 +245,9 @@ class Command {
   void add_other(const char* flag, const T& value, const T& usual) {
     if (value != usual) text_ += fmt::format(" {} {}", flag, value);
   }
-  void add_flag(const char* flag, bool is) {
-    if (is) text_ += fmt::format(" {}", flag);
+  // A scenario that was typed may say otherwise.
+  void add_choice(const char* flag, bool is, bool may_be_otherwise) {
+    if (is || may_be_otherwise) text_ += fmt::format(" --{}{}", is ? "" : "no-", flag);
   }
   const std::string& text() const { return text_; }
 
@@ -289,13 +290,13 @@ std::string predict_command(const PlanSearch& search, const sim::Scenario& winne
   command.add_other("--shard-group", s.shard_group, usual.shard_group);
   command.add_other("--prefetch", s.prefetch, usual.prefetch);
   command.add_other("--gradient-bucket", s.gradient_bucket, usual.gradient_bucket);
-  command.add_flag("--sequence-parallel", s.sequence_parallel);
+  command.add_choice("sequence-parallel", s.sequence_parallel, search.typed.scenario.has_value());
   command.add("--recompute", std::string(name(s.recompute)));
   command.add_other("--recompute-interval", s.recompute_interval, usual.recompute_interval);
   command.add_other("--cp-comm", name(s.context_parallel_comm), name(usual.context_parallel_comm));
   command.add_other("--rank-order", s.rank_order, usual.rank_order);
-  command.add_flag("--offload-optimizer", s.offload_optimizer);
-  command.add_flag("--offload-activations", s.offload_activations);
+  command.add_choice("offload-optimizer", s.offload_optimizer, search.typed.scenario.has_value());
+  command.add_choice("offload-activations", s.offload_activations, search.typed.scenario.has_value());
   command.add("--micro-batch", winner.workload.micro_batch_size);
   command.add("--global-batch", winner.workload.global_batch_size);
   return command.text();
@@ -443,6 +444,12 @@ std::string comparison_text(const Comparison& c, bool markdown) {
                      markdown ? table.markdown() : table.text());
 }
 
+// Of a whole run by the winner, where --tokens says how long it is.
+std::vector<Metric> run_metrics(const PlanSearch& search, const Digest& digest, const RunCostFlags& flags) {
+  if (!flags.tokens || digest.first_two.empty()) return {};
+  return run_cost_metrics(sim::predict(digest.first_two.front(), pointer_to(search.calibration)), flags);
+}
+
 constexpr std::size_t kMostOfFront = 20;  // for people
 
 std::string rates_text(const PlanSearch& search) {
@@ -455,7 +462,7 @@ std::string rates_text(const PlanSearch& search) {
   return text;
 }
 
-std::string one_as_text(const PlanOutcome& outcome, bool markdown) {
+std::string one_as_text(const PlanOutcome& outcome, const PlanFlags& flags, bool markdown) {
   const PlanSearch& search = outcome.searches.front();
   const Digest digest = digest_of(search, outcome.found.front());
   std::string text =
@@ -469,6 +476,9 @@ std::string one_as_text(const PlanOutcome& outcome, bool markdown) {
                       : std::string("Pareto front"),
                   front, markdown);
   text += comparison_text(comparison_of(search, digest), markdown);
+  TextTable run{{{"a run by the first", TextTable::Align::left}, {""}}, {}};
+  for (const Metric& m : run_metrics(search, digest, flags.run)) run.rows.push_back({m.label, m.text});
+  if (!run.rows.empty()) text += '\n' + (markdown ? run.markdown() : run.text());
   const std::string command = winner_command(search, digest);
   return text + (markdown ? fmt::format("\n    {}\n", command)
                           : fmt::format("\nThe first in full:\n  {}\n", command));
@@ -480,7 +490,7 @@ Json json_of(const Row& row) {
   return json;
 }
 
-Json json_of(const PlanSearch& search, const PlanFound& found) {
+Json json_of(const PlanSearch& search, const PlanFound& found, const PlanFlags& flags) {
   Json json = Json::object();
   for (const auto& [field, value] : search.variation) json["variation"][field] = value;
   if (!search.why_not.empty()) {
@@ -512,21 +522,23 @@ Json json_of(const PlanSearch& search, const PlanFound& found) {
     for (const sim::Seconds s : line.seconds) seconds.push_back(s.value);
     json["why"]["seconds"][line.part] = std::move(seconds);
   }
+  for (const Metric& m : run_metrics(search, d, flags.run))
+    json["run"][m.key] = m.value ? Json(*m.value) : Json();
   json["predict"] = winner_command(search, d);
   return json;
 }
 
-std::string as_json(const PlanOutcome& outcome, bool sweep) {
+std::string as_json(const PlanOutcome& outcome, const PlanFlags& flags, bool sweep) {
   Json json;
   json["schema_version"] = kPlanSchemaVersion;
   json["complete"] = outcome.complete;
   if (!sweep) {
-    json.update(json_of(outcome.searches.front(), outcome.found.front()));
+    json.update(json_of(outcome.searches.front(), outcome.found.front(), flags));
     return json.dump(2) + "\n";
   }
   json["searches"] = Json::array();
   for (std::size_t i = 0; i < outcome.searches.size(); ++i)
-    json["searches"].push_back(json_of(outcome.searches[i], outcome.found[i]));
+    json["searches"].push_back(json_of(outcome.searches[i], outcome.found[i], flags));
   return json.dump(2) + "\n";
 }
 
@@ -632,7 +644,7 @@ std::string plan_as(const PlanOutcome& outcome, const PlanFlags& flags) {
   const bool sweep = !flags.sweep.empty();
   switch (flags.format) {
     case Format::json:
-      return as_json(outcome, sweep);
+      return as_json(outcome, flags, sweep);
     case Format::csv:
       return as_csv(outcome, sweep);
     case Format::markdown:
@@ -640,7 +652,7 @@ std::string plan_as(const PlanOutcome& outcome, const PlanFlags& flags) {
       break;
   }
   const bool markdown = flags.format == Format::markdown;
-  return sweep ? sweep_as_text(outcome, markdown) : one_as_text(outcome, markdown);
+  return sweep ? sweep_as_text(outcome, markdown) : one_as_text(outcome, flags, markdown);
 }
 
 }  // namespace app::cli

@@ -49,6 +49,7 @@ void fill(PlanSearch& search, const PlanFlags& flags, const runtime::EventSink& 
                                .objective = training_objective(flags)};
     return;
   }
+  if (flags.run.tokens) throw UsageError("--tokens is of a training run, and the task is generate");
   if (!search.base.implementation.serving)
     throw UsageError(
         fmt::format("--implementation {} is no inference engine; ways to serve are searched of vllm_0.14, "

@@ -119,8 +119,7 @@ void apply_strategy(const ScenarioFlags& flags, sim::Strategy& strategy) {
   strategy.virtual_pipeline = degree(flags.virtual_pipeline, strategy.virtual_pipeline);
   strategy.zero_stage = degree(flags.zero_stage, strategy.zero_stage);
   strategy.data_parallel = degree(flags.data_parallel, strategy.data_parallel);
-  // A flag that is not given reads as false: it must not undo what a scenario says.
-  if (flags.sequence_parallel.value_or(false)) strategy.sequence_parallel = true;
+  strategy.sequence_parallel = flags.sequence_parallel.value_or(strategy.sequence_parallel);
   strategy.schedule = flags.schedule.value_or(strategy.schedule);
   strategy.rank_order = flags.rank_order.value_or(strategy.rank_order);
   strategy.shard_group = degree(flags.shard_group, strategy.shard_group);
@@ -134,8 +133,8 @@ void apply_strategy(const ScenarioFlags& flags, sim::Strategy& strategy) {
     strategy.recompute_operations = words_of(*flags.recompute_operations);
     if (!flags.recompute) strategy.recompute = sim::Recompute::operations;
   }
-  if (flags.offload_optimizer) strategy.offload_optimizer = true;
-  if (flags.offload_activations) strategy.offload_activations = true;
+  strategy.offload_optimizer = flags.offload_optimizer.value_or(strategy.offload_optimizer);
+  strategy.offload_activations = flags.offload_activations.value_or(strategy.offload_activations);
   if (!flags.gpus) return;
   // --gpus alone is data parallelism over what the other degrees leave.
   const std::int64_t model_parallel =
@@ -282,10 +281,14 @@ void ScenarioFlags::add_to(CLI::App& command) {
   count("--etp", expert_tensor_parallel, "Strategy", "devices that share an expert: 0 as --tp, or 1");
   count("--vpp", virtual_pipeline, "Strategy", "chunks a pipeline stage holds");
   count("--zero", zero_stage, "Strategy", "ZeRO stage: 0, 1, 2 or 3");
-  command
-      .add_flag("--sequence-parallel", sequence_parallel,
-                "split norms along the sequence beside tensor parallelism")
-      ->group("Strategy");
+  // Neither is given: what a scenario says stays.
+  const auto choice = [&](const std::string& flag, std::optional<bool>& value, const char* help) {
+    command
+        .add_flag_function(
+            fmt::format("--{0},!--no-{0}", flag), [&value](std::int64_t given) { value = given > 0; }, help)
+        ->group("Strategy");
+  };
+  choice("sequence-parallel", sequence_parallel, "split norms along the sequence beside tensor parallelism");
   const auto strategy_text = [&](const char* flag, std::optional<std::string>& value, const char* type,
                                  const std::string& help) {
     command.add_option(flag, value, help)->type_name(type)->group("Strategy");
@@ -305,13 +308,8 @@ void ScenarioFlags::add_to(CLI::App& command) {
   strategy_text("--recompute-operations", recompute_operations, "LIST",
                 "what is computed again, by commas: " + listed(sim::recompute_words()));
   strategy_text("--optimizer", optimizer, "NAME", "adamw (default), adamw_8bit, adafactor, muon or sgd");
-  command
-      .add_flag("--offload-optimizer", offload_optimizer, "states live in the host's memory, which updates")
-      ->group("Strategy");
-  command
-      .add_flag("--offload-activations", offload_activations,
-                "what is kept for backward waits in the host's memory")
-      ->group("Strategy");
+  choice("offload-optimizer", offload_optimizer, "states live in the host's memory, which updates");
+  choice("offload-activations", offload_activations, "what is kept for backward waits in the host's memory");
 }
 
 ResolvedScenario resolve_unchecked(const ScenarioFlags& flags, const runtime::EventSink& sink,

@@ -26,8 +26,7 @@ struct ScenarioFlags {
   std::optional<std::int64_t> gpus, data_parallel, tensor_parallel, pipeline_parallel, context_parallel;
   std::optional<std::int64_t> expert_parallel, expert_tensor_parallel, virtual_pipeline, zero_stage;
   std::optional<std::int64_t> shard_group, prefetch, gradient_bucket, recompute_interval;
-  std::optional<bool> sequence_parallel;
-  bool offload_optimizer = false, offload_activations = false;
+  std::optional<bool> sequence_parallel, offload_optimizer, offload_activations;
   std::optional<std::int64_t> seq_len, micro_batch, global_batch;
   std::optional<std::int64_t> batch_size, prompt_length, max_new_tokens, weights_group, kv_block;
   std::optional<std::string> weights_dtype, kv_dtype;

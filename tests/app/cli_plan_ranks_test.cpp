@@ -25,7 +25,7 @@ bool is_on_path(const std::string& name) {
   std::string_view left = path == nullptr ? "" : path;
   while (!left.empty()) {
     const std::size_t colon = std::min(left.find(':'), left.size());
-    if (access((std::string(left.substr(0, colon)) + '/' + name).c_str(), X_OK) == 0) return true;
+    if (access((std::filesystem::path(left.substr(0, colon)) / name).c_str(), X_OK) == 0) return true;
     left.remove_prefix(std::min(colon + 1, left.size()));
   }
   return false;
@@ -124,7 +124,7 @@ TEST_CASE("a rank that is killed is named, what was finished is kept, and the se
   const Result result = running.finish();
   CAPTURE(result.err);
   CHECK(result.exit_code != 0);
-  CHECK(result.err.find("(" + std::to_string(processes.back()) + " on ") != std::string::npos);
+  CHECK(result.err.find(std::to_string(processes.back()) + " on ") != std::string::npos);
   CHECK(result.err.find("was killed or ended by itself; finished were ") != std::string::npos);
   CHECK(result.err.find("--resume goes on with them") != std::string::npos);
   CHECK(lines_of(journal) >= 4);
