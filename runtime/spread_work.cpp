@@ -35,7 +35,7 @@ constexpr int kFirst = 0;  // the rank that hands out
 // What processes say to each other: a word, and what belongs to it.
 //   hello HOST PID     of each worker, and back
 //   finished N\nTEXT   of a worker: it did piece N, and wants another
-//   stopped\nTEXT      of a worker that was asked to stop inside a piece
+//   stopped N\nTEXT    of a worker that was asked to stop inside piece N
 //   failed\nSENTENCE   of a worker
 //   do N, end          to a worker
 struct Said {
@@ -167,7 +167,7 @@ class FirstProcess {
       if (result.finished)
         finish(piece, std::move(result.text));
       else
-        result_.unfinished.push_back(std::move(result.text));
+        result_.unfinished.emplace_back(piece, std::move(result.text));
   }
 
   void finish(std::int64_t piece, std::string text) {
@@ -219,7 +219,7 @@ class FirstProcess {
     } else if (said.word == "finished") {
       finish(number_of(said), said.text);
     } else if (said.word == "stopped") {
-      result_.unfinished.push_back(said.text);
+      result_.unfinished.emplace_back(number_of(said), said.text);
       watched_.remove(rank);
       return;
     } else if (said.word == "failed") {
@@ -276,7 +276,7 @@ SpreadResult run_other_process(const DoPiece& work, const SpreadOptions& options
       if (result.finished)
         group.send(kFirst, "finished " + said.argument + '\n' + result.text);
       else
-        group.send(kFirst, "stopped\n" + result.text);
+        group.send(kFirst, "stopped " + said.argument + '\n' + result.text);
     } catch (const std::exception& error) {
       group.send(kFirst, std::string("failed\n") + error.what());
     }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/process_group.h"
@@ -35,7 +36,8 @@ enum class SpreadEnd {
 struct SpreadResult {
   SpreadEnd end = SpreadEnd::done;
   std::vector<std::optional<std::string>> finished;  // by piece
-  std::vector<std::string> unfinished;               // of pieces that were stopped on the way
+  // Of pieces that were stopped on the way, with their numbers.
+  std::vector<std::pair<std::int64_t, std::string>> unfinished;
 };
 
 // `known` holds results of pieces that need not be done again. Every process of a group calls it with as many

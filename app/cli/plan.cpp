@@ -153,19 +153,21 @@ class Plan {
 
   ExitCode run() {
     check(flags_);
-    group_ = runtime::join_process_group();
     outcome_.searches = searches_of(flags_, events_.sink(), interrupt_.stop());
     outcome_.found.resize(outcome_.searches.size());
-    pieces_ = pieces_of(outcome_.searches, flags_, group_ != nullptr || !flags_.journal.empty());
+    pieces_ = pieces_of(outcome_.searches, flags_, runtime::launched().size > 1 || !flags_.journal.empty());
     options_ = {.threads = threads_of(flags_),
                 .most_kept = static_cast<std::size_t>(flags_.top),
                 .stop = {},
                 .on_progress = {}};
+    if (is_first()) journal_ = journal_of(flags_, outcome_.searches, pieces_);
+    // Nothing that is wrong with the flags is left to be found: what joins stays until all are done.
+    group_ = runtime::join_process_group();
     return is_first() ? run_first() : run_other();
   }
 
  private:
-  bool is_first() const { return group_ == nullptr || group_->rank() == 0; }
+  static bool is_first() { return runtime::launched().rank == 0; }
 
   runtime::DoPiece work(PlanProgress* progress) {
     return [this, progress](std::int64_t number, const std::stop_token& stop) {
@@ -191,16 +193,15 @@ class Plan {
   }
 
   ExitCode run_first() {
-    std::optional<runtime::WorkJournal> journal = journal_of(flags_, outcome_.searches, pieces_);
     std::vector<std::optional<std::string>> known(pieces_.size());
-    if (journal) known = journal->known();
+    if (journal_) known = journal_->known();
     std::int64_t total = 0;
     for (const Piece& piece : pieces_) total += piece.count();
     PlanProgress progress(events_.progress(), total);
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       if (known[i]) progress.known(pieces_[i].count());
     const auto on_finished = [&](std::int64_t piece, const std::string& result) {
-      if (journal) journal->add(piece, result);
+      if (journal_) journal_->add(piece, result);
       progress.finished(pieces_[static_cast<std::size_t>(piece)].count());
     };
     std::string lost;
@@ -222,8 +223,8 @@ class Plan {
   void gather(const runtime::SpreadResult& result) {
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       if (result.finished[i]) add(pieces_[i].search, *result.finished[i]);
-    for (const std::string& part : result.unfinished)
-      if (outcome_.searches.size() == 1) add(0, part);  // which search's it was is not said
+    for (const auto& [piece, part] : result.unfinished)
+      add(pieces_[static_cast<std::size_t>(piece)].search, part);
   }
   void add(std::size_t search, const std::string& range) {
     merge(outcome_.searches[search], outcome_.found[search], range, options_.most_kept);
@@ -277,6 +278,7 @@ class Plan {
   const PlanFlags& flags_;
   const InterruptSignals& interrupt_;
   EventOutput& events_;
+  std::optional<runtime::WorkJournal> journal_;  // of the first process
   std::unique_ptr<runtime::ProcessGroup> group_;
   PlanOutcome outcome_;
   std::vector<Piece> pieces_;

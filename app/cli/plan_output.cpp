@@ -29,7 +29,8 @@ constexpr std::string_view kUnknown = "-";
 struct Cell {
   std::string key, header, text;
   Json value;
-  bool always = false;  // shown also where all candidates agree
+  // In tables for people: also where all candidates agree, or not even mentioned there.
+  enum class Mention { if_they_differ, always, never_alike } mention = Mention::if_they_differ;
 };
 using Row = std::vector<Cell>;
 
@@ -40,7 +41,13 @@ Cell word(std::string key, std::string header, std::string_view text) {
   return {std::move(key), std::move(header), std::string(text), text};
 }
 Cell measure(std::string key, std::string header, std::string text, double value) {
-  return {std::move(key), std::move(header), std::move(text), value, true};
+  return {std::move(key), std::move(header), std::move(text), value, Cell::Mention::always};
+}
+
+// Of a field that is rarely searched.
+Cell rare(Cell cell) {
+  cell.mention = Cell::Mention::never_alike;
+  return cell;
 }
 
 std::string_view yes_or_no(bool yes) {
@@ -50,7 +57,7 @@ std::string_view yes_or_no(bool yes) {
 // Of all searches the same columns, whether a price is known or not.
 Cell rate(const char* key, const char* header, bool known, double value) {
   if (known) return measure(key, header, fmt::format("{:.4g}", value), value);
-  return {key, header, std::string(kUnknown), {}};
+  return {key, header, std::string(kUnknown), {}, Cell::Mention::never_alike};
 }
 
 void add_rates(Row& row, const PlanSearch& search, double usd, double kwh) {
@@ -72,7 +79,7 @@ Row row_of(const PlanSearch& search, const TrainingSearch& of, const sim::Candid
       word("sequence_parallel", "sp", yes_or_no(s.sequence_parallel)),
       number("context_parallel", "cp", s.context_parallel),
       number("expert_parallel", "ep", s.expert_parallel),
-      number("expert_tensor_parallel", "etp", s.devices_of_expert()),
+      rare(number("expert_tensor_parallel", "etp", s.expert_tensor_parallel)),
       number("pipeline_parallel", "pp", s.pipeline_parallel),
       number("virtual_pipeline", "vpp", s.virtual_pipeline),
       word("schedule", "schedule", s.schedule),
@@ -81,12 +88,12 @@ Row row_of(const PlanSearch& search, const TrainingSearch& of, const sim::Candid
       number("micro_batch_size", "micro", w.micro_batch_size),
       number("global_batch_size", "batch", w.global_batch_size),
       word("recompute", "recompute", recompute),
-      word("offload_optimizer", "host optimizer", yes_or_no(s.offload_optimizer)),
-      word("offload_activations", "host activations", yes_or_no(s.offload_activations)),
-      word("context_parallel_comm", "cp by", name(s.context_parallel_comm)),
-      word("rank_order", "ranks", s.rank_order),
-      number("prefetch", "prefetch", s.prefetch),
-      number("gradient_bucket_bytes", "bucket", s.gradient_bucket),
+      rare(word("offload_optimizer", "host optimizer", yes_or_no(s.offload_optimizer))),
+      rare(word("offload_activations", "host activations", yes_or_no(s.offload_activations))),
+      rare(word("context_parallel_comm", "cp by", name(s.context_parallel_comm))),
+      rare(word("rank_order", "ranks", s.rank_order)),
+      rare(number("prefetch", "prefetch", s.prefetch)),
+      rare(number("gradient_bucket_bytes", "bucket", s.gradient_bucket)),
       measure("step_s", "step", sim::format(c.step), c.step.value),
       measure("tokens_per_second", "tokens/s", sim::format_short(c.tokens_per_second), c.tokens_per_second),
       measure("memory_bytes", "memory", sim::format(c.memory), static_cast<double>(c.memory.value))};
@@ -196,9 +203,9 @@ Table table_of(std::span<const Row> rows) {
   for (std::size_t c = 0; c < rows[0].size(); ++c) {
     const bool agree =
         std::all_of(rows.begin(), rows.end(), [&](const Row& row) { return row[c].text == rows[0][c].text; });
-    if (!agree || rows[0][c].always)
+    if (!agree || rows[0][c].mention == Cell::Mention::always)
       shown.push_back(c);
-    else if (rows[0][c].text != kUnknown)
+    else if (rows[0][c].mention != Cell::Mention::never_alike)
       out.agreed += (out.agreed.empty() ? "" : ", ") + rows[0][c].header + ' ' + rows[0][c].text;
   }
   out.table.columns.push_back({"#"});

@@ -292,7 +292,8 @@ class ServingSearch {
     }
     c.ttft = percentile(std::move(ttft), kSlowShare);
     c.tpot = percentile(std::move(tpot), kSlowShare);
-    c.tokens_per_second = run.output_per_second() * choice.replicas();
+    // All that come are answered; what ends in the simulated time differs with its seed.
+    c.tokens_per_second = traffic_->requests_per_second * d(s.workload.max_new_tokens);
     return {};
   }
 

@@ -149,7 +149,7 @@ TEST_CASE("asked to stop, what was finished until then is given, and the piece t
                            },
                            {.group = nullptr, .stop = stop.get_token(), .on_finished = {}, .warn = {}});
   CHECK(result.end == SpreadEnd::interrupted);
-  CHECK(result.unfinished == std::vector<std::string>{square(5)});
+  CHECK(result.unfinished == std::vector<std::pair<std::int64_t, std::string>>{{5, square(5)}});
   for (std::size_t i = 0; i < kPieces; ++i) CHECK(result.finished[i].has_value() == (i < 5));
 }
 

@@ -1,6 +1,7 @@
 // The search of ways to serve against what predict() of serving says of single scenarios, and against brute
 // force.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "sim/cost/calibration_preset.h"
@@ -210,7 +211,10 @@ TEST_CASE("ways to serve: traffic is that of a simulation of one replica with it
     std::vector<Seconds> tpot;
     for (const RequestTimes& r : run.requests) tpot.push_back(r.tpot());
     CHECK(c.tpot == percentile(tpot, 0.9));
-    CHECK(c.tokens_per_second == Approx(run.output_per_second() * choice.replicas()).epsilon(1e-12));
+    CHECK(c.tokens_per_second == 16 * 128);
+    // What comes in the simulated time is random: its spread is the root of its number.
+    const double expected = 16.0 / choice.replicas() * 30, spread = std::sqrt(expected);
+    CHECK(std::abs(static_cast<double>(run.requests.size()) - expected) < 4 * spread);
   }
 }
 
