@@ -33,6 +33,12 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
 // How much longer compute takes while the plan's ranks exchange gradients or parameters beside it.
 double interference(const Plan& plan, const Hardware& hardware);
 
+// What the host does before a pass of a micro-batch, at either end of a transfer between stages, and before a
+// unit's parameters are gathered for a pass.
+HostWork work_before_pass(const Plan& plan);
+HostWork work_of_transfer(const Plan& plan, bool forward, bool sends, const Hardware& hardware);
+HostWork work_before_gather(const Plan& plan);
+
 // For each action of a program what the host does beside launching its block.
 std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware);
 
