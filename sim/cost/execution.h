@@ -53,6 +53,12 @@ class SharedDevice {
   void exchange(Seconds start, Seconds end);
   // When `work` that begins at `start` has been done. Later calls have later starts.
   Seconds done(Seconds start, Seconds work);
+  // The last exchange begins and ends so much later.
+  void skip(Seconds start, Seconds end) {
+    if (busy_.empty()) return;
+    busy_.back().start += start;
+    busy_.back().end += end;
+  }
 
  private:
   struct Interval {
@@ -76,6 +82,14 @@ class DeviceClock {
   Span run(std::int32_t stream, const ActionTime& time, Seconds ready = {});
   Span send(const ActionTime& time, Seconds ready);
   Span receive(const ActionTime& time, Seconds ready, Seconds arrival);
+
+  // As if computing, collectives and the host had gone on for so much longer as they did last.
+  void skip(Seconds compute, Seconds collective, Seconds host) {
+    free_[kComputeStream] += compute;
+    free_[kCollectiveStream] += collective;
+    host_ += host;
+    device_.skip(std::min(compute, collective), collective);
+  }
 
   Seconds free(std::int32_t stream) const { return free_[static_cast<std::size_t>(stream)]; }
   Seconds host() const { return host_; }

@@ -372,26 +372,25 @@ double interference(const Plan& plan, const Hardware& hardware) {
   return plan.ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
 }
 
-HostWork work_before_pass(const Plan& plan) {
-  const HostProfile& host = software(plan).host;
+HostWork work_before_pass(const Scenario& scenario) {
+  const HostProfile& host = scenario.implementation.host;
   if (host.launch.value <= 0) return {};
   if (!host.waits_around_passes) return {host.pass, {}, false};
   return {host.pass + host.wait, {}, true};
 }
 
-HostWork work_of_transfer(const Plan& plan, bool forward, bool sends, const Hardware& hardware) {
-  const PipelineProfile& pipeline = software(plan).pipeline;
-  const bool waits =
-      plan.scenario.strategy.virtual_pipeline > 1 ? pipeline.waits_interleaved : pipeline.waits;
+HostWork work_of_transfer(const Scenario& scenario, bool forward, bool sends, const Hardware& hardware) {
+  const PipelineProfile& pipeline = scenario.implementation.pipeline;
+  const bool waits = scenario.strategy.virtual_pipeline > 1 ? pipeline.waits_interleaved : pipeline.waits;
   // Both ends take part in what is exchanged before the data; the receiver's part is its waiting.
   if (!sends) return {{}, {}, waits};
   const int messages = forward ? pipeline.messages_forward : pipeline.messages_backward;
-  return {pipeline.message * messages, stages_cross_nodes(plan, hardware) ? pipeline.stall : Seconds{},
-          waits};
+  const bool crosses_nodes = scenario.strategy.devices() > hardware.devices_per_node;
+  return {pipeline.message * messages, crosses_nodes ? pipeline.stall : Seconds{}, waits};
 }
 
-HostWork work_before_gather(const Plan& plan) {
-  return {software(plan).host.unit_hook, {}, false};
+HostWork work_before_gather(const Scenario& scenario) {
+  return {scenario.implementation.host.unit_hook, {}, false};
 }
 
 std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware) {
@@ -400,21 +399,21 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program, const 
   for (std::size_t a = 0; a < program.actions.size(); ++a) {
     const Action& action = program.actions[a];
     if (action.peer >= 0) {
-      work[a] =
-          work_of_transfer(plan, action.phase == Phase::forward, action.stream == kSendStream, hardware);
+      work[a] = work_of_transfer(plan.scenario, action.phase == Phase::forward, action.stream == kSendStream,
+                                 hardware);
       continue;
     }
     const bool gathers =
         action.stream == kCollectiveStream && action.phase != Phase::optimizer &&
         plan.blocks[static_cast<std::size_t>(action.block)].name.find("gather") != std::string::npos;
-    if (gathers) work[a] = work_before_gather(plan);
+    if (gathers) work[a] = work_before_gather(plan.scenario);
     if (action.stream != kComputeStream) continue;
     const auto direction = [](const Action& x) {
       return x.phase == Phase::recompute ? Phase::backward : x.phase;
     };
     const bool begins = !last || direction(*last) != direction(action) ||
                         last->micro_batch != action.micro_batch || last->chunk != action.chunk;
-    if (begins) work[a] = work_before_pass(plan);
+    if (begins) work[a] = work_before_pass(plan.scenario);
     if (!last) work[a].before += software(plan).host.step;
     last = &action;
   }

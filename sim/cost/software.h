@@ -35,9 +35,9 @@ double interference(const Plan& plan, const Hardware& hardware);
 
 // What the host does before a pass of a micro-batch, at either end of a transfer between stages, and before a
 // unit's parameters are gathered for a pass.
-HostWork work_before_pass(const Plan& plan);
-HostWork work_of_transfer(const Plan& plan, bool forward, bool sends, const Hardware& hardware);
-HostWork work_before_gather(const Plan& plan);
+HostWork work_before_pass(const Scenario& scenario);
+HostWork work_of_transfer(const Scenario& scenario, bool forward, bool sends, const Hardware& hardware);
+HostWork work_before_gather(const Scenario& scenario);
 
 // For each action of a program what the host does beside launching its block.
 std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware);
