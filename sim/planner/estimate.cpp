@@ -10,8 +10,8 @@
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
-#include "sim/plan/device_memory.h"
 #include "sim/plan/ranks.h"
+#include "sim/planner/stage_memory.h"
 #include "sim/planner/step_time.h"
 #include "sim/report/metrics.h"
 
@@ -23,13 +23,13 @@ struct ComputeKey {
   Strategy strategy;                                             // but for what is left out below
   std::tuple<std::int32_t, std::int32_t, std::int32_t> strides;  // between ranks that exchange in a pass
   Group expert;
-  bool pipeline = false, crosses_nodes = false;
+  bool pipeline = false, crosses_nodes = false, several_sequences = false;
   auto fields() const {
     const Strategy& s = strategy;
     return std::tie(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
                     s.sequence_parallel, s.context_parallel_comm, s.schedule, s.recompute,
                     s.recompute_interval, s.recompute_operations, strides, expert.size, expert.stride,
-                    expert.outer_size, expert.outer_stride, pipeline, crosses_nodes);
+                    expert.outer_size, expert.outer_stride, pipeline, crosses_nodes, several_sequences);
   }
   bool operator<(const ComputeKey& o) const { return fields() < o.fields(); }
 };
@@ -78,12 +78,18 @@ struct Estimator::Memo {
   };
   std::map<StateKey, std::unique_ptr<States>> states;
   PipelineClock pipeline;
+  std::map<std::pair<const BlockTimes*, std::int64_t>, PassMemory> pass_memory;
+  std::map<std::pair<const States*, std::int64_t>, StateMemory> state_memory;
+  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>,
+           std::vector<std::vector<InFlight>>>
+      moments;
 
   BlockTimes& compute_blocks_of(const Scenario& s);
   const ComputeTimes& compute_of(const Scenario& s, BlockTimes& blocks);
   States& states_of(const Scenario& s);
   TransferTimes transfers_of(BlockTimes& blocks, const Scenario& s) const;
-  Seconds time_of(const Scenario& s);
+  const std::vector<std::vector<InFlight>>& moments_of(const Scenario& s, std::int32_t micro_batches);
+  Estimate estimate(const Scenario& s);
 };
 
 BlockTimes& Estimator::Memo::compute_blocks_of(const Scenario& s) {
@@ -95,6 +101,7 @@ BlockTimes& Estimator::Memo::compute_blocks_of(const Scenario& s) {
   if (t.expert_parallel > 1) key.expert = part_of(expert_ranks(t), t.expert_parallel);
   key.pipeline = t.pipeline_parallel > 1;
   key.crosses_nodes = key.pipeline && t.devices() > s.hardware.devices_per_node;
+  key.several_sequences = s.workload.micro_batch_size > 1;
   t.schedule = schedule_of_parts(t.schedule);
   t.virtual_pipeline = 1;
   t.zero_stage = 0;
@@ -110,6 +117,14 @@ BlockTimes& Estimator::Memo::compute_blocks_of(const Scenario& s) {
   if (!known) {
     Scenario with = s;
     with.strategy = key.strategy;
+    if (t.recompute == Recompute::full && t.recompute_interval > 1) {
+      // As many layers that a last group of one is among them, too.
+      const std::int64_t pieces = t.pipeline_parallel,
+                         layers = (s.model.num_hidden_layers + pieces - 1) / pieces;
+      with.model.num_hidden_layers =
+          pieces * ((layers + kSomeInterval - 1) / kSomeInterval * kSomeInterval + 1);
+      with.implementation.pipeline.balances_head = false;
+    }
     known = std::make_unique<BlockTimes>(with, base.hardware, calibration);
   }
   return *known;
@@ -155,7 +170,17 @@ TransferTimes Estimator::Memo::transfers_of(BlockTimes& b, const Scenario& s) co
           .in_order = s.implementation.pipeline.in_order};
 }
 
-Seconds Estimator::Memo::time_of(const Scenario& s) {
+const std::vector<std::vector<InFlight>>& Estimator::Memo::moments_of(const Scenario& s,
+                                                                      std::int32_t micro_batches) {
+  const Strategy& t = s.strategy;
+  const std::int32_t few =
+      PipelineClock::enough_micro_batches(t.schedule, t.pipeline_parallel, micro_batches);
+  const auto [it, added] = moments.try_emplace({t.schedule, t.pipeline_parallel, t.virtual_pipeline, few});
+  if (added) it->second = in_flight(make_schedule(t.schedule, t.pipeline_parallel, t.virtual_pipeline, few));
+  return it->second;
+}
+
+Estimate Estimator::Memo::estimate(const Scenario& s) {
   BlockTimes& blocks = compute_blocks_of(s);
   States& of_states = states_of(s);
   const StepShape shape = step_shape(s, blocks.blocks().kinds);
@@ -163,8 +188,21 @@ Seconds Estimator::Memo::time_of(const Scenario& s) {
   const StepSoftware software{.pass = work_before_pass(s),
                               .gather = work_before_gather(s),
                               .interference = {interference(plan, base.hardware)}};
-  return step_time(shape, compute_of(s, blocks), of_states.times, transfers_of(of_states.blocks, s), software,
-                   pipeline);
+  Estimate e;
+  e.step = step_time(shape, compute_of(s, blocks), of_states.times, transfers_of(of_states.blocks, s),
+                     software, pipeline);
+  const std::int64_t micro_batch = s.workload.micro_batch_size;
+  PassMemory& passes =
+      pass_memory.try_emplace({&blocks, micro_batch}, PassMemory(blocks, micro_batch)).first->second;
+  const auto [states_at, added] = state_memory.try_emplace({&of_states, micro_batch});
+  if (added) states_at->second = sim::state_memory(of_states.blocks, micro_batch);
+  const auto& in_flight = moments_of(s, shape.micro_batches);
+  for (std::size_t stage = 0; stage < shape.pieces.size(); ++stage) {
+    std::vector<PieceMemory> chunks;
+    for (const Piece& p : shape.pieces[stage]) chunks.push_back(passes.of(p, s.strategy));
+    e.memory = std::max(e.memory, peak_of_stage(shape, stage, chunks, states_at->second, in_flight[stage]));
+  }
+  return e;
 }
 
 Estimator::Estimator(const Scenario& base, const Calibration* calibration)
@@ -173,7 +211,10 @@ Estimator::Estimator(const Scenario& base, const Calibration* calibration)
                      .compute_blocks = {},
                      .compute = {},
                      .states = {},
-                     .pipeline = {}}) {}
+                     .pipeline = {},
+                     .pass_memory = {},
+                     .state_memory = {},
+                     .moments = {}}) {}
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 Estimator& Estimator::operator=(Estimator&&) noexcept = default;
@@ -182,12 +223,13 @@ Estimate Estimator::estimate(const Strategy& strategy, const Workload& workload)
   Scenario s = memo_->base;
   s.strategy = strategy;
   s.workload = workload;
-  const Plan plan = make_plan(s);
-  Bytes most;
-  plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
-    most = std::max(most, device_memory(plan, memory).total());
-  });
-  return {memo_->time_of(s), most};
+  // What these plans do is run: samples of kernels that were timed here depend on all that a plan touches,
+  // and copies of activations on all that goes on beside them.
+  const bool runs =
+      strategy.offload_activations || (memo_->calibration && !memo_->calibration->samples.empty());
+  if (!runs) return memo_->estimate(s);
+  const Report report = predict(s, memo_->calibration);
+  return {report.step_time, peak_memory(report)};
 }
 
 Estimate estimate(const Scenario& scenario, const Calibration* calibration) {

@@ -171,6 +171,13 @@ std::vector<StageEnd> SlotOrder::run(const std::vector<StageTimes>& stages,
   return ends;
 }
 
+std::int32_t PipelineClock::enough_micro_batches(const std::string& schedule, std::int32_t stages,
+                                                 std::int32_t micro_batches) {
+  if (schedule == "gpipe") return micro_batches;  // all are in flight
+  const std::int32_t group = placement_of(schedule) == Placement::two_directions ? 2 * stages : stages;
+  return std::min(micro_batches, 4 * group + micro_batches % group);
+}
+
 const SlotOrder& PipelineClock::order(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                                       std::int32_t micro_batches) {
   auto& known = orders_[{schedule, stages, chunks, micro_batches}];

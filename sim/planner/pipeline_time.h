@@ -70,6 +70,10 @@ class SlotOrder {
 // each further group of them, and two shorter steps say by how much.
 class PipelineClock {
  public:
+  // As many micro-batches as show all that happens with more.
+  static std::int32_t enough_micro_batches(const std::string& schedule, std::int32_t stages,
+                                           std::int32_t micro_batches);
+
   std::vector<StageEnd> run(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                             std::int32_t micro_batches, const std::vector<StageTimes>& times,
                             const TransferTimes& transfers);

@@ -1,7 +1,7 @@
 // Prices of a training step's units of work - embedding, layers of each kind, head - for all strategies that
 // run the same blocks.
 #pragma once
-#include <compare>
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,6 +24,17 @@ class BlockTimes {
   // Nothing, where there is no such block.
   const ActionTime& of(BlockId block, Phase phase, std::int64_t micro_batch_size = 1);
   const Plan& plan() const { return step_.plan; }
+  // The plan with a program of fewer layers than its model's, for as long as visit(plan) takes.
+  template <class Visit>
+  void with_program(Program program, Visit visit) {
+    std::int64_t& layers = step_.plan.scenario.model.num_hidden_layers;
+    const std::int64_t own = layers;
+    for (const Action& a : program.actions) layers = std::max<std::int64_t>(layers, a.layer);
+    step_.plan.programs.push_back(std::move(program));
+    visit(std::as_const(step_.plan));
+    step_.plan.programs.clear();
+    layers = own;
+  }
   const StepBlocks& blocks() const { return step_.blocks; }
 
  private:
