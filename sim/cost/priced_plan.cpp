@@ -173,7 +173,7 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
       }
     }
     return execute(plan, times, plan.scenario.implementation.pipeline.in_order,
-                   Interference{interference(plan, hardware)});
+                   Interference{interference(plan.scenario, hardware)});
   };
   const double uncertainty = plan.scenario.implementation.host.uncertainty;
   const PipelineProfile& pipeline = plan.scenario.implementation.pipeline;

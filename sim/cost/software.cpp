@@ -367,9 +367,10 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
   return time;
 }
 
-double interference(const Plan& plan, const Hardware& hardware) {
-  if (software(plan).runs_here) return 1;
-  return plan.ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
+double interference(const Scenario& scenario, const Hardware& hardware) {
+  if (scenario.implementation.runs_here) return 1;
+  return scenario.strategy.devices() <= hardware.devices_per_node ? kComputeBesideNodeLinks
+                                                                  : kComputeBesideNetwork;
 }
 
 HostWork work_before_pass(const Scenario& scenario) {

@@ -1,6 +1,7 @@
 #include "sim/planner/pipeline_time.h"
 
 #include <algorithm>
+#include <array>
 
 namespace sim {
 
@@ -16,9 +17,21 @@ auto ends_as(const Slot& slot) {
   };
 }
 
+// A chunk's passes in the order of ChunkPasses.
+constexpr std::array<PassTime ChunkPasses::*, 8> kPasses{
+    &ChunkPasses::forward,    &ChunkPasses::backward,      &ChunkPasses::input,
+    &ChunkPasses::weight,     &ChunkPasses::first_forward, &ChunkPasses::last_backward,
+    &ChunkPasses::last_input, &ChunkPasses::last_weight};
+std::uint8_t index_of(Pass pass, bool first, bool last) {
+  const auto own = static_cast<std::uint8_t>(pass);
+  const bool special = pass == Pass::forward ? first : last;
+  return static_cast<std::uint8_t>(special ? own + 4 : own);
+}
+static_assert(static_cast<int>(Pass::forward) == 0 && static_cast<int>(Pass::backward_weight) == 3);
+
 }  // namespace
 
-SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages) {
+SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
   const std::size_t each = static_cast<std::size_t>(s.pieces()) * static_cast<std::size_t>(s.micro_batches);
   // Messages by the piece that they reach and the micro-batch, forward ones first.
   messages_ = 2 * each;
@@ -52,12 +65,14 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages) {
         return other.pass == slot.pass && other.chunk == slot.chunk;
       };
       const auto at = slots.begin() + static_cast<std::ptrdiff_t>(i);
+      const bool first_of_all = std::none_of(slots.begin(), at, same);
+      const bool last_of_all = std::none_of(at + 1, slots.end(), ends_as(slot));
+      const std::int32_t own = stage * s.chunks + slot.chunk;
       Event e{.kind = Kind::work,
-              .pass = slot.pass,
-              .first = std::none_of(slots.begin(), at, same),
-              .last = std::none_of(at + 1, slots.end(), ends_as(slot)),
+              .pass = index_of(slot.pass, first_of_all, last_of_all),
+              .reduces = last_of_all && slot.pass != Pass::forward,
               .stage = static_cast<std::int16_t>(stage),
-              .chunk = static_cast<std::int16_t>(slot.chunk)};
+              .at = own};
       works.push_back(e);
       if (slot.pass == Pass::backward_weight) continue;
       const std::int32_t piece = s.piece(stage, slot.chunk);
@@ -66,19 +81,19 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages) {
         if (remote(slot, from)) {
           if (!sent[m]) return false;
           e.kind = forward ? Kind::receive_forward : Kind::receive_backward;
-          e.message = static_cast<std::int32_t>(m);
+          e.at = static_cast<std::int32_t>(m);
           receives.push_back(e);
         }
       }
       if (const std::int32_t to = neighbour(piece, forward, false); to >= 0 && remote(slot, to)) {
         e.kind = forward ? Kind::send_forward : Kind::send_backward;
-        e.message = static_cast<std::int32_t>(message(forward, to, slot.micro_batch));
+        e.at = static_cast<std::int32_t>(message(forward, to, slot.micro_batch));
         sends.push_back(e);
       }
     }
     for (const auto* part : {&receives, &works, &sends})
       for (const Event& e : *part) events_.push_back(e);
-    for (const Event& e : sends) sent[static_cast<std::size_t>(e.message)] = true;
+    for (const Event& e : sends) sent[static_cast<std::size_t>(e.at)] = true;
     next[row] = last + 1;
     return true;
   };
@@ -91,20 +106,6 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages) {
 }
 
 namespace {
-
-const PassTime& time_of(const ChunkPasses& passes, Pass pass, bool first, bool last) {
-  switch (pass) {
-    case Pass::forward:
-      return first ? passes.first_forward : passes.forward;
-    case Pass::backward:
-      return last ? passes.last_backward : passes.backward;
-    case Pass::backward_input:
-      return last ? passes.last_input : passes.input;
-    case Pass::backward_weight:
-      return last ? passes.last_weight : passes.weight;
-  }
-  return passes.forward;
-}
 
 // DeviceClock for passes as a whole.
 struct StageClock {
@@ -139,72 +140,84 @@ struct StageClock {
 
 }  // namespace
 
-std::vector<StageEnd> SlotOrder::run(const std::vector<StageTimes>& stages,
-                                     const TransferTimes& transfers) const {
+void SlotOrder::run(const std::vector<const ChunkPasses*>& passes, const std::vector<StageBegin>& begins,
+                    const TransferTimes& transfers, std::vector<StageEnd>& ends,
+                    std::vector<Seconds>* last_began) const {
   std::vector<StageClock> clocks;
-  for (const StageTimes& s : stages) clocks.push_back({s.begin, {}, {}, s.host_begin});
+  clocks.reserve(begins.size());
+  for (const StageBegin& b : begins) clocks.push_back({b.device, {}, {}, b.host});
   std::vector<Seconds> arrival(messages_);
   for (const Event& e : events_) {
-    const auto stage = static_cast<std::size_t>(e.stage);
-    StageClock& clock = clocks[stage];
-    const auto m = static_cast<std::size_t>(e.message);
+    StageClock& clock = clocks[static_cast<std::size_t>(e.stage)];
+    const auto at = static_cast<std::size_t>(e.at);
     switch (e.kind) {
       case Kind::receive_forward:
-        clock.receive(transfers.receive_forward, arrival[m]);
+        clock.receive(transfers.receive_forward, arrival[at]);
         break;
       case Kind::receive_backward:
-        clock.receive(transfers.receive_backward, arrival[m]);
+        clock.receive(transfers.receive_backward, arrival[at]);
         break;
       case Kind::work:
-        clock.run(time_of(stages[stage].chunks[static_cast<std::size_t>(e.chunk)], e.pass, e.first, e.last));
+        if (e.reduces && last_began) (*last_began)[at] = clock.compute;
+        clock.run(passes[at]->*kPasses[e.pass]);
         break;
       case Kind::send_forward:
-        arrival[m] = clock.send(transfers.send_forward, transfers.in_order);
+        arrival[at] = clock.send(transfers.send_forward, transfers.in_order);
         break;
       case Kind::send_backward:
-        arrival[m] = clock.send(transfers.send_backward, transfers.in_order);
+        arrival[at] = clock.send(transfers.send_backward, transfers.in_order);
         break;
     }
   }
-  std::vector<StageEnd> ends;
-  for (const StageClock& c : clocks) ends.push_back({c.compute, c.collectives, c.sends, c.host});
-  return ends;
+  for (std::size_t i = 0; i < clocks.size(); ++i)
+    ends[i] = {clocks[i].compute, clocks[i].collectives, clocks[i].sends, clocks[i].host};
 }
 
-std::int32_t PipelineClock::enough_micro_batches(const std::string& schedule, std::int32_t stages,
-                                                 std::int32_t micro_batches) {
+namespace {
+
+// Micro-batches that the pattern of a schedule repeats itself after.
+std::int32_t group_of(const std::string& schedule, std::int32_t stages) {
+  return placement_of(schedule) == Placement::two_directions ? 2 * stages : stages;
+}
+// Groups that fill the pipeline and empty it, with one between.
+constexpr std::int32_t kGroups = 3;
+
+}  // namespace
+
+std::int32_t enough_micro_batches(const std::string& schedule, std::int32_t stages,
+                                  std::int32_t micro_batches) {
   if (schedule == "gpipe") return micro_batches;  // all are in flight
-  const std::int32_t group = placement_of(schedule) == Placement::two_directions ? 2 * stages : stages;
-  return std::min(micro_batches, 4 * group + micro_batches % group);
+  const std::int32_t group = group_of(schedule, stages);
+  return std::min(micro_batches, (kGroups + 1) * group + micro_batches % group);
 }
 
-const SlotOrder& PipelineClock::order(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
-                                      std::int32_t micro_batches) {
-  auto& known = orders_[{schedule, stages, chunks, micro_batches}];
-  if (!known) known = std::make_unique<SlotOrder>(make_schedule(schedule, stages, chunks, micro_batches));
-  return *known;
+ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
+                             std::int32_t micro_batches) {
+  const std::int32_t group = group_of(schedule, stages);
+  const std::int32_t shorter = kGroups * group + micro_batches % group, longer = shorter + group;
+  const auto order = [&](std::int32_t m) {
+    return std::make_unique<SlotOrder>(make_schedule(schedule, stages, chunks, m));
+  };
+  longer_ = order(std::min(micro_batches, longer));
+  if (micro_batches <= longer) return;
+  shorter_ = order(shorter);
+  more_ = (micro_batches - longer) / group;
 }
 
-std::vector<StageEnd> PipelineClock::run(const std::string& schedule, std::int32_t stages,
-                                         std::int32_t chunks, std::int32_t micro_batches,
-                                         const std::vector<StageTimes>& times,
-                                         const TransferTimes& transfers) {
-  // After so many the pattern repeats itself: all schedules have filled the pipeline both ways by then.
-  // Groups of as many as there are stages (and both directions of them) are alike for all.
-  const std::int32_t group = placement_of(schedule) == Placement::two_directions ? 2 * stages : stages;
-  const std::int32_t shorter = 3 * group + micro_batches % group, longer = shorter + group;
-  if (micro_batches <= longer) return order(schedule, stages, chunks, micro_batches).run(times, transfers);
-  std::vector<StageEnd> ends = order(schedule, stages, chunks, longer).run(times, transfers);
-  const std::vector<StageEnd> less = order(schedule, stages, chunks, shorter).run(times, transfers);
-  const double more = (micro_batches - longer) / group;
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    const auto grown = [&](Seconds StageEnd::*t) { ends[i].*t += (ends[i].*t - less[i].*t) * more; };
-    grown(&StageEnd::compute);
-    grown(&StageEnd::collectives);
-    grown(&StageEnd::sends);
-    grown(&StageEnd::host);
-  }
-  return ends;
+void ScheduleClock::run(const std::vector<const ChunkPasses*>& passes, const std::vector<StageBegin>& begins,
+                        const TransferTimes& transfers, std::vector<StageEnd>& ends,
+                        std::vector<Seconds>* last_began) const {
+  longer_->run(passes, begins, transfers, ends, last_began);
+  if (!shorter_) return;
+  std::vector<StageEnd> less(ends.size());
+  std::vector<Seconds> began_less(last_began ? last_began->size() : 0);
+  shorter_->run(passes, begins, transfers, less, last_began ? &began_less : nullptr);
+  for (std::size_t i = 0; i < ends.size(); ++i)
+    for (Seconds StageEnd::*t :
+         {&StageEnd::compute, &StageEnd::collectives, &StageEnd::sends, &StageEnd::host})
+      ends[i].*t += (ends[i].*t - less[i].*t) * more_;
+  for (std::size_t i = 0; i < began_less.size(); ++i)
+    (*last_began)[i] += ((*last_began)[i] - began_less[i]) * more_;
 }
 
 }  // namespace sim

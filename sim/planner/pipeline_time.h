@@ -1,10 +1,8 @@
 // When each stage of a pipeline has run the passes of a step: exact, from what a pass takes as a whole.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "sim/cost/execution.h"
@@ -31,9 +29,9 @@ struct ChunkPasses {
   PassTime first_forward, last_backward, last_input, last_weight;
 };
 
-struct StageTimes {
-  std::vector<ChunkPasses> chunks;
-  Seconds begin, host_begin;  // when the device and the host have done what comes before the first pass
+// When device and host have done what comes before a stage's first pass.
+struct StageBegin {
+  Seconds device, host;
 };
 
 struct TransferTimes {
@@ -50,39 +48,44 @@ struct StageEnd {
 class SlotOrder {
  public:
   explicit SlotOrder(const Schedule& schedule);
-  std::vector<StageEnd> run(const std::vector<StageTimes>& stages, const TransferTimes& transfers) const;
+  // passes[stage * chunks + chunk]. `last_began` (as many), where it is asked for: when the pass began that
+  // was the last of its chunk to end gradients.
+  void run(const std::vector<const ChunkPasses*>& passes, const std::vector<StageBegin>& begins,
+           const TransferTimes& transfers, std::vector<StageEnd>& ends,
+           std::vector<Seconds>* last_began) const;
 
  private:
   enum class Kind : std::uint8_t { receive_forward, receive_backward, work, send_forward, send_backward };
   struct Event {
     Kind kind{};
-    Pass pass{};
-    bool first = false, last = false;  // of the chunk's passes in this direction
-    std::int16_t stage = 0, chunk = 0;
-    std::int32_t message = -1;  // that is sent or received
+    std::uint8_t pass = 0;  // which of ChunkPasses
+    bool reduces = false;   // its gradients are complete
+    std::int16_t stage = 0;
+    std::int32_t at = 0;  // stage and chunk; of a transfer, the message
   };
-  std::int32_t stages_ = 1;
+  std::int32_t stages_ = 1, chunks_ = 1;
   std::size_t messages_ = 0;
   std::vector<Event> events_;
 };
 
-// Schedules with orders that are kept. Where there are many micro-batches, the step grows by the same with
-// each further group of them, and two shorter steps say by how much.
-class PipelineClock {
+// What a schedule does with many micro-batches: the step grows by the same with each further group of them,
+// and two shorter steps say by how much.
+class ScheduleClock {
  public:
-  // As many micro-batches as show all that happens with more.
-  static std::int32_t enough_micro_batches(const std::string& schedule, std::int32_t stages,
-                                           std::int32_t micro_batches);
-
-  std::vector<StageEnd> run(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
-                            std::int32_t micro_batches, const std::vector<StageTimes>& times,
-                            const TransferTimes& transfers);
+  ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
+                std::int32_t micro_batches);
+  void run(const std::vector<const ChunkPasses*>& passes, const std::vector<StageBegin>& begins,
+           const TransferTimes& transfers, std::vector<StageEnd>& ends,
+           std::vector<Seconds>* last_began = nullptr) const;
 
  private:
-  const SlotOrder& order(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
-                         std::int32_t micro_batches);
-  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, std::unique_ptr<SlotOrder>>
-      orders_;
+  std::unique_ptr<SlotOrder> shorter_,
+      longer_;       // shorter: where there are more micro-batches than longer has
+  double more_ = 0;  // groups beyond longer
 };
+
+// As many micro-batches as show all that happens with more.
+std::int32_t enough_micro_batches(const std::string& schedule, std::int32_t stages,
+                                  std::int32_t micro_batches);
 
 }  // namespace sim

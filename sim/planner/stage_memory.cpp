@@ -208,11 +208,11 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy) {
   return all;
 }
 
-StateMemory state_memory(const BlockTimes& times, std::int64_t micro_batch_size) {
+StateMemory state_memory(const BlockTimes& times) {
   const Plan& plan = times.plan();
   const StepBlocks& blocks = times.blocks();
   const Scenario& s = plan.scenario;
-  const Variables variables{.batch = micro_batch_size,
+  const Variables variables{.batch = 1,
                             .query_length = s.workload.seq_len / s.strategy.context_parallel,
                             .kv_length = s.workload.seq_len};
   const std::size_t kinds = blocks.kinds.size();
@@ -265,7 +265,7 @@ StateMemory state_memory(const BlockTimes& times, std::int64_t micro_batch_size)
     const double bytes = static_cast<double>(aligned(b.bytes(variables)).value);
     const bool always = b.lifetime == Lifetime::plan || b.lifetime == Lifetime::first_use;
     if (always && b.per_micro_batch) {
-      m.per_micro_batch += bytes;
+      m.per_sequence += bytes;
       continue;
     }
     if (!always && !begun[i]) continue;
@@ -397,98 +397,128 @@ Bytes held(const Scenario& s, double live, double between_steps, double paramete
 
 }  // namespace
 
-Bytes peak_of_stage(const StepShape& shape, std::size_t stage, const std::vector<PieceMemory>& chunks,
-                    const StateMemory& m, const std::vector<InFlight>& moments) {
-  const std::vector<Piece>& pieces = shape.pieces[stage];
-  const Strategy& s = shape.scenario->strategy;
-  const auto of_piece = [](const UnitBytes& u, const Piece& p) {
-    double bytes = (p.first ? u.embedding : 0) + (p.last ? u.head : 0);
-    for (const Piece::Run& r : p.runs) bytes += u.layers[r.kind] * r.layers;
-    return bytes;
-  };
-  const auto of_layers = [](const UnitBytes& u, const Piece& p) {
-    double bytes = 0;
-    for (const Piece::Run& r : p.runs) bytes += u.layers[r.kind] * r.layers;
-    return bytes;
-  };
+namespace {
+
+double of_layers(const UnitBytes& u, const Piece& p) {
+  double bytes = 0;
+  for (const Piece::Run& r : p.runs) bytes += u.layers[r.kind] * r.layers;
+  return bytes;
+}
+double of_piece(const UnitBytes& u, const Piece& p) {
+  return of_layers(u, p) + (p.first ? u.embedding : 0) + (p.last ? u.head : 0);
+}
+
+}  // namespace
+
+StageActivations stage_activations(const Scenario& scenario, std::vector<const Piece*> pieces,
+                                   const std::vector<const PieceMemory*>& chunks,
+                                   const std::vector<InFlight>& in_flight, std::int32_t micro_batches) {
+  StageActivations a;
+  a.pieces = std::move(pieces);
+  a.micro_batches = micro_batches;
+  a.micro_batch_size = scenario.workload.micro_batch_size;
+  for (const Piece* p : a.pieces)
+    a.together = std::max(a.together, recompute_interval(scenario.strategy, p->layers()));
+  for (const InFlight& f : in_flight) {
+    const auto own = static_cast<std::size_t>(f.chunk);
+    const PieceMemory& c = *chunks[own];
+    PassPeaks bytes = f.pass == Pass::forward          ? c.forward
+                      : f.pass == Pass::backward       ? (f.begun ? c.backward : c.first_backward)
+                      : f.pass == Pass::backward_input ? (f.begun ? c.input : c.first_input)
+                                                       : (f.begun ? c.weight : c.first_weight);
+    double base = 0;
+    bool waits = false;
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      base += chunks[i]->kept * f.kept[i] + chunks[i]->kept_for_weight * f.waiting[i];
+      waits = waits || f.waiting[i] > 0;
+    }
+    for (double& b : bytes) b += base;
+    const auto same = std::find_if(a.peaks.begin(), a.peaks.end(), [&](const StageActivations::Peak& p) {
+      return p.pass == f.pass && p.chunk == own && p.begun == f.begun &&
+             p.waiting == (waits ? f.waiting : std::vector<std::int32_t>{});
+    });
+    if (same == a.peaks.end())
+      a.peaks.push_back({f.pass, own, f.begun, bytes, waits ? f.waiting : std::vector<std::int32_t>{}});
+    else
+      for (std::size_t i = 0; i < kMoments; ++i) same->bytes[i] = std::max(same->bytes[i], bytes[i]);
+  }
+  return a;
+}
+
+Bytes peak_of_stage(const Scenario& scenario, const StageActivations& a, const StateMemory& m) {
   bool first = false, last = false;
-  double always = m.of_stage, parameters = 0;
-  for (const Piece& p : pieces) {
-    always += of_piece(m.always, p);
-    parameters += of_piece(m.parameters, p);
-    first = first || p.first;
-    last = last || p.last;
+  double always = m.of_stage, parameters = 0, accumulators = 0, updating = 0;
+  for (const Piece* p : a.pieces) {
+    always += of_piece(m.always, *p);
+    parameters += of_piece(m.parameters, *p);
+    accumulators += of_piece(m.accumulators, *p);
+    first = first || p->first;
+    last = last || p->last;
+    if (p->first) updating = std::max(updating, m.optimizer.embedding);
+    if (p->last) updating = std::max(updating, m.optimizer.head);
+    for (const Piece::Run& r : p->runs) updating = std::max(updating, m.optimizer.layers[r.kind]);
   }
   if (first && last) {
     always -= m.shared;
     parameters -= m.shared_parameters;
+    accumulators -= m.shared_accumulators;
   }
-  always += m.per_micro_batch * shape.micro_batches;
+  always += m.per_sequence * static_cast<double>(a.micro_batch_size) * a.micro_batches;
 
-  double most = 0;
-  for (const InFlight& f : moments) {
-    const auto own = static_cast<std::size_t>(f.chunk);
-    const Piece& piece = pieces[own];
-    double base = 0;
-    for (std::size_t c = 0; c < chunks.size(); ++c)
-      base += chunks[c].kept * f.kept[c] +
-              (chunks[c].kept_for_weight + of_layers(m.whole_gradients, pieces[c])) * f.waiting[c];
-    if (f.begun) {
-      for (const Piece& p : pieces) base += of_piece(m.accumulators, p);
-      if (first && last) base -= m.shared_accumulators;
+  double most = accumulators + updating;
+  const std::int32_t ahead = scenario.strategy.prefetch;
+  const bool exchanges = scenario.strategy.zero_stage >= 2;
+  for (const StageActivations::Peak& peak : a.peaks) {
+    const double begun = peak.begun ? accumulators : 0;
+    if (!exchanges) {
+      for (const double b : peak.bytes) most = std::max(most, begun + b);
+      continue;
     }
-    const PieceMemory& c = chunks[own];
-    const PassPeaks& peaks = f.pass == Pass::forward          ? c.forward
-                             : f.pass == Pass::backward       ? (f.begun ? c.backward : c.first_backward)
-                             : f.pass == Pass::backward_input ? (f.begun ? c.input : c.first_input)
-                                                              : (f.begun ? c.weight : c.first_weight);
-    // Parameters that are gathered, a few units ahead, and gradients of the unit at work.
-    const bool forward = f.pass == Pass::forward;
-    const bool gathers = f.pass != Pass::backward_weight;
-    const UnitBytes& gathered = forward ? m.gathered_forward : m.gathered_backward;
+    double base = begun;
+    for (std::size_t c = 0; c < peak.waiting.size(); ++c)
+      base += of_layers(m.whole_gradients, *a.pieces[c]) * peak.waiting[c];
+    const Piece& piece = *a.pieces[peak.chunk];
+    const std::int32_t layers = piece.layers();
+    const auto some = [&](std::int32_t n) { return static_cast<double>(std::min(n, layers)); };
     const auto layer_of = [&](const UnitBytes& u, bool at_last) {
       if (piece.runs.empty()) return 0.0;
       return u.layers[(at_last ? piece.runs.back() : piece.runs.front()).kind];
     };
-    const std::int32_t layers = piece.layers(), ahead = s.prefetch;
-    const std::int32_t together =
-        std::max(1, forward ? 1 : recompute_interval(s, layers));  // layers that are recomputed at once
-    const auto some = [&](std::int32_t n) { return static_cast<double>(std::min(n, layers)); };
+    // Parameters that are gathered, a few units ahead.
     PassPeaks more{};
-    if (gathers) {
-      const double a = layer_of(gathered, false), z = layer_of(gathered, true);
-      const double head_next = forward && ahead > 0 && piece.last && layers >= 1 ? gathered.head : 0;
-      more[0] = forward ? gathered.embedding + some(ahead) * a : 0;
-      more[1] = forward ? some(1 + ahead) * a : some(together) * a;
-      more[2] = forward ? z + head_next : some(together + ahead) * z;
-      more[3] = forward ? gathered.head : gathered.head + some(ahead) * z;
+    if (peak.pass == Pass::forward) {
+      const UnitBytes& g = m.gathered_forward;
+      more[0] = g.embedding + some(ahead) * layer_of(g, false);
+      more[1] = some(1 + ahead) * layer_of(g, false);
+      more[2] = layer_of(g, true) + (ahead > 0 && piece.last ? g.head : 0);
+      more[3] = g.head;
+    } else if (peak.pass != Pass::backward_weight) {
+      const UnitBytes& g = m.gathered_backward;
+      more[1] = some(a.together) * layer_of(g, false);
+      more[2] = some(a.together + ahead) * layer_of(g, true);
+      more[3] = g.head + some(ahead) * layer_of(g, true);
     }
-    if (f.pass == Pass::backward) {
-      more[0] += m.whole_gradients.embedding;
-      more[1] += some(m.bucket_layers) * layer_of(m.whole_gradients, false);
-      more[2] += layer_of(m.whole_gradients, true);
-      more[3] += m.whole_gradients.head;
-    } else if (!forward) {
-      // Layers' gradients live from the pass of inputs to that of weights.
-      const double all = of_layers(m.whole_gradients, piece);
-      const bool of_inputs = f.pass == Pass::backward_input;
-      more[0] += of_inputs ? all + m.whole_gradients.embedding : 0;
-      more[1] += of_inputs ? all : layer_of(m.whole_gradients, false);
-      more[2] += of_inputs ? layer_of(m.whole_gradients, true) : all;
-      more[3] += of_inputs ? m.whole_gradients.head : 0;
+    // Gradients of the units at work; where backward is in two parts, of all whose weights' pass is to come.
+    const UnitBytes& w = m.whole_gradients;
+    if (peak.pass == Pass::backward) {
+      more[0] += w.embedding;
+      more[1] += some(m.bucket_layers) * layer_of(w, false);
+      more[2] += layer_of(w, true);
+      more[3] += w.head;
+    } else if (peak.pass == Pass::backward_input) {
+      more[0] += of_layers(w, piece) + w.embedding;
+      more[1] += of_layers(w, piece);
+      more[2] += layer_of(w, true);
+      more[3] += w.head;
+    } else if (peak.pass == Pass::backward_weight) {
+      more[1] += layer_of(w, false);
+      more[2] += of_layers(w, piece);
     }
-    for (std::size_t i = 0; i < kMoments; ++i)
-      if (peaks[i] > 0 || i == 1 || i == 2) most = std::max(most, base + peaks[i] + more[i]);
+    if (!piece.first) more[0] = 0;
+    if (!piece.last) more[3] = 0;
+    for (std::size_t i = 0; i < kMoments; ++i) most = std::max(most, base + peak.bytes[i] + more[i]);
   }
-  double accumulators = first && last ? -m.shared_accumulators : 0, updating = 0;
-  for (const Piece& p : pieces) {
-    accumulators += of_piece(m.accumulators, p);
-    if (p.first) updating = std::max(updating, m.optimizer.embedding);
-    if (p.last) updating = std::max(updating, m.optimizer.head);
-    for (const Piece::Run& r : p.runs) updating = std::max(updating, m.optimizer.layers[r.kind]);
-  }
-  most = std::max(most, accumulators + updating);
-  return held(*shape.scenario, always + most, always, parameters);
+  return held(scenario, always + most, always, parameters);
 }
 
 }  // namespace sim

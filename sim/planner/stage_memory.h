@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "sim/planner/step_time.h"
+#include "sim/planner/piece.h"
 #include "sim/planner/unit_prices.h"
 
 namespace sim {
@@ -63,7 +63,7 @@ struct StateMemory {
   // Live at all times; `shared` where embedding and head of one stage have it in common.
   UnitBytes always, accumulators;
   double shared = 0, shared_accumulators = 0, of_stage = 0;
-  double per_micro_batch = 0;                     // inputs and losses of each
+  double per_sequence = 0;    // inputs and losses of each micro-batch
   UnitBytes whole_gradients;                      // ZeRO 2 and 3: of one micro-batch
   UnitBytes gathered_forward, gathered_backward;  // ZeRO 3
   UnitBytes optimizer;                            // while it updates a unit
@@ -71,7 +71,7 @@ struct StateMemory {
   double shared_parameters = 0;
   std::int32_t bucket_layers = 1;
 };
-StateMemory state_memory(const BlockTimes& blocks, std::int64_t micro_batch_size);
+StateMemory state_memory(const BlockTimes& blocks);
 
 // Most passes of each kind in flight at a moment that matters: of all, the moments that hold most.
 struct InFlight {
@@ -82,7 +82,26 @@ struct InFlight {
 };
 std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule);
 
-Bytes peak_of_stage(const StepShape& shape, std::size_t stage, const std::vector<PieceMemory>& chunks,
-                    const StateMemory& states, const std::vector<InFlight>& in_flight);
+// What a stage's activations make of it, whatever its states: for each kind of pass that matters the most at
+// its moments.
+struct StageActivations {
+  std::vector<const Piece*> pieces;  // of its chunks
+  std::int32_t micro_batches = 1;
+  std::int64_t micro_batch_size = 1;
+  std::int32_t together = 1;  // layers that are recomputed at once
+  struct Peak {
+    Pass pass{};
+    std::size_t chunk = 0;
+    bool begun = false;
+    PassPeaks bytes{};
+    std::vector<std::int32_t> waiting;  // micro-batches, of each chunk; empty: none
+  };
+  std::vector<Peak> peaks;
+};
+StageActivations stage_activations(const Scenario& scenario, std::vector<const Piece*> pieces,
+                                   const std::vector<const PieceMemory*>& chunks,
+                                   const std::vector<InFlight>& in_flight, std::int32_t micro_batches);
+
+Bytes peak_of_stage(const Scenario& scenario, const StageActivations& activations, const StateMemory& states);
 
 }  // namespace sim
