@@ -182,40 +182,26 @@ void PassTimer::add_layers(std::vector<UnitStep>& steps, UnitStep layers, const 
   }
 }
 
-PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetch) const {
-  if (steps.empty()) return {};
-  PassTime pass;
-  pass.work = std::exchange(steps.front().compute.work, {});
-  constexpr Seconds kLongAgo{-1e6};
-  const DeviceClock clock(software_.interference, false);
-  DeviceClock from_compute = clock, from_collectives = clock, from_host = clock;
-  from_compute.skip({}, kLongAgo, kLongAgo);
-  run_pass(from_compute, steps, prefetch);
-  pass.duration = from_compute.free(kComputeStream);
-  pass.collectives_after_compute = from_compute.free(kCollectiveStream);
-  from_collectives.skip(kLongAgo, {}, kLongAgo);
-  run_pass(from_collectives, steps, prefetch);
-  pass.compute_after_collectives = from_collectives.free(kComputeStream);
-  pass.collectives = from_collectives.free(kCollectiveStream);
-  run_pass(from_host, steps, prefetch);
-  pass.host = {from_host.host(), from_host.free(kComputeStream)};
-  return pass;
-}
-
-PassTime PassTimer::reducing(std::vector<UnitStep> steps, const PassTime& plain) const {
+PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetch,
+                               const PassTime& plain) const {
   if (steps.empty()) return {};
   PassTime pass = plain;
   steps.front().compute.work = {};
   constexpr Seconds kLongAgo{-1e6};
   DeviceClock clock(software_.interference, false);
   clock.skip({}, kLongAgo, kLongAgo);
-  run_pass(clock, steps, 0);
+  run_pass(clock, steps, prefetch);
   pass.duration = clock.free(kComputeStream);
   pass.collectives_after_compute = std::max(kNever, clock.free(kCollectiveStream));
+  bool gathers = false;
   for (const UnitStep& s : steps) {
-    pass.collectives += s.reduce.duration * s.count;
-    pass.host.launches += s.reduce.host.launches * s.count;
+    gathers = gathers || is_there(s.gather);
+    pass.collectives += (s.gather.duration + s.reduce.duration) * s.count;
+    pass.host.launches += (s.gather.host.launches + s.gather.work.before + s.reduce.host.launches) * s.count;
   }
+  // The first gather waits for earlier collectives as it does for earlier compute.
+  if (gathers) pass.compute_after_collectives = pass.duration;
+  pass.host.ahead += pass.duration - plain.duration;
   return pass;
 }
 
@@ -244,42 +230,40 @@ ChunkPasses PassTimer::plain(const Piece& piece) const {
   return passes;
 }
 
-ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses* plain) const {
+ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain) const {
   const BackwardParts parts = backward_parts(strategy_.schedule);
-  ChunkPasses passes;
-  if (plain) {
-    passes = *plain;
-    if (reduces_beside()) {
-      if (parts != BackwardParts::all_split)
-        passes.last_backward =
-            reducing(backward(piece, &LayerTimes::backward, Reduce::last), plain->backward);
-      if (parts != BackwardParts::whole) {
-        passes.last_input = reducing(backward(piece, &LayerTimes::input, Reduce::last), plain->input);
-        passes.last_weight = reducing(weights(piece, Reduce::last), plain->weight);
-      }
-    }
-  } else {
-    const UnitTimes* gather = strategy_.zero_stage == 3 ? &states_.gather_for_forward : nullptr;
-    const auto whole = [&](std::vector<UnitStep> steps) {
-      return exchanging(std::move(steps), strategy_.prefetch);
-    };
-    passes.forward = gather ? whole(forward(piece, gather)) : alone(forward(piece, nullptr));
-    passes.first_forward = passes.forward;
-    if (parts != BackwardParts::all_split) {
-      passes.backward = whole(backward(piece, &LayerTimes::backward, Reduce::each));
-      passes.last_backward = whole(backward(piece, &LayerTimes::backward, Reduce::last));
-    }
-    if (parts != BackwardParts::whole) {
-      passes.input = whole(backward(piece, &LayerTimes::input, Reduce::each));
-      passes.last_input = whole(backward(piece, &LayerTimes::input, Reduce::last));
-      passes.weight = whole(weights(piece, Reduce::each));
-      passes.last_weight = whole(weights(piece, Reduce::last));
-    }
-  }
+  const bool each = strategy_.zero_stage >= 2;
+  ChunkPasses passes = plain;
+  if (strategy_.zero_stage == 3)
+    passes.forward = passes.first_forward =
+        exchanging(forward(piece, &states_.gather_for_forward), strategy_.prefetch, plain.forward);
   if (gathers_ahead()) {
-    const PassTime first = exchanging(forward(piece, &states_.gather_updated), kFarAhead);
+    const PassTime first = exchanging(forward(piece, &states_.gather_updated), kFarAhead, plain.forward);
     passes.first_forward.compute_after_collectives = first.compute_after_collectives;
     passes.first_forward.collectives = first.collectives;
+  }
+  if (!reduces_beside()) return passes;
+  // The last micro-batch's passes differ where replicas sum what others have reduced.
+  const auto differs = [&](ActionTime UnitTimes::*unit) {
+    return (states_.reduce.*unit).duration != (states_.reduce_last.*unit).duration;
+  };
+  const bool last_differs = !each || differs(&UnitTimes::layer) || differs(&UnitTimes::expert_layer) ||
+                            differs(&UnitTimes::head) || differs(&UnitTimes::embedding);
+  const auto backward_passes = [&](PassTime ChunkPasses::*usual, PassTime ChunkPasses::*last, auto steps) {
+    const auto with = [&](Reduce reduce) {
+      return exchanging(steps(reduce), strategy_.prefetch, plain.*usual);
+    };
+    if (each) passes.*usual = passes.*last = with(Reduce::each);
+    if (last_differs) passes.*last = with(Reduce::last);
+  };
+  if (parts != BackwardParts::all_split)
+    backward_passes(&ChunkPasses::backward, &ChunkPasses::last_backward,
+                    [&](Reduce r) { return backward(piece, &LayerTimes::backward, r); });
+  if (parts != BackwardParts::whole) {
+    backward_passes(&ChunkPasses::input, &ChunkPasses::last_input,
+                    [&](Reduce r) { return backward(piece, &LayerTimes::input, r); });
+    backward_passes(&ChunkPasses::weight, &ChunkPasses::last_weight,
+                    [&](Reduce r) { return weights(piece, r); });
   }
   return passes;
 }

@@ -41,9 +41,8 @@ class PassTimer {
 
   // Passes that exchange nothing, but for what all micro-batches do.
   ChunkPasses plain(const Piece& piece) const;
-  // With what is gathered before the first pass, and what the last ones reduce. `plain` is of the same piece
-  // where passes exchange nothing in between (ZeRO 0 and 1).
-  ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses* plain) const;
+  // With what is gathered and reduced beside them; `plain` is of the same piece.
+  ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses& plain) const;
 
   bool reduces_beside() const;
   bool gathers_ahead() const;
@@ -57,8 +56,7 @@ class PassTimer {
   std::vector<UnitStep> begun(std::vector<UnitStep> steps) const;
   void add_layers(std::vector<UnitStep>& steps, UnitStep layers, const Piece::Run& run, Reduce reduce,
                   const ActionTime& message) const;
-  PassTime exchanging(std::vector<UnitStep> steps, std::int32_t prefetch) const;
-  PassTime reducing(std::vector<UnitStep> steps, const PassTime& plain) const;
+  PassTime exchanging(std::vector<UnitStep> steps, std::int32_t prefetch, const PassTime& plain) const;
 
   const Scenario& scenario_;
   const Strategy& strategy_;

@@ -7,21 +7,38 @@ namespace sim {
 
 namespace {
 
-// What ends a chunk's gradients as a slot does: of inputs (embedding, head), or of weights.
-auto ends_as(const Slot& slot) {
-  return [&slot](const Slot& other) {
-    const bool inputs = slot.pass != Pass::backward_weight && other.pass != Pass::backward_weight;
-    const bool weights = slot.pass != Pass::backward_input && other.pass != Pass::backward_input;
-    const bool backward = slot.pass != Pass::forward && other.pass != Pass::forward;
-    return other.chunk == slot.chunk && backward && (inputs || weights);
-  };
-}
+// Of each chunk of a stage, its first forward pass, and its last ones backward: of inputs (embedding, head),
+// and of weights.
+struct ChunkSlots {
+  explicit ChunkSlots(const std::vector<Slot>& slots, std::int32_t chunks)
+      : first_forward(static_cast<std::size_t>(chunks), slots.size()),
+        last_input(static_cast<std::size_t>(chunks)),
+        last_weight(static_cast<std::size_t>(chunks)) {
+    for (std::size_t i = slots.size(); i-- > 0;)
+      if (slots[i].pass == Pass::forward) first_forward[static_cast<std::size_t>(slots[i].chunk)] = i;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const auto chunk = static_cast<std::size_t>(slots[i].chunk);
+      const Pass pass = slots[i].pass;
+      if (pass == Pass::backward || pass == Pass::backward_input) last_input[chunk] = i;
+      if (pass == Pass::backward || pass == Pass::backward_weight) last_weight[chunk] = i;
+    }
+  }
+  bool is_last(std::size_t i, const Slot& slot) const {
+    const auto chunk = static_cast<std::size_t>(slot.chunk);
+    switch (slot.pass) {
+      case Pass::forward:
+        return false;
+      case Pass::backward_input:
+        return i == last_input[chunk];
+      case Pass::backward:
+      case Pass::backward_weight:
+        return i == last_weight[chunk];
+    }
+    return false;
+  }
+  std::vector<std::size_t> first_forward, last_input, last_weight;
+};
 
-// A chunk's passes in the order of ChunkPasses.
-constexpr std::array<PassTime ChunkPasses::*, 8> kPasses{
-    &ChunkPasses::forward,    &ChunkPasses::backward,      &ChunkPasses::input,
-    &ChunkPasses::weight,     &ChunkPasses::first_forward, &ChunkPasses::last_backward,
-    &ChunkPasses::last_input, &ChunkPasses::last_weight};
 std::uint8_t index_of(Pass pass, bool first, bool last) {
   const auto own = static_cast<std::uint8_t>(pass);
   const bool special = pass == Pass::forward ? first : last;
@@ -41,6 +58,8 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
            static_cast<std::size_t>(micro_batch);
   };
   std::vector<bool> sent(messages_);
+  std::vector<ChunkSlots> chunk_slots;
+  for (const std::vector<Slot>& slots : s.slots) chunk_slots.emplace_back(slots, s.chunks);
   std::vector<std::size_t> next(s.slots.size());
   // The piece next to a slot's in its direction, or before it; negative: none.
   const auto neighbour = [&](std::int32_t piece, bool forward, bool before) {
@@ -57,16 +76,13 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
     const auto remote = [&](const Slot& slot, std::int32_t piece) {
       return piece >= 0 && s.place_of(piece, slot.chunk).stage != stage;
     };
+    const ChunkSlots& ends = chunk_slots[row];
     std::vector<Event> receives, works, sends;
     for (std::size_t i = first; i <= last; ++i) {
       const Slot& slot = slots[i];
       const bool forward = slot.pass == Pass::forward;
-      const auto same = [&](const Slot& other) {
-        return other.pass == slot.pass && other.chunk == slot.chunk;
-      };
-      const auto at = slots.begin() + static_cast<std::ptrdiff_t>(i);
-      const bool first_of_all = std::none_of(slots.begin(), at, same);
-      const bool last_of_all = std::none_of(at + 1, slots.end(), ends_as(slot));
+      const bool first_of_all = i == ends.first_forward[static_cast<std::size_t>(slot.chunk)];
+      const bool last_of_all = ends.is_last(i, slot);
       const std::int32_t own = stage * s.chunks + slot.chunk;
       Event e{.kind = Kind::work,
               .pass = index_of(slot.pass, first_of_all, last_of_all),
@@ -109,7 +125,7 @@ namespace {
 
 // DeviceClock for passes as a whole.
 struct StageClock {
-  Seconds compute, collectives, sends, host;
+  Seconds compute{}, collectives{}, sends{}, host{};
 
   void run(const PassTime& pass) {
     if (pass.work.waits) host = std::max({host, compute, collectives, sends});
@@ -140,37 +156,70 @@ struct StageClock {
 
 }  // namespace
 
-void SlotOrder::run(const std::vector<const ChunkPasses*>& passes, const std::vector<StageBegin>& begins,
-                    const TransferTimes& transfers, std::vector<StageEnd>& ends,
-                    std::vector<Seconds>* last_began) const {
-  std::vector<StageClock> clocks;
-  clocks.reserve(begins.size());
-  for (const StageBegin& b : begins) clocks.push_back({b.device, {}, {}, b.host});
-  std::vector<Seconds> arrival(messages_);
-  for (const Event& e : events_) {
-    StageClock& clock = clocks[static_cast<std::size_t>(e.stage)];
-    const auto at = static_cast<std::size_t>(e.at);
+PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
+                           const TransferTimes& transfers) const {
+  constexpr std::int32_t kNone = -1;
+  const auto stages = static_cast<std::size_t>(stages_);
+  PipelineRun run;
+  run.last_began.resize(passes.size());
+  run.on_path.resize(passes.size());
+  run.first_backward.assign(stages, kNever);
+  std::vector<StageClock> clocks(stages);
+  struct Message {
+    Seconds arrival;
+    std::int32_t sent = kNone;  // event
+  };
+  std::vector<Message> messages(messages_);
+  // Which event each one waited for, and the last ones of each stage.
+  std::vector<std::int32_t> waited(events_.size(), kNone);
+  std::vector<std::int32_t> last_compute(stages, kNone), last_send(stages, kNone);
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    const Event& e = events_[i];
+    const auto stage = static_cast<std::size_t>(e.stage), at = static_cast<std::size_t>(e.at);
+    StageClock& clock = clocks[stage];
+    const auto number = static_cast<std::int32_t>(i);
     switch (e.kind) {
       case Kind::receive_forward:
-        clock.receive(transfers.receive_forward, arrival[at]);
+      case Kind::receive_backward: {
+        const Message& m = messages[at];
+        clock.receive(
+            e.kind == Kind::receive_forward ? transfers.receive_forward : transfers.receive_backward,
+            m.arrival);
+        waited[i] = clock.compute == m.arrival ? m.sent : last_compute[stage];
+        last_compute[stage] = number;
         break;
-      case Kind::receive_backward:
-        clock.receive(transfers.receive_backward, arrival[at]);
-        break;
-      case Kind::work:
-        if (e.reduces && last_began) (*last_began)[at] = clock.compute;
+      }
+      case Kind::work: {
+        if (e.reduces) run.last_began[at] = clock.compute;
+        const bool first_backward = e.pass % 4 != 0 && run.first_backward[stage] == kNever;
+        if (first_backward) run.first_backward[stage] = clock.compute;
         clock.run(passes[at]->*kPasses[e.pass]);
+        waited[i] = last_compute[stage];
+        last_compute[stage] = number;
         break;
+      }
       case Kind::send_forward:
-        arrival[at] = clock.send(transfers.send_forward, transfers.in_order);
+      case Kind::send_backward: {
+        waited[i] =
+            transfers.in_order || clock.compute >= clock.sends ? last_compute[stage] : last_send[stage];
+        const ActionTime& send =
+            e.kind == Kind::send_forward ? transfers.send_forward : transfers.send_backward;
+        messages[at] = {clock.send(send, transfers.in_order), number};
+        (transfers.in_order ? last_compute : last_send)[stage] = number;
         break;
-      case Kind::send_backward:
-        arrival[at] = clock.send(transfers.send_backward, transfers.in_order);
-        break;
+      }
     }
   }
-  for (std::size_t i = 0; i < clocks.size(); ++i)
-    ends[i] = {clocks[i].compute, clocks[i].collectives, clocks[i].sends, clocks[i].host};
+  std::size_t latest = 0;
+  for (std::size_t i = 0; i < stages; ++i) {
+    run.ends.push_back({clocks[i].compute, clocks[i].collectives, clocks[i].sends, clocks[i].host});
+    if (clocks[i].compute > clocks[latest].compute) latest = i;
+  }
+  for (std::int32_t i = last_compute[latest]; i != kNone; i = waited[static_cast<std::size_t>(i)]) {
+    const Event& e = events_[static_cast<std::size_t>(i)];
+    if (e.kind == Kind::work) ++run.on_path[static_cast<std::size_t>(e.at)][e.pass];
+  }
+  return run;
 }
 
 namespace {
@@ -204,20 +253,22 @@ ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, s
   more_ = (micro_batches - longer) / group;
 }
 
-void ScheduleClock::run(const std::vector<const ChunkPasses*>& passes, const std::vector<StageBegin>& begins,
-                        const TransferTimes& transfers, std::vector<StageEnd>& ends,
-                        std::vector<Seconds>* last_began) const {
-  longer_->run(passes, begins, transfers, ends, last_began);
-  if (!shorter_) return;
-  std::vector<StageEnd> less(ends.size());
-  std::vector<Seconds> began_less(last_began ? last_began->size() : 0);
-  shorter_->run(passes, begins, transfers, less, last_began ? &began_less : nullptr);
-  for (std::size_t i = 0; i < ends.size(); ++i)
+PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes,
+                               const TransferTimes& transfers) const {
+  PipelineRun run = longer_->run(passes, transfers);
+  if (!shorter_) return run;
+  const PipelineRun less = shorter_->run(passes, transfers);
+  const auto grow = [this](auto& value, const auto& before) { value += (value - before) * more_; };
+  for (std::size_t i = 0; i < run.ends.size(); ++i)
     for (Seconds StageEnd::*t :
          {&StageEnd::compute, &StageEnd::collectives, &StageEnd::sends, &StageEnd::host})
-      ends[i].*t += (ends[i].*t - less[i].*t) * more_;
-  for (std::size_t i = 0; i < began_less.size(); ++i)
-    (*last_began)[i] += ((*last_began)[i] - began_less[i]) * more_;
+      grow(run.ends[i].*t, less.ends[i].*t);
+  for (std::size_t i = 0; i < run.last_began.size(); ++i) {
+    grow(run.last_began[i], less.last_began[i]);
+    for (std::size_t pass = 0; pass < run.on_path[i].size(); ++pass)
+      grow(run.on_path[i][pass], less.on_path[i][pass]);
+  }
+  return run;
 }
 
 }  // namespace sim

@@ -1,5 +1,6 @@
 // When each stage of a pipeline has run the passes of a step: exact, from what a pass takes as a whole.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,11 +30,6 @@ struct ChunkPasses {
   PassTime first_forward, last_backward, last_input, last_weight;
 };
 
-// When device and host have done what comes before a stage's first pass.
-struct StageBegin {
-  Seconds device, host;
-};
-
 struct TransferTimes {
   ActionTime send_forward, send_backward, receive_forward, receive_backward;
   bool in_order = false;  // sends stand in the compute stream
@@ -44,15 +40,28 @@ struct StageEnd {
   Seconds compute, collectives, sends, host;
 };
 
+// A pipeline that was run, and what its duration is made of: with passes that take somewhat longer it takes
+// longer by as much as those of them on its longest path.
+struct PipelineRun {
+  std::vector<StageEnd> ends;
+  std::vector<Seconds> last_began;      // by stage and chunk: when the pass that ends its gradients began
+  std::vector<Seconds> first_backward;  // by stage
+  // By stage and chunk, how many passes of each sort, in the order of ChunkPasses, lie on the longest path.
+  std::vector<std::array<double, 8>> on_path;
+};
+
+// A chunk's passes in the order of ChunkPasses.
+inline constexpr std::array<PassTime ChunkPasses::*, 8> kPasses{
+    &ChunkPasses::forward,    &ChunkPasses::backward,      &ChunkPasses::input,
+    &ChunkPasses::weight,     &ChunkPasses::first_forward, &ChunkPasses::last_backward,
+    &ChunkPasses::last_input, &ChunkPasses::last_weight};
+
 // A schedule as a list of what happens in an order in which nothing waits for what comes later.
 class SlotOrder {
  public:
   explicit SlotOrder(const Schedule& schedule);
-  // passes[stage * chunks + chunk]. `last_began` (as many), where it is asked for: when the pass began that
-  // was the last of its chunk to end gradients.
-  void run(const std::vector<const ChunkPasses*>& passes, const std::vector<StageBegin>& begins,
-           const TransferTimes& transfers, std::vector<StageEnd>& ends,
-           std::vector<Seconds>* last_began) const;
+  // passes[stage * chunks + chunk]
+  PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers) const;
 
  private:
   enum class Kind : std::uint8_t { receive_forward, receive_backward, work, send_forward, send_backward };
@@ -74,9 +83,7 @@ class ScheduleClock {
  public:
   ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches);
-  void run(const std::vector<const ChunkPasses*>& passes, const std::vector<StageBegin>& begins,
-           const TransferTimes& transfers, std::vector<StageEnd>& ends,
-           std::vector<Seconds>* last_began = nullptr) const;
+  PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers) const;
 
  private:
   std::unique_ptr<SlotOrder> shorter_,

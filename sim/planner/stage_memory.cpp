@@ -31,7 +31,8 @@ bool is_of_weights(const Block& block) {
 
 }  // namespace
 
-PieceMemory PassMemory::of_kind(const Shape& shape, std::int32_t layers, bool splits) {
+PieceMemory PassMemory::of_kind(const Shape& shape, std::int32_t layers, std::int64_t sequences,
+                                bool splits) {
   // A model of one kind of layer, and a stage of it with or without neighbours: two micro-batches go forward,
   // then backward.
   const Plan& plan = blocks_.plan();
@@ -47,7 +48,7 @@ PieceMemory PassMemory::of_kind(const Shape& shape, std::int32_t layers, bool sp
   few.model.sliding_window_pattern = 0;
   if (!kind.window) few.model.sliding_window = 0;
   few.implementation.pipeline.balances_head = false;
-  few.workload.micro_batch_size = micro_batch_size_;
+  few.workload.micro_batch_size = sequences;
   t.pipeline_parallel = stages;
   t.virtual_pipeline = 1;
   if (t.recompute == Recompute::full) t.recompute_interval = shape.interval;
@@ -145,22 +146,6 @@ PieceMemory PassMemory::of_kind(const Shape& shape, std::int32_t layers, bool sp
   return m;
 }
 
-const PieceMemory& PassMemory::measured(const Shape& shape, std::int32_t layers) {
-  const auto [it, added] = measured_.try_emplace({shape, layers});
-  if (!added) return it->second;
-  const BackwardParts parts = backward_parts(blocks_.plan().scenario.strategy.schedule);
-  PieceMemory& m = it->second;
-  m = of_kind(shape, layers, parts == BackwardParts::all_split);
-  if (parts != BackwardParts::some_split) return m;
-  const PieceMemory split = of_kind(shape, layers, true);
-  m.kept_for_weight = split.kept_for_weight;
-  m.input = split.input;
-  m.weight = split.weight;
-  m.first_input = split.first_input;
-  m.first_weight = split.first_weight;
-  return m;
-}
-
 namespace {
 
 // What grows with the layers, at so many of them.
@@ -190,7 +175,31 @@ PieceMemory mixed(const PieceMemory& a, double share_a, const PieceMemory& b, do
 
 }  // namespace
 
-PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy) {
+const PieceMemory& PassMemory::measured(const Shape& shape, std::int32_t layers, std::int64_t sequences) {
+  const auto [it, added] = measured_.try_emplace({shape, layers, sequences});
+  if (!added) return it->second;
+  const BackwardParts parts = backward_parts(blocks_.plan().scenario.strategy.schedule);
+  PieceMemory& m = it->second;
+  m = of_kind(shape, layers, sequences, parts == BackwardParts::all_split);
+  if (parts != BackwardParts::some_split) return m;
+  const PieceMemory split = of_kind(shape, layers, sequences, true);
+  m.kept_for_weight = split.kept_for_weight;
+  m.input = split.input;
+  m.weight = split.weight;
+  m.first_input = split.first_input;
+  m.first_weight = split.first_weight;
+  return m;
+}
+
+// Activations grow with the sequences of a micro-batch, gradients beside them do not.
+PieceMemory PassMemory::of_sequences(const Shape& shape, std::int32_t layers, std::int64_t sequences) {
+  const std::int64_t few = blocks_.plan().scenario.workload.micro_batch_size > 1 ? 2 : 1;
+  if (sequences <= 2 * few) return measured(shape, layers, sequences);
+  return along(measured(shape, layers, few), measured(shape, layers, 2 * few),
+               static_cast<double>(sequences - few) / static_cast<double>(few));
+}
+
+PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) {
   const std::int32_t layers = piece.layers();
   const std::int32_t interval = std::min(layers, recompute_interval(strategy, layers));
   // Of several kinds each layer adds what it would in a piece of its kind alone.
@@ -200,9 +209,10 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy) {
   for (const auto& [kind, n] : of_kinds) {
     const Shape shape{piece.first, piece.last, kind, interval};
     const std::int32_t few = 2 * interval, more = 3 * interval;  // whole groups, of which one is not the last
-    const PieceMemory own = layers <= few ? measured(shape, layers)
-                                          : along(measured(shape, few), measured(shape, more),
-                                                  static_cast<double>(layers - few) / (more - few));
+    const PieceMemory own =
+        layers <= few ? of_sequences(shape, layers, sequences)
+                      : along(of_sequences(shape, few, sequences), of_sequences(shape, more, sequences),
+                              static_cast<double>(layers - few) / (more - few));
     all = mixed(all, 1, own, static_cast<double>(n) / layers);
   }
   return all;
@@ -341,24 +351,35 @@ std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
     std::vector<InFlight> most;
     std::vector<std::int32_t> kept(chunks), waiting(chunks);
     std::vector<bool> begun(chunks);
+    std::int32_t all_kept = 0, all_waiting = 0;
     for (const Slot& slot : slots) {
       const auto c = static_cast<std::size_t>(slot.chunk);
-      InFlight now{slot.pass, slot.chunk, begun[c], kept, waiting};
       // The pass's own micro-batch is not one of the others.
-      if (slot.pass == Pass::backward || slot.pass == Pass::backward_input) --now.kept[c];
-      if (slot.pass == Pass::backward_weight) --now.waiting[c];
+      const bool ends_kept = slot.pass == Pass::backward || slot.pass == Pass::backward_input;
+      const bool ends_waiting = slot.pass == Pass::backward_weight;
+      const std::int32_t others = all_kept - ends_kept, others_waiting = all_waiting - ends_waiting;
+      // Of those that are alike, the ones that hold most of either kind.
+      const auto alike = [&](const InFlight& f) {
+        return f.pass == slot.pass && f.chunk == slot.chunk && f.begun == begun[c];
+      };
       const auto sum = [](const std::vector<std::int32_t>& of) {
         return std::accumulate(of.begin(), of.end(), 0);
       };
-      // Of those that are alike, the ones that hold most of either kind.
-      const auto beats = [&](const InFlight& f, const InFlight& other) {
-        return f.pass == other.pass && f.chunk == other.chunk && f.begun == other.begun &&
-               sum(f.kept) >= sum(other.kept) && sum(f.waiting) >= sum(other.waiting);
-      };
-      if (std::none_of(most.begin(), most.end(), [&](const InFlight& f) { return beats(f, now); })) {
-        std::erase_if(most, [&](const InFlight& f) { return beats(now, f); });
-        most.push_back(now);
+      const bool beaten = std::any_of(most.begin(), most.end(), [&](const InFlight& f) {
+        return alike(f) && sum(f.kept) >= others && sum(f.waiting) >= others_waiting;
+      });
+      if (!beaten) {
+        std::erase_if(most, [&](const InFlight& f) {
+          return alike(f) && sum(f.kept) <= others && sum(f.waiting) <= others_waiting;
+        });
+        InFlight& now = most.emplace_back(InFlight{slot.pass, slot.chunk, begun[c], kept, waiting});
+        now.kept[c] -= ends_kept;
+        now.waiting[c] -= ends_waiting;
       }
+      all_kept += slot.pass == Pass::forward;
+      all_kept -= ends_kept;
+      all_waiting += slot.pass == Pass::backward_input;
+      all_waiting -= ends_waiting;
       switch (slot.pass) {
         case Pass::forward:
           ++kept[c];

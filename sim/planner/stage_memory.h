@@ -33,9 +33,8 @@ struct PieceMemory {
 class PassMemory {
  public:
   // Refers to the blocks, whose programs it writes.
-  PassMemory(BlockTimes& blocks, std::int64_t micro_batch_size)
-      : blocks_(blocks), micro_batch_size_(micro_batch_size) {}
-  PieceMemory of(const Piece& piece, const Strategy& strategy);
+  explicit PassMemory(BlockTimes& blocks) : blocks_(blocks) {}
+  PieceMemory of(const Piece& piece, const Strategy& strategy, std::int64_t sequences);
 
  private:
   struct Shape {
@@ -44,12 +43,12 @@ class PassMemory {
     std::int32_t interval = 1;
     auto operator<=>(const Shape&) const = default;
   };
-  const PieceMemory& measured(const Shape& shape, std::int32_t layers);
-  PieceMemory of_kind(const Shape& shape, std::int32_t layers, bool splits);
+  PieceMemory of_sequences(const Shape& shape, std::int32_t layers, std::int64_t sequences);
+  const PieceMemory& measured(const Shape& shape, std::int32_t layers, std::int64_t sequences);
+  PieceMemory of_kind(const Shape& shape, std::int32_t layers, std::int64_t sequences, bool splits);
 
   BlockTimes& blocks_;
-  std::int64_t micro_batch_size_;
-  std::map<std::pair<Shape, std::int32_t>, PieceMemory> measured_;
+  std::map<std::tuple<Shape, std::int32_t, std::int64_t>, PieceMemory> measured_;
 };
 
 // A number of bytes for each unit.
@@ -63,7 +62,7 @@ struct StateMemory {
   // Live at all times; `shared` where embedding and head of one stage have it in common.
   UnitBytes always, accumulators;
   double shared = 0, shared_accumulators = 0, of_stage = 0;
-  double per_sequence = 0;    // inputs and losses of each micro-batch
+  double per_sequence = 0;                        // inputs and losses of each micro-batch
   UnitBytes whole_gradients;                      // ZeRO 2 and 3: of one micro-batch
   UnitBytes gathered_forward, gathered_backward;  // ZeRO 3
   UnitBytes optimizer;                            // while it updates a unit

@@ -52,7 +52,7 @@ StepPasses::Cut& StepPasses::cut(const Scenario& s) {
   const PassTimer timer(without, compute_, no_states, software_);
   for (const Piece& p : cut.distinct) {
     cut.plain.push_back(timer.plain(p));
-    cut.memory.push_back(memory_.of(p, s.strategy));
+    cut.memory.push_back(memory_.of(p, s.strategy, s.workload.micro_batch_size));
   }
   return cut;
 }
@@ -79,9 +79,18 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
     Kind kind;
     for (std::int32_t c = 0; c < facts.placement.chunks; ++c)
       kind.chunks.push_back(cut_.of_piece[static_cast<std::size_t>(facts.placement.piece(stage, c))]);
-    kind.at_an_end = stage == 0 || stage + 1 == stages;
+    kind.units.at_an_end = stage == 0 || stage + 1 == stages;
+    for (const std::size_t c : kind.chunks) {
+      const Piece& piece = cut_.distinct[c];
+      kind.units.first = kind.units.first || piece.first;
+      kind.units.last = kind.units.last || piece.last;
+      for (const Piece::Run& r : piece.runs) {
+        if (kind.units.layers.size() <= r.kind) kind.units.layers.resize(r.kind + 1);
+        kind.units.layers[r.kind] += r.layers;
+      }
+    }
     const auto same = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& k) {
-      return k.chunks == kind.chunks && k.at_an_end == kind.at_an_end;
+      return k.chunks == kind.chunks && k.units == kind.units;
     });
     kind_of_stage_.push_back(static_cast<std::size_t>(same - kinds_.begin()));
     if (same == kinds_.end()) kinds_.push_back(std::move(kind));
@@ -126,72 +135,122 @@ const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, cons
   auto& added = cut_.exchanging.emplace_back(states.exchange, std::vector<ChunkPasses>{});
   const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
-    added.second.push_back(
-        timer.with_exchanges(cut_.distinct[p], s.strategy.zero_stage < 2 ? &cut_.plain[p] : nullptr));
+    added.second.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p]));
   return added.second;
 }
 
-StepPipeline::Executed StepPipeline::execute(const std::vector<ChunkPasses>& passes,
-                                             const std::vector<StageEnds>& ends, bool last_began) const {
-  const std::size_t stages = kind_of_stage_.size();
-  std::vector<const ChunkPasses*> of_stages;
-  std::vector<StageBegin> begins;
-  for (std::size_t stage = 0; stage < stages; ++stage) {
-    const Kind& kind = kinds_[kind_of_stage_[stage]];
-    for (const std::size_t c : kind.chunks) of_stages.push_back(&passes[c]);
-    begins.push_back({ends[kind_of_stage_[stage]].begin, ends[kind_of_stage_[stage]].host_begin});
-  }
-  Executed e;
-  e.ends.resize(stages);
-  if (last_began) e.last_began.resize(of_stages.size());
-  facts_.clock.run(of_stages, begins, passes_.transfers_, e.ends, last_began ? &e.last_began : nullptr);
-  return e;
+const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
+  const auto known = std::find_if(states.ends.begin(), states.ends.end(),
+                                  [&](const auto& e) { return e.first == kind.units; });
+  if (known != states.ends.end()) return known->second;
+  std::vector<const Piece*> pieces;
+  for (const std::size_t c : kind.chunks) pieces.push_back(&cut_.distinct[c]);
+  states.ends.emplace_back(kind.units,
+                           stage_ends(s, pieces, kind.units.at_an_end, states.times, passes_.software_));
+  return states.ends.back().second;
 }
 
-// Where passes were run without what the last ones reduce: these are slower, one stage after the other, and
-// leave collectives to end.
-void StepPipeline::reduce_last(const std::vector<ChunkPasses>& passes, Executed& e) const {
-  Seconds chain;
-  for (std::size_t stage = kind_of_stage_.size(); stage-- > 0;) {
-    const Kind& kind = kinds_[kind_of_stage_[stage]];
-    Seconds& collectives = e.ends[stage].collectives;
-    Seconds longest;
+void StepPipeline::execute() {
+  std::vector<const ChunkPasses*> passes;
+  for (const std::size_t kind : kind_of_stage_)
+    for (const std::size_t c : kinds_[kind].chunks) passes.push_back(&cut_.plain[c]);
+  plain_ = facts_.clock.run(passes, passes_.transfers_);
+  on_path_.resize(cut_.distinct.size());
+  for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage)
+    for (std::size_t c = 0; c < chunks_; ++c)
+      for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
+        on_path_[kinds_[kind_of_stage_[stage]].chunks[c]][pass] += plain_->on_path[stage * chunks_ + c][pass];
+  for (Kind& kind : kinds_)
+    kind.last = *std::max_element(kind.stages.begin(), kind.stages.end(), [&](std::size_t a, std::size_t b) {
+      return plain_->ends[a].compute < plain_->ends[b].compute;
+    });
+}
+
+// By as much as passes on the longest path are longer.
+Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes) const {
+  Seconds longer;
+  for (std::size_t p = 0; p < passes.size(); ++p)
+    for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
+      longer +=
+          ((passes[p].*kPasses[pass]).duration - (cut_.plain[p].*kPasses[pass]).duration) * on_path_[p][pass];
+  return longer;
+}
+
+// Whether collectives hide behind compute with room to spare: then a pass waits for none but its own.
+bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
+  constexpr double kRoom = 0.9;
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    const ChunkPasses& with = passes[p];
+    Seconds compute, collectives, last;
+    for (const auto pass : {&ChunkPasses::forward, &ChunkPasses::backward, &ChunkPasses::input, &ChunkPasses::weight}) {
+      compute += (cut_.plain[p].*pass).duration;
+      collectives += (with.*pass).collectives;
+    }
+    for (const auto pass : {&ChunkPasses::last_backward, &ChunkPasses::last_input, &ChunkPasses::last_weight})
+      last += (with.*pass).collectives;
+    if (std::max(collectives, last) > compute * kRoom) return false;
+  }
+  return true;
+}
+
+Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
+                          const std::vector<ChunkPasses>& passes) const {
+  std::vector<const ChunkPasses*> of_stages;
+  for (const std::size_t kind : kind_of_stage_)
+    for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
+  const PipelineRun run = facts_.clock.run(of_stages, passes_.transfers_);
+  Seconds latest;
+  for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
+    const StageEnd& e = run.ends[stage];
+    const StageEnds& once = ends_of(s, states, kinds_[kind_of_stage_[stage]]);
+    latest = std::max({latest, std::max(e.compute, e.collectives) + once.finish, e.host + once.finish_ahead,
+                       e.host + once.finish_launches, e.sends});
+  }
+  return latest + ends_of(s, states, kinds_[kind_of_stage_.front()]).begin;
+}
+
+Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
+  const std::vector<ChunkPasses>& passes = exchanging(s, states);
+  if (facts_.placement.stages == 1 || !exchanges_hide(passes)) return run(s, states, passes);
+  if (!plain_) execute();
+  const bool each = s.strategy.zero_stage >= 2;
+  Seconds longer = longer_with(passes);
+  const StageEnds& first_ends = ends_of(s, states, kinds_[kind_of_stage_.front()]);
+  // Parameters that are gathered from the beginning of the step on.
+  const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
+  if (!each || s.strategy.zero_stage == 2)
+    longer += std::max(Seconds{}, first.first_forward.compute_after_collectives - first_ends.begin -
+                                      first.first_forward.duration);
+  const double micro_batches = facts_.placement.micro_batches;
+  Seconds latest;
+  for (const Kind& kind : kinds_) {
+    const std::size_t stage = kind.last;
+    const StageEnd& e = plain_->ends[stage];
+    const StageEnds& once = ends_of(s, states, kind);
+    const Seconds compute = e.compute + longer;
     // Chunks end one after the other, from the last to the first.
+    Seconds collectives, launches, of_micro_batch;
     for (std::size_t c = chunks_; c-- > 0;) {
       const ChunkPasses& with = passes[kind.chunks[c]];
       const ChunkPasses& without = cut_.plain[kind.chunks[c]];
       const bool whole = without.weight.duration.value == 0;
       const PassTime& last = whole ? with.last_backward : with.last_weight;
-      const Seconds began = e.last_began[stage * chunks_ + c] + chain;
+      const Seconds slower = last.duration - (whole ? without.backward : without.weight).duration;
+      const Seconds began = plain_->last_began[stage * chunks_ + c] + longer - slower;
       collectives = std::max(collectives + last.collectives, began + last.collectives_after_compute);
-      longest = std::max(longest, last.duration - (whole ? without.backward : without.weight).duration);
+      for (const auto pass :
+           {&ChunkPasses::forward, &ChunkPasses::backward, &ChunkPasses::input, &ChunkPasses::weight}) {
+        launches += (with.*pass).host.launches - (without.*pass).host.launches;
+        of_micro_batch += (with.*pass).collectives;
+      }
     }
-    chain += longest;
-    e.ends[stage].compute += chain;
+    if (each)
+      collectives = std::max(collectives, plain_->first_backward[stage] + of_micro_batch * micro_batches);
+    const Seconds host = e.host + launches * micro_batches;
+    latest = std::max({latest, std::max({compute, collectives, host}) + once.finish, host + once.finish_ahead,
+                       host + once.finish_launches, e.sends + longer});
   }
-}
-
-Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
-  std::vector<StageEnds>& ends = ends_[&states];
-  if (ends.empty())
-    for (const Kind& kind : kinds_) {
-      std::vector<const Piece*> pieces;
-      for (const std::size_t c : kind.chunks) pieces.push_back(&cut_.distinct[c]);
-      ends.push_back(stage_ends(s, pieces, kind.at_an_end, states.times, passes_.software_));
-    }
-  auto known = std::find_if(executed_.begin(), executed_.end(),
-                            [&](const auto& e) { return e.first == states.exchange; });
-  if (known == executed_.end())
-    known = executed_.emplace(known, states.exchange, execute(exchanging(s, states), ends, false));
-  const Executed& executed = known->second;
-  Seconds latest;
-  for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
-    const StageEnd& e = executed.ends[stage];
-    const StageEnds& once = ends[kind_of_stage_[stage]];
-    latest = std::max({latest, std::max(e.compute, e.collectives) + once.finish, e.host + once.finish_ahead,
-                       e.host + once.finish_launches, e.sends});
-  }
-  return latest;
+  return latest + first_ends.begin;
 }
 
 // ---- What is kept
@@ -229,7 +288,7 @@ struct StepEstimator::Known {
   const Calibration* calibration;
   std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
   std::map<std::pair<const BlockTimes*, std::int64_t>, ComputeTimes> compute;
-  std::map<std::pair<const BlockTimes*, std::int64_t>, PassMemory> memory;
+  std::map<const BlockTimes*, PassMemory> memory;
   std::map<StateKey, StepStates> states;
   std::map<StateKey, int> exchanges;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
@@ -333,8 +392,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   const std::int64_t sequences = s.workload.micro_batch_size;
   const auto [compute, added] = known_->compute.try_emplace({&blocks, sequences});
   if (added) compute->second = compute_times(blocks, sequences);
-  PassMemory& memory =
-      known_->memory.try_emplace({&blocks, sequences}, PassMemory(blocks, sequences)).first->second;
+  PassMemory& memory = known_->memory.try_emplace(&blocks, PassMemory(blocks)).first->second;
   return {blocks,
           compute->second,
           memory,

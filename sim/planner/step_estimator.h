@@ -6,9 +6,11 @@
 //   and the host decide where parameters and their states lie, and what is
 //              exchanged beside the passes
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -20,11 +22,20 @@
 
 namespace sim {
 
+// What a stage has, in whatever pieces.
+struct StageUnits {
+  bool first = false, last = false, at_an_end = false;
+  std::vector<std::int32_t> layers;  // of each kind
+  bool operator==(const StageUnits&) const = default;
+};
+
 // Of strategies that do the same to parameters and their states.
 struct StepStates {
   StateTimes times;
   StateMemory memory;
   int exchange = 0;  // the same for those that differ in what the optimizer does alone
+  // Of stages by their units (StageUnits), as they are asked for.
+  mutable std::vector<std::pair<StageUnits, StageEnds>> ends;
 };
 
 class StepPipeline;
@@ -78,17 +89,16 @@ class StepPipeline {
   // Stages that have the same pieces: one stands for them.
   struct Kind {
     std::vector<std::size_t> chunks;  // distinct pieces
-    bool at_an_end = false;           // the first or the last stage
+    StageUnits units;
     std::vector<std::size_t> stages;
-  };
-  struct Executed {
-    std::vector<StageEnd> ends;
-    std::vector<Seconds> last_began;
+    std::size_t last = 0;  // of them to end
   };
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
-  Executed execute(const std::vector<ChunkPasses>& passes, const std::vector<StageEnds>& ends,
-                   bool last_began) const;
-  void reduce_last(const std::vector<ChunkPasses>& passes, Executed& executed) const;
+  const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
+  void execute();
+  Seconds longer_with(const std::vector<ChunkPasses>& passes) const;
+  bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
+  Seconds run(const Scenario& scenario, const StepStates& states, const std::vector<ChunkPasses>& passes) const;
 
   StepPasses& passes_;
   StepPasses::Cut& cut_;
@@ -96,9 +106,9 @@ class StepPipeline {
   std::size_t chunks_ = 1;
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
-  std::vector<StageActivations> activations_;  // of stages that may be fullest
-  std::vector<std::pair<int, Executed>> executed_;
-  std::map<const StepStates*, std::vector<StageEnds>> ends_;
+  std::vector<StageActivations> activations_;   // of stages that may be fullest
+  std::optional<PipelineRun> plain_;            // without exchanges
+  std::vector<std::array<double, 8>> on_path_;  // by distinct piece
 };
 
 // Keeps what strategies of one scenario have in common.
