@@ -85,6 +85,7 @@ struct View {
   std::string maximised;          // a panel's id; empty: all of them, docked
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
   std::set<std::string> folded = {"model"};  // sections of Configure
+  std::set<std::string> unfolded;            // those whose rare fields are shown
   Refusal refusal;
   MemoryTab memory_tab = MemoryTab::ledger;
   PipelineScope pipeline;
