@@ -121,54 +121,10 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
 }
 
 Predictor::Predictor(std::function<void()> wake)
-    : wake_(std::move(wake)), worker_([this](const std::stop_token& stop) { work(stop); }) {}
-
-Predictor::~Predictor() {
-  worker_.request_stop();
-  changed_.notify_all();
-}
-
-void Predictor::request(sim::Scenario scenario, std::shared_ptr<const sim::Calibration> calibration) {
-  {
-    const std::lock_guard lock(mutex_);
-    scenario_ = std::move(scenario);
-    calibration_ = std::move(calibration);
-    ++requested_;
-  }
-  changed_.notify_all();
-}
-
-std::shared_ptr<const Prediction> Predictor::latest() const {
-  const std::lock_guard lock(mutex_);
-  return latest_;
-}
-
-void Predictor::wait() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return answered_ == requested_; });
-}
-
-void Predictor::work(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [this] { return answered_ != requested_; })) {
-    const std::uint64_t generation = requested_;
-    const sim::Scenario scenario = scenario_;
-    const auto calibration = calibration_;
-    lock.unlock();
-    const auto stale = [&] {
-      const std::lock_guard inner(mutex_);
-      return requested_ != generation || stop.stop_requested();
-    };
-    auto prediction = std::make_shared<const Prediction>(make_prediction(scenario, calibration.get(), stale));
-    lock.lock();
-    // An older answer is still better than a yet older picture: it is shown until the newer one is ready.
-    latest_ = std::move(prediction);
-    answered_ = generation;
-    lock.unlock();
-    changed_.notify_all();
-    wake_();
-    lock.lock();
-  }
-}
+    : predictions_(
+          [](const Request& request, const std::function<bool()>& stale) {
+            return make_prediction(request.scenario, request.calibration.get(), stale);
+          },
+          std::move(wake)) {}
 
 }  // namespace app::gui

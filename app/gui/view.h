@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/gui/jobs/inference_study.h"
 #include "app/gui/jobs/run_state.h"
 #include "app/gui/jobs/validation_job.h"
 #include "app/gui/predictor.h"
@@ -74,6 +75,14 @@ struct ValidationScope {
   int tab = 0;                     // where there is room for one part alone
 };
 
+// What the inference panel shows.
+struct InferenceScope {
+  InferenceChoices choices;
+  double acceptance = 0.7;  // of a draft's tokens
+  std::int64_t length = 4;  // of a draft
+  int tab = 0;              // where there is room for one part alone
+};
+
 // A value that a field could not take, until the next edit.
 struct Refusal {
   std::string field, message;
@@ -91,6 +100,7 @@ struct View {
   PipelineScope pipeline;
   CommunicationScope communication;
   ValidationScope validation;
+  InferenceScope inference;
   std::string compare_filter;
   std::int64_t train_steps = 100;
   std::string prompt = "Once upon a time";
@@ -111,7 +121,8 @@ struct Edit {
 // What panels want done once the frame is drawn.
 struct Requests {
   std::vector<Edit> edits;
-  std::vector<std::string> commands;  // ids
+  std::vector<std::string> commands;          // ids
+  std::optional<InferenceChoices> inference;  // what the inference panel shows is wanted
 };
 
 struct PanelContext {
@@ -121,6 +132,7 @@ struct PanelContext {
   const RunView& train;          // newest of its kind; phase none: there was none
   const RunView& generate;
   const ValidationView* validation;  // null until "validation.start"
+  const InferenceStudy* inference;   // null until the panel was seen; perhaps of a moment ago
   bool calibrated;                   // this machine's peaks have been measured
   bool run_active;
   bool frozen;  // a picture: nothing that changes from one drawing to the next

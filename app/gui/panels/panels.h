@@ -45,6 +45,8 @@ void draw_communication(const PanelContext& context);
 std::string communication_caption(const PanelContext& context);
 void draw_validation(const PanelContext& context);
 std::string validation_caption(const PanelContext& context);
+void draw_inference(const PanelContext& context);
+std::string inference_caption(const PanelContext& context);
 void draw_explain(const PanelContext& context);
 std::string explain_caption(const PanelContext& context);
 

@@ -314,6 +314,32 @@ std::optional<std::size_t> segmented(const Look& look, const char* id, std::size
   return result;
 }
 
+bool slider(const Look& look, const char* label, double& value, SliderRange range, std::string_view shown,
+            float width) {
+  const Palette& c = look.color();
+  const float height = ImGui::GetFrameHeight();
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  ImGui::PushID(label);
+  ImGui::SetNextItemWidth(width);
+  ImGuiSliderFlags flags = ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat;
+  if (range.logarithmic) flags |= ImGuiSliderFlags_Logarithmic;
+  // The words are drawn below by hand; while it is typed into, ImGui shows the number alone.
+  const bool typing = ImGui::TempInputIsActive(ImGui::GetID("##value"));
+  ImGui::PushStyleVar(ImGuiStyleVar_GrabMinSize, look.px(6));
+  const bool changed = ImGui::SliderScalar("##value", ImGuiDataType_Double, &value, &range.low, &range.high,
+                                           typing ? "%.6g" : "", flags);
+  ImGui::PopStyleVar();
+  ImGui::PopID();
+  if (typing) return changed;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float pad = look.px(8), middle = begin.y + height / 2;
+  const float value_width = text_size_of(look, TextRole::number, shown).x;
+  draw_text(list, look, TextRole::caption, {begin.x + pad, middle}, c.dim,
+            fitted(look, TextRole::caption, label, width - value_width - 3 * pad), {0, 0.5f});
+  draw_text(list, look, TextRole::number, {begin.x + width - pad, middle}, c.text, shown, {1, 0.5f});
+  return changed;
+}
+
 bool begin_picker(const Look& look, const char* id, std::string_view current, float greatest_width) {
   const float arrow = look.px(24);
   const float padding = ImGui::GetStyle().FramePadding.x;

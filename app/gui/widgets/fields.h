@@ -62,6 +62,15 @@ std::optional<std::int64_t> several_field(const Look& look, const char* label, s
 std::optional<std::size_t> segmented_field(const Look& look, const char* label, std::size_t current,
                                            std::span<const std::string_view> choices, const FieldNote& note);
 
+// A number between two ends, with its name at the left inside and its value, as it is to be read, at the
+// right. True while it is dragged. Typed with Ctrl and a click.
+struct SliderRange {
+  double low = 0, high = 1;
+  bool logarithmic = false;
+};
+bool slider(const Look& look, const char* label, double& value, SliderRange range, std::string_view shown,
+            float width);
+
 // Without a label; as wide as its words ask, or the width given. A choice with a refusal cannot be made and
 // says why under the pointer; none are given where all can.
 std::optional<std::size_t> segmented(const Look& look, const char* id, std::size_t current,
