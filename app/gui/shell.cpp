@@ -230,24 +230,33 @@ void Shell::wait_for_tables() const {
 }
 
 void Shell::ask_for_studies(const Requests& requests) {
-  if (requests.inference) {
-    std::pair asked(document_.revision(), *requests.inference);
-    if (!inference_ || asked != asked_inference_) {
-      asked_inference_ = std::move(asked);
-      if (!inference_)
-        inference_ = std::make_unique<LatestAnswer<InferenceQuestion, InferenceStudy>>(
-            [studies = std::make_shared<InferenceStudies>()](const InferenceQuestion& question, const auto&) {
-              return studies->study(question);
-            },
-            wake_);
-      const sim::Scenario& scenario = document_.scenario();
-      inference_->ask({scenario, calibration_for(scenario.hardware), *requests.inference});
-    }
+  const sim::Scenario& scenario = document_.scenario();
+  std::pair asked(document_.revision(), requests.inference.value_or(InferenceChoices{}));
+  if (requests.inference && (!inference_ || asked != asked_inference_)) {
+    asked_inference_ = std::move(asked);
+    if (!inference_)
+      inference_ = std::make_unique<LatestAnswer<InferenceQuestion, InferenceStudy>>(
+          [studies = std::make_shared<InferenceStudies>()](const InferenceQuestion& question, const auto&) {
+            return studies->study(question);
+          },
+          wake_);
+    inference_->ask({scenario, calibration_for(scenario.hardware), *requests.inference});
+  }
+  if (requests.economics && (!economics_ || asked_economics_ != document_.revision())) {
+    asked_economics_ = document_.revision();
+    if (!economics_)
+      economics_ = std::make_unique<LatestAnswer<EconomicsQuestion, EconomicsStudy>>(
+          [studies = std::make_shared<EconomicsStudies>()](const EconomicsQuestion& question, const auto&) {
+            return studies->study(question);
+          },
+          wake_);
+    economics_->ask({scenario, calibration_for(scenario.hardware)});
   }
 }
 
 void Shell::wait_for_studies() const {
   if (inference_) inference_->wait();
+  if (economics_) economics_->wait();
 }
 
 void Shell::calibrate() {
@@ -294,6 +303,7 @@ PanelContext Shell::context(Requests& requests) const {
           run(sim::Task::generate),
           shown_validation_.get(),
           shown_inference_.get(),
+          shown_economics_.get(),
           calibration_ != nullptr,
           run_active(),
           frozen_,
@@ -315,6 +325,7 @@ void Shell::frame() {
   for (const auto& [task, run] : runs_) shown_runs_[task] = run->view();
   if (validation_) shown_validation_ = validation_->view();
   if (inference_) shown_inference_ = inference_->latest();
+  if (economics_) shown_economics_ = economics_->latest();
   if (calibration_run_) {
     const std::lock_guard lock(calibration_progress_->mutex);
     view_.calibration.running = !calibration_progress_->ended;

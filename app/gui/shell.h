@@ -114,6 +114,9 @@ class Shell {
   std::unique_ptr<LatestAnswer<InferenceQuestion, InferenceStudy>> inference_;
   std::shared_ptr<const InferenceStudy> shown_inference_;     // of this frame
   std::pair<std::size_t, InferenceChoices> asked_inference_;  // revision, choices
+  std::unique_ptr<LatestAnswer<EconomicsQuestion, EconomicsStudy>> economics_;
+  std::shared_ptr<const EconomicsStudy> shown_economics_;
+  std::size_t asked_economics_ = 0;  // revision
   std::unique_ptr<ChildProcess> calibration_run_;
   struct CalibrationProgress;
   std::shared_ptr<CalibrationProgress> calibration_progress_;

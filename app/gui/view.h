@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/gui/jobs/economics_study.h"
 #include "app/gui/jobs/inference_study.h"
 #include "app/gui/jobs/run_state.h"
 #include "app/gui/jobs/validation_job.h"
@@ -83,6 +84,19 @@ struct InferenceScope {
   int tab = 0;              // where there is room for one part alone
 };
 
+// What the economics panel reckons with; 0 and "" leave it to the dated rates, or to what suits the scenario.
+struct EconomicsScope {
+  double tokens = 0;  // of the run
+  std::string site;
+  double usd_per_hour = 0, pue = 0, kg_co2e_per_kwh = 0;
+  double checkpoint_s = 0;      // that training waits for one to be written
+  double critical_batch = 0;    // tokens
+  double served_tokens = 1e12;  // over the model's life
+  bool hoffmann = false;        // the first fit of the scaling law, in place of the second
+  sim::QualityMeasure quality = sim::QualityMeasure::commonsense;
+  int tab = 0;  // where there is room for one part alone
+};
+
 // A value that a field could not take, until the next edit.
 struct Refusal {
   std::string field, message;
@@ -101,6 +115,7 @@ struct View {
   CommunicationScope communication;
   ValidationScope validation;
   InferenceScope inference;
+  EconomicsScope economics;
   std::string compare_filter;
   std::int64_t train_steps = 100;
   std::string prompt = "Once upon a time";
@@ -121,8 +136,10 @@ struct Edit {
 // What panels want done once the frame is drawn.
 struct Requests {
   std::vector<Edit> edits;
-  std::vector<std::string> commands;          // ids
-  std::optional<InferenceChoices> inference;  // what the inference panel shows is wanted
+  std::vector<std::string> commands;  // ids
+  // What is shown of studies is wanted.
+  std::optional<InferenceChoices> inference;
+  bool economics = false;
 };
 
 struct PanelContext {
@@ -133,6 +150,7 @@ struct PanelContext {
   const RunView& generate;
   const ValidationView* validation;  // null until "validation.start"
   const InferenceStudy* inference;   // null until the panel was seen; perhaps of a moment ago
+  const EconomicsStudy* economics;   // the same
   bool calibrated;                   // this machine's peaks have been measured
   bool run_active;
   bool frozen;  // a picture: nothing that changes from one drawing to the next

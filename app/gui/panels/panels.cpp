@@ -28,6 +28,8 @@ std::span<const Panel> panels() {
             validation_caption, draw_validation},
       Panel{"inference", "Inference", "what serving the model takes: latency, memory, traffic",
             Dock::lower_left, false, inference_caption, draw_inference},
+      Panel{"economics", "Economics", "what it costs: days, money, energy, carbon", Dock::lower_right, false,
+            economics_caption, draw_economics},
   };
   return all;
 }
