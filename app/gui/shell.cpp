@@ -252,11 +252,20 @@ void Shell::ask_for_studies(const Requests& requests) {
           wake_);
     economics_->ask({scenario, calibration_for(scenario.hardware)});
   }
+  if (requests.planner_picks && planner_) planner_->compare(*requests.planner_picks);
+}
+
+void Shell::start_search() {
+  if (!planner_) planner_ = std::make_unique<PlannerJob>(wake_);
+  const sim::Scenario& scenario = document_.scenario();
+  view_.planner.picks = {};
+  planner_->start({scenario, calibration_for(scenario.hardware), view_.planner.choices});
 }
 
 void Shell::wait_for_studies() const {
   if (inference_) inference_->wait();
   if (economics_) economics_->wait();
+  if (planner_) planner_->wait();
 }
 
 void Shell::calibrate() {
@@ -304,6 +313,8 @@ PanelContext Shell::context(Requests& requests) const {
           shown_validation_.get(),
           shown_inference_.get(),
           shown_economics_.get(),
+          shown_plan_.get(),
+          shown_comparison_.get(),
           calibration_ != nullptr,
           run_active(),
           frozen_,
@@ -326,6 +337,10 @@ void Shell::frame() {
   if (validation_) shown_validation_ = validation_->view();
   if (inference_) shown_inference_ = inference_->latest();
   if (economics_) shown_economics_ = economics_->latest();
+  if (planner_) {
+    shown_plan_ = planner_->view();
+    shown_comparison_ = planner_->comparison();
+  }
   if (calibration_run_) {
     const std::lock_guard lock(calibration_progress_->mutex);
     view_.calibration.running = !calibration_progress_->ended;

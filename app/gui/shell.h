@@ -58,6 +58,7 @@ class Shell {
   bool is_open(const std::string& panel) const { return !closed_.count(panel); }
   bool run_active() const;
   const InferenceStudy* inference() const { return shown_inference_.get(); }
+  const PlannerView* planner() const { return shown_plan_.get(); }
   Settings settings() const;
 
  private:
@@ -72,6 +73,7 @@ class Shell {
   void ask_for_studies(const Requests& requests);
   void start_run();
   void start_validation();
+  void start_search();
   void calibrate();
   void take_over_calibration();
 
@@ -116,7 +118,10 @@ class Shell {
   std::pair<std::size_t, InferenceChoices> asked_inference_;  // revision, choices
   std::unique_ptr<LatestAnswer<EconomicsQuestion, EconomicsStudy>> economics_;
   std::shared_ptr<const EconomicsStudy> shown_economics_;
-  std::size_t asked_economics_ = 0;  // revision
+  std::size_t asked_economics_ = 0;      // revision
+  std::unique_ptr<PlannerJob> planner_;  // null until the first search
+  std::shared_ptr<const PlannerView> shown_plan_;
+  std::shared_ptr<const PlannerComparison> shown_comparison_;
   std::unique_ptr<ChildProcess> calibration_run_;
   struct CalibrationProgress;
   std::shared_ptr<CalibrationProgress> calibration_progress_;

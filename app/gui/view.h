@@ -11,6 +11,7 @@
 
 #include "app/gui/jobs/economics_study.h"
 #include "app/gui/jobs/inference_study.h"
+#include "app/gui/jobs/planner_job.h"
 #include "app/gui/jobs/run_state.h"
 #include "app/gui/jobs/validation_job.h"
 #include "app/gui/predictor.h"
@@ -97,6 +98,15 @@ struct EconomicsScope {
   int tab = 0;  // where there is room for one part alone
 };
 
+// What the planner panel asks for and shows.
+struct PlannerScope {
+  PlannerChoices choices;
+  sim::Objective x = sim::Objective::time, y = sim::Objective::memory;  // of the scatter
+  sim::Objective objective = sim::Objective::time;                      // that the table is sorted by
+  std::array<std::optional<std::int64_t>, 2> picks;                     // candidates
+  int tab = 0;  // where there is room for one part alone
+};
+
 // A value that a field could not take, until the next edit.
 struct Refusal {
   std::string field, message;
@@ -116,6 +126,7 @@ struct View {
   ValidationScope validation;
   InferenceScope inference;
   EconomicsScope economics;
+  PlannerScope planner;
   std::string compare_filter;
   std::int64_t train_steps = 100;
   std::string prompt = "Once upon a time";
@@ -140,6 +151,7 @@ struct Requests {
   // What is shown of studies is wanted.
   std::optional<InferenceChoices> inference;
   bool economics = false;
+  std::optional<std::array<std::int64_t, 2>> planner_picks;
 };
 
 struct PanelContext {
@@ -151,7 +163,9 @@ struct PanelContext {
   const ValidationView* validation;  // null until "validation.start"
   const InferenceStudy* inference;   // null until the panel was seen; perhaps of a moment ago
   const EconomicsStudy* economics;   // the same
-  bool calibrated;                   // this machine's peaks have been measured
+  const PlannerView* planner;        // null until "planner.search"
+  const PlannerComparison* comparison;
+  bool calibrated;  // this machine's peaks have been measured
   bool run_active;
   bool frozen;  // a picture: nothing that changes from one drawing to the next
   View& view;

@@ -93,8 +93,8 @@ class EconomicsParts {
       scope_.usd_per_hour = price;
     if (slider(look_, "PUE", site_.pue, {1, 2, false}, number(site_.pue), half)) scope_.pue = site_.pue;
     ImGui::SameLine(0, gap);
-    if (slider(look_, "grid", site_.kg_co2e_per_kwh, {0.01, 1, true},
-               number(site_.kg_co2e_per_kwh) + " kg CO2e/kWh", half))
+    if (slider(look_, "grid, kg CO2e/kWh", site_.kg_co2e_per_kwh, {0.01, 1, true},
+               number(site_.kg_co2e_per_kwh), half))
       scope_.kg_co2e_per_kwh = site_.kg_co2e_per_kwh;
     site_picker();
     ImGui::Dummy({0, look_.px(2)});
@@ -123,7 +123,11 @@ class EconomicsParts {
     const ScaleUnit unit = time_unit(interval_.value);
     Chart chart(look_, "##failures", rest(begin, size),
                 {std::string("checkpoint every, ") + unit.name, least, most, true, unit},
-                {"time that is progress, %", std::max(0.0, lowest - 2), 102, false, {1, ""}});
+                {"time that is progress, %",
+                 std::max(0.0, lowest - 0.08 * (100 - lowest)),
+                 100 + 0.08 * (100 - lowest),
+                 false,
+                 {1, ""}});
     if (!chart) return;
     chart.line(points, c_.predicted, Stroke::dashed, 1.8f);
     const ChartPoint best = {interval_.value, 100 * sim::goodput(reliability_, devices_, interval_)};
@@ -355,7 +359,7 @@ class EconomicsParts {
     const sim::RunCost cost = sim::cost_of_run(plan_);
     fact("Time", large(cost.days, "days", "thousand days"), width, token_rate(plan_.tokens_per_second));
     fact("Device hours", sim::format_short(cost.device_hours), width,
-         sim::format_count(std::llround(devices_)) + " devices");
+         sim::format_count(std::llround(devices_)) + (devices_ > 1 ? " devices" : " device"));
     if (usd_per_hour_ > 0) fact("Money", dollars(cost.usd), width, price);
     if (plan_.power_w > 0) {
       fact("Energy", large(cost.mwh, "MWh", "GWh"), width, "rated power, PUE " + number(site_.pue));

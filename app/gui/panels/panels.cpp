@@ -30,6 +30,8 @@ std::span<const Panel> panels() {
             Dock::lower_left, false, inference_caption, draw_inference},
       Panel{"economics", "Economics", "what it costs: days, money, energy, carbon", Dock::lower_right, false,
             economics_caption, draw_economics},
+      Panel{"planner", "Planner", "every legal strategy, and which to take", Dock::upper_left, false,
+            planner_caption, draw_planner},
   };
   return all;
 }

@@ -78,8 +78,11 @@ Chart::~Chart() {
   for (const Name& name : names_) {
     const ImVec2 size = text_size_of(look_, TextRole::caption, name.words);
     ImVec2 position;
-    if (placer.place(name.beside, look_.px(5), size, position))
+    for (const float clearance : {5.0f, 11.0f, 18.0f}) {
+      if (!placer.place(name.beside, look_.px(clearance), size, position)) continue;
       draw_text(list_, look_, TextRole::caption, position, name.color, name.words);
+      break;
+    }
   }
   ImPlot::PopPlotClipRect();
   const TextScope axes(look_, TextRole::caption);
