@@ -28,7 +28,7 @@ std::span<const Panel> panels() {
             validation_caption, draw_validation},
       Panel{"inference", "Inference", "what serving the model takes: latency, memory, traffic",
             Dock::lower_left, false, inference_caption, draw_inference},
-      Panel{"economics", "Economics", "what it costs: days, money, energy, carbon", Dock::lower_right, false,
+      Panel{"economics", "Economics", "what it costs: days, money, energy, carbon", Dock::lower_left, false,
             economics_caption, draw_economics},
       Panel{"planner", "Planner", "every legal strategy, and which to take", Dock::upper_left, false,
             planner_caption, draw_planner},

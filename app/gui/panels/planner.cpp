@@ -70,6 +70,7 @@ std::string words_of(const sim::Scenario& scenario) {
   if (s.sequence_parallel) words += ", sequence parallel";
   if (s.pipeline_parallel > 1) words.append(", ").append(s.schedule);
   if (s.zero_stage > 0) words += fmt::format(", ZeRO {}", s.zero_stage);
+  if (s.shard_group > 0) words += fmt::format(" over {}", s.shard_group);
   words += fmt::format(", micro-batch {}", scenario.workload.micro_batch_size);
   if (s.recompute != sim::Recompute::none) words.append(", recompute ").append(recompute_text(s));
   return words;
@@ -135,6 +136,7 @@ class PlannerParts {
 
   void best(ImVec2 size) {
     const ImVec2 begin = ImGui::GetCursorScreenPos();
+    ImGui::AlignTextToFramePadding();
     text(look_, TextRole::title, c_.text, "Best by");
     ImGui::SameLine(0, look_.px(8));
     if (const auto picked =
@@ -149,21 +151,19 @@ class PlannerParts {
   }
 
   void compared(ImVec2 size) {
-    chart_title(look_, "Two picks");
-    if (!scope_.picks[0]) {
-      text_wrapped(look_, TextRole::body, c_.dim,
-                   "A click on a dot or a row picks it; a second one is compared with the first.");
-      return;
-    }
-    for (std::size_t i = 0; i < scope_.picks.size(); ++i)
-      if (scope_.picks[i]) pick(i, size.x);
-    if (!scope_.picks[1]) return;
-    context_.requests.planner_picks = {*scope_.picks[0], *scope_.picks[1]};
+    chart_title(look_, "Two compared",
+                scope_.picks[1]   ? ""
+                : scope_.picks[0] ? "the pick and the best"
+                                  : "the best two; a click on others picks them");
+    const std::vector<std::int64_t> shown = compared_ones();
+    for (std::size_t i = 0; i < shown.size(); ++i) pick(i, shown[i], size.x);
+    if (shown.size() < 2) return;
+    context_.requests.planner_picks = {shown[0], shown[1]};
     const PlannerComparison* comparison = context_.comparison;
     if (!comparison || comparison->picks != *context_.requests.planner_picks) return;
     if (!comparison->explanation) return text_wrapped(look_, TextRole::body, c_.bad, comparison->failure);
     const sim::Explanation& e = *comparison->explanation;
-    text_wrapped(look_, TextRole::body, c_.text, e.sentence + ".");
+    text_wrapped(look_, TextRole::body, c_.text, e.sentence);
     spendings(e, size.x);
   }
 
@@ -291,8 +291,9 @@ class PlannerParts {
       most = std::max(most, value);
     }
     const auto unit_of_range = [&] {
-      if (objective == sim::Objective::time) return time_unit(least);
-      if (objective == sim::Objective::memory) return byte_unit(least);
+      const double middle = std::sqrt(least * most);
+      if (objective == sim::Objective::time) return time_unit(middle);
+      if (objective == sim::Objective::memory) return byte_unit(middle);
       return ScaleUnit{1, ""};
     };
     const ScaleUnit unit = unit_of_range();
@@ -334,11 +335,12 @@ class PlannerParts {
     if (scope_.y == sim::Objective::memory)
       chart.horizontal(static_cast<double>(view_->question.scenario.hardware.memory.value), c_.bad,
                        "the device's memory");
-    for (std::size_t i = 0; i < scope_.picks.size(); ++i)
-      if (const sim::Candidate* c = scope_.picks[i] ? find(*scope_.picks[i], all) : nullptr) {
+    const std::vector<std::int64_t> marked = compared_ones();
+    for (std::size_t i = 0; i < marked.size(); ++i)
+      if (const sim::Candidate* c = find(marked[i], all)) {
         const ImVec2 at = chart.at(place(*c));
-        chart.list()->AddCircle(at, look_.px(7), i == 0 ? c_.text : c_.measured, 0, look_.px(2));
-        chart.name(place(*c), i == 0 ? c_.text : c_.measured, i == 0 ? "A" : "B");
+        chart.list()->AddCircle(at, look_.px(7), pick_color(i), 0, look_.px(2));
+        chart.name(place(*c), pick_color(i), i == 0 ? "A" : "B");
       }
     if (!hovered) return;
     describe(*hovered);
@@ -410,28 +412,38 @@ class PlannerParts {
   void table(const std::vector<sim::Candidate>& candidates, ImVec2 size) {
     constexpr ImGuiTableFlags flags =
         ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
-    if (!ImGui::BeginTable("best", 6, flags, size)) return;
+    struct Column {
+      const char* heading;
+      float width;
+    };
+    std::vector<Column> numbers = {{"step", 62}, {"memory", 62}};
+    if (size.x >= look_.px(680)) numbers.push_back({"tokens/s", 84});
+    const bool with_rate = numbers.size() > 2, priced = view_->tariff.usd_per_device_hour > 0;
+    if (priced) numbers.push_back({"$/M tokens", 72});
+    if (!ImGui::BeginTable("best", static_cast<int>(numbers.size()) + 2, flags, size)) return;
     ImGui::TableSetupScrollFreeze(0, 1);
-    ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(22));
+    ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(12));
     ImGui::TableSetupColumn("strategy", ImGuiTableColumnFlags_WidthStretch);
-    for (const float width : {66.0f, 66.0f, 84.0f, 60.0f})
-      ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(width));
+    for (const Column& column : numbers)
+      ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(column.width));
     ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
-    const std::array<const char*, 6> headings = {"", "strategy", "step", "memory", "tokens/s", "$/M tok."};
-    for (std::size_t i = 0; i < headings.size(); ++i) {
+    ImGui::TableNextColumn();
+    ImGui::TableNextColumn();
+    text(look_, TextRole::caption, c_.dim, "strategy");
+    for (const Column& column : numbers) {
       ImGui::TableNextColumn();
-      (i < 2 ? text : text_right)(look_, TextRole::caption, c_.dim, headings[i]);
+      text_right(look_, TextRole::caption, c_.dim, column.heading);
     }
     const float line = text_size_of(look_, TextRole::body, "x").y;
     ImGuiListClipper clipper;
     clipper.Begin(static_cast<int>(candidates.size()));
     while (clipper.Step())
       for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
-        row(candidates[static_cast<std::size_t>(i)], line);
+        row(candidates[static_cast<std::size_t>(i)], line, with_rate, priced);
     ImGui::EndTable();
   }
 
-  void row(const sim::Candidate& c, float line) {
+  void row(const sim::Candidate& c, float line, bool with_rate, bool priced) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     ImGui::PushID(static_cast<int>(c.index ^ (c.index >> 31)));
@@ -449,17 +461,37 @@ class PlannerParts {
     text_right(look_, TextRole::number, c_.predicted, sim::format(c.step));
     ImGui::TableNextColumn();
     text_right(look_, TextRole::number, c_.predicted, sim::format(c.memory));
+    if (with_rate) {
+      ImGui::TableNextColumn();
+      text_right(look_, TextRole::number, c_.predicted, token_rate_digits(c.tokens_per_second));
+    }
+    if (!priced) return;
     ImGui::TableNextColumn();
-    text_right(look_, TextRole::number, c_.predicted, token_rate_digits(c.tokens_per_second));
-    ImGui::TableNextColumn();
-    text_right(look_, TextRole::number, c_.predicted,
-               c.usd_per_million_tokens > 0 ? fmt::format("{:.3g}", c.usd_per_million_tokens) : "");
+    text_right(look_, TextRole::number, c_.predicted, fmt::format("{:.3g}", c.usd_per_million_tokens));
   }
 
   ImU32 pick_color(std::size_t i) const { return i == 0 ? c_.predicted : c_.measured; }
 
-  void pick(std::size_t i, float width) {
-    const sim::Scenario picked = sim::candidate(view_->space, *scope_.picks[i]);
+  // What was picked, and the best where that leaves a place: the next that costs something else. While the
+  // best still change, picks alone.
+  std::vector<std::int64_t> compared_ones() const {
+    std::vector<std::int64_t> ones;
+    for (const auto& pick : scope_.picks)
+      if (pick) ones.push_back(*pick);
+    if (view_->running) return ones;
+    const sim::Candidate* first = ones.empty() ? nullptr : find(ones[0], {});
+    for (const sim::Candidate& c : view_->result.by(scope_.objective)) {
+      if (ones.size() == 2) break;
+      if (first && first->step == c.step && first->memory == c.memory) continue;
+      if (!ones.empty() && ones[0] == c.index) continue;
+      ones.push_back(c.index);
+      if (!first) first = &c;
+    }
+    return ones;
+  }
+
+  void pick(std::size_t i, std::int64_t index, float width) {
+    const sim::Scenario picked = sim::candidate(view_->space, index);
     ImGui::PushID(static_cast<int>(i));
     const float button = look_.px(64);
     ImGui::AlignTextToFramePadding();
@@ -548,7 +580,7 @@ void draw_planner(const PanelContext& context) {
     if (!any) {
       cell("hint", {width, room.y}, [&](ImVec2) { hint(); });
     } else {
-      const float upper = std::floor(room.y * 0.52f), table = std::floor((width - gap) * 0.58f);
+      const float upper = std::floor(room.y * 0.52f), table = std::floor((width - gap) * 0.6f);
       cell("scatter", {width, upper}, [&](ImVec2 size) { parts.scatter(size); });
       ImGui::Dummy({0, look.px(2)});
       const float lower = ImGui::GetContentRegionAvail().y;
