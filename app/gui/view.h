@@ -81,7 +81,6 @@ struct ValidationScope {
 struct InferenceScope {
   InferenceChoices choices;
   double acceptance = 0.7;  // of a draft's tokens
-  std::int64_t length = 4;  // of a draft
   int tab = 0;              // where there is room for one part alone
 };
 

@@ -107,7 +107,6 @@ double EconomicsStudy::devices(double tokens) const {
 
 EconomicsStudy EconomicsStudies::study(const EconomicsQuestion& question) {
   EconomicsStudy study;
-  study.scenario = question.scenario;
   try {
     if (sim::validate(question.scenario).empty()) study.batches = batch_steps(question);
     if (rates_.sites.empty()) rates_ = sim::load_economic_rates();

@@ -32,7 +32,6 @@ struct PublishedThroughput {
 };
 
 struct EconomicsStudy {
-  sim::Scenario scenario;
   sim::EconomicRates rates;
   std::vector<BatchStep> batches;  // of training; by tokens
   std::vector<sim::PublishedModel> published;

@@ -238,7 +238,6 @@ SpeculationStudy InferenceStudies::speculation(const std::string& draft, double 
   SpeculationStudy study;
   study.draft = draft.empty() ? "one layer of the model" : draft;
   study.sequences = sequences;
-  study.context = context;
   try {
     if (!draft_ || draft_name_ != draft) {
       draft_ = std::make_unique<sim::IterationCost>(draft_of(scenario_, draft), calibration_.get());

@@ -80,7 +80,7 @@ struct TrafficStudy {
 struct SpeculationStudy {
   std::string refusal;  // why the draft cannot be; the rest is empty then
   std::string draft;
-  double sequences = 1, context = 1;
+  double sequences = 1;
   sim::Seconds draft_step, plain_step;
   std::vector<sim::Seconds> verify;  // [i]: a step of the model over i + 2 tokens a sequence
 

@@ -11,6 +11,7 @@
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
 #include "sim/economics/batch_size.h"
 #include "sim/economics/run_cost.h"
@@ -79,7 +80,7 @@ class EconomicsParts {
   bool trains() const { return context_.scenario.workload.task == sim::Task::train; }
 
   void run(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     chart_title(look_, trains() ? "The whole run" : "A million tokens", run_sentence());
     const float gap = look_.px(6), half = std::floor((size.x - gap) / 2);
     if (trains()) {
@@ -99,11 +100,11 @@ class EconomicsParts {
     site_picker();
     ImGui::Dummy({0, look_.px(2)});
     facts(size.x);
-    fill(begin, size);
+    place.fill();
   }
 
   void failures(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     const sim::Seconds between = sim::mean_time_between_failures(reliability_, devices_);
     chart_title(look_, "Failures",
                 "one every " + sim::format(between) + " on " + sim::format_count(std::llround(devices_)) +
@@ -121,7 +122,7 @@ class EconomicsParts {
       lowest = std::min(lowest, points.back().y);
     }
     const ScaleUnit unit = time_unit(interval_.value);
-    Chart chart(look_, "##failures", rest(begin, size),
+    Chart chart(look_, "##failures", place.rest(),
                 {std::string("checkpoint every, ") + unit.name, least, most, true, unit},
                 {"time that is progress, %",
                  std::max(0.0, lowest - 0.08 * (100 - lowest)),
@@ -137,13 +138,13 @@ class EconomicsParts {
   }
 
   void batch(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     if (study_.batches.size() < 2) {
       chart_title(look_, "Batch size");
       text_wrapped(look_, TextRole::body, c_.dim,
                    trains() ? "No other number of data-parallel devices divides this batch."
                             : "Of training: steps and tokens that a loss takes at each batch.");
-      return fill(begin, size);
+      return place.fill();
     }
     const double now = static_cast<double>(context_.scenario.workload.global_batch_size *
                                            context_.scenario.workload.seq_len);
@@ -178,7 +179,7 @@ class EconomicsParts {
     }
     for (const auto* curve : {&steps, &tokens, &time, &money})
       for (const ChartPoint& p : *curve) greatest = std::max(greatest, p.y);
-    Chart chart(look_, "##batch", rest(begin, size),
+    Chart chart(look_, "##batch", place.rest(),
                 {"batch, tokens, each device with as many", least, most, true, {1, ""}},
                 {"times the least", 0.9, std::min(greatest * 1.2, 1000.0), true, {1, ""}});
     if (!chart) return;
@@ -198,7 +199,7 @@ class EconomicsParts {
   }
 
   void model_size(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     const sim::ScalingLaw fit = law();
     const double loss = fit.loss(parameters_, tokens_);
     const sim::ModelAndData least = sim::least_lifetime_flops(fit, loss, scope_.served_tokens);
@@ -227,7 +228,7 @@ class EconomicsParts {
       whole.push_back({n, train + serve});
       lowest = std::min(lowest, train + serve);
     }
-    Chart chart(look_, "##size", rest(begin, size), {"parameters", from, to, true, {1, ""}},
+    Chart chart(look_, "##size", place.rest(), {"parameters", from, to, true, {1, ""}},
                 {"ZFLOP over the model's life", lowest / 12, lowest * 40, true, {1e21, "ZFLOP"}});
     if (!chart) return;
     chart.line(training, c_.mute);
@@ -246,7 +247,7 @@ class EconomicsParts {
   }
 
   void hours_and_quality(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     chart_title(look_, "Training against quality", "published: model cards and papers");
     quality_picker();
     std::vector<Mark> marks;
@@ -260,11 +261,11 @@ class EconomicsParts {
                          m.name,
                          sim::format_short(*m.gpu_hours) + " hours of " + m.gpu + "\n" + m.hours_source});
     }
-    scatter("##hours", rest(begin, size), "million GPU hours", marks);
+    scatter("##hours", place.rest(), "million GPU hours", marks);
   }
 
   void throughput_and_quality(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     chart_title(look_, "Generation against quality",
                 "predicted on " + context_.scenario.hardware.name + ", batch 1; hollow: 4-bit weights");
     std::vector<Mark> marks;
@@ -279,7 +280,7 @@ class EconomicsParts {
       if (t.int4 > 0)
         marks.push_back({{t.int4, *quality}, t.model, false, "", "4-bit weights: " + token_rate(t.int4)});
     }
-    scatter("##throughput", rest(begin, size), "tokens/s, one sequence", marks);
+    scatter("##throughput", place.rest(), "tokens/s, one sequence", marks);
   }
 
  private:
@@ -291,31 +292,11 @@ class EconomicsParts {
   };
 
   sim::ScalingLaw law() const { return scope_.hoffmann ? sim::hoffmann_2022() : sim::besiroglu_2024(); }
-  ImVec2 rest(ImVec2 begin, ImVec2 size) const {
-    return {size.x, std::max(1.0f, begin.y + size.y - ImGui::GetCursorScreenPos().y)};
-  }
-  void fill(ImVec2 begin, ImVec2 size) const {
-    ImGui::SetCursorScreenPos(begin);
-    ImGui::Dummy(size);
-  }
 
   std::string run_sentence() const {
     if (!trains()) return "";
     return number(tokens_ / parameters_) + " tokens a parameter, loss " +
            number(law().loss(parameters_, tokens_)) + " by scaling law";
-  }
-
-  void fact(std::string_view words, std::string_view value, float width, std::string_view note = {}) const {
-    const float begin = ImGui::GetCursorPosX();
-    text(look_, TextRole::body, c_.dim, words);
-    if (!note.empty()) {
-      ImGui::SameLine(0, look_.px(8));
-      const float room = begin + width - ImGui::GetCursorPosX() -
-                         text_size_of(look_, TextRole::number, value).x - look_.px(16);
-      if (room > look_.px(40)) text_fitted(look_, TextRole::caption, c_.mute, note, room);
-    }
-    ImGui::SameLine(begin + width - text_size_of(look_, TextRole::number, value).x - look_.px(4));
-    text(look_, TextRole::number, c_.predicted, value);
   }
 
   void site_picker() {
@@ -348,25 +329,28 @@ class EconomicsParts {
       sim::RunPlan million = plan_;
       million.tokens = 1e6;
       const sim::RunCost cost = sim::cost_of_run(million);
-      if (usd_per_hour_ > 0) fact("Money", dollars(cost.usd), width, price);
-      fact("Device time", sim::format(sim::Seconds{cost.device_hours * 3600}), width);
+      if (usd_per_hour_ > 0) fact_row(look_, "Money", dollars(cost.usd), width, price);
+      fact_row(look_, "Device time", sim::format(sim::Seconds{cost.device_hours * 3600}), width);
       if (plan_.power_w > 0) {
-        fact("Energy", number(cost.mwh * 1e3) + " kWh", width, "rated power, PUE " + number(site_.pue));
-        fact("Carbon", number(cost.tonnes_co2e * 1e6) + " g CO2e", width);
+        fact_row(look_, "Energy", number(cost.mwh * 1e3) + " kWh", width,
+                 "rated power, PUE " + number(site_.pue));
+        fact_row(look_, "Carbon", number(cost.tonnes_co2e * 1e6) + " g CO2e", width);
       }
       return;
     }
     const sim::RunCost cost = sim::cost_of_run(plan_);
-    fact("Time", large(cost.days, "days", "thousand days"), width, token_rate(plan_.tokens_per_second));
-    fact("Device hours", sim::format_short(cost.device_hours), width,
-         sim::format_count(std::llround(devices_)) + (devices_ > 1 ? " devices" : " device"));
-    if (usd_per_hour_ > 0) fact("Money", dollars(cost.usd), width, price);
+    fact_row(look_, "Time", large(cost.days, "days", "thousand days"), width,
+             token_rate(plan_.tokens_per_second));
+    fact_row(look_, "Device hours", sim::format_short(cost.device_hours), width,
+             sim::format_count(std::llround(devices_)) + (devices_ > 1 ? " devices" : " device"));
+    if (usd_per_hour_ > 0) fact_row(look_, "Money", dollars(cost.usd), width, price);
     if (plan_.power_w > 0) {
-      fact("Energy", large(cost.mwh, "MWh", "GWh"), width, "rated power, PUE " + number(site_.pue));
-      fact("Carbon", large(cost.tonnes_co2e, "t CO2e", "kt CO2e"), width);
+      fact_row(look_, "Energy", large(cost.mwh, "MWh", "GWh"), width,
+               "rated power, PUE " + number(site_.pue));
+      fact_row(look_, "Carbon", large(cost.tonnes_co2e, "t CO2e", "kt CO2e"), width);
     }
-    fact("Time that is progress", sim::format_percent(plan_.goodput), width,
-         "checkpoint every " + sim::format(interval_));
+    fact_row(look_, "Time that is progress", sim::format_percent(plan_.goodput), width,
+             "checkpoint every " + sim::format(interval_));
   }
 
   void quality_picker() {

@@ -10,6 +10,7 @@
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/legend.h"
+#include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
 #include "app/gui/widgets/tile.h"
 #include "sim/format.h"
@@ -77,7 +78,7 @@ class InferenceParts {
   }
 
   void phases(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     const sim::Workload& w = study_.scenario.workload;
     chart_title(look_, "Prefill and decode",
                 sim::format_count(w.batch_size) + (w.batch_size == 1 ? " sequence of " : " sequences of ") +
@@ -93,19 +94,20 @@ class InferenceParts {
     draw_legend(look_, entries, size.x);
     const sim::ServedBatch& served = *study_.served;
     ImGui::Dummy({0, look_.px(4)});
-    fact("Whole batch", sim::format(served.times.total.total()), size.x);
-    fact("Output", token_rate(served.output_per_second), size.x);
-    fact("90 % band", "a factor of " + few_digits(served.band), size.x);
-    fact("Weights a device", sim::format(served.memory.weights), size.x);
-    fact("Cache of a token, a device",
-         sim::format(sim::Bytes{static_cast<std::int64_t>(served.memory.cache_of_token)}), size.x);
-    fact("Requests that fit", sim::format_count(static_cast<std::int64_t>(served.requests_that_fit)), size.x);
-    fill(begin, size);
+    fact_row(look_, "Whole batch", sim::format(served.times.total.total()), size.x);
+    fact_row(look_, "Output", token_rate(served.output_per_second), size.x);
+    fact_row(look_, "90 % band", "a factor of " + few_digits(served.band), size.x);
+    fact_row(look_, "Weights a device", sim::format(served.memory.weights), size.x);
+    fact_row(look_, "Cache of a token, a device",
+             sim::format(sim::Bytes{static_cast<std::int64_t>(served.memory.cache_of_token)}), size.x);
+    fact_row(look_, "Requests that fit",
+             sim::format_count(static_cast<std::int64_t>(served.requests_that_fit)), size.x);
+    place.fill();
   }
 
   void cache(ImVec2 size) {
     const CacheStudy& s = study_.cache;
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     chart_title(look_, "KV cache", cache_sentence());
     double sequences = d(s.sequences);
     if (slider(look_, "sequences", sequences, {1, 1024, true}, sim::format_count(s.sequences), size.x))
@@ -113,14 +115,14 @@ class InferenceParts {
     const double greatest = std::min(
         std::max({s.device * 1.1, s.weights + s.reserved + s.points.back().contiguous}), s.device * 2);
     const ScaleUnit unit = byte_unit(s.device);
-    Chart chart(look_, "##cache", rest(begin, size), {"tokens a sequence", 0, d(s.longest), false, {1, ""}},
+    Chart chart(look_, "##cache", place.rest(), {"tokens a sequence", 0, d(s.longest), false, {1, ""}},
                 linear_axis(std::string("memory of a device, ") + unit.name, greatest, unit));
     if (!chart) return;
     draw_cache(chart, s);
   }
 
   void rates(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     chart_title(look_, "Latency against throughput", "each dot a batch; hollow: its cache does not fit");
     const RateCurve& asked = study_.rates.front();
     double tokens = d(asked.context);
@@ -136,7 +138,7 @@ class InferenceParts {
         least_user = std::min(least_user, point.per_user);
         least_device = std::min(least_device, point.per_device);
       }
-    Chart chart(look_, "##rates", rest(begin, size),
+    Chart chart(look_, "##rates", place.rest(),
                 logarithmic_axis("tokens/s a user (1 / time a token)", least_user, user),
                 logarithmic_axis("tokens/s a device", least_device, device));
     if (!chart) return;
@@ -145,39 +147,37 @@ class InferenceParts {
 
   void traffic(ImVec2 size) {
     const TrafficStudy& s = study_.traffic;
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     chart_title(look_, "Continuous batching", s.refusal.empty() ? traffic_sentence() : "");
     traffic_sliders(size.x);
     if (!s.refusal.empty()) {
       text_wrapped(look_, TextRole::body, c_.bad, s.refusal);
-      return fill(begin, size);
+      return place.fill();
     }
     traffic_table(size.x);
-    ImVec2 left = rest(begin, size);
-    const float gap = look_.px(4);
-    const float upper = std::floor((left.y - gap) * 0.56f);
+    const bool both = place.rest().y >= look_.px(160);
+    if (!both) return requests_over_time(place.rest());
     if (!ImPlot::BeginAlignedPlots("traffic")) return;
-    requests_over_time({left.x, upper});
-    ImGui::SetCursorScreenPos({begin.x, begin.y + size.y - (left.y - upper - gap)});
-    occupancy_over_time({left.x, left.y - upper - gap});
+    requests_over_time({size.x, std::floor(place.rest().y * 0.55f)});
+    occupancy_over_time(place.rest());
     ImPlot::EndAlignedPlots();
   }
 
   void speculation(ImVec2 size) {
     const SpeculationStudy& s = study_.speculation;
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     chart_title(look_, "Speculative decoding", speculation_sentence());
     draft_picker();
     if (!s.refusal.empty()) {
       text_wrapped(look_, TextRole::body, c_.bad, s.refusal);
-      return fill(begin, size);
+      return place.fill();
     }
     ImGui::SameLine(0, look_.px(8));
     double percent = scope_.acceptance * 100;
     if (slider(look_, "accepted", percent, {0, 100, false}, few_digits(percent) + " %",
                std::max(look_.px(90), ImGui::GetContentRegionAvail().x)))
       scope_.acceptance = percent / 100;
-    Chart chart(look_, "##speculation", rest(begin, size),
+    Chart chart(look_, "##speculation", place.rest(),
                 {"share of the draft's tokens that are accepted, %", 0, 100, false, {1, ""}},
                 {"draft's tokens", 0.5, static_cast<double>(kLongestDraft) + 0.5, false, {1, ""}});
     if (chart) draw_speedups(chart, s);
@@ -194,25 +194,9 @@ class InferenceParts {
     return names;
   }
 
-  ImVec2 rest(ImVec2 begin, ImVec2 size) const {
-    return {size.x, std::max(1.0f, begin.y + size.y - ImGui::GetCursorScreenPos().y)};
-  }
-  // The part takes its whole place, whatever it used of it.
-  void fill(ImVec2 begin, ImVec2 size) const {
-    ImGui::SetCursorScreenPos(begin);
-    ImGui::Dummy(size);
-  }
-
-  void fact(std::string_view words, std::string_view value, float width) const {
-    const float begin = ImGui::GetCursorPosX();
-    text(look_, TextRole::body, c_.dim, words);
-    ImGui::SameLine(begin + width - text_size_of(look_, TextRole::number, value).x - look_.px(4));
-    text(look_, TextRole::number, c_.predicted, value);
-  }
-
   void phase(std::string_view words, const PhaseStudy& phase, float width) const {
     ImGui::Dummy({0, look_.px(4)});
-    fact(words, sim::format(phase.time.total()), width);
+    fact_row(look_, words, sim::format(phase.time.total()), width);
     std::vector<BarPart> parts;
     for (std::size_t kind = 0; kind < phase.time.parts.size(); ++kind)
       parts.push_back({phase.time.parts[kind].expected.value, kind_color(c_, kind)});
@@ -345,9 +329,9 @@ class InferenceParts {
     const TrafficStudy& s = study_.traffic;
     if (!ImGui::BeginTable("percentiles", 4, ImGuiTableFlags_SizingStretchSame, {width, 0})) return;
     ImGui::TableNextRow();
-    for (const char* heading : {"share of requests within", "50 %", "90 %", "99 %"}) {
+    for (const char* heading : {"requests within", "50 %", "90 %", "99 %"}) {
       ImGui::TableNextColumn();
-      (heading[0] == 's' ? text : text_right)(look_, TextRole::caption, c_.dim, heading);
+      (heading[0] == 'r' ? text : text_right)(look_, TextRole::caption, c_.dim, heading);
     }
     for (const auto& [words, times] :
          {std::pair("first token", &s.ttft), std::pair("a later token", &s.tpot)}) {
@@ -433,7 +417,7 @@ class InferenceParts {
     const double speedup = s.speedup(scope_.acceptance, best);
     if (speedup <= 1) return "no gain at this acceptance";
     return "best: " + sim::format_count(best) + (best == 1 ? " token, " : " tokens, ") + few_digits(speedup) +
-           "x, " + sim::format(s.plain_step * (1 / speedup)) + " a token";
+           "x, " + sim::format(s.plain_step * (1 / speedup)) + " a token at batch " + few_digits(s.sequences);
   }
 
   void draft_picker() {
@@ -559,7 +543,7 @@ void draw_inference(const PanelContext& context) {
   static constexpr std::array<std::string_view, 5> tabs = {"phases", "cache", "rates", "traffic", "drafts"};
   InferenceScope& scope = context.view.inference;
   ImGui::SameLine(0, look.px(12));
-  if (ImGui::GetContentRegionAvail().x < look.px(320)) ImGui::NewLine();
+  if (ImGui::GetContentRegionAvail().x < look.px(290)) ImGui::NewLine();
   if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
     scope.tab = static_cast<int>(*tab);
   cell("part", ImGui::GetContentRegionAvail(), [&](ImVec2 size) {

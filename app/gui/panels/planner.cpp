@@ -10,6 +10,7 @@
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
 #include "app/gui/widgets/tile.h"
 #include "sim/format.h"
@@ -95,7 +96,7 @@ class PlannerParts {
         view_(context.planner) {}
 
   void controls(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     PlannerChoices& choices = scope_.choices;
     chart_title(look_, "What may change");
     toggles(size.x);
@@ -115,27 +116,26 @@ class PlannerParts {
                slowest >= kAny ? "any time" : sim::format(sim::Seconds{slowest}), width))
       choices.slowest_step_s = slowest >= kAny ? 0 : slowest;
     search_button(width);
-    if (view_) refusals({size.x, std::max(1.0f, begin.y + size.y - ImGui::GetCursorScreenPos().y)});
+    if (view_) refusals(place.rest());
   }
 
   void scatter(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     chart_title(look_, "Strategies", scatter_sentence());
     axis_picker("x", "across", scope_.x);
-    ImGui::SameLine(0, look_.px(14));
+    if (size.x >= look_.px(600)) ImGui::SameLine(0, look_.px(14));
     axis_picker("y", "up", scope_.y);
     const sim::SearchResult& r = view_->result;
     std::vector<const sim::Candidate*> all;
     for (const sim::Candidate& c : r.points) all.push_back(&c);
     for (const sim::Candidate& c : r.front) all.push_back(&c);
-    const ImVec2 rest = {size.x, std::max(1.0f, begin.y + size.y - ImGui::GetCursorScreenPos().y)};
     if (all.empty()) return;
-    Chart chart(look_, "##strategies", rest, axis_of(scope_.x, all), axis_of(scope_.y, all));
+    Chart chart(look_, "##strategies", place.rest(), axis_of(scope_.x, all), axis_of(scope_.y, all));
     if (chart) draw_candidates(chart, all);
   }
 
   void best(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     ImGui::AlignTextToFramePadding();
     text(look_, TextRole::title, c_.text, "Best by");
     ImGui::SameLine(0, look_.px(8));
@@ -147,7 +147,7 @@ class PlannerParts {
       nothing_fits();
       return;
     }
-    table(candidates, {size.x, std::max(1.0f, begin.y + size.y - ImGui::GetCursorScreenPos().y)});
+    table(candidates, place.rest());
   }
 
   void compared(ImVec2 size) {
@@ -233,7 +233,7 @@ class PlannerParts {
   }
 
   void refusals(ImVec2 size) {
-    const ImVec2 begin = ImGui::GetCursorScreenPos();
+    const PartPlace place(size);
     ImGui::Dummy({0, look_.px(4)});
     chart_title(
         look_, "Refused",
@@ -247,7 +247,7 @@ class PlannerParts {
     ImDrawList* list = ImGui::GetWindowDrawList();
     for (const auto& [count, reason] : reasons) {
       const ImVec2 at = ImGui::GetCursorScreenPos();
-      if (at.y + line > begin.y + size.y) break;
+      if (place.rest().y < line) break;
       std::string words = reason.substr(reason.find('.') == std::string::npos ? 0 : reason.find('.') + 1);
       std::replace(words.begin(), words.end(), '_', ' ');
       const float middle = at.y + line / 2;
@@ -264,14 +264,14 @@ class PlannerParts {
       ImGui::Dummy({size.x, line});
       ImGui::SetCursorScreenPos({at.x, at.y + line});
     }
-    ImGui::SetCursorScreenPos(begin);
-    ImGui::Dummy(size);
+    place.fill();
   }
 
   std::string scatter_sentence() const {
     const sim::SearchResult& r = view_->result;
     return sim::format_short(static_cast<double>(r.legal)) + " legal, " +
-           sim::format_short(static_cast<double>(r.fitting)) + " within limits; grey: refused";
+           sim::format_short(static_cast<double>(r.fitting)) +
+           " within limits; green: frontier, grey: refused";
   }
 
   void axis_picker(const char* id, const char* words, sim::Objective& axis) {
@@ -366,7 +366,6 @@ class PlannerParts {
       chart.list()->AddCircleFilled(chart.at(at), look_.px(3.2f), c_.good, 12);
     }
     chart.line(stairs, c_.good, Stroke::solid, 1.6f);
-    if (stairs.size() > 2) chart.name(stairs[stairs.size() / 2], c_.good, "frontier");
   }
 
   const sim::Candidate* find(std::int64_t index, const std::vector<const sim::Candidate*>& among) const {
