@@ -153,10 +153,15 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
     const std::vector<BlockUse> uses = block_uses(plan, priced, p);
     add_rows(plan, priced.blocks, numbers, uses, rank_of(p), report.rows);
   }
+  const bool offloads =
+      std::any_of(plan.buffers.begin(), plan.buffers.end(), [](const Buffer& b) { return b.on_host; });
   std::optional<MemoryPlan> fullest;
   plan_memory_of_all(plan, plan.ranks > 1 ? Addresses::none : Addresses::assigned, [&](MemoryPlan memory) {
     for (MemoryLine& line : memory_ledger(plan, memory, rank_of(memory.program)))
       report.memory.push_back(std::move(line));
+    if (offloads)
+      report.memory.push_back({std::string(kHostMemory), rank_of(memory.program),
+                               plan_host_memory(plan, memory.program).live_peak});
     if (!fullest || memory.arena > fullest->arena) fullest = std::move(memory);
   });
   report.memory_timeline = memory_over_time(plan, *fullest, priced, kTimelinePoints);

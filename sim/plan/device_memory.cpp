@@ -172,7 +172,8 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes lim
                        (ranks > 1 && s.zero_stage == 0 ? bytes(whole, profile.bucket_bytes) : Bytes{}) +
                        (keeps_whole ? bytes(whole, profile.whole_in_pipelines) : Bytes{});
   const std::vector<Bytes> of_step{bytes(own, profile.step_fp16_bytes), bytes(own, profile.step_fp32_bytes)};
-  std::vector<Bytes> of_gather;
+  std::vector<Bytes> of_reduction, of_gather;
+  if (ranks > 1) of_reduction.push_back(bytes(whole, profile.reduction_copy_bytes));
   if (ranks > 1 && s.zero_stage == 1) {
     of_gather.assign(static_cast<std::size_t>(ranks), bytes(own, profile.gather_part_bytes));
     of_gather.push_back(bytes(whole, profile.gather_flat_bytes));
@@ -198,6 +199,7 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes lim
   };
   for (int step = 0; step < kSteps; ++step) {
     replay.step();
+    pass_through(of_reduction);
     pass_through(of_step);
     pass_through(of_gather);
   }
