@@ -66,11 +66,12 @@ class LatestAnswer {
       lock.lock();
       // An older answer is still better than a yet older picture: it is shown until the newer one is ready.
       latest_ = std::move(answer);
-      answered_ = generation;
       lock.unlock();
-      changed_.notify_all();
+      // Before those who wait go on: they may count on the news.
       wake_();
       lock.lock();
+      answered_ = generation;
+      changed_.notify_all();
     }
   }
 
