@@ -20,6 +20,7 @@
 #include "sim/advise/fit.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
+#include "sim/serving/served_batch.h"
 
 namespace app::cli {
 
@@ -49,7 +50,7 @@ ExitCode predict_one(const PredictFlags& flags) {
   EventOutput events({});
   const ResolvedScenario resolved = resolve_for_prediction(flags.scenario, events.sink(), interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
-  if (is_served(resolved.scenario)) return predict_serving(resolved, flags.serving, flags.format);
+  if (sim::is_served(resolved.scenario)) return predict_serving(resolved, flags.serving, flags.format);
   if (flags.serving.traffic())
     throw UsageError(
         "traffic is served by an inference engine: --implementation vllm_0.14, tensorrt_llm_1.0, ...");

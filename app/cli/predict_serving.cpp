@@ -10,10 +10,8 @@
 #include "app/cli/report_output.h"
 #include "app/cli/text_table.h"
 #include "sim/format.h"
-#include "sim/serving/engine_limits.h"
-#include "sim/serving/iteration_cost.h"
+#include "sim/serving/served_batch.h"
 #include "sim/serving/simulation.h"
-#include "sim/serving/static_batch.h"
 
 namespace app::cli {
 
@@ -42,32 +40,26 @@ class Metrics {
   std::vector<Metric> list_;
 };
 
-void add_memory(Metrics& m, const sim::Scenario& s) {
-  const sim::EngineMemory memory = sim::engine_memory(s);
-  const double length = static_cast<double>(s.workload.prompt_length + s.workload.max_new_tokens);
+void add_memory(Metrics& m, const sim::EngineMemory& memory, double requests_that_fit) {
   m.number("weights_bytes_per_device", "weights a device", static_cast<double>(memory.weights.value),
            sim::format(memory.weights));
   m.number("kv_bytes_per_token_and_device", "KV cache of a token, a device", memory.cache_of_token,
            sim::format(sim::Bytes{static_cast<std::int64_t>(memory.cache_of_token)}));
   m.number("kv_cache_tokens", "tokens that the KV cache holds", memory.cache_tokens,
            sim::format_count(static_cast<std::int64_t>(memory.cache_tokens)));
-  m.number("requests_that_fit", "requests of this length at a time", memory.cache_tokens / length,
-           sim::format_count(static_cast<std::int64_t>(memory.cache_tokens / length)));
+  m.number("requests_that_fit", "requests of this length at a time", requests_that_fit,
+           sim::format_count(static_cast<std::int64_t>(requests_that_fit)));
 }
 
 Metrics batch_metrics(const ResolvedScenario& resolved) {
-  const sim::Scenario& s = resolved.scenario;
-  const sim::IterationCost cost(s, pointer_to(resolved.calibration));
-  const sim::StaticBatchTimes times = sim::static_batch_times(cost, s);
-  const double band = times.total.band();
-  const double tokens = static_cast<double>(s.workload.batch_size * s.workload.max_new_tokens);
-  const double rate = tokens / times.total.total().value;
+  const sim::ServedBatch served = sim::served_batch(resolved.scenario, pointer_to(resolved.calibration));
   Metrics m;
-  m.time("ttft", "time to first token", times.first_token.total(), band);
-  m.time("tpot", "time a later token", times.later_token.total(), band);
-  m.time("total", "whole batch", times.total.total(), band);
-  m.number("output_tokens_per_second", "output tokens a second", rate, fmt::format("{:.1f}", rate));
-  add_memory(m, s);
+  m.time("ttft", "time to first token", served.times.first_token.total(), served.band);
+  m.time("tpot", "time a later token", served.times.later_token.total(), served.band);
+  m.time("total", "whole batch", served.times.total.total(), served.band);
+  m.number("output_tokens_per_second", "output tokens a second", served.output_per_second,
+           fmt::format("{:.1f}", served.output_per_second));
+  add_memory(m, served.memory, served.requests_that_fit);
   return m;
 }
 
@@ -128,7 +120,9 @@ Metrics traffic_metrics(const ResolvedScenario& resolved, const ServingFlags& fl
            fmt::format("{:.1f}", run.mean_in_system));
   m.number("preemptions", "preemptions", static_cast<double>(run.preemptions),
            sim::format_count(run.preemptions));
-  add_memory(m, s);
+  const sim::EngineMemory memory = sim::engine_memory(s);
+  add_memory(m, memory,
+             memory.cache_tokens / static_cast<double>(s.workload.prompt_length + s.workload.max_new_tokens));
   return m;
 }
 
@@ -174,10 +168,6 @@ void ServingFlags::add_to(CLI::App& command) {
   command.add_option("--most-tpot-ms", most_tpot_ms, "objective: time a later token")
       ->type_name("MS")
       ->group(group);
-}
-
-bool is_served(const sim::Scenario& scenario) {
-  return scenario.workload.task == sim::Task::generate && scenario.implementation.serving.has_value();
 }
 
 ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& flags, Format format) {

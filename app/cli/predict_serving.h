@@ -21,9 +21,6 @@ struct ServingFlags {
   bool traffic() const { return requests_per_second || concurrency || saturated; }
 };
 
-// Whether the scenario is one of an inference engine, whose profile says what lies between kernels.
-bool is_served(const sim::Scenario& scenario);
-
 // Throws UsageError naming the flag; ConstraintError where the model does not fit.
 ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& flags, Format format);
 

@@ -106,7 +106,8 @@ void write_screenshot(const ScreenshotOptions& options, const std::filesystem::p
   shell.view().maximised = options.panel;
   shell.wait_for_prediction();
   for (int i = 0; i < kWarmUpFrames; ++i) {
-    shell.wait_for_tables();  // which the validation panel asks for once it is seen
+    shell.wait_for_tables();  // which panels ask for once they are seen
+    shell.wait_for_studies();
     shell.prepare();
     ImGui_ImplOpenGL3_NewFrame();
     ImGui::NewFrame();

@@ -7,6 +7,7 @@
 #include "sim/cost/predict.h"
 #include "sim/report/memory_report.h"
 #include "sim/report/metrics.h"
+#include "sim/serving/served_batch.h"
 
 namespace app::gui {
 namespace {
@@ -15,6 +16,14 @@ struct Choice {
   std::string field, label, short_label;
   sim::Scenario scenario;
 };
+
+// What the engine's profile says, where there is one.
+sim::Report as_served(sim::Report report, const sim::Calibration* calibration) {
+  const sim::Scenario& scenario = report.source.scenario;
+  if (!sim::is_served(scenario)) return report;
+  const sim::ServedBatch served = sim::served_batch(scenario, calibration);
+  return sim::with_engine_times(std::move(report), served);
+}
 
 // Every choice one step away whose price is worth a line.
 std::vector<Choice> choices_near(const sim::Scenario& scenario) {
@@ -78,8 +87,8 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
   try {
     const auto begin = std::chrono::steady_clock::now();
     const sim::Plan plan = sim::make_plan(scenario);
-    prediction.report =
-        std::make_shared<const sim::Report>(sim::predict(plan, scenario.hardware, calibration));
+    prediction.report = std::make_shared<const sim::Report>(
+        as_served(sim::predict(plan, scenario.hardware, calibration), calibration));
     prediction.spent =
         sim::Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
     if (!stale()) prediction.live_at_peak = live_lines(plan);
@@ -100,7 +109,7 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
     if (stale()) break;
     if (!sim::validate(choice.scenario).empty()) continue;
     try {
-      sim::Report report = sim::predict(choice.scenario, calibration);
+      sim::Report report = as_served(sim::predict(choice.scenario, calibration), calibration);
       prediction.alternatives.push_back({std::move(choice.field), std::move(choice.label),
                                          std::move(choice.short_label), std::move(choice.scenario),
                                          std::move(report)});
@@ -112,54 +121,10 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
 }
 
 Predictor::Predictor(std::function<void()> wake)
-    : wake_(std::move(wake)), worker_([this](const std::stop_token& stop) { work(stop); }) {}
-
-Predictor::~Predictor() {
-  worker_.request_stop();
-  changed_.notify_all();
-}
-
-void Predictor::request(sim::Scenario scenario, std::shared_ptr<const sim::Calibration> calibration) {
-  {
-    const std::lock_guard lock(mutex_);
-    scenario_ = std::move(scenario);
-    calibration_ = std::move(calibration);
-    ++requested_;
-  }
-  changed_.notify_all();
-}
-
-std::shared_ptr<const Prediction> Predictor::latest() const {
-  const std::lock_guard lock(mutex_);
-  return latest_;
-}
-
-void Predictor::wait() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return answered_ == requested_; });
-}
-
-void Predictor::work(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [this] { return answered_ != requested_; })) {
-    const std::uint64_t generation = requested_;
-    const sim::Scenario scenario = scenario_;
-    const auto calibration = calibration_;
-    lock.unlock();
-    const auto stale = [&] {
-      const std::lock_guard inner(mutex_);
-      return requested_ != generation || stop.stop_requested();
-    };
-    auto prediction = std::make_shared<const Prediction>(make_prediction(scenario, calibration.get(), stale));
-    lock.lock();
-    // An older answer is still better than a yet older picture: it is shown until the newer one is ready.
-    latest_ = std::move(prediction);
-    answered_ = generation;
-    lock.unlock();
-    changed_.notify_all();
-    wake_();
-    lock.lock();
-  }
-}
+    : predictions_(
+          [](const Request& request, const std::function<bool()>& stale) {
+            return make_prediction(request.scenario, request.calibration.get(), stale);
+          },
+          std::move(wake)) {}
 
 }  // namespace app::gui

@@ -1,16 +1,14 @@
 // Predictions off the interface's thread. The window asks whenever the scenario changes and draws what is
 // newest; it never waits.
 #pragma once
-#include <condition_variable>
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
+#include "app/gui/jobs/latest_answer.h"
 #include "app/gui/step_view.h"
 #include "sim/advise/fit.h"
 #include "sim/cost/calibration.h"
@@ -39,10 +37,11 @@ struct Alternative {
 
 struct Prediction {
   sim::Scenario scenario;
-  std::vector<sim::Problem> problems = {};         // of the scenario; where there are any, nothing else is
-  std::string failure = {};                        // why it could not be priced, empty if it could
-  std::shared_ptr<const sim::Report> report = {};  // null where there are problems or a failure
-  std::shared_ptr<const StepView> step = {};       // of training
+  std::vector<sim::Problem> problems = {};  // of the scenario; where there are any, nothing else is
+  std::string failure = {};                 // why it could not be priced, empty if it could
+  // Null where there are problems or a failure. Of an inference engine: with the times of its profile.
+  std::shared_ptr<const sim::Report> report = {};
+  std::shared_ptr<const StepView> step = {};            // of training
   std::vector<sim::MemoryLine> first_step_ledger = {};  // of training, of the fullest stage
   std::vector<sim::FitChange> fixes = {};               // where it does not fit: best first
   std::vector<LiveLine> live_at_peak = {};
@@ -61,27 +60,20 @@ class Predictor {
  public:
   // `wake` is called from the worker when there is something new to draw.
   explicit Predictor(std::function<void()> wake);
-  ~Predictor();
-  Predictor(const Predictor&) = delete;
-  Predictor& operator=(const Predictor&) = delete;
 
   // Supersedes what was asked before. The calibration may be null.
-  void request(sim::Scenario scenario, std::shared_ptr<const sim::Calibration> calibration);
-  std::shared_ptr<const Prediction> latest() const;  // null before the first one is ready
-  // Until the newest request is answered: for pictures and tests, never for the window.
-  void wait() const;
+  void request(sim::Scenario scenario, std::shared_ptr<const sim::Calibration> calibration) {
+    predictions_.ask({std::move(scenario), std::move(calibration)});
+  }
+  std::shared_ptr<const Prediction> latest() const { return predictions_.latest(); }
+  void wait() const { predictions_.wait(); }
 
  private:
-  void work(const std::stop_token& stop);
-
-  std::function<void()> wake_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable_any changed_;
-  std::uint64_t requested_ = 0, answered_ = 0;  // generations
-  sim::Scenario scenario_;
-  std::shared_ptr<const sim::Calibration> calibration_;
-  std::shared_ptr<const Prediction> latest_;
-  std::jthread worker_;
+  struct Request {
+    sim::Scenario scenario;
+    std::shared_ptr<const sim::Calibration> calibration;
+  };
+  LatestAnswer<Request, Prediction> predictions_;
 };
 
 }  // namespace app::gui

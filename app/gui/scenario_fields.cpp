@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "sim/format.h"
+#include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
 
 namespace app::gui {
@@ -39,6 +40,36 @@ bool has_experts(const Scenario& s) {
 bool trains_experts(const Scenario& s) {
   return trains(s) && has_experts(s);
 }
+bool generates_with_experts(const Scenario& s) {
+  return generates(s) && has_experts(s);
+}
+// Generation divides experts alone over copies of all the rest.
+bool has_replicas(const Scenario& s) {
+  return trains(s) || has_experts(s);
+}
+bool divides_sequences(const Scenario& s) {
+  return trains(s) && s.strategy.context_parallel > 1;
+}
+bool divides_states(const Scenario& s) {
+  return trains(s) && (s.strategy.zero_stage > 0 || s.strategy.shard_group != 0);
+}
+bool gathers_parameters(const Scenario& s) {
+  return trains(s) && (s.strategy.zero_stage == 3 || s.strategy.prefetch != 1);
+}
+bool reduces_gradients(const Scenario& s) {
+  return trains(s) &&
+         (s.strategy.data_parallel * s.strategy.context_parallel > 1 || s.strategy.gradient_bucket != 0);
+}
+bool keeps_inputs_at_intervals(const Scenario& s) {
+  return trains(s) && (s.strategy.recompute == sim::Recompute::full || s.strategy.recompute_interval != 1);
+}
+bool recomputes_operations(const Scenario& s) {
+  return trains(s) &&
+         (s.strategy.recompute == sim::Recompute::operations || !s.strategy.recompute_operations.empty());
+}
+bool is_served(const Scenario& s) {
+  return generates(s) && s.implementation.serving.has_value();
+}
 
 ScenarioField when(bool (*applies)(const Scenario&), ScenarioField field) {
   field.applies = applies;
@@ -49,7 +80,11 @@ ScenarioField saying(std::string (*says)(const Scenario&), ScenarioField field) 
   return field;
 }
 ScenarioField in_binary_k(ScenarioField field) {
-  field.binary_k = true;
+  field.style.binary_k = true;
+  return field;
+}
+ScenarioField rare(ScenarioField field) {
+  field.rare = true;
   return field;
 }
 
@@ -124,6 +159,110 @@ ScenarioField named(const char* label, const char* name, Part Scenario::*part, s
   return field;
 }
 
+// A ratio, in hundredths.
+ScenarioField ratio(const char* label, const char* name, double W::*member) {
+  constexpr double kHundredths = 100;
+  ScenarioField field{.label = label, .name = name};
+  field.read = [=](const Scenario& s) { return std::llround(s.workload.*member * kHundredths); };
+  field.write = [=](Scenario& s, std::int64_t value) {
+    s.workload.*member = static_cast<double>(value) / kHundredths;
+  };
+  field.stepper = [](const Scenario&) { return step_by(25, 0, kMany); };
+  field.style.hundredths = true;
+  return field;
+}
+
+// How something is stored; first, as the workload's dtype says.
+ScenarioField stored_type(const char* label, const char* name, std::optional<sim::DType> W::*member) {
+  using D = sim::DType;
+  std::vector<std::optional<D>> types = {std::nullopt, D::fp8, D::int8, D::int4, D::bf16, D::fp16, D::fp32};
+  std::vector<std::string_view> names = {"as dtype"};
+  for (const auto& type : types)
+    if (type) names.push_back(sim::name(*type));
+  return choice(label, name, kWorkload, member, std::move(types), std::move(names));
+}
+
+// What another kind of recompute does not have goes with the old kind; `operations` begins with those that
+// cost least to compute again.
+ScenarioField recompute() {
+  using R = sim::Recompute;
+  ScenarioField field =
+      choice("recompute", "strategy.recompute", kStrategy, &S::recompute,
+             std::initializer_list<R>{R::none, R::selective, R::full, R::sqrt, R::operations});
+  field.write = [write = field.write](Scenario& s, std::int64_t index) {
+    write(s, index);
+    S& strategy = s.strategy;
+    if (strategy.recompute != R::full) strategy.recompute_interval = 1;
+    if (strategy.recompute != R::operations)
+      strategy.recompute_operations.clear();
+    else if (strategy.recompute_operations.empty())
+      strategy.recompute_operations = {"norm", "activation"};
+  };
+  return field;
+}
+
+ScenarioField recompute_operations() {
+  const auto words = sim::recompute_words();
+  ScenarioField field{.label = "operations",
+                      .name = "strategy.recompute_operations",
+                      .choices = {words.begin(), words.end()}};
+  field.several = true;
+  field.read = [=](const Scenario& s) {
+    std::int64_t mask = 0;
+    for (const std::string& word : s.strategy.recompute_operations)
+      if (const auto found = std::find(words.begin(), words.end(), word); found != words.end())
+        mask |= std::int64_t{1} << (found - words.begin());
+    return mask;
+  };
+  field.write = [=](Scenario& s, std::int64_t mask) {
+    s.strategy.recompute_operations.clear();
+    for (std::size_t i = 0; i < words.size(); ++i)
+      if (mask >> i & 1) s.strategy.recompute_operations.emplace_back(words[i]);
+  };
+  return field;
+}
+
+// Orders of the axes that are devices of their own; experts lie on neighbours of the data-parallel ones.
+const std::vector<std::string>& rank_orders() {
+  static const std::vector<std::string> orders = [] {
+    std::vector<std::string> all = {std::string(sim::kDefaultRankOrder)};
+    std::array<std::string, 4> axes = {"cp", "ep-dp", "pp", "tp"};
+    do {
+      std::string order;
+      for (const std::string& axis : axes) order.append(order.empty() ? "" : "-").append(axis);
+      if (order != all.front()) all.push_back(std::move(order));
+    } while (std::next_permutation(axes.begin(), axes.end()));
+    return all;
+  }();
+  return orders;
+}
+
+ScenarioField rank_order() {
+  static const std::vector<std::string_view> names(rank_orders().begin(), rank_orders().end());
+  return named("rank order", "strategy.rank_order", kStrategy, &S::rank_order, names);
+}
+
+// Tokens of a page of the KV cache, of engines.
+ScenarioField kv_block() {
+  ScenarioField field{.label = "KV block", .name = "implementation.serving.kv_block"};
+  field.read = [](const Scenario& s) {
+    return s.implementation.serving ? s.implementation.serving->kv_block : 0;
+  };
+  field.write = [](Scenario& s, std::int64_t value) {
+    if (s.implementation.serving) s.implementation.serving->kv_block = value;
+  };
+  field.stepper = [](const Scenario&) { return step_by_doubling_from_none(1, 1 << 16); };
+  field.refuses = [](const Scenario&, std::int64_t value) -> std::string {
+    return value < 0 ? "is 0 for a contiguous cache, or the tokens of a block" : "";
+  };
+  field.says = [](const Scenario& s) -> std::string {
+    return s.implementation.serving && s.implementation.serving->kv_block > 0
+               ? "tokens of a page"
+               : "contiguous: a sequence's whole length at once";
+  };
+  return field;
+}
+
 // All devices: data parallel over what the other degrees leave, as --gpus has it.
 ScenarioField devices() {
   const auto of_a_replica = [](const Scenario& s) {
@@ -182,6 +321,37 @@ std::string chip(const Scenario& s) {
          sim::format(h.memory_bandwidth) + ", " + sim::format(h.memory);
 }
 
+std::string scale_group(const Scenario& s) {
+  return s.workload.weights_group == 0 ? "a row of weights shares a scale" : "weights that share a scale";
+}
+std::string imbalance(const Scenario&) {
+  return "tokens of the busiest device over the mean";
+}
+std::string capacity(const Scenario& s) {
+  return s.workload.expert_capacity_factor == 0 ? "no token is dropped"
+                                                : "places of an expert over the mean; others are dropped";
+}
+std::string interval(const Scenario&) {
+  return "layers between inputs that are kept";
+}
+std::string nearest_first(const Scenario&) {
+  return "neighbouring ranks first";
+}
+std::string sharding(const Scenario& s) {
+  return s.strategy.shard_group == 0 ? "states are divided over all data-parallel ranks"
+                                     : "ranks that states are divided over; groups of them hold copies";
+}
+std::string prefetching(const Scenario&) {
+  return "units whose parameters are gathered ahead";
+}
+std::string bucket(const Scenario& s) {
+  return s.strategy.gradient_bucket == 0 ? "a layer's gradients are a message"
+                                         : sim::format(sim::Bytes{s.strategy.gradient_bucket}) + " a message";
+}
+std::string in_host_memory(const Scenario& s) {
+  return s.hardware.host_link.value > 0 ? "to the host over " + sim::format(s.hardware.host_link) : "";
+}
+
 Stepper step_heads(const Scenario& s) {
   const std::int64_t least = std::max<std::int64_t>(1, s.model.num_key_value_heads);
   return step_by(least, least, kMany);
@@ -196,6 +366,9 @@ Stepper step_global_batch(const Scenario& s) {
   const std::int64_t least =
       std::max<std::int64_t>(1, s.workload.micro_batch_size * std::max(1, s.strategy.data_parallel));
   return step_by(least, least, kMany);
+}
+Stepper step_layers(const Scenario& s) {
+  return step_by(1, 1, std::max<std::int64_t>(1, s.model.num_hidden_layers));
 }
 Stepper step_tensor(const Scenario& s) {
   return step_through_divisors_of(std::max<std::int64_t>(1, s.model.num_attention_heads));
@@ -256,8 +429,9 @@ std::vector<FieldSection> make_sections() {
        .fields =
            {
                choice("task", "workload.task", kWorkload, &W::task, {sim::Task::train, sim::Task::generate}),
-               choice("dtype", "workload.dtype", kWorkload, &W::dtype,
-                      {sim::DType::fp32, sim::DType::tf32, sim::DType::bf16, sim::DType::fp16}),
+               choice(
+                   "dtype", "workload.dtype", kWorkload, &W::dtype,
+                   {sim::DType::fp32, sim::DType::tf32, sim::DType::bf16, sim::DType::fp16, sim::DType::fp8}),
                when(trains,
                     in_binary_k(number("sequence", "workload.seq_len", kWorkload, &W::seq_len, doubling))),
                when(trains, number("micro-batch", "workload.micro_batch_size", kWorkload,
@@ -271,19 +445,33 @@ std::vector<FieldSection> make_sections() {
                when(generates, in_binary_k(number("new tokens", "workload.max_new_tokens", kWorkload,
                                                   &W::max_new_tokens, doubling))),
                when(generates, toggle("KV cache", "workload.kv_cache", kWorkload, &W::kv_cache)),
+               when(trains, choice("optimizer", "workload.optimizer", kWorkload, &W::optimizer,
+                                   {sim::Optimizer::adamw, sim::Optimizer::adamw_8bit,
+                                    sim::Optimizer::adafactor, sim::Optimizer::muon, sim::Optimizer::sgd})),
+               when(generates, stored_type("weights", "workload.weights_dtype", &W::weights_dtype)),
+               when(generates, stored_type("cache type", "workload.kv_dtype", &W::kv_dtype)),
+               rare(when(
+                   generates_with_experts,
+                   stored_type("expert weights", "workload.expert_weights_dtype", &W::expert_weights_dtype))),
+               rare(when(generates, saying(scale_group, number("weights group", "workload.weights_group",
+                                                               kWorkload, &W::weights_group,
+                                                               step_by_doubling_from_none(32, kMany))))),
+               rare(when(has_experts, saying(imbalance, ratio("imbalance", "workload.expert_imbalance",
+                                                              &W::expert_imbalance)))),
+               rare(when(has_experts, saying(capacity, ratio("capacity", "workload.expert_capacity_factor",
+                                                             &W::expert_capacity_factor)))),
            }},
       {.id = "strategy",
        .title = "Strategy",
        .fields =
            {
-               when(trains, degree("data", "strategy.data_parallel", &S::data_parallel, degrees)),
+               when(has_replicas, degree("data", "strategy.data_parallel", &S::data_parallel, degrees)),
                degree("tensor", "strategy.tensor_parallel", &S::tensor_parallel, step_tensor),
                when(trains,
                     degree("pipeline", "strategy.pipeline_parallel", &S::pipeline_parallel, step_pipeline)),
                when(trains, degree("chunks", "strategy.virtual_pipeline", &S::virtual_pipeline, step_chunks)),
                when(trains, degree("context", "strategy.context_parallel", &S::context_parallel, degrees)),
-               when(trains_experts,
-                    degree("expert", "strategy.expert_parallel", &S::expert_parallel, degrees)),
+               when(has_experts, degree("expert", "strategy.expert_parallel", &S::expert_parallel, degrees)),
                when(trains_experts, choice("expert tensor", "strategy.expert_tensor_parallel", kStrategy,
                                            &S::expert_tensor_parallel, {0, 1}, {"as tensor", "1"})),
                when(trains, choice("ZeRO", "strategy.zero_stage", kStrategy, &S::zero_stage, {0, 1, 2, 3},
@@ -292,8 +480,39 @@ std::vector<FieldSection> make_sections() {
                     toggle("seq. parallel", "strategy.sequence_parallel", kStrategy, &S::sequence_parallel)),
                when(trains,
                     named("schedule", "strategy.schedule", kStrategy, &S::schedule, sim::schedule_names())),
-               when(trains, choice("recompute", "strategy.recompute", kStrategy, &S::recompute,
-                                   {sim::Recompute::none, sim::Recompute::selective, sim::Recompute::full})),
+               when(trains, recompute()),
+               when(keeps_inputs_at_intervals,
+                    saying(interval, number("interval", "strategy.recompute_interval", kStrategy,
+                                            &S::recompute_interval, step_layers))),
+               when(recomputes_operations, recompute_operations()),
+               rare(when(divides_sequences,
+                         choice("context comm.", "strategy.context_parallel_comm", kStrategy,
+                                &S::context_parallel_comm,
+                                {sim::ContextParallelComm::all_gather, sim::ContextParallelComm::ring,
+                                 sim::ContextParallelComm::all_to_all}))),
+               rare(when(trains, saying(nearest_first, rank_order()))),
+               rare(
+                   when(
+                       divides_states,
+                       saying(sharding,
+                              number("shard group", "strategy.shard_group", kStrategy, &S::shard_group,
+                                     step_by_doubling_from_none(2, kManyDevices))))),
+               rare(
+                   when(gathers_parameters, saying(prefetching,
+                                                   number("prefetch", "strategy.prefetch",
+                                                          kStrategy, &S::prefetch, step_by(1, 0, 1 << 12))))),
+               rare(
+                   when(reduces_gradients,
+                        saying(bucket, number("bucket", "strategy.gradient_bucket", kStrategy, &S::gradient_bucket,
+                                              step_by_doubling_from_none(1 << 20, std::int64_t{1} << 40))))),
+               rare(when(trains,
+                         saying(
+                             in_host_memory,
+                             toggle("offload opt.", "strategy.offload_optimizer", kStrategy, &S::offload_optimizer)))),
+               rare(when(trains,
+                         saying(
+                             in_host_memory,
+                             toggle("offload act.", "strategy.offload_activations", kStrategy, &S::offload_activations)))),
            }},
       {.id = "implementation",
        .title = "Implementation",
@@ -301,6 +520,7 @@ std::vector<FieldSection> make_sections() {
        .preset_name = [](const Scenario& s) { return s.implementation.name; },
        .preset_says =
            [](const Scenario& s) {
+             if (s.implementation.serving) return std::string("an inference engine: priced by its profile");
              return std::string(s.implementation.runs_here ? "runs here: Start measures it"
                                                            : "priced only: others' software");
            },
@@ -310,6 +530,7 @@ std::vector<FieldSection> make_sections() {
                       {sim::AttentionKind::flash, sim::AttentionKind::standard}),
                toggle("dropout", "implementation.dropout", kImplementation, &I::dropout),
                toggle("fused residual", "implementation.fused_residual", kImplementation, &I::fused_residual),
+               when(is_served, kv_block()),
            }},
   };
 }
@@ -325,9 +546,19 @@ bool accepts(const Scenario& scenario, const ScenarioField& field, std::int64_t 
 }  // namespace
 
 std::string ScenarioField::text(std::int64_t value) const {
-  if (choices.empty()) return sim::format_count(value);
+  if (choices.empty()) return number_text(value, style);
+  if (several) {
+    std::string list;
+    for (std::size_t i = 0; i < choices.size(); ++i)
+      if (value >> i & 1) list.append(list.empty() ? "" : ", ").append(choices[i]);
+    return list;
+  }
   const auto index = static_cast<std::size_t>(value);
   return index < choices.size() ? std::string(choices[index]) : "";
+}
+
+bool ScenarioField::is_set(const Scenario& scenario) const {
+  return read(scenario) != read(Scenario{});
 }
 
 const std::vector<FieldSection>& scenario_fields() {

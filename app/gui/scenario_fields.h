@@ -21,14 +21,18 @@ struct ScenarioField {
   std::function<std::int64_t(const sim::Scenario&)> read = {};
   std::function<void(sim::Scenario&, std::int64_t)> write = {};
   std::function<Stepper(const sim::Scenario&)> stepper = {};   // of a number
-  bool binary_k = false;                                       // "8k" is 8,192
+  NumberStyle style = {};                                      // of a number
+  bool several = false;                                        // any of the choices: bit i for the i-th
+  bool rare = false;                                           // folded away while it is as it begins
   std::function<bool(const sim::Scenario&)> applies = {};      // none: always
   std::function<std::string(const sim::Scenario&)> says = {};  // below it, where nothing is wrong
   // Of what write() could not make of a value: why, naming what could be.
   std::function<std::string(const sim::Scenario&, std::int64_t)> refuses = {};
 
-  // As it is written on screen: "1,024", "selective".
+  // As it is written on screen: "1,024", "selective", "norm, activation".
   std::string text(std::int64_t value) const;
+  // Otherwise than where a scenario says nothing.
+  bool is_set(const sim::Scenario& scenario) const;
 };
 
 struct FieldSection {

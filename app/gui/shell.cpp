@@ -229,6 +229,45 @@ void Shell::wait_for_tables() const {
   if (validation_) validation_->wait();
 }
 
+void Shell::ask_for_studies(const Requests& requests) {
+  const sim::Scenario& scenario = document_.scenario();
+  std::pair asked(document_.revision(), requests.inference.value_or(InferenceChoices{}));
+  if (requests.inference && (!inference_ || asked != asked_inference_)) {
+    asked_inference_ = std::move(asked);
+    if (!inference_)
+      inference_ = std::make_unique<LatestAnswer<InferenceQuestion, InferenceStudy>>(
+          [studies = std::make_shared<InferenceStudies>()](const InferenceQuestion& question, const auto&) {
+            return studies->study(question);
+          },
+          wake_);
+    inference_->ask({scenario, calibration_for(scenario.hardware), *requests.inference});
+  }
+  if (requests.economics && (!economics_ || asked_economics_ != document_.revision())) {
+    asked_economics_ = document_.revision();
+    if (!economics_)
+      economics_ = std::make_unique<LatestAnswer<EconomicsQuestion, EconomicsStudy>>(
+          [studies = std::make_shared<EconomicsStudies>()](const EconomicsQuestion& question, const auto&) {
+            return studies->study(question);
+          },
+          wake_);
+    economics_->ask({scenario, calibration_for(scenario.hardware)});
+  }
+  if (requests.planner_picks && planner_) planner_->compare(*requests.planner_picks);
+}
+
+void Shell::start_search() {
+  if (!planner_) planner_ = std::make_unique<PlannerJob>(wake_);
+  const sim::Scenario& scenario = document_.scenario();
+  view_.planner.picks = {};
+  planner_->start({scenario, calibration_for(scenario.hardware), view_.planner.choices});
+}
+
+void Shell::wait_for_studies() const {
+  if (inference_) inference_->wait();
+  if (economics_) economics_->wait();
+  if (planner_) planner_->wait();
+}
+
 void Shell::calibrate() {
   calibration_progress_ = std::make_shared<CalibrationProgress>();
   const auto progress = calibration_progress_;
@@ -272,6 +311,10 @@ PanelContext Shell::context(Requests& requests) const {
           run(sim::Task::train),
           run(sim::Task::generate),
           shown_validation_.get(),
+          shown_inference_.get(),
+          shown_economics_.get(),
+          shown_plan_.get(),
+          shown_comparison_.get(),
           calibration_ != nullptr,
           run_active(),
           frozen_,
@@ -282,6 +325,7 @@ PanelContext Shell::context(Requests& requests) const {
 void Shell::carry_out(Requests& requests) {
   for (Edit& edit : requests.edits) document_.edit(std::move(edit.label), std::move(edit.scenario), edit.key);
   for (const std::string& command : requests.commands) commands_.invoke(command);
+  ask_for_studies(requests);
   if (!ImGui::IsAnyMouseDown() && !ImGui::IsAnyItemActive()) document_.end_gesture();
 }
 
@@ -291,6 +335,12 @@ void Shell::frame() {
   shown_runs_ = replayed_;
   for (const auto& [task, run] : runs_) shown_runs_[task] = run->view();
   if (validation_) shown_validation_ = validation_->view();
+  if (inference_) shown_inference_ = inference_->latest();
+  if (economics_) shown_economics_ = economics_->latest();
+  if (planner_) {
+    shown_plan_ = planner_->view();
+    shown_comparison_ = planner_->comparison();
+  }
   if (calibration_run_) {
     const std::lock_guard lock(calibration_progress_->mutex);
     view_.calibration.running = !calibration_progress_->ended;

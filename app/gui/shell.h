@@ -12,6 +12,7 @@
 #include "app/gui/commands.h"
 #include "app/gui/desktop.h"
 #include "app/gui/document.h"
+#include "app/gui/jobs/latest_answer.h"
 #include "app/gui/jobs/run.h"
 #include "app/gui/jobs/validation_job.h"
 #include "app/gui/predictor.h"
@@ -45,6 +46,8 @@ class Shell {
   // A table of measurements for the validation panel; those of presets/published come first.
   void open_table(const std::filesystem::path& file);
   void wait_for_tables() const;
+  // What panels that are seen have asked for.
+  void wait_for_studies() const;
   // The display's own scale, which multiplies the user's.
   void set_display_scale(float scale);
 
@@ -54,6 +57,8 @@ class Shell {
   const Look& look() const { return look_; }
   bool is_open(const std::string& panel) const { return !closed_.count(panel); }
   bool run_active() const;
+  const InferenceStudy* inference() const { return shown_inference_.get(); }
+  const PlannerView* planner() const { return shown_plan_.get(); }
   Settings settings() const;
 
  private:
@@ -65,8 +70,10 @@ class Shell {
   void refresh_prediction();
   // Of this machine, or of a GPU that others measured; null where there is none.
   std::shared_ptr<const sim::Calibration> calibration_for(const sim::Hardware& hardware);
+  void ask_for_studies(const Requests& requests);
   void start_run();
   void start_validation();
+  void start_search();
   void calibrate();
   void take_over_calibration();
 
@@ -105,6 +112,16 @@ class Shell {
   std::map<sim::Task, std::unique_ptr<Run>> runs_;
   std::unique_ptr<ValidationJob> validation_;               // null until the panel is first seen
   std::shared_ptr<const ValidationView> shown_validation_;  // of this frame
+  // Null until its panel is first seen.
+  std::unique_ptr<LatestAnswer<InferenceQuestion, InferenceStudy>> inference_;
+  std::shared_ptr<const InferenceStudy> shown_inference_;     // of this frame
+  std::pair<std::size_t, InferenceChoices> asked_inference_;  // revision, choices
+  std::unique_ptr<LatestAnswer<EconomicsQuestion, EconomicsStudy>> economics_;
+  std::shared_ptr<const EconomicsStudy> shown_economics_;
+  std::size_t asked_economics_ = 0;      // revision
+  std::unique_ptr<PlannerJob> planner_;  // null until the first search
+  std::shared_ptr<const PlannerView> shown_plan_;
+  std::shared_ptr<const PlannerComparison> shown_comparison_;
   std::unique_ptr<ChildProcess> calibration_run_;
   struct CalibrationProgress;
   std::shared_ptr<CalibrationProgress> calibration_progress_;

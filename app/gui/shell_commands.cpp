@@ -110,6 +110,19 @@ void Shell::register_commands() {
        .enabled = [this] { return !view_.validation.path.empty(); },
        .in_menu = false});
 
+  add({.id = "planner.search",
+       .category = "Run",
+       .label = "Search strategies",
+       .run = [this] { start_search(); },
+       .enabled = [this] { return document_.scenario().workload.task == sim::Task::train; },
+       .detail = [] { return std::string("every legal strategy of this model on these devices"); }});
+  add({.id = "planner.cancel",
+       .category = "Run",
+       .label = "Cancel the search",
+       .run = [this] { planner_->cancel(); },
+       .enabled = [this] { return shown_plan_ && shown_plan_->running; },
+       .in_menu = false});
+
   add({.id = "view.palette",
        .category = "View",
        .label = "Search commands",

@@ -11,8 +11,8 @@ namespace {
 constexpr double kLeastMessage = 1024, kLargestMessage = 8.0 * 1024 * 1024 * 1024;  // bytes
 constexpr int kCurvePoints = 60;
 
-MessageCurve curve_of(const sim::Traffic& traffic, const sim::Plan& plan, const sim::Hardware& hardware,
-                      const sim::Calibration* calibration) {
+MessageCurve curve_of(const sim::MessageTraffic& traffic, const sim::Plan& plan,
+                      const sim::Hardware& hardware, const sim::Calibration* calibration) {
   MessageCurve curve{traffic.group, traffic.kind, {}};
   sim::Group group = plan.groups[static_cast<std::size_t>(traffic.group)];
   if (traffic.kind == sim::OpKind::send) group.size = 2;  // a transfer is between neighbours
@@ -81,7 +81,7 @@ StepView make_step_view(const sim::Plan& plan, const sim::Hardware& hardware,
   view.memory = std::move(detail.memory);
   view.first_step = std::move(detail.first_step);
   view.traffic = std::move(detail.traffic);
-  for (const sim::Traffic& traffic : view.traffic) {
+  for (const sim::MessageTraffic& traffic : view.traffic) {
     const bool known = std::any_of(view.curves.begin(), view.curves.end(), [&](const MessageCurve& curve) {
       return curve.group == traffic.group && curve.kind == traffic.kind;
     });

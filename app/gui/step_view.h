@@ -42,7 +42,7 @@ struct StepView {
   std::vector<std::vector<sim::MemoryTimePoint>> memory;  // of each stage
   std::vector<sim::MemoryTimePoint> first_step;           // of the fullest stage
   std::vector<std::vector<sim::Bytes>> live;              // all classes of `memory`
-  std::vector<sim::Traffic> traffic;
+  std::vector<sim::MessageTraffic> traffic;
   std::vector<MessageCurve> curves;  // one for each kind and group in the traffic
   std::optional<sim::Bubble> bubble;
   int fullest_stage = 0;

@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "app/gui/jobs/economics_study.h"
+#include "app/gui/jobs/inference_study.h"
+#include "app/gui/jobs/planner_job.h"
 #include "app/gui/jobs/run_state.h"
 #include "app/gui/jobs/validation_job.h"
 #include "app/gui/predictor.h"
@@ -74,6 +77,35 @@ struct ValidationScope {
   int tab = 0;                     // where there is room for one part alone
 };
 
+// What the inference panel shows.
+struct InferenceScope {
+  InferenceChoices choices;
+  double acceptance = 0.7;  // of a draft's tokens
+  int tab = 0;              // where there is room for one part alone
+};
+
+// What the economics panel reckons with; 0 and "" leave it to the dated rates, or to what suits the scenario.
+struct EconomicsScope {
+  double tokens = 0;  // of the run
+  std::string site;
+  double usd_per_hour = 0, pue = 0, kg_co2e_per_kwh = 0;
+  double checkpoint_s = 0;      // that training waits for one to be written
+  double critical_batch = 0;    // tokens
+  double served_tokens = 1e12;  // over the model's life
+  bool hoffmann = false;        // the first fit of the scaling law, in place of the second
+  sim::QualityMeasure quality = sim::QualityMeasure::commonsense;
+  int tab = 0;  // where there is room for one part alone
+};
+
+// What the planner panel asks for and shows.
+struct PlannerScope {
+  PlannerChoices choices;
+  sim::Objective x = sim::Objective::time, y = sim::Objective::memory;  // of the scatter
+  sim::Objective objective = sim::Objective::time;                      // that the table is sorted by
+  std::array<std::optional<std::int64_t>, 2> picks;                     // candidates
+  int tab = 0;  // where there is room for one part alone
+};
+
 // A value that a field could not take, until the next edit.
 struct Refusal {
   std::string field, message;
@@ -85,11 +117,15 @@ struct View {
   std::string maximised;          // a panel's id; empty: all of them, docked
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
   std::set<std::string> folded = {"model"};  // sections of Configure
+  std::set<std::string> unfolded;            // those whose rare fields are shown
   Refusal refusal;
   MemoryTab memory_tab = MemoryTab::ledger;
   PipelineScope pipeline;
   CommunicationScope communication;
   ValidationScope validation;
+  InferenceScope inference;
+  EconomicsScope economics;
+  PlannerScope planner;
   std::string compare_filter;
   std::int64_t train_steps = 100;
   std::string prompt = "Once upon a time";
@@ -111,6 +147,10 @@ struct Edit {
 struct Requests {
   std::vector<Edit> edits;
   std::vector<std::string> commands;  // ids
+  // What is shown of studies is wanted.
+  std::optional<InferenceChoices> inference;
+  bool economics = false;
+  std::optional<std::array<std::int64_t, 2>> planner_picks;
 };
 
 struct PanelContext {
@@ -120,7 +160,11 @@ struct PanelContext {
   const RunView& train;          // newest of its kind; phase none: there was none
   const RunView& generate;
   const ValidationView* validation;  // null until "validation.start"
-  bool calibrated;                   // this machine's peaks have been measured
+  const InferenceStudy* inference;   // null until the panel was seen; perhaps of a moment ago
+  const EconomicsStudy* economics;   // the same
+  const PlannerView* planner;        // null until "planner.search"
+  const PlannerComparison* comparison;
+  bool calibrated;  // this machine's peaks have been measured
   bool run_active;
   bool frozen;  // a picture: nothing that changes from one drawing to the next
   View& view;

@@ -116,8 +116,8 @@ class Exposure {
   std::vector<std::vector<Seconds>> exposed_;
 };
 
-std::vector<Traffic> traffic_of(const Plan& plan, const PricedPlan& priced) {
-  std::vector<Traffic> traffic;
+std::vector<MessageTraffic> traffic_of(const Plan& plan, const PricedPlan& priced) {
+  std::vector<MessageTraffic> traffic;
   const Exposure exposure(plan, priced);
   const std::vector<PricedBlock>& blocks = priced.blocks;
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
@@ -138,7 +138,7 @@ std::vector<Traffic> traffic_of(const Plan& plan, const PricedPlan& priced) {
         const auto [it, added] = index.try_emplace({op.group, op.kind, work.network.value}, traffic.size());
         if (added)
           traffic.push_back({static_cast<std::int32_t>(p), op.group, op.kind, work.network, 0, {}, {}});
-        Traffic& t = traffic[it->second];
+        MessageTraffic& t = traffic[it->second];
         const Seconds duration = price.seconds * static_cast<double>(uses[b]);
         t.messages += uses[b];
         t.duration += duration + hidden * static_cast<double>(uses[b]);

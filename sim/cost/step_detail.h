@@ -24,7 +24,7 @@ std::vector<TimelineSlot> pipeline_timeline(const Plan& plan, const Hardware& ha
                                             const Calibration* calibration = nullptr);
 
 // Messages of one size that the ranks of a stage exchange in a step.
-struct Traffic {
+struct MessageTraffic {
   std::int32_t stage = 0;
   std::int32_t group = 0;  // index into Plan::groups
   OpKind kind{};           // send for both ends of a pipeline's transfer
@@ -39,7 +39,7 @@ struct StepDetail {
   std::vector<TimelineSlot> slots;                   // pipeline_timeline()
   std::vector<std::vector<MemoryTimePoint>> memory;  // live bytes of each stage, over a step but the first
   std::vector<MemoryTimePoint> first_step;  // of the fullest stage: what is made once is not there yet
-  std::vector<Traffic> traffic;             // by stage, in the order of the plan's blocks
+  std::vector<MessageTraffic> traffic;      // by stage, in the order of the plan's blocks
 };
 // At most `memory_points` a stage, each the fullest moment of its stretch.
 StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration = nullptr,

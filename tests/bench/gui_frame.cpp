@@ -63,9 +63,14 @@ void all_panels() {
 void each_panel(const char* what, const sim::Scenario& scenario) {
   tests::NullDesktop desktop(scenario, {1920, 1080});
   desktop.settle();
+  // A search of tens of thousands of candidates: of them 2,000 are drawn.
+  app::gui::PlannerChoices& choices = desktop.shell().view().planner.choices;
+  choices.pipeline = choices.context = choices.sharding = choices.micro_batch = false;
+  desktop.shell().commands().invoke("planner.search");
   std::printf("%s, a panel over the whole window:\n", what);
   for (const app::gui::Panel& panel : app::gui::panels()) {
     desktop.shell().commands().invoke(std::string("maximise.") + panel.id);
+    desktop.settle_studies();
     desktop.frames(10);
     const FrameTimes times = time_frames(desktop, kFrames / 5);
     std::printf("  %-14s median %.2f ms, 99th percentile %.2f ms\n", panel.id, times.median, times.p99);

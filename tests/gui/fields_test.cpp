@@ -1,5 +1,6 @@
 // Configure's table of fields.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "app/gui/scenario_fields.h"
 #include "sim/plan/schedule.h"
@@ -37,6 +38,17 @@ bool has_problem(const sim::Scenario& s, const std::string& field) {
 TEST_CASE("every field reads back what was written to it, and undo gives the scenario back") {
   sim::Scenario before = divided();
   before.model = sim::load_model_preset(GENERATE("gpt2-124m", "mixtral-8x7b"));
+  // So that every field applies at one time or another.
+  before.workload.task = GENERATE(sim::Task::train, sim::Task::generate);
+  if (before.workload.task == sim::Task::generate) {
+    before.implementation = sim::load_implementation_preset("vllm_0.14");
+  } else {
+    before.strategy.recompute = GENERATE(sim::Recompute::full, sim::Recompute::operations);
+    if (before.strategy.recompute == sim::Recompute::operations)
+      before.strategy.recompute_operations = {"norm"};
+    before.strategy.zero_stage = 3;
+    before.strategy.context_parallel = 2;
+  }
   Document document(before);
   for (const FieldSection& section : scenario_fields())
     for (const ScenarioField& field : section.fields) {
@@ -44,8 +56,9 @@ TEST_CASE("every field reads back what was written to it, and undo gives the sce
       INFO(field.name);
       const std::int64_t now = field.read(before);
       // Another choice; of a number, one that divides into the devices as before.
-      const std::int64_t other =
-          field.choices.empty() ? now * 2 : (now + 1) % static_cast<std::int64_t>(field.choices.size());
+      const std::int64_t other = field.choices.empty()
+                                     ? (now == 0 ? 2 : now * 2)
+                                     : (now + 1) % static_cast<std::int64_t>(field.choices.size());
       sim::Scenario next = before;
       field.write(next, other);
       CHECK(field.read(next) == other);
@@ -58,6 +71,63 @@ TEST_CASE("every field reads back what was written to it, and undo gives the sce
       field.write(next = before, now);
       CHECK(next == before);
     }
+}
+
+TEST_CASE("every field of a strategy and of a workload that a scenario file has stands in Configure") {
+  sim::Scenario s = divided();
+  s.workload.weights_dtype = s.workload.kv_dtype = s.workload.expert_weights_dtype = sim::DType::fp8;
+  s.workload.weights_group = 128;
+  std::vector<std::string> names;
+  for (const FieldSection& section : scenario_fields())
+    for (const ScenarioField& field : section.fields) names.push_back(field.name);
+  const auto file = nlohmann::json::parse(sim::to_json(s));
+  for (const std::string part : {"strategy", "workload"}) {
+    REQUIRE(file[part].size() > 10);
+    for (const auto& [key, value] : file[part].items()) {
+      INFO(part << "." << key);
+      // Files have units behind the names of quantities.
+      CHECK(std::any_of(names.begin(), names.end(),
+                        [&](const std::string& name) { return (part + "." + key).starts_with(name); }));
+    }
+  }
+}
+
+TEST_CASE("another kind of recompute leaves nothing behind that only the old one has") {
+  const ScenarioField& recompute = field_named("strategy.recompute");
+  sim::Scenario s = divided();
+  s.strategy.recompute = sim::Recompute::full;
+  s.strategy.recompute_interval = 4;
+  REQUIRE(sim::validate(s).empty());
+  for (std::size_t kind = 0; kind < recompute.choices.size(); ++kind) {
+    sim::Scenario next = s;
+    recompute.write(next, static_cast<std::int64_t>(kind));
+    INFO(recompute.choices[kind]);
+    CHECK(sim::validate(next).empty());
+    recompute.write(next, 0);
+    CHECK(sim::validate(next).empty());
+  }
+}
+
+TEST_CASE("a ratio is typed with decimals, a count as people write it") {
+  const NumberStyle ratio{.hundredths = true};
+  CHECK(number_text(125, ratio) == "1.25");
+  CHECK(number_from_text("1.25", ratio) == 125);
+  CHECK(number_from_text("2", ratio) == 200);
+  CHECK_FALSE(number_from_text("two", ratio));
+  CHECK_FALSE(number_from_text("1.2x", ratio));
+  CHECK(number_from_text("8k", {.binary_k = true}) == 8192);
+  CHECK(number_from_text("8k", {}) == 8000);
+  CHECK(number_from_text(number_text(1234567, {}), {}) == 1234567);
+}
+
+TEST_CASE("a rare field shows once it is set") {
+  tests::NullDesktop desktop(divided());
+  const ScenarioField& bucket = field_named("strategy.gradient_bucket");
+  sim::Scenario s = desktop.shell().document().scenario();
+  REQUIRE(bucket.applies(s));
+  CHECK_FALSE(bucket.is_set(s));
+  bucket.write(s, 1 << 20);
+  CHECK(bucket.is_set(s));
 }
 
 TEST_CASE("a field that is wrong offers values with which it is not") {

@@ -67,6 +67,8 @@ TEST_CASE("ticks are round, cover their axis and are written with thousands") {
   CHECK(tick_label(1200) == "1,200");
   CHECK(tick_label(12500) == "12,500");
   CHECK(tick_label(2.5e6) == "2.5M");
+  CHECK(tick_label(405e9) == "405B");
+  CHECK(tick_label(15e12) == "15T");
   CHECK(tick_label(0.5) == "0.5");
 }
 

@@ -67,6 +67,12 @@ class NullDesktop {
     shell_.wait_for_prediction();
     frames(3);
   }
+  // Until what the panels that are seen have asked for is on screen, too.
+  void settle_studies() {
+    settle();
+    shell_.wait_for_studies();
+    frames(3);
+  }
   void press(ImGuiKeyChord chord) {
     ImGuiIO& io = ImGui::GetIO();
     for (const ImGuiKey modifier : {ImGuiMod_Ctrl, ImGuiMod_Shift, ImGuiMod_Alt})

@@ -14,6 +14,8 @@
 #include "app/gui/redraw_policy.h"
 #include "app/gui/settings.h"
 #include "sim/cost/predict.h"
+#include "sim/report/metrics.h"
+#include "sim/serving/static_batch.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 
@@ -245,4 +247,23 @@ TEST_CASE("the command line says what the scenario differs in") {
   scenario.workload.task = sim::Task::generate;
   scenario.workload.kv_cache = false;
   CHECK(command_line(scenario).find("--no-kv-cache") != std::string::npos);
+}
+
+TEST_CASE("an inference engine is priced by its profile: launches and the host take their time") {
+  sim::Scenario s = tests::small_scenario();
+  s.workload.task = sim::Task::generate;
+  const auto generation = [&](const char* implementation) {
+    s.implementation = sim::load_implementation_preset(implementation);
+    return make_prediction(s, nullptr, [] { return false; });
+  };
+  const Prediction ours = generation("ridgepoint"), engine = generation("vllm_0.14");
+  REQUIRE(ours.report);
+  REQUIRE(engine.report);
+  const sim::StaticBatchTimes times = sim::static_batch_times(sim::IterationCost(s, nullptr), s);
+  CHECK(*sim::ttft(*engine.report) == times.first_token.total());
+  CHECK(sim::tpot(*engine.report)->value == Approx(times.later_token.total().value));
+  CHECK(sim::step_time(*engine.report) == times.total.total());
+  CHECK(sim::step_time(*engine.report) != sim::step_time(*ours.report));
+  CHECK(engine.report->step_low < sim::step_time(*engine.report));
+  CHECK(engine.report->step_high > sim::step_time(*engine.report));
 }

@@ -65,7 +65,7 @@ TEST_CASE("what the ranks of a stage send adds up to the bytes of its report's r
   for (std::int32_t stage = 0; stage < s.strategy.pipeline_parallel; ++stage) {
     std::int64_t sent = 0, rows = 0;
     double time = 0, time_of_rows = 0;
-    for (const sim::Traffic& t : detail.traffic)
+    for (const sim::MessageTraffic& t : detail.traffic)
       if (t.stage == stage) {
         sent += t.sent.value * t.messages;
         time += t.duration.value;
@@ -85,7 +85,7 @@ TEST_CASE("what the ranks of a stage send adds up to the bytes of its report's r
 TEST_CASE("what is exposed is part of what is exchanged; without overlap in a plan all of it is") {
   const sim::Scenario s = divided(GENERATE(0, 1, 3));
   const sim::StepDetail detail = sim::step_detail(sim::make_plan(s), s.hardware);
-  for (const sim::Traffic& t : detail.traffic) {
+  for (const sim::MessageTraffic& t : detail.traffic) {
     CHECK(t.exposed.value >= 0);
     CHECK(t.exposed.value <= t.duration.value * (1 + 1e-9));
     // Tensor-parallel sums stand between the products that need them.

@@ -36,7 +36,7 @@ std::string kind_title(sim::OpKind kind) {
 // Longest first.
 std::vector<Exchange> exchanges_of(const StepView& step, int stage) {
   std::vector<Exchange> exchanges;
-  for (const sim::Traffic& t : step.traffic) {
+  for (const sim::MessageTraffic& t : step.traffic) {
     if (t.stage != stage) continue;
     auto found = std::find_if(exchanges.begin(), exchanges.end(),
                               [&](const Exchange& e) { return e.group == t.group && e.kind == t.kind; });
@@ -358,7 +358,7 @@ void draw_curve(const PanelContext& context, const StepView& step, const Exchang
 
   // The scenario's own messages: area is the time of all of one size.
   const double whole = std::max(exchange.duration, 1e-12);
-  for (const sim::Traffic& t : step.traffic) {
+  for (const sim::MessageTraffic& t : step.traffic) {
     if (t.stage != context.view.communication.stage || t.group != exchange.group || t.kind != exchange.kind)
       continue;
     const ImVec2 centre = at(std::max(low, static_cast<double>(t.sent.value)),

@@ -26,6 +26,12 @@ std::span<const Panel> panels() {
             Dock::upper_right, false, communication_caption, draw_communication},
       Panel{"validation", "Validation", "predictions beside what others measured", Dock::lower_right, false,
             validation_caption, draw_validation},
+      Panel{"inference", "Inference", "what serving the model takes: latency, memory, traffic",
+            Dock::lower_left, false, inference_caption, draw_inference},
+      Panel{"economics", "Economics", "what it costs: days, money, energy, carbon", Dock::lower_left, false,
+            economics_caption, draw_economics},
+      Panel{"planner", "Planner", "every legal strategy, and which to take", Dock::upper_left, false,
+            planner_caption, draw_planner},
   };
   return all;
 }

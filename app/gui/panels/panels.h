@@ -45,6 +45,12 @@ void draw_communication(const PanelContext& context);
 std::string communication_caption(const PanelContext& context);
 void draw_validation(const PanelContext& context);
 std::string validation_caption(const PanelContext& context);
+void draw_inference(const PanelContext& context);
+std::string inference_caption(const PanelContext& context);
+void draw_economics(const PanelContext& context);
+std::string economics_caption(const PanelContext& context);
+void draw_planner(const PanelContext& context);
+std::string planner_caption(const PanelContext& context);
 void draw_explain(const PanelContext& context);
 std::string explain_caption(const PanelContext& context);
 

@@ -55,10 +55,8 @@ class Form {
     ImGui::PushID(section.id);
     std::set<std::string>& folded = context_.view.folded;
     // What is wrong is never folded away.
-    const bool wrong = std::any_of(section.fields.begin(), section.fields.end(), [&](const ScenarioField& f) {
-      return std::any_of(problems_.begin(), problems_.end(),
-                         [&](const sim::Problem& p) { return p.field == f.name; });
-    });
+    const bool wrong = std::any_of(section.fields.begin(), section.fields.end(),
+                                   [&](const ScenarioField& f) { return is_wrong(f); });
     const bool folds = section.preset && any;
     bool is_folded = folds && folded.count(section.id) && !wrong;
     if (!folds) {
@@ -67,8 +65,7 @@ class Form {
       is_folded ? folded.erase(section.id) : folded.insert(section.id).second;
     }
     if (section.preset) preset(section);
-    for (const ScenarioField& one : section.fields)
-      if (shows(one) && !is_folded) field(one);
+    if (!is_folded) fields(section);
     ImGui::PopID();
   }
 
@@ -81,6 +78,30 @@ class Form {
 
  private:
   bool shows(const ScenarioField& field) const { return !field.applies || field.applies(s_); }
+  bool is_wrong(const ScenarioField& field) const {
+    return std::any_of(problems_.begin(), problems_.end(),
+                       [&](const sim::Problem& p) { return p.field == field.name; });
+  }
+
+  // The usual ones and those that are set; the others below "more", until it is unfolded.
+  void fields(const FieldSection& section) {
+    bool any_more = false;
+    const auto stands_out = [&](const ScenarioField& f) { return !f.rare || f.is_set(s_) || is_wrong(f); };
+    for (const ScenarioField& one : section.fields) {
+      if (!shows(one)) continue;
+      if (stands_out(one))
+        field(one);
+      else
+        any_more = true;
+    }
+    if (!any_more) return;
+    std::set<std::string>& unfolded = context_.view.unfolded;
+    const bool open = unfolded.count(section.id) > 0;
+    if (folding_heading(look_, "more", !open))
+      open ? unfolded.erase(section.id) : unfolded.insert(section.id).second;
+    for (const ScenarioField& one : section.fields)
+      if (open && shows(one) && !stands_out(one)) field(one);
+  }
 
   FieldNote note(const ScenarioField& field) {
     shown_.insert(field.name);
@@ -110,7 +131,10 @@ class Form {
     const auto now = static_cast<std::size_t>(before);
     std::optional<std::int64_t> after;
     if (field.choices.empty()) {
-      after = count_field(look_, field.label.c_str(), before, field.stepper(s_), field.binary_k, note(field));
+      after = count_field(look_, field.label.c_str(), before, field.stepper(s_), field.style, note(field));
+    } else if (field.several) {
+      after =
+          several_field(look_, field.label.c_str(), before, field.text(before), field.choices, note(field));
     } else if (stand_side_by_side(field.choices)) {
       after = segmented_field(look_, field.label.c_str(), now, field.choices, note(field));
     } else {

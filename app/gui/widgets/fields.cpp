@@ -1,9 +1,11 @@
 #include "app/gui/widgets/fields.h"
 
+#include <fmt/format.h>
 #include <imgui_internal.h>
 #include <misc/cpp/imgui_stdlib.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "app/gui/widgets/text.h"
@@ -13,6 +15,7 @@ namespace app::gui {
 namespace {
 
 constexpr float kLabelShare = 0.31f;  // of the form's width
+constexpr double kHundredths = 100;
 
 float field_begin() {
   return ImGui::GetWindowContentRegionMax().x * kLabelShare;
@@ -136,6 +139,14 @@ Stepper step_by_doubling(std::int64_t least, std::int64_t greatest) {
   };
 }
 
+Stepper step_by_doubling_from_none(std::int64_t first, std::int64_t greatest) {
+  return [=](std::int64_t value, int direction) -> std::optional<std::int64_t> {
+    const std::int64_t doubled = value < first ? first : value * 2, halved = value <= first ? 0 : value / 2;
+    const std::int64_t next = std::min(direction > 0 ? doubled : halved, greatest);
+    return next == value ? std::nullopt : std::optional(next);
+  };
+}
+
 Stepper step_through_divisors_of(std::int64_t number) {
   return [=](std::int64_t value, int direction) -> std::optional<std::int64_t> {
     for (std::int64_t next = value + direction; next >= 1 && next <= number; next += direction)
@@ -144,14 +155,30 @@ Stepper step_through_divisors_of(std::int64_t number) {
   };
 }
 
+std::string number_text(std::int64_t value, NumberStyle style) {
+  if (!style.hundredths) return sim::format_count(value);
+  return fmt::format("{:g}", static_cast<double>(value) / kHundredths);
+}
+
+std::optional<std::int64_t> number_from_text(const std::string& text, NumberStyle style) {
+  std::int64_t whole = 0;
+  if (!style.hundredths)
+    return sim::parse_count(text, whole, style.binary_k) ? std::optional(whole) : std::nullopt;
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || rest != end || !(std::abs(number) < 1e6)) return std::nullopt;
+  return std::llround(number * kHundredths);
+}
+
 std::optional<std::int64_t> count_field(const Look& look, const char* label, std::int64_t value,
-                                        const Stepper& stepper, bool binary_k, const FieldNote& note) {
+                                        const Stepper& stepper, NumberStyle style, const FieldNote& note) {
   std::optional<std::int64_t> result;
   ImGui::PushID(label);
   const float gap = look.px(3);
   const float side = ImGui::GetFrameHeight();
   ImGui::SetNextItemWidth(begin_row(look, label) - 2 * (side + gap));
-  std::string typed = sim::format_count(value);
+  std::string typed = number_text(value, style);
   const bool wrong = !note.problem.empty();
   if (wrong) {
     ImGui::PushStyleColor(ImGuiCol_Border, look.color().bad);
@@ -170,8 +197,8 @@ std::optional<std::int64_t> count_field(const Look& look, const char* label, std
     ImGui::PopStyleColor();
   }
   if (ImGui::IsItemDeactivatedAfterEdit()) {
-    std::int64_t parsed = 0;
-    if (sim::parse_count(typed, parsed, binary_k) && parsed != value) result = parsed;
+    const auto parsed = number_from_text(typed, style);
+    if (parsed && *parsed != value) result = parsed;
   }
   for (const int direction : {-1, 1}) {
     ImGui::SameLine(0, gap);
@@ -179,10 +206,8 @@ std::optional<std::int64_t> count_field(const Look& look, const char* label, std
     if (step_button(look, direction < 0 ? "##less" : "##more", direction > 0, next.has_value()))
       result = next;
   }
-  if (const auto picked = field_note(look, note)) {
-    std::int64_t accepted = 0;
-    if (sim::parse_count(note.accepted[*picked], accepted)) result = accepted;
-  }
+  // Written in full: "8,192" is no "8k".
+  if (const auto picked = field_note(look, note)) result = number_from_text(note.accepted[*picked], style);
   ImGui::PopID();
   return result;
 }
@@ -201,6 +226,24 @@ std::optional<std::size_t> choice_field(const Look& look, const char* label, std
     end_picker();
   }
   if (const auto picked = field_note(look, note)) result = index_of(choices, note.accepted[*picked]);
+  ImGui::PopID();
+  return result;
+}
+
+std::optional<std::int64_t> several_field(const Look& look, const char* label, std::int64_t value,
+                                          std::string_view current, std::span<const std::string_view> choices,
+                                          const FieldNote& note) {
+  std::optional<std::int64_t> result;
+  ImGui::PushID(label);
+  const float width = begin_row(look, label);
+  if (begin_picker(look, "##choice", current.empty() ? "none" : current, width)) {
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      const std::int64_t bit = std::int64_t{1} << i;
+      if (ImGui::MenuItem(std::string(choices[i]).c_str(), nullptr, (value & bit) != 0)) result = value ^ bit;
+    }
+    end_picker();
+  }
+  field_note(look, note);
   ImGui::PopID();
   return result;
 }
@@ -269,6 +312,32 @@ std::optional<std::size_t> segmented(const Look& look, const char* id, std::size
   ImGui::EndGroup();
   ImGui::PopID();
   return result;
+}
+
+bool slider(const Look& look, const char* label, double& value, SliderRange range, std::string_view shown,
+            float width) {
+  const Palette& c = look.color();
+  const float height = ImGui::GetFrameHeight();
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  ImGui::PushID(label);
+  ImGui::SetNextItemWidth(width);
+  ImGuiSliderFlags flags = ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat;
+  if (range.logarithmic) flags |= ImGuiSliderFlags_Logarithmic;
+  // The words are drawn below by hand; while it is typed into, ImGui shows the number alone.
+  const bool typing = ImGui::TempInputIsActive(ImGui::GetID("##value"));
+  ImGui::PushStyleVar(ImGuiStyleVar_GrabMinSize, look.px(6));
+  const bool changed = ImGui::SliderScalar("##value", ImGuiDataType_Double, &value, &range.low, &range.high,
+                                           typing ? "%.6g" : "", flags);
+  ImGui::PopStyleVar();
+  ImGui::PopID();
+  if (typing) return changed;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float pad = look.px(8), middle = begin.y + height / 2;
+  const float value_width = text_size_of(look, TextRole::number, shown).x;
+  draw_text(list, look, TextRole::caption, {begin.x + pad, middle}, c.dim,
+            fitted(look, TextRole::caption, label, width - value_width - 3 * pad), {0, 0.5f});
+  draw_text(list, look, TextRole::number, {begin.x + width - pad, middle}, c.text, shown, {1, 0.5f});
+  return changed;
 }
 
 bool begin_picker(const Look& look, const char* id, std::string_view current, float greatest_width) {

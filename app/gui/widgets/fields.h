@@ -33,18 +33,43 @@ Stepper step_by(std::int64_t step, std::int64_t least, std::int64_t greatest);
 Stepper step_by_doubling(std::int64_t least, std::int64_t greatest);
 Stepper step_through_divisors_of(std::int64_t number);
 
-// The new value when the user changed it. Text as people type it: "8k", "4,096", "1.5T"; with binary_k "8k"
-// is 8,192.
+// The same up from `first`, with 0 below it.
+Stepper step_by_doubling_from_none(std::int64_t first, std::int64_t greatest);
+
+// How a number is written and typed.
+struct NumberStyle {
+  bool binary_k = false;    // "8k" is 8,192
+  bool hundredths = false;  // 125 is "1.25"
+};
+std::string number_text(std::int64_t value, NumberStyle style);
+// As people type it: "8k", "4,096", "1.5T".
+std::optional<std::int64_t> number_from_text(const std::string& text, NumberStyle style);
+
+// The new value when the user changed it.
 std::optional<std::int64_t> count_field(const Look& look, const char* label, std::int64_t value,
-                                        const Stepper& stepper, bool binary_k, const FieldNote& note);
+                                        const Stepper& stepper, NumberStyle style, const FieldNote& note);
 
 // The index of the new choice when the user made one.
 std::optional<std::size_t> choice_field(const Look& look, const char* label, std::string_view current,
                                         std::span<const std::string_view> choices, const FieldNote& note);
 
+// Any of the choices: bit i of the value for the i-th.
+std::optional<std::int64_t> several_field(const Look& look, const char* label, std::int64_t value,
+                                          std::string_view current, std::span<const std::string_view> choices,
+                                          const FieldNote& note);
+
 // Two or three choices side by side.
 std::optional<std::size_t> segmented_field(const Look& look, const char* label, std::size_t current,
                                            std::span<const std::string_view> choices, const FieldNote& note);
+
+// A number between two ends, with its name at the left inside and its value, as it is to be read, at the
+// right. True while it is dragged. Typed with Ctrl and a click.
+struct SliderRange {
+  double low = 0, high = 1;
+  bool logarithmic = false;
+};
+bool slider(const Look& look, const char* label, double& value, SliderRange range, std::string_view shown,
+            float width);
 
 // Without a label; as wide as its words ask, or the width given. A choice with a refusal cannot be made and
 // says why under the pointer; none are given where all can.

@@ -55,7 +55,9 @@ ScaleUnit flop_rate_unit(double greatest) {
 }
 
 std::string tick_label(double value) {
-  constexpr double kMillion = 1e6;
+  constexpr double kMillion = 1e6, kBillion = 1e9, kTrillion = 1e12;
+  if (std::abs(value) >= kTrillion) return printed("%.4gT", value / kTrillion);
+  if (std::abs(value) >= kBillion) return printed("%.4gB", value / kBillion);
   if (std::abs(value) >= kMillion) return printed("%.4gM", value / kMillion);
   if (std::abs(value) >= 1000) return sim::format_count(std::llround(value));
   return printed("%.4g", value);

@@ -1,0 +1,57 @@
+// What the economics panel shows and cannot find in a frame: steps at other batch sizes, and how fast
+// published models generate. All else is closed form.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/cost/calibration.h"
+#include "sim/economics/published_models.h"
+#include "sim/economics/rates.h"
+#include "sim/scenario/scenario.h"
+#include "sim/units.h"
+
+namespace app::gui {
+
+struct EconomicsQuestion {
+  sim::Scenario scenario;
+  std::shared_ptr<const sim::Calibration> calibration;  // of the scenario's hardware; may be null
+};
+
+// A step of the scenario with more or fewer data-parallel devices, each with as much work.
+struct BatchStep {
+  double tokens = 0;  // of a step
+  double devices = 1;
+  sim::Seconds step;
+};
+
+struct PublishedThroughput {
+  std::size_t model = 0;      // index into the study's published models
+  double bf16 = 0, int4 = 0;  // tokens a second of one sequence; 0: it does not fit
+  int devices = 1;            // tensor parallel, in bf16
+};
+
+struct EconomicsStudy {
+  sim::EconomicRates rates;
+  std::vector<BatchStep> batches;  // of training; by tokens
+  std::vector<sim::PublishedModel> published;
+  std::vector<PublishedThroughput> throughput;
+  std::string refusal;  // why a preset cannot be read; what follows from it is empty then
+
+  // Between and beyond the predicted ones: linear in the logarithms.
+  sim::Seconds step(double tokens) const;
+  double devices(double tokens) const;
+};
+
+class EconomicsStudies {
+ public:
+  EconomicsStudy study(const EconomicsQuestion& question);
+
+ private:
+  sim::EconomicRates rates_;
+  std::vector<sim::PublishedModel> published_;
+  sim::Hardware hardware_;  // of throughput_
+  std::vector<PublishedThroughput> throughput_;
+};
+
+}  // namespace app::gui

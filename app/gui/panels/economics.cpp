@@ -1,0 +1,462 @@
+// What a run costs in hours, money, energy and carbon; what failures, the batch and the model's size do to
+// it; and what published models took for how well they do.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/chart.h"
+#include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/parts.h"
+#include "app/gui/widgets/text.h"
+#include "sim/economics/batch_size.h"
+#include "sim/economics/run_cost.h"
+#include "sim/economics/scaling_law.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::gui {
+namespace {
+
+std::string number(double value) {
+  return fmt::format("{:.3g}", value);
+}
+std::string dollars(double usd) {
+  if (usd >= 1e6) return fmt::format("${:.3g} million", usd / 1e6);
+  if (usd >= 1e4) return fmt::format("${}", sim::format_count(std::llround(usd)));
+  return fmt::format("${:.{}f}", usd, usd < 100 ? 2 : 0);
+}
+// Three digits, and never "1.2e+03"; `thousands` is the unit of a thousand.
+std::string large(double value, const char* unit, const char* thousands) {
+  return value < 1000 ? number(value) + " " + unit : number(value / 1000) + " " + thousands;
+}
+
+// Families in colours that neighbours do not share.
+ImU32 family_color(const Look& look, std::size_t family) {
+  using B = sim::BufferClass;
+  static constexpr std::array<B, 6> like = {B::parameter,     B::activation, B::gradient,
+                                            B::communication, B::optimizer,  B::kv_cache};
+  return look.color().memory[static_cast<std::size_t>(like[family % like.size()])];
+}
+
+class EconomicsParts {
+ public:
+  explicit EconomicsParts(const PanelContext& context)
+      : context_(context),
+        look_(context.look),
+        c_(look_.color()),
+        study_(*context.economics),
+        scope_(context.view.economics),
+        report_(context.prediction.report.get()),
+        parameters_(static_cast<double>(sim::count_parameters(context.scenario.model).active)) {
+    const sim::Hardware& hardware = context.scenario.hardware;
+    price_ = study_.rates.price_of(hardware.name);
+    const sim::Site* site = study_.rates.site(scope_.site);
+    if (site == nullptr && !study_.rates.sites.empty()) site = &study_.rates.sites.front();
+    if (site) site_ = *site;
+    if (scope_.pue > 0) site_.pue = scope_.pue;
+    if (scope_.kg_co2e_per_kwh > 0) site_.kg_co2e_per_kwh = scope_.kg_co2e_per_kwh;
+    if (scope_.checkpoint_s > 0) reliability_.checkpoint = {scope_.checkpoint_s};
+    usd_per_hour_ = scope_.usd_per_hour > 0 ? scope_.usd_per_hour : price_ ? price_->usd() : 0;
+    // As many as make the model compute-optimal (Hoffmann et al. 2022, table 3: about 20 a parameter).
+    constexpr double kTokensPerParameter = 20;
+    tokens_ = scope_.tokens > 0 ? scope_.tokens : kTokensPerParameter * parameters_;
+    devices_ = context.scenario.strategy.devices();
+    interval_ = sim::best_checkpoint_interval(reliability_, devices_);
+    if (!report_) return;
+    plan_ = {.tokens = tokens_,
+             .tokens_per_second = sim::tokens_per_second(*report_),
+             .devices = devices_,
+             .power_w = hardware.power_w,
+             .usd_per_device_hour = usd_per_hour_,
+             .site = site_,
+             .goodput = trains() ? sim::goodput(reliability_, devices_, interval_) : 1};
+  }
+
+  bool trains() const { return context_.scenario.workload.task == sim::Task::train; }
+
+  void run(ImVec2 size) {
+    const PartPlace place(size);
+    chart_title(look_, trains() ? "The whole run" : "A million tokens", run_sentence());
+    const float gap = look_.px(6), half = std::floor((size.x - gap) / 2);
+    if (trains()) {
+      if (slider(look_, "tokens", tokens_, {1e8, 1e14, true}, sim::format_short(tokens_), half))
+        scope_.tokens = tokens_;
+      ImGui::SameLine(0, gap);
+    }
+    double price = std::max(usd_per_hour_, 0.01);
+    if (slider(look_, "a device hour", price, {0.1, 20, true}, fmt::format("${:.2f}", price),
+               trains() ? half : size.x))
+      scope_.usd_per_hour = price;
+    if (slider(look_, "PUE", site_.pue, {1, 2, false}, number(site_.pue), half)) scope_.pue = site_.pue;
+    ImGui::SameLine(0, gap);
+    if (slider(look_, "grid, kg CO2e/kWh", site_.kg_co2e_per_kwh, {0.01, 1, true},
+               number(site_.kg_co2e_per_kwh), half))
+      scope_.kg_co2e_per_kwh = site_.kg_co2e_per_kwh;
+    site_picker();
+    ImGui::Dummy({0, look_.px(2)});
+    facts(size.x);
+    place.fill();
+  }
+
+  void failures(ImVec2 size) {
+    const PartPlace place(size);
+    const sim::Seconds between = sim::mean_time_between_failures(reliability_, devices_);
+    chart_title(look_, "Failures",
+                "one every " + sim::format(between) + " on " + sim::format_count(std::llround(devices_)) +
+                    (devices_ > 1 ? " devices" : " device"));
+    double wait = reliability_.checkpoint.value;
+    if (slider(look_, "a checkpoint takes", wait, {0.1, 600, true}, sim::format(sim::Seconds{wait}), size.x))
+      scope_.checkpoint_s = wait;
+    std::vector<ChartPoint> points;
+    constexpr int kPoints = 96;
+    const double least = interval_.value / 30, most = interval_.value * 30;
+    double lowest = 100;
+    for (int i = 0; i <= kPoints; ++i) {
+      const double at = least * std::pow(most / least, 1.0 * i / kPoints);
+      points.push_back({at, 100 * sim::goodput(reliability_, devices_, {at})});
+      lowest = std::min(lowest, points.back().y);
+    }
+    const ScaleUnit unit = time_unit(interval_.value);
+    Chart chart(look_, "##failures", place.rest(),
+                {std::string("checkpoint every, ") + unit.name, least, most, true, unit},
+                {"time that is progress, %",
+                 std::max(0.0, lowest - 0.08 * (100 - lowest)),
+                 100 + 0.08 * (100 - lowest),
+                 false,
+                 {1, ""}});
+    if (!chart) return;
+    chart.line(points, c_.predicted, Stroke::dashed, 1.8f);
+    const ChartPoint best = {interval_.value, 100 * sim::goodput(reliability_, devices_, interval_)};
+    chart.dot(best, c_.predicted);
+    chart.name(best, c_.text,
+               "best: every " + sim::format(interval_) + ", " + fmt::format("{:.1f} %", best.y));
+  }
+
+  void batch(ImVec2 size) {
+    const PartPlace place(size);
+    if (study_.batches.size() < 2) {
+      chart_title(look_, "Batch size");
+      text_wrapped(look_, TextRole::body, c_.dim,
+                   trains() ? "No other number of data-parallel devices divides this batch."
+                            : "Of training: steps and tokens that a loss takes at each batch.");
+      return place.fill();
+    }
+    const double now = static_cast<double>(context_.scenario.workload.global_batch_size *
+                                           context_.scenario.workload.seq_len);
+    const double loss = law().loss(parameters_, tokens_);
+    double critical = scope_.critical_batch > 0 ? scope_.critical_batch : sim::critical_batch_by_loss(loss);
+    const sim::BatchTradeOff run = sim::trade_off(tokens_, now, critical);
+    const double least = study_.batches.front().tokens / 2,
+                 most = std::max(study_.batches.back().tokens, critical) * 2;
+    constexpr double kRatio = 1.05;
+    const auto step = [&](double tokens) { return study_.step(tokens); };
+    const auto usd = [&](double tokens) { return study_.devices(tokens) * usd_per_hour_ / 3600; };
+    const sim::BatchOptimum fastest = sim::best_batch(run, least, most, kRatio, step);
+    const bool priced = usd_per_hour_ > 0;
+    const sim::BatchOptimum cheapest =
+        sim::best_batch(run, least, most, kRatio, step, priced ? usd : std::function<double(double)>{});
+    std::string sentence =
+        "soonest at " + sim::format_short(fastest.batch) + ": " + sim::format(fastest.time);
+    if (priced)
+      sentence += "; cheapest at " + sim::format_short(cheapest.batch) + ": " + dollars(cheapest.usd);
+    chart_title(look_, "Batch size", sentence);
+    if (slider(look_, "critical batch", critical, {1e4, 1e9, true}, sim::format_short(critical) + " tokens",
+               size.x))
+      scope_.critical_batch = critical;
+    std::vector<ChartPoint> steps, tokens, time, money;
+    double greatest = 2;
+    for (double at = least; at <= most; at *= kRatio) {
+      const double seconds = step(at).value * run.steps(at);
+      steps.push_back({at, run.steps(at) / run.least_steps});
+      tokens.push_back({at, run.tokens(at) / run.least_tokens});
+      time.push_back({at, seconds / fastest.time.value});
+      if (priced) money.push_back({at, seconds * usd(at) / cheapest.usd});
+    }
+    for (const auto* curve : {&steps, &tokens, &time, &money})
+      for (const ChartPoint& p : *curve) greatest = std::max(greatest, p.y);
+    Chart chart(look_, "##batch", place.rest(),
+                {"batch, tokens, each device with as many", least, most, true, {1, ""}},
+                {"times the least", 0.9, std::min(greatest * 1.2, 1000.0), true, {1, ""}});
+    if (!chart) return;
+    const ImU32 dim = c_.mute, paid = c_.measured;
+    chart.line(steps, dim);
+    chart.line(tokens, dim);
+    chart.line(time, c_.predicted, Stroke::dashed, 1.8f);
+    chart.line(money, paid, Stroke::dashed, 1.8f);
+    chart.vertical(critical, c_.ceiling, "critical");
+    chart.vertical(now, c_.good, "now", Stroke::dashed);
+    chart.dot({fastest.batch, 1}, c_.predicted);
+    if (priced) chart.dot({cheapest.batch, 1}, paid);
+    chart.name(steps[steps.size() / 8], dim, "steps");
+    chart.name(tokens[tokens.size() * 7 / 8], dim, "tokens");
+    chart.name(time[time.size() / 5], c_.predicted, "time");
+    if (priced) chart.name(money[money.size() * 3 / 4], paid, "money");
+  }
+
+  void model_size(ImVec2 size) {
+    const PartPlace place(size);
+    const sim::ScalingLaw fit = law();
+    const double loss = fit.loss(parameters_, tokens_);
+    const sim::ModelAndData least = sim::least_lifetime_flops(fit, loss, scope_.served_tokens);
+    chart_title(look_, "Model size for the same loss",
+                "least in all: " + sim::format_short(least.parameters) + " on " +
+                    sim::format_short(least.tokens) + " tokens");
+    const float gap = look_.px(6);
+    static constexpr std::array<std::string_view, 2> laws = {"Hoffmann 2022", "refitted 2024"};
+    const float laws_width = std::min(size.x * 0.5f, look_.px(220));
+    slider(look_, "tokens served", scope_.served_tokens, {1e8, 1e16, true},
+           sim::format_short(scope_.served_tokens), size.x - laws_width - gap);
+    ImGui::SameLine(0, gap);
+    if (const auto picked = segmented(look_, "law", scope_.hoffmann ? 0 : 1, laws, laws_width))
+      scope_.hoffmann = *picked == 0;
+    std::vector<ChartPoint> training, serving, whole;
+    // From just above the smallest model that reaches the loss.
+    const double smallest = std::pow(fit.a / (loss - fit.irreducible), 1 / fit.alpha);
+    const double from = smallest * 1.15, to = std::max({parameters_, least.parameters}) * 30;
+    constexpr int kPoints = 96;
+    double lowest = 1e300;
+    for (int i = 0; i <= kPoints; ++i) {
+      const double n = from * std::pow(to / from, 1.0 * i / kPoints);
+      const double train = 6 * n * sim::tokens_to_loss(fit, n, loss), serve = 2 * n * scope_.served_tokens;
+      training.push_back({n, train});
+      serving.push_back({n, serve});
+      whole.push_back({n, train + serve});
+      lowest = std::min(lowest, train + serve);
+    }
+    Chart chart(look_, "##size", place.rest(), {"parameters", from, to, true, {1, ""}},
+                {"ZFLOP over the model's life", lowest / 12, lowest * 40, true, {1e21, "ZFLOP"}});
+    if (!chart) return;
+    chart.line(training, c_.mute);
+    chart.line(serving, c_.mute);
+    chart.line(whole, c_.predicted, Stroke::dashed, 1.8f);
+    const auto at = [&](double n) {
+      return ChartPoint{n, 6 * n * sim::tokens_to_loss(fit, n, loss) + 2 * n * scope_.served_tokens};
+    };
+    chart.dot(at(least.parameters), c_.predicted);
+    chart.dot(at(parameters_), c_.good);
+    chart.name(at(parameters_), c_.good, "this: " + number(tokens_ / parameters_) + " tokens a parameter");
+    chart.name(at(least.parameters), c_.predicted,
+               "least: " + number(least.tokens / least.parameters) + " a parameter");
+    chart.name(training[kPoints / 2], c_.mute, "training");
+    chart.name(serving[kPoints / 2], c_.mute, "serving");
+  }
+
+  void hours_and_quality(ImVec2 size) {
+    const PartPlace place(size);
+    chart_title(look_, "Training against quality", "published: model cards and papers");
+    quality_picker();
+    std::vector<Mark> marks;
+    for (std::size_t i = 0; i < study_.published.size(); ++i) {
+      const sim::PublishedModel& m = study_.published[i];
+      const auto quality = m.quality(scope_.quality);
+      if (quality && m.gpu_hours)
+        marks.push_back({{*m.gpu_hours / 1e6, *quality},
+                         i,
+                         true,
+                         m.name,
+                         sim::format_short(*m.gpu_hours) + " hours of " + m.gpu + "\n" + m.hours_source});
+    }
+    scatter("##hours", place.rest(), "million GPU hours", marks);
+  }
+
+  void throughput_and_quality(ImVec2 size) {
+    const PartPlace place(size);
+    chart_title(look_, "Generation against quality",
+                "predicted on " + context_.scenario.hardware.name + ", batch 1; hollow: 4-bit weights");
+    std::vector<Mark> marks;
+    for (const PublishedThroughput& t : study_.throughput) {
+      const sim::PublishedModel& m = study_.published[t.model];
+      const auto quality = m.quality(scope_.quality);
+      if (!quality) continue;
+      const std::string devices = t.devices > 1 ? " on " + sim::format_count(t.devices) + " devices" : "";
+      if (t.bf16 > 0)
+        marks.push_back(
+            {{t.bf16, *quality}, t.model, true, m.name, "16 bits: " + token_rate(t.bf16) + devices});
+      if (t.int4 > 0)
+        marks.push_back({{t.int4, *quality}, t.model, false, "", "4-bit weights: " + token_rate(t.int4)});
+    }
+    scatter("##throughput", place.rest(), "tokens/s, one sequence", marks);
+  }
+
+ private:
+  struct Mark {
+    ChartPoint at;
+    std::size_t model = 0;
+    bool filled = true;
+    std::string name, says;
+  };
+
+  sim::ScalingLaw law() const { return scope_.hoffmann ? sim::hoffmann_2022() : sim::besiroglu_2024(); }
+
+  std::string run_sentence() const {
+    if (!trains()) return "";
+    return number(tokens_ / parameters_) + " tokens a parameter, loss " +
+           number(law().loss(parameters_, tokens_)) + " by scaling law";
+  }
+
+  void site_picker() {
+    ImGui::AlignTextToFramePadding();
+    text(look_, TextRole::caption, c_.dim, "site");
+    ImGui::SameLine(0, look_.px(6));
+    if (begin_picker(look_, "site", site_.name, look_.px(200))) {
+      for (const sim::Site& site : study_.rates.sites)
+        if (ImGui::Selectable(site.name.c_str(), site.name == site_.name)) {
+          scope_.site = site.name;
+          scope_.pue = scope_.kg_co2e_per_kwh = 0;
+        }
+      end_picker();
+    }
+    const bool edited = scope_.usd_per_hour > 0 || scope_.pue > 0 || scope_.kg_co2e_per_kwh > 0;
+    if (!edited) return;
+    ImGui::SameLine(0, look_.px(8));
+    if (ImGui::Button("Dated rates")) scope_.usd_per_hour = scope_.pue = scope_.kg_co2e_per_kwh = 0;
+  }
+
+  void facts(float width) const {
+    if (!report_ || !(plan_.tokens_per_second > 0) || !(plan_.goodput > 0)) {
+      text_wrapped(look_, TextRole::body, c_.dim, "No prediction: Overview says why.");
+      return;
+    }
+    const std::string price = scope_.usd_per_hour > 0 ? "as set"
+                              : price_                ? price_->market + ", " + price_->date
+                                                      : "no price is known: set one";
+    if (!trains()) {
+      sim::RunPlan million = plan_;
+      million.tokens = 1e6;
+      const sim::RunCost cost = sim::cost_of_run(million);
+      if (usd_per_hour_ > 0) fact_row(look_, "Money", dollars(cost.usd), width, price);
+      fact_row(look_, "Device time", sim::format(sim::Seconds{cost.device_hours * 3600}), width);
+      if (plan_.power_w > 0) {
+        fact_row(look_, "Energy", number(cost.mwh * 1e3) + " kWh", width,
+                 "rated power, PUE " + number(site_.pue));
+        fact_row(look_, "Carbon", number(cost.tonnes_co2e * 1e6) + " g CO2e", width);
+      }
+      return;
+    }
+    const sim::RunCost cost = sim::cost_of_run(plan_);
+    fact_row(look_, "Time", large(cost.days, "days", "thousand days"), width,
+             token_rate(plan_.tokens_per_second));
+    fact_row(look_, "Device hours", sim::format_short(cost.device_hours), width,
+             sim::format_count(std::llround(devices_)) + (devices_ > 1 ? " devices" : " device"));
+    if (usd_per_hour_ > 0) fact_row(look_, "Money", dollars(cost.usd), width, price);
+    if (plan_.power_w > 0) {
+      fact_row(look_, "Energy", large(cost.mwh, "MWh", "GWh"), width,
+               "rated power, PUE " + number(site_.pue));
+      fact_row(look_, "Carbon", large(cost.tonnes_co2e, "t CO2e", "kt CO2e"), width);
+    }
+    fact_row(look_, "Time that is progress", sim::format_percent(plan_.goodput), width,
+             "checkpoint every " + sim::format(interval_));
+  }
+
+  void quality_picker() {
+    static constexpr std::array<std::string_view, sim::kQualityMeasures> names = {"commonsense", "MMLU"};
+    if (const auto picked = segmented(look_, "quality", static_cast<std::size_t>(scope_.quality), names))
+      scope_.quality = static_cast<sim::QualityMeasure>(*picked);
+  }
+
+  std::size_t family_of(std::size_t model) const {
+    std::vector<std::string> families;
+    for (std::size_t i = 0; i <= model; ++i)
+      if (std::find(families.begin(), families.end(), study_.published[i].family) == families.end())
+        families.push_back(study_.published[i].family);
+    return static_cast<std::size_t>(
+        std::find(families.begin(), families.end(), study_.published[model].family) - families.begin());
+  }
+
+  void scatter(const char* id, ImVec2 size, const char* label, const std::vector<Mark>& marks) const {
+    if (marks.empty()) return text(look_, TextRole::body, c_.dim, "No published model has both figures.");
+    double least = 1e300, most = 0, worst = 100, best = 0;
+    for (const Mark& mark : marks) {
+      least = std::min(least, mark.at.x);
+      most = std::max(most, mark.at.x);
+      worst = std::min(worst, mark.at.y);
+      best = std::max(best, mark.at.y);
+    }
+    const std::string quality = std::string(sim::name(scope_.quality)) + ", %";
+    Chart chart(look_, id, size, logarithmic_axis(label, least, most),
+                {quality, std::max(0.0, worst - 3), std::min(100.0, best + 3), false, {1, ""}});
+    if (!chart) return;
+    for (const Mark& mark : marks) {
+      const ImU32 color = family_color(look_, family_of(mark.model));
+      chart.dot(mark.at, color, mark.filled, 4);
+      if (!mark.name.empty()) chart.name(mark.at, c_.dim, mark.name);
+    }
+    if (!chart.pointer()) return;
+    const ImVec2 mouse = ImGui::GetMousePos();
+    for (const Mark& mark : marks) {
+      const ImVec2 at = chart.at(mark.at);
+      if (std::hypot(at.x - mouse.x, at.y - mouse.y) > look_.px(8)) continue;
+      const sim::PublishedModel& model = study_.published[mark.model];
+      ImGui::SetTooltip("%s: %s %s %%\n%s\n%s", model.name.c_str(),
+                        std::string(sim::name(scope_.quality)).c_str(), number(mark.at.y).c_str(),
+                        mark.says.c_str(), model.quality_source.c_str());
+    }
+  }
+
+  const PanelContext& context_;
+  const Look& look_;
+  const Palette& c_;
+  const EconomicsStudy& study_;
+  EconomicsScope& scope_;
+  const sim::Report* report_;
+  const sim::HourlyPrice* price_ = nullptr;
+  sim::Site site_;
+  sim::Reliability reliability_;
+  sim::RunPlan plan_;
+  sim::Seconds interval_;
+  double usd_per_hour_ = 0, tokens_ = 0, parameters_ = 0, devices_ = 1;
+};
+
+}  // namespace
+
+std::string economics_caption(const PanelContext& context) {
+  const std::int64_t devices = context.scenario.strategy.devices();
+  return context.scenario.model.name + " on " + sim::format_count(devices) + " x " +
+         context.scenario.hardware.name;
+}
+
+void draw_economics(const PanelContext& context) {
+  const Look& look = context.look;
+  context.requests.economics = true;
+  if (!context.economics) return draw_empty_state(context, "Pricing", "The first numbers are on their way.");
+  if (!context.economics->refusal.empty())
+    return draw_empty_state(context, "A preset cannot be read", context.economics->refusal);
+  EconomicsParts parts(context);
+  using Part = void (EconomicsParts::*)(ImVec2);
+  static constexpr std::array<Part, 6> all = {&EconomicsParts::run,
+                                              &EconomicsParts::failures,
+                                              &EconomicsParts::batch,
+                                              &EconomicsParts::model_size,
+                                              &EconomicsParts::hours_and_quality,
+                                              &EconomicsParts::throughput_and_quality};
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = look.px(16);
+  if (room.x >= look.px(1000) && room.y >= look.px(520)) {
+    const ImVec2 size = {std::floor((room.x - 2 * gap) / 3), std::floor((room.y - gap) / 2)};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (i % 3 > 0) ImGui::SameLine(0, gap);
+      if (i == 3) ImGui::SetCursorPosY(ImGui::GetCursorPosY() + gap - ImGui::GetStyle().ItemSpacing.y);
+      ImGui::PushID(static_cast<int>(i));
+      ImGui::BeginChild("part", size);
+      (parts.*all[i])(ImGui::GetContentRegionAvail());
+      ImGui::EndChild();
+      ImGui::PopID();
+    }
+    return;
+  }
+  static constexpr std::array<std::string_view, 6> tabs = {"run",  "failures", "batch",
+                                                           "size", "training", "generation"};
+  EconomicsScope& scope = context.view.economics;
+  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
+    scope.tab = static_cast<int>(*tab);
+  ImGui::BeginChild("part");
+  (parts.*all[static_cast<std::size_t>(scope.tab)])(ImGui::GetContentRegionAvail());
+  ImGui::EndChild();
+}
+
+}  // namespace app::gui

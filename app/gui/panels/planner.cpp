@@ -1,0 +1,605 @@
+// Every legal strategy of the scenario's model: which are best by what, what the others cost, what was
+// refused and why, and what two of them spend their time on.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/chart.h"
+#include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/parts.h"
+#include "app/gui/widgets/text.h"
+#include "app/gui/widgets/tile.h"
+#include "sim/format.h"
+
+namespace app::gui {
+namespace {
+
+constexpr std::array<std::string_view, sim::kObjectives> kObjectiveNames = {"time", "memory", "money",
+                                                                            "energy"};
+
+// As it is written on an axis: in the unit of its step, device, or million tokens.
+double value_of(const sim::Candidate& c, sim::Objective objective) {
+  switch (objective) {
+    case sim::Objective::time:
+      return c.step.value;
+    case sim::Objective::memory:
+      return static_cast<double>(c.memory.value);
+    case sim::Objective::money:
+      return c.usd_per_million_tokens;
+    default:
+      return c.kwh_per_million_tokens;
+  }
+}
+
+std::string text_of(const sim::Candidate& c, sim::Objective objective) {
+  switch (objective) {
+    case sim::Objective::time:
+      return sim::format(c.step);
+    case sim::Objective::memory:
+      return sim::format(c.memory);
+    case sim::Objective::money:
+      return fmt::format("${:.3g}/M tokens", c.usd_per_million_tokens);
+    default:
+      return fmt::format("{:.3g} kWh/M tokens", c.kwh_per_million_tokens);
+  }
+}
+
+std::string recompute_text(const sim::Strategy& s) {
+  std::string words(sim::name(s.recompute));
+  if (s.recompute_interval > 1) words += fmt::format(" {}", s.recompute_interval);
+  return words;
+}
+
+// "tp 8, pp 16 x 2, dp 8, zero 1, micro-batch 1, full".
+std::string words_of(const sim::Scenario& scenario) {
+  const sim::Strategy& s = scenario.strategy;
+  std::string words;
+  const auto degree = [&](const char* name, int value) {
+    if (value > 1) words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name, value);
+  };
+  degree("tp", s.tensor_parallel);
+  degree("cp", s.context_parallel);
+  degree("ep", s.expert_parallel);
+  degree("pp", s.pipeline_parallel);
+  degree("chunks", s.virtual_pipeline);
+  degree("dp", s.data_parallel);
+  if (words.empty()) words = "one device";
+  if (s.sequence_parallel) words += ", sequence parallel";
+  if (s.pipeline_parallel > 1) words.append(", ").append(s.schedule);
+  if (s.zero_stage > 0) words += fmt::format(", ZeRO {}", s.zero_stage);
+  if (s.shard_group > 0) words += fmt::format(" over {}", s.shard_group);
+  words += fmt::format(", micro-batch {}", scenario.workload.micro_batch_size);
+  if (s.recompute != sim::Recompute::none) words.append(", recompute ").append(recompute_text(s));
+  return words;
+}
+
+// Whether the search was about what is configured now, whatever the strategy.
+bool is_about(const PlannerView& view, const sim::Scenario& now) {
+  const sim::Scenario& then = view.question.scenario;
+  return then.model == now.model && then.hardware == now.hardware &&
+         then.implementation == now.implementation && then.workload.seq_len == now.workload.seq_len &&
+         then.workload.global_batch_size == now.workload.global_batch_size &&
+         then.workload.dtype == now.workload.dtype && then.workload.task == now.workload.task;
+}
+
+class PlannerParts {
+ public:
+  explicit PlannerParts(const PanelContext& context)
+      : context_(context),
+        look_(context.look),
+        c_(look_.color()),
+        scope_(context.view.planner),
+        view_(context.planner) {}
+
+  void controls(ImVec2 size) {
+    const PartPlace place(size);
+    PlannerChoices& choices = scope_.choices;
+    chart_title(look_, "What may change");
+    toggles(size.x);
+    const float width = size.x;
+    const std::int64_t now = context_.scenario.strategy.devices();
+    double devices = static_cast<double>(choices.devices > 0 ? choices.devices : now);
+    if (slider(look_, "devices", devices, {1, 65536, true},
+               sim::format_count(choices.devices > 0 ? choices.devices : now), width))
+      choices.devices = std::int64_t{1} << static_cast<int>(std::lround(std::log2(devices)));
+    double share = 100 * choices.memory_share;
+    if (slider(look_, "of a device's memory at most", share, {10, 100, false}, fmt::format("{:.0f} %", share),
+               width))
+      choices.memory_share = share / 100;
+    constexpr double kAny = 1000;
+    double slowest = choices.slowest_step_s > 0 ? choices.slowest_step_s : kAny;
+    if (slider(look_, "a step takes at most", slowest, {0.01, kAny, true},
+               slowest >= kAny ? "any time" : sim::format(sim::Seconds{slowest}), width))
+      choices.slowest_step_s = slowest >= kAny ? 0 : slowest;
+    search_button(width);
+    if (view_) refusals(place.rest());
+  }
+
+  void scatter(ImVec2 size) {
+    const PartPlace place(size);
+    chart_title(look_, "Strategies", scatter_sentence());
+    axis_picker("x", "across", scope_.x);
+    if (size.x >= look_.px(600)) ImGui::SameLine(0, look_.px(14));
+    axis_picker("y", "up", scope_.y);
+    const sim::SearchResult& r = view_->result;
+    std::vector<const sim::Candidate*> all;
+    for (const sim::Candidate& c : r.points) all.push_back(&c);
+    for (const sim::Candidate& c : r.front) all.push_back(&c);
+    if (all.empty()) return;
+    Chart chart(look_, "##strategies", place.rest(), axis_of(scope_.x, all), axis_of(scope_.y, all));
+    if (chart) draw_candidates(chart, all);
+  }
+
+  void best(ImVec2 size) {
+    const PartPlace place(size);
+    ImGui::AlignTextToFramePadding();
+    text(look_, TextRole::title, c_.text, "Best by");
+    ImGui::SameLine(0, look_.px(8));
+    if (const auto picked =
+            segmented(look_, "objective", static_cast<std::size_t>(scope_.objective), kObjectiveNames))
+      scope_.objective = static_cast<sim::Objective>(*picked);
+    const auto& candidates = view_->result.by(scope_.objective);
+    if (candidates.empty()) {
+      nothing_fits();
+      return;
+    }
+    table(candidates, place.rest());
+  }
+
+  void compared(ImVec2 size) {
+    chart_title(look_, "Two compared",
+                scope_.picks[1]   ? ""
+                : scope_.picks[0] ? "the pick and the best"
+                                  : "the best two; a click on others picks them");
+    const std::vector<std::int64_t> shown = compared_ones();
+    for (std::size_t i = 0; i < shown.size(); ++i) pick(i, shown[i], size.x);
+    if (shown.size() < 2) return;
+    context_.requests.planner_picks = {shown[0], shown[1]};
+    const PlannerComparison* comparison = context_.comparison;
+    if (!comparison || comparison->picks != *context_.requests.planner_picks) return;
+    if (!comparison->explanation) return text_wrapped(look_, TextRole::body, c_.bad, comparison->failure);
+    const sim::Explanation& e = *comparison->explanation;
+    text_wrapped(look_, TextRole::body, c_.text, e.sentence);
+    spendings(e, size.x);
+  }
+
+ private:
+  void toggles(float width) {
+    PlannerChoices& choices = scope_.choices;
+    struct Toggle {
+      const char* words;
+      bool* on;
+    };
+    const std::array<Toggle, 9> all = {{{"tensor", &choices.tensor},
+                                        {"pipeline", &choices.pipeline},
+                                        {"context", &choices.context},
+                                        {"experts", &choices.experts},
+                                        {"ZeRO", &choices.sharding},
+                                        {"recompute", &choices.recompute},
+                                        {"micro-batch", &choices.micro_batch},
+                                        {"offload", &choices.offload},
+                                        {"fewer devices", &choices.fewer}}};
+    const float gap = look_.px(4), left = ImGui::GetCursorPosX();
+    for (const Toggle& toggle : all) {
+      if (toggle.on == &choices.experts && !context_.scenario.model.has_experts()) continue;
+      const float wanted = text_size_of(look_, TextRole::caption, toggle.words).x + look_.px(18);
+      if (ImGui::GetCursorPosX() + wanted > left + width) ImGui::NewLine();
+      chip(toggle.words, *toggle.on, wanted);
+      ImGui::SameLine(0, gap);
+    }
+    ImGui::NewLine();
+  }
+
+  void chip(const char* words, bool& on, float width) {
+    const float height = std::floor(look_.px(22));
+    const ImVec2 least = ImGui::GetCursorScreenPos();
+    if (ImGui::InvisibleButton(words, {width, height})) on = !on;
+    const ImVec2 most = {least.x + width, least.y + height};
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    list->AddRectFilled(least, most, on ? mix(c_.raised, c_.predicted, 0.28f) : c_.raised, look_.px(6));
+    if (ImGui::IsItemHovered() || (ImGui::IsItemFocused() && ImGui::GetIO().NavVisible))
+      list->AddRect(least, most, c_.predicted, look_.px(6));
+    draw_text(list, look_, TextRole::caption, {(least.x + most.x) / 2, (least.y + most.y) / 2},
+              on ? c_.text : c_.mute, words, {0.5f, 0.5f});
+  }
+
+  void search_button(float width) {
+    const bool running = view_ && view_->running;
+    if (primary_button(look_, running ? "Cancel" : "Search", running ? c_.warn : c_.good, {look_.px(96), 0}))
+      context_.invoke(running ? "planner.cancel" : "planner.search");
+    ImGui::SameLine(0, look_.px(10));
+    ImGui::AlignTextToFramePadding();
+    text_fitted(look_, TextRole::caption, view_ && !view_->failure.empty() ? c_.bad : c_.dim, progress(),
+                std::max(1.0f, width - look_.px(110)));
+  }
+
+  std::string progress() const {
+    if (!view_) return "";
+    if (!view_->failure.empty()) return view_->failure;
+    const std::string total = sim::format_short(static_cast<double>(view_->total));
+    if (view_->running)
+      return sim::format_percent(static_cast<double>(view_->done) /
+                                 static_cast<double>(std::max<std::int64_t>(1, view_->total))) +
+             " of " + total + " candidates";
+    std::string words = sim::format_short(static_cast<double>(view_->result.looked_at)) + " candidates";
+    if (!context_.frozen) words += " in " + sim::format(sim::Seconds{view_->result.seconds});
+    if (view_->stopped) words += ", stopped";
+    if (!is_about(*view_, context_.scenario)) words += ", of an earlier scenario";
+    return words;
+  }
+
+  void refusals(ImVec2 size) {
+    const PartPlace place(size);
+    ImGui::Dummy({0, look_.px(4)});
+    chart_title(
+        look_, "Refused",
+        "by what refuses first, of " + sim::format_short(static_cast<double>(view_->result.looked_at)));
+    std::vector<std::pair<std::int64_t, std::string>> reasons;
+    for (const auto& [reason, count] : view_->result.refused)
+      if (count > 0) reasons.emplace_back(count, reason);
+    std::sort(reasons.rbegin(), reasons.rend());
+    const float line = look_.px(19), names = std::min(look_.px(140), size.x * 0.45f);
+    const float numbers = look_.px(52);
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    for (const auto& [count, reason] : reasons) {
+      const ImVec2 at = ImGui::GetCursorScreenPos();
+      if (place.rest().y < line) break;
+      std::string words = reason.substr(reason.find('.') == std::string::npos ? 0 : reason.find('.') + 1);
+      std::replace(words.begin(), words.end(), '_', ' ');
+      const float middle = at.y + line / 2;
+      draw_text(list, look_, TextRole::caption, {at.x, middle}, c_.text,
+                fitted(look_, TextRole::caption, words, names - look_.px(6)), {0, 0.5f});
+      const double share = static_cast<double>(count) / static_cast<double>(reasons.front().first);
+      const float room = size.x - names - numbers;
+      list->AddRectFilled(
+          {at.x + names, middle - look_.px(5)},
+          {at.x + names + std::max(1.0f, room * static_cast<float>(share)), middle + look_.px(5)},
+          with_alpha(c_.mute, 0.7f), look_.px(2));
+      draw_text(list, look_, TextRole::number, {at.x + size.x, middle}, c_.dim,
+                sim::format_short(static_cast<double>(count)), {1, 0.5f});
+      ImGui::Dummy({size.x, line});
+      ImGui::SetCursorScreenPos({at.x, at.y + line});
+    }
+    place.fill();
+  }
+
+  std::string scatter_sentence() const {
+    const sim::SearchResult& r = view_->result;
+    return sim::format_short(static_cast<double>(r.legal)) + " legal, " +
+           sim::format_short(static_cast<double>(r.fitting)) +
+           " within limits; green: frontier, grey: refused";
+  }
+
+  void axis_picker(const char* id, const char* words, sim::Objective& axis) {
+    ImGui::AlignTextToFramePadding();
+    text(look_, TextRole::caption, c_.dim, words);
+    ImGui::SameLine(0, look_.px(6));
+    if (const auto picked = segmented(look_, id, static_cast<std::size_t>(axis), kObjectiveNames))
+      axis = static_cast<sim::Objective>(*picked);
+  }
+
+  ChartAxis axis_of(sim::Objective objective, const std::vector<const sim::Candidate*>& all) const {
+    double least = 1e300, most = 0;
+    for (const sim::Candidate* c : all) {
+      const double value = value_of(*c, objective);
+      if (!(value > 0)) continue;
+      least = std::min(least, value);
+      most = std::max(most, value);
+    }
+    const auto unit_of_range = [&] {
+      const double middle = std::sqrt(least * most);
+      if (objective == sim::Objective::time) return time_unit(middle);
+      if (objective == sim::Objective::memory) return byte_unit(middle);
+      return ScaleUnit{1, ""};
+    };
+    const ScaleUnit unit = unit_of_range();
+    static constexpr std::array<const char*, sim::kObjectives> labels = {
+        "step, ", "memory of the fullest device, ", "US dollars a million tokens", "kWh a million tokens"};
+    std::string label = labels[static_cast<std::size_t>(objective)];
+    if (label.ends_with(", ")) label += unit.name;
+    // What would not fit a hundred devices is no choice: the view stays with what matters.
+    const double limit = objective == sim::Objective::memory
+                             ? 8 * static_cast<double>(view_->question.scenario.hardware.memory.value)
+                             : least * 200;
+    return logarithmic_axis(std::move(label), least, std::max(least, std::min(most, limit)), unit);
+  }
+
+  void draw_candidates(Chart& chart, const std::vector<const sim::Candidate*>& all) {
+    const auto place = [&](const sim::Candidate& c) {
+      return ChartPoint{value_of(c, scope_.x), value_of(c, scope_.y)};
+    };
+    const sim::Candidate* hovered = nullptr;
+    float nearest = look_.px(9);
+    const ImVec2 mouse = ImGui::GetMousePos();
+    const bool inside = chart.pointer().has_value();
+    const auto near = [&](const sim::Candidate& c, ImVec2 at) {
+      const float distance = std::hypot(at.x - mouse.x, at.y - mouse.y);
+      if (!inside || distance >= nearest) return;
+      nearest = distance;
+      hovered = &c;
+    };
+    const float r = look_.px(1.6f);
+    for (const sim::Candidate& c : view_->result.points) {
+      const ImVec2 at = chart.at(place(c));
+      const bool refused = !c.refused_by.empty();
+      chart.list()->AddRectFilled({at.x - r, at.y - r}, {at.x + r, at.y + r},
+                                  refused ? with_alpha(c_.mute, 0.35f) : with_alpha(c_.predicted, 0.45f));
+      near(c, at);
+    }
+    draw_front(chart);
+    for (const sim::Candidate& c : view_->result.front) near(c, chart.at(place(c)));
+    if (scope_.y == sim::Objective::memory)
+      chart.horizontal(static_cast<double>(view_->question.scenario.hardware.memory.value), c_.bad,
+                       "the device's memory");
+    const std::vector<std::int64_t> marked = compared_ones();
+    for (std::size_t i = 0; i < marked.size(); ++i)
+      if (const sim::Candidate* c = find(marked[i], all)) {
+        const ImVec2 at = chart.at(place(*c));
+        chart.list()->AddCircle(at, look_.px(7), pick_color(i), 0, look_.px(2));
+        chart.name(place(*c), pick_color(i), i == 0 ? "A" : "B");
+      }
+    if (!hovered) return;
+    describe(*hovered);
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) toggle_pick(hovered->index);
+  }
+
+  // Of the two axes alone: a staircase from the best by one to the best by the other.
+  void draw_front(Chart& chart) {
+    std::vector<const sim::Candidate*> by_x;
+    for (const sim::Candidate& c : view_->result.front) by_x.push_back(&c);
+    std::sort(by_x.begin(), by_x.end(), [&](const sim::Candidate* a, const sim::Candidate* b) {
+      const double ax = value_of(*a, scope_.x), bx = value_of(*b, scope_.x);
+      return ax != bx ? ax < bx : value_of(*a, scope_.y) < value_of(*b, scope_.y);
+    });
+    std::vector<ChartPoint> stairs;
+    double lowest = 1e300;
+    for (const sim::Candidate* c : by_x) {
+      const ChartPoint at = {value_of(*c, scope_.x), value_of(*c, scope_.y)};
+      if (at.y >= lowest) continue;
+      if (!stairs.empty()) stairs.push_back({at.x, lowest});
+      stairs.push_back(at);
+      lowest = at.y;
+      chart.list()->AddCircleFilled(chart.at(at), look_.px(3.2f), c_.good, 12);
+    }
+    chart.line(stairs, c_.good, Stroke::solid, 1.6f);
+  }
+
+  const sim::Candidate* find(std::int64_t index, const std::vector<const sim::Candidate*>& among) const {
+    for (const sim::Candidate* c : among)
+      if (c->index == index) return c;
+    for (const auto& best : view_->result.best)
+      for (const sim::Candidate& c : best)
+        if (c.index == index) return &c;
+    return nullptr;
+  }
+
+  void describe(const sim::Candidate& c) const {
+    ImGui::BeginTooltip();
+    text(look_, TextRole::title, c_.text, words_of(sim::candidate(view_->space, c.index)));
+    std::string words =
+        sim::format(c.step) + " a step, " + sim::format(c.memory) + ", " + token_rate(c.tokens_per_second);
+    if (c.usd_per_million_tokens > 0) words += ", " + text_of(c, sim::Objective::money);
+    text(look_, TextRole::number, c_.predicted, words);
+    if (!c.refused_by.empty()) text(look_, TextRole::caption, c_.bad, "refused by " + c.refused_by);
+    ImGui::EndTooltip();
+  }
+
+  // The first click picks one, the next another to compare it with; on a pick, lets it go.
+  void toggle_pick(std::int64_t index) {
+    auto& picks = scope_.picks;
+    if (picks[1] == index) return picks[1].reset();
+    if (picks[0] == index) {
+      picks[0] = picks[1];
+      return picks[1].reset();
+    }
+    picks[picks[0] ? 1 : 0] = index;
+  }
+
+  void nothing_fits() const {
+    if (view_->running || view_->result.looked_at == 0) return;
+    const sim::SearchResult& r = view_->result;
+    std::string words = "Nothing keeps to the limits.";
+    if (r.smallest) words += " The smallest takes " + sim::format(r.smallest->memory) + " of a device.";
+    if (r.fastest) words += " The fastest step takes " + sim::format(r.fastest->step) + ".";
+    text_wrapped(look_, TextRole::body, c_.dim, words);
+  }
+
+  void table(const std::vector<sim::Candidate>& candidates, ImVec2 size) {
+    constexpr ImGuiTableFlags flags =
+        ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
+    struct Column {
+      const char* heading;
+      float width;
+    };
+    std::vector<Column> numbers = {{"step", 62}, {"memory", 62}};
+    if (size.x >= look_.px(680)) numbers.push_back({"tokens/s", 84});
+    const bool with_rate = numbers.size() > 2, priced = view_->tariff.usd_per_device_hour > 0;
+    if (priced) numbers.push_back({"$/M tokens", 72});
+    if (!ImGui::BeginTable("best", static_cast<int>(numbers.size()) + 2, flags, size)) return;
+    ImGui::TableSetupScrollFreeze(0, 1);
+    ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(12));
+    ImGui::TableSetupColumn("strategy", ImGuiTableColumnFlags_WidthStretch);
+    for (const Column& column : numbers)
+      ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(column.width));
+    ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+    ImGui::TableNextColumn();
+    ImGui::TableNextColumn();
+    text(look_, TextRole::caption, c_.dim, "strategy");
+    for (const Column& column : numbers) {
+      ImGui::TableNextColumn();
+      text_right(look_, TextRole::caption, c_.dim, column.heading);
+    }
+    const float line = text_size_of(look_, TextRole::body, "x").y;
+    ImGuiListClipper clipper;
+    clipper.Begin(static_cast<int>(candidates.size()));
+    while (clipper.Step())
+      for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
+        row(candidates[static_cast<std::size_t>(i)], line, with_rate, priced);
+    ImGui::EndTable();
+  }
+
+  void row(const sim::Candidate& c, float line, bool with_rate, bool priced) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    ImGui::PushID(static_cast<int>(c.index ^ (c.index >> 31)));
+    const ImVec2 at = ImGui::GetCursorPos();
+    const bool a = scope_.picks[0] == c.index, b = scope_.picks[1] == c.index;
+    if (ImGui::Selectable("##row", a || b, ImGuiSelectableFlags_SpanAllColumns, {0, line}))
+      toggle_pick(c.index);
+    ImGui::PopID();
+    ImGui::SetCursorPos(at);
+    text(look_, TextRole::body, a ? c_.text : c_.measured, a ? "A" : b ? "B" : "");
+    ImGui::TableNextColumn();
+    text_fitted(look_, TextRole::caption, c_.text, words_of(sim::candidate(view_->space, c.index)),
+                ImGui::GetContentRegionAvail().x);
+    ImGui::TableNextColumn();
+    text_right(look_, TextRole::number, c_.predicted, sim::format(c.step));
+    ImGui::TableNextColumn();
+    text_right(look_, TextRole::number, c_.predicted, sim::format(c.memory));
+    if (with_rate) {
+      ImGui::TableNextColumn();
+      text_right(look_, TextRole::number, c_.predicted, token_rate_digits(c.tokens_per_second));
+    }
+    if (!priced) return;
+    ImGui::TableNextColumn();
+    text_right(look_, TextRole::number, c_.predicted, fmt::format("{:.3g}", c.usd_per_million_tokens));
+  }
+
+  ImU32 pick_color(std::size_t i) const { return i == 0 ? c_.predicted : c_.measured; }
+
+  // What was picked, and the best where that leaves a place: the next that costs something else. While the
+  // best still change, picks alone.
+  std::vector<std::int64_t> compared_ones() const {
+    std::vector<std::int64_t> ones;
+    for (const auto& pick : scope_.picks)
+      if (pick) ones.push_back(*pick);
+    if (view_->running) return ones;
+    const sim::Candidate* first = ones.empty() ? nullptr : find(ones[0], {});
+    for (const sim::Candidate& c : view_->result.by(scope_.objective)) {
+      if (ones.size() == 2) break;
+      if (first && first->step == c.step && first->memory == c.memory) continue;
+      if (!ones.empty() && ones[0] == c.index) continue;
+      ones.push_back(c.index);
+      if (!first) first = &c;
+    }
+    return ones;
+  }
+
+  void pick(std::size_t i, std::int64_t index, float width) {
+    const sim::Scenario picked = sim::candidate(view_->space, index);
+    ImGui::PushID(static_cast<int>(i));
+    const float button = look_.px(64);
+    ImGui::AlignTextToFramePadding();
+    text(look_, TextRole::title, pick_color(i), i == 0 ? "A" : "B");
+    ImGui::SameLine(0, look_.px(8));
+    ImGui::AlignTextToFramePadding();
+    text_fitted(look_, TextRole::caption, c_.text, words_of(picked), width - button - look_.px(34));
+    ImGui::SameLine(width - button);
+    if (ImGui::Button("Apply", {button, 0})) context_.edit("plan: " + words_of(picked), picked);
+    ImGui::PopID();
+  }
+
+  void spendings(const sim::Explanation& e, float width) const {
+    const float names = std::min(look_.px(190), width * 0.45f), numbers = look_.px(64), line = look_.px(30);
+    double most = 0;
+    for (const sim::SpendingRow& row : e.rows)
+      for (const sim::Seconds s : row.seconds) most = std::max(most, s.value);
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    for (const sim::SpendingRow& row : e.rows) {
+      const ImVec2 at = ImGui::GetCursorScreenPos();
+      draw_text(list, look_, TextRole::caption, {at.x, at.y + line / 2}, c_.text,
+                fitted(look_, TextRole::caption, sim::name(row.part), names - look_.px(6)), {0, 0.5f});
+      for (std::size_t i = 0; i < row.seconds.size(); ++i) {
+        const float top = at.y + look_.px(3) + look_.px(12) * static_cast<float>(i);
+        const float bar = (width - names - numbers) * static_cast<float>(row.seconds[i].value / most);
+        list->AddRectFilled({at.x + names, top}, {at.x + names + std::max(1.0f, bar), top + look_.px(10)},
+                            with_alpha(pick_color(i), 0.75f), look_.px(2));
+        draw_text(list, look_, TextRole::number, {at.x + width, top + look_.px(5)}, pick_color(i),
+                  sim::format(row.seconds[i]), {1, 0.5f});
+      }
+      ImGui::Dummy({width, line});
+    }
+  }
+
+  const PanelContext& context_;
+  const Look& look_;
+  const Palette& c_;
+  PlannerScope& scope_;
+  const PlannerView* view_;
+};
+
+}  // namespace
+
+std::string planner_caption(const PanelContext& context) {
+  const auto devices = std::int64_t{context.scenario.strategy.devices()};
+  return context.scenario.model.name + ", global batch " +
+         sim::format_count(context.scenario.workload.global_batch_size) + ", " + sim::format_count(devices) +
+         " x " + context.scenario.hardware.name;
+}
+
+void draw_planner(const PanelContext& context) {
+  const Look& look = context.look;
+  if (context.scenario.workload.task != sim::Task::train)
+    return draw_empty_state(
+        context, "The planner is about training",
+        "It searches every way to divide a training step over devices. What serving takes "
+        "is on the panel Inference.");
+  if (context.scenario.hardware.peak.empty()) {
+    draw_missing_prediction(context);
+    return;
+  }
+  // A picture of a search that nobody started would be empty.
+  if (context.frozen && !context.planner) context.invoke("planner.search");
+  PlannerParts parts(context);
+  PlannerScope& scope = context.view.planner;
+  const bool any = context.planner && context.planner->failure.empty() && context.planner->total > 0;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = look.px(16);
+  const auto cell = [&](const char* id, ImVec2 size, const auto& part) {
+    ImGui::BeginChild(id, size);
+    part(ImGui::GetContentRegionAvail());
+    ImGui::EndChild();
+  };
+  const auto hint = [&] {
+    draw_empty_state(context, "Nothing searched yet",
+                     "Search looks at every strategy that the choices allow; results appear as they are "
+                     "found.",
+                     "Search", "planner.search");
+  };
+  if (room.x >= look.px(1000) && room.y >= look.px(520)) {
+    const float left = look.px(290);
+    cell("controls", {left, room.y}, [&](ImVec2 size) { parts.controls(size); });
+    ImGui::SameLine(0, gap);
+    ImGui::BeginGroup();
+    const float width = room.x - left - gap;
+    if (!any) {
+      cell("hint", {width, room.y}, [&](ImVec2) { hint(); });
+    } else {
+      const float upper = std::floor(room.y * 0.52f), table = std::floor((width - gap) * 0.6f);
+      cell("scatter", {width, upper}, [&](ImVec2 size) { parts.scatter(size); });
+      ImGui::Dummy({0, look.px(2)});
+      const float lower = ImGui::GetContentRegionAvail().y;
+      cell("best", {table, lower}, [&](ImVec2 size) { parts.best(size); });
+      ImGui::SameLine(0, gap);
+      cell("compared", {width - table - gap, lower}, [&](ImVec2 size) { parts.compared(size); });
+    }
+    ImGui::EndGroup();
+    return;
+  }
+  static constexpr std::array<std::string_view, 4> tabs = {"search", "scatter", "best", "two picks"};
+  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
+    scope.tab = static_cast<int>(*tab);
+  cell("part", ImGui::GetContentRegionAvail(), [&](ImVec2 size) {
+    if (scope.tab == 0) return parts.controls(size);
+    if (!any) return hint();
+    if (scope.tab == 1) return parts.scatter(size);
+    if (scope.tab == 2) return parts.best(size);
+    parts.compared(size);
+  });
+}
+
+}  // namespace app::gui

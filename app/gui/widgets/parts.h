@@ -1,0 +1,30 @@
+// Parts of a panel that stand beside each other: each has a place, and fills it.
+#pragma once
+#include <imgui.h>
+
+#include <string_view>
+
+#include "app/gui/theme.h"
+
+namespace app::gui {
+
+// The place of a part, from where the cursor is when it begins.
+class PartPlace {
+ public:
+  explicit PartPlace(ImVec2 size) : begin_(ImGui::GetCursorScreenPos()), size_(size) {}
+
+  ImVec2 size() const { return size_; }
+  // From the cursor down to the end.
+  ImVec2 rest() const;
+  // Takes the whole place, whatever was used of it.
+  void fill() const;
+
+ private:
+  ImVec2 begin_, size_;
+};
+
+// A number at the right end of what it is; a note between them, where there is room for it.
+void fact_row(const Look& look, std::string_view words, std::string_view value, float width,
+              std::string_view note = {});
+
+}  // namespace app::gui

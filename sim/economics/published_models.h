@@ -1,0 +1,36 @@
+// What published models took to train and how well they do: presets/published/quality.csv.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sim {
+
+// Of base models, in percent.
+enum class QualityMeasure {
+  commonsense,  // mean over PIQA, SIQA, HellaSwag, WinoGrande, ARC, OpenBookQA, CommonsenseQA (Llama 2's)
+  mmlu,         // 5-shot
+};
+inline constexpr int kQualityMeasures = 2;
+std::string_view name(QualityMeasure measure);
+
+struct PublishedModel {
+  std::string name;    // "Llama 2 70B"
+  std::string preset;  // of its shape
+  std::string family;
+  std::string gpu;                  // that it was trained on
+  std::optional<double> gpu_hours;  // of pre-training
+  std::optional<double> commonsense, mmlu;
+  std::string hours_source, quality_source;
+
+  std::optional<double> quality(QualityMeasure measure) const {
+    return measure == QualityMeasure::commonsense ? commonsense : mmlu;
+  }
+};
+
+// Throws PresetError naming file, line and column.
+std::vector<PublishedModel> load_published_models();
+std::vector<PublishedModel> published_models_from_csv(std::string_view csv, const std::string& file);
+
+}  // namespace sim

@@ -1,0 +1,89 @@
+// What the economics panel shows.
+#include "app/gui/jobs/economics_study.h"
+
+#include <cmath>
+
+#include "sim/cost/predict.h"
+#include "sim/economics/batch_size.h"
+#include "sim/report/metrics.h"
+#include "tests/gui/null_desktop.h"
+#include "tests/support/catch.h"
+
+using namespace app::gui;
+
+namespace {
+
+EconomicsStudy study_of(const sim::Scenario& s) {
+  EconomicsStudies studies;
+  return studies.study({s, nullptr});
+}
+
+}  // namespace
+
+TEST_CASE("a batch's step is the prediction's where it was predicted, and lies between its neighbours") {
+  const sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
+  const EconomicsStudy study = study_of(s);
+  REQUIRE(study.refusal.empty());
+  REQUIRE(study.batches.size() > 4);
+  for (std::size_t i = 0; i < study.batches.size(); ++i) {
+    const BatchStep& b = study.batches[i];
+    CHECK(study.step(b.tokens).value == Approx(b.step.value));
+    CHECK(study.devices(b.tokens) == Approx(b.devices));
+    if (i == 0) continue;
+    const BatchStep& before = study.batches[i - 1];
+    CHECK(b.tokens == 2 * before.tokens);
+    const double middle = study.step(std::sqrt(2.0) * before.tokens).value;
+    CHECK(middle == Approx(std::sqrt(before.step.value * b.step.value)));
+  }
+  const double now = static_cast<double>(s.workload.global_batch_size * s.workload.seq_len);
+  CHECK(study.step(now).value == Approx(sim::step_time(sim::predict(s)).value));
+  CHECK(study.devices(now) == Approx(s.strategy.devices()));
+}
+
+TEST_CASE("generation has no batch of training, and published models all the same") {
+  sim::Scenario s = tests::small_scenario();
+  s.workload.task = sim::Task::generate;
+  const EconomicsStudy study = study_of(s);
+  CHECK(study.refusal.empty());
+  CHECK(study.batches.empty());
+  CHECK(study.published.size() == study.throughput.size());
+}
+
+TEST_CASE("of published models, smaller ones and those of 4 bits generate faster on as many devices") {
+  const EconomicsStudy study = study_of(tests::small_scenario());
+  const auto rate = [&](const char* preset) {
+    for (const PublishedThroughput& t : study.throughput)
+      if (study.published[t.model].preset == preset) return t;
+    return PublishedThroughput{};
+  };
+  CHECK(rate("llama-2-7b").devices == 1);
+  CHECK(rate("llama-2-7b").bf16 > rate("llama-2-13b").bf16);
+  CHECK(rate("llama-2-13b").bf16 > rate("llama-2-34b").bf16);
+  for (const PublishedThroughput& t : study.throughput)
+    if (t.devices == 1 && t.bf16 > 0) CHECK(t.int4 > t.bf16);
+  // 70 billion parameters of two bytes do not lie on one device of 80 GB.
+  CHECK(rate("llama-2-70b").devices == 2);
+}
+
+TEST_CASE("the economics panel draws at every size and scale, of training and of generation") {
+  const sim::Task task = GENERATE(sim::Task::train, sim::Task::generate);
+  const ImVec2 size = GENERATE(ImVec2{700, 500}, ImVec2{1280, 800}, ImVec2{2560, 1600});
+  sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
+  if (task == sim::Task::generate) {
+    s.workload.task = task;
+    s.strategy = {};
+  }
+  tests::NullDesktop desktop(s, size);
+  if (size.x > 2000) desktop.shell().set_display_scale(2);
+  desktop.shell().commands().invoke("maximise.economics");
+  desktop.settle_studies();
+  for (int tab = 0; tab < 6; ++tab) {
+    for (const auto quality : {sim::QualityMeasure::commonsense, sim::QualityMeasure::mmlu}) {
+      desktop.shell().view().economics.tab = tab;
+      desktop.shell().view().economics.quality = quality;
+      desktop.frames(2);
+      CHECK(GImGui->ErrorCountCurrentFrame == 0);
+    }
+  }
+  CHECK(ImGui::GetDrawData()->TotalVtxCount > 500);
+}

@@ -1,0 +1,169 @@
+// Searches behind the planner panel: what may change, streaming, cancelling, comparing, applying.
+#include "app/gui/jobs/planner_job.h"
+
+#include <algorithm>
+
+#include "tests/gui/null_desktop.h"
+#include "tests/support/catch.h"
+
+using namespace app::gui;
+
+namespace {
+
+// A space small enough to predict whole.
+PlannerQuestion small_question() {
+  PlannerQuestion question{tests::small_scenario(), nullptr, {}};
+  question.scenario.workload.seq_len = 512;
+  question.scenario.workload.micro_batch_size = 1;
+  question.scenario.workload.global_batch_size = 4;
+  question.choices.devices = 2;
+  question.choices.context = question.choices.recompute = question.choices.micro_batch = false;
+  return question;
+}
+
+const ImGuiWindow* window_named(const char* part) {
+  for (const ImGuiWindow* window : GImGui->Windows)
+    if (window->Active && std::string_view(window->Name).find(part) != std::string_view::npos) return window;
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("what may not change keeps the scenario's value, and the space shrinks by as much") {
+  PlannerQuestion question{sim::load_scenario_preset("train-llama-3.1-8b-h100"), nullptr, {}};
+  question.choices.devices = 8;
+  const sim::SearchSpace all = space_of(question);
+  question.choices.tensor = question.choices.sharding = false;
+  const sim::SearchSpace less = space_of(question);
+  CHECK(less.tensor_parallel == std::vector<int>{question.scenario.strategy.tensor_parallel});
+  CHECK(less.zero_stage == std::vector<int>{question.scenario.strategy.zero_stage});
+  CHECK(less.pipeline_parallel == all.pipeline_parallel);
+  CHECK(sim::size(less) *
+            static_cast<std::int64_t>(all.tensor_parallel.size() * all.sequence_parallel.size() *
+                                      all.zero_stage.size() * all.shard_group.size()) ==
+        sim::size(all));
+  question.choices.fewer = true;
+  CHECK(space_of(question).devices == std::vector<int>{8, 4, 2, 1});
+}
+
+TEST_CASE("a search ends with every candidate looked at, and says what it found on the way") {
+  std::atomic<int> news = 0;
+  PlannerJob job([&] { ++news; });
+  CHECK(job.view() == nullptr);
+  job.start(small_question());
+  job.wait();
+  const auto view = job.view();
+  REQUIRE(view);
+  CHECK(view->failure.empty());
+  CHECK_FALSE(view->running);
+  CHECK(news >= 2);  // that it began, and that it ended
+  CHECK(view->result.looked_at == view->total);
+  CHECK(view->done == view->total);
+  std::int64_t refused = 0;
+  for (const auto& [reason, count] : view->result.refused) refused += count;
+  CHECK(refused + view->result.fitting == view->total);
+  const auto& best = view->result.by(sim::Objective::time);
+  REQUIRE(best.size() > 1);
+  for (std::size_t i = 1; i < best.size(); ++i) CHECK(best[i - 1].step <= best[i].step);
+  for (const sim::Candidate& c : best) CHECK(sim::validate(sim::candidate(view->space, c.index)).empty());
+}
+
+TEST_CASE("a search that is cancelled ends early and keeps what it found; the next one begins anew") {
+  PlannerJob job([] {});
+  PlannerQuestion large = small_question();
+  large.scenario = sim::load_scenario_preset("train-llama-3.1-8b-h100");
+  large.scenario.workload.global_batch_size = 1024;
+  large.choices = {};
+  large.choices.devices = 1024;
+  job.start(large);
+  while (!job.view()) std::this_thread::yield();
+  job.cancel();
+  job.wait();
+  const auto stopped = job.view();
+  CHECK(stopped->stopped);
+  CHECK_FALSE(stopped->running);
+  CHECK(stopped->result.looked_at < stopped->total);
+  job.start(small_question());
+  job.wait();
+  CHECK_FALSE(job.view()->stopped);
+  CHECK(job.view()->result.looked_at == job.view()->total);
+}
+
+TEST_CASE("two picks are compared by what they spend a step on") {
+  PlannerJob job([] {});
+  job.start(small_question());
+  job.wait();
+  const auto& best = job.view()->result.by(sim::Objective::time);
+  REQUIRE(best.size() > 1);
+  job.compare({best.front().index, best.back().index});
+  job.wait();
+  const auto comparison = job.comparison();
+  REQUIRE(comparison);
+  REQUIRE(comparison->explanation);
+  const sim::Explanation& e = *comparison->explanation;
+  REQUIRE(e.step.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    double sum = 0;
+    for (const sim::SpendingRow& row : e.rows) sum += row.seconds[i].value;
+    CHECK(sum == Approx(e.step[i].value));
+  }
+  CHECK(e.step[0] <= e.step[1]);
+}
+
+TEST_CASE("Apply puts a pick into the scenario as one edit, which undo takes back") {
+  const PlannerQuestion question = small_question();
+  tests::NullDesktop desktop(question.scenario, {1280, 800});
+  desktop.shell().view().planner.choices = question.choices;
+  desktop.shell().commands().invoke("maximise.planner");
+  desktop.frames(2);
+  REQUIRE(desktop.shell().commands().invoke("planner.search"));
+  desktop.settle_studies();
+  REQUIRE(desktop.shell().planner());
+  const PlannerView& view = *desktop.shell().planner();
+  const auto& best = view.result.by(sim::Objective::memory);
+  REQUIRE(best.size() > 1);
+  desktop.shell().view().planner.picks = {best[0].index, best[1].index};
+  desktop.settle_studies();
+  CHECK(GImGui->ErrorCountCurrentFrame == 0);
+  const ImGuiWindow* part = window_named("/compared_");
+  REQUIRE(part);
+  const int first = 0;
+  ImGuiID id = ImHashData(&first, sizeof first, part->ID);
+  id = ImHashStr("Apply", 0, id);
+  auto& document = desktop.shell().document();
+  const sim::Scenario before = document.scenario();
+  const sim::Scenario picked = sim::candidate(view.space, best[0].index);
+  REQUIRE_FALSE(picked == before);
+  ImGui::SetWindowFocus("##maximised");
+  desktop.frames(1);
+  GImGui->NavActivateId = 0;
+  ImGui::ActivateItemByID(id);
+  desktop.frames(2);
+  CHECK(document.scenario() == picked);
+  CHECK(std::string(document.undo_label()).find("plan: ") == 0);
+  document.undo();
+  CHECK(document.scenario() == before);
+}
+
+TEST_CASE("the planner panel draws at every size, before, during and after a search") {
+  const ImVec2 size = GENERATE(ImVec2{700, 500}, ImVec2{1280, 800}, ImVec2{2560, 1600});
+  tests::NullDesktop desktop(small_question().scenario, size);
+  if (size.x > 2000) desktop.shell().set_display_scale(2);
+  desktop.shell().view().planner.choices = small_question().choices;
+  desktop.shell().commands().invoke("maximise.planner");
+  const auto draw_all = [&] {
+    for (int tab = 0; tab < 4; ++tab)
+      for (const auto axis : {sim::Objective::time, sim::Objective::energy}) {
+        desktop.shell().view().planner.tab = tab;
+        desktop.shell().view().planner.x = axis;
+        desktop.frames(2);
+        CHECK(GImGui->ErrorCountCurrentFrame == 0);
+      }
+  };
+  draw_all();
+  desktop.shell().commands().invoke("planner.search");
+  draw_all();
+  desktop.settle_studies();
+  draw_all();
+  CHECK(ImGui::GetDrawData()->TotalVtxCount > 500);
+}
