@@ -268,6 +268,115 @@ ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& pla
   return passes;
 }
 
+void PassTimer::add_gathers(const Piece& piece, const UnitTimes& gather, bool forward, Exchanged& sum) const {
+  const auto add = [&](const ActionTime& unit, std::int32_t n) {
+    sum.gathers += unit.duration * n;
+    if (is_there(unit)) sum.launches += (unit.host.launches + software_.gather.before) * n;
+  };
+  if (piece.first && forward) add(gather.embedding, 1);
+  for (const Piece::Run& r : piece.runs) add(gather.*unit_of(r), r.layers);
+  if (piece.last) add(gather.head, 1);
+  const bool begins_at_edge = forward ? piece.first : piece.last;
+  sum.first_gather = begins_at_edge ? (forward ? gather.embedding : gather.head).duration
+                     : piece.runs.empty()
+                         ? Seconds{}
+                         : (gather.*unit_of(forward ? piece.runs.front() : piece.runs.back())).duration;
+}
+
+void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last,
+                               Exchanged& sum) const {
+  const UnitTimes& reduce = last ? states_.reduce_last : states_.reduce;
+  const auto add = [&](const ActionTime& message, std::int32_t n) {
+    sum.reductions += message.duration * n;
+    sum.launches += message.host.launches * n;
+    if (n > 0) sum.last_reduction = message.duration;
+  };
+  if (of_edges && piece.last) {
+    add(reduce.head, 1);
+    sum.before_reductions = compute_.head_backward.duration;
+  }
+  for (std::size_t i = piece.runs.size(); of_layers && i-- > 0;) {
+    const Piece::Run& r = piece.runs[i];
+    const std::int32_t bucket = r.experts ? states_.bucket_expert_layers : states_.bucket_layers;
+    if (bucket <= 1) {
+      add(reduce.*unit_of(r), r.layers);
+      continue;
+    }
+    const auto& messages = r.experts ? states_.reduce_expert_layers : states_.reduce_layers;
+    const auto message = [&](std::int32_t n) {
+      const auto found = messages.find(n);
+      return found != messages.end() ? found->second : repeated(states_.reduce.*unit_of(r), n);
+    };
+    const std::int32_t rest = r.layers % bucket;
+    if (r.layers >= bucket) add(message(bucket), r.layers / bucket);
+    if (rest > 0) add(message(rest), 1);
+    // What replicas sum goes layer by layer.
+    sum.reductions += ((reduce.*unit_of(r)).duration - (states_.reduce.*unit_of(r)).duration) * r.layers;
+  }
+  if (of_edges && piece.first) add(reduce.embedding, 1);
+}
+
+PassTime PassTimer::hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute) const {
+  PassTime pass = plain;
+  const double slower = 1 - 1 / software_.interference.compute;
+  const Seconds beside = sum.gathers - sum.first_gather + sum.reductions - sum.last_reduction;
+  // Gathers that are not begun ahead stand in the way, and what is reduced before them with them.
+  const bool ahead = strategy_.prefetch > 0 || sum.gathers.value == 0;
+  pass.duration += more_compute + sum.first_gather + beside * (ahead ? slower : 1);
+  pass.collectives = sum.gathers + sum.reductions;
+  if (pass.collectives.value > 0)
+    pass.collectives_after_compute =
+        std::max(pass.duration + sum.last_reduction, sum.before_reductions + pass.collectives);
+  if (sum.gathers.value > 0) pass.compute_after_collectives = pass.duration;
+  pass.host.launches += sum.launches;
+  pass.host.ahead += pass.duration - plain.duration;
+  return pass;
+}
+
+ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain) const {
+  const BackwardParts parts = backward_parts(strategy_.schedule);
+  const int zero = strategy_.zero_stage;
+  ChunkPasses passes = plain;
+  if (zero == 3 || gathers_ahead()) {
+    Exchanged sum{};
+    add_gathers(piece, zero == 3 ? states_.gather_for_forward : states_.gather_updated, true, sum);
+    if (zero == 3) {
+      passes.forward = passes.first_forward = hidden(plain.forward, sum, {});
+    } else {
+      // Gathered from the beginning of the step on, beside each other.
+      passes.first_forward.compute_after_collectives =
+          std::max(sum.first_gather + plain.forward.duration, sum.gathers);
+      passes.first_forward.collectives = sum.gathers;
+    }
+  }
+  if (!reduces_beside()) return passes;
+  Seconds zeroed;
+  if (zero >= 2) {
+    if (piece.first) zeroed += states_.zero_whole.embedding.duration;
+    for (const Piece::Run& r : piece.runs) zeroed += (states_.zero_whole.*unit_of(r)).duration * r.layers;
+    if (piece.last) zeroed += states_.zero_whole.head.duration;
+  }
+  const auto backward_pass = [&](const PassTime& without, bool of_edges, bool of_layers, bool last) {
+    Exchanged sum{};
+    if (zero == 3 && of_edges) add_gathers(piece, states_.gather_for_backward, false, sum);
+    add_reductions(piece, of_edges, of_layers, last, sum);
+    return hidden(without, sum, of_edges ? zeroed : Seconds{});
+  };
+  if (parts != BackwardParts::all_split) {
+    passes.last_backward = backward_pass(plain.backward, true, true, true);
+    if (zero >= 2) passes.backward = backward_pass(plain.backward, true, true, false);
+  }
+  if (parts != BackwardParts::whole) {
+    passes.last_input = backward_pass(plain.input, true, false, true);
+    passes.last_weight = backward_pass(plain.weight, false, true, true);
+    if (zero >= 2) {
+      passes.input = backward_pass(plain.input, true, false, false);
+      passes.weight = backward_pass(plain.weight, false, true, false);
+    }
+  }
+  return passes;
+}
+
 namespace {
 
 // The once of a step of one stage.

@@ -43,6 +43,9 @@ class PassTimer {
   ChunkPasses plain(const Piece& piece) const;
   // With what is gathered and reduced beside them; `plain` is of the same piece.
   ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses& plain) const;
+  // The same in closed form, exact where all exchanges but the first gather and the last reduction hide
+  // behind compute, and units of a kind are alike.
+  ChunkPasses with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain) const;
 
   bool reduces_beside() const;
   bool gathers_ahead() const;
@@ -56,6 +59,15 @@ class PassTimer {
   std::vector<UnitStep> begun(std::vector<UnitStep> steps) const;
   void add_layers(std::vector<UnitStep>& steps, UnitStep layers, const Piece::Run& run, Reduce reduce,
                   const ActionTime& message) const;
+  // Of a piece's units, in a pass.
+  struct Exchanged {
+    Seconds gathers, first_gather;
+    Seconds reductions, last_reduction, before_reductions;  // compute before the first of them ends
+    Seconds launches;
+  };
+  void add_gathers(const Piece& piece, const UnitTimes& gather, bool forward, Exchanged& sum) const;
+  void add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last, Exchanged& sum) const;
+  PassTime hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute) const;
   PassTime exchanging(std::vector<UnitStep> steps, std::int32_t prefetch, const PassTime& plain) const;
 
   const Scenario& scenario_;

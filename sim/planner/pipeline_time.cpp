@@ -229,7 +229,7 @@ std::int32_t group_of(const std::string& schedule, std::int32_t stages) {
   return placement_of(schedule) == Placement::two_directions ? 2 * stages : stages;
 }
 // Groups that fill the pipeline and empty it, with one between.
-constexpr std::int32_t kGroups = 3;
+constexpr std::int32_t kGroups = 2;
 
 }  // namespace
 

@@ -176,19 +176,20 @@ Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes) const 
   return longer;
 }
 
-// Whether collectives hide behind compute with room to spare: then a pass waits for none but its own.
+// Whether collectives hide behind compute, and the host's launches too, with room to spare: then a pass waits for
+// none but its own first gather and last reduction.
 bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
-  constexpr double kRoom = 0.9;
+  constexpr double kRoom = 0.6;
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const ChunkPasses& with = passes[p];
-    Seconds compute, collectives, last;
-    for (const auto pass : {&ChunkPasses::forward, &ChunkPasses::backward, &ChunkPasses::input, &ChunkPasses::weight}) {
-      compute += (cut_.plain[p].*pass).duration;
-      collectives += (with.*pass).collectives;
+    const ChunkPasses &with = passes[p], &plain = cut_.plain[p];
+    for (const auto& [usual, last] :
+         {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
+          std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
+          std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}}) {
+      const Seconds room = (plain.*usual).duration * kRoom;
+      const PassTime &each = with.*usual, &once = with.*last;
+      if (std::max(each.collectives, once.collectives) > room || once.host.launches > room) return false;
     }
-    for (const auto pass : {&ChunkPasses::last_backward, &ChunkPasses::last_input, &ChunkPasses::last_weight})
-      last += (with.*pass).collectives;
-    if (std::max(collectives, last) > compute * kRoom) return false;
   }
   return true;
 }
@@ -210,8 +211,12 @@ Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
 }
 
 Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
-  const std::vector<ChunkPasses>& passes = exchanging(s, states);
-  if (facts_.placement.stages == 1 || !exchanges_hide(passes)) return run(s, states, passes);
+  hidden_.clear();
+  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
+    hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
+  const std::vector<ChunkPasses>& passes = hidden_;
+  if (!exchanges_hide(passes)) return run(s, states, exchanging(s, states));
   if (!plain_) execute();
   const bool each = s.strategy.zero_stage >= 2;
   Seconds longer = longer_with(passes);

@@ -98,7 +98,8 @@ class StepPipeline {
   void execute();
   Seconds longer_with(const std::vector<ChunkPasses>& passes) const;
   bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
-  Seconds run(const Scenario& scenario, const StepStates& states, const std::vector<ChunkPasses>& passes) const;
+  Seconds run(const Scenario& scenario, const StepStates& states,
+              const std::vector<ChunkPasses>& passes) const;
 
   StepPasses& passes_;
   StepPasses::Cut& cut_;
@@ -107,7 +108,8 @@ class StepPipeline {
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
   std::vector<StageActivations> activations_;   // of stages that may be fullest
-  std::optional<PipelineRun> plain_;            // without exchanges
+  std::vector<ChunkPasses> hidden_;  // of the states at hand
+  std::optional<PipelineRun> plain_;  // without exchanges
   std::vector<std::array<double, 8>> on_path_;  // by distinct piece
 };
 

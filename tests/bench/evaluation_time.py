@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Time of one evaluation here beside llm-analysis (PyPI), in the same run and on the same question.
 
-    python3 tests/bench/evaluation_time.py [--bench build/release/tests/bench/predict_bench]
+    python3 tests/bench/evaluation_time.py [--benches build/release/tests/bench]
 
 Needs llm-analysis. The question: Llama-3-70B on 512 H100, tp 8, pp 4, dp 16, ZeRO-1, sequences of 8,192 in micro-batches
 of one, 1,024 a step. llm-analysis answers with time and memory of a step from closed forms; its objects are made once and
 its log is off. Here the whole prediction is timed, as `ridgepoint predict` makes it: plan, every operation's price, every
-stage's timeline, memory ledger and rows of a report.
+stage's timeline, memory ledger and rows of a report; and the planner's search, which finds time and memory of each of the strategies
+for the same model and devices, block prices included: time of the whole over the number of evaluations, on one thread.
 """
 import argparse
 import logging
@@ -39,18 +40,20 @@ def llm_analysis_microseconds(repeat):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bench", default="build/release/tests/bench/predict_bench")
+    parser.add_argument("--benches", default="build/release/tests/bench")
     parser.add_argument("--repeat", type=int, default=200)
     args = parser.parse_args()
     theirs = llm_analysis_microseconds(args.repeat)
     ours = {}
-    for line in subprocess.run([args.bench, "--one"], check=True, capture_output=True, text=True).stdout.splitlines():
-        what, microseconds = line.rsplit(maxsplit=1)
-        ours[what] = float(microseconds)
-    print(f"{'one evaluation':<44}{'us':>10}{'llm-analysis / ours':>22}")
-    print(f"{'llm-analysis':<44}{theirs:>10.1f}{1:>22.2f}")
+    for bench in ("predict_bench", "planner_bench"):
+        for line in subprocess.run([f"{args.benches}/{bench}", "--one"], check=True, capture_output=True,
+                                   text=True).stdout.splitlines():
+            what, microseconds = line.rsplit(maxsplit=1)
+            ours[what] = float(microseconds)
+    print(f"{'one evaluation':<52}{'us':>10}{'llm-analysis / ours':>22}")
+    print(f"{'llm-analysis':<52}{theirs:>10.1f}{1:>22.1f}")
     for what, microseconds in ours.items():
-        print(f"{what:<44}{microseconds:>10.1f}{theirs / microseconds:>22.2f}")
+        print(f"{what:<52}{microseconds:>10.3f}{theirs / microseconds:>22.1f}")
 
 
 if __name__ == "__main__":

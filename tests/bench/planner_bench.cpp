@@ -1,0 +1,180 @@
+// How fast the planner searches, and how near its estimates are to predictions.
+//
+//   planner_bench              the plan of 405B on 16,384 devices, and rates on a real search space
+//   planner_bench --one        microseconds an evaluation on one thread, for whoever compares
+//   planner_bench --accuracy [N]   errors of N random strategies (10,000), the worst by name
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sim/cost/predict.h"
+#include "sim/format.h"
+#include "sim/plan/device_memory.h"
+#include "sim/planner/search.h"
+#include "tests/sim/random_strategies.h"
+
+namespace {
+
+using namespace sim;
+
+Scenario training(const char* model, std::int64_t seq_len, std::int64_t global_batch) {
+  Scenario s;
+  s.model = load_model_preset(model);
+  s.hardware = load_hardware_preset("h100-sxm");
+  s.implementation = load_implementation_preset("ridgepoint");
+  s.workload.seq_len = seq_len;
+  s.workload.global_batch_size = global_batch;
+  return s;
+}
+
+// Llama-3.1-70B on 512 devices, with all that can be said about where states lie.
+SearchSpace space_of_70b() {
+  SearchSpace space = every_strategy(training("llama-3.1-70b", 8192, 1024), {512});
+  space.tensor_parallel = {1, 2, 4, 8};
+  space.context_parallel = {1, 2};
+  space.pipeline_parallel = {1, 2, 4, 8};
+  space.virtual_pipeline = {1, 2};
+  space.micro_batch_size = {1, 2, 4};
+  return space;
+}
+void with_all_states(SearchSpace& space) {
+  space.shard_group = {0, 8, 16, 32, 64};
+  space.prefetch = {1, 2, 3, 4};
+  space.gradient_bucket = {0, 25 << 20, 100 << 20, 500 << 20};
+}
+
+struct Timed {
+  SearchResult result;
+  double cpu_seconds = 0;
+};
+Timed timed(const SearchSpace& space, const Constraints& constraints, const Calibration* calibration,
+            int threads) {
+  SearchOptions options;
+  options.threads = threads;
+  const std::clock_t begin = std::clock();
+  Timed t{search(space, constraints, {.usd_per_device_hour = 2.5, .watts_per_device = 1000}, calibration,
+                 options),
+          0};
+  t.cpu_seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  return t;
+}
+
+std::string words(const Scenario& s) {
+  const Strategy& t = s.strategy;
+  return s.model.name + " " + s.hardware.name + " " + s.implementation.name + " dp " +
+         std::to_string(t.data_parallel) + " tp " + std::to_string(t.tensor_parallel) +
+         (t.sequence_parallel ? " sp" : "") + " cp " + std::to_string(t.context_parallel) + " pp " +
+         std::to_string(t.pipeline_parallel) + " vpp " + std::to_string(t.virtual_pipeline) + " " +
+         t.schedule + " ep " + std::to_string(t.expert_parallel) + " zero " + std::to_string(t.zero_stage) +
+         " of " + std::to_string(t.shard_group) + ", micro-batches of " +
+         std::to_string(s.workload.micro_batch_size) + ", recompute " + std::string(name(t.recompute));
+}
+
+void plan_405b(const Calibration* calibration) {
+  const SearchSpace space = every_strategy(training("llama-3.1-405b", 8192, 2048), {16384});
+  const Timed t = timed(space, {}, calibration, 2);
+  const SearchResult& r = t.result;
+  std::printf(
+      "llama-3.1-405b on 16,384 h100-sxm, two threads: %s candidates, %s legal, %s fit and were evaluated\n",
+      format_count(size(space)).c_str(), format_count(r.legal).c_str(), format_count(r.evaluated).c_str());
+  std::printf("  %.2f s (%.2f s of CPU)\n", r.seconds, t.cpu_seconds);
+  if (r.by(Objective::time).empty()) return;
+  const Candidate& best = r.by(Objective::time).front();
+  const Scenario winner = candidate(space, best.index);
+  const Report report = predict(winner, calibration);
+  std::printf("  best: %s: estimated %s a step, predicted %s\n", words(winner).c_str(),
+              format(best.step).c_str(), format(report.step_time).c_str());
+}
+
+// From nothing, and for each further candidate where blocks are priced: what a larger space takes more.
+void rates(const Calibration* calibration, int threads) {
+  Constraints all_fit;  // so that of each candidate both time and memory are found
+  SearchSpace space = space_of_70b();
+  space.base.hardware.memory = gib(1e6);
+  const Timed small = timed(space, all_fit, calibration, threads);
+  with_all_states(space);
+  const Timed large = timed(space, all_fit, calibration, threads);
+  const auto line = [](const char* what, double evaluations, double seconds, double cpu) {
+    std::printf("  %-46s %12.0f %10.3f %14.0f %14.0f\n", what, evaluations, seconds, evaluations / seconds,
+                evaluations / cpu);
+  };
+  const auto n = [](const Timed& t) { return static_cast<double>(t.result.evaluated); };
+  std::printf("llama-3.1-70b on 512 h100-sxm, %d thread%s %20s %10s %14s %14s\n", threads,
+              threads > 1 ? "s" : " ", "evaluations", "s", "a second", "a CPU second");
+  line("from nothing, few states a pipeline", n(small), small.result.seconds, small.cpu_seconds);
+  line("from nothing, many states a pipeline", n(large), large.result.seconds, large.cpu_seconds);
+  line("steady: the latter's further candidates", n(large) - n(small),
+       large.result.seconds - small.result.seconds, large.cpu_seconds - small.cpu_seconds);
+}
+
+void accuracy(int count) {
+  RandomStrategies random(1);
+  struct Error {
+    double time = 0, memory = 0;
+    bool planned = false;
+    std::string scenario;
+  };
+  std::vector<Error> errors;
+  std::vector<double> estimated, predicted;
+  for (int i = 0; i < count; ++i) {
+    const Scenario s = random.next();
+    const Calibration* calibration = random.calibration(s.hardware.name);
+    const Plan plan = make_plan(s);
+    Bytes peak;
+    plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
+      peak = std::max(peak, device_memory(plan, memory).total());
+    });
+    const Estimate e = estimate(s, calibration);
+    estimated.push_back(e.step.value);
+    predicted.push_back(predict_step(plan, s.hardware, calibration).seconds.value);
+    errors.push_back({std::abs(estimated.back() / predicted.back() - 1),
+                      std::abs(static_cast<double>(e.memory.value) / static_cast<double>(peak.value) - 1),
+                      s.implementation.memory.allocator == AllocatorKind::planned, words(s)});
+  }
+  const auto line = [](const char* what, const std::vector<double>& of) {
+    if (of.empty()) return;
+    std::printf("%-44s %8zu %11.2f %% %9.3f %% %9.2f %% %9.2f %% %9.1f %%\n", what, of.size(),
+                100 * share_within(of, 0.02), 100 * quantile(of, 0.5), 100 * quantile(of, 0.9),
+                100 * quantile(of, 0.99), 100 * quantile(of, 1));
+  };
+  const auto part = [&](double Error::*error, auto chosen) {
+    std::vector<double> of;
+    for (const Error& e : errors)
+      if (chosen(e)) of.push_back(e.*error);
+    return of;
+  };
+  std::printf("%-44s %8s %13s %11s %11s %11s %11s\n", "estimate beside prediction", "", "within 2 %",
+              "median", "90th", "99th", "worst");
+  line("time", part(&Error::time, [](const Error&) { return true; }));
+  line("memory, planned arenas", part(&Error::memory, [](const Error& e) { return e.planned; }));
+  line("memory, caching allocators", part(&Error::memory, [](const Error& e) { return !e.planned; }));
+  std::printf("Kendall's tau of times: %.4f\n", kendalls_tau(estimated, predicted));
+  std::sort(errors.begin(), errors.end(), [](const Error& a, const Error& b) { return a.time > b.time; });
+  for (std::size_t i = 0; i < std::min<std::size_t>(10, errors.size()); ++i)
+    std::printf("  %5.1f %%  %s\n", 100 * errors[i].time, errors[i].scenario.c_str());
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::string mode = count > 1 ? arguments[1] : "";
+  const std::optional<Calibration> calibration = load_calibration_preset("h100-sxm");
+  if (mode == "--accuracy") {
+    accuracy(count > 2 ? std::atoi(arguments[2]) : 10000);
+  } else if (mode == "--one") {
+    SearchSpace space = space_of_70b();
+    with_all_states(space);
+    space.base.hardware.memory = gib(1e6);
+    const Timed t = timed(space, {}, &*calibration, 1);
+    std::printf("planner's search, an evaluation of time and memory %.3f\n",
+                1e6 * t.result.seconds / static_cast<double>(t.result.evaluated));
+  } else {
+    plan_405b(&*calibration);
+    for (const int threads : {1, 2}) rates(&*calibration, threads);
+  }
+}

@@ -1,0 +1,88 @@
+#include <cmath>
+
+#include "sim/cost/predict.h"
+#include "sim/plan/device_memory.h"
+#include "sim/planner/estimate.h"
+#include "tests/sim/random_strategies.h"
+#include "tests/support/catch.h"
+
+using namespace sim;
+
+namespace {
+
+// Of the fullest stage, as peak_memory() of a prediction, without the rest of it.
+Bytes predicted_peak(const Plan& plan) {
+  Bytes most;
+  plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
+    most = std::max(most, device_memory(plan, memory).total());
+  });
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "an estimate is within 2 % of the prediction for nine of ten random strategies, and ranks them alike") {
+  RandomStrategies random(20261121);
+  std::vector<double> errors, planned_memory_errors, memory_errors, estimated, predicted;
+  for (int i = 0; i < 250; ++i) {
+    const Scenario s = random.next();
+    const Calibration* calibration = random.calibration(s.hardware.name);
+    const Plan plan = make_plan(s);
+    const Estimate e = estimate(s, calibration);
+    predicted.push_back(predict_step(plan, s.hardware, calibration).seconds.value);
+    estimated.push_back(e.step.value);
+    errors.push_back(std::abs(estimated.back() / predicted.back() - 1));
+    const double memory =
+        std::abs(static_cast<double>(e.memory.value) / static_cast<double>(predicted_peak(plan).value) - 1);
+    memory_errors.push_back(memory);
+    // What a caching allocator reserves beyond the live follows from the order of requests.
+    if (s.implementation.memory.allocator == AllocatorKind::planned) planned_memory_errors.push_back(memory);
+  }
+  CHECK(quantile(errors, 0.5) < 0.004);
+  CHECK(share_within(errors, 0.02) > 0.85);
+  CHECK(quantile(errors, 0.99) < 0.2);
+  CHECK(kendalls_tau(estimated, predicted) > 0.99);
+  CHECK(quantile(planned_memory_errors, 0.5) < 0.002);
+  CHECK(share_within(planned_memory_errors, 0.02) > 0.85);
+  CHECK(quantile(memory_errors, 0.5) < 0.02);
+}
+
+TEST_CASE("an estimate does not depend on what was estimated before") {
+  Scenario s;
+  s.model = load_model_preset("llama-3.1-8b");
+  s.hardware = load_hardware_preset("h100-sxm");
+  s.implementation = load_implementation_preset("mcore_te_2024");
+  s.workload.seq_len = 4096;
+  s.workload.global_batch_size = 64;
+  s.strategy.data_parallel = 4;
+  const std::optional<Calibration> calibration = load_calibration_preset("h100-sxm");
+  Estimator used(s, &*calibration);
+  for (const int zero : {0, 1, 2, 3})
+    for (const int stages : {1, 2, 4})
+      for (const std::int64_t sequences : {1, 2, 8})
+        for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::sqrt}) {
+          Scenario t = s;
+          t.strategy.zero_stage = zero;
+          t.strategy.pipeline_parallel = stages;
+          t.strategy.recompute = recompute;
+          t.workload.micro_batch_size = sequences;
+          if (!validate(t).empty()) continue;
+          const Estimate again = used.estimate(t.strategy, t.workload), alone = estimate(t, &*calibration);
+          REQUIRE(again.step == alone.step);
+          REQUIRE(again.memory == alone.memory);
+        }
+}
+
+TEST_CASE("what contradicts itself, or generates, is not estimated") {
+  Scenario s;
+  s.model = load_model_preset("gpt2-124m");
+  s.hardware = load_hardware_preset("h100-sxm");
+  s.implementation = load_implementation_preset("ridgepoint");
+  s.workload.seq_len = 1024;
+  s.strategy.tensor_parallel = 5;
+  REQUIRE_THROWS_WITH(estimate(s), Catch::Contains("strategy.tensor_parallel"));
+  s.strategy.tensor_parallel = 1;
+  s.workload.task = Task::generate;
+  REQUIRE_THROWS_WITH(estimate(s), Catch::Contains("workload.task"));
+}

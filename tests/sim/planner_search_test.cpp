@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <set>
+
+#include "sim/cost/calibration_preset.h"
+#include "sim/cost/predict.h"
+#include "sim/planner/explain.h"
+#include "sim/planner/search.h"
+#include "sim/scenario/preset.h"
+#include "tests/support/catch.h"
+
+using namespace sim;
+
+namespace {
+
+SearchSpace small_space() {
+  Scenario s;
+  s.model = load_model_preset("gpt2-124m");
+  s.hardware = load_hardware_preset("h100-sxm");
+  s.implementation = load_implementation_preset("ridgepoint");
+  s.workload.seq_len = 1024;
+  s.workload.global_batch_size = 8;
+  SearchSpace space = every_strategy(s, {2, 4});
+  space.virtual_pipeline = {1, 2};
+  return space;
+}
+const Tariff kTariff{.usd_per_device_hour = 2.5, .watts_per_device = 900};
+
+// All that does not depend on how long it took.
+void require_same(const SearchResult& a, const SearchResult& b) {
+  REQUIRE(a.looked_at == b.looked_at);
+  REQUIRE(a.legal == b.legal);
+  REQUIRE(a.evaluated == b.evaluated);
+  REQUIRE(a.fitting == b.fitting);
+  REQUIRE(a.refused == b.refused);
+  REQUIRE(a.best == b.best);
+  REQUIRE(a.front == b.front);
+  REQUIRE(a.points == b.points);
+  REQUIRE(a.smallest == b.smallest);
+  REQUIRE(a.fastest == b.fastest);
+}
+
+bool beats(const Candidate& a, const Candidate& b) {
+  bool better = false;
+  for (int o = 0; o < kObjectives; ++o) {
+    const auto objective = static_cast<Objective>(o);
+    if (cost(a, objective) > cost(b, objective)) return false;
+    better = better || cost(a, objective) < cost(b, objective);
+  }
+  return better;
+}
+
+}  // namespace
+
+TEST_CASE("each candidate of a space is counted once, and legal are those that validate() lets pass") {
+  const SearchSpace space = small_space();
+  const std::int64_t n = size(space);
+  const std::optional<Calibration> calibration = load_calibration_preset("h100-sxm");
+  const SearchResult r = search(space, {}, kTariff, &*calibration);
+  std::int64_t refused = 0, legal = 0;
+  for (const auto& [reason, count] : r.refused) refused += count;
+  CHECK(r.looked_at == n);
+  CHECK(r.fitting + refused == n);
+  std::set<std::string> fields;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::vector<Problem> problems = validate(candidate(space, i));
+    legal += problems.empty();
+    for (const Problem& p : problems) fields.insert(p.field);
+  }
+  CHECK(r.legal == legal);
+  CHECK(r.evaluated == legal);  // a small model: all of them fit
+  for (const auto& [reason, count] : r.refused) CHECK(fields.contains(reason));
+}
+
+TEST_CASE("a search's result depends neither on threads nor on ranges") {
+  const SearchSpace space = small_space();
+  SearchOptions options;
+  options.most_kept = 7;
+  options.most_points = 50;
+  // Memory refuses some, time others.
+  Constraints constraints;
+  constraints.memory_reserved = gib(78.7);
+  constraints.slowest_step = Seconds{0.02};
+  const SearchResult whole = search(space, constraints, kTariff, nullptr, options);
+  REQUIRE(whole.fitting > 0);
+  REQUIRE(whole.refused.contains("memory"));
+  REQUIRE(whole.refused.contains("slowest_step"));
+  options.threads = 3;
+  require_same(whole, search(space, constraints, kTariff, nullptr, options));
+  const std::int64_t n = size(space);
+  SearchResult parts;
+  for (const auto& [begin, end] :
+       {std::pair{n / 3, n}, std::pair{std::int64_t{0}, n / 7}, std::pair{n / 7, n / 3}}) {
+    options.begin = begin;
+    options.end = end;
+    merge(parts, search(space, constraints, kTariff, nullptr, options), options);
+  }
+  CHECK(parts.begin == 0);
+  CHECK(parts.end == n);
+  require_same(whole, parts);
+}
+
+TEST_CASE("the best and the front are those of all candidates") {
+  SearchSpace space = small_space();
+  space.schedule = {"1f1b", "zb-h1"};
+  SearchOptions options;
+  options.most_kept = 5;
+  options.most_points = static_cast<std::size_t>(size(space));  // all of them
+  const SearchResult r = search(space, {}, kTariff, nullptr, options);
+  REQUIRE(static_cast<std::int64_t>(r.points.size()) == r.legal);
+  for (int o = 0; o < kObjectives; ++o) {
+    const auto objective = static_cast<Objective>(o);
+    REQUIRE(r.by(objective).size() == options.most_kept);
+    std::vector<double> costs;
+    for (const Candidate& c : r.points) costs.push_back(cost(c, objective));
+    std::sort(costs.begin(), costs.end());
+    for (std::size_t i = 0; i < options.most_kept; ++i)
+      CHECK(cost(r.by(objective)[i], objective) == costs[i]);
+  }
+  std::set<std::int64_t> front;
+  for (const Candidate& c : r.front) front.insert(c.index);
+  for (const Candidate& c : r.points) {
+    const bool beaten =
+        std::any_of(r.points.begin(), r.points.end(), [&](const Candidate& o) { return beats(o, c); });
+    if (front.contains(c.index)) CHECK_FALSE(beaten);
+    if (!beaten && !front.contains(c.index)) {  // then one that is as good in all has a smaller number
+      const bool equal = std::any_of(r.front.begin(), r.front.end(), [&](const Candidate& f) {
+        return !beats(f, c) && !beats(c, f) && f.step == c.step && f.memory == c.memory &&
+               f.devices == c.devices && f.index < c.index;
+      });
+      CHECK(equal);
+    }
+  }
+}
+
+TEST_CASE("the search's candidates are those that estimate() estimates") {
+  const SearchSpace space = small_space();
+  SearchOptions options;
+  options.most_points = 60;
+  const SearchResult r = search(space, {}, kTariff, nullptr, options);
+  for (const Candidate& c : r.points) {
+    const Estimate e = estimate(candidate(space, c.index));
+    CHECK(e.step == c.step);
+    CHECK(e.memory == c.memory);
+  }
+}
+
+TEST_CASE("where nothing fits, the smallest and the constraints that refuse are told") {
+  Constraints constraints;
+  constraints.memory_reserved = gib(79.99);
+  const SearchResult r = search(small_space(), constraints, kTariff, nullptr);
+  CHECK(r.fitting == 0);
+  CHECK(r.refused.at("memory") == r.legal);
+  REQUIRE(r.smallest);
+  CHECK(r.smallest->memory > Bytes{0});
+  CHECK(r.smallest->step > Seconds{});
+}
+
+TEST_CASE("constraints that nothing can keep to are refused, and so is a space without values") {
+  Constraints constraints;
+  constraints.memory_share = 1.5;
+  REQUIRE_THROWS_WITH(search(small_space(), constraints, kTariff, nullptr), Catch::Contains("memory_share"));
+  SearchSpace space = small_space();
+  space.schedule.clear();
+  CHECK(size(space) == 0);
+  REQUIRE_THROWS_WITH(search(space, {}, kTariff, nullptr), Catch::Contains("search.schedule"));
+}
+
+TEST_CASE("a search that is stopped says how far it came") {
+  std::stop_source stop;
+  stop.request_stop();
+  SearchOptions options;
+  options.stop = stop.get_token();
+  const SearchResult r = search(small_space(), {}, kTariff, nullptr, options);
+  CHECK(r.looked_at == 0);
+}
+
+TEST_CASE("what two strategies spend their steps on adds up to the steps") {
+  const SearchSpace space = small_space();
+  const SearchResult r = search(space, {}, kTariff, nullptr);
+  const auto& best = r.by(Objective::time);
+  const Explanation e =
+      explain({candidate(space, best.front().index), candidate(space, best.back().index)}, nullptr);
+  for (std::size_t i : {0, 1}) {
+    Seconds sum;
+    for (const SpendingRow& row : e.rows) sum += row.seconds[i];
+    CHECK(sum.value == Approx(e.step[i].value).epsilon(1e-9));
+  }
+  CHECK(e.step[0] == predict(candidate(space, best.front().index)).step_time);
+  CHECK(e.sentence.find("faster") != std::string::npos);
+}
