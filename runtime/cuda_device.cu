@@ -325,13 +325,14 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::attention_standard_backward, [](const Call& c) { StandardAttention(c).backward(); }},
     {OpKind::kv_append,
      [](const Call& c) {
-       cuda::kv_append(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.i32(3), c.attention(),
-                       c.capacity(c.count(0)));
+       cuda::kv_append(c.context, cuda::contiguous_cache(c.tensor(0), c.tensor(1), c.capacity(c.count(0))),
+                       c.tensor(2), c.i32(3), c.attention());
      }},
     {OpKind::attention_cached,
      [](const Call& c) {
-       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.i32(4),
-                              c.attention(), c.capacity(c.count(2)));
+       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1),
+                              cuda::contiguous_cache(c.tensor(2), c.tensor(3), c.capacity(c.count(2))),
+                              c.i32(4), c.attention());
      }},
     {OpKind::gelu,
      [](const Call& c) { cuda::gelu_forward(c.context, c.tensor(0), c.tensor(1), c.rows() * c.cols()); }},

@@ -1,7 +1,7 @@
 // What flash and decode attention share: a warp's products with tiles in shared memory, and one step of the
 // online softmax over its 16 rows of scores.
 #pragma once
-#include "kernels/attention.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/shared_tile.h"
 
@@ -77,9 +77,21 @@ CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highes
   }
 }
 
+// Calls body.template operator()<D>() with the smallest tile width that holds the head size.
+template <class Body>
+void with_head_size(std::int64_t D, const Body& body) {
+  if (D <= 64)
+    body.template operator()<64>();
+  else if (D <= 80)
+    body.template operator()<80>();
+  else if (D <= 96)
+    body.template operator()<96>();
+  else
+    body.template operator()<128>();
+}
+
 // Any number of new tokens; requires flash_takes().
-void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache,
-                                ConstTensor v_cache, const std::int32_t* positions, AttentionShape s,
-                                std::int64_t capacity);
+void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
+                                const std::int32_t* positions, AttentionShape s);
 
 }  // namespace kernels::cuda

@@ -102,6 +102,13 @@ CUDA_DEVICE void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// The products of two pairs of bf16.
+CUDA_DEVICE std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t products;  // an instruction without a sum is of sm_90; -0 changes no product
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(products) : "r"(a), "r"(b), "r"(0x80008000u));
+  return products;
+}
+
 // 2^x by the special function unit, 2 ulp; -inf gives 0.
 CUDA_DEVICE float exp2_fast(float x) {
   float y;

@@ -268,6 +268,25 @@ void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
   load(to, row, true);
 }
 
+namespace {
+
+// In double, whose normal numbers hold bf16's subnormal ones.
+double exactly(std::uint32_t bits) {
+  const int exponent = static_cast<int>(bits >> 7 & 0xffu), significand = static_cast<int>(bits & 0x7fu);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(significand, -133) : std::ldexp(128 + significand, exponent - 134);
+  return bits & 0x8000u ? -magnitude : magnitude;
+}
+
+}  // namespace
+
+std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
+  const auto product = [&](int shift) {
+    return static_cast<float>(exactly(a >> shift & 0xffffu) * exactly(b >> shift & 0xffffu));
+  };
+  return pack_bf16(product(0), product(16));
+}
+
 // Products are exact in fp32's range and are added up in double here; the GPU's own order of sums is not
 // specified.
 void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {

@@ -61,13 +61,14 @@ attention_hopper_kernel(Arguments a) {
   const QueryTile tile{first, queries, 0, s.T, true};
   const int tiles = tile.key_tiles();
 
+  const std::int64_t first_row = s.first_row(batch);
   const auto copy_keys = [&](bf16* to, const Heads<const bf16>& from, int j) {
     if (j < tiles)
-      copy_swizzled<D, kKeyTile>(to + j % 2 * kKeyElements, from.at(batch, group, j * kKeyTile), from.row,
-                                 s.T - j * kKeyTile);
+      copy_swizzled<D, kKeyTile>(to + j % 2 * kKeyElements, from.of(first_row, group).at(j * kKeyTile),
+                                 from.row, s.T - j * kKeyTile);
     commit_copies();
   };
-  copy_swizzled<D, kQueries>(q, a.q.at(batch, head, first), a.q.row, queries);
+  copy_swizzled<D, kQueries>(q, a.q.of(first_row, head).at(first), a.q.row, queries);
   copy_keys(k, a.k, 0);
   copy_keys(v, a.v, 0);
 
@@ -134,7 +135,7 @@ attention_hopper_kernel(Arguments a) {
     if (a.lse != nullptr && lane_index() % 4 == 0)
       a.lse[(static_cast<std::int64_t>(batch) * s.H + head) * s.T + first + r] =
           highest[half] * kLn2 + logf(sum[half]);
-    bf16* const out = a.out.at(batch, head, first + r);
+    bf16* const out = a.out.of(first_row, head).at(first + r);
     const float inverse = 1 / sum[half];
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)
@@ -168,8 +169,7 @@ void attention_hopper_forward(const Context& context, Tensor out, float* lse, Co
                             packed_heads(rows, packed, s.H + s.G, s),
                             packed_heads(out.as<bf16>(), s.H, 0, s),
                             lse,
-                            {static_cast<int>(s.T), static_cast<int>(s.H), static_cast<int>(s.G),
-                             static_cast<int>(s.D), 1 / std::sqrt(static_cast<float>(s.D))}};
+                            sizes(s)};
   if (s.D == 64) return launch<64>(context, arguments, s);
   if (s.D == 128) return launch<128>(context, arguments, s);
   throw CudaError("attention_hopper_forward takes head sizes 64 and 128, not " + std::to_string(s.D));
