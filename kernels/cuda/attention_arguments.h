@@ -67,7 +67,7 @@ struct KeyRows {
   std::int64_t row;  // elements from a token to the next
   const std::int32_t* blocks;
   std::int64_t block;  // elements from a block to the next
-  Divisor block_size;
+  Divisor block_size{};
 
   // Token t's; those up to the next multiple of kCacheRun follow `row` elements apart.
   CUDA_HOST_DEVICE T* at(int t) const {
@@ -78,17 +78,19 @@ struct KeyRows {
   }
 };
 
-// Keys or values of all: of packed rows, or of a cache.
+// Keys and values of all heads and sequences: of packed rows, or of a cache.
 template <class T>
 struct KeyHeads {
-  T* data;
+  T *keys, *values;
   std::int64_t sequence, head, row;  // elements from one to the next; of blocks: `sequence` is a block
   const std::int32_t* cu_seqlens = nullptr;
   const std::int32_t* block_table = nullptr;
   std::int64_t blocks_per_sequence = 0;
-  Divisor block_size;
+  Divisor block_size{};
 
-  CUDA_HOST_DEVICE KeyRows<T> of(int b, int group) const {
+  CUDA_HOST_DEVICE KeyRows<T> keys_of(int b, int group) const { return of(keys, b, group); }
+  CUDA_HOST_DEVICE KeyRows<T> values_of(int b, int group) const { return of(values, b, group); }
+  CUDA_HOST_DEVICE KeyRows<T> of(T* data, int b, int group) const {
     T* const first = data + group * head;
     if (block_table != nullptr)
       return {first, row, block_table + b * blocks_per_sequence, sequence, block_size};
@@ -96,21 +98,27 @@ struct KeyHeads {
   }
 };
 
+// Of packed rows of (H + 2G) D.
 template <class T>
-KeyHeads<T> packed_keys(T* rows, std::int64_t heads, std::int64_t first, AttentionShape s,
-                        const AttentionMask& mask = {}) {
-  return {rows + first * s.D, s.T * heads * s.D, s.D, heads * s.D, mask.cu_seqlens, nullptr, 0, {}};
+KeyHeads<T> packed_keys(T* rows, AttentionShape s, const AttentionMask& mask = {}) {
+  const std::int64_t width = (s.H + 2 * s.G) * s.D;
+  return {.keys = rows + s.H * s.D,
+          .values = rows + (s.H + s.G) * s.D,
+          .sequence = s.T * width,
+          .head = s.D,
+          .row = width,
+          .cu_seqlens = mask.cu_seqlens};
 }
 template <class T>
-KeyHeads<T> cached_keys(T* data, const KvCache& cache, AttentionShape s) {
-  return {data,
-          s.G * cache.block_size * s.D,
-          cache.block_size * s.D,
-          s.D,
-          nullptr,
-          cache.block_table,
-          cache.blocks_per_sequence,
-          Divisor(static_cast<std::uint32_t>(cache.block_size))};
+KeyHeads<T> cached_keys(const KvCache& cache, AttentionShape s) {
+  return {.keys = cache.k.as<T>(),
+          .values = cache.v.as<T>(),
+          .sequence = s.G * cache.block_size * s.D,
+          .head = cache.block_size * s.D,
+          .row = s.D,
+          .block_table = cache.block_table,
+          .blocks_per_sequence = cache.blocks_per_sequence,
+          .block_size = Divisor(static_cast<std::uint32_t>(cache.block_size))};
 }
 
 // What the scores and the values are to be multiplied by: an e4m3 cache's scales.

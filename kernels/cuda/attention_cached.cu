@@ -26,7 +26,7 @@ static_assert(kKeyTile == kWarps * kCacheRun, "each warp has one run of every ti
 template <class K>
 struct DecodeArguments {
   Heads<const bf16> q;
-  KeyHeads<const K> k, v;
+  KeyHeads<const K> kv;
   KvScales scales;
   float* partial_out;  // (B, G, splits, 16, D): sums of exponentials times values
   float* partial_max;  // (B, G, splits, 16): base of the exponentials, in powers of two
@@ -48,7 +48,7 @@ decode_kernel(DecodeArguments<K> a) {
   const QueryTile queries{0, s.T, position, position + s.T, true};
   const Part part = part_of(queries.key_tiles(), split, grid_size().x);
   K* const runs = shared_memory<K>() + warp_index() * kStages * 2 * Tile::kElements;
-  const KeyRows<const K> all_keys = a.k.of(batch, group), all_values = a.v.of(batch, group);
+  const KeyRows<const K> all_keys = a.kv.keys_of(batch, group), all_values = a.kv.values_of(batch, group);
   const int first_of_warp = warp_index() * kCacheRun;
 
   const auto copy_run = [&](int j) {
@@ -168,7 +168,7 @@ merge_kernel(bf16* out, DecodeArguments<K> a, int splits) {
 template <class T, class K>
 struct AppendArguments {
   T* qkv;  // written where queries are rotated
-  KeyHeads<K> k, v;
+  KeyHeads<K> kv;
   KvScales scales;
   const float* table;  // (P, D); null: nothing is rotated
   const std::int32_t* positions;
@@ -184,7 +184,8 @@ CUDA_DEVICE void store_cached(const AppendArguments<T, K>& a, int b, int head, i
   const float inverse = 1 / (is_key ? a.scales.of_keys(group) : a.scales.of_values(group));
 #pragma unroll
   for (int w = 0; w < Width; ++w) x[w] *= inverse;
-  store<Width>((is_key ? a.k : a.v).of(b, group).at(position) + d, x);
+  const KeyRows<K> rows = is_key ? a.kv.keys_of(b, group) : a.kv.values_of(b, group);
+  store<Width>(rows.at(position) + d, x);
 }
 
 // A block a token.
@@ -244,13 +245,8 @@ void append(const Context& context, Row* qkv, const KvCache& cache, const float*
             const std::int32_t* positions, AttentionShape s) {
   constexpr bool kRotates = !std::is_const_v<Row>;
   with_cached_type<T>(cache, [&]<class K>(K) {
-    const AppendArguments<Row, K> arguments{qkv,
-                                            cached_keys(cache.k.as<K>(), cache, s),
-                                            cached_keys(cache.v.as<K>(), cache, s),
-                                            {cache.k_scale, cache.v_scale},
-                                            table,
-                                            positions,
-                                            sizes(s)};
+    const AppendArguments<Row, K> arguments{
+        qkv, cached_keys<K>(cache, s), {cache.k_scale, cache.v_scale}, table, positions, sizes(s)};
     const auto launch = [&]<int Width>() {
       const std::int64_t elements = kRotates ? (s.H + 2 * s.G) * s.D / 2 : 2 * s.G * s.D;
       const Launch shape{.grid = {static_cast<int>(s.B * s.T), 1, 1},
@@ -275,8 +271,7 @@ void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& 
   const std::int64_t rows = groups * splits * kRows;
   float* const partial_out = context.scratch_for<float>(rows * (s.D + 2));
   const DecodeArguments<K> arguments{packed_heads(qkv.as<bf16>(), s.H + 2 * s.G, 0, s),
-                                     cached_keys<const K>(cache.k.as<K>(), cache, s),
-                                     cached_keys<const K>(cache.v.as<K>(), cache, s),
+                                     cached_keys<const K>(cache, s),
                                      {cache.k_scale, cache.v_scale},
                                      partial_out,
                                      partial_out + rows * s.D,

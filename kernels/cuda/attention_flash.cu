@@ -24,7 +24,7 @@ constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 template <class K>
 struct ForwardArguments {
   Heads<const bf16> q;
-  KeyHeads<const K> k, v;
+  KeyHeads<const K> kv;
   KvScales scales;
   Heads<bf16> out;
   float* lse;
@@ -88,7 +88,7 @@ flash_forward_kernel(ForwardArguments<K> a) {
   const QueryTile tile{first, queries, begin, begin + length, s.causal};
   const int tiles = tile.key_tiles();
 
-  const KeyRows<const K> all_keys = a.k.of(batch, group), all_values = a.v.of(batch, group);
+  const KeyRows<const K> all_keys = a.kv.keys_of(batch, group), all_values = a.kv.values_of(batch, group);
   const auto copy_keys = [&](bf16* to, const KeyRows<const K>& from, int j) {
     if (j < tiles)
       copy_keys_of<D>(to + j % 2 * Tile::elements(kKeyTile), from, j * kKeyTile, tile.keys - j * kKeyTile,
@@ -336,8 +336,7 @@ void attention_flash_forward(const Context& context, Tensor out, float* lse, Con
   const bf16* const rows = qkv.as<bf16>();
   forward<bf16>(context,
                 {packed_heads(rows, packed, 0, s),
-                 packed_keys(rows, packed, s.H, s, mask),
-                 packed_keys(rows, packed, s.H + s.G, s, mask),
+                 packed_keys(rows, s, mask),
                  {},
                  packed_heads(out.as<bf16>(), s.H, 0, s),
                  lse,
@@ -351,8 +350,7 @@ void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor 
   with_cached_type<bf16>(cache, [&]<class K>(K) {
     forward<K>(context,
                {packed_heads(qkv.as<bf16>(), s.H + 2 * s.G, 0, s),
-                cached_keys<const K>(cache.k.as<K>(), cache, s),
-                cached_keys<const K>(cache.v.as<K>(), cache, s),
+                cached_keys<const K>(cache, s),
                 {cache.k_scale, cache.v_scale},
                 packed_heads(out.as<bf16>(), s.H, 0, s),
                 nullptr,

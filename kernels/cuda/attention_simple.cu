@@ -22,7 +22,7 @@ CUDA_DEVICE float warp_dot(const A* a, const B* b, int D) {
 template <class T, class K>
 struct ForwardArguments {
   Heads<const T> q;
-  KeyHeads<const K> k, v;
+  KeyHeads<const K> kv;
   KvScales scales;
   Heads<T> out;
   float* lse;
@@ -50,7 +50,7 @@ forward_kernel(ForwardArguments<T, K> a) {
   const int position = (a.positions != nullptr ? a.positions[at.b] : 0) + at.t;
   const int keys = s.causal ? position + 1 : s.length(at.b);
   const T* const query = a.q.of(s.first_row(at.b), at.head).at(at.t);
-  const KeyRows<const K> k = a.k.of(at.b, group), v = a.v.of(at.b, group);
+  const KeyRows<const K> k = a.kv.keys_of(at.b, group), v = a.kv.values_of(at.b, group);
   const float scale = s.scale * a.scales.of_keys(group);
   for (int d = lane_index(); d < s.D; d += kWarp) o[d] = 0;
   SoftmaxState state;
@@ -118,6 +118,7 @@ backward_keys_kernel(BackwardArguments<T> a) {
       const float dp = warp_dot(dout, v, s.D);
       const float p = expf(score - a.lse[s.statistic(at.b, head, t)]);
       const float ds = s.scale * p * (dp - a.delta[s.statistic(at.b, head, t)]);
+#pragma unroll 1
       for (int d = lane_index(); d < s.D; d += kWarp) {
         dk[d] += ds * to_float(q[d]);
         dv[d] += p * to_float(dout[d]);
@@ -155,8 +156,7 @@ void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, At
   with_type(qkv.type, [&]<class T>(T) {
     const T* const rows = qkv.as<T>();
     const ForwardArguments<T, T> arguments{packed_heads(rows, packed, 0, s),
-                                           packed_keys(rows, packed, s.H, s, mask),
-                                           packed_keys(rows, packed, s.H + s.G, s, mask),
+                                           packed_keys(rows, s, mask),
                                            {},
                                            packed_heads(out.as<T>(), s.H, 0, s),
                                            lse,
@@ -171,8 +171,7 @@ void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, con
   with_type(qkv.type, [&]<class T>(T) {
     with_cached_type<T>(cache, [&]<class K>(K) {
       const ForwardArguments<T, K> arguments{packed_heads(qkv.as<T>(), s.H + 2 * s.G, 0, s),
-                                             cached_keys<const K>(cache.k.as<K>(), cache, s),
-                                             cached_keys<const K>(cache.v.as<K>(), cache, s),
+                                             cached_keys<const K>(cache, s),
                                              {cache.k_scale, cache.v_scale},
                                              packed_heads(out.as<T>(), s.H, 0, s),
                                              nullptr,

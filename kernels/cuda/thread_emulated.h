@@ -2,7 +2,7 @@
 // waits for others. What a GPU leaves undefined is made visible instead of being done silently right:
 // shared memory begins as NaN, asynchronous copies arrive no sooner than they are waited for, and blocks can
 // be run with their threads in several orders, which give the same result exactly when no barrier is missing
-// between threads that share memory.
+// between threads that share memory. Where a copy is to arrive is NaN from the moment it begins.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -49,6 +49,23 @@ bool block_barrier(bool own = false);
 void copy_async(void* to, const void* from, bool valid);
 void commit_copies();
 void wait_for_copies(int pending);
+
+// Barriers by number, of as many threads as come to them (PTX ISA, "bar").
+void sync_threads(int number, int threads);
+void arrive_threads(int number, int threads);
+
+// A barrier in shared memory whose phase ends when all arrivals and all bytes that it expects have come (PTX
+// ISA, "mbarrier"). What is shorter than a barrier's 64 bits is never its state.
+void init_barrier(std::uint64_t* barrier, int arrivals);
+void arrive(std::uint64_t* barrier, int bytes_to_expect);
+void wait_for_phase(std::uint64_t* barrier, int parity);
+// A copy of `bytes` to shared memory that the barrier expects, carried out once a thread waits for it.
+void copy_with_barrier(std::uint64_t* barrier, std::byte* to, int bytes, std::function<void()> copy);
+
+// Matrix products that are carried out when they are waited for, in their order.
+void add_product(std::function<void()> product);
+void commit_products();
+void wait_for_products(int pending);
 
 // Hands `bytes` of each lane's own to all lanes of its warp; returns them by lane, valid until the warp's
 // next exchange but one.

@@ -125,10 +125,10 @@ TEST_CASE("flash attention's gradients are as accurate as plain attention's, wha
 }
 
 TEST_CASE("packed sequences of different lengths give, bit by bit, what each gives alone") {
-  const std::vector<std::int32_t> lengths = {70, 1, 0, 129, 64};
+  const std::vector<std::int32_t> lengths = {66, 1, 0, 130, 64};
   std::vector<std::int32_t> cu_seqlens = {0};
   for (const std::int32_t length : lengths) cu_seqlens.push_back(cu_seqlens.back() + length);
-  const std::int64_t rows = cu_seqlens.back(), longest = 129;
+  const std::int64_t rows = cu_seqlens.back(), longest = 130;
   tests::OnGpu<std::int32_t> starts(cu_seqlens);
   struct Packed {
     std::int64_t H, G, D;
@@ -136,7 +136,7 @@ TEST_CASE("packed sequences of different lengths give, bit by bit, what each giv
   };
   for (const bool causal : {true, false})
     for (const Packed& c :
-         {Packed{2, 1, 64, Type::bf16}, Packed{1, 1, 128, Type::bf16}, Packed{2, 2, 12, Type::bf16}}) {
+         {Packed{2, 1, 64, Type::bf16}, Packed{1, 1, 128, Type::bf16}, Packed{1, 1, 12, Type::bf16}}) {
       CAPTURE(causal, c.H, c.G, c.D);
       const std::int64_t packed = (c.H + 2 * c.G) * c.D, width = c.H * c.D;
       const auto qkv = tests::normal_tensor(rows * packed, 1, c.type);
