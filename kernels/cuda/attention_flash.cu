@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_flash.h"
 #include "kernels/cuda/attention_schedule.h"
 #include "kernels/cuda/attention_simple.h"
+#include "kernels/cuda/cached_tile.h"
 #include "kernels/cuda/shared_tile.h"
 
 namespace kernels::cuda {
@@ -18,6 +19,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarpRows = 16;
 constexpr int kBackwardQueries = 64;
+constexpr int kResidentBlocks = 3;  // whose shared memory, at head size 64, fills an A100's multiprocessor
 constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
 // K: the type of keys and values, bf16 or e4m3.
@@ -44,9 +46,13 @@ CUDA_DEVICE void copy_keys_of(bf16* tile, const KeyRows<const e4m3>& source, int
   constexpr int kVectors = SharedTile<D>::kVectors;
   for (int i = thread_index(); i < kKeyTile * kVectors; i += kThreads) {
     const int row = i / kVectors, column = i % kVectors * 8;
-    float x[8] = {};
-    if (row < rows && column < columns) load<8>(x, source.at(first + row) + column);
-    store<8>(tile + SharedTile<D>::offset(row, column), x);
+    Pack<std::uint32_t, 4> wide{};
+    if (row < rows && column < columns) {
+      const auto bytes = *reinterpret_cast<const Pack<std::uint32_t, 2>*>(source.at(first + row) + column);
+      widen_in_order(wide.values[0], wide.values[1], bytes.values[0]);
+      widen_in_order(wide.values[2], wide.values[3], bytes.values[1]);
+    }
+    *reinterpret_cast<Pack<std::uint32_t, 4>*>(tile + SharedTile<D>::offset(row, column)) = wide;
   }
 }
 
@@ -70,7 +76,7 @@ CUDA_DEVICE void store_rows(const Rows<bf16>& to, int row, int rows, int columns
 
 // Shared memory: queries (64, D), keys and values (2, 64, D) each. Grid: (tiles of queries, H, B).
 template <int D, class K>
-CUDA_KERNEL(kThreads)
+CUDA_KERNEL_RESIDENT(kThreads, kResidentBlocks)
 flash_forward_kernel(ForwardArguments<K> a) {
   constexpr int kQueries = kThreads / kWarp * kWarpRows;
   using Tile = SharedTile<D>;

@@ -61,6 +61,13 @@ CUDA_DEVICE std::uint32_t widen_odd(std::uint32_t bytes) {
   return widen(bytes, bytes >> 4);
 }
 
+// All four as they lie.
+CUDA_DEVICE void widen_in_order(std::uint32_t& first, std::uint32_t& second, std::uint32_t bytes) {
+  const std::uint32_t even = widen_even(bytes), odd = widen_odd(bytes);
+  first = (even & 0xffffu) | odd << 16;
+  second = even >> 16 | (odd & 0xffff0000u);
+}
+
 // The fragments of A of a row of queries: row lane / 4 of the tile where half is 0, 8 rows below where it is
 // 1; zeros where `from` is null. Of e4m3 keys, A's columns 2c, 2c + 1, 2c + 8, 2c + 9 of 16 are elements 4c,
 // 4c + 2, 4c + 1, 4c + 3.

@@ -5,6 +5,7 @@
 #include "kernels/cuda/types.h"
 
 #define CUDA_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define CUDA_KERNEL_RESIDENT(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 #define CUDA_DEVICE __device__ __forceinline__
 
 namespace kernels::cuda {

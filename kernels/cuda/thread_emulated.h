@@ -12,6 +12,7 @@
 #include "kernels/cuda/types.h"
 
 #define CUDA_KERNEL(threads) static void
+#define CUDA_KERNEL_RESIDENT(threads, blocks) static void
 #define CUDA_DEVICE inline
 
 namespace kernels::cuda {
