@@ -235,7 +235,8 @@ void Block::run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes
     }
     if (!progress) throw std::logic_error("threads of a block wait for each other for ever");
   }
-  if (!copies_.empty()) throw std::logic_error("a block ends while copies to its shared memory are under way");
+  if (!copies_.empty())
+    throw std::logic_error("a block ends while copies to its shared memory are under way");
   for (const NamedBarrier& barrier : named_)
     if (barrier.arrived > 0) throw std::logic_error("a block ends while threads have arrived at a barrier");
 }
