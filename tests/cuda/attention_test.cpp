@@ -5,7 +5,6 @@
 #include <random>
 
 #include "kernels/cuda/embedding.h"
-#include "kernels/cuda/hopper/attention_hopper.h"
 #include "kernels/rope.h"
 #include "tests/cuda/on_gpu.h"
 #include "tests/cuda/plain_attention.h"
@@ -72,31 +71,6 @@ TEST_CASE("flash attention is as accurate as plain attention, whatever the order
       // Scores are sums of products that no rounding has touched: the log-sum-exp is that of fp32.
       check_as_accurate_as_plain(lse_values, plain_lse, exact_lse, Type::f32, kForward);
     }
-}
-
-TEST_CASE(
-    "attention by a warpgroup's products is as accurate as plain attention, whatever the order of threads") {
-  if (cuda::Gpu::compute_capability(0) != 90) return;  // no other GPU has them
-  for (const kernels::AttentionShape s :
-       {kernels::AttentionShape{1, 64, 1, 1, 64}, kernels::AttentionShape{1, 135, 2, 1, 64},
-        kernels::AttentionShape{2, 40, 1, 1, 128}}) {
-    CAPTURE(s.B, s.T, s.H, s.G, s.D);
-    const auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
-    std::vector<double> exact_lse;
-    const auto exact = reference::attention_forward<double>(test::to_double(qkv), s, nullptr, &exact_lse);
-    const auto plain = tests::plain_attention(qkv, std::vector<float>(exact.size()), s, Type::bf16);
-    std::vector<float> lse_values;
-    const auto values = tests::in_every_order([&] {
-      DeviceArray qkv_array(qkv, Type::bf16), out(s.B * s.T * s.H * s.D, Type::bf16),
-          lse(s.B * s.H * s.T, Type::f32);
-      cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s);
-      lse_values = lse.values();
-      return out.values();
-    });
-    check_as_accurate_as_plain(values, plain.out, exact, Type::bf16, kForward);
-    for (std::size_t i = 0; i < exact_lse.size(); ++i)
-      CHECK(lse_values[i] == Approx(exact_lse[i]).margin(1e-5));
-  }
 }
 
 TEST_CASE("flash attention's gradients are as accurate as plain attention's, whatever the order of threads") {

@@ -55,28 +55,20 @@ struct Memory {
   CUDA_DEVICE bf16* v_stage(int j) const { return v + j % kStages * kTiles * kKeyTile; }
 };
 
-// Begins to copy the D columns of `rows` rows into tiles side by side.
-template <int D>
-CUDA_DEVICE void load_tiles(bf16* tiles, int rows, const TensorMap& map, int head, int token, int sequence,
-                            PhaseBarrier* barrier) {
-  arrive_and_expect(barrier, rows * D * static_cast<int>(sizeof(bf16)));
-#pragma unroll
-  for (int column = 0; column < D; column += SwizzledTile::kColumns)
-    load_box(tiles + column / SwizzledTile::kColumns * SwizzledTile::elements(rows), map, column, head, token,
-             sequence, barrier);
-}
-
 // By one thread.
 template <int D>
 CUDA_DEVICE void produce(const Arguments& a, const Memory<D>& memory, int batch, int head, int first,
                          int tiles) {
   const int group = head / (a.s.H / a.s.G);
+  arrive_and_expect(memory.has_q, tile_bytes<D>(kQueries));
   load_tiles<D>(memory.q, kQueries, a.q, head, first, batch, memory.has_q);
   for (int j = 0; j < tiles; ++j) {
     const int stage = j % kStages, round = j / kStages;
     if (round > 0) wait_for_phase(memory.free_k + stage, round - 1);
+    arrive_and_expect(memory.has_k + stage, tile_bytes<D>(kKeys));
     load_tiles<D>(memory.k_stage(j), kKeys, a.k, group, j * kKeys, batch, memory.has_k + stage);
     if (round > 0) wait_for_phase(memory.free_v + stage, round - 1);
+    arrive_and_expect(memory.has_v + stage, tile_bytes<D>(kKeys));
     load_tiles<D>(memory.v_stage(j), kKeys, a.v, group, j * kKeys, batch, memory.has_v + stage);
   }
 }
@@ -91,12 +83,6 @@ struct Turns {
   CUDA_DEVICE void wait() const { sync_threads(own, kConsumers * kWarpgroup); }
   CUDA_DEVICE void pass() const { arrive_threads(other, kConsumers * kWarpgroup); }
 };
-
-// By each warp of a consumer, when it needs a stage no more.
-CUDA_DEVICE void release(PhaseBarrier* barrier) {
-  sync_warp();
-  if (lane_index() == 0) arrive(barrier);
-}
 
 template <int D>
 CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, int consumer, int batch, int head,
@@ -154,19 +140,19 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, int consum
   begin_scores(0);
   turns.pass();
   wait_for_products<0>(score);
-  release(memory.free_k);
+  arrive_as_warp(memory.free_k);
   exponentiate_scores(0);
   pack_scores();
   for (int j = 1; j < tiles; ++j) {
     turns.wait();
-      begin_scores(j);
+    begin_scores(j);
     begin_output(j - 1);
     turns.pass();
     wait_for_products<1>(score);
-    release(memory.free_k + j % kStages);
+    arrive_as_warp(memory.free_k + j % kStages);
     exponentiate_scores(j);
     wait_for_products<0>(o);
-    release(memory.free_v + (j - 1) % kStages);
+    arrive_as_warp(memory.free_v + (j - 1) % kStages);
     scale_rows(o, shrink);
     pack_scores();
   }

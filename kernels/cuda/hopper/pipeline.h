@@ -167,4 +167,24 @@ CUDA_DEVICE void add_to_global(float* to, const float (&x)[4]) {
 
 #endif
 
+template <int D>
+constexpr int tile_bytes(int rows) {
+  return rows * D * static_cast<int>(sizeof(bf16));
+}
+// Begins to copy the D columns of `rows` rows into tiles side by side: tile_bytes<D>(rows) bytes.
+template <int D>
+CUDA_DEVICE void load_tiles(bf16* tiles, int rows, const TensorMap& map, int head, int token, int sequence,
+                            PhaseBarrier* barrier) {
+#pragma unroll
+  for (int column = 0; column < D; column += SwizzledTile::kColumns)
+    load_box(tiles + column / SwizzledTile::kColumns * SwizzledTile::elements(rows), map, column, head, token,
+             sequence, barrier);
+}
+
+// By all lanes of a warp, as one arrival.
+CUDA_DEVICE void arrive_as_warp(PhaseBarrier* barrier) {
+  sync_warp();
+  if (lane_index() == 0) arrive(barrier);
+}
+
 }  // namespace kernels::cuda

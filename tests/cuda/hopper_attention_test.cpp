@@ -1,0 +1,90 @@
+// Attention by sm_90a's warpgroups, as the GPU's kernels compute it, thread by thread.
+#include "kernels/cuda/hopper/attention_hopper.h"
+#include "tests/cuda/on_gpu.h"
+#include "tests/cuda/plain_attention.h"
+#include "tests/kernels/reference.h"
+
+namespace cuda = kernels::cuda;
+using cuda::Type;
+using tests::check_as_accurate_as_plain;
+using tests::DeviceArray;
+using tests::Scratch;
+
+namespace {
+
+// One tile and several, lengths that fill none, groups of several query heads, several sequences.
+const std::vector<kernels::AttentionShape> kShapes = {
+    {1, 64, 1, 1, 64}, {1, 135, 2, 1, 64}, {2, 40, 2, 2, 128}, {1, 300, 2, 1, 128}, {1, 520, 1, 1, 64},
+};
+
+bool has_warpgroup_products() {
+  return cuda::Gpu::compute_capability(0) == 90;
+}
+
+std::int64_t packed_size(kernels::AttentionShape s) {
+  return s.B * s.T * (s.H + 2 * s.G) * s.D;
+}
+
+}  // namespace
+
+TEST_CASE("attention by warpgroups is as accurate as plain attention, whatever the order of threads") {
+  if (!has_warpgroup_products()) return;  // no other GPU has them
+  for (const bool causal : {true, false})
+    for (const kernels::AttentionShape s : kShapes) {
+      CAPTURE(causal, s.B, s.T, s.H, s.G, s.D);
+      const auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
+      std::vector<double> exact_lse;
+      const auto exact =
+          reference::attention_forward<double>(test::to_double(qkv), s, nullptr, &exact_lse, causal);
+      std::vector<float> plain_lse;
+      reference::attention_forward<float>(qkv, s, nullptr, &plain_lse, causal);
+      const auto plain = tests::plain_attention(qkv, std::vector<float>(exact.size()), s, Type::bf16, causal);
+      std::vector<float> lse_values;
+      const auto values = tests::in_every_order([&] {
+        DeviceArray qkv_array(qkv, Type::bf16), out(s.B * s.T * s.H * s.D, Type::bf16),
+            lse(s.B * s.H * s.T, Type::f32);
+        cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, {.causal = causal});
+        lse_values = lse.values();
+        return out.values();
+      });
+      check_as_accurate_as_plain(values, plain.out, exact, Type::bf16, test::kForward);
+      check_as_accurate_as_plain(lse_values, plain_lse, exact_lse, Type::f32, test::kForward);
+    }
+}
+
+TEST_CASE("its gradients are as accurate as plain attention's, whatever the order of threads") {
+  if (!has_warpgroup_products()) return;
+  for (const bool causal : {true, false})
+    for (const kernels::AttentionShape s : kShapes) {
+      CAPTURE(causal, s.B, s.T, s.H, s.G, s.D);
+      const auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
+      const auto dout = tests::normal_tensor(s.B * s.T * s.H * s.D, 2, Type::bf16);
+      const auto exact =
+          reference::attention_backward<double>(test::to_double(dout), test::to_double(qkv), s, causal);
+      const auto plain = tests::plain_attention(qkv, dout, s, Type::bf16, causal);
+      const auto dqkv = tests::in_every_order([&] {
+        Scratch scratch(cuda::attention_hopper_backward_scratch(s));
+        DeviceArray qkv_array(qkv, Type::bf16), dout_array(dout, Type::bf16),
+            gradients(packed_size(s), Type::bf16), out(s.B * s.T * s.H * s.D, Type::bf16),
+            lse(s.B * s.H * s.T, Type::f32);
+        const cuda::AttentionMask mask{.causal = causal};
+        cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, mask);
+        cuda::attention_hopper_backward(scratch.context(), gradients, dout_array, qkv_array, out, lse.f32(),
+                                        s, mask);
+        return gradients.values();
+      });
+      check_as_accurate_as_plain(dqkv, plain.dqkv, exact, Type::bf16, test::kBackward);
+    }
+}
+
+TEST_CASE("attention by warpgroups refuses what it has no kernel for") {
+  const cuda::Context context{};
+  for (const std::int64_t D : {80, 96})
+    CHECK_THROWS_AS(
+        cuda::attention_hopper_forward(context, {}, nullptr, {nullptr, Type::bf16}, {1, 64, 1, 1, D}),
+        cuda::CudaError);
+  CHECK(cuda::hopper_takes(Type::bf16, {1, 64, 1, 1, 128}, {}));
+  CHECK_FALSE(cuda::hopper_takes(Type::f32, {1, 64, 1, 1, 128}, {}));
+  const std::int32_t cu_seqlens[] = {0, 64};
+  CHECK_FALSE(cuda::hopper_takes(Type::bf16, {1, 64, 1, 1, 128}, {true, cu_seqlens, 64}));
+}
