@@ -27,7 +27,7 @@ constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 constexpr int kRows = 64;  // keys of a consumer
 constexpr int kKeys = kConsumers * kRows;
 constexpr int kStages = 2;  // tiles of queries that are under way or in use
-constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 constexpr float kLog2e = 1.44269504088896341f;
 
 // A step's queries: as many as make a consumer's part of dQ 64 queries by 64 elements of the head.
@@ -83,42 +83,55 @@ struct Memory {
   }
 };
 
-// What a block does: step i is a tile of queries of one of the group's heads.
+// What a block does: the tiles of queries that see its keys, of each of the group's heads in turn.
 struct Work {
   int batch, group, key_tile;
-  int first_tile, tiles;  // of queries that see the keys
-  int steps;
-
-  CUDA_DEVICE int head(const AttentionSizes& s, int i) const { return group * (s.H / s.G) + i / tiles; }
-  CUDA_DEVICE int query_tile(int i) const { return first_tile + i % tiles; }
+  int first_tile, end_tile;  // of queries
+  int first_head, end_head;
 };
 template <int D>
 CUDA_DEVICE Work work_of(const AttentionSizes& s, int number) {
   constexpr int kQueries = Memory<D>::kQueries;
-  const int key_tiles = (s.T + kKeys - 1) / kKeys, query_tiles = (s.T + kQueries - 1) / kQueries;
+  const int key_tiles = (s.T + kKeys - 1) / kKeys, heads = s.H / s.G;
   Work work{};
   work.key_tile = key_tiles - 1 - number % key_tiles;
   work.group = number / key_tiles % s.G;
   work.batch = number / key_tiles / s.G;
   work.first_tile = first_query_tile(work.key_tile * kKeys, kQueries, s.causal);
-  work.tiles = query_tiles - work.first_tile;
-  work.steps = s.H / s.G * work.tiles;
+  work.end_tile = (s.T + kQueries - 1) / kQueries;
+  work.first_head = work.group * heads;
+  work.end_head = work.first_head + heads;
   return work;
 }
 
-// A consumer's part of dQ in a step: where it is added up, and how many parts come before it.
-struct Sum {
-  std::int64_t index;
-  int earlier;
+// A step of it, the i'th.
+struct Step {
+  int i, head, query_tile;
+
+  CUDA_DEVICE explicit Step(const Work& work) : i(0), head(work.first_head), query_tile(work.first_tile) {}
+  CUDA_DEVICE bool is_in(const Work& work) const { return head < work.end_head; }
+  CUDA_DEVICE void advance(const Work& work) {
+    ++i;
+    if (++query_tile == work.end_tile) {
+      query_tile = work.first_tile;
+      ++head;
+    }
+  }
+  CUDA_DEVICE int stage() const { return i % kStages; }
+  CUDA_DEVICE int round() const { return i / kStages; }
 };
+
+// A consumer's part of dQ in a step: where it is added up, and how many parts come before it.
 template <int D>
-CUDA_DEVICE Sum sum_of(const AttentionSizes& s, const Work& work, int i, int consumer) {
-  constexpr int kQueries = Memory<D>::kQueries;
-  const int key_tiles = (s.T + kKeys - 1) / kKeys, query_tiles = (s.T + kQueries - 1) / kQueries;
-  const int tile = work.query_tile(i);
-  const std::int64_t head = static_cast<std::int64_t>(work.batch) * s.H + work.head(s, i);
-  return {(head * query_tiles + tile) * kConsumers + consumer,
-          last_key_tile(tile, kQueries, kKeys, key_tiles, s.causal) - work.key_tile};
+CUDA_DEVICE std::int64_t sum_of(const AttentionSizes& s, const Work& work, const Step& step, int consumer) {
+  return ((static_cast<std::int64_t>(work.batch) * s.H + step.head) * work.end_tile + step.query_tile) *
+             kConsumers +
+         consumer;
+}
+template <int D>
+CUDA_DEVICE int earlier_parts(const AttentionSizes& s, const Work& work, const Step& step) {
+  return last_key_tile(step.query_tile, Memory<D>::kQueries, kKeys, (s.T + kKeys - 1) / kKeys, s.causal) -
+         work.key_tile;
 }
 
 // By one thread.
@@ -128,14 +141,14 @@ CUDA_DEVICE void copy_tiles(const Arguments& a, const Memory<D>& memory, const W
   arrive_and_expect(memory.has_keys, 2 * tile_bytes<D>(kKeys));
   load_tiles<D>(memory.k, kKeys, a.k, work.group, work.key_tile * kKeys, work.batch, memory.has_keys);
   load_tiles<D>(memory.v, kKeys, a.v, work.group, work.key_tile * kKeys, work.batch, memory.has_keys);
-  for (int i = 0; i < work.steps; ++i) {
-    const int stage = i % kStages, head = work.head(a.s, i), first = work.query_tile(i) * M::kQueries;
-    if (i >= kStages) wait_for_phase(memory.free_queries + stage, i / kStages - 1);
+  for (Step step(work); step.is_in(work); step.advance(work)) {
+    const int stage = step.stage(), first = step.query_tile * M::kQueries;
+    if (step.round() > 0) wait_for_phase(memory.free_queries + stage, step.round() - 1);
     PhaseBarrier* const barrier = memory.has_queries + stage;
     arrive_and_expect(barrier, 2 * tile_bytes<D>(M::kQueries));
-    load_tiles<D>(memory.q + stage * M::kTiles * M::kQueryTile, M::kQueries, a.q, head, first, work.batch,
-                  barrier);
-    load_tiles<D>(memory.dout + stage * M::kTiles * M::kQueryTile, M::kQueries, a.dout, head, first,
+    load_tiles<D>(memory.q + stage * M::kTiles * M::kQueryTile, M::kQueries, a.q, step.head, first,
+                  work.batch, barrier);
+    load_tiles<D>(memory.dout + stage * M::kTiles * M::kQueryTile, M::kQueries, a.dout, step.head, first,
                   work.batch, barrier);
   }
 }
@@ -144,13 +157,13 @@ CUDA_DEVICE void copy_tiles(const Arguments& a, const Memory<D>& memory, const W
 template <int D>
 CUDA_DEVICE void copy_statistics(const Arguments& a, const Memory<D>& memory, const Work& work) {
   using M = Memory<D>;
-  for (int i = 0; i < work.steps; ++i) {
-    const int stage = i % kStages, head = work.head(a.s, i), first = work.query_tile(i) * M::kQueries;
-    if (i >= kStages) wait_for_phase(memory.free_queries + stage, i / kStages - 1);
+  for (Step step(work); step.is_in(work); step.advance(work)) {
+    const int stage = step.stage(), first = step.query_tile * M::kQueries;
+    if (step.round() > 0) wait_for_phase(memory.free_queries + stage, step.round() - 1);
     float* const to = memory.statistics + stage * 2 * M::kQueries;
     for (int t = lane_index(); t < M::kQueries; t += kWarp) {
       const bool valid = first + t < a.s.T;
-      const std::int64_t at = a.s.statistic(work.batch, head, first + t);
+      const std::int64_t at = a.s.statistic(work.batch, step.head, first + t);
       to[t] = valid ? a.lse[at] * kLog2e : INFINITY;  // queries beyond the end get probability 0
       to[M::kQueries + t] = valid ? a.delta[at] : 0;
     }
@@ -161,12 +174,13 @@ CUDA_DEVICE void copy_statistics(const Arguments& a, const Memory<D>& memory, co
 // By one thread for each consumer.
 template <int D>
 CUDA_DEVICE void keep_order(const Arguments& a, const Memory<D>& memory, const Work& work, int consumer) {
-  for (int i = 0; i < work.steps; ++i) {
-    const Sum sum = sum_of<D>(a.s, work, i, consumer);
-    wait_for_count(a.counts + sum.index, sum.earlier);
+  for (Step step(work); step.is_in(work); step.advance(work)) {
+    int* const count = a.counts + sum_of<D>(a.s, work, step, consumer);
+    const int earlier = earlier_parts<D>(a.s, work, step);
+    wait_for_count(count, earlier);
     arrive(memory.may_add + consumer);
-    wait_for_phase(memory.has_added + consumer, i);
-    publish_count(a.counts + sum.index, sum.earlier + 1);
+    wait_for_phase(memory.has_added + consumer, step.i);
+    publish_count(count, earlier + 1);
   }
 }
 
@@ -190,21 +204,21 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, const Work
   using M = Memory<D>;
   constexpr int kQueries = M::kQueries;
   const AttentionSizes& s = a.s;
-  const int row =
-      consumer * kRows + warp_index() % 4 * 16 + lane_index() / 4;  // of this lane, among the keys
+  // Of this lane, among the keys.
+  const int row_of_lane = consumer * kRows + warp_index() % 4 * 16 + lane_index() / 4;
   const int first_key = work.key_tile * kKeys;
   const bf16* const k = memory.k + SwizzledTile::elements(consumer * kRows);
   const bf16* const v = memory.v + SwizzledTile::elements(consumer * kRows);
   const float to_exponent = s.scale * kLog2e;
   float dk[D / 8][4] = {}, dv[D / 8][4] = {};
   wait_for_phase(memory.has_keys, 0);
-  for (int i = 0; i < work.steps; ++i) {
-    const int stage = i % kStages, first = work.query_tile(i) * kQueries;
+  for (Step step(work); step.is_in(work); step.advance(work)) {
+    const int stage = step.stage(), first = step.query_tile * kQueries;
     const bf16* const q = memory.q + stage * M::kTiles * M::kQueryTile;
     const bf16* const dout = memory.dout + stage * M::kTiles * M::kQueryTile;
     const float* const lse = memory.statistics + stage * 2 * kQueries;
     const float* const delta = lse + kQueries;
-    wait_for_phase(memory.has_queries + stage, i / kStages);
+    wait_for_phase(memory.has_queries + stage, step.round());
 
     WarpgroupSums<kQueries> p, ds;  // (keys, queries)
     begin_products();
@@ -219,45 +233,49 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, const Work
 
     wait_for_products<1>(p);
     // Keys beyond the end are zeros, which give a probability all the same.
-    const bool masked = first_key + kKeys > s.T || (s.causal && first < first_key + kKeys);
+    if (first_key + kKeys > s.T || (s.causal && first < first_key + kKeys)) {
+#pragma unroll
+      for (int n = 0; n < kQueries / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const Place place = accumulator_place(lane_index(), e);
+          const int key = first_key + row_of_lane + e / 2 * 8, query = first + n * 8 + place.column;
+          if (key >= s.T || (s.causal && key > query)) p[n][e] = -INFINITY;
+        }
+    }
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int query = n * 8 + accumulator_place(lane_index(), e).column,
-                  key = first_key + row + e / 2 * 8;
-        const bool sees = !masked || (key < s.T && (!s.causal || key <= first + query));
-        p[n][e] = sees ? exp2_fast(p[n][e] * to_exponent - lse[query]) : 0;
-      }
-    std::uint32_t packed_p[kQueries / 16][4], packed_ds[kQueries / 16][4];
-#pragma unroll
-    for (int n = 0; n < kQueries / 16; ++n) accumulators_as_a(packed_p[n], p[2 * n], p[2 * n + 1]);
-    begin_products();
-#pragma unroll
-    for (int n = 0; n < kQueries / 16; ++n) multiply_registers(dv, packed_p[n], dout, n * 16, M::kQueryTile);
-    commit_products();
+      for (int e = 0; e < 4; ++e)
+        p[n][e] = exp2_fast(p[n][e] * to_exponent - lse[n * 8 + accumulator_place(lane_index(), e).column]);
 
-    wait_for_products<1>(ds);
+    wait_for_products<0>(ds);
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         ds[n][e] = p[n][e] * (ds[n][e] - delta[n * 8 + accumulator_place(lane_index(), e).column]);
+    std::uint32_t packed_p[kQueries / 16][4], packed_ds[kQueries / 16][4];
+#pragma unroll
+    for (int n = 0; n < kQueries / 16; ++n) accumulators_as_a(packed_p[n], p[2 * n], p[2 * n + 1]);
     // Two copies in turn: when this one is written again, both consumers have come to the barrier of the step
     // between, behind their products with it.
-    bf16* const shared_ds = memory.ds + i % 2 * M::kScoreTiles * M::kKeyTile;
+    const int row = not_before(row_of_lane), pair = accumulator_place(lane_index(), 0).column;
+    bf16* const shared_ds = memory.ds + step.i % 2 * M::kScoreTiles * M::kKeyTile;
 #pragma unroll
     for (int n = 0; n < kQueries / 16; ++n) {
       accumulators_as_a(packed_ds[n], ds[2 * n], ds[2 * n + 1]);
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
-        const int query = n * 16 + part / 2 * 8 + accumulator_place(lane_index(), 0).column;
-        *reinterpret_cast<std::uint32_t*>(shared_ds + query / 64 * M::kKeyTile +
-                                          SwizzledTile::offset(row + part % 2 * 8, query % 64)) =
-            packed_ds[n][part];
+        const int unit = n * 2 + part / 2;  // of eight queries
+        bf16* const tile = shared_ds + unit / 8 * M::kKeyTile;
+        *reinterpret_cast<std::uint32_t*>(tile + SwizzledTile::offset(row + part % 2 * 8, unit % 8 * 8) +
+                                          pair) = packed_ds[n][part];
       }
     }
     begin_products();
+#pragma unroll
+    for (int n = 0; n < kQueries / 16; ++n) multiply_registers(dv, packed_p[n], dout, n * 16, M::kQueryTile);
 #pragma unroll
     for (int n = 0; n < kQueries / 16; ++n) multiply_registers(dk, packed_ds[n], q, n * 16, M::kQueryTile);
     commit_products();
@@ -275,12 +293,12 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, const Work
     arrive_as_warp(memory.free_queries + stage);
     wait_for_products<0>(dq);
 
-    const Sum sum = sum_of<D>(s, work, i, consumer);
-    float* const to = a.sums + sum.index * kPart + thread_index() % kWarpgroup * 4;
-    wait_for_phase(memory.may_add + consumer, i);
+    float* const to = a.sums + sum_of<D>(s, work, step, consumer) * kPart + thread_index() % kWarpgroup * 4;
+    const bool is_first = earlier_parts<D>(s, work, step) == 0;
+    wait_for_phase(memory.may_add + consumer, step.i);
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
-      if (sum.earlier == 0)
+      if (is_first)
         store<4>(to + n * 4 * kWarpgroup, dq[n]);
       else
         add_to_global(to + n * 4 * kWarpgroup, dq[n]);
@@ -288,8 +306,8 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, const Work
     arrive_as_warp(memory.has_added + consumer);
   }
   const std::int64_t first_row = static_cast<std::int64_t>(work.batch) * s.T + first_key;
-  store_keys<D>(a.dk.of(first_row, work.group), row, s.T - first_key, dk, s.scale);
-  store_keys<D>(a.dv.of(first_row, work.group), row, s.T - first_key, dv, 1);
+  store_keys<D>(a.dk.of(first_row, work.group), row_of_lane, s.T - first_key, dk, s.scale);
+  store_keys<D>(a.dv.of(first_row, work.group), row_of_lane, s.T - first_key, dv, 1);
 }
 
 // Grid: a block for each tile of keys of each of the groups and sequences.

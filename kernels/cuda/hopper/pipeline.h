@@ -78,6 +78,11 @@ CUDA_DEVICE void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
+CUDA_DEVICE int not_before(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 CUDA_DEVICE int take_number(int* next) {
   return atomicAdd(next, 1);
 }
@@ -92,9 +97,6 @@ CUDA_DEVICE void wait_for_count(const int* count, int value) {
 }
 CUDA_DEVICE void publish_count(int* count, int value) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(count), "r"(value) : "memory");
-}
-CUDA_DEVICE void publish_to_device() {
-  __threadfence();
 }
 CUDA_DEVICE void add_to_global(float* to, const float (&x)[4]) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
@@ -147,6 +149,12 @@ CUDA_DEVICE void keep_registers() {}
 template <int Registers>
 CUDA_DEVICE void take_registers() {}
 
+// x, of which nothing is computed before this place: what a loop needs in each round is not kept in registers
+// through all of it.
+CUDA_DEVICE int not_before(int x) {
+  return x;
+}
+
 // The next number, counted by all blocks.
 CUDA_DEVICE int take_number(int* next) {
   return (*next)++;
@@ -159,8 +167,6 @@ CUDA_DEVICE void wait_for_count(const int* count, int value) {
 CUDA_DEVICE void publish_count(int* count, int value) {
   *count = value;
 }
-// What this thread has written to global memory comes before what a thread behind a barrier publishes.
-CUDA_DEVICE void publish_to_device() {}
 CUDA_DEVICE void add_to_global(float* to, const float (&x)[4]) {
   for (int i = 0; i < 4; ++i) to[i] += x[i];
 }
