@@ -25,7 +25,7 @@ namespace emulation {
 
 enum class Order { ascending, descending, shuffled };
 
-// The order in which a block's threads take turns, from now on.
+// The order in which a block's threads take turns, from now on. Shuffled, warps also get far ahead of others.
 void set_order(Order order);
 
 // Calls body as every thread of every block. Throws std::logic_error where threads wait for each other for

@@ -77,6 +77,26 @@ TEST_CASE("its gradients are as accurate as plain attention's, whatever the orde
     }
 }
 
+// Keys beyond the end are zeros: beside scores far below zero they would weigh beyond all bounds.
+TEST_CASE("gradients by warpgroups are finite where all scores are far below zero") {
+  if (!has_warpgroup_products()) return;
+  for (const std::int64_t D : {64, 128}) {
+    const kernels::AttentionShape s{1, 70, 1, 1, D};
+    auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
+    for (std::int64_t i = 0; i < packed_size(s); ++i) {
+      const std::int64_t head = i / D % 3;
+      if (head < 2) qkv[static_cast<std::size_t>(i)] = head == 0 ? 6.0f : -6.0f;  // scores of -288 and less
+    }
+    Scratch scratch(cuda::attention_hopper_backward_scratch(s));
+    DeviceArray qkv_array(qkv, Type::bf16), dout(tests::normal_tensor(s.T * D, 2, Type::bf16), Type::bf16),
+        gradients(packed_size(s), Type::bf16), out(s.T * D, Type::bf16), lse(s.T, Type::f32);
+    const cuda::AttentionMask full{.causal = false};
+    cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, full);
+    cuda::attention_hopper_backward(scratch.context(), gradients, dout, qkv_array, out, lse.f32(), s, full);
+    for (const float x : gradients.values()) REQUIRE(std::isfinite(x));
+  }
+}
+
 TEST_CASE("attention by warpgroups refuses what it has no kernel for") {
   const cuda::Context context{};
   for (const std::int64_t D : {80, 96})

@@ -219,13 +219,18 @@ void Block::run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes
     makecontext(&fiber.entry, &Block::enter, 0);
     turns_[static_cast<std::size_t>(t)] = order == Order::descending ? threads - 1 - t : t;
   }
-  if (order == Order::shuffled) std::shuffle(turns_.begin(), turns_.end(), std::mt19937(7));
+  std::mt19937 random(7);
+  if (order == Order::shuffled) std::shuffle(turns_.begin(), turns_.end(), random);
 
+  // Shuffled, some of the warps run for as long as they can before the others have a turn: a GPU promises no
+  // more.
+  std::vector<char> favoured(warps_.size(), 1);
   int unfinished = threads;
-  while (unfinished > 0) {
+  const auto give_turns = [&](bool to_all) {
     bool progress = false;
     for (const int turn : turns_) {
       Fiber& fiber = *fibers_[static_cast<std::size_t>(turn)];
+      if (!to_all && favoured[static_cast<std::size_t>(turn / kLanes)] == 0) continue;
       if (!may_run(fiber)) continue;
       progress = true;
       running_ = turn;
@@ -233,7 +238,13 @@ void Block::run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes
       if (failure_) std::rethrow_exception(failure_);
       if (fiber.finished) --unfinished;
     }
-    if (!progress) throw std::logic_error("threads of a block wait for each other for ever");
+    return progress;
+  };
+  while (unfinished > 0) {
+    if (give_turns(false)) continue;
+    if (!give_turns(true)) throw std::logic_error("threads of a block wait for each other for ever");
+    if (order == Order::shuffled)
+      for (char& warp : favoured) warp = static_cast<char>(random() & 1u);
   }
   if (!copies_.empty())
     throw std::logic_error("a block ends while copies to its shared memory are under way");
