@@ -99,27 +99,29 @@ TEST_CASE("flash attention's gradients are as accurate as plain attention's, wha
 }
 
 TEST_CASE("packed sequences of different lengths give, bit by bit, what each gives alone") {
-  const std::vector<std::int32_t> lengths = {66, 1, 0, 130, 64};
-  std::vector<std::int32_t> cu_seqlens = {0};
-  for (const std::int32_t length : lengths) cu_seqlens.push_back(cu_seqlens.back() + length);
-  const std::int64_t rows = cu_seqlens.back(), longest = 130;
-  tests::OnGpu<std::int32_t> starts(cu_seqlens);
   struct Packed {
     std::int64_t H, G, D;
-    Type type;
+    std::vector<std::int32_t> lengths;
   };
+  const std::vector<Packed> cases = {
+      {2, 1, 64, {66, 1, 0, 130, 64}}, {1, 1, 128, {3, 65, 0, 20}}, {1, 1, 12, {9, 0, 1, 6}}};
   for (const bool causal : {true, false})
-    for (const Packed& c :
-         {Packed{2, 1, 64, Type::bf16}, Packed{1, 1, 128, Type::bf16}, Packed{1, 1, 12, Type::bf16}}) {
+    for (const Packed& c : cases) {
       CAPTURE(causal, c.H, c.G, c.D);
+      const std::vector<std::int32_t>& lengths = c.lengths;
+      std::vector<std::int32_t> cu_seqlens = {0};
+      for (const std::int32_t length : lengths) cu_seqlens.push_back(cu_seqlens.back() + length);
+      const std::int64_t rows = cu_seqlens.back(),
+                         longest = *std::max_element(lengths.begin(), lengths.end());
+      tests::OnGpu<std::int32_t> starts(cu_seqlens);
       const std::int64_t packed = (c.H + 2 * c.G) * c.D, width = c.H * c.D;
-      const auto qkv = tests::normal_tensor(rows * packed, 1, c.type);
-      const auto dout = tests::normal_tensor(rows * width, 2, c.type);
+      const auto qkv = tests::normal_tensor(rows * packed, 1, Type::bf16);
+      const auto dout = tests::normal_tensor(rows * width, 2, Type::bf16);
       std::vector<float> packed_out, packed_dqkv, packed_lse;
       tests::in_every_order([&] {
         Scratch scratch;
-        DeviceArray qkv_array(qkv, c.type), dout_array(dout, c.type), out(rows * width, c.type),
-            gradients(rows * packed, c.type), lse(c.H * rows, Type::f32);
+        DeviceArray qkv_array(qkv, Type::bf16), dout_array(dout, Type::bf16), out(rows * width, Type::bf16),
+            gradients(rows * packed, Type::bf16), lse(c.H * rows, Type::f32);
         const kernels::AttentionShape s{static_cast<std::int64_t>(lengths.size()), longest, c.H, c.G, c.D};
         const cuda::AttentionMask mask{causal, starts.data(), rows};
         cuda::attention_flash_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, mask);
@@ -139,8 +141,9 @@ TEST_CASE("packed sequences of different lengths give, bit by bit, what each giv
                                     all.begin() + (first + count) * row_width);
         };
         Scratch scratch;
-        DeviceArray qkv_array(part(qkv, packed, s.T), c.type), dout_array(part(dout, width, s.T), c.type),
-            out(s.T * width, c.type), gradients(s.T * packed, c.type), lse(c.H * s.T, Type::f32);
+        DeviceArray qkv_array(part(qkv, packed, s.T), Type::bf16),
+            dout_array(part(dout, width, s.T), Type::bf16), out(s.T * width, Type::bf16),
+            gradients(s.T * packed, Type::bf16), lse(c.H * s.T, Type::f32);
         const cuda::AttentionMask mask{.causal = causal};
         cuda::attention_flash_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, mask);
         cuda::attention_flash_backward(scratch.context(), gradients, dout_array, qkv_array, out, lse.f32(), s,

@@ -224,7 +224,7 @@ void Block::run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes
 
   // Shuffled, some of the warps run for as long as they can before the others have a turn: a GPU promises no
   // more.
-  std::vector<char> favoured(warps_.size(), 1);
+  std::vector<char> favoured(warps_.size(), order == Order::shuffled ? 0 : 1);
   int unfinished = threads;
   const auto give_turns = [&](bool to_all) {
     bool progress = false;
