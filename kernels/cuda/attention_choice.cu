@@ -23,16 +23,10 @@ void attention_forward(const Context& context, const AttentionChoice& choice, Te
 void attention_backward(const Context& context, const AttentionChoice& choice, Tensor dqkv, ConstTensor dout,
                         ConstTensor qkv, ConstTensor out, const float* lse, AttentionShape s,
                         const AttentionMask& mask) {
-  const bool hopper = choice.hopper_backward && hopper_takes(qkv.type, s, mask);
+  const bool hopper = choice.hopper_backward && hopper_takes(qkv.type, s, mask) &&
+                      attention_hopper_backward_scratch(s) <= context.scratch_bytes;
   (hopper ? attention_hopper_backward : attention_flash_backward)(context, dqkv, dout, qkv, out, lse, s,
                                                                   mask);
-}
-
-std::int64_t attention_backward_scratch(const AttentionChoice& choice, Type type, AttentionShape s,
-                                        const AttentionMask& mask) {
-  if (choice.hopper_backward && hopper_takes(type, s, mask)) return attention_hopper_backward_scratch(s);
-  return (mask.cu_seqlens != nullptr ? mask.rows : s.B * s.T) * s.H *
-         static_cast<std::int64_t>(sizeof(float));
 }
 
 }  // namespace kernels::cuda

@@ -18,14 +18,11 @@ struct AttentionChoice {
 AttentionChoice choose_attention(const AttentionTimes& forward, const AttentionTimes& backward);
 
 // As attention_flash_forward() and attention_flash_backward(), which also do what the chosen kernels do not
-// take.
+// take, or have no scratch memory for.
 void attention_forward(const Context& context, const AttentionChoice& choice, Tensor out, float* lse,
                        ConstTensor qkv, AttentionShape s, const AttentionMask& mask = {});
 void attention_backward(const Context& context, const AttentionChoice& choice, Tensor dqkv, ConstTensor dout,
                         ConstTensor qkv, ConstTensor out, const float* lse, AttentionShape s,
                         const AttentionMask& mask = {});
-// Bytes of scratch memory that attention_backward() needs.
-std::int64_t attention_backward_scratch(const AttentionChoice& choice, Type type, AttentionShape s,
-                                        const AttentionMask& mask = {});
 
 }  // namespace kernels::cuda

@@ -1,4 +1,5 @@
 // Attention by sm_90a's warpgroups, as the GPU's kernels compute it, thread by thread.
+#include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/hopper/attention_hopper.h"
 #include "tests/cuda/on_gpu.h"
 #include "tests/cuda/plain_attention.h"
@@ -107,4 +108,41 @@ TEST_CASE("attention by warpgroups refuses what it has no kernel for") {
   CHECK_FALSE(cuda::hopper_takes(Type::f32, {1, 64, 1, 1, 128}, {}));
   const std::int32_t cu_seqlens[] = {0, 64};
   CHECK_FALSE(cuda::hopper_takes(Type::bf16, {1, 64, 1, 1, 128}, {true, cu_seqlens, 64}));
+}
+
+TEST_CASE(
+    "attention takes the kernels of Hopper where both were measured and these are faster, and not before") {
+  const auto chosen = [](cuda::AttentionTimes forward, cuda::AttentionTimes backward) {
+    const cuda::AttentionChoice choice = cuda::choose_attention(forward, backward);
+    return std::pair(choice.hopper_forward, choice.hopper_backward);
+  };
+  CHECK(chosen({}, {}) == std::pair(false, false));
+  CHECK(chosen({2e-3, 1e-3}, {3e-3, 4e-3}) == std::pair(true, false));
+  CHECK(chosen({2e-3, 0}, {4e-3, 3e-3}) == std::pair(false, true));
+}
+
+TEST_CASE("whichever kernels are chosen, what they do not take is done all the same") {
+  if (!has_warpgroup_products()) return;
+  const cuda::AttentionChoice hopper{true, true};
+  struct Case {
+    kernels::AttentionShape shape;
+    Type type;
+    std::int64_t scratch;  // too little for the sums of dQ in fp32, where it is little
+  };
+  for (const Case& c :
+       {Case{{1, 40, 1, 1, 64}, Type::bf16, 1 << 20}, Case{{1, 40, 1, 1, 64}, Type::bf16, 1 << 10},
+        Case{{1, 40, 1, 1, 80}, Type::bf16, 1 << 20}, Case{{1, 40, 1, 1, 64}, Type::f32, 1 << 20}}) {
+    const kernels::AttentionShape s = c.shape;
+    CAPTURE(s.D, c.scratch);
+    const auto qkv = tests::normal_tensor(packed_size(s), 1, c.type);
+    const auto dout = tests::normal_tensor(s.B * s.T * s.H * s.D, 2, c.type);
+    const auto exact = reference::attention_backward<double>(test::to_double(dout), test::to_double(qkv), s);
+    const auto plain = tests::plain_attention(qkv, dout, s, c.type);
+    Scratch scratch(c.scratch);
+    DeviceArray qkv_array(qkv, c.type), dout_array(dout, c.type), gradients(packed_size(s), c.type),
+        out(s.B * s.T * s.H * s.D, c.type), lse(s.B * s.H * s.T, Type::f32);
+    cuda::attention_forward(scratch.context(), hopper, out, lse.f32(), qkv_array, s);
+    cuda::attention_backward(scratch.context(), hopper, gradients, dout_array, qkv_array, out, lse.f32(), s);
+    check_as_accurate_as_plain(gradients.values(), plain.dqkv, exact, c.type, test::kBackward);
+  }
 }

@@ -178,9 +178,9 @@ TEST_CASE("division by a number known before is division") {
 TEST_CASE("e4m3 is rounded to the nearest, ties to even, and keeps each of its own values") {
   std::vector<float> values;  // the positive ones, ascending
   for (std::uint32_t byte = 0; byte < 0x7f; ++byte) {
-    values.push_back(fp8_value(byte));
-    CHECK(to_e4m3(fp8_value(byte)).bits == byte);
-    CHECK(to_e4m3(-fp8_value(byte)).bits == (byte | 0x80u));
+    values.push_back(to_float(e4m3{static_cast<std::uint8_t>(byte)}));
+    CHECK(to_e4m3(to_float(e4m3{static_cast<std::uint8_t>(byte)})).bits == byte);
+    CHECK(to_e4m3(-to_float(e4m3{static_cast<std::uint8_t>(byte)})).bits == (byte | 0x80u));
   }
   for (std::size_t i = 0; i + 1 < values.size(); ++i) {
     const float low = values[i], high = values[i + 1], middle = (low + high) / 2;
@@ -204,7 +204,7 @@ TEST_CASE("e4m3 widens to bf16 exactly, in every place of a word") {
       const auto half = [](std::uint32_t pair, int which) {
         return to_float(bf16{static_cast<std::uint16_t>(pair >> 16 * which)});
       };
-      const auto of_place = [&](int p) { return fp8_value(word >> 8 * p & 0xffu); };
+      const auto of_place = [&](int p) { return to_float(e4m3{static_cast<std::uint8_t>(word >> 8 * p)}); };
       for (int which = 0; which < 2; ++which) {
         REQUIRE(half(widen_even(word), which) == of_place(2 * which));
         REQUIRE(half(widen_odd(word), which) == of_place(2 * which + 1));
