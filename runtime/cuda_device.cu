@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/embedding.h"
@@ -147,6 +148,9 @@ void matmul_backward_weight(const Call& c) {
   if (const Tensor dbias = c.tensor(1))
     cuda::add_column_sums(c.context, dbias, c.tensor(2), c.rows(), c.cols());
 }
+
+// What choose_attention() makes of a GPU's own times goes here: none has been measured.
+constexpr cuda::AttentionChoice kAttention{};
 
 // Standard attention as matrix products: for each sequence and group of query heads, whose keys are the same.
 class StandardAttention {
@@ -314,24 +318,25 @@ constexpr KernelEntry kKernels[] = {
      [](const Call& c) { cuda::rope(c.context, c.tensor(0), c.f32(1), nullptr, -1.0f, c.rope()); }},
     {OpKind::attention_flash,
      [](const Call& c) {
-       cuda::attention_flash_forward(c.context, c.tensor(0), c.f32(1), c.tensor(2), c.attention());
+       cuda::attention_forward(c.context, kAttention, c.tensor(0), c.f32(1), c.tensor(2), c.attention());
      }},
     {OpKind::attention_flash_backward,
      [](const Call& c) {
-       cuda::attention_flash_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.f32(4),
-                                      c.attention());
+       cuda::attention_backward(c.context, kAttention, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
+                                c.f32(4), c.attention());
      }},
     {OpKind::attention_standard, [](const Call& c) { StandardAttention(c).forward(); }},
     {OpKind::attention_standard_backward, [](const Call& c) { StandardAttention(c).backward(); }},
     {OpKind::kv_append,
      [](const Call& c) {
-       cuda::kv_append(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.i32(3), c.attention(),
-                       c.capacity(c.count(0)));
+       cuda::kv_append(c.context, cuda::contiguous_cache(c.tensor(0), c.tensor(1), c.capacity(c.count(0))),
+                       c.tensor(2), c.i32(3), c.attention());
      }},
     {OpKind::attention_cached,
      [](const Call& c) {
-       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.i32(4),
-                              c.attention(), c.capacity(c.count(2)));
+       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1),
+                              cuda::contiguous_cache(c.tensor(2), c.tensor(3), c.capacity(c.count(2))),
+                              c.i32(4), c.attention());
      }},
     {OpKind::gelu,
      [](const Call& c) { cuda::gelu_forward(c.context, c.tensor(0), c.tensor(1), c.rows() * c.cols()); }},

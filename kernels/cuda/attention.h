@@ -1,29 +1,39 @@
-// Causal attention with grouped key/value heads on the GPU; shapes and meanings as kernels/attention.h.
+// Attention with grouped key/value heads on the GPU; shapes and meanings as kernels/attention.h.
 //
 //   flash      bf16, head sizes that are a multiple of 8 up to 128: tensor cores, tiles in shared memory,
-//   online
-//              softmax (Dao et al. 2022, 2023). Everything else: one warp a query (attention_simple.cu), for
-//              checks and for small models, not for speed.
+//              online softmax (Dao et al. 2022, 2023). Everything else: one warp a query
+//              (attention_simple.cu), for checks and for small models, not for speed.
 //   backward   one kernel by keys for dK and dV, one by queries for dQ. Each recomputes the scores, which
-//   costs two
-//              products of seven more than a kernel that adds dQ up by atomics, and needs neither atomics nor
-//              an fp32 dQ in memory: two runs are bit-equal.
+//              costs two products of seven more than a kernel that adds dQ up by atomics, and needs neither
+//              atomics nor an fp32 dQ in memory: two runs are bit-equal.
 //   cached     queries against a KV cache. For one token a sequence the cache is cut into parts for as many
 //              blocks as fill the GPU, all query heads of a key/value head are one tile, so that keys and
 //              values are read once, and the parts are merged by their log-sum-exp.
 #pragma once
 #include "kernels/attention.h"
+#include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/launch.h"
 
 namespace kernels::cuda {
 
-// out (B, T, H*D), qkv (B, T, (H+2G)*D) of one type; lse (B, H, T) fp32, may be null.
-void attention_flash_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
-                             AttentionShape s);
+// What a query sees, and how sequences lie behind each other.
+struct AttentionMask {
+  bool causal = true;  // the keys up to its own; else all of its sequence
+  // Sequences of different lengths, packed without gaps: (B + 1), the first row of each and behind the last.
+  // The shape's T is then the longest, and rows their sum. Null: B sequences of T.
+  const std::int32_t* cu_seqlens = nullptr;
+  std::int64_t rows = 0;
+};
 
-// dqkv is overwritten. B*H*T floats of scratch.
+// out (B, T, H*D), qkv (B, T, (H+2G)*D) of one type; lse (B, H, T) fp32, may be null. Of different lengths:
+// out (rows, H*D), qkv (rows, (H+2G)*D), lse (H, rows).
+void attention_flash_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
+                             AttentionShape s, const AttentionMask& mask = {});
+
+// dqkv is overwritten. As many floats of scratch as lse has.
 void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv,
-                              ConstTensor out, const float* lse, AttentionShape s);
+                              ConstTensor out, const float* lse, AttentionShape s,
+                              const AttentionMask& mask = {});
 
 // In place over the scores (B, H, T, T) of standard attention: softmax of scale * score up to the diagonal,
 // zeros above.
@@ -33,12 +43,15 @@ void causal_softmax_forward(const Context& context, Tensor scores, float scale, 
 void causal_softmax_backward(const Context& context, Tensor dprobabilities, ConstTensor probabilities,
                              float scale, std::int64_t B, std::int64_t H, std::int64_t T);
 
-// k_cache, v_cache (B, G, capacity, D).
-void kv_append(const Context& context, Tensor k_cache, Tensor v_cache, ConstTensor qkv,
-               const std::int32_t* positions, AttentionShape s, std::int64_t capacity);
-void attention_cached(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache,
-                      ConstTensor v_cache, const std::int32_t* positions, AttentionShape s,
-                      std::int64_t capacity);
+// Writes the keys and values of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b] + T - 1.
+void kv_append(const Context& context, const KvCache& cache, ConstTensor qkv, const std::int32_t* positions,
+               AttentionShape s);
+// The same after rotating queries and keys (kernels/rope.h; table (P, D)): queries in place, keys on their
+// way into the cache; those in qkv are left as they are. One pass over qkv in the place of two.
+void rope_kv_append(const Context& context, Tensor qkv, const KvCache& cache, const float* table,
+                    const std::int32_t* positions, AttentionShape s);
+void attention_cached(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
+                      const std::int32_t* positions, AttentionShape s);
 
 // Whether the tensor-core kernels take it.
 bool flash_takes(Type type, std::int64_t D);

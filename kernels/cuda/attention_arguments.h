@@ -3,55 +3,152 @@
 #include <cmath>
 
 #include "kernels/attention.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/kv_cache.h"
+#include "kernels/cuda/shared_tile.h"
 #include "kernels/cuda/types.h"
 
 namespace kernels::cuda {
 
-// Heads of an operand: element (b, head, t, d) is data[b * batch + head * head_stride + t * row + d].
+// Of a call: sequences, heads, mask.
+struct AttentionSizes {
+  int T, H, G, D;
+  float scale;  // of the scores
+  bool causal;
+  const std::int32_t* cu_seqlens;  // null: all sequences are of T tokens
+  std::int64_t rows;               // of all sequences
+
+  CUDA_HOST_DEVICE std::int64_t first_row(int b) const {
+    return cu_seqlens != nullptr ? cu_seqlens[b] : static_cast<std::int64_t>(b) * T;
+  }
+  CUDA_HOST_DEVICE int length(int b) const {
+    return cu_seqlens != nullptr ? cu_seqlens[b + 1] - cu_seqlens[b] : T;
+  }
+  // Index of what is kept of a query of a head: (B, H, T), or (H, rows) where lengths differ.
+  CUDA_HOST_DEVICE std::int64_t statistic(int b, int head, int t) const {
+    return cu_seqlens != nullptr ? head * rows + cu_seqlens[b] + t
+                                 : (static_cast<std::int64_t>(b) * H + head) * T + t;
+  }
+};
+inline AttentionSizes sizes(AttentionShape s, const AttentionMask& mask = {}) {
+  return {static_cast<int>(s.T),
+          static_cast<int>(s.H),
+          static_cast<int>(s.G),
+          static_cast<int>(s.D),
+          1 / std::sqrt(static_cast<float>(s.D)),
+          mask.causal,
+          mask.cu_seqlens,
+          mask.cu_seqlens != nullptr ? mask.rows : s.B * s.T};
+}
+
+// Heads of packed rows.
 template <class T>
 struct Heads {
   T* data;
-  std::int64_t batch, head_stride, row;
+  std::int64_t row;  // elements from a token's row to the next
+  int D;
 
-  CUDA_HOST_DEVICE T* at(std::int64_t b, std::int64_t head, std::int64_t t) const {
-    return data + b * batch + head * head_stride + t * row;
+  // The rows of a head from a row of all sequences on.
+  CUDA_HOST_DEVICE Rows<T> of(std::int64_t first_row, int head) const {
+    return {data + first_row * row + static_cast<std::int64_t>(head) * D, row};
   }
 };
 
 // The heads from `first` on of packed rows of `heads` heads.
 template <class T>
 Heads<T> packed_heads(T* rows, std::int64_t heads, std::int64_t first, AttentionShape s) {
-  return {rows + first * s.D, s.T * heads * s.D, s.D, heads * s.D};
-}
-template <class T>
-Heads<T> cache_heads(T* cache, std::int64_t capacity, AttentionShape s) {
-  return {cache, s.G * capacity * s.D, capacity * s.D, s.D};
+  return {rows + first * s.D, heads * s.D, static_cast<int>(s.D)};
 }
 
-struct AttentionSizes {
-  int T, H, G, D;
-  float scale;  // of the scores
+// Keys or values of one head of one sequence.
+template <class T>
+struct KeyRows {
+  T* first;          // of token 0, or of block 0
+  std::int64_t row;  // elements from a token to the next
+  const std::int32_t* blocks;
+  std::int64_t block;  // elements from a block to the next
+  Divisor block_size{};
+
+  // Token t's; those up to the next multiple of kCacheRun follow `row` elements apart.
+  CUDA_HOST_DEVICE T* at(int t) const {
+    if (blocks == nullptr) return first + t * row;
+    const std::uint32_t token = static_cast<std::uint32_t>(t), index = block_size.quotient(token);
+    return first + blocks[index] * block +
+           static_cast<std::int64_t>(token - index * block_size.divisor()) * row;
+  }
 };
-inline AttentionSizes sizes(AttentionShape s) {
-  return {static_cast<int>(s.T), static_cast<int>(s.H), static_cast<int>(s.G), static_cast<int>(s.D),
-          1 / std::sqrt(static_cast<float>(s.D))};
+
+// Keys and values of all heads and sequences: of packed rows, or of a cache.
+template <class T>
+struct KeyHeads {
+  T *keys, *values;
+  std::int64_t sequence, head, row;  // elements from one to the next; of blocks: `sequence` is a block
+  const std::int32_t* cu_seqlens = nullptr;
+  const std::int32_t* block_table = nullptr;
+  std::int64_t blocks_per_sequence = 0;
+  Divisor block_size{};
+
+  CUDA_HOST_DEVICE KeyRows<T> keys_of(int b, int group) const { return of(keys, b, group); }
+  CUDA_HOST_DEVICE KeyRows<T> values_of(int b, int group) const { return of(values, b, group); }
+  CUDA_HOST_DEVICE KeyRows<T> of(T* data, int b, int group) const {
+    T* const first = data + group * head;
+    if (block_table != nullptr)
+      return {first, row, block_table + b * blocks_per_sequence, sequence, block_size};
+    return {first + (cu_seqlens != nullptr ? cu_seqlens[b] * row : b * sequence), row, nullptr, 0, {}};
+  }
+};
+
+// Of packed rows of (H + 2G) D.
+template <class T>
+KeyHeads<T> packed_keys(T* rows, AttentionShape s, const AttentionMask& mask = {}) {
+  const std::int64_t width = (s.H + 2 * s.G) * s.D;
+  return {.keys = rows + s.H * s.D,
+          .values = rows + (s.H + s.G) * s.D,
+          .sequence = s.T * width,
+          .head = s.D,
+          .row = width,
+          .cu_seqlens = mask.cu_seqlens};
+}
+template <class T>
+KeyHeads<T> cached_keys(const KvCache& cache, AttentionShape s) {
+  return {.keys = cache.k.as<T>(),
+          .values = cache.v.as<T>(),
+          .sequence = s.G * cache.block_size * s.D,
+          .head = cache.block_size * s.D,
+          .row = s.D,
+          .block_table = cache.block_table,
+          .blocks_per_sequence = cache.blocks_per_sequence,
+          .block_size = Divisor(static_cast<std::uint32_t>(cache.block_size))};
+}
+
+// What the scores and the values are to be multiplied by: an e4m3 cache's scales.
+struct KvScales {
+  const float *k = nullptr, *v = nullptr;  // (G)
+
+  CUDA_HOST_DEVICE float of_keys(int group) const { return k != nullptr ? k[group] : 1.0f; }
+  CUDA_HOST_DEVICE float of_values(int group) const { return v != nullptr ? v[group] : 1.0f; }
+};
+
+// Calls body(K{}) with the type of a cache's elements; Own is the queries'.
+template <class Own, class Body>
+void with_cached_type(const KvCache& cache, const Body& body) {
+  if (cache.is_fp8())
+    body(e4m3{});
+  else
+    body(Own{});
 }
 
 template <class T>
 struct BackwardArguments {
   Heads<const T> q, k, v, dout;
   Heads<T> dq, dk, dv;
-  const float *lse, *delta;  // (B, H, T)
+  const float *lse, *delta;  // as AttentionSizes::statistic() has it
   AttentionSizes s;
-
-  CUDA_HOST_DEVICE std::int64_t statistic(int b, int head, int t) const {
-    return (static_cast<std::int64_t>(b) * s.H + head) * s.T + t;
-  }
 };
-// Of qkv and dqkv packed (B, T, (H + 2G) D), queries before keys before values; dout (B, T, H D).
+// Of qkv and dqkv packed rows of (H + 2G) D, queries before keys before values; dout rows of H D.
 template <class T>
 BackwardArguments<T> backward_arguments(T* dqkv, const T* dout, const T* qkv, const float* lse,
-                                        const float* delta, AttentionShape s) {
+                                        const float* delta, AttentionShape s, const AttentionMask& mask) {
   const std::int64_t packed = s.H + 2 * s.G;
   return {packed_heads(qkv, packed, 0, s),
           packed_heads(qkv, packed, s.H, s),
@@ -62,7 +159,7 @@ BackwardArguments<T> backward_arguments(T* dqkv, const T* dout, const T* qkv, co
           packed_heads(dqkv, packed, s.H + s.G, s),
           lse,
           delta,
-          sizes(s)};
+          sizes(s, mask)};
 }
 
 }  // namespace kernels::cuda

@@ -2,27 +2,32 @@
 // the keys, as Flash-Decoding (Dao, Haziza, Massa, Sizov 2023).
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_flash.h"
 #include "kernels/cuda/attention_schedule.h"
 #include "kernels/cuda/attention_simple.h"
-#include "kernels/cuda/shared_tile.h"
+#include "kernels/cuda/cached_tile.h"
 
 namespace kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kRows = 16;                     // of the tile of queries
-constexpr int kWarpKeys = kKeyTile / kWarps;  // each warp has its share of every tile of keys
-constexpr int kBlocks = 2 * 132;              // to fill the largest GPU here
+constexpr int kRows = 16;         // of the tile of queries
+constexpr int kStages = 3;        // keys and values of a run that are under way or in use, for each warp
+constexpr int kBlocks = 2 * 132;  // to fill the largest GPU here
 constexpr float kLog2e = 1.44269504088896341f;
+static_assert(kKeyTile == kWarps * kCacheRun, "each warp has one run of every tile of keys");
 
-// The tile's row r is query r / heads of query head r % heads of the group.
+// The tile's row r is query r / heads of query head r % heads of the group. K: the type of keys and values.
+template <class K>
 struct DecodeArguments {
-  Heads<const bf16> q, k, v;
+  Heads<const bf16> q;
+  KeyHeads<const K> kv;
+  KvScales scales;
   float* partial_out;  // (B, G, splits, 16, D): sums of exponentials times values
   float* partial_max;  // (B, G, splits, 16): base of the exponentials, in powers of two
   float* partial_sum;  // (B, G, splits, 16)
@@ -30,66 +35,73 @@ struct DecodeArguments {
   AttentionSizes s;
 };
 
-// Shared memory: queries (16, D), keys and values (2, 64, D) each; in the end, over the keys and values, each
-// warp's output (16, D), maxima and sums in fp32. Grid: (splits, G, B).
-template <int D>
+// Each warp goes through its own runs of keys, without waiting for the others. Shared memory: for each warp
+// kStages runs of keys and of values; in the end, over these, each warp's output (16, D), maxima and sums in
+// fp32. Grid: (splits, G, B).
+template <int D, class K>
 CUDA_KERNEL(kThreads)
-decode_kernel(DecodeArguments a) {
-  using Tile = SharedTile<D>;
-  bf16* const q = shared_memory<bf16>();
-  bf16* const k = q + Tile::elements(kRows);
-  bf16* const v = k + 2 * Tile::elements(kKeyTile);
+decode_kernel(DecodeArguments<K> a) {
+  using Tile = CachedTile<D, K>;
   const AttentionSizes& s = a.s;
   const int split = block_index().x, group = block_index().y, batch = block_index().z, heads = s.H / s.G;
   const int position = a.positions[batch], rows = s.T * heads;
   const QueryTile queries{0, s.T, position, position + s.T, true};
   const Part part = part_of(queries.key_tiles(), split, grid_size().x);
+  K* const runs = shared_memory<K>() + warp_index() * kStages * 2 * Tile::kElements;
+  const KeyRows<const K> all_keys = a.kv.keys_of(batch, group), all_values = a.kv.values_of(batch, group);
+  const int first_of_warp = warp_index() * kCacheRun;
 
-  const auto copy_keys = [&](int j) {
+  const auto copy_run = [&](int j) {
     if (j < part.end) {
-      const int stage = (j - part.begin) % 2 * Tile::elements(kKeyTile), key = j * kKeyTile;
-      copy_tile<D, kKeyTile>(k + stage, a.k.at(batch, group, key), a.k.row, queries.keys - key, s.D);
-      copy_tile<D, kKeyTile>(v + stage, a.v.at(batch, group, key), a.v.row, queries.keys - key, s.D);
+      K* const to = runs + (j - part.begin) % kStages * 2 * Tile::kElements;
+      const int key = j * kKeyTile + first_of_warp;
+      copy_cached_run<D>(to, all_keys, key, queries.keys - key, s.D);
+      copy_cached_run<D>(to + Tile::kElements, all_values, key, queries.keys - key, s.D);
     }
     commit_copies();
   };
-  for (int i = thread_index(); i < kRows * Tile::kVectors; i += kThreads) {
-    const int row = i / Tile::kVectors, column = i % Tile::kVectors * 8;
-    const bool valid = row < rows && column < s.D;
-    const bf16* const from =
-        a.q.at(batch, group * heads + (valid ? row % heads : 0), valid ? row / heads : 0);
-    copy_async(q + Tile::offset(row, column), from + (valid ? column : 0), valid);
-  }
-  copy_keys(part.begin);
+#pragma unroll
+  for (int stage = 0; stage < kStages - 1; ++stage) copy_run(part.begin + stage);
 
-  const float to_exponent = s.scale * kLog2e;
-  const int first_key = warp_index() * kWarpKeys;
+  // This lane's rows of queries, as fragments of the tile.
+  std::uint32_t q[D / 16][4];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = lane_index() / 4 + half * 8;
+    const bf16* const from =
+        row < rows
+            ? a.q.of(static_cast<std::int64_t>(batch) * s.T + row / heads, group * heads + row % heads).first
+            : nullptr;
+    load_query_fragments<D, K>(q, half, from, s.D);
+  }
+
+  const float to_exponent = s.scale * kLog2e * a.scales.of_keys(group);
   float o[D / 8][4] = {};
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   for (int j = part.begin; j < part.end; ++j) {
-    wait_for_copies<0>();
-    sync_block();
-    copy_keys(j + 1);
-    const int stage = (j - part.begin) % 2 * Tile::elements(kKeyTile);
-    float score[kWarpKeys / 8][4];
-    multiply_rows<D>(score, q, 0, k + stage + Tile::offset(first_key, 0));
+    wait_for_copies<kStages - 2>();
+    sync_warp();  // run j has arrived, and all lanes are done with the memory of run j - 1
+    copy_run(j + kStages - 1);
+    const K* const keys = runs + (j - part.begin) % kStages * 2 * Tile::kElements;
+    float score[kCacheRun / 8][4];
+    multiply_cached_keys<D>(score, q, keys);
     if (queries.needs_mask(j)) {
 #pragma unroll
-      for (int n = 0; n < kWarpKeys / 8; ++n)
+      for (int n = 0; n < kCacheRun / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const Place place = accumulator_place(lane_index(), i);
-          const int key = j * kKeyTile + first_key + n * 8 + place.column;
+          const int key = j * kKeyTile + first_of_warp + n * 8 + place.column;
           if (!queries.sees(place.row / heads, key)) score[n][i] = -INFINITY;
         }
     }
     raise_and_exponentiate<D / 8>(score, highest, sum, o, to_exponent);
-    multiply_scores<D>(o, score, v + stage + Tile::offset(first_key, 0));
+    multiply_cached_values<D>(o, score, keys + Tile::kElements);
   }
   wait_for_copies<0>();
   sync_block();
 
-  float* const warp_out = reinterpret_cast<float*>(k);  // (warps, 16, D)
+  float* const warp_out = shared_memory<float>();  // (warps, 16, D)
   float* const warp_max = warp_out + kWarps * kRows * D;
   float* const warp_sum_of = warp_max + kWarps * kRows;
 #pragma unroll
@@ -105,7 +117,8 @@ decode_kernel(DecodeArguments a) {
     for (int n = 0; n < D / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        warp_out[row * D + n * 8 + accumulator_place(lane_index(), i).column] = o[n][2 * half + i];
+        warp_out[row * D + Tile::column_of(n, accumulator_place(lane_index(), i).column)] =
+            o[n][2 * half + i];
   }
   sync_block();
   const std::int64_t at = ((static_cast<std::int64_t>(batch) * s.G + group) * grid_size().x + split) * kRows;
@@ -128,9 +141,9 @@ decode_kernel(DecodeArguments a) {
 }
 
 // A block a query of a head: (B, G, 16 rows of which T * heads are used). out (B, T, H*D).
-template <class T>
+template <class K>
 CUDA_KERNEL(kThreads)
-merge_kernel(T* out, DecodeArguments a, int splits) {
+merge_kernel(bf16* out, DecodeArguments<K> a, int splits) {
   const AttentionSizes& s = a.s;
   const int row = block_index().x, group = block_index().y, batch = block_index().z, heads = s.H / s.G;
   const std::int64_t at = (static_cast<std::int64_t>(batch) * s.G + group) * splits * kRows + row;
@@ -139,6 +152,7 @@ merge_kernel(T* out, DecodeArguments a, int splits) {
   float sum = 0;
   for (int split = 0; split < splits; ++split)
     sum += exp2_fast(a.partial_max[at + split * kRows] - most) * a.partial_sum[at + split * kRows];
+  const float factor = a.scales.of_values(group) / sum;
   const std::int64_t to = (static_cast<std::int64_t>(batch) * s.T + row / heads) * s.H * s.D +
                           (group * heads + row % heads) * s.D;
   for (int d = thread_index(); d < s.D; d += block_size()) {
@@ -146,76 +160,158 @@ merge_kernel(T* out, DecodeArguments a, int splits) {
     for (int split = 0; split < splits; ++split)
       total +=
           exp2_fast(a.partial_max[at + split * kRows] - most) * a.partial_out[(at + split * kRows) * s.D + d];
-    out[to + d] = from_float<T>(total / sum);
+    out[to + d] = to_bf16(total * factor);
   }
 }
 
-// A block a token. In its row all key heads lie beside each other, then all value heads.
-template <class T>
+// Where keys and values go. T: the type of qkv; K: the cache's.
+template <class T, class K>
+struct AppendArguments {
+  T* qkv;  // written where queries are rotated
+  KeyHeads<K> kv;
+  KvScales scales;
+  const float* table;  // (P, D); null: nothing is rotated
+  const std::int32_t* positions;
+  AttentionSizes s;
+};
+
+// Of a token's row, Width elements from d on of a head of keys (then values: head G ..) into the cache.
+template <int Width, class T, class K>
+CUDA_DEVICE void store_cached(const AppendArguments<T, K>& a, int b, int head, int position, int d,
+                              float (&x)[Width]) {
+  const bool is_key = head < a.s.G;
+  const int group = is_key ? head : head - a.s.G;
+  const float inverse = 1 / (is_key ? a.scales.of_keys(group) : a.scales.of_values(group));
+#pragma unroll
+  for (int w = 0; w < Width; ++w) x[w] *= inverse;
+  const KeyRows<K> rows = is_key ? a.kv.keys_of(b, group) : a.kv.values_of(b, group);
+  store<Width>(rows.at(position) + d, x);
+}
+
+// A block a token.
+template <int Width, class T, class K>
 CUDA_KERNEL(kThreads)
-kv_append_kernel(T* k_cache, T* v_cache, const T* qkv, const std::int32_t* positions, AttentionSizes s,
-                 std::int64_t capacity) {
-  const std::int64_t token = block_index().x;
-  const std::int64_t b = token / s.T, position = positions[b] + token % s.T;
-  const T* const keys = qkv + token * (s.H + 2 * s.G) * s.D + static_cast<std::int64_t>(s.H) * s.D;
-  const int width = s.G * s.D;
-  for (int i = thread_index(); i < 2 * width; i += block_size()) {
-    const int within = i % width;
-    T* const cache = i < width ? k_cache : v_cache;
-    cache[((b * s.G + within / s.D) * capacity + position) * s.D + within % s.D] = keys[i];
+kv_append_kernel(AppendArguments<T, K> a) {
+  const AttentionSizes& s = a.s;
+  const int token = block_index().x, b = token / s.T, position = a.positions[b] + token % s.T;
+  const T* const keys = a.qkv + (static_cast<std::int64_t>(token) * (s.H + 2 * s.G) + s.H) * s.D;
+  for (int i = thread_index() * Width; i < 2 * s.G * s.D; i += block_size() * Width) {
+    float x[Width];
+    load<Width>(x, keys + i);
+    store_cached(a, b, i / s.D, position, i % s.D, x);
   }
 }
 
-template <int D>
-void decode(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache, ConstTensor v_cache,
-            const std::int32_t* positions, AttentionShape s, std::int64_t capacity) {
+// A block a token; a thread takes Width elements of the first half of a head, and what stands in their place
+// in the second half: the pairs that rotate together.
+template <int Width, class T, class K>
+CUDA_KERNEL(kThreads)
+rope_kv_append_kernel(AppendArguments<T, K> a) {
+  const AttentionSizes& s = a.s;
+  const int token = block_index().x, b = token / s.T, position = a.positions[b] + token % s.T;
+  const int half = s.D / 2, parts = half / Width, heads = s.H + 2 * s.G;
+  T* const row = a.qkv + static_cast<std::int64_t>(token) * heads * s.D;
+  const float* const angles = a.table + static_cast<std::int64_t>(position) * s.D;
+  for (int i = thread_index(); i < heads * parts; i += block_size()) {
+    const int head = i / parts, d = i % parts * Width;
+    T* const first = row + head * s.D + d;
+    float x[Width], y[Width];
+    load<Width>(x, first);
+    load<Width>(y, first + half);
+    if (head < s.H + s.G) {
+      float cosine[Width], sine[Width];
+      load<Width>(cosine, angles + d);
+      load<Width>(sine, angles + half + d);
+#pragma unroll
+      for (int w = 0; w < Width; ++w) {
+        const float rotated = x[w] * cosine[w] - y[w] * sine[w];
+        y[w] = y[w] * cosine[w] + x[w] * sine[w];
+        x[w] = rotated;
+      }
+    }
+    if (head < s.H) {
+      store<Width>(first, x);
+      store<Width>(first + half, y);
+    } else {
+      store_cached(a, b, head - s.H, position, d, x);
+      store_cached(a, b, head - s.H, position, d + half, y);
+    }
+  }
+}
+
+// Row is T, or const T where nothing is rotated.
+template <class T, class Row>
+void append(const Context& context, Row* qkv, const KvCache& cache, const float* table,
+            const std::int32_t* positions, AttentionShape s) {
+  constexpr bool kRotates = !std::is_const_v<Row>;
+  with_cached_type<T>(cache, [&]<class K>(K) {
+    const AppendArguments<Row, K> arguments{
+        qkv, cached_keys<K>(cache, s), {cache.k_scale, cache.v_scale}, table, positions, sizes(s)};
+    const auto launch = [&]<int Width>() {
+      const std::int64_t elements = kRotates ? (s.H + 2 * s.G) * s.D / 2 : 2 * s.G * s.D;
+      const Launch shape{.grid = {static_cast<int>(s.B * s.T), 1, 1},
+                         .threads = threads_for(ceil_div(elements, Width), kThreads)};
+      if constexpr (kRotates)
+        start(context, shape, rope_kv_append_kernel<Width, Row, K>, arguments);
+      else
+        start(context, shape, kv_append_kernel<Width, Row, K>, arguments);
+    };
+    constexpr int kWidth = 8;
+    const std::int64_t contiguous = kRotates ? s.D / 2 : s.D;
+    contiguous % kWidth == 0 ? launch.template operator()<kWidth>() : launch.template operator()<1>();
+  });
+}
+
+template <int D, class K>
+void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
+            const std::int32_t* positions, AttentionShape s) {
   const std::int64_t groups = s.B * s.G;
   const int splits =
-      static_cast<int>(std::clamp<std::int64_t>(kBlocks / groups, 1, ceil_div(capacity, kKeyTile)));
+      static_cast<int>(std::clamp<std::int64_t>(kBlocks / groups, 1, ceil_div(cache.capacity(), kKeyTile)));
   const std::int64_t rows = groups * splits * kRows;
   float* const partial_out = context.scratch_for<float>(rows * (s.D + 2));
-  const DecodeArguments arguments{packed_heads(qkv.as<bf16>(), s.H + 2 * s.G, 0, s),
-                                  cache_heads(k_cache.as<bf16>(), capacity, s),
-                                  cache_heads(v_cache.as<bf16>(), capacity, s),
-                                  partial_out,
-                                  partial_out + rows * s.D,
-                                  partial_out + rows * (s.D + 1),
-                                  positions,
-                                  sizes(s)};
-  const std::size_t tiles = SharedTile<D>::elements(kRows + 4 * kKeyTile) * sizeof(bf16);
+  const DecodeArguments<K> arguments{packed_heads(qkv.as<bf16>(), s.H + 2 * s.G, 0, s),
+                                     cached_keys<const K>(cache, s),
+                                     {cache.k_scale, cache.v_scale},
+                                     partial_out,
+                                     partial_out + rows * s.D,
+                                     partial_out + rows * (s.D + 1),
+                                     positions,
+                                     sizes(s)};
+  constexpr std::size_t kRuns = kWarps * kStages * 2 * CachedTile<D, K>::kElements * sizeof(K),
+                        kOutputs = kWarps * kRows * (D + 2) * sizeof(float);
   start(context,
         {.grid = {splits, static_cast<int>(s.G), static_cast<int>(s.B)},
          .threads = kThreads,
-         .shared_bytes = tiles},
-        decode_kernel<D>, arguments);
+         .shared_bytes = std::max(kRuns, kOutputs)},
+        decode_kernel<D, K>, arguments);
   start(context,
         {.grid = {static_cast<int>(s.T * s.H / s.G), static_cast<int>(s.G), static_cast<int>(s.B)},
          .threads = threads_for(s.D, kThreads)},
-        merge_kernel<bf16>, out.as<bf16>(), arguments, splits);
+        merge_kernel<K>, out.as<bf16>(), arguments, splits);
 }
 
 }  // namespace
 
-void kv_append(const Context& context, Tensor k_cache, Tensor v_cache, ConstTensor qkv,
-               const std::int32_t* positions, AttentionShape s, std::int64_t capacity) {
-  with_type(qkv.type, [&]<class T>(T) {
-    start(context,
-          {.grid = {static_cast<int>(s.B * s.T), 1, 1}, .threads = threads_for(2 * s.G * s.D, kThreads)},
-          kv_append_kernel<T>, k_cache.as<T>(), v_cache.as<T>(), qkv.as<T>(), positions, sizes(s), capacity);
-  });
+void kv_append(const Context& context, const KvCache& cache, ConstTensor qkv, const std::int32_t* positions,
+               AttentionShape s) {
+  with_type(qkv.type, [&]<class T>(T) { append<T>(context, qkv.as<T>(), cache, nullptr, positions, s); });
 }
 
-void attention_cached(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache,
-                      ConstTensor v_cache, const std::int32_t* positions, AttentionShape s,
-                      std::int64_t capacity) {
-  if (!flash_takes(qkv.type, s.D))
-    return simple::forward_with_cache(context, out, qkv, k_cache, v_cache, positions, s, capacity);
-  if (s.T * s.H / s.G > kRows)
-    return attention_flash_with_cache(context, out, qkv, k_cache, v_cache, positions, s, capacity);
-  if (s.D <= 64) return decode<64>(context, out, qkv, k_cache, v_cache, positions, s, capacity);
-  if (s.D <= 80) return decode<80>(context, out, qkv, k_cache, v_cache, positions, s, capacity);
-  if (s.D <= 96) return decode<96>(context, out, qkv, k_cache, v_cache, positions, s, capacity);
-  decode<128>(context, out, qkv, k_cache, v_cache, positions, s, capacity);
+void rope_kv_append(const Context& context, Tensor qkv, const KvCache& cache, const float* table,
+                    const std::int32_t* positions, AttentionShape s) {
+  with_type(qkv.type, [&]<class T>(T) { append<T>(context, qkv.as<T>(), cache, table, positions, s); });
+}
+
+void attention_cached(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
+                      const std::int32_t* positions, AttentionShape s) {
+  if (!flash_takes(qkv.type, s.D)) return simple::forward_with_cache(context, out, qkv, cache, positions, s);
+  // Copies are of 16 bytes: rows of e4m3 may be of half of that.
+  if (s.T * s.H / s.G > kRows || (cache.is_fp8() && s.D % 16 != 0))
+    return attention_flash_with_cache(context, out, qkv, cache, positions, s);
+  with_cached_type<bf16>(cache, [&]<class K>(K) {
+    with_head_size(s.D, [&]<int D>() { decode<D, K>(context, out, qkv, cache, positions, s); });
+  });
 }
 
 }  // namespace kernels::cuda

@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_flash.h"
 #include "kernels/cuda/attention_schedule.h"
 #include "kernels/cuda/attention_simple.h"
+#include "kernels/cuda/cached_tile.h"
 #include "kernels/cuda/shared_tile.h"
 
 namespace kernels::cuda {
@@ -18,21 +19,48 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarpRows = 16;
 constexpr int kBackwardQueries = 64;
+constexpr int kResidentBlocks = 3;  // whose shared memory, at head size 64, fills an A100's multiprocessor
 constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
+// K: the type of keys and values, bf16 or e4m3.
+template <class K>
 struct ForwardArguments {
-  Heads<const bf16> q, k, v;
+  Heads<const bf16> q;
+  KeyHeads<const K> kv;
+  KvScales scales;
   Heads<bf16> out;
   float* lse;
   const std::int32_t* positions;  // of query 0 in each sequence; null: 0
   AttentionSizes s;
 };
 
+// Copies a tile of keys or values: of bf16 asynchronously, of e4m3 by way of registers.
+template <int D>
+CUDA_DEVICE void copy_keys_of(bf16* tile, const KeyRows<const bf16>& source, int first, int rows,
+                              int columns) {
+  copy_rows<D, kKeyTile>(tile, source, first, rows, columns);
+}
+template <int D>
+CUDA_DEVICE void copy_keys_of(bf16* tile, const KeyRows<const e4m3>& source, int first, int rows,
+                              int columns) {
+  constexpr int kVectors = SharedTile<D>::kVectors;
+  for (int i = thread_index(); i < kKeyTile * kVectors; i += kThreads) {
+    const int row = i / kVectors, column = i % kVectors * 8;
+    Pack<std::uint32_t, 4> wide{};
+    if (row < rows && column < columns) {
+      const auto bytes = *reinterpret_cast<const Pack<std::uint32_t, 2>*>(source.at(first + row) + column);
+      widen_in_order(wide.values[0], wide.values[1], bytes.values[0]);
+      widen_in_order(wide.values[2], wide.values[3], bytes.values[1]);
+    }
+    *reinterpret_cast<Pack<std::uint32_t, 4>*>(tile + SharedTile<D>::offset(row, column)) = wide;
+  }
+}
+
 // Writes 16 rows from `row` of factor * o, two elements a thread and store; rows from `rows` on are left
 // alone.
 template <int D>
-CUDA_DEVICE void store_rows(bf16* to, std::int64_t stride, int row, int rows, int columns,
-                            const float (&o)[D / 8][4], float factor_low, float factor_high) {
+CUDA_DEVICE void store_rows(const Rows<bf16>& to, int row, int rows, int columns, const float (&o)[D / 8][4],
+                            float factor_low, float factor_high) {
 #pragma unroll
   for (int n = 0; n < D / 8; ++n)
 #pragma unroll
@@ -41,15 +69,15 @@ CUDA_DEVICE void store_rows(bf16* to, std::int64_t stride, int row, int rows, in
       const int r = row + place.row, c = n * 8 + place.column;
       const float factor = half == 0 ? factor_low : factor_high;
       if (r < rows && c < columns)
-        *reinterpret_cast<std::uint32_t*>(to + r * stride + c) =
+        *reinterpret_cast<std::uint32_t*>(to.at(r) + c) =
             pack_bf16(o[n][2 * half] * factor, o[n][2 * half + 1] * factor);
     }
 }
 
 // Shared memory: queries (64, D), keys and values (2, 64, D) each. Grid: (tiles of queries, H, B).
-template <int D>
-CUDA_KERNEL(kThreads)
-flash_forward_kernel(ForwardArguments a) {
+template <int D, class K>
+CUDA_KERNEL_RESIDENT(kThreads, kResidentBlocks)
+flash_forward_kernel(ForwardArguments<K> a) {
   constexpr int kQueries = kThreads / kWarp * kWarpRows;
   using Tile = SharedTile<D>;
   bf16* const q = shared_memory<bf16>();
@@ -59,22 +87,25 @@ flash_forward_kernel(ForwardArguments a) {
   const int batch = block_index().z, head = block_index().y, group = head / (s.H / s.G);
   // The longest tiles first: what is left over at the end is short.
   const int first = (grid_size().x - 1 - block_index().x) * kQueries;
+  const int length = s.length(batch);
+  if (first >= length) return;
   const int begin = a.positions != nullptr ? a.positions[batch] : 0;
-  const int queries = s.T - first < kQueries ? s.T - first : kQueries;
-  const QueryTile tile{first, queries, begin, begin + s.T, true};
+  const int queries = length - first < kQueries ? length - first : kQueries;
+  const QueryTile tile{first, queries, begin, begin + length, s.causal};
   const int tiles = tile.key_tiles();
 
-  const auto copy_keys = [&](bf16* to, const Heads<const bf16>& from, int j) {
+  const KeyRows<const K> all_keys = a.kv.keys_of(batch, group), all_values = a.kv.values_of(batch, group);
+  const auto copy_keys = [&](bf16* to, const KeyRows<const K>& from, int j) {
     if (j < tiles)
-      copy_tile<D, kKeyTile>(to + j % 2 * Tile::elements(kKeyTile), from.at(batch, group, j * kKeyTile),
-                             from.row, tile.keys - j * kKeyTile, s.D);
+      copy_keys_of<D>(to + j % 2 * Tile::elements(kKeyTile), from, j * kKeyTile, tile.keys - j * kKeyTile,
+                      s.D);
     commit_copies();
   };
-  copy_tile<D, kQueries>(q, a.q.at(batch, head, first), a.q.row, queries, s.D);
-  copy_keys(k, a.k, 0);
-  copy_keys(v, a.v, 0);
+  copy_rows<D, kQueries>(q, a.q.of(s.first_row(batch), head), first, queries, s.D);
+  copy_keys(k, all_keys, 0);
+  copy_keys(v, all_values, 0);
 
-  const float to_exponent = s.scale * kLog2e;
+  const float to_exponent = s.scale * kLog2e * a.scales.of_keys(group);
   float o[D / 8][4] = {};
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   const int row = warp_index() * kWarpRows;
@@ -83,7 +114,7 @@ flash_forward_kernel(ForwardArguments a) {
     const bf16* const values = v + j % 2 * Tile::elements(kKeyTile);
     wait_for_copies<1>();  // of keys j; the values may be under way
     sync_block();
-    copy_keys(k, a.k, j + 1);
+    copy_keys(k, all_keys, j + 1);
 
     float score[kKeyTile / 8][4];
     multiply_rows<D>(score, q, row, keys);
@@ -101,23 +132,22 @@ flash_forward_kernel(ForwardArguments a) {
 
     wait_for_copies<1>();  // of values j; the next keys may be under way
     sync_block();
-    copy_keys(v, a.v, j + 1);
+    copy_keys(v, all_values, j + 1);
     multiply_scores<D>(o, score, values);
   }
   wait_for_copies<0>();
 
-  float inverse[2];
+  float factor[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     sum[half] += shuffle_xor(sum[half], 1);
     sum[half] += shuffle_xor(sum[half], 2);
-    inverse[half] = 1 / sum[half];
+    factor[half] = a.scales.of_values(group) / sum[half];
     const int r = row + lane_index() / 4 + half * 8;
     if (a.lse != nullptr && lane_index() % 4 == 0 && r < queries)
-      a.lse[(static_cast<std::int64_t>(batch) * s.H + head) * s.T + first + r] =
-          highest[half] * kLn2 + logf(sum[half]);
+      a.lse[s.statistic(batch, head, first + r)] = highest[half] * kLn2 + logf(sum[half]);
   }
-  store_rows<D>(a.out.at(batch, head, first), a.out.row, row, queries, s.D, o, inverse[0], inverse[1]);
+  store_rows<D>(a.out.of(s.first_row(batch) + first, head), row, queries, s.D, o, factor[0], factor[1]);
 }
 
 // The gradient of a score before its scale, and the probability: p = exp(score - lse), ds = p (dp - delta).
@@ -140,22 +170,26 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
   const AttentionSizes& s = a.s;
   const int batch = block_index().z, group = block_index().y, heads = s.H / s.G;
   const int first_key =
-      block_index().x * kKeyTile;  // the earliest keys have the most queries, and come first
-  const int keys = s.T - first_key < kKeyTile ? s.T - first_key : kKeyTile;
-  const int first_tile = first_query_tile(first_key, kQ, true);
-  const int tiles = (s.T + kQ - 1) / kQ - first_tile;
+      block_index().x *
+      kKeyTile;  // under a causal mask the earliest keys have the most queries: they come first
+  const int length = s.length(batch);
+  if (first_key >= length) return;
+  const std::int64_t first_row = s.first_row(batch);
+  const int keys = length - first_key < kKeyTile ? length - first_key : kKeyTile;
+  const int first_tile = first_query_tile(first_key, kQ, s.causal);
+  const int tiles = (length + kQ - 1) / kQ - first_tile;
 
   // Step i is tile first_tile + i % tiles of head i / tiles of the group.
   const int steps = heads * tiles;
   const auto copy_queries = [&](int i) {
     if (i < steps) {
       const int head = group * heads + i / tiles, first = (first_tile + i % tiles) * kQ;
-      copy_tile<D, kQ>(q + i % 2 * Tile::elements(kQ), a.q.at(batch, head, first), a.q.row, s.T - first, s.D);
-      copy_tile<D, kQ>(dout + i % 2 * Tile::elements(kQ), a.dout.at(batch, head, first), a.dout.row,
-                       s.T - first, s.D);
+      copy_rows<D, kQ>(q + i % 2 * Tile::elements(kQ), a.q.of(first_row, head), first, length - first, s.D);
+      copy_rows<D, kQ>(dout + i % 2 * Tile::elements(kQ), a.dout.of(first_row, head), first, length - first,
+                       s.D);
       for (int t = thread_index(); t < kQ; t += kThreads) {
-        const std::int64_t at = (static_cast<std::int64_t>(batch) * s.H + head) * s.T + first + t;
-        const bool valid = first + t < s.T;
+        const std::int64_t at = s.statistic(batch, head, first + t);
+        const bool valid = first + t < length;
         // Queries beyond the end get probability 0.
         statistics[i % 2 * 2 * kQ + t] = valid ? a.lse[at] * kLog2e : INFINITY;
         statistics[i % 2 * 2 * kQ + kQ + t] = valid ? a.delta[at] : 0;
@@ -163,8 +197,8 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
     }
     commit_copies();
   };
-  copy_tile<D, kKeyTile>(k, a.k.at(batch, group, first_key), a.k.row, keys, s.D);
-  copy_tile<D, kKeyTile>(v, a.v.at(batch, group, first_key), a.v.row, keys, s.D);
+  copy_rows<D, kKeyTile>(k, a.k.of(first_row, group), first_key, keys, s.D);
+  copy_rows<D, kKeyTile>(v, a.v.of(first_row, group), first_key, keys, s.D);
   copy_queries(0);
 
   const float to_exponent = s.scale * kLog2e;
@@ -188,7 +222,7 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
       for (int e = 0; e < 4; ++e) {
         const Place place = accumulator_place(lane_index(), e);
         const int query = n * 8 + place.column;
-        const bool sees = first_key + row + place.row <= first + query;
+        const bool sees = !s.causal || first_key + row + place.row <= first + query;
         p[n][e] = sees ? probability(p[n][e], to_exponent, lse[query]) : 0;
       }
     multiply_scores<D>(dv, p, gradients);
@@ -202,8 +236,8 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
     multiply_scores<D>(dk, ds, queries);
   }
   wait_for_copies<0>();
-  store_rows<D>(a.dk.at(batch, group, first_key), a.dk.row, row, keys, s.D, dk, s.scale, s.scale);
-  store_rows<D>(a.dv.at(batch, group, first_key), a.dv.row, row, keys, s.D, dv, 1, 1);
+  store_rows<D>(a.dk.of(first_row + first_key, group), row, keys, s.D, dk, s.scale, s.scale);
+  store_rows<D>(a.dv.of(first_row + first_key, group), row, keys, s.D, dv, 1, 1);
 }
 
 // Shared memory: queries and dout (64, D) each, keys and values (2, 64, D) each. Grid: (tiles of queries, H,
@@ -220,20 +254,23 @@ flash_backward_queries_kernel(BackwardArguments<bf16> a) {
   const AttentionSizes& s = a.s;
   const int batch = block_index().z, head = block_index().y, group = head / (s.H / s.G);
   const int first = (grid_size().x - 1 - block_index().x) * kQ;
-  const int queries = s.T - first < kQ ? s.T - first : kQ;
-  const QueryTile tile{first, queries, 0, s.T, true};
+  const int length = s.length(batch);
+  if (first >= length) return;
+  const std::int64_t first_row = s.first_row(batch);
+  const int queries = length - first < kQ ? length - first : kQ;
+  const QueryTile tile{first, queries, 0, length, s.causal};
   const int tiles = tile.key_tiles();
 
   const auto copy_keys = [&](int j) {
     if (j < tiles) {
       const int stage = j % 2 * Tile::elements(kKeyTile), key = j * kKeyTile;
-      copy_tile<D, kKeyTile>(k + stage, a.k.at(batch, group, key), a.k.row, s.T - key, s.D);
-      copy_tile<D, kKeyTile>(v + stage, a.v.at(batch, group, key), a.v.row, s.T - key, s.D);
+      copy_rows<D, kKeyTile>(k + stage, a.k.of(first_row, group), key, length - key, s.D);
+      copy_rows<D, kKeyTile>(v + stage, a.v.of(first_row, group), key, length - key, s.D);
     }
     commit_copies();
   };
-  copy_tile<D, kQ>(q, a.q.at(batch, head, first), a.q.row, queries, s.D);
-  copy_tile<D, kQ>(dout, a.dout.at(batch, head, first), a.dout.row, queries, s.D);
+  copy_rows<D, kQ>(q, a.q.of(first_row, head), first, queries, s.D);
+  copy_rows<D, kQ>(dout, a.dout.of(first_row, head), first, queries, s.D);
   copy_keys(0);
 
   const int row = warp_index() * kWarpRows;
@@ -241,7 +278,7 @@ flash_backward_queries_kernel(BackwardArguments<bf16> a) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int r = row + lane_index() / 4 + half * 8;
-    const std::int64_t at = (static_cast<std::int64_t>(batch) * s.H + head) * s.T + first + r;
+    const std::int64_t at = s.statistic(batch, head, first + r);
     lse[half] = r < queries ? a.lse[at] * kLog2e : INFINITY;
     delta[half] = r < queries ? a.delta[at] : 0;
   }
@@ -269,7 +306,7 @@ flash_backward_queries_kernel(BackwardArguments<bf16> a) {
     multiply_scores<D>(dq, ds, keys);
   }
   wait_for_copies<0>();
-  store_rows<D>(a.dq.at(batch, head, first), a.dq.row, row, queries, s.D, dq, s.scale, s.scale);
+  store_rows<D>(a.dq.of(first_row + first, head), row, queries, s.D, dq, s.scale, s.scale);
 }
 
 template <int D>
@@ -277,30 +314,18 @@ std::size_t tile_bytes(int rows) {
   return static_cast<std::size_t>(SharedTile<D>::elements(rows)) * sizeof(bf16);
 }
 
-// Calls body.template operator()<D>() with the smallest tile width that holds the head size.
-template <class Body>
-void with_head_size(std::int64_t D, const Body& body) {
-  if (D <= 64)
-    body.template operator()<64>();
-  else if (D <= 80)
-    body.template operator()<80>();
-  else if (D <= 96)
-    body.template operator()<96>();
-  else
-    body.template operator()<128>();
-}
-
 int query_tiles(std::int64_t T) {
   return static_cast<int>(ceil_div(T, 64));
 }
 
-void forward(const Context& context, const ForwardArguments& arguments, AttentionShape s) {
+template <class K>
+void forward(const Context& context, const ForwardArguments<K>& arguments, AttentionShape s) {
   with_head_size(s.D, [&]<int D>() {
     start(context,
           {.grid = {query_tiles(s.T), static_cast<int>(s.H), static_cast<int>(s.B)},
            .threads = kThreads,
            .shared_bytes = tile_bytes<D>(64 + 4 * kKeyTile)},
-          flash_forward_kernel<D>, arguments);
+          flash_forward_kernel<D, K>, arguments);
   });
 }
 
@@ -311,33 +336,44 @@ bool flash_takes(Type type, std::int64_t D) {
 }
 
 void attention_flash_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
-                             AttentionShape s) {
-  if (!flash_takes(qkv.type, s.D)) return simple::forward(context, out, lse, qkv, s);
+                             AttentionShape s, const AttentionMask& mask) {
+  if (!flash_takes(qkv.type, s.D)) return simple::forward(context, out, lse, qkv, s, mask);
   const std::int64_t packed = s.H + 2 * s.G;
   const bf16* const rows = qkv.as<bf16>();
-  forward(context,
-          {packed_heads(rows, packed, 0, s), packed_heads(rows, packed, s.H, s),
-           packed_heads(rows, packed, s.H + s.G, s), packed_heads(out.as<bf16>(), s.H, 0, s), lse, nullptr,
-           sizes(s)},
-          s);
+  forward<bf16>(context,
+                {packed_heads(rows, packed, 0, s),
+                 packed_keys(rows, s, mask),
+                 {},
+                 packed_heads(out.as<bf16>(), s.H, 0, s),
+                 lse,
+                 nullptr,
+                 sizes(s, mask)},
+                s);
 }
 
-void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache,
-                                ConstTensor v_cache, const std::int32_t* positions, AttentionShape s,
-                                std::int64_t capacity) {
-  forward(context,
-          {packed_heads(qkv.as<bf16>(), s.H + 2 * s.G, 0, s), cache_heads(k_cache.as<bf16>(), capacity, s),
-           cache_heads(v_cache.as<bf16>(), capacity, s), packed_heads(out.as<bf16>(), s.H, 0, s), nullptr,
-           positions, sizes(s)},
-          s);
+void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
+                                const std::int32_t* positions, AttentionShape s) {
+  with_cached_type<bf16>(cache, [&]<class K>(K) {
+    forward<K>(context,
+               {packed_heads(qkv.as<bf16>(), s.H + 2 * s.G, 0, s),
+                cached_keys<const K>(cache, s),
+                {cache.k_scale, cache.v_scale},
+                packed_heads(out.as<bf16>(), s.H, 0, s),
+                nullptr,
+                positions,
+                sizes(s)},
+               s);
+  });
 }
 
 void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv,
-                              ConstTensor out, const float* lse, AttentionShape s) {
-  float* const delta = context.scratch_for<float>(s.B * s.H * s.T);
-  simple::row_products(context, delta, dout, out, s);
-  if (!flash_takes(qkv.type, s.D)) return simple::backward(context, dqkv, dout, qkv, lse, delta, s);
-  const auto arguments = backward_arguments(dqkv.as<bf16>(), dout.as<bf16>(), qkv.as<bf16>(), lse, delta, s);
+                              ConstTensor out, const float* lse, AttentionShape s,
+                              const AttentionMask& mask) {
+  float* const delta = context.scratch_for<float>((mask.cu_seqlens != nullptr ? mask.rows : s.B * s.T) * s.H);
+  simple::row_products(context, delta, dout, out, s, mask);
+  if (!flash_takes(qkv.type, s.D)) return simple::backward(context, dqkv, dout, qkv, lse, delta, s, mask);
+  const auto arguments =
+      backward_arguments(dqkv.as<bf16>(), dout.as<bf16>(), qkv.as<bf16>(), lse, delta, s, mask);
   with_head_size(s.D, [&]<int D>() {
     const int B = static_cast<int>(s.B);
     start(context,

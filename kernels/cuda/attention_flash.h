@@ -1,7 +1,7 @@
 // What flash and decode attention share: a warp's products with tiles in shared memory, and one step of the
 // online softmax over its 16 rows of scores.
 #pragma once
-#include "kernels/attention.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/shared_tile.h"
 
@@ -44,11 +44,11 @@ CUDA_DEVICE void multiply_scores(float (&o)[D / 8][4], const float (&s)[Tiles][4
 }
 
 // score (16, Tiles * 8) becomes exp2(score * to_exponent - highest), where `highest` (of a lane's two rows,
-// in units of the exponent) is raised to the new maximum; sum (this lane's share of it) and o (16, Columns *
-// 8) are scaled to it. A row that has seen no key keeps sum 0.
-template <int Columns, int Tiles>
-CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highest)[2], float (&sum)[2],
-                                        float (&o)[Columns][4], float to_exponent) {
+// in units of the exponent) is raised to the new maximum; sum (this lane's share of it) is scaled to it, and
+// what has been added up so far must be, by `shrink`. A row that has seen no key keeps sum 0.
+template <int Tiles>
+CUDA_DEVICE void exponentiate(float (&score)[Tiles][4], float (&highest)[2], float (&sum)[2],
+                              float (&shrink)[2], float to_exponent) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float most = score[0][2 * half];
@@ -58,7 +58,7 @@ CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highes
     most = fmaxf(most, shuffle_xor(most, 2));
     const float raised = fmaxf(highest[half], most * to_exponent);
     const float base = raised == -INFINITY ? 0 : raised;
-    const float shrink = exp2_fast(highest[half] - base);
+    shrink[half] = exp2_fast(highest[half] - base);
     highest[half] = raised;
     float added = 0;
 #pragma unroll
@@ -68,18 +68,40 @@ CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highes
         score[n][i] = exp2_fast(score[n][i] * to_exponent - base);
         added += score[n][i];
       }
-    sum[half] = sum[half] * shrink + added;
-#pragma unroll
-    for (int n = 0; n < Columns; ++n) {
-      o[n][2 * half] *= shrink;
-      o[n][2 * half + 1] *= shrink;
-    }
+    sum[half] = sum[half] * shrink[half] + added;
   }
+}
+template <int Columns>
+CUDA_DEVICE void scale_rows(float (&o)[Columns][4], const float (&factor)[2]) {
+#pragma unroll
+  for (int n = 0; n < Columns; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o[n][i] *= factor[i / 2];
+}
+// Both, over o (16, Columns * 8).
+template <int Columns, int Tiles>
+CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highest)[2], float (&sum)[2],
+                                        float (&o)[Columns][4], float to_exponent) {
+  float shrink[2];
+  exponentiate(score, highest, sum, shrink, to_exponent);
+  scale_rows(o, shrink);
+}
+
+// Calls body.template operator()<D>() with the smallest tile width that holds the head size.
+template <class Body>
+void with_head_size(std::int64_t D, const Body& body) {
+  if (D <= 64)
+    body.template operator()<64>();
+  else if (D <= 80)
+    body.template operator()<80>();
+  else if (D <= 96)
+    body.template operator()<96>();
+  else
+    body.template operator()<128>();
 }
 
 // Any number of new tokens; requires flash_takes().
-void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache,
-                                ConstTensor v_cache, const std::int32_t* positions, AttentionShape s,
-                                std::int64_t capacity);
+void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
+                                const std::int32_t* positions, AttentionShape s);
 
 }  // namespace kernels::cuda

@@ -18,9 +18,12 @@ CUDA_DEVICE float warp_dot(const A* a, const B* b, int D) {
   return warp_sum(sum);
 }
 
-template <class T>
+// K: the type of keys and values.
+template <class T, class K>
 struct ForwardArguments {
-  Heads<const T> q, k, v;
+  Heads<const T> q;
+  KeyHeads<const K> kv;
+  KvScales scales;
   Heads<T> out;
   float* lse;
   const std::int32_t* positions;
@@ -28,38 +31,43 @@ struct ForwardArguments {
 };
 
 // The (b, t, head) that a warp works on; t may lie beyond the end.
-struct Place {
+struct Work {
   int b, t, head;
 };
-CUDA_DEVICE Place warp_place() {
+CUDA_DEVICE Work work_of_warp() {
   return {block_index().z, block_index().x * kWarps + warp_index(), block_index().y};
 }
 
 // A warp a query. Shared memory: D floats a warp, the output so far.
-template <class T>
+template <class T, class K>
 CUDA_KERNEL(kThreads)
-forward_kernel(ForwardArguments<T> a) {
+forward_kernel(ForwardArguments<T, K> a) {
   const AttentionSizes& s = a.s;
-  const Place at = warp_place();
-  if (at.t >= s.T) return;
+  const Work at = work_of_warp();
+  if (at.t >= s.length(at.b)) return;
   float* const o = shared_memory<float>() + warp_index() * s.D;
   const int group = at.head / (s.H / s.G);
   const int position = (a.positions != nullptr ? a.positions[at.b] : 0) + at.t;
+  const int keys = s.causal ? position + 1 : s.length(at.b);
+  const T* const query = a.q.of(s.first_row(at.b), at.head).at(at.t);
+  const KeyRows<const K> k = a.kv.keys_of(at.b, group), v = a.kv.values_of(at.b, group);
+  const float scale = s.scale * a.scales.of_keys(group);
   for (int d = lane_index(); d < s.D; d += kWarp) o[d] = 0;
   SoftmaxState state;
-  for (int key = 0; key <= position; ++key) {
-    const float score = s.scale * warp_dot(a.q.at(at.b, at.head, at.t), a.k.at(at.b, group, key), s.D);
+  for (int key = 0; key < keys; ++key) {
+    const float score = scale * warp_dot(query, k.at(key), s.D);
     const float before = state.highest;
     state.raise(score);
     const float shrink = exp_below(before, state.highest), weight = exp_below(score, state.highest);
     state.sum += weight;
-    const T* const value = a.v.at(at.b, group, key);
+    const K* const value = v.at(key);
     for (int d = lane_index(); d < s.D; d += kWarp) o[d] = o[d] * shrink + weight * to_float(value[d]);
   }
-  T* const out = a.out.at(at.b, at.head, at.t);
-  for (int d = lane_index(); d < s.D; d += kWarp) out[d] = from_float<T>(o[d] / state.sum);
+  T* const out = a.out.of(s.first_row(at.b), at.head).at(at.t);
+  const float factor = a.scales.of_values(group) / state.sum;
+  for (int d = lane_index(); d < s.D; d += kWarp) out[d] = from_float<T>(o[d] * factor);
   if (a.lse != nullptr && lane_index() == 0)
-    a.lse[(static_cast<std::int64_t>(at.b) * s.H + at.head) * s.T + at.t] = state.highest + logf(state.sum);
+    a.lse[s.statistic(at.b, at.head, at.t)] = state.highest + logf(state.sum);
 }
 
 // A warp a query. Shared memory: D floats a warp.
@@ -67,21 +75,24 @@ template <class T>
 CUDA_KERNEL(kThreads)
 backward_queries_kernel(BackwardArguments<T> a) {
   const AttentionSizes& s = a.s;
-  const Place at = warp_place();
-  if (at.t >= s.T) return;
+  const Work at = work_of_warp();
+  if (at.t >= s.length(at.b)) return;
   float* const dq = shared_memory<float>() + warp_index() * s.D;
-  const int group = at.head / (s.H / s.G);
-  const float lse = a.lse[a.statistic(at.b, at.head, at.t)],
-              delta = a.delta[a.statistic(at.b, at.head, at.t)];
+  const int group = at.head / (s.H / s.G), keys = s.causal ? at.t + 1 : s.length(at.b);
+  const std::int64_t row = s.first_row(at.b);
+  const float lse = a.lse[s.statistic(at.b, at.head, at.t)],
+              delta = a.delta[s.statistic(at.b, at.head, at.t)];
+  const T* const q = a.q.of(row, at.head).at(at.t);
+  const T* const dout = a.dout.of(row, at.head).at(at.t);
   for (int d = lane_index(); d < s.D; d += kWarp) dq[d] = 0;
-  for (int key = 0; key <= at.t; ++key) {
-    const T* const k = a.k.at(at.b, group, key);
-    const float score = s.scale * warp_dot(a.q.at(at.b, at.head, at.t), k, s.D);
-    const float dp = warp_dot(a.dout.at(at.b, at.head, at.t), a.v.at(at.b, group, key), s.D);
+  for (int key = 0; key < keys; ++key) {
+    const T* const k = a.k.of(row, group).at(key);
+    const float score = s.scale * warp_dot(q, k, s.D);
+    const float dp = warp_dot(dout, a.v.of(row, group).at(key), s.D);
     const float ds = s.scale * expf(score - lse) * (dp - delta);
     for (int d = lane_index(); d < s.D; d += kWarp) dq[d] += ds * to_float(k[d]);
   }
-  T* const out = a.dq.at(at.b, at.head, at.t);
+  T* const out = a.dq.of(row, at.head).at(at.t);
   for (int d = lane_index(); d < s.D; d += kWarp) out[d] = from_float<T>(dq[d]);
 }
 
@@ -90,27 +101,31 @@ template <class T>
 CUDA_KERNEL(kThreads)
 backward_keys_kernel(BackwardArguments<T> a) {
   const AttentionSizes& s = a.s;
-  const Place at = warp_place();  // head: of keys
-  if (at.t >= s.T) return;
+  const Work at = work_of_warp();  // head: of keys
+  if (at.t >= s.length(at.b)) return;
   float* const dk = shared_memory<float>() + 2 * warp_index() * s.D;
   float* const dv = dk + s.D;
   for (int d = lane_index(); d < s.D; d += kWarp) dk[d] = dv[d] = 0;
   const int heads = s.H / s.G;
+  const std::int64_t row = s.first_row(at.b);
+  const T* const k = a.k.of(row, at.head).at(at.t);
+  const T* const v = a.v.of(row, at.head).at(at.t);
   for (int head = at.head * heads; head < (at.head + 1) * heads; ++head)
-    for (int t = at.t; t < s.T; ++t) {
-      const T* const q = a.q.at(at.b, head, t);
-      const T* const dout = a.dout.at(at.b, head, t);
-      const float score = s.scale * warp_dot(q, a.k.at(at.b, at.head, at.t), s.D);
-      const float dp = warp_dot(dout, a.v.at(at.b, at.head, at.t), s.D);
-      const float p = expf(score - a.lse[a.statistic(at.b, head, t)]);
-      const float ds = s.scale * p * (dp - a.delta[a.statistic(at.b, head, t)]);
+    for (int t = s.causal ? at.t : 0; t < s.length(at.b); ++t) {
+      const T* const q = a.q.of(row, head).at(t);
+      const T* const dout = a.dout.of(row, head).at(t);
+      const float score = s.scale * warp_dot(q, k, s.D);
+      const float dp = warp_dot(dout, v, s.D);
+      const float p = expf(score - a.lse[s.statistic(at.b, head, t)]);
+      const float ds = s.scale * p * (dp - a.delta[s.statistic(at.b, head, t)]);
+#pragma unroll 1
       for (int d = lane_index(); d < s.D; d += kWarp) {
         dk[d] += ds * to_float(q[d]);
         dv[d] += p * to_float(dout[d]);
       }
     }
-  T* const dk_out = a.dk.at(at.b, at.head, at.t);
-  T* const dv_out = a.dv.at(at.b, at.head, at.t);
+  T* const dk_out = a.dk.of(row, at.head).at(at.t);
+  T* const dv_out = a.dv.of(row, at.head).at(at.t);
   for (int d = lane_index(); d < s.D; d += kWarp) {
     dk_out[d] = from_float<T>(dk[d]);
     dv_out[d] = from_float<T>(dv[d]);
@@ -120,10 +135,11 @@ backward_keys_kernel(BackwardArguments<T> a) {
 template <class T>
 CUDA_KERNEL(kThreads)
 row_products_kernel(float* products, Heads<const T> a, Heads<const T> b, AttentionSizes s) {
-  const Place at = warp_place();
-  if (at.t >= s.T) return;
-  const float product = warp_dot(a.at(at.b, at.head, at.t), b.at(at.b, at.head, at.t), s.D);
-  if (lane_index() == 0) products[(static_cast<std::int64_t>(at.b) * s.H + at.head) * s.T + at.t] = product;
+  const Work at = work_of_warp();
+  if (at.t >= s.length(at.b)) return;
+  const std::int64_t row = s.first_row(at.b);
+  const float product = warp_dot(a.of(row, at.head).at(at.t), b.of(row, at.head).at(at.t), s.D);
+  if (lane_index() == 0) products[s.statistic(at.b, at.head, at.t)] = product;
 }
 
 Launch a_warp_for_each(AttentionShape s, std::int64_t heads, std::int64_t floats_each) {
@@ -134,49 +150,52 @@ Launch a_warp_for_each(AttentionShape s, std::int64_t heads, std::int64_t floats
 
 }  // namespace
 
-void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, AttentionShape s) {
+void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, AttentionShape s,
+             const AttentionMask& mask) {
   const std::int64_t packed = s.H + 2 * s.G;
   with_type(qkv.type, [&]<class T>(T) {
     const T* const rows = qkv.as<T>();
-    const ForwardArguments<T> arguments{packed_heads(rows, packed, 0, s),
-                                        packed_heads(rows, packed, s.H, s),
-                                        packed_heads(rows, packed, s.H + s.G, s),
-                                        packed_heads(out.as<T>(), s.H, 0, s),
-                                        lse,
-                                        nullptr,
-                                        sizes(s)};
-    start(context, a_warp_for_each(s, s.H, s.D), forward_kernel<T>, arguments);
+    const ForwardArguments<T, T> arguments{packed_heads(rows, packed, 0, s),
+                                           packed_keys(rows, s, mask),
+                                           {},
+                                           packed_heads(out.as<T>(), s.H, 0, s),
+                                           lse,
+                                           nullptr,
+                                           sizes(s, mask)};
+    start(context, a_warp_for_each(s, s.H, s.D), forward_kernel<T, T>, arguments);
   });
 }
 
-void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache,
-                        ConstTensor v_cache, const std::int32_t* positions, AttentionShape s,
-                        std::int64_t capacity) {
+void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
+                        const std::int32_t* positions, AttentionShape s) {
   with_type(qkv.type, [&]<class T>(T) {
-    const ForwardArguments<T> arguments{packed_heads(qkv.as<T>(), s.H + 2 * s.G, 0, s),
-                                        cache_heads(k_cache.as<T>(), capacity, s),
-                                        cache_heads(v_cache.as<T>(), capacity, s),
-                                        packed_heads(out.as<T>(), s.H, 0, s),
-                                        nullptr,
-                                        positions,
-                                        sizes(s)};
-    start(context, a_warp_for_each(s, s.H, s.D), forward_kernel<T>, arguments);
+    with_cached_type<T>(cache, [&]<class K>(K) {
+      const ForwardArguments<T, K> arguments{packed_heads(qkv.as<T>(), s.H + 2 * s.G, 0, s),
+                                             cached_keys<const K>(cache, s),
+                                             {cache.k_scale, cache.v_scale},
+                                             packed_heads(out.as<T>(), s.H, 0, s),
+                                             nullptr,
+                                             positions,
+                                             sizes(s)};
+      start(context, a_warp_for_each(s, s.H, s.D), forward_kernel<T, K>, arguments);
+    });
   });
 }
 
 void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv, const float* lse,
-              const float* delta, AttentionShape s) {
+              const float* delta, AttentionShape s, const AttentionMask& mask) {
   with_type(qkv.type, [&]<class T>(T) {
-    const auto arguments = backward_arguments(dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), lse, delta, s);
+    const auto arguments = backward_arguments(dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), lse, delta, s, mask);
     start(context, a_warp_for_each(s, s.H, s.D), backward_queries_kernel<T>, arguments);
     start(context, a_warp_for_each(s, s.G, 2 * s.D), backward_keys_kernel<T>, arguments);
   });
 }
 
-void row_products(const Context& context, float* products, ConstTensor a, ConstTensor b, AttentionShape s) {
+void row_products(const Context& context, float* products, ConstTensor a, ConstTensor b, AttentionShape s,
+                  const AttentionMask& mask) {
   with_type(a.type, [&]<class T>(T) {
     start(context, a_warp_for_each(s, s.H, 0), row_products_kernel<T>, products,
-          packed_heads(a.as<T>(), s.H, 0, s), packed_heads(b.as<T>(), s.H, 0, s), sizes(s));
+          packed_heads(a.as<T>(), s.H, 0, s), packed_heads(b.as<T>(), s.H, 0, s), sizes(s, mask));
   });
 }
 

@@ -2,19 +2,21 @@
 // fast one.
 #pragma once
 #include "kernels/attention.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/launch.h"
 
 namespace kernels::cuda::simple {
 
-void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, AttentionShape s);
-void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, ConstTensor k_cache,
-                        ConstTensor v_cache, const std::int32_t* positions, AttentionShape s,
-                        std::int64_t capacity);
+void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, AttentionShape s,
+             const AttentionMask& mask);
+void forward_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
+                        const std::int32_t* positions, AttentionShape s);
 // delta as row_products() leaves it.
 void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv, const float* lse,
-              const float* delta, AttentionShape s);
+              const float* delta, AttentionShape s, const AttentionMask& mask);
 
-// products (B, H, T): of each head's row of a and b (B, T, H*D).
-void row_products(const Context& context, float* products, ConstTensor a, ConstTensor b, AttentionShape s);
+// products, shaped as lse: of each head's row of a and b.
+void row_products(const Context& context, float* products, ConstTensor a, ConstTensor b, AttentionShape s,
+                  const AttentionMask& mask);
 
 }  // namespace kernels::cuda::simple

@@ -60,17 +60,30 @@ CUDA_DEVICE void load_b(std::uint32_t (&b)[4], const bf16* tile, int k, int n) {
   load_matrices_transposed(b, tile + SharedTile<Columns>::offset(k + place.row, n + place.column));
 }
 
-// Begins to copy `rows` rows of `columns` elements (a multiple of 8), `stride` apart, into the tile of Rows
-// rows; the rest of the tile becomes zeros. All threads of the block take part.
-template <int Columns, int Rows>
-CUDA_DEVICE void copy_tile(bf16* tile, const bf16* from, std::int64_t stride, int rows, int columns) {
+// Rows of a matrix in memory.
+template <class T>
+struct Rows {
+  T* first;
+  std::int64_t stride;  // elements from a row to the next
+
+  CUDA_HOST_DEVICE T* at(int row) const { return first + row * stride; }
+};
+
+// Begins to copy `rows` rows of `columns` elements (a multiple of 8), from row `first` of the source on, into
+// the tile of Tall rows; the rest of the tile becomes zeros. All threads of the block take part.
+template <int Columns, int Tall, class Source>
+CUDA_DEVICE void copy_rows(bf16* tile, const Source& source, int first, int rows, int columns) {
   constexpr int kVectors = SharedTile<Columns>::kVectors;
-  for (int i = thread_index(); i < Rows * kVectors; i += block_size()) {
+  for (int i = thread_index(); i < Tall * kVectors; i += block_size()) {
     const int row = i / kVectors, column = i % kVectors * 8;
     const bool valid = row < rows && column < columns;
-    copy_async(tile + SharedTile<Columns>::offset(row, column), valid ? from + row * stride + column : from,
-               valid);
+    copy_async(tile + SharedTile<Columns>::offset(row, column),
+               valid ? source.at(first + row) + column : source.first, valid);
   }
+}
+template <int Columns, int Tall>
+CUDA_DEVICE void copy_tile(bf16* tile, const bf16* from, std::int64_t stride, int rows, int columns) {
+  copy_rows<Columns, Tall>(tile, Rows<const bf16>{from, stride}, 0, rows, columns);
 }
 
 // Two neighbouring 16x8 accumulators as the A fragment of the next product.

@@ -2,14 +2,18 @@
 // (thread_device.h), and a block of threads emulated on the CPU (thread_emulated.h), by which the very same
 // kernel sources are tested where there is no GPU. Kernels are written in this vocabulary alone:
 //
-//   CUDA_KERNEL(threads) name(...)   a kernel of at most that many threads a block; CUDA_DEVICE a function of
-//   one thread_index() block_index() block_size() grid_size() sync_block()                     barrier of the
-//   block; shared memory written before is seen after any_in_block()                   barrier; whether any
-//   thread came with true ballot()                         one bit of each lane of the warp sync_warp(),
-//   shuffle_xor(), shuffle()   of all 32 lanes shared_memory<T>()               the block's dynamic shared
-//   memory, 16-byte aligned copy_async(), commit_copies(), wait_for_copies<N>()   16 bytes from global to
-//   shared memory (cp.async) load_matrices(), load_matrices_transposed(), multiply_add()   ldmatrix and
-//   mma.m16n8k16 of bf16, fp32 sums
+//   CUDA_KERNEL(threads) name(...)    a kernel of at most that many threads a block;
+//   CUDA_KERNEL_RESIDENT(threads, n)  of which n blocks at a time have room for their registers
+//   CUDA_DEVICE                       a function of one thread
+//   thread_index() block_index() block_size() grid_size()
+//   sync_block()                      barrier of the block; shared memory written before is seen after
+//   any_in_block()                    barrier; whether any thread came with true
+//   sync_warp() ballot() shuffle() shuffle_xor()   of all 32 lanes
+//   shared_memory<T>()                the block's dynamic shared memory, 16-byte aligned
+//   copy_async() commit_copies() wait_for_copies<N>()   16 bytes from global to shared memory (cp.async)
+//   load_matrices() load_matrices_transposed() multiply_add()   ldmatrix, and mma.m16n8k16 of bf16, fp32 sums
+//
+// hopper/ adds what sm_90a has beside it.
 #pragma once
 
 #ifdef __CUDACC__

@@ -5,6 +5,7 @@
 #include "kernels/cuda/types.h"
 
 #define CUDA_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define CUDA_KERNEL_RESIDENT(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 #define CUDA_DEVICE __device__ __forceinline__
 
 namespace kernels::cuda {
@@ -100,6 +101,13 @@ CUDA_DEVICE void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::u
       "{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The products of two pairs of bf16.
+CUDA_DEVICE std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t products;  // an instruction without a sum is of sm_90; -0 changes no product
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(products) : "r"(a), "r"(b), "r"(0x80008000u));
+  return products;
 }
 
 // 2^x by the special function unit, 2 ulp; -inf gives 0.

@@ -2,7 +2,7 @@
 // waits for others. What a GPU leaves undefined is made visible instead of being done silently right:
 // shared memory begins as NaN, asynchronous copies arrive no sooner than they are waited for, and blocks can
 // be run with their threads in several orders, which give the same result exactly when no barrier is missing
-// between threads that share memory.
+// between threads that share memory. Where a copy is to arrive is NaN from the moment it begins.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "kernels/cuda/types.h"
 
 #define CUDA_KERNEL(threads) static void
+#define CUDA_KERNEL_RESIDENT(threads, blocks) static void
 #define CUDA_DEVICE inline
 
 namespace kernels::cuda {
@@ -24,7 +25,7 @@ namespace emulation {
 
 enum class Order { ascending, descending, shuffled };
 
-// The order in which a block's threads take turns, from now on.
+// The order in which a block's threads take turns, from now on. Shuffled, warps also get far ahead of others.
 void set_order(Order order);
 
 // Calls body as every thread of every block. Throws std::logic_error where threads wait for each other for
@@ -49,6 +50,23 @@ bool block_barrier(bool own = false);
 void copy_async(void* to, const void* from, bool valid);
 void commit_copies();
 void wait_for_copies(int pending);
+
+// Barriers by number, of as many threads as come to them (PTX ISA, "bar").
+void sync_threads(int number, int threads);
+void arrive_threads(int number, int threads);
+
+// A barrier in shared memory whose phase ends when all arrivals and all bytes that it expects have come (PTX
+// ISA, "mbarrier"). What is shorter than a barrier's 64 bits is never its state.
+void init_barrier(std::uint64_t* barrier, int arrivals);
+void arrive(std::uint64_t* barrier, int bytes_to_expect);
+void wait_for_phase(std::uint64_t* barrier, int parity);
+// A copy of `bytes` to shared memory that the barrier expects, carried out once a thread waits for it.
+void copy_with_barrier(std::uint64_t* barrier, std::byte* to, int bytes, std::function<void()> copy);
+
+// Matrix products that are carried out when they are waited for, in their order.
+void add_product(std::function<void()> product);
+void commit_products();
+void wait_for_products(int pending);
 
 // Hands `bytes` of each lane's own to all lanes of its warp; returns them by lane, valid until the warp's
 // next exchange but one.
@@ -120,6 +138,7 @@ CUDA_DEVICE void wait_for_copies() {
 void load_matrices(std::uint32_t (&to)[4], const void* row);
 void load_matrices_transposed(std::uint32_t (&to)[4], const void* row);
 void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
+std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b);
 
 CUDA_DEVICE float exp2_fast(float x) {
   return std::exp2(x);

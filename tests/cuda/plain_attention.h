@@ -15,7 +15,7 @@ struct PlainAttention {
 };
 
 inline PlainAttention plain_attention(const std::vector<float>& qkv, const std::vector<float>& dout,
-                                      kernels::AttentionShape s, cuda::Type type) {
+                                      kernels::AttentionShape s, cuda::Type type, bool causal = true) {
   const auto round = [type](float x) {
     return type == cuda::Type::bf16 ? cuda::to_float(cuda::to_bf16(x)) : x;
   };
@@ -36,36 +36,37 @@ inline PlainAttention plain_attention(const std::vector<float>& qkv, const std::
       std::vector<float> p(static_cast<std::size_t>(s.T * s.T)), ds(p.size());
       for (std::int64_t i = 0; i < s.T; ++i) {
         float* const row = &p[static_cast<std::size_t>(i * s.T)];
+        const std::int64_t keys = causal ? i + 1 : s.T;
         float highest = -INFINITY, sum = 0;
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = 0; j < keys; ++j) {
           row[j] = round(dot(&qkv[at(b, i, h)], &qkv[at(b, j, key_head)]) * scale);
           highest = std::max(highest, row[j]);
         }
-        for (std::int64_t j = 0; j <= i; ++j) sum += row[j] = std::exp(row[j] - highest);
-        for (std::int64_t j = 0; j <= i; ++j) row[j] = round(row[j] / sum);
+        for (std::int64_t j = 0; j < keys; ++j) sum += row[j] = std::exp(row[j] - highest);
+        for (std::int64_t j = 0; j < keys; ++j) row[j] = round(row[j] / sum);
         const std::int64_t o = ((b * s.T + i) * s.H + h) * s.D;
         for (std::int64_t d = 0; d < s.D; ++d) {
           float total = 0;
-          for (std::int64_t j = 0; j <= i; ++j) total += row[j] * qkv[at(b, j, value_head) + d];
+          for (std::int64_t j = 0; j < keys; ++j) total += row[j] * qkv[at(b, j, value_head) + d];
           result.out[o + d] = round(total);
         }
         float delta = 0;
         float* const gradients = &ds[static_cast<std::size_t>(i * s.T)];
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = 0; j < keys; ++j) {
           gradients[j] = round(dot(&dout[o], &qkv[at(b, j, value_head)]));
           delta += gradients[j] * row[j];
         }
-        for (std::int64_t j = 0; j <= i; ++j) gradients[j] = round(row[j] * (gradients[j] - delta));
+        for (std::int64_t j = 0; j < keys; ++j) gradients[j] = round(row[j] * (gradients[j] - delta));
         for (std::int64_t d = 0; d < s.D; ++d) {
           float total = 0;
-          for (std::int64_t j = 0; j <= i; ++j) total += gradients[j] * qkv[at(b, j, key_head) + d];
+          for (std::int64_t j = 0; j < keys; ++j) total += gradients[j] * qkv[at(b, j, key_head) + d];
           result.dqkv[at(b, i, h) + d] = round(total * scale);
         }
       }
       for (std::int64_t j = 0; j < s.T; ++j)
         for (std::int64_t d = 0; d < s.D; ++d) {
           float dk = 0, dv = 0;
-          for (std::int64_t i = j; i < s.T; ++i) {
+          for (std::int64_t i = causal ? j : 0; i < s.T; ++i) {
             dk += ds[static_cast<std::size_t>(i * s.T + j)] * qkv[at(b, i, h) + d];
             dv += p[static_cast<std::size_t>(i * s.T + j)] * dout[((b * s.T + i) * s.H + h) * s.D + d];
           }

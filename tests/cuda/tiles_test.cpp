@@ -1,9 +1,15 @@
 // The maps and schedules of the tensor-core kernels, exhaustively.
+#include <algorithm>
 #include <bitset>
+#include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
+#include <vector>
 
+#include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_schedule.h"
+#include "kernels/cuda/cached_tile.h"
 #include "kernels/cuda/hopper/warpgroup.h"
 #include "kernels/cuda/shared_tile.h"
 #include "tests/support/catch.h"
@@ -151,4 +157,157 @@ TEST_CASE("parts of a split cover every tile once, and differ by at most one til
       }
       REQUIRE(next == tiles);
     }
+}
+
+TEST_CASE("division by a number known before is division") {
+  for (const std::uint32_t divisor : {1u, 2u, 3u, 7u, 16u, 48u, 100u, 256u, 1000003u, 0x7fffffffu}) {
+    const Divisor fast(divisor);
+    std::uint32_t x = 0;
+    for (int i = 0; i < 40000; ++i, x = x * 1664525u + 1013904223u) {
+      const std::uint32_t dividend = x & 0x7fffffffu;
+      REQUIRE(fast.quotient(dividend) == dividend / divisor);
+      // On both sides of a multiple the quotient changes, if anywhere.
+      const std::uint32_t multiple = dividend / divisor * divisor;
+      REQUIRE(fast.quotient(multiple) == multiple / divisor);
+      if (multiple > 0) REQUIRE(fast.quotient(multiple - 1) == (multiple - 1) / divisor);
+    }
+    REQUIRE(fast.quotient(0x7fffffffu) == 0x7fffffffu / divisor);
+  }
+}
+
+TEST_CASE("e4m3 is rounded to the nearest, ties to even, and keeps each of its own values") {
+  std::vector<float> values;  // the positive ones, ascending
+  for (std::uint32_t byte = 0; byte < 0x7f; ++byte) {
+    values.push_back(to_float(e4m3{static_cast<std::uint8_t>(byte)}));
+    CHECK(to_e4m3(to_float(e4m3{static_cast<std::uint8_t>(byte)})).bits == byte);
+    CHECK(to_e4m3(-to_float(e4m3{static_cast<std::uint8_t>(byte)})).bits == (byte | 0x80u));
+  }
+  for (std::size_t i = 0; i + 1 < values.size(); ++i) {
+    const float low = values[i], high = values[i + 1], middle = (low + high) / 2;
+    REQUIRE(low < high);
+    CHECK(to_e4m3(std::nextafter(middle, low)).bits == i);
+    CHECK(to_e4m3(std::nextafter(middle, high)).bits == i + 1);
+    CHECK(to_e4m3(middle).bits == (i % 2 == 0 ? i : i + 1));
+  }
+  for (const float beyond : {448.0f, 470.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
+    CHECK(to_float(to_e4m3(beyond)) == 448.0f);
+    CHECK(to_float(to_e4m3(-beyond)) == -448.0f);
+  }
+}
+
+TEST_CASE("e4m3 widens to bf16 exactly, in every place of a word") {
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    if ((byte & 0x7fu) == 0x7fu) continue;  // NaN, which keys and values are not
+    const std::uint32_t others = 0x38b87e05u;
+    for (int place = 0; place < 4; ++place) {
+      const std::uint32_t word = (others & ~(0xffu << 8 * place)) | byte << 8 * place;
+      const auto half = [](std::uint32_t pair, int which) {
+        return to_float(bf16{static_cast<std::uint16_t>(pair >> 16 * which)});
+      };
+      const auto of_place = [&](int p) { return to_float(e4m3{static_cast<std::uint8_t>(word >> 8 * p)}); };
+      for (int which = 0; which < 2; ++which) {
+        REQUIRE(half(widen_even(word), which) == of_place(2 * which));
+        REQUIRE(half(widen_odd(word), which) == of_place(2 * which + 1));
+      }
+      std::uint32_t first = 0, second = 0;
+      widen_in_order(first, second, word);
+      for (int p = 0; p < 4; ++p) REQUIRE(half(p < 2 ? first : second, p % 2) == of_place(p));
+    }
+  }
+}
+
+namespace {
+
+// Of a run of e4m3: places, and the banks that a lane's reads of keys and of values fall into.
+template <int D>
+void check_cached_tile() {
+  CAPTURE(D);
+  using Tile = CachedTile<D, e4m3>;
+  std::set<int> offsets, columns;
+  for (int row = 0; row < kCacheRun; ++row)
+    for (int column = 0; column < D; ++column) offsets.insert(Tile::offset(row, column));
+  CHECK(offsets.size() == kCacheRun * D);
+  CHECK(*offsets.rbegin() < Tile::kElements);
+  CHECK(Tile::kElements % 16 == 0);
+  for (int k = 0; k < D; k += 16) {
+    std::bitset<kBanks> of_keys;
+    for (int lane = 0; lane < 32; ++lane) {
+      const int byte = Tile::offset(lane / 4, k + lane % 4 * 4);
+      REQUIRE(byte % 4 == 0);
+      of_keys.set(static_cast<std::size_t>(byte / kBankBytes % kBanks));
+    }
+    CHECK(of_keys.all());
+    std::bitset<kBanks> of_values;
+    for (int row = 0; row < 8; ++row) {
+      const int byte = Tile::offset(row, k);
+      REQUIRE(byte % 16 == 0);
+      for (int word = 0; word < 4; ++word)
+        of_values.set(static_cast<std::size_t>((byte / kBankBytes + word) % kBanks));
+    }
+    CHECK(of_values.all());
+  }
+  for (int n = 0; n < D / 8; ++n)
+    for (int column = 0; column < 8; ++column) columns.insert(Tile::column_of(n, column));
+  CHECK(columns.size() == D);
+  CHECK(*columns.begin() == 0);
+  CHECK(*columns.rbegin() == D - 1);
+}
+
+}  // namespace
+
+TEST_CASE("a run of fp8 keys or values has a place for each, no bank conflicts, and gives all columns") {
+  check_cached_tile<64>();
+  check_cached_tile<80>();
+  check_cached_tile<96>();
+  check_cached_tile<128>();
+}
+
+TEST_CASE("a token's key lies in the block that the table says, and a run of them behind each other") {
+  constexpr std::int64_t kGroups = 3, kSize = 8, kBlocks = 5;
+  const kernels::AttentionShape s{2, 1, kGroups, kGroups, kSize};
+  const std::vector<std::int32_t> table = {7, 2, 9, 0, 4, 1, 3, 5, 8, 6};
+  for (const std::int64_t block_size : {16, 48, 64}) {
+    std::vector<float> keys(static_cast<std::size_t>(10 * kGroups * block_size * kSize)), values(keys.size());
+    const KvCache paged{.k = {keys.data(), Type::f32},
+                        .v = {values.data(), Type::f32},
+                        .block_size = block_size,
+                        .block_table = table.data(),
+                        .blocks_per_sequence = kBlocks};
+    CHECK(paged.capacity() == kBlocks * block_size);
+    const auto heads = cached_keys<float>(paged, s);
+    for (int b = 0; b < 2; ++b)
+      for (int group = 0; group < kGroups; ++group) {
+        const auto rows = heads.keys_of(b, group), value_rows = heads.values_of(b, group);
+        for (int t = 0; t < paged.capacity(); ++t) {
+          const std::int64_t block = table[static_cast<std::size_t>(b * kBlocks + t / block_size)];
+          const std::int64_t at = ((block * kGroups + group) * block_size + t % block_size) * kSize;
+          REQUIRE(rows.at(t) == keys.data() + at);
+          REQUIRE(value_rows.at(t) == values.data() + at);
+          if (t % kCacheRun > 0) REQUIRE(rows.at(t) == rows.at(t - 1) + rows.row);
+        }
+      }
+  }
+}
+
+TEST_CASE(
+    "the parts of a query's gradient are one a tile of keys that it sees, and none is awaited in vain") {
+  constexpr int kKeys = 128;
+  for (const bool causal : {true, false})
+    for (const int queries : {64, 128})
+      for (const int T : {1, 64, 65, 128, 129, 500, 1024}) {
+        const int key_tiles = (T + kKeys - 1) / kKeys, query_tiles = (T + queries - 1) / queries;
+        std::vector<int> parts(static_cast<std::size_t>(query_tiles), 0);
+        // Blocks begin with the last tile of keys; each adds its parts in the order of the queries.
+        for (int key_tile = key_tiles - 1; key_tile >= 0; --key_tile)
+          for (int tile = first_query_tile(key_tile * kKeys, queries, causal); tile < query_tiles; ++tile) {
+            int& added = parts[static_cast<std::size_t>(tile)];
+            REQUIRE(last_key_tile(tile, queries, kKeys, key_tiles, causal) - key_tile == added);
+            ++added;
+          }
+        for (int tile = 0; tile < query_tiles; ++tile) {
+          const int last_query = std::min(T, (tile + 1) * queries) - 1;
+          const int seen = causal ? last_query / kKeys + 1 : key_tiles;
+          CHECK(parts[static_cast<std::size_t>(tile)] == seen);
+        }
+      }
 }

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gemm_tensor_cores.h"
 #include "kernels/cuda/gemv.h"
@@ -95,29 +98,65 @@ void matrix_products(Bench& bench) {
   }
 }
 
-void attention(Bench& bench) {
-  std::printf("\ncausal attention, 16 heads     forward TFLOP/s   backward TFLOP/s   forward with wgmma\n");
-  for (const std::int64_t D : {64, 128})
-    for (const std::int64_t T : {1024, 4096, 16384}) {
-      constexpr std::int64_t kTokens = 16384, kHeads = 16;
-      const kernels::AttentionShape s{kTokens / T, T, kHeads, kHeads, D};
-      const std::int64_t packed = kTokens * 3 * kHeads * D;
-      const cuda::Tensor qkv = bench.random(packed), dqkv = bench.random(packed),
-                         out = bench.random(packed / 3), dout = bench.random(packed / 3),
-                         lse = bench.random(2 * kTokens * kHeads);
-      const double flops = 2.0 * static_cast<double>(kTokens * kHeads) * static_cast<double>(T * D);
-      const double forward = bench.seconds(
-          [&] { cuda::attention_flash_forward(bench.context(), out, lse.as<float>(), qkv, s); });
-      const double backward = bench.seconds(
-          [&] { cuda::attention_flash_backward(bench.context(), dqkv, dout, qkv, out, lse.as<float>(), s); });
-      std::printf("T = %6lld, D = %4lld            %15.1f   %16.1f", static_cast<long long>(T),
-                  static_cast<long long>(D), flops / forward * 1e-12, 2.5 * flops / backward * 1e-12);
-      if (cuda::Gpu::compute_capability(0) == 90)
-        std::printf("   %18.1f", flops * 1e-12 / bench.seconds([&] {
-          cuda::attention_hopper_forward(bench.context(), out, lse.as<float>(), qkv, s);
-        }));
-      std::printf("\n");
-      bench.release({qkv, dqkv, out, dout, lse});
+// Dense bf16 and memory bandwidth by the datasheets (NVIDIA A100 80GB SXM, H100 SXM and H200 SXM data
+// sheets).
+struct Datasheet {
+  double flops, bytes;  // a second
+};
+Datasheet datasheet_of(const std::string& name) {
+  if (name.find("H200") != std::string::npos) return {989.4e12, 4.8e12};
+  if (name.find("H100") != std::string::npos) return {989.4e12, 3.35e12};
+  return {312e12, 2.039e12};
+}
+
+void print_share(double rate, double peak) {
+  std::printf("  %7.1f %5.1f%%", rate * 1e-12, 100 * rate / peak);
+}
+
+// Forward products are two, backward ones five (the scores once more), half of them under a causal mask: the
+// convention of Dao et al. Whatever a kernel computes beyond that counts as time.
+void attention(Bench& bench, const Datasheet& peak) {
+  const bool hopper = cuda::Gpu::compute_capability(0) == 90;
+  std::printf("\nattention, 16 heads, 16,384 tokens: TFLOP/s and share of the datasheet's\n");
+  std::printf("mask      D      T   forward mma.sync  forward wgmma   backward mma.sync  backward wgmma\n");
+  for (const bool causal : {true, false})
+    for (const std::int64_t D : {64, 128}) {
+      cuda::AttentionTimes forward_times, backward_times;  // of the longest sequences
+      for (const std::int64_t T : {1024, 2048, 4096, 8192, 16384}) {
+        constexpr std::int64_t kTokens = 16384, kHeads = 16;
+        const kernels::AttentionShape s{kTokens / T, T, kHeads, kHeads, D};
+        const cuda::AttentionMask mask{.causal = causal};
+        const std::int64_t packed = kTokens * 3 * kHeads * D;
+        const cuda::Tensor qkv = bench.random(packed), dqkv = bench.random(packed),
+                           out = bench.random(packed / 3), dout = bench.random(packed / 3),
+                           lse = bench.random(2 * kTokens * kHeads);
+        const double products = 4.0 * static_cast<double>(kTokens * kHeads) * static_cast<double>(T * D);
+        const double flops = causal ? products / 2 : products;
+        forward_times.flash = bench.seconds(
+            [&] { cuda::attention_flash_forward(bench.context(), out, lse.as<float>(), qkv, s, mask); });
+        if (hopper)
+          forward_times.hopper = bench.seconds(
+              [&] { cuda::attention_hopper_forward(bench.context(), out, lse.as<float>(), qkv, s, mask); });
+        backward_times.flash = bench.seconds([&] {
+          cuda::attention_flash_backward(bench.context(), dqkv, dout, qkv, out, lse.as<float>(), s, mask);
+        });
+        if (hopper)
+          backward_times.hopper = bench.seconds([&] {
+            cuda::attention_hopper_backward(bench.context(), dqkv, dout, qkv, out, lse.as<float>(), s, mask);
+          });
+        std::printf("%-6s %4lld %6lld ", causal ? "causal" : "full", static_cast<long long>(D),
+                    static_cast<long long>(T));
+        print_share(flops / forward_times.flash, peak.flops);
+        if (hopper) print_share(flops / forward_times.hopper, peak.flops);
+        print_share(2.5 * flops / backward_times.flash, peak.flops);
+        if (hopper) print_share(2.5 * flops / backward_times.hopper, peak.flops);
+        std::printf("\n");
+        bench.release({qkv, dqkv, out, dout, lse});
+      }
+      const cuda::AttentionChoice choice = cuda::choose_attention(forward_times, backward_times);
+      std::printf("  the faster ones: forward %s, backward %s\n",
+                  choice.hopper_forward ? "wgmma" : "mma.sync",
+                  choice.hopper_backward ? "wgmma" : "mma.sync");
     }
 }
 
@@ -146,25 +185,60 @@ void one_row(Bench& bench) {
   bench.release({inp, out, scales});
 }
 
-void decoding(Bench& bench) {
-  std::printf("\none token against a cache, 32 query and 8 key heads of 128   GB/s of keys and values\n");
+// The keys and values are read once; the rest of what moves is small.
+void decoding(Bench& bench, const Datasheet& peak) {
+  std::printf(
+      "\none token against a cache, 32 query and 8 key heads of 128: GB/s and share of the datasheet's\n");
+  std::printf(
+      "    B  length    contiguous bf16   pages of 16, bf16   pages of 64, bf16    pages of 64, fp8\n");
+  constexpr std::int64_t kContiguous = 0;
+  struct Layout {
+    std::int64_t block_size;
+    bool fp8;
+  };
   for (const std::int64_t B : {1, 16, 64})
-    for (const std::int64_t length : {1024, 8192}) {
+    for (const std::int64_t length : {1024, 8192, 32768}) {
       const kernels::AttentionShape s{B, 1, 32, 8, 128};
-      const std::int64_t cache = B * s.G * length * s.D;
-      const cuda::Tensor k = bench.random(cache), v = bench.random(cache), qkv = bench.random(B * 48 * 128),
-                         out = bench.random(B * 32 * 128);
-      std::byte* const positions = bench.gpu().allocate(B * 4);
-      const std::vector<std::int32_t> last(static_cast<std::size_t>(B),
-                                           static_cast<std::int32_t>(length - 1));
-      bench.gpu().copy_to_device(positions, std::as_bytes(std::span(last)));
-      const double seconds = bench.seconds([&] {
-        cuda::attention_cached(bench.context(), out, qkv, k, v, reinterpret_cast<std::int32_t*>(positions), s,
-                               length);
-      });
-      std::printf("B = %3lld, length %6lld   %15.0f\n", static_cast<long long>(B),
-                  static_cast<long long>(length), static_cast<double>(4 * cache) / seconds * 1e-9);
-      bench.release({k, v, qkv, out, {positions, cuda::Type::bf16}});
+      const std::int64_t elements = B * s.G * length * s.D;
+      const cuda::Tensor k = bench.random(elements), v = bench.random(elements),
+                         qkv = bench.random(B * 48 * 128), out = bench.random(B * 32 * 128);
+      const auto upload = [&](const auto& values) {
+        const auto bytes = std::as_bytes(std::span(values));
+        std::byte* const memory = bench.gpu().allocate(static_cast<std::int64_t>(bytes.size()));
+        bench.gpu().copy_to_device(memory, bytes);
+        return memory;
+      };
+      std::byte* const positions = upload(
+          std::vector<std::int32_t>(static_cast<std::size_t>(B), static_cast<std::int32_t>(length - 1)));
+      std::byte* const scales = upload(std::vector<float>(static_cast<std::size_t>(s.G), 1.0f / 448));
+      std::printf("%5lld %7lld ", static_cast<long long>(B), static_cast<long long>(length));
+      for (const Layout& layout :
+           {Layout{kContiguous, false}, Layout{16, false}, Layout{64, false}, Layout{64, true}}) {
+        cuda::KvCache cache = cuda::contiguous_cache(k, v, length);
+        std::byte* table = nullptr;
+        if (layout.block_size != kContiguous) {
+          // Blocks in no order, as they are after sequences have come and gone.
+          std::vector<std::int32_t> blocks(static_cast<std::size_t>(B * length / layout.block_size));
+          std::iota(blocks.begin(), blocks.end(), 0);
+          std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1));
+          table = upload(blocks);
+          cache.block_size = layout.block_size;
+          cache.block_table = reinterpret_cast<const std::int32_t*>(table);
+          cache.blocks_per_sequence = length / layout.block_size;
+        }
+        if (layout.fp8) cache.k_scale = cache.v_scale = reinterpret_cast<const float*>(scales);
+        const double seconds = bench.seconds([&] {
+          cuda::attention_cached(bench.context(), out, qkv, cache,
+                                 reinterpret_cast<const std::int32_t*>(positions), s);
+        });
+        const double bytes = static_cast<double>(elements) * (layout.fp8 ? 2 : 4);
+        std::printf("  %11.0f %5.1f%%", bytes / seconds * 1e-9, 100 * bytes / seconds / peak.bytes);
+        if (table != nullptr) bench.gpu().release(table);
+      }
+      std::printf("\n");
+      bench.gpu().release(positions);
+      bench.gpu().release(scales);
+      bench.release({k, v, qkv, out});
     }
 }
 
@@ -192,11 +266,12 @@ void copies_and_launches(Bench& bench) {
 int main() {
   try {
     std::printf("%s\n\n", cuda::Gpu::name_of(0).c_str());
+    const Datasheet peak = datasheet_of(cuda::Gpu::name_of(0));
     Bench bench;
     matrix_products(bench);
-    attention(bench);
+    attention(bench, peak);
     one_row(bench);
-    decoding(bench);
+    decoding(bench, peak);
     copies_and_launches(bench);
   } catch (const cuda::CudaError& error) {
     std::fprintf(stderr, "gpu_bench: %s\n", error.what());

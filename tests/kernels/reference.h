@@ -215,10 +215,11 @@ inline std::int64_t packed(kernels::AttentionShape s, std::int64_t b, std::int64
   return ((b * s.T + t) * (s.H + 2 * s.G) + index) * s.D + d;
 }
 
-// probabilities (B, H, T, T), zero above the diagonal; lse (B, H, T).
+// probabilities (B, H, T, T), under a causal mask zero above the diagonal; lse (B, H, T).
 template <class Real>
 Tensor<Real> attention_forward(const Tensor<Real>& qkv, kernels::AttentionShape s,
-                               Tensor<Real>* probabilities = nullptr, Tensor<Real>* lse = nullptr) {
+                               Tensor<Real>* probabilities = nullptr, Tensor<Real>* lse = nullptr,
+                               bool causal = true) {
   auto out = zeros<Real>(s.B * s.T * s.H * s.D);
   if (probabilities) *probabilities = zeros<Real>(s.B * s.H * s.T * s.T);
   if (lse) *lse = zeros<Real>(s.B * s.H * s.T);
@@ -228,8 +229,9 @@ Tensor<Real> attention_forward(const Tensor<Real>& qkv, kernels::AttentionShape 
     for (std::int64_t h = 0; h < s.H; ++h)
       for (std::int64_t i = 0; i < s.T; ++i) {
         const std::int64_t key_head = s.H + h / (s.H / s.G), value_head = key_head + s.G;
+        const std::int64_t keys = causal ? i + 1 : s.T;
         Real highest = 0;
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = 0; j < keys; ++j) {
           Real score = 0;
           for (std::int64_t d = 0; d < s.D; ++d)
             score += qkv[packed(s, b, i, h, d)] * qkv[packed(s, b, j, key_head, d)];
@@ -237,11 +239,11 @@ Tensor<Real> attention_forward(const Tensor<Real>& qkv, kernels::AttentionShape 
           highest = j == 0 ? p[j] : std::max(highest, p[j]);
         }
         Real sum = 0;
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = 0; j < keys; ++j) {
           p[j] = std::exp(p[j] - highest);
           sum += p[j];
         }
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = 0; j < keys; ++j) {
           p[j] /= sum;
           for (std::int64_t d = 0; d < s.D; ++d)
             out[((b * s.T + i) * s.H + h) * s.D + d] += p[j] * qkv[packed(s, b, j, value_head, d)];
@@ -253,10 +255,10 @@ Tensor<Real> attention_forward(const Tensor<Real>& qkv, kernels::AttentionShape 
 }
 
 template <class Real>
-Tensor<Real> attention_backward(const Tensor<Real>& dout, const Tensor<Real>& qkv,
-                                kernels::AttentionShape s) {
+Tensor<Real> attention_backward(const Tensor<Real>& dout, const Tensor<Real>& qkv, kernels::AttentionShape s,
+                                bool causal = true) {
   Tensor<Real> probabilities;
-  attention_forward(qkv, s, &probabilities);
+  attention_forward<Real>(qkv, s, &probabilities, nullptr, causal);
   auto dqkv = zeros<Real>(s.B * s.T * (s.H + 2 * s.G) * s.D);
   const Real scale = 1 / std::sqrt(static_cast<Real>(s.D));
   auto dp = zeros<Real>(s.T);
@@ -264,10 +266,11 @@ Tensor<Real> attention_backward(const Tensor<Real>& dout, const Tensor<Real>& qk
     for (std::int64_t h = 0; h < s.H; ++h)
       for (std::int64_t i = 0; i < s.T; ++i) {
         const std::int64_t key_head = s.H + h / (s.H / s.G), value_head = key_head + s.G;
+        const std::int64_t keys = causal ? i + 1 : s.T;
         const Real* p = &probabilities[((b * s.H + h) * s.T + i) * s.T];
         const Real* upward = &dout[((b * s.T + i) * s.H + h) * s.D];
         Real delta = 0;
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = 0; j < keys; ++j) {
           dp[j] = 0;
           for (std::int64_t d = 0; d < s.D; ++d) {
             dp[j] += upward[d] * qkv[packed(s, b, j, value_head, d)];
@@ -275,7 +278,7 @@ Tensor<Real> attention_backward(const Tensor<Real>& dout, const Tensor<Real>& qk
           }
           delta += dp[j] * p[j];
         }
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = 0; j < keys; ++j) {
           const Real dscore = p[j] * (dp[j] - delta) * scale;
           for (std::int64_t d = 0; d < s.D; ++d) {
             dqkv[packed(s, b, i, h, d)] += dscore * qkv[packed(s, b, j, key_head, d)];

@@ -1,6 +1,11 @@
+// Fibers are entered once by makecontext() and then switched between by longjmp(), which makes no system call
+// as swapcontext() does. The checked longjmp() of some systems refuses to leave a stack for another.
+#undef _FORTIFY_SOURCE
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -22,19 +27,77 @@ struct Copy {
   bool valid;
 };
 
-// A thread's asynchronous copies: groups that are committed, and the one that is still open.
-struct Copies {
-  std::vector<std::vector<Copy>> committed;
-  std::vector<Copy> open;
+// A thread's asynchronous work: groups that are committed, and the one that is still open.
+template <class Work>
+struct Groups {
+  std::vector<std::vector<Work>> committed;
+  std::vector<Work> open;
+
+  void commit() {
+    committed.push_back(std::move(open));
+    open.clear();
+  }
+  // Does all but the last `pending` groups. Work that lets other threads run finds its own group gone.
+  template <class Do>
+  void wait(int pending, const Do& do_work) {
+    while (static_cast<std::ptrdiff_t>(committed.size()) > pending) {
+      const std::vector<Work> group = std::move(committed.front());
+      committed.erase(committed.begin());
+      for (const Work& work : group) do_work(work);
+    }
+  }
+};
+
+// The state of a barrier in shared memory, in its 64 bits. Its phase's number has the parity of `phase`.
+struct PhaseBarrier {
+  std::int32_t bytes;  // still to come
+  std::uint16_t arrivals, phase_and_pending;
+
+  static constexpr int kPendingBits = 12;
+  int phase() const { return phase_and_pending >> kPendingBits; }
+  int pending() const { return phase_and_pending & ((1 << kPendingBits) - 1); }
+  void set(int phase, int pending) {
+    phase_and_pending = static_cast<std::uint16_t>((phase & 1) << kPendingBits | pending);
+  }
+  void end_phase_if_complete() {
+    if (pending() == 0 && bytes == 0) set(phase() + 1, arrivals);
+  }
+};
+static_assert(sizeof(PhaseBarrier) == sizeof(std::uint64_t));
+
+PhaseBarrier state_of(const std::uint64_t* barrier) {
+  PhaseBarrier state;
+  std::memcpy(&state, barrier, sizeof state);
+  if (state.bytes == -1 && state.arrivals == 0xffff)
+    throw std::logic_error("a barrier is used before it is initialised");
+  return state;
+}
+
+struct BarrierCopy {
+  std::uint64_t* barrier;
+  int bytes;
+  std::function<void()> copy;
+};
+
+struct NamedBarrier {
+  int arrived = 0;
+  std::int64_t rounds = 0;
 };
 
 struct Fiber {
-  ucontext_t context{};
+  ucontext_t entry{};
+  jmp_buf resume{};
+  bool started = false;
   std::unique_ptr<std::byte[]> stack;
   Thread thread{};
-  Copies copies;
+  Groups<Copy> copies;
+  Groups<std::function<void()>> products;
   bool finished = false;
   std::int64_t barriers = 0, exchanges = 0;  // how many it has reached
+  // What else it waits for: the end of a barrier's phase; a round of a numbered barrier.
+  std::uint64_t* phase_barrier = nullptr;
+  int parity = 0, number = 0;
+  std::int64_t round = 0;
 };
 
 // Of one warp: what its lanes have handed out, in the last exchange and the one before, and how many arrived
@@ -50,19 +113,26 @@ class Block {
            const std::function<void()>& body, Order order);
 
   Fiber& running() { return *fibers_[static_cast<std::size_t>(running_)]; }
-  void yield() { swapcontext(&running().context, &scheduler_); }
+  void yield();
   bool barrier(bool own);
   const std::byte* exchange(const void* own, std::size_t bytes);
+  void come_to(int number, int threads, bool waits);
+  void wait_for_phase(std::uint64_t* barrier, int parity);
+  void add(BarrierCopy copy) { copies_.push_back(std::move(copy)); }
 
  private:
   static void enter();
-  bool may_run(const Fiber& fiber) const;
+  void resume(Fiber& fiber);
+  bool may_run(const Fiber& fiber);
+  bool phase_has_ended(std::uint64_t* barrier, int parity);
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
   std::vector<std::byte> shared_;
   std::vector<int> turns_;
-  ucontext_t scheduler_{};
+  std::vector<BarrierCopy> copies_;
+  std::array<NamedBarrier, 16> named_;
+  jmp_buf scheduler_{};
   const std::function<void()>* body_ = nullptr;
   std::exception_ptr failure_;
   bool any_[2] = {};
@@ -83,9 +153,32 @@ void Block::enter() {
   block.yield();
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+ucontext_t returned_;
+// AddressSanitizer knows the stacks that swapcontext() enters.
+void Block::yield() {
+  swapcontext(&running().entry, &returned_);
+}
+void Block::resume(Fiber& fiber) {
+  swapcontext(&returned_, &fiber.entry);
+}
+#else
+void Block::yield() {
+  if (_setjmp(running().resume) == 0) _longjmp(scheduler_, 1);
+}
+void Block::resume(Fiber& fiber) {
+  if (_setjmp(scheduler_) != 0) return;
+  if (fiber.started) _longjmp(fiber.resume, 1);
+  fiber.started = true;
+  setcontext(&fiber.entry);
+}
+#endif
+
 // All threads have reached the barriers, and all lanes of its warp the exchanges, that the fiber waits at.
-bool Block::may_run(const Fiber& fiber) const {
+bool Block::may_run(const Fiber& fiber) {
   if (fiber.finished) return false;
+  if (fiber.phase_barrier != nullptr && !phase_has_ended(fiber.phase_barrier, fiber.parity)) return false;
+  if (named_[static_cast<std::size_t>(fiber.number)].rounds < fiber.round) return false;
   const Warp& warp = warps_[static_cast<std::size_t>(fiber.thread.thread / kLanes)];
   return at_barrier_ >= fiber.barriers * threads_ && warp.arrived >= fiber.exchanges * kLanes;
 }
@@ -102,6 +195,8 @@ void Block::run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes
       shared_.data() + (16 - reinterpret_cast<std::uintptr_t>(shared_.data()) % 16) % 16;
   warps_.resize(static_cast<std::size_t>(threads / kLanes));
   for (Warp& warp : warps_) warp.arrived = 0;
+  copies_.clear();
+  named_ = {};
 
   while (fibers_.size() < static_cast<std::size_t>(threads)) {
     fibers_.push_back(std::make_unique<Fiber>());
@@ -112,31 +207,88 @@ void Block::run(Index3 grid, Index3 index, int threads, std::size_t shared_bytes
     Fiber& fiber = *fibers_[static_cast<std::size_t>(t)];
     fiber.thread = {t, threads, index, grid, aligned};
     fiber.copies = {};
-    fiber.finished = false;
+    fiber.products = {};
+    fiber.started = fiber.finished = false;
+    fiber.phase_barrier = nullptr;
+    fiber.round = 0;
     fiber.barriers = fiber.exchanges = 0;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, &Block::enter, 0);
+    getcontext(&fiber.entry);
+    fiber.entry.uc_stack.ss_sp = fiber.stack.get();
+    fiber.entry.uc_stack.ss_size = kStackBytes;
+    fiber.entry.uc_link = nullptr;
+    makecontext(&fiber.entry, &Block::enter, 0);
     turns_[static_cast<std::size_t>(t)] = order == Order::descending ? threads - 1 - t : t;
   }
-  if (order == Order::shuffled) std::shuffle(turns_.begin(), turns_.end(), std::mt19937(7));
+  std::mt19937 random(7);
+  if (order == Order::shuffled) std::shuffle(turns_.begin(), turns_.end(), random);
 
+  // Shuffled, some of the warps run for as long as they can before the others have a turn: a GPU promises no
+  // more.
+  std::vector<char> favoured(warps_.size(), order == Order::shuffled ? 0 : 1);
   int unfinished = threads;
-  while (unfinished > 0) {
+  const auto give_turns = [&](bool to_all) {
     bool progress = false;
     for (const int turn : turns_) {
       Fiber& fiber = *fibers_[static_cast<std::size_t>(turn)];
+      if (!to_all && favoured[static_cast<std::size_t>(turn / kLanes)] == 0) continue;
       if (!may_run(fiber)) continue;
       progress = true;
       running_ = turn;
-      swapcontext(&scheduler_, &fiber.context);
+      resume(fiber);
       if (failure_) std::rethrow_exception(failure_);
       if (fiber.finished) --unfinished;
     }
-    if (!progress) throw std::logic_error("threads of a block wait for each other for ever");
+    return progress;
+  };
+  while (unfinished > 0) {
+    if (give_turns(false)) continue;
+    if (!give_turns(true)) throw std::logic_error("threads of a block wait for each other for ever");
+    if (order == Order::shuffled)
+      for (char& warp : favoured) warp = static_cast<char>(random() & 1u);
   }
+  if (!copies_.empty())
+    throw std::logic_error("a block ends while copies to its shared memory are under way");
+  for (const NamedBarrier& barrier : named_)
+    if (barrier.arrived > 0) throw std::logic_error("a block ends while threads have arrived at a barrier");
+}
+
+void Block::come_to(int number, int threads, bool waits) {
+  NamedBarrier& barrier = named_.at(static_cast<std::size_t>(number));
+  Fiber& fiber = running();
+  fiber.number = number;
+  fiber.round = waits ? barrier.rounds + 1 : 0;
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    ++barrier.rounds;
+  }
+  if (waits) yield();
+  fiber.round = 0;
+}
+
+// Copies that somebody waits for arrive.
+bool Block::phase_has_ended(std::uint64_t* barrier, int parity) {
+  for (std::size_t i = 0; i < copies_.size() && state_of(barrier).phase() == parity;) {
+    if (copies_[i].barrier != barrier) {
+      ++i;
+      continue;
+    }
+    const BarrierCopy copy = std::move(copies_[i]);
+    copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
+    copy.copy();
+    PhaseBarrier state = state_of(barrier);
+    state.bytes -= copy.bytes;
+    state.end_phase_if_complete();
+    std::memcpy(barrier, &state, sizeof state);
+  }
+  return state_of(barrier).phase() != parity;
+}
+
+void Block::wait_for_phase(std::uint64_t* barrier, int parity) {
+  Fiber& fiber = running();
+  fiber.phase_barrier = barrier;
+  fiber.parity = parity;
+  yield();
+  fiber.phase_barrier = nullptr;
 }
 
 bool Block::barrier(bool own) {
@@ -209,26 +361,65 @@ const std::byte* exchange(const void* own, std::size_t bytes) {
 }
 
 void copy_async(void* to, const void* from, bool valid) {
+  std::memset(to, 0xff, 16);  // from now on what stood there may be gone
   block.running().copies.open.push_back({to, from, valid});
 }
 
 void commit_copies() {
-  Copies& copies = block.running().copies;
-  copies.committed.push_back(std::move(copies.open));
-  copies.open.clear();
+  block.running().copies.commit();
 }
 
 void wait_for_copies(int pending) {
-  Copies& copies = block.running().copies;
-  const auto done = static_cast<std::ptrdiff_t>(copies.committed.size()) - pending;
-  for (std::ptrdiff_t group = 0; group < done; ++group)
-    for (const Copy& copy : copies.committed[static_cast<std::size_t>(group)]) {
-      if (copy.valid)
-        std::memcpy(copy.to, copy.from, 16);
-      else
-        std::memset(copy.to, 0, 16);
-    }
-  if (done > 0) copies.committed.erase(copies.committed.begin(), copies.committed.begin() + done);
+  block.running().copies.wait(pending, [](const Copy& copy) {
+    if (copy.valid)
+      std::memcpy(copy.to, copy.from, 16);
+    else
+      std::memset(copy.to, 0, 16);
+  });
+}
+
+void sync_threads(int number, int threads) {
+  block.come_to(number, threads, true);
+}
+
+void arrive_threads(int number, int threads) {
+  block.come_to(number, threads, false);
+}
+
+void init_barrier(std::uint64_t* barrier, int arrivals) {
+  PhaseBarrier state{0, static_cast<std::uint16_t>(arrivals), 0};
+  state.set(0, arrivals);
+  std::memcpy(barrier, &state, sizeof state);
+}
+
+void arrive(std::uint64_t* barrier, int bytes_to_expect) {
+  PhaseBarrier state = state_of(barrier);
+  if (state.pending() == 0) throw std::logic_error("more threads arrive at a barrier than it expects");
+  state.bytes += bytes_to_expect;
+  state.set(state.phase(), state.pending() - 1);
+  state.end_phase_if_complete();
+  std::memcpy(barrier, &state, sizeof state);
+}
+
+void wait_for_phase(std::uint64_t* barrier, int parity) {
+  block.wait_for_phase(barrier, parity);
+}
+
+void copy_with_barrier(std::uint64_t* barrier, std::byte* to, int bytes, std::function<void()> copy) {
+  std::memset(to, 0xff, static_cast<std::size_t>(bytes));
+  block.add({barrier, bytes, std::move(copy)});
+}
+
+void add_product(std::function<void()> product) {
+  block.running().products.open.push_back(std::move(product));
+}
+
+void commit_products() {
+  block.running().products.commit();
+}
+
+void wait_for_products(int pending) {
+  block.running().products.wait(pending, [](const std::function<void()>& product) { product(); });
 }
 
 }  // namespace emulation
@@ -266,6 +457,25 @@ void load_matrices(std::uint32_t (&to)[4], const void* row) {
 
 void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
   load(to, row, true);
+}
+
+namespace {
+
+// In double, whose normal numbers hold bf16's subnormal ones.
+double exactly(std::uint32_t bits) {
+  const int exponent = static_cast<int>(bits >> 7 & 0xffu), significand = static_cast<int>(bits & 0x7fu);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(significand, -133) : std::ldexp(128 + significand, exponent - 134);
+  return bits & 0x8000u ? -magnitude : magnitude;
+}
+
+}  // namespace
+
+std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
+  const auto product = [&](int shift) {
+    return static_cast<float>(exactly(a >> shift & 0xffffu) * exactly(b >> shift & 0xffffu));
+  };
+  return pack_bf16(product(0), product(16));
 }
 
 // Products are exact in fp32's range and are added up in double here; the GPU's own order of sums is not

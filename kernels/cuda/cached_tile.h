@@ -1,0 +1,157 @@
+// A run of cached keys or values in shared memory, in bf16 or e4m3, and a warp's products with it. Plain C++
+// besides the copies: the maps are proven on the host.
+//
+// Of e4m3 a fragment of B is four neighbouring bytes of a key, or the bytes of two neighbouring columns of
+// two values: no byte is moved between lanes. The head's elements are summed, and the output's columns come,
+// in another order than they lie in; the queries' fragments and column_of() have the same order.
+#pragma once
+#include "kernels/cuda/attention_arguments.h"
+#include "kernels/cuda/attention_flash.h"
+#include "kernels/cuda/shared_tile.h"
+
+namespace kernels::cuda {
+
+template <int D, class K>
+struct CachedTile;
+
+template <int D>
+struct CachedTile<D, bf16> {
+  static constexpr int kElements = SharedTile<D>::elements(kCacheRun);
+  static constexpr int kVector = 8;  // elements of 16 bytes
+  static constexpr int offset(int row, int column) { return SharedTile<D>::offset(row, column); }
+  // The output's column of column `column` (of 8) of its n'th accumulator.
+  static constexpr int column_of(int n, int column) { return n * 8 + column; }
+};
+
+template <int D>
+struct CachedTile<D, e4m3> {
+  // An odd number of 16-byte units from row to row, as in SharedTile.
+  static constexpr int kStride = (D / 16 | 1) * 16;
+  static constexpr int kElements = kCacheRun * kStride;
+  static constexpr int kVector = 16;
+  static constexpr int offset(int row, int column) { return row * kStride + column; }
+  static constexpr int column_of(int n, int column) { return n / 2 * 16 + 2 * column + n % 2; }
+};
+
+// Begins to copy the run of kCacheRun keys or values from token `first` on, of which `count` are there; the
+// rest of the tile becomes zeros. By one warp.
+template <int D, class K>
+CUDA_DEVICE void copy_cached_run(K* tile, const KeyRows<const K>& source, int first, int count, int columns) {
+  using Tile = CachedTile<D, K>;
+  constexpr int kVectors = D / Tile::kVector;
+  const K* const from = count > 0 ? source.at(first) : source.first;
+#pragma unroll
+  for (int i = lane_index(); i < kCacheRun * kVectors; i += kWarp) {
+    const int row = i / kVectors, column = i % kVectors * Tile::kVector;
+    const bool valid = row < count && column < columns;
+    copy_async(tile + Tile::offset(row, column), valid ? from + row * source.row + column : from, valid);
+  }
+}
+
+// Four e4m3, two of them as bf16: the bytes 0 and 2, or 1 and 3. A byte's exponent and significand, moved to
+// where bf16 has them, mean 2^-120 of its value (the biases are 7 and 127), subnormal numbers too.
+CUDA_DEVICE std::uint32_t widen(std::uint32_t signs, std::uint32_t magnitudes) {
+  constexpr std::uint32_t kTo120 = 0x7b807b80u;  // 2^120, twice
+  return multiply_pairs((signs & 0x80008000u) | (magnitudes & 0x07f007f0u), kTo120);
+}
+CUDA_DEVICE std::uint32_t widen_even(std::uint32_t bytes) {
+  return widen(bytes << 8, bytes << 4);
+}
+CUDA_DEVICE std::uint32_t widen_odd(std::uint32_t bytes) {
+  return widen(bytes, bytes >> 4);
+}
+
+// All four as they lie.
+CUDA_DEVICE void widen_in_order(std::uint32_t& first, std::uint32_t& second, std::uint32_t bytes) {
+  const std::uint32_t even = widen_even(bytes), odd = widen_odd(bytes);
+  first = (even & 0xffffu) | odd << 16;
+  second = even >> 16 | (odd & 0xffff0000u);
+}
+
+// The fragments of A of a row of queries: row lane / 4 of the tile where half is 0, 8 rows below where it is
+// 1; zeros where `from` is null. Of e4m3 keys, A's columns 2c, 2c + 1, 2c + 8, 2c + 9 of 16 are elements 4c,
+// 4c + 2, 4c + 1, 4c + 3.
+template <int D, class K>
+CUDA_DEVICE void load_query_fragments(std::uint32_t (&q)[D / 16][4], int half, const bf16* from,
+                                      int columns) {
+  const int c = lane_index() % 4;
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+    std::uint32_t low = 0, high = 0;
+    if constexpr (sizeof(K) == 1) {
+      if (from != nullptr && k * 16 < columns) {
+        const auto* const pairs = reinterpret_cast<const std::uint32_t*>(from + k * 16 + 4 * c);
+        low = (pairs[0] & 0xffffu) | pairs[1] << 16;
+        high = pairs[0] >> 16 | (pairs[1] & 0xffff0000u);
+      }
+    } else {
+      const auto* const pairs = reinterpret_cast<const std::uint32_t*>(from + k * 16 + 2 * c);
+      if (from != nullptr && k * 16 < columns) low = pairs[0];
+      if (from != nullptr && k * 16 + 8 < columns) high = pairs[4];
+    }
+    q[k][half] = low;
+    q[k][2 + half] = high;
+  }
+}
+
+// score (16, kCacheRun) = the queries times the transposed keys.
+template <int D>
+CUDA_DEVICE void multiply_cached_keys(float (&score)[kCacheRun / 8][4], const std::uint32_t (&q)[D / 16][4],
+                                      const bf16* keys) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) score[0][i] = score[1][i] = 0;
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+    std::uint32_t columns[4];
+    load_b_transposed<D>(columns, keys, 0, k * 16);
+    multiply_add(score[0], q[k], columns[0], columns[1]);
+    multiply_add(score[1], q[k], columns[2], columns[3]);
+  }
+}
+template <int D>
+CUDA_DEVICE void multiply_cached_keys(float (&score)[kCacheRun / 8][4], const std::uint32_t (&q)[D / 16][4],
+                                      const e4m3* keys) {
+  using Tile = CachedTile<D, e4m3>;
+#pragma unroll
+  for (int n = 0; n < kCacheRun / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) score[n][i] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+      const std::uint32_t bytes = *reinterpret_cast<const std::uint32_t*>(
+          keys + Tile::offset(n * 8 + lane_index() / 4, k * 16 + lane_index() % 4 * 4));
+      multiply_add(score[n], q[k], widen_even(bytes), widen_odd(bytes));
+    }
+  }
+}
+
+// o (16, D; columns as column_of() has them) += p (16, kCacheRun), rounded to bf16, times the values.
+template <int D>
+CUDA_DEVICE void multiply_cached_values(float (&o)[D / 8][4], const float (&p)[kCacheRun / 8][4],
+                                        const bf16* values) {
+  multiply_scores<D>(o, p, values);
+}
+template <int D>
+CUDA_DEVICE void multiply_cached_values(float (&o)[D / 8][4], const float (&p)[kCacheRun / 8][4],
+                                        const e4m3* values) {
+  using Tile = CachedTile<D, e4m3>;
+  std::uint32_t rows[4];
+  accumulators_as_a(rows, p[0], p[1]);
+  // Matrices of 8 values by 8 pairs of columns, transposed: a lane gets two values' bytes of a pair of
+  // columns. Four a time: values 0-7 and 8-15, of 16 columns and of the next 16.
+#pragma unroll
+  for (int m = 0; m < D / 16; m += 2) {
+    const bool has_next = m + 1 < D / 16;
+    const int lane = lane_index(), row = lane % 16, column = (m + (has_next ? lane / 16 : 0)) * 16;
+    std::uint32_t bytes[4];
+    load_matrices_transposed(bytes, values + Tile::offset(row, column));
+#pragma unroll
+    for (int next = 0; next < 2; ++next) {
+      if (next == 1 && !has_next) continue;
+      multiply_add(o[2 * (m + next)], rows, widen_even(bytes[2 * next]), widen_even(bytes[2 * next + 1]));
+      multiply_add(o[2 * (m + next) + 1], rows, widen_odd(bytes[2 * next]), widen_odd(bytes[2 * next + 1]));
+    }
+  }
+}
+
+}  // namespace kernels::cuda

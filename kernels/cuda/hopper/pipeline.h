@@ -1,0 +1,196 @@
+// What sm_90 has to move tiles without the threads that use them: copies of boxes of a tensor by one
+// instruction (TMA), barriers in shared memory that count their bytes (mbarrier), barriers of some of a
+// block's threads, and registers handed from the threads that copy to those that multiply. Emulated as
+// thread.h's functions are: a box arrives when it is waited for, and from the moment its copy begins until
+// then its place holds NaN.
+#pragma once
+#include "kernels/cuda/hopper/tensor_map.h"
+#include "kernels/cuda/hopper/warpgroup.h"
+#include "kernels/cuda/thread.h"
+
+namespace kernels::cuda {
+
+using PhaseBarrier = std::uint64_t;  // in shared memory; its phases are numbered from 0
+
+// Shared memory from its first multiple of a tile's alignment on.
+CUDA_DEVICE bf16* aligned_shared_memory() {
+  std::byte* const memory = shared_memory<std::byte>();
+#ifdef __CUDACC__
+  const int beyond = static_cast<int>(shared_address(memory) % SwizzledTile::kAlignment);
+#else
+  const int beyond = static_cast<int>(reinterpret_cast<std::uintptr_t>(memory) % SwizzledTile::kAlignment);
+#endif
+  return reinterpret_cast<bf16*>(memory + (SwizzledTile::kAlignment - beyond) % SwizzledTile::kAlignment);
+}
+
+#ifdef __CUDACC__
+
+// By one thread; a barrier of the block must follow before others use it.
+CUDA_DEVICE void init_barrier(PhaseBarrier* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
+               : "memory");
+}
+CUDA_DEVICE void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
+}
+CUDA_DEVICE void arrive(PhaseBarrier* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+CUDA_DEVICE void arrive_and_expect(PhaseBarrier* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+CUDA_DEVICE void wait_for_phase(PhaseBarrier* barrier, int phase) {
+  std::uint32_t has_ended;
+  do {
+    asm volatile(
+        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+        : "=r"(has_ended)
+        : "r"(shared_address(barrier)), "r"(phase & 1)
+        : "memory");
+  } while (has_ended == 0);
+}
+
+CUDA_DEVICE void load_box(bf16* tile, const TensorMap& map, int column, int head, int token, int sequence,
+                          PhaseBarrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(tile)),
+      "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(shared_address(barrier)), "r"(column), "r"(head),
+      "r"(token), "r"(sequence)
+      : "memory");
+}
+
+CUDA_DEVICE void sync_threads(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+CUDA_DEVICE void arrive_threads(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+template <int Registers>
+CUDA_DEVICE void keep_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+template <int Registers>
+CUDA_DEVICE void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+CUDA_DEVICE int not_before(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+CUDA_DEVICE int take_number(int* next) {
+  return atomicAdd(next, 1);
+}
+CUDA_DEVICE int read_acquiring(const int* count) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(count) : "memory");
+  return value;
+}
+CUDA_DEVICE void wait_for_count(const int* count, int value) {
+  while (read_acquiring(count) != value) {
+  }
+}
+CUDA_DEVICE void publish_count(int* count, int value) {
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(count), "r"(value) : "memory");
+}
+CUDA_DEVICE void add_to_global(float* to, const float (&x)[4]) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
+               "f"(x[3])
+               : "memory");
+}
+
+#else
+
+CUDA_DEVICE void init_barrier(PhaseBarrier* barrier, int arrivals) {
+  emulation::init_barrier(barrier, arrivals);
+}
+CUDA_DEVICE void publish_barriers() {}
+// Of this thread; what it has written to shared memory is seen by those who wait for the phase.
+CUDA_DEVICE void arrive(PhaseBarrier* barrier) {
+  emulation::arrive(barrier, 0);
+}
+CUDA_DEVICE void arrive_and_expect(PhaseBarrier* barrier, int bytes) {
+  emulation::arrive(barrier, bytes);
+}
+// Until phase number `phase`, or one of the same parity, has ended.
+CUDA_DEVICE void wait_for_phase(PhaseBarrier* barrier, int phase) {
+  emulation::wait_for_phase(barrier, phase & 1);
+}
+
+// Begins to copy the map's box from these coordinates on into a swizzled tile; what lies outside of the
+// tensor becomes zeros. Its bytes arrive at the barrier.
+CUDA_DEVICE void load_box(bf16* tile, const TensorMap& map, int column, int head, int token, int sequence,
+                          PhaseBarrier* barrier) {
+  if (reinterpret_cast<std::uintptr_t>(tile) % SwizzledTile::kAlignment != 0)
+    throw std::logic_error("a box is copied to where no swizzled tile can begin");
+  emulation::copy_with_barrier(barrier, reinterpret_cast<std::byte*>(tile), map.box_bytes(), [=] {
+    for (int row = 0; row < map.box_tokens; ++row)
+      for (int c = 0; c < SwizzledTile::kColumns; ++c)
+        tile[SwizzledTile::offset(row, c)] = map.at(column + c, head, token + row, sequence);
+  });
+}
+
+// Barriers by number, 1 to 15, of `threads` threads: those that come to wait and those that only arrive.
+CUDA_DEVICE void sync_threads(int number, int threads) {
+  emulation::sync_threads(number, threads);
+}
+CUDA_DEVICE void arrive_threads(int number, int threads) {
+  emulation::arrive_threads(number, threads);
+}
+
+// By all threads of a warpgroup: it goes on with fewer registers a thread, or waits for more.
+template <int Registers>
+CUDA_DEVICE void keep_registers() {}
+template <int Registers>
+CUDA_DEVICE void take_registers() {}
+
+// x, of which nothing is computed before this place: what a loop needs in each round is not kept in registers
+// through all of it.
+CUDA_DEVICE int not_before(int x) {
+  return x;
+}
+
+// The next number, counted by all blocks.
+CUDA_DEVICE int take_number(int* next) {
+  return (*next)++;
+}
+// Until another block has published this value.
+CUDA_DEVICE void wait_for_count(const int* count, int value) {
+  if (*count != value) throw std::logic_error("a block waits for one that comes later");
+}
+// What this thread has published to the device is seen by those who waited for the count.
+CUDA_DEVICE void publish_count(int* count, int value) {
+  *count = value;
+}
+CUDA_DEVICE void add_to_global(float* to, const float (&x)[4]) {
+  for (int i = 0; i < 4; ++i) to[i] += x[i];
+}
+
+#endif
+
+template <int D>
+constexpr int tile_bytes(int rows) {
+  return rows * D * static_cast<int>(sizeof(bf16));
+}
+// Begins to copy the D columns of `rows` rows into tiles side by side: tile_bytes<D>(rows) bytes.
+template <int D>
+CUDA_DEVICE void load_tiles(bf16* tiles, int rows, const TensorMap& map, int head, int token, int sequence,
+                            PhaseBarrier* barrier) {
+#pragma unroll
+  for (int column = 0; column < D; column += SwizzledTile::kColumns)
+    load_box(tiles + column / SwizzledTile::kColumns * SwizzledTile::elements(rows), map, column, head, token,
+             sequence, barrier);
+}
+
+// By all lanes of a warp, as one arrival.
+CUDA_DEVICE void arrive_as_warp(PhaseBarrier* barrier) {
+  sync_warp();
+  if (lane_index() == 0) arrive(barrier);
+}
+
+}  // namespace kernels::cuda

@@ -1,0 +1,148 @@
+// Attention by sm_90a's warpgroups, as the GPU's kernels compute it, thread by thread.
+#include "kernels/cuda/attention_choice.h"
+#include "kernels/cuda/hopper/attention_hopper.h"
+#include "tests/cuda/on_gpu.h"
+#include "tests/cuda/plain_attention.h"
+#include "tests/kernels/reference.h"
+
+namespace cuda = kernels::cuda;
+using cuda::Type;
+using tests::check_as_accurate_as_plain;
+using tests::DeviceArray;
+using tests::Scratch;
+
+namespace {
+
+// One tile and several, lengths that fill none, groups of several query heads, several sequences.
+const std::vector<kernels::AttentionShape> kShapes = {
+    {1, 64, 1, 1, 64}, {1, 135, 2, 1, 64}, {2, 40, 2, 2, 128}, {1, 300, 2, 1, 128}, {1, 520, 1, 1, 64},
+};
+
+bool has_warpgroup_products() {
+  return cuda::Gpu::compute_capability(0) == 90;
+}
+
+std::int64_t packed_size(kernels::AttentionShape s) {
+  return s.B * s.T * (s.H + 2 * s.G) * s.D;
+}
+
+}  // namespace
+
+TEST_CASE("attention by warpgroups is as accurate as plain attention, whatever the order of threads") {
+  if (!has_warpgroup_products()) return;  // no other GPU has them
+  for (const bool causal : {true, false})
+    for (const kernels::AttentionShape s : kShapes) {
+      CAPTURE(causal, s.B, s.T, s.H, s.G, s.D);
+      const auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
+      std::vector<double> exact_lse;
+      const auto exact =
+          reference::attention_forward<double>(test::to_double(qkv), s, nullptr, &exact_lse, causal);
+      std::vector<float> plain_lse;
+      reference::attention_forward<float>(qkv, s, nullptr, &plain_lse, causal);
+      const auto plain = tests::plain_attention(qkv, std::vector<float>(exact.size()), s, Type::bf16, causal);
+      std::vector<float> lse_values;
+      const auto values = tests::in_every_order([&] {
+        DeviceArray qkv_array(qkv, Type::bf16), out(s.B * s.T * s.H * s.D, Type::bf16),
+            lse(s.B * s.H * s.T, Type::f32);
+        cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, {.causal = causal});
+        lse_values = lse.values();
+        return out.values();
+      });
+      check_as_accurate_as_plain(values, plain.out, exact, Type::bf16, test::kForward);
+      check_as_accurate_as_plain(lse_values, plain_lse, exact_lse, Type::f32, test::kForward);
+    }
+}
+
+TEST_CASE("its gradients are as accurate as plain attention's, whatever the order of threads") {
+  if (!has_warpgroup_products()) return;
+  for (const bool causal : {true, false})
+    for (const kernels::AttentionShape s : kShapes) {
+      CAPTURE(causal, s.B, s.T, s.H, s.G, s.D);
+      const auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
+      const auto dout = tests::normal_tensor(s.B * s.T * s.H * s.D, 2, Type::bf16);
+      const auto exact =
+          reference::attention_backward<double>(test::to_double(dout), test::to_double(qkv), s, causal);
+      const auto plain = tests::plain_attention(qkv, dout, s, Type::bf16, causal);
+      const auto dqkv = tests::in_every_order([&] {
+        Scratch scratch(cuda::attention_hopper_backward_scratch(s));
+        DeviceArray qkv_array(qkv, Type::bf16), dout_array(dout, Type::bf16),
+            gradients(packed_size(s), Type::bf16), out(s.B * s.T * s.H * s.D, Type::bf16),
+            lse(s.B * s.H * s.T, Type::f32);
+        const cuda::AttentionMask mask{.causal = causal};
+        cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, mask);
+        cuda::attention_hopper_backward(scratch.context(), gradients, dout_array, qkv_array, out, lse.f32(),
+                                        s, mask);
+        return gradients.values();
+      });
+      check_as_accurate_as_plain(dqkv, plain.dqkv, exact, Type::bf16, test::kBackward);
+    }
+}
+
+// Keys beyond the end are zeros: beside scores far below zero they would weigh beyond all bounds.
+TEST_CASE("gradients by warpgroups are finite where all scores are far below zero") {
+  if (!has_warpgroup_products()) return;
+  for (const std::int64_t D : {64, 128}) {
+    const kernels::AttentionShape s{1, 70, 1, 1, D};
+    auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
+    for (std::int64_t i = 0; i < packed_size(s); ++i) {
+      const std::int64_t head = i / D % 3;
+      if (head < 2) qkv[static_cast<std::size_t>(i)] = head == 0 ? 6.0f : -6.0f;  // scores of -288 and less
+    }
+    Scratch scratch(cuda::attention_hopper_backward_scratch(s));
+    DeviceArray qkv_array(qkv, Type::bf16), dout(tests::normal_tensor(s.T * D, 2, Type::bf16), Type::bf16),
+        gradients(packed_size(s), Type::bf16), out(s.T * D, Type::bf16), lse(s.T, Type::f32);
+    const cuda::AttentionMask full{.causal = false};
+    cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, full);
+    cuda::attention_hopper_backward(scratch.context(), gradients, dout, qkv_array, out, lse.f32(), s, full);
+    for (const float x : gradients.values()) REQUIRE(std::isfinite(x));
+  }
+}
+
+TEST_CASE("attention by warpgroups refuses what it has no kernel for") {
+  const cuda::Context context{};
+  for (const std::int64_t D : {80, 96})
+    CHECK_THROWS_AS(
+        cuda::attention_hopper_forward(context, {}, nullptr, {nullptr, Type::bf16}, {1, 64, 1, 1, D}),
+        cuda::CudaError);
+  CHECK(cuda::hopper_takes(Type::bf16, {1, 64, 1, 1, 128}, {}));
+  CHECK_FALSE(cuda::hopper_takes(Type::f32, {1, 64, 1, 1, 128}, {}));
+  const std::int32_t cu_seqlens[] = {0, 64};
+  CHECK_FALSE(cuda::hopper_takes(Type::bf16, {1, 64, 1, 1, 128}, {true, cu_seqlens, 64}));
+}
+
+TEST_CASE(
+    "attention takes the kernels of Hopper where both were measured and these are faster, and not before") {
+  const auto chosen = [](cuda::AttentionTimes forward, cuda::AttentionTimes backward) {
+    const cuda::AttentionChoice choice = cuda::choose_attention(forward, backward);
+    return std::pair(choice.hopper_forward, choice.hopper_backward);
+  };
+  CHECK(chosen({}, {}) == std::pair(false, false));
+  CHECK(chosen({2e-3, 1e-3}, {3e-3, 4e-3}) == std::pair(true, false));
+  CHECK(chosen({2e-3, 0}, {4e-3, 3e-3}) == std::pair(false, true));
+}
+
+TEST_CASE("whichever kernels are chosen, what they do not take is done all the same") {
+  if (!has_warpgroup_products()) return;
+  const cuda::AttentionChoice hopper{true, true};
+  struct Case {
+    kernels::AttentionShape shape;
+    Type type;
+    std::int64_t scratch;  // too little for the sums of dQ in fp32, where it is little
+  };
+  for (const Case& c :
+       {Case{{1, 40, 1, 1, 64}, Type::bf16, 1 << 20}, Case{{1, 40, 1, 1, 64}, Type::bf16, 1 << 10},
+        Case{{1, 40, 1, 1, 80}, Type::bf16, 1 << 20}, Case{{1, 40, 1, 1, 64}, Type::f32, 1 << 20}}) {
+    const kernels::AttentionShape s = c.shape;
+    CAPTURE(s.D, c.scratch);
+    const auto qkv = tests::normal_tensor(packed_size(s), 1, c.type);
+    const auto dout = tests::normal_tensor(s.B * s.T * s.H * s.D, 2, c.type);
+    const auto exact = reference::attention_backward<double>(test::to_double(dout), test::to_double(qkv), s);
+    const auto plain = tests::plain_attention(qkv, dout, s, c.type);
+    Scratch scratch(c.scratch);
+    DeviceArray qkv_array(qkv, c.type), dout_array(dout, c.type), gradients(packed_size(s), c.type),
+        out(s.B * s.T * s.H * s.D, c.type), lse(s.B * s.H * s.T, Type::f32);
+    cuda::attention_forward(scratch.context(), hopper, out, lse.f32(), qkv_array, s);
+    cuda::attention_backward(scratch.context(), hopper, gradients, dout_array, qkv_array, out, lse.f32(), s);
+    check_as_accurate_as_plain(gradients.values(), plain.dqkv, exact, c.type, test::kBackward);
+  }
+}
