@@ -252,6 +252,14 @@ void Shell::ask_for_studies(const Requests& requests) {
           wake_);
     economics_->ask({scenario, calibration_for(scenario.hardware)});
   }
+  std::pair planned(document_.revision(), requests.serving_plan.value_or(ServingPlanChoices{}));
+  if (requests.serving_plan && (!serving_plan_ || planned != asked_serving_plan_)) {
+    asked_serving_plan_ = std::move(planned);
+    if (!serving_plan_)
+      serving_plan_ = std::make_unique<LatestAnswer<ServingPlanQuestion, ServingPlan>>(
+          [](const ServingPlanQuestion& question, const auto&) { return plan_serving(question); }, wake_);
+    serving_plan_->ask({scenario, calibration_for(scenario.hardware), *requests.serving_plan});
+  }
   if (requests.planner_picks && planner_) planner_->compare(*requests.planner_picks);
 }
 
@@ -266,6 +274,7 @@ void Shell::wait_for_studies() const {
   if (inference_) inference_->wait();
   if (economics_) economics_->wait();
   if (planner_) planner_->wait();
+  if (serving_plan_) serving_plan_->wait();
 }
 
 void Shell::calibrate() {
@@ -315,6 +324,7 @@ PanelContext Shell::context(Requests& requests) const {
           shown_economics_.get(),
           shown_plan_.get(),
           shown_comparison_.get(),
+          shown_serving_plan_.get(),
           calibration_ != nullptr,
           run_active(),
           frozen_,
@@ -337,6 +347,7 @@ void Shell::frame() {
   if (validation_) shown_validation_ = validation_->view();
   if (inference_) shown_inference_ = inference_->latest();
   if (economics_) shown_economics_ = economics_->latest();
+  if (serving_plan_) shown_serving_plan_ = serving_plan_->latest();
   if (planner_) {
     shown_plan_ = planner_->view();
     shown_comparison_ = planner_->comparison();

@@ -59,6 +59,7 @@ class Shell {
   bool run_active() const;
   const InferenceStudy* inference() const { return shown_inference_.get(); }
   const PlannerView* planner() const { return shown_plan_.get(); }
+  const ServingPlan* serving_plan() const { return shown_serving_plan_.get(); }
   Settings settings() const;
 
  private:
@@ -122,6 +123,9 @@ class Shell {
   std::unique_ptr<PlannerJob> planner_;  // null until the first search
   std::shared_ptr<const PlannerView> shown_plan_;
   std::shared_ptr<const PlannerComparison> shown_comparison_;
+  std::unique_ptr<LatestAnswer<ServingPlanQuestion, ServingPlan>> serving_plan_;
+  std::shared_ptr<const ServingPlan> shown_serving_plan_;
+  std::pair<std::size_t, ServingPlanChoices> asked_serving_plan_;  // revision, choices
   std::unique_ptr<ChildProcess> calibration_run_;
   struct CalibrationProgress;
   std::shared_ptr<CalibrationProgress> calibration_progress_;

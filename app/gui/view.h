@@ -13,6 +13,7 @@
 #include "app/gui/jobs/inference_study.h"
 #include "app/gui/jobs/planner_job.h"
 #include "app/gui/jobs/run_state.h"
+#include "app/gui/jobs/serving_plan.h"
 #include "app/gui/jobs/validation_job.h"
 #include "app/gui/predictor.h"
 #include "app/gui/theme.h"
@@ -103,6 +104,7 @@ struct PlannerScope {
   sim::Objective x = sim::Objective::time, y = sim::Objective::memory;  // of the scatter
   sim::Objective objective = sim::Objective::time;                      // that the table is sorted by
   std::array<std::optional<std::int64_t>, 2> picks;                     // candidates
+  ServingPlanChoices serving;                                           // where the task is generation
   int tab = 0;  // where there is room for one part alone
 };
 
@@ -151,6 +153,7 @@ struct Requests {
   std::optional<InferenceChoices> inference;
   bool economics = false;
   std::optional<std::array<std::int64_t, 2>> planner_picks;
+  std::optional<ServingPlanChoices> serving_plan;
 };
 
 struct PanelContext {
@@ -164,7 +167,8 @@ struct PanelContext {
   const EconomicsStudy* economics;   // the same
   const PlannerView* planner;        // null until "planner.search"
   const PlannerComparison* comparison;
-  bool calibrated;  // this machine's peaks have been measured
+  const ServingPlan* serving_plan;  // as inference
+  bool calibrated;                  // this machine's peaks have been measured
   bool run_active;
   bool frozen;  // a picture: nothing that changes from one drawing to the next
   View& view;

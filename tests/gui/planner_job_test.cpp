@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "app/gui/jobs/serving_plan.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 
@@ -166,4 +167,70 @@ TEST_CASE("the planner panel draws at every size, before, during and after a sea
   desktop.settle_studies();
   draw_all();
   CHECK(ImGui::GetDrawData()->TotalVtxCount > 500);
+}
+
+TEST_CASE("ways to serve keep to their limits; the frontier falls; the pick stands beside the best") {
+  sim::Scenario s = tests::small_scenario();
+  s.model = sim::load_model_preset("llama-3.1-8b");
+  s.implementation = sim::load_implementation_preset("vllm_0.14");
+  s.workload.task = sim::Task::generate;
+  s.workload.prompt_length = 1024;
+  s.workload.max_new_tokens = 128;
+  const ServingPlan any = plan_serving({s, nullptr, {}});
+  REQUIRE(any.refusal.empty());
+  REQUIRE(any.result.front.size() > 2);
+  for (std::size_t i = 1; i < any.result.front.size(); ++i) {
+    const auto &before = any.result.front[i - 1], &after = any.result.front[i];
+    CHECK(after.tpot >= before.tpot);
+    CHECK(after.tokens_per_second_per_device() > before.tokens_per_second_per_device());
+  }
+  REQUIRE(any.compared.size() == 2);
+  CHECK(any.compared[0].index == any.result.by(sim::ServingObjective::throughput).front().index);
+  CHECK(any.compared[0].spending.later_token.total().value > 0);
+
+  ServingPlanChoices choices;
+  choices.most_tpot_s = any.result.front[any.result.front.size() / 2].tpot.value;
+  choices.objective = sim::ServingObjective::latency;
+  choices.picks[0] = any.result.front.front().index;
+  const ServingPlan limited = plan_serving({s, nullptr, choices});
+  CHECK(limited.result.fitting < any.result.fitting);
+  for (const auto& best : limited.result.best)
+    for (const sim::ServingCandidate& c : best) CHECK(c.tpot.value <= choices.most_tpot_s);
+  REQUIRE(limited.compared.size() == 2);
+  CHECK(limited.compared[0].index == *choices.picks[0]);
+  CHECK(limited.compared[1].index != *choices.picks[0]);
+}
+
+TEST_CASE("the planner draws ways to serve at every size; Apply is one edit") {
+  const ImVec2 size = GENERATE(ImVec2{700, 500}, ImVec2{1280, 800});
+  sim::Scenario s = tests::small_scenario();
+  s.workload.task = sim::Task::generate;
+  s.implementation = sim::load_implementation_preset("vllm_0.14");
+  tests::NullDesktop desktop(s, size);
+  desktop.shell().commands().invoke("maximise.planner");
+  desktop.settle_studies();
+  REQUIRE(desktop.shell().serving_plan());
+  REQUIRE(desktop.shell().serving_plan()->compared.size() == 2);
+  for (int tab = 0; tab < 4; ++tab) {
+    desktop.shell().view().planner.tab = tab;
+    desktop.frames(2);
+    CHECK(GImGui->ErrorCountCurrentFrame == 0);
+  }
+  const ImGuiWindow* part = window_named(size.x > 1000 ? "/compared_" : "/part_");
+  REQUIRE(part);
+  const ServingPlan& plan = *desktop.shell().serving_plan();
+  const sim::Scenario picked = sim::candidate(plan.space, plan.compared[1].index).scenario;
+  const int second = 1;
+  const ImGuiID id = ImHashStr("Apply", 0, ImHashData(&second, sizeof second, part->ID));
+  auto& document = desktop.shell().document();
+  const sim::Scenario before = document.scenario();
+  REQUIRE_FALSE(picked == before);
+  ImGui::SetWindowFocus("##maximised");
+  desktop.frames(1);
+  GImGui->NavActivateId = 0;
+  ImGui::ActivateItemByID(id);
+  desktop.frames(2);
+  CHECK(document.scenario() == picked);
+  document.undo();
+  CHECK(document.scenario() == before);
 }

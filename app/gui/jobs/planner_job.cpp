@@ -5,20 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "sim/economics/rates.h"
+#include "app/gui/jobs/serving_plan.h"
 
 namespace app::gui {
 namespace {
-
-// What a device costs while it runs: the usual market's price and the first site's power.
-sim::Tariff tariff_of(const sim::Hardware& hardware) {
-  const sim::EconomicRates rates = sim::load_economic_rates();
-  const sim::HourlyPrice* price = rates.price_of(hardware.name);
-  const sim::Site& site = rates.sites.front();
-  return {
-      .usd_per_device_hour = price ? price->usd() : 0,
-      .watts_per_device = hardware.power_w > 0 ? (hardware.power_w + site.host_w_per_device) * site.pue : 0};
-}
 
 PlannerComparison compared(const PlannerView& view, const std::array<std::int64_t, 2>& picks) {
   PlannerComparison comparison{.picks = picks, .explanation = {}, .failure = {}};

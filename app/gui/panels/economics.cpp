@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
@@ -422,6 +421,10 @@ std::string economics_caption(const PanelContext& context) {
 
 void draw_economics(const PanelContext& context) {
   const Look& look = context.look;
+  if (!context.prediction.report) {
+    draw_missing_prediction(context);
+    return;
+  }
   context.requests.economics = true;
   if (!context.economics) return draw_empty_state(context, "Pricing", "The first numbers are on their way.");
   if (!context.economics->refusal.empty())

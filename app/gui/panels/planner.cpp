@@ -8,9 +8,11 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/panels/serving_plan.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/parts.h"
+#include "app/gui/widgets/reasons.h"
 #include "app/gui/widgets/text.h"
 #include "app/gui/widgets/tile.h"
 #include "sim/format.h"
@@ -116,7 +118,12 @@ class PlannerParts {
                slowest >= kAny ? "any time" : sim::format(sim::Seconds{slowest}), width))
       choices.slowest_step_s = slowest >= kAny ? 0 : slowest;
     search_button(width);
-    if (view_) refusals(place.rest());
+    if (!view_) return;
+    ImGui::Dummy({0, look_.px(4)});
+    chart_title(
+        look_, "Refused",
+        "by what refuses first, of " + sim::format_short(static_cast<double>(view_->result.looked_at)));
+    draw_reasons(look_, view_->result.refused, place.rest());
   }
 
   void scatter(ImVec2 size) {
@@ -230,41 +237,6 @@ class PlannerParts {
     if (view_->stopped) words += ", stopped";
     if (!is_about(*view_, context_.scenario)) words += ", of an earlier scenario";
     return words;
-  }
-
-  void refusals(ImVec2 size) {
-    const PartPlace place(size);
-    ImGui::Dummy({0, look_.px(4)});
-    chart_title(
-        look_, "Refused",
-        "by what refuses first, of " + sim::format_short(static_cast<double>(view_->result.looked_at)));
-    std::vector<std::pair<std::int64_t, std::string>> reasons;
-    for (const auto& [reason, count] : view_->result.refused)
-      if (count > 0) reasons.emplace_back(count, reason);
-    std::sort(reasons.rbegin(), reasons.rend());
-    const float line = look_.px(19), names = std::min(look_.px(140), size.x * 0.45f);
-    const float numbers = look_.px(52);
-    ImDrawList* list = ImGui::GetWindowDrawList();
-    for (const auto& [count, reason] : reasons) {
-      const ImVec2 at = ImGui::GetCursorScreenPos();
-      if (place.rest().y < line) break;
-      std::string words = reason.substr(reason.find('.') == std::string::npos ? 0 : reason.find('.') + 1);
-      std::replace(words.begin(), words.end(), '_', ' ');
-      const float middle = at.y + line / 2;
-      draw_text(list, look_, TextRole::caption, {at.x, middle}, c_.text,
-                fitted(look_, TextRole::caption, words, names - look_.px(6)), {0, 0.5f});
-      const double share = static_cast<double>(count) / static_cast<double>(reasons.front().first);
-      const float room = size.x - names - numbers;
-      list->AddRectFilled(
-          {at.x + names, middle - look_.px(5)},
-          {at.x + names + std::max(1.0f, room * static_cast<float>(share)), middle + look_.px(5)},
-          with_alpha(c_.mute, 0.7f), look_.px(2));
-      draw_text(list, look_, TextRole::number, {at.x + size.x, middle}, c_.dim,
-                sim::format_short(static_cast<double>(count)), {1, 0.5f});
-      ImGui::Dummy({size.x, line});
-      ImGui::SetCursorScreenPos({at.x, at.y + line});
-    }
-    place.fill();
   }
 
   std::string scatter_sentence() const {
@@ -535,23 +507,21 @@ class PlannerParts {
 }  // namespace
 
 std::string planner_caption(const PanelContext& context) {
-  const auto devices = std::int64_t{context.scenario.strategy.devices()};
-  return context.scenario.model.name + ", global batch " +
-         sim::format_count(context.scenario.workload.global_batch_size) + ", " + sim::format_count(devices) +
-         " x " + context.scenario.hardware.name;
+  const sim::Scenario& s = context.scenario;
+  if (s.workload.task == sim::Task::generate)
+    return s.model.name + ", " + sim::format_count(s.workload.prompt_length) + " + " +
+           sim::format_count(s.workload.max_new_tokens) + " tokens, on " + s.hardware.name;
+  return s.model.name + ", global batch " + sim::format_count(s.workload.global_batch_size) + ", " +
+         sim::format_count(s.strategy.devices()) + " x " + s.hardware.name;
 }
 
 void draw_planner(const PanelContext& context) {
   const Look& look = context.look;
-  if (context.scenario.workload.task != sim::Task::train)
-    return draw_empty_state(
-        context, "The planner is about training",
-        "It searches every way to divide a training step over devices. What serving takes "
-        "is on the panel Inference.");
   if (context.scenario.hardware.peak.empty()) {
     draw_missing_prediction(context);
     return;
   }
+  if (context.scenario.workload.task == sim::Task::generate) return draw_serving_plan(context);
   // A picture of a search that nobody started would be empty.
   if (context.frozen && !context.planner) context.invoke("planner.search");
   PlannerParts parts(context);

@@ -1,0 +1,325 @@
+#include "app/gui/panels/serving_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/widgets/chart.h"
+#include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/parts.h"
+#include "app/gui/widgets/reasons.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+
+namespace app::gui {
+namespace {
+
+constexpr std::array<std::string_view, sim::kServingObjectives> kObjectiveNames = {"throughput", "latency",
+                                                                                   "money", "energy"};
+constexpr std::array<std::string_view, sim::kCostKinds> kKindNames = {"matrix products", "attention",
+                                                                      "small kernels", "collectives", "host"};
+
+// "2 engines of tp 4, batch 64".
+std::string words_of(const sim::ServingChoice& choice) {
+  const sim::Strategy& s = choice.scenario.strategy;
+  const int engines = choice.devices / std::max(1, choice.devices_of_engine());
+  std::string words = engines > 1 ? fmt::format("{} engines of ", engines) : "";
+  words += fmt::format("tp {}", s.tensor_parallel);
+  if (s.expert_parallel > 1) words += fmt::format(", ep {}", s.expert_parallel);
+  if (s.pipeline_parallel > 1) words += fmt::format(", pp {}", s.pipeline_parallel);
+  if (choice.sequences > 0) words += fmt::format(", batch {}", choice.sequences);
+  return words;
+}
+
+class ServingParts {
+ public:
+  explicit ServingParts(const PanelContext& context)
+      : context_(context),
+        look_(context.look),
+        c_(look_.color()),
+        choices_(context.view.planner.serving),
+        plan_(*context.serving_plan) {}
+
+  void controls(ImVec2 size) {
+    const PartPlace place(size);
+    chart_title(look_, "What is asked for");
+    const int now = plan_.space.devices.empty() ? 8 : plan_.space.devices.front();
+    double devices = now;
+    if (slider(look_, "devices", devices, {1, 1024, true}, sim::format_count(now), size.x))
+      choices_.devices = std::int64_t{1} << static_cast<int>(std::lround(std::log2(devices)));
+    limit("first token within", choices_.most_ttft_s, {0.005, 100, true}, size.x);
+    limit("a later token within", choices_.most_tpot_s, {0.001, 1, true}, size.x);
+    // The lowest rate stands for none.
+    constexpr double kNone = 0.01;
+    double rate = choices_.requests_per_second > 0 ? choices_.requests_per_second : kNone;
+    if (slider(look_, "requests a second", rate, {kNone, 1000, true},
+               rate <= kNone ? "batches" : fmt::format("{:.2g}", rate), size.x))
+      choices_.requests_per_second = rate <= kNone ? 0 : rate;
+    double share = 100 * choices_.memory_share;
+    if (slider(look_, "of a device's memory at most", share, {10, 100, false}, fmt::format("{:.0f} %", share),
+               size.x))
+      choices_.memory_share = share / 100;
+    ImGui::Dummy({0, look_.px(4)});
+    chart_title(look_, "Refused",
+                "of " + sim::format_count(plan_.result.looked_at) + ", by what refuses first");
+    draw_reasons(look_, plan_.result.refused, place.rest());
+  }
+
+  void scatter(ImVec2 size) {
+    const PartPlace place(size);
+    const sim::ServingResult& r = plan_.result;
+    chart_title(look_, "Latency against throughput",
+                sim::format_count(r.fitting) + " ways within limits; green: frontier");
+    std::vector<const sim::ServingCandidate*> all;
+    for (const auto& best : r.best)
+      for (const sim::ServingCandidate& c : best) all.push_back(&c);
+    for (const sim::ServingCandidate& c : r.front) all.push_back(&c);
+    if (all.empty()) {
+      text_wrapped(look_, TextRole::body, c_.dim, nothing_fits());
+      return;
+    }
+    const auto at = [](const sim::ServingCandidate& c) {
+      return ChartPoint{c.tokens_per_second_per_user(), c.tokens_per_second_per_device()};
+    };
+    ChartPoint least = at(*all.front()), most = least;
+    for (const sim::ServingCandidate* c : all) {
+      const ChartPoint p = at(*c);
+      least = {std::min(least.x, p.x), std::min(least.y, p.y)};
+      most = {std::max(most.x, p.x), std::max(most.y, p.y)};
+    }
+    Chart chart(look_, "##serving", place.rest(),
+                logarithmic_axis("tokens/s a user (1 / time a token)", least.x, most.x),
+                logarithmic_axis("tokens/s a device", least.y, most.y));
+    if (!chart) return;
+    std::vector<ChartPoint> front;
+    for (const sim::ServingCandidate* c : all)
+      chart.list()->AddCircleFilled(chart.at(at(*c)), look_.px(2), with_alpha(c_.predicted, 0.5f), 8);
+    for (const sim::ServingCandidate& c : r.front) {
+      front.push_back(at(c));
+      chart.list()->AddCircleFilled(chart.at(at(c)), look_.px(3.2f), c_.good, 12);
+    }
+    chart.line(front, c_.good);
+    for (std::size_t i = 0; i < plan_.compared.size(); ++i)
+      for (const sim::ServingCandidate* c : all)
+        if (c->index == plan_.compared[i].index) {
+          chart.list()->AddCircle(chart.at(at(*c)), look_.px(7), pick_color(i), 0, look_.px(2));
+          chart.name(at(*c), pick_color(i), i == 0 ? "A" : "B");
+          break;
+        }
+    if (!chart.pointer()) return;
+    const ImVec2 mouse = ImGui::GetMousePos();
+    const sim::ServingCandidate* hovered = nullptr;
+    float nearest = look_.px(9);
+    for (const sim::ServingCandidate* c : all) {
+      const ImVec2 pixel = chart.at(at(*c));
+      const float distance = std::hypot(pixel.x - mouse.x, pixel.y - mouse.y);
+      if (distance >= nearest) continue;
+      nearest = distance;
+      hovered = c;
+    }
+    if (!hovered) return;
+    ImGui::SetTooltip("%s\nfirst token %s, later ones %s, %s a device",
+                      words_of(sim::candidate(plan_.space, hovered->index)).c_str(),
+                      sim::format(hovered->ttft).c_str(), sim::format(hovered->tpot).c_str(),
+                      token_rate(hovered->tokens_per_second_per_device()).c_str());
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) toggle_pick(hovered->index);
+  }
+
+  void best(ImVec2 size) {
+    const PartPlace place(size);
+    ImGui::AlignTextToFramePadding();
+    text(look_, TextRole::title, c_.text, "Best by");
+    ImGui::SameLine(0, look_.px(8));
+    if (const auto picked =
+            segmented(look_, "objective", static_cast<std::size_t>(choices_.objective), kObjectiveNames))
+      choices_.objective = static_cast<sim::ServingObjective>(*picked);
+    const auto& candidates = plan_.result.by(choices_.objective);
+    if (candidates.empty()) return text_wrapped(look_, TextRole::body, c_.dim, nothing_fits());
+    constexpr ImGuiTableFlags flags =
+        ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
+    const bool priced = plan_.tariff.usd_per_device_hour > 0;
+    if (!ImGui::BeginTable("best", priced ? 6 : 5, flags, place.rest())) return;
+    ImGui::TableSetupScrollFreeze(0, 1);
+    ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(12));
+    ImGui::TableSetupColumn("how", ImGuiTableColumnFlags_WidthStretch);
+    for (int i = 0; i < (priced ? 4 : 3); ++i)
+      ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(72));
+    ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+    ImGui::TableNextColumn();
+    ImGui::TableNextColumn();
+    text(look_, TextRole::caption, c_.dim, "how");
+    for (const char* heading : {"first token", "later token", "tok/s a dev.", "$/M tokens"}) {
+      if (!priced && heading[0] == '$') continue;
+      ImGui::TableNextColumn();
+      text_right(look_, TextRole::caption, c_.dim, heading);
+    }
+    const float line = text_size_of(look_, TextRole::body, "x").y;
+    ImGuiListClipper clipper;
+    clipper.Begin(static_cast<int>(candidates.size()));
+    while (clipper.Step())
+      for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
+        row(candidates[static_cast<std::size_t>(i)], line, priced);
+    ImGui::EndTable();
+  }
+
+  void compared(ImVec2 size) {
+    chart_title(look_, "Two compared",
+                choices_.picks[1]   ? ""
+                : choices_.picks[0] ? "the pick and the best"
+                                    : "the best two; a click on others picks them");
+    for (std::size_t i = 0; i < plan_.compared.size(); ++i) pick(i, size.x);
+    if (plan_.compared.empty()) return;
+    spent("first token", &sim::ServingSpending::first_token, size.x);
+    spent("a later token", &sim::ServingSpending::later_token, size.x);
+  }
+
+ private:
+  ImU32 pick_color(std::size_t i) const { return i == 0 ? c_.predicted : c_.measured; }
+
+  // The right end of the slider stands for none.
+  void limit(const char* words, double& seconds, SliderRange range, float width) {
+    double value = seconds > 0 ? seconds : range.high;
+    if (slider(look_, words, value, range,
+               value >= range.high ? "any time" : sim::format(sim::Seconds{value}), width))
+      seconds = value >= range.high ? 0 : value;
+  }
+
+  std::string nothing_fits() const {
+    std::string words = "Nothing keeps to the limits.";
+    if (plan_.result.smallest)
+      words += " The smallest takes " + sim::format(plan_.result.smallest->memory) + " of a device.";
+    return words;
+  }
+
+  void toggle_pick(std::int64_t index) {
+    auto& picks = choices_.picks;
+    if (picks[1] == index) return picks[1].reset();
+    if (picks[0] == index) {
+      picks[0] = picks[1];
+      return picks[1].reset();
+    }
+    picks[picks[0] ? 1 : 0] = index;
+  }
+
+  void row(const sim::ServingCandidate& c, float line, bool priced) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    ImGui::PushID(static_cast<int>(c.index));
+    const ImVec2 at = ImGui::GetCursorPos();
+    const bool a = choices_.picks[0] == c.index, b = choices_.picks[1] == c.index;
+    if (ImGui::Selectable("##row", a || b, ImGuiSelectableFlags_SpanAllColumns, {0, line}))
+      toggle_pick(c.index);
+    ImGui::PopID();
+    ImGui::SetCursorPos(at);
+    text(look_, TextRole::body, pick_color(a ? 0 : 1), a ? "A" : b ? "B" : "");
+    ImGui::TableNextColumn();
+    text_fitted(look_, TextRole::caption, c_.text, words_of(sim::candidate(plan_.space, c.index)),
+                ImGui::GetContentRegionAvail().x);
+    const auto cell = [&](const std::string& words) {
+      ImGui::TableNextColumn();
+      text_right(look_, TextRole::number, c_.predicted, words);
+    };
+    cell(sim::format(c.ttft));
+    cell(sim::format(c.tpot));
+    cell(token_rate_digits(c.tokens_per_second_per_device()));
+    if (priced) cell(fmt::format("{:.3g}", c.usd_per_million_tokens));
+  }
+
+  void pick(std::size_t i, float width) {
+    const sim::ServingChoice choice = sim::candidate(plan_.space, plan_.compared[i].index);
+    ImGui::PushID(static_cast<int>(i));
+    const float button = look_.px(64);
+    ImGui::AlignTextToFramePadding();
+    text(look_, TextRole::title, pick_color(i), i == 0 ? "A" : "B");
+    ImGui::SameLine(0, look_.px(8));
+    ImGui::AlignTextToFramePadding();
+    text_fitted(look_, TextRole::caption, c_.text, words_of(choice), width - button - look_.px(34));
+    ImGui::SameLine(width - button);
+    if (ImGui::Button("Apply", {button, 0})) context_.edit("plan: " + words_of(choice), choice.scenario);
+    ImGui::PopID();
+  }
+
+  // What both spend a token on, kind by kind.
+  void spent(const char* words, sim::CostBreakdown sim::ServingSpending::*token, float width) const {
+    const float names = std::min(look_.px(130), width * 0.42f), numbers = look_.px(64), line = look_.px(28);
+    double most = 0;
+    for (const ServingPlanPick& one : plan_.compared)
+      for (const auto& part : (one.spending.*token).parts) most = std::max(most, part.expected.value);
+    text(look_, TextRole::caption, c_.dim, words);
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    for (std::size_t kind = 0; kind < kKindNames.size(); ++kind) {
+      const auto seconds = [&](std::size_t i) {
+        return (plan_.compared[i].spending.*token).parts[kind].expected;
+      };
+      double any = 0;
+      for (std::size_t i = 0; i < plan_.compared.size(); ++i) any = std::max(any, seconds(i).value);
+      if (any <= 0) continue;
+      const ImVec2 at = ImGui::GetCursorScreenPos();
+      draw_text(list, look_, TextRole::caption, {at.x, at.y + line / 2}, c_.text,
+                fitted(look_, TextRole::caption, kKindNames[kind], names - look_.px(6)), {0, 0.5f});
+      for (std::size_t i = 0; i < plan_.compared.size(); ++i) {
+        const float top = at.y + look_.px(2) + look_.px(12) * static_cast<float>(i);
+        const float bar = (width - names - numbers) * static_cast<float>(seconds(i).value / most);
+        list->AddRectFilled({at.x + names, top}, {at.x + names + std::max(1.0f, bar), top + look_.px(10)},
+                            with_alpha(pick_color(i), 0.75f), look_.px(2));
+        draw_text(list, look_, TextRole::number, {at.x + width, top + look_.px(5)}, pick_color(i),
+                  sim::format(seconds(i)), {1, 0.5f});
+      }
+      ImGui::Dummy({width, line});
+    }
+  }
+
+  const PanelContext& context_;
+  const Look& look_;
+  const Palette& c_;
+  ServingPlanChoices& choices_;
+  const ServingPlan& plan_;
+};
+
+}  // namespace
+
+void draw_serving_plan(const PanelContext& context) {
+  const Look& look = context.look;
+  PlannerScope& scope = context.view.planner;
+  context.requests.serving_plan = scope.serving;
+  if (!context.serving_plan)
+    return draw_empty_state(context, "Searching", "The first numbers are on their way.");
+  if (!context.serving_plan->refusal.empty())
+    return draw_empty_state(context, "This cannot be served", context.serving_plan->refusal + ".");
+  ServingParts parts(context);
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = look.px(16);
+  const auto cell = [&](const char* id, ImVec2 size, const auto& part) {
+    ImGui::BeginChild(id, size);
+    part(ImGui::GetContentRegionAvail());
+    ImGui::EndChild();
+  };
+  if (room.x >= look.px(1000) && room.y >= look.px(520)) {
+    const float left = look.px(290), width = room.x - left - gap;
+    const float upper = std::floor(room.y * 0.5f), table = std::floor((width - gap) * 0.6f);
+    cell("controls", {left, room.y}, [&](ImVec2 size) { parts.controls(size); });
+    ImGui::SameLine(0, gap);
+    ImGui::BeginGroup();
+    cell("scatter", {width, upper}, [&](ImVec2 size) { parts.scatter(size); });
+    const float lower = ImGui::GetContentRegionAvail().y;
+    cell("best", {table, lower}, [&](ImVec2 size) { parts.best(size); });
+    ImGui::SameLine(0, gap);
+    cell("compared", {width - table - gap, lower}, [&](ImVec2 size) { parts.compared(size); });
+    ImGui::EndGroup();
+    return;
+  }
+  static constexpr std::array<std::string_view, 4> tabs = {"limits", "scatter", "best", "two picks"};
+  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
+    scope.tab = static_cast<int>(*tab);
+  cell("part", ImGui::GetContentRegionAvail(), [&](ImVec2 size) {
+    if (scope.tab == 0) return parts.controls(size);
+    if (scope.tab == 1) return parts.scatter(size);
+    if (scope.tab == 2) return parts.best(size);
+    parts.compared(size);
+  });
+}
+
+}  // namespace app::gui
