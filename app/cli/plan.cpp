@@ -79,7 +79,8 @@ class PlanProgress {
   }
   // Inside a piece that this process does alone.
   void inside(std::int64_t candidates) {
-    const std::int64_t done = done_ + candidates;
+    inside_ = candidates;
+    const std::int64_t done = done_ + inside_;
     const std::chrono::duration<double> spent = Clock::now() - began_;
     const std::int64_t own = done - known_;
     const double left =
@@ -88,13 +89,13 @@ class PlanProgress {
   }
   std::string sentence() const {
     const std::chrono::duration<double> spent = Clock::now() - began_;
-    return fmt::format("ridgepoint: {} candidates in {}", sim::format_count(done_ - known_),
+    return fmt::format("ridgepoint: {} candidates in {}", sim::format_count(done_ + inside_ - known_),
                        sim::format(sim::Seconds{spent.count()}));
   }
 
  private:
   Progress& progress_;
-  std::int64_t total_, done_ = 0, known_ = 0;
+  std::int64_t total_, done_ = 0, known_ = 0, inside_ = 0;
   Clock::time_point began_ = Clock::now();
 };
 
@@ -239,8 +240,9 @@ class Plan {
       done += pieces_[i].count();
     }
     std::string text = "ridgepoint: " + (lost.empty() ? std::string("interrupted") : lost);
-    text += fmt::format("; finished were {} of {} ranges, {} of {} candidates", ranges, pieces_.size(),
-                        sim::format_count(done), sim::format_count(total));
+    if (pieces_.size() > 1)
+      text += fmt::format("; finished were {} of {} ranges, {} of {} candidates", ranges, pieces_.size(),
+                          sim::format_count(done), sim::format_count(total));
     if (!flags_.journal.empty())
       text += fmt::format(", which {} keeps: --resume goes on with them", flags_.journal);
     events_.progress().note(text);

@@ -13,18 +13,15 @@
 namespace sim {
 namespace {
 
-// Which variables an operation's work depends on: the others are set alike, so that each price is found once.
-Variables relevant(const Plan& plan, const Operation& op, Variables v) {
-  const auto uses_kv_length = [](const Extent& e) { return e.kv_length > 0; };
-  const bool kv_length = op.dims.heads > 0 || uses_kv_length(op.dims.rows) || uses_kv_length(op.dims.cols) ||
-                         uses_kv_length(op.dims.inner) ||
-                         std::any_of(op.operands.begin(), op.operands.end(), [&](const Operand& o) {
-                           if (o.buffer == kNoBuffer) return false;
-                           const auto& shape = plan.buffers[static_cast<std::size_t>(o.buffer)].shape;
-                           return std::any_of(shape.begin(), shape.end(), uses_kv_length);
-                         });
-  if (!kv_length) v.kv_length = 0;
-  return v;
+bool needs_length(const Plan& plan, const Operation& op) {
+  const auto uses_length = [](const Extent& e) { return e.kv_length > 0; };
+  return op.dims.heads > 0 || uses_length(op.dims.rows) || uses_length(op.dims.cols) ||
+         uses_length(op.dims.inner) ||
+         std::any_of(op.operands.begin(), op.operands.end(), [&](const Operand& o) {
+           if (o.buffer == kNoBuffer) return false;
+           const auto& shape = plan.buffers[static_cast<std::size_t>(o.buffer)].shape;
+           return std::any_of(shape.begin(), shape.end(), uses_length);
+         });
 }
 
 // A step or a token comes back to the same weights after touching all that is live. Only samples that were
@@ -60,11 +57,12 @@ class PricedBlocks {
   // Index into blocks(); programs of one plan share what is priced.
   std::size_t block(const Action& a) {
     std::size_t& recent = recent_[static_cast<std::size_t>(a.block)];
-    const bool again = recent < blocks_.size() && blocks_[recent].phase == a.phase &&
-                       blocks_[recent].variables == a.variables;
+    const Variables v = pricer_.relevant(a.block, a.variables);
+    const bool again =
+        recent < blocks_.size() && blocks_[recent].phase == a.phase && blocks_[recent].variables == v;
     if (again) return recent;
-    const auto [it, added] = index_.try_emplace({a.block, a.phase, a.variables}, blocks_.size());
-    if (added) blocks_.push_back(pricer_.price(a.block, a.phase, a.variables));
+    const auto [it, added] = index_.try_emplace({a.block, a.phase, v}, blocks_.size());
+    if (added) blocks_.push_back(pricer_.price(a.block, a.phase, v));
     return recent = it->second;
   }
   std::vector<PricedBlock> take() { return std::move(blocks_); }
@@ -83,9 +81,16 @@ BlockPricer::BlockPricer(const Plan& plan, const Hardware& hardware, const Calib
       hardware_(hardware),
       calibration_(calibration),
       working_set_(working_set_of(plan, calibration)),
+      needs_(plan.blocks.size()),
       operations_(plan.blocks.size()) {
-  for (std::size_t b = 0; b < plan.blocks.size(); ++b)
-    operations_[b].resize(plan.blocks[b].operations.size());
+  for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
+    const std::vector<Operation>& operations = plan.blocks[b].operations;
+    operations_[b].resize(operations.size());
+    for (const Operation& op : operations) {
+      needs_[b].operations.push_back(needs_length(plan, op));
+      needs_[b].block = needs_[b].block || needs_[b].operations.back();
+    }
+  }
 }
 
 PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variables) {
@@ -120,8 +125,7 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
 }
 
 PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, const Variables& variables) {
-  const Operation& op = plan_.blocks[block].operations[index];
-  const Variables v = relevant(plan_, op, variables);
+  const Variables v = relevant(needs_[block].operations[index], variables);
   auto& known = operations_[block][index];
   // Actions that follow each other resemble each other.
   if (!known || known->first != v) known.emplace(v, priced(block, index, v));

@@ -28,8 +28,21 @@ class BlockPricer {
  public:
   BlockPricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
   PricedBlock price(BlockId block, Phase phase, const Variables& variables);
+  // The variables that a block's work depends on; the others are 0, so that each price is found once.
+  Variables relevant(BlockId block, const Variables& variables) const {
+    const Needs& needs = needs_[static_cast<std::size_t>(block)];
+    return relevant(needs.block, variables);
+  }
 
  private:
+  struct Needs {  // the length of keys and values
+    bool block = false;
+    std::vector<bool> operations;
+  };
+  static Variables relevant(bool length, Variables v) {
+    if (!length) v.kv_length = 0;
+    return v;
+  }
   PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables);
   PricedOperation priced(std::size_t index_of_block, std::size_t index, const Variables& v) const;
 
@@ -37,6 +50,7 @@ class BlockPricer {
   const Hardware& hardware_;
   const Calibration* calibration_;
   Bytes working_set_;
+  std::vector<Needs> needs_;  // by block
   std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
       operations_;  // the last found
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -188,7 +187,7 @@ class CandidateWalk::Layout {
     if (const Refusal why = refusal(scenario_); !why.empty()) return refuse(why, first, each);
 
     const std::vector<Refusal>& schedules = schedules_of(stages.stages, global_batch_ / a_round);
-    std::optional<StepPasses> passes;
+    std::map<BackwardParts, StepPasses> passes;  // a backward pass in parts has other blocks than a whole one
     std::int64_t row = first;
     std::size_t chunking = 0;
     for (const std::string& schedule : space_.schedule)
@@ -206,8 +205,10 @@ class CandidateWalk::Layout {
               keep(index, e.memory, [&] { return e.step; });
             });
           } else {
-            if (!passes) passes.emplace(w_.steps.passes(scenario_));
-            of_pipeline(stages, *passes, row);
+            auto known = passes.find(backward_parts(schedule));
+            if (known == passes.end())
+              known = passes.emplace(backward_parts(schedule), w_.steps.passes(scenario_)).first;
+            of_pipeline(stages, known->second, row);
           }
         }
         row += w_.shape.states;
