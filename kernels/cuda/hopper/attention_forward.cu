@@ -161,21 +161,18 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, int consum
   if (consumer == 0) turns.pass();  // the last turn is consumer 1's
   wait_for_products<0>(o);
 
-  const Rows<bf16> out = a.out.of(static_cast<std::int64_t>(batch) * s.T, head);
+  float factor[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     sum[half] += shuffle_xor(sum[half], 1);
     sum[half] += shuffle_xor(sum[half], 2);
+    factor[half] = 1 / sum[half];
     const int query = own.first + row + lane_index() / 4 + half * 8;
-    if (query >= s.T) continue;
-    if (a.lse != nullptr && lane_index() % 4 == 0)
+    if (a.lse != nullptr && lane_index() % 4 == 0 && query < s.T)
       a.lse[s.statistic(batch, head, query)] = highest[half] * kLn2 + logf(sum[half]);
-    const float inverse = 1 / sum[half];
-#pragma unroll
-    for (int n = 0; n < D / 8; ++n)
-      *reinterpret_cast<std::uint32_t*>(out.at(query) + n * 8 + accumulator_place(lane_index(), 0).column) =
-          pack_bf16(o[n][2 * half] * inverse, o[n][2 * half + 1] * inverse);
   }
+  store_rows<D>(a.out.of(static_cast<std::int64_t>(batch) * s.T + own.first, head), row, s.T - own.first, D,
+                o, factor);
 }
 
 // Grid: (tiles of queries, H, B).
