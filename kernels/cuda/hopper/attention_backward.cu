@@ -10,8 +10,6 @@
 //
 // Warps of the first warpgroup copy (TMA), bring what the softmax needs of each query, and keep the order:
 // what waits for other blocks is never a warp that multiplies.
-#include <algorithm>
-
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_flash.h"
 #include "kernels/cuda/attention_schedule.h"
@@ -26,6 +24,7 @@ constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 constexpr int kRows = 64;  // keys of a consumer
 constexpr int kKeys = kConsumers * kRows;
 constexpr int kStages = 2;  // tiles of queries that are under way or in use
+// As in the forward pass, but what keeps the order needs more than 24.
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 constexpr float kLog2e = 1.44269504088896341f;
 

@@ -55,21 +55,22 @@ struct Memory {
   CUDA_DEVICE bf16* v_stage(int j) const { return v + j % kStages * kTiles * kKeyTile; }
 };
 
-// By one thread.
+// By one thread, in the order in which the consumers need them: values one tile behind keys.
 template <int D>
 CUDA_DEVICE void produce(const Arguments& a, const Memory<D>& memory, int batch, int head, int first,
                          int tiles) {
   const int group = head / (a.s.H / a.s.G);
+  const auto load = [&](bf16* to, const TensorMap& map, int j, PhaseBarrier* has, PhaseBarrier* free) {
+    const int stage = j % kStages, round = j / kStages;
+    if (round > 0) wait_for_phase(free + stage, round - 1);
+    arrive_and_expect(has + stage, tile_bytes<D>(kKeys));
+    load_tiles<D>(to, kKeys, map, group, j * kKeys, batch, has + stage);
+  };
   arrive_and_expect(memory.has_q, tile_bytes<D>(kQueries));
   load_tiles<D>(memory.q, kQueries, a.q, head, first, batch, memory.has_q);
-  for (int j = 0; j < tiles; ++j) {
-    const int stage = j % kStages, round = j / kStages;
-    if (round > 0) wait_for_phase(memory.free_k + stage, round - 1);
-    arrive_and_expect(memory.has_k + stage, tile_bytes<D>(kKeys));
-    load_tiles<D>(memory.k_stage(j), kKeys, a.k, group, j * kKeys, batch, memory.has_k + stage);
-    if (round > 0) wait_for_phase(memory.free_v + stage, round - 1);
-    arrive_and_expect(memory.has_v + stage, tile_bytes<D>(kKeys));
-    load_tiles<D>(memory.v_stage(j), kKeys, a.v, group, j * kKeys, batch, memory.has_v + stage);
+  for (int j = 0; j <= tiles; ++j) {
+    if (j < tiles) load(memory.k_stage(j), a.k, j, memory.has_k, memory.free_k);
+    if (j > 0) load(memory.v_stage(j - 1), a.v, j - 1, memory.has_v, memory.free_v);
   }
 }
 
