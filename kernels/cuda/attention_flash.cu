@@ -56,24 +56,6 @@ CUDA_DEVICE void copy_keys_of(bf16* tile, const KeyRows<const e4m3>& source, int
   }
 }
 
-// Writes 16 rows from `row` of factor * o, two elements a thread and store; rows from `rows` on are left
-// alone.
-template <int D>
-CUDA_DEVICE void store_rows(const Rows<bf16>& to, int row, int rows, int columns, const float (&o)[D / 8][4],
-                            float factor_low, float factor_high) {
-#pragma unroll
-  for (int n = 0; n < D / 8; ++n)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Place place = accumulator_place(lane_index(), 2 * half);
-      const int r = row + place.row, c = n * 8 + place.column;
-      const float factor = half == 0 ? factor_low : factor_high;
-      if (r < rows && c < columns)
-        *reinterpret_cast<std::uint32_t*>(to.at(r) + c) =
-            pack_bf16(o[n][2 * half] * factor, o[n][2 * half + 1] * factor);
-    }
-}
-
 // Shared memory: queries (64, D), keys and values (2, 64, D) each. Grid: (tiles of queries, H, B).
 template <int D, class K>
 CUDA_KERNEL_RESIDENT(kThreads, kResidentBlocks)
@@ -147,7 +129,7 @@ flash_forward_kernel(ForwardArguments<K> a) {
     if (a.lse != nullptr && lane_index() % 4 == 0 && r < queries)
       a.lse[s.statistic(batch, head, first + r)] = highest[half] * kLn2 + logf(sum[half]);
   }
-  store_rows<D>(a.out.of(s.first_row(batch) + first, head), row, queries, s.D, o, factor[0], factor[1]);
+  store_rows<D>(a.out.of(s.first_row(batch) + first, head), row, queries, s.D, o, factor);
 }
 
 // The gradient of a score before its scale, and the probability: p = exp(score - lse), ds = p (dp - delta).
@@ -177,13 +159,18 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
   const std::int64_t first_row = s.first_row(batch);
   const int keys = length - first_key < kKeyTile ? length - first_key : kKeyTile;
   const int first_tile = first_query_tile(first_key, kQ, s.causal);
-  const int tiles = (length + kQ - 1) / kQ - first_tile;
+  const int end_tile = (length + kQ - 1) / kQ;
 
-  // Step i is tile first_tile + i % tiles of head i / tiles of the group.
-  const int steps = heads * tiles;
+  // A step is a tile of queries of a head, tile by tile, then head by head.
+  const int steps = heads * (end_tile - first_tile);
+  int next_head = group * heads, next_tile = first_tile;  // to be copied
   const auto copy_queries = [&](int i) {
     if (i < steps) {
-      const int head = group * heads + i / tiles, first = (first_tile + i % tiles) * kQ;
+      const int head = next_head, first = next_tile * kQ;
+      if (++next_tile == end_tile) {
+        next_tile = first_tile;
+        ++next_head;
+      }
       copy_rows<D, kQ>(q + i % 2 * Tile::elements(kQ), a.q.of(first_row, head), first, length - first, s.D);
       copy_rows<D, kQ>(dout + i % 2 * Tile::elements(kQ), a.dout.of(first_row, head), first, length - first,
                        s.D);
@@ -204,6 +191,7 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
   const float to_exponent = s.scale * kLog2e;
   float dk[D / 8][4] = {}, dv[D / 8][4] = {};
   const int row = warp_index() * kWarpRows;
+  int tile = first_tile;
   for (int i = 0; i < steps; ++i) {
     wait_for_copies<0>();
     sync_block();  // step i has arrived, and all are done with the memory of step i - 1
@@ -212,7 +200,8 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
     const bf16* const gradients = dout + i % 2 * Tile::elements(kQ);
     const float* const lse = statistics + i % 2 * 2 * kQ;
     const float* const delta = lse + kQ;
-    const int first = (first_tile + i % tiles) * kQ;
+    const int first = tile * kQ;
+    if (++tile == end_tile) tile = first_tile;
 
     float p[kQ / 8][4];  // (keys, queries)
     multiply_rows<D>(p, k, row, queries);
@@ -236,8 +225,8 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
     multiply_scores<D>(dk, ds, queries);
   }
   wait_for_copies<0>();
-  store_rows<D>(a.dk.of(first_row + first_key, group), row, keys, s.D, dk, s.scale, s.scale);
-  store_rows<D>(a.dv.of(first_row + first_key, group), row, keys, s.D, dv, 1, 1);
+  store_rows<D>(a.dk.of(first_row + first_key, group), row, keys, s.D, dk, {s.scale, s.scale});
+  store_rows<D>(a.dv.of(first_row + first_key, group), row, keys, s.D, dv, {1, 1});
 }
 
 // Shared memory: queries and dout (64, D) each, keys and values (2, 64, D) each. Grid: (tiles of queries, H,
@@ -306,7 +295,28 @@ flash_backward_queries_kernel(BackwardArguments<bf16> a) {
     multiply_scores<D>(dq, ds, keys);
   }
   wait_for_copies<0>();
-  store_rows<D>(a.dq.of(first_row + first, head), row, queries, s.D, dq, s.scale, s.scale);
+  store_rows<D>(a.dq.of(first_row + first, head), row, queries, s.D, dq, {s.scale, s.scale});
+}
+
+constexpr int kDeltaLanes = 16;  // of a row: 8 elements each
+
+// products, as AttentionSizes::statistic() has it: of each head's row of a and b, with head sizes up to 128
+// that are multiples of 8. Grid: (T / 8, H, B).
+CUDA_KERNEL(kThreads)
+row_products_kernel(float* products, Heads<const bf16> a, Heads<const bf16> b, AttentionSizes s) {
+  const int batch = block_index().z, head = block_index().y, column = thread_index() % kDeltaLanes * 8;
+  const int t = block_index().x * (kThreads / kDeltaLanes) + thread_index() / kDeltaLanes;
+  float product = 0;
+  if (t < s.length(batch) && column < s.D) {
+    float x[8], y[8];
+    load<8>(x, a.of(s.first_row(batch), head).at(t) + column);
+    load<8>(y, b.of(s.first_row(batch), head).at(t) + column);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) product += x[i] * y[i];
+  }
+#pragma unroll
+  for (int distance = kDeltaLanes / 2; distance > 0; distance /= 2) product += shuffle_xor(product, distance);
+  if (t < s.length(batch) && column == 0) products[s.statistic(batch, head, t)] = product;
 }
 
 template <int D>
@@ -364,6 +374,17 @@ void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor 
                 sizes(s)},
                s);
   });
+}
+
+void attention_deltas(const Context& context, float* delta, ConstTensor dout, ConstTensor out,
+                      AttentionShape s, const AttentionMask& mask) {
+  if (!flash_takes(dout.type, s.D)) return simple::row_products(context, delta, dout, out, s, mask);
+  start(context,
+        {.grid = {static_cast<int>(ceil_div(s.T, kThreads / kDeltaLanes)), static_cast<int>(s.H),
+                  static_cast<int>(s.B)},
+         .threads = kThreads},
+        row_products_kernel, delta, packed_heads(dout.as<bf16>(), s.H, 0, s),
+        packed_heads(out.as<bf16>(), s.H, 0, s), sizes(s, mask));
 }
 
 void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv,

@@ -87,6 +87,36 @@ CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highes
   scale_rows(o, shrink);
 }
 
+// Writes a warp's 16 rows of accumulators, times a factor for a lane's first and second row, from `row` on;
+// rows from `rows` on and columns from `columns` on are left alone. Two tiles of 8 columns at a time, of
+// which the four lanes of a row exchange what they hold until each has four neighbouring columns: 8 bytes a
+// store, 32 a row.
+template <int D>
+CUDA_DEVICE void store_rows(const Rows<bf16>& to, int row, int rows, int columns, const float (&o)[D / 8][4],
+                            const float (&factor)[2]) {
+  const int lane = not_before(lane_index());
+  const bool in_right_tile = (lane & 2) != 0, in_right_half = (lane & 1) != 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int r = row + lane / 4 + half * 8;
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 2) {
+      const std::uint32_t left = pack_bf16(o[n][2 * half] * factor[half], o[n][2 * half + 1] * factor[half]);
+      const std::uint32_t right =
+          pack_bf16(o[n + 1][2 * half] * factor[half], o[n + 1][2 * half + 1] * factor[half]);
+      // Of its tile, pair lane % 2 of the four of columns and the one two further.
+      const std::uint32_t other_tiles = shuffle_xor(in_right_tile ? left : right, 2);
+      const std::uint32_t near = in_right_tile ? other_tiles : left,
+                          far = in_right_tile ? right : other_tiles;
+      const std::uint32_t other_halves = shuffle_xor(in_right_half ? near : far, 1);
+      const Pack<std::uint32_t, 2> pairs{in_right_half ? other_halves : near,
+                                         in_right_half ? far : other_halves};
+      const int column = (n + (in_right_tile ? 1 : 0)) * 8 + (in_right_half ? 4 : 0);
+      if (r < rows && column < columns) *reinterpret_cast<Pack<std::uint32_t, 2>*>(to.at(r) + column) = pairs;
+    }
+  }
+}
+
 // Calls body.template operator()<D>() with the smallest tile width that holds the head size.
 template <class Body>
 void with_head_size(std::int64_t D, const Body& body) {
@@ -99,6 +129,11 @@ void with_head_size(std::int64_t D, const Body& body) {
   else
     body.template operator()<128>();
 }
+
+// delta, shaped as lse: the sum over each head's row of dout * out, which the gradients of its scores have in
+// common.
+void attention_deltas(const Context& context, float* delta, ConstTensor dout, ConstTensor out,
+                      AttentionShape s, const AttentionMask& mask);
 
 // Any number of new tokens; requires flash_takes().
 void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,

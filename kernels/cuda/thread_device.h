@@ -53,6 +53,11 @@ CUDA_DEVICE T* shared_memory() {
   return reinterpret_cast<T*>(dynamic_shared_memory);
 }
 
+CUDA_DEVICE int not_before(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // Sums of integers by many threads at once: the result does not depend on their order.
 CUDA_DEVICE void add_to_shared(std::uint64_t* sum, std::uint64_t x) {
   atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(x));

@@ -120,6 +120,12 @@ CUDA_DEVICE T* shared_memory() {
   return reinterpret_cast<T*>(emulation::current().shared);
 }
 
+// x, of which nothing is computed before this place: what is needed late, or in each round of a loop, is not
+// kept in registers until then.
+CUDA_DEVICE int not_before(int x) {
+  return x;
+}
+
 CUDA_DEVICE void add_to_shared(std::uint64_t* sum, std::uint64_t x) {
   *sum += x;
 }

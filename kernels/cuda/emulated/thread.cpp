@@ -399,6 +399,7 @@ void arrive(std::uint64_t* barrier, int bytes_to_expect) {
   state.set(state.phase(), state.pending() - 1);
   state.end_phase_if_complete();
   std::memcpy(barrier, &state, sizeof state);
+  block.yield();  // who waited for it may be first to go on
 }
 
 void wait_for_phase(std::uint64_t* barrier, int parity) {

@@ -10,12 +10,9 @@
 //
 // Warps of the first warpgroup copy (TMA), bring what the softmax needs of each query, and keep the order:
 // what waits for other blocks is never a warp that multiplies.
-#include <algorithm>
-
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_flash.h"
 #include "kernels/cuda/attention_schedule.h"
-#include "kernels/cuda/attention_simple.h"
 #include "kernels/cuda/hopper/attention_hopper.h"
 #include "kernels/cuda/hopper/pipeline.h"
 
@@ -27,6 +24,7 @@ constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 constexpr int kRows = 64;  // keys of a consumer
 constexpr int kKeys = kConsumers * kRows;
 constexpr int kStages = 2;  // tiles of queries that are under way or in use
+// As in the forward pass, but what keeps the order needs more than 24.
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 constexpr float kLog2e = 1.44269504088896341f;
 
@@ -184,21 +182,6 @@ CUDA_DEVICE void keep_order(const Arguments& a, const Memory<D>& memory, const W
   }
 }
 
-// Writes a consumer's rows of factor * x; `first` is this lane's first.
-template <int D>
-CUDA_DEVICE void store_keys(const Rows<bf16>& to, int first, int rows, const float (&x)[D / 8][4],
-                            float factor) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (first + half * 8 >= rows) continue;
-#pragma unroll
-    for (int n = 0; n < D / 8; ++n)
-      *reinterpret_cast<std::uint32_t*>(to.at(first + half * 8) + n * 8 +
-                                        accumulator_place(lane_index(), 0).column) =
-          pack_bf16(x[n][2 * half] * factor, x[n][2 * half + 1] * factor);
-  }
-}
-
 template <int D>
 CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, const Work& work, int consumer) {
   using M = Memory<D>;
@@ -306,8 +289,9 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, const Work
     arrive_as_warp(memory.has_added + consumer);
   }
   const std::int64_t first_row = static_cast<std::int64_t>(work.batch) * s.T + first_key;
-  store_keys<D>(a.dk.of(first_row, work.group), row_of_lane, s.T - first_key, dk, s.scale);
-  store_keys<D>(a.dv.of(first_row, work.group), row_of_lane, s.T - first_key, dv, 1);
+  const int warp_row = consumer * kRows + warp_index() % 4 * 16;
+  store_rows<D>(a.dk.of(first_row, work.group), warp_row, s.T - first_key, D, dk, {s.scale, s.scale});
+  store_rows<D>(a.dv.of(first_row, work.group), warp_row, s.T - first_key, D, dv, {1, 1});
 }
 
 // Grid: a block for each tile of keys of each of the groups and sequences.
@@ -366,20 +350,12 @@ store_queries_kernel(Heads<bf16> dq, const float* sums, AttentionSizes s) {
   const float* const from = sums + index * kPart + thread * 4;
   const int first_row = tile * kQueries + (kQueries > 64 ? consumer * 64 : 0) + thread / kWarp * 16;
   const int first_column = kQueries > 64 ? 0 : consumer * 64;
-  const Rows<bf16> rows = dq.of(static_cast<std::int64_t>(batch) * s.T, head);
+  WarpgroupSums<64> x;
 #pragma unroll
-  for (int n = 0; n < 8; ++n) {
-    float x[4];
-    load<4>(x, from + n * 4 * kWarpgroup);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Place place = accumulator_place(lane_index(), 2 * half);
-      if (first_row + place.row < s.T)
-        *reinterpret_cast<std::uint32_t*>(rows.at(first_row + place.row) + first_column + n * 8 +
-                                          place.column) =
-            pack_bf16(x[2 * half] * s.scale, x[2 * half + 1] * s.scale);
-    }
-  }
+  for (int n = 0; n < 8; ++n) load<4>(x[n], from + n * 4 * kWarpgroup);
+  Rows<bf16> rows = dq.of(static_cast<std::int64_t>(batch) * s.T, head);
+  rows.first += first_column;
+  store_rows<64>(rows, first_row, s.T, 64, x, {s.scale, s.scale});
 }
 
 // Parts of the scratch memory, in bytes from its beginning.
@@ -416,7 +392,7 @@ void attention_hopper_backward(const Context& context, Tensor dqkv, ConstTensor 
   float* const delta = reinterpret_cast<float*>(scratch);
   int* const counts = reinterpret_cast<int*>(scratch + layout.counts);
   float* const sums = reinterpret_cast<float*>(scratch + layout.sums);
-  simple::row_products(context, delta, dout, out, s, mask);
+  attention_deltas(context, delta, dout, out, s, mask);
   start(
       context,
       {.grid = {static_cast<int>(ceil_div(1 + parts_of(s), kCountThreads)), 1, 1}, .threads = kCountThreads},

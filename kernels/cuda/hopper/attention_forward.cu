@@ -55,21 +55,22 @@ struct Memory {
   CUDA_DEVICE bf16* v_stage(int j) const { return v + j % kStages * kTiles * kKeyTile; }
 };
 
-// By one thread.
+// By one thread, in the order in which the consumers need them: values one tile behind keys.
 template <int D>
 CUDA_DEVICE void produce(const Arguments& a, const Memory<D>& memory, int batch, int head, int first,
                          int tiles) {
   const int group = head / (a.s.H / a.s.G);
+  const auto load = [&](bf16* to, const TensorMap& map, int j, PhaseBarrier* has, PhaseBarrier* free) {
+    const int stage = j % kStages, round = j / kStages;
+    if (round > 0) wait_for_phase(free + stage, round - 1);
+    arrive_and_expect(has + stage, tile_bytes<D>(kKeys));
+    load_tiles<D>(to, kKeys, map, group, j * kKeys, batch, has + stage);
+  };
   arrive_and_expect(memory.has_q, tile_bytes<D>(kQueries));
   load_tiles<D>(memory.q, kQueries, a.q, head, first, batch, memory.has_q);
-  for (int j = 0; j < tiles; ++j) {
-    const int stage = j % kStages, round = j / kStages;
-    if (round > 0) wait_for_phase(memory.free_k + stage, round - 1);
-    arrive_and_expect(memory.has_k + stage, tile_bytes<D>(kKeys));
-    load_tiles<D>(memory.k_stage(j), kKeys, a.k, group, j * kKeys, batch, memory.has_k + stage);
-    if (round > 0) wait_for_phase(memory.free_v + stage, round - 1);
-    arrive_and_expect(memory.has_v + stage, tile_bytes<D>(kKeys));
-    load_tiles<D>(memory.v_stage(j), kKeys, a.v, group, j * kKeys, batch, memory.has_v + stage);
+  for (int j = 0; j <= tiles; ++j) {
+    if (j < tiles) load(memory.k_stage(j), a.k, j, memory.has_k, memory.free_k);
+    if (j > 0) load(memory.v_stage(j - 1), a.v, j - 1, memory.has_v, memory.free_v);
   }
 }
 
@@ -161,21 +162,18 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, int consum
   if (consumer == 0) turns.pass();  // the last turn is consumer 1's
   wait_for_products<0>(o);
 
-  const Rows<bf16> out = a.out.of(static_cast<std::int64_t>(batch) * s.T, head);
+  float factor[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     sum[half] += shuffle_xor(sum[half], 1);
     sum[half] += shuffle_xor(sum[half], 2);
+    factor[half] = 1 / sum[half];
     const int query = own.first + row + lane_index() / 4 + half * 8;
-    if (query >= s.T) continue;
-    if (a.lse != nullptr && lane_index() % 4 == 0)
+    if (a.lse != nullptr && lane_index() % 4 == 0 && query < s.T)
       a.lse[s.statistic(batch, head, query)] = highest[half] * kLn2 + logf(sum[half]);
-    const float inverse = 1 / sum[half];
-#pragma unroll
-    for (int n = 0; n < D / 8; ++n)
-      *reinterpret_cast<std::uint32_t*>(out.at(query) + n * 8 + accumulator_place(lane_index(), 0).column) =
-          pack_bf16(o[n][2 * half] * inverse, o[n][2 * half + 1] * inverse);
   }
+  store_rows<D>(a.out.of(static_cast<std::int64_t>(batch) * s.T + own.first, head), row, s.T - own.first, D,
+                o, factor);
 }
 
 // Grid: (tiles of queries, H, B).

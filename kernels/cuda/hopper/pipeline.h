@@ -78,11 +78,6 @@ CUDA_DEVICE void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
-CUDA_DEVICE int not_before(int x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
 CUDA_DEVICE int take_number(int* next) {
   return atomicAdd(next, 1);
 }
@@ -148,12 +143,6 @@ template <int Registers>
 CUDA_DEVICE void keep_registers() {}
 template <int Registers>
 CUDA_DEVICE void take_registers() {}
-
-// x, of which nothing is computed before this place: what a loop needs in each round is not kept in registers
-// through all of it.
-CUDA_DEVICE int not_before(int x) {
-  return x;
-}
 
 // The next number, counted by all blocks.
 CUDA_DEVICE int take_number(int* next) {
