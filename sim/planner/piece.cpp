@@ -201,7 +201,7 @@ PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetc
   }
   // The first gather waits for earlier collectives as it does for earlier compute.
   if (gathers) pass.compute_after_collectives = pass.duration;
-  pass.host.ahead += pass.duration - plain.duration;
+  if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
   return pass;
 }
 
@@ -329,7 +329,7 @@ PassTime PassTimer::hidden(const PassTime& plain, const Exchanged& sum, Seconds 
         std::max(pass.duration + sum.last_reduction, sum.before_reductions + pass.collectives);
   if (sum.gathers.value > 0) pass.compute_after_collectives = pass.duration;
   pass.host.launches += sum.launches;
-  pass.host.ahead += pass.duration - plain.duration;
+  if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
   return pass;
 }
 

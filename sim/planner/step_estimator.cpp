@@ -176,16 +176,15 @@ Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes) const 
   return longer;
 }
 
-// Whether collectives hide behind compute, and the host's launches too, with room to spare: then a pass waits for
-// none but its own first gather and last reduction.
+// Whether collectives hide behind compute, and the host's launches too, with room to spare: then a pass waits
+// for none but its own first gather and last reduction.
 bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
   constexpr double kRoom = 0.6;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const ChunkPasses &with = passes[p], &plain = cut_.plain[p];
-    for (const auto& [usual, last] :
-         {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
-          std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
-          std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}}) {
+    for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
+                                      std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
+                                      std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}}) {
       const Seconds room = (plain.*usual).duration * kRoom;
       const PassTime &each = with.*usual, &once = with.*last;
       if (std::max(each.collectives, once.collectives) > room || once.host.launches > room) return false;
@@ -195,11 +194,16 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
 }
 
 Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
-                          const std::vector<ChunkPasses>& passes) const {
-  std::vector<const ChunkPasses*> of_stages;
-  for (const std::size_t kind : kind_of_stage_)
-    for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
-  const PipelineRun run = facts_.clock.run(of_stages, passes_.transfers_);
+                          const std::vector<ChunkPasses>& passes) {
+  auto known =
+      std::find_if(runs_.begin(), runs_.end(), [&](const auto& r) { return r.first == states.exchange; });
+  if (known == runs_.end()) {
+    std::vector<const ChunkPasses*> of_stages;
+    for (const std::size_t kind : kind_of_stage_)
+      for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
+    known = runs_.emplace(known, states.exchange, facts_.clock.run(of_stages, passes_.transfers_));
+  }
+  const PipelineRun& run = known->second;
   Seconds latest;
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
     const StageEnd& e = run.ends[stage];
