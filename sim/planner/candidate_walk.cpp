@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -188,7 +187,7 @@ class CandidateWalk::Layout {
     if (const Refusal why = refusal(scenario_); !why.empty()) return refuse(why, first, each);
 
     const std::vector<Refusal>& schedules = schedules_of(stages.stages, global_batch_ / a_round);
-    std::optional<StepPasses> passes;
+    std::map<BackwardParts, StepPasses> passes;  // schedules that split backward alike run the same
     std::int64_t row = first;
     std::size_t chunking = 0;
     for (const std::string& schedule : space_.schedule)
@@ -206,8 +205,10 @@ class CandidateWalk::Layout {
               keep(index, e.memory, [&] { return e.step; });
             });
           } else {
-            if (!passes) passes.emplace(w_.steps.passes(scenario_));
-            of_pipeline(stages, *passes, row);
+            const BackwardParts parts = backward_parts(schedule);
+            auto known = passes.find(parts);
+            if (known == passes.end()) known = passes.emplace(parts, w_.steps.passes(scenario_)).first;
+            of_pipeline(stages, known->second, row);
           }
         }
         row += w_.shape.states;

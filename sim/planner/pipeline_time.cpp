@@ -271,7 +271,7 @@ std::int32_t group_of(const std::string& schedule, std::int32_t stages) {
 // Groups that fill the pipeline; with one more it does what it goes on doing.
 std::int32_t groups_of(const std::string& schedule) {
   const bool fills_twice = schedule == "zb-h2" || placement_of(schedule) == Placement::v;
-  return fills_twice ? 2 : 1;
+  return fills_twice ? 3 : 2;
 }
 
 }  // namespace

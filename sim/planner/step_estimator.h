@@ -40,7 +40,8 @@ struct StepStates {
 
 class StepPipeline;
 
-// Compute and memory of passes over the pieces of one model, for one number of stages.
+// Compute and memory of passes over the pieces of one model, for one number of stages and for schedules that
+// split backward alike.
 class StepPasses {
  public:
   StepPasses(BlockTimes& blocks, const ComputeTimes& compute, PassMemory& memory,
