@@ -234,7 +234,7 @@ PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
   std::vector<const PassTime*> times;
   bool host = transfers.in_order;
   const auto takes_part = [](const HostTime& t, const HostWork& w) {
-    return t.launches.value > 0 || t.ahead.value > 0 || w.waits || w.before.value > 0;
+    return t.launches.value > 0 || w.waits || w.before.value > 0;
   };
   for (const ActionTime& t : {transfers.send_forward, transfers.send_backward, transfers.receive_forward,
                               transfers.receive_backward})
