@@ -158,11 +158,13 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   priced.blocks = pricer.take();
   std::vector<std::vector<HostWork>> host;
   for (const Program& program : plan.programs) host.push_back(host_work(plan, program, hardware));
+  // Of a long generation these are larger than a cache: one place for all three.
+  std::vector<std::vector<ActionTime>> times(priced.block_of.size());
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
                             double host_factor, bool stalls) {
-    std::vector<std::vector<ActionTime>> times;
     for (std::size_t p = 0; p < priced.block_of.size(); ++p) {
-      std::vector<ActionTime>& of_program = times.emplace_back();
+      std::vector<ActionTime>& of_program = times[p];
+      of_program.clear();
       of_program.reserve(priced.block_of[p].size());
       for (std::size_t a = 0; a < priced.block_of[p].size(); ++a) {
         const PricedBlock& block = priced.block(p, a);

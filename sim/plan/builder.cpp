@@ -66,10 +66,10 @@ Model shard_of(const Model& model, const Strategy& strategy) {
   return m;
 }
 
-std::vector<LayerKind> layer_kinds(const Model& model) {
+std::vector<LayerKind> layer_kinds(const Scenario& scenario) {
   std::vector<LayerKind> kinds;
-  for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
-    const LayerKind kind = kind_of_layer(model, l);
+  for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l) {
+    const LayerKind kind = kind_of_layer(scenario, l);
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
   }
   return kinds;
@@ -112,7 +112,8 @@ PlanBuilder::PlanBuilder(const Scenario& scenario)
   const bool trains = scenario.workload.task == Task::train;
   if (trains && placement == Placement::two_directions)
     groups_.directions = add_group({"directions", 2, strides.pipeline * (p - 1)});
-  if (p > 1 && placement == Placement::loop && (scenario.model.tie_word_embeddings || scenario.model.num_nextn_predict_layers > 0))
+  if (p > 1 && placement == Placement::loop &&
+      (scenario.model.tie_word_embeddings || scenario.model.num_nextn_predict_layers > 0))
     groups_.tied_embedding = add_group({"tied_embedding", 2, strides.pipeline * (p - 1)});
 }
 

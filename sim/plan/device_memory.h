@@ -21,10 +21,11 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory);
 DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes limit);
 
 // Copies of whole stages that the memory profile names, for a rank that holds so many elements of parameters:
-// at all times; of the optimizer's step, one tensor each; of the gathering after it, one of each rank and one
-// of all.
+// at all times; of the reduction before the optimizer's step, and of the step, one tensor each; of the
+// gathering after it, one of each rank and one of all.
 struct StageCopies {
   Bytes always;
+  Bytes reduced;
   Bytes step_fp16, step_fp32;
   std::int64_t gathered_ranks = 0;
   Bytes gathered_part, gathered_whole;

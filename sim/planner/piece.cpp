@@ -22,7 +22,7 @@ std::vector<Piece> pieces_of(const Scenario& s, const std::vector<LayerKind>& ki
     piece.last = p + 1 == pieces.size();
     const LayerRange range = layers_of(s, static_cast<std::int32_t>(p));
     for (std::int32_t l = range.first; l < range.last; ++l) {
-      const LayerKind kind = kind_of_layer(s.model, l);
+      const LayerKind kind = kind_of_layer(s, l);
       const auto at = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
       if (piece.runs.empty() || piece.runs.back().kind != at) piece.runs.push_back({at, kind.experts, 0});
       ++piece.runs.back().layers;

@@ -412,7 +412,8 @@ Bytes held(const Scenario& s, double live, double between_steps, double paramete
   const double step = number(copies.step_fp16) + number(copies.step_fp32);
   const double gather = static_cast<double>(copies.gathered_ranks) * number(copies.gathered_part) +
                         number(copies.gathered_whole);
-  const double most = std::max(live, between_steps + std::max(step, gather)) + number(copies.always);
+  const double most = std::max(live, between_steps + std::max({number(copies.reduced), step, gather})) +
+                      number(copies.always);
   return {std::llround(most + s.implementation.memory.context_gib * kGiB)};
 }
 
