@@ -187,7 +187,7 @@ class CandidateWalk::Layout {
     if (const Refusal why = refusal(scenario_); !why.empty()) return refuse(why, first, each);
 
     const std::vector<Refusal>& schedules = schedules_of(stages.stages, global_batch_ / a_round);
-    std::map<BackwardParts, StepPasses> passes;  // a backward pass in parts has other blocks than a whole one
+    std::map<BackwardParts, StepPasses> passes;  // schedules that split backward alike run the same
     std::int64_t row = first;
     std::size_t chunking = 0;
     for (const std::string& schedule : space_.schedule)
@@ -205,9 +205,9 @@ class CandidateWalk::Layout {
               keep(index, e.memory, [&] { return e.step; });
             });
           } else {
-            auto known = passes.find(backward_parts(schedule));
-            if (known == passes.end())
-              known = passes.emplace(backward_parts(schedule), w_.steps.passes(scenario_)).first;
+            const BackwardParts parts = backward_parts(schedule);
+            auto known = passes.find(parts);
+            if (known == passes.end()) known = passes.emplace(parts, w_.steps.passes(scenario_)).first;
             of_pipeline(stages, known->second, row);
           }
         }

@@ -201,7 +201,7 @@ PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetc
   }
   // The first gather waits for earlier collectives as it does for earlier compute.
   if (gathers) pass.compute_after_collectives = pass.duration;
-  pass.host.ahead += pass.duration - plain.duration;
+  if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
   return pass;
 }
 
@@ -329,7 +329,7 @@ PassTime PassTimer::hidden(const PassTime& plain, const Exchanged& sum, Seconds 
         std::max(pass.duration + sum.last_reduction, sum.before_reductions + pass.collectives);
   if (sum.gathers.value > 0) pass.compute_after_collectives = pass.duration;
   pass.host.launches += sum.launches;
-  pass.host.ahead += pass.duration - plain.duration;
+  if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
   return pass;
 }
 
@@ -382,9 +382,9 @@ namespace {
 // The once of a step of one stage.
 class StageOnce {
  public:
-  StageOnce(const Scenario& scenario, const std::vector<const Piece*>& pieces, const StateTimes& states,
+  StageOnce(const Scenario& scenario, const Piece& units, const StateTimes& states,
             const StepSoftware& software)
-      : scenario_(scenario), pieces_(pieces), states_(states), software_(software) {}
+      : scenario_(scenario), units_(units), states_(states), software_(software) {}
 
   void begin(DeviceClock& clock) const {
     ActionTime first{};
@@ -426,11 +426,9 @@ class StageOnce {
 
   template <class Visit>
   void for_each_unit(Visit visit) const {
-    for (const Piece* p : pieces_) {
-      if (p->first) visit(&UnitTimes::embedding, 1);
-      for (const Piece::Run& r : p->runs) visit(unit_of(r), r.layers);
-      if (p->last) visit(&UnitTimes::head, 1);
-    }
+    if (units_.first) visit(&UnitTimes::embedding, 1);
+    for (const Piece::Run& r : units_.runs) visit(unit_of(r), r.layers);
+    if (units_.last) visit(&UnitTimes::head, 1);
   }
 
   // Gradients go out, the host updates, parameters come in: the slowest of the three sets the pace of units
@@ -449,16 +447,16 @@ class StageOnce {
   }
 
   const Scenario& scenario_;
-  const std::vector<const Piece*>& pieces_;
+  const Piece& units_;
   const StateTimes& states_;
   const StepSoftware& software_;
 };
 
 }  // namespace
 
-StageEnds stage_ends(const Scenario& scenario, const std::vector<const Piece*>& pieces, bool at_an_end,
-                     const StateTimes& states, const StepSoftware& software) {
-  const StageOnce once(scenario, pieces, states, software);
+StageEnds stage_ends(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
+                     const StepSoftware& software) {
+  const StageOnce once(scenario, units, states, software);
   static const ComputeTimes none{};
   const PassTimer timer(scenario, none, states, software);
   const bool reduces = !timer.reduces_beside(), gathers = !timer.gathers_ahead();

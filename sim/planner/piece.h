@@ -84,7 +84,7 @@ struct StageEnds {
   // part.
   Seconds finish, finish_ahead, finish_launches;
 };
-StageEnds stage_ends(const Scenario& scenario, const std::vector<const Piece*>& pieces, bool at_an_end,
-                     const StateTimes& states, const StepSoftware& software);
+StageEnds stage_ends(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
+                     const StepSoftware& software);
 
 }  // namespace sim

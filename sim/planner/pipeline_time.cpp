@@ -77,39 +77,35 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
       return piece >= 0 && s.place_of(piece, slot.chunk).stage != stage;
     };
     const ChunkSlots& ends = chunk_slots[row];
-    std::vector<Event> receives, works, sends;
+    std::vector<Event> works;
     for (std::size_t i = first; i <= last; ++i) {
       const Slot& slot = slots[i];
       const bool forward = slot.pass == Pass::forward;
       const bool first_of_all = i == ends.first_forward[static_cast<std::size_t>(slot.chunk)];
       const bool last_of_all = ends.is_last(i, slot);
-      const std::int32_t own = stage * s.chunks + slot.chunk;
-      Event e{.kind = Kind::work,
-              .pass = index_of(slot.pass, first_of_all, last_of_all),
-              .reduces = last_of_all && slot.pass != Pass::forward,
-              .stage = static_cast<std::int16_t>(stage),
-              .at = own};
-      works.push_back(e);
-      if (slot.pass == Pass::backward_weight) continue;
-      const std::int32_t piece = s.piece(stage, slot.chunk);
-      if (const std::int32_t from = neighbour(piece, forward, true); from >= 0) {
-        const std::size_t m = message(forward, piece, slot.micro_batch);
-        if (remote(slot, from)) {
+      Event e{.pass = index_of(slot.pass, first_of_all, last_of_all),
+              .forward = forward,
+              .reduces = last_of_all,
+              .with_next = slot.with_next,
+              .stage = stage,
+              .at = stage * s.chunks + slot.chunk};
+      if (slot.pass != Pass::backward_weight) {
+        const std::int32_t piece = s.piece(stage, slot.chunk);
+        const std::int32_t from = neighbour(piece, forward, true), to = neighbour(piece, forward, false);
+        if (from >= 0 && remote(slot, from)) {
+          const std::size_t m = message(forward, piece, slot.micro_batch);
           if (!sent[m]) return false;
-          e.kind = forward ? Kind::receive_forward : Kind::receive_backward;
-          e.at = static_cast<std::int32_t>(m);
-          receives.push_back(e);
+          e.received = static_cast<std::int32_t>(m);
         }
+        if (to >= 0 && remote(slot, to))
+          e.sent = static_cast<std::int32_t>(message(forward, to, slot.micro_batch));
       }
-      if (const std::int32_t to = neighbour(piece, forward, false); to >= 0 && remote(slot, to)) {
-        e.kind = forward ? Kind::send_forward : Kind::send_backward;
-        e.at = static_cast<std::int32_t>(message(forward, to, slot.micro_batch));
-        sends.push_back(e);
-      }
+      works.push_back(e);
     }
-    for (const auto* part : {&receives, &works, &sends})
-      for (const Event& e : *part) events_.push_back(e);
-    for (const Event& e : sends) sent[static_cast<std::size_t>(e.at)] = true;
+    for (const Event& e : works) {
+      events_.push_back(e);
+      if (e.sent >= 0) sent[static_cast<std::size_t>(e.sent)] = true;
+    }
     next[row] = last + 1;
     return true;
   };
@@ -156,6 +152,72 @@ struct StageClock {
 
 }  // namespace
 
+// What a run writes to: kept from one to the next.
+struct SlotOrder::Clocks {
+  struct Message {
+    Seconds arrival;
+    std::int32_t sender = -1;  // event
+  };
+  std::vector<StageClock> stages;
+  std::vector<Message> messages;
+  std::vector<std::int32_t> waited;        // of each event, the one that it waited for
+  std::vector<std::int32_t> last_compute;  // events, of each stage
+};
+
+template <bool kHost>
+void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const TransferTimes& transfers,
+                           Clocks& c, PipelineRun& run) const {
+  std::size_t together = 0;  // first of those that are worked on together
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    // Both begin when both inputs are there, and both results go when both have ended.
+    if (i == together)
+      for (std::size_t j = i;; ++j) {
+        const Event& e = events_[j];
+        if (e.received >= 0) {
+          StageClock& clock = c.stages[static_cast<std::size_t>(e.stage)];
+          const Clocks::Message& m = c.messages[static_cast<std::size_t>(e.received)];
+          if constexpr (kHost) {
+            clock.receive(e.forward ? transfers.receive_forward : transfers.receive_backward, m.arrival);
+            if (clock.compute == m.arrival) c.last_compute[static_cast<std::size_t>(e.stage)] = m.sender;
+          } else if (m.arrival > clock.compute) {
+            clock.compute = m.arrival;
+            c.last_compute[static_cast<std::size_t>(e.stage)] = m.sender;
+          }
+        }
+        if (!e.with_next) break;
+      }
+    const Event& e = events_[i];
+    const auto stage = static_cast<std::size_t>(e.stage), at = static_cast<std::size_t>(e.at);
+    StageClock& clock = c.stages[stage];
+    if (e.reduces) run.last_began[at] = clock.compute;
+    if (!e.forward && run.first_backward[stage] == kNever) run.first_backward[stage] = clock.compute;
+    const PassTime& pass = *passes[at * kPasses.size() + e.pass];
+    if constexpr (kHost) {
+      clock.run(pass);
+    } else {
+      const Seconds begin = clock.compute;
+      clock.compute = std::max(begin + pass.duration, clock.collectives + pass.compute_after_collectives);
+      const Seconds end = clock.compute - pass.duration + pass.collectives_after_compute;
+      clock.collectives = std::max(clock.collectives + pass.collectives, end);
+    }
+    c.waited[i] = c.last_compute[stage];
+    c.last_compute[stage] = static_cast<std::int32_t>(i);
+    if (e.with_next) continue;
+    for (std::size_t j = together; j <= i; ++j) {
+      const Event& done = events_[j];
+      if (done.sent < 0) continue;
+      const ActionTime& send = done.forward ? transfers.send_forward : transfers.send_backward;
+      Seconds arrival;
+      if constexpr (kHost)
+        arrival = clock.send(send, transfers.in_order);
+      else
+        arrival = clock.sends = std::max(clock.sends, clock.compute) + send.duration;
+      c.messages[static_cast<std::size_t>(done.sent)] = {arrival, static_cast<std::int32_t>(i)};
+    }
+    together = i + 1;
+  }
+}
+
 PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
                            const TransferTimes& transfers) const {
   constexpr std::int32_t kNone = -1;
@@ -164,60 +226,38 @@ PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
   run.last_began.resize(passes.size());
   run.on_path.resize(passes.size());
   run.first_backward.assign(stages, kNever);
-  std::vector<StageClock> clocks(stages);
-  struct Message {
-    Seconds arrival;
-    std::int32_t sent = kNone;  // event
+  thread_local Clocks clocks;
+  clocks.stages.assign(stages, {});
+  clocks.messages.resize(messages_);
+  clocks.waited.resize(events_.size());
+  clocks.last_compute.assign(stages, kNone);
+  std::vector<const PassTime*> times;
+  bool host = transfers.in_order;
+  const auto takes_part = [](const HostTime& t, const HostWork& w) {
+    return t.launches.value > 0 || w.waits || w.before.value > 0;
   };
-  std::vector<Message> messages(messages_);
-  // Which event each one waited for, and the last ones of each stage.
-  std::vector<std::int32_t> waited(events_.size(), kNone);
-  std::vector<std::int32_t> last_compute(stages, kNone), last_send(stages, kNone);
-  for (std::size_t i = 0; i < events_.size(); ++i) {
-    const Event& e = events_[i];
-    const auto stage = static_cast<std::size_t>(e.stage), at = static_cast<std::size_t>(e.at);
-    StageClock& clock = clocks[stage];
-    const auto number = static_cast<std::int32_t>(i);
-    switch (e.kind) {
-      case Kind::receive_forward:
-      case Kind::receive_backward: {
-        const Message& m = messages[at];
-        clock.receive(
-            e.kind == Kind::receive_forward ? transfers.receive_forward : transfers.receive_backward,
-            m.arrival);
-        waited[i] = clock.compute == m.arrival ? m.sent : last_compute[stage];
-        last_compute[stage] = number;
-        break;
-      }
-      case Kind::work: {
-        if (e.reduces) run.last_began[at] = clock.compute;
-        const bool first_backward = e.pass % 4 != 0 && run.first_backward[stage] == kNever;
-        if (first_backward) run.first_backward[stage] = clock.compute;
-        clock.run(passes[at]->*kPasses[e.pass]);
-        waited[i] = last_compute[stage];
-        last_compute[stage] = number;
-        break;
-      }
-      case Kind::send_forward:
-      case Kind::send_backward: {
-        waited[i] =
-            transfers.in_order || clock.compute >= clock.sends ? last_compute[stage] : last_send[stage];
-        const ActionTime& send =
-            e.kind == Kind::send_forward ? transfers.send_forward : transfers.send_backward;
-        messages[at] = {clock.send(send, transfers.in_order), number};
-        (transfers.in_order ? last_compute : last_send)[stage] = number;
-        break;
-      }
+  for (const ActionTime& t : {transfers.send_forward, transfers.send_backward, transfers.receive_forward,
+                              transfers.receive_backward})
+    host = host || takes_part(t.host, t.work);
+  for (const ChunkPasses* p : passes)
+    for (const auto pass : kPasses) {
+      times.push_back(&(p->*pass));
+      host = host || takes_part(times.back()->host, times.back()->work);
     }
-  }
+  if (host)
+    run_events<true>(times, transfers, clocks, run);
+  else
+    run_events<false>(times, transfers, clocks, run);
   std::size_t latest = 0;
   for (std::size_t i = 0; i < stages; ++i) {
-    run.ends.push_back({clocks[i].compute, clocks[i].collectives, clocks[i].sends, clocks[i].host});
-    if (clocks[i].compute > clocks[latest].compute) latest = i;
+    const StageClock& c = clocks.stages[i];
+    run.ends.push_back({c.compute, c.collectives, c.sends, c.host});
+    if (c.compute > clocks.stages[latest].compute) latest = i;
   }
-  for (std::int32_t i = last_compute[latest]; i != kNone; i = waited[static_cast<std::size_t>(i)]) {
+  for (std::int32_t i = clocks.last_compute[latest]; i != kNone;
+       i = clocks.waited[static_cast<std::size_t>(i)]) {
     const Event& e = events_[static_cast<std::size_t>(i)];
-    if (e.kind == Kind::work) ++run.on_path[static_cast<std::size_t>(e.at)][e.pass];
+    ++run.on_path[static_cast<std::size_t>(e.at)][e.pass];
   }
   return run;
 }
@@ -228,8 +268,11 @@ namespace {
 std::int32_t group_of(const std::string& schedule, std::int32_t stages) {
   return placement_of(schedule) == Placement::two_directions ? 2 * stages : stages;
 }
-// Groups that fill the pipeline and empty it, with one between.
-constexpr std::int32_t kGroups = 2;
+// Groups that fill the pipeline; with one more it does what it goes on doing.
+std::int32_t groups_of(const std::string& schedule) {
+  const bool fills_twice = schedule == "zb-h2" || placement_of(schedule) == Placement::v;
+  return fills_twice ? 3 : 2;
+}
 
 }  // namespace
 
@@ -237,13 +280,13 @@ std::int32_t enough_micro_batches(const std::string& schedule, std::int32_t stag
                                   std::int32_t micro_batches) {
   if (schedule == "gpipe") return micro_batches;  // all are in flight
   const std::int32_t group = group_of(schedule, stages);
-  return std::min(micro_batches, (kGroups + 1) * group + micro_batches % group);
+  return std::min(micro_batches, (groups_of(schedule) + 1) * group + micro_batches % group);
 }
 
 ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                              std::int32_t micro_batches) {
   const std::int32_t group = group_of(schedule, stages);
-  const std::int32_t shorter = kGroups * group + micro_batches % group, longer = shorter + group;
+  const std::int32_t shorter = groups_of(schedule) * group + micro_batches % group, longer = shorter + group;
   const auto order = [&](std::int32_t m) {
     return std::make_unique<SlotOrder>(make_schedule(schedule, stages, chunks, m));
   };

@@ -64,14 +64,19 @@ class SlotOrder {
   PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers) const;
 
  private:
-  enum class Kind : std::uint8_t { receive_forward, receive_backward, work, send_forward, send_backward };
   struct Event {
-    Kind kind{};
     std::uint8_t pass = 0;  // which of ChunkPasses
-    bool reduces = false;   // its gradients are complete
-    std::int16_t stage = 0;
-    std::int32_t at = 0;  // stage and chunk; of a transfer, the message
+    bool forward = false;
+    bool reduces = false;                   // its gradients are complete
+    bool with_next = false;                 // sends when the next one has ended, too
+    std::int32_t stage = 0, at = 0;         // `at`: stage and chunk
+    std::int32_t received = -1, sent = -1;  // messages
   };
+  struct Clocks;
+  template <bool kHost>
+  void run_events(const std::vector<const PassTime*>& passes, const TransferTimes& transfers, Clocks& clocks,
+                  PipelineRun& run) const;
+
   std::int32_t stages_ = 1, chunks_ = 1;
   std::size_t messages_ = 0;
   std::vector<Event> events_;

@@ -4,6 +4,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
+#include "sim/plan/builder.h"
 #include "sim/plan/layer_division.h"
 #include "sim/plan/ranks.h"
 #include "sim/report/metrics.h"
@@ -143,10 +144,13 @@ const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& stat
   const auto known = std::find_if(states.ends.begin(), states.ends.end(),
                                   [&](const auto& e) { return e.first == kind.units; });
   if (known != states.ends.end()) return known->second;
-  std::vector<const Piece*> pieces;
-  for (const std::size_t c : kind.chunks) pieces.push_back(&cut_.distinct[c]);
-  states.ends.emplace_back(kind.units,
-                           stage_ends(s, pieces, kind.units.at_an_end, states.times, passes_.software_));
+  // In whatever pieces a stage has its units, they are worked on one after the other.
+  const StageUnits& units = kind.units;
+  Piece all{.first = units.first, .last = units.last, .runs = {}};
+  for (std::size_t k = 0; k < units.layers.size(); ++k)
+    if (units.layers[k] > 0)
+      all.runs.push_back({k, passes_.blocks_.blocks().kinds[k].experts, units.layers[k]});
+  states.ends.emplace_back(units, stage_ends(s, all, units.at_an_end, states.times, passes_.software_));
   return states.ends.back().second;
 }
 
@@ -176,16 +180,15 @@ Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes) const 
   return longer;
 }
 
-// Whether collectives hide behind compute, and the host's launches too, with room to spare: then a pass waits for
-// none but its own first gather and last reduction.
+// Whether collectives hide behind compute, and the host's launches too, with room to spare: then a pass waits
+// for none but its own first gather and last reduction.
 bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
   constexpr double kRoom = 0.6;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const ChunkPasses &with = passes[p], &plain = cut_.plain[p];
-    for (const auto& [usual, last] :
-         {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
-          std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
-          std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}}) {
+    for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
+                                      std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
+                                      std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}}) {
       const Seconds room = (plain.*usual).duration * kRoom;
       const PassTime &each = with.*usual, &once = with.*last;
       if (std::max(each.collectives, once.collectives) > room || once.host.launches > room) return false;
@@ -195,11 +198,16 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
 }
 
 Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
-                          const std::vector<ChunkPasses>& passes) const {
-  std::vector<const ChunkPasses*> of_stages;
-  for (const std::size_t kind : kind_of_stage_)
-    for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
-  const PipelineRun run = facts_.clock.run(of_stages, passes_.transfers_);
+                          const std::vector<ChunkPasses>& passes) {
+  auto known =
+      std::find_if(runs_.begin(), runs_.end(), [&](const auto& r) { return r.first == states.exchange; });
+  if (known == runs_.end()) {
+    std::vector<const ChunkPasses*> of_stages;
+    for (const std::size_t kind : kind_of_stage_)
+      for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
+    known = runs_.emplace(known, states.exchange, facts_.clock.run(of_stages, passes_.transfers_));
+  }
+  const PipelineRun& run = known->second;
   Seconds latest;
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
     const StageEnd& e = run.ends[stage];
@@ -265,13 +273,14 @@ struct StepEstimator::ComputeKey {
   Strategy strategy;                                             // but for what is left out below
   std::tuple<std::int32_t, std::int32_t, std::int32_t> strides;  // between ranks that exchange in a pass
   Group expert;
-  bool pipeline = false, crosses_nodes = false, several_sequences = false;
+  bool pipeline = false, replicas = false, crosses_nodes = false, several_sequences = false;
   auto fields() const {
     const Strategy& s = strategy;
     return std::tie(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
                     s.sequence_parallel, s.context_parallel_comm, s.schedule, s.recompute,
                     s.recompute_interval, s.recompute_operations, strides, expert.size, expert.stride,
-                    expert.outer_size, expert.outer_stride, pipeline, crosses_nodes, several_sequences);
+                    expert.outer_size, expert.outer_stride, pipeline, replicas, crosses_nodes,
+                    several_sequences);
   }
   bool operator<(const ComputeKey& o) const { return fields() < o.fields(); }
 };
@@ -331,6 +340,7 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
   key.strides = {strides.tensor, strides.context, strides.data};
   if (t.expert_parallel > 1) key.expert = part_of(expert_ranks(t), t.expert_parallel);
   key.pipeline = t.pipeline_parallel > 1;
+  key.replicas = data_ranks(t) > 1;
   key.crosses_nodes = key.pipeline && t.devices() > s.hardware.devices_per_node;
   key.several_sequences = s.workload.micro_batch_size > 1;
   t.schedule = schedule_of_parts(t.schedule);

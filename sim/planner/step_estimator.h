@@ -40,7 +40,8 @@ struct StepStates {
 
 class StepPipeline;
 
-// Compute and memory of passes over the pieces of one model, for one number of stages.
+// Compute and memory of passes over the pieces of one model, for one number of stages and for schedules that
+// split backward alike.
 class StepPasses {
  public:
   StepPasses(BlockTimes& blocks, const ComputeTimes& compute, PassMemory& memory,
@@ -98,8 +99,7 @@ class StepPipeline {
   void execute();
   Seconds longer_with(const std::vector<ChunkPasses>& passes) const;
   bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
-  Seconds run(const Scenario& scenario, const StepStates& states,
-              const std::vector<ChunkPasses>& passes) const;
+  Seconds run(const Scenario& scenario, const StepStates& states, const std::vector<ChunkPasses>& passes);
 
   StepPasses& passes_;
   StepPasses::Cut& cut_;
@@ -107,10 +107,11 @@ class StepPipeline {
   std::size_t chunks_ = 1;
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
-  std::vector<StageActivations> activations_;   // of stages that may be fullest
-  std::vector<ChunkPasses> hidden_;  // of the states at hand
-  std::optional<PipelineRun> plain_;  // without exchanges
-  std::vector<std::array<double, 8>> on_path_;  // by distinct piece
+  std::vector<StageActivations> activations_;      // of stages that may be fullest
+  std::vector<std::pair<int, PipelineRun>> runs_;  // with exchanges, by StepStates::exchange
+  std::vector<ChunkPasses> hidden_;                // of the states at hand
+  std::optional<PipelineRun> plain_;               // without exchanges
+  std::vector<std::array<double, 8>> on_path_;     // by distinct piece
 };
 
 // Keeps what strategies of one scenario have in common.

@@ -76,7 +76,15 @@ std::string words(const Scenario& s) {
 }
 
 void plan_405b(const Calibration* calibration) {
-  const SearchSpace space = every_strategy(training("llama-3.1-405b", 8192, 2048), {16384});
+  SearchSpace space = every_strategy(training("llama-3.1-405b", 8192, 2048), {16384});
+  // Tensor parallelism inside a node, and no more than a few ranks or chunks that share one sequence or
+  // stage.
+  const auto at_most = [](std::vector<int>& values, int most) {
+    std::erase_if(values, [most](int v) { return v > most; });
+  };
+  at_most(space.tensor_parallel, space.base.hardware.devices_per_node);
+  at_most(space.context_parallel, 8);
+  at_most(space.virtual_pipeline, 8);
   const Timed t = timed(space, {}, calibration, 2);
   const SearchResult& r = t.result;
   std::printf(
@@ -162,6 +170,7 @@ void accuracy(int count) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string mode = count > 1 ? arguments[1] : "";
   const std::optional<Calibration> calibration = load_calibration_preset("h100-sxm");
   if (mode == "--accuracy") {
