@@ -32,7 +32,20 @@ using sim::OpKind;
 struct StepNumbers {
   cuda::AdamWStep adamw;
   cuda::SamplingStep sampling;
+  float loss_scale;
 };
+
+// fp32 for types that no tensor of an operation has.
+cuda::Type type_of(sim::DType dtype) {
+  switch (dtype) {
+    case sim::DType::bf16:
+      return cuda::Type::bf16;
+    case sim::DType::fp16:
+      return cuda::Type::f16;
+    default:
+      return cuda::Type::f32;
+  }
+}
 
 // An operation, and what kernels work with.
 class Call : public OperationView {
@@ -48,7 +61,7 @@ class Call : public OperationView {
   Tensor tensor(std::size_t operand) const {
     if (operand >= operands()) return {};
     const BoundOperand& o = bound().operands[operand];
-    return {o.data, o.dtype == sim::DType::bf16 ? cuda::Type::bf16 : cuda::Type::f32};
+    return {o.data, type_of(o.dtype)};
   }
   std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
   std::int64_t count(std::size_t operand) const {
@@ -248,11 +261,16 @@ class StandardAttention {
   kernels::AttentionShape s_;
 };
 
-void squared_norm(const Call& c) {
+// Those that stand behind the first operand.
+std::vector<cuda::GradientTensor> gradients_of(const Call& c) {
   std::vector<cuda::GradientTensor> gradients;
   for (std::size_t i = 1; i < c.operands(); ++i) gradients.push_back({c.tensor(i), c.count(i)});
+  return gradients;
+}
+
+void squared_norm(const Call& c) {
   const double factor = c.scalar() != 0 ? static_cast<double>(c.scalar()) : 1.0;
-  cuda::add_squares(c.context, c.as<cuda::GradientNorm>(0), gradients, factor);
+  cuda::add_squares(c.context, c.as<cuda::GradientNorm>(0), gradients_of(c), factor);
 }
 
 void adamw(const Call& c) {
@@ -355,8 +373,8 @@ constexpr KernelEntry kKernels[] = {
      }},
     {OpKind::cross_entropy,
      [](const Call& c) {
-       cuda::cross_entropy_forward_backward(c.context, c.tensor(0), c.f32(1), c.i32(2), c.scalar(), c.rows(),
-                                            c.vocab());
+       cuda::cross_entropy_forward_backward(c.context, c.tensor(0), c.f32(1), c.i32(2), c.scalar(),
+                                            &c.numbers->loss_scale, c.rows(), c.vocab());
      }},
     {OpKind::sample,
      [](const Call& c) {
@@ -365,6 +383,10 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::squared_norm, squared_norm},
     {OpKind::clip_scale,
      [](const Call& c) { cuda::clip_scale(c.context, c.as<cuda::GradientNorm>(0), &c.numbers->adamw); }},
+    {OpKind::unscale, [](const Call& c) { cuda::find_overflow(c.context, c.f32(0), gradients_of(c)); }},
+    // Not waited for: the update itself looks whether the norm is finite, so that a step can be captured. The
+    // host reads the value when the step is over.
+    {OpKind::host_read, [](const Call&) {}},
     {OpKind::adamw, adamw},
 };
 
@@ -423,14 +445,16 @@ class CudaDevice final : public Device {
   std::string name() const override { return name_; }
 
   std::span<const sim::DType> dtypes() const override {
-    static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp32, sim::DType::tf32};
+    static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp16, sim::DType::fp32,
+                                            sim::DType::tf32};
     return kTypes;
   }
 
   bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const override {
     if (operation.kind != OpKind::zero && kernel_of(operation.kind) == nullptr) return false;
     const auto runs_in = [](sim::DType type) {
-      return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16;
+      return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||
+             type == sim::DType::fp16;
     };
     if (!runs_in(operation.dtype) || operation.dims.window != 0) return false;
     const std::size_t unsupported = first_unsupported_operand(operation.kind);
@@ -440,8 +464,7 @@ class CudaDevice final : public Device {
       const bool holds =
           runs_in(operands[i]) || operands[i] == sim::DType::int32 || operands[i] == sim::DType::fp64;
       if (!holds && operation.kind != OpKind::zero) return false;
-      if (operation.kind == OpKind::sample && operands[i] == sim::DType::bf16)
-        return false;  // logits are fp32
+      if (operation.kind == OpKind::sample && sim::bits(operands[i]) == 16) return false;  // logits are fp32
     }
     return true;
   }
@@ -466,8 +489,10 @@ class CudaDevice final : public Device {
   }
 
   void begin(const RunSettings& settings) override {
-    const StepNumbers numbers{cuda::adamw_step(settings.adamw, settings.max_gradient_norm),
-                              {settings.sampling, settings.sampling_step}};
+    const StepNumbers numbers{
+        cuda::adamw_step(settings.adamw, settings.max_gradient_norm, settings.loss_scale),
+        {settings.sampling, settings.sampling_step},
+        settings.loss_scale > 0 ? settings.loss_scale : 1.0f};
     on_device(name_, [&] {
       gpu_.copy_to_device(reinterpret_cast<std::byte*>(numbers_), std::as_bytes(std::span(&numbers, 1)));
     });

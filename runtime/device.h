@@ -34,6 +34,7 @@ struct BoundOperation {
 struct RunSettings {
   kernels::AdamWSettings adamw{};  // weight_decay is that of operations with `decay` set; others get none
   float max_gradient_norm = 0;     // 0: no clipping
+  float loss_scale = 0;            // fp16: what the loss is multiplied by; 0: it is not
   kernels::SamplingSettings sampling;
   std::int64_t sampling_step = 0;
 };

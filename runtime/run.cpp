@@ -93,19 +93,21 @@ std::size_t Run::elements_of(InstanceName name) const {
 }
 
 void Run::write_values(InstanceName name, std::span<const float> values) {
-  if (plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype != sim::DType::bf16)
-    return write(name.buffer, values, name.layer);
+  const sim::DType dtype = plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype;
+  if (sim::bits(dtype) != 16) return write(name.buffer, values, name.layer);
   std::vector<std::uint16_t> rounded(values.size());
-  std::transform(values.begin(), values.end(), rounded.begin(), f32_to_bf16);
+  std::transform(values.begin(), values.end(), rounded.begin(),
+                 dtype == sim::DType::bf16 ? f32_to_bf16 : f32_to_f16);
   write(name.buffer, std::span<const std::uint16_t>(rounded), name.layer);
 }
 
 void Run::read_values(InstanceName name, std::span<float> values) const {
-  if (plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype != sim::DType::bf16)
-    return read(name.buffer, values, name.layer);
+  const sim::DType dtype = plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype;
+  if (sim::bits(dtype) != 16) return read(name.buffer, values, name.layer);
   std::vector<std::uint16_t> rounded(values.size());
   read(name.buffer, std::span(rounded), name.layer);
-  std::transform(rounded.begin(), rounded.end(), values.begin(), bf16_to_f32);
+  std::transform(rounded.begin(), rounded.end(), values.begin(),
+                 dtype == sim::DType::bf16 ? bf16_to_f32 : f16_to_f32);
 }
 
 void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {

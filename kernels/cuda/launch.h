@@ -90,13 +90,19 @@ inline int threads_for(std::int64_t items, int most) {
   return static_cast<int>(threads < most ? (threads > 0 ? threads : kWarp) : most);
 }
 
-// Calls body(T{}) with the C++ type of `type`.
+// Calls body(T{}) with the C++ type of `type`, which is none of the 8-bit formats.
 template <class Body>
 void with_type(Type type, const Body& body) {
-  if (type == Type::f32)
-    body(float{});
-  else
-    body(bf16{});
+  switch (type) {
+    case Type::f32:
+      return body(float{});
+    case Type::bf16:
+      return body(bf16{});
+    case Type::f16:
+      return body(f16{});
+    default:
+      throw CudaError("an operation that is no matrix product was given a tensor in fp8");
+  }
 }
 
 }  // namespace kernels::cuda

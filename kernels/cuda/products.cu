@@ -17,7 +17,19 @@ void check_cublas(cublasStatus_t status) {
 }
 
 cudaDataType_t data_type(Type type) {
-  return type == Type::f32 ? CUDA_R_32F : CUDA_R_16BF;
+  switch (type) {
+    case Type::f32:
+      return CUDA_R_32F;
+    case Type::bf16:
+      return CUDA_R_16BF;
+    case Type::f16:
+      return CUDA_R_16F;
+    case Type::e4m3:
+      return CUDA_R_8F_E4M3;
+    case Type::e5m2:
+      return CUDA_R_8F_E5M2;
+  }
+  return CUDA_R_32F;
 }
 
 // Descriptions are handles of the library's.

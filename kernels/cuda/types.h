@@ -12,10 +12,20 @@
 
 namespace kernels::cuda {
 
-enum class Type { f32, bf16 };
+// Numbers are added up and passed between operations in the first three; the 8-bit formats (OCP 8-bit
+// floating point: Micikevicius et al. 2022, arXiv 2209.05433) are what matrix products read, each tensor with
+// a scale.
+enum class Type { f32, bf16, f16, e4m3, e5m2 };
 
+constexpr bool is_fp8(Type type) {
+  return type == Type::e4m3 || type == Type::e5m2;
+}
 constexpr std::int64_t size_of(Type type) {
-  return type == Type::f32 ? 4 : 2;
+  return type == Type::f32 ? 4 : is_fp8(type) ? 1 : 2;
+}
+// The largest finite value of an 8-bit format.
+constexpr float largest_of(Type fp8) {
+  return fp8 == Type::e4m3 ? 448.0f : 57344.0f;
 }
 
 // An array on the device whose element type is known when the program runs; null where it is absent.
@@ -71,6 +81,25 @@ CUDA_HOST_DEVICE float to_float(bf16 x) {
   return float_of(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
+// IEEE 754 binary16: a sign, 5 bits of exponent with bias 15, 10 of significand.
+struct f16 {
+  std::uint16_t bits;
+};
+
+CUDA_HOST_DEVICE float to_float(f16 x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+#else
+  const std::uint32_t sign = (x.bits & 0x8000u) << 16, magnitude = x.bits & 0x7fffu;
+  if (magnitude < 0x400u)  // subnormal: multiples of 2^-24
+    return float_of(sign | bits_of(static_cast<float>(magnitude) * 0x1p-24f));
+  constexpr std::uint32_t kInfinity = 0x7c00u, kRebias = (127 - 15) << 23;
+  return float_of(sign | ((magnitude << 13) + (magnitude < kInfinity ? kRebias : 2 * kRebias)));
+#endif
+}
+
 // The index of the lowest bit that is set; x is not 0.
 CUDA_HOST_DEVICE int lowest_bit(std::uint32_t x) {
 #ifdef __CUDA_ARCH__
@@ -93,6 +122,25 @@ CUDA_HOST_DEVICE bf16 to_bf16(float x) {
 #endif
 }
 
+// To nearest, ties to even; beyond 65,504 it is infinity; NaN stays NaN.
+CUDA_HOST_DEVICE f16 to_f16(float x) {
+#ifdef __CUDA_ARCH__
+  f16 y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+#else
+  const std::uint32_t bits = bits_of(x), magnitude = bits & 0x7fffffffu;
+  const auto signed_as_x = [&](std::uint32_t half) {
+    return f16{static_cast<std::uint16_t>(((bits >> 16) & 0x8000u) | half)};
+  };
+  if (magnitude > 0x7f800000u) return signed_as_x(0x7e00u);
+  if (magnitude >= bits_of(65520.0f)) return signed_as_x(0x7c00u);
+  // Below the normal numbers, adding a half puts the last place that fp16 keeps at fp32's last.
+  if (magnitude < bits_of(0x1p-14f)) return signed_as_x(bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f));
+  return signed_as_x((magnitude + 0xfffu + ((magnitude >> 13) & 1u) - ((127u - 15u) << 23)) >> 13);
+#endif
+}
+
 template <class T>
 CUDA_HOST_DEVICE T from_float(float x);
 template <>
@@ -102,6 +150,10 @@ CUDA_HOST_DEVICE float from_float<float>(float x) {
 template <>
 CUDA_HOST_DEVICE bf16 from_float<bf16>(float x) {
   return to_bf16(x);
+}
+template <>
+CUDA_HOST_DEVICE f16 from_float<f16>(float x) {
+  return to_f16(x);
 }
 
 // Two bf16 in one register, the first in the lower half: what matrix instructions take.

@@ -32,6 +32,10 @@ DType stored_type(DType t) {
 
 }  // namespace
 
+DType sixteen_bits_as(DType stored, DType wanted) {
+  return bits(wanted) == 16 ? stored : wanted;
+}
+
 ElementTypes element_types(const Scenario& scenario) {
   const DType stored = stored_type(scenario.workload.dtype);
   const bool mixed = stored != DType::fp32;
@@ -48,7 +52,7 @@ ElementTypes element_types(const Scenario& scenario) {
                                             scenario.workload.weights_dtype.value_or(stored))
                                       : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
-          .gradient = mixed ? i.gradient_dtype : DType::fp32,
+          .gradient = mixed ? sixteen_bits_as(stored, i.gradient_dtype) : DType::fp32,
           .shard = shard,
           .statistic = DType::fp32,
           .master = mixed && i.master_weights && shard != DType::fp32};
@@ -112,7 +116,8 @@ PlanBuilder::PlanBuilder(const Scenario& scenario)
   const bool trains = scenario.workload.task == Task::train;
   if (trains && placement == Placement::two_directions)
     groups_.directions = add_group({"directions", 2, strides.pipeline * (p - 1)});
-  if (p > 1 && placement == Placement::loop && (scenario.model.tie_word_embeddings || scenario.model.num_nextn_predict_layers > 0))
+  if (p > 1 && placement == Placement::loop &&
+      (scenario.model.tie_word_embeddings || scenario.model.num_nextn_predict_layers > 0))
     groups_.tied_embedding = add_group({"tied_embedding", 2, strides.pipeline * (p - 1)});
 }
 

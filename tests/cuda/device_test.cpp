@@ -34,11 +34,13 @@ void fill_inputs(runtime::Run& run) {
 
 struct Step {
   double loss = 0, norm = 0;
+  std::vector<double> losses;  // of each token
   std::map<std::pair<std::string, std::int32_t>, std::vector<float>> gradients, parameters;
 };
 
-runtime::RunSettings step_settings(std::int64_t step) {
+runtime::RunSettings step_settings(std::int64_t step, float loss_scale = 0) {
   runtime::RunSettings settings;
+  settings.loss_scale = loss_scale;
   settings.adamw = {.learning_rate = 1e-3f,
                     .beta1 = 0.9f,
                     .beta2 = 0.95f,
@@ -62,15 +64,15 @@ std::map<std::pair<std::string, std::int32_t>, std::vector<float>> values_of(run
 
 // `whole_from`: steps from this one on are run whole, that is, captured and replayed.
 Step step_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device, std::int64_t steps = 1,
-             std::int64_t whole_from = 1000) {
+             std::int64_t whole_from = 1000, float loss_scale = 0) {
   runtime::Run run(scenario, std::move(device));
   run.fill_parameters(tests::drawn(scenario.model), 1);
   fill_inputs(run);
   for (std::int64_t step = 1; step <= steps; ++step) {
     if (step < whole_from)
-      run.executor().run(0, step_settings(step));
+      run.executor().run(0, step_settings(step, loss_scale));
     else
-      run.executor().run_whole(0, step_settings(step));
+      run.executor().run_whole(0, step_settings(step, loss_scale));
   }
   Step result;
   const sim::Workload& w = scenario.workload;
@@ -81,6 +83,7 @@ Step step_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> dev
     for (const float loss : losses)
       result.loss +=
           static_cast<double>(loss) / static_cast<double>(losses.size()) / static_cast<double>(micro_batches);
+    result.losses.insert(result.losses.end(), losses.begin(), losses.end());
   }
   std::vector<double> norm(2);
   run.read(run.plan().find(sim::buffer_names::gradient_norm), std::span(norm));
@@ -150,20 +153,96 @@ TEST_CASE("a training step on the GPU in bf16 follows the CPU's in fp32 as far a
   }
 }
 
-TEST_CASE("recompute on the GPU changes no bit of the gradients or of the parameters after two steps",
+TEST_CASE(
+    "recompute on the GPU changes no bit of losses, gradients or parameters of two steps of two "
+    "micro-batches",
+    "[plan]") {
+  for (sim::Model model : {tests::small_llama(), tests::small_gpt()}) {
+    model.num_hidden_layers = 2;
+    const auto step = [&](sim::Recompute recompute) {
+      return step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash, recompute), open_gpu(), 2);
+    };
+    const Step none = step(sim::Recompute::none);
+    for (const auto recompute : {sim::Recompute::selective, sim::Recompute::full}) {
+      CAPTURE(model.name, static_cast<int>(recompute));
+      const Step again = step(recompute);
+      CHECK(again.losses == none.losses);
+      CHECK(again.norm == none.norm);
+      CHECK(again.gradients == none.gradients);
+      CHECK(again.parameters == none.parameters);
+    }
+  }
+}
+
+TEST_CASE("micro-batches whose gradients add up give the gradient of one batch, to fp32's rounding",
           "[plan]") {
-  sim::Model model = tests::small_llama();
-  model.num_hidden_layers = 1;
-  const auto step = [&](sim::Recompute recompute) {
-    sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash, recompute);
-    scenario.workload.global_batch_size = scenario.workload.micro_batch_size = 1;
-    return step_of(scenario, open_gpu(), 2);
+  const auto step = [](std::int64_t micro_batch) {
+    sim::Scenario scenario = training(tests::small_llama(), sim::DType::fp32, sim::AttentionKind::flash);
+    scenario.workload.global_batch_size = 2;
+    scenario.workload.micro_batch_size = micro_batch;
+    return step_of(scenario, open_gpu());
   };
-  const Step none = step(sim::Recompute::none);
-  for (const auto recompute : {sim::Recompute::selective, sim::Recompute::full}) {
-    const Step again = step(recompute);
-    CHECK(again.gradients == none.gradients);
-    CHECK(again.parameters == none.parameters);
+  // fill_inputs() gives a micro-batch its tokens by its number: two of one sequence are one of two.
+  const Step parts = step(1);
+  CHECK(parts.losses.size() == 20);
+  sim::Scenario whole = training(tests::small_llama(), sim::DType::fp32, sim::AttentionKind::flash);
+  const Step on_cpu = step_of(whole, runtime::make_cpu_device(1));
+  CHECK(parts.loss == Approx(on_cpu.loss).epsilon(1e-6));
+  for (const auto& [name, gradient] : on_cpu.gradients) {
+    CAPTURE(name.first, name.second);
+    CHECK(distance(parts.gradients.at(name), gradient) < 1e-4);
+  }
+}
+
+TEST_CASE(
+    "a training step on the GPU in fp16 with its loss scaled follows the CPU's in fp32 as far as fp16 goes",
+    "[plan]") {
+  constexpr double kF16 = 0x1p-11;
+  constexpr float kLossScale = 1024;
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
+    CAPTURE(model.name);
+    const Step gpu = step_of(training(model, sim::DType::fp16, sim::AttentionKind::flash), open_gpu(), 1,
+                             1000, kLossScale);
+    const Step cpu =
+        step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
+    CHECK(gpu.loss == Approx(cpu.loss).epsilon(kF16));
+    CHECK(gpu.norm == Approx(cpu.norm).epsilon(10 * kF16));
+    for (const auto& [name, gradient] : cpu.gradients) {
+      CAPTURE(name.first, name.second);
+      std::vector<float> scaled = gpu.gradients.at(name);  // they keep the loss's scale
+      for (float& x : scaled) x /= kLossScale;
+      CHECK(distance(scaled, gradient) < 10 * kF16);
+    }
+  }
+}
+
+TEST_CASE(
+    "a step in fp16 whose gradients overflow changes no parameter and says so; replayed steps do the same",
+    "[plan]") {
+  const sim::Scenario scenario = training(tests::small_llama(), sim::DType::fp16, sim::AttentionKind::flash);
+  for (const bool whole : {false, true}) {
+    runtime::Run run(scenario, open_gpu());
+    run.fill_parameters(tests::drawn(scenario.model), 1);
+    fill_inputs(run);
+    const sim::BufferId flag = run.plan().find(sim::buffer_names::gradient_overflow);
+    REQUIRE(flag != sim::kNoBuffer);
+    const auto step = [&](std::int64_t number, float loss_scale) {
+      if (whole)
+        run.executor().run_whole(0, step_settings(number, loss_scale));
+      else
+        run.executor().run(0, step_settings(number, loss_scale));
+      float found = -1;
+      run.read(flag, std::span(&found, 1));
+      return found;
+    };
+    CHECK(step(1, 256) == 0);
+    const auto before = values_of(run, sim::BufferClass::parameter),
+               states = values_of(run, sim::BufferClass::optimizer);
+    CHECK(step(2, 0x1p40f) == 1);
+    CHECK(values_of(run, sim::BufferClass::parameter) == before);
+    CHECK(values_of(run, sim::BufferClass::optimizer) == states);
+    CHECK(step(2, 256) == 0);
+    CHECK(values_of(run, sim::BufferClass::parameter) != before);
   }
 }
 
@@ -251,7 +330,7 @@ TEST_CASE("a GPU that is not there and a type that it does not compute in are sa
   scenario.workload.dtype = sim::DType::fp8;
   scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
   CHECK_THROWS_WITH(runtime::Run(scenario, open_gpu()),
-                    Catch::Matchers::EndsWith(" computes in bf16, fp32, tf32; workload.dtype is fp8"));
+                    Catch::Matchers::EndsWith(" computes in bf16, fp16, fp32, tf32; workload.dtype is fp8"));
 }
 
 TEST_CASE("memory in use on the GPU is the arena and what the device keeps for itself", "[plan]") {

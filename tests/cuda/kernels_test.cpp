@@ -53,7 +53,7 @@ std::vector<float> shifted(std::vector<float> values, Type type) {
 }  // namespace
 
 TEST_CASE("norms on the GPU are as accurate as plain loops in the same type, whatever the order of threads") {
-  for (const Type type : {Type::f32, Type::bf16})
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const Rows s : kShapes) {
       CAPTURE(s.R, s.C, static_cast<int>(type));
       const auto inp = shifted(test::normal_tensor(s.R * s.C, 1), type);
@@ -81,7 +81,7 @@ TEST_CASE("norms on the GPU are as accurate as plain loops in the same type, wha
 
 TEST_CASE(
     "norms' gradients on the GPU are added as accurately as plain loops do, whatever the order of threads") {
-  for (const Type type : {Type::f32, Type::bf16})
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const Rows s : kShapes) {
       CAPTURE(s.R, s.C, static_cast<int>(type));
       const auto inp = shifted(test::normal_tensor(s.R * s.C, 1), type);
@@ -127,7 +127,7 @@ TEST_CASE(
 }
 
 TEST_CASE("activations on the GPU are as accurate as plain loops in the same type") {
-  for (const Type type : {Type::f32, Type::bf16})
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const Rows s : kShapes) {
       CAPTURE(s.R, s.C, static_cast<int>(type));
       const std::int64_t count = s.R * s.C;
@@ -155,7 +155,7 @@ TEST_CASE("activations on the GPU are as accurate as plain loops in the same typ
 
 TEST_CASE("add, convert and gather_last on the GPU move what they should") {
   const std::int64_t B = 2, T = 3, C = 24, R = B * T;
-  for (const Type type : {Type::f32, Type::bf16}) {
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     const auto a = normal_tensor(R * C, 1, type), b = normal_tensor(R * C, 2, type),
                bias = normal_tensor(C, 3, type);
     DeviceArray a_array(a, type), b_array(b, type), bias_array(bias, type), sum(R * C, type),
@@ -177,7 +177,7 @@ TEST_CASE("add, convert and gather_last on the GPU move what they should") {
 
 TEST_CASE("embedding on the GPU looks rows up, and adds a token's gradients in the order of its rows") {
   const kernels::EmbeddingShape s{3, 100, 40, 7};  // 300 rows of 7 tokens: more than one block looks through
-  for (const Type type : {Type::f32, Type::bf16}) {
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
     const auto weight = normal_tensor(s.V * s.C, 2, type), position = normal_tensor(s.T * s.C, 3, type);
     OnGpu<std::int32_t> tokens_on_gpu(tokens);
@@ -233,7 +233,7 @@ TEST_CASE("rope on the GPU turns queries and keys as the plain loops do, and bac
 
 TEST_CASE(
     "cross-entropy on the GPU is as accurate as plain loops, and leaves ignored rows without gradient") {
-  for (const Type type : {Type::f32, Type::bf16})
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const std::int64_t V : {5, 64, 1003}) {
       const std::int64_t R = 3;
       const float scale = 0.25f;
@@ -267,7 +267,7 @@ TEST_CASE(
         DeviceArray in_place(logits, type), loss(R, Type::f32);
         OnGpu<std::int32_t> targets_on_gpu(targets);
         cuda::cross_entropy_forward_backward(no_scratch(), in_place, loss.f32(), targets_on_gpu.data(), scale,
-                                             R, V);
+                                             nullptr, R, V);
         losses = loss.values();
         return joined({in_place.values(), losses});
       });
@@ -373,6 +373,86 @@ TEST_CASE("the gradient norm on the GPU is the CPU's, and clips as it does") {
   CHECK(result.sum_of_squares == Approx(squares).epsilon(1e-12));
   CHECK(static_cast<float>(result.norm) == norm);
   CHECK(static_cast<float>(result.clip_scale) == scale);
+}
+
+TEST_CASE(
+    "fp16 on the host: every value survives fp32, and what lies between two goes to the nearer, ties to "
+    "even") {
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    const cuda::f16 half{static_cast<std::uint16_t>(bits)};
+    const float value = cuda::to_float(half);
+    if (std::isnan(value)) {
+      CHECK(std::isnan(cuda::to_float(cuda::to_f16(value))));
+      continue;
+    }
+    if (cuda::to_f16(value).bits != bits) FAIL("fp16 " << bits << " does not survive fp32");
+  }
+  CHECK(cuda::to_float(cuda::f16{0x0001}) == 0x1p-24f);
+  CHECK(cuda::to_float(cuda::f16{0x7bff}) == 65504.0f);
+  for (std::uint16_t bits = 0; bits < 0x7bff; ++bits) {  // all neighbours of either size
+    const double below = cuda::to_float(cuda::f16{bits}),
+                 above = cuda::to_float(cuda::f16{static_cast<std::uint16_t>(bits + 1)}),
+                 middle = (below + above) / 2;  // a float: one bit more than fp16 keeps
+    const std::uint16_t even = static_cast<std::uint16_t>(bits + (bits & 1));
+    const auto middle_f32 = static_cast<float>(middle);
+    if (cuda::to_f16(middle_f32).bits != even ||
+        cuda::to_f16(std::nextafter(middle_f32, 0.0f)).bits != bits ||
+        cuda::to_f16(std::nextafter(middle_f32, 1e30f)).bits != bits + 1)
+      FAIL("between " << below << " and " << above);
+  }
+  CHECK(cuda::to_f16(65519.99f).bits == 0x7bff);
+  CHECK(cuda::to_f16(65520.0f).bits == 0x7c00);
+  CHECK(cuda::to_f16(-INFINITY).bits == 0xfc00);
+}
+
+TEST_CASE(
+    "a loss scale is taken out of the norm and the update, and an overflow leaves everything as it was") {
+  const std::int64_t count = 3000;
+  const float loss_scale = 1024;
+  const kernels::AdamWSettings settings{
+      .learning_rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
+  const auto parameter = normal_tensor(count, 1, Type::f32),
+             gradient = normal_tensor(count, 2, Type::f16, 1e-2f);
+  const std::vector<float> zeros(static_cast<std::size_t>(count), 0.0f);
+  struct Result {
+    std::vector<float> master, moment1, moment2;
+    float found;
+    cuda::GradientNorm norm;
+  };
+  const auto step_with = [&](float scale, float spoilt_by) {
+    auto scaled = gradient;
+    for (float& g : scaled) g *= scale > 0 ? scale : 1;
+    if (spoilt_by != 0) scaled[1234] = spoilt_by;
+    OnGpu<cuda::AdamWStep> step(cuda::adamw_step(settings, 0.1f, scale));
+    OnGpu<cuda::GradientNorm> norm(cuda::GradientNorm{});
+    OnGpu<float> found(0.0f);
+    Scratch scratch;
+    DeviceArray p(parameter, Type::f16), g(scaled, Type::f16), m(zeros, Type::f32), v(zeros, Type::f32),
+        master(parameter, Type::f32);
+    const cuda::GradientTensor gradients[] = {{g, count}};
+    cuda::find_overflow(no_scratch(), found.data(), gradients);
+    cuda::add_squares(scratch.context(), norm.data(), gradients, 1.0);
+    cuda::clip_scale(no_scratch(), norm.data(), step.data());
+    const cuda::AdamWTensor tensor{p, g, m.f32(), v.f32(), master.f32(), count};
+    cuda::adamw(no_scratch(), {&tensor, 1}, &norm.data()->clip_scale, step.data(), true);
+    CHECK(p.values() == rounded(master.values(), Type::f16));
+    return Result{master.values(), m.values(), v.values(), found.value(), norm.value()};
+  };
+  const Result plain = step_with(0, 0), scaled = step_with(loss_scale, 0);
+  CHECK(scaled.found == 0);
+  CHECK(scaled.norm.norm == Approx(plain.norm.norm).epsilon(1e-12));
+  // The scale is a power of two: not a bit is lost by it.
+  CHECK(scaled.master == plain.master);
+  CHECK(scaled.moment1 == plain.moment1);
+  CHECK(plain.master != parameter);
+  for (const float spoilt_by : {INFINITY, -INFINITY, NAN}) {
+    const Result skipped = step_with(loss_scale, spoilt_by);
+    CHECK(skipped.found == 1);
+    CHECK(skipped.norm.clip_scale == 0);
+    CHECK(skipped.master == parameter);
+    CHECK(skipped.moment1 == zeros);
+    CHECK(skipped.moment2 == zeros);
+  }
 }
 
 TEST_CASE("the GPU samples the greedy token, the lowest id among equals") {

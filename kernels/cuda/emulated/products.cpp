@@ -11,7 +11,9 @@ namespace {
 
 void multiply(const Product& p) {
   const auto element = [](ConstTensor tensor, std::int64_t index) {
-    return tensor.type == Type::f32 ? tensor.as<float>()[index] : to_float(tensor.as<bf16>()[index]);
+    float value = 0;
+    with_type(tensor.type, [&]<class T>(T) { value = to_float(tensor.as<T>()[index]); });
+    return value;
   };
   const std::int64_t lda = p.lda ? p.lda : p.transpose_a ? p.M : p.K;
   const std::int64_t ldb = p.ldb ? p.ldb : p.transpose_b ? p.K : p.N;
@@ -27,10 +29,7 @@ void multiply(const Product& p) {
         const std::int64_t at = batch * p.stride_out + m * ldout + n;
         if (p.addend) sum += element(p.addend, at);
         if (p.bias) sum += element(p.bias, n);
-        if (p.out.type == Type::f32)
-          p.out.as<float>()[at] = sum;
-        else
-          p.out.as<bf16>()[at] = to_bf16(sum);
+        with_type(p.out.type, [&]<class T>(T) { p.out.as<T>()[at] = from_float<T>(sum); });
       }
 }
 
