@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #include "kernels/cuda/attention.h"
@@ -14,6 +15,7 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/quantise.h"
 #include "kernels/cuda/sampling.h"
 #include "runtime/cuda_device.h"
 #include "runtime/error.h"
@@ -47,21 +49,68 @@ cuda::Type type_of(sim::DType dtype) {
   }
 }
 
+// Scales of the tensors in fp8. A plan's fp8 tensors are written before they are read, so an address says
+// which one is meant; its scale has a place that stays, since captured work points to it.
+class Fp8Scales {
+ public:
+  struct Tensor {
+    cuda::Type type = cuda::Type::e4m3;
+    float* scale = nullptr;  // device
+  };
+
+  explicit Fp8Scales(cuda::Gpu& gpu) : gpu_(gpu) {}
+  ~Fp8Scales() {
+    for (float* block : blocks_) gpu_.release(reinterpret_cast<std::byte*>(block));
+  }
+  Fp8Scales(const Fp8Scales&) = delete;
+  Fp8Scales& operator=(const Fp8Scales&) = delete;
+
+  // A tensor that is about to be written there.
+  const Tensor& write(const std::byte* address, cuda::Type type) {
+    Tensor& tensor = tensors_[address];
+    if (tensor.scale == nullptr) {
+      const std::size_t index = (tensors_.size() - 1) % kInBlock;
+      if (index == 0) blocks_.push_back(reinterpret_cast<float*>(gpu_.allocate(kInBlock * sizeof(float))));
+      tensor.scale = blocks_.back() + index;
+    }
+    tensor.type = type;
+    return tensor;
+  }
+  // Empty where nothing was written there.
+  Tensor at(const std::byte* address) const {
+    const auto found = tensors_.find(address);
+    return found == tensors_.end() ? Tensor{} : found->second;
+  }
+
+ private:
+  static constexpr std::size_t kInBlock = 1024;
+
+  cuda::Gpu& gpu_;
+  std::map<const std::byte*, Tensor> tensors_;
+  std::vector<float*> blocks_;
+};
+
 // An operation, and what kernels work with.
 class Call : public OperationView {
  public:
   Call(const BoundOperation& bound, const cuda::Context& with, cuda::Products& multiplier,
-       const StepNumbers* step_numbers)
-      : OperationView(bound), context(with), products(multiplier), numbers(step_numbers) {}
+       Fp8Scales& fp8_scales, const StepNumbers* step_numbers)
+      : OperationView(bound), context(with), products(multiplier), fp8(fp8_scales), numbers(step_numbers) {}
 
   const cuda::Context& context;
   cuda::Products& products;
+  Fp8Scales& fp8;
   const StepNumbers* numbers;
 
   Tensor tensor(std::size_t operand) const {
     if (operand >= operands()) return {};
     const BoundOperand& o = bound().operands[operand];
-    return {o.data, type_of(o.dtype)};
+    return {o.data, o.dtype == sim::DType::fp8 ? fp8.at(o.data).type : type_of(o.dtype)};
+  }
+  // Of an operand in fp8, a device scalar; null of others.
+  const float* scale(std::size_t operand) const {
+    const BoundOperand& o = bound().operands[operand];
+    return o.dtype == sim::DType::fp8 ? fp8.at(o.data).scale : nullptr;
   }
   std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
   std::int64_t count(std::size_t operand) const {
@@ -69,6 +118,14 @@ class Call : public OperationView {
   }
   bool tf32() const { return bound().operation->dtype == sim::DType::tf32; }
 };
+
+// What is left of the scratch memory behind its first bytes.
+cuda::Context behind(cuda::Context context, std::int64_t bytes) {
+  const std::int64_t used = cuda::ceil_div(bytes, sim::kArenaAlignment) * sim::kArenaAlignment;
+  context.scratch += used;
+  context.scratch_bytes -= used;
+  return context;
+}
 
 // Matrix products take both operands in one type. A gradient that comes in fp32 where weights are bf16
 // (logits kept in fp32) goes through scratch memory, as many rows at a time as fit: calls body(first row,
@@ -81,11 +138,7 @@ void by_rows_in_type(const Call& call, ConstTensor wide, cuda::Type type, std::i
   const std::int64_t half = call.context.scratch_bytes / 2;
   const std::int64_t at_once = std::clamp<std::int64_t>(half / row_bytes, 1, rows);
   const Tensor narrow{call.context.scratch_for<std::byte>(at_once * row_bytes), type};
-  // What the product itself needs of scratch memory lies behind.
-  cuda::Context rest = call.context;
-  const std::int64_t used = cuda::ceil_div(at_once * row_bytes, sim::kArenaAlignment) * sim::kArenaAlignment;
-  rest.scratch += used;
-  rest.scratch_bytes -= used;
+  const cuda::Context rest = behind(call.context, at_once * row_bytes);
   for (std::int64_t row = 0; row < rows; row += at_once) {
     const std::int64_t count = std::min(at_once, rows - row);
     cuda::convert(call.context, narrow, {wide.as<float>() + row * cols, wide.type}, count * cols);
@@ -122,12 +175,71 @@ void matmul(const Call& c) {
                              .transpose_b = true,
                              .bias = c.tensor(3),
                              .addend = c.tensor(4),
+                             .scale_a = c.scale(1),
+                             .scale_b = c.scale(2),
                              .tf32 = c.tf32()});
+}
+
+// In fp8 the summed dimension must lie contiguous in both operands (products.h): here that takes the weight's
+// transpose, of as many columns at a time as half of the scratch memory holds.
+void matmul_backward_input_fp8(const Call& c) {
+  const ConstTensor weight = c.tensor(2);
+  const std::int64_t N = c.cols(), K = c.inner();
+  const std::int64_t fit = c.context.scratch_bytes / 2 / N / cuda::kFp8Multiple * cuda::kFp8Multiple;
+  const std::int64_t at_once = std::clamp(fit, cuda::kFp8Multiple, K);
+  const Tensor transposed{c.context.scratch_for<std::byte>(at_once * N), weight.type};
+  for (std::int64_t column = 0; column < K; column += at_once) {
+    const std::int64_t columns = std::min(at_once, K - column);
+    cuda::transpose_bytes(c.context, transposed.data, from_row(weight, column, 1).data, N, columns, K);
+    const Tensor out = from_row(c.tensor(0), column, 1);
+    c.products.run(behind(c.context, at_once * N), {.M = c.rows(),
+                                                    .N = columns,
+                                                    .K = N,
+                                                    .a = c.tensor(1),
+                                                    .b = transposed,
+                                                    .out = out,
+                                                    .transpose_b = true,
+                                                    .addend = c.updates(0) ? ConstTensor(out) : ConstTensor(),
+                                                    .scale_a = c.scale(1),
+                                                    .scale_b = c.scale(2),
+                                                    .ldout = K});
+  }
+}
+
+// The same of both operands, some rows at a time.
+void matmul_backward_weight_fp8(const Call& c) {
+  const ConstTensor dout = c.tensor(2), inp = c.tensor(3);
+  const Tensor dweight = c.tensor(0);
+  const std::int64_t N = c.cols(), K = c.inner();
+  const std::int64_t fit = c.context.scratch_bytes / 2 / (N + K) / cuda::kFp8Multiple * cuda::kFp8Multiple;
+  const std::int64_t padded_rows = cuda::ceil_div(c.rows(), cuda::kFp8Multiple) * cuda::kFp8Multiple;
+  const std::int64_t at_once = std::clamp(fit, cuda::kFp8Multiple, padded_rows);
+  std::byte* const scratch = c.context.scratch_for<std::byte>(at_once * (N + K));
+  const Tensor dout_transposed{scratch, dout.type}, inp_transposed{scratch + at_once * N, inp.type};
+  for (std::int64_t row = 0; row < c.rows(); row += at_once) {
+    const std::int64_t rows = std::min(at_once, c.rows() - row);
+    cuda::transpose_bytes(c.context, dout_transposed.data, from_row(dout, row, N).data, rows, N, N);
+    cuda::transpose_bytes(c.context, inp_transposed.data, from_row(inp, row, K).data, rows, K, K);
+    c.products.run(behind(c.context, at_once * (N + K)),
+                   {.M = N,
+                    .N = K,
+                    .K = cuda::ceil_div(rows, cuda::kFp8Multiple) * cuda::kFp8Multiple,
+                    .a = dout_transposed,
+                    .b = inp_transposed,
+                    .out = dweight,
+                    .transpose_b = true,
+                    .addend = dweight,
+                    .scale_a = c.scale(2),
+                    .scale_b = c.scale(3)});
+  }
+  if (const Tensor dbias = c.tensor(1))
+    cuda::add_column_sums(c.context, dbias, dout, c.scale(2), c.rows(), N);
 }
 
 void matmul_backward_input(const Call& c) {
   const Tensor dinp = c.tensor(0);
   const ConstTensor weight = c.tensor(2);
+  if (cuda::is_fp8(weight.type)) return matmul_backward_input_fp8(c);
   by_rows_in_type(c, c.tensor(1), weight.type, c.rows(), c.cols(),
                   [&](std::int64_t row, std::int64_t rows, ConstTensor dout, const cuda::Context& context) {
                     const Tensor out = from_row(dinp, row, c.inner());
@@ -145,6 +257,7 @@ void matmul_backward_input(const Call& c) {
 void matmul_backward_weight(const Call& c) {
   const Tensor dweight = c.tensor(0);
   const ConstTensor inp = c.tensor(3);
+  if (cuda::is_fp8(inp.type)) return matmul_backward_weight_fp8(c);
   by_rows_in_type(c, c.tensor(2), inp.type, c.rows(), c.cols(),
                   [&](std::int64_t row, std::int64_t rows, ConstTensor dout, const cuda::Context& context) {
                     c.products.run(context, {.M = c.cols(),
@@ -158,7 +271,7 @@ void matmul_backward_weight(const Call& c) {
                                              .tf32 = c.tf32()});
                   });
   if (const Tensor dbias = c.tensor(1))
-    cuda::add_column_sums(c.context, dbias, c.tensor(2), c.rows(), c.cols());
+    cuda::add_column_sums(c.context, dbias, c.tensor(2), nullptr, c.rows(), c.cols());
 }
 
 // Standard attention as matrix products: for each sequence and group of query heads, whose keys are the same.
@@ -281,6 +394,13 @@ void adamw(const Call& c) {
   cuda::adamw(c.context, tensors, &c.as<cuda::GradientNorm>(0)->clip_scale, &c.numbers->adamw, c.decay());
 }
 
+void quantise(const Call& c) {
+  const bool is_e4m3 = c.scalar() == cuda::largest_of(cuda::Type::e4m3);
+  const Fp8Scales::Tensor& to =
+      c.fp8.write(c.as<std::byte>(0), is_e4m3 ? cuda::Type::e4m3 : cuda::Type::e5m2);
+  cuda::quantise(c.context, {c.as<std::byte>(0), to.type}, to.scale, c.tensor(1), c.count(1));
+}
+
 void zero(const Call& c, cuda::Gpu& gpu) {
   for (std::size_t i = 0; i < c.operands(); ++i) gpu.zero(c.as<std::byte>(i), c.bytes(i));
 }
@@ -380,6 +500,7 @@ constexpr KernelEntry kKernels[] = {
      [](const Call& c) {
        cuda::sample(c.context, c.i32(0), c.f32(1), &c.numbers->sampling, c.rows(), c.vocab());
      }},
+    {OpKind::quantise, quantise},
     {OpKind::squared_norm, squared_norm},
     {OpKind::clip_scale,
      [](const Call& c) { cuda::clip_scale(c.context, c.as<cuda::GradientNorm>(0), &c.numbers->adamw); }},
@@ -416,6 +537,15 @@ std::size_t first_unsupported_operand(OpKind kind) {
   }
 }
 
+// cuBLASLt's products in fp8 are of sizes that are multiples of 16; rows are padded where they must be.
+bool takes_fp8(const sim::Operation& operation) {
+  const bool is_product = operation.kind == OpKind::matmul ||
+                          operation.kind == OpKind::matmul_backward_input ||
+                          operation.kind == OpKind::matmul_backward_weight;
+  return is_product && operation.dims.cols.factor % cuda::kFp8Multiple == 0 &&
+         operation.dims.inner.factor % cuda::kFp8Multiple == 0;
+}
+
 // CUDA's errors as those that the program shows.
 template <class Body>
 auto on_device(const std::string& name, const Body& body) {
@@ -431,6 +561,8 @@ class CudaDevice final : public Device {
   explicit CudaDevice(const CudaDeviceSettings& settings)
       : gpu_(settings.ordinal),
         products_(settings.deterministic),
+        fp8_scales_(gpu_),
+        compute_capability_(cuda::Gpu::compute_capability(settings.ordinal)),
         name_(cuda::Gpu::name_of(settings.ordinal)) {
     context_.stream = gpu_.stream();
     context_.scratch = gpu_.allocate(settings.scratch.value);
@@ -444,11 +576,7 @@ class CudaDevice final : public Device {
 
   std::string name() const override { return name_; }
 
-  std::span<const sim::DType> dtypes() const override {
-    static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp16, sim::DType::fp32,
-                                            sim::DType::tf32};
-    return kTypes;
-  }
+  std::span<const sim::DType> dtypes() const override { return cuda_dtypes(compute_capability_); }
 
   bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const override {
     if (operation.kind != OpKind::zero && kernel_of(operation.kind) == nullptr) return false;
@@ -456,13 +584,16 @@ class CudaDevice final : public Device {
       return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||
              type == sim::DType::fp16;
     };
-    if (!runs_in(operation.dtype) || operation.dims.window != 0) return false;
+    if (operation.dims.window != 0) return false;
+    if (operation.dtype == sim::DType::fp8) return takes_fp8(operation);
+    if (!runs_in(operation.dtype)) return false;
     const std::size_t unsupported = first_unsupported_operand(operation.kind);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       if (operation.operands[i].buffer == sim::kNoBuffer) continue;
       if (i >= unsupported) return false;
-      const bool holds =
-          runs_in(operands[i]) || operands[i] == sim::DType::int32 || operands[i] == sim::DType::fp64;
+      const bool holds = runs_in(operands[i]) || operands[i] == sim::DType::int32 ||
+                         operands[i] == sim::DType::fp64 ||
+                         (operation.kind == OpKind::quantise && i == 0 && operands[i] == sim::DType::fp8);
       if (!holds && operation.kind != OpKind::zero) return false;
       if (operation.kind == OpKind::sample && sim::bits(operands[i]) == 16) return false;  // logits are fp32
     }
@@ -500,7 +631,7 @@ class CudaDevice final : public Device {
 
   void run(const BoundOperation& operation, const RunSettings&) override {
     on_device(name_, [&] {
-      const Call call(operation, context_, products_, numbers_);
+      const Call call(operation, context_, products_, fp8_scales_, numbers_);
       if (operation.operation->kind == OpKind::zero)
         zero(call, gpu_);
       else
@@ -538,6 +669,8 @@ class CudaDevice final : public Device {
  private:
   cuda::Gpu gpu_;
   cuda::Products products_;
+  Fp8Scales fp8_scales_;
+  int compute_capability_;
   cuda::Context context_;
   StepNumbers* numbers_ = nullptr;
   std::string name_;
@@ -551,6 +684,13 @@ std::unique_ptr<Device> make_cuda_device(const CudaDeviceSettings& settings) {
     throw NoDevice("there is no GPU number " + std::to_string(settings.ordinal) + "; this machine has " +
                    std::to_string(gpus) + ", counted from 0");
   return on_device("the GPU", [&] { return std::make_unique<CudaDevice>(settings); });
+}
+
+std::span<const sim::DType> cuda_dtypes(int compute_capability) {
+  static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp16, sim::DType::fp32,
+                                          sim::DType::tf32, sim::DType::fp8};
+  constexpr int kFirstWithFp8 = 89;
+  return std::span(kTypes).first(std::size(kTypes) - (compute_capability < kFirstWithFp8 ? 1 : 0));
 }
 
 std::vector<std::string> cuda_gpus() {

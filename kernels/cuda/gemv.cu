@@ -30,7 +30,7 @@ CUDA_DEVICE float weight_of(const Vector& vector, int i) {
   else if constexpr (Format == WeightFormat::int8)
     return static_cast<float>(static_cast<std::int8_t>(bits & 0xffu));
   else
-    return fp8_value(bits & 0xffu);
+    return to_float(e4m3{static_cast<std::uint8_t>(bits & 0xffu)});
 }
 
 struct Arguments {

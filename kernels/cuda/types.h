@@ -24,7 +24,7 @@ constexpr std::int64_t size_of(Type type) {
   return type == Type::f32 ? 4 : is_fp8(type) ? 1 : 2;
 }
 // The largest finite value of an 8-bit format.
-constexpr float largest_of(Type fp8) {
+CUDA_HOST_DEVICE constexpr float largest_of(Type fp8) {
   return fp8 == Type::e4m3 ? 448.0f : 57344.0f;
 }
 
@@ -141,6 +141,67 @@ CUDA_HOST_DEVICE f16 to_f16(float x) {
 #endif
 }
 
+// The 8-bit formats of OCP: e4m3 has 4 bits of exponent (bias 7), no infinity and one NaN; e5m2 is fp16's
+// upper half.
+struct e4m3 {
+  std::uint8_t bits;
+};
+struct e5m2 {
+  std::uint8_t bits;
+};
+
+// Not by way of fp32's own subnormal numbers, which threads may treat as zero.
+CUDA_HOST_DEVICE float to_float(e4m3 x) {
+  const std::uint32_t sign = (x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
+  constexpr std::uint32_t kRebias = (127 - 7) << 23;
+  if (magnitude == 0x7fu) return float_of(sign | 0x7fc00000u);
+  return float_of(sign | (magnitude < 8 ? bits_of(static_cast<float>(magnitude) * 0x1p-9f)
+                                        : (magnitude << 20) + kRebias));
+}
+CUDA_HOST_DEVICE float to_float(e5m2 x) {
+  return to_float(f16{static_cast<std::uint16_t>(x.bits << 8)});
+}
+
+// What is left of x's magnitude with so many bits of significand behind the first, in a format whose smallest
+// normal number is 2^(1 - Bias): to nearest, ties to even. Requires that it is within the format.
+template <int Significand, int Bias>
+CUDA_HOST_DEVICE std::uint8_t round_to_8_bits(std::uint32_t magnitude) {
+  constexpr int kDropped = 23 - Significand;
+  constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - Bias) << 23;
+  // Below the normal numbers, adding this puts the last place that the format keeps at fp32's last.
+  constexpr std::uint32_t kSmall = static_cast<std::uint32_t>(127 + 1 - Bias - Significand + 23) << 23;
+  if (magnitude < (static_cast<std::uint32_t>(127 + 1 - Bias) << 23))
+    return static_cast<std::uint8_t>(bits_of(float_of(magnitude) + float_of(kSmall)) - kSmall);
+  const std::uint32_t half = (1u << (kDropped - 1)) - 1, odd = (magnitude >> kDropped) & 1u;
+  return static_cast<std::uint8_t>((magnitude + half + odd - kRebias) >> kDropped);
+}
+
+// To nearest, ties to even; beyond the largest value it is that; NaN stays NaN.
+CUDA_HOST_DEVICE e4m3 to_e4m3(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  return {static_cast<std::uint8_t>(pair)};
+#else
+  const std::uint32_t bits = bits_of(x), magnitude = bits & 0x7fffffffu, sign = (bits >> 24) & 0x80u;
+  if (magnitude > 0x7f800000u) return {static_cast<std::uint8_t>(sign | 0x7fu)};
+  if (magnitude >= bits_of(largest_of(Type::e4m3))) return {static_cast<std::uint8_t>(sign | 0x7eu)};
+  return {static_cast<std::uint8_t>(sign | round_to_8_bits<3, 7>(magnitude))};
+#endif
+}
+CUDA_HOST_DEVICE e5m2 to_e5m2(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint16_t pair;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  return {static_cast<std::uint8_t>(pair)};
+#else
+  const std::uint32_t bits = bits_of(x), magnitude = bits & 0x7fffffffu, sign = (bits >> 24) & 0x80u;
+  if (magnitude > 0x7f800000u) return {static_cast<std::uint8_t>(sign | 0x7fu)};
+  if (magnitude >= bits_of(largest_of(Type::e5m2))) return {static_cast<std::uint8_t>(sign | 0x7bu)};
+  return {static_cast<std::uint8_t>(sign | round_to_8_bits<2, 15>(magnitude))};
+#endif
+}
+
 template <class T>
 CUDA_HOST_DEVICE T from_float(float x);
 template <>
@@ -154,6 +215,14 @@ CUDA_HOST_DEVICE bf16 from_float<bf16>(float x) {
 template <>
 CUDA_HOST_DEVICE f16 from_float<f16>(float x) {
   return to_f16(x);
+}
+template <>
+CUDA_HOST_DEVICE e4m3 from_float<e4m3>(float x) {
+  return to_e4m3(x);
+}
+template <>
+CUDA_HOST_DEVICE e5m2 from_float<e5m2>(float x) {
+  return to_e5m2(x);
 }
 
 // Two bf16 in one register, the first in the lower half: what matrix instructions take.

@@ -324,13 +324,75 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a training step on the GPU with fp8 products follows the CPU's in fp32 as far as fp8 goes",
+          "[plan]") {
+  // Relative errors of a product's two factors, rounded to e4m3 and e5m2, as independent of each other and
+  // uniform up to half a unit in the last place; they add up as random numbers do.
+  const double of_a_product = std::hypot(0x1p-4, 0x1p-3) / std::sqrt(3.0);
+  for (sim::Model model : {tests::small_gpt(), tests::small_llama()}) {
+    CAPTURE(model.name);
+    sim::Scenario scenario = training(model, sim::DType::fp8, sim::AttentionKind::flash);
+    scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.2);
+    const Step gpu = step_of(scenario, open_gpu());
+    const Step cpu =
+        step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
+    const double products = 2 * 4 * static_cast<double>(model.num_hidden_layers);  // forward and backward
+    CHECK(gpu.loss == Approx(cpu.loss).epsilon(0x1p-4));
+    for (const auto& [name, gradient] : cpu.gradients) {
+      CAPTURE(name.first, name.second);
+      CHECK(distance(gpu.gradients.at(name), gradient) < of_a_product * std::sqrt(products));
+    }
+    // Smaller than what fp8 loses would mean that the products were formed in something else.
+    CHECK(distance(gpu.gradients.at({"gradient.layer.attention.qkv.weight", 0}),
+                   cpu.gradients.at({"gradient.layer.attention.qkv.weight", 0})) > 10 * kBf16);
+  }
+}
+
+TEST_CASE("fp8 steps that are replayed, and whose scratch memory holds little, give the same bits and sums",
+          "[plan]") {
+  sim::Model model = tests::small_gpt();
+  model.num_hidden_layers = 1;
+  sim::Scenario scenario = training(model, sim::DType::fp8, sim::AttentionKind::flash);
+  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.2);
+  const Step one_by_one = step_of(scenario, open_gpu(), 3), replayed = step_of(scenario, open_gpu(), 3, 2);
+  CHECK(replayed.parameters == one_by_one.parameters);
+  // Transposes come in several parts: weights' gradients are sums of more roundings to bf16.
+  const Step in_parts = step_of(
+      scenario, runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{12 << 10}}), 1);
+  const Step whole = step_of(scenario, open_gpu(), 1);
+  CHECK(in_parts.loss == whole.loss);
+  for (const auto& [name, gradient] : whole.gradients) {
+    CAPTURE(name.first, name.second);
+    CHECK(distance(in_parts.gradients.at(name), gradient) < 4 * kBf16);
+  }
+}
+
 TEST_CASE("a GPU that is not there and a type that it does not compute in are said so", "[plan]") {
   CHECK_THROWS_AS(runtime::make_cuda_device({.ordinal = 99}), runtime::NoDevice);
   sim::Scenario scenario = tests::training(tests::small_llama());
-  scenario.workload.dtype = sim::DType::fp8;
-  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
+  scenario.workload.dtype = sim::DType::int8;
+  scenario.hardware.peak[sim::DType::int8] = sim::tflops(0.1);
+  CHECK_THROWS_WITH(
+      runtime::Run(scenario, open_gpu()),
+      Catch::Matchers::EndsWith(" computes in bf16, fp16, fp32, tf32, fp8; workload.dtype is int8"));
+  const auto has_fp8 = [](int compute_capability) {
+    const auto types = runtime::cuda_dtypes(compute_capability);
+    return std::find(types.begin(), types.end(), sim::DType::fp8) != types.end();
+  };
+  CHECK_FALSE(has_fp8(80));  // A100
+  CHECK(has_fp8(89));        // Ada
+  CHECK(has_fp8(90));        // H100
+}
+
+TEST_CASE(
+    "products in fp8 of sizes that Hopper's tensor cores do not take are refused before anything starts",
+    "[plan]") {
+  sim::Model model = tests::small_llama();
+  model.intermediate_size = 72;
+  sim::Scenario scenario = training(model, sim::DType::fp8, sim::AttentionKind::flash);
+  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.2);
   CHECK_THROWS_WITH(runtime::Run(scenario, open_gpu()),
-                    Catch::Matchers::EndsWith(" computes in bf16, fp16, fp32, tf32; workload.dtype is fp8"));
+                    Catch::Matchers::Contains("has no kernel for layer.mlp.down.forward (matmul in fp8)"));
 }
 
 TEST_CASE("memory in use on the GPU is the arena and what the device keeps for itself", "[plan]") {

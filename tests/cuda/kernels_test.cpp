@@ -290,7 +290,7 @@ TEST_CASE("column sums on the GPU are those of plain loops, whatever the order o
     const auto values = in_every_order([&] {
       Scratch scratch;
       DeviceArray sums(before, Type::f32), g(dout, Type::bf16);
-      cuda::add_column_sums(scratch.context(), sums, g, s.R, s.C);
+      cuda::add_column_sums(scratch.context(), sums, g, nullptr, s.R, s.C);
       return sums.values();
     });
     check_as_accurate_as_plain(values, plain, exact, Type::f32, kBackward);

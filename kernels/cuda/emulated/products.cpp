@@ -10,9 +10,11 @@ Products::~Products() = default;
 namespace {
 
 void multiply(const Product& p) {
+  if (is_fp8(p.a.type) && (p.transpose_a || !p.transpose_b || p.N % 16 != 0 || p.K % 16 != 0))
+    throw CudaError("cuBLASLt has no algorithm for this product in fp8");
   const auto element = [](ConstTensor tensor, std::int64_t index) {
     float value = 0;
-    with_type(tensor.type, [&]<class T>(T) { value = to_float(tensor.as<T>()[index]); });
+    with_any_type(tensor.type, [&]<class T>(T) { value = to_float(tensor.as<T>()[index]); });
     return value;
   };
   const std::int64_t lda = p.lda ? p.lda : p.transpose_a ? p.M : p.K;
@@ -25,7 +27,7 @@ void multiply(const Product& p) {
         for (std::int64_t k = 0; k < p.K; ++k)
           sum += element(p.a, batch * p.stride_a + (p.transpose_a ? k * lda + m : m * lda + k)) *
                  element(p.b, batch * p.stride_b + (p.transpose_b ? n * ldb + k : k * ldb + n));
-        sum *= p.scale;
+        sum *= p.scale * (p.scale_a ? *p.scale_a : 1.0f) * (p.scale_b ? *p.scale_b : 1.0f);
         const std::int64_t at = batch * p.stride_out + m * ldout + n;
         if (p.addend) sum += element(p.addend, at);
         if (p.bias) sum += element(p.bias, n);
