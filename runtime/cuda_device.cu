@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/gemv.h"
@@ -34,6 +35,7 @@ using sim::OpKind;
 struct StepNumbers {
   cuda::AdamWStep adamw;
   cuda::SamplingStep sampling;
+  cuda::DropoutStep dropout;
   float loss_scale;
 };
 
@@ -115,6 +117,16 @@ class Call : public OperationView {
   std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
   std::int64_t count(std::size_t operand) const {
     return bytes(operand) / cuda::size_of(tensor(operand).type);
+  }
+  // Tells the tensors apart that an operation drops elements of: its forward and recompute phases have one
+  // id.
+  std::uint64_t random_stream() const {
+    constexpr std::uint64_t kOffset = 0xcbf29ce484222325u, kPrime = 0x100000001b3u;  // FNV-1a
+    std::uint64_t hash = kOffset;
+    for (const char letter : bound().operation->id)
+      hash = (hash ^ static_cast<std::uint8_t>(letter)) * kPrime;
+    hash = (hash ^ static_cast<std::uint32_t>(bound().layer)) * kPrime;
+    return (hash ^ static_cast<std::uint32_t>(bound().micro_batch)) * kPrime;
   }
   bool tf32() const { return bound().operation->dtype == sim::DType::tf32; }
 };
@@ -313,9 +325,14 @@ class StandardAttention {
       c_.products.run(c_.context, p);
     });
     cuda::causal_softmax_forward(c_.context, probabilities, scale(), s_.B, s_.H, s_.T);
+    const Tensor dropped = c_.tensor(4);
+    if (dropped)
+      cuda::dropout_forward(c_.context, dropped, c_.as<std::int8_t>(3), probabilities, {},
+                            &c_.numbers->dropout, c_.random_stream(), s_.B * s_.H * s_.T, s_.T);
+    const ConstTensor weights = dropped ? dropped : probabilities;
     for_each_group([&](std::int64_t b, std::int64_t head, std::int64_t g) {
       cuda::Product p = over_heads(s_.T, s_.D, s_.T);
-      p.a = scores(ConstTensor(probabilities), b, head), p.stride_a = s_.T * s_.T;
+      p.a = scores(weights, b, head), p.stride_a = s_.T * s_.T;
       p.b = packed(qkv, b, s_.H + s_.G + g), p.ldb = width();
       p.out = heads(out, b, head), p.ldout = s_.H * s_.D, p.stride_out = s_.D;
       c_.products.run(c_.context, p);
@@ -325,15 +342,20 @@ class StandardAttention {
   void backward() const {
     const Tensor dqkv = c_.tensor(0), dscores = c_.tensor(1);
     const ConstTensor dout = c_.tensor(2), qkv = c_.tensor(3), probabilities = c_.tensor(4);
+    const std::int8_t* const mask = c_.as<std::int8_t>(5);
+    const ConstTensor weights = mask != nullptr ? ConstTensor(c_.tensor(6)) : probabilities;
     for_each_group([&](std::int64_t b, std::int64_t head, std::int64_t g) {
       cuda::Product p = over_heads(s_.T, s_.T, s_.D);
       p.a = heads(dout, b, head), p.lda = s_.H * s_.D, p.stride_a = s_.D;
       p.b = packed(qkv, b, s_.H + s_.G + g), p.ldb = width(), p.transpose_b = true;
       p.out = scores(dscores, b, head), p.stride_out = s_.T * s_.T;
       c_.products.run(c_.context, p);
-      add_over_heads(packed(dqkv, b, s_.H + s_.G + g), scores(probabilities, b, head), heads(dout, b, head),
+      add_over_heads(packed(dqkv, b, s_.H + s_.G + g), scores(weights, b, head), heads(dout, b, head),
                      s_.H * s_.D);
     });
+    if (mask != nullptr)
+      cuda::dropout_backward(c_.context, dscores, dscores, mask, &c_.numbers->dropout, 0,
+                             s_.B * s_.H * s_.T * s_.T);
     cuda::causal_softmax_backward(c_.context, dscores, probabilities, scale(), s_.B, s_.H, s_.T);
     for_each_group([&](std::int64_t b, std::int64_t head, std::int64_t g) {
       cuda::Product p = over_heads(s_.T, s_.D, s_.T);
@@ -487,6 +509,16 @@ constexpr KernelEntry kKernels[] = {
      [](const Call& c) {
        cuda::add(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.rows(), c.cols());
      }},
+    {OpKind::dropout,
+     [](const Call& c) {
+       cuda::dropout_forward(c.context, c.tensor(0), c.as<std::int8_t>(1), c.tensor(2), c.tensor(3),
+                             &c.numbers->dropout, c.random_stream(), c.rows(), c.cols());
+     }},
+    {OpKind::dropout_backward,
+     [](const Call& c) {
+       cuda::dropout_backward(c.context, c.tensor(0), c.tensor(1), c.as<std::int8_t>(2), &c.numbers->dropout,
+                              0, c.rows() * c.cols());
+     }},
     {OpKind::gather_last,
      [](const Call& c) {
        cuda::gather_last(c.context, c.tensor(0), c.tensor(1), c.batch(), c.query_length(), c.cols());
@@ -517,8 +549,7 @@ Kernel kernel_of(OpKind kind) {
   return nullptr;
 }
 
-// Operands from this index on are of work that several devices share, or of dropout: there are no kernels for
-// it.
+// Operands from this index on are of work that several devices share: there are no kernels for it.
 std::size_t first_unsupported_operand(OpKind kind) {
   switch (kind) {
     case OpKind::swiglu:
@@ -527,14 +558,19 @@ std::size_t first_unsupported_operand(OpKind kind) {
     case OpKind::swiglu_backward:
       return 3;
     case OpKind::attention_flash_backward:
-    case OpKind::attention_standard_backward:
       return 5;
-    case OpKind::attention_standard:
     case OpKind::cross_entropy:
       return 3;
     default:
       return static_cast<std::size_t>(-1);
   }
+}
+
+// Of dropout: a byte an element.
+bool is_mask(OpKind kind, std::size_t operand) {
+  return (kind == OpKind::dropout && operand == 1) || (kind == OpKind::dropout_backward && operand == 2) ||
+         (kind == OpKind::attention_standard && operand == 3) ||
+         (kind == OpKind::attention_standard_backward && operand == 5);
 }
 
 // cuBLASLt's products in fp8 are of sizes that are multiples of 16; rows are padded where they must be.
@@ -593,6 +629,7 @@ class CudaDevice final : public Device {
       if (i >= unsupported) return false;
       const bool holds = runs_in(operands[i]) || operands[i] == sim::DType::int32 ||
                          operands[i] == sim::DType::fp64 ||
+                         (is_mask(operation.kind, i) && operands[i] == sim::DType::int8) ||
                          (operation.kind == OpKind::quantise && i == 0 && operands[i] == sim::DType::fp8);
       if (!holds && operation.kind != OpKind::zero) return false;
       if (operation.kind == OpKind::sample && sim::bits(operands[i]) == 16) return false;  // logits are fp32
@@ -623,6 +660,7 @@ class CudaDevice final : public Device {
     const StepNumbers numbers{
         cuda::adamw_step(settings.adamw, settings.max_gradient_norm, settings.loss_scale),
         {settings.sampling, settings.sampling_step},
+        {settings.dropout, static_cast<std::uint32_t>(settings.adamw.step), settings.dropout_seed},
         settings.loss_scale > 0 ? settings.loss_scale : 1.0f};
     on_device(name_, [&] {
       gpu_.copy_to_device(reinterpret_cast<std::byte*>(numbers_), std::as_bytes(std::span(&numbers, 1)));

@@ -28,6 +28,7 @@ struct BoundOperation {
   const sim::Operation* operation = nullptr;
   sim::Variables variables;
   std::span<const BoundOperand> operands;
+  std::int32_t layer = 0, micro_batch = 0;  // of its action
 };
 
 // Numbers that operations need and plans do not hold: they change from step to step.
@@ -35,6 +36,8 @@ struct RunSettings {
   kernels::AdamWSettings adamw{};  // weight_decay is that of operations with `decay` set; others get none
   float max_gradient_norm = 0;     // 0: no clipping
   float loss_scale = 0;            // fp16: what the loss is multiplied by; 0: it is not
+  float dropout = 0;               // probability of an element to be dropped, where the plan drops any
+  std::uint64_t dropout_seed = 0;
   kernels::SamplingSettings sampling;
   std::int64_t sampling_step = 0;
 };

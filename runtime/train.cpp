@@ -202,6 +202,8 @@ class Trainer {
                           .weight_decay = settings_.weight_decay,
                           .step = step - loss_scale_.skipped};
     run_settings.max_gradient_norm = settings_.grad_clip;
+    run_settings.dropout = settings_.dropout;
+    run_settings.dropout_seed = settings_.seed;
     if (scales_loss()) run_settings.loss_scale = loss_scale_.scale;
     const bool whole = settings_.replay && measurements_.timed_steps() >= kTimedBeforeReplay;
     SectionTiming timing;

@@ -24,6 +24,7 @@ struct TrainSettings {
   float weight_decay = 0.1f;  // matrices only
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
   float grad_clip = 1.0f;  // 0: none
+  float dropout = 0;  // probability of an element to be dropped; the scenario's implementation says where
   DataOrder data_order = DataOrder::shuffled;
   std::uint64_t seed = 1;
   std::string data;  // text file, directory of them, or .bin of tokens; empty: the text this machine has

@@ -25,6 +25,9 @@ struct CudaError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Of arrays in scratch memory that lie behind one another: cudaMalloc's.
+inline constexpr std::int64_t kScratchAlignment = 256;
+
 // What kernels need beside their operands: a stream, and memory of the device for partial results, which one
 // operation at a time uses.
 struct Context {

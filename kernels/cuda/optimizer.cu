@@ -2,20 +2,13 @@
 #include <cmath>
 
 #include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/random.h"
 
 namespace kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWidth = 4;
-
-// SplitMix64's output function (Steele, Lea, Flood 2014).
-CUDA_DEVICE std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 // Bits of fp32's significand that a type does not keep.
 template <class P>

@@ -324,6 +324,59 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "dropout drops the same elements again where they are recomputed and replayed, and others at another "
+    "step",
+    "[plan]") {
+  sim::Model model = tests::small_gpt();
+  for (const auto attention : {sim::AttentionKind::flash, sim::AttentionKind::standard}) {
+    const auto step = [&](float dropout, sim::Recompute recompute, bool whole = false) {
+      sim::Scenario scenario = training(model, sim::DType::bf16, attention, recompute);
+      scenario.implementation.dropout = dropout > 0;
+      runtime::Run run(scenario, open_gpu());
+      run.fill_parameters(tests::drawn(scenario.model), 1);
+      fill_inputs(run);
+      std::vector<float> losses(20), all;
+      for (std::int64_t number = 1; number <= 2; ++number) {
+        runtime::RunSettings settings = step_settings(number);
+        settings.adamw.learning_rate = 0;
+        settings.dropout = dropout;
+        settings.dropout_seed = 3;
+        if (whole)
+          run.executor().run_whole(0, settings);
+        else
+          run.executor().run(0, settings);
+        run.read(run.plan().find(sim::buffer_names::losses), std::span(losses).first(10));
+        all.insert(all.end(), losses.begin(), losses.begin() + 10);
+      }
+      return std::pair{all, values_of(run, sim::BufferClass::gradient)};
+    };
+    const auto none = step(0.2f, sim::Recompute::none);
+    CHECK(step(0.2f, sim::Recompute::full) == none);
+    CHECK(step(0.2f, sim::Recompute::none, true) == none);
+    const std::vector<float>& losses = none.first;
+    CHECK(!std::equal(losses.begin(), losses.begin() + 10, losses.begin() + 10));  // parameters were the same
+    const auto without = step(0, sim::Recompute::none);
+    CHECK(without.first != none.first);
+    // So small a probability that none of these elements is dropped leaves the function as it is.
+    const auto hardly = step(1e-9f, sim::Recompute::none);
+    for (std::size_t i = 0; i < without.first.size(); ++i)
+      CHECK(static_cast<double>(hardly.first[i]) ==
+            Approx(static_cast<double>(without.first[i])).epsilon(kBf16));
+  }
+}
+
+TEST_CASE("bf16 weights without an fp32 copy are rounded the same way in every run, and learn as with it",
+          "[plan]") {
+  sim::Scenario scenario = training(tests::small_llama(), sim::DType::bf16, sim::AttentionKind::flash);
+  const Step with_copy = step_of(scenario, open_gpu(), 4);
+  scenario.implementation.master_weights = false;
+  const Step one = step_of(scenario, open_gpu(), 4), again = step_of(scenario, open_gpu(), 4);
+  CHECK(one.parameters == again.parameters);
+  CHECK(one.parameters != with_copy.parameters);
+  CHECK(one.loss == Approx(with_copy.loss).epsilon(kBf16));
+}
+
 TEST_CASE("a training step on the GPU with fp8 products follows the CPU's in fp32 as far as fp8 goes",
           "[plan]") {
   // Relative errors of a product's two factors, rounded to e4m3 and e5m2, as independent of each other and

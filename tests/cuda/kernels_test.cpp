@@ -4,7 +4,9 @@
 #include <random>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/chunked_head.h"
 #include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/norm.h"
@@ -452,6 +454,106 @@ TEST_CASE(
     CHECK(skipped.master == parameter);
     CHECK(skipped.moment1 == zeros);
     CHECK(skipped.moment2 == zeros);
+  }
+}
+
+TEST_CASE("dropout keeps as many elements as it says, scaled, and drops the same ones again in backward") {
+  const std::int64_t R = 40, C = 250;
+  const float probability = 0.3f;
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
+    CAPTURE(static_cast<int>(type));
+    const auto inp = normal_tensor(R * C, 1, type), bias = normal_tensor(C, 2, type),
+               dout = normal_tensor(R * C, 3, type);
+    struct Dropped {
+      std::vector<float> out, drawn, masked;
+      std::vector<std::int8_t> mask;
+    };
+    const auto drop = [&](std::uint32_t number, std::uint64_t seed, std::uint64_t stream) {
+      OnGpu<cuda::DropoutStep> step(cuda::DropoutStep{probability, number, seed});
+      OnGpu<std::int8_t> mask(std::vector<std::int8_t>(static_cast<std::size_t>(R * C), 9));
+      DeviceArray x(inp, type), b(bias, type), out(R * C, type), g(dout, type), drawn(R * C, type);
+      cuda::dropout_forward(no_scratch(), out, mask.data(), x, b, step.data(), stream, R, C);
+      cuda::dropout_backward(no_scratch(), drawn, g, nullptr, step.data(), stream, R * C);
+      cuda::dropout_backward(no_scratch(), g, g, mask.data(), step.data(), 0,
+                             R * C);  // in place, by the mask
+      return Dropped{out.values(), drawn.values(), g.values(), mask.values()};
+    };
+    const Dropped one = drop(1, 7, 5);
+    std::int64_t kept = 0;
+    std::vector<float> expected, gradient;
+    for (std::size_t i = 0; i < inp.size(); ++i) {
+      REQUIRE((one.mask[i] == 0 || one.mask[i] == 1));
+      kept += one.mask[i];
+      const float factor = 1 / (1 - probability);
+      expected.push_back(one.mask[i] ? (inp[i] + bias[i % static_cast<std::size_t>(C)]) * factor : 0.0f);
+      gradient.push_back(one.mask[i] ? dout[i] * factor : 0.0f);
+    }
+    CHECK(one.out == rounded(expected, type));
+    CHECK(one.masked == rounded(gradient, type));
+    CHECK(one.drawn == one.masked);
+    const double count = static_cast<double>(R * C), p = probability;
+    CHECK(std::abs(static_cast<double>(kept) - count * (1 - p)) < 5 * std::sqrt(count * p * (1 - p)));
+    CHECK(drop(1, 7, 5).mask == one.mask);
+    for (const Dropped& other : {drop(2, 7, 5), drop(1, 8, 5), drop(1, 7, 6)}) {
+      std::int64_t alike = 0;  // of independent masks: p^2 + (1 - p)^2 of the elements
+      for (std::size_t i = 0; i < one.mask.size(); ++i) alike += other.mask[i] == one.mask[i];
+      const double q = p * p + (1 - p) * (1 - p);
+      CHECK(std::abs(static_cast<double>(alike) - count * q) < 5 * std::sqrt(count * q * (1 - q)));
+    }
+  }
+}
+
+TEST_CASE("head and loss in chunks give the losses and gradients of all rows at once") {
+  const std::int64_t R = 23, C = 24, V = 101;
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
+    const auto hidden = normal_tensor(R * C, 1, type), weight = normal_tensor(V * C, 2, type, 0.3f);
+    const auto before = normal_tensor(V * C, 3, Type::f32, 0.01f);
+    const auto targets = test::random_ids(R, static_cast<std::int32_t>(V), 4);
+    struct Result {
+      std::vector<float> losses, dhidden, dweight;
+    };
+    const auto run = [&](std::int64_t rows_at_once, std::int64_t scratch_bytes) {
+      Scratch scratch(scratch_bytes);
+      cuda::Products products(true);
+      OnGpu<std::int32_t> targets_on_gpu(targets);
+      DeviceArray h(hidden, type), w(weight, type), dh(R * C, type), dw(before, Type::f32),
+          losses(R, Type::f32);
+      cuda::head_and_loss_chunked(scratch.context(), products,
+                                  {.dhidden = dh,
+                                   .dweight = dw,
+                                   .losses = losses.f32(),
+                                   .hidden = h,
+                                   .weight = w,
+                                   .targets = targets_on_gpu.data(),
+                                   .scale = 1.0f / R,
+                                   .loss_scale = nullptr,
+                                   .R = R,
+                                   .C = C,
+                                   .V = V},
+                                  rows_at_once);
+      return Result{losses.values(), dh.values(), dw.values()};
+    };
+    const Result whole = run(R, 1 << 20);
+    for (const Result& chunked : {run(5, 1 << 20), run(1, 1 << 20), run(R, 4096)}) {
+      CHECK(chunked.losses == whole.losses);
+      CHECK(chunked.dhidden == whole.dhidden);
+      for (std::size_t i = 0; i < whole.dweight.size(); ++i)
+        CHECK(chunked.dweight[i] == Approx(whole.dweight[i]).epsilon(1e-5).margin(1e-6));
+    }
+    // By the definition, in double.
+    for (std::size_t r = 0; r < static_cast<std::size_t>(R); ++r) {
+      std::vector<double> logits(static_cast<std::size_t>(V));
+      for (std::size_t v = 0; v < logits.size(); ++v)
+        for (std::size_t c = 0; c < static_cast<std::size_t>(C); ++c)
+          logits[v] += static_cast<double>(hidden[r * static_cast<std::size_t>(C) + c]) *
+                       static_cast<double>(weight[v * static_cast<std::size_t>(C) + c]);
+      double sum = 0;
+      for (const double logit : logits) sum += std::exp(logit);
+      const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[r])];
+      // Two logits, rounded to the type, decide it: half a unit in the last place of the largest of each.
+      const double unit = type == Type::f32 ? 0x1p-22 : type == Type::bf16 ? 0x1p-8 : 0x1p-11;
+      CHECK(static_cast<double>(whole.losses[r]) == Approx(loss).margin(2 * unit * 8));
+    }
   }
 }
 
