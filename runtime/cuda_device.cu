@@ -599,7 +599,8 @@ class CudaDevice final : public Device {
         products_(settings.deterministic),
         fp8_scales_(gpu_),
         compute_capability_(cuda::Gpu::compute_capability(settings.ordinal)),
-        name_(cuda::Gpu::name_of(settings.ordinal)) {
+        name_(cuda::Gpu::name_of(settings.ordinal)),
+        pci_bus_id_(cuda::Gpu::pci_bus_id(settings.ordinal)) {
     context_.stream = gpu_.stream();
     context_.scratch = gpu_.allocate(settings.scratch.value);
     context_.scratch_bytes = settings.scratch.value;
@@ -611,6 +612,7 @@ class CudaDevice final : public Device {
   }
 
   std::string name() const override { return name_; }
+  std::string pci_bus_id() const override { return pci_bus_id_; }
 
   std::span<const sim::DType> dtypes() const override { return cuda_dtypes(compute_capability_); }
 
@@ -711,7 +713,7 @@ class CudaDevice final : public Device {
   int compute_capability_;
   cuda::Context context_;
   StepNumbers* numbers_ = nullptr;
-  std::string name_;
+  std::string name_, pci_bus_id_;
 };
 
 }  // namespace

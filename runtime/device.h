@@ -47,6 +47,8 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string name() const = 0;  // "Intel Xeon ..., 2 threads"
+  // Of a GPU, by which its driver knows it (gpu_state.h): "0000:17:00.0"; empty of others.
+  virtual std::string pci_bus_id() const { return {}; }
   // Types that matrix products are formed in: what a scenario's workload.dtype may be.
   virtual std::span<const sim::DType> dtypes() const = 0;
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to

@@ -35,6 +35,7 @@ class Run {
   const sim::Plan& plan() const { return plan_; }
   const sim::MemoryPlan& memory() const { return memory_; }
   Executor& executor() { return *executor_; }
+  const Device& device() const { return *device_; }
 
   // From the model's files, or drawn at random with `seed` where it has none; master copies and the rope
   // table too.

@@ -11,6 +11,7 @@
 
 #include "runtime/checkpoint.h"
 #include "runtime/error.h"
+#include "runtime/gpu_state.h"
 #include "runtime/loss_scale.h"
 #include "runtime/measured.h"
 #include "runtime/run.h"
@@ -137,11 +138,13 @@ class Trainer {
     const std::int64_t done = start();
 
     const Clock::time_point begin = Clock::now();
+    GpuMonitor monitor(run_.device().pci_bus_id());
     double rows_sent = -kRowsEverySeconds;
     std::int64_t step = done;
     while (step < settings_.steps && !diverged_ && !stop.stop_requested()) {
       ++step;
       run_step(step);
+      for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
       const double now = seconds_between(begin, Clock::now());
       if (now - rows_sent >= kRowsEverySeconds && step < settings_.steps) {
         send_rows();

@@ -22,6 +22,12 @@ std::string Gpu::name_of(int ordinal) {
   return properties.name;
 }
 
+std::string Gpu::pci_bus_id(int ordinal) {
+  char id[16] = {};  // as the CUDA runtime's documentation has it: 13 characters and a zero
+  check(cudaDeviceGetPCIBusId(id, sizeof id, ordinal));
+  return id;
+}
+
 int Gpu::compute_capability(int ordinal) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal));

@@ -16,6 +16,7 @@ class Gpu {
   // How many this process can use, or a CudaError that says why none can be.
   static int count();
   static std::string name_of(int ordinal);
+  static std::string pci_bus_id(int ordinal);  // "0000:17:00.0"
   static int compute_capability(int ordinal);  // 80: A100; 89: Ada; 90: H100, H200
 
   explicit Gpu(int ordinal);

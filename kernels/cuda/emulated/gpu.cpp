@@ -24,7 +24,11 @@ int Gpu::count() {
 }
 
 std::string Gpu::name_of(int) {
-  return "emulated GPU";
+  return "NVIDIA H100, emulated";  // a name that a hardware preset goes with
+}
+
+std::string Gpu::pci_bus_id(int) {
+  return "0000:17:00.0";  // as tests/support/fake_nvml.cpp has it
 }
 
 int Gpu::compute_capability(int) {
