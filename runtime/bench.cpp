@@ -10,6 +10,7 @@
 #include "runtime/measured.h"
 #include "runtime/model_source.h"
 #include "runtime/stopwatch.h"
+#include "runtime/weight_quantisation.h"
 #include "sim/cost/predict.h"
 #include "sim/cost/price.h"
 #include "sim/format.h"
@@ -119,10 +120,13 @@ class Bench {
         throw NoDevice(device_->name() + " captures no work to replay: graph-launch is for GPUs");
     }
     if (wants(BenchKind::decode))
-      items_.push_back({BenchKind::decode,
-                        settings_.decode_model + ", batch " + std::to_string(settings_.decode_batch) +
-                            ", after " + std::to_string(settings_.decode_prompt) + " tokens",
-                        [this] { return decode(); }});
+      items_.push_back(
+          {BenchKind::decode,
+           settings_.decode_model +
+               (settings_.decode_weights ? " in " + std::string(sim::name(*settings_.decode_weights)) : "") +
+               ", batch " + std::to_string(settings_.decode_batch) + ", after " +
+               std::to_string(settings_.decode_prompt) + " tokens",
+           [this] { return decode(); }});
   }
 
   static std::string dimensions(std::initializer_list<std::int64_t> sizes) {
@@ -214,6 +218,9 @@ class Bench {
     scenario.implementation = sim::load_implementation_preset("ridgepoint");
     scenario.workload.task = sim::Task::generate;
     scenario.workload.dtype = settings_.dtype;
+    scenario.workload.weights_dtype = settings_.decode_weights;
+    if (settings_.decode_weights == sim::DType::int4)
+      scenario.workload.weights_group = quantisation_group(sim::DType::int4, 0);
     scenario.workload.batch_size = settings_.decode_batch;
     scenario.workload.prompt_length = settings_.decode_prompt;
     scenario.workload.max_new_tokens = settings_.decode_tokens;

@@ -36,9 +36,10 @@ struct BenchSettings {
   std::vector<AttentionSize> attentions;
   std::vector<NormSize> norms;
   std::vector<sim::Bytes> copies;
-  std::int64_t launches = 200;  // in a row
-  double seconds = 0.3;         // of timing, each
-  std::string decode_model;     // a preset
+  std::int64_t launches = 200;               // in a row
+  double seconds = 0.3;                      // of timing, each
+  std::string decode_model;                  // a preset
+  std::optional<sim::DType> decode_weights;  // how they are stored: int8, fp8, int4; else as `dtype`
   std::int64_t decode_batch = 1, decode_prompt = 32, decode_tokens = 16;
   DeviceChoice device;
 };

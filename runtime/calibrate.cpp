@@ -10,6 +10,7 @@
 
 #include "kernels/threads.h"
 #include "runtime/device.h"
+#include "runtime/gpu_state.h"
 #include "runtime/measured.h"
 #include "runtime/run.h"
 #include "runtime/single_operation.h"
@@ -224,6 +225,37 @@ std::string gpu_kernels_version() {
   return software_version() + ", cuda kernels bf16";
 }
 
+std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwatch& stopwatch,
+                                                         const SingleOperation& operation,
+                                                         sim::Seconds length, const std::stop_token& stop) {
+  const double flops = operation.work().flops.value;
+  sim::SustainedLoad load;
+  load.burst = {flops / stopwatch.time_cached(operation).median};
+  GpuMonitor monitor(device.pci_bus_id());
+  const std::vector<double> samples = stopwatch.time_for(operation, length.value, stop);
+  if (stop.stop_requested()) return std::nullopt;
+  const auto half = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  load.sustained = {flops / percentile({half, samples.end()}, 0.5)};
+  const std::vector<sim::DeviceSample> states = monitor.take();
+  if (states.empty()) {
+    load.lasted = length;
+    return load;
+  }
+  load.lasted = states.back().time;
+  double count = 0;
+  for (const sim::DeviceSample& state : states) {
+    if (state.time.value < load.lasted.value / 2) continue;
+    ++count;
+    load.sm_clock_mhz += state.sm_clock_mhz;
+    load.power_w += state.power_w;
+    load.temperature_c = std::max(load.temperature_c, state.temperature_c);
+    if (!state.throttle.empty()) load.throttle = state.throttle;
+  }
+  load.sm_clock_mhz /= count;
+  load.power_w /= count;
+  return load;
+}
+
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads) {
   const std::unique_ptr<Device> device = make_cpu_device(threads);
   const std::vector<SingleOperation> operations = operations_to_time();
@@ -276,6 +308,12 @@ sim::Calibration calibrate_gpu(const DeviceChoice& choice, const sim::Hardware& 
   calibration.launch = {stopwatch.time_cached(launch_operation().in(sim::DType::bf16)).median};
   time_operations(operations, stopwatch, memory, rotation, "measuring " + device->name(), sink, stop,
                   calibration);
+  SingleOperation largest = product(OpKind::matmul, 16384, 28672, 4096);
+  constexpr sim::Seconds kLoad{8};  // heat takes seconds
+  calibration.load = measure_sustained_load(*device, stopwatch, largest.in(sim::DType::bf16), kLoad, stop);
+  if (calibration.load)
+    calibration.hardware.sustained_clock =
+        std::min(1.0, calibration.load->sustained.value / calibration.load->burst.value);
   sim::set_residuals(calibration);
   return calibration;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -92,22 +93,41 @@ class Fp8Scales {
   std::vector<float*> blocks_;
 };
 
+// Scales of weights that are stored in fewer bits, by the weights' addresses.
+using WeightScales = std::map<const std::byte*, float*>;
+
 // An operation, and what kernels work with.
 class Call : public OperationView {
  public:
   Call(const BoundOperation& bound, const cuda::Context& with, cuda::Products& multiplier,
-       Fp8Scales& fp8_scales, const StepNumbers* step_numbers)
-      : OperationView(bound), context(with), products(multiplier), fp8(fp8_scales), numbers(step_numbers) {}
+       Fp8Scales& fp8_scales, const WeightScales& scales_of_weights, const StepNumbers* step_numbers)
+      : OperationView(bound),
+        context(with),
+        products(multiplier),
+        fp8(fp8_scales),
+        weight_scales(scales_of_weights),
+        numbers(step_numbers) {}
 
   const cuda::Context& context;
   cuda::Products& products;
   Fp8Scales& fp8;
+  const WeightScales& weight_scales;
   const StepNumbers* numbers;
 
   Tensor tensor(std::size_t operand) const {
     if (operand >= operands()) return {};
     const BoundOperand& o = bound().operands[operand];
     return {o.data, o.dtype == sim::DType::fp8 ? fp8.at(o.data).type : type_of(o.dtype)};
+  }
+  // An operand in one of the formats of decoding's weights; in bf16 without scales where it is in none.
+  cuda::Weights weights(std::size_t operand) const {
+    const BoundOperand& o = bound().operands[operand];
+    const auto found = weight_scales.find(o.data);
+    if (found == weight_scales.end()) return {cuda::WeightFormat::bf16, o.data, nullptr};
+    return {o.dtype == sim::DType::int8   ? cuda::WeightFormat::int8
+            : o.dtype == sim::DType::int4 ? cuda::WeightFormat::int4
+                                          : cuda::WeightFormat::fp8,
+            o.data, found->second};
   }
   // Of an operand in fp8, a device scalar; null of others.
   const float* scale(std::size_t operand) const {
@@ -173,7 +193,39 @@ bool is_gemv(const Call& c) {
          cuda::gemv_takes(cuda::WeightFormat::bf16, c.rows(), c.inner());
 }
 
+// Weights in fewer bits: few rows read them as they are; of more rows, as the prompt has them, some of the
+// weight's rows at a time become 16-bit numbers again in scratch memory.
+void matmul_with_quantised_weight(const Call& c, const cuda::Weights& weights) {
+  const std::int64_t N = c.cols(), K = c.inner();
+  const ConstTensor inp = c.tensor(1), bias = c.tensor(3), addend = c.tensor(4);
+  const Tensor out = c.tensor(0);
+  if (cuda::gemv_takes(weights.format, c.rows(), K))
+    return cuda::gemv(c.context, out, inp, weights, bias, addend, c.rows(), N, K);
+  const std::int64_t row_bytes = K * cuda::size_of(inp.type);
+  const std::int64_t at_once = std::clamp<std::int64_t>(c.context.scratch_bytes / 2 / row_bytes, 1, N);
+  const Tensor wide{c.context.scratch_for<std::byte>(at_once * row_bytes), inp.type};
+  const auto from = [](auto tensor, std::int64_t column) {
+    return tensor ? from_row(tensor, column, 1) : tensor;
+  };
+  for (std::int64_t first = 0; first < N; first += at_once) {
+    const std::int64_t columns = std::min(at_once, N - first);
+    cuda::dequantise(c.context, wide, weights, first, columns, K);
+    c.products.run(behind(c.context, at_once * row_bytes), {.M = c.rows(),
+                                                            .N = columns,
+                                                            .K = K,
+                                                            .a = inp,
+                                                            .b = wide,
+                                                            .out = from(out, first),
+                                                            .transpose_b = true,
+                                                            .bias = from(bias, first),
+                                                            .addend = from(addend, first),
+                                                            .ldout = N});
+  }
+}
+
 void matmul(const Call& c) {
+  if (const cuda::Weights weights = c.weights(2); weights.scales != nullptr)
+    return matmul_with_quantised_weight(c, weights);
   if (is_gemv(c))
     return cuda::gemv(c.context, c.tensor(0), c.tensor(1),
                       {cuda::WeightFormat::bf16, c.tensor(2).data, nullptr}, c.tensor(3), c.tensor(4),
@@ -582,6 +634,13 @@ bool takes_fp8(const sim::Operation& operation) {
          operation.dims.inner.factor % cuda::kFp8Multiple == 0;
 }
 
+// A product with a weight in fewer bits than its other operands; its rows must be whole vectors and groups.
+bool takes_quantised_weight(const sim::Operation& operation, sim::DType weight) {
+  const std::int64_t multiple = weight == sim::DType::int4 ? cuda::kInt4Group : 16;
+  return operation.kind == OpKind::matmul && operation.dtype == sim::DType::bf16 && sim::bits(weight) < 16 &&
+         operation.dims.inner.factor % multiple == 0;
+}
+
 // CUDA's errors as those that the program shows.
 template <class Body>
 auto on_device(const std::string& name, const Body& body) {
@@ -596,7 +655,9 @@ class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const CudaDeviceSettings& settings)
       : gpu_(settings.ordinal),
+        context_bytes_(in_use().value),
         products_(settings.deterministic),
+        library_bytes_(in_use().value - context_bytes_),
         fp8_scales_(gpu_),
         compute_capability_(cuda::Gpu::compute_capability(settings.ordinal)),
         name_(cuda::Gpu::name_of(settings.ordinal)),
@@ -607,6 +668,7 @@ class CudaDevice final : public Device {
     numbers_ = reinterpret_cast<StepNumbers*>(gpu_.allocate(sizeof(StepNumbers)));
   }
   ~CudaDevice() override {
+    for (const auto& [weight, scales] : weight_scales_) gpu_.release(reinterpret_cast<std::byte*>(scales));
     gpu_.release(context_.scratch);
     gpu_.release(reinterpret_cast<std::byte*>(numbers_));
   }
@@ -631,12 +693,28 @@ class CudaDevice final : public Device {
       if (i >= unsupported) return false;
       const bool holds = runs_in(operands[i]) || operands[i] == sim::DType::int32 ||
                          operands[i] == sim::DType::fp64 ||
+                         (i == 2 && takes_quantised_weight(operation, operands[i])) ||
                          (is_mask(operation.kind, i) && operands[i] == sim::DType::int8) ||
                          (operation.kind == OpKind::quantise && i == 0 && operands[i] == sim::DType::fp8);
       if (!holds && operation.kind != OpKind::zero) return false;
       if (operation.kind == OpKind::sample && sim::bits(operands[i]) == 16) return false;  // logits are fp32
     }
     return true;
+  }
+
+  std::span<const sim::DType> weight_dtypes() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::int8, sim::DType::fp8, sim::DType::int4};
+    return kTypes;
+  }
+  void set_weight_scales(const std::byte* weight, std::span<const float> scales) override {
+    on_device(name_, [&] {
+      float*& place = weight_scales_[weight];
+      if (place != nullptr) gpu_.release(reinterpret_cast<std::byte*>(place));
+      scale_bytes_ += growth([&] {
+        place = reinterpret_cast<float*>(gpu_.allocate(static_cast<std::int64_t>(scales.size_bytes())));
+      });
+      gpu_.copy_to_device(reinterpret_cast<std::byte*>(place), std::as_bytes(scales));
+    });
   }
 
   sim::Bytes available() const override { return {gpu_.memory().free}; }
@@ -646,9 +724,26 @@ class CudaDevice final : public Device {
     return {memory.total - memory.free};
   }
   sim::Bytes resident(const std::byte*, sim::Bytes size) const override { return size; }
+  // The code of kernels is loaded when they first run: it is part of the rest, as is what others take
+  // meanwhile.
+  std::vector<PlatformMemory> platform_memory() const override {
+    return {{"platform.context", {context_bytes_}},
+            {"platform.matrix_library", {library_bytes_}},
+            {"platform.kernel_scratch", {context_.scratch_bytes}},
+            {"platform.weight_scales", {scale_bytes_}},
+            {"platform.graphs", {graph_bytes_}}};
+  }
 
   std::byte* allocate(sim::Bytes size) override {
-    return on_device(name_, [&] { return gpu_.allocate(size.value); });
+    return on_device(name_, [&] {
+      try {
+        return gpu_.allocate(size.value);
+      } catch (const cuda::OutOfMemory&) {
+        const cuda::Gpu::Memory memory = gpu_.memory();
+        throw cuda::CudaError("no " + gib(size.value) + " of memory are left: " + gib(memory.free) + " of " +
+                              gib(memory.total) + " are free, other processes and this one hold the rest");
+      }
+    });
   }
   void release(std::byte* memory, sim::Bytes) noexcept override { gpu_.release(memory); }
   void copy_to_device(std::byte* to, std::span<const std::byte> from) override {
@@ -671,7 +766,7 @@ class CudaDevice final : public Device {
 
   void run(const BoundOperation& operation, const RunSettings&) override {
     on_device(name_, [&] {
-      const Call call(operation, context_, products_, fp8_scales_, numbers_);
+      const Call call(operation, context_, products_, fp8_scales_, weight_scales_, numbers_);
       if (operation.operation->kind == OpKind::zero)
         zero(call, gpu_);
       else
@@ -684,7 +779,7 @@ class CudaDevice final : public Device {
     on_device(name_, [&] { gpu_.begin_capture(); });
   }
   void end_capture(std::size_t number) override {
-    on_device(name_, [&] { gpu_.end_capture(number); });
+    on_device(name_, [&] { graph_bytes_ += growth([&] { gpu_.end_capture(number); }); });
   }
   void replay(std::size_t number) override {
     on_device(name_, [&] { gpu_.replay(number); });
@@ -707,9 +802,28 @@ class CudaDevice final : public Device {
   }
 
  private:
+  // Calls body and returns how much more of the device's memory is in use afterwards.
+  template <class Body>
+  std::int64_t growth(const Body& body) const {
+    const std::int64_t before = in_use().value;
+    body();
+    return in_use().value - before;
+  }
+
+  // "1.5 GiB". Here, since the backend links nothing of sim/.
+  static std::string gib(std::int64_t bytes) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / (std::int64_t{1} << 30));
+    return text;
+  }
+
+  // Members are initialised in this order: each measures what the one before has taken.
   cuda::Gpu gpu_;
+  std::int64_t context_bytes_;
   cuda::Products products_;
+  std::int64_t library_bytes_, graph_bytes_ = 0, scale_bytes_ = 0;
   Fp8Scales fp8_scales_;
+  WeightScales weight_scales_;
   int compute_capability_;
   cuda::Context context_;
   StepNumbers* numbers_ = nullptr;

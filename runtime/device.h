@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/optimizer.h"
 #include "kernels/sampling.h"
@@ -42,6 +43,12 @@ struct RunSettings {
   std::int64_t sampling_step = 0;
 };
 
+// What of a device's memory is for something that no plan knows: "platform.context", ...
+struct PlatformMemory {
+  std::string name;
+  sim::Bytes bytes;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -51,6 +58,13 @@ class Device {
   virtual std::string pci_bus_id() const { return {}; }
   // Types that matrix products are formed in: what a scenario's workload.dtype may be.
   virtual std::span<const sim::DType> dtypes() const = 0;
+  // Types with fewer bits that weights may be stored in while generating; none where they are stored as they
+  // are multiplied.
+  virtual std::span<const sim::DType> weight_dtypes() const { return {}; }
+  // The scales of such a weight (weight_quantisation.h), by its address. Requires weight_dtypes().
+  virtual void set_weight_scales(const std::byte* weight, std::span<const float> scales) {
+    (void)weight, (void)scales;
+  }
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
   // operation.operands; of absent ones anything).
   virtual bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const = 0;
@@ -67,6 +81,8 @@ class Device {
   virtual sim::Bytes resident(const std::byte* memory, sim::Bytes size) const = 0;
   // What the run holds of the device's memory now, allocations included.
   virtual sim::Bytes in_use() const = 0;
+  // Parts of what is in use beyond allocations, as far as the device can tell them apart.
+  virtual std::vector<PlatformMemory> platform_memory() const { return {}; }
   virtual void copy_to_device(std::byte* to, std::span<const std::byte> from) = 0;
   virtual void copy_from_device(std::span<std::byte> to, const std::byte* from) = 0;
 

@@ -109,6 +109,28 @@ Timing Stopwatch::time_in_a_row(const SingleOperation& single, std::size_t runs,
   return timing_of(samples);
 }
 
+std::vector<double> Stopwatch::time_for(const SingleOperation& single, double seconds,
+                                        const std::stop_token& stop) {
+  bind(single, {}, rotation_, kMostCopies, true);
+  const RunSettings settings = run_settings();
+  const double one = run_once(0);
+  // Long enough that the look in between is no pause, short enough for the clock's fall to be seen.
+  constexpr double kBatchSeconds = 0.02;
+  const auto batch = static_cast<std::size_t>(std::max(1.0, kBatchSeconds / one));
+  std::vector<double> samples;
+  for (double sum = 0; sum < seconds && !stop.stop_requested();) {
+    std::array<double, 2> stamps{};
+    device_.record(0);
+    for (std::size_t turn = 0; turn < batch; ++turn) device_.run(bound_[turn % bound_.size()], settings);
+    device_.record(1);
+    device_.synchronise();
+    device_.stamps(stamps);
+    sum += stamps[1];
+    samples.push_back(stamps[1] / static_cast<double>(batch));
+  }
+  return samples;
+}
+
 double Stopwatch::run_once(std::size_t turn) {
   const RunSettings settings = run_settings();
   std::array<double, 2> stamps{};

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "runtime/arena.h"
@@ -43,6 +44,9 @@ class Stopwatch {
   // Seconds a run where many follow each other without a look at them in between: one by one, or noted once
   // and replayed (Device::can_replay). Operands rotate as in time_cached().
   Timing time_in_a_row(const SingleOperation& single, std::size_t runs, bool replayed);
+
+  // Runs without a pause for that long: seconds of each, in batches that are looked at together.
+  std::vector<double> time_for(const SingleOperation& single, double seconds, const std::stop_token& stop);
 
  private:
   double run_once(std::size_t turn);

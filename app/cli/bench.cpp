@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 struct BenchFlags {
   std::vector<std::string> kinds;
-  std::optional<std::string> device, dtype, model;
+  std::optional<std::string> device, dtype, model, weights;
   std::vector<std::string> gemms, attentions, norms, copies;
   std::optional<std::int64_t> launches, batch, prompt, tokens;
   std::optional<double> seconds;
@@ -101,6 +101,11 @@ runtime::BenchSettings settings_of(const BenchFlags& flags) {
   s.launches = flags.launches.value_or(s.launches);
   s.seconds = flags.seconds.value_or(s.seconds);
   s.decode_model = flags.model.value_or(s.decode_model);
+  if (flags.weights) {
+    s.decode_weights = sim::dtype_from_name(*flags.weights);
+    if (!s.decode_weights)
+      throw UsageError(fmt::format("--weights-dtype is int8, fp8 or int4, not \"{}\"", *flags.weights));
+  }
   s.decode_batch = flags.batch.value_or(s.decode_batch);
   s.decode_prompt = flags.prompt.value_or(s.decode_prompt);
   s.decode_tokens = flags.tokens.value_or(s.decode_tokens);
@@ -225,7 +230,7 @@ void add_bench(CLI::App& program, Invocation& invocation) {
                          "ridgepoint bench gemm --gemm 1024x4096x4096 --gemm 1x4096x4096",
                          "ridgepoint bench --device cuda --dtype fp8 gemm",
                          "ridgepoint bench --device cuda launch graph-launch",
-                         "ridgepoint bench --device cuda decode --model llama-3.1-8b --batch-size 8"}));
+                         "ridgepoint bench --device cuda decode --model llama-3.1-8b --weights-dtype int4"}));
   command->add_option(
       "WHAT", flags->kinds,
       "gemm, attention, norm, copy, launch, graph-launch, decode; without one: all that the device has");
@@ -252,6 +257,9 @@ void add_bench(CLI::App& program, Invocation& invocation) {
   add_count(*command, "--launches", flags->launches, "operations in a row")->group(kSizes);
   command->add_option("--model", flags->model, "what decodes (default: tiny-llama, llama-3.2-1b on a GPU)")
       ->type_name("PRESET|DIR|GGUF")
+      ->group(kSizes);
+  command->add_option("--weights-dtype", flags->weights, "how decoding's weights are stored: int8, fp8, int4")
+      ->type_name("TYPE")
       ->group(kSizes);
   add_count(*command, "--batch-size", flags->batch, "sequences that decode at a time")->group(kSizes);
   add_count(*command, "--prompt-length", flags->prompt, "tokens before the first new one")->group(kSizes);

@@ -32,7 +32,7 @@ class Gpu {
   };
   Memory memory() const;
 
-  std::byte* allocate(std::int64_t bytes);  // zeroed
+  std::byte* allocate(std::int64_t bytes);  // zeroed; throws OutOfMemory
   void release(std::byte* memory) noexcept;
   // Host memory may be reused when these return.
   void copy_to_device(std::byte* to, std::span<const std::byte> from);

@@ -25,6 +25,11 @@ struct CudaError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The device has not that much memory left.
+struct OutOfMemory : CudaError {
+  using CudaError::CudaError;
+};
+
 // Of arrays in scratch memory that lie behind one another: cudaMalloc's.
 inline constexpr std::int64_t kScratchAlignment = 256;
 

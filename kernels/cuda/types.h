@@ -245,14 +245,18 @@ struct alignas(sizeof(T) * Width > 16 ? 16 : sizeof(T) * Width) Pack {
 template <int Width, class T>
 CUDA_HOST_DEVICE void load(float (&to)[Width], const T* from) {
   const Pack<T, Width> pack = *reinterpret_cast<const Pack<T, Width>*>(from);
+#ifdef __CUDA_ARCH__  // compilers of the host do not know it
 #pragma unroll
+#endif
   for (int i = 0; i < Width; ++i) to[i] = to_float(pack.values[i]);
 }
 
 template <int Width, class T>
 CUDA_HOST_DEVICE void store(T* to, const float (&from)[Width]) {
   Pack<T, Width> pack;
+#ifdef __CUDA_ARCH__  // compilers of the host do not know it
 #pragma unroll
+#endif
   for (int i = 0; i < Width; ++i) pack.values[i] = from_float<T>(from[i]);
   *reinterpret_cast<Pack<T, Width>*>(to) = pack;
 }

@@ -56,7 +56,7 @@ struct Row {
 // One line of the ledger at the peak: they add up to the peak.
 struct MemoryLine {
   // A BufferClass's name, "copies", "packing" (arena beyond the live sum), "allocator" (reserved beyond it),
-  // "context" or "platform" (outside the arena: predicted, measured).
+  // outside the arena "context" (predicted) or "platform" and its parts (measured): "platform.graphs".
   std::string category;
   std::int32_t rank = 0;
   Bytes bytes;

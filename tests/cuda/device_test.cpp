@@ -420,6 +420,79 @@ TEST_CASE("fp8 steps that are replayed, and whose scratch memory holds little, g
   }
 }
 
+TEST_CASE(
+    "logits with weights in int8, fp8 and int4 follow those in bf16 as far as the format goes, prompt and "
+    "token",
+    "[plan]") {
+  sim::Model model = tests::small_llama();
+  model.hidden_size = 128;  // whole groups of int4
+  model.num_attention_heads = 8;
+  model.num_key_value_heads = 4;
+  model.intermediate_size = 256;
+  struct Run {
+    std::vector<float> prompt, token;
+    sim::Bytes parameters;
+  };
+  const auto logits_with = [&](std::optional<sim::DType> weights) {
+    sim::Scenario scenario = tests::generation(model, 2, 1);
+    scenario.workload.dtype = sim::DType::bf16;
+    scenario.workload.weights_dtype = weights;
+    scenario.workload.weights_group = weights == sim::DType::int4 ? 128 : 0;
+    scenario.workload.prompt_length = 9;  // more rows than a gemv has
+    scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+    runtime::Run run(scenario,
+                     runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 17}}));
+    run.fill_parameters(tests::drawn(model), 3);
+    Run result;
+    std::vector<std::int32_t> tokens = {5, 17, 99, 4, 8, 15, 16, 23, 42};
+    std::int32_t position = 0;
+    for (std::vector<float>* const logits : {&result.prompt, &result.token}) {
+      run.write(run.plan().find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens));
+      run.write(run.plan().find(sim::buffer_names::positions), std::span<const std::int32_t>(&position, 1));
+      run.executor().run(position == 0 ? 0 : 1, {});
+      logits->resize(static_cast<std::size_t>(model.vocab_size));
+      run.read(run.plan().find(sim::buffer_names::logits), std::span(*logits));
+      position = 9;
+      tokens = {42};
+    }
+    result.parameters = run.memory().at_peak[static_cast<std::size_t>(sim::BufferClass::parameter)];
+    return result;
+  };
+  const Run exact = logits_with(std::nullopt);
+  // Half a step at the largest magnitude of a row, as a share of its root mean square: normal weights'
+  // largest of 128 to 256 is about three of them. Roundings of four products a layer add up as random numbers
+  // do.
+  constexpr double kPeakToRms = 3;
+  const double products = std::sqrt(4.0 * static_cast<double>(model.num_hidden_layers));
+  for (const auto& [dtype, half_step] :
+       {std::pair{sim::DType::int8, kPeakToRms / 254}, std::pair{sim::DType::fp8, 0x1p-4},
+        std::pair{sim::DType::int4, kPeakToRms / 14}}) {
+    CAPTURE(std::string(sim::name(dtype)));
+    const Run quantised = logits_with(dtype);
+    for (const auto& [got, wanted] :
+         {std::pair{&quantised.prompt, &exact.prompt}, std::pair{&quantised.token, &exact.token}}) {
+      CHECK(distance(*got, *wanted) < products * half_step + 10 * kBf16);
+      CHECK(*got != *wanted);
+    }
+    CHECK(quantised.parameters < exact.parameters);
+  }
+}
+
+TEST_CASE("weights in a type or group that no kernel reads are refused with what there is", "[plan]") {
+  sim::Scenario scenario = tests::generation(tests::small_llama(), 2, 1);
+  scenario.workload.dtype = sim::DType::bf16;
+  scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  scenario.workload.weights_dtype = sim::DType::int8;
+  scenario.workload.weights_group = 64;
+  CHECK_THROWS_WITH(runtime::Run(scenario, open_gpu()),
+                    "weights in int8 run with workload.weights_group 0, not 64 (0: a scale for each row)");
+  scenario.workload.weights_group = 0;
+  scenario.workload.dtype = sim::DType::fp32;
+  CHECK_THROWS_WITH(
+      runtime::Run(scenario, runtime::make_cpu_device(1)),
+      Catch::Matchers::Contains("stores weights as it multiplies them; workload.weights_dtype is int8"));
+}
+
 TEST_CASE("a GPU that is not there and a type that it does not compute in are said so", "[plan]") {
   CHECK_THROWS_AS(runtime::make_cuda_device({.ordinal = 99}), runtime::NoDevice);
   sim::Scenario scenario = tests::training(tests::small_llama());
@@ -453,4 +526,30 @@ TEST_CASE("memory in use on the GPU is the arena and what the device keeps for i
   runtime::Run run(scenario, open_gpu());
   CHECK(run.executor().arena().size() == run.memory().arena);
   CHECK(run.executor().arena().resident() == run.memory().arena);
+  run.fill_parameters(tests::drawn(scenario.model), 1);
+  fill_inputs(run);
+  run.executor().run(0, step_settings(1));
+  sim::Report report;
+  run.add_memory(report, run.executor().stamps());
+  sim::Bytes planned, platform;
+  std::set<std::string> parts;
+  for (const sim::MemoryLine& line : report.memory) {
+    CHECK(line.bytes.value >= 0);
+    (line.category.starts_with("platform") ? platform : planned) += line.bytes;
+    parts.insert(line.category);
+  }
+  CHECK(planned == run.memory().arena);
+  CHECK(parts.count("platform.kernel_scratch") == 1);
+  // All that is in use of the device is some line's.
+  CHECK(planned + platform == run.device().in_use());
+}
+
+TEST_CASE("memory that others have taken since is an error of the device that says how much there is",
+          "[plan]") {
+  const std::unique_ptr<runtime::Device> gpu = open_gpu();
+  const sim::Bytes more{gpu->available().value + 1};
+  CHECK_THROWS_WITH(gpu->allocate(more), Catch::Matchers::Contains(" of memory are left: ") &&
+                                             Catch::Matchers::Contains("other processes"));
+  CHECK_THROWS_AS(gpu->allocate(more), runtime::DeviceError);
+  gpu->release(gpu->allocate({1 << 20}), {1 << 20});  // and nothing is broken by it
 }

@@ -13,6 +13,7 @@ HARDWARE = ["h100-sxm", "h200-sxm"]
 TRAINING = [("gpt2-124m", 32), ("gpt2-1558m", 8), ("llama-3.2-3b", 4)]
 DECODING = ["gpt2-124m", "llama-3.2-1b", "llama-3.1-8b"]
 BATCHES = [1, 8, 64]
+TYPES = ["fp32", "tf32", "bf16", "fp16", "fp8"]
 
 
 def predict(program, *flags):
@@ -33,7 +34,9 @@ def main():
     arguments = parser.parse_args()
 
     print("# Expected of an H100 and an H200\n\nWritten by `tests/gpu/predictions.py` from datasheets and published kernels, before "
-          "this program had run on a GPU.\nThe 90 % band stands in brackets. `tests/gpu/timings.py` measures the same.\n")
+          "this program had run on a GPU.\nThe 90 % band stands in brackets. `tests/gpu/timings.py` measures the same. Attention is "
+          "predicted as published kernels\nwith warpgroup instructions have it; the kernel that runs use here has mma.sync, so expect it "
+          "below.\n")
     print("## A training step, bf16, sequences of 1024 tokens\n")
     print("| GPU | model | sequences | ms | MFU, 6N + causal attention | peak memory, GiB |\n|---|---|---|---|---|---|")
     for hardware in HARDWARE:
@@ -42,6 +45,17 @@ def main():
                         "--seq-len", 1024, "--micro-batch", batch)["metrics"]
             print(f"| {hardware} | {model} | {batch} | {m['step_time_s'] * 1e3:.1f} [{m['step_time_low_s'] * 1e3:.1f}, "
                   f"{m['step_time_high_s'] * 1e3:.1f}] | {m['mfu_6n_causal_attention']:.1%} | "
+                  f"{m['peak_memory_bytes'] / 2**30:.1f} |")
+    print("\n## The same step in other types: llama-3.2-1b, 8 sequences of 1024 tokens\n")
+    print("`tests/gpu/run precision` and `ridgepoint train --dtype` measure it. The kernels that run here transpose fp8 operands "
+          "in passes\nof their own, and fp16's attention has no tensor cores: expect both below.\n")
+    print("| GPU | type | ms | of bf16's | peak memory, GiB |\n|---|---|---|---|---|")
+    for hardware in HARDWARE:
+        steps = {dtype: predict(arguments.program, "--hardware", hardware, "--model", "llama-3.2-1b", "--task", "train", "--dtype",
+                                dtype, "--seq-len", 1024, "--micro-batch", 8)["metrics"] for dtype in TYPES}
+        for dtype, m in steps.items():
+            print(f"| {hardware} | {dtype} | {m['step_time_s'] * 1e3:.1f} [{m['step_time_low_s'] * 1e3:.1f}, "
+                  f"{m['step_time_high_s'] * 1e3:.1f}] | {m['step_time_s'] / steps['bf16']['step_time_s']:.2f} | "
                   f"{m['peak_memory_bytes'] / 2**30:.1f} |")
     print("\n## Decoding, bf16, a prompt of 512 tokens and 64 new ones\n")
     print("| GPU | model | sequences | ms a token | tokens/s |\n|---|---|---|---|---|")
