@@ -210,7 +210,9 @@ class CpuDevice final : public Device {
   }
 
   bool supports(const sim::Operation& operation, std::span<const sim::DType>) const override {
-    return operation.dtype == sim::DType::fp32 && kKernelOfKind[static_cast<std::size_t>(operation.kind)];
+    // No kernel here leaves out what lies before a window.
+    return operation.dtype == sim::DType::fp32 && operation.dims.window == 0 &&
+           kKernelOfKind[static_cast<std::size_t>(operation.kind)];
   }
 
   sim::Bytes available() const override { return physical_memory(); }

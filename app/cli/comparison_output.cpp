@@ -28,7 +28,8 @@ struct Memory {
 Memory memory_of(const sim::Report& report) {
   Memory memory;
   for (const sim::MemoryLine& line : report.memory)
-    if (line.rank == 0) (line.category.starts_with("platform") ? memory.platform : memory.planned) += line.bytes;
+    if (line.rank == 0 && line.category != sim::kHostMemory)
+      (line.category.starts_with("platform") ? memory.platform : memory.planned) += line.bytes;
   return memory;
 }
 

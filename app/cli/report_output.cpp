@@ -115,6 +115,9 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
   metrics.push_back({"memory_capacity_bytes", "  capacity",
                      static_cast<double>(scenario.hardware.memory.value),
                      sim::format(scenario.hardware.memory)});
+  if (const sim::Bytes host = sim::host_memory(report); host.value > 0)
+    metrics.push_back({"host_memory_bytes", "host memory", static_cast<double>(host.value),
+                       sim::format(host) + " for each device"});
   metrics.push_back({"fits", "fits", sim::fits(report) ? 1.0 : 0.0, sim::fits(report) ? "yes" : "no"});
   if (!report.steps.empty()) {
     metrics.push_back({"first_loss", "loss of the first step", report.steps.front().loss,

@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "app/cli/command.h"
 #include "app/cli/flags.h"
@@ -48,6 +51,32 @@ TextTable summary_table(const std::vector<sim::ErrorSummary>& summaries) {
   return table;
 }
 
+std::string summary_csv(const std::vector<sim::ErrorSummary>& summaries) {
+  sim::CsvTable table;
+  table.header = {"source",
+                  "gpu",
+                  "rows",
+                  "predicted",
+                  "compared",
+                  "left_aside",
+                  "median_percent",
+                  "mean_percent",
+                  "p90_percent",
+                  "bias_percent",
+                  "inside_90_percent_band_percent",
+                  "outcome_balanced_accuracy_percent"};
+  for (const sim::ErrorSummary& s : summaries) {
+    const auto percent = [&](double fraction) {
+      return s.compared > 0 ? fmt::format("{:.4g}", 100 * fraction) : std::string();
+    };
+    table.rows.push_back({s.source, s.gpu, fmt::format("{}", s.rows), fmt::format("{}", s.predicted),
+                          fmt::format("{}", s.compared), fmt::format("{}", s.aside), percent(s.median),
+                          percent(s.mean), percent(s.p90), percent(s.bias), percent(s.inside_band),
+                          s.fitted + s.failed > 0 ? fmt::format("{:.4g}", 100 * s.balanced_accuracy()) : ""});
+  }
+  return to_text(table);
+}
+
 std::string ranking_sentence(const sim::RankingSummary& ranking) {
   return fmt::format(
       "within a model and number of GPUs ({} of them, {} pairs): Kendall's tau {:.2f}; our first choice is "
@@ -71,6 +100,7 @@ std::string summary_json(const sim::Validation& validation, const std::vector<si
     entry["rows"] = s.rows;
     entry["predicted"] = s.predicted;
     entry["compared"] = s.compared;
+    if (s.aside > 0) entry["left_aside"] = s.aside;
     if (s.compared > 0) {
       entry["median_absolute_error_percent"] = 100 * s.median;
       entry["mean_absolute_error_percent"] = 100 * s.mean;
@@ -94,6 +124,28 @@ std::string summary_json(const sim::Validation& validation, const std::vector<si
   return json.dump(2) + "\n";
 }
 
+// What no error stands for, and why: the commonest reasons first.
+std::string uncovered(const sim::Validation& validation) {
+  std::map<std::pair<bool, std::string>, std::size_t> reasons;
+  for (const sim::ValidatedRow& row : validation.rows)
+    if (!row.why_not.empty()) ++reasons[{row.aside, row.why_not}];
+  std::vector<std::pair<std::size_t, std::pair<bool, std::string>>> by_count;
+  for (const auto& [reason, count] : reasons) by_count.emplace_back(count, reason);
+  std::stable_sort(by_count.begin(), by_count.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  constexpr std::size_t kMostReasons = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMostReasons, by_count.size()); ++i) {
+    const auto& [count, reason] = by_count[i];
+    text += fmt::format("{} {} {}: {}\n", count, count == 1 ? "row" : "rows",
+                        reason.first ? "left aside" : "not predicted", reason.second);
+  }
+  if (by_count.size() > kMostReasons)
+    text += fmt::format("{} further reasons: --out FILE.csv has them row by row\n",
+                        by_count.size() - kMostReasons);
+  return text;
+}
+
 ExitCode validate(const ValidateFlags& flags) {
   const sim::CsvTable table = sim::csv_from_text(read_file(flags.table), flags.table);
   const sim::Validation validation = sim::validate_table(table);
@@ -107,11 +159,16 @@ ExitCode validate(const ValidateFlags& flags) {
     case Format::markdown:
       fmt::print("{}", summary_table(summaries).markdown());
       break;
+    case Format::csv:
+      fmt::print("{}", summary_csv(summaries));
+      break;
     default:
       fmt::print("{}", summary_table(summaries).text());
   }
-  if (ranking.groups > 0 && flags.format != Format::json)
+  const bool has_sentences = flags.format == Format::text || flags.format == Format::markdown;
+  if (ranking.groups > 0 && has_sentences)
     fmt::print("{}{}", flags.format == Format::markdown ? "\n" : "", ranking_sentence(ranking));
+  if (validation.reader && has_sentences) fmt::print(stderr, "{}", uncovered(validation));
   if (!validation.reader && !validation.rows.empty())
     fmt::print(stderr, "ridgepoint: {}: {}\n", flags.table, validation.rows.front().why_not);
   return ExitCode::fine;
@@ -131,7 +188,7 @@ void add_validate(CLI::App& program, Invocation& invocation) {
       ->type_name("FILE.csv");
   command->add_option("--out", flags->out, "the table with its predictions and their 90 % bands")
       ->type_name("FILE.csv");
-  add_format(*command, flags->format, {Format::text, Format::json, Format::markdown});
+  add_format(*command, flags->format, {Format::text, Format::json, Format::csv, Format::markdown});
   command->callback([flags, &invocation] { invocation.run = [flags] { return validate(*flags); }; });
 }
 

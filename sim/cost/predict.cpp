@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <utility>
 
 #include "sim/cost/priced_plan.h"
@@ -39,37 +40,60 @@ std::vector<BlockUse> block_uses(const Plan& plan, const PricedPlan& priced, std
   return uses;
 }
 
-std::vector<Row> rows_of(const Plan& plan, const std::vector<PricedBlock>& blocks,
-                         const std::vector<BlockUse>& uses, std::int32_t rank) {
+// Which row each operation of each priced block belongs to, for all programs alike: those of a phase with one
+// id are one row.
+class RowNumbers {
+ public:
+  RowNumbers(const Plan& plan, const std::vector<PricedBlock>& blocks) {
+    std::map<std::pair<Phase, std::string_view>, std::size_t> known;
+    std::map<std::pair<Phase, BlockId>, std::size_t> same;  // block with other variables
+    for (const PricedBlock& b : blocks) {
+      const auto [it, added] = same.try_emplace({b.phase, b.block}, numbers_.size());
+      if (!added) {
+        numbers_.push_back(numbers_[it->second]);
+        continue;
+      }
+      std::vector<std::size_t>& of_block = numbers_.emplace_back();
+      for (const Operation& op : plan.blocks[static_cast<std::size_t>(b.block)].operations)
+        of_block.push_back(known.try_emplace({b.phase, op.id}, known.size()).first->second);
+    }
+    count_ = known.size();
+  }
+  const std::vector<std::size_t>& of_block(std::size_t block) const { return numbers_[block]; }
+  std::size_t count() const { return count_; }
+
+ private:
+  std::vector<std::vector<std::size_t>> numbers_;
+  std::size_t count_ = 0;
+};
+
+void add_rows(const Plan& plan, const std::vector<PricedBlock>& blocks, const RowNumbers& numbers,
+              const std::vector<BlockUse>& uses, std::int32_t rank, std::vector<Row>& all) {
+  constexpr auto kNone = static_cast<std::size_t>(-1);
   std::vector<Row> rows;
   std::vector<Seconds> longest;  // of the occurrences that a row's bound stands for
-  std::map<std::pair<Phase, std::string>, std::size_t> index;
-  std::map<std::pair<Phase, BlockId>, std::vector<std::size_t>> rows_of_block;
+  std::vector<std::size_t> row_of(numbers.count(), kNone);
   for (std::size_t used = 0; used < blocks.size(); ++used) {
     const PricedBlock& b = blocks[used];
     const BlockUse& use = uses[used];
     if (use.count == 0) continue;
     const auto& operations = plan.blocks[static_cast<std::size_t>(b.block)].operations;
-    std::vector<std::size_t>& row_of = rows_of_block[{b.phase, b.block}];
-    if (row_of.empty())
-      for (const Operation& op : operations) {
-        const auto [it, added] = index.try_emplace({b.phase, op.id}, rows.size());
-        row_of.push_back(it->second);
-        if (!added) continue;
-        Row row;
-        row.id = op.id;
+    const auto n = static_cast<double>(use.count);
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      std::size_t& index = row_of[numbers.of_block(used)[i]];
+      if (index == kNone) {
+        index = rows.size();
+        Row& row = rows.emplace_back();
+        row.id = operations[i].id;
         row.phase = b.phase;
         row.rank = rank;
-        row.kind = op.kind;
+        row.kind = operations[i].kind;
         row.start = use.first_start + b.duration;
-        rows.push_back(std::move(row));
         longest.emplace_back();
       }
-    for (std::size_t i = 0; i < operations.size(); ++i) {
       const Work& work = b.operations[i].work;
       const Price& price = b.operations[i].price;
-      const auto n = static_cast<double>(use.count);
-      Row& row = rows[row_of[i]];
+      Row& row = rows[index];
       row.count += use.count;
       row.start = std::min(row.start, use.first_start + b.operations[i].start);
       row.duration += price.seconds * n + use.waited;
@@ -80,14 +104,17 @@ std::vector<Row> rows_of(const Plan& plan, const std::vector<PricedBlock>& block
       row.memory += work.memory() * use.count;
       row.network += work.network * use.count;
       row.provenance = std::max(row.provenance, price.provenance);  // the least certain of its parts
-      if (price.seconds * n >= longest[row_of[i]]) {
-        longest[row_of[i]] = price.seconds * n;
+      if (price.seconds * n >= longest[index]) {
+        longest[index] = price.seconds * n;
         row.bound = price.bound;
       }
     }
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.start < b.start; });
-  return rows;
+  std::vector<std::size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return rows[a].start < rows[b].start; });
+  for (const std::size_t i : order) all.push_back(std::move(rows[i]));
 }
 
 std::vector<TokenResult> token_durations(const Program& program, const ExecutedProgram& executed) {
@@ -121,14 +148,20 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   // All ranks of a stage do the same: the first stands for them.
   const std::int32_t next_stage = rank_strides(plan.scenario.strategy).pipeline;
   const auto rank_of = [&](std::size_t program) { return static_cast<std::int32_t>(program) * next_stage; };
+  const RowNumbers numbers(plan, priced.blocks);
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     const std::vector<BlockUse> uses = block_uses(plan, priced, p);
-    for (Row& row : rows_of(plan, priced.blocks, uses, rank_of(p))) report.rows.push_back(std::move(row));
+    add_rows(plan, priced.blocks, numbers, uses, rank_of(p), report.rows);
   }
+  const bool offloads =
+      std::any_of(plan.buffers.begin(), plan.buffers.end(), [](const Buffer& b) { return b.on_host; });
   std::optional<MemoryPlan> fullest;
   plan_memory_of_all(plan, plan.ranks > 1 ? Addresses::none : Addresses::assigned, [&](MemoryPlan memory) {
     for (MemoryLine& line : memory_ledger(plan, memory, rank_of(memory.program)))
       report.memory.push_back(std::move(line));
+    if (offloads)
+      report.memory.push_back({std::string(kHostMemory), rank_of(memory.program),
+                               plan_host_memory(plan, memory.program).live_peak});
     if (!fullest || memory.arena > fullest->arena) fullest = std::move(memory);
   });
   report.memory_timeline = memory_over_time(plan, *fullest, priced, kTimelinePoints);

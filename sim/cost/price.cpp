@@ -58,10 +58,10 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
 
   if (work.copied.value > 0)
     return with_error(launch + work.copied / (hardware.host_link * kHostLinkEfficiency), kHostLinkError,
-                      Bound::network, Provenance::datasheet);
+                      Bound::host, Provenance::datasheet);
   if (work.host.value > 0)
     return with_error(work.host / (hardware.host_memory_bandwidth * kHostMemoryEfficiency), kHostMemoryError,
-                      Bound::memory, Provenance::datasheet);
+                      Bound::host, Provenance::datasheet);
 
   const KernelSample shape = kernel_shape(op, v, work, working_set);
   const Seconds compute = work.flops.value > 0 ? work.flops / hardware.peak_for(op.dtype) : Seconds{};

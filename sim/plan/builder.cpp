@@ -70,10 +70,10 @@ Model shard_of(const Model& model, const Strategy& strategy) {
   return m;
 }
 
-std::vector<LayerKind> layer_kinds(const Model& model) {
+std::vector<LayerKind> layer_kinds(const Scenario& scenario) {
   std::vector<LayerKind> kinds;
-  for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
-    const LayerKind kind = kind_of_layer(model, l);
+  for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l) {
+    const LayerKind kind = kind_of_layer(scenario, l);
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
   }
   return kinds;

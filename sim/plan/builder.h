@@ -69,11 +69,17 @@ struct LayerKind {
     return std::string("layer") + (window ? ".window" : "") + (experts ? ".experts" : "");
   }
 };
-inline LayerKind kind_of_layer(const Model& m, std::int64_t layer) {
-  return {m.is_expert_layer(layer), m.is_window_layer(layer)};
+// Tokens of the longest sequence that a workload makes.
+inline std::int64_t longest_sequence(const Workload& w) {
+  return w.task == Task::train ? w.seq_len : w.prompt_length + w.max_new_tokens;
 }
-// Those that a model has, in the order in which they first come.
-std::vector<LayerKind> layer_kinds(const Model& model);
+// A window as long as all sequences hides nothing: such a layer is like any other.
+inline LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
+  const bool hides = longest_sequence(s.workload) > s.model.sliding_window;
+  return {s.model.is_expert_layer(layer), hides && s.model.is_window_layer(layer)};
+}
+// Those that a scenario has, in the order in which they first come.
+std::vector<LayerKind> layer_kinds(const Scenario& scenario);
 
 class PlanBuilder {
  public:

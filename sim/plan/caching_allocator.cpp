@@ -1,6 +1,7 @@
 #include "sim/plan/caching_allocator.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace sim {
 namespace {
@@ -19,17 +20,49 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {
 
 }  // namespace
 
+std::vector<CachingAllocator::FreeBlocks::OfSize>::iterator CachingAllocator::FreeBlocks::at_least(
+    std::int64_t bytes) {
+  return std::lower_bound(sizes_.begin(), sizes_.end(), bytes,
+                          [](const OfSize& s, std::int64_t value) { return s.bytes < value; });
+}
+
+void CachingAllocator::FreeBlocks::insert(const Node& node, Block block) {
+  auto size = at_least(node.bytes);
+  if (size == sizes_.end() || size->bytes != node.bytes) size = sizes_.insert(size, {node.bytes, {}});
+  const Place place{node.segment, node.offset, block};
+  size->places.insert(std::lower_bound(size->places.begin(), size->places.end(), place, std::greater<>()),
+                      place);
+}
+
+void CachingAllocator::FreeBlocks::erase(const Node& node) {
+  std::vector<Place>& places = at_least(node.bytes)->places;
+  places.erase(std::lower_bound(places.begin(), places.end(), Place{node.segment, node.offset, kNone},
+                                std::greater<>()));
+}
+
+CachingAllocator::Block CachingAllocator::FreeBlocks::take(std::int64_t bytes) {
+  for (auto size = at_least(bytes); size != sizes_.end(); ++size) {
+    if (size->places.empty()) continue;
+    const Block block = size->places.back().block;
+    size->places.pop_back();
+    return block;
+  }
+  return kNone;
+}
+
+std::vector<CachingAllocator::Block> CachingAllocator::FreeBlocks::in_order() const {
+  std::vector<Block> blocks;
+  for (const OfSize& size : sizes_)
+    for (auto place = size.places.rbegin(); place != size.places.rend(); ++place)
+      blocks.push_back(place->block);
+  return blocks;
+}
+
 CachingAllocator::Block CachingAllocator::allocate(Bytes requested) {
   const std::int64_t bytes = std::max(kRounding, rounded_up(requested.value, kRounding));
   const Pool pool = bytes <= kLargestSmall ? kSmall : kLarge;
-  const auto found = free_[pool].lower_bound({bytes, -1, -1, -1});
-  Block block = kNone;
-  if (found != free_[pool].end()) {
-    block = std::get<3>(*found);
-    free_[pool].erase(found);
-  } else {
-    block = expandable_ ? grow_segment(bytes, pool) : new_segment(bytes, pool);
-  }
+  Block block = free_[pool].take(bytes);
+  if (block == kNone) block = expandable_ ? grow_segment(bytes, pool) : new_segment(bytes, pool);
   at(block).free = false;
   const std::int64_t rest = at(block).bytes - bytes;
   const bool splits = pool == kSmall || expandable_ ? rest >= kRounding : rest > kLargestSmall;
@@ -54,21 +87,17 @@ void CachingAllocator::release(Block block) {
 
 void CachingAllocator::return_free_segments() {
   for (FreeBlocks& blocks : free_)
-    for (auto it = blocks.begin(); it != blocks.end();) {
-      const Block block = std::get<3>(*it);
+    for (const Block block : blocks.in_order()) {
       const Node& node = at(block);
       // Of a segment that grows, the end can be returned.
       const bool whole = node.before == kNone && node.after == kNone;
       const bool end = expandable_ && node.after == kNone;
-      if (!whole && !end) {
-        ++it;
-        continue;
-      }
+      if (!whole && !end) continue;
       reserved_ = reserved_ - Bytes{node.bytes};
       if (expandable_) end_[node.pool] = node.before;
       if (node.before != kNone) at(node.before).after = kNone;
       unused_.push_back(block);
-      it = blocks.erase(it);
+      blocks.erase(node);
     }
 }
 
@@ -145,12 +174,12 @@ CachingAllocator::Block CachingAllocator::add(const Node& node) {
 void CachingAllocator::insert_free(Block block) {
   Node& node = at(block);
   node.free = true;
-  free_[node.pool].insert({node.bytes, node.segment, node.offset, block});
+  free_[node.pool].insert(node, block);
 }
 
 void CachingAllocator::erase_free(Block block) {
   const Node& node = at(block);
-  free_[node.pool].erase({node.bytes, node.segment, node.offset, block});
+  free_[node.pool].erase(node);
 }
 
 }  // namespace sim

@@ -9,7 +9,6 @@
 #pragma once
 #include <cstdint>
 #include <limits>
-#include <set>
 #include <tuple>
 #include <vector>
 
@@ -48,7 +47,33 @@ class CachingAllocator {
     Block before = kNone, after = kNone;  // its neighbours
     bool free = false;
   };
-  using FreeBlocks = std::set<std::tuple<std::int64_t, std::int32_t, std::int64_t, Block>>;
+
+  // Free blocks, the smallest first, of equal ones the first by segment and offset. Sizes are few and come
+  // back, so that each keeps its place when none is left of it.
+  class FreeBlocks {
+   public:
+    void insert(const Node& node, Block block);
+    void erase(const Node& node);
+    // The first of at least so many bytes, taken out; kNone where there is none.
+    Block take(std::int64_t bytes);
+    std::vector<Block> in_order() const;
+
+   private:
+    struct Place {
+      std::int32_t segment = 0;
+      std::int64_t offset = 0;
+      Block block = kNone;
+      bool operator>(const Place& other) const {
+        return std::tie(segment, offset) > std::tie(other.segment, other.offset);
+      }
+    };
+    struct OfSize {
+      std::int64_t bytes = 0;
+      std::vector<Place> places;  // the first one last
+    };
+    std::vector<OfSize>::iterator at_least(std::int64_t bytes);
+    std::vector<OfSize> sizes_;  // ascending
+  };
 
   Block new_segment(std::int64_t bytes, Pool pool);
   Block grow_segment(std::int64_t bytes, Pool pool);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "sim/plan/builder.h"
 #include "sim/plan/caching_allocator.h"
@@ -25,6 +27,26 @@ std::int64_t parameters_of(const Plan& plan, const MemoryPlan& memory) {
   return elements;
 }
 
+// Instances by the operation at which something happens to them.
+class ByOperation {
+ public:
+  ByOperation(OpTime duration, const std::vector<std::pair<OpTime, std::size_t>>& events)
+      : begin_(static_cast<std::size_t>(duration) + 2), instances_(events.size()) {
+    for (const auto& [time, instance] : events) ++begin_[static_cast<std::size_t>(time) + 2];
+    for (std::size_t t = 1; t < begin_.size(); ++t) begin_[t] += begin_[t - 1];
+    for (const auto& [time, instance] : events)
+      instances_[begin_[static_cast<std::size_t>(time) + 1]++] = instance;
+  }
+  std::span<const std::size_t> at(OpTime time) const {
+    const auto t = static_cast<std::size_t>(time);
+    return {instances_.data() + begin_[t], begin_[t + 1] - begin_[t]};
+  }
+
+ private:
+  std::vector<std::size_t> begin_;  // of each operation's, in instances_
+  std::vector<std::size_t> instances_;
+};
+
 // Runs a program's requests through the allocator.
 class Replay {
  public:
@@ -34,28 +56,12 @@ class Replay {
         allocator_(allocator),
         held_(memory.instances.size()),
         times_(action_times(plan, memory.program)),
-        scratch_(plan.blocks.size()) {
-    for (std::size_t i = 0; i < memory.instances.size(); ++i) {
-      const Instance& instance = memory.instances[i];
-      const Buffer& b = plan.buffers[static_cast<std::size_t>(instance.buffer)];
-      if (b.buffer_class == BufferClass::scratch)
-        scratch_instance_.push_back(i);
-      else if (b.lifetime == Lifetime::plan)
-        held_[i] = allocator.allocate(instance.bytes);
-      else
-        begins_.push_back(i);
-    }
-    const auto first = [&](std::size_t a, std::size_t b) {
-      return memory.instances[a].first < memory.instances[b].first;
-    };
-    const auto last = [&](std::size_t a, std::size_t b) {
-      return memory.instances[a].last < memory.instances[b].last;
-    };
-    std::stable_sort(begins_.begin(), begins_.end(), first);
-    for (const std::size_t i : begins_)
-      if (plan.buffers[static_cast<std::size_t>(memory.instances[i].buffer)].lifetime != Lifetime::first_use)
-        ends_.push_back(i);
-    std::stable_sort(ends_.begin(), ends_.end(), last);
+        scratch_(plan.blocks.size()),
+        begins_(memory.duration, events(true)),
+        ends_(memory.duration, events(false)) {
+    for (std::size_t i = 0; i < memory.instances.size(); ++i)
+      if (buffer_of(i).lifetime == Lifetime::plan && !is_scratch(i))
+        held_[i] = allocator.allocate(memory.instances[i].bytes);
     place_scratch();
   }
 
@@ -76,6 +82,28 @@ class Replay {
     OpTime first, last;
   };
 
+  const Buffer& buffer_of(std::size_t instance) const {
+    return plan_.buffers[static_cast<std::size_t>(memory_.instances[instance].buffer)];
+  }
+  bool is_scratch(std::size_t instance) const {
+    return buffer_of(instance).buffer_class == BufferClass::scratch;
+  }
+
+  // When instances are made, or no longer there.
+  std::vector<std::pair<OpTime, std::size_t>> events(bool of_begin) const {
+    std::vector<std::pair<OpTime, std::size_t>> events;
+    for (std::size_t i = 0; i < memory_.instances.size(); ++i) {
+      const Lifetime lifetime = buffer_of(i).lifetime;
+      if (is_scratch(i) || lifetime == Lifetime::plan) continue;
+      const bool stays = lifetime == Lifetime::first_use;
+      if (of_begin)
+        events.emplace_back(memory_.instances[i].first, i);
+      else if (!stays)
+        events.emplace_back(memory_.instances[i].last, i);
+    }
+    return events;
+  }
+
   void place_scratch() {
     std::vector<std::int32_t> block_of(plan_.buffers.size(), -1);
     for (std::size_t b = 0; b < plan_.blocks.size(); ++b)
@@ -87,7 +115,8 @@ class Replay {
           if (o.buffer != kNoBuffer)
             block_of[static_cast<std::size_t>(plan_.storage(o.buffer))] = static_cast<std::int32_t>(b);
       }
-    for (const std::size_t i : scratch_instance_) {
+    for (std::size_t i = 0; i < memory_.instances.size(); ++i) {
+      if (!is_scratch(i)) continue;
       const Instance& instance = memory_.instances[i];
       const auto block = static_cast<std::size_t>(block_of[static_cast<std::size_t>(instance.buffer)]);
       scratch_[block].push_back({i, instance.first, instance.last});
@@ -104,19 +133,10 @@ class Replay {
   }
 
   void operation(OpTime t, std::size_t block, OpTime within) {
-    const auto at_or_after = [&](const std::vector<std::size_t>& order, OpTime Instance::*time) {
-      return std::lower_bound(order.begin(), order.end(), t, [&](std::size_t i, OpTime value) {
-        return memory_.instances[i].*time < value;
-      });
-    };
-    for (auto i = at_or_after(begins_, &Instance::first);
-         i != begins_.end() && memory_.instances[*i].first == t; ++i)
-      begin(*i);
+    for (const std::size_t i : begins_.at(t)) begin(i);
     for (const ScratchLife& s : scratch_[block])
       if (s.first == within) begin(s.instance);
-    for (auto i = at_or_after(ends_, &Instance::last); i != ends_.end() && memory_.instances[*i].last == t;
-         ++i)
-      end(*i);
+    for (const std::size_t i : ends_.at(t)) end(i);
     for (const ScratchLife& s : scratch_[block])
       if (s.last == within) end(s.instance);
   }
@@ -127,7 +147,7 @@ class Replay {
   std::vector<std::optional<CachingAllocator::Block>> held_;  // by instance
   std::vector<OpTime> times_;
   std::vector<std::vector<ScratchLife>> scratch_;  // by block
-  std::vector<std::size_t> scratch_instance_, begins_, ends_;
+  ByOperation begins_, ends_;
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
                     .lifetime = Lifetime::plan,
                     .per_layer = true});
     };
-    for (const LayerKind kind : layer_kinds(b.scenario().model)) {
+    for (const LayerKind kind : layer_kinds(b.scenario())) {
       KvCache& of_kind = kind.window ? r.window_cache : r.cache;
       if (of_kind) continue;
       const std::string prefix = kind.window ? "layer.window." : "layer.";
@@ -144,11 +144,11 @@ Plan make_generation_plan(const Scenario& scenario) {
   const BlockId embedding_block = b.add(embedding_forward(b, parameters, buffers));
   const Model& model = scenario.model;
   const auto add_layers = [&](bool decodes) {
-    const std::vector<LayerKind> kinds = layer_kinds(model);
+    const std::vector<LayerKind> kinds = layer_kinds(scenario);
     std::vector<BlockId> of_kind, of_layer;
     for (const LayerKind kind : kinds) of_kind.push_back(b.add(layer(b, parameters, buffers, kind, decodes)));
     for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
-      const auto at = std::find(kinds.begin(), kinds.end(), kind_of_layer(model, l)) - kinds.begin();
+      const auto at = std::find(kinds.begin(), kinds.end(), kind_of_layer(scenario, l)) - kinds.begin();
       of_layer.push_back(of_kind[static_cast<std::size_t>(at)]);
     }
     return of_layer;

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/plan/lives.h"
 #include "sim/plan/pack.h"
 
 namespace sim {
@@ -15,52 +16,6 @@ namespace {
 
 bool is_scratch(const Buffer& b) {
   return b.buffer_class == BufferClass::scratch;
-}
-
-// Shared by consecutive micro-batches.
-bool is_shared(const Buffer& b) {
-  return b.per_micro_batch && (b.lifetime == Lifetime::uses || b.lifetime == Lifetime::pass);
-}
-
-// A buffer's uses in one block.
-struct BlockUse {
-  BufferId buffer;
-  std::int32_t layer_offset;
-  OpTime first, last;  // indices of operations
-};
-
-using BlockUses = std::vector<std::vector<BlockUse>>;  // by block
-
-// Of buffers in the device's memory, or of those in the host's.
-BlockUses uses_of_blocks(const Plan& plan, bool on_host = false) {
-  BlockUses uses(plan.blocks.size());
-  std::vector<std::size_t> first_use(plan.buffers.size());  // index into the block's uses, where it is there
-  for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
-    std::vector<BlockUse>& of_block = uses[block];
-    const std::vector<Operation>& operations = plan.blocks[block].operations;
-    for (std::size_t i = 0; i < operations.size(); ++i) {
-      const auto use = [&](const Operand& o) {
-        if (o.buffer == kNoBuffer) return;
-        const BufferId buffer = plan.storage(o.buffer);
-        if (plan.buffers[buffer].on_host != on_host) return;
-        const std::int32_t offset = plan.buffers[buffer].per_layer ? o.layer_offset : 0;
-        std::size_t& first = first_use[buffer];
-        const bool known = first < of_block.size() && of_block[first].buffer == buffer;
-        if (!known) first = of_block.size();
-        const auto it =
-            std::find_if(of_block.begin() + static_cast<std::ptrdiff_t>(first), of_block.end(),
-                         [&](const BlockUse& u) { return u.buffer == buffer && u.layer_offset == offset; });
-        const auto time = static_cast<OpTime>(i);
-        if (it == of_block.end())
-          of_block.push_back({buffer, offset, time, time});
-        else
-          it->last = time;
-      };
-      for (const Operand& o : operations[i].operands) use(o);
-      for (const Operand& o : operations[i].beside) use(o);
-    }
-  }
-  return uses;
 }
 
 // The actions [begin, begin + period) repeated `count` times.
@@ -116,26 +71,55 @@ std::optional<RepeatedActions> repeated_micro_batches(const Plan& plan, const Pr
   return r;
 }
 
-// Each buffer's size with the largest variables that it is used with. Extents grow with every variable, so
-// that per block only those need a look that no others exceed.
-std::vector<Bytes> largest_bytes(const Plan& plan, const Program& program, const BlockUses& uses) {
-  std::vector<std::vector<Variables>> largest(plan.blocks.size());
-  const auto within = [](const Variables& a, const Variables& b) {
-    return a.batch <= b.batch && a.query_length <= b.query_length && a.kv_length <= b.kv_length;
-  };
-  for (const Action& a : program.actions) {
-    auto& l = largest[static_cast<std::size_t>(a.block)];
-    if (std::any_of(l.begin(), l.end(), [&](const Variables& v) { return within(a.variables, v); })) continue;
-    std::erase_if(l, [&](const Variables& v) { return within(v, a.variables); });
-    l.push_back(a.variables);
+// Sizes of buffers with the largest variables that a program uses them with. Extents grow with every
+// variable, so that per block only those need a look that no others exceed. Programs of one plan resemble
+// each other: what a block's buffers take is found again only where its variables differ.
+class LargestSizes {
+ public:
+  LargestSizes(const Plan& plan, const BlockUses& uses)
+      : plan_(plan), uses_(uses), variables_(plan.blocks.size()), sizes_(plan.blocks.size()) {}
+
+  std::vector<Bytes> of(const Program& program) {
+    std::vector<std::vector<Variables>> largest(plan_.blocks.size());
+    const auto within = [](const Variables& a, const Variables& b) {
+      return a.batch <= b.batch && a.query_length <= b.query_length && a.kv_length <= b.kv_length;
+    };
+    for (const Action& a : program.actions) {
+      auto& l = largest[static_cast<std::size_t>(a.block)];
+      if (std::any_of(l.begin(), l.end(), [&](const Variables& v) { return within(a.variables, v); }))
+        continue;
+      std::erase_if(l, [&](const Variables& v) { return within(v, a.variables); });
+      l.push_back(a.variables);
+    }
+    std::vector<Bytes> bytes(plan_.buffers.size());
+    for (std::size_t block = 0; block < plan_.blocks.size(); ++block) {
+      if (largest[block].empty()) continue;
+      if (variables_[block] != largest[block]) {
+        variables_[block] = largest[block];
+        sizes_[block].clear();
+        for (const BlockUse& u : uses_[block]) sizes_[block].push_back(largest_of(u.buffer, block));
+      }
+      for (std::size_t u = 0; u < uses_[block].size(); ++u) {
+        Bytes& of_buffer = bytes[static_cast<std::size_t>(uses_[block][u].buffer)];
+        of_buffer = std::max(of_buffer, sizes_[block][u]);
+      }
+    }
+    return bytes;
   }
-  std::vector<Bytes> bytes(plan.buffers.size());
-  for (std::size_t block = 0; block < plan.blocks.size(); ++block)
-    for (const BlockUse& u : uses[block])
-      for (const Variables& v : largest[block])
-        bytes[u.buffer] = std::max(bytes[u.buffer], plan.buffers[u.buffer].bytes(v));
-  return bytes;
-}
+
+ private:
+  Bytes largest_of(BufferId buffer, std::size_t block) const {
+    Bytes largest;
+    for (const Variables& v : variables_[block])
+      largest = std::max(largest, plan_.buffers[static_cast<std::size_t>(buffer)].bytes(v));
+    return largest;
+  }
+
+  const Plan& plan_;
+  const BlockUses& uses_;
+  std::vector<std::vector<Variables>> variables_;  // by block
+  std::vector<std::vector<Bytes>> sizes_;          // by block, of each use
+};
 
 struct Change {
   OpTime time;
@@ -214,79 +198,14 @@ void sweep(const Plan& plan, const BlockUses& uses, const MemoryPlan& memory, bo
   }
 }
 
-// A place for every instance that a program can have, in the order of MemoryPlan::instances.
-class InstanceTable {
- public:
-  // Of `rounds` micro-batches that repeat each other only the first has instances.
-  InstanceTable(const Plan& plan, const Program& program, const BlockUses& uses, std::int64_t rounds)
-      : rounds_(rounds), places_(plan.buffers.size()) {
-    std::vector<bool> used_block(plan.blocks.size()), used(plan.buffers.size());
-    std::int32_t last_layer = 0, last_micro_batch = 0;
-    first_layer_ = std::numeric_limits<std::int32_t>::max();
-    for (const Action& a : program.actions) {
-      used_block[static_cast<std::size_t>(a.block)] = true;
-      first_layer_ = std::min(first_layer_, a.layer);
-      last_layer = std::max(last_layer, a.layer);
-      last_micro_batch = std::max(last_micro_batch, a.micro_batch);
-    }
-    std::int32_t before = 0, after = 0;  // furthest that a block looks from its own layer
-    for (std::size_t block = 0; block < uses.size(); ++block)
-      if (used_block[block])
-        for (const BlockUse& u : uses[block]) {
-          used[u.buffer] = true;
-          before = std::min(before, u.layer_offset);
-          after = std::max(after, u.layer_offset);
-        }
-    first_layer_ += before;
-    const auto layers = static_cast<std::size_t>(last_layer + after - first_layer_ + 1);
-    const auto micro_batches = static_cast<std::size_t>(round(last_micro_batch) + 1);
-    std::size_t size = 0;
-    for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
-      const Buffer& b = plan.buffers[i];
-      Place& place = places_[i];
-      place.per_layer = b.per_layer;
-      place.folds = is_shared(b);
-      // What is kept for each micro-batch to the end is so for those that repeat, too.
-      const std::size_t own = !b.per_micro_batch ? 1
-                              : place.folds      ? micro_batches
-                                                 : static_cast<std::size_t>(last_micro_batch) + 1;
-      place.base = size;
-      place.micro_batches = own;
-      if (used[i]) size += (b.per_layer ? layers : 1) * own;
-    }
-    instances_.resize(size);
-  }
-
-  Instance& at(BufferId buffer, std::int32_t layer, std::int32_t micro_batch) {
-    const Place& place = places_[static_cast<std::size_t>(buffer)];
-    const std::int32_t m = place.folds ? round(micro_batch) : micro_batch;
-    const std::size_t row = place.per_layer ? static_cast<std::size_t>(layer - first_layer_) : 0;
-    return instances_[place.base + row * place.micro_batches + static_cast<std::size_t>(m)];
-  }
-
-  std::vector<Instance> take() && {
-    std::erase_if(instances_, [](const Instance& i) { return i.buffer == kNoBuffer; });
-    return std::move(instances_);
-  }
-
- private:
-  std::int32_t round(std::int32_t micro_batch) const {
-    const auto count = static_cast<std::int32_t>(rounds_);
-    return micro_batch < count ? 0 : micro_batch - count + 1;
-  }
-
-  struct Place {
-    std::size_t base = 0, micro_batches = 1;
-    bool per_layer = false, folds = false;
-  };
-  std::int64_t rounds_;
-  std::int32_t first_layer_ = 0;
-  std::vector<Place> places_;
-  std::vector<Instance> instances_;
-};
-
-void assign_addresses(const Plan& plan, const BlockUses& uses,
-                      const std::vector<std::vector<OpTime>>& block_times, MemoryPlan& memory) {
+// `times`: when the program's actions begin.
+void assign_addresses(const Plan& plan, const BlockUses& uses, const std::vector<OpTime>& times,
+                      MemoryPlan& memory) {
+  std::vector<std::vector<OpTime>> block_times(plan.blocks.size());
+  const std::vector<Action>& actions = plan.programs[memory.program].actions;
+  for (std::size_t i = 0; i < actions.size(); ++i)
+    if (memory.micro_batches.fold(times[i]) == times[i])
+      block_times[static_cast<std::size_t>(actions[i].block)].push_back(times[i]);
   std::vector<std::int32_t> block_of(plan.buffers.size(), -1);
   for (std::size_t block = 0; block < plan.blocks.size(); ++block)
     for (const BlockUse& u : uses[block])
@@ -341,107 +260,121 @@ const Instance& MemoryPlan::find(const Plan& plan, BufferId buffer, std::int32_t
 
 namespace {
 
-// The time of the last operation of the backward pass that each action is part of; its own elsewhere.
-std::vector<OpTime> ends_of_backward_passes(const Program& program, const std::vector<OpTime>& times) {
-  std::vector<OpTime> ends(program.actions.size());
-  std::map<std::pair<std::int32_t, std::int32_t>, OpTime> last;  // of a micro-batch and chunk
-  for (std::size_t i = program.actions.size(); i-- > 0;) {
-    const Action& a = program.actions[i];
-    ends[i] = times[i + 1] - 1;
-    const bool computes = a.phase == Phase::backward || a.phase == Phase::recompute;
-    if (!computes || a.stream != kComputeStream) continue;  // reductions may follow much later
-    ends[i] = last.try_emplace({a.micro_batch, a.chunk}, ends[i]).first->second;
+// The instances of a program, by buffer, layer and micro-batch.
+std::vector<Instance> instances_of(const Plan& plan, const Lives& lives, const std::vector<Bytes>& bytes) {
+  std::vector<Instance> instances;
+  instances.reserve(lives.most_instances() + plan.buffers.size());
+  std::vector<const BlockUse*> scratch(plan.buffers.size());
+  for (std::size_t block = 0; block < plan.blocks.size(); ++block)
+    if (lives.runs(block))
+      for (const BlockUse& u : lives.scratch_of(block)) scratch[static_cast<std::size_t>(u.buffer)] = &u;
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    const auto buffer = static_cast<BufferId>(b);
+    const auto add = [&](std::int32_t layer, std::int32_t micro_batch, OpTime first, OpTime last) {
+      instances.push_back({buffer, layer, micro_batch, bytes[b], first, last, {}});
+    };
+    if (const BlockUse* u = scratch[b]) add(0, 0, u->first, u->last);
+    lives.instances_of(buffer, add);
   }
-  return ends;
+  return instances;
 }
 
-MemoryPlan plan_program(const Plan& plan, const BlockUses& uses, std::size_t program_index,
-                        Addresses addresses, Step step) {
-  const Program& program = plan.programs.at(program_index);
-  const std::vector<Bytes> bytes = largest_bytes(plan, program, uses);
-  const std::vector<OpTime> times = action_times(plan, program_index);
-  const std::vector<OpTime> pass_ends = ends_of_backward_passes(program, times);
-
-  MemoryPlan memory;
-  memory.program = program_index;
-  memory.duration = times.back();
-  if (const auto r = repeated_micro_batches(plan, program, uses); r && r->count > 1)
-    memory.micro_batches = {times[r->begin], times[r->begin + r->period] - times[r->begin], r->count};
-
-  // Lives.
-  InstanceTable table(plan, program, uses, memory.micro_batches.count);
-  const auto layers = static_cast<std::size_t>(plan.scenario.model.num_hidden_layers) + 1;
-  std::vector<bool> seen(plan.blocks.size() * layers);  // blocks at layers
-  // What a block's next action at the same layer may still change: lives that are not fixed by the first.
-  BlockUses recurring_uses = uses;
-  for (auto& block : recurring_uses)
-    std::erase_if(block, [&](const BlockUse& u) {
-      const Buffer& b = plan.buffers[u.buffer];
-      return is_scratch(b) || (b.lifetime == Lifetime::plan && !b.per_micro_batch);
-    });
-  std::vector<std::vector<OpTime>> block_times(plan.blocks.size());
-  for (std::size_t i = 0; i < program.actions.size(); ++i) {
-    const Action& a = program.actions[i];
-    const bool first_round = memory.micro_batches.fold(times[i]) == times[i];
-    const auto block = static_cast<std::size_t>(a.block);
-    if (first_round) block_times[block].push_back(times[i]);
-    const std::size_t place = block * layers + static_cast<std::size_t>(a.layer);
-    const bool again = seen.at(place);
-    seen[place] = true;
-    for (const BlockUse& u : again ? recurring_uses[block] : uses[block]) {
-      const Buffer& b = plan.buffers[u.buffer];
-      if (!first_round && !(b.lifetime == Lifetime::plan && b.per_micro_batch)) continue;
-      const std::int32_t layer = b.per_layer ? a.layer + u.layer_offset : 0;
-      const std::int32_t micro_batch = b.per_micro_batch ? a.micro_batch : 0;
-      const OpTime begin = is_scratch(b) ? 0 : times[i];
-      Instance& instance = table.at(u.buffer, layer, micro_batch);
-      const bool added = instance.buffer == kNoBuffer;
-      if (added)
-        instance = {.buffer = u.buffer,
-                    .layer = layer,
-                    .micro_batch = micro_batch,
-                    .bytes = bytes[u.buffer],
-                    .first = begin + u.first,
-                    .last = begin + u.last,
-                    .offset = {}};
-      if (!added) instance.last = std::max(instance.last, begin + u.last);
-      if (b.lifetime == Lifetime::pass) instance.last = std::max(instance.last, pass_ends[i]);
-      const bool from_the_beginning =
-          b.lifetime == Lifetime::plan || (b.lifetime == Lifetime::first_use && step == Step::later);
-      if (from_the_beginning) instance.first = 0;
-      if (b.lifetime == Lifetime::plan || b.lifetime == Lifetime::first_use)
-        instance.last = memory.duration - 1;
+// Finds the fullest moment. Micro-batches that repeat are there once.
+void find_peak(const Plan& plan, const Lives& lives, MemoryPlan& memory) {
+  Bytes live;
+  std::vector<Bytes> change(static_cast<std::size_t>(memory.duration) + 1);
+  std::vector<Bytes> of_scratch(plan.buffers.size());
+  for (const Instance& i : memory.instances) {
+    const Buffer& b = plan.buffers[static_cast<std::size_t>(i.buffer)];
+    if (is_scratch(b)) {
+      of_scratch[static_cast<std::size_t>(i.buffer)] = aligned(i.bytes);
+    } else if (b.lifetime == Lifetime::plan) {
+      live += aligned(i.bytes);
+    } else {
+      change[static_cast<std::size_t>(i.first)] += aligned(i.bytes);
+      change[static_cast<std::size_t>(i.last) + 1] -= aligned(i.bytes);
     }
   }
-  memory.instances = std::move(table).take();
-
-  if (addresses == Addresses::assigned) assign_addresses(plan, uses, block_times, memory);
-
-  sweep(plan, uses, memory, true, [&](OpTime t, const MemoryByClass& live) {
-    const Bytes sum = total(live);
-    if (sum <= memory.live_peak) return;
-    memory.live_peak = sum;
-    memory.peak_time = t;
-    memory.at_peak = live;
-  });
-  if (addresses == Addresses::none) memory.arena = memory.live_peak;
-  return memory;
+  std::vector<std::vector<Bytes>> scratch(plan.blocks.size());
+  for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
+    scratch[block].resize(plan.blocks[block].operations.size());
+    for (const BlockUse& u : lives.scratch_of(block))
+      for (OpTime t = u.first; t <= u.last; ++t)
+        scratch[block][static_cast<std::size_t>(t)] += of_scratch[static_cast<std::size_t>(u.buffer)];
+  }
+  std::size_t block_at_peak = 0;
+  OpTime t = 0, begin_at_peak = 0;
+  for (const Action& a : plan.programs[memory.program].actions) {
+    const auto block = static_cast<std::size_t>(a.block);
+    const OpTime begin = t;
+    const bool repeats = memory.micro_batches.fold(begin) != begin;
+    for (const Bytes beside : scratch[block]) {
+      live += change[static_cast<std::size_t>(t)];
+      if (!repeats && live + beside > memory.live_peak) {
+        memory.live_peak = live + beside;
+        memory.peak_time = t;
+        begin_at_peak = begin;
+        block_at_peak = block;
+      }
+      ++t;
+    }
+  }
+  const OpTime within = memory.peak_time - begin_at_peak;
+  for (const BlockUse& u : lives.scratch_of(block_at_peak))
+    if (u.first <= within && within <= u.last)
+      memory.at_peak[static_cast<std::size_t>(BufferClass::scratch)] +=
+          of_scratch[static_cast<std::size_t>(u.buffer)];
+  for (const Instance& i : memory.instances) {
+    const Buffer& b = plan.buffers[static_cast<std::size_t>(i.buffer)];
+    if (!is_scratch(b) && i.first <= memory.peak_time && memory.peak_time <= i.last)
+      memory.at_peak[static_cast<std::size_t>(b.buffer_class)] += aligned(i.bytes);
+  }
 }
+
+// Plans the programs of a plan, one after the other.
+class Planner {
+ public:
+  Planner(const Plan& plan, bool on_host)
+      : plan_(plan), uses_(uses_of_blocks(plan, on_host)), groups_(plan, uses_), sizes_(plan, uses_) {}
+
+  MemoryPlan program(std::size_t index, Addresses addresses, Step step) {
+    const Program& program = plan_.programs.at(index);
+    const std::vector<OpTime> times = action_times(plan_, index);
+    MemoryPlan memory;
+    memory.program = index;
+    memory.duration = times.back();
+    if (const auto r = repeated_micro_batches(plan_, program, uses_); r && r->count > 1)
+      memory.micro_batches = {times[r->begin], times[r->begin + r->period] - times[r->begin], r->count};
+    const Lives lives(plan_, groups_, index, memory.micro_batches, times, step);
+    memory.instances = instances_of(plan_, lives, sizes_.of(program));
+    find_peak(plan_, lives, memory);
+    if (addresses == Addresses::none)
+      memory.arena = memory.live_peak;
+    else
+      assign_addresses(plan_, uses_, times, memory);
+    return memory;
+  }
+
+ private:
+  const Plan& plan_;
+  BlockUses uses_;
+  LifeGroups groups_;
+  LargestSizes sizes_;
+};
 
 }  // namespace
 
 MemoryPlan plan_memory(const Plan& plan, std::size_t program, Addresses addresses, Step step) {
-  return plan_program(plan, uses_of_blocks(plan), program, addresses, step);
+  return Planner(plan, false).program(program, addresses, step);
 }
 
 MemoryPlan plan_host_memory(const Plan& plan, std::size_t program) {
-  return plan_program(plan, uses_of_blocks(plan, true), program, Addresses::none, Step::later);
+  return Planner(plan, true).program(program, Addresses::none, Step::later);
 }
 
 void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit) {
-  const BlockUses uses = uses_of_blocks(plan);
-  for (std::size_t p = 0; p < plan.programs.size(); ++p)
-    visit(plan_program(plan, uses, p, addresses, Step::later));
+  Planner planner(plan, false);
+  for (std::size_t p = 0; p < plan.programs.size(); ++p) visit(planner.program(p, addresses, Step::later));
 }
 
 std::vector<MemoryPoint> memory_timeline(const Plan& plan, const MemoryPlan& memory, std::size_t max_points) {

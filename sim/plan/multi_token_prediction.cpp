@@ -18,7 +18,7 @@ BufferId half(PlanBuilder& b, BufferId whole, const char* suffix) {
 
 LayerContext context_of(const PlanBuilder& b, const PredictionBuffers& r, BufferId rope_table) {
   const Model& m = b.scenario().model;
-  return {.kind = kind_of_layer(m, m.num_hidden_layers - 1),
+  return {.kind = kind_of_layer(b.scenario(), m.num_hidden_layers - 1),
           .residual_in = reads(r.residual),
           .residual_out = writes(r.out),
           .rope_table = rope_table};

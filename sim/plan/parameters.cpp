@@ -14,7 +14,8 @@ class ParameterWriter {
     const bool matrices = shape.size() == 3;
     const int ranks = builder_.expert_data_ranks();
     const ElementTypes& types = builder_.types();
-    Tensor t = tensor(name, std::move(shape), true, false, matrices ? types.expert_weights : types.stored, ranks);
+    Tensor t =
+        tensor(name, std::move(shape), true, false, matrices ? types.expert_weights : types.stored, ranks);
     t.decay = matrices;
     t.of_experts = true;
     return t;

@@ -80,7 +80,7 @@ class StageWriter {
     return u.is_layer() ? u.layer : u.member == &UnitBlocks::embedding ? -1 : layers_;
   }
   const LayerBlocks& layer_blocks(std::int32_t layer) const {
-    const LayerKind kind = kind_of_layer(scenario_.model, layer);
+    const LayerKind kind = kind_of_layer(scenario_, layer);
     const auto at = std::find(blocks_.kinds.begin(), blocks_.kinds.end(), kind) - blocks_.kinds.begin();
     return blocks_.layers[static_cast<std::size_t>(at)];
   }

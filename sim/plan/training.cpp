@@ -795,7 +795,7 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   blocks.zero = add_zero_blocks(b, p, fresh ? "begin_gradients" : "zero_gradients",
                                 "optimizer.zero_gradients", accumulated, fresh);
   blocks.embedding = b.add(embedding_forward(b, p, r));
-  blocks.kinds = layer_kinds(b.scenario().model);
+  blocks.kinds = layer_kinds(b.scenario());
   KeptResults kept_results;
   OffloadedBuffers offloaded;
   const AddBuffer add_kept_result = [&](PlanBuilder& builder, const std::string& block,

@@ -273,13 +273,21 @@ std::optional<Seconds> tpot(const Report& report) {
 Bytes peak_memory(const Report& report, std::int32_t rank) {
   Bytes sum;
   for (const MemoryLine& line : report.memory)
-    if (line.rank == rank) sum += line.bytes;
+    if (line.rank == rank && line.category != kHostMemory) sum += line.bytes;
   return sum;
+}
+
+Bytes host_memory(const Report& report) {
+  Bytes most;
+  for (const MemoryLine& line : report.memory)
+    if (line.category == kHostMemory) most = std::max(most, line.bytes);
+  return most;
 }
 
 std::int32_t fullest_rank(const Report& report) {
   std::map<std::int32_t, Bytes> peak;
-  for (const MemoryLine& line : report.memory) peak[line.rank] += line.bytes;
+  for (const MemoryLine& line : report.memory)
+    if (line.category != kHostMemory) peak[line.rank] += line.bytes;
   const auto fullest = std::max_element(peak.begin(), peak.end(),
                                         [](const auto& a, const auto& b) { return a.second < b.second; });
   return fullest == peak.end() ? 0 : fullest->first;
@@ -293,7 +301,7 @@ std::vector<MemoryLine> peak_ledger(const Report& report) {
   std::vector<MemoryLine> lines;
   const std::int32_t rank = fullest_rank(report);
   std::copy_if(report.memory.begin(), report.memory.end(), std::back_inserter(lines),
-               [rank](const MemoryLine& line) { return line.rank == rank; });
+               [rank](const MemoryLine& line) { return line.rank == rank && line.category != kHostMemory; });
   return lines;
 }
 
@@ -362,6 +370,8 @@ std::string bottleneck_sentence(const Report& report) {
     case Bound::network:
       return "Bound by the network: " + part + " at " + reached(sum.network, hardware.node_link.value) +
              " of what the links can do.";
+    case Bound::host:
+      return "Bound by the host: " + part + ", in the host's memory or on the way there.";
   }
   return {};
 }

@@ -35,6 +35,7 @@ std::optional<Seconds> tpot(const Report& report);           // mean time a late
 Bytes peak_memory(const Report& report, std::int32_t rank);  // sum of the ledger's lines
 std::int32_t fullest_rank(const Report& report);             // the first of those with the highest peak
 Bytes peak_memory(const Report& report);                     // of the fullest rank
+Bytes host_memory(const Report& report);                     // most that a rank keeps in its host's memory
 std::vector<MemoryLine> peak_ledger(const Report& report);   // its lines: they add up to peak_memory(report)
 bool fits(const Report& report);
 

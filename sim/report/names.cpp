@@ -12,10 +12,11 @@ constexpr std::array<EnumName<Provenance>, 4> kProvenances{{{Provenance::measure
                                                             {Provenance::calibrated, "calibrated"},
                                                             {Provenance::interpolated, "interpolated"},
                                                             {Provenance::datasheet, "datasheet"}}};
-constexpr std::array<EnumName<Bound>, 4> kBounds{{{Bound::compute, "compute"},
+constexpr std::array<EnumName<Bound>, 5> kBounds{{{Bound::compute, "compute"},
                                                   {Bound::memory, "memory"},
                                                   {Bound::launch, "launch"},
-                                                  {Bound::network, "network"}}};
+                                                  {Bound::network, "network"},
+                                                  {Bound::host, "host"}}};
 constexpr std::array<EnumName<FlopsConvention>, 5> kConventions{
     {{FlopsConvention::six_n, "6N"},
      {FlopsConvention::six_n_full, "6N + full attention"},

@@ -17,7 +17,7 @@ inline constexpr int kReportSchemaVersion = 1;
 
 enum class ReportKind { predicted, measured, recorded };
 enum class Provenance { measured, calibrated, interpolated, datasheet };
-enum class Bound { compute, memory, launch, network };
+enum class Bound { compute, memory, launch, network, host };  // host: its memory and the link to it
 std::string_view name(ReportKind kind);
 std::string_view name(Provenance provenance);
 std::string_view name(Bound bound);
@@ -53,10 +53,13 @@ struct Row {
   Provenance provenance{};
 };
 
-// One line of the ledger at the peak: they add up to the peak.
+// What a rank keeps in its host's memory; not of the device, whose peak is without it.
+inline constexpr std::string_view kHostMemory = "host";
+
+// One line of the ledger at the peak: those of the device add up to the peak.
 struct MemoryLine {
   // A BufferClass's name, "copies", "packing" (arena beyond the live sum), "allocator" (reserved beyond it),
-  // outside the arena "context" (predicted) or "platform" and its parts (measured): "platform.graphs".
+  // outside the arena "context" (predicted) or "platform" and its parts (measured: "platform.graphs"), kHostMemory.
   std::string category;
   std::int32_t rank = 0;
   Bytes bytes;

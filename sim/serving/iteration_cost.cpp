@@ -119,14 +119,16 @@ Variables tokens(std::int64_t n) {
   return {.batch = n, .query_length = 1, .kv_length = 1};
 }
 
-// The plan of one pipeline stage's ranks: what a layer and the head do does not depend on the lengths.
+// The plan of one pipeline stage's ranks: what a layer and the head do does not depend on the lengths, but for
+// windows, which are there where something may lie before them.
 Plan plan_of(Scenario s) {
   if (!s.implementation.serving)
     throw std::invalid_argument("implementation \"" + s.implementation.name +
                                 "\" has no serving profile: it says nothing of generation");
   s.strategy.pipeline_parallel = 1;
   if (s.strategy.expert_parallel == 1) s.strategy.data_parallel = 1;
-  s.workload.prompt_length = s.workload.batch_size = 1;
+  s.workload.prompt_length = std::max<std::int64_t>(1, s.model.sliding_window);
+  s.workload.batch_size = 1;
   s.workload.max_new_tokens = 2;  // one by prefill, one by decoding
   return make_plan(s);
 }
@@ -160,7 +162,7 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
   if (calibration_ && calibration_->gpu) tables_ = *calibration_->gpu;
   if (tables_.launch.value <= 0) tables_.launch = hardware_.launch;
   head_block_ = block_of(plan_, "head.forward");
-  for (const LayerKind kind : layer_kinds(scenario.model)) {
+  for (const LayerKind kind : layer_kinds(plan_.scenario)) {
     LayerOfKind layer{.prompt = block_of(plan_, kind.prefix() + ".forward"), .experts = kind.experts};
     const Block* const decode = find_block(plan_, kind.prefix() + ".decode");
     layer.decode = decode ? decode : layer.prompt;
@@ -168,7 +170,7 @@ IterationCost::IterationCost(const Scenario& scenario, const Calibration* calibr
     layer.decode_attention = attention_of(*layer.decode);
     double alike = 0;
     for (std::int64_t l = 0; l < scenario.model.num_hidden_layers; ++l)
-      if (kind_of_layer(scenario.model, l) == kind) ++alike;
+      if (kind_of_layer(plan_.scenario, l) == kind) ++alike;
     layer.share = alike / layers_;
     for (const Operation& op : layer.decode->operations) {
       if (is_collective(op.kind)) collective_launches_ += layer.share;

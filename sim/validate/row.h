@@ -15,6 +15,10 @@ namespace sim {
 struct CannotPredict : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+// Nobody measured what the row says: there is nothing to compare a prediction with.
+struct NotMeasured : CannotPredict {
+  using CannotPredict::CannotPredict;
+};
 
 // A column that is predicted. Of a rate the error is that of the time behind it: measured / predicted - 1.
 struct MeasuredColumn {

@@ -53,6 +53,10 @@ struct Collected {
   std::size_t inside = 0;
 
   void add(const ValidatedRow& row, const std::optional<RowComparison>& comparison) {
+    if (row.aside) {
+      ++summary.aside;
+      return;
+    }
     ++summary.rows;
     if (!row.predictions.empty()) ++summary.predicted;
     if (!comparison) return;
@@ -106,6 +110,9 @@ Validation validate_table(const CsvTable& table, const std::function<bool(std::s
     }
     try {
       row.predictions = validation.reader->predict(TableRow(table, i, validation.reader->measured));
+    } catch (const NotMeasured& reason) {
+      row.why_not = reason.what();
+      row.aside = true;
     } catch (const CannotPredict& reason) {
       row.why_not = reason.what();
     }
@@ -178,7 +185,8 @@ std::vector<ErrorSummary> summarize(const CsvTable& table, const Validation& val
     groups[at->second].add_outcome(validation.rows[i], did_fit);
   }
   std::vector<ErrorSummary> summaries{all.finish()};
-  for (Collected& group : groups) summaries.push_back(group.finish());
+  for (Collected& group : groups)
+    if (group.summary.rows > 0) summaries.push_back(group.finish());
   return summaries;
 }
 

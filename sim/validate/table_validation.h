@@ -15,6 +15,7 @@ inline constexpr std::string_view kOutcomeColumn = "outcome", kFits = "fits", kD
 struct ValidatedRow {
   std::vector<Prediction> predictions;
   std::string why_not;  // where there are none
+  bool aside = false;   // nobody measured it: no row that could be predicted
 };
 
 struct Validation {
@@ -45,7 +46,8 @@ CsvTable with_predictions(const CsvTable& table, const Validation& validation);
 // Of rows that have both a prediction and a measurement, by the first measured column that they have.
 struct ErrorSummary {
   std::string source, gpu;  // empty: of all
-  std::size_t rows = 0, predicted = 0, compared = 0;
+  std::size_t rows = 0, predicted = 0, compared = 0;  // of measurements
+  std::size_t aside = 0;                              // rows that are none
   // Of |error|, as fractions; error is predicted / measured - 1 of the time, or measured / predicted - 1 of a
   // rate. Bias is the median error.
   double median = 0, mean = 0, p90 = 0, bias = 0;

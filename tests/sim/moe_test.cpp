@@ -188,6 +188,27 @@ TEST_CASE("DeepSeek-V3 caches 70,272 bytes a token") {
   CHECK(cache_bytes(s) == 70'272 * 128);
 }
 
+TEST_CASE("a window that hides nothing from the longest sequence changes nothing") {
+  for (const bool trains : {true, false}) {
+    Scenario s = trains ? test::training(test::llama(64, 128, 4, 4, 2, 100), 64)
+                        : test::generation(test::llama(64, 128, 4, 4, 2, 100), 10, 10);
+    const Plan without = make_plan(s);
+    const std::int64_t longest = trains ? s.workload.seq_len : 20;
+    const auto windows = [&](std::int64_t tokens) {
+      s.model.sliding_window = tokens;
+      s.model.sliding_window_pattern = 0;
+      bool any = false;
+      const Plan plan = make_plan(s);
+      CHECK(plan.blocks.size() == without.blocks.size());
+      for (const Block& b : plan.blocks)
+        for (const Operation& op : b.operations) any = any || op.dims.window > 0;
+      return any;
+    };
+    CHECK_FALSE(windows(longest));
+    CHECK(windows(longest - 1));
+  }
+}
+
 TEST_CASE("layers with a window cache the window alone") {
   Model m = test::llama(64, 128, 6, 4, 2, 100);
   m.sliding_window = 32;

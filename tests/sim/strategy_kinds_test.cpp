@@ -12,6 +12,7 @@
 #include "sim/plan/memory.h"
 #include "sim/plan/ranks.h"
 #include "sim/plan/recompute.h"
+#include "sim/report/metrics.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 
@@ -304,6 +305,11 @@ TEST_CASE("with the optimizer offloaded the device holds parameters and gradient
   // 28 bytes a parameter through the host's memory are far more time than through the device's.
   const double host = 28 * parameters / s.hardware.host_memory_bandwidth.value;
   CHECK(predict_step(away, s.hardware).seconds > fast + Seconds{host * 0.9});
+  // The report says so, and that the host is what the step waits for.
+  const Report report = predict(s);
+  CHECK(host_memory(report).value == plan_host_memory(away).live_peak.value);
+  CHECK(static_cast<double>(peak_memory(report).value) < 12 * parameters);
+  CHECK(bound_shares(report).front().bound == Bound::host);
 }
 
 TEST_CASE(

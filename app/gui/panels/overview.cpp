@@ -138,7 +138,7 @@ Quantity quantity_of(std::string_view tile) {
 
 ImU32 bound_color(const Palette& c, sim::Bound bound) {
   // Shades of the prediction's colour: what bounds a step is neither good nor bad news.
-  static constexpr std::array<float, 4> shade = {0.95f, 0.6f, 0.32f, 0.18f};
+  static constexpr std::array<float, 5> shade = {0.95f, 0.6f, 0.32f, 0.18f, 0.45f};
   return mix(c.panel, c.predicted, shade[static_cast<std::size_t>(bound)]);
 }
 

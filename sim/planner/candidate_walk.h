@@ -1,0 +1,52 @@
+// All candidates of a space in order: what contradicts itself is refused in bulk, the rest is estimated with
+// what neighbours have in common found once.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <vector>
+
+#include "sim/planner/collector.h"
+
+namespace sim {
+
+// A space's fields are listed in four groups, of which each needs those before it: how layers are divided,
+// what a pass over them is, how passes are strung together, where states lie. index = ((layout passes + pass)
+// pipelines
+// + pipeline) states + state.
+struct SpaceShape {
+  explicit SpaceShape(const SearchSpace& space);
+  std::int64_t layouts, passes, pipelines, states;
+  std::int64_t of_layout() const { return passes * pipelines * states; }
+};
+
+// A range of candidates in parts that share no layout.
+class SpaceParts {
+ public:
+  SpaceParts(const SearchSpace& space, std::int64_t begin, std::int64_t end);
+  std::int64_t count() const { return last_ - first_; }
+  std::int64_t layout(std::int64_t part) const { return first_ + part; }
+
+ private:
+  std::int64_t first_ = 0, last_ = 0;  // layouts
+};
+
+class CandidateWalk {
+ public:
+  // Of the candidates in [begin, end). Refers to the space and the calibration.
+  CandidateWalk(const SearchSpace& space, const Calibration* calibration, std::int64_t begin,
+                std::int64_t end);
+  ~CandidateWalk();
+
+  // All candidates of a part, unless the search is stopped.
+  void run(const SpaceParts& parts, std::int64_t part, const std::stop_token& stop, Collector& collector);
+
+ private:
+  class Layout;
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
+};
+
+double tokens_of_step(const Workload& workload);
+
+}  // namespace sim

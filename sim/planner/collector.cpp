@@ -1,0 +1,220 @@
+#include "sim/planner/collector.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+namespace sim {
+namespace {
+
+auto order_by(Objective objective) {
+  return [objective](const Candidate& a, const Candidate& b) {
+    return std::make_tuple(cost(a, objective), cost(a, Objective::time), a.index) <
+           std::make_tuple(cost(b, objective), cost(b, Objective::time), b.index);
+  };
+}
+
+bool no_worse(const Candidate& a, const Candidate& b) {
+  for (int o = 0; o < kObjectives; ++o)
+    if (cost(a, static_cast<Objective>(o)) > cost(b, static_cast<Objective>(o))) return false;
+  return true;
+}
+
+// Which constraint a candidate breaks first; empty: none.
+std::string_view broken(const Candidate& c, const Constraints& limits, Bytes most_memory) {
+  if (c.memory > most_memory) return "memory";
+  if (limits.slowest_step && c.step > *limits.slowest_step) return "slowest_step";
+  if (limits.least_tokens_per_second && c.tokens_per_second < *limits.least_tokens_per_second)
+    return "least_tokens_per_second";
+  if (limits.most_usd_per_million_tokens && c.usd_per_million_tokens > *limits.most_usd_per_million_tokens)
+    return "most_usd_per_million_tokens";
+  if (limits.most_kwh_per_million_tokens && c.kwh_per_million_tokens > *limits.most_kwh_per_million_tokens)
+    return "most_kwh_per_million_tokens";
+  return {};
+}
+
+}  // namespace
+
+double cost(const Candidate& c, Objective objective) {
+  switch (objective) {
+    case Objective::time:
+      return 1 / c.tokens_per_second;
+    case Objective::memory:
+      return static_cast<double>(c.memory.value);
+    case Objective::money:
+      return c.usd_per_million_tokens;
+    case Objective::energy:
+      return c.kwh_per_million_tokens;
+  }
+  return 0;
+}
+
+// Steele, Lea & Flood 2014: the finaliser of SplitMix64.
+std::uint64_t hash_of(std::int64_t index) {
+  std::uint64_t z = static_cast<std::uint64_t>(index) + 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+void cut_best(std::vector<Candidate>& best, Objective objective, std::size_t most) {
+  std::sort(best.begin(), best.end(), order_by(objective));
+  if (best.size() > most) best.resize(most);
+}
+
+void cut_front(std::vector<Candidate>& front) {
+  std::sort(front.begin(), front.end(), [](const Candidate& a, const Candidate& b) {
+    const auto key = [](const Candidate& c) {
+      return std::make_tuple(cost(c, Objective::time), c.memory.value, cost(c, Objective::money),
+                             cost(c, Objective::energy), c.index);
+    };
+    return key(a) < key(b);
+  });
+  std::vector<Candidate> kept;
+  for (Candidate& c : front) {
+    const bool beaten =
+        std::any_of(kept.rbegin(), kept.rend(), [&](const Candidate& k) { return no_worse(k, c); });
+    if (!beaten) kept.push_back(std::move(c));
+  }
+  front = std::move(kept);
+}
+
+void cut_points(std::vector<Candidate>& points, std::size_t most) {
+  if (points.size() > most) {
+    std::nth_element(
+        points.begin(), points.begin() + static_cast<std::ptrdiff_t>(most), points.end(),
+        [](const Candidate& a, const Candidate& b) { return hash_of(a.index) < hash_of(b.index); });
+    points.resize(most);
+  }
+  std::sort(points.begin(), points.end(),
+            [](const Candidate& a, const Candidate& b) { return a.index < b.index; });
+}
+
+Collector::Collector(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
+                     const SearchOptions& options)
+    : options_(options), constraints_(constraints), tariff_(tariff) {
+  const double whole = static_cast<double>(space.base.hardware.memory.value);
+  most_memory_ = Bytes{std::llround(whole * constraints.memory_share)} - constraints.memory_reserved;
+  draw_below_ = options.most_points == 0 ? 0 : std::numeric_limits<std::uint64_t>::max();
+}
+
+std::size_t Collector::reason(const std::string& what) {
+  const auto known = std::find(reasons_.begin(), reasons_.end(), what);
+  if (known != reasons_.end()) return static_cast<std::size_t>(known - reasons_.begin());
+  reasons_.push_back(what);
+  refused_.push_back(0);
+  return reasons_.size() - 1;
+}
+
+bool Collector::is_drawn(std::int64_t index) const {
+  return hash_of(index) < draw_below_;
+}
+
+void Collector::add_too_large(std::int64_t index, Bytes memory) {
+  ++legal_;
+  refuse(reason("memory"), 1);
+  if (smallest_ >= 0 && std::tie(smallest_memory_, smallest_) <= std::tie(memory, index)) return;
+  smallest_ = index;
+  smallest_memory_ = memory;
+}
+
+Candidate Collector::candidate(std::int64_t index, std::int32_t devices, double tokens,
+                               const Estimate& estimate) const {
+  const double hours = estimate.step.value / 3600 * devices, millions = tokens * 1e-6;
+  return {.index = index,
+          .devices = devices,
+          .step = estimate.step,
+          .memory = estimate.memory,
+          .tokens_per_second = tokens / estimate.step.value,
+          .usd_per_million_tokens = hours * tariff_.usd_per_device_hour / millions,
+          .kwh_per_million_tokens = hours * tariff_.watts_per_device * 1e-3 / millions};
+}
+
+void Collector::add(std::int64_t index, std::int32_t devices, double tokens, const Estimate& estimate) {
+  ++legal_;
+  if (estimate.memory <= most_memory_) ++evaluated_;  // others only where the scatter draws them
+  Candidate c = candidate(index, devices, tokens, estimate);
+  if (smallest_ < 0 || std::tie(c.memory, c.index) < std::tie(smallest_memory_, smallest_)) {
+    smallest_ = index;
+    smallest_memory_ = c.memory;
+  }
+  const std::string_view constraint = broken(c, constraints_, most_memory_);
+  if (c.memory <= most_memory_ && (!fastest_ || order_by(Objective::time)(c, *fastest_))) fastest_ = c;
+  if (constraint.empty()) {
+    ++fitting_;
+    ++looked_at_;
+    for (int o = 0; o < kObjectives; ++o) keep_best(c, static_cast<Objective>(o));
+    keep_front(c);
+  } else {
+    refuse(reason(std::string(constraint)), 1);
+  }
+  if (!is_drawn(index)) return;
+  c.refused_by = constraint;
+  draw(c);
+}
+
+void Collector::keep_best(const Candidate& c, Objective objective) {
+  Best& best = best_[static_cast<std::size_t>(objective)];
+  if (options_.most_kept == 0 || (best.full && cost(c, objective) > best.worst)) return;
+  best.kept.push_back(c);
+  if (best.kept.size() < 2 * options_.most_kept) return;
+  cut_best(best.kept, objective, options_.most_kept);
+  best.full = true;
+  best.worst = cost(best.kept.back(), objective);
+}
+
+void Collector::keep_front(const Candidate& c) {
+  std::vector<Candidate>& front = fronts_[c.devices];
+  const double time = cost(c, Objective::time);
+  const auto slower = std::lower_bound(front.begin(), front.end(), time, [](const Candidate& f, double t) {
+    return cost(f, Objective::time) < t;
+  });
+  // The one before is as fast or faster and has the least memory of these.
+  if (slower != front.begin() && std::prev(slower)->memory <= c.memory) return;
+  auto last = slower;
+  for (; last != front.end() && last->memory >= c.memory; ++last)
+    if (cost(*last, Objective::time) == time && last->memory == c.memory && last->index < c.index) return;
+  if (slower != front.end() && cost(*slower, Objective::time) == time && slower->memory < c.memory) return;
+  front.insert(front.erase(slower, last), c);
+}
+
+void Collector::draw(const Candidate& c) {
+  points_.push_back(c);
+  if (points_.size() < 2 * options_.most_points) return;
+  cut_points(points_, options_.most_points);
+  draw_below_ = 0;
+  for (const Candidate& p : points_) draw_below_ = std::max(draw_below_, hash_of(p.index) + 1);
+}
+
+SearchResult Collector::take() {
+  SearchResult r;
+  r.looked_at = std::exchange(looked_at_, 0);
+  r.legal = std::exchange(legal_, 0);
+  r.evaluated = std::exchange(evaluated_, 0);
+  r.fitting = std::exchange(fitting_, 0);
+  for (std::size_t i = 0; i < reasons_.size(); ++i)
+    if (const std::int64_t n = std::exchange(refused_[i], 0); n > 0) r.refused[reasons_[i]] = n;
+  for (int o = 0; o < kObjectives; ++o) {
+    Best& best = best_[static_cast<std::size_t>(o)];
+    r.best[static_cast<std::size_t>(o)] = std::exchange(best.kept, {});
+    cut_best(r.best[static_cast<std::size_t>(o)], static_cast<Objective>(o), options_.most_kept);
+    best.full = false;
+  }
+  for (auto& [devices, front] : std::exchange(fronts_, {}))
+    r.front.insert(r.front.end(), front.begin(), front.end());
+  cut_front(r.front);
+  r.points = std::exchange(points_, {});
+  cut_points(r.points, options_.most_points);
+  r.fastest = std::exchange(fastest_, {});
+  if (smallest_ >= 0) {
+    r.smallest.emplace();
+    r.smallest->index = smallest_;
+    r.smallest->memory = smallest_memory_;
+  }
+  smallest_ = -1;
+  return r;
+}
+
+}  // namespace sim

@@ -1,0 +1,76 @@
+// What a search keeps of the candidates that it passes: counts, the best, the front, a thinned scatter.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/planner/search.h"
+
+namespace sim {
+
+class Collector {
+ public:
+  Collector(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
+            const SearchOptions& options);
+
+  // Reasons are numbered, so that counting them costs nothing.
+  std::size_t reason(const std::string& what);
+  // So many candidates contradict themselves.
+  void refuse(std::size_t reason, std::int64_t candidates) {
+    refused_[reason] += candidates;
+    looked_at_ += candidates;
+  }
+
+  // Of a legal candidate first its memory is found. Whether its time is asked for, too.
+  bool asks_for_time(std::int64_t index, Bytes memory) const {
+    return memory <= most_memory_ || is_drawn(index);
+  }
+  // `tokens` of a step.
+  Candidate candidate(std::int64_t index, std::int32_t devices, double tokens,
+                      const Estimate& estimate) const;
+  void add_too_large(std::int64_t index, Bytes memory);
+  void add(std::int64_t index, std::int32_t devices, double tokens, const Estimate& estimate);
+
+  // What was collected; begins anew.
+  SearchResult take();
+
+ private:
+  // Less is better; ties go to the faster, then to the smaller number.
+  struct Best {
+    std::vector<Candidate> kept;
+    double worst = 0;  // cost of the last of the kept, once there are as many as wanted
+    bool full = false;
+  };
+  bool is_drawn(std::int64_t index) const;
+  void keep_best(const Candidate& c, Objective objective);
+  void keep_front(const Candidate& c);
+  void draw(const Candidate& c);
+
+  const SearchOptions& options_;
+  Constraints constraints_;
+  Tariff tariff_;
+  Bytes most_memory_;
+  std::uint64_t draw_below_;  // hashes of candidates that the scatter takes
+  std::vector<std::string> reasons_;
+  std::vector<std::int64_t> refused_;
+  std::int64_t looked_at_ = 0, legal_ = 0, evaluated_ = 0, fitting_ = 0;
+  std::array<Best, kObjectives> best_;
+  // Of each number of devices, where time decides money and energy: by time, memory falls.
+  std::map<std::int32_t, std::vector<Candidate>> fronts_;
+  std::vector<Candidate> points_;
+  std::optional<Candidate> fastest_;
+  std::int64_t smallest_ = -1;
+  Bytes smallest_memory_;
+};
+
+// Sorts the best of an objective and leaves as many as are wanted.
+void cut_best(std::vector<Candidate>& best, Objective objective, std::size_t most);
+// Leaves those that no other is better than.
+void cut_front(std::vector<Candidate>& front);
+// Leaves as many as are wanted of an even draw, by number.
+void cut_points(std::vector<Candidate>& points, std::size_t most);
+// A number that looks random, the same for the same candidate.
+std::uint64_t hash_of(std::int64_t index);
+
+}  // namespace sim

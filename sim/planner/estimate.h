@@ -1,0 +1,40 @@
+// Time and memory of a training step in closed form: what predict() finds by running a plan, from prices of
+// passes and lives of buffers that are found once for many strategies.
+#pragma once
+#include <memory>
+
+#include "sim/cost/calibration.h"
+#include "sim/scenario/scenario.h"
+#include "sim/units.h"
+
+namespace sim {
+
+struct Estimate {
+  Seconds step;  // as predict(): until the last rank has ended
+  Bytes memory;  // of the fullest device, as peak_memory() of predict()'s report
+};
+
+// Estimates scenarios of one model, hardware and implementation; what they have in common is kept from one to
+// the next. Not for several threads at a time: each has its own. The same scenario gives the same estimate
+// whatever was asked before.
+class Estimator {
+ public:
+  // Refers to `calibration`, which may be null.
+  Estimator(const Scenario& base, const Calibration* calibration);
+  ~Estimator();
+  Estimator(Estimator&&) noexcept;
+  Estimator& operator=(Estimator&&) noexcept;
+
+  // Of the base's model, hardware and implementation with this strategy and workload. Requires that
+  // validate() finds no problem in the whole; task must be train.
+  Estimate estimate(const Strategy& strategy, const Workload& workload);
+
+ private:
+  struct Memo;
+  std::unique_ptr<Memo> memo_;
+};
+
+// One scenario alone. Throws std::invalid_argument where validate() has problems, or the scenario generates.
+Estimate estimate(const Scenario& scenario, const Calibration* calibration = nullptr);
+
+}  // namespace sim

@@ -1,0 +1,193 @@
+#include "sim/planner/search.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "sim/enum_names.h"
+#include "sim/planner/candidate_walk.h"
+#include "sim/planner/collector.h"
+
+namespace sim {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void throw_first(const std::vector<Problem>& problems) {
+  if (!problems.empty()) throw std::invalid_argument(problems[0].field + ": " + problems[0].message);
+}
+
+// What the threads of a search share.
+class SharedSearch {
+ public:
+  SharedSearch(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
+               const Calibration* calibration, const SearchOptions& options)
+      : space_(space),
+        constraints_(constraints),
+        tariff_(tariff),
+        calibration_(calibration),
+        options_(options),
+        begin_(std::clamp<std::int64_t>(options.begin, 0, size(space))),
+        end_(std::clamp<std::int64_t>(options.end.value_or(size(space)), begin_, size(space))),
+        parts_(space, begin_, end_),
+        began_(Clock::now()) {}
+
+  SearchResult run() {
+    std::vector<std::thread> threads;
+    const int wanted = std::max(1, options_.threads);
+    working_ = wanted;
+    for (int i = 0; i < wanted; ++i) threads.emplace_back([this] { work(); });
+    report_until_done();
+    for (std::thread& t : threads) t.join();
+    if (failure_) std::rethrow_exception(failure_);
+    found_.begin = begin_;
+    found_.end = end_;
+    if (found_.smallest) complete(*found_.smallest);
+    found_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
+    return std::move(found_);
+  }
+
+ private:
+  // Of a candidate that memory refused, time was not asked for.
+  void complete(Candidate& c) const {
+    if (c.tokens_per_second > 0) return;
+    const Scenario s = candidate(space_, c.index);
+    Collector collector(space_, {}, tariff_, options_);
+    c = collector.candidate(c.index, s.strategy.devices(), tokens_of_step(s.workload),
+                            estimate(s, calibration_));
+  }
+
+  void work() {
+    try {
+      CandidateWalk walk(space_, calibration_, begin_, end_);
+      Collector collector(space_, constraints_, tariff_, options_);
+      while (!options_.stop.stop_requested()) {
+        const std::int64_t part = next_part_++;
+        if (part >= parts_.count()) break;
+        walk.run(parts_, part, options_.stop, collector);
+        const std::lock_guard lock(mutex_);
+        merge(found_, collector.take(), options_);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      next_part_ = parts_.count();
+    }
+    const std::lock_guard lock(mutex_);
+    --working_;
+    changed_.notify_all();
+  }
+
+  void report_until_done() {
+    const auto every = std::chrono::duration<double>(options_.progress_every.value);
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, every, [this] { return working_ == 0; })) {
+      if (!options_.on_progress) continue;
+      SearchResult so_far = found_;
+      lock.unlock();
+      so_far.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
+      options_.on_progress(so_far, so_far.looked_at, end_ - begin_);
+      lock.lock();
+    }
+  }
+
+  const SearchSpace& space_;
+  const Constraints& constraints_;
+  const Tariff& tariff_;
+  const Calibration* calibration_;
+  const SearchOptions& options_;
+  std::int64_t begin_, end_;
+  SpaceParts parts_;
+  Clock::time_point began_;
+  std::atomic<std::int64_t> next_part_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int working_ = 0;
+  SearchResult found_;
+  std::exception_ptr failure_;
+};
+
+constexpr std::array<EnumName<Objective>, kObjectives> kObjectiveNames{{{Objective::time, "time"},
+                                                                        {Objective::memory, "memory"},
+                                                                        {Objective::money, "money"},
+                                                                        {Objective::energy, "energy"}}};
+
+}  // namespace
+
+std::string_view name(Objective objective) {
+  return name_in(kObjectiveNames, objective);
+}
+std::optional<Objective> objective_from_name(std::string_view text) {
+  return value_in(kObjectiveNames, text);
+}
+
+std::vector<Problem> problems(const Constraints& c) {
+  std::vector<Problem> found;
+  if (!(c.memory_share > 0 && c.memory_share <= 1))
+    found.push_back({"memory_share", "must be above 0 and at most 1, all of a device's memory"});
+  if (c.memory_reserved.value < 0) found.push_back({"memory_reserved", "must be 0 bytes or more"});
+  const auto positive = [&](const char* field, bool is) {
+    if (!is) found.push_back({field, "must be above 0"});
+  };
+  positive("slowest_step", !c.slowest_step || c.slowest_step->value > 0);
+  positive("least_tokens_per_second", !c.least_tokens_per_second || *c.least_tokens_per_second > 0);
+  positive("most_usd_per_million_tokens",
+           !c.most_usd_per_million_tokens || *c.most_usd_per_million_tokens > 0);
+  positive("most_kwh_per_million_tokens",
+           !c.most_kwh_per_million_tokens || *c.most_kwh_per_million_tokens > 0);
+  return found;
+}
+
+SearchResult search(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
+                    const Calibration* calibration, const SearchOptions& options) {
+  throw_first(problems(space));
+  throw_first(problems(constraints));
+  return SharedSearch(space, constraints, tariff, calibration, options).run();
+}
+
+void merge(SearchResult& into, const SearchResult& other, const SearchOptions& options) {
+  if (into.begin == into.end) {
+    into.begin = other.begin;
+    into.end = other.end;
+  } else if (other.begin != other.end) {
+    into.begin = std::min(into.begin, other.begin);
+    into.end = std::max(into.end, other.end);
+  }
+  into.looked_at += other.looked_at;
+  into.legal += other.legal;
+  into.evaluated += other.evaluated;
+  into.fitting += other.fitting;
+  into.seconds += other.seconds;
+  for (const auto& [reason, n] : other.refused) into.refused[reason] += n;
+  const auto append = [](std::vector<Candidate>& to, const std::vector<Candidate>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (int o = 0; o < kObjectives; ++o) {
+    auto& best = into.best[static_cast<std::size_t>(o)];
+    append(best, other.best[static_cast<std::size_t>(o)]);
+    cut_best(best, static_cast<Objective>(o), options.most_kept);
+  }
+  append(into.front, other.front);
+  cut_front(into.front);
+  append(into.points, other.points);
+  cut_points(into.points, options.most_points);
+  const auto keep = [](std::optional<Candidate>& best, const std::optional<Candidate>& c,
+                       Objective objective) {
+    if (!c) return;
+    if (!best ||
+        std::make_pair(cost(*c, objective), c->index) < std::make_pair(cost(*best, objective), best->index))
+      best = c;
+  };
+  keep(into.smallest, other.smallest, Objective::memory);
+  keep(into.fastest, other.fastest, Objective::time);
+}
+
+}  // namespace sim
