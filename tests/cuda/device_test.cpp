@@ -429,6 +429,7 @@ TEST_CASE(
   model.num_attention_heads = 8;
   model.num_key_value_heads = 4;
   model.intermediate_size = 256;
+  model.num_hidden_layers = 1;
   struct Run {
     std::vector<float> prompt, token;
     sim::Bytes parameters;
@@ -439,7 +440,7 @@ TEST_CASE(
     scenario.workload.weights_dtype = weights;
     scenario.workload.weights_group = weights == sim::DType::int4 ? 128 : 0;
     scenario.workload.prompt_length = 9;  // more rows than a gemv has
-    scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+    scenario.hardware.peak[sim::DType::bf16] = scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
     runtime::Run run(scenario,
                      runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 17}}));
     run.fill_parameters(tests::drawn(model), 3);
