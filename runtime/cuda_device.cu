@@ -710,9 +710,9 @@ class CudaDevice final : public Device {
     on_device(name_, [&] {
       float*& place = weight_scales_[weight];
       if (place != nullptr) gpu_.release(reinterpret_cast<std::byte*>(place));
-      scale_bytes_ += growth([&] {
-        place = reinterpret_cast<float*>(gpu_.allocate(static_cast<std::int64_t>(scales.size_bytes())));
-      });
+      const std::int64_t before = in_use().value;
+      place = reinterpret_cast<float*>(gpu_.allocate(static_cast<std::int64_t>(scales.size_bytes())));
+      scale_bytes_ += in_use().value - before;
       gpu_.copy_to_device(reinterpret_cast<std::byte*>(place), std::as_bytes(scales));
     });
   }
@@ -776,10 +776,16 @@ class CudaDevice final : public Device {
 
   bool can_replay() const override { return true; }
   void begin_capture() override {
-    on_device(name_, [&] { gpu_.begin_capture(); });
+    on_device(name_, [&] {
+      before_capture_ = in_use().value;  // CUDA forbids some questions between the two
+      gpu_.begin_capture();
+    });
   }
   void end_capture(std::size_t number) override {
-    on_device(name_, [&] { graph_bytes_ += growth([&] { gpu_.end_capture(number); }); });
+    on_device(name_, [&] {
+      gpu_.end_capture(number);
+      graph_bytes_ += in_use().value - before_capture_;
+    });
   }
   void replay(std::size_t number) override {
     on_device(name_, [&] { gpu_.replay(number); });
@@ -802,14 +808,6 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // Calls body and returns how much more of the device's memory is in use afterwards.
-  template <class Body>
-  std::int64_t growth(const Body& body) const {
-    const std::int64_t before = in_use().value;
-    body();
-    return in_use().value - before;
-  }
-
   // "1.5 GiB". Here, since the backend links nothing of sim/.
   static std::string gib(std::int64_t bytes) {
     char text[32];
@@ -821,7 +819,7 @@ class CudaDevice final : public Device {
   cuda::Gpu gpu_;
   std::int64_t context_bytes_;
   cuda::Products products_;
-  std::int64_t library_bytes_, graph_bytes_ = 0, scale_bytes_ = 0;
+  std::int64_t library_bytes_, graph_bytes_ = 0, before_capture_ = 0, scale_bytes_ = 0;
   Fp8Scales fp8_scales_;
   WeightScales weight_scales_;
   int compute_capability_;

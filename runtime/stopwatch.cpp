@@ -41,8 +41,6 @@ Stopwatch::Stopwatch(Device& device, sim::Bytes memory, sim::Bytes rotation, sim
     : device_(device), arena_(device, memory), rotation_(rotation), stored_(stored), length_(length) {
   std::vector<float> values(kTemplate / sizeof(float));
   draw_parameter({}, 1, "calibration", 0, values);
-  for (float& value : values) value = std::abs(value);  // of second moments the root is taken
-  template_ = bytes_of(values.data(), kTemplate);
   std::vector<std::uint16_t> narrow(values.size());
   std::transform(values.begin(), values.end(), narrow.begin(), f32_to_bf16);
   bf16_template_ = bytes_of(narrow.data(), kTemplate / 2);
@@ -53,6 +51,8 @@ Stopwatch::Stopwatch(Device& device, sim::Bytes memory, sim::Bytes rotation, sim
   std::transform(narrow.begin(), narrow.end(), bytes.begin(),
                  [](std::uint16_t half) { return static_cast<std::uint8_t>(half >> 8); });
   fp8_template_ = bytes_of(bytes.data(), kTemplate / 4);
+  for (float& value : values) value = std::abs(value);  // in fp32, of second moments the root is taken
+  template_ = bytes_of(values.data(), kTemplate);
   fill_with_template(arena_.at({}), static_cast<std::size_t>(memory.value), stored);
 }
 

@@ -157,15 +157,23 @@ TEST_CASE(
     "recompute on the GPU changes no bit of losses, gradients or parameters of two steps of two "
     "micro-batches",
     "[plan]") {
+  sim::Strategy selective, full, from_every_second_layer, operations;
+  selective.recompute = sim::Recompute::selective;
+  full.recompute = from_every_second_layer.recompute = sim::Recompute::full;
+  from_every_second_layer.recompute_interval = 2;
+  operations.recompute = sim::Recompute::operations;
+  operations.recompute_operations = {"norm", "activation", "qkv"};
   for (sim::Model model : {tests::small_llama(), tests::small_gpt()}) {
     model.num_hidden_layers = 2;
-    const auto step = [&](sim::Recompute recompute) {
-      return step_of(training(model, sim::DType::bf16, sim::AttentionKind::flash, recompute), open_gpu(), 2);
+    const auto step = [&](const sim::Strategy& strategy) {
+      sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash);
+      scenario.strategy = strategy;
+      return step_of(scenario, open_gpu(), 2);
     };
-    const Step none = step(sim::Recompute::none);
-    for (const auto recompute : {sim::Recompute::selective, sim::Recompute::full}) {
-      CAPTURE(model.name, static_cast<int>(recompute));
-      const Step again = step(recompute);
+    const Step none = step({});
+    for (const sim::Strategy& strategy : {selective, full, from_every_second_layer, operations}) {
+      CAPTURE(model.name, static_cast<int>(strategy.recompute), strategy.recompute_interval);
+      const Step again = step(strategy);
       CHECK(again.losses == none.losses);
       CHECK(again.norm == none.norm);
       CHECK(again.gradients == none.gradients);

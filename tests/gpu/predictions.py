@@ -13,6 +13,8 @@ HARDWARE = ["h100-sxm", "h200-sxm"]
 TRAINING = [("gpt2-124m", 32), ("gpt2-1558m", 8), ("llama-3.2-3b", 4)]
 DECODING = ["gpt2-124m", "llama-3.2-1b", "llama-3.1-8b"]
 BATCHES = [1, 8, 64]
+WEIGHTS = {"bf16": [], "int8": ["--weights-dtype", "int8"], "fp8": ["--weights-dtype", "fp8"],
+           "int4": ["--weights-dtype", "int4", "--weights-group", 128]}
 TYPES = ["fp32", "tf32", "bf16", "fp16", "fp8"]
 
 
@@ -65,6 +67,15 @@ def main():
                 m = predict(arguments.program, "--hardware", hardware, "--model", model, "--task", "generate", "--dtype", "bf16",
                             "--prompt-length", 512, "--max-new-tokens", 64, "--batch-size", batch)["metrics"]
                 print(f"| {hardware} | {model} | {batch} | {m['tpot_s'] * 1e3:.3f} | {batch / m['tpot_s']:.0f} |")
+    print("\n## Decoding with weights in fewer bits, one sequence, a prompt of 512 tokens and 64 new ones\n")
+    print("| GPU | model | weights | ms a token | bf16's over it |\n|---|---|---|---|---|")
+    for hardware in HARDWARE:
+        for model in ("llama-3.2-1b", "llama-3.1-8b"):
+            times = {name: predict(arguments.program, "--hardware", hardware, "--model", model, "--task", "generate", "--dtype",
+                                   "bf16", "--prompt-length", 512, "--max-new-tokens", 64, *flags)["metrics"]["tpot_s"]
+                     for name, flags in WEIGHTS.items()}
+            for name, seconds in times.items():
+                print(f"| {hardware} | {model} | {name} | {seconds * 1e3:.3f} | {times['bf16'] / seconds:.2f} |")
     print("\n## Kernels of a training step of llama-3.2-1b, 16,384 tokens\n")
     print("| GPU | T | attention forward, TFLOP/s | attention backward, TFLOP/s | matrix products, TFLOP/s |\n|---|---|---|---|---|")
     for hardware in HARDWARE:
