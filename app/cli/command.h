@@ -28,6 +28,7 @@ void add_bench(CLI::App& program, Invocation& invocation);
 void add_calibrate(CLI::App& program, Invocation& invocation);
 void add_validate(CLI::App& program, Invocation& invocation);
 void add_doctor(CLI::App& program, Invocation& invocation);
+void add_plan(CLI::App& program, Invocation& invocation);
 void add_schema(CLI::App& program, Invocation& invocation);
 
 // What the program does without a sub-command: the desktop; where there is no display, the tour.

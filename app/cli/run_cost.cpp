@@ -91,6 +91,19 @@ void RunCostFlags::add_to(CLI::App& command) {
       ->type_name("NAME");
 }
 
+DeviceRates device_rates(const sim::Hardware& hardware, const RunCostFlags& flags) {
+  const sim::EconomicRates rates = sim::load_economic_rates();
+  const sim::Site site = site_of(rates, flags.site);
+  DeviceRates found;
+  if (const std::optional<Rate> rate = rate_of(rates, hardware, flags)) {
+    found.usd_per_hour = rate->usd_per_hour;
+    found.price = rate->said;
+  }
+  if (hardware.power_w > 0) found.watts = (hardware.power_w + site.host_w_per_device) * site.pue;
+  found.site = site.name;
+  return found;
+}
+
 std::vector<Metric> run_cost_metrics(const sim::Report& report, const RunCostFlags& flags) {
   const sim::Scenario& scenario = report.source.scenario;
   const bool training = scenario.workload.task == sim::Task::train;

@@ -17,6 +17,16 @@ struct RunCostFlags {
   void add_to(CLI::App& command);
 };
 
+// What a device costs and draws while it runs, by the same flags.
+struct DeviceRates {
+  double usd_per_hour = 0;
+  std::string price;  // where the money is from; empty: no price is known
+  double watts = 0;   // (device + its share of the node) x PUE; 0: the hardware says no power
+  std::string site;
+};
+// Throws UsageError naming the flag.
+DeviceRates device_rates(const sim::Hardware& hardware, const RunCostFlags& flags);
+
 // Training with --tokens: device hours, days, money, energy, carbon, share of time that is progress.
 // Generation: money for a million tokens, where a price is known. Throws UsageError naming the flag.
 std::vector<Metric> run_cost_metrics(const sim::Report& report, const RunCostFlags& flags);

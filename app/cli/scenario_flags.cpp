@@ -115,6 +115,7 @@ void apply_strategy(const ScenarioFlags& flags, sim::Strategy& strategy) {
   strategy.pipeline_parallel = degree(flags.pipeline_parallel, strategy.pipeline_parallel);
   strategy.context_parallel = degree(flags.context_parallel, strategy.context_parallel);
   strategy.expert_parallel = degree(flags.expert_parallel, strategy.expert_parallel);
+  strategy.expert_tensor_parallel = degree(flags.expert_tensor_parallel, strategy.expert_tensor_parallel);
   strategy.virtual_pipeline = degree(flags.virtual_pipeline, strategy.virtual_pipeline);
   strategy.zero_stage = degree(flags.zero_stage, strategy.zero_stage);
   strategy.data_parallel = degree(flags.data_parallel, strategy.data_parallel);
@@ -286,6 +287,7 @@ void ScenarioFlags::add_to(CLI::App& command) {
   count("--pp", pipeline_parallel, "Strategy", "pipeline stages");
   count("--cp", context_parallel, "Strategy", "context parallel degree");
   count("--ep", expert_parallel, "Strategy", "expert parallel degree");
+  count("--etp", expert_tensor_parallel, "Strategy", "devices that share an expert: 0 as --tp, or 1");
   count("--vpp", virtual_pipeline, "Strategy", "chunks a pipeline stage holds");
   count("--zero", zero_stage, "Strategy", "ZeRO stage: 0, 1, 2 or 3");
   command
@@ -320,8 +322,8 @@ void ScenarioFlags::add_to(CLI::App& command) {
       ->group("Strategy");
 }
 
-ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtime::EventSink& sink,
-                                        std::stop_token stop) {
+ResolvedScenario resolve_unchecked(const ScenarioFlags& flags, const runtime::EventSink& sink,
+                                   std::stop_token stop) {
   ResolvedScenario resolved = resolve_work(flags);
   const std::string hardware = flags.hardware.value_or(flags.scenario ? "" : "h100-sxm");
   if (hardware == kThisMachine) {
@@ -334,6 +336,12 @@ ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtim
   }
   fill_this_machine(resolved.scenario, sink, std::move(stop));
   calibrate(resolved);
+  return resolved;
+}
+
+ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtime::EventSink& sink,
+                                        std::stop_token stop) {
+  ResolvedScenario resolved = resolve_unchecked(flags, sink, std::move(stop));
   require_valid(resolved.scenario);
   return resolved;
 }

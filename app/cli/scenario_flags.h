@@ -24,7 +24,7 @@ struct ScenarioFlags {
   std::optional<std::string> recompute_operations, context_parallel_comm, rank_order, optimizer;
   std::optional<std::string> device;
   std::optional<std::int64_t> gpus, data_parallel, tensor_parallel, pipeline_parallel, context_parallel;
-  std::optional<std::int64_t> expert_parallel, virtual_pipeline, zero_stage;
+  std::optional<std::int64_t> expert_parallel, expert_tensor_parallel, virtual_pipeline, zero_stage;
   std::optional<std::int64_t> shard_group, prefetch, gradient_bucket, recompute_interval;
   std::optional<bool> sequence_parallel;
   bool offload_optimizer = false, offload_activations = false;
@@ -47,6 +47,10 @@ struct ResolvedScenario {
 // `sink`.
 ResolvedScenario resolve_for_prediction(const ScenarioFlags& flags, const runtime::EventSink& sink,
                                         std::stop_token stop);
+
+// The same before anything is checked: what a search starts from.
+ResolvedScenario resolve_unchecked(const ScenarioFlags& flags, const runtime::EventSink& sink,
+                                   std::stop_token stop);
 
 // What --device names; the CPU where it is not given. Throws UsageError for no name of a device.
 runtime::DeviceChoice device_of(const std::optional<std::string>& flag);

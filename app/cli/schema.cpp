@@ -8,6 +8,7 @@
 
 #include "app/cli/command.h"
 #include "app/cli/flags.h"
+#include "app/cli/plan_sweep.h"
 #include "sim/cost/predict.h"
 #include "sim/report/events.h"
 #include "sim/scenario/preset.h"
@@ -85,8 +86,11 @@ ExitCode schema(const std::string& of) {
     result = schema_of(Json::parse(sim::to_json(example_report())));
   else if (of == "event")
     result = event_schema(example_report());
+  else if (of == "sweep")
+    result = Json::parse(sweep_schema());
   else
-    throw UsageError(fmt::format("schema is of a scenario, a report or an event, not of \"{}\"", of));
+    throw UsageError(
+        fmt::format("schema is of a scenario, a report, an event or a sweep, not of \"{}\"", of));
   Json document = {
       {"$schema", "https://json-schema.org/draft/2020-12/schema"},
       {"title", "Ridgepoint " + of + ", schema version " + std::to_string(sim::kReportSchemaVersion)}};
@@ -100,10 +104,10 @@ ExitCode schema(const std::string& of) {
 void add_schema(CLI::App& program, Invocation& invocation) {
   const auto of = std::make_shared<std::string>();
   CLI::App* command = program.add_subcommand(
-      "schema",
-      describe("Print the JSON Schema of scenarios, reports or a run's events.",
-               {"ridgepoint schema report", "ridgepoint schema scenario", "ridgepoint schema event"}));
-  command->add_option("OF", *of, "scenario, report or event")->required();
+      "schema", describe("Print the JSON Schema of scenarios, reports, a run's events or a sweep.",
+                         {"ridgepoint schema report", "ridgepoint schema scenario", "ridgepoint schema event",
+                          "ridgepoint schema sweep"}));
+  command->add_option("OF", *of, "scenario, report, event or sweep")->required();
   command->callback([of, &invocation] { invocation.run = [of] { return schema(*of); }; });
 }
 

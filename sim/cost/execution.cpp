@@ -1,7 +1,6 @@
 #include "sim/cost/execution.h"
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 #include <string>
 
@@ -35,46 +34,65 @@ class Mailbox {
   std::vector<Seconds> arrival_;  // negative: not sent yet
 };
 
-// Compute of one program that shares the device with what its other streams exchange.
-class SharedDevice {
- public:
-  explicit SharedDevice(double slowdown) : slowdown_(slowdown) {}
-
-  void exchange(Seconds start, Seconds end) {
-    if (slowdown_ <= 1 || end <= start) return;
-    // Collectives follow each other in their stream.
-    if (!busy_.empty() && start <= busy_.back().end)
-      busy_.back().end = std::max(busy_.back().end, end);
-    else
-      busy_.push_back({start, end});
-  }
-
-  // When `work` that begins at `start` has been done.
-  Seconds done(Seconds start, Seconds work) {
-    while (first_ < busy_.size() && busy_[first_].end <= start) ++first_;
-    Seconds now = start;
-    for (std::size_t i = first_; i < busy_.size() && work.value > 0; ++i) {
-      const Seconds alone = std::max(Seconds{}, busy_[i].start - now);
-      if (work <= alone) break;
-      work = work - alone;
-      now = std::max(now, busy_[i].start);
-      const Seconds shared = std::min(work * slowdown_, busy_[i].end - now);
-      work = work - shared * (1 / slowdown_);
-      now += shared;
-    }
-    return now + work;
-  }
-
- private:
-  struct Interval {
-    Seconds start, end;
-  };
-  double slowdown_;
-  std::vector<Interval> busy_;
-  std::size_t first_ = 0;  // those before have ended
-};
-
 }  // namespace
+
+void SharedDevice::exchange(Seconds start, Seconds end) {
+  if (slowdown_ <= 1 || end <= start) return;
+  // Collectives follow each other in their stream.
+  if (!busy_.empty() && start <= busy_.back().end)
+    busy_.back().end = std::max(busy_.back().end, end);
+  else
+    busy_.push_back({start, end});
+}
+
+Seconds SharedDevice::done(Seconds start, Seconds work) {
+  while (first_ < busy_.size() && busy_[first_].end <= start) ++first_;
+  Seconds now = start;
+  for (std::size_t i = first_; i < busy_.size() && work.value > 0; ++i) {
+    const Seconds alone = std::max(Seconds{}, busy_[i].start - now);
+    if (work <= alone) break;
+    work = work - alone;
+    now = std::max(now, busy_[i].start);
+    const Seconds shared = std::min(work * slowdown_, busy_[i].end - now);
+    work = work - shared * (1 / slowdown_);
+    now += shared;
+  }
+  return now + work;
+}
+
+DeviceClock::Span DeviceClock::run(std::int32_t stream, const ActionTime& time, Seconds ready) {
+  Seconds& free = free_[static_cast<std::size_t>(stream)];
+  const Seconds host = ready_host(time.work);
+  const Seconds start = std::max(free, ready);
+  const Seconds alone = stream == kComputeStream ? device_.done(start, time.duration) : start + time.duration;
+  const Seconds end = std::max(alone, host + time.host.ahead);
+  if (stream == kCollectiveStream) device_.exchange(std::max(start, host), end);
+  host_ = host + time.host.launches;
+  free = end;
+  return {start, end};
+}
+
+DeviceClock::Span DeviceClock::send(const ActionTime& time, Seconds ready) {
+  Seconds& free = free_[static_cast<std::size_t>(transfers_in_order_ ? kComputeStream : kSendStream)];
+  const Seconds host = ready_host(time.work);
+  const Seconds start = std::max({free, ready, host});
+  const Seconds end = std::max(start + time.duration, host + time.host.ahead);
+  host_ = host + time.host.launches;
+  if (time.work.waits) host_ = std::max(host_, end);
+  free = end;
+  return {start, end};
+}
+
+DeviceClock::Span DeviceClock::receive(const ActionTime& time, Seconds ready, Seconds arrival) {
+  Seconds& free = free_[kComputeStream];
+  const Seconds host = host_ + time.work.before;
+  const Seconds start = std::max({free, ready, host});
+  const Seconds end = std::max(start, arrival);
+  host_ = host + time.host.launches;
+  if (time.work.waits) host_ = std::max(host_, end);
+  free = end;
+  return {start, end};
+}
 
 Execution execute(const Plan& plan, const std::vector<std::vector<ActionTime>>& times,
                   bool transfers_in_order, Interference interference) {
@@ -86,9 +104,7 @@ Execution execute(const Plan& plan, const std::vector<std::vector<ActionTime>>& 
     execution.programs[p].end.resize(times[p].size());
   }
   Mailbox mailbox(plan);
-  std::vector<std::array<Seconds, kStreams>> free(programs);
-  std::vector<Seconds> hosts(programs);
-  std::vector<SharedDevice> devices(programs, SharedDevice(interference.compute));
+  std::vector<DeviceClock> clocks(programs, DeviceClock(interference, transfers_in_order));
   std::vector<std::size_t> next(programs);
 
   const auto advance = [&](std::size_t p) {
@@ -97,32 +113,23 @@ Execution execute(const Plan& plan, const std::vector<std::vector<ActionTime>>& 
     const std::size_t begin = next[p];
     for (std::size_t& i = next[p]; i < actions.size(); ++i) {
       const Action& a = actions[i];
-      const ActionTime& time = times[p][i];
       const bool sends = a.peer >= 0 && a.stream == kSendStream, receives = a.peer >= 0 && !sends;
-      Seconds& stream =
-          free[p][static_cast<std::size_t>(sends && transfers_in_order ? kComputeStream : a.stream)];
-      Seconds host = hosts[p];
-      if (time.work.waits && !receives)
-        host = std::max(host, *std::max_element(free[p].begin(), free[p].end()));
-      host += time.work.before;
-      Seconds start = stream;
+      Seconds ready;
       for (const std::int32_t wait : {a.wait, a.wait_also})
-        if (wait >= 0) start = std::max(start, e.end[static_cast<std::size_t>(wait)]);
-      if (sends || receives) start = std::max(start, host);
-      Seconds end =
-          a.stream == kComputeStream ? devices[p].done(start, time.duration) : start + time.duration;
-      end = std::max(end, host + time.host.ahead);
-      if (sends) mailbox.arrival(static_cast<std::size_t>(a.peer), a) = end;
+        if (wait >= 0) ready = std::max(ready, e.end[static_cast<std::size_t>(wait)]);
+      DeviceClock::Span span;
       if (receives) {
         const Seconds arrival = mailbox.arrival(p, a);
         if (arrival.value < 0) return i > begin;
-        end = std::max(start, arrival);
+        span = clocks[p].receive(times[p][i], ready, arrival);
+      } else if (sends) {
+        span = clocks[p].send(times[p][i], ready);
+        mailbox.arrival(static_cast<std::size_t>(a.peer), a) = span.end;
+      } else {
+        span = clocks[p].run(a.stream, times[p][i], ready);
       }
-      if (a.stream == kCollectiveStream) devices[p].exchange(std::max(start, host), end);
-      hosts[p] = host + time.host.launches;
-      if ((sends || receives) && time.work.waits) hosts[p] = std::max(hosts[p], end);
-      e.start[i] = start;
-      e.end[i] = stream = end;
+      e.start[i] = span.start;
+      e.end[i] = span.end;
     }
     return next[p] > begin;
   };
@@ -135,8 +142,7 @@ Execution execute(const Plan& plan, const std::vector<std::vector<ActionTime>>& 
   for (std::size_t p = 0; p < programs; ++p) {
     if (next[p] < plan.programs[p].actions.size())
       throw std::logic_error(plan.programs[p].role + " waits for ever at action " + std::to_string(next[p]));
-    execution.duration = std::max(execution.duration, hosts[p]);
-    for (const Seconds end : free[p]) execution.duration = std::max(execution.duration, end);
+    execution.duration = std::max(execution.duration, clocks[p].end());
   }
   return execution;
 }

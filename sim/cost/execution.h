@@ -1,5 +1,8 @@
 // When each action of a plan's programs begins and ends, from how long each takes.
 #pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "sim/plan/plan.h"
@@ -41,6 +44,68 @@ struct Execution {
 // times as long.
 struct Interference {
   double compute = 1;
+};
+
+// Compute of one program that shares the device with what its other streams exchange.
+class SharedDevice {
+ public:
+  explicit SharedDevice(double slowdown) : slowdown_(slowdown) {}
+  void exchange(Seconds start, Seconds end);
+  // When `work` that begins at `start` has been done. Later calls have later starts.
+  Seconds done(Seconds start, Seconds work);
+  // The last exchange begins and ends so much later.
+  void skip(Seconds start, Seconds end) {
+    if (busy_.empty()) return;
+    busy_.back().start += start;
+    busy_.back().end += end;
+  }
+
+ private:
+  struct Interval {
+    Seconds start, end;
+  };
+  double slowdown_;
+  std::vector<Interval> busy_;
+  std::size_t first_ = 0;  // those before have ended
+};
+
+// The streams of one program and the host that launches them.
+class DeviceClock {
+ public:
+  DeviceClock(Interference interference, bool transfers_in_order)
+      : device_(interference.compute), transfers_in_order_(transfers_in_order) {}
+
+  struct Span {
+    Seconds start, end;
+  };
+  // `ready`: when what an action waits for has ended; `arrival`: when what it receives is there.
+  Span run(std::int32_t stream, const ActionTime& time, Seconds ready = {});
+  Span send(const ActionTime& time, Seconds ready);
+  Span receive(const ActionTime& time, Seconds ready, Seconds arrival);
+
+  // As if computing, collectives and the host had gone on for so much longer as they did last.
+  void skip(Seconds compute, Seconds collective, Seconds host) {
+    free_[kComputeStream] += compute;
+    free_[kCollectiveStream] += collective;
+    host_ += host;
+    device_.skip(std::min(compute, collective), collective);
+  }
+
+  Seconds free(std::int32_t stream) const { return free_[static_cast<std::size_t>(stream)]; }
+  Seconds host() const { return host_; }
+  Seconds end() const { return std::max(host_, idle()); }  // of all
+
+ private:
+  Seconds idle() const { return *std::max_element(free_.begin(), free_.end()); }
+  // Until the host launches an action that is no receive.
+  Seconds ready_host(const HostWork& work) const {
+    return (work.waits ? std::max(host_, idle()) : host_) + work.before;
+  }
+
+  SharedDevice device_;
+  bool transfers_in_order_;
+  std::array<Seconds, kStreams> free_{};
+  Seconds host_;
 };
 
 // times[program][action]. Exact for any legal plan: an action begins when the one before it in its stream and

@@ -49,20 +49,19 @@ class RowNumbers {
     std::map<std::pair<Phase, BlockId>, std::size_t> same;  // block with other variables
     for (const PricedBlock& b : blocks) {
       const auto [it, added] = same.try_emplace({b.phase, b.block}, numbers_.size());
-      if (!added) {
-        numbers_.push_back(numbers_[it->second]);
-        continue;
-      }
+      of_block_.push_back(it->second);
+      if (!added) continue;
       std::vector<std::size_t>& of_block = numbers_.emplace_back();
       for (const Operation& op : plan.blocks[static_cast<std::size_t>(b.block)].operations)
         of_block.push_back(known.try_emplace({b.phase, op.id}, known.size()).first->second);
     }
     count_ = known.size();
   }
-  const std::vector<std::size_t>& of_block(std::size_t block) const { return numbers_[block]; }
+  const std::vector<std::size_t>& of_block(std::size_t block) const { return numbers_[of_block_[block]]; }
   std::size_t count() const { return count_; }
 
  private:
+  std::vector<std::size_t> of_block_;  // of priced blocks
   std::vector<std::vector<std::size_t>> numbers_;
   std::size_t count_ = 0;
 };

@@ -51,18 +51,11 @@ Seconds run_in_turn(const std::vector<Operation>& operations, std::vector<Priced
   return std::max(now, beside);
 }
 
-class Pricer {
+// What a plan's programs run, each block once for each phase and set of variables.
+class PricedBlocks {
  public:
-  Pricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
-      : plan_(plan),
-        hardware_(hardware),
-        calibration_(calibration),
-        working_set_(working_set_of(plan, calibration)),
-        operations_(plan.blocks.size()),
-        recent_(plan.blocks.size(), static_cast<std::size_t>(-1)) {
-    for (std::size_t b = 0; b < plan.blocks.size(); ++b)
-      operations_[b].resize(plan.blocks[b].operations.size());
-  }
+  PricedBlocks(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
+      : pricer_(plan, hardware, calibration), recent_(plan.blocks.size(), static_cast<std::size_t>(-1)) {}
 
   // Index into blocks(); programs of one plan share what is priced.
   std::size_t block(const Action& a) {
@@ -71,77 +64,13 @@ class Pricer {
                        blocks_[recent].variables == a.variables;
     if (again) return recent;
     const auto [it, added] = index_.try_emplace({a.block, a.phase, a.variables}, blocks_.size());
-    if (added) blocks_.push_back(price_block(a));
+    if (added) blocks_.push_back(pricer_.price(a.block, a.phase, a.variables));
     return recent = it->second;
   }
   std::vector<PricedBlock> take() { return std::move(blocks_); }
 
  private:
-  PricedBlock price_block(const Action& a) {
-    PricedBlock priced;
-    priced.block = a.block;
-    priced.phase = a.phase;
-    priced.variables = a.variables;
-    const Block& block = plan_.blocks[static_cast<std::size_t>(a.block)];
-    priced.operations.reserve(block.operations.size());
-    for (std::size_t i = 0; i < block.operations.size(); ++i) {
-      priced.operations.push_back(operation(static_cast<std::size_t>(a.block), i, a.variables));
-      // What is done a second time is not work that the mathematics needs.
-      if (a.phase != Phase::recompute) continue;
-      PricedOperation& again = priced.operations.back();
-      again.work.model_flops = {};
-      const double share = recomputed_share(plan_, block.operations[i]);
-      again.work.flops = again.work.flops * share;
-      again.price.seconds = again.price.seconds * share;
-      again.price.low = again.price.low * share;
-      again.price.high = again.price.high * share;
-    }
-    hide_behind_products(plan_, block, a.phase, priced.operations, hardware_);
-    const std::vector<Operation>& operations = block.operations;
-    priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
-    priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
-    priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
-    const double uncertainty = plan_.scenario.implementation.host.uncertainty;
-    priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1, hardware_);
-    priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / uncertainty, hardware_);
-    priced.host_high = host_time(plan_, block, priced.operations, &Price::high, uncertainty, hardware_);
-    return priced;
-  }
-
-  PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables) {
-    const Operation& op = plan_.blocks[block].operations[index];
-    const Variables v = relevant(plan_, op, variables);
-    auto& known = operations_[block][index];
-    // Actions that follow each other resemble each other.
-    if (!known || known->first != v) known.emplace(v, priced(block, index, v));
-    return known->second;
-  }
-
-  PricedOperation priced(std::size_t index_of_block, std::size_t index, const Variables& v) const {
-    const Block& block = plan_.blocks[index_of_block];
-    const Operation& op = block.operations[index];
-    const auto with = [&](const Group* group) {
-      return price_with_software(plan_, block, index, v, hardware_, calibration_, group, working_set_);
-    };
-    if (op.group < 0) return with(nullptr);
-    Group group = plan_.groups[static_cast<std::size_t>(op.group)];
-    // Two neighbours take part; the receiver's time is its waiting, which the execution finds.
-    if (op.kind == OpKind::receive)
-      return {work_of(plan_, op, v), {{}, {}, {}, Bound::network, Provenance::datasheet}};
-    if (op.kind == OpKind::send) group.size = 2;
-    if (op.kind == OpKind::exchange) {  // all of a ring at once: its longest way counts
-      const bool in_node = ranks_in_node(group, hardware_.devices_per_node) == group.size;
-      group = {group.name, 2, in_node ? 1 : hardware_.devices_per_node};
-    }
-    return with(&group);
-  }
-
-  const Plan& plan_;
-  const Hardware& hardware_;
-  const Calibration* calibration_;
-  Bytes working_set_;
-  std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
-      operations_;  // the last found
+  BlockPricer pricer_;
   std::vector<PricedBlock> blocks_;
   std::map<std::tuple<BlockId, Phase, Variables>, std::size_t> index_;
   std::vector<std::size_t> recent_;  // of each block, the last found
@@ -149,9 +78,78 @@ class Pricer {
 
 }  // namespace
 
+BlockPricer::BlockPricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration)
+    : plan_(plan),
+      hardware_(hardware),
+      calibration_(calibration),
+      working_set_(working_set_of(plan, calibration)),
+      operations_(plan.blocks.size()) {
+  for (std::size_t b = 0; b < plan.blocks.size(); ++b)
+    operations_[b].resize(plan.blocks[b].operations.size());
+}
+
+PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variables) {
+  PricedBlock priced;
+  priced.block = id;
+  priced.phase = phase;
+  priced.variables = variables;
+  const Block& block = plan_.blocks[static_cast<std::size_t>(id)];
+  priced.operations.reserve(block.operations.size());
+  for (std::size_t i = 0; i < block.operations.size(); ++i) {
+    priced.operations.push_back(operation(static_cast<std::size_t>(id), i, variables));
+    // What is done a second time is not work that the mathematics needs.
+    if (phase != Phase::recompute) continue;
+    PricedOperation& again = priced.operations.back();
+    again.work.model_flops = {};
+    const double share = recomputed_share(plan_, block.operations[i]);
+    again.work.flops = again.work.flops * share;
+    again.price.seconds = again.price.seconds * share;
+    again.price.low = again.price.low * share;
+    again.price.high = again.price.high * share;
+  }
+  hide_behind_products(plan_, block, phase, priced.operations, hardware_);
+  const std::vector<Operation>& operations = block.operations;
+  priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
+  priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
+  priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
+  const double uncertainty = plan_.scenario.implementation.host.uncertainty;
+  priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1, hardware_);
+  priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / uncertainty, hardware_);
+  priced.host_high = host_time(plan_, block, priced.operations, &Price::high, uncertainty, hardware_);
+  return priced;
+}
+
+PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, const Variables& variables) {
+  const Operation& op = plan_.blocks[block].operations[index];
+  const Variables v = relevant(plan_, op, variables);
+  auto& known = operations_[block][index];
+  // Actions that follow each other resemble each other.
+  if (!known || known->first != v) known.emplace(v, priced(block, index, v));
+  return known->second;
+}
+
+PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t index, const Variables& v) const {
+  const Block& block = plan_.blocks[index_of_block];
+  const Operation& op = block.operations[index];
+  const auto with = [&](const Group* group) {
+    return price_with_software(plan_, block, index, v, hardware_, calibration_, group, working_set_);
+  };
+  if (op.group < 0) return with(nullptr);
+  Group group = plan_.groups[static_cast<std::size_t>(op.group)];
+  // Two neighbours take part; the receiver's time is its waiting, which the execution finds.
+  if (op.kind == OpKind::receive)
+    return {work_of(plan_, op, v), {{}, {}, {}, Bound::network, Provenance::datasheet}};
+  if (op.kind == OpKind::send) group.size = 2;
+  if (op.kind == OpKind::exchange) {  // all of a ring at once: its longest way counts
+    const bool in_node = ranks_in_node(group, hardware_.devices_per_node) == group.size;
+    group = {group.name, 2, in_node ? 1 : hardware_.devices_per_node};
+  }
+  return with(&group);
+}
+
 PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
   PricedPlan priced;
-  Pricer pricer(plan, hardware, calibration);
+  PricedBlocks pricer(plan, hardware, calibration);
   for (const Program& program : plan.programs) {
     std::vector<std::size_t>& blocks = priced.block_of.emplace_back();
     blocks.reserve(program.actions.size());
@@ -160,11 +158,13 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   priced.blocks = pricer.take();
   std::vector<std::vector<HostWork>> host;
   for (const Program& program : plan.programs) host.push_back(host_work(plan, program, hardware));
+  // Of a long generation these are larger than a cache: one place for all three.
+  std::vector<std::vector<ActionTime>> times(priced.block_of.size());
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
                             double host_factor, bool stalls) {
-    std::vector<std::vector<ActionTime>> times;
     for (std::size_t p = 0; p < priced.block_of.size(); ++p) {
-      std::vector<ActionTime>& of_program = times.emplace_back();
+      std::vector<ActionTime>& of_program = times[p];
+      of_program.clear();
       of_program.reserve(priced.block_of[p].size());
       for (std::size_t a = 0; a < priced.block_of[p].size(); ++a) {
         const PricedBlock& block = priced.block(p, a);
@@ -175,7 +175,7 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
       }
     }
     return execute(plan, times, plan.scenario.implementation.pipeline.in_order,
-                   Interference{interference(plan, hardware)});
+                   Interference{interference(plan.scenario, hardware)});
   };
   const double uncertainty = plan.scenario.implementation.host.uncertainty;
   const PipelineProfile& pipeline = plan.scenario.implementation.pipeline;

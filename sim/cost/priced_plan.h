@@ -2,6 +2,8 @@
 // programs run with those times.
 #pragma once
 #include <cstddef>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/cost/execution.h"
@@ -18,6 +20,25 @@ struct PricedBlock {
   std::vector<PricedOperation> operations;
   Seconds duration, low, high;
   HostTime host, host_low, host_high;
+};
+
+// Prices blocks, each operation once per set of the variables that it depends on. Refers to all that it is
+// given.
+class BlockPricer {
+ public:
+  BlockPricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
+  PricedBlock price(BlockId block, Phase phase, const Variables& variables);
+
+ private:
+  PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables);
+  PricedOperation priced(std::size_t index_of_block, std::size_t index, const Variables& v) const;
+
+  const Plan& plan_;
+  const Hardware& hardware_;
+  const Calibration* calibration_;
+  Bytes working_set_;
+  std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
+      operations_;  // the last found
 };
 
 // Programs are run with the expected times and with those of the band's ends: errors of kernels on one

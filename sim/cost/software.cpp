@@ -367,47 +367,55 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
   return time;
 }
 
-double interference(const Plan& plan, const Hardware& hardware) {
-  if (software(plan).runs_here) return 1;
-  return plan.ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
+double interference(const Scenario& scenario, const Hardware& hardware) {
+  if (scenario.implementation.runs_here) return 1;
+  return scenario.strategy.devices() <= hardware.devices_per_node ? kComputeBesideNodeLinks
+                                                                  : kComputeBesideNetwork;
+}
+
+HostWork work_before_pass(const Scenario& scenario) {
+  const HostProfile& host = scenario.implementation.host;
+  if (host.launch.value <= 0) return {};
+  if (!host.waits_around_passes) return {host.pass, {}, false};
+  return {host.pass + host.wait, {}, true};
+}
+
+HostWork work_of_transfer(const Scenario& scenario, bool forward, bool sends, const Hardware& hardware) {
+  const PipelineProfile& pipeline = scenario.implementation.pipeline;
+  const bool waits = scenario.strategy.virtual_pipeline > 1 ? pipeline.waits_interleaved : pipeline.waits;
+  // Both ends take part in what is exchanged before the data; the receiver's part is its waiting.
+  if (!sends) return {{}, {}, waits};
+  const int messages = forward ? pipeline.messages_forward : pipeline.messages_backward;
+  const bool crosses_nodes = scenario.strategy.devices() > hardware.devices_per_node;
+  return {pipeline.message * messages, crosses_nodes ? pipeline.stall : Seconds{}, waits};
+}
+
+HostWork work_before_gather(const Scenario& scenario) {
+  return {scenario.implementation.host.unit_hook, {}, false};
 }
 
 std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware) {
-  const Implementation& i = software(plan);
-  const bool waits =
-      plan.scenario.strategy.virtual_pipeline > 1 ? i.pipeline.waits_interleaved : i.pipeline.waits;
   std::vector<HostWork> work(program.actions.size());
   const Action* last = nullptr;  // of compute
   for (std::size_t a = 0; a < program.actions.size(); ++a) {
     const Action& action = program.actions[a];
     if (action.peer >= 0) {
-      const int messages =
-          action.phase == Phase::forward ? i.pipeline.messages_forward : i.pipeline.messages_backward;
-      // Both ends take part in what is exchanged before the data; the receiver's part is its waiting.
-      const bool sends = action.stream == kSendStream;
-      const bool stalls = sends && stages_cross_nodes(plan, hardware);
-      work[a] = {sends ? i.pipeline.message * messages : Seconds{}, stalls ? i.pipeline.stall : Seconds{},
-                 waits};
+      work[a] = work_of_transfer(plan.scenario, action.phase == Phase::forward, action.stream == kSendStream,
+                                 hardware);
       continue;
     }
     const bool gathers =
         action.stream == kCollectiveStream && action.phase != Phase::optimizer &&
         plan.blocks[static_cast<std::size_t>(action.block)].name.find("gather") != std::string::npos;
-    if (gathers) work[a].before = i.host.unit_hook;
+    if (gathers) work[a] = work_before_gather(plan.scenario);
     if (action.stream != kComputeStream) continue;
     const auto direction = [](const Action& x) {
       return x.phase == Phase::recompute ? Phase::backward : x.phase;
     };
     const bool begins = !last || direction(*last) != direction(action) ||
                         last->micro_batch != action.micro_batch || last->chunk != action.chunk;
-    if (begins && i.host.launch.value > 0) {
-      work[a].before += i.host.pass;
-      if (i.host.waits_around_passes) {
-        work[a].waits = true;
-        work[a].before += i.host.wait;
-      }
-    }
-    if (!last) work[a].before += i.host.step;
+    if (begins) work[a] = work_before_pass(plan.scenario);
+    if (!last) work[a].before += software(plan).host.step;
     last = &action;
   }
   return work;

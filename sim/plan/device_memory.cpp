@@ -156,27 +156,37 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory) {
   return device_memory(plan, memory, {std::numeric_limits<std::int64_t>::max()});
 }
 
-DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes limit) {
-  const MemoryProfile& profile = plan.scenario.implementation.memory;
-  const Strategy& s = plan.scenario.strategy;
+StageCopies copies_of_stage(const Scenario& scenario, double held) {
+  const MemoryProfile& profile = scenario.implementation.memory;
+  const Strategy& s = scenario.strategy;
   const int ranks = data_ranks(s);
   const bool divides_parameters = ranks > 1 && s.zero_stage == 3;
-  const double held = static_cast<double>(parameters_of(plan, memory));
   const double whole = divides_parameters ? held * ranks : held;
   const double own = ranks > 1 && s.zero_stage > 0 ? whole / ranks : whole;
   const bool keeps_whole = divides_parameters && s.pipeline_parallel > 1;
   const auto bytes = [](double parameters, double each) { return Bytes{std::llround(parameters * each)}; };
-
-  // Tensors that are there at all times, and those of the optimizer's step one after the other.
-  const Bytes always = bytes(whole, profile.gradient_copy_bytes) +
-                       (ranks > 1 && s.zero_stage == 0 ? bytes(whole, profile.bucket_bytes) : Bytes{}) +
-                       (keeps_whole ? bytes(whole, profile.whole_in_pipelines) : Bytes{});
-  const std::vector<Bytes> of_step{bytes(own, profile.step_fp16_bytes), bytes(own, profile.step_fp32_bytes)};
-  std::vector<Bytes> of_gather;
+  StageCopies copies;
+  copies.always = bytes(whole, profile.gradient_copy_bytes) +
+                  (ranks > 1 && s.zero_stage == 0 ? bytes(whole, profile.bucket_bytes) : Bytes{}) +
+                  (keeps_whole ? bytes(whole, profile.whole_in_pipelines) : Bytes{});
+  copies.step_fp16 = bytes(own, profile.step_fp16_bytes);
+  copies.step_fp32 = bytes(own, profile.step_fp32_bytes);
+  if (ranks > 1) copies.reduced = bytes(whole, profile.reduction_copy_bytes);
   if (ranks > 1 && s.zero_stage == 1) {
-    of_gather.assign(static_cast<std::size_t>(ranks), bytes(own, profile.gather_part_bytes));
-    of_gather.push_back(bytes(whole, profile.gather_flat_bytes));
+    copies.gathered_ranks = ranks;
+    copies.gathered_part = bytes(own, profile.gather_part_bytes);
+    copies.gathered_whole = bytes(whole, profile.gather_flat_bytes);
   }
+  return copies;
+}
+
+DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes limit) {
+  const MemoryProfile& profile = plan.scenario.implementation.memory;
+  const StageCopies copies = copies_of_stage(plan.scenario, static_cast<double>(parameters_of(plan, memory)));
+  const Bytes always = copies.always;
+  const std::vector<Bytes> of_reduction{copies.reduced}, of_step{copies.step_fp16, copies.step_fp32};
+  std::vector<Bytes> of_gather(static_cast<std::size_t>(copies.gathered_ranks), copies.gathered_part);
+  of_gather.push_back(copies.gathered_whole);
   DeviceMemory device;
   device.context = {std::llround(profile.context_gib * kGiB)};
   device.copies = always;
@@ -198,6 +208,7 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes lim
   };
   for (int step = 0; step < kSteps; ++step) {
     replay.step();
+    pass_through(of_reduction);
     pass_through(of_step);
     pass_through(of_gather);
   }

@@ -1,6 +1,8 @@
 // What a device holds while a plan runs: what is live, what the framework's allocator reserves for it, and
 // what lies outside both.
 #pragma once
+#include <cstdint>
+
 #include "sim/plan/memory.h"
 
 namespace sim {
@@ -17,5 +19,17 @@ struct DeviceMemory {
 // before it gives back what it holds free.
 DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory);
 DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes limit);
+
+// Copies of whole stages that the memory profile names, for a rank that holds so many elements of parameters:
+// at all times; of the reduction before the optimizer's step, and of the step, one tensor each; of the
+// gathering after it, one of each rank and one of all.
+struct StageCopies {
+  Bytes always;
+  Bytes reduced;
+  Bytes step_fp16, step_fp32;
+  std::int64_t gathered_ranks = 0;
+  Bytes gathered_part, gathered_whole;
+};
+StageCopies copies_of_stage(const Scenario& scenario, double held_parameters);
 
 }  // namespace sim

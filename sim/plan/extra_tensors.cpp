@@ -183,11 +183,13 @@ double kept_bytes(const Plan& plan) {
   return static_cast<double>(bytes) / static_cast<double>(v.batch * v.query_length);
 }
 
-// An operation of a layer whose result stays from the first forward pass on; the first of all where each is
-// repeated.
+// An operation of a layer whose result stays from the first forward pass on; the first of all where the whole
+// layer is repeated, but for what backward does not read.
 std::string kept_from(const Plan& plan) {
+  const Recompute recompute = plan.scenario.strategy.recompute;
+  const bool repeats_layers = recompute == Recompute::full || recompute == Recompute::sqrt;
   for (const Block& block : plan.blocks)
-    if (block.name == "layer.forward")
+    if (block.name == "layer.forward" && !repeats_layers)
       for (const Operation& op : block.operations)
         if (places_of(plan, op.id).size() == 1) return op.id;
   return "layer.attention_norm.forward";

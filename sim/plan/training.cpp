@@ -822,16 +822,21 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
 
 }  // namespace
 
-Plan make_training_plan(const Scenario& scenario) {
+StepPlan make_step_plan(const Scenario& scenario) {
   PlanBuilder b(scenario);
-  const StepBlocks blocks = add_step_blocks(b);
+  StepBlocks blocks = add_step_blocks(b);
+  StepPlan step{b.take(), std::move(blocks)};
+  add_extra_tensors(step.plan);
+  return step;
+}
+
+Plan make_training_plan(const Scenario& scenario) {
+  auto [plan, blocks] = make_step_plan(scenario);
   const Strategy& s = scenario.strategy;
   const Workload& w = scenario.workload;
   const auto micro_batches =
       static_cast<std::int32_t>(w.global_batch_size / s.data_parallel / w.micro_batch_size);
   const Schedule schedule = make_schedule(s.schedule, s.pipeline_parallel, s.virtual_pipeline, micro_batches);
-  Plan plan = b.take();
-  add_extra_tensors(plan);
   for (std::int32_t stage = 0; stage < schedule.stages; ++stage)
     plan.programs.push_back(stage_program(scenario, blocks, schedule, stage));
   return plan;

@@ -1,17 +1,62 @@
 #include "sim/planner/candidate_walk.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "sim/plan/schedule.h"
+#include "sim/planner/step_estimator.h"
 
 namespace sim {
+namespace {
+
+std::int64_t count(const auto& values) {
+  return static_cast<std::int64_t>(values.size());
+}
+
+// Where parameters and their states lie: a value of each of the space's last fields.
+struct StateChoice {
+  int zero_stage = 0, shard_group = 0, prefetch = 1;
+  std::int64_t gradient_bucket = 0;
+  bool offload_optimizer = false;
+  void apply(Strategy& s) const {
+    s.zero_stage = zero_stage;
+    s.shard_group = shard_group;
+    s.prefetch = prefetch;
+    s.gradient_bucket = gradient_bucket;
+    s.offload_optimizer = offload_optimizer;
+  }
+};
+std::vector<StateChoice> state_choices(const SearchSpace& space) {
+  std::vector<StateChoice> choices;
+  for (const int zero : space.zero_stage)
+    for (const int group : space.shard_group)
+      for (const int prefetch : space.prefetch)
+        for (const std::int64_t bucket : space.gradient_bucket)
+          for (const bool offload : space.offload_optimizer)
+            choices.push_back({zero, group, prefetch, bucket, offload});
+  return choices;
+}
+
+// Empty: no problem.
+using Refusal = std::string;
+Refusal refusal(const Scenario& s) {
+  const std::vector<Problem> problems = validate(s);
+  return problems.empty() ? Refusal{} : problems.front().field;
+}
+
+}  // namespace
 
 SpaceShape::SpaceShape(const SearchSpace& s) {
-  const auto n = [](const auto& values) { return static_cast<std::int64_t>(values.size()); };
-  layouts = n(s.devices) * n(s.global_batch_size) * n(s.rank_order) * n(s.tensor_parallel) *
-            n(s.context_parallel) * n(s.expert_parallel) * n(s.expert_tensor_parallel) *
-            n(s.context_parallel_comm) * n(s.sequence_parallel);
-  passes = n(s.recompute) * n(s.offload_activations) * n(s.micro_batch_size);
-  pipelines = n(s.pipeline_parallel) * n(s.schedule) * n(s.virtual_pipeline);
-  states = n(s.zero_stage) * n(s.shard_group) * n(s.prefetch) * n(s.gradient_bucket) * n(s.offload_optimizer);
+  layouts = count(s.devices) * count(s.global_batch_size) * count(s.rank_order) * count(s.tensor_parallel) *
+            count(s.context_parallel) * count(s.expert_parallel) * count(s.expert_tensor_parallel) *
+            count(s.context_parallel_comm) * count(s.sequence_parallel);
+  passes = count(s.recompute) * count(s.offload_activations) * count(s.micro_batch_size);
+  pipelines = count(s.pipeline_parallel) * count(s.schedule) * count(s.virtual_pipeline);
+  states = count(s.zero_stage) * count(s.shard_group) * count(s.prefetch) * count(s.gradient_bucket) *
+           count(s.offload_optimizer);
 }
 
 SpaceParts::SpaceParts(const SearchSpace& space, std::int64_t begin, std::int64_t end) {
@@ -23,34 +68,234 @@ SpaceParts::SpaceParts(const SearchSpace& space, std::int64_t begin, std::int64_
 
 struct CandidateWalk::Shared {
   const SearchSpace& space;
-  const Calibration* calibration;
   std::int64_t begin, end;
-  Estimator estimator;
+  SpaceShape shape;
+  std::vector<StateChoice> states;
+  StepEstimator steps;
+  // What refuses a schedule with so many chunks, for (stages, micro-batches).
+  std::map<std::pair<int, std::int64_t>, std::vector<Refusal>> schedules;
+};
+
+// The candidates of one layout.
+class CandidateWalk::Layout {
+ public:
+  Layout(Shared& shared, std::int64_t layout, const std::stop_token& stop, Collector& collector)
+      : w_(shared),
+        space_(shared.space),
+        stop_(stop),
+        collector_(collector),
+        begin_(layout * shared.shape.of_layout()),
+        scenario_(candidate(shared.space, begin_)),
+        devices_(0),
+        global_batch_(scenario_.workload.global_batch_size) {
+    // The first candidate has the first number of stages, which need not divide the devices.
+    std::int64_t left = layout;
+    const std::int64_t of_devices = shared.shape.layouts / count(space_.devices);
+    devices_ = space_.devices[static_cast<std::size_t>(left / of_devices)];
+    neutral(scenario_.strategy);
+    find_stages();
+  }
+
+  void run() {
+    std::int64_t pass = 0;
+    for (const RecomputeChoice& recompute : space_.recompute)
+      for (const bool offload : space_.offload_activations) {
+        scenario_.strategy.recompute = recompute.recompute;
+        scenario_.strategy.recompute_interval = recompute.interval;
+        scenario_.strategy.offload_activations = offload;
+        const std::int64_t each = count(space_.micro_batch_size);
+        if (stop_.stop_requested()) return;
+        for (std::int64_t i = 0; i < each; ++i) {
+          scenario_.workload.micro_batch_size = space_.micro_batch_size[static_cast<std::size_t>(i)];
+          for (std::size_t p = 0; p < stages_.size(); ++p) of_stages(p, pass + i);
+        }
+        pass += each;
+      }
+    w_.steps.forget_layout();
+  }
+
+ private:
+  // Of one number of stages.
+  struct Stages {
+    int stages = 1, data_parallel = 0;
+    Refusal refusal;
+    // Of choices of states, with one direction of the pipeline and with two.
+    std::vector<Refusal> states, states_two_directions;
+    // By chunks where buckets reach over them, and directions.
+    std::map<std::pair<int, bool>, std::vector<const StepStates*>> known;
+  };
+
+  static void neutral(Strategy& s) {
+    s.pipeline_parallel = s.virtual_pipeline = 1;
+    s.schedule = "1f1b";
+    s.recompute = Recompute::none;
+    s.recompute_interval = 1;
+    s.offload_activations = false;
+    StateChoice{}.apply(s);
+  }
+
+  void find_stages() {
+    const Strategy& t = scenario_.strategy;
+    for (const int stages : space_.pipeline_parallel) {
+      Stages& found = stages_.emplace_back();
+      found.stages = stages;
+      const std::int64_t others = std::int64_t{t.tensor_parallel} * t.context_parallel * stages;
+      if (others > 0 && devices_ % others == 0) found.data_parallel = static_cast<int>(devices_ / others);
+      Scenario s = scenario_;
+      neutral(s.strategy);
+      s.strategy.pipeline_parallel = stages;
+      s.strategy.data_parallel = found.data_parallel;
+      s.workload.micro_batch_size = 1;
+      // A batch that any schedule can do something with.
+      s.workload.global_batch_size = std::int64_t{4} * stages * std::max(1, found.data_parallel);
+      found.refusal = refusal(s);
+      if (!found.refusal.empty()) continue;
+      for (const StateChoice& choice : w_.states) {
+        choice.apply(s.strategy);
+        s.strategy.schedule = "1f1b";
+        found.states.push_back(refusal(s));
+        if (stages % 2 == 0) {
+          s.strategy.schedule = "dualpipe";
+          found.states_two_directions.push_back(refusal(s));
+        }
+      }
+    }
+  }
+
+  void refuse(const Refusal& why, std::int64_t first, std::int64_t candidates) {
+    const std::int64_t last = std::min(w_.end, first + candidates);
+    first = std::max(w_.begin, first);
+    if (first < last) collector_.refuse(collector_.reason(why), last - first);
+  }
+
+  void of_stages(std::size_t p, std::int64_t pass) {
+    const std::int64_t chunkings = count(space_.schedule) * count(space_.virtual_pipeline);
+    const std::int64_t each = chunkings * w_.shape.states;
+    const std::int64_t first =
+        begin_ + (pass * count(space_.pipeline_parallel) + static_cast<std::int64_t>(p)) * each;
+    if (first >= w_.end || first + each <= w_.begin) return;
+    Stages& stages = stages_[p];
+    if (!stages.refusal.empty()) return refuse(stages.refusal, first, each);
+    Strategy& t = scenario_.strategy;
+    t.pipeline_parallel = stages.stages;
+    t.data_parallel = stages.data_parallel;
+    t.virtual_pipeline = 1;
+    t.schedule = "1f1b";
+    StateChoice{}.apply(t);
+    scenario_.workload.global_batch_size = global_batch_;
+    const std::int64_t a_round = scenario_.workload.micro_batch_size * t.data_parallel;
+    if (a_round > 0 && global_batch_ % a_round != 0) return refuse("workload.global_batch_size", first, each);
+    if (const Refusal why = refusal(scenario_); !why.empty()) return refuse(why, first, each);
+
+    const std::vector<Refusal>& schedules = schedules_of(stages.stages, global_batch_ / a_round);
+    std::optional<StepPasses> passes;
+    std::int64_t row = first;
+    std::size_t chunking = 0;
+    for (const std::string& schedule : space_.schedule)
+      for (const int chunks : space_.virtual_pipeline) {
+        const Refusal& why = schedules[chunking++];
+        if (!why.empty()) {
+          refuse(why, row, w_.shape.states);
+        } else if (row < w_.end && row + w_.shape.states > w_.begin) {
+          t.schedule = schedule;
+          t.virtual_pipeline = chunks;
+          StateChoice{}.apply(t);
+          if (w_.steps.must_run(t)) {
+            each_state(stages, row, [&](const StateChoice&, std::int64_t index, std::size_t) {
+              const Estimate e = w_.steps.by_running(scenario_);
+              keep(index, e.memory, [&] { return e.step; });
+            });
+          } else {
+            if (!passes) passes.emplace(w_.steps.passes(scenario_));
+            of_pipeline(stages, *passes, row);
+          }
+        }
+        row += w_.shape.states;
+      }
+  }
+
+  const std::vector<Refusal>& schedules_of(int stages, std::int64_t micro_batches) {
+    const auto [it, added] = w_.schedules.try_emplace({stages, micro_batches});
+    if (!added) return it->second;
+    Scenario s = scenario_;
+    StateChoice{}.apply(s.strategy);
+    for (const std::string& schedule : space_.schedule)
+      for (const int chunks : space_.virtual_pipeline) {
+        s.strategy.schedule = schedule;
+        s.strategy.virtual_pipeline = chunks;
+        it->second.push_back(refusal(s));
+      }
+    return it->second;
+  }
+
+  template <class Visit>
+  void each_state(const Stages& stages, std::int64_t row, Visit visit) {
+    const bool two = placement_of(scenario_.strategy.schedule) == Placement::two_directions;
+    const std::vector<Refusal>& refusals = two ? stages.states_two_directions : stages.states;
+    for (std::size_t i = 0; i < w_.states.size(); ++i) {
+      const std::int64_t index = row + static_cast<std::int64_t>(i);
+      if (index < w_.begin || index >= w_.end) continue;
+      if (!refusals[i].empty()) {
+        collector_.refuse(collector_.reason(refusals[i]), 1);
+        continue;
+      }
+      w_.states[i].apply(scenario_.strategy);
+      visit(w_.states[i], index, i);
+    }
+  }
+
+  void of_pipeline(Stages& stages, StepPasses& passes, std::int64_t row) {
+    const Strategy& t = scenario_.strategy;
+    const bool two = placement_of(t.schedule) == Placement::two_directions;
+    StepPipeline pipeline(scenario_, passes, w_.steps.schedule(scenario_));
+    std::vector<const StepStates*>& one_chunk = known_states(stages, 1, two);
+    std::vector<const StepStates*>& of_chunks = known_states(stages, t.virtual_pipeline, two);
+    each_state(stages, row, [&](const StateChoice& choice, std::int64_t index, std::size_t i) {
+      const StepStates*& states = (choice.gradient_bucket > 0 ? of_chunks : one_chunk)[i];
+      if (!states) states = &w_.steps.states(scenario_);
+      keep(index, pipeline.memory(scenario_, *states), [&] { return pipeline.time(scenario_, *states); });
+    });
+  }
+
+  std::vector<const StepStates*>& known_states(Stages& stages, int chunks, bool two_directions) {
+    std::vector<const StepStates*>& known = stages.known[{chunks, two_directions}];
+    known.resize(w_.states.size());
+    return known;
+  }
+
+  template <class Time>
+  void keep(std::int64_t index, Bytes memory, Time time) {
+    if (collector_.asks_for_time(index, memory))
+      collector_.add(index, devices_, tokens_of_step(scenario_.workload), {time(), memory});
+    else
+      collector_.add_too_large(index, memory);
+  }
+
+  Shared& w_;
+  const SearchSpace& space_;
+  const std::stop_token& stop_;
+  Collector& collector_;
+  std::int64_t begin_;  // of the layout
+  Scenario scenario_;
+  int devices_;
+  std::int64_t global_batch_;
+  std::vector<Stages> stages_;
 };
 
 CandidateWalk::CandidateWalk(const SearchSpace& space, const Calibration* calibration, std::int64_t begin,
                              std::int64_t end)
-    : shared_(new Shared{space, calibration, begin, end, Estimator(space.base, calibration)}) {}
+    : shared_(new Shared{.space = space,
+                         .begin = begin,
+                         .end = end,
+                         .shape = SpaceShape(space),
+                         .states = state_choices(space),
+                         .steps = StepEstimator(space.base, calibration),
+                         .schedules = {}}) {}
 CandidateWalk::~CandidateWalk() = default;
 
 void CandidateWalk::run(const SpaceParts& parts, std::int64_t part, const std::stop_token& stop,
                         Collector& collector) {
-  const std::int64_t each = SpaceShape(shared_->space).of_layout();
-  const std::int64_t first = std::max(shared_->begin, parts.layout(part) * each);
-  const std::int64_t last = std::min(shared_->end, (parts.layout(part) + 1) * each);
-  for (std::int64_t i = first; i < last && !stop.stop_requested(); ++i) {
-    const Scenario s = candidate(shared_->space, i);
-    const std::vector<Problem> problems = validate(s);
-    if (!problems.empty()) {
-      collector.refuse(collector.reason(problems[0].field), 1);
-      continue;
-    }
-    const Estimate e = shared_->estimator.estimate(s.strategy, s.workload);
-    if (!collector.asks_for_time(i, e.memory))
-      collector.add_too_large(i, e.memory);
-    else
-      collector.add(i, s.strategy.devices(), tokens_of_step(s.workload), e);
-  }
+  Layout(*shared_, parts.layout(part), stop, collector).run();
 }
 
 double tokens_of_step(const Workload& w) {

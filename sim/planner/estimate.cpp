@@ -2,28 +2,31 @@
 
 #include <stdexcept>
 
-#include "sim/cost/predict.h"
-#include "sim/report/metrics.h"
+#include "sim/planner/step_estimator.h"
 
 namespace sim {
 
 struct Estimator::Memo {
-  Scenario base;
-  const Calibration* calibration;
+  Scenario scenario;
+  StepEstimator steps;
 };
 
 Estimator::Estimator(const Scenario& base, const Calibration* calibration)
-    : memo_(new Memo{base, calibration}) {}
+    : memo_(new Memo{base, StepEstimator(base, calibration)}) {}
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 
 Estimate Estimator::estimate(const Strategy& strategy, const Workload& workload) {
-  Scenario s = memo_->base;
+  Scenario& s = memo_->scenario;
   s.strategy = strategy;
   s.workload = workload;
-  const Report report = predict(s, memo_->calibration);
-  return {report.step_time, peak_memory(report)};
+  StepEstimator& steps = memo_->steps;
+  if (steps.must_run(strategy)) return steps.by_running(s);
+  StepPasses passes = steps.passes(s);
+  StepPipeline pipeline(s, passes, steps.schedule(s));
+  const StepStates& states = steps.states(s);
+  return {pipeline.time(s, states), pipeline.memory(s, states)};
 }
 
 Estimate estimate(const Scenario& scenario, const Calibration* calibration) {

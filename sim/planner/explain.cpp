@@ -154,7 +154,7 @@ Explanation explain(const std::vector<Scenario>& scenarios, const Calibration* c
     const PricedPlan priced = price_plan(plan, s.hardware, calibration);
     e.step.push_back(priced.expected.duration);
     e.memory.push_back(peak_memory(predict(plan, s.hardware, calibration)));
-    spent.push_back(Ledger(plan, priced, last_to_end(plan, priced), interference(plan, s.hardware)).spent());
+    spent.push_back(Ledger(plan, priced, last_to_end(plan, priced), interference(s, s.hardware)).spent());
   }
   for (std::size_t part = 0; part < kSpendings; ++part) {
     SpendingRow row{static_cast<Spending>(part), {}};

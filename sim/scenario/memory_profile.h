@@ -69,6 +69,9 @@ struct MemoryProfile {
   // Copies of all of a stage's gradients beside them at all times, bytes a parameter: those that an optimizer
   // keeps below its own, and DDP's buckets (without ZeRO).
   double gradient_copy_bytes = 0, bucket_bytes = 0;
+  // Of all of a stage's gradients while they are reduced, one tensor, bytes a parameter: their copy in the type
+  // that travels.
+  double reduction_copy_bytes = 0;
   // Of all of a stage's parameters while those that ZeRO 1 updated are gathered, bytes a parameter: as one
   // tensor, and as one of each rank's part.
   double gather_flat_bytes = 0, gather_part_bytes = 0;

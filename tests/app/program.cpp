@@ -28,10 +28,12 @@ fs::path unique_path(const char* what) {
 
 }  // namespace
 
-Running::Running(const std::vector<std::string>& arguments) : err_file_(unique_path("err") / "stderr") {
+Running::Running(const std::vector<std::string>& arguments, const std::vector<std::string>& launcher)
+    : err_file_(unique_path("err") / "stderr") {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
-  std::vector<std::string> words = {RIDGEPOINT_PROGRAM};
+  std::vector<std::string> words = launcher;
+  words.push_back(RIDGEPOINT_PROGRAM);
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -42,7 +44,7 @@ Running::Running(const std::vector<std::string>& arguments) : err_file_(unique_p
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err_file_.c_str(), O_WRONLY | O_CREAT, 0600);
-  const int error = posix_spawn(&child_, pointers[0], &actions, nullptr, pointers.data(), environ);
+  const int error = posix_spawnp(&child_, pointers[0], &actions, nullptr, pointers.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   out_ = ends[0];
@@ -88,8 +90,8 @@ Result Running::finish() {
   return result_;
 }
 
-Result run(const std::vector<std::string>& arguments) {
-  return Running(arguments).finish();
+Result run(const std::vector<std::string>& arguments, const std::vector<std::string>& launcher) {
+  return Running(arguments, launcher).finish();
 }
 
 Folder::Folder() : path_(unique_path("folder")) {}

@@ -16,7 +16,8 @@ struct Result {
 // A run in progress.
 class Running {
  public:
-  explicit Running(const std::vector<std::string>& arguments);
+  // `launcher` starts it, as mpirun does: its words stand before the program's.
+  explicit Running(const std::vector<std::string>& arguments, const std::vector<std::string>& launcher = {});
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
@@ -35,7 +36,7 @@ class Running {
   Result result_;
 };
 
-Result run(const std::vector<std::string>& arguments);
+Result run(const std::vector<std::string>& arguments, const std::vector<std::string>& launcher = {});
 
 // A folder of its own, gone with the test.
 class Folder {

@@ -1,0 +1,53 @@
+// The flags of ridgepoint plan beside those of a scenario: what is searched, and what must be kept to.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/cli/run_cost.h"
+#include "app/cli/scenario_flags.h"
+#include "sim/planner/search.h"
+#include "sim/planner/serving_search.h"
+
+namespace app::cli {
+
+struct PlanFlags {
+  ScenarioFlags scenario;
+  RunCostFlags run;
+  std::vector<std::string> search;  // FIELD=v1,v2,...
+
+  double memory_share = 1, memory_reserved_gib = 0;
+  std::optional<double> slowest_step_s, least_tokens_per_s, most_usd_per_mtok, most_kwh_per_mtok;
+  std::optional<double> most_ttft_ms, most_tpot_ms, requests_per_second;
+  double minutes = 2;  // of traffic
+  std::int64_t traffic_seed = 0;
+
+  std::string objective;  // empty: time, or of serving throughput
+  std::int64_t top = 10;
+  std::int64_t threads = 0;  // 0: all that this process may use
+  std::string sweep, journal;
+  bool resume = false;
+  std::int64_t range = 0;  // candidates handed out at a time; 0: chosen
+  Format format = Format::text;
+
+  void add_to(CLI::App& command);
+};
+
+// Each throws UsageError naming the flag and what would be accepted.
+sim::Objective training_objective(const PlanFlags& flags);
+sim::ServingObjective serving_objective(const PlanFlags& flags);
+sim::Constraints training_constraints(const PlanFlags& flags);
+sim::ServingConstraints serving_constraints(const PlanFlags& flags);
+
+// All strategies, but what a flag fixes, with the fields of --search widened or narrowed to their values.
+// `base` has the model, hardware, implementation and workload of the flags.
+sim::SearchSpace training_space(const sim::Scenario& base, const PlanFlags& flags);
+sim::ServingSpace serving_space(const sim::Scenario& base, const PlanFlags& flags);
+
+// A scenario of the flags without what is searched: degrees are 1, the batch is the flags' alone. Sequences
+// of a step, where nothing says them, are as many as have about 4 million tokens.
+ResolvedScenario resolve_for_plan(const ScenarioFlags& flags, const runtime::EventSink& sink,
+                                  std::stop_token stop);
+
+}  // namespace app::cli

@@ -1,0 +1,78 @@
+// Pieces of a model, as a pipeline cuts it, and what passes over them take and need.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "sim/planner/pass_time.h"
+#include "sim/planner/pipeline_time.h"
+#include "sim/planner/unit_prices.h"
+
+namespace sim {
+
+// The units of one piece of the model, in the order of a forward pass.
+struct Piece {
+  struct Run {
+    std::size_t kind = 0;  // of StepBlocks::kinds
+    bool experts = false;
+    std::int32_t layers = 0;
+    bool operator==(const Run&) const = default;
+  };
+  bool first = false, last = false;  // has the embedding, the head
+  std::vector<Run> runs;
+  std::int32_t layers() const;
+  bool operator==(const Piece&) const = default;
+};
+
+// All pieces of a scenario's model, as many as its pipeline has; of DualPipe's two copies, one.
+std::vector<Piece> pieces_of(const Scenario& scenario, const std::vector<LayerKind>& kinds);
+
+// What software does around passes.
+struct StepSoftware {
+  HostWork pass, gather;
+  Interference interference;
+};
+
+// Times of passes over pieces, with what each exchanges by the strategy's ZeRO stage.
+class PassTimer {
+ public:
+  // Refers to all that it is given.
+  PassTimer(const Scenario& scenario, const ComputeTimes& compute, const StateTimes& states,
+            const StepSoftware& software);
+
+  // Passes that exchange nothing, but for what all micro-batches do.
+  ChunkPasses plain(const Piece& piece) const;
+  // With what is gathered and reduced beside them; `plain` is of the same piece.
+  ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses& plain) const;
+
+  bool reduces_beside() const;
+  bool gathers_ahead() const;
+
+ private:
+  enum class Reduce { none, each, last };
+  std::vector<UnitStep> forward(const Piece& piece, const UnitTimes* gather) const;
+  std::vector<UnitStep> backward(const Piece& piece, ActionTime LayerTimes::*pass, Reduce reduce) const;
+  std::vector<UnitStep> weights(const Piece& piece, Reduce reduce) const;
+  ActionTime gathers(const UnitTimes& of, ActionTime UnitTimes::*unit) const;
+  std::vector<UnitStep> begun(std::vector<UnitStep> steps) const;
+  void add_layers(std::vector<UnitStep>& steps, UnitStep layers, const Piece::Run& run, Reduce reduce,
+                  const ActionTime& message) const;
+  PassTime exchanging(std::vector<UnitStep> steps, std::int32_t prefetch, const PassTime& plain) const;
+
+  const Scenario& scenario_;
+  const Strategy& strategy_;
+  const ComputeTimes& compute_;
+  const StateTimes& states_;
+  const StepSoftware& software_;
+};
+
+// What a stage does once a step, before its first pass and after its last.
+struct StageEnds {
+  Seconds begin, host_begin;
+  // From when compute and collectives are over to the end; from where the host is, the same, and its own
+  // part.
+  Seconds finish, finish_ahead, finish_launches;
+};
+StageEnds stage_ends(const Scenario& scenario, const std::vector<const Piece*>& pieces, bool at_an_end,
+                     const StateTimes& states, const StepSoftware& software);
+
+}  // namespace sim

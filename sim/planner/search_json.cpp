@@ -1,0 +1,231 @@
+#include "sim/planner/search_json.h"
+
+#include <utility>
+
+#include "sim/json_object.h"
+
+namespace sim {
+namespace {
+
+// A row of numbers: results hold hundreds of them.
+Json row_of(const Candidate& c) {
+  return Json::array({c.index, c.devices, c.step.value, c.memory.value, c.tokens_per_second,
+                      c.usd_per_million_tokens, c.kwh_per_million_tokens, c.refused_by});
+}
+
+Json row_of(const ServingCandidate& c) {
+  return Json::array({c.index, c.devices, c.ttft.value, c.tpot.value, c.memory.value, c.tokens_per_second,
+                      c.usd_per_million_tokens, c.kwh_per_million_tokens});
+}
+
+template <class Any>
+Json rows_of(const std::vector<Any>& candidates) {
+  Json rows = Json::array();
+  for (const Any& c : candidates) rows.push_back(row_of(c));
+  return rows;
+}
+
+template <class Any>
+Json row_if_any(const std::optional<Any>& c) {
+  return c ? row_of(*c) : Json();
+}
+
+void read(const Json& row, Candidate& c) {
+  c = {.index = row.at(0).get<std::int64_t>(),
+       .devices = row.at(1).get<std::int32_t>(),
+       .step = Seconds{row.at(2).get<double>()},
+       .memory = Bytes{row.at(3).get<std::int64_t>()},
+       .tokens_per_second = row.at(4).get<double>(),
+       .usd_per_million_tokens = row.at(5).get<double>(),
+       .kwh_per_million_tokens = row.at(6).get<double>(),
+       .refused_by = row.at(7).get<std::string>()};
+}
+
+void read(const Json& row, ServingCandidate& c) {
+  c = {.index = row.at(0).get<std::int64_t>(),
+       .devices = row.at(1).get<std::int32_t>(),
+       .ttft = Seconds{row.at(2).get<double>()},
+       .tpot = Seconds{row.at(3).get<double>()},
+       .memory = Bytes{row.at(4).get<std::int64_t>()},
+       .tokens_per_second = row.at(5).get<double>(),
+       .usd_per_million_tokens = row.at(6).get<double>(),
+       .kwh_per_million_tokens = row.at(7).get<double>()};
+}
+
+template <class Any>
+void read(const Json& rows, std::vector<Any>& candidates) {
+  for (const Json& row : rows) read(row, candidates.emplace_back());
+}
+
+template <class Any>
+void read(const Json& row, std::optional<Any>& c) {
+  if (!row.is_null()) read(row, c.emplace());
+}
+
+// What results of both kinds of searches count.
+template <class Result>
+void put_counts(Json& json, const Result& r) {
+  json["looked_at"] = r.looked_at;
+  json["legal"] = r.legal;
+  json["evaluated"] = r.evaluated;
+  json["fitting"] = r.fitting;
+  json["refused"] = r.refused;
+  for (const auto& best : r.best) json["best"].push_back(rows_of(best));
+  json["front"] = rows_of(r.front);
+  json["smallest"] = row_if_any(r.smallest);
+}
+
+template <class Result>
+void read_counts(const Json& json, Result& r) {
+  r.looked_at = json.at("looked_at").get<std::int64_t>();
+  r.legal = json.at("legal").get<std::int64_t>();
+  r.evaluated = json.at("evaluated").get<std::int64_t>();
+  r.fitting = json.at("fitting").get<std::int64_t>();
+  r.refused = json.at("refused").get<std::map<std::string, std::int64_t>>();
+  for (std::size_t o = 0; o < r.best.size(); ++o) read(json.at("best").at(o), r.best[o]);
+  read(json.at("front"), r.front);
+  read(json.at("smallest"), r.smallest);
+}
+
+template <class Read>
+auto reading(std::string_view text, const std::string& file, Read from) {
+  const Json json = parse_json(text, file);
+  try {
+    return from(json);
+  } catch (const Json::exception& error) {
+    throw PresetError(file + " holds no result of a search: " + error.what());
+  }
+}
+
+template <class Enum>
+Json names_of(const std::vector<Enum>& values) {
+  Json names = Json::array();
+  for (const Enum value : values) names.push_back(name(value));
+  return names;
+}
+
+Json recomputes_of(const std::vector<RecomputeChoice>& choices) {
+  Json list = Json::array();
+  for (const RecomputeChoice& c : choices) list.push_back({name(c.recompute), c.interval});
+  return list;
+}
+
+template <class Limit>
+Json number_if_any(const std::optional<Limit>& limit) {
+  if (!limit) return {};
+  if constexpr (std::is_same_v<Limit, Seconds>)
+    return limit->value;
+  else
+    return *limit;
+}
+
+Json names_if_any(const std::vector<std::optional<DType>>& types) {
+  Json names = Json::array();
+  for (const std::optional<DType>& type : types) names.push_back(type ? Json(name(*type)) : Json());
+  return names;
+}
+
+// Those that both kinds of searches have.
+template <class Limits>
+void put_constraints(Json& json, const Limits& limits) {
+  json["memory_share"] = limits.memory_share;
+  json["memory_reserved_bytes"] = limits.memory_reserved.value;
+  json["least_tokens_per_second"] = number_if_any(limits.least_tokens_per_second);
+  json["most_usd_per_million_tokens"] = number_if_any(limits.most_usd_per_million_tokens);
+  json["most_kwh_per_million_tokens"] = number_if_any(limits.most_kwh_per_million_tokens);
+}
+
+void put_tariff(Json& json, const Tariff& tariff) {
+  json["usd_per_device_hour"] = tariff.usd_per_device_hour;
+  json["watts_per_device"] = tariff.watts_per_device;
+}
+
+}  // namespace
+
+std::string description(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff) {
+  Json json;
+  json["base"] = parse_json(to_json(space.base), "the base");
+  json["devices"] = space.devices;
+  json["global_batch_size"] = space.global_batch_size;
+  json["rank_order"] = space.rank_order;
+  json["tensor_parallel"] = space.tensor_parallel;
+  json["context_parallel"] = space.context_parallel;
+  json["expert_parallel"] = space.expert_parallel;
+  json["expert_tensor_parallel"] = space.expert_tensor_parallel;
+  json["context_parallel_comm"] = names_of(space.context_parallel_comm);
+  json["sequence_parallel"] = space.sequence_parallel;
+  json["recompute"] = recomputes_of(space.recompute);
+  json["offload_activations"] = space.offload_activations;
+  json["micro_batch_size"] = space.micro_batch_size;
+  json["pipeline_parallel"] = space.pipeline_parallel;
+  json["schedule"] = space.schedule;
+  json["virtual_pipeline"] = space.virtual_pipeline;
+  json["zero_stage"] = space.zero_stage;
+  json["shard_group"] = space.shard_group;
+  json["prefetch"] = space.prefetch;
+  json["gradient_bucket"] = space.gradient_bucket;
+  json["offload_optimizer"] = space.offload_optimizer;
+  put_constraints(json, constraints);
+  json["slowest_step_seconds"] = number_if_any(constraints.slowest_step);
+  put_tariff(json, tariff);
+  return json.dump();
+}
+
+std::string description(const ServingSpace& space, const std::optional<ServingTraffic>& traffic,
+                        const ServingConstraints& constraints, const Tariff& tariff) {
+  Json json;
+  json["base"] = parse_json(to_json(space.base), "the base");
+  json["devices"] = space.devices;
+  json["weights_dtype"] = names_if_any(space.weights_dtype);
+  json["kv_dtype"] = names_if_any(space.kv_dtype);
+  json["tensor_parallel"] = space.tensor_parallel;
+  json["expert_parallel"] = space.expert_parallel;
+  json["pipeline_parallel"] = space.pipeline_parallel;
+  json["batch_size"] = space.batch_size;
+  if (traffic) json["traffic"] = {traffic->requests_per_second, traffic->duration.value, traffic->seed};
+  put_constraints(json, constraints);
+  json["most_ttft_seconds"] = number_if_any(constraints.most_ttft);
+  json["most_tpot_seconds"] = number_if_any(constraints.most_tpot);
+  put_tariff(json, tariff);
+  return json.dump();
+}
+
+std::string to_json(const SearchResult& r) {
+  Json json;
+  json["begin"] = r.begin;
+  json["end"] = r.end;
+  put_counts(json, r);
+  json["points"] = rows_of(r.points);
+  json["fastest"] = row_if_any(r.fastest);
+  json["seconds"] = r.seconds;
+  return json.dump();
+}
+
+std::string to_json(const ServingResult& r) {
+  Json json;
+  put_counts(json, r);
+  return json.dump();
+}
+
+SearchResult search_result_from_json(std::string_view text, const std::string& file) {
+  return reading(text, file, [](const Json& json) {
+    SearchResult r;
+    r.begin = json.at("begin").get<std::int64_t>();
+    r.end = json.at("end").get<std::int64_t>();
+    read_counts(json, r);
+    read(json.at("points"), r.points);
+    read(json.at("fastest"), r.fastest);
+    r.seconds = json.at("seconds").get<double>();
+    return r;
+  });
+}
+
+ServingResult serving_result_from_json(std::string_view text, const std::string& file) {
+  return reading(text, file, [](const Json& json) {
+    ServingResult r;
+    read_counts(json, r);
+    return r;
+  });
+}
+
+}  // namespace sim

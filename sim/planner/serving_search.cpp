@@ -1,0 +1,492 @@
+#include "sim/planner/serving_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#include "sim/enum_names.h"
+#include "sim/serving/engine_limits.h"
+#include "sim/serving/iteration_cost.h"
+#include "sim/serving/simulation.h"
+#include "sim/serving/static_batch.h"
+
+namespace sim {
+namespace {
+
+constexpr double kSlowShare = 0.9;  // of traffic: requests that are as fast as is said
+
+double d(std::int64_t n) {
+  return static_cast<double>(n);
+}
+
+template <class Space, class Visit>
+void for_each_field(Space& space, Visit visit) {
+  visit("devices", space.devices);
+  visit("weights_dtype", space.weights_dtype);
+  visit("kv_dtype", space.kv_dtype);
+  visit("tensor_parallel", space.tensor_parallel);
+  visit("expert_parallel", space.expert_parallel);
+  visit("pipeline_parallel", space.pipeline_parallel);
+  visit("batch_size", space.batch_size);
+}
+
+// Degrees up to `most` that divide any of the numbers.
+std::vector<int> divisors(const std::vector<int>& numbers, std::int64_t most) {
+  std::vector<int> found;
+  for (const int n : numbers)
+    for (int k = 1; k <= n && k <= most; ++k)
+      if (n % k == 0) found.push_back(k);
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+std::vector<std::int64_t> batches() {
+  constexpr std::int64_t kMost = 4096;
+  std::vector<std::int64_t> found{1};
+  for (std::int64_t b = 2; b <= kMost; b *= 2) {
+    found.push_back(b);
+    if (b + b / 2 <= kMost) found.push_back(b + b / 2);
+  }
+  return found;
+}
+
+void throw_first(const std::vector<Problem>& problems) {
+  if (!problems.empty()) throw std::invalid_argument(problems[0].field + ": " + problems[0].message);
+}
+
+Scenario with_memory(Scenario s, const ServingConstraints& c) {
+  const double whole = d(s.hardware.memory.value);
+  s.hardware.memory = Bytes{std::llround(whole * c.memory_share)} - c.memory_reserved;
+  return s;
+}
+
+// The least memory of a device with which so many tokens of cache fit: engine_memory() turned around.
+Bytes least_memory(const Scenario& s, const EngineMemory& memory, double tokens) {
+  const ServingImplementation& serving = *s.implementation.serving;
+  const double fixed = d(memory.weights.value) + d(serving.reserved.value);
+  const double cache = tokens * memory.cache_of_token;
+  const double least = serving.cache_share_of == CacheShareOf::total_memory
+                           ? (fixed + cache) / serving.cache_share
+                           : fixed + cache / serving.cache_share;
+  return {std::llround(std::ceil(least))};
+}
+
+SchedulerLimits limits_of(const ServingChoice& choice) {
+  SchedulerLimits limits = engine_limits(choice.scenario);
+  if (choice.sequences > 0) limits.max_sequences = std::min(limits.max_sequences, choice.sequences);
+  return limits;
+}
+
+// Of one replica, with its share of the requests.
+Simulation simulated(const ServingChoice& choice, const ServingTraffic& all, const SchedulerLimits& limits,
+                     const IterationCost& cost) {
+  const Workload& w = choice.scenario.workload;
+  const Traffic traffic{
+      .arrivals = poisson_arrivals(all.requests_per_second / choice.replicas(), all.duration,
+                                   {.prompt = w.prompt_length, .output = w.max_new_tokens}, all.seed)};
+  return simulate(traffic, limits, [&](const Iteration& i) { return cost.iteration(i); });
+}
+
+// Requests a second in the middle of many that all come at once: how fast an engine is when it never waits.
+double capacity(const Scenario& s, const EngineMemory& memory, const SchedulerLimits& limits,
+                const IterationCost& cost) {
+  const double length = d(s.workload.prompt_length + s.workload.max_new_tokens);
+  const auto at_a_time =
+      std::clamp<std::int64_t>(std::llround(memory.cache_tokens / length), 1, limits.max_sequences);
+  constexpr std::int64_t kWaves = 4;
+  Traffic traffic;
+  traffic.arrivals.assign(static_cast<std::size_t>(kWaves * at_a_time),
+                          {{}, {.prompt = s.workload.prompt_length, .output = s.workload.max_new_tokens}});
+  const Simulation run = simulate(traffic, limits, [&](const Iteration& i) { return cost.iteration(i); });
+  std::vector<Seconds> ends;
+  for (const RequestTimes& r : run.requests) ends.push_back(r.finished);
+  std::sort(ends.begin(), ends.end());
+  const std::size_t quarter = ends.size() / kWaves;
+  const Seconds between = ends[3 * quarter - 1] - ends[quarter - 1];
+  return between.value > 0 ? 2 * static_cast<double>(quarter) / between.value : 0;
+}
+
+// Engines that differ in nothing that an iteration's price knows of.
+class Engines {
+ public:
+  explicit Engines(const Calibration* calibration) : calibration_(calibration) {}
+
+  const IterationCost& cost(const Scenario& s) {
+    auto& found = costs_[key(s, 1)];
+    if (!found) found = std::make_unique<IterationCost>(s, calibration_);
+    return *found;
+  }
+  const EngineMemory& memory(const Scenario& s) {
+    const auto [at, added] = memories_.try_emplace(key(s, s.strategy.pipeline_parallel));
+    if (added) at->second = engine_memory(s);
+    return at->second;
+  }
+  // What validate() says of a scenario: nothing in it depends on the batch but the batch's own bounds.
+  const std::string& refusal(const Scenario& s) {
+    const auto [at, added] = refusals_.try_emplace(key(s, 1));
+    if (!added) return at->second;
+    Scenario one = s;
+    one.strategy.pipeline_parallel = 1;  // which plans of generation do not know; static_batch.h does
+    const std::vector<Problem> problems = validate(one);
+    if (!problems.empty()) at->second = problems[0].field;
+    return at->second;
+  }
+  const double& capacity_of(const Scenario& s, const SchedulerLimits& limits) {
+    const auto [at, added] = capacities_.try_emplace({key(s, 1), limits.max_sequences});
+    if (added) at->second = capacity(s, memory(s), limits, cost(s));
+    return at->second;
+  }
+
+ private:
+  using Key = std::tuple<std::optional<DType>, std::optional<DType>, int, int, int>;
+  static Key key(const Scenario& s, int stages) {
+    return {s.workload.weights_dtype, s.workload.kv_dtype, s.strategy.tensor_parallel,
+            s.strategy.expert_parallel, stages};
+  }
+  const Calibration* calibration_;
+  std::map<Key, std::unique_ptr<IterationCost>> costs_;
+  std::map<Key, EngineMemory> memories_;
+  std::map<Key, std::string> refusals_;
+  std::map<std::pair<Key, std::int64_t>, double> capacities_;
+};
+
+auto order_by(ServingObjective objective) {
+  return [objective](const ServingCandidate& a, const ServingCandidate& b) {
+    return std::make_tuple(cost(a, objective), a.tpot, a.ttft, a.index) <
+           std::make_tuple(cost(b, objective), b.tpot, b.ttft, b.index);
+  };
+}
+
+void cut(std::vector<ServingCandidate>& best, ServingObjective objective, std::size_t most) {
+  std::sort(best.begin(), best.end(), order_by(objective));
+  if (best.size() > most) best.resize(most);
+}
+
+// Leaves those that no other beats: by time of a later token, tokens a second a device rise.
+void cut_front(std::vector<ServingCandidate>& front) {
+  std::sort(front.begin(), front.end(), [](const ServingCandidate& a, const ServingCandidate& b) {
+    return std::make_tuple(a.tpot.value, -a.tokens_per_second_per_device(), a.index) <
+           std::make_tuple(b.tpot.value, -b.tokens_per_second_per_device(), b.index);
+  });
+  std::vector<ServingCandidate> kept;
+  for (const ServingCandidate& c : front)
+    if (kept.empty() || c.tokens_per_second_per_device() > kept.back().tokens_per_second_per_device())
+      kept.push_back(c);
+  front = std::move(kept);
+}
+
+bool smaller(const ServingCandidate& a, const ServingCandidate& b) {
+  return std::tie(a.memory, a.index) < std::tie(b.memory, b.index);
+}
+
+std::string_view broken(const ServingCandidate& c, const ServingConstraints& limits) {
+  if (limits.most_ttft && c.ttft > *limits.most_ttft) return "most_ttft";
+  if (limits.most_tpot && c.tpot > *limits.most_tpot) return "most_tpot";
+  if (limits.least_tokens_per_second && c.tokens_per_second < *limits.least_tokens_per_second)
+    return "least_tokens_per_second";
+  if (limits.most_usd_per_million_tokens && c.usd_per_million_tokens > *limits.most_usd_per_million_tokens)
+    return "most_usd_per_million_tokens";
+  if (limits.most_kwh_per_million_tokens && c.kwh_per_million_tokens > *limits.most_kwh_per_million_tokens)
+    return "most_kwh_per_million_tokens";
+  return {};
+}
+
+class ServingSearch {
+ public:
+  ServingSearch(const ServingSpace& space, const std::optional<ServingTraffic>& traffic,
+                const ServingConstraints& constraints, const Tariff& tariff, const Calibration* calibration,
+                const ServingOptions& options)
+      : space_(space),
+        traffic_(traffic),
+        constraints_(constraints),
+        tariff_(tariff),
+        options_(options),
+        engines_(calibration) {}
+
+  ServingResult run() {
+    const std::int64_t begin = std::clamp<std::int64_t>(options_.begin, 0, size(space_));
+    const std::int64_t end =
+        std::clamp<std::int64_t>(options_.end.value_or(size(space_)), begin, size(space_));
+    for (std::int64_t i = begin; i < end && !options_.stop.stop_requested(); ++i) {
+      ++result_.looked_at;
+      if (const std::string reason = consider(i); !reason.empty()) ++result_.refused[reason];
+      if (options_.on_progress) options_.on_progress(i + 1 - begin, end - begin);
+    }
+    tidy();
+    return std::move(result_);
+  }
+
+ private:
+  // Empty: it keeps to everything.
+  std::string consider(std::int64_t index) {
+    ServingChoice choice = candidate(space_, index);
+    choice.scenario = with_memory(std::move(choice.scenario), constraints_);
+    const Scenario& s = choice.scenario;
+    const ServingImplementation& serving = *s.implementation.serving;
+    if (choice.devices % choice.devices_of_engine() != 0) return "devices";
+    if (s.strategy.pipeline_parallel > s.model.num_hidden_layers) return "strategy.pipeline_parallel";
+    if (traffic_ && s.strategy.pipeline_parallel > 1) return "strategy.pipeline_parallel";
+    if (const std::string& reason = engines_.refusal(s); !reason.empty()) return reason;
+    const bool batches = serving.batching != Batching::static_batch && !serving.benchmark_limits;
+    if (batches && s.workload.batch_size > serving.max_sequences)
+      return "implementation.serving.max_sequences";
+    ++result_.legal;
+
+    const EngineMemory& memory = engines_.memory(s);
+    const double length = d(s.workload.prompt_length + s.workload.max_new_tokens);
+    const double tokens = (traffic_ ? 1 : d(s.workload.batch_size)) * length;
+    ServingCandidate c;
+    c.index = index;
+    c.devices = choice.devices;
+    c.memory = least_memory(s, memory, tokens);
+    if (!result_.smallest || smaller(c, *result_.smallest)) result_.smallest = c;
+    if (tokens > memory.cache_tokens) return "memory";
+    if (traffic_) {
+      if (const std::string reason = under_traffic(choice, c); !reason.empty()) return reason;
+    } else {
+      as_batch(choice, c);
+    }
+    ++result_.evaluated;
+    if (c.tokens_per_second > 0) {
+      const double million_seconds = 1e6 / c.tokens_per_second, hours = million_seconds / 3600 * c.devices;
+      c.usd_per_million_tokens = hours * tariff_.usd_per_device_hour;
+      c.kwh_per_million_tokens = hours * tariff_.watts_per_device * 1e-3;
+    }
+    if (const std::string_view constraint = broken(c, constraints_); !constraint.empty())
+      return std::string(constraint);
+    ++result_.fitting;
+    keep(c);
+    return {};
+  }
+
+  void as_batch(const ServingChoice& choice, ServingCandidate& c) {
+    const Scenario& s = choice.scenario;
+    const StaticBatchTimes times = static_batch_times(engines_.cost(s), s);
+    c.ttft = times.first_token.total();
+    c.tpot = times.later_token.total();
+    c.tokens_per_second = d(s.workload.batch_size) * d(s.workload.max_new_tokens) /
+                          times.total.total().value * choice.replicas();
+  }
+
+  std::string under_traffic(const ServingChoice& choice, ServingCandidate& c) {
+    const Scenario& s = choice.scenario;
+    SchedulerLimits limits;
+    try {
+      limits = limits_of(choice);
+    } catch (const std::invalid_argument&) {  // blocks of the cache do not hold one request
+      return "memory";
+    }
+    const IterationCost& cost = engines_.cost(s);
+    if (traffic_->requests_per_second / choice.replicas() > engines_.capacity_of(s, limits))
+      return "requests_per_second";
+    const Simulation run = simulated(choice, *traffic_, limits, cost);
+    std::vector<Seconds> ttft, tpot;
+    for (const RequestTimes& r : run.requests) {
+      ttft.push_back(r.ttft());
+      tpot.push_back(r.tpot());
+    }
+    c.ttft = percentile(std::move(ttft), kSlowShare);
+    c.tpot = percentile(std::move(tpot), kSlowShare);
+    // All that come are answered; what ends in the simulated time differs with its seed.
+    c.tokens_per_second = traffic_->requests_per_second * d(s.workload.max_new_tokens);
+    return {};
+  }
+
+  void keep(const ServingCandidate& c) {
+    for (int o = 0; o < kServingObjectives; ++o) {
+      auto& best = result_.best[static_cast<std::size_t>(o)];
+      best.push_back(c);
+      if (best.size() > 2 * options_.most_kept)
+        cut(best, static_cast<ServingObjective>(o), options_.most_kept);
+    }
+    result_.front.push_back(c);
+    constexpr std::size_t kMany = 4096;
+    if (result_.front.size() > kMany) cut_front(result_.front);
+  }
+
+  void tidy() {
+    for (int o = 0; o < kServingObjectives; ++o)
+      cut(result_.best[static_cast<std::size_t>(o)], static_cast<ServingObjective>(o), options_.most_kept);
+    cut_front(result_.front);
+  }
+
+  const ServingSpace& space_;
+  const std::optional<ServingTraffic>& traffic_;
+  const ServingConstraints& constraints_;
+  const Tariff& tariff_;
+  const ServingOptions& options_;
+  Engines engines_;
+  ServingResult result_;
+};
+
+constexpr std::array<EnumName<ServingObjective>, kServingObjectives> kObjectiveNames{
+    {{ServingObjective::throughput, "throughput"},
+     {ServingObjective::latency, "latency"},
+     {ServingObjective::money, "money"},
+     {ServingObjective::energy, "energy"}}};
+
+}  // namespace
+
+std::string_view name(ServingObjective objective) {
+  return name_in(kObjectiveNames, objective);
+}
+std::optional<ServingObjective> serving_objective_from_name(std::string_view text) {
+  return value_in(kObjectiveNames, text);
+}
+
+double cost(const ServingCandidate& c, ServingObjective objective) {
+  switch (objective) {
+    case ServingObjective::throughput:
+      return 1 / c.tokens_per_second_per_device();
+    case ServingObjective::latency:
+      return c.tpot.value;
+    case ServingObjective::money:
+      return c.usd_per_million_tokens;
+    case ServingObjective::energy:
+      return c.kwh_per_million_tokens;
+  }
+  return 0;
+}
+
+int ServingChoice::devices_of_engine() const {
+  const Strategy& s = scenario.strategy;
+  return s.tensor_parallel * s.expert_parallel * s.pipeline_parallel;
+}
+
+int ServingChoice::replicas() const {
+  return devices / (scenario.strategy.tensor_parallel * scenario.strategy.pipeline_parallel);
+}
+
+ServingSpace every_serving(const Scenario& base, const std::vector<int>& devices,
+                           const std::optional<ServingTraffic>& traffic) {
+  ServingSpace space;
+  space.base = base;
+  space.devices = devices;
+  space.weights_dtype = {base.workload.weights_dtype};
+  space.kv_dtype = {base.workload.kv_dtype};
+  const std::int64_t node = std::max(1, base.hardware.devices_per_node);
+  space.tensor_parallel = divisors(devices, std::min<std::int64_t>(node, base.model.num_attention_heads));
+  space.expert_parallel = {1};
+  if (base.model.has_experts()) space.expert_parallel = divisors(devices, base.model.moe.num_experts);
+  space.pipeline_parallel = {1};
+  if (!traffic) space.pipeline_parallel = divisors(devices, base.model.num_hidden_layers);
+  space.batch_size = traffic ? std::vector<std::int64_t>{0} : batches();
+  return space;
+}
+
+std::int64_t size(const ServingSpace& space) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  std::int64_t n = 1;
+  for_each_field(space, [&](const char*, const auto& values) {
+    const auto v = static_cast<std::int64_t>(values.size());
+    n = v > 0 && n > most / v ? most : n * v;
+  });
+  return n;
+}
+
+ServingChoice candidate(const ServingSpace& space, std::int64_t index) {
+  if (index < 0 || index >= size(space))
+    throw std::out_of_range("candidate " + std::to_string(index) + " of a space of " +
+                            std::to_string(size(space)));
+  // The last field changes fastest.
+  const auto next = [&index](const auto& values) {
+    const auto n = static_cast<std::int64_t>(values.size());
+    const auto value = values[static_cast<std::size_t>(index % n)];
+    index /= n;
+    return value;
+  };
+  ServingChoice choice{.scenario = space.base};
+  Strategy& s = choice.scenario.strategy;
+  Workload& w = choice.scenario.workload;
+  choice.sequences = next(space.batch_size);
+  w.batch_size = std::max<std::int64_t>(1, choice.sequences);
+  s.pipeline_parallel = next(space.pipeline_parallel);
+  s.expert_parallel = s.data_parallel = next(space.expert_parallel);
+  s.tensor_parallel = next(space.tensor_parallel);
+  w.kv_dtype = next(space.kv_dtype);
+  w.weights_dtype = next(space.weights_dtype);
+  choice.devices = next(space.devices);
+  return choice;
+}
+
+std::vector<Problem> problems(const ServingSpace& space) {
+  std::vector<Problem> found;
+  if (space.base.workload.task != Task::generate)
+    found.push_back({"workload.task", "must be generate: serving is searched"});
+  if (!space.base.implementation.serving)
+    found.push_back({"implementation", "must be an inference engine: \"" + space.base.implementation.name +
+                                           "\" has no serving profile"});
+  for_each_field(space, [&](const char* name, const auto& values) {
+    if (values.empty()) found.push_back({std::string("search.") + name, "must have a value to try at least"});
+  });
+  return found;
+}
+
+std::vector<Problem> problems(const ServingConstraints& c) {
+  std::vector<Problem> found;
+  const auto check = [&](const char* field, bool is, const char* message) {
+    if (!is) found.push_back({field, message});
+  };
+  check("memory_share", c.memory_share > 0 && c.memory_share <= 1,
+        "must be above 0 and at most 1, all of a device's memory");
+  check("memory_reserved", c.memory_reserved.value >= 0, "must be 0 bytes or more");
+  const char* const positive = "must be above 0";
+  check("most_ttft", !c.most_ttft || c.most_ttft->value > 0, positive);
+  check("most_tpot", !c.most_tpot || c.most_tpot->value > 0, positive);
+  check("least_tokens_per_second", !c.least_tokens_per_second || *c.least_tokens_per_second > 0, positive);
+  check("most_usd_per_million_tokens", !c.most_usd_per_million_tokens || *c.most_usd_per_million_tokens > 0,
+        positive);
+  check("most_kwh_per_million_tokens", !c.most_kwh_per_million_tokens || *c.most_kwh_per_million_tokens > 0,
+        positive);
+  return found;
+}
+
+ServingResult search(const ServingSpace& space, const std::optional<ServingTraffic>& traffic,
+                     const ServingConstraints& constraints, const Tariff& tariff,
+                     const Calibration* calibration, const ServingOptions& options) {
+  throw_first(problems(space));
+  throw_first(problems(constraints));
+  if (traffic && !(traffic->requests_per_second > 0 && traffic->duration.value > 0))
+    throw std::invalid_argument("requests_per_second: rate and duration of traffic must be above 0");
+  return ServingSearch(space, traffic, constraints, tariff, calibration, options).run();
+}
+
+void merge(ServingResult& into, const ServingResult& other, std::size_t most_kept) {
+  into.looked_at += other.looked_at;
+  into.legal += other.legal;
+  into.evaluated += other.evaluated;
+  into.fitting += other.fitting;
+  for (const auto& [reason, n] : other.refused) into.refused[reason] += n;
+  for (int o = 0; o < kServingObjectives; ++o) {
+    auto& best = into.best[static_cast<std::size_t>(o)];
+    const auto& more = other.best[static_cast<std::size_t>(o)];
+    best.insert(best.end(), more.begin(), more.end());
+    cut(best, static_cast<ServingObjective>(o), most_kept);
+  }
+  into.front.insert(into.front.end(), other.front.begin(), other.front.end());
+  cut_front(into.front);
+  if (other.smallest && (!into.smallest || smaller(*other.smallest, *into.smallest)))
+    into.smallest = other.smallest;
+}
+
+ServingSpending spending(const ServingSpace& space, const std::optional<ServingTraffic>& traffic,
+                         const ServingConstraints& constraints, std::int64_t index,
+                         const Calibration* calibration) {
+  ServingChoice choice = candidate(space, index);
+  choice.scenario = with_memory(std::move(choice.scenario), constraints);
+  Scenario s = choice.scenario;
+  const IterationCost cost(s, calibration);
+  if (traffic) {
+    const Simulation run = simulated(choice, *traffic, limits_of(choice), cost);
+    s.workload.batch_size = std::max<std::int64_t>(1, std::llround(run.mean_in_system));
+  }
+  const StaticBatchTimes times = static_batch_times(cost, s);
+  return {s.workload.batch_size, times.first_token, times.later_token};
+}
+
+}  // namespace sim

@@ -1,0 +1,445 @@
+#include "sim/planner/step_estimator.h"
+
+#include <algorithm>
+
+#include "sim/cost/predict.h"
+#include "sim/cost/software.h"
+#include "sim/plan/layer_division.h"
+#include "sim/plan/ranks.h"
+#include "sim/report/metrics.h"
+
+namespace sim {
+namespace {
+
+// A schedule that splits backward as the strategy's does.
+std::string schedule_of_parts(const std::string& schedule) {
+  switch (backward_parts(schedule)) {
+    case BackwardParts::whole:
+      return "1f1b";
+    case BackwardParts::all_split:
+      return "zb-h1";
+    case BackwardParts::some_split:
+      return "dualpipev";
+  }
+  return schedule;
+}
+
+std::int32_t micro_batches_of(const Scenario& s) {
+  return static_cast<std::int32_t>(s.workload.global_batch_size / s.strategy.data_parallel /
+                                   s.workload.micro_batch_size);
+}
+
+std::int32_t chunks_of(const Strategy& s) {
+  return placement_of(s.schedule) == Placement::two_directions ? 2 : s.virtual_pipeline;
+}
+
+}  // namespace
+
+// ---- Passes
+
+StepPasses::Cut& StepPasses::cut(const Scenario& s) {
+  const auto [it, added] = cuts_.try_emplace({pieces_of(s.strategy), schedule_of_parts(s.strategy.schedule)});
+  Cut& cut = it->second;
+  if (!added) return cut;
+  for (Piece& p : pieces_of(s, blocks_.blocks().kinds)) {
+    const auto same = std::find(cut.distinct.begin(), cut.distinct.end(), p);
+    cut.of_piece.push_back(static_cast<std::size_t>(same - cut.distinct.begin()));
+    if (same == cut.distinct.end()) cut.distinct.push_back(std::move(p));
+  }
+  static const StateTimes no_states{};
+  Scenario without = s;
+  without.strategy.zero_stage = 0;
+  const PassTimer timer(without, compute_, no_states, software_);
+  for (const Piece& p : cut.distinct) {
+    cut.plain.push_back(timer.plain(p));
+    cut.memory.push_back(memory_.of(p, s.strategy, s.workload.micro_batch_size));
+  }
+  return cut;
+}
+
+// ---- Pipeline
+
+ScheduleFacts::ScheduleFacts(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
+                             std::int32_t micro_batches)
+    : placement{.stages = stages,
+                .chunks = placement_of(schedule) == Placement::two_directions ? 2 : chunks,
+                .micro_batches = micro_batches,
+                .placement = placement_of(schedule)},
+      clock(schedule, stages, chunks, micro_batches),
+      in_flight(sim::in_flight(
+          make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)))) {}
+
+StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const ScheduleFacts& facts)
+    : passes_(passes),
+      cut_(passes.cut(s)),
+      facts_(facts),
+      chunks_(static_cast<std::size_t>(facts.placement.chunks)) {
+  const std::int32_t stages = facts.placement.stages;
+  for (std::int32_t stage = 0; stage < stages; ++stage) {
+    Kind kind;
+    for (std::int32_t c = 0; c < facts.placement.chunks; ++c)
+      kind.chunks.push_back(cut_.of_piece[static_cast<std::size_t>(facts.placement.piece(stage, c))]);
+    kind.units.at_an_end = stage == 0 || stage + 1 == stages;
+    for (const std::size_t c : kind.chunks) {
+      const Piece& piece = cut_.distinct[c];
+      kind.units.first = kind.units.first || piece.first;
+      kind.units.last = kind.units.last || piece.last;
+      for (const Piece::Run& r : piece.runs) {
+        if (kind.units.layers.size() <= r.kind) kind.units.layers.resize(r.kind + 1);
+        kind.units.layers[r.kind] += r.layers;
+      }
+    }
+    const auto same = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& k) {
+      return k.chunks == kind.chunks && k.units == kind.units;
+    });
+    kind_of_stage_.push_back(static_cast<std::size_t>(same - kinds_.begin()));
+    if (same == kinds_.end()) kinds_.push_back(std::move(kind));
+    kinds_[kind_of_stage_.back()].stages.push_back(static_cast<std::size_t>(stage));
+  }
+  // Of stages with the same pieces the one that holds most micro-batches is the fullest.
+  const auto held = [&](std::size_t stage) {
+    std::int64_t most = 0;
+    for (const InFlight& f : facts.in_flight[stage]) {
+      std::int64_t n = 0;
+      for (std::size_t c = 0; c < f.kept.size(); ++c) n += f.kept[c] + f.waiting[c];
+      most = std::max(most, n);
+    }
+    return most;
+  };
+  const std::int32_t each_way = facts.placement.placement == Placement::two_directions ? 2 : 1;
+  for (const Kind& kind : kinds_) {
+    const std::size_t stage =
+        *std::max_element(kind.stages.begin(), kind.stages.end(),
+                          [&](std::size_t a, std::size_t b) { return held(a) < held(b); });
+    std::vector<const Piece*> pieces;
+    std::vector<const PieceMemory*> memory;
+    for (const std::size_t c : kind.chunks) {
+      pieces.push_back(&cut_.distinct[c]);
+      memory.push_back(&cut_.memory[c]);
+    }
+    activations_.push_back(stage_activations(s, std::move(pieces), memory, facts.in_flight[stage],
+                                             facts.placement.micro_batches / each_way));
+  }
+}
+
+Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
+  Bytes most;
+  for (const StageActivations& a : activations_) most = std::max(most, peak_of_stage(s, a, states.memory));
+  return most;
+}
+
+const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
+  const auto known = std::find_if(cut_.exchanging.begin(), cut_.exchanging.end(),
+                                  [&](const auto& e) { return e.first == states.exchange; });
+  if (known != cut_.exchanging.end()) return known->second;
+  auto& added = cut_.exchanging.emplace_back(states.exchange, std::vector<ChunkPasses>{});
+  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
+    added.second.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p]));
+  return added.second;
+}
+
+const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
+  const auto known = std::find_if(states.ends.begin(), states.ends.end(),
+                                  [&](const auto& e) { return e.first == kind.units; });
+  if (known != states.ends.end()) return known->second;
+  std::vector<const Piece*> pieces;
+  for (const std::size_t c : kind.chunks) pieces.push_back(&cut_.distinct[c]);
+  states.ends.emplace_back(kind.units,
+                           stage_ends(s, pieces, kind.units.at_an_end, states.times, passes_.software_));
+  return states.ends.back().second;
+}
+
+void StepPipeline::execute() {
+  std::vector<const ChunkPasses*> passes;
+  for (const std::size_t kind : kind_of_stage_)
+    for (const std::size_t c : kinds_[kind].chunks) passes.push_back(&cut_.plain[c]);
+  plain_ = facts_.clock.run(passes, passes_.transfers_);
+  on_path_.resize(cut_.distinct.size());
+  for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage)
+    for (std::size_t c = 0; c < chunks_; ++c)
+      for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
+        on_path_[kinds_[kind_of_stage_[stage]].chunks[c]][pass] += plain_->on_path[stage * chunks_ + c][pass];
+  for (Kind& kind : kinds_)
+    kind.last = *std::max_element(kind.stages.begin(), kind.stages.end(), [&](std::size_t a, std::size_t b) {
+      return plain_->ends[a].compute < plain_->ends[b].compute;
+    });
+}
+
+// By as much as passes on the longest path are longer.
+Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes) const {
+  Seconds longer;
+  for (std::size_t p = 0; p < passes.size(); ++p)
+    for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
+      longer +=
+          ((passes[p].*kPasses[pass]).duration - (cut_.plain[p].*kPasses[pass]).duration) * on_path_[p][pass];
+  return longer;
+}
+
+// Whether collectives hide behind compute with room to spare: then a pass waits for none but its own.
+bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
+  constexpr double kRoom = 0.9;
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    const ChunkPasses& with = passes[p];
+    Seconds compute, collectives, last;
+    for (const auto pass : {&ChunkPasses::forward, &ChunkPasses::backward, &ChunkPasses::input, &ChunkPasses::weight}) {
+      compute += (cut_.plain[p].*pass).duration;
+      collectives += (with.*pass).collectives;
+    }
+    for (const auto pass : {&ChunkPasses::last_backward, &ChunkPasses::last_input, &ChunkPasses::last_weight})
+      last += (with.*pass).collectives;
+    if (std::max(collectives, last) > compute * kRoom) return false;
+  }
+  return true;
+}
+
+Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
+                          const std::vector<ChunkPasses>& passes) const {
+  std::vector<const ChunkPasses*> of_stages;
+  for (const std::size_t kind : kind_of_stage_)
+    for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
+  const PipelineRun run = facts_.clock.run(of_stages, passes_.transfers_);
+  Seconds latest;
+  for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
+    const StageEnd& e = run.ends[stage];
+    const StageEnds& once = ends_of(s, states, kinds_[kind_of_stage_[stage]]);
+    latest = std::max({latest, std::max(e.compute, e.collectives) + once.finish, e.host + once.finish_ahead,
+                       e.host + once.finish_launches, e.sends});
+  }
+  return latest + ends_of(s, states, kinds_[kind_of_stage_.front()]).begin;
+}
+
+Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
+  const std::vector<ChunkPasses>& passes = exchanging(s, states);
+  if (facts_.placement.stages == 1 || !exchanges_hide(passes)) return run(s, states, passes);
+  if (!plain_) execute();
+  const bool each = s.strategy.zero_stage >= 2;
+  Seconds longer = longer_with(passes);
+  const StageEnds& first_ends = ends_of(s, states, kinds_[kind_of_stage_.front()]);
+  // Parameters that are gathered from the beginning of the step on.
+  const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
+  if (!each || s.strategy.zero_stage == 2)
+    longer += std::max(Seconds{}, first.first_forward.compute_after_collectives - first_ends.begin -
+                                      first.first_forward.duration);
+  const double micro_batches = facts_.placement.micro_batches;
+  Seconds latest;
+  for (const Kind& kind : kinds_) {
+    const std::size_t stage = kind.last;
+    const StageEnd& e = plain_->ends[stage];
+    const StageEnds& once = ends_of(s, states, kind);
+    const Seconds compute = e.compute + longer;
+    // Chunks end one after the other, from the last to the first.
+    Seconds collectives, launches, of_micro_batch;
+    for (std::size_t c = chunks_; c-- > 0;) {
+      const ChunkPasses& with = passes[kind.chunks[c]];
+      const ChunkPasses& without = cut_.plain[kind.chunks[c]];
+      const bool whole = without.weight.duration.value == 0;
+      const PassTime& last = whole ? with.last_backward : with.last_weight;
+      const Seconds slower = last.duration - (whole ? without.backward : without.weight).duration;
+      const Seconds began = plain_->last_began[stage * chunks_ + c] + longer - slower;
+      collectives = std::max(collectives + last.collectives, began + last.collectives_after_compute);
+      for (const auto pass :
+           {&ChunkPasses::forward, &ChunkPasses::backward, &ChunkPasses::input, &ChunkPasses::weight}) {
+        launches += (with.*pass).host.launches - (without.*pass).host.launches;
+        of_micro_batch += (with.*pass).collectives;
+      }
+    }
+    if (each)
+      collectives = std::max(collectives, plain_->first_backward[stage] + of_micro_batch * micro_batches);
+    const Seconds host = e.host + launches * micro_batches;
+    latest = std::max({latest, std::max({compute, collectives, host}) + once.finish, host + once.finish_ahead,
+                       host + once.finish_launches, e.sends + longer});
+  }
+  return latest + first_ends.begin;
+}
+
+// ---- What is kept
+
+// Strategies that agree in this run the same blocks of compute at the same prices.
+struct StepEstimator::ComputeKey {
+  Strategy strategy;                                             // but for what is left out below
+  std::tuple<std::int32_t, std::int32_t, std::int32_t> strides;  // between ranks that exchange in a pass
+  Group expert;
+  bool pipeline = false, crosses_nodes = false, several_sequences = false;
+  auto fields() const {
+    const Strategy& s = strategy;
+    return std::tie(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
+                    s.sequence_parallel, s.context_parallel_comm, s.schedule, s.recompute,
+                    s.recompute_interval, s.recompute_operations, strides, expert.size, expert.stride,
+                    expert.outer_size, expert.outer_stride, pipeline, crosses_nodes, several_sequences);
+  }
+  bool operator<(const ComputeKey& o) const { return fields() < o.fields(); }
+};
+
+struct StepEstimator::StateKey {
+  Strategy strategy;
+  auto fields() const {
+    const Strategy& s = strategy;
+    return std::tie(s.data_parallel, s.tensor_parallel, s.pipeline_parallel, s.context_parallel,
+                    s.expert_parallel, s.expert_tensor_parallel, s.virtual_pipeline, s.zero_stage,
+                    s.shard_group, s.prefetch, s.gradient_bucket, s.sequence_parallel, s.schedule,
+                    s.rank_order, s.offload_optimizer);
+  }
+  bool operator<(const StateKey& o) const { return fields() < o.fields(); }
+};
+
+struct StepEstimator::Known {
+  Scenario base;
+  const Calibration* calibration;
+  std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
+  std::map<std::pair<const BlockTimes*, std::int64_t>, ComputeTimes> compute;
+  std::map<const BlockTimes*, PassMemory> memory;
+  std::map<StateKey, StepStates> states;
+  std::map<StateKey, int> exchanges;
+  std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
+  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, std::unique_ptr<ScheduleFacts>>
+      schedules;
+};
+
+StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibration)
+    : known_(new Known{.base = base,
+                       .calibration = calibration,
+                       .compute_blocks = {},
+                       .compute = {},
+                       .memory = {},
+                       .states = {},
+                       .exchanges = {},
+                       .transfer_blocks = {},
+                       .schedules = {}}) {}
+
+void StepEstimator::forget_layout() {
+  known_->compute.clear();
+  known_->memory.clear();
+  known_->compute_blocks.clear();
+  known_->states.clear();
+  known_->exchanges.clear();
+  known_->transfer_blocks.clear();
+}
+
+BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
+  // More than one layer is recomputed from a kept input: then all of a group's places have blocks.
+  constexpr int kSomeInterval = 3;
+  ComputeKey key;
+  key.strategy = s.strategy;
+  Strategy& t = key.strategy;
+  const RankStrides strides = rank_strides(t);
+  key.strides = {strides.tensor, strides.context, strides.data};
+  if (t.expert_parallel > 1) key.expert = part_of(expert_ranks(t), t.expert_parallel);
+  key.pipeline = t.pipeline_parallel > 1;
+  key.crosses_nodes = key.pipeline && t.devices() > s.hardware.devices_per_node;
+  key.several_sequences = s.workload.micro_batch_size > 1;
+  t.schedule = schedule_of_parts(t.schedule);
+  t.virtual_pipeline = 1;
+  t.zero_stage = 0;
+  t.shard_group = 0;
+  t.prefetch = 1;
+  t.gradient_bucket = 0;
+  t.offload_optimizer = false;
+  if (t.recompute == Recompute::sqrt || (t.recompute == Recompute::full && t.recompute_interval > 1)) {
+    t.recompute = Recompute::full;
+    t.recompute_interval = kSomeInterval;
+  }
+  auto& known = known_->compute_blocks[key];
+  if (known) return *known;
+  Scenario with = s;
+  with.strategy = t;
+  if (t.recompute == Recompute::full && t.recompute_interval > 1) {
+    // As many layers that a last group of one is among them, too.
+    const std::int64_t pieces = t.pipeline_parallel,
+                       layers = (s.model.num_hidden_layers + pieces - 1) / pieces;
+    with.model.num_hidden_layers =
+        pieces * ((layers + kSomeInterval - 1) / kSomeInterval * kSomeInterval + 1);
+    with.implementation.pipeline.balances_head = false;
+  }
+  known = std::make_unique<BlockTimes>(with, known_->base.hardware, known_->calibration);
+  return *known;
+}
+
+TransferTimes StepEstimator::transfers(const Scenario& s) {
+  StateKey key{s.strategy};
+  Strategy& t = key.strategy;
+  t.zero_stage = t.shard_group = 0;
+  t.prefetch = 1;
+  t.gradient_bucket = 0;
+  t.offload_optimizer = false;
+  t.virtual_pipeline = 1;
+  t.schedule = "1f1b";
+  auto& known = known_->transfer_blocks[key];
+  if (!known) {
+    Scenario with = s;
+    with.strategy = t;
+    known = std::make_unique<BlockTimes>(with, known_->base.hardware, known_->calibration);
+  }
+  const StepBlocks& blocks = known->blocks();
+  const auto of = [&](BlockId block, bool forward, bool sends) {
+    ActionTime time =
+        known->of(block, forward ? Phase::forward : Phase::backward, s.workload.micro_batch_size);
+    time.work = work_of_transfer(s, forward, sends, known_->base.hardware);
+    const PipelineProfile& profile = s.implementation.pipeline;
+    const bool stalls = profile.stalls_from_ranks > 0 && s.strategy.devices() >= profile.stalls_from_ranks;
+    if (stalls) time.work.before += time.work.stall;
+    return time;
+  };
+  return {.send_forward = of(blocks.send_activation, true, true),
+          .send_backward = of(blocks.send_gradient, false, true),
+          .receive_forward = of(blocks.receive_activation, true, false),
+          .receive_backward = of(blocks.receive_gradient, false, false),
+          .in_order = s.implementation.pipeline.in_order};
+}
+
+StepPasses StepEstimator::passes(const Scenario& s) {
+  BlockTimes& blocks = compute_blocks(s);
+  const std::int64_t sequences = s.workload.micro_batch_size;
+  const auto [compute, added] = known_->compute.try_emplace({&blocks, sequences});
+  if (added) compute->second = compute_times(blocks, sequences);
+  PassMemory& memory = known_->memory.try_emplace(&blocks, PassMemory(blocks)).first->second;
+  return {blocks,
+          compute->second,
+          memory,
+          transfers(s),
+          {.pass = work_before_pass(s),
+           .gather = work_before_gather(s),
+           .interference = {interference(s, known_->base.hardware)}}};
+}
+
+const StepStates& StepEstimator::states(const Scenario& s) {
+  StateKey key{s.strategy};
+  Strategy& t = key.strategy;
+  if (t.gradient_bucket == 0) t.virtual_pipeline = 1;
+  if (placement_of(t.schedule) != Placement::two_directions) t.schedule = "1f1b";
+  const auto [it, added] = known_->states.try_emplace(key);
+  if (!added) return it->second;
+  Scenario with = s;
+  with.strategy = t;
+  with.strategy.recompute = Recompute::none;
+  with.strategy.recompute_interval = 1;
+  with.strategy.recompute_operations.clear();
+  BlockTimes blocks(with, known_->base.hardware, known_->calibration);
+  it->second.times = state_times(blocks);
+  it->second.memory = state_memory(blocks);
+  t.offload_optimizer = false;
+  it->second.exchange =
+      known_->exchanges.try_emplace(key, static_cast<int>(known_->exchanges.size())).first->second;
+  return it->second;
+}
+
+const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {
+  const Strategy& t = s.strategy;
+  const std::int32_t micro_batches = micro_batches_of(s);
+  auto& known = known_->schedules[{t.schedule, t.pipeline_parallel, chunks_of(t), micro_batches}];
+  if (!known)
+    known =
+        std::make_unique<ScheduleFacts>(t.schedule, t.pipeline_parallel, t.virtual_pipeline, micro_batches);
+  return *known;
+}
+
+bool StepEstimator::must_run(const Strategy& strategy) const {
+  return strategy.offload_activations || (known_->calibration && !known_->calibration->samples.empty());
+}
+
+Estimate StepEstimator::by_running(const Scenario& s) const {
+  const Report report = predict(s, known_->calibration);
+  return {report.step_time, peak_memory(report)};
+}
+
+}  // namespace sim

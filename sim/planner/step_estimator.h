@@ -1,0 +1,139 @@
+// The estimate in the steps that a search takes: what candidates have in common is found once for all of
+// them.
+//
+//   passes     tensor, context and expert parallelism, recompute and micro-batch decide what a pass takes and
+//   keeps pipeline   stages, schedule and chunks string passes together states     ZeRO, its groups, buckets
+//   and the host decide where parameters and their states lie, and what is
+//              exchanged beside the passes
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sim/planner/estimate.h"
+#include "sim/planner/piece.h"
+#include "sim/planner/stage_memory.h"
+
+namespace sim {
+
+// What a stage has, in whatever pieces.
+struct StageUnits {
+  bool first = false, last = false, at_an_end = false;
+  std::vector<std::int32_t> layers;  // of each kind
+  bool operator==(const StageUnits&) const = default;
+};
+
+// Of strategies that do the same to parameters and their states.
+struct StepStates {
+  StateTimes times;
+  StateMemory memory;
+  int exchange = 0;  // the same for those that differ in what the optimizer does alone
+  // Of stages by their units (StageUnits), as they are asked for.
+  mutable std::vector<std::pair<StageUnits, StageEnds>> ends;
+};
+
+class StepPipeline;
+
+// Compute and memory of passes over the pieces of one model, for one number of stages.
+class StepPasses {
+ public:
+  StepPasses(BlockTimes& blocks, const ComputeTimes& compute, PassMemory& memory,
+             const TransferTimes& transfers, const StepSoftware& software)
+      : blocks_(blocks), compute_(compute), memory_(memory), transfers_(transfers), software_(software) {}
+
+ private:
+  friend class StepPipeline;
+  // Pieces that differ, and which of them each piece is.
+  struct Cut {
+    std::vector<Piece> distinct;
+    std::vector<std::size_t> of_piece;
+    std::vector<ChunkPasses> plain;
+    std::vector<PieceMemory> memory;
+    std::vector<std::pair<int, std::vector<ChunkPasses>>> exchanging;  // by StepStates::exchange
+  };
+  Cut& cut(const Scenario& scenario);
+
+  BlockTimes& blocks_;
+  const ComputeTimes& compute_;
+  PassMemory& memory_;
+  TransferTimes transfers_;
+  StepSoftware software_;
+  std::map<std::pair<std::int32_t, std::string>, Cut> cuts_;  // by pieces and schedule's parts
+};
+
+// A schedule with all that follows from it alone.
+struct ScheduleFacts {
+  ScheduleFacts(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
+                std::int32_t micro_batches);
+  Schedule placement;  // without slots
+  ScheduleClock clock;
+  std::vector<std::vector<InFlight>> in_flight;  // of each stage
+};
+
+// Strategies that differ in their states alone. Refers to passes and facts.
+class StepPipeline {
+ public:
+  StepPipeline(const Scenario& scenario, StepPasses& passes, const ScheduleFacts& facts);
+
+  // `scenario` is that of the pipeline, but for its states.
+  Bytes memory(const Scenario& scenario, const StepStates& states) const;
+  Seconds time(const Scenario& scenario, const StepStates& states);
+
+ private:
+  // Stages that have the same pieces: one stands for them.
+  struct Kind {
+    std::vector<std::size_t> chunks;  // distinct pieces
+    StageUnits units;
+    std::vector<std::size_t> stages;
+    std::size_t last = 0;  // of them to end
+  };
+  const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
+  const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
+  void execute();
+  Seconds longer_with(const std::vector<ChunkPasses>& passes) const;
+  bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
+  Seconds run(const Scenario& scenario, const StepStates& states, const std::vector<ChunkPasses>& passes) const;
+
+  StepPasses& passes_;
+  StepPasses::Cut& cut_;
+  const ScheduleFacts& facts_;
+  std::size_t chunks_ = 1;
+  std::vector<Kind> kinds_;
+  std::vector<std::size_t> kind_of_stage_;
+  std::vector<StageActivations> activations_;   // of stages that may be fullest
+  std::optional<PipelineRun> plain_;            // without exchanges
+  std::vector<std::array<double, 8>> on_path_;  // by distinct piece
+};
+
+// Keeps what strategies of one scenario have in common.
+class StepEstimator {
+ public:
+  StepEstimator(const Scenario& base, const Calibration* calibration);
+
+  StepPasses passes(const Scenario& scenario);
+  const StepStates& states(const Scenario& scenario);
+  const ScheduleFacts& schedule(const Scenario& scenario);
+  // What these strategies do is run: samples of kernels that were timed here depend on all that a plan
+  // touches, and copies of activations on all that goes on beside them.
+  bool must_run(const Strategy& strategy) const;
+  Estimate by_running(const Scenario& scenario) const;
+  // Forgets what only strategies of one layout share.
+  void forget_layout();
+
+ private:
+  struct ComputeKey;
+  struct StateKey;
+  struct Known;
+  BlockTimes& compute_blocks(const Scenario& scenario);
+  TransferTimes transfers(const Scenario& scenario);
+
+  std::shared_ptr<Known> known_;
+};
+
+}  // namespace sim

@@ -1,0 +1,98 @@
+#include "sim/planner/unit_prices.h"
+
+#include "sim/planner/pass_time.h"
+
+namespace sim {
+
+BlockTimes::BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration)
+    : step_(make_step_plan(scenario)), pricer_(step_.plan, hardware, calibration) {}
+
+const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_size) {
+  static const ActionTime nothing{};
+  if (block < 0) return nothing;
+  const auto [it, added] = times_.try_emplace({block, phase, micro_batch_size});
+  if (added) {
+    const Scenario& s = step_.plan.scenario;
+    const PricedBlock priced =
+        pricer_.price(block, phase,
+                      {.batch = micro_batch_size,
+                       .query_length = s.workload.seq_len / s.strategy.context_parallel,
+                       .kv_length = s.workload.seq_len});
+    it->second = {priced.duration, priced.host, {}};
+  }
+  return it->second;
+}
+
+namespace {
+
+// The block of a place, or of one that there is.
+BlockId any(const PlacedBlocks& blocks, RecomputePlace place) {
+  if (blocks.at(place) >= 0) return blocks.at(place);
+  for (const bool first : {false, true})
+    for (const bool last : {false, true})
+      if (blocks.at({first, last}) >= 0) return blocks.at({first, last});
+  return -1;
+}
+
+}  // namespace
+
+ComputeTimes compute_times(BlockTimes& b, std::int64_t micro_batch_size) {
+  const StepBlocks& blocks = b.blocks();
+  const auto of = [&](BlockId block, Phase phase) { return b.of(block, phase, micro_batch_size); };
+  ComputeTimes times{.embedding = of(blocks.embedding, Phase::forward),
+                     .embedding_backward = of(blocks.embedding_backward, Phase::backward),
+                     .head = of(blocks.head, Phase::forward),
+                     .head_backward = of(blocks.head_backward, Phase::backward),
+                     .layers = {}};
+  constexpr RecomputePlace alone{true, true}, inner{true, false};
+  for (const LayerBlocks& layer : blocks.layers)
+    times.layers.push_back({.forward = of(any(layer.forward, alone), Phase::forward),
+                            .recompute = of(any(layer.recompute, inner), Phase::recompute),
+                            .recompute_last = of(any(layer.recompute, alone), Phase::recompute),
+                            .backward = of(any(layer.backward, alone), Phase::backward),
+                            .input = of(any(layer.backward_input, alone), Phase::backward),
+                            .weight = of(layer.weight, Phase::backward)});
+  return times;
+}
+
+StateTimes state_times(BlockTimes& b) {
+  const StepBlocks& blocks = b.blocks();
+  const auto units = [&](const UnitBlocks& u, Phase phase) {
+    return UnitTimes{b.of(u.embedding, phase), b.of(u.layer, phase), b.of(u.expert_layer, phase),
+                     b.of(u.head, phase)};
+  };
+  const auto each = [](const UnitTimes& x, const UnitTimes& y) {
+    return UnitTimes{in_turn(x.embedding, y.embedding), in_turn(x.layer, y.layer),
+                     in_turn(x.expert_layer, y.expert_layer), in_turn(x.head, y.head)};
+  };
+  StateTimes t{.zero = units(blocks.zero, Phase::optimizer),
+               .zero_whole = units(blocks.zero_whole, Phase::backward),
+               .gather_for_forward = units(blocks.gather_for_forward, Phase::forward),
+               .gather_for_backward = units(blocks.gather_for_backward, Phase::backward),
+               .gather_updated = units(blocks.gather_updated, Phase::optimizer),
+               .unscale = units(blocks.unscale, Phase::optimizer),
+               .norm = units(blocks.norm, Phase::optimizer),
+               .update = units(blocks.update, Phase::optimizer),
+               .gradients_to_host = units(blocks.gradients_to_host, Phase::optimizer),
+               .parameters_from_host = units(blocks.parameters_from_host, Phase::optimizer),
+               .reduce = units(blocks.reduce, Phase::backward),
+               .reduce_last = {},
+               .bucket_layers = blocks.reduce_layers.layers,
+               .bucket_expert_layers = blocks.reduce_expert_layers.layers,
+               .reduce_layers = {},
+               .reduce_expert_layers = {},
+               .zero_norm = b.of(blocks.zero_norm, Phase::optimizer),
+               .sum_tied_embedding = b.of(blocks.sum_tied_embedding, Phase::optimizer),
+               .read_overflow = b.of(blocks.read_overflow, Phase::optimizer),
+               .sum_norm = b.of(blocks.sum_norm, Phase::optimizer),
+               .clip = b.of(blocks.clip, Phase::optimizer)};
+  t.reduce_last = each(t.reduce, each(units(blocks.reduce_replicas, Phase::backward),
+                                      units(blocks.reduce_directions, Phase::backward)));
+  for (const auto& [n, block] : blocks.reduce_layers.reduce)
+    t.reduce_layers[n] = b.of(block, Phase::backward);
+  for (const auto& [n, block] : blocks.reduce_expert_layers.reduce)
+    t.reduce_expert_layers[n] = b.of(block, Phase::backward);
+  return t;
+}
+
+}  // namespace sim

@@ -1,0 +1,75 @@
+// Prices of a training step's units of work - embedding, layers of each kind, head - for all strategies that
+// run the same blocks.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "sim/cost/priced_plan.h"
+#include "sim/plan/programs.h"
+
+namespace sim {
+
+// The time that a block of a step plan takes, found once for each phase.
+class BlockTimes {
+ public:
+  // Refers to hardware and calibration.
+  BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration);
+  BlockTimes(const BlockTimes&) = delete;
+  BlockTimes& operator=(const BlockTimes&) = delete;
+
+  // Nothing, where there is no such block.
+  const ActionTime& of(BlockId block, Phase phase, std::int64_t micro_batch_size = 1);
+  const Plan& plan() const { return step_.plan; }
+  // The plan with a program of fewer layers than its model's, for as long as visit(plan) takes.
+  template <class Visit>
+  void with_program(Program program, Visit visit) {
+    std::int64_t& layers = step_.plan.scenario.model.num_hidden_layers;
+    const std::int64_t own = layers;
+    for (const Action& a : program.actions) layers = std::max<std::int64_t>(layers, a.layer);
+    step_.plan.programs.push_back(std::move(program));
+    visit(std::as_const(step_.plan));
+    step_.plan.programs.clear();
+    layers = own;
+  }
+  const StepBlocks& blocks() const { return step_.blocks; }
+
+ private:
+  StepPlan step_;
+  BlockPricer pricer_;
+  std::map<std::tuple<BlockId, Phase, std::int64_t>, ActionTime> times_;
+};
+
+// Passes through a layer of a kind, and how a layer lies among those that are recomputed together.
+struct LayerTimes {
+  ActionTime forward, recompute, recompute_last;  // recompute_last: of the last of a group
+  ActionTime backward, input, weight;             // whole; in two parts
+};
+
+// Compute of a micro-batch's passes.
+struct ComputeTimes {
+  ActionTime embedding, embedding_backward, head, head_backward;
+  std::vector<LayerTimes> layers;  // of each kind, in the order of StepBlocks::kinds
+};
+ComputeTimes compute_times(BlockTimes& blocks, std::int64_t micro_batch_size);
+
+// What is done for a unit's parameters, once a step or once a pass.
+struct UnitTimes {
+  ActionTime embedding, layer, expert_layer, head;
+};
+struct StateTimes {
+  UnitTimes zero, zero_whole, gather_for_forward, gather_for_backward, gather_updated, unscale, norm, update;
+  UnitTimes gradients_to_host, parameters_from_host;
+  // Of gradients: each micro-batch's, and of the last one, with what replicas and both directions of a
+  // pipeline sum.
+  UnitTimes reduce, reduce_last;
+  std::int32_t bucket_layers = 1, bucket_expert_layers = 1;
+  std::map<std::int32_t, ActionTime> reduce_layers, reduce_expert_layers;  // messages of so many layers
+  ActionTime zero_norm, sum_tied_embedding, read_overflow, sum_norm, clip;
+};
+StateTimes state_times(BlockTimes& blocks);
+
+}  // namespace sim
