@@ -18,7 +18,12 @@ KERNELS_MULTIVERSION void add_range(float* out, const float* a, const float* b, 
 }  // namespace
 
 void add(float* out, const float* a, const float* b, std::int64_t R, std::int64_t C) {
-  parallel_ranges(R * C, 1, [=](std::int64_t begin, std::int64_t end) { add_range(out, a, b, begin, end); });
+  parallel_ranges(R * C, 1, [=](std::int64_t begin, std::int64_t end) {
+    if (b == nullptr)
+      std::copy(a + begin, a + end, out + begin);
+    else
+      add_range(out, a, b, begin, end);
+  });
 }
 
 void gather_last(float* out, const float* inp, std::int64_t B, std::int64_t T, std::int64_t C) {

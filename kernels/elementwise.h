@@ -4,7 +4,7 @@
 
 namespace kernels::cpu {
 
-// out (R, C) = a (R, C) + b (R, C); out may be a or b.
+// out (R, C) = a (R, C) + b (R, C); out may be a or b. Without b it is a copy of a, elsewhere.
 void add(float* out, const float* a, const float* b, std::int64_t R, std::int64_t C);
 
 // out (B, C) = the last of each sequence's T rows of inp (B, T, C).

@@ -1,8 +1,10 @@
 // Every kernel of a device timed alone, over the sizes that plans have: what predictions for it rest on.
 #pragma once
+#include <optional>
 #include <stop_token>
 #include <string>
 
+#include "runtime/stopwatch.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
 
@@ -13,9 +15,16 @@ namespace runtime {
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads);
 
 // The same of a GPU in bf16, over the sizes of models of 124M to 8B parameters: a few minutes. `hardware`
-// describes it; its peaks and bandwidth stay the datasheet's, which the samples are related to.
+// describes it; its peaks and bandwidth stay the datasheet's, which the samples are related to; its clock
+// under load is measured.
 sim::Calibration calibrate_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,
                                const EventSink& sink, const std::stop_token& stop);
+
+// An operation timed alone, then run for that long without a pause while the driver's clock, power and
+// temperature are read. Empty where it was stopped.
+std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwatch& stopwatch,
+                                                         const SingleOperation& operation,
+                                                         sim::Seconds length, const std::stop_token& stop);
 
 // What a calibration is valid for: another version's kernels may be faster.
 std::string kernels_version();

@@ -135,7 +135,10 @@ void save_checkpoint(const fs::path& directory, const Run& run, const Checkpoint
                         {"optimizer", optimizer_file},
                         {"step", state.step},
                         {"seed", state.seed},
-                        {"data_position", state.data_position}}},
+                        {"data_position", state.data_position},
+                        {"loss_scale", state.loss_scale.scale},
+                        {"loss_scale_steps", state.loss_scale.steps_since_change},
+                        {"skipped_steps", state.loss_scale.skipped}}},
                       {"weight_map", weight_map}};
   write_file(directory / kIndex, index.dump(1) + "\n");
   remove_other_steps(directory, {model_file, optimizer_file});
@@ -152,6 +155,10 @@ CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
     state.step = metadata.at("step").get<std::int64_t>();
     state.seed = metadata.at("seed").get<std::uint64_t>();
     state.data_position = metadata.at("data_position").get<std::int64_t>();
+    LossScale& loss = state.loss_scale;
+    loss.scale = metadata.value("loss_scale", loss.scale);
+    loss.steps_since_change = metadata.value("loss_scale_steps", loss.steps_since_change);
+    loss.skipped = metadata.value("skipped_steps", loss.skipped);
     optimizer_file = metadata.at("optimizer").get<std::string>();
   } catch (const json::exception& error) {
     throw InputError(index_path.string() +

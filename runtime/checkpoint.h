@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "runtime/loss_scale.h"
 #include "runtime/run.h"
 
 namespace runtime {
@@ -20,6 +21,7 @@ struct CheckpointState {
   std::int64_t step = 0;  // done
   std::uint64_t seed = 0;
   std::int64_t data_position = 0;  // tokens read
+  LossScale loss_scale;            // fp16
 };
 
 // Makes the folder where it is missing: what a run asks before it starts, so that its work is not lost at its

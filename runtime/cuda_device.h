@@ -21,6 +21,10 @@ struct CudaDeviceSettings {
 // Throws NoDevice where there is no such GPU, with CUDA's reason.
 std::unique_ptr<Device> make_cuda_device(const CudaDeviceSettings& settings);
 
+// Types that a GPU of that compute capability (80: A100, 90: H100) forms matrix products in; those before
+// Ada and Hopper have none in fp8.
+std::span<const sim::DType> cuda_dtypes(int compute_capability);
+
 // Names of the GPUs that this process can use, at least one. Throws NoDevice with CUDA's reason otherwise.
 std::vector<std::string> cuda_gpus();
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/optimizer.h"
 #include "kernels/sampling.h"
@@ -28,14 +29,24 @@ struct BoundOperation {
   const sim::Operation* operation = nullptr;
   sim::Variables variables;
   std::span<const BoundOperand> operands;
+  std::int32_t layer = 0, micro_batch = 0;  // of its action
 };
 
 // Numbers that operations need and plans do not hold: they change from step to step.
 struct RunSettings {
   kernels::AdamWSettings adamw{};  // weight_decay is that of operations with `decay` set; others get none
   float max_gradient_norm = 0;     // 0: no clipping
+  float loss_scale = 0;            // fp16: what the loss is multiplied by; 0: it is not
+  float dropout = 0;               // probability of an element to be dropped, where the plan drops any
+  std::uint64_t dropout_seed = 0;
   kernels::SamplingSettings sampling;
   std::int64_t sampling_step = 0;
+};
+
+// What of a device's memory is for something that no plan knows: "platform.context", ...
+struct PlatformMemory {
+  std::string name;
+  sim::Bytes bytes;
 };
 
 class Device {
@@ -43,8 +54,17 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string name() const = 0;  // "Intel Xeon ..., 2 threads"
+  // Of a GPU, by which its driver knows it (gpu_state.h): "0000:17:00.0"; empty of others.
+  virtual std::string pci_bus_id() const { return {}; }
   // Types that matrix products are formed in: what a scenario's workload.dtype may be.
   virtual std::span<const sim::DType> dtypes() const = 0;
+  // Types with fewer bits that weights may be stored in while generating; none where they are stored as they
+  // are multiplied.
+  virtual std::span<const sim::DType> weight_dtypes() const { return {}; }
+  // The scales of such a weight (weight_quantisation.h), by its address. Requires weight_dtypes().
+  virtual void set_weight_scales(const std::byte* weight, std::span<const float> scales) {
+    (void)weight, (void)scales;
+  }
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
   // operation.operands; of absent ones anything).
   virtual bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const = 0;
@@ -61,6 +81,8 @@ class Device {
   virtual sim::Bytes resident(const std::byte* memory, sim::Bytes size) const = 0;
   // What the run holds of the device's memory now, allocations included.
   virtual sim::Bytes in_use() const = 0;
+  // Parts of what is in use beyond allocations, as far as the device can tell them apart.
+  virtual std::vector<PlatformMemory> platform_memory() const { return {}; }
   virtual void copy_to_device(std::byte* to, std::span<const std::byte> from) = 0;
   virtual void copy_from_device(std::span<std::byte> to, const std::byte* from) = 0;
 

@@ -116,7 +116,9 @@ void Executor::bind(std::size_t section) {
         arena_.touch(instance->offset, sim::aligned(bytes));  // memory is handed out in whole units
         operands_.push_back({arena_.at(instance->offset), bytes.value, dtype_of(plan_, operand)});
       }
-      bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first)}, rows[o]});
+      bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first), action.layer,
+                         action.micro_batch},
+                        rows[o]});
     }
   }
   bound_section_ = section;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "runtime/error.h"
+#include "runtime/gpu_state.h"
 #include "runtime/measured.h"
 #include "runtime/run.h"
 
@@ -65,6 +66,7 @@ class Generator {
 
     const std::size_t sections = run_.executor().program().sections.size();
     const Clock::time_point begin = Clock::now();
+    GpuMonitor monitor(run_.device().pci_bus_id());
     double last = 0;
     std::size_t section = 0;
     for (; section < sections && !stop.stop_requested() && !all_finished(); ++section) {
@@ -72,6 +74,7 @@ class Generator {
       if (section == 0) keep_first_logits();
       const double now = seconds_since(begin);
       accept_tokens(section, now - last, section + 1 == sections);
+      for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
       last = now;
     }
     report.step_time = report.step_low = report.step_high = {last};

@@ -54,7 +54,7 @@ std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& exec
 }
 
 std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena,
-                                             sim::Bytes in_use) {
+                                             sim::Bytes in_use, const std::vector<PlatformMemory>& platform) {
   std::vector<sim::MemoryLine> lines;
   for (int c = 0; c < sim::kBufferClasses; ++c) {
     const sim::Bytes bytes = memory.at_peak[static_cast<std::size_t>(c)];
@@ -62,7 +62,14 @@ std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, cons
       lines.push_back({std::string(sim::name(static_cast<sim::BufferClass>(c))), 0, bytes});
   }
   lines.push_back({"packing", 0, arena.high_water() - memory.live_peak});
-  lines.push_back({"platform", 0, in_use - arena.resident()});
+  sim::Bytes rest = in_use - arena.resident();
+  for (const PlatformMemory& part : platform)
+    if (part.bytes.value > 0) {
+      lines.push_back({part.name, 0, part.bytes});
+      rest = rest - part.bytes;
+    }
+  // Others who share the device may have given memory back since the parts were measured.
+  lines.push_back({"platform", 0, std::max(rest, sim::Bytes{})});
   return lines;
 }
 

@@ -16,9 +16,9 @@ double percentile(std::vector<double> samples, double fraction);
 std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& executor, std::size_t sections);
 
 // The ledger: classes at the planned peak, what packing adds up to the arena's high-water mark, and what is
-// in use of the device's memory beyond the arena.
+// in use of the device's memory beyond the arena: the parts that the device knows, and "platform", the rest.
 std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena,
-                                             sim::Bytes in_use);
+                                             sim::Bytes in_use, const std::vector<PlatformMemory>& platform);
 
 // Live bytes over measured time: `stamps` are the seconds at which each operation of the program started, and
 // the end.

@@ -8,6 +8,7 @@
 #include "runtime/formats/float_formats.h"
 #include "runtime/initial_values.h"
 #include "runtime/measured.h"
+#include "runtime/weight_quantisation.h"
 #include "sim/dtype.h"
 #include "sim/format.h"
 
@@ -31,6 +32,28 @@ std::string without_kernels(const sim::Model& m) {
   return "";
 }
 
+void require_stored_types(const sim::Workload& w, const Device& device) {
+  if (w.kv_dtype.value_or(w.dtype) != w.dtype)
+    throw NoDevice("workload.kv_dtype other than workload.dtype is predicted, not run");
+  const sim::DType weights = w.weights_dtype.value_or(w.dtype);
+  if (weights == w.dtype) return;
+  const std::span<const sim::DType> types = device.weight_dtypes();
+  if (std::find(types.begin(), types.end(), weights) == types.end() || w.dtype != sim::DType::bf16) {
+    std::string all;
+    for (const sim::DType type : types) all += (all.empty() ? "" : ", ") + std::string(sim::name(type));
+    throw NoDevice(device.name() +
+                   (types.empty() ? " stores weights as it multiplies them"
+                                  : " stores weights in " + all + " while it multiplies in bf16") +
+                   "; workload.weights_dtype is " + std::string(sim::name(weights)) + ", workload.dtype " +
+                   std::string(sim::name(w.dtype)));
+  }
+  const std::int64_t group = weights == sim::DType::int4 ? quantisation_group(weights, 0) : 0;
+  if (w.weights_group != group)
+    throw NoDevice("weights in " + std::string(sim::name(weights)) + " run with workload.weights_group " +
+                   std::to_string(group) + ", not " + std::to_string(w.weights_group) +
+                   (group == 0 ? " (0: a scale for each row)" : ""));
+}
+
 void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (const std::string what = without_kernels(scenario.model); !what.empty())
     throw NoDevice("model " + scenario.model.name + " has " + what +
@@ -45,11 +68,7 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
     throw NoDevice(device.name() + " computes in " + all + "; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
   }
-  const sim::DType computed = scenario.workload.dtype;
-  for (const std::optional<sim::DType> stored : {scenario.workload.weights_dtype, scenario.workload.kv_dtype})
-    if (stored.value_or(computed) != computed)
-      throw NoDevice(
-          "workload.weights_dtype and workload.kv_dtype other than workload.dtype are predicted, not run");
+  require_stored_types(scenario.workload, device);
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +
                    " can be predicted but not run here; ridgepoint can");
@@ -93,19 +112,28 @@ std::size_t Run::elements_of(InstanceName name) const {
 }
 
 void Run::write_values(InstanceName name, std::span<const float> values) {
-  if (plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype != sim::DType::bf16)
-    return write(name.buffer, values, name.layer);
+  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)];
+  const sim::DType dtype = buffer.dtype;
+  if (sim::bits(dtype) < 16) {
+    const QuantisedWeights weights = quantise_weights(values, buffer.shape.back().factor, dtype);
+    write(name.buffer, std::span<const std::byte>(weights.bytes), name.layer);
+    device_->set_weight_scales(executor_->instance(name.buffer, name.layer).data(), weights.scales);
+    return;
+  }
+  if (sim::bits(dtype) != 16) return write(name.buffer, values, name.layer);
   std::vector<std::uint16_t> rounded(values.size());
-  std::transform(values.begin(), values.end(), rounded.begin(), f32_to_bf16);
+  std::transform(values.begin(), values.end(), rounded.begin(),
+                 dtype == sim::DType::bf16 ? f32_to_bf16 : f32_to_f16);
   write(name.buffer, std::span<const std::uint16_t>(rounded), name.layer);
 }
 
 void Run::read_values(InstanceName name, std::span<float> values) const {
-  if (plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype != sim::DType::bf16)
-    return read(name.buffer, values, name.layer);
+  const sim::DType dtype = plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype;
+  if (sim::bits(dtype) != 16) return read(name.buffer, values, name.layer);
   std::vector<std::uint16_t> rounded(values.size());
   read(name.buffer, std::span(rounded), name.layer);
-  std::transform(rounded.begin(), rounded.end(), values.begin(), bf16_to_f32);
+  std::transform(rounded.begin(), rounded.end(), values.begin(),
+                 dtype == sim::DType::bf16 ? bf16_to_f32 : f16_to_f32);
 }
 
 void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
@@ -157,7 +185,7 @@ sim::Source Run::source(std::uint64_t seed) const {
 }
 
 void Run::add_memory(sim::Report& report, std::span<const double> stamps) const {
-  report.memory = measured_ledger(memory_, executor_->arena(), device_->in_use());
+  report.memory = measured_ledger(memory_, executor_->arena(), device_->in_use(), device_->platform_memory());
   report.memory_timeline = measured_timeline(plan_, memory_, stamps);
 }
 

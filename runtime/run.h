@@ -35,6 +35,7 @@ class Run {
   const sim::Plan& plan() const { return plan_; }
   const sim::MemoryPlan& memory() const { return memory_; }
   Executor& executor() { return *executor_; }
+  const Device& device() const { return *device_; }
 
   // From the model's files, or drawn at random with `seed` where it has none; master copies and the rope
   // table too.
@@ -44,7 +45,8 @@ class Run {
   std::vector<InstanceName> instances_of(sim::BufferClass buffer_class) const;
   std::size_t elements_of(InstanceName name) const;
 
-  // Whole instances as fp32, whatever the buffer's type: rounded to nearest on the way in.
+  // Whole instances as fp32, whatever the buffer's type: rounded to nearest on the way in. Weights in fewer
+  // than 16 bits are written alone, with scales of their own (weight_quantisation.h).
   void write_values(InstanceName name, std::span<const float> values);
   void read_values(InstanceName name, std::span<float> values) const;
 

@@ -11,6 +11,8 @@
 
 #include "runtime/checkpoint.h"
 #include "runtime/error.h"
+#include "runtime/gpu_state.h"
+#include "runtime/loss_scale.h"
 #include "runtime/measured.h"
 #include "runtime/run.h"
 #include "runtime/text/token_data.h"
@@ -127,6 +129,7 @@ class Trainer {
     targets_ = plan.find(sim::buffer_names::targets);
     losses_ = plan.find(sim::buffer_names::losses);
     norm_ = plan.find(sim::buffer_names::gradient_norm);
+    overflow_ = plan.find(sim::buffer_names::gradient_overflow);
   }
 
   sim::Report train(const std::stop_token& stop) {
@@ -135,11 +138,13 @@ class Trainer {
     const std::int64_t done = start();
 
     const Clock::time_point begin = Clock::now();
+    GpuMonitor monitor(run_.device().pci_bus_id());
     double rows_sent = -kRowsEverySeconds;
     std::int64_t step = done;
     while (step < settings_.steps && !diverged_ && !stop.stop_requested()) {
       ++step;
       run_step(step);
+      for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
       const double now = seconds_between(begin, Clock::now());
       if (now - rows_sent >= kRowsEverySeconds && step < settings_.steps) {
         send_rows();
@@ -185,6 +190,7 @@ class Trainer {
       throw InputError(settings_.checkpoint + ": the checkpoint's run has seed " +
                        std::to_string(state.seed) + "; resume with the same");
     saved_ = state.step;
+    loss_scale_ = state.loss_scale;
     return state.step;
   }
 
@@ -197,8 +203,11 @@ class Trainer {
                           .beta2 = settings_.beta2,
                           .eps = settings_.eps,
                           .weight_decay = settings_.weight_decay,
-                          .step = step};
+                          .step = step - loss_scale_.skipped};
     run_settings.max_gradient_norm = settings_.grad_clip;
+    run_settings.dropout = settings_.dropout;
+    run_settings.dropout_seed = settings_.seed;
+    if (scales_loss()) run_settings.loss_scale = loss_scale_.scale;
     const bool whole = settings_.replay && measurements_.timed_steps() >= kTimedBeforeReplay;
     SectionTiming timing;
     if (whole)
@@ -210,6 +219,7 @@ class Trainer {
     result.step = step;
     result.loss = mean_loss();
     result.grad_norm = gradient_norm();
+    if (scales_loss()) loss_scale_.update(overflowed());
     result.tokens = micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_);
     result.duration = {seconds_between(begin, Clock::now())};
     if (whole)
@@ -248,6 +258,14 @@ class Trainer {
     return sum / static_cast<double>(micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_));
   }
 
+  // In fp16 (loss_scale.h).
+  bool scales_loss() const { return overflow_ != sim::kNoBuffer; }
+  bool overflowed() {
+    float found = 0;
+    run_.read(overflow_, std::span(&found, 1));
+    return found != 0;
+  }
+
   // Before clipping.
   double gradient_norm() {
     std::array<double, 2> sum_and_norm{};
@@ -262,7 +280,8 @@ class Trainer {
         settings_.checkpoint, run_,
         {.step = step,
          .seed = settings_.seed,
-         .data_position = step * micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_)},
+         .data_position = step * micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_),
+         .loss_scale = loss_scale_},
         std::filesystem::is_directory(origin) ? origin : std::filesystem::path());
     saved_ = step;
     emit(sim::CheckpointEvent{step, settings_.checkpoint});
@@ -296,7 +315,8 @@ class Trainer {
   std::int64_t saved_ = 0;  // the step of the last checkpoint
   bool diverged_ = false;
   std::size_t tokens_per_micro_batch_ = 0;
-  sim::BufferId tokens_, targets_, losses_, norm_;
+  sim::BufferId tokens_, targets_, losses_, norm_, overflow_;
+  LossScale loss_scale_;
   std::vector<std::int32_t> host_tokens_, host_targets_;
   std::vector<float> host_losses_;
 };

@@ -24,6 +24,7 @@ struct TrainSettings {
   float weight_decay = 0.1f;  // matrices only
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
   float grad_clip = 1.0f;  // 0: none
+  float dropout = 0;  // probability of an element to be dropped; the scenario's implementation says where
   DataOrder data_order = DataOrder::shuffled;
   std::uint64_t seed = 1;
   std::string data;  // text file, directory of them, or .bin of tokens; empty: the text this machine has
@@ -39,9 +40,10 @@ struct TrainSettings {
 using EventSink = std::function<void(const sim::Event&)>;
 
 // Runs settings.steps steps (resumed: until that step is reached) and returns the measured report of the
-// median step, having sent it as events too. A stop request ends after the step in hand, with a checkpoint
-// where one was asked for and the partial report. Throws DoesNotFit before anything starts where the plan's
-// arena exceeds the machine's memory.
+// median step, having sent it as events too. In fp16 a step whose gradients overflow under the loss's scale
+// changes no parameter; its gradient norm is no number. A stop request ends after the step in hand, with a
+// checkpoint where one was asked for and the partial report. Throws DoesNotFit before anything starts where
+// the plan's arena exceeds the machine's memory.
 sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
                   const EventSink& sink, std::stop_token stop);
 

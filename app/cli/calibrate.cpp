@@ -37,6 +37,17 @@ std::string calibration_text(const sim::Calibration& calibration) {
   out += fmt::format("  memory              {}\n", sim::format(calibration.hardware.memory));
   out += fmt::format("  launch              {}\n\n", sim::format(calibration.launch));
 
+  if (const auto& load = calibration.load) {
+    out += fmt::format("  largest product     {} alone, {} after {} without a pause ({} of it)\n",
+                       sim::format(load->burst), sim::format(load->sustained), sim::format(load->lasted),
+                       sim::format_percent(load->sustained.value / load->burst.value));
+    if (load->sm_clock_mhz > 0)
+      out += fmt::format("  under that load     {:.0f} MHz, {:.0f} W, {:.0f} °C{}\n", load->sm_clock_mhz,
+                         load->power_w, load->temperature_c,
+                         load->throttle.empty() ? "" : ", held back by: " + load->throttle);
+    out += '\n';
+  }
+
   struct Kind {
     std::size_t samples = 0;
     sim::Seconds shortest{1e30}, longest;

@@ -24,6 +24,7 @@ void add_compare(CLI::App& program, Invocation& invocation);
 void add_tokenize(CLI::App& program, Invocation& invocation);
 void add_tour(CLI::App& program, Invocation& invocation);
 void add_screenshot(CLI::App& program, Invocation& invocation);
+void add_bench(CLI::App& program, Invocation& invocation);
 void add_calibrate(CLI::App& program, Invocation& invocation);
 void add_validate(CLI::App& program, Invocation& invocation);
 void add_doctor(CLI::App& program, Invocation& invocation);

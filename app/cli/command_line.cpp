@@ -101,8 +101,9 @@ int run_command_line(int argc, char** argv) {
   program.add_option("--table", tables, "tables of measurements for the desktop's validation panel")
       ->type_name("FILE.csv");
   invocation.run = [&tables] { return run_without_command(tables); };
-  for (const auto add : {add_tour, add_predict, add_train, add_generate, add_compare, add_tokenize,
-                         add_screenshot, add_plan, add_calibrate, add_validate, add_doctor, add_schema})
+  for (const auto add :
+       {add_tour, add_predict, add_train, add_generate, add_compare, add_tokenize, add_screenshot, add_plan,
+        add_bench, add_calibrate, add_validate, add_doctor, add_schema})
     add(program, invocation);
 
   try {

@@ -29,7 +29,7 @@ Memory memory_of(const sim::Report& report) {
   Memory memory;
   for (const sim::MemoryLine& line : report.memory)
     if (line.rank == 0 && line.category != sim::kHostMemory)
-      (line.category == "platform" ? memory.platform : memory.planned) += line.bytes;
+      (line.category.starts_with("platform") ? memory.platform : memory.planned) += line.bytes;
   return memory;
 }
 

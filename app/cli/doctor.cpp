@@ -19,6 +19,7 @@
 #include "app/cli/executable.h"
 #include "app/cli/flags.h"
 #include "runtime/cuda_backend.h"
+#include "runtime/gpu_state.h"
 #include "runtime/model_source.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
@@ -127,6 +128,16 @@ Finding cuda() {
   return {"cuda", !status.gpus.empty(), sentence + "."};
 }
 
+Finding gpu_driver() {
+  const runtime::DriverStatus status = runtime::driver_status();
+  std::string sentence = status.sentence;
+  for (const runtime::GpuDescription& gpu : status.gpus)
+    sentence += fmt::format("{}{}: driver {}, {:.0f} MHz of at most {:.0f}, memory {:.0f} MHz",
+                            sentence.empty() ? "" : "; ", gpu.name, gpu.driver, gpu.sm_clock_mhz,
+                            gpu.highest_sm_clock_mhz, gpu.memory_clock_mhz);
+  return {"gpu_driver", !status.gpus.empty(), sentence + "."};
+}
+
 // A finding that cannot be made is one too.
 Finding guarded(const char* name, Finding (*find)()) {
   try {
@@ -140,6 +151,7 @@ ExitCode doctor(Format format) {
   const std::vector<Finding> findings = {guarded("processor", processor),
                                          guarded("memory", memory),
                                          guarded("blas", blas),
+                                         guarded("gpu_driver", gpu_driver),
                                          guarded("cuda", cuda),
                                          guarded("display", display),
                                          guarded("pictures", pictures),

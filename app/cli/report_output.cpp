@@ -54,6 +54,38 @@ Metric fraction(std::string key, std::string label, double value) {
   return {std::move(key), std::move(label), value, sim::format_percent(value)};
 }
 
+// What the GPU's driver said during the run, where it said anything.
+void add_device_metrics(std::vector<Metric>& metrics, const sim::Report& report) {
+  const std::vector<sim::DeviceSample>& samples = report.device_samples;
+  if (samples.empty()) return;
+  double clock = 0, least_clock = samples.front().sm_clock_mhz, power = 0, temperature = 0, held_back = 0;
+  for (const sim::DeviceSample& sample : samples) {
+    clock += sample.sm_clock_mhz;
+    least_clock = std::min(least_clock, sample.sm_clock_mhz);
+    power += sample.power_w;
+    temperature = std::max(temperature, sample.temperature_c);
+    held_back += sample.throttle.empty() ? 0 : 1;
+  }
+  const auto count = static_cast<double>(samples.size());
+  clock /= count;
+  power /= count;
+  held_back /= count;
+  metrics.push_back(
+      {"sm_clock_mhz", "clock, mean", clock,
+       fmt::format("{:.0f} MHz, at least {:.0f}, of {} samples", clock, least_clock, samples.size())});
+  metrics.push_back({"power_w", "power, mean", power, fmt::format("{:.0f} W", power)});
+  metrics.push_back(
+      {"temperature_c", "temperature, highest", temperature, fmt::format("{:.0f} °C", temperature)});
+  metrics.push_back({"clock_held_back", "clock held back", held_back,
+                     held_back > 0 ? fmt::format("{} of the time: {}", sim::format_percent(held_back),
+                                                 std::find_if(samples.rbegin(), samples.rend(),
+                                                              [](const sim::DeviceSample& sample) {
+                                                                return !sample.throttle.empty();
+                                                              })
+                                                     ->throttle)
+                                   : "never"});
+}
+
 std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metric>& further) {
   const sim::Scenario& scenario = report.source.scenario;
   std::vector<Metric> metrics;
@@ -93,6 +125,7 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
     metrics.push_back({"last_loss", "loss of the last step", report.steps.back().loss,
                        fmt::format("{:.4f}", report.steps.back().loss)});
   }
+  add_device_metrics(metrics, report);
   metrics.insert(metrics.end(), further.begin(), further.end());
   return metrics;
 }

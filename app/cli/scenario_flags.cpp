@@ -231,6 +231,14 @@ ResolvedScenario resolve_work(const ScenarioFlags& flags) {
   return resolved;
 }
 
+// What is known of its hardware's kernels; and of its clock, where that was measured here.
+void calibrate(ResolvedScenario& resolved) {
+  sim::Hardware& hardware = resolved.scenario.hardware;
+  resolved.calibration = calibration_of(hardware);
+  if (resolved.calibration && resolved.calibration->load)
+    hardware.sustained_clock = resolved.calibration->hardware.sustained_clock;
+}
+
 }  // namespace
 
 void ScenarioFlags::add_to(CLI::App& command) {
@@ -325,7 +333,7 @@ ResolvedScenario resolve_unchecked(const ScenarioFlags& flags, const runtime::Ev
     resolved.scenario.hardware = by_flag("--hardware", [&] { return sim::load_hardware_preset(hardware); });
   }
   fill_this_machine(resolved.scenario, sink, std::move(stop));
-  resolved.calibration = calibration_of(resolved.scenario.hardware);
+  calibrate(resolved);
   return resolved;
 }
 
@@ -381,7 +389,7 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
   if (!problems.empty()) throw ConstraintError(problems);
   if (device.kind == runtime::DeviceChoice::Kind::cuda) {
     scenario.hardware = hardware_of_gpu(device.ordinal);
-    resolved.calibration = calibration_of(scenario.hardware);
+    calibrate(resolved);
   } else {
     resolved.calibration = runtime::this_machine(sink, std::move(stop));
     scenario.hardware = resolved.calibration->hardware;

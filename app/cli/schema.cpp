@@ -51,6 +51,7 @@ sim::Report example_report() {
   sim::Report report = sim::predict(example_scenario());
   report.steps.push_back({1, 5.5, 1.25, sim::Seconds{0.25}, 1024});
   report.tokens.push_back({0, 17, "the", sim::Seconds{0.25}});
+  report.device_samples.push_back({sim::Seconds{0.25}, 1755.5, 2619.5, 698.5, 61.5, "power cap"});
   return report;
 }
 
@@ -64,6 +65,7 @@ Json event_schema(const sim::Report& report) {
       sim::MemoryEvent{report.memory.front()},
       sim::MemoryPointEvent{report.memory_timeline.front()},
       sim::CheckpointEvent{50, "checkpoint"},
+      sim::DeviceSampleEvent{report.device_samples.front()},
       sim::EndEvent{report.step_time, report.step_low, report.step_high, ""},
       sim::ErrorEvent{"", 6}};
   Json kinds = Json::array();

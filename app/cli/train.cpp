@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
 #include <memory>
 
 #include "app/cli/command.h"
@@ -20,6 +21,7 @@ namespace {
 
 struct TrainFlags {
   ScenarioFlags scenario;
+  bool stochastic_rounding = false;
   runtime::TrainSettings settings;
   EventFlags events;
   Format format = Format::text;
@@ -54,6 +56,14 @@ void add_settings(CLI::App& command, runtime::TrainSettings& settings) {
   command.add_option("--beta2", settings.beta2, "AdamW")->capture_default_str()->group(kGroup);
   command.add_option("--eps", settings.eps, "AdamW")->capture_default_str()->group(kGroup);
   command.add_option("--grad-clip", settings.grad_clip, "largest gradient norm; 0: none")
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option(
+          "--dropout", settings.dropout,
+          "on a GPU: probability of an element of the residual branches (and, with standard attention, of "
+          "its probabilities) to be dropped")
+      ->check(CLI::Range(0.0, 0.99))
       ->capture_default_str()
       ->group(kGroup);
   command
@@ -120,6 +130,9 @@ ExitCode train(const TrainFlags& flags) {
   EventOutput events(flags.events);
   ResolvedScenario resolved = resolve_for_run(flags.scenario, sim::Task::train);
   const runtime::TrainSettings settings = on_device(flags.settings, flags.scenario);
+  sim::Implementation& implementation = resolved.scenario.implementation;
+  implementation.dropout = implementation.dropout || settings.dropout > 0;
+  if (flags.stochastic_rounding) implementation.master_weights = false;
   place_here(resolved, settings.device, events.sink(), interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
   const sim::Report report =
@@ -148,6 +161,10 @@ void add_train(CLI::App& program, Invocation& invocation) {
            "--stream"}));
   flags->scenario.add_to(*command);
   add_settings(*command, flags->settings);
+  command
+      ->add_flag("--stochastic-rounding", flags->stochastic_rounding,
+                 "in 16 bits: no fp32 copy of the weights, which are rounded up or down at random instead")
+      ->group("Run");
   flags->events.add_to(*command);
   add_format(*command, flags->format, {Format::text, Format::json, Format::csv, Format::markdown});
   command->callback([flags, &invocation] {

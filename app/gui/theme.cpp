@@ -177,7 +177,7 @@ int memory_category(std::string_view name) {
   for (int c = 0; c < sim::kBufferClasses; ++c)
     if (name == sim::name(static_cast<sim::BufferClass>(c))) return c;
   if (name == "packing" || name == "allocator") return kPackingCategory;
-  if (name == "platform" || name == "context") return kPlatformCategory;
+  if (name.starts_with("platform") || name == "context") return kPlatformCategory;
   if (name == "copies") return kCopiesCategory;
   return -1;
 }

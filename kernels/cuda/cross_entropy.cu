@@ -13,7 +13,7 @@ constexpr int kWarps = kThreads / kWarp;
 template <class T, int Width>
 CUDA_KERNEL(kThreads)
 cross_entropy_kernel(T* logits_to_dlogits, float* losses, const std::int32_t* targets, float scale,
-                     std::int64_t V) {
+                     const float* loss_scale, std::int64_t V) {
   float* const partials = shared_memory<float>();
   const std::int64_t row = block_index().x;
   T* const logits = logits_to_dlogits + row * V;
@@ -44,14 +44,15 @@ cross_entropy_kernel(T* logits_to_dlogits, float* losses, const std::int32_t* ta
   if (thread_index() == 0) losses[row] = logf(sum) - (to_float(logits[target]) - highest);
   sync_block();
 
-  const float factor = scale / sum;
+  const float one = loss_scale == nullptr ? scale : scale * *loss_scale;  // of a gradient
+  const float factor = one / sum;
   for (std::int64_t v = first; v < V; v += stride) {
     float x[Width];
     load<Width>(x, logits + v);
 #pragma unroll
     for (int w = 0; w < Width; ++w) {
       x[w] = exp_below(x[w], highest) * factor;
-      if (v + w == target) x[w] -= scale;
+      if (v + w == target) x[w] -= one;
     }
     store<Width>(logits + v, x);
   }
@@ -60,15 +61,15 @@ cross_entropy_kernel(T* logits_to_dlogits, float* losses, const std::int32_t* ta
 }  // namespace
 
 void cross_entropy_forward_backward(const Context& context, Tensor logits_to_dlogits, float* losses,
-                                    const std::int32_t* targets, float scale, std::int64_t R,
-                                    std::int64_t V) {
+                                    const std::int32_t* targets, float scale, const float* loss_scale,
+                                    std::int64_t R, std::int64_t V) {
   with_type(logits_to_dlogits.type, [&]<class T>(T) {
     const auto launch = [&]<int Width>() {
       start(context,
             {.grid = {static_cast<int>(R), 1, 1},
              .threads = threads_for(ceil_div(V, Width), kThreads),
              .shared_bytes = 2 * kWarps * sizeof(float)},
-            cross_entropy_kernel<T, Width>, logits_to_dlogits.as<T>(), losses, targets, scale, V);
+            cross_entropy_kernel<T, Width>, logits_to_dlogits.as<T>(), losses, targets, scale, loss_scale, V);
     };
     V % kVector<T> == 0 ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });

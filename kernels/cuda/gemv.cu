@@ -30,7 +30,7 @@ CUDA_DEVICE float weight_of(const Vector& vector, int i) {
   else if constexpr (Format == WeightFormat::int8)
     return static_cast<float>(static_cast<std::int8_t>(bits & 0xffu));
   else
-    return fp8_value(bits & 0xffu);
+    return to_float(e4m3{static_cast<std::uint8_t>(bits & 0xffu)});
 }
 
 struct Arguments {
@@ -120,17 +120,44 @@ void launch(const Context& context, Out* out, const Arguments& arguments) {
   arguments.M == 1 ? with_rows.template operator()<1>() : with_rows.template operator()<8>();
 }
 
-template <class Out>
-void with_format(const Context& context, Out* out, const Arguments& arguments) {
-  switch (arguments.weights.format) {
+// A vector of 16 bytes a thread and turn.
+template <class Out, WeightFormat Format>
+CUDA_KERNEL(kThreads)
+dequantise_kernel(Out* out, Weights weights, std::int64_t first, std::int64_t rows, std::int64_t K) {
+  constexpr int kVectorWeights = kWeights<Format>;
+  const std::int64_t vectors = K / kVectorWeights;  // of a row
+  const Vector* const from = static_cast<const Vector*>(weights.data) + first * vectors;
+  const std::int64_t stride = static_cast<std::int64_t>(grid_size().x) * block_size();
+  for (std::int64_t v = static_cast<std::int64_t>(block_index().x) * block_size() + thread_index();
+       v < rows * vectors; v += stride) {
+    const std::int64_t row = first + v / vectors, column = v % vectors * kVectorWeights;
+    float scale = 1;
+    if constexpr (Format == WeightFormat::int4)
+      scale = weights.scales[row * (K / kInt4Group) + column / kInt4Group];
+    else if constexpr (Format != WeightFormat::bf16)
+      scale = weights.scales[row];
+    const Vector vector = from[v];
+#pragma unroll
+    for (int part = 0; part < kVectorWeights / 8; ++part) {
+      float x[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = weight_of<Format>(vector, part * 8 + i) * scale;
+      store<8>(out + v * kVectorWeights + part * 8, x);
+    }
+  }
+}
+
+template <class Body>
+void with_format(WeightFormat format, const Body& body) {
+  switch (format) {
     case WeightFormat::bf16:
-      return launch<Out, WeightFormat::bf16>(context, out, arguments);
+      return body.template operator()<WeightFormat::bf16>();
     case WeightFormat::int8:
-      return launch<Out, WeightFormat::int8>(context, out, arguments);
+      return body.template operator()<WeightFormat::int8>();
     case WeightFormat::fp8:
-      return launch<Out, WeightFormat::fp8>(context, out, arguments);
+      return body.template operator()<WeightFormat::fp8>();
     case WeightFormat::int4:
-      return launch<Out, WeightFormat::int4>(context, out, arguments);
+      return body.template operator()<WeightFormat::int4>();
   }
 }
 
@@ -144,7 +171,20 @@ bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K) {
 void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
           ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K) {
   const Arguments arguments{inp.as<bf16>(), weights, bias.as<bf16>(), addend.as<bf16>(), M, N, K};
-  with_type(out.type, [&]<class Out>(Out) { with_format(context, out.as<Out>(), arguments); });
+  with_type(out.type, [&]<class Out>(Out) {
+    with_format(weights.format,
+                [&]<WeightFormat Format>() { launch<Out, Format>(context, out.as<Out>(), arguments); });
+  });
+}
+
+void dequantise(const Context& context, Tensor out, const Weights& weights, std::int64_t first,
+                std::int64_t rows, std::int64_t K) {
+  with_type(out.type, [&]<class Out>(Out) {
+    with_format(weights.format, [&]<WeightFormat Format>() {
+      start(context, {.grid = {blocks_for(rows * K / kWeights<Format>, kThreads), 1, 1}, .threads = kThreads},
+            dequantise_kernel<Out, Format>, out.as<Out>(), weights, first, rows, K);
+    });
+  });
 }
 
 }  // namespace kernels::cuda

@@ -23,4 +23,9 @@ bool gemv_takes(WeightFormat format, std::int64_t M, std::int64_t K);
 void gemv(const Context& context, Tensor out, ConstTensor inp, const Weights& weights, ConstTensor bias,
           ConstTensor addend, std::int64_t M, std::int64_t N, std::int64_t K);
 
+// out (rows, K), of 16 bits or fp32, = the weights' rows from `first` on, their scales taken in: what a
+// product of more rows than gemv() takes reads. K as gemv_takes() has it.
+void dequantise(const Context& context, Tensor out, const Weights& weights, std::int64_t first,
+                std::int64_t rows, std::int64_t K);
+
 }  // namespace kernels::cuda

@@ -22,6 +22,12 @@ std::string Gpu::name_of(int ordinal) {
   return properties.name;
 }
 
+std::string Gpu::pci_bus_id(int ordinal) {
+  char id[16] = {};  // as the CUDA runtime's documentation has it: 13 characters and a zero
+  check(cudaDeviceGetPCIBusId(id, sizeof id, ordinal));
+  return id;
+}
+
 int Gpu::compute_capability(int ordinal) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal));
@@ -53,7 +59,12 @@ Gpu::Memory Gpu::memory() const {
 std::byte* Gpu::allocate(std::int64_t bytes) {
   void* memory = nullptr;
   const std::size_t size = bytes > 0 ? static_cast<std::size_t>(bytes) : 1;
-  check(cudaMalloc(&memory, size));
+  if (const cudaError_t error = cudaMalloc(&memory, size); error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is no error of what comes next
+    throw OutOfMemory(cudaGetErrorString(error));
+  } else {
+    check(error);
+  }
   check(cudaMemsetAsync(memory, 0, size, implementation_->stream));
   return static_cast<std::byte*>(memory);
 }
@@ -111,6 +122,8 @@ void Gpu::end_capture(std::size_t number) {
   const cudaError_t error = cudaGraphInstantiate(&graphs[number], graph, 0);
   cudaGraphDestroy(graph);
   check(error);
+  // What the graph takes of the device's memory it takes now, not at its first launch.
+  check(cudaGraphUpload(graphs[number], implementation_->stream));
 }
 
 void Gpu::replay(std::size_t number) {

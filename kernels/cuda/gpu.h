@@ -16,7 +16,8 @@ class Gpu {
   // How many this process can use, or a CudaError that says why none can be.
   static int count();
   static std::string name_of(int ordinal);
-  static int compute_capability(int ordinal);  // 80: A100; 90: H100, H200
+  static std::string pci_bus_id(int ordinal);  // "0000:17:00.0"
+  static int compute_capability(int ordinal);  // 80: A100; 89: Ada; 90: H100, H200
 
   explicit Gpu(int ordinal);
   ~Gpu();
@@ -31,7 +32,7 @@ class Gpu {
   };
   Memory memory() const;
 
-  std::byte* allocate(std::int64_t bytes);  // zeroed
+  std::byte* allocate(std::int64_t bytes);  // zeroed; throws OutOfMemory
   void release(std::byte* memory) noexcept;
   // Host memory may be reused when these return.
   void copy_to_device(std::byte* to, std::span<const std::byte> from);

@@ -25,6 +25,14 @@ struct CudaError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The device has not that much memory left.
+struct OutOfMemory : CudaError {
+  using CudaError::CudaError;
+};
+
+// Of arrays in scratch memory that lie behind one another: cudaMalloc's.
+inline constexpr std::int64_t kScratchAlignment = 256;
+
 // What kernels need beside their operands: a stream, and memory of the device for partial results, which one
 // operation at a time uses.
 struct Context {
@@ -77,10 +85,10 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 
 // Blocks of a kernel whose threads walk over `items` by strides of the whole grid: enough for every
 // multiprocessor of the largest GPU here to be full, and no more than there is work for.
+inline constexpr std::int64_t kMostBlocks = 132 * 8;
 inline int blocks_for(std::int64_t items, int threads) {
-  constexpr std::int64_t kMost = 132 * 8;
   const std::int64_t needed = ceil_div(items, threads);
-  return static_cast<int>(needed < kMost ? needed : kMost);
+  return static_cast<int>(needed < kMostBlocks ? needed : kMostBlocks);
 }
 
 // A block that covers a row of `items`: whole warps, at most `most` threads.
@@ -90,13 +98,31 @@ inline int threads_for(std::int64_t items, int most) {
   return static_cast<int>(threads < most ? (threads > 0 ? threads : kWarp) : most);
 }
 
-// Calls body(T{}) with the C++ type of `type`.
+// Calls body(T{}) with the C++ type of `type`, which is none of the 8-bit formats.
 template <class Body>
 void with_type(Type type, const Body& body) {
-  if (type == Type::f32)
-    body(float{});
-  else
-    body(bf16{});
+  switch (type) {
+    case Type::f32:
+      return body(float{});
+    case Type::bf16:
+      return body(bf16{});
+    case Type::f16:
+      return body(f16{});
+    default:
+      throw CudaError("an operation that is no matrix product was given a tensor in fp8");
+  }
+}
+
+// The same of the 8-bit formats.
+template <class Body>
+void with_fp8_type(Type type, const Body& body) {
+  if (type == Type::e4m3) return body(e4m3{});
+  if (type == Type::e5m2) return body(e5m2{});
+  throw CudaError("a tensor that is not in fp8 was given for one that is");
+}
+template <class Body>
+void with_any_type(Type type, const Body& body) {
+  is_fp8(type) ? with_fp8_type(type, body) : with_type(type, body);
 }
 
 }  // namespace kernels::cuda

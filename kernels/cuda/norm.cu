@@ -141,7 +141,7 @@ add_partials_kernel(G* total, const float* partials, int blocks, std::int64_t C)
 // partials (blocks, N): of each block's rows, which are contiguous. A thread sums Width columns.
 template <class T, int Width>
 CUDA_KERNEL(kThreads)
-column_sums_kernel(float* partials, const T* dout, std::int64_t M, std::int64_t N) {
+column_sums_kernel(float* partials, const T* dout, const float* scale, std::int64_t M, std::int64_t N) {
   const std::int64_t n = (static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width;
   if (n >= N) return;
   const std::int64_t begin = M * block_index().y / grid_size().y,
@@ -153,6 +153,9 @@ column_sums_kernel(float* partials, const T* dout, std::int64_t M, std::int64_t 
 #pragma unroll
     for (int w = 0; w < Width; ++w) sums[w] += x[w];
   }
+  if (scale != nullptr)
+#pragma unroll
+    for (int w = 0; w < Width; ++w) sums[w] *= *scale;
   store<Width>(partials + block_index().y * N + n, sums);
 }
 
@@ -232,15 +235,16 @@ void rmsnorm_backward(const Context& context, Tensor dinp, Tensor dweight, Const
   backward<false>(context, dinp, dweight, {}, dout, inp, weight, nullptr, rstd, R, C);
 }
 
-void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, std::int64_t M, std::int64_t N) {
+void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, const float* scale,
+                     std::int64_t M, std::int64_t N) {
   constexpr std::int64_t kRowsEach = 32;
   const int parts = static_cast<int>(std::clamp<std::int64_t>(M / kRowsEach, 1, kNormBlocks));
   float* const partials = context.scratch_for<float>(parts * N);
-  with_type(dout.type, [&]<class T>(T) {
+  with_any_type(dout.type, [&]<class T>(T) {
     const auto launch = [&]<int Width>() {
       start(context,
             {.grid = {static_cast<int>(ceil_div(N, kThreads * Width)), parts, 1}, .threads = kThreads},
-            column_sums_kernel<T, Width>, partials, dout.as<T>(), M, N);
+            column_sums_kernel<T, Width>, partials, dout.as<T>(), scale, M, N);
     };
     vectors_fit<T>(N) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });

@@ -21,6 +21,8 @@ void rmsnorm_backward(const Context& context, Tensor dinp, Tensor dweight, Const
                       ConstTensor weight, const float* rstd, std::int64_t R, std::int64_t C);
 
 // dbias (N) += the column sums of dout (M, N): the bias gradient of a linear layer, by the same partial sums.
-void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, std::int64_t M, std::int64_t N);
+// scale: what dout's elements are multiplied by, a device scalar (fp8); null: 1.
+void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, const float* scale,
+                     std::int64_t M, std::int64_t N);
 
 }  // namespace kernels::cuda

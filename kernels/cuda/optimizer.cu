@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/random.h"
 
 namespace kernels::cuda {
 namespace {
@@ -9,30 +10,22 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWidth = 4;
 
-// SplitMix64's output function (Steele, Lea, Flood 2014).
-CUDA_DEVICE std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-// Adding 16 random bits below those that bf16 keeps carries into them with the probability of the remainder.
-CUDA_DEVICE bf16 round_stochastically(float x, std::uint64_t key) {
-  const std::uint32_t bits = bits_of(x);
-  if ((bits & 0x7f800000u) == 0x7f800000u) return to_bf16(x);  // infinity, NaN
-  return {static_cast<std::uint16_t>((bits + static_cast<std::uint32_t>(mix(key) & 0xffffu)) >> 16)};
-}
-
+// Bits of fp32's significand that a type does not keep.
 template <class P>
-CUDA_DEVICE P rounded(float x, bool stochastic, std::uint64_t key);
+inline constexpr int kDroppedBits = 0;
 template <>
-CUDA_DEVICE float rounded<float>(float x, bool, std::uint64_t) {
-  return x;
-}
+inline constexpr int kDroppedBits<bf16> = 16;
 template <>
-CUDA_DEVICE bf16 rounded<bf16>(float x, bool stochastic, std::uint64_t key) {
-  return stochastic ? round_stochastically(x, key) : to_bf16(x);
+inline constexpr int kDroppedBits<f16> = 13;
+
+// Adding random bits below those that the type keeps carries into them with the probability of the remainder.
+// (fp16's subnormal numbers, below 6e-5, keep fewer: they are rounded to nearest.)
+template <class P>
+CUDA_DEVICE P rounded(float x, bool stochastic, std::uint64_t key) {
+  constexpr std::uint32_t kDropped = (1u << kDroppedBits<P>)-1;
+  const std::uint32_t bits = bits_of(x);
+  if (!stochastic || (bits & 0x7f800000u) == 0x7f800000u) return from_float<P>(x);  // infinity, NaN
+  return from_float<P>(float_of((bits + (static_cast<std::uint32_t>(mix(key)) & kDropped)) & ~kDropped));
 }
 
 template <class P, class G, int Width>
@@ -40,6 +33,7 @@ CUDA_KERNEL(kThreads)
 adamw_kernel(P* parameter, const G* gradient, float* moment1, float* moment2, float* master,
              std::int64_t count, const double* gradient_scale, const AdamWStep* step, bool decay,
              std::uint32_t tensor) {
+  if (*gradient_scale == 0) return;
   const AdamWStep s = *step;
   const float scale = static_cast<float>(*gradient_scale);
   const float shrink = decay ? s.shrink : 1.0f;
@@ -109,15 +103,33 @@ add_squares_kernel(GradientNorm* norm, const double* partials, std::int64_t coun
 
 CUDA_KERNEL(kWarp) clip_scale_kernel(GradientNorm* norm, const AdamWStep* step) {
   if (thread_index() != 0) return;
-  const double total = sqrt(norm->sum_of_squares);
+  const double loss_scale = step->loss_scale > 0 ? step->loss_scale : 1.0;
+  const double total = sqrt(norm->sum_of_squares) / loss_scale;
   const double most = step->max_gradient_norm;
   norm->norm = total;
-  norm->clip_scale = most > 0 && total > most ? most / (total + 1e-6) : 1.0;
+  const bool overflowed = step->loss_scale > 0 && !(total < INFINITY);
+  const double clip = most > 0 && total > most ? most / (total + 1e-6) : 1.0;
+  norm->clip_scale = overflowed ? 0.0 : clip / loss_scale;
+}
+
+template <class G, int Width>
+CUDA_KERNEL(kThreads)
+find_overflow_kernel(float* found, const G* gradient, std::int64_t count) {
+  bool any = false;
+  const std::int64_t stride = static_cast<std::int64_t>(grid_size().x) * block_size() * Width;
+  for (std::int64_t i = (static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width;
+       i < count; i += stride) {
+    float g[Width];
+    load<Width>(g, gradient + i);
+#pragma unroll
+    for (int w = 0; w < Width; ++w) any |= !(fabsf(g[w]) < INFINITY);
+  }
+  if (any_in_block(any) && thread_index() == 0) *found = 1;
 }
 
 }  // namespace
 
-AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm) {
+AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm, float loss_scale) {
   const double beta1 = settings.beta1, beta2 = settings.beta2, steps = static_cast<double>(settings.step);
   return {
       .beta1 = settings.beta1,
@@ -129,6 +141,7 @@ AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm) {
       .eps = settings.eps,
       .shrink = static_cast<float>(1 - double{settings.learning_rate} * settings.weight_decay),
       .max_gradient_norm = max_gradient_norm,
+      .loss_scale = loss_scale,
       .step = static_cast<std::uint32_t>(settings.step),
   };
 }
@@ -168,6 +181,17 @@ void add_squares(const Context& context, GradientNorm* norm, std::span<const Gra
   }
   start(context, {.threads = kThreads, .shared_bytes = kShared}, add_squares_kernel, norm, partials, chunks,
         factor);
+}
+
+void find_overflow(const Context& context, float* found, std::span<const GradientTensor> gradients) {
+  for (const GradientTensor& g : gradients)
+    with_type(g.gradient.type, [&]<class G>(G) {
+      const auto launch = [&]<int Width>() {
+        start(context, {.grid = {blocks_for(g.count / Width, kThreads), 1, 1}, .threads = kThreads},
+              find_overflow_kernel<G, Width>, found, g.gradient.as<G>(), g.count);
+      };
+      g.count % kVector<G> == 0 ? launch.template operator()<kVector<G>>() : launch.template operator()<1>();
+    });
 }
 
 void clip_scale(const Context& context, GradientNorm* norm, const AdamWStep* step) {

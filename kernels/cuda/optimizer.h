@@ -13,14 +13,15 @@ struct AdamWStep {
   float beta1, beta2, one_minus_beta1, one_minus_beta2, step_size, rsqrt_correction2, eps;
   float shrink;             // 1 - learning rate * weight decay, for tensors that decay
   float max_gradient_norm;  // 0: no clipping
+  float loss_scale;         // what gradients have been multiplied by (fp16); 0: by nothing
   std::uint32_t step;       // keys the random numbers of stochastic rounding
 };
-AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm);
+AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm, float loss_scale = 0);
 
 // One tensor of a multi-tensor call, (count) each: parameter and gradient of their own types, moments fp32.
-// With a master copy (fp32) that is what is updated, and the parameter is its rounded value. A bf16 parameter
-// without one is rounded stochastically: up with the probability of the remainder, by a number that depends
-// on the step, the tensor and the element alone.
+// With a master copy (fp32) that is what is updated, and the parameter is its rounded value. A 16-bit
+// parameter without one is rounded stochastically: up with the probability of the remainder, by a number that
+// depends on the step, the tensor and the element alone.
 struct AdamWTensor {
   Tensor parameter;
   ConstTensor gradient;
@@ -28,7 +29,8 @@ struct AdamWTensor {
   std::int64_t count;
 };
 
-// gradient_scale: the clip factor, a device scalar. `decay` is of all tensors of the call.
+// gradient_scale: the clip factor, a device scalar; where it is 0 the step is skipped and nothing changes.
+// `decay` is of all tensors of the call.
 void adamw(const Context& context, std::span<const AdamWTensor> tensors, const double* gradient_scale,
            const AdamWStep* step, bool decay);
 
@@ -46,7 +48,13 @@ struct GradientTensor {
 void add_squares(const Context& context, GradientNorm* norm, std::span<const GradientTensor> gradients,
                  double factor);
 
-// norm and clip_scale from sum_of_squares.
+// *found = 1 where any gradient is no finite number. Gradients keep the loss's scale: in 16 bits they would
+// lose their smallest by it. The norm and the update divide by it instead.
+void find_overflow(const Context& context, float* found, std::span<const GradientTensor> gradients);
+
+// norm and clip_scale from sum_of_squares, with the loss's scale taken out: clip_scale is what the update
+// multiplies gradients by. With a loss scale and a norm that is no finite number it is 0: the step is skipped
+// (Micikevicius et al. 2018, arXiv 1710.03740).
 void clip_scale(const Context& context, GradientNorm* norm, const AdamWStep* step);
 
 }  // namespace kernels::cuda

@@ -17,7 +17,19 @@ void check_cublas(cublasStatus_t status) {
 }
 
 cudaDataType_t data_type(Type type) {
-  return type == Type::f32 ? CUDA_R_32F : CUDA_R_16BF;
+  switch (type) {
+    case Type::f32:
+      return CUDA_R_32F;
+    case Type::bf16:
+      return CUDA_R_16BF;
+    case Type::f16:
+      return CUDA_R_16F;
+    case Type::e4m3:
+      return CUDA_R_8F_E4M3;
+    case Type::e5m2:
+      return CUDA_R_8F_E5M2;
+  }
+  return CUDA_R_32F;
 }
 
 // Descriptions are handles of the library's.
@@ -60,7 +72,7 @@ std::uint32_t alignment_of(const void* p) {
 }
 
 // All that an algorithm's choice depends on.
-using Key = std::array<std::int64_t, 21>;
+using Key = std::array<std::int64_t, 22>;
 
 Key key_of(const Product& p) {
   return {p.M,
@@ -76,6 +88,7 @@ Key key_of(const Product& p) {
           p.stride_b,
           p.stride_out,
           static_cast<std::int64_t>(p.a.type),
+          static_cast<std::int64_t>(p.b.type),
           static_cast<std::int64_t>(p.out.type),
           static_cast<bool>(p.bias),
           static_cast<bool>(p.addend),
@@ -124,6 +137,13 @@ struct Products::Implementation {
   std::map<Key, Prepared> prepared_of;
 };
 
+// Addresses that a description holds; products of one key differ in them.
+void point_to(const Product& p, const Prepared& prepared) {
+  if (p.bias) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data);
+  if (p.scale_a) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.scale_a);
+  if (p.scale_b) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.scale_b);
+}
+
 Prepared Products::Implementation::describe(const Product& p) const {
   Prepared prepared;
   cublasLtMatmulDesc_t description = nullptr;
@@ -138,8 +158,8 @@ Prepared Products::Implementation::describe(const Product& p) const {
   if (p.bias) {
     set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.bias.type));
-    set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data);
   }
+  point_to(p, prepared);
   const auto stored = [&p](ConstTensor tensor, bool transposed, std::int64_t rows, std::int64_t columns,
                            std::int64_t leading, std::int64_t stride) {
     if (transposed) std::swap(rows, columns);
@@ -230,7 +250,7 @@ void Products::run(const Context& context, const Product& product) {
     place = implementation_->prepared_of.emplace(key, std::move(prepared)).first;
   }
   const Prepared& prepared = place->second;
-  if (product.bias) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias.data);
+  point_to(product, prepared);
   check_cublas(implementation_->multiply(context, product, prepared, prepared.algorithm));
 }
 

@@ -8,9 +8,10 @@
 namespace kernels::cuda {
 
 // out (M, N) = scale * a (M, K) b (K, N) + bias (N) + addend (M, N), row-major, fp32 sums; `batch` of them at
-// strides. Transposed operands are stored as (K, M) and (N, K). a and b are of one type; so are out and
-// addend, which may be the same memory. Leading dimensions (elements from row to row) 0: rows lie side by
-// side.
+// strides. Transposed operands are stored as (K, M) and (N, K). a and b are of one type, or both in fp8; so
+// are out and addend, which may be the same memory. Leading dimensions (elements from row to row) 0: rows lie
+// side by side. In fp8 both operands have K contiguous (transpose_b alone) and N, K and leading dimensions
+// are multiples of 16, as Hopper's tensor cores have it.
 struct Product {
   std::int64_t M, N, K;
   ConstTensor a{}, b{};
@@ -18,6 +19,7 @@ struct Product {
   bool transpose_a = false, transpose_b = false;
   ConstTensor bias{}, addend{};
   float scale = 1;
+  const float *scale_a = nullptr, *scale_b = nullptr;  // of operands in fp8: device scalars
   std::int64_t lda = 0, ldb = 0, ldout = 0;
   std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_out = 0;
   bool tf32 = false;  // fp32 operands rounded to TF32's 10 bits: faster; otherwise true fp32

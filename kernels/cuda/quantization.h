@@ -30,14 +30,4 @@ CUDA_HOST_DEVICE float int4_value(std::uint32_t nibble) {
   return static_cast<float>(static_cast<int>(nibble & 15u) - 8);
 }
 
-// e4m3: sign, four bits of exponent with bias 7, three of significand; without exponent, eighths of 2^-6. Not
-// by way of fp32's own subnormal numbers, which threads may treat as zero.
-CUDA_HOST_DEVICE float fp8_value(std::uint32_t byte) {
-  constexpr std::uint32_t kBias = 127 - 7;
-  const float sign = byte & 0x80u ? -1.0f : 1.0f;
-  const std::uint32_t magnitude = byte & 0x7fu;
-  return sign * (magnitude < 8 ? static_cast<float>(magnitude) * 0x1p-9f
-                               : float_of((magnitude << 20) + (kBias << 23)));
-}
-
 }  // namespace kernels::cuda

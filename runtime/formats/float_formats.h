@@ -33,6 +33,20 @@ inline float f16_to_f32(std::uint16_t bits) {
   return std::bit_cast<float>(sign | (wide_exponent << 23) | (fraction << 13));
 }
 
+// To nearest, ties to even; beyond 65,504 it is infinity; NaN stays NaN.
+inline std::uint16_t f32_to_f16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  const auto half = [&](std::uint32_t rest) { return static_cast<std::uint16_t>(sign | rest); };
+  if (magnitude > 0x7f800000u) return half(0x7e00u);
+  if (std::bit_cast<float>(magnitude) >= 65520.0f) return half(0x7c00u);
+  // Below the normal numbers, adding a half puts the last place that fp16 keeps at fp32's last.
+  if (std::bit_cast<float>(magnitude) < 0x1p-14f)
+    return half(std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) -
+                std::bit_cast<std::uint32_t>(0.5f));
+  return half((magnitude + 0xfffu + ((magnitude >> 13) & 1u) - ((127u - 15u) << 23)) >> 13);
+}
+
 // A little-endian T at any alignment. Ridgepoint runs on little-endian machines only.
 static_assert(std::endian::native == std::endian::little);
 template <typename T>

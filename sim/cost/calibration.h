@@ -37,6 +37,14 @@ struct KernelSample {
 
 KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work, Bytes working_set = {});
 
+// The largest product run without a pause: what limits of power and heat leave of the rate that it has alone.
+struct SustainedLoad {
+  FlopsPerSecond burst, sustained;  // timed alone; over the last half of the load
+  Seconds lasted;
+  double sm_clock_mhz = 0, power_w = 0, temperature_c = 0;  // over that half; 0: the driver does not say
+  std::string throttle;                                     // what held the clock back
+};
+
 struct Calibration {
   int schema_version = 1;
   Hardware hardware;     // with measured peaks
@@ -45,6 +53,7 @@ struct Calibration {
   std::string software;  // kernels' version, BLAS
   Seconds launch;        // fixed cost of an operation
   std::vector<KernelSample> samples;
+  std::optional<SustainedLoad> load;             // of GPUs measured here; hardware.sustained_clock follows it
   std::optional<GpuCalibration> gpu;             // of calibrations that ship as presets, in place of samples
   double residual_median = 0, residual_p90 = 0;  // of leaving one sample out, as a fraction of its time
 };

@@ -76,6 +76,17 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
   if (!(c.launch.value >= 0)) object.fail("launch_seconds", "must be 0 or more");
   c.residual_median = object.number("residual_median");
   c.residual_p90 = object.number("residual_p90");
+  if (object.has_value("load")) {
+    JsonObject load = object.object("load");
+    c.load = SustainedLoad{{load.number("burst_flops_per_s")},
+                           {load.number("sustained_flops_per_s")},
+                           {load.number("lasted_seconds")},
+                           load.number("sm_clock_mhz"),
+                           load.number("power_w"),
+                           load.number("temperature_c"),
+                           load.text("throttle")};
+    load.finish();
+  }
   for (JsonObject& sample : object.objects("samples")) c.samples.push_back(sample_from(std::move(sample)));
   object.finish();
   return c;
@@ -91,6 +102,14 @@ std::string to_json(const Calibration& c) {
   json["launch_seconds"] = c.launch.value;
   json["residual_median"] = c.residual_median;
   json["residual_p90"] = c.residual_p90;
+  if (c.load)
+    json["load"] = {{"burst_flops_per_s", c.load->burst.value},
+                    {"sustained_flops_per_s", c.load->sustained.value},
+                    {"lasted_seconds", c.load->lasted.value},
+                    {"sm_clock_mhz", c.load->sm_clock_mhz},
+                    {"power_w", c.load->power_w},
+                    {"temperature_c", c.load->temperature_c},
+                    {"throttle", c.load->throttle}};
   json["samples"] = Json::array();
   for (const KernelSample& s : c.samples) json["samples"].push_back(json_of(s));
   return json.dump(1) + "\n";

@@ -96,13 +96,31 @@ std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware
   return part_of_both("FlashAttention2", backward_share("FlashAttention2"));
 }
 
+// Weights in fewer bits than the arithmetic are read by few rows in the time that memory takes for them: that
+// of the table's product of one row, by bytes, but at least what the arithmetic takes. With many rows
+// arithmetic decides, whatever weights are stored in.
+std::optional<MeasuredTime> forward_product_time(const GpuCalibration& gpu, const Hardware& hardware,
+                                                 const KernelSample& s) {
+  const double cols = static_cast<double>(s.cols), inner = static_cast<double>(s.inner);
+  const auto time = product_time(gpu, hardware, {static_cast<double>(s.rows), cols, inner, s.dtype});
+  const double whole = cols * inner * static_cast<double>(bits(s.dtype)) / 8;
+  const double touched = static_cast<double>(s.bytes.value);
+  if (!time || touched >= whole) return time;
+  const auto one_row = product_time(gpu, hardware, {1, cols, inner, s.dtype});
+  if (!one_row) return time;
+  const Seconds streamed = gpu.launch + (one_row->seconds - gpu.launch) * (touched / whole);
+  const Seconds computed = gpu.launch + s.flops / hardware.peak_for(s.dtype);
+  const Seconds narrow = std::min(time->seconds, std::max(streamed, computed));
+  return part_of(*time, narrow / time->seconds);
+}
+
 std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelSample& s,
                                         const Hardware& hardware, std::string_view attention) {
   const double rows = static_cast<double>(s.rows), cols = static_cast<double>(s.cols),
                inner = static_cast<double>(s.inner);
   switch (s.kind) {
     case OpKind::matmul:
-      return product_time(gpu, hardware, {rows, cols, inner, s.dtype});
+      return forward_product_time(gpu, hardware, s);
     case OpKind::matmul_backward_input:  // (M, N) (N, K)
       return product_time(gpu, hardware, {rows, inner, cols, s.dtype});
     case OpKind::matmul_backward_weight:  // (N, M) (M, K)

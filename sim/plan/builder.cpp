@@ -32,6 +32,10 @@ DType stored_type(DType t) {
 
 }  // namespace
 
+DType sixteen_bits_as(DType stored, DType wanted) {
+  return bits(wanted) == 16 ? stored : wanted;
+}
+
 ElementTypes element_types(const Scenario& scenario) {
   const DType stored = stored_type(scenario.workload.dtype);
   const bool mixed = stored != DType::fp32;
@@ -48,7 +52,7 @@ ElementTypes element_types(const Scenario& scenario) {
                                             scenario.workload.weights_dtype.value_or(stored))
                                       : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
-          .gradient = mixed ? i.gradient_dtype : DType::fp32,
+          .gradient = mixed ? sixteen_bits_as(stored, i.gradient_dtype) : DType::fp32,
           .shard = shard,
           .statistic = DType::fp32,
           .master = mixed && i.master_weights && shard != DType::fp32};

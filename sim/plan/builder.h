@@ -34,6 +34,8 @@ struct ElementTypes {
   bool master;      // an fp32 copy of the parameters for the optimizer
 };
 ElementTypes element_types(const Scenario& scenario);
+// 16-bit tensors of a stack are of the type that it stores: bf16 and fp16 do not meet in a product.
+DType sixteen_bits_as(DType stored, DType wanted);
 
 inline bool uses_dropout(const Scenario& s) {
   return s.workload.task == Task::train && s.implementation.dropout;

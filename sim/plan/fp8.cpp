@@ -7,6 +7,14 @@
 namespace sim {
 namespace {
 
+// Largest values of the two formats (OCP 8-bit floating point).
+constexpr float kLargestE4m3 = 448, kLargestE5m2 = 57344;
+
+// Products whose first factor is a gradient.
+bool is_backward(OpKind kind) {
+  return kind != OpKind::matmul && kind != OpKind::grouped_matmul;
+}
+
 // The operands that a product multiplies; none for other kinds.
 std::array<std::size_t, 2> factors(OpKind kind) {
   switch (kind) {
@@ -44,7 +52,8 @@ std::vector<Operation> with_conversions(PlanBuilder& b, const std::string& block
           ops.push_back({.id = op.id + ".quantise_" + (i == first ? "left" : "right"),
                          .kind = OpKind::quantise,
                          .dtype = b.types().statistic,
-                         .operands = {writes(it->second), reads(o.buffer, o.layer_offset)}});
+                         .operands = {writes(it->second), reads(o.buffer, o.layer_offset)},
+                         .scalar = i == first && is_backward(op.kind) ? kLargestE5m2 : kLargestE4m3});
         }
         o = reads(it->second);
       }

@@ -93,7 +93,7 @@ enum class OpKind {
   dropout,           // out=, mask=, inp, [bias (cols)]   (bias first, then dropout)
   dropout_backward,  // dinp=, dout, mask
   gather_last,       // out= (batch, cols), inp (rows, cols)
-  quantise,          // out= (fp8), inp   (and its largest absolute value, which the scale follows)
+  quantise,          // out= (fp8), inp   (the largest becomes `scalar`: 448 in e4m3, 57344 in e5m2)
   zero,              // any number of buffers=
   // {rows, vocab}
   // Where ranks divide the vocabulary: each row's maximum, sum of exponentials below it and target's logit on

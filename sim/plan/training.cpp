@@ -82,9 +82,10 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
   r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
   // Fewer bits than fp32 are of mixed precision.
-  const DType logits = t.stored == DType::fp32
-                           ? t.statistic
-                           : b.scenario().implementation.memory.logits_dtype.value_or(t.statistic);
+  const DType logits =
+      t.stored == DType::fp32
+          ? t.statistic
+          : sixteen_bits_as(t.stored, b.scenario().implementation.memory.logits_dtype.value_or(t.statistic));
   r.logits = add_activation(buffer_names::logits, logits, {kRows, m.vocab_size});
   return r;
 }
@@ -721,12 +722,13 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   Block zeros{"zero_gradient_norm", {operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm))}};
   // fp16 reaches 65,504: the loss is multiplied by a scale, and a step whose gradients overflow is skipped
   // (Micikevicius et al. 2018, arXiv 1710.03740).
-  const BufferId overflow = b.types().stored != DType::fp16 ? kNoBuffer
-                                                            : b.add({.name = "gradient_overflow",
-                                                                     .buffer_class = BufferClass::optimizer,
-                                                                     .dtype = DType::fp32,
-                                                                     .shape = {1},
-                                                                     .lifetime = Lifetime::plan});
+  const BufferId overflow = b.types().stored != DType::fp16
+                                ? kNoBuffer
+                                : b.add({.name = std::string(buffer_names::gradient_overflow),
+                                         .buffer_class = BufferClass::optimizer,
+                                         .dtype = DType::fp32,
+                                         .shape = {1},
+                                         .lifetime = Lifetime::plan});
   if (overflow != kNoBuffer)
     zeros.operations.push_back(operation("optimizer.zero_overflow", OpKind::zero, writes(overflow)));
   blocks.zero_norm = b.add(std::move(zeros));

@@ -48,6 +48,7 @@ Json json_of(const Event& event) {
                  [](const CheckpointEvent& e) {
                    return Json{{"event", "checkpoint"}, {"step", e.step}, {"file", e.file}};
                  },
+                 [](const DeviceSampleEvent& e) { return named("device_sample", sim::json_of(e.sample)); },
                  [](const EndEvent& e) {
                    return Json{{"event", "end"},
                                {"step_seconds", e.step_time.value},
@@ -83,6 +84,7 @@ Event event_from(JsonObject& object) {
   if (kind == "memory") return MemoryEvent{memory_line_from(object)};
   if (kind == "memory_point") return MemoryPointEvent{memory_time_point_from(object)};
   if (kind == "checkpoint") return CheckpointEvent{object.integer("step"), object.text("file")};
+  if (kind == "device_sample") return DeviceSampleEvent{device_sample_from(object)};
   if (kind == "end")
     return EndEvent{{object.number("step_seconds")},
                     {object.number("step_low_seconds")},
@@ -91,7 +93,7 @@ Event event_from(JsonObject& object) {
   if (kind == "error") return ErrorEvent{object.text("message"), object.small_integer("exit_code", 1)};
   object.fail("event",
               "must be one of begin, progress, step, token, row, memory, memory_point, checkpoint, "
-              "end, error, but is \"" +
+              "device_sample, end, error, but is \"" +
                   kind + "\"");
 }
 
@@ -141,6 +143,7 @@ void apply(Report& report, const Event& event) {
                  },
                  [&](const MemoryPointEvent& e) { report.memory_timeline.push_back(e.point); },
                  [](const CheckpointEvent&) {},
+                 [&](const DeviceSampleEvent& e) { report.device_samples.push_back(e.sample); },
                  [&](const EndEvent& e) {
                    report.step_time = e.step_time;
                    report.step_low = e.step_low;
@@ -154,7 +157,7 @@ void apply(Report& report, const Event& event) {
 std::vector<Event> events_of(const Report& report) {
   std::vector<Event> events;
   events.reserve(2 + report.steps.size() + report.tokens.size() + report.rows.size() + report.memory.size() +
-                 report.memory_timeline.size());
+                 report.memory_timeline.size() + report.device_samples.size());
   events.push_back(
       BeginEvent{report.source, static_cast<std::int64_t>(report.steps.size() + report.tokens.size())});
   for (const StepResult& step : report.steps) events.push_back(StepEvent{step});
@@ -162,6 +165,7 @@ std::vector<Event> events_of(const Report& report) {
   for (const Row& row : report.rows) events.push_back(RowEvent{row});
   for (const MemoryLine& line : report.memory) events.push_back(MemoryEvent{line});
   for (const MemoryTimePoint& point : report.memory_timeline) events.push_back(MemoryPointEvent{point});
+  for (const DeviceSample& sample : report.device_samples) events.push_back(DeviceSampleEvent{sample});
   events.push_back(EndEvent{report.step_time, report.step_low, report.step_high, report.message});
   return events;
 }

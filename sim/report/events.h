@@ -7,6 +7,8 @@
 //   {"event":"token","index":0,"token":17,"text":" the","seconds":0.04}
 //   {"event":"row",...}  {"event":"memory",...}  {"event":"memory_point",...}
 //   {"event":"checkpoint","step":50,"file":"..."}
+//   {"event":"device_sample","time_seconds":1.2,"sm_clock_mhz":1755,"memory_clock_mhz":2619,"power_w":698.5,
+//    "temperature_c":61,"throttle":"power cap"}
 //   {"event":"end","step_seconds":...,"step_low_seconds":...,"step_high_seconds":...,"message":""}
 //   {"event":"error","message":"...","exit_code":6}
 #pragma once
@@ -47,6 +49,9 @@ struct CheckpointEvent {
   std::int64_t step = 0;
   std::string file;
 };
+struct DeviceSampleEvent {
+  DeviceSample sample;
+};
 struct EndEvent {
   Seconds step_time, step_low, step_high;
   std::string message;
@@ -57,7 +62,7 @@ struct ErrorEvent {
 };
 
 using Event = std::variant<BeginEvent, ProgressEvent, StepEvent, TokenEvent, RowEvent, MemoryEvent,
-                           MemoryPointEvent, CheckpointEvent, EndEvent, ErrorEvent>;
+                           MemoryPointEvent, CheckpointEvent, DeviceSampleEvent, EndEvent, ErrorEvent>;
 
 std::string to_ndjson(const Event& event);       // one line, no newline
 Event event_from_ndjson(std::string_view line);  // throws PresetError; unknown events are an error
@@ -66,7 +71,8 @@ Event event_from_ndjson(std::string_view line);  // throws PresetError; unknown 
 // each other, so a running measurement can send them again as it refines them.
 void apply(Report& report, const Event& event);
 
-// A finished report as the stream that folds to it: begin, steps, tokens, rows, memory, end.
+// A finished report as the stream that folds to it: begin, steps, tokens, rows, memory, samples,
+// end.
 std::vector<Event> events_of(const Report& report);
 
 }  // namespace sim

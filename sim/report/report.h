@@ -59,7 +59,7 @@ inline constexpr std::string_view kHostMemory = "host";
 // One line of the ledger at the peak: those of the device add up to the peak.
 struct MemoryLine {
   // A BufferClass's name, "copies", "packing" (arena beyond the live sum), "allocator" (reserved beyond it),
-  // "context" or "platform" (outside the arena: predicted, measured), kHostMemory.
+  // outside the arena "context" (predicted) or "platform" and its parts (measured: "platform.graphs"), kHostMemory.
   std::string category;
   std::int32_t rank = 0;
   Bytes bytes;
@@ -87,6 +87,14 @@ struct TokenResult {
   Seconds duration;  // since the previous token; of the first: time to first token
 };
 
+// What a GPU's driver said of it at one time of a run.
+struct DeviceSample {
+  Seconds time;  // since the run began
+  double sm_clock_mhz = 0, memory_clock_mhz = 0;
+  double power_w = 0, temperature_c = 0;
+  std::string throttle;  // what holds the clock below its highest, by commas: "power cap"; empty: nothing
+};
+
 struct Report {
   int schema_version = kReportSchemaVersion;
   Source source;
@@ -94,9 +102,10 @@ struct Report {
   Seconds step_time, step_low, step_high;  // a step or a generation, wall clock
   std::vector<MemoryLine> memory;
   std::vector<MemoryTimePoint> memory_timeline;
-  std::vector<StepResult> steps;    // measured training
-  std::vector<TokenResult> tokens;  // generation: measured, or predicted durations with token -1
-  std::string message;              // how it ended if not well: "interrupted after 12 of 100 steps"
+  std::vector<StepResult> steps;             // measured training
+  std::vector<TokenResult> tokens;           // generation: measured, or predicted durations with token -1
+  std::vector<DeviceSample> device_samples;  // of runs on a GPU whose driver tells
+  std::string message;                       // how it ended if not well: "interrupted after 12 of 100 steps"
 };
 
 // Keys bear their units: duration_seconds, memory_bytes; flops has none. A number that is none (the loss of a

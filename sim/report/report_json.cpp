@@ -175,6 +175,23 @@ Json json_of(const TokenResult& token) {
           {"seconds", token.duration.value}};
 }
 
+DeviceSample device_sample_from(JsonObject& object) {
+  DeviceSample sample;
+  sample.time = seconds_at(object, "time_seconds");
+  sample.sm_clock_mhz = object.number("sm_clock_mhz");
+  sample.memory_clock_mhz = object.number("memory_clock_mhz");
+  sample.power_w = object.number("power_w");
+  sample.temperature_c = object.number("temperature_c");
+  sample.throttle = object.text("throttle");
+  return sample;
+}
+
+Json json_of(const DeviceSample& sample) {
+  return {{"time_seconds", sample.time.value},           {"sm_clock_mhz", sample.sm_clock_mhz},
+          {"memory_clock_mhz", sample.memory_clock_mhz}, {"power_w", sample.power_w},
+          {"temperature_c", sample.temperature_c},       {"throttle", sample.throttle}};
+}
+
 std::string to_json(const Report& report, int indent) {
   const Json json{{"schema_version", report.schema_version},
                   {"source", json_of(report.source)},
@@ -186,7 +203,8 @@ std::string to_json(const Report& report, int indent) {
                   {"memory", array_of(report.memory)},
                   {"memory_timeline", array_of(report.memory_timeline)},
                   {"steps", array_of(report.steps)},
-                  {"tokens", array_of(report.tokens)}};
+                  {"tokens", array_of(report.tokens)},
+                  {"device_samples", array_of(report.device_samples)}};
   return written(json, indent);
 }
 
@@ -209,6 +227,9 @@ Report report_from_json(std::string_view text, const std::string& file) {
   report.memory_timeline = parts(object, "memory_timeline", memory_time_point_from);
   report.steps = parts(object, "steps", step_from);
   report.tokens = parts(object, "tokens", token_from);
+  // Reports of before there were any have none.
+  if (object.has_value("device_samples"))
+    report.device_samples = parts(object, "device_samples", device_sample_from);
   object.finish();
   return report;
 }

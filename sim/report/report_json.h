@@ -13,6 +13,7 @@ MemoryLine memory_line_from(JsonObject& object);
 MemoryTimePoint memory_time_point_from(JsonObject& object);
 StepResult step_from(JsonObject& object);
 TokenResult token_from(JsonObject& object);
+DeviceSample device_sample_from(JsonObject& object);
 
 Json json_of(const Source& source);
 Json json_of(const Row& row);
@@ -20,6 +21,7 @@ Json json_of(const MemoryLine& line);
 Json json_of(const MemoryTimePoint& point);
 Json json_of(const StepResult& step);
 Json json_of(const TokenResult& token);
+Json json_of(const DeviceSample& sample);
 
 // Text that is not UTF-8 (half of a character of a byte-level vocabulary) is written with U+FFFD.
 std::string written(const Json& json, int indent);

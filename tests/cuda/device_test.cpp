@@ -34,11 +34,13 @@ void fill_inputs(runtime::Run& run) {
 
 struct Step {
   double loss = 0, norm = 0;
+  std::vector<double> losses;  // of each token
   std::map<std::pair<std::string, std::int32_t>, std::vector<float>> gradients, parameters;
 };
 
-runtime::RunSettings step_settings(std::int64_t step) {
+runtime::RunSettings step_settings(std::int64_t step, float loss_scale = 0) {
   runtime::RunSettings settings;
+  settings.loss_scale = loss_scale;
   settings.adamw = {.learning_rate = 1e-3f,
                     .beta1 = 0.9f,
                     .beta2 = 0.95f,
@@ -62,15 +64,15 @@ std::map<std::pair<std::string, std::int32_t>, std::vector<float>> values_of(run
 
 // `whole_from`: steps from this one on are run whole, that is, captured and replayed.
 Step step_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device, std::int64_t steps = 1,
-             std::int64_t whole_from = 1000) {
+             std::int64_t whole_from = 1000, float loss_scale = 0) {
   runtime::Run run(scenario, std::move(device));
   run.fill_parameters(tests::drawn(scenario.model), 1);
   fill_inputs(run);
   for (std::int64_t step = 1; step <= steps; ++step) {
     if (step < whole_from)
-      run.executor().run(0, step_settings(step));
+      run.executor().run(0, step_settings(step, loss_scale));
     else
-      run.executor().run_whole(0, step_settings(step));
+      run.executor().run_whole(0, step_settings(step, loss_scale));
   }
   Step result;
   const sim::Workload& w = scenario.workload;
@@ -81,6 +83,7 @@ Step step_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> dev
     for (const float loss : losses)
       result.loss +=
           static_cast<double>(loss) / static_cast<double>(losses.size()) / static_cast<double>(micro_batches);
+    result.losses.insert(result.losses.end(), losses.begin(), losses.end());
   }
   std::vector<double> norm(2);
   run.read(run.plan().find(sim::buffer_names::gradient_norm), std::span(norm));
@@ -150,20 +153,104 @@ TEST_CASE("a training step on the GPU in bf16 follows the CPU's in fp32 as far a
   }
 }
 
-TEST_CASE("recompute on the GPU changes no bit of the gradients or of the parameters after two steps",
+TEST_CASE(
+    "recompute on the GPU changes no bit of losses, gradients or parameters of two steps of two "
+    "micro-batches",
+    "[plan]") {
+  sim::Strategy selective, full, from_every_second_layer, operations;
+  selective.recompute = sim::Recompute::selective;
+  full.recompute = from_every_second_layer.recompute = sim::Recompute::full;
+  from_every_second_layer.recompute_interval = 2;
+  operations.recompute = sim::Recompute::operations;
+  operations.recompute_operations = {"norm", "activation", "qkv"};
+  for (sim::Model model : {tests::small_llama(), tests::small_gpt()}) {
+    model.num_hidden_layers = 2;
+    const auto step = [&](const sim::Strategy& strategy) {
+      sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash);
+      scenario.strategy = strategy;
+      return step_of(scenario, open_gpu(), 2);
+    };
+    const Step none = step({});
+    for (const sim::Strategy& strategy : {selective, full, from_every_second_layer, operations}) {
+      CAPTURE(model.name, static_cast<int>(strategy.recompute), strategy.recompute_interval);
+      const Step again = step(strategy);
+      CHECK(again.losses == none.losses);
+      CHECK(again.norm == none.norm);
+      CHECK(again.gradients == none.gradients);
+      CHECK(again.parameters == none.parameters);
+    }
+  }
+}
+
+TEST_CASE("micro-batches whose gradients add up give the gradient of one batch, to fp32's rounding",
           "[plan]") {
-  sim::Model model = tests::small_llama();
-  model.num_hidden_layers = 1;
-  const auto step = [&](sim::Recompute recompute) {
-    sim::Scenario scenario = training(model, sim::DType::bf16, sim::AttentionKind::flash, recompute);
-    scenario.workload.global_batch_size = scenario.workload.micro_batch_size = 1;
-    return step_of(scenario, open_gpu(), 2);
+  const auto step = [](std::int64_t micro_batch) {
+    sim::Scenario scenario = training(tests::small_llama(), sim::DType::fp32, sim::AttentionKind::flash);
+    scenario.workload.global_batch_size = 2;
+    scenario.workload.micro_batch_size = micro_batch;
+    return step_of(scenario, open_gpu());
   };
-  const Step none = step(sim::Recompute::none);
-  for (const auto recompute : {sim::Recompute::selective, sim::Recompute::full}) {
-    const Step again = step(recompute);
-    CHECK(again.gradients == none.gradients);
-    CHECK(again.parameters == none.parameters);
+  // fill_inputs() gives a micro-batch its tokens by its number: two of one sequence are one of two.
+  const Step parts = step(1);
+  CHECK(parts.losses.size() == 20);
+  sim::Scenario whole = training(tests::small_llama(), sim::DType::fp32, sim::AttentionKind::flash);
+  const Step on_cpu = step_of(whole, runtime::make_cpu_device(1));
+  CHECK(parts.loss == Approx(on_cpu.loss).epsilon(1e-6));
+  for (const auto& [name, gradient] : on_cpu.gradients) {
+    CAPTURE(name.first, name.second);
+    CHECK(distance(parts.gradients.at(name), gradient) < 1e-4);
+  }
+}
+
+TEST_CASE(
+    "a training step on the GPU in fp16 with its loss scaled follows the CPU's in fp32 as far as fp16 goes",
+    "[plan]") {
+  constexpr double kF16 = 0x1p-11;
+  constexpr float kLossScale = 1024;
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
+    CAPTURE(model.name);
+    const Step gpu = step_of(training(model, sim::DType::fp16, sim::AttentionKind::flash), open_gpu(), 1,
+                             1000, kLossScale);
+    const Step cpu =
+        step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
+    CHECK(gpu.loss == Approx(cpu.loss).epsilon(kF16));
+    CHECK(gpu.norm == Approx(cpu.norm).epsilon(10 * kF16));
+    for (const auto& [name, gradient] : cpu.gradients) {
+      CAPTURE(name.first, name.second);
+      std::vector<float> scaled = gpu.gradients.at(name);  // they keep the loss's scale
+      for (float& x : scaled) x /= kLossScale;
+      CHECK(distance(scaled, gradient) < 10 * kF16);
+    }
+  }
+}
+
+TEST_CASE(
+    "a step in fp16 whose gradients overflow changes no parameter and says so; replayed steps do the same",
+    "[plan]") {
+  const sim::Scenario scenario = training(tests::small_llama(), sim::DType::fp16, sim::AttentionKind::flash);
+  for (const bool whole : {false, true}) {
+    runtime::Run run(scenario, open_gpu());
+    run.fill_parameters(tests::drawn(scenario.model), 1);
+    fill_inputs(run);
+    const sim::BufferId flag = run.plan().find(sim::buffer_names::gradient_overflow);
+    REQUIRE(flag != sim::kNoBuffer);
+    const auto step = [&](std::int64_t number, float loss_scale) {
+      if (whole)
+        run.executor().run_whole(0, step_settings(number, loss_scale));
+      else
+        run.executor().run(0, step_settings(number, loss_scale));
+      float found = -1;
+      run.read(flag, std::span(&found, 1));
+      return found;
+    };
+    CHECK(step(1, 256) == 0);
+    const auto before = values_of(run, sim::BufferClass::parameter),
+               states = values_of(run, sim::BufferClass::optimizer);
+    CHECK(step(2, 0x1p40f) == 1);
+    CHECK(values_of(run, sim::BufferClass::parameter) == before);
+    CHECK(values_of(run, sim::BufferClass::optimizer) == states);
+    CHECK(step(2, 256) == 0);
+    CHECK(values_of(run, sim::BufferClass::parameter) != before);
   }
 }
 
@@ -245,13 +332,202 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "dropout drops the same elements again where they are recomputed and replayed, and others at another "
+    "step",
+    "[plan]") {
+  sim::Model model = tests::small_gpt();
+  for (const auto attention : {sim::AttentionKind::flash, sim::AttentionKind::standard}) {
+    const auto step = [&](float dropout, sim::Recompute recompute, bool whole = false) {
+      sim::Scenario scenario = training(model, sim::DType::bf16, attention, recompute);
+      scenario.implementation.dropout = dropout > 0;
+      runtime::Run run(scenario, open_gpu());
+      run.fill_parameters(tests::drawn(scenario.model), 1);
+      fill_inputs(run);
+      std::vector<float> losses(20), all;
+      for (std::int64_t number = 1; number <= 2; ++number) {
+        runtime::RunSettings settings = step_settings(number);
+        settings.adamw.learning_rate = 0;
+        settings.dropout = dropout;
+        settings.dropout_seed = 3;
+        if (whole)
+          run.executor().run_whole(0, settings);
+        else
+          run.executor().run(0, settings);
+        run.read(run.plan().find(sim::buffer_names::losses), std::span(losses).first(10));
+        all.insert(all.end(), losses.begin(), losses.begin() + 10);
+      }
+      return std::pair{all, values_of(run, sim::BufferClass::gradient)};
+    };
+    const auto none = step(0.2f, sim::Recompute::none);
+    CHECK(step(0.2f, sim::Recompute::full) == none);
+    CHECK(step(0.2f, sim::Recompute::none, true) == none);
+    const std::vector<float>& losses = none.first;
+    CHECK(!std::equal(losses.begin(), losses.begin() + 10, losses.begin() + 10));  // parameters were the same
+    const auto without = step(0, sim::Recompute::none);
+    CHECK(without.first != none.first);
+    // So small a probability that none of these elements is dropped leaves the function as it is.
+    const auto hardly = step(1e-9f, sim::Recompute::none);
+    for (std::size_t i = 0; i < without.first.size(); ++i)
+      CHECK(static_cast<double>(hardly.first[i]) ==
+            Approx(static_cast<double>(without.first[i])).epsilon(kBf16));
+  }
+}
+
+TEST_CASE("bf16 weights without an fp32 copy are rounded the same way in every run, and learn as with it",
+          "[plan]") {
+  sim::Scenario scenario = training(tests::small_llama(), sim::DType::bf16, sim::AttentionKind::flash);
+  const Step with_copy = step_of(scenario, open_gpu(), 4);
+  scenario.implementation.master_weights = false;
+  const Step one = step_of(scenario, open_gpu(), 4), again = step_of(scenario, open_gpu(), 4);
+  CHECK(one.parameters == again.parameters);
+  CHECK(one.parameters != with_copy.parameters);
+  CHECK(one.loss == Approx(with_copy.loss).epsilon(kBf16));
+}
+
+TEST_CASE("a training step on the GPU with fp8 products follows the CPU's in fp32 as far as fp8 goes",
+          "[plan]") {
+  // Relative errors of a product's two factors, rounded to e4m3 and e5m2, as independent of each other and
+  // uniform up to half a unit in the last place; they add up as random numbers do.
+  const double of_a_product = std::hypot(0x1p-4, 0x1p-3) / std::sqrt(3.0);
+  for (sim::Model model : {tests::small_gpt(), tests::small_llama()}) {
+    CAPTURE(model.name);
+    sim::Scenario scenario = training(model, sim::DType::fp8, sim::AttentionKind::flash);
+    scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.2);
+    const Step gpu = step_of(scenario, open_gpu());
+    const Step cpu =
+        step_of(training(model, sim::DType::fp32, sim::AttentionKind::flash), runtime::make_cpu_device(1));
+    const double products = 2 * 4 * static_cast<double>(model.num_hidden_layers);  // forward and backward
+    CHECK(gpu.loss == Approx(cpu.loss).epsilon(0x1p-4));
+    for (const auto& [name, gradient] : cpu.gradients) {
+      CAPTURE(name.first, name.second);
+      CHECK(distance(gpu.gradients.at(name), gradient) < of_a_product * std::sqrt(products));
+    }
+    // Smaller than what fp8 loses would mean that the products were formed in something else.
+    CHECK(distance(gpu.gradients.at({"gradient.layer.attention.qkv.weight", 0}),
+                   cpu.gradients.at({"gradient.layer.attention.qkv.weight", 0})) > 10 * kBf16);
+  }
+}
+
+TEST_CASE("fp8 steps that are replayed, and whose scratch memory holds little, give the same bits and sums",
+          "[plan]") {
+  sim::Model model = tests::small_gpt();
+  model.num_hidden_layers = 1;
+  sim::Scenario scenario = training(model, sim::DType::fp8, sim::AttentionKind::flash);
+  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.2);
+  const Step one_by_one = step_of(scenario, open_gpu(), 3), replayed = step_of(scenario, open_gpu(), 3, 2);
+  CHECK(replayed.parameters == one_by_one.parameters);
+  // Transposes come in several parts: weights' gradients are sums of more roundings to bf16.
+  const Step in_parts = step_of(
+      scenario, runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{12 << 10}}), 1);
+  const Step whole = step_of(scenario, open_gpu(), 1);
+  CHECK(in_parts.loss == whole.loss);
+  for (const auto& [name, gradient] : whole.gradients) {
+    CAPTURE(name.first, name.second);
+    CHECK(distance(in_parts.gradients.at(name), gradient) < 4 * kBf16);
+  }
+}
+
+TEST_CASE(
+    "logits with weights in int8, fp8 and int4 follow those in bf16 as far as the format goes, prompt and "
+    "token",
+    "[plan]") {
+  sim::Model model = tests::small_llama();
+  model.hidden_size = 128;  // whole groups of int4
+  model.num_attention_heads = 8;
+  model.num_key_value_heads = 4;
+  model.intermediate_size = 256;
+  model.num_hidden_layers = 1;
+  struct Run {
+    std::vector<float> prompt, token;
+    sim::Bytes parameters;
+  };
+  const auto logits_with = [&](std::optional<sim::DType> weights) {
+    sim::Scenario scenario = tests::generation(model, 2, 1);
+    scenario.workload.dtype = sim::DType::bf16;
+    scenario.workload.weights_dtype = weights;
+    scenario.workload.weights_group = weights == sim::DType::int4 ? 128 : 0;
+    scenario.workload.prompt_length = 9;  // more rows than a gemv has
+    scenario.hardware.peak[sim::DType::bf16] = scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
+    runtime::Run run(scenario,
+                     runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 17}}));
+    run.fill_parameters(tests::drawn(model), 3);
+    Run result;
+    std::vector<std::int32_t> tokens = {5, 17, 99, 4, 8, 15, 16, 23, 42};
+    std::int32_t position = 0;
+    for (std::vector<float>* const logits : {&result.prompt, &result.token}) {
+      run.write(run.plan().find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens));
+      run.write(run.plan().find(sim::buffer_names::positions), std::span<const std::int32_t>(&position, 1));
+      run.executor().run(position == 0 ? 0 : 1, {});
+      logits->resize(static_cast<std::size_t>(model.vocab_size));
+      run.read(run.plan().find(sim::buffer_names::logits), std::span(*logits));
+      position = 9;
+      tokens = {42};
+    }
+    result.parameters = run.memory().at_peak[static_cast<std::size_t>(sim::BufferClass::parameter)];
+    return result;
+  };
+  const Run exact = logits_with(std::nullopt);
+  // Half a step at the largest magnitude of a row, as a share of its root mean square: normal weights'
+  // largest of 128 to 256 is about three of them. Roundings of four products a layer add up as random numbers
+  // do.
+  constexpr double kPeakToRms = 3;
+  const double products = std::sqrt(4.0 * static_cast<double>(model.num_hidden_layers));
+  for (const auto& [dtype, half_step] :
+       {std::pair{sim::DType::int8, kPeakToRms / 254}, std::pair{sim::DType::fp8, 0x1p-4},
+        std::pair{sim::DType::int4, kPeakToRms / 14}}) {
+    CAPTURE(std::string(sim::name(dtype)));
+    const Run quantised = logits_with(dtype);
+    for (const auto& [got, wanted] :
+         {std::pair{&quantised.prompt, &exact.prompt}, std::pair{&quantised.token, &exact.token}}) {
+      CHECK(distance(*got, *wanted) < products * half_step + 10 * kBf16);
+      CHECK(*got != *wanted);
+    }
+    CHECK(quantised.parameters < exact.parameters);
+  }
+}
+
+TEST_CASE("weights in a type or group that no kernel reads are refused with what there is", "[plan]") {
+  sim::Scenario scenario = tests::generation(tests::small_llama(), 2, 1);
+  scenario.workload.dtype = sim::DType::bf16;
+  scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  scenario.workload.weights_dtype = sim::DType::int8;
+  scenario.workload.weights_group = 64;
+  CHECK_THROWS_WITH(runtime::Run(scenario, open_gpu()),
+                    "weights in int8 run with workload.weights_group 0, not 64 (0: a scale for each row)");
+  scenario.workload.weights_group = 0;
+  scenario.workload.dtype = sim::DType::fp32;
+  CHECK_THROWS_WITH(
+      runtime::Run(scenario, runtime::make_cpu_device(1)),
+      Catch::Matchers::Contains("stores weights as it multiplies them; workload.weights_dtype is int8"));
+}
+
 TEST_CASE("a GPU that is not there and a type that it does not compute in are said so", "[plan]") {
   CHECK_THROWS_AS(runtime::make_cuda_device({.ordinal = 99}), runtime::NoDevice);
   sim::Scenario scenario = tests::training(tests::small_llama());
-  scenario.workload.dtype = sim::DType::fp8;
-  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.1);
+  scenario.workload.dtype = sim::DType::int8;
+  scenario.hardware.peak[sim::DType::int8] = sim::tflops(0.1);
+  CHECK_THROWS_WITH(
+      runtime::Run(scenario, open_gpu()),
+      Catch::Matchers::EndsWith(" computes in bf16, fp16, fp32, tf32, fp8; workload.dtype is int8"));
+  const auto has_fp8 = [](int compute_capability) {
+    const auto types = runtime::cuda_dtypes(compute_capability);
+    return std::find(types.begin(), types.end(), sim::DType::fp8) != types.end();
+  };
+  CHECK_FALSE(has_fp8(80));  // A100
+  CHECK(has_fp8(89));        // Ada
+  CHECK(has_fp8(90));        // H100
+}
+
+TEST_CASE(
+    "products in fp8 of sizes that Hopper's tensor cores do not take are refused before anything starts",
+    "[plan]") {
+  sim::Model model = tests::small_llama();
+  model.intermediate_size = 72;
+  sim::Scenario scenario = training(model, sim::DType::fp8, sim::AttentionKind::flash);
+  scenario.hardware.peak[sim::DType::fp8] = sim::tflops(0.2);
   CHECK_THROWS_WITH(runtime::Run(scenario, open_gpu()),
-                    Catch::Matchers::EndsWith(" computes in bf16, fp32, tf32; workload.dtype is fp8"));
+                    Catch::Matchers::Contains("has no kernel for layer.mlp.down.forward (matmul in fp8)"));
 }
 
 TEST_CASE("memory in use on the GPU is the arena and what the device keeps for itself", "[plan]") {
@@ -259,4 +535,30 @@ TEST_CASE("memory in use on the GPU is the arena and what the device keeps for i
   runtime::Run run(scenario, open_gpu());
   CHECK(run.executor().arena().size() == run.memory().arena);
   CHECK(run.executor().arena().resident() == run.memory().arena);
+  run.fill_parameters(tests::drawn(scenario.model), 1);
+  fill_inputs(run);
+  run.executor().run(0, step_settings(1));
+  sim::Report report;
+  run.add_memory(report, run.executor().stamps());
+  sim::Bytes planned, platform;
+  std::set<std::string> parts;
+  for (const sim::MemoryLine& line : report.memory) {
+    CHECK(line.bytes.value >= 0);
+    (line.category.starts_with("platform") ? platform : planned) += line.bytes;
+    parts.insert(line.category);
+  }
+  CHECK(planned == run.memory().arena);
+  CHECK(parts.count("platform.kernel_scratch") == 1);
+  // All that is in use of the device is some line's.
+  CHECK(planned + platform == run.device().in_use());
+}
+
+TEST_CASE("memory that others have taken since is an error of the device that says how much there is",
+          "[plan]") {
+  const std::unique_ptr<runtime::Device> gpu = open_gpu();
+  const sim::Bytes more{gpu->available().value + 1};
+  CHECK_THROWS_WITH(gpu->allocate(more), Catch::Matchers::Contains(" of memory are left: ") &&
+                                             Catch::Matchers::Contains("other processes"));
+  CHECK_THROWS_AS(gpu->allocate(more), runtime::DeviceError);
+  gpu->release(gpu->allocate({1 << 20}), {1 << 20});  // and nothing is broken by it
 }

@@ -44,7 +44,7 @@ TEST_CASE("the tensor-core product is as accurate as a plain one, whatever the o
 // batches at strides, biases, and adding to what is there.
 TEST_CASE("products take transposed, strided and batched operands, biases and addends") {
   const std::int64_t M = 5, N = 6, K = 8, batch = 2;
-  for (const Type type : {Type::f32, Type::bf16})
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const bool transpose_a : {false, true})
       for (const bool transpose_b : {false, true}) {
         CAPTURE(static_cast<int>(type), transpose_a, transpose_b);

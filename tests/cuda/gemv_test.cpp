@@ -18,9 +18,10 @@ std::uint32_t nearest(WeightFormat format, float x) {
   const std::uint32_t codes = format == WeightFormat::int4 ? 16 : 256;
   for (std::uint32_t code = 0; code < codes; ++code) {
     if (format == WeightFormat::fp8 && (code & 0x7fu) == 0x7fu) continue;  // NaN
-    const float value = format == WeightFormat::int4   ? cuda::int4_value(code)
-                        : format == WeightFormat::int8 ? static_cast<float>(static_cast<std::int8_t>(code))
-                                                       : cuda::fp8_value(code);
+    const float value = format == WeightFormat::int4 ? cuda::int4_value(code)
+                        : format == WeightFormat::int8
+                            ? static_cast<float>(static_cast<std::int8_t>(code))
+                            : cuda::to_float(cuda::e4m3{static_cast<std::uint8_t>(code)});
     if (std::abs(value - x) < least) least = std::abs(value - x), best = code;
   }
   return best;
@@ -29,7 +30,7 @@ std::uint32_t nearest(WeightFormat format, float x) {
 float value_of(WeightFormat format, std::uint32_t code) {
   return format == WeightFormat::int4   ? cuda::int4_value(code)
          : format == WeightFormat::int8 ? static_cast<float>(static_cast<std::int8_t>(code))
-                                        : cuda::fp8_value(code);
+                                        : cuda::to_float(cuda::e4m3{static_cast<std::uint8_t>(code)});
 }
 
 struct Quantised {
@@ -62,13 +63,15 @@ Quantised quantise(WeightFormat format, const std::vector<float>& weight, std::i
 }  // namespace
 
 TEST_CASE("e4m3 and int4 have the values that their standards list") {
-  CHECK(cuda::fp8_value(0x00) == 0);
-  CHECK(cuda::fp8_value(0x01) == 0x1p-9f);  // the smallest subnormal number
-  CHECK(cuda::fp8_value(0x08) == 0x1p-6f);  // the smallest normal one
-  CHECK(cuda::fp8_value(0x38) == 1);
-  CHECK(cuda::fp8_value(0x7e) == 448);
-  CHECK(cuda::fp8_value(0xfe) == -448);
-  for (std::uint32_t code = 0; code < 0x7e; ++code) CHECK(cuda::fp8_value(code) < cuda::fp8_value(code + 1));
+  CHECK(cuda::to_float(cuda::e4m3{0x00}) == 0);
+  CHECK(cuda::to_float(cuda::e4m3{0x01}) == 0x1p-9f);  // the smallest subnormal number
+  CHECK(cuda::to_float(cuda::e4m3{0x08}) == 0x1p-6f);  // the smallest normal one
+  CHECK(cuda::to_float(cuda::e4m3{0x38}) == 1);
+  CHECK(cuda::to_float(cuda::e4m3{0x7e}) == 448);
+  CHECK(cuda::to_float(cuda::e4m3{0xfe}) == -448);
+  for (std::uint32_t code = 0; code < 0x7e; ++code)
+    CHECK(cuda::to_float(cuda::e4m3{static_cast<std::uint8_t>(code)}) <
+          cuda::to_float(cuda::e4m3{static_cast<std::uint8_t>(code + 1)}));
   CHECK(cuda::int4_value(0) == -8);
   CHECK(cuda::int4_value(15) == 7);
 }

@@ -4,7 +4,9 @@
 #include <random>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/chunked_head.h"
 #include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/norm.h"
@@ -53,7 +55,7 @@ std::vector<float> shifted(std::vector<float> values, Type type) {
 }  // namespace
 
 TEST_CASE("norms on the GPU are as accurate as plain loops in the same type, whatever the order of threads") {
-  for (const Type type : {Type::f32, Type::bf16})
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const Rows s : kShapes) {
       CAPTURE(s.R, s.C, static_cast<int>(type));
       const auto inp = shifted(test::normal_tensor(s.R * s.C, 1), type);
@@ -81,7 +83,7 @@ TEST_CASE("norms on the GPU are as accurate as plain loops in the same type, wha
 
 TEST_CASE(
     "norms' gradients on the GPU are added as accurately as plain loops do, whatever the order of threads") {
-  for (const Type type : {Type::f32, Type::bf16})
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const Rows s : kShapes) {
       CAPTURE(s.R, s.C, static_cast<int>(type));
       const auto inp = shifted(test::normal_tensor(s.R * s.C, 1), type);
@@ -127,7 +129,7 @@ TEST_CASE(
 }
 
 TEST_CASE("activations on the GPU are as accurate as plain loops in the same type") {
-  for (const Type type : {Type::f32, Type::bf16})
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const Rows s : kShapes) {
       CAPTURE(s.R, s.C, static_cast<int>(type));
       const std::int64_t count = s.R * s.C;
@@ -155,7 +157,7 @@ TEST_CASE("activations on the GPU are as accurate as plain loops in the same typ
 
 TEST_CASE("add, convert and gather_last on the GPU move what they should") {
   const std::int64_t B = 2, T = 3, C = 24, R = B * T;
-  for (const Type type : {Type::f32, Type::bf16}) {
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     const auto a = normal_tensor(R * C, 1, type), b = normal_tensor(R * C, 2, type),
                bias = normal_tensor(C, 3, type);
     DeviceArray a_array(a, type), b_array(b, type), bias_array(bias, type), sum(R * C, type),
@@ -177,7 +179,7 @@ TEST_CASE("add, convert and gather_last on the GPU move what they should") {
 
 TEST_CASE("embedding on the GPU looks rows up, and adds a token's gradients in the order of its rows") {
   const kernels::EmbeddingShape s{3, 100, 40, 7};  // 300 rows of 7 tokens: more than one block looks through
-  for (const Type type : {Type::f32, Type::bf16}) {
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 1);
     const auto weight = normal_tensor(s.V * s.C, 2, type), position = normal_tensor(s.T * s.C, 3, type);
     OnGpu<std::int32_t> tokens_on_gpu(tokens);
@@ -233,7 +235,7 @@ TEST_CASE("rope on the GPU turns queries and keys as the plain loops do, and bac
 
 TEST_CASE(
     "cross-entropy on the GPU is as accurate as plain loops, and leaves ignored rows without gradient") {
-  for (const Type type : {Type::f32, Type::bf16})
+  for (const Type type : {Type::f32, Type::bf16, Type::f16})
     for (const std::int64_t V : {5, 64, 1003}) {
       const std::int64_t R = 3;
       const float scale = 0.25f;
@@ -267,7 +269,7 @@ TEST_CASE(
         DeviceArray in_place(logits, type), loss(R, Type::f32);
         OnGpu<std::int32_t> targets_on_gpu(targets);
         cuda::cross_entropy_forward_backward(no_scratch(), in_place, loss.f32(), targets_on_gpu.data(), scale,
-                                             R, V);
+                                             nullptr, R, V);
         losses = loss.values();
         return joined({in_place.values(), losses});
       });
@@ -290,7 +292,7 @@ TEST_CASE("column sums on the GPU are those of plain loops, whatever the order o
     const auto values = in_every_order([&] {
       Scratch scratch;
       DeviceArray sums(before, Type::f32), g(dout, Type::bf16);
-      cuda::add_column_sums(scratch.context(), sums, g, s.R, s.C);
+      cuda::add_column_sums(scratch.context(), sums, g, nullptr, s.R, s.C);
       return sums.values();
     });
     check_as_accurate_as_plain(values, plain, exact, Type::f32, kBackward);
@@ -373,6 +375,186 @@ TEST_CASE("the gradient norm on the GPU is the CPU's, and clips as it does") {
   CHECK(result.sum_of_squares == Approx(squares).epsilon(1e-12));
   CHECK(static_cast<float>(result.norm) == norm);
   CHECK(static_cast<float>(result.clip_scale) == scale);
+}
+
+TEST_CASE(
+    "fp16 on the host: every value survives fp32, and what lies between two goes to the nearer, ties to "
+    "even") {
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    const cuda::f16 half{static_cast<std::uint16_t>(bits)};
+    const float value = cuda::to_float(half);
+    if (std::isnan(value)) {
+      CHECK(std::isnan(cuda::to_float(cuda::to_f16(value))));
+      continue;
+    }
+    if (cuda::to_f16(value).bits != bits) FAIL("fp16 " << bits << " does not survive fp32");
+  }
+  CHECK(cuda::to_float(cuda::f16{0x0001}) == 0x1p-24f);
+  CHECK(cuda::to_float(cuda::f16{0x7bff}) == 65504.0f);
+  for (std::uint16_t bits = 0; bits < 0x7bff; ++bits) {  // all neighbours of either size
+    const double below = cuda::to_float(cuda::f16{bits}),
+                 above = cuda::to_float(cuda::f16{static_cast<std::uint16_t>(bits + 1)}),
+                 middle = (below + above) / 2;  // a float: one bit more than fp16 keeps
+    const std::uint16_t even = static_cast<std::uint16_t>(bits + (bits & 1));
+    const auto middle_f32 = static_cast<float>(middle);
+    if (cuda::to_f16(middle_f32).bits != even ||
+        cuda::to_f16(std::nextafter(middle_f32, 0.0f)).bits != bits ||
+        cuda::to_f16(std::nextafter(middle_f32, 1e30f)).bits != bits + 1)
+      FAIL("between " << below << " and " << above);
+  }
+  CHECK(cuda::to_f16(65519.99f).bits == 0x7bff);
+  CHECK(cuda::to_f16(65520.0f).bits == 0x7c00);
+  CHECK(cuda::to_f16(-INFINITY).bits == 0xfc00);
+}
+
+TEST_CASE(
+    "a loss scale is taken out of the norm and the update, and an overflow leaves everything as it was") {
+  const std::int64_t count = 3000;
+  const float loss_scale = 1024;
+  const kernels::AdamWSettings settings{
+      .learning_rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = 1};
+  const auto parameter = normal_tensor(count, 1, Type::f32),
+             gradient = normal_tensor(count, 2, Type::f16, 1e-2f);
+  const std::vector<float> zeros(static_cast<std::size_t>(count), 0.0f);
+  struct Result {
+    std::vector<float> master, moment1, moment2;
+    float found;
+    cuda::GradientNorm norm;
+  };
+  const auto step_with = [&](float scale, float spoilt_by) {
+    auto scaled = gradient;
+    for (float& g : scaled) g *= scale > 0 ? scale : 1;
+    if (spoilt_by != 0) scaled[1234] = spoilt_by;
+    OnGpu<cuda::AdamWStep> step(cuda::adamw_step(settings, 0.1f, scale));
+    OnGpu<cuda::GradientNorm> norm(cuda::GradientNorm{});
+    OnGpu<float> found(0.0f);
+    Scratch scratch;
+    DeviceArray p(parameter, Type::f16), g(scaled, Type::f16), m(zeros, Type::f32), v(zeros, Type::f32),
+        master(parameter, Type::f32);
+    const cuda::GradientTensor gradients[] = {{g, count}};
+    cuda::find_overflow(no_scratch(), found.data(), gradients);
+    cuda::add_squares(scratch.context(), norm.data(), gradients, 1.0);
+    cuda::clip_scale(no_scratch(), norm.data(), step.data());
+    const cuda::AdamWTensor tensor{p, g, m.f32(), v.f32(), master.f32(), count};
+    cuda::adamw(no_scratch(), {&tensor, 1}, &norm.data()->clip_scale, step.data(), true);
+    CHECK(p.values() == rounded(master.values(), Type::f16));
+    return Result{master.values(), m.values(), v.values(), found.value(), norm.value()};
+  };
+  const Result plain = step_with(0, 0), scaled = step_with(loss_scale, 0);
+  CHECK(scaled.found == 0);
+  CHECK(scaled.norm.norm == Approx(plain.norm.norm).epsilon(1e-12));
+  // The scale is a power of two: not a bit is lost by it.
+  CHECK(scaled.master == plain.master);
+  CHECK(scaled.moment1 == plain.moment1);
+  CHECK(plain.master != parameter);
+  for (const float spoilt_by : {INFINITY, -INFINITY, NAN}) {
+    const Result skipped = step_with(loss_scale, spoilt_by);
+    CHECK(skipped.found == 1);
+    CHECK(skipped.norm.clip_scale == 0);
+    CHECK(skipped.master == parameter);
+    CHECK(skipped.moment1 == zeros);
+    CHECK(skipped.moment2 == zeros);
+  }
+}
+
+TEST_CASE("dropout keeps as many elements as it says, scaled, and drops the same ones again in backward") {
+  const std::int64_t R = 40, C = 250;
+  const float probability = 0.3f;
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
+    CAPTURE(static_cast<int>(type));
+    const auto inp = normal_tensor(R * C, 1, type), bias = normal_tensor(C, 2, type),
+               dout = normal_tensor(R * C, 3, type);
+    struct Dropped {
+      std::vector<float> out, drawn, masked;
+      std::vector<std::int8_t> mask;
+    };
+    const auto drop = [&](std::uint32_t number, std::uint64_t seed, std::uint64_t stream) {
+      OnGpu<cuda::DropoutStep> step(cuda::DropoutStep{probability, number, seed});
+      OnGpu<std::int8_t> mask(std::vector<std::int8_t>(static_cast<std::size_t>(R * C), 9));
+      DeviceArray x(inp, type), b(bias, type), out(R * C, type), g(dout, type), drawn(R * C, type);
+      cuda::dropout_forward(no_scratch(), out, mask.data(), x, b, step.data(), stream, R, C);
+      cuda::dropout_backward(no_scratch(), drawn, g, nullptr, step.data(), stream, R * C);
+      cuda::dropout_backward(no_scratch(), g, g, mask.data(), step.data(), 0,
+                             R * C);  // in place, by the mask
+      return Dropped{out.values(), drawn.values(), g.values(), mask.values()};
+    };
+    const Dropped one = drop(1, 7, 5);
+    std::int64_t kept = 0;
+    std::vector<float> expected, gradient;
+    for (std::size_t i = 0; i < inp.size(); ++i) {
+      REQUIRE((one.mask[i] == 0 || one.mask[i] == 1));
+      kept += one.mask[i];
+      const float factor = 1 / (1 - probability);
+      expected.push_back(one.mask[i] ? (inp[i] + bias[i % static_cast<std::size_t>(C)]) * factor : 0.0f);
+      gradient.push_back(one.mask[i] ? dout[i] * factor : 0.0f);
+    }
+    CHECK(one.out == rounded(expected, type));
+    CHECK(one.masked == rounded(gradient, type));
+    CHECK(one.drawn == one.masked);
+    const double count = static_cast<double>(R * C), p = probability;
+    CHECK(std::abs(static_cast<double>(kept) - count * (1 - p)) < 5 * std::sqrt(count * p * (1 - p)));
+    CHECK(drop(1, 7, 5).mask == one.mask);
+    for (const Dropped& other : {drop(2, 7, 5), drop(1, 8, 5), drop(1, 7, 6)}) {
+      std::int64_t alike = 0;  // of independent masks: p^2 + (1 - p)^2 of the elements
+      for (std::size_t i = 0; i < one.mask.size(); ++i) alike += other.mask[i] == one.mask[i];
+      const double q = p * p + (1 - p) * (1 - p);
+      CHECK(std::abs(static_cast<double>(alike) - count * q) < 5 * std::sqrt(count * q * (1 - q)));
+    }
+  }
+}
+
+TEST_CASE("head and loss in chunks give the losses and gradients of all rows at once") {
+  const std::int64_t R = 23, C = 24, V = 101;
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
+    const auto hidden = normal_tensor(R * C, 1, type), weight = normal_tensor(V * C, 2, type, 0.3f);
+    const auto before = normal_tensor(V * C, 3, Type::f32, 0.01f);
+    const auto targets = test::random_ids(R, static_cast<std::int32_t>(V), 4);
+    struct Result {
+      std::vector<float> losses, dhidden, dweight;
+    };
+    const auto run = [&](std::int64_t rows_at_once, std::int64_t scratch_bytes) {
+      Scratch scratch(scratch_bytes);
+      cuda::Products products(true);
+      OnGpu<std::int32_t> targets_on_gpu(targets);
+      DeviceArray h(hidden, type), w(weight, type), dh(R * C, type), dw(before, Type::f32),
+          losses(R, Type::f32);
+      cuda::head_and_loss_chunked(scratch.context(), products,
+                                  {.dhidden = dh,
+                                   .dweight = dw,
+                                   .losses = losses.f32(),
+                                   .hidden = h,
+                                   .weight = w,
+                                   .targets = targets_on_gpu.data(),
+                                   .scale = 1.0f / R,
+                                   .loss_scale = nullptr,
+                                   .R = R,
+                                   .C = C,
+                                   .V = V},
+                                  rows_at_once);
+      return Result{losses.values(), dh.values(), dw.values()};
+    };
+    const Result whole = run(R, 1 << 20);
+    for (const Result& chunked : {run(5, 1 << 20), run(1, 1 << 20), run(R, 4096)}) {
+      CHECK(chunked.losses == whole.losses);
+      CHECK(chunked.dhidden == whole.dhidden);
+      for (std::size_t i = 0; i < whole.dweight.size(); ++i)
+        CHECK(chunked.dweight[i] == Approx(whole.dweight[i]).epsilon(1e-5).margin(1e-6));
+    }
+    // By the definition, in double.
+    for (std::size_t r = 0; r < static_cast<std::size_t>(R); ++r) {
+      std::vector<double> logits(static_cast<std::size_t>(V));
+      for (std::size_t v = 0; v < logits.size(); ++v)
+        for (std::size_t c = 0; c < static_cast<std::size_t>(C); ++c)
+          logits[v] += static_cast<double>(hidden[r * static_cast<std::size_t>(C) + c]) *
+                       static_cast<double>(weight[v * static_cast<std::size_t>(C) + c]);
+      double sum = 0;
+      for (const double logit : logits) sum += std::exp(logit);
+      const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[r])];
+      // Two logits, rounded to the type, decide it: half a unit in the last place of the largest of each.
+      const double unit = type == Type::f32 ? 0x1p-22 : type == Type::bf16 ? 0x1p-8 : 0x1p-11;
+      CHECK(static_cast<double>(whole.losses[r]) == Approx(loss).margin(2 * unit * 8));
+    }
+  }
 }
 
 TEST_CASE("the GPU samples the greedy token, the lowest id among equals") {

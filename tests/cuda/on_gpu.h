@@ -69,13 +69,10 @@ class DeviceArray {
     REQUIRE(std::all_of(all.end() - kGuard, all.end(), is_pattern));
     std::vector<float> out(count_);
     for (std::size_t i = 0; i < count_; ++i) {
-      if (type_ == cuda::Type::f32)
-        std::memcpy(&out[i], &all[kGuard + 4 * i], 4);
-      else {
-        cuda::bf16 narrow{};
-        std::memcpy(&narrow, &all[kGuard + 2 * i], 2);
-        out[i] = cuda::to_float(narrow);
-      }
+      cuda::with_type(type_, [&]<class T>(T element) {
+        std::memcpy(&element, &all[kGuard + sizeof(T) * i], sizeof(T));
+        out[i] = cuda::to_float(element);
+      });
     }
     return out;
   }
@@ -88,9 +85,10 @@ class DeviceArray {
     const auto width = static_cast<std::size_t>(cuda::size_of(type));
     std::vector<std::byte> all(values.size() * width + 2 * kGuard, kPattern);
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const cuda::bf16 narrow = cuda::to_bf16(values[i]);
-      const void* const from = type == cuda::Type::f32 ? static_cast<const void*>(&values[i]) : &narrow;
-      std::memcpy(&all[kGuard + i * width], from, width);
+      cuda::with_type(type, [&]<class T>(T) {
+        const T element = cuda::from_float<T>(values[i]);
+        std::memcpy(&all[kGuard + i * width], &element, width);
+      });
     }
     return all;
   }
@@ -103,8 +101,9 @@ class DeviceArray {
 
 // What is left of values in a type.
 inline std::vector<float> rounded(std::vector<float> values, cuda::Type type) {
-  if (type == cuda::Type::bf16)
-    for (float& value : values) value = cuda::to_float(cuda::to_bf16(value));
+  cuda::with_type(type, [&]<class T>(T) {
+    for (float& value : values) value = cuda::to_float(cuda::from_float<T>(value));
+  });
   return values;
 }
 
@@ -122,7 +121,10 @@ inline void check_as_accurate_as_plain(const std::vector<float>& values, const s
                                        const std::vector<double>& exact, cuda::Type type, double factor) {
   double largest = 0;
   for (const double value : exact) largest = std::max(largest, std::abs(value));
-  const double floor = (type == cuda::Type::bf16 ? 0x1p-8 : 4 * 0x1p-24) * largest;
+  const double floor = (type == cuda::Type::bf16  ? 0x1p-8
+                        : type == cuda::Type::f16 ? 0x1p-11
+                                                  : 4 * 0x1p-24) *
+                       largest;
   const double error = test::worst_error(values, exact), allowed = factor * test::worst_error(plain, exact);
   CAPTURE(error, allowed, floor);
   CHECK(error <= std::max(allowed, floor));

@@ -13,6 +13,9 @@ HARDWARE = ["h100-sxm", "h200-sxm"]
 TRAINING = [("gpt2-124m", 32), ("gpt2-1558m", 8), ("llama-3.2-3b", 4)]
 DECODING = ["gpt2-124m", "llama-3.2-1b", "llama-3.1-8b"]
 BATCHES = [1, 8, 64]
+WEIGHTS = {"bf16": [], "int8": ["--weights-dtype", "int8"], "fp8": ["--weights-dtype", "fp8"],
+           "int4": ["--weights-dtype", "int4", "--weights-group", 128]}
+TYPES = ["fp32", "tf32", "bf16", "fp16", "fp8"]
 
 
 def predict(program, *flags):
@@ -33,7 +36,9 @@ def main():
     arguments = parser.parse_args()
 
     print("# Expected of an H100 and an H200\n\nWritten by `tests/gpu/predictions.py` from datasheets and published kernels, before "
-          "this program had run on a GPU.\nThe 90 % band stands in brackets. `tests/gpu/timings.py` measures the same.\n")
+          "this program had run on a GPU.\nThe 90 % band stands in brackets. `tests/gpu/timings.py` measures the same. Attention is "
+          "predicted as published kernels\nwith warpgroup instructions have it; the kernel that runs use here has mma.sync, so expect it "
+          "below.\n")
     print("## A training step, bf16, sequences of 1024 tokens\n")
     print("| GPU | model | sequences | ms | MFU, 6N + causal attention | peak memory, GiB |\n|---|---|---|---|---|---|")
     for hardware in HARDWARE:
@@ -43,6 +48,17 @@ def main():
             print(f"| {hardware} | {model} | {batch} | {m['step_time_s'] * 1e3:.1f} [{m['step_time_low_s'] * 1e3:.1f}, "
                   f"{m['step_time_high_s'] * 1e3:.1f}] | {m['mfu_6n_causal_attention']:.1%} | "
                   f"{m['peak_memory_bytes'] / 2**30:.1f} |")
+    print("\n## The same step in other types: llama-3.2-1b, 8 sequences of 1024 tokens\n")
+    print("`tests/gpu/run precision` and `ridgepoint train --dtype` measure it. The kernels that run here transpose fp8 operands "
+          "in passes\nof their own, and fp16's attention has no tensor cores: expect both below.\n")
+    print("| GPU | type | ms | of bf16's | peak memory, GiB |\n|---|---|---|---|---|")
+    for hardware in HARDWARE:
+        steps = {dtype: predict(arguments.program, "--hardware", hardware, "--model", "llama-3.2-1b", "--task", "train", "--dtype",
+                                dtype, "--seq-len", 1024, "--micro-batch", 8)["metrics"] for dtype in TYPES}
+        for dtype, m in steps.items():
+            print(f"| {hardware} | {dtype} | {m['step_time_s'] * 1e3:.1f} [{m['step_time_low_s'] * 1e3:.1f}, "
+                  f"{m['step_time_high_s'] * 1e3:.1f}] | {m['step_time_s'] / steps['bf16']['step_time_s']:.2f} | "
+                  f"{m['peak_memory_bytes'] / 2**30:.1f} |")
     print("\n## Decoding, bf16, a prompt of 512 tokens and 64 new ones\n")
     print("| GPU | model | sequences | ms a token | tokens/s |\n|---|---|---|---|---|")
     for hardware in HARDWARE:
@@ -51,6 +67,15 @@ def main():
                 m = predict(arguments.program, "--hardware", hardware, "--model", model, "--task", "generate", "--dtype", "bf16",
                             "--prompt-length", 512, "--max-new-tokens", 64, "--batch-size", batch)["metrics"]
                 print(f"| {hardware} | {model} | {batch} | {m['tpot_s'] * 1e3:.3f} | {batch / m['tpot_s']:.0f} |")
+    print("\n## Decoding with weights in fewer bits, one sequence, a prompt of 512 tokens and 64 new ones\n")
+    print("| GPU | model | weights | ms a token | bf16's over it |\n|---|---|---|---|---|")
+    for hardware in HARDWARE:
+        for model in ("llama-3.2-1b", "llama-3.1-8b"):
+            times = {name: predict(arguments.program, "--hardware", hardware, "--model", model, "--task", "generate", "--dtype",
+                                   "bf16", "--prompt-length", 512, "--max-new-tokens", 64, *flags)["metrics"]["tpot_s"]
+                     for name, flags in WEIGHTS.items()}
+            for name, seconds in times.items():
+                print(f"| {hardware} | {model} | {name} | {seconds * 1e3:.3f} | {times['bf16'] / seconds:.2f} |")
     print("\n## Kernels of a training step of llama-3.2-1b, 16,384 tokens\n")
     print("| GPU | T | attention forward, TFLOP/s | attention backward, TFLOP/s | matrix products, TFLOP/s |\n|---|---|---|---|---|")
     for hardware in HARDWARE:

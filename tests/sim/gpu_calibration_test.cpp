@@ -315,3 +315,34 @@ TEST_CASE("a plan on a GPU with tables is priced by them, forward and backward p
   }
   CHECK(products > 0);
 }
+
+TEST_CASE(
+    "decoding reads narrower weights in less time, by their bytes at most, and a long prompt gains nothing") {
+  const auto calibration = sim::load_calibration_preset("h100-sxm");
+  REQUIRE(calibration.has_value());
+  const auto products = [&](std::optional<DType> weights, std::int64_t prompt) {
+    sim::Scenario scenario;
+    scenario.model = sim::load_model_preset("llama-3.1-8b");
+    scenario.hardware = sim::load_hardware_preset("h100-sxm");
+    scenario.implementation = sim::load_implementation_preset("ridgepoint");
+    scenario.workload.task = sim::Task::generate;
+    scenario.workload.dtype = DType::bf16;
+    scenario.workload.weights_dtype = weights;
+    scenario.workload.prompt_length = prompt;
+    scenario.workload.max_new_tokens = 2;
+    sim::Seconds prefill, decode;
+    for (const sim::Row& row : sim::predict(scenario, &*calibration).rows)
+      if (row.kind == sim::OpKind::matmul && row.id.starts_with("layer."))
+        (row.phase == sim::Phase::decode ? decode : prefill) += row.duration;
+    return std::pair{prefill.value, decode.value};
+  };
+  const auto [prefill, decode] = products(std::nullopt, 8192);
+  const auto [prefill8, decode8] = products(DType::int8, 8192);
+  const auto [prefill4, decode4] = products(DType::int4, 8192);
+  CHECK(decode8 < decode);
+  CHECK(decode4 < decode8);
+  CHECK(decode8 > decode / 2);  // launches and activations do not shrink
+  CHECK(decode4 > decode / 4);
+  CHECK(prefill8 == prefill);
+  CHECK(prefill4 == prefill);
+}

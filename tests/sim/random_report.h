@@ -53,6 +53,10 @@ inline sim::Report random_report(std::mt19937_64& random) {
         {i, draw_magnitude(random, -2, 2), draw_magnitude(random, -4, 4), seconds(), draw(random, 1, 10000)});
   for (std::int64_t i = 0; i < draw(random, 0, 10); ++i)
     r.tokens.push_back({i, static_cast<std::int32_t>(draw(random, -1, 100000)), "\"\xC3\xA9\n", seconds()});
+  for (std::int64_t i = draw(random, 0, 5); i > 0; --i)
+    r.device_samples.push_back({seconds(), draw_magnitude(random, 2, 3), draw_magnitude(random, 2, 3),
+                                draw_magnitude(random, 1, 3), draw_magnitude(random, 1, 2),
+                                draw(random, 0, 1) ? "power cap" : ""});
   r.message = draw(random, 0, 1) ? "interrupted after 12 of 100 steps" : "";
   return r;
 }

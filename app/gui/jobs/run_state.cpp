@@ -58,6 +58,7 @@ void RunState::apply(const sim::Event& event) {
                    note(LogLine::Kind::good,
                         "step " + sim::format_count(e.step) + ": checkpoint written, " + e.file);
                  },
+                 [](const sim::DeviceSampleEvent&) {},
                  [this](const sim::EndEvent& e) {
                    rows_changed();
                    view_.message = e.message;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <stdexcept>
 #include <vector>
 
@@ -11,8 +12,22 @@ namespace kernels::cuda {
 using Clock = std::chrono::steady_clock;
 
 namespace {
+
 constexpr std::int64_t kMemoryBytes = std::int64_t{1} << 30;
+
+// Of all emulated GPUs, which are one.
+std::map<std::byte*, std::int64_t>& allocations() {
+  static std::map<std::byte*, std::int64_t> sizes;
+  return sizes;
 }
+
+std::int64_t free_bytes() {
+  std::int64_t left = kMemoryBytes;
+  for (const auto& [address, size] : allocations()) left -= size;
+  return left;
+}
+
+}  // namespace
 
 struct Gpu::Implementation {
   std::vector<Clock::time_point> stamps;
@@ -24,7 +39,11 @@ int Gpu::count() {
 }
 
 std::string Gpu::name_of(int) {
-  return "emulated GPU";
+  return "NVIDIA H100, emulated";  // a name that a hardware preset goes with
+}
+
+std::string Gpu::pci_bus_id(int) {
+  return "0000:17:00.0";  // as tests/support/fake_nvml.cpp has it
 }
 
 int Gpu::compute_capability(int) {
@@ -39,19 +58,22 @@ Stream Gpu::stream() const {
 }
 
 Gpu::Memory Gpu::memory() const {
-  return {kMemoryBytes, kMemoryBytes};
+  return {free_bytes(), kMemoryBytes};
 }
 
 std::byte* Gpu::allocate(std::int64_t bytes) {
   constexpr std::size_t kAlignment = 256;  // cudaMalloc's
   const std::size_t size = (static_cast<std::size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
-  void* const memory = std::aligned_alloc(kAlignment, size);
-  if (memory == nullptr) throw CudaError("out of memory");
+  void* const memory =
+      static_cast<std::int64_t>(size) <= free_bytes() ? std::aligned_alloc(kAlignment, size) : nullptr;
+  if (memory == nullptr) throw OutOfMemory("out of memory");
   std::memset(memory, 0, size);
+  allocations()[static_cast<std::byte*>(memory)] = static_cast<std::int64_t>(size);
   return static_cast<std::byte*>(memory);
 }
 
 void Gpu::release(std::byte* memory) noexcept {
+  allocations().erase(memory);
   std::free(memory);
 }
 

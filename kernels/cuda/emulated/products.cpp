@@ -10,8 +10,12 @@ Products::~Products() = default;
 namespace {
 
 void multiply(const Product& p) {
+  if (is_fp8(p.a.type) && (p.transpose_a || !p.transpose_b || p.N % 16 != 0 || p.K % 16 != 0))
+    throw CudaError("cuBLASLt has no algorithm for this product in fp8");
   const auto element = [](ConstTensor tensor, std::int64_t index) {
-    return tensor.type == Type::f32 ? tensor.as<float>()[index] : to_float(tensor.as<bf16>()[index]);
+    float value = 0;
+    with_any_type(tensor.type, [&]<class T>(T) { value = to_float(tensor.as<T>()[index]); });
+    return value;
   };
   const std::int64_t lda = p.lda ? p.lda : p.transpose_a ? p.M : p.K;
   const std::int64_t ldb = p.ldb ? p.ldb : p.transpose_b ? p.K : p.N;
@@ -23,14 +27,11 @@ void multiply(const Product& p) {
         for (std::int64_t k = 0; k < p.K; ++k)
           sum += element(p.a, batch * p.stride_a + (p.transpose_a ? k * lda + m : m * lda + k)) *
                  element(p.b, batch * p.stride_b + (p.transpose_b ? n * ldb + k : k * ldb + n));
-        sum *= p.scale;
+        sum *= p.scale * (p.scale_a ? *p.scale_a : 1.0f) * (p.scale_b ? *p.scale_b : 1.0f);
         const std::int64_t at = batch * p.stride_out + m * ldout + n;
         if (p.addend) sum += element(p.addend, at);
         if (p.bias) sum += element(p.bias, n);
-        if (p.out.type == Type::f32)
-          p.out.as<float>()[at] = sum;
-        else
-          p.out.as<bf16>()[at] = to_bf16(sum);
+        with_type(p.out.type, [&]<class T>(T) { p.out.as<T>()[at] = from_float<T>(sum); });
       }
 }
 

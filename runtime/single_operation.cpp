@@ -1,0 +1,220 @@
+#include "runtime/single_operation.h"
+
+#include "sim/plan/memory.h"
+
+namespace runtime {
+
+using sim::Access;
+using sim::Extent;
+using sim::OpKind;
+
+bool forms_products(OpKind kind) {
+  switch (kind) {
+    case OpKind::matmul:
+    case OpKind::matmul_backward_input:
+    case OpKind::matmul_backward_weight:
+    case OpKind::attention_flash:
+    case OpKind::attention_flash_backward:
+    case OpKind::attention_standard:
+    case OpKind::attention_standard_backward:
+    case OpKind::attention_cached:
+      return true;
+    default:
+      return false;
+  }
+}
+
+SingleOperation& SingleOperation::computing_in(sim::DType dtype) {
+  const bool is_product = operation_.kind == OpKind::matmul ||
+                          operation_.kind == OpKind::matmul_backward_input ||
+                          operation_.kind == OpKind::matmul_backward_weight;
+  if (dtype == sim::DType::tf32) {
+    in(sim::DType::fp32);
+    if (is_product) operation_.dtype = dtype;
+    return *this;
+  }
+  if (dtype != sim::DType::fp8) return in(dtype);
+  in(sim::DType::bf16);
+  if (!is_product) return *this;
+  operation_.dtype = dtype;
+  const std::size_t first = operation_.kind == OpKind::matmul_backward_weight ? 2 : 1;
+  for (const std::size_t factor : {first, first + 1})
+    plan_.buffers[static_cast<std::size_t>(operation_.operands[factor].buffer)].dtype = dtype;
+  return *this;
+}
+
+sim::Bytes operands_size(const SingleOperation& single) {
+  sim::Bytes size;
+  for (const sim::Operand& operand : single.operation().operands)
+    if (operand.buffer != sim::kNoBuffer)
+      size += sim::aligned(single.buffer(operand.buffer).bytes(single.bound_variables()));
+  return size;
+}
+
+SingleOperation product(OpKind kind, std::int64_t M, std::int64_t N, std::int64_t K) {
+  SingleOperation single(kind);
+  single.variables(1, M, M).dims({.rows = M, .cols = N, .inner = K});
+  switch (kind) {
+    case OpKind::matmul:
+      return single.add(Access::write, {M, N})
+          .add(Access::read, {M, K})
+          .add(Access::read, {N, K})
+          .absent()
+          .absent();
+    case OpKind::matmul_backward_input:
+      return single.add(Access::write, {M, K}).add(Access::read, {M, N}).add(Access::read, {N, K});
+    default:
+      return single.add(Access::update, {N, K}).absent().add(Access::read, {M, N}).add(Access::read, {M, K});
+  }
+}
+
+SingleOperation norm(OpKind kind, std::int64_t R, std::int64_t C) {
+  SingleOperation single(kind);
+  single.variables(1, R, R).dims({.rows = R, .hidden = C});
+  const bool layernorm = kind == OpKind::layernorm || kind == OpKind::layernorm_backward;
+  if (kind == OpKind::layernorm || kind == OpKind::rmsnorm) {
+    single.add(Access::write, {R, C});
+    if (layernorm) single.add_f32(Access::write, {R});
+    single.add_f32(Access::write, {R}).add(Access::read, {R, C}).add(Access::read, {C});
+    if (layernorm) single.add(Access::read, {C});
+    return single;
+  }
+  single.add(Access::update, {R, C}).add(Access::update, {C});
+  if (layernorm) single.add(Access::update, {C});
+  single.add(Access::read, {R, C}).add(Access::read, {R, C}).add(Access::read, {C});
+  if (layernorm) single.add_f32(Access::read, {R});
+  return single.add_f32(Access::read, {R});
+}
+
+SingleOperation elementwise(OpKind kind, std::int64_t R, std::int64_t F) {
+  SingleOperation single(kind);
+  single.variables(1, R, R).dims({.rows = R, .cols = F});
+  switch (kind) {
+    case OpKind::gelu:
+      return single.add(Access::write, {R, F}).add(Access::read, {R, F});
+    case OpKind::gelu_backward:
+    case OpKind::add:
+      return single.add(Access::write, {R, F}).add(Access::read, {R, F}).add(Access::read, {R, F});
+    case OpKind::swiglu:
+      return single.add(Access::write, {R, F}).add(Access::read, {R, 2 * F});
+    default:  // swiglu_backward
+      return single.add(Access::write, {R, 2 * F}).add(Access::read, {R, F}).add(Access::read, {R, 2 * F});
+  }
+}
+
+SingleOperation copy(std::int64_t R, std::int64_t C) {
+  SingleOperation single(OpKind::add);
+  return single.variables(1, R, R)
+      .dims({.rows = R, .cols = C})
+      .add(Access::write, {R, C})
+      .add(Access::read, {R, C});
+}
+
+SingleOperation attention(OpKind kind, std::int64_t B, std::int64_t T, Heads h) {
+  SingleOperation single(kind);
+  single.variables(B, T, T).dims({.heads = h.heads, .kv_heads = h.kv_heads, .head_dim = h.head_dim});
+  const std::int64_t R = B * T;
+  switch (kind) {
+    case OpKind::attention_flash:
+      return single.add(Access::write, {R, h.query()})
+          .add_f32(Access::write, {B, h.heads, T})
+          .add(Access::read, {R, h.packed()});
+    case OpKind::attention_flash_backward:
+      return single.add(Access::write, {R, h.packed()})
+          .add(Access::read, {R, h.query()})
+          .add(Access::read, {R, h.packed()})
+          .add(Access::read, {R, h.query()})
+          .add_f32(Access::read, {B, h.heads, T});
+    case OpKind::attention_standard:
+      return single.add(Access::write, {R, h.query()})
+          .add(Access::write, {B, h.heads, T, T})
+          .add(Access::read, {R, h.packed()})
+          .absent()
+          .absent();
+    case OpKind::attention_standard_backward:
+      return single.add(Access::write, {R, h.packed()})
+          .add(Access::write, {B, h.heads, T, T})
+          .add(Access::read, {R, h.query()})
+          .add(Access::read, {R, h.packed()})
+          .add(Access::read, {B, h.heads, T, T})
+          .absent()
+          .absent();
+    case OpKind::rope:
+      return single.add(Access::update, {R, h.packed()}).add_f32(Access::read, {T, h.head_dim}).absent();
+    default:  // rope_backward
+      return single.add(Access::update, {R, h.packed()}).add_f32(Access::read, {T, h.head_dim});
+  }
+}
+
+SingleOperation cached(OpKind kind, std::int64_t B, std::int64_t T, std::int64_t length, Heads h) {
+  SingleOperation single(kind);
+  single.variables(B, T, length).dims({.heads = h.heads, .kv_heads = h.kv_heads, .head_dim = h.head_dim});
+  const std::vector<Extent> qkv{B * T, h.packed()}, cache{B, h.kv_heads, length, h.head_dim};
+  if (kind == OpKind::kv_append)
+    single.add(Access::update, cache).add(Access::update, cache).add(Access::read, qkv);
+  else
+    single.add(Access::write, {B * T, h.query()})
+        .add(Access::read, qkv)
+        .add(Access::read, cache)
+        .add(Access::read, cache);
+  return single.add(Access::read, {B}, sim::DType::int32);
+}
+
+SingleOperation embedding(OpKind kind, std::int64_t R, std::int64_t C, std::int64_t V) {
+  SingleOperation single(kind);
+  single.variables(1, R, R).dims({.rows = R, .hidden = C, .vocab = V});
+  if (kind == OpKind::embedding)
+    return single.add(Access::write, {R, C})
+        .add(Access::read, {R}, sim::DType::int32)
+        .add(Access::read, {V, C})
+        .absent()
+        .absent();
+  return single.add(Access::update, {V, C})
+      .absent()
+      .add(Access::read, {R, C})
+      .add(Access::read, {R}, sim::DType::int32);
+}
+
+SingleOperation head(OpKind kind, std::int64_t R, std::int64_t V) {
+  SingleOperation single(kind);
+  single.dims({.rows = R, .vocab = V});
+  if (kind == OpKind::sample)
+    return single.variables(R, 1, 1).add(Access::write, {R}, sim::DType::int32).add_f32(Access::read, {R, V});
+  return single.variables(1, R, R)
+      .add(Access::update, {R, V})
+      .add_f32(Access::write, {R})
+      .add(Access::read, {R}, sim::DType::int32);
+}
+
+SingleOperation optimizer(OpKind kind, std::int64_t count) {
+  SingleOperation single(kind);
+  const std::vector<Extent> shape{count};
+  switch (kind) {
+    case OpKind::zero:
+      return single.add(Access::write, shape);
+    case OpKind::squared_norm:
+      return single.add(Access::update, {3}, sim::DType::fp64).add(Access::read, shape);
+    case OpKind::clip_scale:
+      return single.add(Access::update, {3}, sim::DType::fp64);
+    default:  // adamw
+      return single.add(Access::read, {3}, sim::DType::fp64)
+          .add(Access::update, shape)
+          .add(Access::read, shape)
+          .add_f32(Access::update, shape)
+          .add_f32(Access::update, shape)
+          .absent();
+  }
+}
+
+SingleOperation adamw_with_master(std::int64_t count) {
+  const std::vector<Extent> shape{count};
+  return SingleOperation(OpKind::adamw)
+      .add(Access::read, {3}, sim::DType::fp64)
+      .add(Access::write, shape)
+      .add(Access::read, shape)
+      .add_f32(Access::update, shape)
+      .add_f32(Access::update, shape)
+      .add_f32(Access::update, shape);
+}
+
+}  // namespace runtime

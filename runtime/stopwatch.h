@@ -1,0 +1,69 @@
+// Times operations alone, as the executor runs them: through Device::run, on operands that rotate through
+// memory as a model's layers do.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "runtime/arena.h"
+#include "runtime/device.h"
+#include "runtime/single_operation.h"
+
+namespace runtime {
+
+struct Timing {
+  double median = 0, least = 0;  // seconds
+  double spread = 0;             // (90th percentile - 10th) / median
+};
+
+// How long one operation may be timed, warm-up not counted, and how often.
+struct SampleLength {
+  double seconds = 0.03;
+  std::size_t most = 30;
+};
+
+class Stopwatch {
+ public:
+  // `memory` is what operands may take of the device; `rotation`: what they go through that are to be found
+  // in a cache. `stored`: of most operands. Memory is filled with normal random values: on zeros, GPUs draw
+  // less power and are faster.
+  Stopwatch(Device& device, sim::Bytes memory, sim::Bytes rotation, sim::DType stored,
+            SampleLength length = {});
+
+  // What time_uncached() goes through before it comes back to the same operands.
+  sim::Bytes working_set() const { return arena_.size(); }
+  // What time_uncached() asks of memory.
+  static sim::Bytes uncached_memory(const SingleOperation& single);
+
+  // Operands rotate through `rotation`; each copy has been used before it is timed.
+  Timing time_cached(const SingleOperation& single);
+  // Each run has operands that were last touched when the whole arena was gone through since.
+  Timing time_uncached(const SingleOperation& single);
+
+  // Seconds a run where many follow each other without a look at them in between: one by one, or noted once
+  // and replayed (Device::can_replay). Operands rotate as in time_cached().
+  Timing time_in_a_row(const SingleOperation& single, std::size_t runs, bool replayed);
+
+  // Runs without a pause for that long: seconds of each, in batches that are looked at together.
+  std::vector<double> time_for(const SingleOperation& single, double seconds, const std::stop_token& stop);
+
+ private:
+  double run_once(std::size_t turn);
+  Timing repeat(std::size_t most, std::size_t first);
+  void bind(const SingleOperation& single, sim::Bytes offset, sim::Bytes room, std::size_t most, bool filled);
+  void fill(const SingleOperation& single, sim::DType dtype, const BoundOperand& operand);
+  void fill_with_template(std::byte* to, std::size_t bytes, sim::DType dtype);
+
+  Device& device_;
+  Arena arena_;
+  sim::Bytes rotation_;
+  sim::DType stored_;
+  SampleLength length_;
+  sim::Bytes cursor_;  // where time_uncached() goes on
+  std::vector<std::byte> template_, bf16_template_, f16_template_, fp8_template_;
+  std::vector<BoundOperand> operands_;
+  std::vector<BoundOperation> bound_;
+};
+
+}  // namespace runtime

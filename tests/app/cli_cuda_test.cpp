@@ -1,0 +1,128 @@
+// --device cuda, end to end: the backend is the GPU's own sources with threads emulated on the CPU, the
+// driver a stand-in (tests/support/fake_nvml.cpp).
+#ifdef RIDGEPOINT_EMULATED_CUDA
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "sim/report/report.h"
+#include "tests/app/program.h"
+#include "tests/support/catch.h"
+
+using nlohmann::json;
+using program::Folder;
+using program::Result;
+
+namespace {
+
+// The environment of programs that are started while it lives.
+class Environment {
+ public:
+  explicit Environment(const Folder& cache) {
+    setenv("RIDGEPOINT_CUDA_BACKEND", RIDGEPOINT_EMULATED_CUDA, 1);
+    setenv("RIDGEPOINT_NVML", RIDGEPOINT_FAKE_NVML, 1);
+    const char* const before = std::getenv("XDG_CACHE_HOME");
+    if (before != nullptr) cache_before_ = before;
+    setenv("XDG_CACHE_HOME", cache.path("cache").c_str(), 1);
+  }
+  ~Environment() {
+    unsetenv("RIDGEPOINT_CUDA_BACKEND");
+    unsetenv("RIDGEPOINT_NVML");
+    cache_before_.empty() ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", cache_before_.c_str(), 1);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::string cache_before_;
+};
+
+Result train(std::vector<std::string> more) {
+  std::vector<std::string> arguments = {"train",      "--device",  "cuda", "--model",
+                                        "tiny-llama", "--seq-len", "16",   "--micro-batch",
+                                        "1",          "--steps",   "3"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return program::run(arguments);
+}
+
+}  // namespace
+
+TEST_CASE("the program trains on a GPU in fp16 and fp8, with the driver's samples in stream and report") {
+  const Folder folder;
+  const Environment environment(folder);
+  for (const char* const dtype : {"fp16", "fp8"}) {
+    CAPTURE(dtype);
+    const std::string file = folder.path(std::string(dtype) + ".ndjson");
+    const Result result = train({"--dtype", dtype, "--record", file, "--format", "json"});
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    const json document = json::parse(result.out);
+    const sim::Report report = sim::report_from_json(document.at("report").dump(), "stdout");
+    CHECK(report.source.device == "NVIDIA H100, emulated");
+    REQUIRE(report.steps.size() == 3);
+    for (const sim::StepResult& step : report.steps)
+      CHECK(step.loss == Approx(5.6).margin(0.4));  // ln 256 = 5.5
+    REQUIRE(!report.device_samples.empty());
+    CHECK(report.device_samples.back().throttle == "power cap");
+    CHECK(document.at("metrics").at("power_w").get<double>() == Approx(698.5));
+  }
+}
+
+TEST_CASE("dropout and stochastic rounding train on a GPU; the CPU says that it has not got dropout") {
+  const Folder folder;
+  const Environment environment(folder);
+  const Result result =
+      train({"--dtype", "bf16", "--dropout", "0.1", "--stochastic-rounding", "--format", "json"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const sim::Report report = sim::report_from_json(json::parse(result.out).at("report").dump(), "stdout");
+  CHECK(report.source.scenario.implementation.dropout);
+  CHECK_FALSE(report.source.scenario.implementation.master_weights);
+  for (const sim::MemoryLine& line : report.memory)
+    if (line.category == "optimizer") CHECK(line.bytes.value > 0);
+}
+
+TEST_CASE("a model that the GPU's memory does not hold is refused before it starts, with both numbers") {
+  const Folder folder;
+  const Environment environment(folder);
+  const Result result = program::run({"train", "--device", "cuda", "--model", "gpt2-124m", "--dtype", "bf16",
+                                      "--seq-len", "64", "--steps", "1"});
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 3);
+  CHECK(result.err.find("the plan needs ") != std::string::npos);
+  CHECK(result.err.find("NVIDIA H100, emulated has ") != std::string::npos);
+}
+
+TEST_CASE("bench on a GPU times captured launches too") {
+  const Folder folder;
+  const Environment environment(folder);
+  const Result result =
+      program::run({"bench", "--device", "cuda", "--format", "json", "--seconds", "0.001", "gemm", "launch",
+                    "graph-launch", "--gemm", "32x32x32", "--launches", "2"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  std::vector<std::string> kinds;
+  const json document = json::parse(result.out);
+  for (const json& row : document.at("rows")) {
+    kinds.push_back(row.at("what").get<std::string>());
+    CHECK(row.at("dtype") == "bf16");
+    CHECK(row.at("median_seconds").get<double>() > 0);
+  }
+  CHECK(kinds == std::vector<std::string>{"gemm", "launch", "graph-launch"});
+}
+
+TEST_CASE(
+    "doctor names the driver, its version and the GPU's clocks; a driver that does not start is a sentence") {
+  const Folder folder;
+  const Environment environment(folder);
+  const Result result = program::run({"doctor"});
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("NVIDIA H100 80GB HBM3: driver 570.86.15, ") != std::string::npos);
+  setenv("FAKE_NVML_FAILS", "1", 1);
+  const Result broken = program::run({"doctor"});
+  unsetenv("FAKE_NVML_FAILS");
+  CHECK(broken.exit_code == 0);
+  CHECK(broken.out.find("NVML does not start: Driver Not Loaded") != std::string::npos);
+}
+#endif
