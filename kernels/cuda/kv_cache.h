@@ -5,7 +5,6 @@
 // 2309.06180). A contiguous cache is one block a sequence, and needs no table.
 #pragma once
 #include "kernels/attention.h"
-#include "kernels/cuda/quantization.h"
 #include "kernels/cuda/types.h"
 
 namespace kernels::cuda {
@@ -29,35 +28,6 @@ struct KvCache {
 // k, v (B, G, capacity, D).
 inline KvCache contiguous_cache(Tensor k, Tensor v, std::int64_t capacity) {
   return {.k = k, .v = v, .block_size = capacity};
-}
-
-// An 8-bit float as quantization.h has it. Of keys and values, which are finite: its NaN is not told apart.
-struct e4m3 {
-  std::uint8_t bits;
-};
-
-CUDA_HOST_DEVICE float to_float(e4m3 x) {
-  return fp8_value(x.bits);
-}
-
-// To nearest, ties to even; beyond the largest value it is the largest.
-CUDA_HOST_DEVICE e4m3 to_e4m3(float x) {
-  constexpr float kSmallestNormal = 0x1p-6f, kLargest = 448;
-  const std::uint32_t bits = bits_of(x), sign = bits >> 24 & 0x80u;
-  const float magnitude = float_of(bits & 0x7fffffffu);
-  std::uint32_t rounded;
-  if (magnitude < kSmallestNormal) {
-    constexpr float kUnit = 0x1p14f;  // whose last place in fp32 is 2^-9, as that of the small values here
-    rounded = bits_of(magnitude + kUnit) - bits_of(kUnit);
-  } else {
-    const std::uint32_t least = bits_of(magnitude < kLargest ? magnitude : kLargest);
-    rounded = ((least + 0x7ffffu + (least >> 20 & 1u)) >> 20) - ((127u - 7u) << 3);
-  }
-  return {static_cast<std::uint8_t>(sign | rounded)};
-}
-template <>
-CUDA_HOST_DEVICE e4m3 from_float<e4m3>(float x) {
-  return to_e4m3(x);
 }
 
 // Division of numbers below 2^31 by one that is known before a kernel starts, as a product (Granlund,
