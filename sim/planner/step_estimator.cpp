@@ -130,10 +130,11 @@ Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
 }
 
 const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
+  const std::pair exchange{states.exchange, s.strategy.prefetch};
   const auto known = std::find_if(cut_.exchanging.begin(), cut_.exchanging.end(),
-                                  [&](const auto& e) { return e.first == states.exchange; });
+                                  [&](const auto& e) { return e.first == exchange; });
   if (known != cut_.exchanging.end()) return known->second;
-  auto& added = cut_.exchanging.emplace_back(states.exchange, std::vector<ChunkPasses>{});
+  auto& added = cut_.exchanging.emplace_back(exchange, std::vector<ChunkPasses>{});
   const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
     added.second.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p]));
@@ -199,13 +200,13 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
 
 Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
                           const std::vector<ChunkPasses>& passes) {
-  auto known =
-      std::find_if(runs_.begin(), runs_.end(), [&](const auto& r) { return r.first == states.exchange; });
+  const std::pair exchange{states.exchange, s.strategy.prefetch};
+  auto known = std::find_if(runs_.begin(), runs_.end(), [&](const auto& r) { return r.first == exchange; });
   if (known == runs_.end()) {
     std::vector<const ChunkPasses*> of_stages;
     for (const std::size_t kind : kind_of_stage_)
       for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
-    known = runs_.emplace(known, states.exchange, facts_.clock.run(of_stages, passes_.transfers_));
+    known = runs_.emplace(known, exchange, facts_.clock.run(of_stages, passes_.transfers_));
   }
   const PipelineRun& run = known->second;
   Seconds latest;
@@ -291,8 +292,8 @@ struct StepEstimator::StateKey {
     const Strategy& s = strategy;
     return std::tie(s.data_parallel, s.tensor_parallel, s.pipeline_parallel, s.context_parallel,
                     s.expert_parallel, s.expert_tensor_parallel, s.virtual_pipeline, s.zero_stage,
-                    s.shard_group, s.prefetch, s.gradient_bucket, s.sequence_parallel, s.schedule,
-                    s.rank_order, s.offload_optimizer);
+                    s.shard_group, s.gradient_bucket, s.sequence_parallel, s.schedule, s.rank_order,
+                    s.offload_optimizer);
   }
   bool operator<(const StateKey& o) const { return fields() < o.fields(); }
 };

@@ -56,7 +56,8 @@ class StepPasses {
     std::vector<std::size_t> of_piece;
     std::vector<ChunkPasses> plain;
     std::vector<PieceMemory> memory;
-    std::vector<std::pair<int, std::vector<ChunkPasses>>> exchanging;  // by StepStates::exchange
+    std::vector<std::pair<std::pair<int, int>, std::vector<ChunkPasses>>>
+        exchanging;  // by StepStates::exchange and prefetch
   };
   Cut& cut(const Scenario& scenario);
 
@@ -107,11 +108,12 @@ class StepPipeline {
   std::size_t chunks_ = 1;
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
-  std::vector<StageActivations> activations_;      // of stages that may be fullest
-  std::vector<std::pair<int, PipelineRun>> runs_;  // with exchanges, by StepStates::exchange
-  std::vector<ChunkPasses> hidden_;                // of the states at hand
-  std::optional<PipelineRun> plain_;               // without exchanges
-  std::vector<std::array<double, 8>> on_path_;     // by distinct piece
+  std::vector<StageActivations> activations_;  // of stages that may be fullest
+  std::vector<std::pair<std::pair<int, int>, PipelineRun>>
+      runs_;                                    // with exchanges, by StepStates::exchange and prefetch
+  std::vector<ChunkPasses> hidden_;             // of the states at hand
+  std::optional<PipelineRun> plain_;            // without exchanges
+  std::vector<std::array<double, 8>> on_path_;  // by distinct piece
 };
 
 // Keeps what strategies of one scenario have in common.
