@@ -30,7 +30,8 @@ class NullDesktop {
  public:
   explicit NullDesktop(sim::Scenario scenario = small_scenario(), ImVec2 size = {1600, 1000},
                        app::gui::Settings settings = {})
-      : contexts_(size),
+      : size_(size),
+        contexts_(size),
         shell_(
             {std::move(scenario), "", {}}, std::move(settings), [this] { news_ = true; }, false) {
     shell_.wait_for_prediction();
@@ -41,6 +42,8 @@ class NullDesktop {
 
   void frame() {
     ImGui_ImplNull_NewFrame();
+    // The backend has a size of its own.
+    ImGui::GetIO().DisplaySize = size_;
     ImGui::GetIO().DeltaTime = 1.0f / 60;
     shell_.prepare();
     ImGui::NewFrame();
@@ -118,6 +121,7 @@ class NullDesktop {
   std::atomic<bool> news_ = false;  // before the shell, whose predictor writes it
   app::gui::RedrawPolicy policy_;
   double now_ = 0;  // seconds, of live()
+  ImVec2 size_;
   Contexts contexts_;
   app::gui::Shell shell_;
 };

@@ -22,7 +22,7 @@ void draw_reasons(const Look& look, const std::map<std::string, std::int64_t>& r
   for (const auto& [count, reason] : reasons) {
     if (place.rest().y < line) break;
     const ImVec2 at = ImGui::GetCursorScreenPos();
-    const std::size_t dot = reason.find('.');
+    const std::size_t dot = reason.rfind('.');
     std::string words = dot == std::string::npos ? reason : reason.substr(dot + 1);
     std::replace(words.begin(), words.end(), '_', ' ');
     const float middle = at.y + line / 2;
