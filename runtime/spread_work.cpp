@@ -124,6 +124,7 @@ class FirstProcess {
         while (!options_.stop.stop_requested() && do_own()) {
         }
       });
+      const EndsOwnWork ending(*this);
       talk();
     }
     take_own();
@@ -140,6 +141,22 @@ class FirstProcess {
     waiting_.pop_front();
     return piece;
   }
+
+  // However the talk ends, this process begins no further piece and leaves the one that it is at.
+  class EndsOwnWork {
+   public:
+    explicit EndsOwnWork(FirstProcess& process) : process_(process) {}
+    ~EndsOwnWork() {
+      const std::lock_guard lock(process_.mutex_);
+      process_.ending_ = true;
+      process_.own_stop_.request_stop();
+    }
+    EndsOwnWork(const EndsOwnWork&) = delete;
+    EndsOwnWork& operator=(const EndsOwnWork&) = delete;
+
+   private:
+    FirstProcess& process_;
+  };
 
   // One piece by this process; false where there is none left.
   bool do_own() {
@@ -183,7 +200,7 @@ class FirstProcess {
 
   void talk() {
     Clock::time_point looked = Clock::now();
-    while (missing_ > 0 && !failed()) {
+    while ((missing_ > 0 || greeted_ + 1 < group_->size()) && !failed()) {
       bool anything = false;
       while (const auto message = group_->receive()) {
         anything = true;
@@ -202,11 +219,6 @@ class FirstProcess {
       if (stopping) break;
       if (!anything) std::this_thread::sleep_for(kPoll);
     }
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    own_stop_.request_stop();
     // Those that are lost are not told; the launcher ends the rest.
     if (result_.end == SpreadEnd::process_lost) return;
     for (int rank = 1; rank < group_->size(); ++rank) group_->send(rank, "end");
@@ -214,6 +226,7 @@ class FirstProcess {
 
   void answer(int rank, const Said& said) {
     if (said.word == "hello") {
+      ++greeted_;
       watched_.add(rank, ProcessName::from(said.argument));
       group_->send(rank, "hello " + ProcessName::own().text());
     } else if (said.word == "finished") {
@@ -236,6 +249,7 @@ class FirstProcess {
   ProcessGroup* group_;
   SpreadResult result_;
   std::size_t missing_ = 0;
+  int greeted_ = 0;  // processes that have said hello: what is sent must be received before MPI is left
   Watched watched_;
   std::stop_source own_stop_;
   std::stop_callback<std::function<void()>> stop_too_{options_.stop, [this] { own_stop_.request_stop(); }};

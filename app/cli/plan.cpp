@@ -200,22 +200,26 @@ class Plan {
     for (const Piece& piece : pieces_) total += piece.count();
     PlanProgress progress(events_.progress(), total);
     for (std::size_t i = 0; i < pieces_.size(); ++i)
-      if (known[i]) progress.known(pieces_[i].count());
+      if (known[i]) {
+        progress.known(pieces_[i].count());
+        note_finished(static_cast<std::int64_t>(i));
+      }
     const auto on_finished = [&](std::int64_t piece, const std::string& result) {
       if (journal_) journal_->add(piece, result);
+      note_finished(piece);
       progress.finished(pieces_[static_cast<std::size_t>(piece)].count());
     };
-    std::string lost;
     const runtime::SpreadResult result =
         runtime::spread_work(std::move(known), work(group_ == nullptr ? &progress : nullptr),
                              {.group = group_.get(),
                               .stop = interrupt_.stop(),
                               .on_finished = on_finished,
-                              .warn = [&](const std::string& sentence) { lost = sentence; }});
+                              // At once: the launcher leaves little time.
+                              .warn = [this](const std::string& sentence) { tell_end(sentence); }});
     events_.progress().note(progress.sentence());
     gather(result);
     outcome_.complete = result.end == runtime::SpreadEnd::done;
-    if (!outcome_.complete) tell_end(result, lost);
+    if (result.end == runtime::SpreadEnd::interrupted) tell_end("interrupted");
     fmt::print("{}", plan_as(outcome_, flags_));
     std::fflush(stdout);
     return leave(result.end, conclude());
@@ -231,18 +235,18 @@ class Plan {
     merge(outcome_.searches[search], outcome_.found[search], range, options_.most_kept);
   }
 
-  void tell_end(const runtime::SpreadResult& result, const std::string& lost) {
-    std::int64_t ranges = 0, done = 0, total = 0;
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      total += pieces_[i].count();
-      if (!result.finished[i]) continue;
-      ++ranges;
-      done += pieces_[i].count();
-    }
-    std::string text = "ridgepoint: " + (lost.empty() ? std::string("interrupted") : lost);
+  void note_finished(std::int64_t piece) {
+    ++finished_ranges_;
+    finished_candidates_ += pieces_[static_cast<std::size_t>(piece)].count();
+  }
+
+  void tell_end(const std::string& why) {
+    std::int64_t total = 0;
+    for (const Piece& piece : pieces_) total += piece.count();
+    std::string text = "ridgepoint: " + why;
     if (pieces_.size() > 1)
-      text += fmt::format("; finished were {} of {} ranges, {} of {} candidates", ranges, pieces_.size(),
-                          sim::format_count(done), sim::format_count(total));
+      text += fmt::format("; finished were {} of {} ranges, {} of {} candidates", finished_ranges_,
+                          pieces_.size(), sim::format_count(finished_candidates_), sim::format_count(total));
     if (!flags_.journal.empty())
       text += fmt::format(", which {} keeps: --resume goes on with them", flags_.journal);
     events_.progress().note(text);
@@ -284,6 +288,7 @@ class Plan {
   std::unique_ptr<runtime::ProcessGroup> group_;
   PlanOutcome outcome_;
   std::vector<Piece> pieces_;
+  std::int64_t finished_ranges_ = 0, finished_candidates_ = 0;
   RangeOptions options_;
 };
 

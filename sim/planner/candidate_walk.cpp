@@ -103,10 +103,12 @@ class CandidateWalk::Layout {
         scenario_.strategy.recompute_interval = recompute.interval;
         scenario_.strategy.offload_activations = offload;
         const std::int64_t each = count(space_.micro_batch_size);
-        if (stop_.stop_requested()) return;
         for (std::int64_t i = 0; i < each; ++i) {
           scenario_.workload.micro_batch_size = space_.micro_batch_size[static_cast<std::size_t>(i)];
-          for (std::size_t p = 0; p < stages_.size(); ++p) of_stages(p, pass + i);
+          for (std::size_t p = 0; p < stages_.size(); ++p) {
+            if (stop_.stop_requested()) return;
+            of_stages(p, pass + i);
+          }
         }
         pass += each;
       }

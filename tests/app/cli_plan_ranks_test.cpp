@@ -51,7 +51,7 @@ const Arguments kSearch{"plan",     "--model",  "tiny-llama",
                         "--gpus",   "8",        "--global-batch",
                         "16",       "--search", "recompute=none,full",
                         "--search", "vpp=1",    "--search",
-                        "zero=0,1", "--range",  "150"};
+                        "zero=0,1", "--range",  "400"};
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path);
