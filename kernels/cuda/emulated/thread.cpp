@@ -399,7 +399,8 @@ void arrive(std::uint64_t* barrier, int bytes_to_expect) {
   state.set(state.phase(), state.pending() - 1);
   state.end_phase_if_complete();
   std::memcpy(barrier, &state, sizeof state);
-  block.yield();  // who waited for it may be first to go on
+  // Who waited for it may be first to go on; not before the copies whose bytes it announces have begun.
+  if (bytes_to_expect == 0) block.yield();
 }
 
 void wait_for_phase(std::uint64_t* barrier, int parity) {
