@@ -154,13 +154,13 @@ void Block::enter() {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-ucontext_t returned_;
+thread_local ucontext_t scheduler_context;
 // AddressSanitizer knows the stacks that swapcontext() enters.
 void Block::yield() {
-  swapcontext(&running().entry, &returned_);
+  swapcontext(&running().entry, &scheduler_context);
 }
 void Block::resume(Fiber& fiber) {
-  swapcontext(&returned_, &fiber.entry);
+  swapcontext(&scheduler_context, &fiber.entry);
 }
 #else
 void Block::yield() {
