@@ -154,13 +154,13 @@ void Block::enter() {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-ucontext_t returned_;
+thread_local ucontext_t scheduler_context;
 // AddressSanitizer knows the stacks that swapcontext() enters.
 void Block::yield() {
-  swapcontext(&running().entry, &returned_);
+  swapcontext(&running().entry, &scheduler_context);
 }
 void Block::resume(Fiber& fiber) {
-  swapcontext(&returned_, &fiber.entry);
+  swapcontext(&scheduler_context, &fiber.entry);
 }
 #else
 void Block::yield() {
@@ -399,7 +399,8 @@ void arrive(std::uint64_t* barrier, int bytes_to_expect) {
   state.set(state.phase(), state.pending() - 1);
   state.end_phase_if_complete();
   std::memcpy(barrier, &state, sizeof state);
-  block.yield();  // who waited for it may be first to go on
+  // Who waited for it may be first to go on; not before the copies whose bytes it announces have begun.
+  if (bytes_to_expect == 0) block.yield();
 }
 
 void wait_for_phase(std::uint64_t* barrier, int parity) {
