@@ -178,6 +178,8 @@ int main(int count, char** arguments) {
   } else if (mode == "--one") {
     SearchSpace space = space_of_70b();
     with_all_states(space);
+    space.tensor_parallel = {8};  // as in the question that is asked
+    space.context_parallel = {1};
     space.base.hardware.memory = gib(1e6);
     const Timed t = timed(space, {}, &*calibration, 1);
     std::printf("planner's search, an evaluation of time and memory %.3f\n",
