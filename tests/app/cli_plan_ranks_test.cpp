@@ -124,7 +124,9 @@ TEST_CASE("a rank that is killed is named, what was finished is kept, and the se
   const Result result = running.finish();
   CAPTURE(result.err);
   CHECK(result.exit_code != 0);
-  CHECK(result.err.find("(" + std::to_string(processes.back()) + " on ") != std::string::npos);
+  std::string place = "(";
+  place.append(std::to_string(processes.back())).append(" on ");
+  CHECK(result.err.find(place) != std::string::npos);
   CHECK(result.err.find("was killed or ended by itself; finished were ") != std::string::npos);
   CHECK(result.err.find("--resume goes on with them") != std::string::npos);
   CHECK(lines_of(journal) >= 4);
