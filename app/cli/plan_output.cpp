@@ -469,7 +469,10 @@ std::string one_as_text(const PlanOutcome& outcome, const PlanFlags& flags, bool
       (markdown ? "# " : "") + headline(search) + "\n\n" + counts_text(digest.counts) + rates_text(search);
   if (!outcome.complete) text += "\nStopped before the end: of what was looked at until then.\n";
   if (digest.best.empty()) return text;
-  text += section("The best by " + digest.objective, digest.best, markdown);
+  const bool estimates = !digest.first_two.empty();
+  text += section(fmt::format("The best by {}{}", digest.objective,
+                              estimates ? ", estimated (the first two are predicted in full below)" : ""),
+                  digest.best, markdown);
   const std::span<const Row> front(digest.front.data(), std::min(kMostOfFront, digest.front.size()));
   text += section(front.size() < digest.front.size()
                       ? fmt::format("Pareto front, {} of {}", front.size(), digest.front.size())
