@@ -47,11 +47,9 @@ Arguments with(Arguments arguments, const Arguments& further) {
   return arguments;
 }
 
-const Arguments kSearch{"plan",     "--model",  "tiny-llama",
-                        "--gpus",   "8",        "--global-batch",
-                        "16",       "--search", "recompute=none,full",
-                        "--search", "vpp=1",    "--search",
-                        "zero=0,1", "--range",  "400"};
+const Arguments kSearch{"plan",     "--model",  "tiny-llama",          "--gpus",   "8",     "--global-batch",
+                        "16",       "--search", "recompute=none,full", "--search", "vpp=1", "--search",
+                        "zero=0,1", "--search", "schedule=1f1b,zb-h1", "--range",  "150"};
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path);
