@@ -1,12 +1,19 @@
 // A ProcessGroup of MPI's ranks.
 #include <mpi.h>
 
+#include <map>
+#include <utility>
+
 #include "runtime/process_group.h"
 
 namespace runtime {
 namespace {
 
-constexpr int kTag = 1;
+constexpr int kPart = 1, kLastPart = 2;  // tags
+// Messages go in parts that MPI sends whole at once, without asking the receiver first (Open MPI's eager
+// limit is 4 KiB between processes of a machine): so none is half here when its sender is killed, which would
+// end or block whoever receives it.
+constexpr std::size_t kLargestPart = 2048;
 
 class MpiProcessGroup final : public ProcessGroup {
  public:
@@ -22,26 +29,38 @@ class MpiProcessGroup final : public ProcessGroup {
   int size() const override { return size_; }
 
   void send(int to, const std::string& text) override {
-    MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, to, kTag, MPI_COMM_WORLD);
+    std::size_t begin = 0;
+    for (; text.size() - begin > kLargestPart; begin += kLargestPart)
+      send_part(to, text, begin, kLargestPart, kPart);
+    send_part(to, text, begin, text.size() - begin, kLastPart);
   }
 
   std::optional<Message> receive() override {
-    int arrived = 0;
-    MPI_Status status;
-    MPI_Iprobe(MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &arrived, &status);
-    if (arrived == 0) return std::nullopt;
-    int length = 0;
-    MPI_Get_count(&status, MPI_CHAR, &length);
-    Message message{status.MPI_SOURCE, std::string(static_cast<std::size_t>(length), '\0')};
-    MPI_Recv(message.text.data(), length, MPI_CHAR, status.MPI_SOURCE, kTag, MPI_COMM_WORLD,
-             MPI_STATUS_IGNORE);
-    return message;
+    for (;;) {
+      int arrived = 0;
+      MPI_Status status;
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &arrived, &status);
+      if (arrived == 0) return std::nullopt;
+      int length = 0;
+      MPI_Get_count(&status, MPI_CHAR, &length);
+      std::string& text = incomplete_[status.MPI_SOURCE];
+      const std::size_t before = text.size();
+      text.resize(before + static_cast<std::size_t>(length));
+      MPI_Recv(text.data() + before, length, MPI_CHAR, status.MPI_SOURCE, status.MPI_TAG, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
+      if (status.MPI_TAG == kLastPart) return Message{status.MPI_SOURCE, std::exchange(text, {})};
+    }
   }
 
   void leave() override { MPI_Finalize(); }
 
  private:
+  void send_part(int to, const std::string& text, std::size_t begin, std::size_t size, int tag) const {
+    MPI_Send(text.data() + begin, static_cast<int>(size), MPI_CHAR, to, tag, MPI_COMM_WORLD);
+  }
+
   int rank_ = 0, size_ = 1;
+  std::map<int, std::string> incomplete_;  // by sender: the parts that have arrived
 };
 
 }  // namespace
