@@ -1,6 +1,8 @@
 #include "sim/cost/predict.h"
 
 #include <algorithm>
+#include <functional>
+#include <future>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "sim/cost/priced_plan.h"
+#include "sim/plan/device_memory.h"
 #include "sim/plan/ranks.h"
 #include "sim/report/memory_report.h"
 
@@ -128,9 +131,45 @@ std::vector<TokenResult> token_durations(const Program& program, const ExecutedP
   return tokens;
 }
 
+// All ranks of a stage do the same: the first stands for them.
+std::int32_t rank_of(const Plan& plan, std::size_t program) {
+  return static_cast<std::int32_t>(program) * rank_strides(plan.scenario.strategy).pipeline;
+}
+
+struct MemoryOfStages {
+  std::vector<MemoryLine> ledger;
+  std::optional<MemoryPlan> fullest;
+};
+
+MemoryOfStages plan_memory_of_stages(const Plan& plan) {
+  MemoryOfStages of_stages;
+  const bool offloads =
+      std::any_of(plan.buffers.begin(), plan.buffers.end(), [](const Buffer& b) { return b.on_host; });
+  const bool lists = looks_at_instances(plan.scenario.implementation.memory);
+  const Addresses addresses = plan.ranks == 1 ? Addresses::assigned
+                              : lists         ? Addresses::none
+                                              : Addresses::unlisted;
+  plan_memory_of_all(plan, addresses, [&](MemoryPlan memory) {
+    const std::int32_t rank = rank_of(plan, memory.program);
+    for (MemoryLine& line : memory_ledger(plan, memory, rank)) of_stages.ledger.push_back(std::move(line));
+    if (offloads)
+      of_stages.ledger.push_back(
+          {std::string(kHostMemory), rank, plan_host_memory(plan, memory.program).live_peak});
+    if (!of_stages.fullest || memory.arena > of_stages.fullest->arena) of_stages.fullest = std::move(memory);
+  });
+  if (addresses == Addresses::unlisted)
+    of_stages.fullest = plan_memory(plan, of_stages.fullest->program, Addresses::none);
+  return of_stages;
+}
+
 }  // namespace
 
 Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
+  // Memory does not depend on time: where there are many stages, both are found at once.
+  constexpr std::size_t kManyStages = 4;
+  std::future<MemoryOfStages> memory_of_stages =
+      std::async(plan.programs.size() >= kManyStages ? std::launch::async : std::launch::deferred,
+                 plan_memory_of_stages, std::cref(plan));
   Report report;
   report.source.kind = ReportKind::predicted;
   report.source.scenario = plan.scenario;
@@ -144,26 +183,14 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   report.step_low = priced.low.duration;
   report.step_high = priced.high.duration;
 
-  // All ranks of a stage do the same: the first stands for them.
-  const std::int32_t next_stage = rank_strides(plan.scenario.strategy).pipeline;
-  const auto rank_of = [&](std::size_t program) { return static_cast<std::int32_t>(program) * next_stage; };
   const RowNumbers numbers(plan, priced.blocks);
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     const std::vector<BlockUse> uses = block_uses(plan, priced, p);
-    add_rows(plan, priced.blocks, numbers, uses, rank_of(p), report.rows);
+    add_rows(plan, priced.blocks, numbers, uses, rank_of(plan, p), report.rows);
   }
-  const bool offloads =
-      std::any_of(plan.buffers.begin(), plan.buffers.end(), [](const Buffer& b) { return b.on_host; });
-  std::optional<MemoryPlan> fullest;
-  plan_memory_of_all(plan, plan.ranks > 1 ? Addresses::none : Addresses::assigned, [&](MemoryPlan memory) {
-    for (MemoryLine& line : memory_ledger(plan, memory, rank_of(memory.program)))
-      report.memory.push_back(std::move(line));
-    if (offloads)
-      report.memory.push_back({std::string(kHostMemory), rank_of(memory.program),
-                               plan_host_memory(plan, memory.program).live_peak});
-    if (!fullest || memory.arena > fullest->arena) fullest = std::move(memory);
-  });
-  report.memory_timeline = memory_over_time(plan, *fullest, priced, kTimelinePoints);
+  MemoryOfStages memory = memory_of_stages.get();
+  report.memory = std::move(memory.ledger);
+  report.memory_timeline = memory_over_time(plan, *memory.fullest, priced, kTimelinePoints);
   if (plan.scenario.workload.task == Task::generate)
     report.tokens = token_durations(plan.programs.front(), priced.expected.programs.front());
   return report;

@@ -193,9 +193,16 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
 OperationClock::OperationClock(const Plan& plan, const PricedPlan& priced, std::size_t program)
     : action_times_(action_times(plan, program)), priced_(priced), program_(program) {}
 
-Seconds OperationClock::at(OpTime t) const {
-  const auto after = std::upper_bound(action_times_.begin(), action_times_.end(), t);
-  const auto action = static_cast<std::size_t>(after - action_times_.begin()) - 1;
+Seconds OperationClock::at(OpTime t) {
+  const auto holds = [&](std::size_t action) {
+    return action_times_[action] <= t &&
+           (action + 1 == action_times_.size() || t < action_times_[action + 1]);
+  };
+  std::size_t& action = action_;
+  if (!holds(action) && (action + 1 == action_times_.size() || !holds(++action)))
+    action = static_cast<std::size_t>(std::upper_bound(action_times_.begin(), action_times_.end(), t) -
+                                      action_times_.begin()) -
+             1;
   const PricedBlock& b = priced_.block(program_, action);
   const Seconds start = priced_.expected.programs[program_].start[action];
   const auto operation = static_cast<std::size_t>(t - action_times_[action]);
@@ -206,7 +213,7 @@ std::vector<MemoryTimePoint> memory_over_time(const Plan& plan, const MemoryPlan
                                               const PricedPlan& priced, std::size_t most_points) {
   constexpr std::size_t kLeastOfARound = 8;
   const auto rounds = static_cast<std::size_t>(memory.micro_batches.count);
-  const OperationClock clock(plan, priced, memory.program);
+  OperationClock clock(plan, priced, memory.program);
   std::vector<MemoryTimePoint> points;
   for (const MemoryPoint& p : memory_timeline(plan, memory, std::max(kLeastOfARound * rounds, most_points))) {
     const Seconds time = clock.at(p.time);

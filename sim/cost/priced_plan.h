@@ -72,10 +72,12 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
 class OperationClock {
  public:
   OperationClock(const Plan& plan, const PricedPlan& priced, std::size_t program);
-  Seconds at(OpTime t) const;
+  // Quick where times are asked for in their order.
+  Seconds at(OpTime t);
 
  private:
   std::vector<OpTime> action_times_;
+  std::size_t action_ = 0;  // that was asked for last
   const PricedPlan& priced_;
   std::size_t program_;
 };

@@ -156,6 +156,12 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory) {
   return device_memory(plan, memory, {std::numeric_limits<std::int64_t>::max()});
 }
 
+bool looks_at_instances(const MemoryProfile& profile) {
+  const bool copies =
+      profile.gradient_copy_bytes > 0 || profile.bucket_bytes > 0 || profile.whole_in_pipelines > 0;
+  return profile.allocator != AllocatorKind::planned || copies;
+}
+
 StageCopies copies_of_stage(const Scenario& scenario, double held) {
   const MemoryProfile& profile = scenario.implementation.memory;
   const Strategy& s = scenario.strategy;

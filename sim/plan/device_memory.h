@@ -19,6 +19,8 @@ struct DeviceMemory {
 // before it gives back what it holds free.
 DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory);
 DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes limit);
+// Whether that looks at the instances of a memory plan, or only at its peak.
+bool looks_at_instances(const MemoryProfile& profile);
 
 // Copies of whole stages that the memory profile names, for a rank that holds so many elements of parameters:
 // at all times; of the reduction before the optimizer's step, and of the step, one tensor each; of the

@@ -280,27 +280,27 @@ std::vector<Instance> instances_of(const Plan& plan, const Lives& lives, const s
 }
 
 // Finds the fullest moment. Micro-batches that repeat are there once.
-void find_peak(const Plan& plan, const Lives& lives, MemoryPlan& memory) {
+void find_peak(const Plan& plan, const Lives& lives, const std::vector<Bytes>& bytes, MemoryPlan& memory) {
   Bytes live;
   std::vector<Bytes> change(static_cast<std::size_t>(memory.duration) + 1);
-  std::vector<Bytes> of_scratch(plan.buffers.size());
-  for (const Instance& i : memory.instances) {
-    const Buffer& b = plan.buffers[static_cast<std::size_t>(i.buffer)];
-    if (is_scratch(b)) {
-      of_scratch[static_cast<std::size_t>(i.buffer)] = aligned(i.bytes);
-    } else if (b.lifetime == Lifetime::plan) {
-      live += aligned(i.bytes);
-    } else {
-      change[static_cast<std::size_t>(i.first)] += aligned(i.bytes);
-      change[static_cast<std::size_t>(i.last) + 1] -= aligned(i.bytes);
-    }
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    const Bytes size = aligned(bytes[b]);
+    const bool always = plan.buffers[b].lifetime == Lifetime::plan;
+    lives.instances_of(static_cast<BufferId>(b), [&](std::int32_t, std::int32_t, OpTime first, OpTime last) {
+      if (always) {
+        live += size;
+      } else {
+        change[static_cast<std::size_t>(first)] += size;
+        change[static_cast<std::size_t>(last) + 1] -= size;
+      }
+    });
   }
   std::vector<std::vector<Bytes>> scratch(plan.blocks.size());
   for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
     scratch[block].resize(plan.blocks[block].operations.size());
     for (const BlockUse& u : lives.scratch_of(block))
       for (OpTime t = u.first; t <= u.last; ++t)
-        scratch[block][static_cast<std::size_t>(t)] += of_scratch[static_cast<std::size_t>(u.buffer)];
+        scratch[block][static_cast<std::size_t>(t)] += aligned(bytes[static_cast<std::size_t>(u.buffer)]);
   }
   std::size_t block_at_peak = 0;
   OpTime t = 0, begin_at_peak = 0;
@@ -323,11 +323,12 @@ void find_peak(const Plan& plan, const Lives& lives, MemoryPlan& memory) {
   for (const BlockUse& u : lives.scratch_of(block_at_peak))
     if (u.first <= within && within <= u.last)
       memory.at_peak[static_cast<std::size_t>(BufferClass::scratch)] +=
-          of_scratch[static_cast<std::size_t>(u.buffer)];
-  for (const Instance& i : memory.instances) {
-    const Buffer& b = plan.buffers[static_cast<std::size_t>(i.buffer)];
-    if (!is_scratch(b) && i.first <= memory.peak_time && memory.peak_time <= i.last)
-      memory.at_peak[static_cast<std::size_t>(b.buffer_class)] += aligned(i.bytes);
+          aligned(bytes[static_cast<std::size_t>(u.buffer)]);
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    Bytes& of_class = memory.at_peak[static_cast<std::size_t>(plan.buffers[b].buffer_class)];
+    lives.instances_of(static_cast<BufferId>(b), [&](std::int32_t, std::int32_t, OpTime first, OpTime last) {
+      if (first <= memory.peak_time && memory.peak_time <= last) of_class += aligned(bytes[b]);
+    });
   }
 }
 
@@ -346,12 +347,13 @@ class Planner {
     if (const auto r = repeated_micro_batches(plan_, program, uses_); r && r->count > 1)
       memory.micro_batches = {times[r->begin], times[r->begin + r->period] - times[r->begin], r->count};
     const Lives lives(plan_, groups_, index, memory.micro_batches, times, step);
-    memory.instances = instances_of(plan_, lives, sizes_.of(program));
-    find_peak(plan_, lives, memory);
-    if (addresses == Addresses::none)
-      memory.arena = memory.live_peak;
-    else
+    const std::vector<Bytes> bytes = sizes_.of(program);
+    if (addresses != Addresses::unlisted) memory.instances = instances_of(plan_, lives, bytes);
+    find_peak(plan_, lives, bytes, memory);
+    if (addresses == Addresses::assigned)
       assign_addresses(plan_, uses_, times, memory);
+    else
+      memory.arena = memory.live_peak;
     return memory;
   }
 

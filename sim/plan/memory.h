@@ -74,8 +74,8 @@ struct MemoryPlan {
 
 // Lives, and offsets by best fit, largest first. arena >= live_peak; the difference is what packing wastes.
 // Without addresses, all offsets are 0 and the arena is the live peak: what a prediction needs of plans with
-// many instances.
-enum class Addresses { assigned, none };
+// many instances. Unlisted: the same without the instances, for whoever asks for the peak alone.
+enum class Addresses { assigned, none, unlisted };
 // Of training: what the first step makes, later ones find.
 enum class Step { first, later };
 MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0, Addresses addresses = Addresses::assigned,
