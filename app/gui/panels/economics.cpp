@@ -240,7 +240,7 @@ class EconomicsParts {
     chart.dot(at(parameters_), c_.good);
     chart.name(at(parameters_), c_.good, "this: " + number(tokens_ / parameters_) + " tokens a parameter");
     chart.name(at(least.parameters), c_.predicted,
-               "least: " + number(least.tokens / least.parameters) + " a parameter");
+               "least: " + sim::format_short(least.tokens / least.parameters) + " tokens a parameter");
     chart.name(training[kPoints / 2], c_.mute, "training");
     chart.name(serving[kPoints / 2], c_.mute, "serving");
   }
@@ -277,7 +277,11 @@ class EconomicsParts {
         marks.push_back(
             {{t.bf16, *quality}, t.model, true, m.name, "16 bits: " + token_rate(t.bf16) + devices});
       if (t.int4 > 0)
-        marks.push_back({{t.int4, *quality}, t.model, false, "", "4-bit weights: " + token_rate(t.int4)});
+        marks.push_back({{t.int4, *quality},
+                         t.model,
+                         false,
+                         t.bf16 > 0 ? "" : m.name,  // named once
+                         "4-bit weights: " + token_rate(t.int4)});
     }
     scatter("##throughput", place.rest(), "tokens/s, one sequence", marks);
   }

@@ -9,6 +9,7 @@
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/panels/serving_plan.h"
+#include "app/gui/panels/two_picks.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/parts.h"
@@ -158,10 +159,7 @@ class PlannerParts {
   }
 
   void compared(ImVec2 size) {
-    chart_title(look_, "Two compared",
-                scope_.picks[1]   ? ""
-                : scope_.picks[0] ? "the pick and the best"
-                                  : "the best two; a click on others picks them");
+    picks_title(look_, scope_.picks);
     const std::vector<std::int64_t> shown = compared_ones();
     for (std::size_t i = 0; i < shown.size(); ++i) pick(i, shown[i], size.x);
     if (shown.size() < 2) return;
@@ -311,12 +309,12 @@ class PlannerParts {
     for (std::size_t i = 0; i < marked.size(); ++i)
       if (const sim::Candidate* c = find(marked[i], all)) {
         const ImVec2 at = chart.at(place(*c));
-        chart.list()->AddCircle(at, look_.px(7), pick_color(i), 0, look_.px(2));
-        chart.name(place(*c), pick_color(i), i == 0 ? "A" : "B");
+        chart.list()->AddCircle(at, look_.px(7), pick_color(look_, i), 0, look_.px(2));
+        chart.name(place(*c), pick_color(look_, i), i == 0 ? "A" : "B");
       }
     if (!hovered) return;
     describe(*hovered);
-    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) toggle_pick(hovered->index);
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) toggle_pick(scope_.picks, hovered->index);
   }
 
   // Of the two axes alone: a staircase from the best by one to the best by the other.
@@ -360,17 +358,6 @@ class PlannerParts {
     ImGui::EndTooltip();
   }
 
-  // The first click picks one, the next another to compare it with; on a pick, lets it go.
-  void toggle_pick(std::int64_t index) {
-    auto& picks = scope_.picks;
-    if (picks[1] == index) return picks[1].reset();
-    if (picks[0] == index) {
-      picks[0] = picks[1];
-      return picks[1].reset();
-    }
-    picks[picks[0] ? 1 : 0] = index;
-  }
-
   void nothing_fits() const {
     if (view_->running || view_->result.looked_at == 0) return;
     const sim::SearchResult& r = view_->result;
@@ -405,29 +392,16 @@ class PlannerParts {
       ImGui::TableNextColumn();
       text_right(look_, TextRole::caption, c_.dim, column.heading);
     }
-    const float line = text_size_of(look_, TextRole::body, "x").y;
     ImGuiListClipper clipper;
     clipper.Begin(static_cast<int>(candidates.size()));
     while (clipper.Step())
       for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
-        row(candidates[static_cast<std::size_t>(i)], line, with_rate, priced);
+        row(candidates[static_cast<std::size_t>(i)], with_rate, priced);
     ImGui::EndTable();
   }
 
-  void row(const sim::Candidate& c, float line, bool with_rate, bool priced) {
-    ImGui::TableNextRow();
-    ImGui::TableNextColumn();
-    ImGui::PushID(static_cast<int>(c.index ^ (c.index >> 31)));
-    const ImVec2 at = ImGui::GetCursorPos();
-    const bool a = scope_.picks[0] == c.index, b = scope_.picks[1] == c.index;
-    if (ImGui::Selectable("##row", a || b, ImGuiSelectableFlags_SpanAllColumns, {0, line}))
-      toggle_pick(c.index);
-    ImGui::PopID();
-    ImGui::SetCursorPos(at);
-    text(look_, TextRole::body, a ? c_.text : c_.measured, a ? "A" : b ? "B" : "");
-    ImGui::TableNextColumn();
-    text_fitted(look_, TextRole::caption, c_.text, words_of(sim::candidate(view_->space, c.index)),
-                ImGui::GetContentRegionAvail().x);
+  void row(const sim::Candidate& c, bool with_rate, bool priced) {
+    candidate_row(look_, scope_.picks, c.index, words_of(sim::candidate(view_->space, c.index)));
     ImGui::TableNextColumn();
     text_right(look_, TextRole::number, c_.predicted, sim::format(c.step));
     ImGui::TableNextColumn();
@@ -440,8 +414,6 @@ class PlannerParts {
     ImGui::TableNextColumn();
     text_right(look_, TextRole::number, c_.predicted, fmt::format("{:.3g}", c.usd_per_million_tokens));
   }
-
-  ImU32 pick_color(std::size_t i) const { return i == 0 ? c_.predicted : c_.measured; }
 
   // What was picked, and the best where that leaves a place: the next that costs something else. While the
   // best still change, picks alone.
@@ -463,38 +435,16 @@ class PlannerParts {
 
   void pick(std::size_t i, std::int64_t index, float width) {
     const sim::Scenario picked = sim::candidate(view_->space, index);
-    ImGui::PushID(static_cast<int>(i));
-    const float button = look_.px(64);
-    ImGui::AlignTextToFramePadding();
-    text(look_, TextRole::title, pick_color(i), i == 0 ? "A" : "B");
-    ImGui::SameLine(0, look_.px(8));
-    ImGui::AlignTextToFramePadding();
-    text_fitted(look_, TextRole::caption, c_.text, words_of(picked), width - button - look_.px(34));
-    ImGui::SameLine(width - button);
-    if (ImGui::Button("Apply", {button, 0})) context_.edit("plan: " + words_of(picked), picked);
-    ImGui::PopID();
+    if (apply_row(look_, i, words_of(picked), width)) context_.edit("plan: " + words_of(picked), picked);
   }
 
   void spendings(const sim::Explanation& e, float width) const {
-    const float names = std::min(look_.px(190), width * 0.45f), numbers = look_.px(64), line = look_.px(30);
-    double most = 0;
+    sim::Seconds most;
     for (const sim::SpendingRow& row : e.rows)
-      for (const sim::Seconds s : row.seconds) most = std::max(most, s.value);
-    ImDrawList* list = ImGui::GetWindowDrawList();
-    for (const sim::SpendingRow& row : e.rows) {
-      const ImVec2 at = ImGui::GetCursorScreenPos();
-      draw_text(list, look_, TextRole::caption, {at.x, at.y + line / 2}, c_.text,
-                fitted(look_, TextRole::caption, sim::name(row.part), names - look_.px(6)), {0, 0.5f});
-      for (std::size_t i = 0; i < row.seconds.size(); ++i) {
-        const float top = at.y + look_.px(3) + look_.px(12) * static_cast<float>(i);
-        const float bar = (width - names - numbers) * static_cast<float>(row.seconds[i].value / most);
-        list->AddRectFilled({at.x + names, top}, {at.x + names + std::max(1.0f, bar), top + look_.px(10)},
-                            with_alpha(pick_color(i), 0.75f), look_.px(2));
-        draw_text(list, look_, TextRole::number, {at.x + width, top + look_.px(5)}, pick_color(i),
-                  sim::format(row.seconds[i]), {1, 0.5f});
-      }
-      ImGui::Dummy({width, line});
-    }
+      for (const sim::Seconds s : row.seconds) most = std::max(most, s);
+    for (const sim::SpendingRow& row : e.rows)
+      time_bars(look_, sim::name(row.part), row.seconds, most, width,
+                {std::min(look_.px(190), width * 0.45f), look_.px(30), look_.px(3)});
   }
 
   const PanelContext& context_;
@@ -527,49 +477,21 @@ void draw_planner(const PanelContext& context) {
   PlannerParts parts(context);
   PlannerScope& scope = context.view.planner;
   const bool any = context.planner && context.planner->failure.empty() && context.planner->total > 0;
-  const ImVec2 room = ImGui::GetContentRegionAvail();
-  const float gap = look.px(16);
-  const auto cell = [&](const char* id, ImVec2 size, const auto& part) {
-    ImGui::BeginChild(id, size);
-    part(ImGui::GetContentRegionAvail());
-    ImGui::EndChild();
-  };
   const auto hint = [&] {
     draw_empty_state(context, "Nothing searched yet",
                      "Search looks at every strategy that the choices allow; results appear as they are "
                      "found.",
                      "Search", "planner.search");
   };
-  if (room.x >= look.px(1000) && room.y >= look.px(520)) {
-    const float left = look.px(290);
-    cell("controls", {left, room.y}, [&](ImVec2 size) { parts.controls(size); });
-    ImGui::SameLine(0, gap);
-    ImGui::BeginGroup();
-    const float width = room.x - left - gap;
-    if (!any) {
-      cell("hint", {width, room.y}, [&](ImVec2) { hint(); });
-    } else {
-      const float upper = std::floor(room.y * 0.52f), table = std::floor((width - gap) * 0.6f);
-      cell("scatter", {width, upper}, [&](ImVec2 size) { parts.scatter(size); });
-      ImGui::Dummy({0, look.px(2)});
-      const float lower = ImGui::GetContentRegionAvail().y;
-      cell("best", {table, lower}, [&](ImVec2 size) { parts.best(size); });
-      ImGui::SameLine(0, gap);
-      cell("compared", {width - table - gap, lower}, [&](ImVec2 size) { parts.compared(size); });
-    }
-    ImGui::EndGroup();
-    return;
-  }
-  static constexpr std::array<std::string_view, 4> tabs = {"search", "scatter", "best", "two picks"};
-  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
-    scope.tab = static_cast<int>(*tab);
-  cell("part", ImGui::GetContentRegionAvail(), [&](ImVec2 size) {
-    if (scope.tab == 0) return parts.controls(size);
-    if (!any) return hint();
-    if (scope.tab == 1) return parts.scatter(size);
-    if (scope.tab == 2) return parts.best(size);
-    parts.compared(size);
-  });
+  draw_planner_parts(look, scope.tab,
+                     {.controls = [&](ImVec2 size) { parts.controls(size); },
+                      .scatter = [&](ImVec2 size) { parts.scatter(size); },
+                      .best = [&](ImVec2 size) { parts.best(size); },
+                      .compared = [&](ImVec2 size) { parts.compared(size); },
+                      .first_tab = "search",
+                      .scatter_share = 0.52f,
+                      .any = any,
+                      .hint = hint});
 }
 
 }  // namespace app::gui

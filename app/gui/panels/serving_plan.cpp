@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/two_picks.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/parts.h"
@@ -105,8 +106,8 @@ class ServingParts {
     for (std::size_t i = 0; i < plan_.compared.size(); ++i)
       for (const sim::ServingCandidate* c : all)
         if (c->index == plan_.compared[i].index) {
-          chart.list()->AddCircle(chart.at(at(*c)), look_.px(7), pick_color(i), 0, look_.px(2));
-          chart.name(at(*c), pick_color(i), i == 0 ? "A" : "B");
+          chart.list()->AddCircle(chart.at(at(*c)), look_.px(7), pick_color(look_, i), 0, look_.px(2));
+          chart.name(at(*c), pick_color(look_, i), i == 0 ? "A" : "B");
           break;
         }
     if (!chart.pointer()) return;
@@ -125,7 +126,7 @@ class ServingParts {
                       words_of(sim::candidate(plan_.space, hovered->index)).c_str(),
                       sim::format(hovered->ttft).c_str(), sim::format(hovered->tpot).c_str(),
                       token_rate(hovered->tokens_per_second_per_device()).c_str());
-    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) toggle_pick(hovered->index);
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) toggle_pick(choices_.picks, hovered->index);
   }
 
   void best(ImVec2 size) {
@@ -156,20 +157,16 @@ class ServingParts {
       ImGui::TableNextColumn();
       text_right(look_, TextRole::caption, c_.dim, heading);
     }
-    const float line = text_size_of(look_, TextRole::body, "x").y;
     ImGuiListClipper clipper;
     clipper.Begin(static_cast<int>(candidates.size()));
     while (clipper.Step())
       for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
-        row(candidates[static_cast<std::size_t>(i)], line, priced);
+        row(candidates[static_cast<std::size_t>(i)], priced);
     ImGui::EndTable();
   }
 
   void compared(ImVec2 size) {
-    chart_title(look_, "Two compared",
-                choices_.picks[1]   ? ""
-                : choices_.picks[0] ? "the pick and the best"
-                                    : "the best two; a click on others picks them");
+    picks_title(look_, choices_.picks);
     for (std::size_t i = 0; i < plan_.compared.size(); ++i) pick(i, size.x);
     if (plan_.compared.empty()) return;
     spent("first token", &sim::ServingSpending::first_token, size.x);
@@ -177,8 +174,6 @@ class ServingParts {
   }
 
  private:
-  ImU32 pick_color(std::size_t i) const { return i == 0 ? c_.predicted : c_.measured; }
-
   // The right end of the slider stands for none.
   void limit(const char* words, double& seconds, SliderRange range, float width) {
     double value = seconds > 0 ? seconds : range.high;
@@ -194,30 +189,8 @@ class ServingParts {
     return words;
   }
 
-  void toggle_pick(std::int64_t index) {
-    auto& picks = choices_.picks;
-    if (picks[1] == index) return picks[1].reset();
-    if (picks[0] == index) {
-      picks[0] = picks[1];
-      return picks[1].reset();
-    }
-    picks[picks[0] ? 1 : 0] = index;
-  }
-
-  void row(const sim::ServingCandidate& c, float line, bool priced) {
-    ImGui::TableNextRow();
-    ImGui::TableNextColumn();
-    ImGui::PushID(static_cast<int>(c.index));
-    const ImVec2 at = ImGui::GetCursorPos();
-    const bool a = choices_.picks[0] == c.index, b = choices_.picks[1] == c.index;
-    if (ImGui::Selectable("##row", a || b, ImGuiSelectableFlags_SpanAllColumns, {0, line}))
-      toggle_pick(c.index);
-    ImGui::PopID();
-    ImGui::SetCursorPos(at);
-    text(look_, TextRole::body, pick_color(a ? 0 : 1), a ? "A" : b ? "B" : "");
-    ImGui::TableNextColumn();
-    text_fitted(look_, TextRole::caption, c_.text, words_of(sim::candidate(plan_.space, c.index)),
-                ImGui::GetContentRegionAvail().x);
+  void row(const sim::ServingCandidate& c, bool priced) {
+    candidate_row(look_, choices_.picks, c.index, words_of(sim::candidate(plan_.space, c.index)));
     const auto cell = [&](const std::string& words) {
       ImGui::TableNextColumn();
       text_right(look_, TextRole::number, c_.predicted, words);
@@ -230,45 +203,23 @@ class ServingParts {
 
   void pick(std::size_t i, float width) {
     const sim::ServingChoice choice = sim::candidate(plan_.space, plan_.compared[i].index);
-    ImGui::PushID(static_cast<int>(i));
-    const float button = look_.px(64);
-    ImGui::AlignTextToFramePadding();
-    text(look_, TextRole::title, pick_color(i), i == 0 ? "A" : "B");
-    ImGui::SameLine(0, look_.px(8));
-    ImGui::AlignTextToFramePadding();
-    text_fitted(look_, TextRole::caption, c_.text, words_of(choice), width - button - look_.px(34));
-    ImGui::SameLine(width - button);
-    if (ImGui::Button("Apply", {button, 0})) context_.edit("plan: " + words_of(choice), choice.scenario);
-    ImGui::PopID();
+    if (apply_row(look_, i, words_of(choice), width))
+      context_.edit("plan: " + words_of(choice), choice.scenario);
   }
 
   // What both spend a token on, kind by kind.
   void spent(const char* words, sim::CostBreakdown sim::ServingSpending::*token, float width) const {
-    const float names = std::min(look_.px(130), width * 0.42f), numbers = look_.px(64), line = look_.px(28);
-    double most = 0;
+    sim::Seconds most;
     for (const ServingPlanPick& one : plan_.compared)
-      for (const auto& part : (one.spending.*token).parts) most = std::max(most, part.expected.value);
+      for (const auto& part : (one.spending.*token).parts) most = std::max(most, part.expected);
     text(look_, TextRole::caption, c_.dim, words);
-    ImDrawList* list = ImGui::GetWindowDrawList();
     for (std::size_t kind = 0; kind < kKindNames.size(); ++kind) {
-      const auto seconds = [&](std::size_t i) {
-        return (plan_.compared[i].spending.*token).parts[kind].expected;
-      };
-      double any = 0;
-      for (std::size_t i = 0; i < plan_.compared.size(); ++i) any = std::max(any, seconds(i).value);
-      if (any <= 0) continue;
-      const ImVec2 at = ImGui::GetCursorScreenPos();
-      draw_text(list, look_, TextRole::caption, {at.x, at.y + line / 2}, c_.text,
-                fitted(look_, TextRole::caption, kKindNames[kind], names - look_.px(6)), {0, 0.5f});
-      for (std::size_t i = 0; i < plan_.compared.size(); ++i) {
-        const float top = at.y + look_.px(2) + look_.px(12) * static_cast<float>(i);
-        const float bar = (width - names - numbers) * static_cast<float>(seconds(i).value / most);
-        list->AddRectFilled({at.x + names, top}, {at.x + names + std::max(1.0f, bar), top + look_.px(10)},
-                            with_alpha(pick_color(i), 0.75f), look_.px(2));
-        draw_text(list, look_, TextRole::number, {at.x + width, top + look_.px(5)}, pick_color(i),
-                  sim::format(seconds(i)), {1, 0.5f});
-      }
-      ImGui::Dummy({width, line});
+      std::vector<sim::Seconds> of_picks;
+      for (const ServingPlanPick& one : plan_.compared)
+        of_picks.push_back((one.spending.*token).parts[kind].expected);
+      if (*std::max_element(of_picks.begin(), of_picks.end()) > sim::Seconds{})
+        time_bars(look_, kKindNames[kind], of_picks, most, width,
+                  {std::min(look_.px(130), width * 0.42f), look_.px(28), look_.px(2)});
     }
   }
 
@@ -290,36 +241,12 @@ void draw_serving_plan(const PanelContext& context) {
   if (!context.serving_plan->refusal.empty())
     return draw_empty_state(context, "This cannot be served", context.serving_plan->refusal + ".");
   ServingParts parts(context);
-  const ImVec2 room = ImGui::GetContentRegionAvail();
-  const float gap = look.px(16);
-  const auto cell = [&](const char* id, ImVec2 size, const auto& part) {
-    ImGui::BeginChild(id, size);
-    part(ImGui::GetContentRegionAvail());
-    ImGui::EndChild();
-  };
-  if (room.x >= look.px(1000) && room.y >= look.px(520)) {
-    const float left = look.px(290), width = room.x - left - gap;
-    const float upper = std::floor(room.y * 0.5f), table = std::floor((width - gap) * 0.6f);
-    cell("controls", {left, room.y}, [&](ImVec2 size) { parts.controls(size); });
-    ImGui::SameLine(0, gap);
-    ImGui::BeginGroup();
-    cell("scatter", {width, upper}, [&](ImVec2 size) { parts.scatter(size); });
-    const float lower = ImGui::GetContentRegionAvail().y;
-    cell("best", {table, lower}, [&](ImVec2 size) { parts.best(size); });
-    ImGui::SameLine(0, gap);
-    cell("compared", {width - table - gap, lower}, [&](ImVec2 size) { parts.compared(size); });
-    ImGui::EndGroup();
-    return;
-  }
-  static constexpr std::array<std::string_view, 4> tabs = {"limits", "scatter", "best", "two picks"};
-  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
-    scope.tab = static_cast<int>(*tab);
-  cell("part", ImGui::GetContentRegionAvail(), [&](ImVec2 size) {
-    if (scope.tab == 0) return parts.controls(size);
-    if (scope.tab == 1) return parts.scatter(size);
-    if (scope.tab == 2) return parts.best(size);
-    parts.compared(size);
-  });
+  draw_planner_parts(look, scope.tab,
+                     {.controls = [&](ImVec2 size) { parts.controls(size); },
+                      .scatter = [&](ImVec2 size) { parts.scatter(size); },
+                      .best = [&](ImVec2 size) { parts.best(size); },
+                      .compared = [&](ImVec2 size) { parts.compared(size); },
+                      .first_tab = "limits"});
 }
 
 }  // namespace app::gui
