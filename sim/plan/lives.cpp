@@ -9,10 +9,6 @@
 namespace sim {
 namespace {
 
-bool is_scratch(const Buffer& b) {
-  return b.buffer_class == BufferClass::scratch;
-}
-
 // The time of the last operation of the backward pass that each action is part of; its own elsewhere.
 std::vector<OpTime> ends_of_backward_passes(const std::vector<Action>& actions,
                                             std::span<const OpTime> times) {

@@ -20,6 +20,10 @@ using BlockUses = std::vector<std::vector<BlockUse>>;  // by block
 // Of buffers in the device's memory, or of those in the host's; of views, what they are part of.
 BlockUses uses_of_blocks(const Plan& plan, bool on_host = false);
 
+inline bool is_scratch(const Buffer& b) {
+  return b.buffer_class == BufferClass::scratch;
+}
+
 // Whether micro-batches that repeat each other use the same instance.
 bool is_shared(const Buffer& b);
 

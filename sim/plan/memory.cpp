@@ -14,10 +14,6 @@
 namespace sim {
 namespace {
 
-bool is_scratch(const Buffer& b) {
-  return b.buffer_class == BufferClass::scratch;
-}
-
 // The actions [begin, begin + period) repeated `count` times.
 struct RepeatedActions {
   std::size_t begin = 0, period = 0;

@@ -417,10 +417,6 @@ Bytes held(const Scenario& s, double live, double between_steps, double paramete
   return {std::llround(most + s.implementation.memory.context_gib * kGiB)};
 }
 
-}  // namespace
-
-namespace {
-
 double of_layers(const UnitBytes& u, const Piece& p) {
   double bytes = 0;
   for (const Piece::Run& r : p.runs) bytes += u.layers[r.kind] * r.layers;
