@@ -88,8 +88,8 @@ class EconomicsParts {
       ImGui::SameLine(0, gap);
     }
     double price = std::max(usd_per_hour_, 0.01);
-    if (slider(look_, "a device hour", price, {0.1, 20, true}, fmt::format("${:.2f}", price),
-               trains() ? half : size.x))
+    if (slider(look_, "a device hour", price, {0.1, 20, true},
+               usd_per_hour_ > 0 ? fmt::format("${:.2f}", price) : "not set", trains() ? half : size.x))
       scope_.usd_per_hour = price;
     if (slider(look_, "PUE", site_.pue, {1, 2, false}, number(site_.pue), half)) scope_.pue = site_.pue;
     ImGui::SameLine(0, gap);
