@@ -33,9 +33,121 @@ std::vector<Piece> pieces_of(const Scenario& s, const std::vector<LayerKind>& ki
 
 namespace {
 
-ActionTime UnitTimes::*unit_of(const Piece::Run& r) {
+using Unit = ActionTime UnitTimes::*;
+Unit unit_of(const Piece::Run& r) {
   return r.experts ? &UnitTimes::expert_layer : &UnitTimes::layer;
 }
+
+// Visits the runs of some of a piece's layers, from the first to the last or back: visit(run, layers).
+template <class Visit>
+void for_each_run(const Piece& piece, std::int32_t first, std::int32_t last, Visit visit) {
+  std::int32_t begin = 0;
+  for (const Piece::Run& r : piece.runs) {
+    const std::int32_t n = std::min(last, begin + r.layers) - std::max(first, begin);
+    if (n > 0) visit(r, n);
+    begin += r.layers;
+  }
+}
+template <class Visit>
+void for_each_run_back(const Piece& piece, std::int32_t first, std::int32_t last, Visit visit) {
+  std::int32_t end = piece.layers();
+  for (std::size_t i = piece.runs.size(); i-- > 0;) {
+    const Piece::Run& r = piece.runs[i];
+    const std::int32_t n = std::min(last, end) - std::max(first, end - r.layers);
+    if (n > 0) visit(r, n);
+    end -= r.layers;
+  }
+}
+
+// Steps of a pass in the order in which plan/stage_program.h has their actions: gradients go when as many
+// layers as a bucket holds have them, when a unit of another sort has, or at the pass's end.
+class StepList {
+ public:
+  // What is gathered, and the gradients that are reduced, by whose times; null: nothing.
+  StepList(const StateTimes& states, const UnitTimes* gather, const HostWork& of_gather,
+           const UnitTimes* reduce)
+      : states_(states), gather_(gather), of_gather_(of_gather), reduce_(reduce) {}
+
+  void add(Unit unit, UnitStep step, bool reduces) {
+    if (step.count <= 0) return;
+    if (gather_ && step.reads) {
+      step.gather = gather_->*unit;
+      step.gather.work = of_gather_;
+    }
+    if (!reduce_ || !reduces) return steps_.push_back(step);
+    if (bucketed_ > 0 && unit != of_bucket_) {
+      const std::int32_t others = step.count - 1;
+      step.count = 1;
+      add_reducing(unit, step, bucket());
+      step.count = others;
+    }
+    add_reducing(unit, step, {});
+  }
+
+  std::vector<UnitStep> take() {
+    if (bucketed_ > 0) last_alone().reduce = bucket();
+    return std::move(steps_);
+  }
+
+ private:
+  void add_reducing(Unit unit, UnitStep step, const ActionTime& earlier) {
+    const std::int32_t most = unit == &UnitTimes::layer          ? states_.bucket_layers
+                              : unit == &UnitTimes::expert_layer ? states_.bucket_expert_layers
+                                                                 : 1;
+    if (most <= 1) {
+      if (step.count <= 0) return;
+      step.reduce = in_turn(earlier, reduce_->*unit);
+      steps_.push_back(step);
+      return;
+    }
+    of_bucket_ = unit;
+    step.reduce = earlier;
+    while (step.count > 0) {
+      UnitStep some = step;
+      some.count = std::min(step.count, most - bucketed_);
+      bucketed_ += some.count;
+      step.count -= some.count;
+      if (bucketed_ == most) {
+        --some.count;
+        if (some.count > 0) steps_.push_back(some);
+        some.count = 1;
+        some.reduce = in_turn(some.reduce, bucket());
+      }
+      steps_.push_back(some);
+    }
+  }
+
+  // The message of what is there, then what replicas sum, layer by layer.
+  ActionTime bucket() {
+    const std::int32_t n = std::exchange(bucketed_, 0);
+    const auto& messages =
+        of_bucket_ == &UnitTimes::expert_layer ? states_.reduce_expert_layers : states_.reduce_layers;
+    const auto found = messages.find(n);
+    const ActionTime message =
+        found != messages.end() ? found->second : repeated(states_.reduce.*of_bucket_, n);
+    const ActionTime& others = states_.only_last.*of_bucket_;
+    return reduce_ == &states_.reduce_last && is_there(others) ? in_turn(message, repeated(others, n))
+                                                               : message;
+  }
+
+  UnitStep& last_alone() {
+    UnitStep& last = steps_.back();
+    if (last.count == 1) return last;
+    UnitStep alone = last;
+    alone.count = 1;
+    --last.count;
+    steps_.push_back(alone);
+    return steps_.back();
+  }
+
+  const StateTimes& states_;
+  const UnitTimes* gather_;
+  const HostWork& of_gather_;
+  const UnitTimes* reduce_;
+  std::vector<UnitStep> steps_;
+  Unit of_bucket_ = nullptr;
+  std::int32_t bucketed_ = 0;  // layers that wait for others
+};
 
 }  // namespace
 
@@ -58,88 +170,79 @@ bool PassTimer::reduces_beside() const {
          (strategy_.zero_stage == 1 ? profile.overlaps_sharded_reduction : profile.overlaps_reduction);
 }
 
+const UnitTimes* PassTimer::reduced(Reduce reduce) const {
+  return reduce == Reduce::none ? nullptr : reduce == Reduce::each ? &states_.reduce : &states_.reduce_last;
+}
+
 std::vector<UnitStep> PassTimer::forward(const Piece& piece, const UnitTimes* gather) const {
-  std::vector<UnitStep> steps;
-  const auto add = [&](const ActionTime& compute, ActionTime UnitTimes::*unit, std::int32_t count) {
-    steps.push_back({compute, gather ? gathers(*gather, unit) : ActionTime{}, {}, count});
-  };
-  if (piece.first) add(compute_.embedding, &UnitTimes::embedding, 1);
-  for (const Piece::Run& r : piece.runs) add(compute_.layers[r.kind].forward, unit_of(r), r.layers);
-  if (piece.last) add(compute_.head, &UnitTimes::head, 1);
-  return begun(std::move(steps));
+  StepList steps(states_, gather, software_.gather, nullptr);
+  if (piece.first) steps.add(&UnitTimes::embedding, {.compute = compute_.embedding}, false);
+  for (const Piece::Run& r : piece.runs)
+    steps.add(unit_of(r), {.compute = compute_.layers[r.kind].forward, .count = r.layers}, false);
+  if (piece.last) steps.add(&UnitTimes::head, {.compute = compute_.head}, false);
+  return with_work(steps.take());
 }
 
 std::vector<UnitStep> PassTimer::backward(const Piece& piece, ActionTime LayerTimes::*pass,
                                           Reduce reduce) const {
   const bool of_layers = pass == &LayerTimes::backward;
-  std::vector<UnitStep> steps;
-  const auto zeroed = [&](const ActionTime& compute, ActionTime UnitTimes::*unit) {
-    return strategy_.zero_stage >= 2 ? in_turn(states_.zero_whole.*unit, compute) : compute;
+  StepList steps(states_, strategy_.zero_stage == 3 ? &states_.gather_for_backward : nullptr,
+                 software_.gather, reduced(reduce));
+  const auto zeroed = [&](Unit unit) {
+    return strategy_.zero_stage >= 2 ? states_.zero_whole.*unit : ActionTime{};
   };
-  const auto gather = [&](ActionTime UnitTimes::*unit) {
-    return strategy_.zero_stage == 3 ? gathers(states_.gather_for_backward, unit) : ActionTime{};
+  const bool fresh = scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
+  const auto begun = [&](Unit unit) { return fresh ? states_.zero.*unit : ActionTime{}; };
+  const auto add = [&](Unit unit, const ActionTime& compute, std::int32_t count, bool reads, bool reduces) {
+    steps.add(unit,
+              {.before = zeroed(unit), .compute = compute, .begin = begun(unit), .count = count, .reads = reads},
+              reduces);
   };
-  const auto reduces = [&](ActionTime UnitTimes::*unit) {
-    return reduce == Reduce::none   ? ActionTime{}
-           : reduce == Reduce::each ? states_.reduce.*unit
-                                    : states_.reduce_last.*unit;
-  };
-  if (piece.last)
-    steps.push_back({zeroed(compute_.head_backward, &UnitTimes::head), gather(&UnitTimes::head),
-                     reduces(&UnitTimes::head), 1});
+  if (piece.last) add(&UnitTimes::head, compute_.head_backward, 1, true, true);
   const std::int32_t interval = recompute_interval(strategy_, piece.layers());
-  std::int32_t above = piece.layers();  // layers whose pass is still to come
-  for (std::size_t i = piece.runs.size(); i-- > 0;) {
-    const Piece::Run& r = piece.runs[i];
-    const LayerTimes& layer = compute_.layers[r.kind];
-    const ActionTime own = zeroed(layer.*pass, unit_of(r));
-    const auto add = [&](const UnitStep& step, std::int32_t backward) {
-      UnitStep pass_step = step;
-      pass_step.count = backward;
-      if (of_layers)
-        add_layers(steps, pass_step, r, reduce, reduces(unit_of(r)));
+  if (interval == 1) {
+    for (std::size_t i = piece.runs.size(); i-- > 0;) {
+      const Piece::Run& r = piece.runs[i];
+      const LayerTimes& layer = compute_.layers[r.kind];
+      if (is_there(layer.recompute_last))
+        steps.add(unit_of(r),
+                  {.compute = in_turn(layer.recompute_last, in_turn(zeroed(unit_of(r)), layer.*pass)),
+                   .begin = begun(unit_of(r)),
+                   .count = r.layers},
+                  of_layers);
       else
-        steps.push_back(pass_step);
-    };
-    if (interval == 1) {
-      add({in_turn(layer.recompute_last, own), gather(unit_of(r)), {}, 1}, r.layers);
-      above -= r.layers;
-      continue;
+        add(unit_of(r), layer.*pass, r.layers, true, of_layers);
     }
+  } else {
     // A group's layers run forward again, then backward with the parameters that are there.
-    const std::int32_t begin = above - r.layers;
-    while (above > begin) {
-      const std::int32_t n = above - std::max(begin, (above - 1) / interval * interval);
-      if (n > 1) steps.push_back({layer.recompute, gather(unit_of(r)), {}, n - 1});
-      steps.push_back({layer.recompute_last, gather(unit_of(r)), {}, 1});
-      add({own, {}, {}, 1}, n);
-      above -= n;
+    for (std::int32_t end = piece.layers(); end > 0;) {
+      const std::int32_t first = (end - 1) / interval * interval;
+      for_each_run(piece, first, end - 1, [&](const Piece::Run& r, std::int32_t n) {
+        steps.add(unit_of(r), {.compute = compute_.layers[r.kind].recompute, .count = n}, false);
+      });
+      for_each_run(piece, end - 1, end, [&](const Piece::Run& r, std::int32_t n) {
+        steps.add(unit_of(r), {.compute = compute_.layers[r.kind].recompute_last, .count = n}, false);
+      });
+      for_each_run_back(piece, first, end, [&](const Piece::Run& r, std::int32_t n) {
+        add(unit_of(r), compute_.layers[r.kind].*pass, n, false, of_layers);
+      });
+      end = first;
     }
   }
-  if (piece.first)
-    steps.push_back(
-        {zeroed(compute_.embedding_backward, &UnitTimes::embedding), {}, reduces(&UnitTimes::embedding), 1});
-  return begun(std::move(steps));
+  if (piece.first) add(&UnitTimes::embedding, compute_.embedding_backward, 1, true, true);
+  return with_work(steps.take());
 }
 
 std::vector<UnitStep> PassTimer::weights(const Piece& piece, Reduce reduce) const {
-  std::vector<UnitStep> steps;
+  StepList steps(states_, nullptr, software_.gather, reduced(reduce));
   for (std::size_t i = piece.runs.size(); i-- > 0;) {
     const Piece::Run& r = piece.runs[i];
-    const ActionTime message = reduce == Reduce::none   ? ActionTime{}
-                               : reduce == Reduce::each ? states_.reduce.*unit_of(r)
-                                                        : states_.reduce_last.*unit_of(r);
-    add_layers(steps, {compute_.layers[r.kind].weight, {}, {}, r.layers}, r, reduce, message);
+    steps.add(unit_of(r), {.compute = compute_.layers[r.kind].weight, .count = r.layers}, true);
   }
-  return begun(std::move(steps));
+  return with_work(steps.take());
 }
 
-ActionTime PassTimer::gathers(const UnitTimes& of, ActionTime UnitTimes::*unit) const {
-  ActionTime t = of.*unit;
-  t.work = software_.gather;
-  return t;
-}
-std::vector<UnitStep> PassTimer::begun(std::vector<UnitStep> steps) const {
+std::vector<UnitStep> PassTimer::with_work(std::vector<UnitStep> steps) const {
   if (!steps.empty()) {
     if (steps.front().count > 1) {
       UnitStep first = steps.front();
@@ -147,46 +250,16 @@ std::vector<UnitStep> PassTimer::begun(std::vector<UnitStep> steps) const {
       first.count = 1;
       steps.insert(steps.begin(), first);
     }
-    steps.front().compute.work = software_.pass;
+    first_of(steps.front()).work = software_.pass;
   }
   return steps;
-}
-// Layers whose gradients go one by one, or as many in a message as a bucket holds.
-void PassTimer::add_layers(std::vector<UnitStep>& steps, UnitStep layers, const Piece::Run& r, Reduce reduce,
-                           const ActionTime& message) const {
-  const std::int32_t bucket = r.experts ? states_.bucket_expert_layers : states_.bucket_layers;
-  if (reduce == Reduce::none || bucket <= 1) {
-    layers.reduce = message;
-    steps.push_back(layers);
-    return;
-  }
-  const auto& messages = r.experts ? states_.reduce_expert_layers : states_.reduce_layers;
-  // What replicas sum goes layer by layer.
-  const ActionTime& one = r.experts ? states_.reduce.expert_layer : states_.reduce.layer;
-  for (std::int32_t done = 0; done < layers.count;) {
-    const std::int32_t n = std::min(bucket, layers.count - done);
-    UnitStep some = layers;
-    some.count = n - 1;
-    if (some.count > 0) steps.push_back(some);
-    some.count = 1;
-    const auto found = messages.find(n);
-    some.reduce = found != messages.end() ? found->second : repeated(one, n);
-    if (reduce == Reduce::last) {
-      ActionTime others = repeated(message, n);
-      others.duration = others.duration - one.duration * n;
-      others.host.launches = others.host.launches - one.host.launches * n;
-      some.reduce = in_turn(some.reduce, others);
-    }
-    steps.push_back(some);
-    done += n;
-  }
 }
 
 PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetch,
                                const PassTime& plain) const {
   if (steps.empty()) return {};
   PassTime pass = plain;
-  steps.front().compute.work = {};
+  first_of(steps.front()).work = {};
   constexpr Seconds kLongAgo{-1e6};
   DeviceClock clock(software_.interference, false);
   clock.skip({}, kLongAgo, kLongAgo);
@@ -213,6 +286,12 @@ PassTime alone(const std::vector<UnitStep>& steps) {
   return {.duration = t.duration, .host = t.host, .work = t.work};
 }
 
+bool exchanges(const std::vector<UnitStep>& steps) {
+  return std::any_of(steps.begin(), steps.end(), [](const UnitStep& s) {
+    return is_there(s.before) || is_there(s.gather) || is_there(s.reduce);
+  });
+}
+
 constexpr std::int32_t kFarAhead = 15;  // of gathers that nothing holds back
 
 }  // namespace
@@ -230,40 +309,57 @@ ChunkPasses PassTimer::plain(const Piece& piece) const {
   return passes;
 }
 
-ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain) const {
+ChunkSteps PassTimer::steps(const Piece& piece) const {
   const BackwardParts parts = backward_parts(strategy_.schedule);
-  const bool each = strategy_.zero_stage >= 2;
+  const Reduce last = reduces_beside() ? Reduce::last : Reduce::none,
+               each = strategy_.zero_stage >= 2 ? Reduce::each : Reduce::none;
+  ChunkSteps chunk;
+  chunk.prefetch = strategy_.prefetch;
+  const auto set = [&](PassTime ChunkPasses::*pass, std::vector<UnitStep> steps) {
+    const auto at = std::find(kPasses.begin(), kPasses.end(), pass) - kPasses.begin();
+    chunk.passes[static_cast<std::size_t>(at)] = std::move(steps);
+  };
+  set(&ChunkPasses::forward, forward(piece, strategy_.zero_stage == 3 ? &states_.gather_for_forward : nullptr));
+  set(&ChunkPasses::first_forward, chunk.passes[0]);
+  if (parts != BackwardParts::all_split) {
+    set(&ChunkPasses::backward, backward(piece, &LayerTimes::backward, each));
+    set(&ChunkPasses::last_backward, backward(piece, &LayerTimes::backward, last));
+  }
+  if (parts != BackwardParts::whole) {
+    set(&ChunkPasses::input, backward(piece, &LayerTimes::input, each));
+    set(&ChunkPasses::last_input, backward(piece, &LayerTimes::input, last));
+    set(&ChunkPasses::weight, weights(piece, each));
+    set(&ChunkPasses::last_weight, weights(piece, last));
+  }
+  return chunk;
+}
+
+void PassTimer::gather_ahead(const Piece& piece, ChunkSteps& chunk, DeviceClock& clock) const {
+  std::vector<UnitStep>& steps = chunk.passes[4];
+  std::vector<UnitStep> gathers = forward(piece, &states_.gather_updated);
+  for (std::size_t i = 0; i < gathers.size(); ++i) {
+    if (!is_there(gathers[i].gather)) continue;
+    ActionTime one = gathers[i].gather;
+    one.work = {};
+    const DeviceClock::Span span = clock.run(kCollectiveStream, one);
+    steps[i].there = span.end;
+    if (gathers[i].count > 1) {
+      const Seconds last = clock.run(kCollectiveStream, repeated(one, gathers[i].count - 1)).end;
+      steps[i].each_later = (last - span.end) * (1.0 / (gathers[i].count - 1));
+    }
+  }
+}
+
+ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain) const {
   ChunkPasses passes = plain;
-  if (strategy_.zero_stage == 3)
-    passes.forward = passes.first_forward =
-        exchanging(forward(piece, &states_.gather_for_forward), strategy_.prefetch, plain.forward);
+  const ChunkSteps all = steps(piece);
+  for (std::size_t i = 0; i < kPasses.size(); ++i)
+    if (exchanges(all.passes[i]))
+      passes.*kPasses[i] = exchanging(all.passes[i], strategy_.prefetch, plain.*kPasses[i]);
   if (gathers_ahead()) {
     const PassTime first = exchanging(forward(piece, &states_.gather_updated), kFarAhead, plain.forward);
     passes.first_forward.compute_after_collectives = first.compute_after_collectives;
     passes.first_forward.collectives = first.collectives;
-  }
-  if (!reduces_beside()) return passes;
-  // The last micro-batch's passes differ where replicas sum what others have reduced.
-  const auto differs = [&](ActionTime UnitTimes::*unit) {
-    return (states_.reduce.*unit).duration != (states_.reduce_last.*unit).duration;
-  };
-  const bool last_differs = !each || differs(&UnitTimes::layer) || differs(&UnitTimes::expert_layer) ||
-                            differs(&UnitTimes::head) || differs(&UnitTimes::embedding);
-  const auto backward_passes = [&](PassTime ChunkPasses::*usual, PassTime ChunkPasses::*last, auto steps) {
-    const auto with = [&](Reduce reduce) {
-      return exchanging(steps(reduce), strategy_.prefetch, plain.*usual);
-    };
-    if (each) passes.*usual = passes.*last = with(Reduce::each);
-    if (last_differs) passes.*last = with(Reduce::last);
-  };
-  if (parts != BackwardParts::all_split)
-    backward_passes(&ChunkPasses::backward, &ChunkPasses::last_backward,
-                    [&](Reduce r) { return backward(piece, &LayerTimes::backward, r); });
-  if (parts != BackwardParts::whole) {
-    backward_passes(&ChunkPasses::input, &ChunkPasses::last_input,
-                    [&](Reduce r) { return backward(piece, &LayerTimes::input, r); });
-    backward_passes(&ChunkPasses::weight, &ChunkPasses::last_weight,
-                    [&](Reduce r) { return weights(piece, r); });
   }
   return passes;
 }
@@ -388,9 +484,11 @@ class StageOnce {
 
   void begin(DeviceClock& clock) const {
     ActionTime first{};
-    if (scenario_.implementation.memory.weight_gradient != WeightGradient::fresh)
+    const bool zeroes = scenario_.implementation.memory.weight_gradient != WeightGradient::fresh;
+    if (zeroes) {
       first = compute_of(each_unit(states_.zero));
-    first.work = software_.pass;
+      first.work = software_.pass;
+    }
     first.work.before += scenario_.implementation.host.step;
     clock.run(kComputeStream, first);
   }
@@ -419,7 +517,8 @@ class StageOnce {
     std::vector<UnitStep> steps;
     for_each_unit([&](ActionTime UnitTimes::*unit, std::int32_t count) {
       const ActionTime reduce = exchange ? exchange->*unit : ActionTime{};
-      if (is_there(compute.*unit) || is_there(reduce)) steps.push_back({compute.*unit, {}, reduce, count});
+      if (is_there(compute.*unit) || is_there(reduce))
+        steps.push_back({.compute = compute.*unit, .reduce = reduce, .count = count});
     });
     return steps;
   }
@@ -453,6 +552,19 @@ class StageOnce {
 };
 
 }  // namespace
+
+void begin_stage(const Scenario& scenario, const Piece& units, const StateTimes& states,
+                 const StepSoftware& software, DeviceClock& clock) {
+  StageOnce(scenario, units, states, software).begin(clock);
+}
+
+void finish_stage(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
+                  const StepSoftware& software, DeviceClock& clock) {
+  static const ComputeTimes none{};
+  const PassTimer timer(scenario, none, states, software);
+  StageOnce(scenario, units, states, software)
+      .finish(clock, !timer.reduces_beside(), !timer.gathers_ahead(), at_an_end);
+}
 
 StageEnds stage_ends(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
                      const StepSoftware& software) {

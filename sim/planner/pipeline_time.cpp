@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include "sim/planner/pipeline_time.h"
 
 #include <algorithm>
@@ -87,6 +88,9 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
               .forward = forward,
               .reduces = last_of_all,
               .with_next = slot.with_next,
+              .begins = i == 0 || slots[i - 1].chunk != slot.chunk ||
+                        slots[i - 1].micro_batch != slot.micro_batch ||
+                        (slots[i - 1].pass == Pass::forward) != forward,
               .stage = stage,
               .at = stage * s.chunks + slot.chunk};
       if (slot.pass != Pass::backward_weight) {
@@ -218,6 +222,39 @@ void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const Tra
   }
 }
 
+void SlotOrder::run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
+                    std::vector<DeviceClock>& clocks) const {
+  std::vector<Seconds> arrivals(messages_);
+  std::vector<bool> has_gradients(steps.size());
+  std::size_t together = 0;
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    DeviceClock& clock = clocks[static_cast<std::size_t>(events_[i].stage)];
+    if (i == together)
+      for (std::size_t j = i;; ++j) {
+        const Event& e = events_[j];
+        if (e.received >= 0)
+          clock.receive(e.forward ? transfers.receive_forward : transfers.receive_backward, {},
+                        arrivals[static_cast<std::size_t>(e.received)]);
+        if (!e.with_next) break;
+      }
+    const Event& e = events_[i];
+    const ChunkSteps& chunk = *steps[static_cast<std::size_t>(e.at)];
+    const auto at = static_cast<std::size_t>(e.at);
+    run_pass(clock, chunk.passes[e.pass], chunk.prefetch, {e.begins, !e.forward && !has_gradients[at]});
+    if (!e.forward) has_gradients[at] = true;
+    if (e.with_next) continue;
+    for (std::size_t j = together; j <= i; ++j) {
+      const Event& done = events_[j];
+      if (done.sent >= 0)
+        arrivals[static_cast<std::size_t>(done.sent)] =
+            clock.send(done.forward ? transfers.send_forward : transfers.send_backward,
+                       clock.free(kComputeStream))
+                .end;
+    }
+    together = i + 1;
+  }
+}
+
 PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
                            const TransferTimes& transfers) const {
   constexpr std::int32_t kNone = -1;
@@ -271,7 +308,8 @@ std::int32_t group_of(const std::string& schedule, std::int32_t stages) {
 // Groups that fill the pipeline; with one more it does what it goes on doing.
 std::int32_t groups_of(const std::string& schedule) {
   const bool fills_twice = schedule == "zb-h2" || placement_of(schedule) == Placement::v;
-  return fills_twice ? 3 : 2;
+  static const int more = getenv("GROUPS_MORE") ? atoi(getenv("GROUPS_MORE")) : 0;
+  return (fills_twice ? 3 : 2) + more;
 }
 
 }  // namespace

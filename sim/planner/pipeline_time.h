@@ -8,6 +8,7 @@
 
 #include "sim/cost/execution.h"
 #include "sim/plan/schedule.h"
+#include "sim/planner/pass_time.h"
 
 namespace sim {
 
@@ -28,6 +29,12 @@ struct PassTime {
 struct ChunkPasses {
   PassTime forward, backward, input, weight;
   PassTime first_forward, last_backward, last_input, last_weight;
+};
+
+// The same unit by unit.
+struct ChunkSteps {
+  std::array<std::vector<UnitStep>, 8> passes;  // in the order of kPasses
+  std::int32_t prefetch = 0;
 };
 
 struct TransferTimes {
@@ -62,6 +69,9 @@ class SlotOrder {
   explicit SlotOrder(const Schedule& schedule);
   // passes[stage * chunks + chunk]
   PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers) const;
+  // The same unit by unit; clocks[stage] go on from where they stand.
+  void run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
+           std::vector<DeviceClock>& clocks) const;
 
  private:
   struct Event {
@@ -69,6 +79,7 @@ class SlotOrder {
     bool forward = false;
     bool reduces = false;                   // its gradients are complete
     bool with_next = false;                 // sends when the next one has ended, too
+    bool begins = false;                    // not the rest of the pass before
     std::int32_t stage = 0, at = 0;         // `at`: stage and chunk
     std::int32_t received = -1, sent = -1;  // messages
   };
@@ -89,6 +100,18 @@ class ScheduleClock {
   ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches);
   PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers) const;
+  // begin(clocks) sets the clocks of all stages going.
+  template <class Begin>
+  std::vector<DeviceClock> run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
+                               Begin begin) const {
+    std::vector<DeviceClock> clocks = begin();
+    longer_->run(steps, transfers, clocks);
+    if (!shorter_) return clocks;
+    std::vector<DeviceClock> less = begin();
+    shorter_->run(steps, transfers, less);
+    for (std::size_t i = 0; i < clocks.size(); ++i) clocks[i].go_on(less[i], more_);
+    return clocks;
+  }
 
  private:
   std::unique_ptr<SlotOrder> shorter_,

@@ -1,6 +1,7 @@
 #include "sim/planner/step_estimator.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
@@ -141,17 +142,22 @@ const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, cons
   return added.second;
 }
 
-const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
-  const auto known = std::find_if(states.ends.begin(), states.ends.end(),
-                                  [&](const auto& e) { return e.first == kind.units; });
-  if (known != states.ends.end()) return known->second;
-  // In whatever pieces a stage has its units, they are worked on one after the other.
-  const StageUnits& units = kind.units;
+// In whatever pieces a stage has its units, they are worked on one after the other.
+Piece StepPipeline::all_units(const StageUnits& units) const {
   Piece all{.first = units.first, .last = units.last, .runs = {}};
   for (std::size_t k = 0; k < units.layers.size(); ++k)
     if (units.layers[k] > 0)
       all.runs.push_back({k, passes_.blocks_.blocks().kinds[k].experts, units.layers[k]});
-  states.ends.emplace_back(units, stage_ends(s, all, units.at_an_end, states.times, passes_.software_));
+  return all;
+}
+
+const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
+  const auto known = std::find_if(states.ends.begin(), states.ends.end(),
+                                  [&](const auto& e) { return e.first == kind.units; });
+  if (known != states.ends.end()) return known->second;
+  const StageUnits& units = kind.units;
+  states.ends.emplace_back(
+      units, stage_ends(s, all_units(units), units.at_an_end, states.times, passes_.software_));
   return states.ends.back().second;
 }
 
@@ -219,13 +225,51 @@ Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
   return latest + ends_of(s, states, kinds_[kind_of_stage_.front()]).begin;
 }
 
+Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
+  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  std::vector<ChunkSteps> distinct;
+  for (const Piece& p : cut_.distinct) distinct.push_back(timer.steps(p));
+  const std::size_t stages = kind_of_stage_.size();
+  std::vector<Piece> units;
+  std::vector<const ChunkSteps*> chunks;
+  std::vector<ChunkSteps> own;  // of chunks whose parameters come one after the other
+  own.reserve(stages * chunks_);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const Kind& kind = kinds_[kind_of_stage_[stage]];
+    units.push_back(all_units(kind.units));
+    for (const std::size_t c : kind.chunks)
+      chunks.push_back(timer.gathers_ahead() ? &own.emplace_back(distinct[c]) : &distinct[c]);
+  }
+  std::vector<DeviceClock> clocks = facts_.clock.run(chunks, passes_.transfers_, [&] {
+    std::vector<DeviceClock> begun(stages,
+                                   DeviceClock(passes_.software_.interference, passes_.transfers_.in_order));
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      if (timer.gathers_ahead())
+        for (std::size_t c = 0; c < chunks_; ++c)
+          timer.gather_ahead(cut_.distinct[kinds_[kind_of_stage_[stage]].chunks[c]],
+                             own[stage * chunks_ + c], begun[stage]);
+      begin_stage(s, units[stage], states.times, passes_.software_, begun[stage]);
+    }
+    return begun;
+  });
+  Seconds end;
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    finish_stage(s, units[stage], kinds_[kind_of_stage_[stage]].units.at_an_end, states.times,
+                 passes_.software_, clocks[stage]);
+    end = std::max(end, clocks[stage].end());
+  }
+  return end;
+}
+
 Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
+  static const bool units = getenv("UNITS");
+  if (units) return run_units(s, states);
   hidden_.clear();
   const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
     hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   const std::vector<ChunkPasses>& passes = hidden_;
-  if (!exchanges_hide(passes)) return run(s, states, exchanging(s, states));
+  if (!exchanges_hide(passes)) return run_units(s, states);
   if (!plain_) execute();
   const bool each = s.strategy.zero_stage >= 2;
   Seconds longer = longer_with(passes);
@@ -422,7 +466,15 @@ const StepStates& StepEstimator::states(const Scenario& s) {
   StateKey key{s.strategy};
   Strategy& t = key.strategy;
   if (t.gradient_bucket == 0) t.virtual_pipeline = 1;
-  if (placement_of(t.schedule) != Placement::two_directions) t.schedule = "1f1b";
+  // Where one stage has both ends of the model, their common parameters are reduced once.
+  const Placement placement = placement_of(t.schedule);
+  const bool ends_meet = placement == Placement::v && s.model.tie_word_embeddings;
+  if (ends_meet) {
+    t.schedule = "zb-v";
+    t.virtual_pipeline = 2;
+  } else if (placement != Placement::two_directions) {
+    t.schedule = "1f1b";
+  }
   const auto [it, added] = known_->states.try_emplace(key);
   if (!added) return it->second;
   Scenario with = s;

@@ -97,6 +97,8 @@ class StepPipeline {
   };
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
   const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
+  Piece all_units(const StageUnits& units) const;
+  Seconds run_units(const Scenario& scenario, const StepStates& states);
   void execute();
   Seconds longer_with(const std::vector<ChunkPasses>& passes) const;
   bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
