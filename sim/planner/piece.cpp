@@ -255,6 +255,13 @@ std::vector<UnitStep> PassTimer::with_work(std::vector<UnitStep> steps) const {
   return steps;
 }
 
+// What earlier collectives, that this pass does not wait for, make of it.
+void PassTimer::add_slowdown(PassTime& pass, Seconds compute) const {
+  const double slowdown = software_.interference.compute;
+  pass.slower = 1 - 1 / slowdown;
+  pass.most_slower = std::max(Seconds{}, compute * slowdown - pass.duration);
+}
+
 PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetch,
                                const PassTime& plain) const {
   if (steps.empty()) return {};
@@ -273,7 +280,10 @@ PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetc
     pass.host.launches += (s.gather.host.launches + s.gather.work.before + s.reduce.host.launches) * s.count;
   }
   // The first gather waits for earlier collectives as it does for earlier compute.
-  if (gathers) pass.compute_after_collectives = pass.duration;
+  if (gathers)
+    pass.compute_after_collectives = pass.duration;
+  else
+    add_slowdown(pass, compute_of(steps).duration);
   if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
   return pass;
 }
@@ -288,7 +298,7 @@ PassTime alone(const std::vector<UnitStep>& steps) {
 
 bool exchanges(const std::vector<UnitStep>& steps) {
   return std::any_of(steps.begin(), steps.end(), [](const UnitStep& s) {
-    return is_there(s.before) || is_there(s.gather) || is_there(s.reduce);
+    return is_there(s.gather) || is_there(s.reduce);
   });
 }
 
@@ -350,18 +360,63 @@ void PassTimer::gather_ahead(const Piece& piece, ChunkSteps& chunk, DeviceClock&
   }
 }
 
+// Where accumulators are not set to zero before.
+ActionTime PassTimer::begin_gradients(const Piece& piece) const {
+  ActionTime all;
+  if (scenario_.implementation.memory.weight_gradient != WeightGradient::fresh) return all;
+  if (piece.last) all = in_turn(all, states_.zero.head);
+  for (const Piece::Run& r : piece.runs) all = in_turn(all, repeated(states_.zero.*unit_of(r), r.layers));
+  if (piece.first) all = in_turn(all, states_.zero.embedding);
+  return all;
+}
+
 ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain) const {
   ChunkPasses passes = plain;
+  passes.begin_gradients = begin_gradients(piece);
   const ChunkSteps all = steps(piece);
+  const bool zeroes = strategy_.zero_stage >= 2;
   for (std::size_t i = 0; i < kPasses.size(); ++i)
-    if (exchanges(all.passes[i]))
+    if (zeroes || exchanges(all.passes[i]))
       passes.*kPasses[i] = exchanging(all.passes[i], strategy_.prefetch, plain.*kPasses[i]);
+    else
+      add_slowdown(passes.*kPasses[i], (plain.*kPasses[i]).duration);
   if (gathers_ahead()) {
     const PassTime first = exchanging(forward(piece, &states_.gather_updated), kFarAhead, plain.forward);
     passes.first_forward.compute_after_collectives = first.compute_after_collectives;
     passes.first_forward.collectives = first.collectives;
   }
   return passes;
+}
+
+bool PassTimer::exchanges_hide(const Piece& piece, const ChunkPasses& passes) const {
+  if (strategy_.prefetch < 1) return false;
+  // What is still reduced when the next pass begins, whose first gather comes after it.
+  constexpr double kNegligible = 0.005;
+  const bool whole = passes.weight.duration.value == 0;
+  const PassTime& last = whole ? passes.last_backward : passes.last_weight;
+  if (last.collectives_after_compute - last.duration >
+      (passes.forward.duration + passes.backward.duration + passes.input.duration + passes.weight.duration) *
+          kNegligible)
+    return false;
+  const double window = strategy_.prefetch;
+  const UnitTimes &forward = states_.gather_for_forward, &backward = states_.gather_for_backward;
+  const bool splits = backward_parts(strategy_.schedule) != BackwardParts::whole;
+  for (const Piece::Run& r : piece.runs) {
+    const LayerTimes& layer = compute_.layers[r.kind];
+    const Unit unit = unit_of(r);
+    const Seconds ahead = layer.forward.duration,
+                  back = (splits ? layer.input.duration : layer.backward.duration) +
+                         layer.recompute_last.duration;
+    const std::int32_t bucket = r.experts ? states_.bucket_expert_layers : states_.bucket_layers;
+    const Seconds reduced = splits ? Seconds{} : (states_.reduce_last.*unit).duration;
+    if ((forward.*unit).duration > ahead) return false;
+    if ((backward.*unit).duration + reduced > back) return false;
+    if ((backward.*unit).duration + reduced * bucket > back * window) return false;
+    if (piece.last && (forward.head.duration > ahead * window ||
+                       states_.reduce_last.head.duration + (backward.*unit).duration > back * window))
+      return false;
+  }
+  return true;
 }
 
 void PassTimer::add_gathers(const Piece& piece, const UnitTimes& gather, bool forward, Exchanged& sum) const {
@@ -377,6 +432,10 @@ void PassTimer::add_gathers(const Piece& piece, const UnitTimes& gather, bool fo
                      : piece.runs.empty()
                          ? Seconds{}
                          : (gather.*unit_of(forward ? piece.runs.front() : piece.runs.back())).duration;
+  // A first layer's parameters come after the embedding's.
+  if (forward && piece.first && !piece.runs.empty())
+    sum.first_gather += std::max(
+        Seconds{}, (gather.*unit_of(piece.runs.front())).duration - compute_.embedding.duration);
 }
 
 void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last,
@@ -405,11 +464,21 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
     };
     const std::int32_t rest = r.layers % bucket;
     if (r.layers >= bucket) add(message(bucket), r.layers / bucket);
-    if (rest > 0) add(message(rest), 1);
+    if (rest > 0) {
+      const Seconds before =
+          sum.last_reduction - (compute_.layers[r.kind].backward.duration + compute_.layers[r.kind].weight.duration) * rest;
+      add(message(rest), 1);
+      sum.last_reduction += std::max(Seconds{}, before);
+    }
     // What replicas sum goes layer by layer.
     sum.reductions += ((reduce.*unit_of(r)).duration - (states_.reduce.*unit_of(r)).duration) * r.layers;
   }
-  if (of_edges && piece.first) add(reduce.embedding, 1);
+  if (of_edges && piece.first) {
+    // The layers' last message goes just before the embedding's.
+    const Seconds before = sum.last_reduction - compute_.embedding_backward.duration;
+    add(reduce.embedding, 1);
+    sum.last_reduction += std::max(Seconds{}, before);
+  }
 }
 
 PassTime PassTimer::hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute) const {
@@ -433,6 +502,7 @@ ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPass
   const BackwardParts parts = backward_parts(strategy_.schedule);
   const int zero = strategy_.zero_stage;
   ChunkPasses passes = plain;
+  passes.begin_gradients = begin_gradients(piece);
   if (zero == 3 || gathers_ahead()) {
     Exchanged sum{};
     add_gathers(piece, zero == 3 ? states_.gather_for_forward : states_.gather_updated, true, sum);

@@ -52,6 +52,10 @@ class PassTimer {
   // Gathers updated parameters from the beginning of the step on; their first forward pass waits for them.
   void gather_ahead(const Piece& piece, ChunkSteps& chunk, DeviceClock& clock) const;
 
+  // Under ZeRO 3, whether each of these but for what begins a pass is there in time, whatever is reduced
+  // before it, and the next pass's too.
+  bool exchanges_hide(const Piece& piece, const ChunkPasses& passes) const;
+
   bool reduces_beside() const;
   bool gathers_ahead() const;
 
@@ -62,6 +66,8 @@ class PassTimer {
   std::vector<UnitStep> weights(const Piece& piece, Reduce reduce) const;
   std::vector<UnitStep> with_work(std::vector<UnitStep> steps) const;
   const UnitTimes* reduced(Reduce reduce) const;
+  ActionTime begin_gradients(const Piece& piece) const;
+  void add_slowdown(PassTime& pass, Seconds compute) const;
   // Of a piece's units, in a pass.
   struct Exchanged {
     Seconds gathers, first_gather;

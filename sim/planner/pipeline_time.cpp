@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace sim {
 
@@ -59,6 +60,7 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
            static_cast<std::size_t>(micro_batch);
   };
   std::vector<bool> sent(messages_);
+  std::vector<char> has_gradients(static_cast<std::size_t>(s.stages) * static_cast<std::size_t>(s.chunks));
   std::vector<ChunkSlots> chunk_slots;
   for (const std::vector<Slot>& slots : s.slots) chunk_slots.emplace_back(slots, s.chunks);
   std::vector<std::size_t> next(s.slots.size());
@@ -106,7 +108,8 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
       }
       works.push_back(e);
     }
-    for (const Event& e : works) {
+    for (Event& e : works) {
+      if (!e.forward) e.begins_gradients = !std::exchange(has_gradients[static_cast<std::size_t>(e.at)], true);
       events_.push_back(e);
       if (e.sent >= 0) sent[static_cast<std::size_t>(e.sent)] = true;
     }
@@ -130,12 +133,19 @@ struct StageClock {
   void run(const PassTime& pass) {
     if (pass.work.waits) host = std::max({host, compute, collectives, sends});
     host += pass.work.before;
-    const Seconds begin = compute;
-    compute = std::max(
-        {begin + pass.duration, collectives + pass.compute_after_collectives, host + pass.host.ahead});
+    const Seconds begin = compute, alone = begin + pass.duration + slower(pass);
+    compute = std::max({alone, collectives + pass.compute_after_collectives, host + pass.host.ahead});
     const Seconds late = compute - begin - pass.duration;
     collectives = std::max(collectives + pass.collectives, begin + late + pass.collectives_after_compute);
     host += pass.host.launches;
+  }
+  // By earlier collectives.
+  Seconds slower(const PassTime& pass) const {
+    return collectives > compute ? std::min((collectives - compute) * pass.slower, pass.most_slower) : Seconds{};
+  }
+  void begin_gradients(const ActionTime& time) {
+    compute = std::max(compute + time.duration, host + time.host.ahead);
+    host += time.host.launches;
   }
   void receive(const ActionTime& time, Seconds arrival) {
     host += time.work.before;
@@ -170,7 +180,7 @@ struct SlotOrder::Clocks {
 
 template <bool kHost>
 void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const TransferTimes& transfers,
-                           Clocks& c, PipelineRun& run) const {
+                           const std::vector<const ChunkPasses*>& chunks, Clocks& c, PipelineRun& run) const {
   std::size_t together = 0;  // first of those that are worked on together
   for (std::size_t i = 0; i < events_.size(); ++i) {
     // Both begin when both inputs are there, and both results go when both have ended.
@@ -196,11 +206,12 @@ void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const Tra
     if (e.reduces) run.last_began[at] = clock.compute;
     if (!e.forward && run.first_backward[stage] == kNever) run.first_backward[stage] = clock.compute;
     const PassTime& pass = *passes[at * kPasses.size() + e.pass];
+    if (e.begins_gradients) clock.begin_gradients(chunks[at]->begin_gradients);
     if constexpr (kHost) {
       clock.run(pass);
     } else {
-      const Seconds begin = clock.compute;
-      clock.compute = std::max(begin + pass.duration, clock.collectives + pass.compute_after_collectives);
+      const Seconds alone = clock.compute + pass.duration + clock.slower(pass);
+      clock.compute = std::max(alone, clock.collectives + pass.compute_after_collectives);
       const Seconds end = clock.compute - pass.duration + pass.collectives_after_compute;
       clock.collectives = std::max(clock.collectives + pass.collectives, end);
     }
@@ -225,7 +236,6 @@ void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const Tra
 void SlotOrder::run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
                     std::vector<DeviceClock>& clocks) const {
   std::vector<Seconds> arrivals(messages_);
-  std::vector<bool> has_gradients(steps.size());
   std::size_t together = 0;
   for (std::size_t i = 0; i < events_.size(); ++i) {
     DeviceClock& clock = clocks[static_cast<std::size_t>(events_[i].stage)];
@@ -239,9 +249,7 @@ void SlotOrder::run(const std::vector<const ChunkSteps*>& steps, const TransferT
       }
     const Event& e = events_[i];
     const ChunkSteps& chunk = *steps[static_cast<std::size_t>(e.at)];
-    const auto at = static_cast<std::size_t>(e.at);
-    run_pass(clock, chunk.passes[e.pass], chunk.prefetch, {e.begins, !e.forward && !has_gradients[at]});
-    if (!e.forward) has_gradients[at] = true;
+    run_pass(clock, chunk.passes[e.pass], chunk.prefetch, {e.begins, e.begins_gradients});
     if (e.with_next) continue;
     for (std::size_t j = together; j <= i; ++j) {
       const Event& done = events_[j];
@@ -256,7 +264,7 @@ void SlotOrder::run(const std::vector<const ChunkSteps*>& steps, const TransferT
 }
 
 PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
-                           const TransferTimes& transfers) const {
+                           const TransferTimes& transfers, const std::vector<StageEnd>& begun) const {
   constexpr std::int32_t kNone = -1;
   const auto stages = static_cast<std::size_t>(stages_);
   PipelineRun run;
@@ -265,6 +273,10 @@ PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
   run.first_backward.assign(stages, kNever);
   thread_local Clocks clocks;
   clocks.stages.assign(stages, {});
+  for (std::size_t i = 0; i < begun.size(); ++i) {
+    clocks.stages[i].compute = begun[i].compute;
+    clocks.stages[i].host = begun[i].host;
+  }
   clocks.messages.resize(messages_);
   clocks.waited.resize(events_.size());
   clocks.last_compute.assign(stages, kNone);
@@ -282,9 +294,9 @@ PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
       host = host || takes_part(times.back()->host, times.back()->work);
     }
   if (host)
-    run_events<true>(times, transfers, clocks, run);
+    run_events<true>(times, transfers, passes, clocks, run);
   else
-    run_events<false>(times, transfers, clocks, run);
+    run_events<false>(times, transfers, passes, clocks, run);
   std::size_t latest = 0;
   for (std::size_t i = 0; i < stages; ++i) {
     const StageClock& c = clocks.stages[i];
@@ -295,6 +307,7 @@ PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
        i = clocks.waited[static_cast<std::size_t>(i)]) {
     const Event& e = events_[static_cast<std::size_t>(i)];
     ++run.on_path[static_cast<std::size_t>(e.at)][e.pass];
+    if (e.begins_gradients) ++run.on_path[static_cast<std::size_t>(e.at)][kPasses.size()];
   }
   return run;
 }
@@ -335,10 +348,10 @@ ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, s
 }
 
 PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes,
-                               const TransferTimes& transfers) const {
-  PipelineRun run = longer_->run(passes, transfers);
+                               const TransferTimes& transfers, const std::vector<StageEnd>& begun) const {
+  PipelineRun run = longer_->run(passes, transfers, begun);
   if (!shorter_) return run;
-  const PipelineRun less = shorter_->run(passes, transfers);
+  const PipelineRun less = shorter_->run(passes, transfers, begun);
   const auto grow = [this](auto& value, const auto& before) { value += (value - before) * more_; };
   for (std::size_t i = 0; i < run.ends.size(); ++i)
     for (Seconds StageEnd::*t :

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstdio>
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
@@ -30,6 +31,9 @@ std::int32_t micro_batches_of(const Scenario& s) {
   return static_cast<std::int32_t>(s.workload.global_batch_size / s.strategy.data_parallel /
                                    s.workload.micro_batch_size);
 }
+
+// Of a pass, what may go on beside its compute and surely hides.
+constexpr double kRoom = 0.6;
 
 std::int32_t chunks_of(const Strategy& s) {
   return placement_of(s.schedule) == Placement::two_directions ? 2 : s.virtual_pipeline;
@@ -169,7 +173,7 @@ void StepPipeline::execute() {
   on_path_.resize(cut_.distinct.size());
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage)
     for (std::size_t c = 0; c < chunks_; ++c)
-      for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
+      for (std::size_t pass = 0; pass <= kPasses.size(); ++pass)
         on_path_[kinds_[kind_of_stage_[stage]].chunks[c]][pass] += plain_->on_path[stage * chunks_ + c][pass];
   for (Kind& kind : kinds_)
     kind.last = *std::max_element(kind.stages.begin(), kind.stages.end(), [&](std::size_t a, std::size_t b) {
@@ -180,26 +184,34 @@ void StepPipeline::execute() {
 // By as much as passes on the longest path are longer.
 Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes) const {
   Seconds longer;
-  for (std::size_t p = 0; p < passes.size(); ++p)
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    longer += passes[p].begin_gradients.duration * on_path_[p][kPasses.size()];
     for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
       longer +=
           ((passes[p].*kPasses[pass]).duration - (cut_.plain[p].*kPasses[pass]).duration) * on_path_[p][pass];
+  }
   return longer;
 }
 
-// Whether collectives hide behind compute, and the host's launches too, with room to spare: then a pass waits
-// for none but its own first gather and last reduction.
-bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
-  constexpr double kRoom = 0.6;
+// Whether the host launches all passes with room to spare.
+bool StepPipeline::host_keeps_up(const std::vector<ChunkPasses>& passes) const {
+  for (const ChunkPasses& p : passes)
+    for (const auto pass : kPasses)
+      if ((p.*pass).host.launches > (p.*pass).duration * kRoom) return false;
+  return true;
+}
+
+// Whether collectives hide behind compute with room to spare.
+bool StepPipeline::exchanges_hide(const PassTimer& timer, int zero_stage,
+                                  const std::vector<ChunkPasses>& passes) const {
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const ChunkPasses &with = passes[p], &plain = cut_.plain[p];
+    if (zero_stage == 3 && !timer.exchanges_hide(cut_.distinct[p], passes[p])) return false;
     for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
                                       std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
-                                      std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}}) {
-      const Seconds room = (plain.*usual).duration * kRoom;
-      const PassTime &each = with.*usual, &once = with.*last;
-      if (std::max(each.collectives, once.collectives) > room || once.host.launches > room) return false;
-    }
+                                      std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}})
+      if (std::max((passes[p].*usual).collectives, (passes[p].*last).collectives) >
+          (cut_.plain[p].*usual).duration * kRoom)
+        return false;
   }
   return true;
 }
@@ -212,7 +224,12 @@ Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
     std::vector<const ChunkPasses*> of_stages;
     for (const std::size_t kind : kind_of_stage_)
       for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
-    known = runs_.emplace(known, exchange, facts_.clock.run(of_stages, passes_.transfers_));
+    std::vector<StageEnd> begun;
+    for (const std::size_t kind : kind_of_stage_) {
+      const StageEnds& once = ends_of(s, states, kinds_[kind]);
+      begun.push_back({once.begin, {}, {}, once.host_begin});
+    }
+    known = runs_.emplace(known, exchange, facts_.clock.run(of_stages, passes_.transfers_, begun));
   }
   const PipelineRun& run = known->second;
   Seconds latest;
@@ -222,7 +239,7 @@ Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
     latest = std::max({latest, std::max(e.compute, e.collectives) + once.finish, e.host + once.finish_ahead,
                        e.host + once.finish_launches, e.sends});
   }
-  return latest + ends_of(s, states, kinds_[kind_of_stage_.front()]).begin;
+  return latest;
 }
 
 Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
@@ -269,11 +286,21 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
     hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   const std::vector<ChunkPasses>& passes = hidden_;
-  if (!exchanges_hide(passes)) return run_units(s, states);
+  static const bool trace = getenv("TRACE_PATH");
+  const bool launched = host_keeps_up(passes), hide = exchanges_hide(timer, s.strategy.zero_stage, passes);
+  if (trace) fprintf(stderr, "%s\n", !launched ? "host" : !hide ? "run" : "closed");
+  const TransferTimes& transfers = passes_.transfers_;
+  const bool waits = s.implementation.host.waits_around_passes || transfers.send_forward.work.waits ||
+                     transfers.receive_forward.work.waits;
+  const bool in_turn_with_host = s.strategy.zero_stage == 3 && s.strategy.prefetch == 0 &&
+                                 s.implementation.host.launch.value > 0;
+  const bool briefly = facts_.placement.stages == 1 && facts_.placement.micro_batches <= 2;
+  if (!launched || waits || in_turn_with_host || (!hide && briefly)) return run_units(s, states);
+  if (!hide) return run(s, states, exchanging(s, states));
   if (!plain_) execute();
   const bool each = s.strategy.zero_stage >= 2;
   Seconds longer = longer_with(passes);
-  const StageEnds& first_ends = ends_of(s, states, kinds_[kind_of_stage_.front()]);
+  const StageEnds first_ends = ends_of(s, states, kinds_[kind_of_stage_.front()]);
   // Parameters that are gathered from the beginning of the step on.
   const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
   if (!each || s.strategy.zero_stage == 2)
@@ -305,6 +332,7 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
     if (each)
       collectives = std::max(collectives, plain_->first_backward[stage] + of_micro_batch * micro_batches);
     const Seconds host = e.host + launches * micro_batches;
+    if (trace) fprintf(stderr, "stage %zu compute %.3f coll %.3f host %.3f sends %.3f finish %.3f ahead %.3f launches %.3f begin %.3f longer %.3f plain %.3f\n", stage, compute.value*1e3, collectives.value*1e3, host.value*1e3, e.sends.value*1e3, once.finish.value*1e3, once.finish_ahead.value*1e3, once.finish_launches.value*1e3, once.begin.value*1e3, longer.value*1e3, e.compute.value*1e3);
     latest = std::max({latest, std::max({compute, collectives, host}) + once.finish, host + once.finish_ahead,
                        host + once.finish_launches, e.sends + longer});
   }

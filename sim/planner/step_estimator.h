@@ -101,7 +101,8 @@ class StepPipeline {
   Seconds run_units(const Scenario& scenario, const StepStates& states);
   void execute();
   Seconds longer_with(const std::vector<ChunkPasses>& passes) const;
-  bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
+  bool exchanges_hide(const PassTimer& timer, int zero_stage, const std::vector<ChunkPasses>& passes) const;
+  bool host_keeps_up(const std::vector<ChunkPasses>& passes) const;
   Seconds run(const Scenario& scenario, const StepStates& states, const std::vector<ChunkPasses>& passes);
 
   StepPasses& passes_;
@@ -115,7 +116,7 @@ class StepPipeline {
       runs_;                                    // with exchanges, by StepStates::exchange and prefetch
   std::vector<ChunkPasses> hidden_;             // of the states at hand
   std::optional<PipelineRun> plain_;            // without exchanges
-  std::vector<std::array<double, 8>> on_path_;  // by distinct piece
+  std::vector<std::array<double, 9>> on_path_;  // by distinct piece
 };
 
 // Keeps what strategies of one scenario have in common.
