@@ -91,8 +91,8 @@ class DeviceClock {
     device_.skip(std::min(compute, collective), collective);
   }
 
-  // As if what this clock has done since `before` were done so many times again. Where that makes the host the
-  // latest, all that it launches comes as much later.
+  // As if what this clock has done since `before` were done so many times again. Where that makes the host
+  // the latest, all that it launches comes as much later.
   void go_on(const DeviceClock& before, double times) {
     const DeviceClock now = *this;
     for (std::size_t i = 0; i < free_.size(); ++i) free_[i] += (free_[i] - before.free_[i]) * times;

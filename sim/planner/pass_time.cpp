@@ -123,7 +123,8 @@ void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32
       const State now = state_of(clock), takes = now - before;
       // Gathers of what comes after these units are none that these repeat.
       const std::int32_t left = s.count - n - 1 - (s.reads ? static_cast<std::int32_t>(ahead) + 1 : 0);
-      if (known && left > 0 && (!s.reads || gather_step == i) && s.each_later <= takes.compute && goes_on(takes, took, now, exchanges)) {
+      if (known && left > 0 && (!s.reads || gather_step == i) && s.each_later <= takes.compute &&
+          goes_on(takes, took, now, exchanges)) {
         clock.skip(takes.compute * left, exchanges ? takes.collective * left : Seconds{}, takes.host * left);
         n += left;
         if (s.reads) {

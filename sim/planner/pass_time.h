@@ -40,7 +40,7 @@ struct PassPlace {
 };
 
 // Runs the steps: parameters are gathered so many units ahead. Units alike are run until each takes as long
-// as the one before, and the rest is added. 
+// as the one before, and the rest is added.
 void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32_t prefetch,
               PassPlace place = {});
 

@@ -194,9 +194,10 @@ std::vector<UnitStep> PassTimer::backward(const Piece& piece, ActionTime LayerTi
   const bool fresh = scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
   const auto begun = [&](Unit unit) { return fresh ? states_.zero.*unit : ActionTime{}; };
   const auto add = [&](Unit unit, const ActionTime& compute, std::int32_t count, bool reads, bool reduces) {
-    steps.add(unit,
-              {.before = zeroed(unit), .compute = compute, .begin = begun(unit), .count = count, .reads = reads},
-              reduces);
+    steps.add(
+        unit,
+        {.before = zeroed(unit), .compute = compute, .begin = begun(unit), .count = count, .reads = reads},
+        reduces);
   };
   if (piece.last) add(&UnitTimes::head, compute_.head_backward, 1, true, true);
   const std::int32_t interval = recompute_interval(strategy_, piece.layers());
@@ -297,9 +298,8 @@ PassTime alone(const std::vector<UnitStep>& steps) {
 }
 
 bool exchanges(const std::vector<UnitStep>& steps) {
-  return std::any_of(steps.begin(), steps.end(), [](const UnitStep& s) {
-    return is_there(s.gather) || is_there(s.reduce);
-  });
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const UnitStep& s) { return is_there(s.gather) || is_there(s.reduce); });
 }
 
 constexpr std::int32_t kFarAhead = 15;  // of gathers that nothing holds back
@@ -329,7 +329,8 @@ ChunkSteps PassTimer::steps(const Piece& piece) const {
     const auto at = std::find(kPasses.begin(), kPasses.end(), pass) - kPasses.begin();
     chunk.passes[static_cast<std::size_t>(at)] = std::move(steps);
   };
-  set(&ChunkPasses::forward, forward(piece, strategy_.zero_stage == 3 ? &states_.gather_for_forward : nullptr));
+  set(&ChunkPasses::forward,
+      forward(piece, strategy_.zero_stage == 3 ? &states_.gather_for_forward : nullptr));
   set(&ChunkPasses::first_forward, chunk.passes[0]);
   if (parts != BackwardParts::all_split) {
     set(&ChunkPasses::backward, backward(piece, &LayerTimes::backward, each));
@@ -389,7 +390,6 @@ ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& pla
 }
 
 bool PassTimer::exchanges_hide(const Piece& piece, const ChunkPasses& passes) const {
-  if (strategy_.prefetch < 1) return false;
   // What is still reduced when the next pass begins, whose first gather comes after it.
   constexpr double kNegligible = 0.005;
   const bool whole = passes.weight.duration.value == 0;
@@ -398,6 +398,11 @@ bool PassTimer::exchanges_hide(const Piece& piece, const ChunkPasses& passes) co
       (passes.forward.duration + passes.backward.duration + passes.input.duration + passes.weight.duration) *
           kNegligible)
     return false;
+  return gathers_hide(piece);
+}
+
+bool PassTimer::gathers_hide(const Piece& piece) const {
+  if (strategy_.prefetch < 1) return false;
   const double window = strategy_.prefetch;
   const UnitTimes &forward = states_.gather_for_forward, &backward = states_.gather_for_backward;
   const bool splits = backward_parts(strategy_.schedule) != BackwardParts::whole;
@@ -434,8 +439,8 @@ void PassTimer::add_gathers(const Piece& piece, const UnitTimes& gather, bool fo
                          : (gather.*unit_of(forward ? piece.runs.front() : piece.runs.back())).duration;
   // A first layer's parameters come after the embedding's.
   if (forward && piece.first && !piece.runs.empty())
-    sum.first_gather += std::max(
-        Seconds{}, (gather.*unit_of(piece.runs.front())).duration - compute_.embedding.duration);
+    sum.first_gather +=
+        std::max(Seconds{}, (gather.*unit_of(piece.runs.front())).duration - compute_.embedding.duration);
 }
 
 void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last,
@@ -460,18 +465,19 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
     const auto& messages = r.experts ? states_.reduce_expert_layers : states_.reduce_layers;
     const auto message = [&](std::int32_t n) {
       const auto found = messages.find(n);
-      return found != messages.end() ? found->second : repeated(states_.reduce.*unit_of(r), n);
+      ActionTime m = found != messages.end() ? found->second : repeated(states_.reduce.*unit_of(r), n);
+      if (last) m = in_turn(m, repeated(states_.only_last.*unit_of(r), n));
+      return m;
     };
     const std::int32_t rest = r.layers % bucket;
     if (r.layers >= bucket) add(message(bucket), r.layers / bucket);
     if (rest > 0) {
       const Seconds before =
-          sum.last_reduction - (compute_.layers[r.kind].backward.duration + compute_.layers[r.kind].weight.duration) * rest;
+          sum.last_reduction -
+          (compute_.layers[r.kind].backward.duration + compute_.layers[r.kind].weight.duration) * rest;
       add(message(rest), 1);
       sum.last_reduction += std::max(Seconds{}, before);
     }
-    // What replicas sum goes layer by layer.
-    sum.reductions += ((reduce.*unit_of(r)).duration - (states_.reduce.*unit_of(r)).duration) * r.layers;
   }
   if (of_edges && piece.first) {
     // The layers' last message goes just before the embedding's.
@@ -502,6 +508,7 @@ ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPass
   const BackwardParts parts = backward_parts(strategy_.schedule);
   const int zero = strategy_.zero_stage;
   ChunkPasses passes = plain;
+  if (zero == 3 && !gathers_hide(piece)) return with_exchanges(piece, plain);
   passes.begin_gradients = begin_gradients(piece);
   if (zero == 3 || gathers_ahead()) {
     Exchanged sum{};

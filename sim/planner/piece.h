@@ -53,7 +53,9 @@ class PassTimer {
   void gather_ahead(const Piece& piece, ChunkSteps& chunk, DeviceClock& clock) const;
 
   // Under ZeRO 3, whether each of these but for what begins a pass is there in time, whatever is reduced
-  // before it, and the next pass's too.
+  // before it.
+  bool gathers_hide(const Piece& piece) const;
+  // And the next pass's too.
   bool exchanges_hide(const Piece& piece, const ChunkPasses& passes) const;
 
   bool reduces_beside() const;

@@ -1,4 +1,3 @@
-#include <cstdlib>
 #include "sim/planner/pipeline_time.h"
 
 #include <algorithm>
@@ -109,7 +108,8 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
       works.push_back(e);
     }
     for (Event& e : works) {
-      if (!e.forward) e.begins_gradients = !std::exchange(has_gradients[static_cast<std::size_t>(e.at)], true);
+      if (!e.forward)
+        e.begins_gradients = !std::exchange(has_gradients[static_cast<std::size_t>(e.at)], true);
       events_.push_back(e);
       if (e.sent >= 0) sent[static_cast<std::size_t>(e.sent)] = true;
     }
@@ -141,7 +141,8 @@ struct StageClock {
   }
   // By earlier collectives.
   Seconds slower(const PassTime& pass) const {
-    return collectives > compute ? std::min((collectives - compute) * pass.slower, pass.most_slower) : Seconds{};
+    return collectives > compute ? std::min((collectives - compute) * pass.slower, pass.most_slower)
+                                 : Seconds{};
   }
   void begin_gradients(const ActionTime& time) {
     compute = std::max(compute + time.duration, host + time.host.ahead);
@@ -255,21 +256,23 @@ void SlotOrder::run(const std::vector<const ChunkSteps*>& steps, const TransferT
       const Event& done = events_[j];
       if (done.sent >= 0)
         arrivals[static_cast<std::size_t>(done.sent)] =
-            clock.send(done.forward ? transfers.send_forward : transfers.send_backward,
-                       clock.free(kComputeStream))
+            clock
+                .send(done.forward ? transfers.send_forward : transfers.send_backward,
+                      clock.free(kComputeStream))
                 .end;
     }
     together = i + 1;
   }
 }
 
-PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
-                           const TransferTimes& transfers, const std::vector<StageEnd>& begun) const {
+PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
+                           const std::vector<StageEnd>& begun) const {
   constexpr std::int32_t kNone = -1;
   const auto stages = static_cast<std::size_t>(stages_);
   PipelineRun run;
   run.last_began.resize(passes.size());
   run.on_path.resize(passes.size());
+  run.followed.resize(passes.size());
   run.first_backward.assign(stages, kNever);
   thread_local Clocks clocks;
   clocks.stages.assign(stages, {});
@@ -303,9 +306,12 @@ PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
     run.ends.push_back({c.compute, c.collectives, c.sends, c.host});
     if (c.compute > clocks.stages[latest].compute) latest = i;
   }
+  const Event* next = nullptr;  // on the path
   for (std::int32_t i = clocks.last_compute[latest]; i != kNone;
        i = clocks.waited[static_cast<std::size_t>(i)]) {
     const Event& e = events_[static_cast<std::size_t>(i)];
+    if (next && next->stage == e.stage) ++run.followed[static_cast<std::size_t>(e.at)][e.pass];
+    next = &e;
     ++run.on_path[static_cast<std::size_t>(e.at)][e.pass];
     if (e.begins_gradients) ++run.on_path[static_cast<std::size_t>(e.at)][kPasses.size()];
   }
@@ -321,8 +327,7 @@ std::int32_t group_of(const std::string& schedule, std::int32_t stages) {
 // Groups that fill the pipeline; with one more it does what it goes on doing.
 std::int32_t groups_of(const std::string& schedule) {
   const bool fills_twice = schedule == "zb-h2" || placement_of(schedule) == Placement::v;
-  static const int more = getenv("GROUPS_MORE") ? atoi(getenv("GROUPS_MORE")) : 0;
-  return (fills_twice ? 3 : 2) + more;
+  return fills_twice ? 3 : 2;
 }
 
 }  // namespace
@@ -347,8 +352,8 @@ ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, s
   more_ = (micro_batches - longer) / group;
 }
 
-PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes,
-                               const TransferTimes& transfers, const std::vector<StageEnd>& begun) const {
+PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
+                               const std::vector<StageEnd>& begun) const {
   PipelineRun run = longer_->run(passes, transfers, begun);
   if (!shorter_) return run;
   const PipelineRun less = shorter_->run(passes, transfers, begun);
@@ -361,6 +366,8 @@ PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes,
     grow(run.last_began[i], less.last_began[i]);
     for (std::size_t pass = 0; pass < run.on_path[i].size(); ++pass)
       grow(run.on_path[i][pass], less.on_path[i][pass]);
+    for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
+      grow(run.followed[i][pass], less.followed[i][pass]);
   }
   return run;
 }

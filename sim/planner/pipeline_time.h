@@ -21,8 +21,8 @@ struct PassTime {
   Seconds compute_after_collectives = kNever;  // its end, from when earlier collectives end
   Seconds collectives_after_compute = kNever;  // the last collective's end, from its own beginning
   Seconds collectives{};                       // of all collectives one after the other
-  // More of compute while earlier collectives still run: a share of the time that they take from its beginning
-  // on, and at most.
+  // More of compute while earlier collectives still run: a share of the time that they take from its
+  // beginning on, and at most.
   double slower = 0;
   Seconds most_slower{};
   HostTime host{};
@@ -61,6 +61,8 @@ struct PipelineRun {
   // By stage and chunk, how many passes of each sort, in the order of kPasses, lie on the longest path, and
   // how often gradients begin there.
   std::vector<std::array<double, 9>> on_path;
+  // Of these, how many the stage's next pass follows at once.
+  std::vector<std::array<double, 8>> followed;
 };
 
 // A chunk's passes in the order of ChunkPasses.

@@ -1,8 +1,6 @@
 #include "sim/planner/step_estimator.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstdio>
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
@@ -160,8 +158,8 @@ const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& stat
                                   [&](const auto& e) { return e.first == kind.units; });
   if (known != states.ends.end()) return known->second;
   const StageUnits& units = kind.units;
-  states.ends.emplace_back(
-      units, stage_ends(s, all_units(units), units.at_an_end, states.times, passes_.software_));
+  states.ends.emplace_back(units,
+                           stage_ends(s, all_units(units), units.at_an_end, states.times, passes_.software_));
   return states.ends.back().second;
 }
 
@@ -171,24 +169,35 @@ void StepPipeline::execute() {
     for (const std::size_t c : kinds_[kind].chunks) passes.push_back(&cut_.plain[c]);
   plain_ = facts_.clock.run(passes, passes_.transfers_);
   on_path_.resize(cut_.distinct.size());
+  followed_.resize(cut_.distinct.size());
+  const auto add = [](auto& sum, const auto& more) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+  };
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage)
-    for (std::size_t c = 0; c < chunks_; ++c)
-      for (std::size_t pass = 0; pass <= kPasses.size(); ++pass)
-        on_path_[kinds_[kind_of_stage_[stage]].chunks[c]][pass] += plain_->on_path[stage * chunks_ + c][pass];
+    for (std::size_t c = 0; c < chunks_; ++c) {
+      const std::size_t piece = kinds_[kind_of_stage_[stage]].chunks[c];
+      add(on_path_[piece], plain_->on_path[stage * chunks_ + c]);
+      add(followed_[piece], plain_->followed[stage * chunks_ + c]);
+    }
   for (Kind& kind : kinds_)
     kind.last = *std::max_element(kind.stages.begin(), kind.stages.end(), [&](std::size_t a, std::size_t b) {
       return plain_->ends[a].compute < plain_->ends[b].compute;
     });
 }
 
-// By as much as passes on the longest path are longer.
-Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes) const {
+// By as much as passes on the longest path are longer, and as what comes next waits for their collectives.
+Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const {
   Seconds longer;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     longer += passes[p].begin_gradients.duration * on_path_[p][kPasses.size()];
     for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
       longer +=
           ((passes[p].*kPasses[pass]).duration - (cut_.plain[p].*kPasses[pass]).duration) * on_path_[p][pass];
+    if (!gathers) continue;
+    for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
+      const PassTime& t = passes[p].*kPasses[pass];
+      longer += std::max(Seconds{}, t.collectives_after_compute - t.duration) * followed_[p][pass];
+    }
   }
   return longer;
 }
@@ -202,10 +211,8 @@ bool StepPipeline::host_keeps_up(const std::vector<ChunkPasses>& passes) const {
 }
 
 // Whether collectives hide behind compute with room to spare.
-bool StepPipeline::exchanges_hide(const PassTimer& timer, int zero_stage,
-                                  const std::vector<ChunkPasses>& passes) const {
+bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    if (zero_stage == 3 && !timer.exchanges_hide(cut_.distinct[p], passes[p])) return false;
     for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
                                       std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
                                       std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}})
@@ -263,8 +270,8 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
     for (std::size_t stage = 0; stage < stages; ++stage) {
       if (timer.gathers_ahead())
         for (std::size_t c = 0; c < chunks_; ++c)
-          timer.gather_ahead(cut_.distinct[kinds_[kind_of_stage_[stage]].chunks[c]],
-                             own[stage * chunks_ + c], begun[stage]);
+          timer.gather_ahead(cut_.distinct[kinds_[kind_of_stage_[stage]].chunks[c]], own[stage * chunks_ + c],
+                             begun[stage]);
       begin_stage(s, units[stage], states.times, passes_.software_, begun[stage]);
     }
     return begun;
@@ -279,34 +286,35 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
 }
 
 Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
-  static const bool units = getenv("UNITS");
-  if (units) return run_units(s, states);
   hidden_.clear();
   const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
     hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   const std::vector<ChunkPasses>& passes = hidden_;
-  static const bool trace = getenv("TRACE_PATH");
-  const bool launched = host_keeps_up(passes), hide = exchanges_hide(timer, s.strategy.zero_stage, passes);
-  if (trace) fprintf(stderr, "%s\n", !launched ? "host" : !hide ? "run" : "closed");
   const TransferTimes& transfers = passes_.transfers_;
-  const bool waits = s.implementation.host.waits_around_passes || transfers.send_forward.work.waits ||
+  const HostProfile& host_profile = s.implementation.host;
+  const bool waits = host_profile.waits_around_passes || transfers.send_forward.work.waits ||
                      transfers.receive_forward.work.waits;
-  const bool in_turn_with_host = s.strategy.zero_stage == 3 && s.strategy.prefetch == 0 &&
-                                 s.implementation.host.launch.value > 0;
+  const bool in_turn_with_host =
+      s.strategy.zero_stage == 3 && s.strategy.prefetch == 0 && host_profile.launch.value > 0;
+  if (waits || in_turn_with_host || !host_keeps_up(passes)) return run_units(s, states);
+  bool hide = exchanges_hide(passes);
+  for (std::size_t p = 0; p < cut_.distinct.size() && hide && s.strategy.zero_stage == 3; ++p)
+    hide = timer.exchanges_hide(cut_.distinct[p], passes[p]);
   const bool briefly = facts_.placement.stages == 1 && facts_.placement.micro_batches <= 2;
-  if (!launched || waits || in_turn_with_host || (!hide && briefly)) return run_units(s, states);
+  if (!hide && briefly) return run_units(s, states);
   if (!hide) return run(s, states, exchanging(s, states));
   if (!plain_) execute();
   const bool each = s.strategy.zero_stage >= 2;
-  Seconds longer = longer_with(passes);
+  Seconds longer = longer_with(passes, s.strategy.zero_stage == 3);
   const StageEnds first_ends = ends_of(s, states, kinds_[kind_of_stage_.front()]);
   // Parameters that are gathered from the beginning of the step on.
   const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
   if (!each || s.strategy.zero_stage == 2)
     longer += std::max(Seconds{}, first.first_forward.compute_after_collectives - first_ends.begin -
                                       first.first_forward.duration);
-  const double micro_batches = facts_.placement.micro_batches;
+  const bool both_ways = facts_.placement.placement == Placement::two_directions;
+  const double micro_batches = facts_.placement.micro_batches / (both_ways ? 2 : 1);  // of a chunk
   Seconds latest;
   for (const Kind& kind : kinds_) {
     const std::size_t stage = kind.last;
@@ -332,7 +340,6 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
     if (each)
       collectives = std::max(collectives, plain_->first_backward[stage] + of_micro_batch * micro_batches);
     const Seconds host = e.host + launches * micro_batches;
-    if (trace) fprintf(stderr, "stage %zu compute %.3f coll %.3f host %.3f sends %.3f finish %.3f ahead %.3f launches %.3f begin %.3f longer %.3f plain %.3f\n", stage, compute.value*1e3, collectives.value*1e3, host.value*1e3, e.sends.value*1e3, once.finish.value*1e3, once.finish_ahead.value*1e3, once.finish_launches.value*1e3, once.begin.value*1e3, longer.value*1e3, e.compute.value*1e3);
     latest = std::max({latest, std::max({compute, collectives, host}) + once.finish, host + once.finish_ahead,
                        host + once.finish_launches, e.sends + longer});
   }
@@ -340,6 +347,13 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
 }
 
 // ---- What is kept
+
+StatePlaces state_places(const Scenario& s) {
+  const Placement placement = placement_of(s.strategy.schedule);
+  if (placement == Placement::two_directions) return StatePlaces::two_directions;
+  return placement == Placement::v && s.model.tie_word_embeddings ? StatePlaces::ends_meet
+                                                                  : StatePlaces::apart;
+}
 
 // Strategies that agree in this run the same blocks of compute at the same prices.
 struct StepEstimator::ComputeKey {
@@ -494,14 +508,15 @@ const StepStates& StepEstimator::states(const Scenario& s) {
   StateKey key{s.strategy};
   Strategy& t = key.strategy;
   if (t.gradient_bucket == 0) t.virtual_pipeline = 1;
-  // Where one stage has both ends of the model, their common parameters are reduced once.
-  const Placement placement = placement_of(t.schedule);
-  const bool ends_meet = placement == Placement::v && s.model.tie_word_embeddings;
-  if (ends_meet) {
-    t.schedule = "zb-v";
-    t.virtual_pipeline = 2;
-  } else if (placement != Placement::two_directions) {
-    t.schedule = "1f1b";
+  switch (state_places(s)) {
+    case StatePlaces::two_directions:
+      break;
+    case StatePlaces::ends_meet:
+      t.schedule = "zb-v";
+      t.virtual_pipeline = 2;
+      break;
+    case StatePlaces::apart:
+      t.schedule = "1f1b";
   }
   const auto [it, added] = known_->states.try_emplace(key);
   if (!added) return it->second;
