@@ -30,33 +30,43 @@ class LiveBytes {
  public:
   LiveBytes(const Plan& plan, const MemoryPlan& memory, const std::vector<bool>& accumulates)
       : timeline_(memory_timeline(plan, memory)),
-        accumulated_(static_cast<std::size_t>(memory.duration) + 1) {
+        accumulated_(static_cast<std::size_t>(memory.duration) + 1),
+        ending_(static_cast<std::size_t>(memory.duration) + 1) {
     for (const Instance& i : memory.instances) {
-      if (!accumulates[static_cast<std::size_t>(i.buffer)]) continue;
       const auto bytes = static_cast<double>(aligned(i.bytes).value);
-      accumulated_[static_cast<std::size_t>(i.first)] += bytes;
-      accumulated_[static_cast<std::size_t>(i.last) + 1] -= bytes;
+      const bool is_scratch =
+          plan.buffers[static_cast<std::size_t>(i.buffer)].buffer_class == BufferClass::scratch;
+      if (accumulates[static_cast<std::size_t>(i.buffer)]) {
+        accumulated_[static_cast<std::size_t>(i.first)] += bytes;
+        accumulated_[static_cast<std::size_t>(i.last) + 1] -= bytes;
+      } else if (!is_scratch) {
+        ending_[static_cast<std::size_t>(i.last) + 1] += bytes;
+      }
     }
   }
-  double now() const { return total_ - begun_; }
   // The most from here to `end`; no less than zero.
   double most_until(OpTime end) {
     double most = 0;
     for (; time_ < end; ++time_) {
       begun_ += accumulated_[static_cast<std::size_t>(time_)];
-      for (; point_ < timeline_.size() && timeline_[point_].time <= time_; ++point_)
-        total_ = static_cast<double>(total(timeline_[point_].bytes).value);
-      most = std::max(most, now());
+      for (; point_ < timeline_.size() && timeline_[point_].time <= time_; ++point_) {
+        const MemoryByClass& bytes = timeline_[point_].bytes;
+        total_ = static_cast<double>(total(bytes).value);
+        scratch_ = static_cast<double>(bytes[static_cast<std::size_t>(BufferClass::scratch)].value);
+      }
+      most = std::max(most, total_ - begun_);
     }
     return most;
   }
+  // What outlives the operations so far.
+  double left() const { return total_ - scratch_ - begun_ - ending_[static_cast<std::size_t>(time_)]; }
 
  private:
   std::vector<MemoryPoint> timeline_;
-  std::vector<double> accumulated_;  // changes by time
+  std::vector<double> accumulated_, ending_;  // changes, by time
   std::size_t point_ = 0;
   OpTime time_ = 0;
-  double total_ = 0, begun_ = 0;
+  double total_ = 0, scratch_ = 0, begun_ = 0;
 };
 
 }  // namespace
@@ -107,9 +117,9 @@ void PassMemory::trace(const Shape& shape, std::int32_t layers, std::int64_t seq
     std::size_t pass = 0;
     double before = 0, most = 0;  // of the step at hand
     const auto end_step = [&] {
-      if (step) *step = {std::max(0.0, most - before), live.now() - before, true};
+      if (step) *step = {std::max(0.0, most - before), live.left() - before, true};
       step = nullptr;
-      before = live.now();
+      before = live.left();
       most = 0;
     };
     for (std::size_t a = 0; a < actions.size(); ++a) {
