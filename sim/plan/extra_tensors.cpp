@@ -147,6 +147,10 @@ double bytes_of(const SavedActivations& saved, const Scenario& s) {
   return scale * (divided / ranks + (divides_rows ? everywhere / ranks : everywhere));
 }
 
+bool repeats_layers(const Strategy& s) {
+  return s.recompute == Recompute::full || s.recompute == Recompute::sqrt;
+}
+
 // What the plan keeps of a layer between its passes, bytes a token; norms' statistics are no part of closed
 // forms.
 double kept_bytes(const Plan& plan) {
@@ -156,7 +160,7 @@ double kept_bytes(const Plan& plan) {
   };
   const auto backward = block("layer.backward");
   auto forward = block("layer.forward");
-  if (plan.scenario.strategy.recompute == Recompute::full) forward = block("layer.recompute");
+  if (repeats_layers(plan.scenario.strategy)) forward = block("layer.recompute");
   if (forward == plan.blocks.end() || backward == plan.blocks.end()) return 0;
   const auto used = [&](const Block& b) {
     std::vector<bool> in(plan.buffers.size());
@@ -186,10 +190,8 @@ double kept_bytes(const Plan& plan) {
 // An operation of a layer whose result stays from the first forward pass on; the first of all where the whole
 // layer is repeated, but for what backward does not read.
 std::string kept_from(const Plan& plan) {
-  const Recompute recompute = plan.scenario.strategy.recompute;
-  const bool repeats_layers = recompute == Recompute::full || recompute == Recompute::sqrt;
   for (const Block& block : plan.blocks)
-    if (block.name == "layer.forward" && !repeats_layers)
+    if (block.name == "layer.forward" && !repeats_layers(plan.scenario.strategy))
       for (const Operation& op : block.operations)
         if (places_of(plan, op.id).size() == 1) return op.id;
   return "layer.attention_norm.forward";

@@ -1,6 +1,7 @@
 #include "sim/planner/step_estimator.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
@@ -97,13 +98,13 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
     if (same == kinds_.end()) kinds_.push_back(std::move(kind));
     kinds_[kind_of_stage_.back()].stages.push_back(static_cast<std::size_t>(stage));
   }
-  // Of stages with the same pieces the one that holds most micro-batches is the fullest.
+  // Of stages with the same pieces the one that holds most micro-batches is the fullest; of equal ones that
+  // whose weights' gradients wait for more of them.
   const auto held = [&](std::size_t stage) {
-    std::int64_t most = 0;
+    std::pair<std::int64_t, std::int64_t> most;
     for (const InFlight& f : facts.in_flight[stage]) {
-      std::int64_t n = 0;
-      for (std::size_t c = 0; c < f.kept.size(); ++c) n += f.kept[c] + f.waiting[c];
-      most = std::max(most, n);
+      const std::int64_t waiting = std::accumulate(f.waiting.begin(), f.waiting.end(), std::int64_t{0});
+      most = std::max(most, {std::accumulate(f.kept.begin(), f.kept.end(), waiting), waiting});
     }
     return most;
   };
