@@ -25,6 +25,21 @@ bool is_one_of(const UnitBlocks& blocks, BlockId block) {
          block == blocks.head;
 }
 
+// Of each block, how many operations there are until its parameters have been read.
+std::vector<OpTime> last_reads_of_parameters(const Plan& plan) {
+  std::vector<OpTime> last;
+  for (const Block& block : plan.blocks) {
+    last.push_back(0);
+    for (std::size_t i = 0; i < block.operations.size(); ++i)
+      for (const Operand& o : block.operations[i].operands)
+        if (o.buffer != kNoBuffer &&
+            plan.buffers[static_cast<std::size_t>(plan.storage(o.buffer))].buffer_class ==
+                BufferClass::parameter)
+          last.back() = static_cast<OpTime>(i) + 1;
+  }
+  return last;
+}
+
 // Live bytes without accumulated gradients, at times that ascend.
 class LiveBytes {
  public:
@@ -112,15 +127,17 @@ void PassMemory::trace(const Shape& shape, std::int32_t layers, std::int64_t seq
     const std::vector<OpTime> times = action_times(with);
     const std::vector<Action>& actions = with.programs.front().actions;
     LiveBytes live(with, memory, accumulated_gradients(with, blocks));
+    const std::vector<OpTime> last_read = last_reads_of_parameters(with);
     Change ignored;
     Change* step = nullptr;
     std::size_t pass = 0;
-    double before = 0, most = 0;  // of the step at hand
+    double before = 0, most = 0, reading = 0;  // of the step at hand
     const auto end_step = [&] {
-      if (step) *step = {std::max(0.0, most - before), live.left() - before, true};
+      if (step)
+        *step = {std::max(0.0, most - before), std::max(0.0, reading - before), live.left() - before, true};
       step = nullptr;
       before = live.left();
-      most = 0;
+      most = reading = 0;
     };
     for (std::size_t a = 0; a < actions.size(); ++a) {
       const Action& action = actions[a];
@@ -150,6 +167,9 @@ void PassMemory::trace(const Shape& shape, std::int32_t layers, std::int64_t seq
                                                     : &of.layers[layer];
         }
       }
+      const OpTime read = times[a] + last_read[static_cast<std::size_t>(action.block)];
+      most = std::max(most, live.most_until(read));
+      if (computes) reading = std::max(reading, most);
       most = std::max(most, live.most_until(times[a + 1]));
     }
     end_step();
@@ -157,7 +177,8 @@ void PassMemory::trace(const Shape& shape, std::int32_t layers, std::int64_t seq
 }
 
 PassMemory::Change PassMemory::between(const Change& few, const Change& more, double share) {
-  return {few.most + (more.most - few.most) * share, few.left + (more.left - few.left) * share, few.is_there};
+  const auto at = [share](double a, double b) { return a + (b - a) * share; };
+  return {at(few.most, more.most), at(few.reading, more.reading), at(few.left, more.left), few.is_there};
 }
 
 const PassMemory::Traced& PassMemory::traced(const Shape& shape, std::int32_t layers,
@@ -218,7 +239,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
     std::vector<PassStep>& steps = memory.passes[index(pass)];
     const auto add = [&](std::int32_t unit, bool recomputes, const Change& c) {
       if (!c.is_there) return;
-      steps.push_back({unit, recomputes, level + c.most});
+      steps.push_back({unit, recomputes, level + c.most, level + c.reading});
       level += c.left;
     };
     const TracedPass& ends = of_ends[index(pass)];
@@ -241,7 +262,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
       }
       add(0, false, ends.embedding);
     }
-    if (pass == Pass::backward_weight) memory.kept_for_weight = -level;
+    if (pass == Pass::backward_input && !steps.empty()) memory.kept_for_weight = memory.kept + level;
   }
   return memory;
 }

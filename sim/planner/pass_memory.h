@@ -18,7 +18,8 @@ namespace sim {
 struct PassStep {
   std::int32_t unit = 0;
   bool recomputes = false;  // runs forward again
-  double most = 0;          // bytes above those at the pass's begin
+  // Bytes above those at the pass's begin; `reading`: until the unit's parameters have been read.
+  double most = 0, reading = 0;
 };
 
 // Bytes, without parameters, their states and accumulated gradients.
@@ -45,7 +46,7 @@ class PassMemory {
   };
   // What a step adds at most, and leaves.
   struct Change {
-    double most = 0, left = 0;
+    double most = 0, reading = 0, left = 0;
     bool is_there = false;
   };
   struct TracedPass {

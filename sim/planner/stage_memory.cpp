@@ -13,7 +13,13 @@ namespace sim {
 std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
   std::vector<std::vector<InFlight>> stages;
   const auto chunks = static_cast<std::size_t>(schedule.chunks);
-  for (const std::vector<Slot>& slots : schedule.slots) {
+  for (std::size_t stage = 0; stage < schedule.slots.size(); ++stage) {
+    const std::vector<Slot>& slots = schedule.slots[stage];
+    const auto piece = [&](const Slot& slot) {
+      return schedule.piece(static_cast<std::int32_t>(stage), slot.chunk);
+    };
+    const bool has_both_ends = schedule.placement == Placement::v && stage == 0;
+    std::int32_t between_forward = 0, between_backward = 0;
     std::vector<InFlight> most;
     std::vector<std::int32_t> kept(chunks), waiting(chunks);
     std::vector<bool> begun(chunks);
@@ -38,9 +44,16 @@ std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
         std::erase_if(most, [&](const InFlight& f) {
           return alike(f) && sum(f.kept) <= others && sum(f.waiting) <= others_waiting;
         });
-        InFlight& now = most.emplace_back(InFlight{slot.pass, slot.chunk, begun, kept, waiting});
+        InFlight& now = most.emplace_back(
+            InFlight{slot.pass, slot.chunk, begun, kept, waiting, between_forward, between_backward});
         now.kept[c] -= ends_kept;
         now.waiting[c] -= ends_waiting;
+      }
+      if (has_both_ends && slot.pass != Pass::backward_weight) {
+        const bool is_first = piece(slot) == 0, is_last = piece(slot) == schedule.pieces() - 1;
+        std::int32_t& between = slot.pass == Pass::forward ? between_forward : between_backward;
+        const bool enters = slot.pass == Pass::forward ? is_first : is_last;
+        if (is_first || is_last) between += enters ? 1 : -1;
       }
       all_kept += slot.pass == Pass::forward;
       all_kept -= ends_kept;
@@ -112,7 +125,6 @@ class Units {
   }
   UnitCounts all() const { return from(0); }
   UnitCounts none() const { return {.embedding = 0, .head = 0, .layers = std::vector<double>(kinds_)}; }
-  bool has_both_ends() const { return piece_.first && piece_.last; }
 
  private:
   const Piece& piece_;
@@ -135,7 +147,7 @@ class Gathered {
       read[unit] = true;
     }
   }
-  // Bytes while a step runs, and after it; steps come in order.
+  // Bytes while a step reads them, and after that; steps come in order.
   double during(std::size_t step) {
     if (!is_first_use_[step]) return live_;
     while (gathered_ < users_.size() && gathered_ <= user_ + ahead_) {
@@ -149,7 +161,9 @@ class Gathered {
     if (step.recomputes) return;
     live_ -= units_.of(bytes_, step.unit);
     if (step.unit == 0) live_ += shared_;
+    if (units_.is_head(step.unit)) live_ -= shared_;
   }
+  double live() const { return live_; }
 
  private:
   static std::int32_t largest(const std::vector<PassStep>& steps) {
@@ -168,7 +182,8 @@ class Gathered {
 // Whole gradients of a micro-batch, from a unit's backward pass until they are reduced, alone or with others.
 class WholeGradients {
  public:
-  WholeGradients(const Units& units, const StateMemory& m, double live) : units_(units), m_(m), live_(live) {}
+  WholeGradients(const Units& units, const StateMemory& m, double shared, double live)
+      : units_(units), m_(m), shared_(shared), live_(live) {}
   void begin(std::int32_t unit) { live_ += units_.of(m_.whole_gradients, unit); }
   void reduce(std::int32_t unit) {
     const bool is_layer = units_.is_layer(unit);
@@ -181,7 +196,7 @@ class WholeGradients {
       if (layers_ == (experts ? m_.bucket_expert_layers : m_.bucket_layers)) flush();
     } else {
       live_ -= units_.of(m_.whole_gradients, unit);
-      if (units_.has_both_ends()) live_ += units_.is_head(unit) ? m_.shared_gradient : -m_.shared_gradient;
+      if (units_.is_head(unit)) live_ += shared_;
     }
   }
   double live() const { return live_; }
@@ -194,6 +209,7 @@ class WholeGradients {
   }
   const Units& units_;
   const StateMemory& m_;
+  double shared_;  // of the head's, what is reduced with the embedding's
   double live_, waiting_ = 0;
   std::int32_t layers_ = 0;
   bool of_experts_ = false;
@@ -213,30 +229,35 @@ struct PassMost {
   std::vector<Step> steps;  // where it begins gradients: with what was begun before them
 };
 
+// `both_ends`: the stage has embedding and head.
 PassMost most_of(Pass pass, const std::vector<PassStep>& steps, const Units& units, std::int32_t layers,
-                 const Strategy& strategy, const StateMemory& m) {
+                 bool both_ends, const Strategy& strategy, const StateMemory& m) {
   const bool whole = strategy.zero_stage >= 2, gathers = strategy.zero_stage == 3;
   const bool forward = pass == Pass::forward;
-  const double shared = units.has_both_ends() && forward ? m.shared_gathered : 0;
+  const double shared = both_ends && forward ? m.shared_gathered : 0;
   Gathered gathered(units, forward ? m.gathered_forward : m.gathered_backward, strategy.prefetch, steps,
                     shared);
   double all_layers = 0;
   for (std::int32_t l = 1; l <= layers; ++l) all_layers += units.of(m.whole_gradients, l);
-  WholeGradients gradients(units, m, pass == Pass::backward_weight ? all_layers : 0);
+  WholeGradients gradients(units, m, both_ends ? m.shared_gradient : 0,
+                           pass == Pass::backward_weight ? all_layers : 0);
   PassMost most;
   std::int32_t begun = layers + 2;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const PassStep& s = steps[i];
     double bytes = s.most;
     const bool reads_parameters = gathers && pass != Pass::backward_weight;
-    if (reads_parameters) bytes += gathered.during(i);
+    if (reads_parameters) {
+      const double reading = s.reading + gathered.during(i);
+      gathered.after(s);
+      bytes = std::max(bytes + gathered.live(), reading);
+    }
     const bool makes_gradients = begins_gradients(pass) && !s.recomputes;
     if (makes_gradients) begun = std::min(begun, s.unit);
     if (whole && makes_gradients) gradients.begin(s.unit);
     if (whole && !forward) bytes += gradients.live();
     most.bytes = std::max(most.bytes, bytes);
     if (begins_gradients(pass)) most.steps.push_back({bytes, begun});
-    if (reads_parameters) gathered.after(s);
     const bool has_weights =
         pass == Pass::backward_weight || pass == Pass::backward || !units.is_layer(s.unit);
     if (whole && has_weights && !forward && !s.recomputes) gradients.reduce(s.unit);
@@ -305,6 +326,7 @@ namespace {
 std::vector<StageMoment> moments_of(const StageActivations& a, const Strategy& strategy,
                                     const StateMemory& m) {
   const std::size_t kinds = m.parameters.layers.size();
+  const bool both_ends = a.units.embedding > 0 && a.units.head > 0;
   std::vector<Units> units;
   std::vector<double> whole_layers;
   for (const Piece* p : a.pieces) {
@@ -320,10 +342,11 @@ std::vector<StageMoment> moments_of(const StageActivations& a, const Strategy& s
     while (a.pieces[same] != a.pieces[chunk]) ++same;
     std::optional<PassMost>& most = known[same][static_cast<std::size_t>(pass)];
     if (!most)
-      most = most_of(pass, a.chunks[chunk]->of(pass), units[chunk], a.pieces[chunk]->layers(), strategy, m);
+      most = most_of(pass, a.chunks[chunk]->of(pass), units[chunk], a.pieces[chunk]->layers(), both_ends,
+                     strategy, m);
     return *most;
   };
-  const bool whole = strategy.zero_stage >= 2;
+  const bool whole = strategy.zero_stage >= 2, gathers = strategy.zero_stage == 3;
   const bool accumulates = bytes_of(m.accumulators, a.units) > 0;
   std::vector<StageMoment> moments;
   for (const InFlight& f : *a.in_flight) {
@@ -337,6 +360,8 @@ std::vector<StageMoment> moments_of(const StageActivations& a, const Strategy& s
       if (whole) base += whole_layers[c] * f.waiting[c];
       if (f.begun[c]) begun += units[c].all();
     }
+    if (whole) base += m.shared_gradient * f.between_backward;
+    if (gathers) base += m.shared_gathered * f.between_forward;
     const PassMost& most = most_in(own, f.pass);
     if (!accumulates || f.begun[own] || !begins_gradients(f.pass)) {
       add(moments, {base + most.bytes, begun});
