@@ -158,20 +158,20 @@ double kept_bytes(const Plan& plan) {
     return std::find_if(plan.blocks.begin(), plan.blocks.end(),
                         [&](const Block& b) { return b.name == name; });
   };
-  const auto backward = block("layer.backward");
   auto forward = block("layer.forward");
   if (repeats_layers(plan.scenario.strategy)) forward = block("layer.recompute");
-  if (forward == plan.blocks.end() || backward == plan.blocks.end()) return 0;
-  const auto used = [&](const Block& b) {
-    std::vector<bool> in(plan.buffers.size());
+  if (forward == plan.blocks.end()) return 0;
+  const auto mark_used = [&](const Block& b, std::vector<bool>& in) {
     for (const Operation& op : b.operations)
       for (const std::vector<Operand>* operands : {&op.operands, &op.beside})
         for (const Operand& o : *operands)
           if (o.buffer != kNoBuffer && o.layer_offset == 0)
             in[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
-    return in;
   };
-  const std::vector<bool> made = used(*forward), needed = used(*backward);
+  std::vector<bool> made(plan.buffers.size()), needed(plan.buffers.size());
+  mark_used(*forward, made);
+  for (const std::string_view part : {"layer.backward", "layer.backward_input", "layer.backward_weight"})
+    if (const auto backward = block(part); backward != plan.blocks.end()) mark_used(*backward, needed);
   const Workload& w = plan.scenario.workload;
   const Variables v{.batch = w.micro_batch_size,
                     .query_length = w.seq_len / plan.scenario.strategy.context_parallel,

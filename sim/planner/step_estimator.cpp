@@ -128,6 +128,7 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
       memory.push_back(&cut_.memory[c]);
     }
     const auto add = [&](std::size_t stage) {
+      stages_.push_back(static_cast<std::int32_t>(stage));
       activations_.push_back(stage_activations(s, pieces, memory, facts.in_flight[stage],
                                                facts.placement.micro_batches / each_way));
     };
