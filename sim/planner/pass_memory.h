@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sim/planner/piece.h"
@@ -22,12 +23,47 @@ struct PassStep {
   double most = 0, reading = 0;
 };
 
+// What is gathered and reduced beside passes: the ZeRO stage from 2 on, units gathered ahead, layers reduced
+// together, and whether the stage has both embedding and head, which may share their weight. Sizes of what is
+// exchanged whole do not depend on how many ranks share it.
+struct Exchange {
+  int zero_stage = 0, prefetch = 0;
+  std::int32_t bucket_layers = 1, bucket_expert_layers = 1;
+  bool both_ends = false;
+  bool operator==(const Exchange&) const = default;
+};
+
+// How many of each unit.
+struct UnitCounts {
+  double embedding = 0, head = 0;
+  std::vector<double> layers;  // of each kind
+  UnitCounts& operator+=(const UnitCounts& o) {
+    embedding += o.embedding;
+    head += o.head;
+    for (std::size_t k = 0; k < layers.size(); ++k) layers[k] += o.layers[k];
+    return *this;
+  }
+};
+
+// The most in a pass with what is exchanged beside it.
+struct PassMost {
+  double bytes = 0;  // at any step
+  // Of a first pass that begins gradients, steps at which the stage may be fullest: with what was begun.
+  struct Step {
+    double bytes = 0;
+    UnitCounts begun;
+  };
+  std::vector<Step> steps;
+};
+
 // Bytes, without parameters, their states and accumulated gradients.
 struct PieceMemory {
   double kept = 0;                              // from forward to backward
   double kept_for_weight = 0;                   // from the backward pass of inputs to that of weights
   std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
+  // Those that have been asked for (exchange_memory.h), by pass.
+  mutable std::vector<std::pair<Exchange, std::array<PassMost, 4>>> with_exchanges;
 };
 
 // Finds it for pieces of any size.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "sim/plan/device_memory.h"
@@ -102,169 +101,6 @@ double bytes_of(const UnitBytes& u, const UnitCounts& n) {
   return bytes;
 }
 
-// The units of a piece by their numbers in PassStep.
-class Units {
- public:
-  Units(const Piece& piece, std::size_t kinds) : piece_(piece), layers_(piece.layers()), kinds_(kinds) {
-    for (const Piece::Run& r : piece.runs)
-      kind_.insert(kind_.end(), static_cast<std::size_t>(r.layers), r.kind);
-  }
-  bool is_layer(std::int32_t unit) const { return unit > 0 && unit <= layers_; }
-  bool is_head(std::int32_t unit) const { return unit == layers_ + 1; }
-  std::size_t kind(std::int32_t unit) const { return kind_[static_cast<std::size_t>(unit - 1)]; }
-  double of(const UnitBytes& u, std::int32_t unit) const {
-    return unit == 0 ? u.embedding : is_layer(unit) ? u.layers[kind(unit)] : u.head;
-  }
-  // From a unit to the last.
-  UnitCounts from(std::int32_t unit) const {
-    UnitCounts n{.embedding = piece_.first && unit == 0 ? 1.0 : 0.0,
-                 .head = piece_.last ? 1.0 : 0.0,
-                 .layers = std::vector<double>(kinds_)};
-    for (std::int32_t u = std::max(unit, 1); u <= layers_; ++u) n.layers[kind(u)] += 1;
-    return n;
-  }
-  UnitCounts all() const { return from(0); }
-  UnitCounts none() const { return {.embedding = 0, .head = 0, .layers = std::vector<double>(kinds_)}; }
-
- private:
-  const Piece& piece_;
-  std::int32_t layers_;
-  std::size_t kinds_;
-  std::vector<std::size_t> kind_;
-};
-
-// Parameters that a pass gathers, and lets go when their unit has used them.
-class Gathered {
- public:
-  Gathered(const Units& units, const UnitBytes& bytes, std::int32_t ahead, const std::vector<PassStep>& steps,
-           double shared)
-      : units_(units), bytes_(bytes), ahead_(static_cast<std::size_t>(ahead)), shared_(shared) {
-    std::vector<bool> read(static_cast<std::size_t>(steps.empty() ? 0 : largest(steps)) + 1);
-    for (const PassStep& s : steps) {
-      const auto unit = static_cast<std::size_t>(s.unit);
-      is_first_use_.push_back(!read[unit]);
-      if (!read[unit]) users_.push_back(s.unit);
-      read[unit] = true;
-    }
-  }
-  // Bytes while a step reads them, and after that; steps come in order.
-  double during(std::size_t step) {
-    if (!is_first_use_[step]) return live_;
-    while (gathered_ < users_.size() && gathered_ <= user_ + ahead_) {
-      const std::int32_t unit = users_[gathered_++];
-      live_ += units_.of(bytes_, unit);
-    }
-    ++user_;
-    return live_;
-  }
-  void after(const PassStep& step) {
-    if (step.recomputes) return;
-    live_ -= units_.of(bytes_, step.unit);
-    if (step.unit == 0) live_ += shared_;
-    if (units_.is_head(step.unit)) live_ -= shared_;
-  }
-  double live() const { return live_; }
-
- private:
-  static std::int32_t largest(const std::vector<PassStep>& steps) {
-    std::int32_t most = 0;
-    for (const PassStep& s : steps) most = std::max(most, s.unit);
-    return most;
-  }
-  const Units& units_;
-  const UnitBytes& bytes_;
-  std::size_t ahead_, gathered_ = 0, user_ = 0;
-  double shared_, live_ = 0;
-  std::vector<bool> is_first_use_;   // of its unit's parameters, by step
-  std::vector<std::int32_t> users_;  // units in the order of their first use
-};
-
-// Whole gradients of a micro-batch, from a unit's backward pass until they are reduced, alone or with others.
-class WholeGradients {
- public:
-  WholeGradients(const Units& units, const StateMemory& m, double shared, double live)
-      : units_(units), m_(m), shared_(shared), live_(live) {}
-  void begin(std::int32_t unit) { live_ += units_.of(m_.whole_gradients, unit); }
-  void reduce(std::int32_t unit) {
-    const bool is_layer = units_.is_layer(unit);
-    const bool experts = is_layer && m_.has_experts[units_.kind(unit)];
-    if (layers_ > 0 && (!is_layer || experts != of_experts_)) flush();
-    if (is_layer) {
-      ++layers_;
-      of_experts_ = experts;
-      waiting_ += units_.of(m_.whole_gradients, unit);
-      if (layers_ == (experts ? m_.bucket_expert_layers : m_.bucket_layers)) flush();
-    } else {
-      live_ -= units_.of(m_.whole_gradients, unit);
-      if (units_.is_head(unit)) live_ += shared_;
-    }
-  }
-  double live() const { return live_; }
-
- private:
-  void flush() {
-    live_ -= waiting_;
-    waiting_ = 0;
-    layers_ = 0;
-  }
-  const Units& units_;
-  const StateMemory& m_;
-  double shared_;  // of the head's, what is reduced with the embedding's
-  double live_, waiting_ = 0;
-  std::int32_t layers_ = 0;
-  bool of_experts_ = false;
-};
-
-bool begins_gradients(Pass pass) {
-  return pass == Pass::backward || pass == Pass::backward_input;
-}
-
-// The most in a pass, with what is gathered and reduced beside it.
-struct PassMost {
-  double bytes = 0;  // at any step
-  struct Step {
-    double bytes = 0;
-    std::int32_t begun = 0;  // accumulators of units from this one on
-  };
-  std::vector<Step> steps;  // where it begins gradients: with what was begun before them
-};
-
-// `both_ends`: the stage has embedding and head.
-PassMost most_of(Pass pass, const std::vector<PassStep>& steps, const Units& units, std::int32_t layers,
-                 bool both_ends, const Strategy& strategy, const StateMemory& m) {
-  const bool whole = strategy.zero_stage >= 2, gathers = strategy.zero_stage == 3;
-  const bool forward = pass == Pass::forward;
-  const double shared = both_ends && forward ? m.shared_gathered : 0;
-  Gathered gathered(units, forward ? m.gathered_forward : m.gathered_backward, strategy.prefetch, steps,
-                    shared);
-  double all_layers = 0;
-  for (std::int32_t l = 1; l <= layers; ++l) all_layers += units.of(m.whole_gradients, l);
-  WholeGradients gradients(units, m, both_ends ? m.shared_gradient : 0,
-                           pass == Pass::backward_weight ? all_layers : 0);
-  PassMost most;
-  std::int32_t begun = layers + 2;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const PassStep& s = steps[i];
-    double bytes = s.most;
-    const bool reads_parameters = gathers && pass != Pass::backward_weight;
-    if (reads_parameters) {
-      const double reading = s.reading + gathered.during(i);
-      gathered.after(s);
-      bytes = std::max(bytes + gathered.live(), reading);
-    }
-    const bool makes_gradients = begins_gradients(pass) && !s.recomputes;
-    if (makes_gradients) begun = std::min(begun, s.unit);
-    if (whole && makes_gradients) gradients.begin(s.unit);
-    if (whole && !forward) bytes += gradients.live();
-    most.bytes = std::max(most.bytes, bytes);
-    if (begins_gradients(pass)) most.steps.push_back({bytes, begun});
-    const bool has_weights =
-        pass == Pass::backward_weight || pass == Pass::backward || !units.is_layer(s.unit);
-    if (whole && has_weights && !forward && !s.recomputes) gradients.reduce(s.unit);
-  }
-  return most;
-}
-
 bool within(const UnitCounts& a, const UnitCounts& b) {
   bool is = a.embedding <= b.embedding && a.head <= b.head;
   for (std::size_t k = 0; k < a.layers.size(); ++k) is = is && a.layers[k] <= b.layers[k];
@@ -278,26 +114,6 @@ void add(std::vector<StageMoment>& moments, StageMoment moment) {
     return m.bytes <= moment.bytes && within(m.begun, moment.begun);
   });
   moments.push_back(std::move(moment));
-}
-
-// Of steps between two others that begin layers of one kind, those that are no fuller than both ends: what is
-// begun grows by the layer.
-std::vector<PassMost::Step> corners(const std::vector<PassMost::Step>& steps, const Units& units) {
-  std::vector<PassMost::Step> kept;
-  const auto kind = [&](std::int32_t unit) {
-    return units.is_layer(unit) ? static_cast<std::int64_t>(units.kind(unit)) : -1;
-  };
-  const auto below = [&](const PassMost::Step& a, const PassMost::Step& b, const PassMost::Step& c) {
-    if (kind(a.begun) < 0 || kind(a.begun) != kind(b.begun) || kind(b.begun) != kind(c.begun)) return false;
-    const double from_a = a.begun - b.begun, all = a.begun - c.begun;
-    if (all == 0) return b.bytes <= std::max(a.bytes, c.bytes);
-    return b.bytes <= a.bytes + (c.bytes - a.bytes) * from_a / all;
-  };
-  for (const PassMost::Step& s : steps) {
-    while (kept.size() >= 2 && below(kept[kept.size() - 2], kept.back(), s)) kept.pop_back();
-    kept.push_back(s);
-  }
-  return kept;
 }
 
 }  // namespace
@@ -323,53 +139,59 @@ StageActivations stage_activations(const Scenario& scenario, std::vector<const P
 
 namespace {
 
-std::vector<StageMoment> moments_of(const StageActivations& a, const Strategy& strategy,
+bool begins_gradients(Pass pass) {
+  return pass == Pass::backward || pass == Pass::backward_input;
+}
+
+UnitCounts units_of(const Piece& piece, std::size_t kinds) {
+  UnitCounts n{.embedding = piece.first ? 1.0 : 0.0,
+               .head = piece.last ? 1.0 : 0.0,
+               .layers = std::vector<double>(kinds)};
+  for (const Piece::Run& r : piece.runs) n.layers[r.kind] += r.layers;
+  return n;
+}
+
+std::vector<StageMoment> moments_of(const StageActivations& a, const Exchange& exchange,
                                     const StateMemory& m) {
-  const std::size_t kinds = m.parameters.layers.size();
-  const bool both_ends = a.units.embedding > 0 && a.units.head > 0;
-  std::vector<Units> units;
+  std::vector<UnitCounts> units;
   std::vector<double> whole_layers;
   for (const Piece* p : a.pieces) {
-    units.emplace_back(*p, kinds);
-    UnitCounts layers = units.back().all();
+    units.push_back(units_of(*p, m.parameters.layers.size()));
+    UnitCounts layers = units.back();
     layers.embedding = layers.head = 0;
     whole_layers.push_back(bytes_of(m.whole_gradients, layers));
   }
-  // Of chunks that hold equal pieces, once.
-  std::vector<std::array<std::optional<PassMost>, 4>> known(a.pieces.size());
-  const auto most_in = [&](std::size_t chunk, Pass pass) -> const PassMost& {
-    std::size_t same = 0;
-    while (a.pieces[same] != a.pieces[chunk]) ++same;
-    std::optional<PassMost>& most = known[same][static_cast<std::size_t>(pass)];
-    if (!most)
-      most = most_of(pass, a.chunks[chunk]->of(pass), units[chunk], a.pieces[chunk]->layers(), both_ends,
-                     strategy, m);
-    return *most;
-  };
-  const bool whole = strategy.zero_stage >= 2, gathers = strategy.zero_stage == 3;
+  const bool whole = exchange.zero_stage >= 2, gathers = exchange.zero_stage == 3;
   const bool accumulates = bytes_of(m.accumulators, a.units) > 0;
   std::vector<StageMoment> moments;
+  if (!accumulates) moments.emplace_back();
   for (const InFlight& f : *a.in_flight) {
     const auto own = static_cast<std::size_t>(f.chunk);
-    double base = f.pass == Pass::backward || f.pass == Pass::backward_input ? a.chunks[own]->kept
-                  : f.pass == Pass::backward_weight                          ? a.chunks[own]->kept_for_weight
-                                                                             : 0;
-    UnitCounts begun = units[own].none();
+    double base = begins_gradients(f.pass)          ? a.chunks[own]->kept
+                  : f.pass == Pass::backward_weight ? a.chunks[own]->kept_for_weight
+                                                    : 0;
     for (std::size_t c = 0; c < a.chunks.size(); ++c) {
       base += a.chunks[c]->kept * f.kept[c] + a.chunks[c]->kept_for_weight * f.waiting[c];
       if (whole) base += whole_layers[c] * f.waiting[c];
-      if (f.begun[c]) begun += units[c].all();
     }
     if (whole) base += m.shared_gradient * f.between_backward;
     if (gathers) base += m.shared_gathered * f.between_forward;
-    const PassMost& most = most_in(own, f.pass);
-    if (!accumulates || f.begun[own] || !begins_gradients(f.pass)) {
+    const PassMost& most =
+        passes_with(exchange, *a.pieces[own], *a.chunks[own], m)[static_cast<std::size_t>(f.pass)];
+    if (!accumulates) {
+      moments.front().bytes = std::max(moments.front().bytes, base + most.bytes);
+      continue;
+    }
+    UnitCounts begun{.layers = std::vector<double>(m.parameters.layers.size())};
+    for (std::size_t c = 0; c < a.chunks.size(); ++c)
+      if (f.begun[c]) begun += units[c];
+    if (f.begun[own] || !begins_gradients(f.pass)) {
       add(moments, {base + most.bytes, begun});
       continue;
     }
-    for (const PassMost::Step& s : corners(most.steps, units[own])) {
+    for (const PassMost::Step& s : most.steps) {
       StageMoment moment{base + s.bytes, begun};
-      moment.begun += units[own].from(s.begun);
+      moment.begun += s.begun;
       add(moments, std::move(moment));
     }
   }
@@ -380,14 +202,16 @@ std::vector<StageMoment> moments_of(const StageActivations& a, const Strategy& s
 
 Bytes peak_of_stage(const Scenario& scenario, const StageActivations& a, const StateMemory& m) {
   const Strategy& t = scenario.strategy;
-  const StageActivations::Exchange exchange{
-      t.zero_stage >= 2 ? t.zero_stage : 0, t.zero_stage == 3 ? t.prefetch : 0,
-      t.zero_stage >= 2 ? std::pair{m.bucket_layers, m.bucket_expert_layers} : std::pair{1, 1}};
+  const bool both_ends = a.units.embedding > 0 && a.units.head > 0;
+  const Exchange exchange{.zero_stage = t.zero_stage >= 2 ? t.zero_stage : 0,
+                          .prefetch = t.zero_stage == 3 ? t.prefetch : 0,
+                          .bucket_layers = t.zero_stage >= 2 ? m.bucket_layers : 1,
+                          .bucket_expert_layers = t.zero_stage >= 2 ? m.bucket_expert_layers : 1,
+                          .both_ends = both_ends};
   auto known =
       std::find_if(a.moments.begin(), a.moments.end(), [&](const auto& k) { return k.first == exchange; });
-  if (known == a.moments.end()) known = a.moments.emplace(known, exchange, moments_of(a, t, m));
+  if (known == a.moments.end()) known = a.moments.emplace(known, exchange, moments_of(a, exchange, m));
 
-  const bool both_ends = a.units.embedding > 0 && a.units.head > 0;
   double always = m.of_stage + bytes_of(m.always, a.units) + m.per_sequence * a.sequences;
   double parameters = bytes_of(m.parameters, a.units);
   if (both_ends) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/planner/exchange_memory.h"
 #include "sim/planner/pass_memory.h"
 #include "sim/planner/piece.h"
 #include "sim/planner/state_memory.h"
@@ -24,18 +25,6 @@ struct InFlight {
 };
 std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule);
 
-// How many of each unit.
-struct UnitCounts {
-  double embedding = 0, head = 0;
-  std::vector<double> layers;  // of each kind
-  UnitCounts& operator+=(const UnitCounts& o) {
-    embedding += o.embedding;
-    head += o.head;
-    for (std::size_t k = 0; k < layers.size(); ++k) layers[k] += o.layers[k];
-    return *this;
-  }
-};
-
 // A moment at which a stage may be fullest.
 struct StageMoment {
   double bytes = 0;  // but for what lives always and accumulated gradients
@@ -50,14 +39,7 @@ struct StageActivations {
   const std::vector<InFlight>* in_flight = nullptr;
   double sequences = 0;  // of all micro-batches
   UnitCounts units;
-  // By what is exchanged beside the passes, found when it is first asked for: the ZeRO stage from 2 on, units
-  // gathered ahead, layers reduced together. Sizes of what is exchanged whole do not depend on how many ranks
-  // share it.
-  struct Exchange {
-    int zero_stage = 0, prefetch = 0;
-    std::pair<std::int32_t, std::int32_t> bucket_layers;
-    bool operator==(const Exchange&) const = default;
-  };
+  // Found when they are first asked for.
   mutable std::vector<std::pair<Exchange, std::vector<StageMoment>>> moments;
 };
 StageActivations stage_activations(const Scenario& scenario, std::vector<const Piece*> pieces,
