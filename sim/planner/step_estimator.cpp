@@ -1,6 +1,7 @@
 #include "sim/planner/step_estimator.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
@@ -100,29 +101,42 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
     if (same == kinds_.end()) kinds_.push_back(std::move(kind));
     kinds_[kind_of_stage_.back()].stages.push_back(static_cast<std::size_t>(stage));
   }
-  // Of stages with the same pieces the one that holds most micro-batches is the fullest.
-  const auto held = [&](std::size_t stage) {
-    std::int64_t most = 0;
+  // Of stages with the same pieces those may be the fullest that hold most micro-batches, or most whose
+  // weights' gradients are to come.
+  using Held = std::pair<std::int64_t, std::int64_t>;
+  const auto most_of = [&](std::size_t stage, auto of) {
+    Held most;
     for (const InFlight& f : facts.in_flight[stage]) {
-      std::int64_t n = 0;
-      for (std::size_t c = 0; c < f.kept.size(); ++c) n += f.kept[c] + f.waiting[c];
-      most = std::max(most, n);
+      const std::int64_t waiting = std::accumulate(f.waiting.begin(), f.waiting.end(), std::int64_t{0});
+      most = std::max(most, of(std::accumulate(f.kept.begin(), f.kept.end(), waiting), waiting));
     }
     return most;
   };
+  const auto fullest = [&](const Kind& kind, auto of) {
+    return *std::max_element(kind.stages.begin(), kind.stages.end(),
+                             [&](std::size_t a, std::size_t b) { return most_of(a, of) < most_of(b, of); });
+  };
   const std::int32_t each_way = facts.placement.placement == Placement::two_directions ? 2 : 1;
   for (const Kind& kind : kinds_) {
-    const std::size_t stage =
-        *std::max_element(kind.stages.begin(), kind.stages.end(),
-                          [&](std::size_t a, std::size_t b) { return held(a) < held(b); });
+    const std::size_t holds = fullest(kind, [](std::int64_t all, std::int64_t waiting) {
+      return Held{all, waiting};
+    });
+    const std::size_t waits = fullest(kind, [](std::int64_t all, std::int64_t waiting) {
+      return Held{waiting, all};
+    });
     std::vector<const Piece*> pieces;
     std::vector<const PieceMemory*> memory;
     for (const std::size_t c : kind.chunks) {
       pieces.push_back(&cut_.distinct[c]);
       memory.push_back(&cut_.memory[c]);
     }
-    activations_.push_back(stage_activations(s, std::move(pieces), memory, facts.in_flight[stage],
-                                             facts.placement.micro_batches / each_way));
+    const auto add = [&](std::size_t stage) {
+      stages_.push_back(static_cast<std::int32_t>(stage));
+      activations_.push_back(stage_activations(s, pieces, memory, facts.in_flight[stage],
+                                               facts.placement.micro_batches / each_way));
+    };
+    add(holds);
+    if (facts.in_flight[waits] != facts.in_flight[holds]) add(waits);
   }
 }
 

@@ -92,7 +92,10 @@ class StepPipeline {
   StepPipeline(const Scenario& scenario, StepPasses& passes, const ScheduleFacts& facts);
 
   // `scenario` is that of the pipeline, but for its states.
+  // Live at a time: all that planned arenas reserve, and the least of what a caching allocator does.
   Bytes memory(const Scenario& scenario, const StepStates& states) const;
+  // Those of which one is the fullest.
+  const std::vector<std::int32_t>& fullest_stages() const { return stages_; }
   Seconds time(const Scenario& scenario, const StepStates& states);
 
  private:
@@ -120,6 +123,7 @@ class StepPipeline {
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
   std::vector<StageActivations> activations_;  // of stages that may be fullest
+  std::vector<std::int32_t> stages_;           // these
   std::vector<std::pair<std::pair<int, int>, PipelineRun>>
       runs_;                          // with exchanges, by StepStates::exchange and prefetch
   std::vector<ChunkPasses> hidden_;   // of the states at hand
