@@ -4,6 +4,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
+#include "sim/cost/stragglers.h"
 #include "sim/plan/builder.h"
 #include "sim/plan/layer_division.h"
 #include "sim/plan/ranks.h"
@@ -220,6 +221,10 @@ Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
 }
 
 Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
+  return time_of_mean_ranks(s, states) * (1 + waiting_over_mean(s, s.hardware));
+}
+
+Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& states) {
   hidden_.clear();
   const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)

@@ -210,6 +210,10 @@ Seconds step_time(const Report& report) {
   return sum;
 }
 
+double waiting_share(const Report& report) {
+  return ratio_or_zero(report.waiting_for_slowest.value, report.step_time.value);
+}
+
 double tokens_per_second(const Report& report) {
   const Workload& w = report.source.scenario.workload;
   double tokens = 0;
