@@ -44,7 +44,7 @@ enum class OpKind {
   unpermute,  // out= (rows, cols), inp (inner, cols), indices, [out= (rows, chosen)], [weights (inner)]
   // {heads, kv_heads, head_dim}, sequences and lengths from the variables; qkv packed (rows, (heads + 2
   // kv_heads) head_dim). `window` is how many keys a query sees, 0: all; `chunk` how long the stretches are
-  // within which it sees those before it, 0: it sees over all.
+  // within which it sees those before it, 0: there are none.
   qk_norm,           // out=, [rstd=], inp, weight   (RMSNorm of queries and keys; values are copied)
   qk_norm_backward,  // dqkv+=, dweight+=, inp, weight, rstd
   rope,              // qkv+=, table, [positions]
@@ -126,11 +126,9 @@ enum class OpKind {
   all_reduce,      // buffer+=...
   reduce_scatter,  // shard= (or +=), buffer; ...
   all_gather,      // buffer=, shard; ...
-  // {groups, experts, chosen, chosen_groups}, where what is exchanged are copies of tokens, one for each of
-  // the
-  // `chosen` experts of a token, which lie in at most `chosen_groups` of the experts' groups; with them a
-  // token
-  // crosses to each node once, and the node's ranks pass it on (Strategy::expert_dispatch).
+  // {groups, experts, chosen, chosen_groups} where copies of tokens are exchanged, one for each of a token's
+  // `chosen` experts, which lie in at most `chosen_groups` of the experts' groups, and where one copy crosses
+  // to each node, whose ranks pass it on; zero where each copy goes straight to its rank.
   all_to_all,  // out=, inp; ...
   exchange,    // out=, inp; ...: to the next rank of a ring, from the one before
   send,        // buffer

@@ -283,7 +283,7 @@ struct StepEstimator::ComputeKey {
   auto fields() const {
     const Strategy& s = strategy;
     return std::tie(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
-                    s.sequence_parallel, s.context_parallel_comm, s.schedule, s.recompute,
+                    s.expert_dispatch, s.sequence_parallel, s.context_parallel_comm, s.schedule, s.recompute,
                     s.recompute_interval, s.recompute_operations, strides, expert.size, expert.stride,
                     expert.outer_size, expert.outer_stride, pipeline, replicas, crosses_nodes,
                     several_sequences);

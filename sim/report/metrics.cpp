@@ -164,9 +164,10 @@ double unread_expert_parameters(const Model& m, std::int64_t tokens) {
 
 // Numbers of keys and values, or latents, in the cache of a sequence of this length.
 double cached_numbers(const Model& m, double length) {
-  const auto windows = static_cast<double>(m.window_layers());
-  const double seen = (static_cast<double>(m.num_hidden_layers) - windows) * length +
-                      windows * std::min(length, static_cast<double>(m.sliding_window));
+  const auto windows = static_cast<double>(m.window_layers()), chunks = static_cast<double>(m.chunk_layers());
+  double seen = (static_cast<double>(m.num_hidden_layers) - windows - chunks) * length +
+                windows * std::min(length, static_cast<double>(m.sliding_window));
+  if (chunks > 0) seen += chunks * (std::fmod(length - 1, static_cast<double>(m.attention_chunk_size)) + 1);
   return seen * static_cast<double>(m.cache_size());
 }
 

@@ -137,6 +137,8 @@ struct Model {
   bool is_chunk_layer(std::int64_t layer) const {
     return attention_chunk_size > 0 && !is_unrotated_layer(layer);
   }
+  // Most tokens that a query of a layer with a window, or with stretches, sees; 0: there are no such layers.
+  std::int64_t reach_of_windows() const { return sliding_window > 0 ? sliding_window : attention_chunk_size; }
   // Layers of a kind among the first num_hidden_layers.
   std::int64_t expert_layers() const;
   std::int64_t window_layers() const;
