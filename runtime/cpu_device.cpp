@@ -210,8 +210,8 @@ class CpuDevice final : public Device {
   }
 
   bool supports(const sim::Operation& operation, std::span<const sim::DType>) const override {
-    // No kernel here leaves out what lies before a window.
-    return operation.dtype == sim::DType::fp32 && operation.dims.window == 0 &&
+    // No kernel here leaves out what lies before a window or a stretch.
+    return operation.dtype == sim::DType::fp32 && operation.dims.window == 0 && operation.dims.chunk == 0 &&
            kKernelOfKind[static_cast<std::size_t>(operation.kind)];
   }
 

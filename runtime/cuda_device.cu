@@ -689,7 +689,7 @@ class CudaDevice final : public Device {
       return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||
              type == sim::DType::fp16;
     };
-    if (operation.dims.window != 0) return false;
+    if (operation.dims.window != 0 || operation.dims.chunk != 0) return false;
     if (operation.dtype == sim::DType::fp8) return takes_fp8(operation);
     if (!runs_in(operation.dtype)) return false;
     const std::size_t unsupported = first_unsupported_operand(operation.kind);

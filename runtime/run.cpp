@@ -20,6 +20,8 @@ std::string without_kernels(const sim::Model& m) {
   if (m.has_experts()) return "experts";
   if (m.has_latent_attention()) return "latent attention";
   if (m.sliding_window > 0) return "a sliding window";
+  if (m.attention_chunk_size > 0) return "attention in chunks";
+  if (m.no_rope_layer_interval > 0) return "layers without rotary embedding";
   if (m.attention_sinks) return "attention sinks";
   if (m.num_nextn_predict_layers > 0) return "multi-token prediction";
   if (m.qk_norm != sim::QkNorm::none) return "norms of queries and keys";

@@ -222,6 +222,7 @@ sim::Strategy undivided(const sim::Strategy& s) {
   sim::Strategy one;
   one.rank_order = s.rank_order;
   one.context_parallel_comm = s.context_parallel_comm;
+  one.expert_dispatch = s.expert_dispatch;
   one.prefetch = s.prefetch;
   one.gradient_bucket = s.gradient_bucket;
   one.recompute_operations = s.recompute_operations;

@@ -293,6 +293,7 @@ std::string predict_command(const PlanSearch& search, const sim::Scenario& winne
   command.add_choice("sequence-parallel", s.sequence_parallel, search.typed.scenario.has_value());
   command.add("--recompute", std::string(name(s.recompute)));
   command.add_other("--recompute-interval", s.recompute_interval, usual.recompute_interval);
+  command.add_other("--expert-dispatch", name(s.expert_dispatch), name(usual.expert_dispatch));
   command.add_other("--cp-comm", name(s.context_parallel_comm), name(usual.context_parallel_comm));
   command.add_other("--rank-order", s.rank_order, usual.rank_order);
   command.add_choice("offload-optimizer", s.offload_optimizer, search.typed.scenario.has_value());

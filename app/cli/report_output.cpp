@@ -93,6 +93,10 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
       seconds("step_time_s", is_training(report) ? "step time" : "generation time", sim::step_time(report)));
   metrics.push_back(seconds("step_time_low_s", "  at best", report.step_low));
   metrics.push_back(seconds("step_time_high_s", "  at worst", report.step_high));
+  if (is_training(report) && report.source.kind == sim::ReportKind::predicted)
+    metrics.push_back({"waiting_for_slowest_s", "  waiting for the slowest", report.waiting_for_slowest.value,
+                       fmt::format("{}, {} of the step", sim::format(report.waiting_for_slowest),
+                                   sim::format_percent(sim::waiting_share(report)))});
   const double rate = sim::tokens_per_second(report);
   metrics.push_back({"tokens_per_s", "throughput", rate, sim::format_short(rate) + " tokens/s"});
   if (is_training(report)) {

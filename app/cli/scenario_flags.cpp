@@ -78,6 +78,11 @@ sim::ContextParallelComm context_parallel_comm_from(const std::string& text) {
   throw UsageError(fmt::format("--cp-comm is all_gather, ring or all_to_all, not \"{}\"", text));
 }
 
+sim::ExpertDispatch expert_dispatch_from(const std::string& text) {
+  if (const auto dispatch = sim::expert_dispatch_from_name(text)) return *dispatch;
+  throw UsageError(fmt::format("--expert-dispatch is each_expert or each_node, not \"{}\"", text));
+}
+
 sim::Optimizer optimizer_from(const std::string& text) {
   if (const auto optimizer = sim::optimizer_from_name(text)) return *optimizer;
   throw UsageError(fmt::format("--optimizer is adamw, adamw_8bit, adafactor, muon or sgd, not \"{}\"", text));
@@ -125,6 +130,7 @@ void apply_strategy(const ScenarioFlags& flags, sim::Strategy& strategy) {
   strategy.shard_group = degree(flags.shard_group, strategy.shard_group);
   strategy.prefetch = degree(flags.prefetch, strategy.prefetch);
   strategy.gradient_bucket = flags.gradient_bucket.value_or(strategy.gradient_bucket);
+  if (flags.expert_dispatch) strategy.expert_dispatch = expert_dispatch_from(*flags.expert_dispatch);
   if (flags.context_parallel_comm)
     strategy.context_parallel_comm = context_parallel_comm_from(*flags.context_parallel_comm);
   if (flags.recompute) strategy.recompute = recompute_from(*flags.recompute);
@@ -307,6 +313,8 @@ void ScenarioFlags::add_to(CLI::App& command) {
   count("--prefetch", prefetch, "Strategy", "ZeRO 3: units whose parameters are gathered ahead");
   count("--gradient-bucket", gradient_bucket, "Strategy",
         "bytes of layers' gradients reduced as one message; 0: a layer's");
+  strategy_text("--expert-dispatch", expert_dispatch, "each_expert|each_node",
+                "copies of a token that cross between nodes: one for each expert, or for each node");
   strategy_text("--cp-comm", context_parallel_comm, "all_gather|ring|all_to_all",
                 "how context-parallel ranks see each other's keys and values");
   strategy_text("--rank-order", rank_order, "ORDER",

@@ -22,6 +22,7 @@ struct ScenarioFlags {
   std::optional<std::string> scenario;  // file, preset, or "-" for stdin
   std::optional<std::string> model, hardware, implementation, workload, task, dtype, schedule, recompute;
   std::optional<std::string> recompute_operations, context_parallel_comm, rank_order, optimizer;
+  std::optional<std::string> expert_dispatch;
   std::optional<std::string> device;
   std::optional<std::int64_t> gpus, data_parallel, tensor_parallel, pipeline_parallel, context_parallel;
   std::optional<std::int64_t> expert_parallel, expert_tensor_parallel, virtual_pipeline, zero_stage;

@@ -12,6 +12,7 @@
 #include "app/cli/flags.h"
 #include "app/cli/text_table.h"
 #include "sim/format.h"
+#include "sim/validate/memory_series.h"
 #include "sim/validate/ranking.h"
 #include "sim/validate/table_validation.h"
 
@@ -147,7 +148,8 @@ std::string uncovered(const sim::Validation& validation) {
 }
 
 ExitCode validate(const ValidateFlags& flags) {
-  const sim::CsvTable table = sim::csv_from_text(read_file(flags.table), flags.table);
+  const sim::CsvTable table =
+      sim::comparable_table(sim::csv_from_text(read_file(flags.table), flags.table), flags.table);
   const sim::Validation validation = sim::validate_table(table);
   if (!flags.out.empty()) write_file(flags.out, to_text(sim::with_predictions(table, validation)));
   const std::vector<sim::ErrorSummary> summaries = sim::summarize(table, validation);

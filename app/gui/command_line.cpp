@@ -44,6 +44,7 @@ void add_strategy(Line& line, const sim::Strategy& s) {
   line.unless("--shard-group", s.shard_group, none.shard_group);
   line.unless("--prefetch", s.prefetch, none.prefetch);
   line.unless("--gradient-bucket", s.gradient_bucket, none.gradient_bucket);
+  line.unless("--expert-dispatch", sim::name(s.expert_dispatch), sim::name(none.expert_dispatch));
   line.unless("--cp-comm", sim::name(s.context_parallel_comm), sim::name(none.context_parallel_comm));
   line.unless("--rank-order", s.rank_order, none.rank_order);
   line.unless("--recompute", sim::name(s.recompute), sim::name(none.recompute));

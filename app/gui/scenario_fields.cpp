@@ -6,6 +6,7 @@
 #include <set>
 #include <type_traits>
 
+#include "sim/cost/stragglers.h"
 #include "sim/format.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
@@ -49,6 +50,9 @@ bool has_replicas(const Scenario& s) {
 }
 bool divides_sequences(const Scenario& s) {
   return trains(s) && s.strategy.context_parallel > 1;
+}
+bool divides_experts(const Scenario& s) {
+  return trains_experts(s) && s.strategy.expert_parallel > 1;
 }
 bool divides_states(const Scenario& s) {
   return trains(s) && (s.strategy.zero_stage > 0 || s.strategy.shard_group != 0);
@@ -168,6 +172,19 @@ ScenarioField ratio(const char* label, const char* name, double W::*member) {
     s.workload.*member = static_cast<double>(value) / kHundredths;
   };
   field.stepper = [](const Scenario&) { return step_by(25, 0, kMany); };
+  field.style.hundredths = true;
+  return field;
+}
+
+// A part of a mean, in hundredths of a percent.
+ScenarioField percentage(const char* label, const char* name, double sim::Hardware::*member) {
+  constexpr double kHundredthsOfPercent = 1e4;
+  ScenarioField field{.label = label, .name = name};
+  field.read = [=](const Scenario& s) { return std::llround(s.hardware.*member * kHundredthsOfPercent); };
+  field.write = [=](Scenario& s, std::int64_t value) {
+    s.hardware.*member = static_cast<double>(value) / kHundredthsOfPercent;
+  };
+  field.stepper = [](const Scenario&) { return step_by(25, 0, 9999); };
   field.style.hundredths = true;
   return field;
 }
@@ -321,6 +338,15 @@ std::string chip(const Scenario& s) {
          sim::format(h.memory_bandwidth) + ", " + sim::format(h.memory);
 }
 
+std::string waiting(const Scenario& s) {
+  return "standard deviation of times; ranks wait " +
+         sim::format_percent(sim::waiting_over_mean(s, s.hardware)) + " of a mean rank's step";
+}
+std::string dispatch(const Scenario& s) {
+  return s.strategy.expert_dispatch == sim::ExpertDispatch::each_node
+             ? "a token crosses to each node once"
+             : "a token crosses once for each of its experts";
+}
 std::string scale_group(const Scenario& s) {
   return s.workload.weights_group == 0 ? "a row of weights shares a scale" : "weights that share a scale";
 }
@@ -423,7 +449,11 @@ std::vector<FieldSection> make_sections() {
        .preset = sim::PresetKind::hardware,
        .preset_name = [](const Scenario& s) { return s.hardware.name; },
        .preset_says = chip,
-       .fields = {when(trains, devices())}},
+       .fields = {when(trains, devices()),
+                  rare(when(trains, saying(waiting, percentage("spread, %", "hardware.device_spread",
+                                                               &sim::Hardware::device_spread)))),
+                  rare(when(trains, saying(waiting, percentage("pass jitter, %", "hardware.pass_jitter",
+                                                               &sim::Hardware::pass_jitter))))}},
       {.id = "workload",
        .title = "Workload",
        .fields =
@@ -450,16 +480,20 @@ std::vector<FieldSection> make_sections() {
                                     sim::Optimizer::adafactor, sim::Optimizer::muon, sim::Optimizer::sgd})),
                when(generates, stored_type("weights", "workload.weights_dtype", &W::weights_dtype)),
                when(generates, stored_type("cache type", "workload.kv_dtype", &W::kv_dtype)),
-               rare(when(
-                   generates_with_experts,
-                   stored_type("expert weights", "workload.expert_weights_dtype", &W::expert_weights_dtype))),
-               rare(when(generates, saying(scale_group, number("weights group", "workload.weights_group",
-                                                               kWorkload, &W::weights_group,
-                                                               step_by_doubling_from_none(32, kMany))))),
-               rare(when(has_experts, saying(imbalance, ratio("imbalance", "workload.expert_imbalance",
-                                                              &W::expert_imbalance)))),
-               rare(when(has_experts, saying(capacity, ratio("capacity", "workload.expert_capacity_factor",
-                                                             &W::expert_capacity_factor)))),
+               rare(when(generates_with_experts,
+                         stored_type("expert weights", "workload.expert_weights_dtype",
+                                     &W::expert_weights_dtype))),
+               rare(
+                   when(generates, saying(scale_group,
+                                          number("weights group", "workload.weights_group", kWorkload,
+                                                 &W::weights_group, step_by_doubling_from_none(32, kMany))))),
+               rare(
+                   when(has_experts,
+                        saying(imbalance,
+                               ratio("imbalance", "workload.expert_imbalance", &W::expert_imbalance)))),
+               rare(when(has_experts, saying(capacity, ratio(
+                                                           "capacity", "workload.expert_capacity_factor",
+                                                           &W::expert_capacity_factor)))),
            }},
       {.id = "strategy",
        .title = "Strategy",
@@ -474,6 +508,12 @@ std::vector<FieldSection> make_sections() {
                when(has_experts, degree("expert", "strategy.expert_parallel", &S::expert_parallel, degrees)),
                when(trains_experts, choice("expert tensor", "strategy.expert_tensor_parallel", kStrategy,
                                            &S::expert_tensor_parallel, {0, 1}, {"as tensor", "1"})),
+               rare(
+                   when(divides_experts,
+                        saying(dispatch,
+                               choice("dispatch to", "strategy.expert_dispatch", kStrategy,
+                                      &S::expert_dispatch,
+                                      {sim::ExpertDispatch::each_expert, sim::ExpertDispatch::each_node})))),
                when(trains, choice("ZeRO", "strategy.zero_stage", kStrategy, &S::zero_stage, {0, 1, 2, 3},
                                    {"0", "1", "2", "3"})),
                when(trains,
@@ -482,8 +522,8 @@ std::vector<FieldSection> make_sections() {
                     named("schedule", "strategy.schedule", kStrategy, &S::schedule, sim::schedule_names())),
                when(trains, recompute()),
                when(keeps_inputs_at_intervals,
-                    saying(interval, number("interval", "strategy.recompute_interval", kStrategy,
-                                            &S::recompute_interval, step_layers))),
+                    saying(interval, number("interval", "strategy.recompute_interval",
+                                            kStrategy, &S::recompute_interval, step_layers))),
                when(recomputes_operations, recompute_operations()),
                rare(when(divides_sequences,
                          choice("context comm.", "strategy.context_parallel_comm", kStrategy,

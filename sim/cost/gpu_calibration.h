@@ -90,6 +90,9 @@ struct CollectiveShape {
   CollectiveOperation operation{};
   double bytes = 0;  // of the message
   int ranks = 1, ranks_per_node = 1;
+  // Of an all-to-all: what crosses nodes, as a part of what would if all of it went straight to its rank
+  // (crossing_share() of cost/network.h). Below 1 a node's ranks pass on what has crossed for each other.
+  double crossing = 1;
 };
 
 // Each is empty where the tables have nothing of the kernel or the type. Without `software` the first table

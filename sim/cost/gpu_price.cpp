@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/cost/efficiency.h"
+#include "sim/cost/network.h"
 #include "sim/plan/ranks.h"
 
 namespace sim {
@@ -177,11 +178,13 @@ Price as_price(const MeasuredTime& time, Bound bound) {
 }
 
 std::optional<Price> collective_price(const GpuCalibration& gpu, CollectiveOperation operation,
-                                      const Work& work, const Hardware& hardware, const Group& group) {
+                                      const Work& work, const Dims& dims, const Hardware& hardware,
+                                      const Group& group) {
   if (group.size <= 1) return std::nullopt;
   CollectiveShape shape{.operation = operation, .bytes = 0, .ranks = group.size, .ranks_per_node = 1};
   shape.ranks_per_node = ranks_in_node(group, hardware.devices_per_node);
   shape.bytes = static_cast<double>(work.network.value) / bus_factor(operation, group.size);
+  shape.crossing = crossing_share(dims, group, hardware);
   const auto time = collective_time(gpu, hardware, shape);
   if (!time) return std::nullopt;
   return as_price(*time, Bound::network);
@@ -193,13 +196,14 @@ std::optional<Price> gpu_price(const GpuCalibration& gpu, const Work& work, cons
                                const Variables& v, const Hardware& hardware, const Group* group,
                                std::string_view attention) {
   if (const auto operation = operation_of(op.kind))
-    return group ? collective_price(gpu, *operation, work, hardware, *group) : std::nullopt;
+    return group ? collective_price(gpu, *operation, work, op.dims, hardware, *group) : std::nullopt;
   const KernelSample shape = kernel_shape(op, v, work);
   auto time = op.dims.groups > 0 ? grouped_product_time(gpu, op, shape, hardware, v, work)
                                  : kernel_time(gpu, shape, hardware, attention);
   if (!time) return std::nullopt;
-  if (op.dims.window > 0) {  // as fast as over all keys, for the pairs that are left
-    const double left = visible_pairs(v, op.dims.window) / visible_pairs(v);
+  // As fast as over all keys, for the pairs that are left.
+  if (op.dims.window > 0 || op.dims.chunk > 0) {
+    const double left = visible_pairs(v, op.dims.window, op.dims.chunk) / visible_pairs(v);
     const auto of_pairs = [&](Seconds t) {
       const Seconds launch = std::min(t, gpu.launch);
       return launch + (t - launch) * left;

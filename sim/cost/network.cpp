@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/plan/ranks.h"
+
 namespace sim {
 namespace {
 
@@ -27,8 +29,12 @@ Seconds multi_node_time(const Hardware& hardware, BytesPerSecond node_bus, const
   const auto transfer = [](double bytes, BytesPerSecond rate) { return Seconds{bytes / rate.value}; };
   if (shape.operation == CollectiveOperation::send_receive)
     return kSendLatency + transfer(shape.bytes, adapter);
-  if (shape.operation == CollectiveOperation::all_to_all)  // what leaves the node, over one's own adapter
-    return kBase + kRingNetworkHop * (nodes - 1) + transfer(shape.bytes * (n - r) / n, adapter);
+  if (shape.operation == CollectiveOperation::all_to_all) {  // what leaves the node, over one's own adapter
+    const Seconds across =
+        kBase + kRingNetworkHop * (nodes - 1) + transfer(shape.bytes * shape.crossing * (n - r) / n, adapter);
+    // What has crossed is passed on inside the node while more of it arrives.
+    return shape.crossing < 1 ? std::max(across, transfer(shape.bytes * (r - 1) / r, node_bus)) : across;
+  }
 
   const bool reduces_all = shape.operation == CollectiveOperation::all_reduce;
   const double passes = reduces_all ? 2 : 1;
@@ -47,6 +53,21 @@ Seconds multi_node_time(const Hardware& hardware, BytesPerSecond node_bus, const
   const Seconds tree = kBase + kTreeNodeHop * (2 * (r - 1)) + kTreeNetworkHop * (2 * std::log2(nodes)) +
                        transfer(2 * shape.bytes, {rate}) + levels * (2 * std::log2(nodes));
   return std::min(ring, tree);
+}
+
+double crossing_share(const Dims& dims, const Group& group, const Hardware& hardware) {
+  const double nodes =
+      group.size / std::max(1.0, static_cast<double>(ranks_in_node(group, hardware.devices_per_node)));
+  if (dims.chosen_groups == 0 || nodes <= 1) return 1;
+  const double experts = static_cast<double>(dims.experts), groups = static_cast<double>(dims.groups);
+  const double reached =
+      std::min(nodes, static_cast<double>(dims.chosen_groups) * std::max(1.0, nodes / groups));
+  // A node holds none of the chosen experts, which are drawn without putting back.
+  const double within = experts * reached / nodes, held = experts / nodes;
+  double none = 1;
+  for (std::int64_t i = 0; i < dims.chosen; ++i)
+    none *= std::max(0.0, 1 - held / (within - static_cast<double>(i)));
+  return std::min(1.0, reached * (1 - none) / static_cast<double>(dims.chosen));
 }
 
 }  // namespace sim

@@ -2,10 +2,17 @@
 // adapters.
 #pragma once
 #include "sim/cost/gpu_calibration.h"
+#include "sim/plan/plan.h"
 
 namespace sim {
 
 // `node_bus` is what a ring reaches inside a node.
 Seconds multi_node_time(const Hardware& hardware, BytesPerSecond node_bus, const CollectiveShape& shape);
+
+// Copies of a token that cross nodes when its experts' nodes are sent one each, over those when each expert
+// is: distinct nodes / chosen experts, where experts are chosen alike within as many nodes as their groups
+// lie on (DeepSeek-V3, arXiv 2412.19437, section 3.2.2: at most 4 nodes for 8 experts). 1 for what is no
+// exchange of tokens' copies (Dims of OpKind::all_to_all) and within a node.
+double crossing_share(const Dims& dims, const Group& group, const Hardware& hardware);
 
 }  // namespace sim

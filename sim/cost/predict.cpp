@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sim/cost/priced_plan.h"
+#include "sim/cost/stragglers.h"
 #include "sim/plan/device_memory.h"
 #include "sim/plan/ranks.h"
 #include "sim/report/memory_report.h"
@@ -162,6 +163,11 @@ MemoryOfStages plan_memory_of_stages(const Plan& plan) {
   return of_stages;
 }
 
+StepTime step_of_slowest(const Plan& plan, const Hardware& hardware, const PricedPlan& priced) {
+  const double longer = 1 + waiting_over_mean(plan.scenario, hardware);
+  return {priced.expected.duration * longer, priced.low.duration * longer, priced.high.duration * longer};
+}
+
 }  // namespace
 
 Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
@@ -179,9 +185,11 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   if (calibration) report.source.calibration = calibration->device + ", " + calibration->date;
 
   const PricedPlan priced = price_plan(plan, hardware, calibration);
-  report.step_time = priced.expected.duration;
-  report.step_low = priced.low.duration;
-  report.step_high = priced.high.duration;
+  const StepTime step = step_of_slowest(plan, hardware, priced);
+  report.step_time = step.seconds;
+  report.step_low = step.low;
+  report.step_high = step.high;
+  report.waiting_for_slowest = step.seconds - priced.expected.duration;
 
   const RowNumbers numbers(plan, priced.blocks);
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
@@ -197,8 +205,7 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
 }
 
 StepTime predict_step(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
-  const PricedPlan priced = price_plan(plan, hardware, calibration);
-  return {priced.expected.duration, priced.low.duration, priced.high.duration};
+  return step_of_slowest(plan, hardware, price_plan(plan, hardware, calibration));
 }
 
 Report predict(const Scenario& scenario, const Calibration* calibration) {

@@ -4,6 +4,7 @@
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/gpu_price.h"
+#include "sim/cost/network.h"
 #include "sim/plan/ranks.h"
 
 namespace sim {
@@ -35,13 +36,15 @@ Bound bound_of(Seconds launch, Seconds compute, Seconds memory) {
   return compute > memory ? Bound::compute : Bound::memory;
 }
 
-Price price_collective(const Work& work, const Group& group, const Hardware& h, Seconds launch) {
+Price price_collective(const Work& work, const Dims& dims, const Group& group, const Hardware& h,
+                       Seconds launch) {
   if (group.size <= 1) return with_error(launch, kCollectiveError, Bound::launch, Provenance::datasheet);
   const bool in_node = ranks_in_node(group, h.devices_per_node) == group.size && h.node_link.value > 0;
   const BytesPerSecond link = in_node ? h.node_link : h.network_link;
   const Seconds latency = in_node ? h.node_latency : h.network_latency;
   const Seconds fixed = launch + latency * (group.size - 1);  // hops of a ring
-  const Seconds transfer = work.network / (link * kLinkEfficiency);
+  const double sent = in_node ? 1 : crossing_share(dims, group, h);
+  const Seconds transfer = work.network / (link * kLinkEfficiency) * sent;
   return with_error(fixed + transfer, kCollectiveError, Bound::network, Provenance::datasheet);
 }
 
@@ -54,7 +57,8 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
     if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group, attention))
       return *tabulated;
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
-  if (is_collective(op.kind)) return price_collective(work, group ? *group : Group{}, hardware, launch);
+  if (is_collective(op.kind))
+    return price_collective(work, op.dims, group ? *group : Group{}, hardware, launch);
 
   if (work.copied.value > 0)
     return with_error(launch + work.copied / (hardware.host_link * kHostLinkEfficiency), kHostLinkError,

@@ -64,8 +64,9 @@ FlopCount flops_of(const Plan& plan, const Operation& op, const Variables& v) {
       op.operands.size() > kv && op.operands[kv].buffer != kNoBuffer;
   // Of all ranks' queries a rank has its share.
   const Variables whole{.batch = v.batch, .query_length = v.kv_length, .kv_length = v.kv_length};
-  const double pairs = of_all_ranks ? visible_pairs(whole, n.window) * d(v.query_length) / d(v.kv_length)
-                                    : visible_pairs(v, n.window);
+  const double pairs = of_all_ranks
+                           ? visible_pairs(whole, n.window, n.chunk) * d(v.query_length) / d(v.kv_length)
+                           : visible_pairs(v, n.window, n.chunk);
   const double visible = 4 * head_size * pairs;
   const double visible_latent = 2 * d(n.heads) * d(n.head_dim + n.value_dim) * pairs;
   const double square = 4 * head_size * d(v.batch) * d(v.query_length) * d(v.kv_length);
@@ -215,6 +216,7 @@ Bytes bytes_of(const Plan& plan, const Operand& o, double count) {
 
 // Keys that the queries of an action see together.
 std::int64_t seen_keys(const Dims& n, const Variables& v) {
+  if (n.chunk > 0) return v.kv_length - (v.kv_length - v.query_length) / n.chunk * n.chunk;
   return n.window > 0 ? std::min(v.kv_length, n.window + v.query_length - 1) : v.kv_length;
 }
 
@@ -261,7 +263,8 @@ double touched(const Operation& op, const Variables& v, std::size_t i) {
       return kAll;
     case OpKind::kv_append:
       if (i <= 2) {
-        const std::int64_t kept = n.window > 0 ? std::min(n.window, v.query_length) : v.query_length;
+        const std::int64_t reach = n.window > 0 ? n.window : n.chunk > 0 ? n.chunk : v.query_length;
+        const std::int64_t kept = std::min(reach, v.query_length);
         return (i == 2 ? 2 : 1) * d(v.batch) * d(kept) * d(n.kv_heads) * d(n.head_dim);
       }
       return kAll;
@@ -368,7 +371,15 @@ Bytes network_of(const Plan& plan, const Operation& op, const Variables& v) {
 
 }  // namespace
 
-double visible_pairs(const Variables& v, std::int64_t window) {
+double visible_pairs(const Variables& v, std::int64_t window, std::int64_t chunk) {
+  if (chunk > 0) {
+    // Of a sequence's first n queries: whole stretches, and the part of the last one.
+    const auto of_first = [chunk](std::int64_t n) {
+      const double whole = d(n / chunk), rest = d(n % chunk);
+      return whole * d(chunk) * d(chunk + 1) / 2 + rest * (rest + 1) / 2;
+    };
+    return d(v.batch) * (of_first(v.kv_length) - of_first(v.kv_length - v.query_length));
+  }
   // The last query sees kv_length keys, each one before it one less; those that would see more than the
   // window see the window.
   const double q = d(v.query_length);

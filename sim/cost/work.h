@@ -19,8 +19,9 @@ struct Work {
 Work work_of(const Plan& plan, const Operation& op, const Variables& v);
 
 // Pairs of a query and a key that causal attention lets see each other, over all sequences and one head; with
-// a window a query sees as many of the latest keys, itself included. 0: all.
-double visible_pairs(const Variables& v, std::int64_t window = 0);
+// a window a query sees as many of the latest keys, itself included, with a chunk those of its own stretch of
+// so many tokens. 0: all.
+double visible_pairs(const Variables& v, std::int64_t window = 0, std::int64_t chunk = 0);
 
 // Experts of those that a rank holds that at least one of its rows is for, in expectation of balanced and
 // independent choices: groups (1 - (1 - chosen / experts)^tokens).

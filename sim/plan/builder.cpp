@@ -44,13 +44,15 @@ ElementTypes element_types(const Scenario& scenario) {
   const bool shards = !generates && scenario.strategy.zero_stage == 3;
   const DType shard = shards ? i.memory.shard_dtype.value_or(stored) : stored;
   const DType product = scenario.workload.dtype;
+  // What generates in fewer than 16 bits holds its weights so, too, unless it says otherwise; training keeps
+  // what it adds its updates to.
+  const DType weights =
+      generates ? scenario.workload.weights_dtype.value_or(bits(product) < 16 ? product : stored) : stored;
   return {.product = product,
           .wide_product = product == DType::fp8 ? stored : product,
           .stored = stored,
-          .weights = generates ? scenario.workload.weights_dtype.value_or(stored) : stored,
-          .expert_weights = generates ? scenario.workload.expert_weights_dtype.value_or(
-                                            scenario.workload.weights_dtype.value_or(stored))
-                                      : stored,
+          .weights = weights,
+          .expert_weights = generates ? scenario.workload.expert_weights_dtype.value_or(weights) : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
           .gradient = mixed ? sixteen_bits_as(stored, i.gradient_dtype) : DType::fp32,
           .shard = shard,

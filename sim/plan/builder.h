@@ -61,22 +61,29 @@ inline int shard_ranks(const Strategy& s) {
 
 // What makes one decoder layer's operations other than another's.
 struct LayerKind {
-  bool experts = false, window = false;
+  bool experts = false;
+  bool window = false;     // a query sees a window or a stretch of the tokens before it
+  bool unrotated = false;  // no rotary embedding
   bool operator==(const LayerKind&) const = default;
   // What the names of its blocks begin with: "layer", "layer.experts", "layer.window",
-  // "layer.window.experts".
+  // "layer.window.experts", "layer.unrotated", ...
   std::string prefix() const {
-    return std::string("layer") + (window ? ".window" : "") + (experts ? ".experts" : "");
+    return std::string("layer") + (window ? ".window" : "") + (unrotated ? ".unrotated" : "") +
+           (experts ? ".experts" : "");
   }
 };
 // Tokens of the longest sequence that a workload makes.
 inline std::int64_t longest_sequence(const Workload& w) {
   return w.task == Task::train ? w.seq_len : w.prompt_length + w.max_new_tokens;
 }
-// A window as long as all sequences hides nothing: such a layer is like any other.
+// A window or a stretch as long as all sequences hides nothing: such a layer is like any other.
 inline LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
-  const bool hides = longest_sequence(s.workload) > s.model.sliding_window;
-  return {s.model.is_expert_layer(layer), hides && s.model.is_window_layer(layer)};
+  const Model& m = s.model;
+  const std::int64_t longest = longest_sequence(s.workload);
+  return {.experts = m.is_expert_layer(layer),
+          .window = (longest > m.sliding_window && m.is_window_layer(layer)) ||
+                    (longest > m.attention_chunk_size && m.is_chunk_layer(layer)),
+          .unrotated = m.is_unrotated_layer(layer)};
 }
 // Those that a scenario has, in the order in which they first come.
 std::vector<LayerKind> layer_kinds(const Scenario& scenario);

@@ -43,7 +43,8 @@ std::vector<Need> needs(const Operation& op, const Variables& of_action) {
   const std::int64_t latent_kv = tokens * n.heads * (n.head_dim + n.value_dim);
   const std::int64_t qkv = tokens * (n.heads + 2 * n.kv_heads) * n.head_dim;
   const std::int64_t scores = tokens * n.heads * v.kv_length;
-  const std::int64_t seen = n.window > 0 ? std::min(n.window, v.kv_length) : v.kv_length;
+  const std::int64_t reach = n.window > 0 ? n.window : n.chunk > 0 ? n.chunk : v.kv_length;
+  const std::int64_t seen = std::min(reach, v.kv_length);
   const std::int64_t cache = v.batch * n.kv_heads * seen * n.head_dim;
   const std::int64_t kv = 2 * v.batch * n.kv_heads * v.kv_length * n.head_dim;
   const std::int64_t own_kv = 2 * tokens * n.kv_heads * n.head_dim;

@@ -19,7 +19,8 @@ Dims head_dims(const Model& m, LayerKind kind = {}) {
   return {.heads = m.num_attention_heads,
           .kv_heads = m.num_key_value_heads,
           .head_dim = m.head_dim,
-          .window = kind.window ? m.sliding_window : 0};
+          .window = kind.window ? m.sliding_window : 0,
+          .chunk = kind.window ? m.attention_chunk_size : 0};
 }
 
 Dims row_dims(std::int64_t cols) {
@@ -397,7 +398,7 @@ std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderPara
     ops.push_back(operation(
         "layer.attention.qk_norm.forward", OpKind::qk_norm, elementwise, head_dims(m),
         {writes(r.qkv), writes(r.qk_rstd), reads(r.qkv_product), reads(p.qk_norm.weight.parameter)}));
-  if (m.position == Position::rope)
+  if (m.position == Position::rope && !c.kind.unrotated)
     ops.push_back(operation("layer.attention.rope.forward", OpKind::rope, elementwise, head_dims(m),
                             {updates(r.qkv), reads(c.rope_table), reads(c.positions)}));
   if (c.cache.k != kNoBuffer) {
@@ -576,7 +577,7 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
                               {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
                                reads(r.probabilities), reads(r.mask), reads(r.dropped)}));
     }
-    if (m.position == Position::rope)
+    if (m.position == Position::rope && !c.kind.unrotated)
       ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic,
                               head_dims(m), {updates(d_qkv), reads(c.rope_table)}));
     if (r.qkv_product != kNoBuffer)

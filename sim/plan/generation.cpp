@@ -10,7 +10,8 @@ namespace {
 
 struct GenerationBuffers {
   BufferId tokens, positions = kNoBuffer, rope_table = kNoBuffer;
-  KvCache cache, window_cache;  // of layers that see all tokens, and of those that see a window
+  // Of layers that see all tokens, and of those that see a window or a stretch of them.
+  KvCache cache, window_cache;
   BufferId residual, logits, next_tokens;
 };
 
@@ -38,7 +39,7 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
       KvCache& of_kind = kind.window ? r.window_cache : r.cache;
       if (of_kind) continue;
       const std::string prefix = kind.window ? "layer.window." : "layer.";
-      const std::int64_t tokens = kind.window ? std::min(capacity, m.sliding_window) : capacity;
+      const std::int64_t tokens = kind.window ? std::min(capacity, m.reach_of_windows()) : capacity;
       if (m.has_latent_attention()) {
         of_kind.latent.latent = cache(prefix + "latent_cache", 1, tokens, m.cache_size());
         continue;

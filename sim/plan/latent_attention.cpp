@@ -28,7 +28,8 @@ Dims core_dims(const Model& m, LayerKind kind = {}) {
           .head_dim = m.head_dim,
           .value_dim = m.latent.v_head_dim,
           .rope_dim = m.latent.qk_rope_head_dim,
-          .window = kind.window ? m.sliding_window : 0};
+          .window = kind.window ? m.sliding_window : 0,
+          .chunk = kind.window ? m.attention_chunk_size : 0};
 }
 
 std::int64_t up_size(const Model& m) {

@@ -80,9 +80,17 @@ Operation grouped(const PlanBuilder& b, const std::string& id, OpKind kind, std:
 
 Operation exchange(const PlanBuilder& b, const std::string& id, OpKind kind, std::int32_t group,
                    std::vector<Operand> operands) {
+  const MixtureOfExperts& e = b.model().moe;
+  const bool each_node =
+      kind == OpKind::all_to_all && b.strategy().expert_dispatch == ExpertDispatch::each_node;
   return {.id = "layer.experts." + id,
           .kind = kind,
           .dtype = b.types().stored,
+          .dims = each_node ? Dims{.groups = e.n_group,
+                                   .experts = e.num_experts,
+                                   .chosen = e.num_experts_per_tok,
+                                   .chosen_groups = e.topk_group}
+                            : Dims{},
           .operands = std::move(operands),
           .group = group};
 }

@@ -16,9 +16,12 @@ BufferId half(PlanBuilder& b, BufferId whole, const char* suffix) {
   return b.add(std::move(part));
 }
 
+LayerKind kind_of_module(const PlanBuilder& b) {
+  return kind_of_layer(b.scenario(), b.scenario().model.num_hidden_layers - 1);
+}
+
 LayerContext context_of(const PlanBuilder& b, const PredictionBuffers& r, BufferId rope_table) {
-  const Model& m = b.scenario().model;
-  return {.kind = kind_of_layer(b.scenario(), m.num_hidden_layers - 1),
+  return {.kind = kind_of_module(b),
           .residual_in = reads(r.residual),
           .residual_out = writes(r.out),
           .rope_table = rope_table};
@@ -30,10 +33,10 @@ Dims projection_dims(const PlanBuilder& b) {
 
 }  // namespace
 
-PredictionBuffers add_prediction_buffers(PlanBuilder& b) {
+PredictionBuffers add_prediction_buffers(PlanBuilder& b, std::size_t module) {
   const std::int64_t hidden = b.model().hidden_size;
   const auto add = [&](const std::string& name, DType dtype, std::vector<Extent> shape) {
-    return b.add({.name = "mtp." + name,
+    return b.add({.name = module_prefix(module) + name,
                   .buffer_class = BufferClass::activation,
                   .dtype = dtype,
                   .shape = std::move(shape),
@@ -42,6 +45,9 @@ PredictionBuffers add_prediction_buffers(PlanBuilder& b) {
   const Extent rows = b.stream_rows();
   const DType stored = b.types().stored, statistic = b.types().statistic;
   PredictionBuffers r;
+  const AddBuffer add_result = [&](PlanBuilder&, const std::string&, const std::string& name, DType dtype,
+                                   std::vector<Extent> shape) { return add(name, dtype, std::move(shape)); };
+  r.layer = add_layer_results(b, "", add_result, {kind_of_module(b)});
   r.embedding = add("embedding", stored, {rows, hidden});
   r.normed = add("normed", stored, {rows, 2 * hidden});
   for (NormResult* norm : {&r.hidden_norm, &r.embedding_norm}) {
@@ -57,9 +63,8 @@ PredictionBuffers add_prediction_buffers(PlanBuilder& b) {
 }
 
 std::vector<Operation> prediction_forward(PlanBuilder& b, const std::string& block,
-                                          const DecoderParameters& p, const LayerResults& results,
-                                          const PredictionBuffers& r, BufferId next_tokens, BufferId residual,
-                                          BufferId rope_table) {
+                                          const DecoderParameters& p, const PredictionBuffers& r,
+                                          BufferId next_tokens, BufferId residual, BufferId rope_table) {
   const Model& m = b.model();
   const bool scatters = b.strategy().sequence_parallel;
   const BufferId whole =
@@ -79,20 +84,19 @@ std::vector<Operation> prediction_forward(PlanBuilder& b, const std::string& blo
                            b.stream_rows()));
   ops.push_back(matmul(b, "projection.forward", writes(r.residual), reads(r.normed), p.prediction.projection,
                        {}, projection_dims(b)));
-  append(ops, layer_forward(b, block, p, results, with_scratch(b, block, context_of(b, r, rope_table))));
+  append(ops, layer_forward(b, block, p, r.layer, with_scratch(b, block, context_of(b, r, rope_table))));
   return ops;
 }
 
 std::vector<Operation> prediction_backward(PlanBuilder& b, const std::string& block,
-                                           const DecoderParameters& p, const LayerResults& results,
-                                           const PredictionBuffers& r, BufferId next_tokens,
-                                           BufferId residual, BufferId residual_gradient,
-                                           BufferId rope_table) {
+                                           const DecoderParameters& p, const PredictionBuffers& r,
+                                           BufferId next_tokens, BufferId residual,
+                                           BufferId residual_gradient, BufferId rope_table) {
   const Model& m = b.model();
   const DType stored = b.types().stored;
   const Extent rows = b.stream_rows();
   // Nothing is put off: the head's weights are not either.
-  LayerBackward layer = layer_backward(b, block, p, results, context_of(b, r, rope_table), r.gradient);
+  LayerBackward layer = layer_backward(b, block, p, r.layer, context_of(b, r, rope_table), r.gradient);
   std::vector<Operation> ops = std::move(layer.input);
   append(ops, std::move(layer.weight));
   const BufferId d_normed = b.add_scratch(block, "normed.gradient", stored, {rows, 2 * m.hidden_size});

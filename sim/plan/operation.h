@@ -43,7 +43,8 @@ enum class OpKind {
   permute,    // out= (inner, cols), inp (rows, cols), indices, [out= (inner)], [weights (rows, chosen)]
   unpermute,  // out= (rows, cols), inp (inner, cols), indices, [out= (rows, chosen)], [weights (inner)]
   // {heads, kv_heads, head_dim}, sequences and lengths from the variables; qkv packed (rows, (heads + 2
-  // kv_heads) head_dim). `window` is how many keys a query sees, 0: all.
+  // kv_heads) head_dim). `window` is how many keys a query sees, 0: all; `chunk` how long the stretches are
+  // within which it sees those before it, 0: there are none.
   qk_norm,           // out=, [rstd=], inp, weight   (RMSNorm of queries and keys; values are copied)
   qk_norm_backward,  // dqkv+=, dweight+=, inp, weight, rstd
   rope,              // qkv+=, table, [positions]
@@ -55,9 +56,12 @@ enum class OpKind {
   // then of all ranks, and dqkv takes the queries' part alone.
   attention_flash,           // out=, [lse=], qkv, [kv]
   attention_flash_backward,  // dqkv=, dout, qkv, out, lse, [kv], [dkv=]
-  // Latent attention, {heads, head_dim of queries and keys, value_dim, rope_dim}: q (rows, heads head_dim); kv
-  // (rows, heads (head_dim + value_dim)) with a copy of the one turned key (rows, rope_dim) for each head. The cache
-  // is (batch, tokens, rank + rope_dim): while decoding it is one key of head_dim for all heads, and its first
+  // Latent attention, {heads, head_dim of queries and keys, value_dim, rope_dim}: q (rows, heads head_dim);
+  // kv
+  // (rows, heads (head_dim + value_dim)) with a copy of the one turned key (rows, rope_dim) for each head.
+  // The cache
+  // is (batch, tokens, rank + rope_dim): while decoding it is one key of head_dim for all heads, and its
+  // first
   // value_dim columns are the value.
   rope_latent,                // q+=, key+=, [kv+=], table, [positions]
   rope_latent_backward,       // dq+=, dkey=, dkv, table
@@ -122,10 +126,13 @@ enum class OpKind {
   all_reduce,      // buffer+=...
   reduce_scatter,  // shard= (or +=), buffer; ...
   all_gather,      // buffer=, shard; ...
-  all_to_all,      // out=, inp; ...
-  exchange,        // out=, inp; ...: to the next rank of a ring, from the one before
-  send,            // buffer
-  receive,         // buffer=
+  // {groups, experts, chosen, chosen_groups} where copies of tokens are exchanged, one for each of a token's
+  // `chosen` experts, which lie in at most `chosen_groups` of the experts' groups, and where one copy crosses
+  // to each node, whose ranks pass it on; zero where each copy goes straight to its rank.
+  all_to_all,  // out=, inp; ...
+  exchange,    // out=, inp; ...: to the next rank of a ring, from the one before
+  send,        // buffer
+  receive,     // buffer=
 };
 
 std::string_view name(OpKind kind);
@@ -148,7 +155,8 @@ struct Dims {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t groups = 0, experts = 0, chosen = 0;
   std::int64_t value_dim = 0, rope_dim = 0;
-  std::int64_t window = 0;
+  std::int64_t window = 0, chunk = 0;
+  std::int64_t chosen_groups = 0;
 };
 
 struct Operation {

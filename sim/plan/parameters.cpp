@@ -8,6 +8,9 @@ namespace {
 class ParameterWriter {
  public:
   ParameterWriter(PlanBuilder& builder, bool training) : builder_(builder), training_(training) {}
+  // For one layer that is none of the model's: `prefix` begins its names.
+  ParameterWriter(PlanBuilder& builder, std::string prefix)
+      : builder_(builder), training_(true), prefix_(std::move(prefix)), of_one_layer_(true) {}
 
   // A parameter of experts, of shape (experts that a rank holds, ...).
   Tensor expert_tensor(const std::string& name, std::vector<Extent> shape) {
@@ -28,8 +31,10 @@ class ParameterWriter {
     return tensor(name, std::move(shape), per_layer, replicated, stored, shard_ranks(builder_.strategy()));
   }
   // `ranks` hold the same.
-  Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated,
+  Tensor tensor(const std::string& short_name, std::vector<Extent> shape, bool of_layer, bool replicated,
                 DType stored, std::int64_t ranks) {
+    const std::string name = prefix_ + short_name;
+    const bool per_layer = of_layer && !of_one_layer_;
     const ElementTypes& types = builder_.types();
     const int zero = training_ && ranks > 1 ? builder_.strategy().zero_stage : 0;
     std::int64_t elements = 1;
@@ -130,12 +135,12 @@ class ParameterWriter {
   // The last rows of a QKV gradient: keys and values.
   BufferId key_value_rows(const Tensor& qkv_gradient_of, const std::string& name, std::int64_t inputs) {
     const Buffer whole = builder_.buffer(qkv_gradient_of.gradient);
-    return builder_.add({.name = "key_value." + name,
+    return builder_.add({.name = "key_value." + prefix_ + name,
                          .buffer_class = whole.buffer_class,
                          .dtype = whole.dtype,
                          .shape = {2 * builder_.model().key_value_size(), inputs},
                          .lifetime = whole.lifetime,
-                         .per_layer = true,
+                         .per_layer = whole.per_layer,
                          .per_micro_batch = whole.per_micro_batch,
                          .parameter = whole.parameter,
                          .view_of = qkv_gradient_of.gradient});
@@ -152,6 +157,8 @@ class ParameterWriter {
 
   PlanBuilder& builder_;
   bool training_;
+  std::string prefix_;
+  bool of_one_layer_ = false;
 };
 
 void append(std::vector<Tensor>& group, const Tensor& t) {
@@ -263,9 +270,10 @@ std::vector<Tensor> DecoderParameters::head_group() const {
   append(group, final_norm);
   if (!tied) group.push_back(head);
   if (embedding_is_copied) group.push_back(embedding);
-  if (!prediction.projection.weight) return group;
-  for (const Tensor& t : prediction.group()) group.push_back(t);
-  for (const Tensor& t : layer_group(predicts_experts)) group.push_back(t);
+  for (const DecoderParameters& module : modules) {
+    for (const Tensor& t : module.prediction.group()) group.push_back(t);
+    for (const Tensor& t : module.layer_group(static_cast<bool>(module.experts.router))) group.push_back(t);
+  }
   return group;
 }
 
@@ -286,19 +294,21 @@ DecoderParameters for_backward(DecoderParameters p) {
     turn(a->weight);
     turn(a->bias);
   }
+  for (DecoderParameters& module : p.modules) module = for_backward(std::move(module));
   return p;
 }
 
-DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
-  const Model& m = builder.model();
-  ParameterWriter w(builder, training);
+std::string module_prefix(std::size_t module) {
+  return module == 0 ? "mtp." : "mtp." + std::to_string(module + 1) + ".";
+}
+
+namespace {
+
+// Of the model's layers, or of one beside them: a dense one's feed-forward, experts, or both for layers of
+// which some have one and some the other.
+void add_layer_parameters(ParameterWriter& w, const Model& m, bool dense, bool experts,
+                          bool divides_key_values, DecoderParameters& p) {
   const bool gated = is_gated(m.activation);
-  DecoderParameters p;
-  p.embedding = w.tensor("embedding.weight", {m.vocab_size, m.hidden_size}, false, false);
-  if (m.position == Position::learned)
-    p.position_embedding =
-        w.tensor("position_embedding.weight", {m.max_position_embeddings, m.hidden_size}, false, true);
-  if (m.embedding_norm) p.embedding_norm = w.norm("embedding_norm", false);
   p.attention_norm = w.norm("layer.attention_norm", true);
   if (m.has_latent_attention())
     p.latent = add_latent_parameters(w, m);
@@ -313,12 +323,52 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
         w.tensor("layer.attention.qk_norm.weight", {m.query_size() + m.key_value_size()}, true, false);
   if (m.attention_sinks) p.sinks = w.tensor("layer.attention.sinks", {m.num_attention_heads}, true, false);
   if (!m.shared_norm) p.mlp_norm = w.norm("layer.mlp_norm", true);
-  if (builder.scenario().model.expert_layers() < m.num_hidden_layers) {
+  if (dense) {
     p.mlp_up = w.column_parallel(gated ? "layer.mlp.gate_up" : "layer.mlp.up", m.mlp_up_size(), m.hidden_size,
                                  m.mlp_bias);
     p.mlp_down = w.row_parallel("layer.mlp.down", m.hidden_size, m.intermediate_size, m.mlp_bias);
   }
-  if (m.has_experts()) p.experts = add_expert_parameters(w, m);
+  if (experts) p.experts = add_expert_parameters(w, m);
+  if (divides_key_values && p.qkv.weight) {
+    p.key_value_gradients.push_back(
+        w.key_value_rows(p.qkv.weight, "layer.attention.qkv.weight", m.hidden_size));
+    if (p.qkv.bias)
+      p.key_value_gradients.push_back(w.key_value_rows(p.qkv.bias, "layer.attention.qkv.bias", 1));
+  }
+}
+
+DecoderParameters add_module_parameters(PlanBuilder& builder, const DecoderParameters& model,
+                                        std::size_t module) {
+  const Model& m = builder.model();
+  ParameterWriter w(builder, module_prefix(module));
+  DecoderParameters p;
+  p.embedding = model.embedding;
+  p.head = model.head;
+  p.tied = model.tied;
+  p.prediction.hidden_norm = w.norm("hidden_norm", false);
+  p.prediction.embedding_norm = w.norm("embedding_norm", false);
+  p.prediction.projection.weight =
+      w.tensor("projection.weight", {m.hidden_size, 2 * m.hidden_size}, false, true);
+  p.prediction.final_norm = w.norm("final_norm", false);
+  const bool experts = predicts_experts(builder.scenario().model);
+  add_layer_parameters(w, m, !experts, experts, builder.groups().key_value >= 0, p);
+  return p;
+}
+
+}  // namespace
+
+DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
+  const Model& m = builder.model();
+  ParameterWriter w(builder, training);
+  DecoderParameters p;
+  p.embedding = w.tensor("embedding.weight", {m.vocab_size, m.hidden_size}, false, false);
+  if (m.position == Position::learned)
+    p.position_embedding =
+        w.tensor("position_embedding.weight", {m.max_position_embeddings, m.hidden_size}, false, true);
+  if (m.embedding_norm) p.embedding_norm = w.norm("embedding_norm", false);
+  const std::int64_t expert_layers = builder.scenario().model.expert_layers();
+  add_layer_parameters(w, m, expert_layers<m.num_hidden_layers, expert_layers> 0,
+                       training && builder.groups().key_value >= 0, p);
   p.final_norm = w.norm("final_norm", false);
   p.tied = m.tie_word_embeddings;
   const auto& serving = builder.scenario().implementation.serving;
@@ -326,23 +376,11 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   p.head = p.tied ? p.embedding
                   : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false,
                              as_layers ? builder.types().weights : builder.types().stored);
-  if (training && m.num_nextn_predict_layers > 0) {
-    p.prediction.hidden_norm = w.norm("mtp.hidden_norm", false);
-    p.prediction.embedding_norm = w.norm("mtp.embedding_norm", false);
-    p.prediction.projection.weight =
-        w.tensor("mtp.projection.weight", {m.hidden_size, 2 * m.hidden_size}, false, true);
-    p.prediction.final_norm = w.norm("mtp.final_norm", false);
-    p.predicts_experts = m.is_expert_layer(m.num_hidden_layers - 1);
-    p.head_uses_embedding = true;
-  }
-  p.head_uses_embedding = p.head_uses_embedding || p.tied;
+  p.head_uses_embedding = p.tied || (training && m.num_nextn_predict_layers > 0);
   p.embedding_is_copied = p.head_uses_embedding && builder.groups().tied_embedding >= 0;
-  if (training && builder.groups().key_value >= 0 && p.qkv.weight) {
-    p.key_value_gradients.push_back(
-        w.key_value_rows(p.qkv.weight, "layer.attention.qkv.weight", m.hidden_size));
-    if (p.qkv.bias)
-      p.key_value_gradients.push_back(w.key_value_rows(p.qkv.bias, "layer.attention.qkv.bias", 1));
-  }
+  const std::int64_t modules = training ? m.num_nextn_predict_layers : 0;
+  for (std::int64_t module = 0; module < modules; ++module)
+    p.modules.push_back(add_module_parameters(builder, p, static_cast<std::size_t>(module)));
   return p;
 }
 

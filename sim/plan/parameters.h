@@ -50,7 +50,7 @@ struct LatentParameters {
   std::vector<Tensor> group() const;
 };
 
-// Of multi-token prediction, beside the layer's own; embedding and head are the model's.
+// Of a module of multi-token prediction, beside its layer's; embedding and head are the model's.
 struct PredictionParameters {
   Affine hidden_norm, embedding_norm, projection, final_norm;
   std::vector<Tensor> group() const;
@@ -66,9 +66,10 @@ struct DecoderParameters {
   ExpertParameters experts;
   Affine mlp_norm, mlp_up, mlp_down;  // mlp_up: gate and up together for SwiGLU
   Affine final_norm;
+  Tensor head;  // the embedding's where the model ties them
+  // Modules of multi-token prediction: each the model with `prediction`, and a layer of its own.
+  std::vector<DecoderParameters> modules;
   PredictionParameters prediction;
-  bool predicts_experts = false;  // what the layer of multi-token prediction has
-  Tensor head;                    // the embedding's where the model ties them
 
   // The units that are reduced, updated and gathered together, each tensor once. A tied head is of the
   // embedding's unit, unless it lies in another pipeline stage and is a copy. Multi-token prediction is of
@@ -90,6 +91,13 @@ struct DecoderParameters {
 
 // The same with the parameters that backward and recompute read.
 DecoderParameters for_backward(DecoderParameters p);
+
+// What the layer of a module of multi-token prediction has.
+inline bool predicts_experts(const Model& whole) {
+  return whole.is_expert_layer(whole.num_hidden_layers - 1);
+}
+// What the names of its buffers and operations begin with.
+std::string module_prefix(std::size_t module);
 
 // Adds the buffers; names are those of plan/README.md.
 DecoderParameters add_parameters(PlanBuilder& builder, bool training);

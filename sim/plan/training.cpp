@@ -237,13 +237,18 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
   return block;
 }
 
-// The module of multi-token prediction and its loss, in the head's blocks under ids of its own.
+// A module of multi-token prediction and its loss, in the head's blocks under ids of its own.
 class Prediction {
  public:
-  Prediction(PlanBuilder& b, const TrainingBuffers& r, const LayerResults& results)
-      : b_(b), r_(r), results_(results), buffers_(add_prediction_buffers(b)), own_(r) {
+  // `before`: what the model's own head has, or that of the module before.
+  Prediction(PlanBuilder& b, const TrainingBuffers& before, std::size_t module)
+      : b_(b),
+        before_(before),
+        prefix_(module_prefix(module)),
+        buffers_(add_prediction_buffers(b, module)),
+        own_(before) {
     const auto add = [&](const char* name, DType dtype, std::vector<Extent> shape) {
-      return b.add({.name = std::string("mtp.") + name,
+      return b.add({.name = prefix_ + name,
                     .buffer_class = BufferClass::activation,
                     .dtype = dtype,
                     .shape = std::move(shape),
@@ -253,7 +258,7 @@ class Prediction {
     const Extent rows = b.stream_rows();
     own_.residual = buffers_.out;
     own_.residual_gradient = buffers_.gradient;
-    own_.targets = b.add_input("mtp.targets", DType::int32, {kBatch, kQueryLength}, true);
+    own_.targets = b.add_input(prefix_ + "targets", DType::int32, {kBatch, kQueryLength}, true);
     own_.losses = add("losses", t.statistic, {kRows});
     own_.logits = add("logits", t.statistic, {kRows, b.model().vocab_size});
     own_.final_norm.out = add("final_norm.out", t.stored, {rows, b.model().hidden_size});
@@ -261,35 +266,52 @@ class Prediction {
     own_.final_norm.rstd = add("final_norm.rstd", t.statistic, {rows});
   }
 
-  void append_forward(Block& head, DecoderParameters p) const {
-    append_named(head, prediction_forward(b_, "mtp.forward", p, results_, buffers_, r_.targets, r_.residual,
-                                          r_.rope_table));
-    p.final_norm = p.prediction.final_norm;
-    append_named(head, head_forward(b_, p, own_, "mtp.head.forward").operations);
+  const TrainingBuffers& buffers() const { return own_; }
+
+  void append_forward(Block& head, const DecoderParameters& p) const {
+    append_named(head, prediction_forward(b_, prefix_ + "forward", p, buffers_, before_.targets,
+                                          before_.residual, before_.rope_table));
+    append_named(head, head_forward(b_, with_own_norm(p), own_, prefix_ + "head.forward").operations);
   }
-  void append_backward(Block& head, DecoderParameters p) const {
-    b_.split_backward(false);  // the head's pass is one, whatever the schedule
-    const DecoderParameters layer = p;
-    p.final_norm = p.prediction.final_norm;
-    append_named(head, head_backward(b_, p, own_, "mtp.head.backward").operations);
-    append_named(head, prediction_backward(b_, "mtp.backward", layer, results_, buffers_, r_.targets,
-                                           r_.residual, r_.residual_gradient, r_.rope_table));
+  // The gradient of the module's hidden state begins; further modules add to it.
+  void append_head_backward(Block& head, const DecoderParameters& p) const {
+    append_named(head, head_backward(b_, with_own_norm(p), own_, prefix_ + "head.backward").operations);
+  }
+  void append_backward(Block& head, const DecoderParameters& p) const {
+    append_named(head, prediction_backward(b_, prefix_ + "backward", p, buffers_, before_.targets,
+                                           before_.residual, before_.residual_gradient, before_.rope_table));
   }
 
  private:
-  static void append_named(Block& head, std::vector<Operation> operations) {
+  static DecoderParameters with_own_norm(DecoderParameters p) {
+    p.final_norm = p.prediction.final_norm;
+    return p;
+  }
+  void append_named(Block& head, std::vector<Operation> operations) const {
     for (Operation& op : operations) {
-      op.id = "mtp." + op.id;
+      op.id = prefix_ + op.id;
       head.operations.push_back(std::move(op));
     }
   }
 
   PlanBuilder& b_;
-  const TrainingBuffers& r_;
-  const LayerResults& results_;
+  TrainingBuffers before_;
+  std::string prefix_;
   PredictionBuffers buffers_;
   TrainingBuffers own_;
 };
+
+void append_predictions(PlanBuilder& b, const TrainingBuffers& r, const DecoderParameters& p,
+                        const DecoderParameters& again, Block& head, Block& head_back) {
+  std::vector<Prediction> modules;
+  modules.reserve(p.modules.size());
+  for (std::size_t m = 0; m < p.modules.size(); ++m)
+    modules.emplace_back(b, m == 0 ? r : modules.back().buffers(), m);
+  for (std::size_t m = 0; m < modules.size(); ++m) modules[m].append_forward(head, p.modules[m]);
+  b.split_backward(false);  // the head's pass is one, whatever the schedule
+  for (std::size_t m = modules.size(); m-- > 0;) modules[m].append_head_backward(head_back, again.modules[m]);
+  for (std::size_t m = modules.size(); m-- > 0;) modules[m].append_backward(head_back, again.modules[m]);
+}
 
 // A layer's blocks where the layers between two kept inputs are more than one: `base` is written for a layer
 // whose input and output are both kept. Between, the residual stream passes from layer to layer.
@@ -655,23 +677,21 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
                reduce_gradients(b, p.layer_group(experts), summed_over_tensor_ranks(b, p, experts),
                                 p.key_value_gradients));
   };
-  const bool predicts = b.model().num_nextn_predict_layers > 0;
-  const auto head_parts = [&] {
-    Tensors parts = of_own_rows(p.final_norm);
-    if (!predicts) return parts;
+  Tensors head_parts = of_own_rows(p.final_norm);
+  std::vector<BufferId> head_key_values;
+  for (const DecoderParameters& module : p.modules) {
     if (b.strategy().sequence_parallel)
-      for (const Tensor& t : p.prediction.group()) parts.push_back(t);
-    for (const Tensor& t : summed_over_tensor_ranks(b, p, p.predicts_experts)) parts.push_back(t);
-    return parts;
-  };
+      for (const Tensor& t : module.prediction.group()) head_parts.push_back(t);
+    for (const Tensor& t : summed_over_tensor_ranks(b, module, predicts_experts(b.scenario().model)))
+      head_parts.push_back(t);
+    for (const BufferId gradient : module.key_value_gradients) head_key_values.push_back(gradient);
+  }
   blocks.reduce = {
       .embedding = add("embedding.reduce_gradients",
                        reduce_gradients(b, p.embedding_group(), of_own_rows(p.embedding_norm), {})),
       .layer = layer(false),
       .expert_layer = layer(true),
-      .head = add("head.reduce_gradients",
-                  reduce_gradients(b, p.head_group(), head_parts(),
-                                   predicts ? p.key_value_gradients : std::vector<BufferId>{}))};
+      .head = add("head.reduce_gradients", reduce_gradients(b, p.head_group(), head_parts, head_key_values))};
   blocks.reduce_layers = bucket_blocks(b, p, false, blocks.reduce.layer);
   blocks.reduce_expert_layers = bucket_blocks(b, p, true, blocks.reduce.expert_layer);
   const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
@@ -806,11 +826,7 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   for (const LayerKind kind : blocks.kinds)
     blocks.layers.push_back(add_layer_blocks(b, p, r, results, kept_results, kind, offloaded));
   Block head = head_forward(b, p, r, "head.forward"), head_back = head_backward(b, again, r, "head.backward");
-  if (b.model().num_nextn_predict_layers > 0) {
-    const Prediction prediction(b, r, results);
-    prediction.append_forward(head, p);
-    prediction.append_backward(head_back, again);
-  }
+  append_predictions(b, r, p, again, head, head_back);
   blocks.head = b.add(std::move(head));
   blocks.head_backward = b.add(std::move(head_back));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));

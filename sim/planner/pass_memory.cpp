@@ -102,7 +102,8 @@ void PassMemory::trace(const Shape& shape, std::int32_t layers, std::int64_t seq
   few.model.moe.first_k_dense_replace = kind.experts ? 0 : few.model.num_hidden_layers;
   few.model.moe.decoder_sparse_step = 1;
   few.model.sliding_window_pattern = 0;
-  if (!kind.window) few.model.sliding_window = 0;
+  few.model.no_rope_layer_interval = kind.unrotated ? 1 : 0;
+  if (!kind.window) few.model.sliding_window = few.model.attention_chunk_size = 0;
   few.implementation.pipeline.balances_head = false;
   few.workload.micro_batch_size = sequences;
   t.pipeline_parallel = stages;

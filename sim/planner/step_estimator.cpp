@@ -5,6 +5,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
+#include "sim/cost/stragglers.h"
 #include "sim/plan/builder.h"
 #include "sim/plan/layer_division.h"
 #include "sim/plan/ranks.h"
@@ -300,6 +301,10 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
 }
 
 Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
+  return time_of_mean_ranks(s, states) * (1 + waiting_over_mean(s, s.hardware));
+}
+
+Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& states) {
   hidden_.clear();
   const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
@@ -378,7 +383,7 @@ struct StepEstimator::ComputeKey {
   auto fields() const {
     const Strategy& s = strategy;
     return std::tie(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
-                    s.sequence_parallel, s.context_parallel_comm, s.schedule, s.recompute,
+                    s.expert_dispatch, s.sequence_parallel, s.context_parallel_comm, s.schedule, s.recompute,
                     s.recompute_interval, s.recompute_operations, strides, expert.size, expert.stride,
                     expert.outer_size, expert.outer_stride, pipeline, replicas, crosses_nodes,
                     several_sequences);

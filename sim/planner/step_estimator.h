@@ -106,6 +106,7 @@ class StepPipeline {
     std::vector<std::size_t> stages;
     std::size_t last = 0;  // of them to end
   };
+  Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
   const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
   Piece all_units(const StageUnits& units) const;

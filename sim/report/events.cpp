@@ -54,7 +54,8 @@ Json json_of(const Event& event) {
                                {"step_seconds", e.step_time.value},
                                {"step_low_seconds", e.step_low.value},
                                {"step_high_seconds", e.step_high.value},
-                               {"message", e.message}};
+                               {"message", e.message},
+                               {"waiting_for_slowest_seconds", e.waiting_for_slowest.value}};
                  },
                  [](const ErrorEvent& e) {
                    return Json{{"event", "error"}, {"message", e.message}, {"exit_code", e.exit_code}};
@@ -89,7 +90,8 @@ Event event_from(JsonObject& object) {
     return EndEvent{{object.number("step_seconds")},
                     {object.number("step_low_seconds")},
                     {object.number("step_high_seconds")},
-                    object.text("message")};
+                    object.text("message"),
+                    {object.number("waiting_for_slowest_seconds", 0)}};
   if (kind == "error") return ErrorEvent{object.text("message"), object.small_integer("exit_code", 1)};
   object.fail("event",
               "must be one of begin, progress, step, token, row, memory, memory_point, checkpoint, "
@@ -149,6 +151,7 @@ void apply(Report& report, const Event& event) {
                    report.step_low = e.step_low;
                    report.step_high = e.step_high;
                    report.message = e.message;
+                   report.waiting_for_slowest = e.waiting_for_slowest;
                  },
                  [&](const ErrorEvent& e) { report.message = e.message; }},
       event);
@@ -166,7 +169,8 @@ std::vector<Event> events_of(const Report& report) {
   for (const MemoryLine& line : report.memory) events.push_back(MemoryEvent{line});
   for (const MemoryTimePoint& point : report.memory_timeline) events.push_back(MemoryPointEvent{point});
   for (const DeviceSample& sample : report.device_samples) events.push_back(DeviceSampleEvent{sample});
-  events.push_back(EndEvent{report.step_time, report.step_low, report.step_high, report.message});
+  events.push_back(EndEvent{report.step_time, report.step_low, report.step_high, report.message,
+                            report.waiting_for_slowest});
   return events;
 }
 

@@ -9,7 +9,8 @@
 //   {"event":"checkpoint","step":50,"file":"..."}
 //   {"event":"device_sample","time_seconds":1.2,"sm_clock_mhz":1755,"memory_clock_mhz":2619,"power_w":698.5,
 //    "temperature_c":61,"throttle":"power cap"}
-//   {"event":"end","step_seconds":...,"step_low_seconds":...,"step_high_seconds":...,"message":""}
+//   {"event":"end","step_seconds":...,"step_low_seconds":...,"step_high_seconds":...,"message":"",
+//    "waiting_for_slowest_seconds":...}
 //   {"event":"error","message":"...","exit_code":6}
 #pragma once
 #include <string>
@@ -55,6 +56,7 @@ struct DeviceSampleEvent {
 struct EndEvent {
   Seconds step_time, step_low, step_high;
   std::string message;
+  Seconds waiting_for_slowest{};
 };
 struct ErrorEvent {
   std::string message;

@@ -164,9 +164,10 @@ double unread_expert_parameters(const Model& m, std::int64_t tokens) {
 
 // Numbers of keys and values, or latents, in the cache of a sequence of this length.
 double cached_numbers(const Model& m, double length) {
-  const auto windows = static_cast<double>(m.window_layers());
-  const double seen = (static_cast<double>(m.num_hidden_layers) - windows) * length +
-                      windows * std::min(length, static_cast<double>(m.sliding_window));
+  const auto windows = static_cast<double>(m.window_layers()), chunks = static_cast<double>(m.chunk_layers());
+  double seen = (static_cast<double>(m.num_hidden_layers) - windows - chunks) * length +
+                windows * std::min(length, static_cast<double>(m.sliding_window));
+  if (chunks > 0) seen += chunks * (std::fmod(length - 1, static_cast<double>(m.attention_chunk_size)) + 1);
   return seen * static_cast<double>(m.cache_size());
 }
 
@@ -208,6 +209,10 @@ Seconds step_time(const Report& report) {
   Seconds sum;
   for (const TokenResult& token : report.tokens) sum += token.duration;
   return sum;
+}
+
+double waiting_share(const Report& report) {
+  return ratio_or_zero(report.waiting_for_slowest.value, report.step_time.value);
 }
 
 double tokens_per_second(const Report& report) {

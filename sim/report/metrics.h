@@ -21,7 +21,8 @@ std::string_view name(FlopsConvention c);
 Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention c);
 
 // Each is 0 where the report does not hold what it follows from.
-Seconds step_time(const Report& report);  // of a run that goes on: median of the steps so far
+Seconds step_time(const Report& report);     // of a run that goes on: median of the steps so far
+double waiting_share(const Report& report);  // of the step: what ranks wait for the slowest of them
 double tokens_per_second(
     const Report& report);  // training: tokens of a step; generation: new tokens, all sequences
 double mfu(const Report& report,

@@ -59,7 +59,8 @@ inline constexpr std::string_view kHostMemory = "host";
 // One line of the ledger at the peak: those of the device add up to the peak.
 struct MemoryLine {
   // A BufferClass's name, "copies", "packing" (arena beyond the live sum), "allocator" (reserved beyond it),
-  // outside the arena "context" (predicted) or "platform" and its parts (measured: "platform.graphs"), kHostMemory.
+  // outside the arena "context" (predicted) or "platform" and its parts (measured: "platform.graphs"),
+  // kHostMemory.
   std::string category;
   std::int32_t rank = 0;
   Bytes bytes;
@@ -100,6 +101,9 @@ struct Report {
   Source source;
   std::vector<Row> rows;
   Seconds step_time, step_low, step_high;  // a step or a generation, wall clock
+  // Predicted training: the part of step_time in which the ranks wait for the slowest of them. Rows and
+  // timelines are of a rank of mean speed (cost/stragglers.h).
+  Seconds waiting_for_slowest;
   std::vector<MemoryLine> memory;
   std::vector<MemoryTimePoint> memory_timeline;
   std::vector<StepResult> steps;             // measured training

@@ -198,6 +198,7 @@ std::string to_json(const Report& report, int indent) {
                   {"step_seconds", report.step_time.value},
                   {"step_low_seconds", report.step_low.value},
                   {"step_high_seconds", report.step_high.value},
+                  {"waiting_for_slowest_seconds", report.waiting_for_slowest.value},
                   {"message", report.message},
                   {"rows", array_of(report.rows)},
                   {"memory", array_of(report.memory)},
@@ -221,6 +222,7 @@ Report report_from_json(std::string_view text, const std::string& file) {
   report.step_time = seconds_at(object, "step_seconds");
   report.step_low = seconds_at(object, "step_low_seconds");
   report.step_high = seconds_at(object, "step_high_seconds");
+  report.waiting_for_slowest = {object.number("waiting_for_slowest_seconds", 0)};
   report.message = object.text("message");
   report.rows = parts(object, "rows", row_from);
   report.memory = parts(object, "memory", memory_line_from);

@@ -21,6 +21,11 @@ struct Hardware {
   double power_w = 0;
   // Clock under a training step's load over that of kernels timed alone: limits of power and heat.
   double sustained_clock = 1;
+  // Devices of one sort are not alike: standard deviations, over the mean, of the time that the same work
+  // takes under load on one device and another (chips, power, heat), and of a micro-batch's pass on one
+  // device from one time to the next. cost/stragglers.h says what they cost.
+  double device_spread = 0;
+  double pass_jitter = 0;
   int devices_per_node = 1;
   BytesPerSecond node_link;     // per device and direction inside a node (NVLink); 0: none
   BytesPerSecond network_link;  // per device and direction between nodes; 0: none

@@ -60,6 +60,12 @@ std::int64_t Model::expert_layers() const {
   return n;
 }
 
+std::int64_t Model::chunk_layers() const {
+  std::int64_t n = 0;
+  for (std::int64_t l = 0; l < num_hidden_layers; ++l) n += is_chunk_layer(l);
+  return n;
+}
+
 std::int64_t Model::window_layers() const {
   std::int64_t n = 0;
   for (std::int64_t l = 0; l < num_hidden_layers; ++l) n += is_window_layer(l);

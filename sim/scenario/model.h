@@ -110,10 +110,15 @@ struct Model {
   // none.
   std::int64_t sliding_window = 0;
   std::int64_t sliding_window_pattern = 0;
+  // Attention within stretches of so many tokens, of which a query sees those before it (Llama 4); 0: none.
+  // Each no_rope_layer_interval-th layer sees all and has no rotary embedding; 0: no layer is so.
+  std::int64_t attention_chunk_size = 0;
+  std::int64_t no_rope_layer_interval = 0;
   MixtureOfExperts moe{};
   LatentAttention latent{};
-  std::int64_t num_nextn_predict_layers = 0;  // multi-token prediction: further layers that training runs
-  std::string source{};                       // where the shape comes from
+  // Multi-token prediction: modules of a layer each, one after the other, that training runs besides.
+  std::int64_t num_nextn_predict_layers = 0;
+  std::string source{};  // where the shape comes from
 
   bool operator==(const Model&) const = default;
 
@@ -125,9 +130,19 @@ struct Model {
   bool is_window_layer(std::int64_t layer) const {
     return sliding_window > 0 && (sliding_window_pattern == 0 || (layer + 1) % sliding_window_pattern != 0);
   }
+  bool is_unrotated_layer(std::int64_t layer) const {
+    return position == Position::rope && no_rope_layer_interval > 0 &&
+           (layer + 1) % no_rope_layer_interval == 0;
+  }
+  bool is_chunk_layer(std::int64_t layer) const {
+    return attention_chunk_size > 0 && !is_unrotated_layer(layer);
+  }
+  // Most tokens that a query of a layer with a window, or with stretches, sees; 0: there are no such layers.
+  std::int64_t reach_of_windows() const { return sliding_window > 0 ? sliding_window : attention_chunk_size; }
   // Layers of a kind among the first num_hidden_layers.
   std::int64_t expert_layers() const;
   std::int64_t window_layers() const;
+  std::int64_t chunk_layers() const;
 
   // Width of all heads: of queries, of the values that attention returns, of keys (or values) alone.
   std::int64_t query_size() const { return num_attention_heads * head_dim; }

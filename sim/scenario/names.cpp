@@ -16,6 +16,8 @@ constexpr std::array<EnumName<ContextParallelComm>, 3> kContextParallelComms{
     {{ContextParallelComm::all_gather, "all_gather"},
      {ContextParallelComm::ring, "ring"},
      {ContextParallelComm::all_to_all, "all_to_all"}}};
+constexpr std::array<EnumName<ExpertDispatch>, 2> kExpertDispatches{
+    {{ExpertDispatch::each_expert, "each_expert"}, {ExpertDispatch::each_node, "each_node"}}};
 constexpr std::array<EnumName<Optimizer>, 5> kOptimizers{{{Optimizer::adamw, "adamw"},
                                                           {Optimizer::adamw_8bit, "adamw_8bit"},
                                                           {Optimizer::adafactor, "adafactor"},
@@ -35,6 +37,9 @@ std::string_view name(Recompute recompute) {
 std::string_view name(ContextParallelComm comm) {
   return name_in(kContextParallelComms, comm);
 }
+std::string_view name(ExpertDispatch dispatch) {
+  return name_in(kExpertDispatches, dispatch);
+}
 std::string_view name(Optimizer optimizer) {
   return name_in(kOptimizers, optimizer);
 }
@@ -49,6 +54,9 @@ std::optional<Recompute> recompute_from_name(std::string_view text) {
 }
 std::optional<ContextParallelComm> context_parallel_comm_from_name(std::string_view text) {
   return value_in(kContextParallelComms, text);
+}
+std::optional<ExpertDispatch> expert_dispatch_from_name(std::string_view text) {
+  return value_in(kExpertDispatches, text);
 }
 std::optional<Optimizer> optimizer_from_name(std::string_view text) {
   return value_in(kOptimizers, text);

@@ -120,6 +120,8 @@ Model model_from(JsonObject object, const std::string& name) {
   m.shared_norm = object.boolean("shared_norm", false);
   m.sliding_window = object.integer("sliding_window", 0);
   m.sliding_window_pattern = object.integer("sliding_window_pattern", 0);
+  m.attention_chunk_size = object.integer("attention_chunk_size", 0);
+  m.no_rope_layer_interval = object.integer("no_rope_layer_interval", 0);
   m.moe = mixture_of_experts_from(object);
   m.num_nextn_predict_layers = object.integer("num_nextn_predict_layers", 0);
   m.source = object.text("source", "");
@@ -154,6 +156,8 @@ Json json_of(const Model& m) {
           {"shared_norm", m.shared_norm},
           {"sliding_window", m.sliding_window},
           {"sliding_window_pattern", m.sliding_window_pattern},
+          {"attention_chunk_size", m.attention_chunk_size},
+          {"no_rope_layer_interval", m.no_rope_layer_interval},
           {"num_experts", m.moe.num_experts},
           {"num_experts_per_tok", m.moe.num_experts_per_tok},
           {"moe_intermediate_size", m.moe.moe_intermediate_size},
@@ -186,6 +190,8 @@ Hardware hardware_from(JsonObject object, const std::string& name) {
   h.multiprocessors = object.small_integer("multiprocessors", h.multiprocessors);
   h.power_w = object.number("power_w", h.power_w);
   h.sustained_clock = object.number("sustained_clock", h.sustained_clock);
+  h.device_spread = object.number("device_spread", h.device_spread);
+  h.pass_jitter = object.number("pass_jitter", h.pass_jitter);
   h.devices_per_node = object.small_integer("devices_per_node", h.devices_per_node);
   h.node_link = {object.quantity("node_link", unit_suffixes::bandwidth).value_or(0)};
   h.network_link = {object.quantity("network_link", unit_suffixes::bandwidth).value_or(0)};
@@ -210,6 +216,8 @@ Json json_of(const Hardware& h) {
   json["multiprocessors"] = h.multiprocessors;
   json["power_w"] = h.power_w;
   json["sustained_clock"] = h.sustained_clock;
+  json["device_spread"] = h.device_spread;
+  json["pass_jitter"] = h.pass_jitter;
   json["devices_per_node"] = h.devices_per_node;
   put_quantity(json, "node_link", h.node_link.value, unit_suffixes::bandwidth);
   put_quantity(json, "network_link", h.network_link.value, unit_suffixes::bandwidth);
@@ -250,17 +258,17 @@ Workload workload_from(JsonObject object) {
 
 Json json_of(const Workload& w) {
   Json json{{"task", name(w.task)},
-          {"dtype", name(w.dtype)},
-          {"seq_len", w.seq_len},
-          {"micro_batch_size", w.micro_batch_size},
-          {"global_batch_size", w.global_batch_size},
-          {"optimizer", name(w.optimizer)},
-          {"batch_size", w.batch_size},
-          {"prompt_length", w.prompt_length},
-          {"max_new_tokens", w.max_new_tokens},
-          {"kv_cache", w.kv_cache},
-          {"expert_imbalance", w.expert_imbalance},
-          {"expert_capacity_factor", w.expert_capacity_factor}};
+            {"dtype", name(w.dtype)},
+            {"seq_len", w.seq_len},
+            {"micro_batch_size", w.micro_batch_size},
+            {"global_batch_size", w.global_batch_size},
+            {"optimizer", name(w.optimizer)},
+            {"batch_size", w.batch_size},
+            {"prompt_length", w.prompt_length},
+            {"max_new_tokens", w.max_new_tokens},
+            {"kv_cache", w.kv_cache},
+            {"expert_imbalance", w.expert_imbalance},
+            {"expert_capacity_factor", w.expert_capacity_factor}};
 
   if (w.weights_dtype) json["weights_dtype"] = name(*w.weights_dtype);
   if (w.kv_dtype) json["kv_dtype"] = name(*w.kv_dtype);
@@ -277,6 +285,8 @@ Strategy strategy_from(JsonObject object) {
   s.context_parallel = object.small_integer("context_parallel", s.context_parallel);
   s.expert_parallel = object.small_integer("expert_parallel", s.expert_parallel);
   s.expert_tensor_parallel = object.small_integer("expert_tensor_parallel", s.expert_tensor_parallel);
+  s.expert_dispatch =
+      object.word("expert_dispatch", expert_dispatch_from_name, "each_expert, each_node", s.expert_dispatch);
   s.virtual_pipeline = object.small_integer("virtual_pipeline", s.virtual_pipeline);
   s.zero_stage = object.small_integer("zero_stage", s.zero_stage);
   s.shard_group = object.small_integer("shard_group", s.shard_group);
@@ -304,6 +314,7 @@ Json json_of(const Strategy& s) {
             {"context_parallel", s.context_parallel},
             {"expert_parallel", s.expert_parallel},
             {"expert_tensor_parallel", s.expert_tensor_parallel},
+            {"expert_dispatch", name(s.expert_dispatch)},
             {"virtual_pipeline", s.virtual_pipeline},
             {"zero_stage", s.zero_stage},
             {"shard_group", s.shard_group},

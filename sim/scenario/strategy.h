@@ -28,6 +28,14 @@ enum class ContextParallelComm {
 std::string_view name(ContextParallelComm comm);
 std::optional<ContextParallelComm> context_parallel_comm_from_name(std::string_view text);
 
+// How tokens reach experts on other nodes.
+enum class ExpertDispatch {
+  each_expert,  // a copy for each of a token's experts (Megatron-LM's all-to-all dispatcher)
+  each_node,    // one copy for each node, whose ranks pass it on among themselves (DeepSeek-V3, DeepEP)
+};
+std::string_view name(ExpertDispatch dispatch);
+std::optional<ExpertDispatch> expert_dispatch_from_name(std::string_view text);
+
 inline constexpr std::string_view kDefaultRankOrder = "tp-cp-ep-dp-pp";
 
 struct Strategy {
@@ -38,6 +46,7 @@ struct Strategy {
   // Experts are divided over the data- and context-parallel devices, as in Megatron-LM: no further devices.
   int expert_parallel = 1;
   int expert_tensor_parallel = 0;  // devices that share one expert: 0 for tensor_parallel, or 1
+  ExpertDispatch expert_dispatch = ExpertDispatch::each_expert;
   int virtual_pipeline = 1;
   int zero_stage = 0;
   // ZeRO: neighbouring data- and context-parallel ranks that states are divided over; those of equal place in

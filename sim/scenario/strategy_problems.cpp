@@ -108,10 +108,12 @@ class StrategyChecker {
       add(field, "is ring, which passes keys and values " + format_count(c) +
                      " times in each layer: context_parallel must be at most " +
                      format_count(kMostRingRanks));
-    if (s_.context_parallel_comm == ContextParallelComm::ring && scenario_.model.sliding_window > 0)
-      add(field,
-          "is ring, whose steps are halves of all pairs, but the model has a sliding window: all_gather "
-          "and all_to_all know it");
+    const bool windows = scenario_.model.sliding_window > 0,
+               chunks = scenario_.model.attention_chunk_size > 0;
+    if (s_.context_parallel_comm == ContextParallelComm::ring && (windows || chunks))
+      add(field, std::string("is ring, whose steps are halves of all pairs, but the model has ") +
+                     (windows ? "a sliding window" : "attention in chunks") +
+                     ": all_gather and all_to_all know it");
     if (s_.context_parallel_comm != ContextParallelComm::all_to_all) return;
     const std::int64_t key_values = scenario_.model.num_key_value_heads;
     if (key_values % (t * c) != 0)

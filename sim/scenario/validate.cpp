@@ -56,6 +56,10 @@ class Checker {
     if (!(value >= 0) || std::isinf(value)) add(field, "must be 0 or more");
   }
 
+  void fraction(const std::string& field, double value) {
+    if (!(value >= 0 && value < 1)) add(field, "must be from 0 up to 1, as a part of the mean");
+  }
+
   void check_model() {
     const Model& m = s_.model;
     in_range("model.hidden_size", m.hidden_size, 1, kLargestWidth);
@@ -79,7 +83,7 @@ class Checker {
     check_mixture_of_experts();
     check_latent_attention();
     check_window();
-    in_range("model.num_nextn_predict_layers", m.num_nextn_predict_layers, 0, 1);
+    in_range("model.num_nextn_predict_layers", m.num_nextn_predict_layers, 0, kMostLayers);
     if (m.shared_norm && !m.parallel_residual)
       add("model.shared_norm", "needs parallel_residual: attention and feed-forward read one norm's output");
     if (m.position == Position::rope) {
@@ -159,6 +163,14 @@ class Checker {
     if (in_range("model.sliding_window_pattern", m.sliding_window_pattern, 0, kMostLayers) &&
         m.sliding_window_pattern > 0 && m.sliding_window == 0)
       add("model.sliding_window_pattern", "says which layers see all tokens, but there is no sliding_window");
+    if (in_range("model.attention_chunk_size", m.attention_chunk_size, 0, kLongestSequence) &&
+        m.attention_chunk_size > 0 && m.sliding_window > 0)
+      add("model.attention_chunk_size",
+          "must be 0 beside sliding_window: a layer attends within a window or within stretches");
+    if (in_range("model.no_rope_layer_interval", m.no_rope_layer_interval, 0, kMostLayers) &&
+        m.no_rope_layer_interval > 0 && (m.position != Position::rope || m.has_latent_attention()))
+      add("model.no_rope_layer_interval",
+          "says which layers are not rotated: it needs position rope and no latent attention");
   }
 
   void check_rope_scaling(const RopeScaling& r) {
@@ -183,6 +195,8 @@ class Checker {
     not_negative("hardware.launch", h.launch.value);
     not_negative("hardware.power_w", h.power_w);
     positive("hardware.sustained_clock", h.sustained_clock);
+    fraction("hardware.device_spread", h.device_spread);
+    fraction("hardware.pass_jitter", h.pass_jitter);
     not_negative("hardware.network_step", h.network_step.value);
     not_negative("hardware.node_link", h.node_link.value);
     not_negative("hardware.network_link", h.network_link.value);

@@ -127,7 +127,7 @@ Plan plan_of(Scenario s) {
                                 "\" has no serving profile: it says nothing of generation");
   s.strategy.pipeline_parallel = 1;
   if (s.strategy.expert_parallel == 1) s.strategy.data_parallel = 1;
-  s.workload.prompt_length = std::max<std::int64_t>(1, s.model.sliding_window);
+  s.workload.prompt_length = std::max<std::int64_t>(1, s.model.reach_of_windows());
   s.workload.batch_size = 1;
   s.workload.max_new_tokens = 2;  // one by prefill, one by decoding
   return make_plan(s);
@@ -339,6 +339,8 @@ CostBreakdown IterationCost::decode_attention_of(const Operation& attention, std
                                                  double context) const {
   const Dims& n = attention.dims;
   if (n.window > 0) context = std::min(context, static_cast<double>(n.window));
+  // At most a stretch; sequences that are at random places of theirs see half as much in the mean.
+  if (n.chunk > 0) context = std::min(context, static_cast<double>(n.chunk));
   const AttentionShape shape{.batch = static_cast<double>(sequences),
                              .heads = static_cast<double>(n.heads),
                              .kv_heads = static_cast<double>(std::max<std::int64_t>(1, n.kv_heads)),
@@ -448,13 +450,14 @@ CostBreakdown IterationCost::prompt_attention_of(const Operation& attention,
                              .causal = true,
                              .dtype = attention_dtype(attention)};
   CostBreakdown cost;
-  // With a window most queries see as many keys: the kernel's time shrinks with the pairs.
+  // With a window or stretches queries see fewer keys: the kernel's time shrinks with the pairs.
   double seen = 1;
-  if (n.window > 0 && shape.kv_length > static_cast<double>(n.window)) {
+  if (const std::int64_t reach = std::max(n.window, n.chunk);
+      reach > 0 && shape.kv_length > static_cast<double>(reach)) {
     const Variables v{.batch = 1,
                       .query_length = static_cast<std::int64_t>(shape.query_length),
                       .kv_length = static_cast<std::int64_t>(shape.kv_length)};
-    seen = visible_pairs(v, n.window) / visible_pairs(v);
+    seen = visible_pairs(v, n.window, n.chunk) / visible_pairs(v);
   }
   const double square = shape.batch * shape.heads * shape.query_length * shape.kv_length;
   if (serving_.standard_prefill_attention) {

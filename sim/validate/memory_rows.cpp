@@ -6,7 +6,7 @@ namespace sim {
 namespace {
 
 std::vector<Prediction> predict_memory(const TableRow& row) {
-  if (says(lower(row.text("kind")), "analytic")) throw NotMeasured("a formula's value, not a measurement");
+  if (says(lower(row.text("kind")), "analytic")) throw LeftAside("a formula's value, not a measurement");
   const std::string component = lower(row.text("component"));
   if (!component.empty() && component != "total" && component != "allocated")
     throw CannotPredict("component \"" + std::string(row.text("component")) + "\" is no total");

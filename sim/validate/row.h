@@ -15,8 +15,9 @@ namespace sim {
 struct CannotPredict : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// Nobody measured what the row says: there is nothing to compare a prediction with.
-struct NotMeasured : CannotPredict {
+// No row that could be predicted: nobody measured what it says, or it does not say what a prediction starts
+// from.
+struct LeftAside : CannotPredict {
   using CannotPredict::CannotPredict;
 };
 

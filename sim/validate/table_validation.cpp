@@ -110,7 +110,7 @@ Validation validate_table(const CsvTable& table, const std::function<bool(std::s
     }
     try {
       row.predictions = validation.reader->predict(TableRow(table, i, validation.reader->measured));
-    } catch (const NotMeasured& reason) {
+    } catch (const LeftAside& reason) {
       row.why_not = reason.what();
       row.aside = true;
     } catch (const CannotPredict& reason) {

@@ -15,7 +15,7 @@ inline constexpr std::string_view kOutcomeColumn = "outcome", kFits = "fits", kD
 struct ValidatedRow {
   std::vector<Prediction> predictions;
   std::string why_not;  // where there are none
-  bool aside = false;   // nobody measured it: no row that could be predicted
+  bool aside = false;   // LeftAside (row.h)
 };
 
 struct Validation {

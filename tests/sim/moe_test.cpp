@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "sim/cost/calibration_preset.h"
+#include "sim/cost/network.h"
 #include "sim/cost/predict.h"
 #include "sim/cost/work.h"
 #include "sim/plan/check.h"
@@ -69,6 +71,47 @@ TEST_CASE("each of dispatch and combine sends a row for each token and expert ch
   CHECK(bytes.at("layer.experts.combine.all_to_all.forward") == rows);
   CHECK(bytes.at("layer.experts.dispatch.all_to_all.backward") == rows + weights);
   CHECK(bytes.at("layer.experts.combine.all_to_all.backward") == rows);
+}
+
+TEST_CASE("a token that crosses to each node once crosses no oftener than it has experts, or nodes") {
+  Hardware hardware = load_hardware_preset("h100-sxm");
+  const auto share = [&](std::int64_t chosen, std::int64_t groups, std::int64_t chosen_groups, int ranks) {
+    const Dims dims{.groups = groups, .experts = 256, .chosen = chosen, .chosen_groups = chosen_groups};
+    return crossing_share(dims, {"expert", ranks}, hardware);
+  };
+  CHECK(share(8, 8, 4, 8) == 1);   // a node's links carry each copy
+  CHECK(share(1, 1, 1, 64) == 1);  // one expert, one copy
+  // DeepSeek-V3: 8 experts of a token on 4 of 8 nodes at most. Of four nodes with 32 experts each, one has
+  // none of 8 with 96! 120! / (88! 128!).
+  const double none = std::exp(std::lgamma(97) + std::lgamma(121) - std::lgamma(89) - std::lgamma(129));
+  CHECK(share(8, 8, 4, 64) == Approx(4 * (1 - none) / 8));
+  CHECK(share(8, 8, 4, 64) < share(8, 8, 8, 64));
+  for (const std::int64_t limit : {1, 2, 4, 8}) {
+    CHECK(share(8, 8, limit, 64) <= static_cast<double>(limit) / 8);
+    CHECK(share(8, 8, limit, 64) > 0);
+  }
+}
+
+TEST_CASE("one copy for each node never makes a step longer, and is the same work inside a node") {
+  Scenario s = test::training(load_model_preset("deepseek-v3"), 1024, 1, 64);
+  s.hardware = load_hardware_preset("h100-sxm");
+  const auto calibration = load_calibration_preset("h100-sxm");
+  const auto step = [&](int ranks, ExpertDispatch dispatch, std::int64_t nodes) {
+    s.model.moe.topk_group = nodes;
+    s.strategy.data_parallel = 64;
+    s.strategy.expert_parallel = ranks;
+    s.strategy.expert_dispatch = dispatch;
+    const Report with_tables = predict(s, &*calibration), without = predict(s);
+    return std::pair{with_tables.step_time, without.step_time};
+  };
+  using D = ExpertDispatch;
+  CHECK(step(8, D::each_node, 4) == step(8, D::each_expert, 4));
+  const auto experts = step(64, D::each_expert, 4), four = step(64, D::each_node, 4),
+             two = step(64, D::each_node, 2);
+  CHECK(four.first < experts.first);
+  CHECK(two.first < four.first);
+  CHECK(four.second < experts.second);
+  CHECK(two.second < four.second);
 }
 
 TEST_CASE("gradients of experts are exchanged by those that hold the same, all others by all") {
@@ -174,6 +217,17 @@ TEST_CASE("a window's pairs are those that counting finds") {
       }
 }
 
+TEST_CASE("the pairs of attention in stretches are those that counting finds") {
+  for (std::int64_t q = 1; q <= 9; ++q)
+    for (std::int64_t kv = q; kv <= 12; ++kv)
+      for (std::int64_t chunk = 1; chunk <= 13; ++chunk) {
+        std::int64_t pairs = 0;
+        for (std::int64_t position = kv - q; position < kv; ++position) pairs += position % chunk + 1;
+        CHECK(visible_pairs({.batch = 2, .query_length = q, .kv_length = kv}, 0, chunk) ==
+              static_cast<double>(2 * pairs));
+      }
+}
+
 std::int64_t cache_bytes(const Scenario& s) {
   const Plan plan = make_plan(s);
   std::int64_t sum = 0;
@@ -218,6 +272,67 @@ TEST_CASE("layers with a window cache the window alone") {
   CHECK(cache_bytes(test::generation(m, 10, 10)) == 6 * 20 * token);  // shorter than the window
 }
 
+TEST_CASE(
+    "Llama 4 caches a stretch in three of four layers, all tokens in the fourth, which is not rotated") {
+  for (const char* name : {"llama-4-scout", "llama-4-maverick"}) {
+    const Model m = load_model_preset(name);
+    CHECK(m.chunk_layers() == 36);
+    const std::int64_t token = 2 * 8 * 128 * 2, stretch = 8192;
+    CHECK(cache_bytes(test::generation(m, 16000, 384)) == (12 * 16384 + 36 * stretch) * token);
+    CHECK(cache_bytes(test::generation(m, 4000, 96)) == 48 * 4096 * token);
+    const Plan plan = make_plan(test::generation(m, 16000, 384));
+    for (const Block& block : plan.blocks) {
+      if (!block.name.starts_with("layer.")) continue;
+      const bool rotates = std::any_of(block.operations.begin(), block.operations.end(),
+                                       [](const Operation& op) { return op.kind == OpKind::rope; });
+      CHECK(rotates == (block.name.find("unrotated") == std::string::npos));
+    }
+  }
+}
+
+TEST_CASE("stretches that hide nothing from the longest sequence change nothing, shorter ones take less") {
+  const auto with = [](std::int64_t chunk) {
+    Model m = test::llama(512, 1024, 4, 8, 2, 1000);
+    m.attention_chunk_size = chunk;
+    return predict(test::training(m, 4096));
+  };
+  const Report all = with(0), long_enough = with(4096), halves = with(2048), quarters = with(1024);
+  CHECK(long_enough.step_time == all.step_time);
+  CHECK(model_flops(long_enough) == model_flops(all));
+  CHECK(halves.step_time < all.step_time);
+  CHECK(quarters.step_time < halves.step_time);
+  const auto attention = [](const Report& r) {
+    double sum = 0;
+    for (const Row& row : r.rows)
+      if (row.id == "layer.attention.flash.forward") sum += row.model_flops.value;
+    return sum;
+  };
+  const auto pairs = [](double s) { return s * (s + 1) / 2; };
+  CHECK(attention(halves) / attention(all) == Approx(2 * pairs(2048) / pairs(4096)));
+}
+
+TEST_CASE("a decoded token reads its own stretch of the cache, from its first token on") {
+  Model m = test::llama(64, 128, 1, 4, 2, 100);
+  m.attention_chunk_size = 16;
+  const Scenario s = test::generation(m, 20, 30);
+  const Plan plan = make_plan(s);
+  const Block* block = nullptr;
+  for (const Block& b : plan.blocks)
+    if (b.name == "layer.window.forward") block = &b;
+  REQUIRE(block);
+  for (const Operation& op : block->operations) {
+    if (op.kind != OpKind::attention_cached) continue;
+    const auto read = [&](std::int64_t length) {
+      const Variables v{.batch = 1, .query_length = 1, .kv_length = length};
+      return work_of(plan, op, v).flops.value;
+    };
+    const double key = read(17);  // a stretch begins
+    CHECK(read(32) == 16 * key);
+    CHECK(read(33) == key);
+    CHECK(read(40) == 8 * key);
+  }
+}
+
 TEST_CASE("a forward pass of latent attention and experts takes the products of the paper's equations") {
   const double s = 1024, h = 7168, heads = 128, rq = 1536, rk = 512, nope = 128, rope = 64, value = 128;
   const Model m = deepseek(3, 1);
@@ -252,6 +367,7 @@ TEST_CASE("plans of latent attention can be executed, however they are divided")
   m.attention_bias = false;
   m.qk_norm = QkNorm::none;
   m.position = Position::rope;
+  m.no_rope_layer_interval = 0;
   CAPTURE(seed, s.strategy.tensor_parallel, s.strategy.sequence_parallel, s.strategy.schedule);
   REQUIRE(validate(s) == std::vector<Problem>{});
   const Plan plan = make_plan(s);
@@ -289,7 +405,7 @@ TEST_CASE("a serving engine prices latent attention: more sequences and longer c
   CHECK(decode(64, 100000) > decode(64, 1000));
 }
 
-TEST_CASE("multi-token prediction trains a layer more, and decodes without it") {
+TEST_CASE("multi-token prediction trains a layer more for each module, and decodes without them") {
   const unsigned seed = GENERATE(range(0u, 80u));
   Scenario s = test::random_parallel_scenario(seed);
   const auto parameters = [](const Scenario& scenario) {
@@ -301,7 +417,7 @@ TEST_CASE("multi-token prediction trains a layer more, and decodes without it") 
     }
     return sum;
   };
-  s.model.num_nextn_predict_layers = 1;
+  s.model.num_nextn_predict_layers = 1 + seed % 3;
   CAPTURE(seed, s.strategy.zero_stage, s.strategy.pipeline_parallel, s.strategy.schedule);
   // Its embedding is the head's too, which DualPipe's two directions share under ZeRO 0 and 1 alone.
   if (s.strategy.schedule == "dualpipe" && s.strategy.zero_stage >= 2) {
@@ -315,7 +431,13 @@ TEST_CASE("multi-token prediction trains a layer more, and decodes without it") 
   Scenario without = s;
   without.model.num_nextn_predict_layers = 0;
   CHECK(with - parameters(without) == count_parameters(s.model).multi_token_prediction);
-  CHECK(model_flops(predict(s)) > model_flops(predict(without)));
+  // Modules do alike: FLOPs grow by as much with each.
+  Scenario one = s;
+  one.model.num_nextn_predict_layers = 1;
+  const double none = model_flops(predict(without)), of_module = model_flops(predict(one)) - none;
+  CHECK(of_module > 0);
+  CHECK(model_flops(predict(s)) ==
+        Approx(none + static_cast<double>(s.model.num_nextn_predict_layers) * of_module));
 }
 
 TEST_CASE("what cannot be of experts and latents is refused by field") {
@@ -334,7 +456,14 @@ TEST_CASE("what cannot be of experts and latents is refused by field") {
       Refused{"model.activation", [](Scenario& s) { s.model.activation = Activation::gelu; }},
       Refused{"workload.expert_imbalance", [](Scenario& s) { s.workload.expert_imbalance = 0.5; }},
       Refused{"model.sliding_window_pattern", [](Scenario& s) { s.model.sliding_window_pattern = 2; }},
-      Refused{"model.num_nextn_predict_layers", [](Scenario& s) { s.model.num_nextn_predict_layers = 2; }},
+      Refused{"model.num_nextn_predict_layers", [](Scenario& s) { s.model.num_nextn_predict_layers = -1; }},
+      Refused{"model.attention_chunk_size",
+              [](Scenario& s) { s.model.attention_chunk_size = s.model.sliding_window = 32; }},
+      Refused{"model.no_rope_layer_interval",
+              [](Scenario& s) {
+                s.model.no_rope_layer_interval = 4;
+                s.model.position = Position::alibi;
+              }},
       Refused{"model.shared_expert_gate", [](Scenario& s) { s.model.moe.shared_expert_gate = true; }},
       Refused{"model.shared_norm", [](Scenario& s) { s.model.shared_norm = true; }},
       Refused{"model.head_dim",

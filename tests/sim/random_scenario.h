@@ -40,6 +40,8 @@ inline sim::Model random_model(std::mt19937_64& random) {
   m.mlp_bias = draw(random, 0, 1);
   m.sliding_window = draw(random, 0, 100);
   if (m.sliding_window > 0) m.sliding_window_pattern = draw(random, 0, 4);
+  if (m.sliding_window == 0) m.attention_chunk_size = draw(random, 0, 100);
+  if (m.position == sim::Position::rope) m.no_rope_layer_interval = draw(random, 0, 4);
   if (sim::is_gated(m.activation) && draw(random, 0, 1)) {
     m.moe.n_group = draw(random, 1, 3);
     m.moe.topk_group = draw(random, 1, m.moe.n_group);

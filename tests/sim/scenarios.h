@@ -170,6 +170,11 @@ void vary(sim::Model& m, Pick pick) {
   if (pick(0, 2) == 0) {
     m.sliding_window = pick(1, 40);
     m.sliding_window_pattern = pick(0, 3);
+    if (m.sliding_window > 25) {  // stretches instead
+      std::swap(m.attention_chunk_size, m.sliding_window);
+      std::swap(m.no_rope_layer_interval, m.sliding_window_pattern);
+      if (m.position != sim::Position::rope) m.no_rope_layer_interval = 0;
+    }
   }
   m.tie_word_embeddings = coin();
   m.attention_bias = coin();
@@ -293,8 +298,9 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   if (strategy.context_parallel > 1) {
     s.strategy.context_parallel_comm = static_cast<sim::ContextParallelComm>(pick(0, 2));
     const bool divides = m.num_key_value_heads % (t * strategy.context_parallel) == 0;
-    const bool cannot =
-        s.strategy.context_parallel_comm == sim::ContextParallelComm::ring ? m.sliding_window > 0 : !divides;
+    const bool cannot = s.strategy.context_parallel_comm == sim::ContextParallelComm::ring
+                            ? m.reach_of_windows() > 0
+                            : !divides;
     if (cannot) s.strategy.context_parallel_comm = sim::ContextParallelComm::all_gather;
   }
   s.implementation.attention =

@@ -142,6 +142,17 @@ TEST_CASE("DeepSeek-V3 keeps 70,272 bytes of cache a token in bf16, on every ten
   CHECK(sim::engine_memory(s).cache_of_token == 70'272);
 }
 
+TEST_CASE("weights of an engine that computes in fp8 are fp8 unless it says otherwise") {
+  Scenario s = engine("llama-3.1-8b", "h100-sxm", "vllm_0.14", 1);
+  s.workload.dtype = sim::DType::fp8;
+  const auto weights = [&](std::optional<sim::DType> stored) {
+    s.workload.weights_dtype = stored;
+    return sim::engine_memory(s).weights.value;
+  };
+  CHECK(weights(std::nullopt) == weights(sim::DType::fp8));
+  CHECK(weights(sim::DType::bf16) > weights(std::nullopt));
+}
+
 TEST_CASE("layers with a window keep no more than the window") {
   // gpt-oss-20b: of 24 layers every second one sees 128 tokens; 8 key-value heads of 64.
   Scenario s = engine("gpt-oss-20b", "h100-sxm", "vllm_0.14", 1);

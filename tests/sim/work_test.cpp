@@ -35,7 +35,12 @@ double forward_flops(const Model& m, std::int64_t seq_len) {
   double sum = 2 * s * h * static_cast<double>(m.vocab_size);
   for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
     const double w = std::min(static_cast<double>(m.sliding_window), s);
-    const double keys = m.is_window_layer(layer) ? w - w * (w - 1) / (2 * s) : (s + 1) / 2;
+    double keys = m.is_window_layer(layer) ? w - w * (w - 1) / (2 * s) : (s + 1) / 2;
+    if (m.is_chunk_layer(layer)) {  // counted query by query
+      keys = 0;
+      for (std::int64_t query = 0; query < seq_len; ++query)
+        keys += static_cast<double>(query % m.attention_chunk_size + 1) / s;
+    }
     sum += 2 * s * (h * qkv + q * h) + 4 * q * s * keys;
     if (!m.is_expert_layer(layer)) {
       sum += mlp(m.intermediate_size);

@@ -8,6 +8,7 @@
 #include "runtime/formats/text_file.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/device_names.h"
+#include "sim/validate/memory_series.h"
 
 namespace app::gui {
 namespace {
@@ -24,7 +25,7 @@ std::size_t index_in(std::vector<std::string>& names, const std::string& name) {
 sim::CsvTable read_table(const std::filesystem::path& file) {
   const std::optional<std::string> text = runtime::read_whole_file(file);
   if (!text) throw sim::PresetError(file.string() + " cannot be read: is the path right?");
-  return sim::csv_from_text(*text, file.string());
+  return sim::comparable_table(sim::csv_from_text(*text, file.string()), file.string());
 }
 
 std::string cell(const sim::CsvTable& table, std::size_t row, std::string_view column) {

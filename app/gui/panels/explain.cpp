@@ -73,6 +73,8 @@ Explanation explain_step(const PanelContext& context, const sim::Report& report)
     if (share.share >= 0.005)
       e.numbers.push_back({"bound by " + std::string(sim::name(share.bound)),
                            sim::format(sim::Seconds{share.share * whole})});
+  if (report.waiting_for_slowest.value > 0)
+    e.numbers.push_back({"waiting for the slowest", sim::format(report.waiting_for_slowest)});
   e.numbers.push_back({"operations", sim::format_count(static_cast<std::int64_t>(report.rows.size()))});
   e.changes =
       changes_by(context, [](const sim::Report& other) { return sim::format(sim::step_time(other)); });
