@@ -14,7 +14,7 @@ namespace {
 // Networks' collectives occupy fewer multiprocessors.
 constexpr double kComputeBesideNodeLinks = 1.19, kComputeBesideNetwork = 1.05, kExchangeBesideCompute = 1.10;
 // Elementwise kernels reach this share of the bandwidth (cost/efficiency.cpp).
-constexpr double kMemoryEfficiency = 0.80;
+constexpr double kMemoryEfficiency = 0.75;
 
 bool is_loss(OpKind kind) {
   return kind == OpKind::cross_entropy || kind == OpKind::cross_entropy_statistics;
