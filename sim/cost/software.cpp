@@ -10,9 +10,12 @@ namespace sim {
 namespace {
 
 // Beside collectives compute takes this many times as long, and they beside compute: 18.9 % on average over
-// A100, H100 and MI200 (Lee et al. 2024, "Characterizing compute-communication overlap").
-// Networks' collectives occupy fewer multiprocessors.
-constexpr double kComputeBesideNodeLinks = 1.19, kComputeBesideNetwork = 1.05, kExchangeBesideCompute = 1.10;
+// A100, H100 and MI200, eight and four of them in a node (Lee et al. 2024, "Characterizing
+// compute-communication overlap"). A channel of a collective holds a multiprocessor: 24 of them inside these
+// nodes, 16 with eight adapters a node, two for each ("execution channels are typically 2x the search
+// channels", NVIDIA/nccl issue 1041).
+constexpr double kComputeBesideNodeLinks = 1.19, kComputeBesideNetwork = 1 + 0.19 * 16 / 24;
+constexpr double kExchangeBesideCompute = 1.10;
 // Elementwise kernels reach this share of the bandwidth (cost/efficiency.cpp).
 constexpr double kMemoryEfficiency = 0.75;
 
