@@ -87,6 +87,11 @@ std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware
     if (!both) return std::nullopt;
     return part_of(*both, backward ? share : 1 - share);
   };
+  if (software == kTriton) {
+    const double slower = backward ? kTritonBackward : kTritonForward;
+    const auto time = flash_time(gpu, hardware, shape, alone, "FlashAttention2");
+    return time ? std::optional(part_of(*time, slower)) : std::nullopt;
+  }
   for (const std::string_view named : {software, nearest_attention(software)}) {
     if (is_tabulated(gpu, alone, named)) return attention_time(gpu, hardware, alone, shape, named);
     if (is_tabulated(gpu, MeasuredKernel::attention_forward_backward, named))

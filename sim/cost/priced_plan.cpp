@@ -182,9 +182,7 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
                    Interference{interference(plan.scenario, hardware)});
   };
   const double uncertainty = plan.scenario.implementation.host.uncertainty;
-  const PipelineProfile& pipeline = plan.scenario.implementation.pipeline;
-  const bool usually_stalls = pipeline.stalls_from_ranks > 0 && plan.ranks >= pipeline.stalls_from_ranks;
-  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1, usually_stalls);
+  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1, usually_stalls(plan.scenario));
   priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / uncertainty, false);
   priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, uncertainty, true);
   return priced;

@@ -10,11 +10,14 @@ namespace sim {
 namespace {
 
 // Beside collectives compute takes this many times as long, and they beside compute: 18.9 % on average over
-// A100, H100 and MI200 (Lee et al. 2024, "Characterizing compute-communication overlap").
-// Networks' collectives occupy fewer multiprocessors.
-constexpr double kComputeBesideNodeLinks = 1.19, kComputeBesideNetwork = 1.05, kExchangeBesideCompute = 1.10;
+// A100, H100 and MI200, eight and four of them in a node (Lee et al. 2024, "Characterizing
+// compute-communication overlap"). A channel of a collective holds a multiprocessor: 24 of them inside these
+// nodes, 16 with eight adapters a node, two for each ("execution channels are typically 2x the search
+// channels", NVIDIA/nccl issue 1041).
+constexpr double kComputeBesideNodeLinks = 1.19, kComputeBesideNetwork = 1 + 0.19 * 16 / 24;
+constexpr double kExchangeBesideCompute = 1.10;
 // Elementwise kernels reach this share of the bandwidth (cost/efficiency.cpp).
-constexpr double kMemoryEfficiency = 0.80;
+constexpr double kMemoryEfficiency = 0.75;
 
 bool is_loss(OpKind kind) {
   return kind == OpKind::cross_entropy || kind == OpKind::cross_entropy_statistics;
@@ -377,21 +380,48 @@ double interference(const Scenario& scenario, const Hardware& hardware) {
                                                                   : kComputeBesideNetwork;
 }
 
-HostWork work_before_pass(const Scenario& scenario) {
+HostWork work_before_pass(const Scenario& scenario, bool of_step) {
   const HostProfile& host = scenario.implementation.host;
   if (host.launch.value <= 0) return {};
-  if (!host.waits_around_passes) return {host.pass, {}, false};
-  return {host.pass + host.wait, {}, true};
+  // Runs of 512 ranks without stages were seen to lose what a transfer does around the step's update, and
+  // before each pass too in 15 of 19 whose tensor parallel groups lie on one or two nodes; where they lie on
+  // four, in 4 of 17 (HF Ultra-Scale Playbook, data of the interactive figure).
+  constexpr int kNodes = 2;
+  const Strategy& strategy = scenario.strategy;
+  const bool waits = of_step || strategy.tensor_parallel <= kNodes * scenario.hardware.devices_per_node;
+  const bool stalls = strategy.pipeline_parallel == 1 && waits && usually_stalls(scenario);
+  const Seconds stall = stalls ? scenario.implementation.pipeline.stall : Seconds{};
+  if (!host.waits_around_passes) return {host.pass, stall, false};
+  return {host.pass + host.wait, stall, true};
+}
+
+// Whoever sends to a group that lies on several nodes keeps as many more connections between nodes. Runs of
+// 512 ranks stalled in five of six cases, and so did those of 128 whose tensor parallel groups lie on four
+// nodes.
+bool usually_stalls(const Scenario& scenario) {
+  const int from = scenario.implementation.pipeline.stalls_from_ranks;
+  const Strategy& strategy = scenario.strategy;
+  const int nodes = strategy.pipeline_parallel == 1
+                        ? 1
+                        : std::max(1, strategy.tensor_parallel / scenario.hardware.devices_per_node);
+  return from > 0 && strategy.devices() * nodes >= from;
+}
+
+HostWork usual_work(const Scenario& scenario, HostWork work) {
+  if (usually_stalls(scenario)) work.before += work.stall;
+  return work;
 }
 
 HostWork work_of_transfer(const Scenario& scenario, bool forward, bool sends, const Hardware& hardware) {
   const PipelineProfile& pipeline = scenario.implementation.pipeline;
   const bool waits = scenario.strategy.virtual_pipeline > 1 ? pipeline.waits_interleaved : pipeline.waits;
-  // Both ends take part in what is exchanged before the data; the receiver's part is its waiting.
-  if (!sends) return {{}, {}, waits};
-  const int messages = forward ? pipeline.messages_forward : pipeline.messages_backward;
+  // Both ends take part in what is exchanged before the data; the receiver's part is its waiting. A stall
+  // holds both: who waits already when it begins has lost nothing more.
   const bool crosses_nodes = scenario.strategy.devices() > hardware.devices_per_node;
-  return {pipeline.message * messages, crosses_nodes ? pipeline.stall : Seconds{}, waits};
+  const Seconds stall = crosses_nodes ? pipeline.stall : Seconds{};
+  if (!sends) return {{}, stall, waits};
+  const int messages = forward ? pipeline.messages_forward : pipeline.messages_backward;
+  return {pipeline.message * messages, stall, waits};
 }
 
 HostWork work_before_gather(const Scenario& scenario) {
@@ -418,7 +448,7 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program, const 
     };
     const bool begins = !last || direction(*last) != direction(action) ||
                         last->micro_batch != action.micro_batch || last->chunk != action.chunk;
-    if (begins) work[a] = work_before_pass(plan.scenario);
+    if (begins) work[a] = work_before_pass(plan.scenario, action.phase == Phase::optimizer);
     if (!last) work[a].before += software(plan).host.step;
     last = &action;
   }

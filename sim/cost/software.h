@@ -33,11 +33,14 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
 // How much longer compute takes while a scenario's ranks exchange gradients or parameters beside it.
 double interference(const Scenario& scenario, const Hardware& hardware);
 
-// What the host does before a pass of a micro-batch, at either end of a transfer between stages, and before a
-// unit's parameters are gathered for a pass.
-HostWork work_before_pass(const Scenario& scenario);
+// What the host does before a pass of a micro-batch or, `of_step`, before the update, at either end of a
+// transfer between stages, and before a unit's parameters are gathered for a pass.
+HostWork work_before_pass(const Scenario& scenario, bool of_step);
 HostWork work_of_transfer(const Scenario& scenario, bool forward, bool sends, const Hardware& hardware);
 HostWork work_before_gather(const Scenario& scenario);
+// Whether stalls are the rule with so many ranks; work as it then is.
+bool usually_stalls(const Scenario& scenario);
+HostWork usual_work(const Scenario& scenario, HostWork work);
 
 // For each action of a program what the host does beside launching its block.
 std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware);

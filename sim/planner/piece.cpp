@@ -564,7 +564,7 @@ class StageOnce {
     const bool zeroes = scenario_.implementation.memory.weight_gradient != WeightGradient::fresh;
     if (zeroes) {
       first = compute_of(each_unit(states_.zero));
-      first.work = software_.pass;
+      first.work = software_.once;
     }
     first.work.before += scenario_.implementation.host.step;
     clock.run(kComputeStream, first);
@@ -577,7 +577,7 @@ class StageOnce {
         clock.run(kCollectiveStream, repeated(s.compute, s.count), ready);
     }
     ActionTime norm = states_.zero_norm;
-    norm.work = software_.pass;
+    norm.work = software_.once;
     clock.run(kComputeStream, norm, clock.free(kCollectiveStream));
     ActionTime before = at_an_end ? states_.sum_tied_embedding : ActionTime{};
     before = in_turn(before, compute_of(each_unit(states_.unscale)));

@@ -28,7 +28,7 @@ std::vector<Piece> pieces_of(const Scenario& scenario, const std::vector<LayerKi
 
 // What software does around passes.
 struct StepSoftware {
-  HostWork pass, gather;
+  HostWork pass, once, gather;  // once: around what a stage does once a step
   Interference interference;
 };
 

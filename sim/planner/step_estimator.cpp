@@ -495,10 +495,7 @@ TransferTimes StepEstimator::transfers(const Scenario& s) {
   const auto of = [&](BlockId block, bool forward, bool sends) {
     ActionTime time =
         known->of(block, forward ? Phase::forward : Phase::backward, s.workload.micro_batch_size);
-    time.work = work_of_transfer(s, forward, sends, known_->base.hardware);
-    const PipelineProfile& profile = s.implementation.pipeline;
-    const bool stalls = profile.stalls_from_ranks > 0 && s.strategy.devices() >= profile.stalls_from_ranks;
-    if (stalls) time.work.before += time.work.stall;
+    time.work = usual_work(s, work_of_transfer(s, forward, sends, known_->base.hardware));
     return time;
   };
   return {.send_forward = of(blocks.send_activation, true, true),
@@ -518,7 +515,8 @@ StepPasses StepEstimator::passes(const Scenario& s) {
           compute->second,
           memory,
           transfers(s),
-          {.pass = work_before_pass(s),
+          {.pass = usual_work(s, work_before_pass(s, false)),
+           .once = usual_work(s, work_before_pass(s, true)),
            .gather = work_before_gather(s),
            .interference = {interference(s, known_->base.hardware)}}};
 }

@@ -32,6 +32,7 @@ Scenario with_few_micro_batches(Scenario s) {
 
 struct Peak {
   Bytes live, reserved, device;
+  Bytes limit;  // of what is reserved
   bool fits = true;
 };
 
@@ -41,6 +42,7 @@ Peak peak_of(const Scenario& s, bool of_first_stage) {
   const double context = s.implementation.memory.context_gib * kGiB;
   const Bytes limit{std::llround(static_cast<double>(s.hardware.memory.value) * kUsable - context)};
   Peak peak;
+  peak.limit = limit;
   plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
     const DeviceMemory device = device_memory(plan, memory, limit);
     peak.fits = peak.fits && device.reserved <= limit;
@@ -70,15 +72,18 @@ PeakMemory peak_memory(const TrainingRow& training) {
     in_other_mode.implementation = load_implementation_preset(training.other_mode);
     other = peak_of(in_other_mode, training.memory_of_first_stage);
   }
-  const bool other_is_likely = training.other_mode_is_likely && other.fits;
+  const bool in_other = training.other_mode_share >= 1 && other.fits;
+  const double share = in_other ? 1 : training.other_mode_share < 1 ? training.other_mode_share : 0;
+  const auto typical = [&](Bytes one, Bytes two) {
+    return Bytes{one.value + std::llround(share * static_cast<double>(two.value - one.value))};
+  };
   const MemoryProfile& profile = s.implementation.memory;
   const double width = profile.tensors.empty() || profile.saved ? kFormulas : kRequests;
-  const Peak& likely = other_is_likely ? other : peak;
   PeakMemory result;
-  result.live = band(likely.live, peak.live, other.live, width);
-  result.reserved = band(likely.reserved, peak.reserved, other.reserved, width);
-  result.device = band(likely.device, peak.device, other.device, width);
-  result.fits = peak.fits || other.fits;
+  result.live = band(typical(peak.live, other.live), peak.live, other.live, width);
+  result.reserved = band(typical(peak.reserved, other.reserved), peak.reserved, other.reserved, width);
+  result.device = band(typical(peak.device, other.device), peak.device, other.device, width);
+  result.fits = in_other || (peak.fits && typical(peak.reserved, other.reserved) <= peak.limit);
   return result;
 }
 

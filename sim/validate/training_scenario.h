@@ -18,7 +18,7 @@ struct TrainingRow {
   // Another mode in which the software may have run, which rows do not tell and memory shows: an
   // implementation preset; empty where there is none.
   std::string other_mode;
-  bool other_mode_is_likely = false;
+  double other_mode_share = 0;  // how far from this mode to the other half of such runs lie; 1: in the other
 };
 
 // Columns of train_*.csv and memory tables: num_gpus, tp, pp, vpp, cp, ep, dp, zero_stage, sequence_parallel,
