@@ -117,9 +117,9 @@ std::vector<Need> needs(const Operation& op, const Variables& of_action) {
               exactly(latent_kv), exactly(values),    exactly(tokens * n.heads)};
     case OpKind::latent_append:
       return {at_least(cache), exactly(tokens * (n.head_dim - n.rope_dim)), exactly(tokens * n.rope_dim),
-              positions};
+              positions, maybe(at_least(v.batch))};
     case OpKind::attention_latent_cached:
-      return {exactly(values), exactly(queries), at_least(cache), positions};
+      return {exactly(values), exactly(queries), at_least(cache), positions, maybe(at_least(v.batch))};
     case OpKind::attention_partial:
       return {exactly(queries), exactly(tokens * n.heads), exactly(qkv), maybe(exactly(own_kv))};
     case OpKind::attention_partial_backward:
@@ -134,9 +134,16 @@ std::vector<Need> needs(const Operation& op, const Variables& of_action) {
       return {exactly(qkv),    exactly(scores),        exactly(queries),      exactly(qkv),
               exactly(scores), maybe(exactly(scores)), maybe(exactly(scores))};
     case OpKind::kv_append:
-      return {at_least(cache), at_least(cache), exactly(qkv), positions};
+      return {at_least(cache), at_least(cache),          exactly(qkv),
+              positions,       maybe(at_least(v.batch)), maybe(exactly(2 * n.kv_heads))};
     case OpKind::attention_cached:
-      return {exactly(queries), exactly(qkv), at_least(cache), at_least(cache), positions};
+      return {exactly(queries),
+              exactly(qkv),
+              at_least(cache),
+              at_least(cache),
+              positions,
+              maybe(at_least(v.batch)),
+              maybe(exactly(2 * n.kv_heads))};
     case OpKind::gelu:
     case OpKind::relu:
     case OpKind::squared_relu:
@@ -228,10 +235,13 @@ class PlanChecker {
   void check_blocks() {
     std::map<BufferId, const Block*> owner;
     for (const Block& block : plan_.blocks) {
-      std::set<std::string> ids;
+      std::map<std::string, const Operation*> ids;
       for (const Operation& op : block.operations) {
         const std::string where = block.name + ", " + op.id;
-        if (!ids.insert(op.id).second) add(where + ": the id occurs twice in the block");
+        // The same work on one part of the rows after the other has one id.
+        const Operation& first = *ids.try_emplace(op.id, &op).first->second;
+        if (&first != &op && (first.kind != op.kind || first.dims != op.dims))
+          add(where + ": the id occurs twice in the block");
         if (is_collective(op.kind) && (op.group < 0 || op.group >= static_cast<int>(plan_.groups.size())))
           add(where + ": the group does not exist");
         const std::size_t group = operands_in_group(op.kind), norm = op.kind == OpKind::apply_update ? 0 : 1;
@@ -273,6 +283,11 @@ class PlanChecker {
       if (!fine)
         add(where + ": " + buffer(op.operands[i]).name + " has " + std::to_string(has) + " elements, not " +
             std::to_string(need[i].elements));
+      const Buffer& view = buffer(op.operands[i]);
+      if (view.part > 0 &&
+          (view.part + 1) * has >
+              plan_.buffers[static_cast<std::size_t>(plan_.storage(op.operands[i].buffer))].elements(v))
+        add(where + ": " + view.name + " ends behind what it is a part of");
     }
   }
 

@@ -55,16 +55,19 @@ enum class OpKind {
   // then of all ranks, and dqkv takes the queries' part alone.
   attention_flash,           // out=, [lse=], qkv, [kv]
   attention_flash_backward,  // dqkv=, dout, qkv, out, lse, [kv], [dkv=]
-  // Latent attention, {heads, head_dim of queries and keys, value_dim, rope_dim}: q (rows, heads head_dim); kv
-  // (rows, heads (head_dim + value_dim)) with a copy of the one turned key (rows, rope_dim) for each head. The cache
-  // is (batch, tokens, rank + rope_dim): while decoding it is one key of head_dim for all heads, and its first
+  // Latent attention, {heads, head_dim of queries and keys, value_dim, rope_dim}: q (rows, heads head_dim);
+  // kv
+  // (rows, heads (head_dim + value_dim)) with a copy of the one turned key (rows, rope_dim) for each head.
+  // The cache
+  // is (batch, tokens, rank + rope_dim): while decoding it is one key of head_dim for all heads, and its
+  // first
   // value_dim columns are the value.
   rope_latent,                // q+=, key+=, [kv+=], table, [positions]
   rope_latent_backward,       // dq+=, dkey=, dkv, table
   attention_latent,           // out= (rows, heads value_dim), [lse=], q, kv
   attention_latent_backward,  // dq=, dkv=, dout, q, kv, out, lse
-  latent_append,              // cache+=, latent (rows, head_dim - rope_dim), key, positions
-  attention_latent_cached,    // out=, q (rows, heads head_dim), cache, positions
+  latent_append,              // cache+=, latent (rows, head_dim - rope_dim), key, positions, [table]
+  attention_latent_cached,    // out=, q (rows, heads head_dim), cache, positions, [table]
   // Attention in steps of a ring: a rank's queries and the keys and values of one rank, (rows, 2 kv_heads
   // head_dim).
   // Of two stretches from both ends of the sequence, half of the pairs see each other, whatever rank they are
@@ -75,8 +78,12 @@ enum class OpKind {
   // With dropout on the probabilities: its mask and what it leaves of them are kept beside them.
   attention_standard,           // out=, probabilities=, qkv, [mask=], [dropped=]
   attention_standard_backward,  // dqkv=, dprobabilities=, dout, qkv, probabilities, [mask], [dropped]
-  kv_append,                    // k_cache+=, v_cache+=, qkv, positions
-  attention_cached,             // out=, qkv, k_cache, v_cache, positions
+  // A cache is (batch, kv_heads, tokens, head_dim). With a table it is (batch * blocks, kv_heads, tokens of a
+  // block, head_dim), and the table (batch, blocks) says which block holds a sequence's next tokens. With
+  // scales (2, kv_heads), of keys, then of values, it is in fp8 (e4m3): what is stored is divided by its
+  // head's.
+  kv_append,         // k_cache+=, v_cache+=, qkv, positions, [table], [scales]
+  attention_cached,  // out=, qkv, k_cache, v_cache, positions, [table], [scales]
   // {rows, cols}
   gelu,                   // out=, inp
   gelu_backward,          // dinp=, dout, inp   (dinp may be dout)
@@ -149,6 +156,7 @@ struct Dims {
   std::int64_t groups = 0, experts = 0, chosen = 0;
   std::int64_t value_dim = 0, rope_dim = 0;
   std::int64_t window = 0;
+  bool operator==(const Dims&) const = default;
 };
 
 struct Operation {

@@ -240,6 +240,7 @@ Workload workload_from(JsonObject object) {
   if (object.has_value("kv_dtype")) w.kv_dtype = object.word("kv_dtype", dtype_from_name, kDtypeWords);
   if (object.has_value("expert_weights_dtype"))
     w.expert_weights_dtype = object.word("expert_weights_dtype", dtype_from_name, kDtypeWords);
+  w.kv_block = object.integer("kv_block", w.kv_block);
   w.weights_group = object.integer("weights_group", w.weights_group);
   w.expert_imbalance = object.number("expert_imbalance", w.expert_imbalance);
   w.expert_capacity_factor = object.number("expert_capacity_factor", w.expert_capacity_factor);
@@ -250,21 +251,22 @@ Workload workload_from(JsonObject object) {
 
 Json json_of(const Workload& w) {
   Json json{{"task", name(w.task)},
-          {"dtype", name(w.dtype)},
-          {"seq_len", w.seq_len},
-          {"micro_batch_size", w.micro_batch_size},
-          {"global_batch_size", w.global_batch_size},
-          {"optimizer", name(w.optimizer)},
-          {"batch_size", w.batch_size},
-          {"prompt_length", w.prompt_length},
-          {"max_new_tokens", w.max_new_tokens},
-          {"kv_cache", w.kv_cache},
-          {"expert_imbalance", w.expert_imbalance},
-          {"expert_capacity_factor", w.expert_capacity_factor}};
+            {"dtype", name(w.dtype)},
+            {"seq_len", w.seq_len},
+            {"micro_batch_size", w.micro_batch_size},
+            {"global_batch_size", w.global_batch_size},
+            {"optimizer", name(w.optimizer)},
+            {"batch_size", w.batch_size},
+            {"prompt_length", w.prompt_length},
+            {"max_new_tokens", w.max_new_tokens},
+            {"kv_cache", w.kv_cache},
+            {"expert_imbalance", w.expert_imbalance},
+            {"expert_capacity_factor", w.expert_capacity_factor}};
 
   if (w.weights_dtype) json["weights_dtype"] = name(*w.weights_dtype);
   if (w.kv_dtype) json["kv_dtype"] = name(*w.kv_dtype);
   if (w.expert_weights_dtype) json["expert_weights_dtype"] = name(*w.expert_weights_dtype);
+  if (w.kv_block > 0) json["kv_block"] = w.kv_block;
   if (w.weights_group > 0) json["weights_group"] = w.weights_group;
   return json;
 }
