@@ -260,13 +260,13 @@ Json json_of(const Workload& w) {
             {"prompt_length", w.prompt_length},
             {"max_new_tokens", w.max_new_tokens},
             {"kv_cache", w.kv_cache},
+            {"kv_block", w.kv_block},
             {"expert_imbalance", w.expert_imbalance},
             {"expert_capacity_factor", w.expert_capacity_factor}};
 
   if (w.weights_dtype) json["weights_dtype"] = name(*w.weights_dtype);
   if (w.kv_dtype) json["kv_dtype"] = name(*w.kv_dtype);
   if (w.expert_weights_dtype) json["expert_weights_dtype"] = name(*w.expert_weights_dtype);
-  if (w.kv_block > 0) json["kv_block"] = w.kv_block;
   if (w.weights_group > 0) json["weights_group"] = w.weights_group;
   return json;
 }
