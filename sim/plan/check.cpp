@@ -232,16 +232,28 @@ class PlanChecker {
 
   const Buffer& buffer(const Operand& o) const { return plan_.buffers[static_cast<std::size_t>(o.buffer)]; }
 
+  // The same work on one part of some rows after the other has one id.
+  bool is_of_next_part(const Operation& before, const Operation& op) const {
+    if (before.kind != op.kind || before.dims != op.dims || before.operands.size() != op.operands.size())
+      return false;
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (before.operands[i].buffer == kNoBuffer || op.operands[i].buffer == kNoBuffer) continue;
+      const Buffer &a = buffer(before.operands[i]), &b = buffer(op.operands[i]);
+      if (a.view_of != kNoBuffer && a.view_of == b.view_of && b.part == a.part + 1) return true;
+    }
+    return false;
+  }
+
   void check_blocks() {
     std::map<BufferId, const Block*> owner;
     for (const Block& block : plan_.blocks) {
       std::map<std::string, const Operation*> ids;
       for (const Operation& op : block.operations) {
         const std::string where = block.name + ", " + op.id;
-        // The same work on one part of the rows after the other has one id.
-        const Operation& first = *ids.try_emplace(op.id, &op).first->second;
-        if (&first != &op && (first.kind != op.kind || first.dims != op.dims))
+        const auto [before, is_new] = ids.try_emplace(op.id, &op);
+        if (!is_new && !is_of_next_part(*before->second, op))
           add(where + ": the id occurs twice in the block");
+        before->second = &op;
         if (is_collective(op.kind) && (op.group < 0 || op.group >= static_cast<int>(plan_.groups.size())))
           add(where + ": the group does not exist");
         const std::size_t group = operands_in_group(op.kind), norm = op.kind == OpKind::apply_update ? 0 : 1;

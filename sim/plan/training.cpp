@@ -266,27 +266,31 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
                     const std::string& name) {
   const Model& m = b.model();
   Block block{name, {}};
-  const BufferId d_final_norm =
-      b.add_scratch(block.name, "final_norm.gradient", b.types().stored, {kRows, m.hidden_size});
+  const int chunks = head_chunks(b);
   const BufferId hidden = append_gathered_hidden(block, b, r, Phase::backward);
   const BufferId d_rows = b.strategy().sequence_parallel
                               ? b.add_scratch(block.name, "final_norm.rows.gradient", b.types().stored,
                                               {b.stream_rows(), m.hidden_size})
                               : kNoBuffer;
-  if (const int chunks = head_chunks(b); chunks > 1) {
+  // A chunk's last product is the last to need its rows of the final norm's output: their gradient takes
+  // their place.
+  const BufferId d_final_norm =
+      chunks > 1 ? hidden
+                 : b.add_scratch(block.name, "final_norm.gradient", b.types().stored, {kRows, m.hidden_size});
+  if (chunks == 1) {
+    append_head_products_backward(block, b, p, {kRows, hidden, r.logits, r.targets, r.losses, d_final_norm});
+  } else {
     const Extent rows = kRows / chunks;
     const BufferId logits =
         b.add_scratch(block.name, std::string(buffer_names::logits), r.logits_type, {rows, m.vocab_size});
     const LossStatistics statistics = add_loss_statistics(b, block.name, rows);
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      const auto part = [&](BufferId whole) { return chunk_of(b, whole, chunk); };
-      const HeadRows of_chunk{rows,           part(hidden),      logits, part(r.targets),
-                              part(r.losses), part(d_final_norm)};
+      const BufferId of_hidden = chunk_of(b, hidden, chunk);
+      const HeadRows of_chunk{
+          rows, of_hidden, logits, chunk_of(b, r.targets, chunk), chunk_of(b, r.losses, chunk), of_hidden};
       append_loss(block, b, p, of_chunk, statistics);
       append_head_products_backward(block, b, p, of_chunk);
     }
-  } else {
-    append_head_products_backward(block, b, p, {kRows, hidden, r.logits, r.targets, r.losses, d_final_norm});
   }
   append(block, sum_over_tensor_ranks(b, "head.logits", Phase::backward, d_final_norm, d_rows));
   // Norms add to the residual stream's gradient; this one begins it.
