@@ -3,10 +3,12 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "kernels/cuda/types.h"
 #include "kernels/parallel.h"
 #include "kernels/tile_product.h"
 #include "kernels/vector_math.h"
@@ -166,28 +168,37 @@ KERNELS_MULTIVERSION void multiply_rows(Rows rows, const float* factors, std::in
     if (factors[i] != 1.0f) multiply(rows.row(i), factors[i], D);
 }
 
+// Keys or values that lie in memory as they are read. tile(): `count` <= kKeyTile rows from `first` on.
+struct DirectTiles {
+  ConstRows rows;
+  ConstRows tile(std::int64_t first, std::int64_t, float*) const { return {rows.row(first), rows.stride}; }
+};
+
 // out (rows, D) = attention of `rows` <= kQueryTile queries to keys and values; query i sees the first
 // visible_first + i of them. Writes each row's log-sum-exp where lse is not null.
-void attend_query_tile(Rows out, float* lse, ConstRows queries, ConstRows keys, ConstRows values,
+template <class Tiles>
+void attend_query_tile(Rows out, float* lse, ConstRows queries, const Tiles& keys, const Tiles& values,
                        std::int64_t visible_first, std::int64_t rows, std::int64_t D) {
   alignas(64) float scores[kKeyTile * kQueryTile];
   OnlineSoftmax state;
   std::fill_n(state.maximum, kQueryTile, kMinusInfinity);
   std::fill_n(state.sum, kQueryTile, 0.0f);
-  float* queries_transposed = tile_scratch(2, D);
+  float* queries_transposed = tile_scratch(3, D);
   float* packed_values = queries_transposed + D * kQueryTile;
+  float* gathered_keys = packed_values + D * kKeyTile;
   pack_transposed(queries_transposed, queries, 1.0f / std::sqrt(static_cast<float>(D)), rows, D);
 
   const std::int64_t width = padded(rows);
   const std::int64_t seen = visible_first + rows - 1;
   for (std::int64_t j = 0; j < seen; j += kKeyTile) {
     const std::int64_t columns = std::min(kKeyTile, seen - j);
-    tile_product({scores, kQueryTile}, {keys.row(j), keys.stride}, {queries_transposed, kQueryTile}, false,
-                 columns, width, D);
+    tile_product({scores, kQueryTile}, matrix(keys.tile(j, columns, gathered_keys)),
+                 {queries_transposed, kQueryTile}, false, columns, width, D);
     mask_tile(scores, visible_first - j, columns, rows);
     online_softmax_tile(scores, state, columns, width);
     if (j > 0) multiply_rows(out, state.factor, rows, D);
-    pack_rows(packed_values, {values.row(j), values.stride}, columns, D);
+    const ConstRows tile = values.tile(j, columns, packed_values);
+    if (tile.data != packed_values) pack_rows(packed_values, tile, columns, D);
     tile_product_transposed(matrix(out), {scores, kQueryTile}, {packed_values, D}, j > 0, rows, D, columns);
   }
   for (std::int64_t i = 0; i < rows; ++i) state.factor[i] = 1.0f / state.sum[i];
@@ -255,10 +266,10 @@ void attention_flash_forward(float* out, float* lse, const float* qkv, Attention
   parallel_tasks(tiles * s.B * s.H, [&](std::int64_t task) {
     const std::int64_t first = (tiles - 1 - task / (s.B * s.H)) * kQueryTile;
     const std::int64_t b = task % (s.B * s.H) / s.H, h = task % s.H;
-    attend_query_tile(from_row(output_rows(out, s, b, h), first),
-                      lse ? lse + (b * s.H + h) * s.T + first : nullptr,
-                      from_row(packed.queries(b, h), first), packed.keys(b, h / group),
-                      packed.values(b, h / group), first + 1, std::min(kQueryTile, s.T - first), s.D);
+    attend_query_tile(
+        from_row(output_rows(out, s, b, h), first), lse ? lse + (b * s.H + h) * s.T + first : nullptr,
+        from_row(packed.queries(b, h), first), DirectTiles{packed.keys(b, h / group)},
+        DirectTiles{packed.values(b, h / group)}, first + 1, std::min(kQueryTile, s.T - first), s.D);
   });
 }
 
@@ -395,16 +406,83 @@ void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, con
 
 // ------------------------------------------------------------------------------------ cached
 
-void kv_append(float* k_cache, float* v_cache, const float* qkv, const std::int32_t* positions,
-               AttentionShape s, std::int64_t capacity) {
+namespace {
+
+// What fp8 stands for.
+float from_e4m3(std::uint8_t bits) {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> all{};
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i] = cuda::to_float(cuda::e4m3{static_cast<std::uint8_t>(i)});
+    return all;
+  }();
+  return values[bits];
+}
+
+// Keys or values of a head of a sequence in a cache.
+class CachedTiles {
+ public:
+  enum Which { kKeys, kValues };
+
+  CachedTiles(const KvCache& cache, Which which, AttentionShape s, std::int64_t b, std::int64_t g)
+      : cache_(cache),
+        data_(which == kKeys ? cache.k : cache.v),
+        scale_(cache.is_fp8() ? cache.scales[which * s.G + g] : 1.0f),
+        b_(b),
+        g_(g),
+        G_(s.G),
+        D_(s.D) {}
+
+  // `count` <= kKeyTile rows from `first` on: where they lie, if they follow each other in fp32; else brought
+  // together in `gathered`.
+  ConstRows tile(std::int64_t first, std::int64_t count, float* gathered) const {
+    if (!cache_.is_fp8() && cache_.run(first) >= count) return {f32(first), D_};
+    for (std::int64_t done = 0; done < count;) {
+      const std::int64_t rows = std::min(count - done, cache_.run(first + done));
+      float* const to = gathered + done * D_;
+      if (cache_.is_fp8())
+        expand(to, static_cast<const std::uint8_t*>(data_) + row(first + done) * D_, rows * D_);
+      else
+        std::copy_n(f32(first + done), rows * D_, to);
+      done += rows;
+    }
+    return {gathered, D_};
+  }
+
+  void write(std::int64_t t, const float* from) const {
+    if (!cache_.is_fp8()) {
+      std::copy_n(from, D_, static_cast<float*>(data_) + row(t) * D_);
+      return;
+    }
+    std::uint8_t* const to = static_cast<std::uint8_t*>(data_) + row(t) * D_;
+    for (std::int64_t d = 0; d < D_; ++d) to[d] = cuda::to_e4m3(from[d] / scale_).bits;
+  }
+
+ private:
+  std::int64_t row(std::int64_t t) const { return cache_.row(b_, g_, t, G_); }
+  const float* f32(std::int64_t t) const { return static_cast<const float*>(data_) + row(t) * D_; }
+  void expand(float* to, const std::uint8_t* from, std::int64_t count) const {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = scale_ * from_e4m3(from[i]);
+  }
+
+  const KvCache& cache_;
+  void* data_;
+  float scale_;
+  std::int64_t b_, g_, G_, D_;
+};
+
+}  // namespace
+
+void kv_append(const KvCache& cache, const float* qkv, const std::int32_t* positions, AttentionShape s) {
   const PackedHeads<const float> packed{qkv, s};
   parallel_ranges(s.B * s.G, 2 * s.T * s.D, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t head = begin; head < end; ++head) {
       const std::int64_t b = head / s.G, g = head % s.G;
-      const std::int64_t at = (head * capacity + positions[b]) * s.D;
+      const CachedTiles keys(cache, CachedTiles::kKeys, s, b, g);
+      const CachedTiles values(cache, CachedTiles::kValues, s, b, g);
       for (std::int64_t t = 0; t < s.T; ++t) {
-        std::copy_n(packed.keys(b, g).row(t), s.D, k_cache + at + t * s.D);
-        std::copy_n(packed.values(b, g).row(t), s.D, v_cache + at + t * s.D);
+        keys.write(positions[b] + t, packed.keys(b, g).row(t));
+        values.write(positions[b] + t, packed.values(b, g).row(t));
       }
     }
   });
@@ -425,52 +503,70 @@ std::int64_t split_count(std::int64_t keys) {
   return std::clamp<std::int64_t>(keys / kMinKeysInSplit, 1, kMaxSplits);
 }
 
-// Query r (of count) sees the first visible[r] keys. out (count, D) is left unnormalised: sums of exp(score -
-// maximum[r]) times values, over the keys begin..end; sum[r] the sums of the exponentials themselves.
-KERNELS_MULTIVERSION void attend_streamed(float* out, float* maximum, float* sum, const float* const* queries,
-                                          const std::int64_t* visible, std::int64_t count, const float* keys,
-                                          const float* values, std::int64_t begin, std::int64_t end,
-                                          std::int64_t D) {
-  constexpr std::int64_t kBlock = 64;
-  alignas(64) float scores[kMaxStreamedQueries][kBlock];
+// Queries of one key/value head; query r (of count) sees the first visible[r] keys.
+struct StreamedQueries {
+  const float* rows[kMaxStreamedQueries] = {};
+  std::int64_t visible[kMaxStreamedQueries] = {};
+  std::int64_t count = 0;
+};
+
+// What they have got so far: out (count, D) unnormalised sums of exp(score - maximum[r]) times values; sum[r]
+// the sums of the exponentials themselves.
+struct StreamedSums {
+  float *out, *maximum, *sum;
+};
+
+// Adds `keys` <= kKeyTile keys and their values, the first of which is key number `first`.
+KERNELS_MULTIVERSION void attend_streamed_tile(StreamedSums to, const StreamedQueries& queries,
+                                               const float* k, const float* v, std::int64_t first,
+                                               std::int64_t keys, std::int64_t D) {
+  alignas(64) float scores[kMaxStreamedQueries][kKeyTile];
   const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-  std::fill_n(out, count * D, 0.0f);
-  std::fill_n(maximum, count, kMinusInfinity);
-  std::fill_n(sum, count, 0.0f);
-  for (std::int64_t first = begin; first < end; first += kBlock) {
-    const std::int64_t block = std::min(kBlock, end - first);
-    for (std::int64_t j = 0; j < block; ++j)
-      for (std::int64_t r = 0; r < count; ++r)
-        scores[r][j] = scale * dot(queries[r], keys + (first + j) * D, D);
-    for (std::int64_t r = 0; r < count; ++r) {
-      const std::int64_t seen = std::clamp<std::int64_t>(visible[r] - first, 0, block);
-      float highest = maximum[r];
+  for (std::int64_t j = 0; j < keys; ++j)
+    for (std::int64_t r = 0; r < queries.count; ++r)
+      scores[r][j] = scale * dot(queries.rows[r], k + j * D, D);
+  for (std::int64_t r = 0; r < queries.count; ++r) {
+    const std::int64_t seen = std::clamp<std::int64_t>(queries.visible[r] - first, 0, keys);
+    float highest = to.maximum[r];
 #pragma omp simd reduction(max : highest)
-      for (std::int64_t j = 0; j < seen; ++j) highest = scores[r][j] > highest ? scores[r][j] : highest;
-      float block_sum = 0;
-#pragma omp simd reduction(+ : block_sum)
-      for (std::int64_t j = 0; j < seen; ++j) {
-        scores[r][j] = exp_approx(scores[r][j] - highest);
-        block_sum += scores[r][j];
-      }
-      std::fill(scores[r] + seen, scores[r] + block, 0.0f);
-      if (highest != maximum[r]) {
-        const float factor = exp_approx(maximum[r] - highest);
-        multiply(out + r * D, factor, D);
-        sum[r] *= factor;
-        maximum[r] = highest;
-      }
-      sum[r] += block_sum;
+    for (std::int64_t j = 0; j < seen; ++j) highest = scores[r][j] > highest ? scores[r][j] : highest;
+    float tile_sum = 0;
+#pragma omp simd reduction(+ : tile_sum)
+    for (std::int64_t j = 0; j < seen; ++j) {
+      scores[r][j] = exp_approx(scores[r][j] - highest);
+      tile_sum += scores[r][j];
     }
-    for (std::int64_t j = 0; j < block; ++j) {
-      const float* value = values + (first + j) * D;
-      for (std::int64_t r = 0; r < count; ++r) {
-        const float weight = scores[r][j];
-        float* row = out + r * D;
+    std::fill(scores[r] + seen, scores[r] + keys, 0.0f);
+    if (highest != to.maximum[r]) {
+      const float factor = exp_approx(to.maximum[r] - highest);
+      multiply(to.out + r * D, factor, D);
+      to.sum[r] *= factor;
+      to.maximum[r] = highest;
+    }
+    to.sum[r] += tile_sum;
+  }
+  for (std::int64_t j = 0; j < keys; ++j) {
+    const float* value = v + j * D;
+    for (std::int64_t r = 0; r < queries.count; ++r) {
+      const float weight = scores[r][j];
+      float* row = to.out + r * D;
 #pragma omp simd
-        for (std::int64_t d = 0; d < D; ++d) row[d] += weight * value[d];
-      }
+      for (std::int64_t d = 0; d < D; ++d) row[d] += weight * value[d];
     }
+  }
+}
+
+// Over the keys begin..end.
+void attend_streamed(StreamedSums to, const StreamedQueries& queries, const CachedTiles& keys,
+                     const CachedTiles& values, std::int64_t begin, std::int64_t end, std::int64_t D) {
+  std::fill_n(to.out, queries.count * D, 0.0f);
+  std::fill_n(to.maximum, queries.count, kMinusInfinity);
+  std::fill_n(to.sum, queries.count, 0.0f);
+  float* const gathered = tile_scratch(2, D);
+  for (std::int64_t first = begin; first < end; first += kKeyTile) {
+    const std::int64_t count = std::min(kKeyTile, end - first);
+    attend_streamed_tile(to, queries, keys.tile(first, count, gathered).data,
+                         values.tile(first, count, gathered + D * kKeyTile).data, first, count, D);
   }
 }
 
@@ -494,8 +590,8 @@ KERNELS_MULTIVERSION void combine_splits(float* out, const float* rows, const fl
 }
 
 // Each (sequence, key/value head) has T * H/G queries, and reads its keys and values once for all of them.
-void attention_cached_streamed(float* out, const float* qkv, const float* k_cache, const float* v_cache,
-                               const std::int32_t* positions, AttentionShape s, std::int64_t capacity) {
+void attention_cached_streamed(float* out, const float* qkv, const KvCache& cache,
+                               const std::int32_t* positions, AttentionShape s) {
   const PackedHeads<const float> packed{qkv, s};
   const std::int64_t group = s.H / s.G;
   const std::int64_t count = s.T * group;
@@ -509,22 +605,21 @@ void attention_cached_streamed(float* out, const float* qkv, const float* k_cach
   float* partials = storage.data();
 
   parallel_ranges(s.B * s.G * max_splits, 2 * s.D * most_keys / max_splits,
-                  [=](std::int64_t begin, std::int64_t end) {
-                    const float* queries[kMaxStreamedQueries];
-                    std::int64_t visible[kMaxStreamedQueries];
+                  [&](std::int64_t begin, std::int64_t end) {
+                    StreamedQueries queries{.count = count};
                     for (std::int64_t task = begin; task < end; ++task) {
                       const std::int64_t head = task / max_splits, split = task % max_splits;
                       const std::int64_t b = head / s.G, g = head % s.G;
                       const std::int64_t keys = positions[b] + s.T, splits = split_count(keys);
                       if (split >= splits) continue;
                       for (std::int64_t r = 0; r < count; ++r) {
-                        queries[r] = packed.queries(b, g * group + r % group).row(r / group);
-                        visible[r] = positions[b] + r / group + 1;
+                        queries.rows[r] = packed.queries(b, g * group + r % group).row(r / group);
+                        queries.visible[r] = positions[b] + r / group + 1;
                       }
                       float* rows = partials + task * partial_size;
-                      const std::int64_t cache_head = head * capacity * s.D;
-                      attend_streamed(rows, rows + count * s.D, rows + count * (s.D + 1), queries, visible,
-                                      count, k_cache + cache_head, v_cache + cache_head,
+                      attend_streamed({rows, rows + count * s.D, rows + count * (s.D + 1)}, queries,
+                                      CachedTiles(cache, CachedTiles::kKeys, s, b, g),
+                                      CachedTiles(cache, CachedTiles::kValues, s, b, g),
                                       keys * split / splits, keys * (split + 1) / splits, s.D);
                     }
                   });
@@ -541,11 +636,11 @@ void attention_cached_streamed(float* out, const float* qkv, const float* k_cach
 
 }  // namespace
 
-void attention_cached(float* out, const float* qkv, const float* k_cache, const float* v_cache,
-                      const std::int32_t* positions, AttentionShape s, std::int64_t capacity) {
+void attention_cached(float* out, const float* qkv, const KvCache& cache, const std::int32_t* positions,
+                      AttentionShape s) {
   const std::int64_t group = s.H / s.G;
   if (s.T * group <= kMaxStreamedQueries) {
-    attention_cached_streamed(out, qkv, k_cache, v_cache, positions, s, capacity);
+    attention_cached_streamed(out, qkv, cache, positions, s);
     return;
   }
   const PackedHeads<const float> packed{qkv, s};
@@ -553,10 +648,10 @@ void attention_cached(float* out, const float* qkv, const float* k_cache, const 
   parallel_tasks(tiles * s.B * s.H, [&](std::int64_t task) {
     const std::int64_t first = (tiles - 1 - task / (s.B * s.H)) * kQueryTile;
     const std::int64_t b = task % (s.B * s.H) / s.H, h = task % s.H;
-    const std::int64_t cache_head = (b * s.G + h / group) * capacity * s.D;
     attend_query_tile(from_row(output_rows(out, s, b, h), first), nullptr,
-                      from_row(packed.queries(b, h), first), {k_cache + cache_head, s.D},
-                      {v_cache + cache_head, s.D}, positions[b] + first + 1,
+                      from_row(packed.queries(b, h), first),
+                      CachedTiles(cache, CachedTiles::kKeys, s, b, h / group),
+                      CachedTiles(cache, CachedTiles::kValues, s, b, h / group), positions[b] + first + 1,
                       std::min(kQueryTile, s.T - first), s.D);
   });
 }

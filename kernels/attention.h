@@ -8,6 +8,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/kv_cache.h"
+
 namespace kernels {
 
 struct AttentionShape {
@@ -30,14 +32,13 @@ void attention_standard_forward(float* out, float* probabilities, const float* q
 void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, const float* dout,
                                  const float* qkv, const float* probabilities, AttentionShape s);
 
-// KV cache of one layer: keys and values (B, G, capacity, D) each.
 // Writes the key and value heads of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b]+T-1.
-void kv_append(float* k_cache, float* v_cache, const float* qkv, const std::int32_t* positions,
-               AttentionShape s, std::int64_t capacity);
+void kv_append(const KvCache& cache, const float* qkv, const std::int32_t* positions, AttentionShape s);
 
 // out (B, T, H*D): query t of sequence b sees cache entries 0 .. positions[b]+t, which kv_append has written.
-void attention_cached(float* out, const float* qkv, const float* k_cache, const float* v_cache,
-                      const std::int32_t* positions, AttentionShape s, std::int64_t capacity);
+// How the cache is cut into blocks changes no bit.
+void attention_cached(float* out, const float* qkv, const KvCache& cache, const std::int32_t* positions,
+                      AttentionShape s);
 
 }  // namespace cpu
 }  // namespace kernels

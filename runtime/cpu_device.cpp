@@ -30,7 +30,7 @@ namespace {
 namespace cpu = kernels::cpu;
 using sim::OpKind;
 
-// All of its operands are of four bytes.
+// All of its operands are of four bytes, but for a KV cache in fp8.
 class Arguments : public OperationView {
  public:
   using OperationView::OperationView;
@@ -39,6 +39,11 @@ class Arguments : public OperationView {
     return bound().operands[operand].bytes / static_cast<std::int64_t>(sizeof(float));
   }
   kernels::MatmulShape matmul() const { return {rows(), cols(), inner()}; }
+  // Of operands k and k + 1; `table` and behind it the scales may be absent.
+  cpu::KvCache kv_cache(std::size_t k, std::size_t table) const {
+    const CacheBlocks blocks = cache_blocks(k, table);
+    return {as<void>(k), as<void>(k + 1), blocks.tokens, blocks.table, blocks.of_sequence, f32(table + 1)};
+  }
 };
 
 // The fp64 buffer between squared_norm, clip_scale and adamw.
@@ -144,12 +149,11 @@ constexpr KernelEntry kKernels[] = {
      }},
     {OpKind::kv_append,
      [](const Arguments& a, const RunSettings&) {
-       cpu::kv_append(a.f32(0), a.f32(1), a.f32(2), a.i32(3), a.attention(), a.capacity(a.count(0)));
+       cpu::kv_append(a.kv_cache(0, 4), a.f32(2), a.i32(3), a.attention());
      }},
     {OpKind::attention_cached,
      [](const Arguments& a, const RunSettings&) {
-       cpu::attention_cached(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.i32(4), a.attention(),
-                             a.capacity(a.count(2)));
+       cpu::attention_cached(a.f32(0), a.f32(1), a.kv_cache(2, 5), a.i32(4), a.attention());
      }},
     {OpKind::gelu, [](const Arguments& a,
                       const RunSettings&) { cpu::gelu_forward(a.f32(0), a.f32(1), a.rows(), a.cols()); }},
@@ -207,6 +211,11 @@ class CpuDevice final : public Device {
   std::span<const sim::DType> dtypes() const override {
     static constexpr sim::DType kTypes[] = {sim::DType::fp32};
     return kTypes;
+  }
+
+  KvCacheLimits kv_cache_limits() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::fp8};
+    return {.dtypes = kTypes};
   }
 
   bool supports(const sim::Operation& operation, std::span<const sim::DType>) const override {

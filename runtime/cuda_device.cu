@@ -479,6 +479,19 @@ void quantise(const Call& c) {
   cuda::quantise(c.context, {c.as<std::byte>(0), to.type}, to.scale, c.tensor(1), c.count(1));
 }
 
+// Of operands k and k + 1; `table` and behind it the scales may be absent.
+cuda::KvCache kv_cache(const Call& c, std::size_t k, std::size_t table) {
+  const Call::CacheBlocks blocks = c.cache_blocks(k, table);
+  const float* const scales = c.f32(table + 1);
+  return {.k = c.tensor(k),
+          .v = c.tensor(k + 1),
+          .block_size = blocks.tokens,
+          .block_table = blocks.table,
+          .blocks_per_sequence = blocks.of_sequence,
+          .k_scale = scales,
+          .v_scale = scales == nullptr ? nullptr : scales + c.attention().G};
+}
+
 void zero(const Call& c, cuda::Gpu& gpu) {
   for (std::size_t i = 0; i < c.operands(); ++i) gpu.zero(c.as<std::byte>(i), c.bytes(i));
 }
@@ -541,14 +554,12 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::attention_standard_backward, [](const Call& c) { StandardAttention(c).backward(); }},
     {OpKind::kv_append,
      [](const Call& c) {
-       cuda::kv_append(c.context, cuda::contiguous_cache(c.tensor(0), c.tensor(1), c.capacity(c.count(0))),
-                       c.tensor(2), c.i32(3), c.attention());
+       cuda::kv_append(c.context, kv_cache(c, 0, 4), c.tensor(2), c.i32(3), c.attention());
      }},
     {OpKind::attention_cached,
      [](const Call& c) {
-       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1),
-                              cuda::contiguous_cache(c.tensor(2), c.tensor(3), c.capacity(c.count(2))),
-                              c.i32(4), c.attention());
+       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), kv_cache(c, 2, 5), c.i32(4),
+                              c.attention());
      }},
     {OpKind::gelu,
      [](const Call& c) { cuda::gelu_forward(c.context, c.tensor(0), c.tensor(1), c.rows() * c.cols()); }},
@@ -630,6 +641,11 @@ bool is_mask(OpKind kind, std::size_t operand) {
          (kind == OpKind::attention_standard_backward && operand == 5);
 }
 
+bool is_kv_cache(OpKind kind, std::size_t operand) {
+  return (kind == OpKind::kv_append && operand < 2) ||
+         (kind == OpKind::attention_cached && (operand == 2 || operand == 3));
+}
+
 // cuBLASLt's products in fp8 are of sizes that are multiples of 16; rows are padded where they must be.
 bool takes_fp8(const sim::Operation& operation) {
   const bool is_product = operation.kind == OpKind::matmul ||
@@ -700,7 +716,8 @@ class CudaDevice final : public Device {
                          operands[i] == sim::DType::fp64 ||
                          (i == 2 && takes_quantised_weight(operation, operands[i])) ||
                          (is_mask(operation.kind, i) && operands[i] == sim::DType::int8) ||
-                         (operation.kind == OpKind::quantise && i == 0 && operands[i] == sim::DType::fp8);
+                         (operation.kind == OpKind::quantise && i == 0 && operands[i] == sim::DType::fp8) ||
+                         (is_kv_cache(operation.kind, i) && operands[i] == sim::DType::fp8);
       if (!holds && operation.kind != OpKind::zero) return false;
       if (operation.kind == OpKind::sample && sim::bits(operands[i]) == 16) return false;  // logits are fp32
     }
@@ -720,6 +737,11 @@ class CudaDevice final : public Device {
       scale_bytes_ += in_use().value - before;
       gpu_.copy_to_device(reinterpret_cast<std::byte*>(place), std::as_bytes(scales));
     });
+  }
+
+  KvCacheLimits kv_cache_limits() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::fp8};
+    return {.dtypes = kTypes, .block_multiple = cuda::kCacheRun};
   }
 
   sim::Bytes available() const override { return {gpu_.memory().free}; }

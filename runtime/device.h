@@ -32,6 +32,12 @@ struct BoundOperation {
   std::int32_t layer = 0, micro_batch = 0;  // of its action
 };
 
+// What a device keeps a KV cache in beside the type that it computes in, whole and in blocks of any size.
+struct KvCacheLimits {
+  std::span<const sim::DType> dtypes{};  // with fewer bits
+  std::int64_t block_multiple = 1;       // tokens; blocks are of a multiple of it
+};
+
 // Numbers that operations need and plans do not hold: they change from step to step.
 struct RunSettings {
   kernels::AdamWSettings adamw{};  // weight_decay is that of operations with `decay` set; others get none
@@ -65,6 +71,7 @@ class Device {
   virtual void set_weight_scales(const std::byte* weight, std::span<const float> scales) {
     (void)weight, (void)scales;
   }
+  virtual KvCacheLimits kv_cache_limits() const { return {}; }
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
   // operation.operands; of absent ones anything).
   virtual bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const = 0;

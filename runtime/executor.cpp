@@ -111,10 +111,11 @@ void Executor::bind(std::size_t section) {
           operands_.push_back({});
           continue;
         }
-        const sim::Bytes bytes =
-            plan_.buffers[static_cast<std::size_t>(operand.buffer)].bytes(action.variables);
-        arena_.touch(instance->offset, sim::aligned(bytes));  // memory is handed out in whole units
-        operands_.push_back({arena_.at(instance->offset), bytes.value, dtype_of(plan_, operand)});
+        const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
+        const sim::Bytes bytes = buffer.bytes(action.variables), before = bytes * buffer.part;
+        // Memory is handed out in whole units.
+        arena_.touch(instance->offset, sim::aligned(before + bytes));
+        operands_.push_back({arena_.at(instance->offset + before), bytes.value, dtype_of(plan_, operand)});
       }
       bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first), action.layer,
                          action.micro_batch},

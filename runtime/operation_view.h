@@ -43,9 +43,20 @@ class OperationView {
     return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
   }
   kernels::EmbeddingShape embedding() const { return {batch(), query_length(), hidden(), vocab()}; }
-  // Tokens that a cache operand (batch, kv_heads, capacity, head_dim) of `elements` has room for.
-  std::int64_t capacity(std::int64_t elements) const {
-    return elements / (batch() * dims_.kv_heads * dims_.head_dim);
+  // Where the keys or values of a cache operand lie: in one block a sequence, or in those of a table.
+  struct CacheBlocks {
+    std::int64_t tokens = 0;       // of a block
+    std::int64_t of_sequence = 1;  // blocks
+    const std::int32_t* table = nullptr;
+  };
+  CacheBlocks cache_blocks(std::size_t cache, std::size_t table) const {
+    const BoundOperand& operand = bound_.operands[cache];
+    const std::int64_t heads = dims_.kv_heads * dims_.head_dim;
+    const std::int64_t capacity = operand.bytes * 8 / sim::bits(operand.dtype) / (batch() * heads);
+    if (table >= operands() || i32(table) == nullptr) return {capacity, 1, nullptr};
+    const std::int64_t blocks =
+        bound_.operands[table].bytes / static_cast<std::int64_t>(sizeof(std::int32_t)) / batch();
+    return {capacity / blocks, blocks, i32(table)};
   }
 
  protected:

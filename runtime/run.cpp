@@ -34,21 +34,42 @@ std::string without_kernels(const sim::Model& m) {
   return "";
 }
 
+template <class Range>
+bool contains(const Range& range, sim::DType type) {
+  return std::find(range.begin(), range.end(), type) != range.end();
+}
+
+std::string names_of(std::span<const sim::DType> types) {
+  std::string all;
+  for (const sim::DType type : types) all += (all.empty() ? "" : ", ") + std::string(sim::name(type));
+  return all;
+}
+
+void require_kv_cache(const sim::Workload& w, const Device& device) {
+  if (w.task != sim::Task::generate || !w.kv_cache) return;
+  const KvCacheLimits limits = device.kv_cache_limits();
+  const sim::DType type = w.kv_dtype.value_or(w.dtype);
+  if (type != w.dtype && !contains(limits.dtypes, type))
+    throw NoDevice(device.name() + " keeps the KV cache in workload.dtype" +
+                   (limits.dtypes.empty() ? "" : " or " + names_of(limits.dtypes)) +
+                   "; workload.kv_dtype is " + std::string(sim::name(type)));
+  if (w.kv_block % limits.block_multiple != 0)
+    throw NoDevice(device.name() + " keeps the KV cache in blocks of a multiple of " +
+                   std::to_string(limits.block_multiple) + " tokens; workload.kv_block is " +
+                   std::to_string(w.kv_block));
+}
+
 void require_stored_types(const sim::Workload& w, const Device& device) {
-  if (w.kv_dtype.value_or(w.dtype) != w.dtype)
-    throw NoDevice("workload.kv_dtype other than workload.dtype is predicted, not run");
   const sim::DType weights = w.weights_dtype.value_or(w.dtype);
   if (weights == w.dtype) return;
   const std::span<const sim::DType> types = device.weight_dtypes();
-  if (std::find(types.begin(), types.end(), weights) == types.end() || w.dtype != sim::DType::bf16) {
-    std::string all;
-    for (const sim::DType type : types) all += (all.empty() ? "" : ", ") + std::string(sim::name(type));
+  if (!contains(types, weights) || w.dtype != sim::DType::bf16)
     throw NoDevice(device.name() +
-                   (types.empty() ? " stores weights as it multiplies them"
-                                  : " stores weights in " + all + " while it multiplies in bf16") +
+                   (types.empty()
+                        ? " stores weights as it multiplies them"
+                        : " stores weights in " + names_of(types) + " while it multiplies in bf16") +
                    "; workload.weights_dtype is " + std::string(sim::name(weights)) + ", workload.dtype " +
                    std::string(sim::name(w.dtype)));
-  }
   const std::int64_t group = weights == sim::DType::int4 ? quantisation_group(weights, 0) : 0;
   if (w.weights_group != group)
     throw NoDevice("weights in " + std::string(sim::name(weights)) + " run with workload.weights_group " +
@@ -64,13 +85,11 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
     throw NoDevice("the strategy divides the work over " + std::to_string(devices) +
                    " devices, which can be predicted but not run here; this process is one");
   const std::span<const sim::DType> dtypes = device.dtypes();
-  if (std::find(dtypes.begin(), dtypes.end(), scenario.workload.dtype) == dtypes.end()) {
-    std::string all;
-    for (const sim::DType dtype : dtypes) all += (all.empty() ? "" : ", ") + std::string(sim::name(dtype));
-    throw NoDevice(device.name() + " computes in " + all + "; workload.dtype is " +
+  if (!contains(dtypes, scenario.workload.dtype))
+    throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
-  }
   require_stored_types(scenario.workload, device);
+  require_kv_cache(scenario.workload, device);
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +
                    " can be predicted but not run here; ridgepoint can");
@@ -155,6 +174,25 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
     values.resize(elements_of({table}));
     fill_rope_table(plan_.scenario.model, values);
     write(table, std::span<const float>(values));
+  }
+  fill_cache_tables();
+}
+
+void Run::fill_cache_tables() {
+  // Sequences that grow together ask for their next blocks in turn.
+  if (const sim::BufferId table = plan_.find(sim::buffer_names::block_table); table != sim::kNoBuffer) {
+    const auto batch = static_cast<std::size_t>(plan_.scenario.workload.batch_size);
+    std::vector<std::int32_t> blocks(elements_of({table}));
+    const std::size_t of_sequence = blocks.size() / batch;
+    for (std::size_t b = 0; b < batch; ++b)
+      for (std::size_t i = 0; i < of_sequence; ++i)
+        blocks[b * of_sequence + i] = static_cast<std::int32_t>(i * batch + b);
+    write(table, std::span<const std::int32_t>(blocks));
+  }
+  // Uncalibrated: 1, which engines take by default as well (vLLM with --kv-cache-dtype fp8).
+  if (const sim::BufferId scales = plan_.find(sim::buffer_names::kv_scales); scales != sim::kNoBuffer) {
+    const std::vector<float> ones(elements_of({scales}), 1.0f);
+    write(scales, std::span<const float>(ones));
   }
 }
 

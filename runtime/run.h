@@ -37,8 +37,8 @@ class Run {
   Executor& executor() { return *executor_; }
   const Device& device() const { return *device_; }
 
-  // From the model's files, or drawn at random with `seed` where it has none; master copies and the rope
-  // table too.
+  // From the model's files, or drawn at random with `seed` where it has none; master copies, the rope table
+  // and what says how a KV cache is kept too.
   void fill_parameters(const ModelSource& model, std::uint64_t seed);
 
   // Parameters, or what belongs to parameters (moments), instance by instance in the plan's order.
@@ -68,6 +68,7 @@ class Run {
   void add_memory(sim::Report& report, std::span<const double> stamps) const;
 
  private:
+  void fill_cache_tables();
   void write_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
                    std::span<const std::byte> bytes);
   void read_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,

@@ -271,6 +271,7 @@ void add_typed(Command& command, const ScenarioFlags& f) {
   command.add("--max-new-tokens", f.max_new_tokens);
   command.add("--weights-group", f.weights_group);
   command.add("--kv-block", f.kv_block);
+  command.add("--head-chunks", f.head_chunks);
 }
 
 std::string predict_command(const PlanSearch& search, const sim::Scenario& winner) {

@@ -223,17 +223,16 @@ ResolvedScenario resolve_work(const ScenarioFlags& flags) {
   if (flags.implementation)
     scenario.implementation =
         by_flag("--implementation", [&] { return sim::load_implementation_preset(*flags.implementation); });
-  if (flags.kv_block) {
-    if (!scenario.implementation.serving)
-      throw UsageError(fmt::format("--kv-block: implementation {} is no inference engine: it has no pages",
-                                   scenario.implementation.name));
-    if (*flags.kv_block < 0) throw UsageError("--kv-block must be 0 (contiguous) or more");
-    scenario.implementation.serving->kv_block = *flags.kv_block;
-  }
+  scenario.implementation.head_chunks = degree(flags.head_chunks, scenario.implementation.head_chunks);
   if (flags.workload)
     scenario.workload = by_flag("--workload", [&] { return sim::load_workload_preset(*flags.workload); });
   apply_strategy(flags, scenario.strategy);
   apply_workload(flags, scenario.model, scenario.strategy.data_parallel, scenario.workload);
+  if (flags.kv_block) {
+    if (*flags.kv_block < 0) throw UsageError("--kv-block must be 0 (contiguous) or more");
+    sim::Implementation& engine = scenario.implementation;
+    (engine.serving ? engine.serving->kv_block : scenario.workload.kv_block) = *flags.kv_block;
+  }
   return resolved;
 }
 
@@ -273,6 +272,9 @@ void ScenarioFlags::add_to(CLI::App& command) {
   count("--micro-batch", micro_batch, "Training",
         "sequences a device works on at a time; alone it is the global batch too");
   count("--global-batch", global_batch, "Training", "sequences of a step");
+  count("--head-chunks", head_chunks, "Training",
+        "parts of a micro-batch's rows that head and loss work on in turn, so that only one's logits are "
+        "stored");
 
   count("--prompt-length", prompt_length, "Generation", "tokens of the prompt", true);
   count("--max-new-tokens", max_new_tokens, "Generation", "tokens to generate", true);
@@ -281,7 +283,7 @@ void ScenarioFlags::add_to(CLI::App& command) {
        "how weights are stored: fp8, int8, int4; unset: as --dtype");
   count("--weights-group", weights_group, "Generation", "weights that share a scale; 0: a whole row");
   text("--kv-dtype", kv_dtype, "TYPE", "of the KV cache: fp8, int8; unset: as --dtype");
-  count("--kv-block", kv_block, "Generation", "tokens of a page of the KV cache; 0: contiguous");
+  count("--kv-block", kv_block, "Generation", "tokens of a block of the KV cache; 0: contiguous");
   command.add_flag("--no-kv-cache", no_kv_cache, "compute the whole sequence again for every token")
       ->group("Generation");
 

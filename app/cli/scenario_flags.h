@@ -30,6 +30,7 @@ struct ScenarioFlags {
   std::optional<bool> sequence_parallel, offload_optimizer, offload_activations;
   std::optional<std::int64_t> seq_len, micro_batch, global_batch;
   std::optional<std::int64_t> batch_size, prompt_length, max_new_tokens, weights_group, kv_block;
+  std::optional<std::int64_t> head_chunks;
   std::optional<std::string> weights_dtype, kv_dtype;
   bool no_kv_cache = false;
 

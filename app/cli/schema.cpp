@@ -43,6 +43,9 @@ sim::Scenario example_scenario() {
   scenario.hardware = sim::load_hardware_preset("h100-sxm");
   scenario.implementation = sim::load_implementation_preset("ridgepoint");
   scenario.workload.seq_len = scenario.model.max_position_embeddings;
+  // Types that files leave out where they are the workload's own.
+  scenario.workload.weights_dtype = scenario.workload.kv_dtype = scenario.workload.expert_weights_dtype =
+      scenario.workload.dtype;
   return scenario;
 }
 

@@ -72,6 +72,7 @@ std::string command_line(const sim::Scenario& scenario) {
     line.number("--micro-batch", w.micro_batch_size);
     line.number("--global-batch", w.global_batch_size);
     line.unless("--optimizer", sim::name(w.optimizer), sim::name(sim::Optimizer::adamw));
+    line.unless("--head-chunks", scenario.implementation.head_chunks, 1);
   } else {
     line.number("--prompt-length", w.prompt_length);
     line.number("--max-new-tokens", w.max_new_tokens);
@@ -80,7 +81,10 @@ std::string command_line(const sim::Scenario& scenario) {
     if (w.weights_dtype) line.word("--weights-dtype", sim::name(*w.weights_dtype));
     if (w.kv_dtype) line.word("--kv-dtype", sim::name(*w.kv_dtype));
     line.unless("--weights-group", w.weights_group, std::int64_t{0});
-    if (scenario.implementation.serving) line.number("--kv-block", scenario.implementation.serving->kv_block);
+    if (scenario.implementation.serving)
+      line.number("--kv-block", scenario.implementation.serving->kv_block);
+    else
+      line.unless("--kv-block", w.kv_block, std::int64_t{0});
   }
   add_strategy(line, scenario.strategy);
   return line.text();

@@ -71,6 +71,10 @@ bool recomputes_operations(const Scenario& s) {
   return trains(s) &&
          (s.strategy.recompute == sim::Recompute::operations || !s.strategy.recompute_operations.empty());
 }
+// Engines have blocks of their own; what is set shows, wherever it came from.
+bool keeps_cache(const Scenario& s) {
+  return generates(s) && ((s.workload.kv_cache && !s.implementation.serving) || s.workload.kv_block != 0);
+}
 bool is_served(const Scenario& s) {
   return generates(s) && s.implementation.serving.has_value();
 }
@@ -260,7 +264,7 @@ ScenarioField rank_order() {
 }
 
 // Tokens of a page of the KV cache, of engines.
-ScenarioField kv_block() {
+ScenarioField engine_kv_block() {
   ScenarioField field{.label = "KV block", .name = "implementation.serving.kv_block"};
   field.read = [](const Scenario& s) {
     return s.implementation.serving ? s.implementation.serving->kv_block : 0;
@@ -328,6 +332,20 @@ std::string accumulation(const Scenario& s) {
   const std::int64_t micro_batches = w.global_batch_size / (w.micro_batch_size * devices);
   return sim::format_count(w.global_batch_size * w.seq_len) + " tokens in " +
          sim::format_count(micro_batches) + (micro_batches == 1 ? " micro-batch" : " micro-batches");
+}
+
+std::string logits_at_once(const Scenario& s) {
+  const W& w = s.workload;
+  const std::int64_t parts = std::int64_t{s.strategy.context_parallel} * s.implementation.head_chunks;
+  if (parts < 1 || w.micro_batch_size < 1 || w.seq_len < 1) return "";
+  return "logits of " + sim::format_count(w.micro_batch_size * w.seq_len / parts) + " tokens at a time";
+}
+
+std::string block_size(const Scenario& s) {
+  const W& w = s.workload;
+  if (w.kv_block < 1) return "contiguous: a sequence's whole length at once";
+  const std::int64_t tokens = w.prompt_length + w.max_new_tokens;
+  return "tokens of a block; a sequence has " + sim::format_count((tokens + w.kv_block - 1) / w.kv_block);
 }
 
 std::string chip(const Scenario& s) {
@@ -480,6 +498,9 @@ std::vector<FieldSection> make_sections() {
                                     sim::Optimizer::adafactor, sim::Optimizer::muon, sim::Optimizer::sgd})),
                when(generates, stored_type("weights", "workload.weights_dtype", &W::weights_dtype)),
                when(generates, stored_type("cache type", "workload.kv_dtype", &W::kv_dtype)),
+               when(keeps_cache,
+                    saying(block_size, number("KV block", "workload.kv_block", kWorkload, &W::kv_block,
+                                              step_by_doubling_from_none(16, 1 << 16)))),
                rare(when(generates_with_experts,
                          stored_type("expert weights", "workload.expert_weights_dtype",
                                      &W::expert_weights_dtype))),
@@ -570,7 +591,10 @@ std::vector<FieldSection> make_sections() {
                       {sim::AttentionKind::flash, sim::AttentionKind::standard}),
                toggle("dropout", "implementation.dropout", kImplementation, &I::dropout),
                toggle("fused residual", "implementation.fused_residual", kImplementation, &I::fused_residual),
-               when(is_served, kv_block()),
+               when(trains, saying(logits_at_once,
+                                   number("head chunks", "implementation.head_chunks", kImplementation,
+                                          &I::head_chunks, step_by_doubling(1, 1 << 10)))),
+               when(is_served, engine_kv_block()),
            }},
   };
 }

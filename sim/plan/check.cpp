@@ -118,9 +118,9 @@ std::vector<Need> needs(const Operation& op, const Variables& of_action) {
               exactly(latent_kv), exactly(values),    exactly(tokens * n.heads)};
     case OpKind::latent_append:
       return {at_least(cache), exactly(tokens * (n.head_dim - n.rope_dim)), exactly(tokens * n.rope_dim),
-              positions};
+              positions, maybe(at_least(v.batch))};
     case OpKind::attention_latent_cached:
-      return {exactly(values), exactly(queries), at_least(cache), positions};
+      return {exactly(values), exactly(queries), at_least(cache), positions, maybe(at_least(v.batch))};
     case OpKind::attention_partial:
       return {exactly(queries), exactly(tokens * n.heads), exactly(qkv), maybe(exactly(own_kv))};
     case OpKind::attention_partial_backward:
@@ -135,9 +135,16 @@ std::vector<Need> needs(const Operation& op, const Variables& of_action) {
       return {exactly(qkv),    exactly(scores),        exactly(queries),      exactly(qkv),
               exactly(scores), maybe(exactly(scores)), maybe(exactly(scores))};
     case OpKind::kv_append:
-      return {at_least(cache), at_least(cache), exactly(qkv), positions};
+      return {at_least(cache), at_least(cache),          exactly(qkv),
+              positions,       maybe(at_least(v.batch)), maybe(exactly(2 * n.kv_heads))};
     case OpKind::attention_cached:
-      return {exactly(queries), exactly(qkv), at_least(cache), at_least(cache), positions};
+      return {exactly(queries),
+              exactly(qkv),
+              at_least(cache),
+              at_least(cache),
+              positions,
+              maybe(at_least(v.batch)),
+              maybe(exactly(2 * n.kv_heads))};
     case OpKind::gelu:
     case OpKind::relu:
     case OpKind::squared_relu:
@@ -226,13 +233,28 @@ class PlanChecker {
 
   const Buffer& buffer(const Operand& o) const { return plan_.buffers[static_cast<std::size_t>(o.buffer)]; }
 
+  // The same work on one part of some rows after the other has one id.
+  bool is_of_next_part(const Operation& before, const Operation& op) const {
+    if (before.kind != op.kind || before.dims != op.dims || before.operands.size() != op.operands.size())
+      return false;
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (before.operands[i].buffer == kNoBuffer || op.operands[i].buffer == kNoBuffer) continue;
+      const Buffer &a = buffer(before.operands[i]), &b = buffer(op.operands[i]);
+      if (a.view_of != kNoBuffer && a.view_of == b.view_of && b.part == a.part + 1) return true;
+    }
+    return false;
+  }
+
   void check_blocks() {
     std::map<BufferId, const Block*> owner;
     for (const Block& block : plan_.blocks) {
-      std::set<std::string> ids;
+      std::map<std::string, const Operation*> ids;
       for (const Operation& op : block.operations) {
         const std::string where = block.name + ", " + op.id;
-        if (!ids.insert(op.id).second) add(where + ": the id occurs twice in the block");
+        const auto [before, is_new] = ids.try_emplace(op.id, &op);
+        if (!is_new && !is_of_next_part(*before->second, op))
+          add(where + ": the id occurs twice in the block");
+        before->second = &op;
         if (is_collective(op.kind) && (op.group < 0 || op.group >= static_cast<int>(plan_.groups.size())))
           add(where + ": the group does not exist");
         const std::size_t group = operands_in_group(op.kind), norm = op.kind == OpKind::apply_update ? 0 : 1;
@@ -274,6 +296,11 @@ class PlanChecker {
       if (!fine)
         add(where + ": " + buffer(op.operands[i]).name + " has " + std::to_string(has) + " elements, not " +
             std::to_string(need[i].elements));
+      const Buffer& view = buffer(op.operands[i]);
+      if (view.part > 0 &&
+          (view.part + 1) * has >
+              plan_.buffers[static_cast<std::size_t>(plan_.storage(op.operands[i].buffer))].elements(v))
+        add(where + ": " + view.name + " ends behind what it is a part of");
     }
   }
 

@@ -404,11 +404,12 @@ std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderPara
   if (c.cache.k != kNoBuffer) {
     ops.push_back(operation("layer.attention.kv_append.forward", OpKind::kv_append, elementwise,
                             head_dims(m, c.kind),
-                            {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions)}));
-    ops.push_back(operation(
-        "layer.attention.cached.forward", OpKind::attention_cached, b.types().wide_product,
-        head_dims(m, c.kind),
-        {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions)}));
+                            {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions),
+                             reads(c.cache.table), reads(c.cache.scales)}));
+    ops.push_back(operation("layer.attention.cached.forward", OpKind::attention_cached,
+                            b.types().wide_product, head_dims(m, c.kind),
+                            {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v),
+                             reads(c.positions), reads(c.cache.table), reads(c.cache.scales)}));
   } else {
     append(ops, attention_core_forward(b, r, c));
   }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "sim/plan/builder.h"
-#include "sim/plan/latent_attention.h"
 #include "sim/plan/context_parallel.h"
+#include "sim/plan/latent_attention.h"
 #include "sim/plan/moe.h"
 #include "sim/plan/parameters.h"
 
@@ -55,7 +55,8 @@ LayerResults add_inference_results(PlanBuilder& builder, const std::string& bloc
 // Where generation finds and keeps earlier keys and values.
 struct KvCache {
   BufferId k = kNoBuffer, v = kNoBuffer;
-  LatentCache latent{};  // in place of these
+  BufferId table = kNoBuffer, scales = kNoBuffer;  // of blocks; of fp8
+  LatentCache latent{};                            // in place of these
   explicit operator bool() const { return k != kNoBuffer || latent.latent != kNoBuffer; }
 };
 

@@ -26,24 +26,40 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
   if (m.position == Position::rope)
     r.rope_table = b.add_input(buffer_names::rope_table, t.statistic, {capacity, m.rope_size()});
   if (w.kv_cache) {
+    // Sequences that lie in blocks have whole ones: what the last has too many is room that stays empty.
+    const bool paged = w.kv_block > 0;
+    const auto blocks_of = [&](std::int64_t tokens) {
+      return paged ? (tokens + w.kv_block - 1) / w.kv_block : std::int64_t{1};
+    };
     const auto cache = [&](const std::string& name, std::int64_t heads, std::int64_t tokens,
                            std::int64_t width) {
       return b.add({.name = name,
                     .buffer_class = BufferClass::kv_cache,
                     .dtype = t.cache,
-                    .shape = {kBatch, heads, tokens, width},
+                    .shape = {kBatch * blocks_of(tokens), heads, paged ? w.kv_block : tokens, width},
                     .lifetime = Lifetime::plan,
                     .per_layer = true});
     };
+    const BufferId scales =
+        t.cache == DType::fp8 && !m.has_latent_attention()
+            ? b.add_input(buffer_names::kv_scales, t.statistic, {2, m.num_key_value_heads})
+            : kNoBuffer;
     for (const LayerKind kind : layer_kinds(b.scenario())) {
       KvCache& of_kind = kind.window ? r.window_cache : r.cache;
       if (of_kind) continue;
       const std::string prefix = kind.window ? "layer.window." : "layer.";
       const std::int64_t tokens = kind.window ? std::min(capacity, m.reach_of_windows()) : capacity;
+      const BufferId table =
+          paged ? b.add_input(kind.window ? buffer_names::window_block_table : buffer_names::block_table,
+                              DType::int32, {kBatch, blocks_of(tokens)})
+                : kNoBuffer;
       if (m.has_latent_attention()) {
+        of_kind.latent.table = table;
         of_kind.latent.latent = cache(prefix + "latent_cache", 1, tokens, m.cache_size());
         continue;
       }
+      of_kind.table = table;
+      of_kind.scales = scales;
       of_kind.k = cache(prefix + "k_cache", m.num_key_value_heads, tokens, m.head_dim);
       of_kind.v = cache(prefix + "v_cache", m.num_key_value_heads, tokens, m.head_dim);
     }

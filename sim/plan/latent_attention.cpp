@@ -119,7 +119,7 @@ std::vector<Operation> latent_core_forward(const PlanBuilder& b, LayerKind kind,
 
 // Decoding: the up-projections are multiplied to the queries and to what attention gives.
 std::vector<Operation> absorbed_attention(PlanBuilder& b, const std::string& block, const LatentParameters& p,
-                                          const LatentResults& r, BufferId cache, BufferId out,
+                                          const LatentResults& r, const LatentCache& cache, BufferId out,
                                           BufferId positions) {
   const Model& m = b.model();
   const LatentAttention& a = m.latent;
@@ -142,7 +142,7 @@ std::vector<Operation> absorbed_attention(PlanBuilder& b, const std::string& blo
                        rows_of_weight(".keys", heads * a.qk_nope_head_dim)),
           operation("layer.attention.cached.forward", OpKind::attention_latent_cached, b.types().wide_product,
                     {.heads = heads, .kv_heads = 1, .head_dim = down_size(m), .value_dim = rank},
-                    {writes(attended), reads(q), reads(cache), reads(positions)}),
+                    {writes(attended), reads(q), reads(cache.latent), reads(positions), reads(cache.table)}),
           of_each_head(b, "layer.attention.absorb_values.forward", a.v_head_dim, rank, out, attended,
                        rows_of_weight(".values", heads * a.v_head_dim))};
 }
@@ -197,8 +197,8 @@ std::vector<Operation> latent_attention_forward(PlanBuilder& b, const std::strin
     ops.push_back(
         operation("layer.attention.kv_append.forward", OpKind::latent_append, b.types().statistic,
                   {.heads = 1, .kv_heads = 1, .head_dim = down_size(m), .rope_dim = a.qk_rope_head_dim},
-                  {updates(cache.latent), reads(kv_inp), reads(key), reads(positions)}));
-  append(ops, cache.absorbed ? absorbed_attention(b, block, p, r, cache.latent, out, positions)
+                  {updates(cache.latent), reads(kv_inp), reads(key), reads(positions), reads(cache.table)}));
+  append(ops, cache.absorbed ? absorbed_attention(b, block, p, r, cache, out, positions)
                              : latent_core_forward(b, kind, r, out, lse));
   return ops;
 }

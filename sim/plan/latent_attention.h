@@ -39,6 +39,7 @@ LatentScratch add_latent_scratch(PlanBuilder& builder, const std::string& block)
 // action's own tokens alone. `absorbed`: decoding.
 struct LatentCache {
   BufferId latent = kNoBuffer;
+  BufferId table = kNoBuffer;  // of its blocks
   bool absorbed = false;
 };
 

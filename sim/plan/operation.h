@@ -67,8 +67,8 @@ enum class OpKind {
   rope_latent_backward,       // dq+=, dkey=, dkv, table
   attention_latent,           // out= (rows, heads value_dim), [lse=], q, kv
   attention_latent_backward,  // dq=, dkv=, dout, q, kv, out, lse
-  latent_append,              // cache+=, latent (rows, head_dim - rope_dim), key, positions
-  attention_latent_cached,    // out=, q (rows, heads head_dim), cache, positions
+  latent_append,              // cache+=, latent (rows, head_dim - rope_dim), key, positions, [table]
+  attention_latent_cached,    // out=, q (rows, heads head_dim), cache, positions, [table]
   // Attention in steps of a ring: a rank's queries and the keys and values of one rank, (rows, 2 kv_heads
   // head_dim).
   // Of two stretches from both ends of the sequence, half of the pairs see each other, whatever rank they are
@@ -79,8 +79,12 @@ enum class OpKind {
   // With dropout on the probabilities: its mask and what it leaves of them are kept beside them.
   attention_standard,           // out=, probabilities=, qkv, [mask=], [dropped=]
   attention_standard_backward,  // dqkv=, dprobabilities=, dout, qkv, probabilities, [mask], [dropped]
-  kv_append,                    // k_cache+=, v_cache+=, qkv, positions
-  attention_cached,             // out=, qkv, k_cache, v_cache, positions
+  // A cache is (batch, kv_heads, tokens, head_dim). With a table it is (batch * blocks, kv_heads, tokens of a
+  // block, head_dim), and the table (batch, blocks) says which block holds a sequence's next tokens. With
+  // scales (2, kv_heads), of keys, then of values, it is in fp8 (e4m3): what is stored is divided by its
+  // head's.
+  kv_append,         // k_cache+=, v_cache+=, qkv, positions, [table], [scales]
+  attention_cached,  // out=, qkv, k_cache, v_cache, positions, [table], [scales]
   // {rows, cols}
   gelu,                   // out=, inp
   gelu_backward,          // dinp=, dout, inp   (dinp may be dout)
@@ -157,6 +161,7 @@ struct Dims {
   std::int64_t value_dim = 0, rope_dim = 0;
   std::int64_t window = 0, chunk = 0;
   std::int64_t chosen_groups = 0;
+  bool operator==(const Dims&) const = default;
 };
 
 struct Operation {

@@ -51,7 +51,8 @@ struct Buffer {
   BufferId parameter = kNoBuffer;
   // The part of another buffer that this rank works on (ZeRO), or rows of it: it has no memory of its own.
   BufferId view_of = kNoBuffer;
-  bool on_host = false;  // in the host's memory
+  std::int32_t part = 0;  // of a view: so many of its own size lie before it
+  bool on_host = false;   // in the host's memory
 
   std::int64_t elements(const Variables& v) const;
   Bytes bytes(const Variables& v) const;  // of one instance
@@ -132,14 +133,20 @@ namespace buffer_names {
 inline constexpr std::string_view tokens = "input.tokens";        // int32 (batch, query_length)
 inline constexpr std::string_view targets = "input.targets";      // int32 (batch, query_length)
 inline constexpr std::string_view positions = "input.positions";  // int32 (batch): where the new tokens start
+// int32 (batch, blocks): where a sequence's tokens lie in a cache of blocks.
+inline constexpr std::string_view block_table = "input.block_table";
+inline constexpr std::string_view window_block_table = "input.window_block_table";  // of layers with a window
+// fp32 (2, key-value heads): what keys, then values, in an fp8 cache are multiplied by.
+inline constexpr std::string_view kv_scales = "input.kv_scales";
 inline constexpr std::string_view rope_table =
     "input.rope_table";                               // fp32 (max positions, head_dim): cosines, sines
 inline constexpr std::string_view losses = "losses";  // fp32 (batch * query_length), per micro-batch
 inline constexpr std::string_view gradient_norm =
-    "gradient_norm";                                  // fp64 (3): sum of squares, norm, clip scale
+    "gradient_norm";  // fp64 (3): sum of squares, norm, clip scale
 inline constexpr std::string_view gradient_overflow =
     "gradient_overflow";  // fp32 (1), fp16 alone: 1 where a gradient was no number
-inline constexpr std::string_view logits = "logits";  // fp32: all rows (training), last rows (generation)
+inline constexpr std::string_view logits =
+    "logits";  // all rows (training, head not in chunks), last rows (generation)
 inline constexpr std::string_view next_tokens = "next_tokens";  // int32 (batch)
 }  // namespace buffer_names
 

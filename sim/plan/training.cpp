@@ -31,8 +31,13 @@ struct TrainingBuffers {
   BufferId embedding = kNoBuffer;  // before its norm
   NormResult embedding_norm;       // into the residual stream
   NormResult final_norm;
-  BufferId logits;  // and, after the loss, their gradient
+  DType logits_type = DType::fp32;
+  BufferId logits = kNoBuffer;  // and, after the loss, their gradient; scratch where the head is in chunks
 };
+
+int head_chunks(const PlanBuilder& b) {
+  return b.scenario().implementation.head_chunks;
+}
 
 TrainingBuffers add_buffers(PlanBuilder& b) {
   const Model& m = b.model();
@@ -82,16 +87,12 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
   if (m.norm == Norm::layernorm) r.final_norm.mean = add_activation("final_norm.mean", t.statistic, {rows});
   r.final_norm.rstd = add_activation("final_norm.rstd", t.statistic, {rows});
   // Fewer bits than fp32 are of mixed precision.
-  const DType logits =
-      t.stored == DType::fp32
-          ? t.statistic
-          : sixteen_bits_as(t.stored, b.scenario().implementation.memory.logits_dtype.value_or(t.statistic));
-  r.logits = add_activation(buffer_names::logits, logits, {kRows, m.vocab_size});
+  if (t.stored != DType::fp32)
+    r.logits_type =
+        sixteen_bits_as(t.stored, b.scenario().implementation.memory.logits_dtype.value_or(t.statistic));
+  if (head_chunks(b) == 1)
+    r.logits = add_activation(buffer_names::logits, r.logits_type, {kRows, m.vocab_size});
   return r;
-}
-
-Dims head_product(const Model& m) {
-  return {.rows = kRows, .cols = m.vocab_size, .inner = m.hidden_size};
 }
 
 void append(Block& block, std::vector<Operation> operations) {
@@ -165,45 +166,99 @@ Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const Train
   return block;
 }
 
-// The loss needs every row's sum over the vocabulary: three numbers a row and rank are exchanged where ranks
-// divide it. (Megatron-LM exchanges them in three all-reduces.)
-Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
-                   const std::string& name) {
+// What the head's product, the loss and their backward pass work on: all rows, or one chunk of them.
+struct HeadRows {
+  Extent rows;
+  BufferId hidden, logits, targets, losses, d_hidden;
+};
+
+// One of the head's chunks of a buffer of all rows.
+BufferId chunk_of(PlanBuilder& b, BufferId whole, int chunk) {
+  Buffer part = b.buffer(whole);
+  const bool by_sequence = part.shape.front() == kBatch;  // (batch, query_length)
+  part.name += ".chunk_" + std::to_string(chunk);
+  part.shape.erase(part.shape.begin(), part.shape.begin() + (by_sequence ? 2 : 1));
+  part.shape.insert(part.shape.begin(), kRows / head_chunks(b));
+  part.view_of = whole;
+  part.part = chunk;
+  return b.add(std::move(part));
+}
+
+Dims head_product(const Model& m, Extent rows) {
+  return {.rows = rows, .cols = m.vocab_size, .inner = m.hidden_size};
+}
+
+// Three numbers a row of this rank and of all ranks.
+struct LossStatistics {
+  BufferId own = kNoBuffer, all = kNoBuffer;
+};
+LossStatistics add_loss_statistics(PlanBuilder& b, const std::string& block, Extent rows) {
+  if (!b.tensor_parallel()) return {};
+  const DType type = b.types().statistic;
+  return {
+      b.add_scratch(block, "head.statistics", type, {rows, 3}),
+      b.add_scratch(block, "head.statistics_of_all_ranks", type, {b.strategy().tensor_parallel, rows, 3})};
+}
+
+// Logits, loss, and the logits' gradient in their place. The loss needs every row's sum over the vocabulary:
+// three numbers a row and rank are exchanged where ranks divide it. (Megatron-LM exchanges them in three
+// all-reduces.)
+void append_loss(Block& block, const PlanBuilder& b, const DecoderParameters& p, const HeadRows& r,
+                 const LossStatistics& statistics) {
   const Workload& w = b.scenario().workload;
-  Block block{name,
-              norm_forward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual), b.stream_rows())};
-  BufferId inp = r.final_norm.out;
-  if (b.strategy().sequence_parallel) {
-    inp = b.add_scratch(block.name, "final_norm.gathered", b.types().stored, {kRows, b.model().hidden_size});
-    block.operations.push_back(gather_rows(b, "head.logits", Phase::forward, inp, r.final_norm.out));
-  }
-  block.operations.push_back(matmul(b, "head.logits.forward", writes(r.logits), reads(inp), {p.head, {}}, {},
-                                    head_product(b.model())));
+  const DType type = b.types().statistic;
+  const Dims dims{.rows = r.rows, .vocab = b.model().vocab_size};
+  block.operations.push_back(matmul(b, "head.logits.forward", writes(r.logits), reads(r.hidden), {p.head, {}},
+                                    {}, head_product(b.model(), r.rows)));
   block.operations.back().dtype = b.types().wide_product;
-  Operand statistics{};
-  if (b.tensor_parallel()) {
-    const DType type = b.types().statistic;
-    const BufferId own = b.add_scratch(block.name, "head.statistics", type, {kRows, 3});
-    const BufferId all = b.add_scratch(block.name, "head.statistics_of_all_ranks", type,
-                                       {b.strategy().tensor_parallel, kRows, 3});
+  if (statistics.own != kNoBuffer) {
     block.operations.push_back({.id = "head.cross_entropy_statistics",
                                 .kind = OpKind::cross_entropy_statistics,
                                 .dtype = type,
-                                .dims = {.rows = kRows, .vocab = b.model().vocab_size},
-                                .operands = {writes(own), reads(r.logits), reads(r.targets)}});
+                                .dims = dims,
+                                .operands = {writes(statistics.own), reads(r.logits), reads(r.targets)}});
     block.operations.push_back({.id = "head.cross_entropy.all_gather",
                                 .kind = OpKind::all_gather,
                                 .dtype = type,
-                                .operands = {writes(all), reads(own)},
+                                .operands = {writes(statistics.all), reads(statistics.own)},
                                 .group = b.groups().tensor});
-    statistics = reads(all);
   }
-  block.operations.push_back({.id = "head.cross_entropy",
-                              .kind = OpKind::cross_entropy,
-                              .dtype = b.types().statistic,
-                              .dims = {.rows = kRows, .vocab = b.model().vocab_size},
-                              .operands = {updates(r.logits), writes(r.losses), reads(r.targets), statistics},
-                              .scalar = 1.0f / static_cast<float>(w.global_batch_size * w.seq_len)});
+  block.operations.push_back(
+      {.id = "head.cross_entropy",
+       .kind = OpKind::cross_entropy,
+       .dtype = type,
+       .dims = dims,
+       .operands = {updates(r.logits), writes(r.losses), reads(r.targets), reads(statistics.all)},
+       .scalar = 1.0f / static_cast<float>(w.global_batch_size * w.seq_len)});
+}
+
+void append_head_products_backward(Block& block, const PlanBuilder& b, const DecoderParameters& p,
+                                   const HeadRows& r) {
+  for (Operation& op : matmul_backward(b, "head.logits", r.d_hidden, r.logits, r.hidden, {p.head, {}},
+                                       head_product(b.model(), r.rows))) {
+    op.dtype = b.types().wide_product;
+    block.operations.push_back(std::move(op));
+  }
+}
+
+// The final norm's output, of all ranks' rows.
+BufferId append_gathered_hidden(Block& block, PlanBuilder& b, const TrainingBuffers& r, Phase pass) {
+  if (!b.strategy().sequence_parallel) return r.final_norm.out;
+  const BufferId whole =
+      b.add_scratch(block.name, "final_norm.gathered", b.types().stored, {kRows, b.model().hidden_size});
+  block.operations.push_back(gather_rows(b, "head.logits", pass, whole, r.final_norm.out));
+  return whole;
+}
+
+// In chunks, logits must be used up before the next ones come: all but the norm is of the backward pass then.
+Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
+                   const std::string& name) {
+  Block block{name,
+              norm_forward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual), b.stream_rows())};
+  if (head_chunks(b) > 1) return block;
+  const BufferId hidden = append_gathered_hidden(block, b, r, Phase::forward);
+  append_loss(block, b, p, {kRows, hidden, r.logits, r.targets, r.losses, kNoBuffer},
+              add_loss_statistics(b, block.name, kRows));
   return block;
 }
 
@@ -211,19 +266,31 @@ Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBu
                     const std::string& name) {
   const Model& m = b.model();
   Block block{name, {}};
+  const int chunks = head_chunks(b);
+  const BufferId hidden = append_gathered_hidden(block, b, r, Phase::backward);
+  const BufferId d_rows = b.strategy().sequence_parallel
+                              ? b.add_scratch(block.name, "final_norm.rows.gradient", b.types().stored,
+                                              {b.stream_rows(), m.hidden_size})
+                              : kNoBuffer;
+  // A chunk's last product is the last to need its rows of the final norm's output: their gradient takes
+  // their place.
   const BufferId d_final_norm =
-      b.add_scratch(block.name, "final_norm.gradient", b.types().stored, {kRows, m.hidden_size});
-  BufferId inp = r.final_norm.out, d_rows = kNoBuffer;
-  if (b.strategy().sequence_parallel) {
-    inp = b.add_scratch(block.name, "final_norm.gathered", b.types().stored, {kRows, m.hidden_size});
-    d_rows = b.add_scratch(block.name, "final_norm.rows.gradient", b.types().stored,
-                           {b.stream_rows(), m.hidden_size});
-    block.operations.push_back(gather_rows(b, "head.logits", Phase::backward, inp, r.final_norm.out));
-  }
-  for (Operation& op :
-       matmul_backward(b, "head.logits", d_final_norm, r.logits, inp, {p.head, {}}, head_product(m))) {
-    op.dtype = b.types().wide_product;
-    block.operations.push_back(std::move(op));
+      chunks > 1 ? hidden
+                 : b.add_scratch(block.name, "final_norm.gradient", b.types().stored, {kRows, m.hidden_size});
+  if (chunks == 1) {
+    append_head_products_backward(block, b, p, {kRows, hidden, r.logits, r.targets, r.losses, d_final_norm});
+  } else {
+    const Extent rows = kRows / chunks;
+    const BufferId logits =
+        b.add_scratch(block.name, std::string(buffer_names::logits), r.logits_type, {rows, m.vocab_size});
+    const LossStatistics statistics = add_loss_statistics(b, block.name, rows);
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      const BufferId of_hidden = chunk_of(b, hidden, chunk);
+      const HeadRows of_chunk{
+          rows, of_hidden, logits, chunk_of(b, r.targets, chunk), chunk_of(b, r.losses, chunk), of_hidden};
+      append_loss(block, b, p, of_chunk, statistics);
+      append_head_products_backward(block, b, p, of_chunk);
+    }
   }
   append(block, sum_over_tensor_ranks(b, "head.logits", Phase::backward, d_final_norm, d_rows));
   // Norms add to the residual stream's gradient; this one begins it.
@@ -260,7 +327,8 @@ class Prediction {
     own_.residual_gradient = buffers_.gradient;
     own_.targets = b.add_input(prefix_ + "targets", DType::int32, {kBatch, kQueryLength}, true);
     own_.losses = add("losses", t.statistic, {kRows});
-    own_.logits = add("logits", t.statistic, {kRows, b.model().vocab_size});
+    own_.logits_type = t.statistic;
+    if (head_chunks(b) == 1) own_.logits = add("logits", own_.logits_type, {kRows, b.model().vocab_size});
     own_.final_norm.out = add("final_norm.out", t.stored, {rows, b.model().hidden_size});
     if (b.model().norm == Norm::layernorm) own_.final_norm.mean = add("final_norm.mean", t.statistic, {rows});
     own_.final_norm.rstd = add("final_norm.rstd", t.statistic, {rows});

@@ -120,6 +120,9 @@ struct Implementation {
   bool dropout = false;  // with masks of one byte an element kept for backward
   bool fused_residual =
       true;  // residual added in the projection's epilogue; otherwise an operation of its own
+  // Head, loss and their backward pass work on so many equal parts of a micro-batch's rows, one after the
+  // other, inside the backward pass: logits of one part alone are ever in memory. 1: all rows at once.
+  int head_chunks = 1;
   // A layer is computed again up to the last result that backward reads (plan/early_stop.h); else all of it.
   bool recompute_stops_early = false;
   // Selective recompute keeps the attention core and every second product of a layer, in their order, and

@@ -98,6 +98,7 @@ void implementation_fields(Visitor& v, Profile& p) {
   v("attention", p.attention);
   v("dropout", p.dropout);
   v("fused_residual", p.fused_residual);
+  v("head_chunks", p.head_chunks);
   v("recompute_stops_early", p.recompute_stops_early);
   v("selective_by_operation", p.selective_by_operation);
   v("recomputed_layers", p.recomputed_layers);

@@ -248,6 +248,7 @@ Workload workload_from(JsonObject object) {
   if (object.has_value("kv_dtype")) w.kv_dtype = object.word("kv_dtype", dtype_from_name, kDtypeWords);
   if (object.has_value("expert_weights_dtype"))
     w.expert_weights_dtype = object.word("expert_weights_dtype", dtype_from_name, kDtypeWords);
+  w.kv_block = object.integer("kv_block", w.kv_block);
   w.weights_group = object.integer("weights_group", w.weights_group);
   w.expert_imbalance = object.number("expert_imbalance", w.expert_imbalance);
   w.expert_capacity_factor = object.number("expert_capacity_factor", w.expert_capacity_factor);
@@ -267,6 +268,7 @@ Json json_of(const Workload& w) {
             {"prompt_length", w.prompt_length},
             {"max_new_tokens", w.max_new_tokens},
             {"kv_cache", w.kv_cache},
+            {"kv_block", w.kv_block},
             {"expert_imbalance", w.expert_imbalance},
             {"expert_capacity_factor", w.expert_capacity_factor}};
 

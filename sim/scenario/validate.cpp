@@ -19,8 +19,9 @@ constexpr std::int64_t kMostExperts = 1 << 16;
 constexpr std::int64_t kLongestSequence = std::int64_t{1} << 28;  // tokens
 constexpr std::int64_t kMostSequences = std::int64_t{1} << 24;
 constexpr std::int64_t kMostDevices = 1 << 22;  // of a job, and of each of its degrees
-constexpr double kMostActions = 1 << 24;        // a block run once for a layer and micro-batch or token
-constexpr double kMostBytes = 0x1p60;           // of anything of one kind: 1 EiB
+constexpr std::int64_t kMostHeadChunks = 1 << 10;
+constexpr double kMostActions = 1 << 24;  // a block run once for a layer and micro-batch or token
+constexpr double kMostBytes = 0x1p60;     // of anything of one kind: 1 EiB
 
 class Checker {
  public:
@@ -417,6 +418,16 @@ class Checker {
     check_stored_type("workload.expert_weights_dtype", w.expert_weights_dtype);
     check_stored_type("workload.kv_dtype", w.kv_dtype);
     in_range("workload.weights_group", w.weights_group, 0, kLargestWidth);
+    check_kv_block(w);
+  }
+
+  void check_kv_block(const Workload& w) {
+    if (!in_range("workload.kv_block", w.kv_block, 0, kLongestSequence) || w.kv_block == 0) return;
+    if (!w.kv_cache)
+      add("workload.kv_block", "divides the KV cache into blocks: it needs kv_cache");
+    else if (s_.implementation.serving)
+      add("workload.kv_block",
+          "must be 0: an inference engine has blocks of its own, implementation.serving.kv_block");
   }
 
   void check_stored_type(const std::string& field, const std::optional<DType>& type) {
@@ -443,9 +454,28 @@ class Checker {
   void check_implementation() {
     const Implementation& i = s_.implementation;
     if (!(i.host.uncertainty >= 1)) add("implementation.host.uncertainty", "must be 1 or more");
+    check_head_chunks();
     if (i.gradient_dtype != DType::fp32 && i.gradient_dtype != DType::bf16 && i.gradient_dtype != DType::fp16)
       add("implementation.gradient_dtype",
           "must be fp32, bf16 or fp16, but is " + std::string(name(i.gradient_dtype)));
+  }
+
+  void check_head_chunks() {
+    const Implementation& i = s_.implementation;
+    const Workload& w = s_.workload;
+    const char* const field = "implementation.head_chunks";
+    if (!in_range(field, i.head_chunks, 1, kMostHeadChunks) || i.head_chunks == 1) return;
+    const auto is_of_head = [](const std::string& operation) { return operation.starts_with("head."); };
+    for (const ExtraTensor& t : i.memory.tensors)
+      if (is_of_head(t.from) || is_of_head(t.to))
+        return add(field, "must be 1: " + i.name + " keeps " + t.name + ", of all rows, beside the logits");
+    if (w.task != Task::train || s_.strategy.context_parallel < 1) return;
+    const bool sound = w.micro_batch_size > 0 && w.micro_batch_size <= kMostSequences && w.seq_len > 0 &&
+                       w.seq_len <= kLongestSequence;
+    const std::int64_t rows = sound ? w.micro_batch_size * (w.seq_len / s_.strategy.context_parallel) : 0;
+    if (rows % i.head_chunks != 0)
+      add(field, "is " + format_count(i.head_chunks) + ", which does not divide the " + format_count(rows) +
+                     " tokens of a device's micro-batch into equal parts");
   }
 
   // In doubles, which cannot overflow here: 16 bytes an element of everything that is kept at the same time,

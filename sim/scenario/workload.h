@@ -42,6 +42,9 @@ struct Workload {
   // multiplied in fp8, int8 and int4 are expanded to dtype in the product; the head keeps its type.
   std::optional<DType> weights_dtype, kv_dtype;
   std::optional<DType> expert_weights_dtype;  // of mixtures of experts, where it is not weights_dtype
+  // Tokens of a block of the KV cache: a sequence's blocks lie anywhere, a table says where (paged attention,
+  // Kwon et al. 2023, arXiv 2309.06180). 0: a sequence's whole length in one piece.
+  std::int64_t kv_block = 0;
   std::int64_t weights_group = 0;  // weights that share a scale and a zero of 16 bits each; 0: a whole row
 
   // Mixture of experts. Tokens of the busiest device over the mean: 1 is balanced routing, which the losses

@@ -97,6 +97,45 @@ TEST_CASE("a model that the GPU's memory does not hold is refused before it star
   CHECK(result.err.find("NVIDIA H100, emulated has ") != std::string::npos);
 }
 
+TEST_CASE("the program generates on a GPU from a cache of blocks, in bf16 and fp8, in the bytes predicted") {
+  const Folder folder;
+  const Environment environment(folder);
+  const std::vector<std::string> workload = {"--model",          "tiny-llama", "--max-new-tokens", "16",
+                                             "--implementation", "ridgepoint", "--dtype",          "bf16"};
+  const auto with = [&](std::vector<std::string> first, const std::vector<std::string>& more) {
+    first.insert(first.end(), workload.begin(), workload.end());
+    first.insert(first.end(), more.begin(), more.end());
+    const Result result = program::run(first);
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    return json::parse(result.out);
+  };
+  const auto generate = [&](const std::vector<std::string>& more) {
+    return with({"generate", "--device", "cuda", "--prompt-tokens", "1,2,3", "--format", "json"}, more);
+  };
+  const auto cache_bytes = [](const json& report) {
+    for (const json& line : report.at("memory"))
+      if (line.at("category") == "kv_cache") return line.at("bytes").get<std::int64_t>();
+    return std::int64_t{0};
+  };
+  const json whole = generate({});
+  for (const std::string type : {"bf16", "fp8"}) {
+    CAPTURE(type);
+    const std::vector<std::string> blocks = {"--kv-block", "16", "--kv-dtype", type};
+    const json paged = generate(blocks);
+    const json predicted = with({"predict", "--prompt-length", "3", "--format", "json"}, blocks);
+    CHECK(cache_bytes(paged.at("report")) == cache_bytes(predicted));
+    if (type == "bf16") CHECK(paged.at("tokens") == whole.at("tokens"));
+    // 19 tokens are two blocks of 16.
+    CHECK(cache_bytes(paged.at("report")) * 19 ==
+          cache_bytes(whole.at("report")) * 32 / (type == "fp8" ? 2 : 1));
+  }
+  const Result odd = program::run({"generate", "--device", "cuda", "--model", "tiny-llama", "--prompt-tokens",
+                                   "1,2,3", "--kv-block", "20"});
+  CHECK(odd.exit_code == 5);
+  CHECK_THAT(odd.err, contains("in blocks of a multiple of 16 tokens; workload.kv_block is 20"));
+}
+
 TEST_CASE("bench on a GPU times captured launches too") {
   const Folder folder;
   const Environment environment(folder);

@@ -216,16 +216,15 @@ void bench_attention(Bench& bench, AttentionShape s, bool standard) {
 // One new token after `keys` - 1 others.
 void bench_decode_attention(Bench& bench, AttentionShape s, std::int64_t keys) {
   const Tensor qkv = tensor(s.B * s.T * (s.H + 2 * s.G) * s.D);
-  const Tensor k_cache = tensor(s.B * s.G * keys * s.D), v_cache = tensor(s.B * s.G * keys * s.D);
+  Tensor k_cache = tensor(s.B * s.G * keys * s.D), v_cache = tensor(s.B * s.G * keys * s.D);
+  const auto cache = cpu::contiguous_cache(k_cache.data(), v_cache.data(), keys);
   const std::vector<std::int32_t> positions(static_cast<std::size_t>(s.B),
                                             static_cast<std::int32_t>(keys - s.T));
   Tensor out(static_cast<std::size_t>(s.B * s.T * s.H * s.D));
   bench.run(
       shape("attention_cached", {{"B", s.B}, {"T", s.T}, {"H", s.H}, {"G", s.G}, {"D", s.D}, {"keys", keys}}),
-      2 * number(s.B * s.G * keys * s.D), 4 * number(s.B * s.T * s.H) * number(keys * s.D), [&] {
-        cpu::attention_cached(out.data(), qkv.data(), k_cache.data(), v_cache.data(), positions.data(), s,
-                              keys);
-      });
+      2 * number(s.B * s.G * keys * s.D), 4 * number(s.B * s.T * s.H) * number(keys * s.D),
+      [&] { cpu::attention_cached(out.data(), qkv.data(), cache, positions.data(), s); });
 }
 
 void bench_optimizer(Bench& bench, std::int64_t count) {

@@ -182,6 +182,32 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "a head in chunks gives the bits of one at once in losses, and its gradients to the accumulator's "
+    "rounding",
+    "[plan]") {
+  for (sim::Model model : {tests::small_gpt(), tests::small_llama()})  // tied and not
+    for (const sim::DType dtype : {sim::DType::fp32, sim::DType::bf16}) {
+      model.num_hidden_layers = 1;
+      sim::Scenario scenario = training(model, dtype, sim::AttentionKind::flash);
+      const Step whole = step_of(scenario, open_gpu());
+      scenario.implementation.head_chunks = 5;
+      const Step parts = step_of(scenario, open_gpu());
+      CAPTURE(model.name, std::string(sim::name(dtype)));
+      CHECK(parts.losses == whole.losses);
+      const double rounding = dtype == sim::DType::bf16 ? kBf16 : 0x1p-23;
+      for (const auto& [name, gradient] : whole.gradients) {
+        CAPTURE(name.first, name.second);
+        const bool of_head =
+            name.first == (model.tie_word_embeddings ? "gradient.embedding.weight" : "gradient.head.weight");
+        if (of_head)  // each chunk of each micro-batch rounds the sum once more
+          CHECK(distance(parts.gradients.at(name), gradient) < 2 * 5 * rounding);
+        else
+          CHECK(parts.gradients.at(name) == gradient);
+      }
+    }
+}
+
 TEST_CASE("micro-batches whose gradients add up give the gradient of one batch, to fp32's rounding",
           "[plan]") {
   const auto step = [](std::int64_t micro_batch) {
@@ -265,39 +291,79 @@ TEST_CASE("steps that are captured and replayed give the bits of steps that run 
   CHECK(replayed.norm == one_by_one.norm);
 }
 
+namespace {
+
+// Of two sequences: what the run's program generates, and the logits of its last section.
+struct Generated {
+  std::vector<std::vector<std::int32_t>> sequences{2, {5, 17, 99}};
+  std::vector<float> logits;
+};
+Generated generate_on(std::unique_ptr<runtime::Device> device, const sim::Scenario& scenario) {
+  runtime::Run run(scenario, std::move(device));
+  run.fill_parameters(tests::drawn(scenario.model), 3);
+  Generated result;
+  const sim::Plan& plan = run.plan();
+  for (const sim::Section& section : run.executor().program().sections) {
+    const sim::Variables& v = run.executor().program().actions[section.begin].variables;
+    std::vector<std::int32_t> tokens;
+    for (const auto& sequence : result.sequences)
+      tokens.insert(tokens.end(), sequence.end() - v.query_length, sequence.end());
+    run.write(plan.find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens));
+    if (const sim::BufferId positions = plan.find(sim::buffer_names::positions);
+        positions != sim::kNoBuffer) {
+      const std::vector<std::int32_t> starts(2, static_cast<std::int32_t>(v.kv_length - v.query_length));
+      run.write(positions, std::span<const std::int32_t>(starts));
+    }
+    run.executor().run(static_cast<std::size_t>(&section - run.executor().program().sections.data()), {});
+    std::vector<std::int32_t> next(2);
+    run.read(plan.find(sim::buffer_names::next_tokens), std::span(next));
+    for (std::size_t b = 0; b < 2; ++b) result.sequences[b].push_back(next[b]);
+  }
+  result.logits.resize(static_cast<std::size_t>(2 * scenario.model.vocab_size));
+  run.read(plan.find(sim::buffer_names::logits), std::span(result.logits));
+  return result;
+}
+
+}  // namespace
+
 TEST_CASE("the GPU generates the CPU's tokens", "[plan]") {
   for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()})
     for (const bool kv_cache : {true, false}) {
       CAPTURE(model.name, kv_cache);
-      const auto tokens_on = [&](std::unique_ptr<runtime::Device> device) {
-        sim::Scenario scenario = tests::generation(model, 3, 2);
-        scenario.workload.kv_cache = kv_cache;
-        runtime::Run run(scenario, std::move(device));
-        run.fill_parameters(tests::drawn(model), 3);
-        std::vector<std::vector<std::int32_t>> sequences(2, {5, 17, 99});
-        const sim::Plan& plan = run.plan();
-        for (const sim::Section& section : run.executor().program().sections) {
-          const sim::Variables& v = run.executor().program().actions[section.begin].variables;
-          std::vector<std::int32_t> tokens;
-          for (const auto& sequence : sequences)
-            tokens.insert(tokens.end(), sequence.end() - v.query_length, sequence.end());
-          run.write(plan.find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens));
-          if (const sim::BufferId positions = plan.find(sim::buffer_names::positions);
-              positions != sim::kNoBuffer) {
-            const std::vector<std::int32_t> starts(2,
-                                                   static_cast<std::int32_t>(v.kv_length - v.query_length));
-            run.write(positions, std::span<const std::int32_t>(starts));
-          }
-          run.executor().run(static_cast<std::size_t>(&section - run.executor().program().sections.data()),
-                             {});
-          std::vector<std::int32_t> next(2);
-          run.read(plan.find(sim::buffer_names::next_tokens), std::span(next));
-          for (std::size_t b = 0; b < 2; ++b) sequences[b].push_back(next[b]);
-        }
-        return sequences;
-      };
-      CHECK(tokens_on(open_gpu()) == tokens_on(runtime::make_cpu_device(1)));
+      sim::Scenario scenario = tests::generation(model, 3, 2);
+      scenario.workload.kv_cache = kv_cache;
+      CHECK(generate_on(open_gpu(), scenario).sequences ==
+            generate_on(runtime::make_cpu_device(1), scenario).sequences);
     }
+}
+
+TEST_CASE("a KV cache of blocks on the GPU gives the bits of one in a piece, in fp32, bf16 and fp8",
+          "[plan]") {
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()})
+    for (const sim::DType dtype : {sim::DType::fp32, sim::DType::bf16})
+      for (const bool fp8 : {false, true}) {
+        CAPTURE(model.name, std::string(sim::name(dtype)), fp8);
+        sim::Scenario scenario = tests::generation(model, 15, 2);  // into a second block
+        scenario.workload.dtype = dtype;
+        scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+        if (fp8) scenario.workload.kv_dtype = sim::DType::fp8;
+        const Generated whole = generate_on(open_gpu(), scenario);
+        scenario.workload.kv_block = 16;
+        const Generated paged = generate_on(open_gpu(), scenario);
+        CHECK(paged.sequences == whole.sequences);
+        CHECK(paged.logits == whole.logits);
+        // Both round keys and values to e4m3 where fp32 has put them.
+        if (dtype == sim::DType::fp32) {
+          const Generated on_cpu = generate_on(runtime::make_cpu_device(1), scenario);
+          CHECK(paged.sequences == on_cpu.sequences);
+          CHECK(distance(paged.logits, on_cpu.logits) < (fp8 ? 0x1p-4 : 1e-5));
+        }
+      }
+  sim::Scenario scenario = tests::generation(tests::small_llama(), 3, 2);
+  scenario.workload.kv_block = 20;
+  CHECK_THROWS_WITH(runtime::Run(scenario, open_gpu()),
+                    Catch::Matchers::EndsWith(
+                        " keeps the KV cache in blocks of a multiple of 16 tokens; workload.kv_block is 20"));
 }
 
 TEST_CASE(

@@ -4,7 +4,6 @@
 #include <random>
 
 #include "kernels/activation.h"
-#include "kernels/cuda/chunked_head.h"
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
@@ -499,60 +498,6 @@ TEST_CASE("dropout keeps as many elements as it says, scaled, and drops the same
       for (std::size_t i = 0; i < one.mask.size(); ++i) alike += other.mask[i] == one.mask[i];
       const double q = p * p + (1 - p) * (1 - p);
       CHECK(std::abs(static_cast<double>(alike) - count * q) < 5 * std::sqrt(count * q * (1 - q)));
-    }
-  }
-}
-
-TEST_CASE("head and loss in chunks give the losses and gradients of all rows at once") {
-  const std::int64_t R = 23, C = 24, V = 101;
-  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
-    const auto hidden = normal_tensor(R * C, 1, type), weight = normal_tensor(V * C, 2, type, 0.3f);
-    const auto before = normal_tensor(V * C, 3, Type::f32, 0.01f);
-    const auto targets = test::random_ids(R, static_cast<std::int32_t>(V), 4);
-    struct Result {
-      std::vector<float> losses, dhidden, dweight;
-    };
-    const auto run = [&](std::int64_t rows_at_once, std::int64_t scratch_bytes) {
-      Scratch scratch(scratch_bytes);
-      cuda::Products products(true);
-      OnGpu<std::int32_t> targets_on_gpu(targets);
-      DeviceArray h(hidden, type), w(weight, type), dh(R * C, type), dw(before, Type::f32),
-          losses(R, Type::f32);
-      cuda::head_and_loss_chunked(scratch.context(), products,
-                                  {.dhidden = dh,
-                                   .dweight = dw,
-                                   .losses = losses.f32(),
-                                   .hidden = h,
-                                   .weight = w,
-                                   .targets = targets_on_gpu.data(),
-                                   .scale = 1.0f / R,
-                                   .loss_scale = nullptr,
-                                   .R = R,
-                                   .C = C,
-                                   .V = V},
-                                  rows_at_once);
-      return Result{losses.values(), dh.values(), dw.values()};
-    };
-    const Result whole = run(R, 1 << 20);
-    for (const Result& chunked : {run(5, 1 << 20), run(1, 1 << 20), run(R, 4096)}) {
-      CHECK(chunked.losses == whole.losses);
-      CHECK(chunked.dhidden == whole.dhidden);
-      for (std::size_t i = 0; i < whole.dweight.size(); ++i)
-        CHECK(chunked.dweight[i] == Approx(whole.dweight[i]).epsilon(1e-5).margin(1e-6));
-    }
-    // By the definition, in double.
-    for (std::size_t r = 0; r < static_cast<std::size_t>(R); ++r) {
-      std::vector<double> logits(static_cast<std::size_t>(V));
-      for (std::size_t v = 0; v < logits.size(); ++v)
-        for (std::size_t c = 0; c < static_cast<std::size_t>(C); ++c)
-          logits[v] += static_cast<double>(hidden[r * static_cast<std::size_t>(C) + c]) *
-                       static_cast<double>(weight[v * static_cast<std::size_t>(C) + c]);
-      double sum = 0;
-      for (const double logit : logits) sum += std::exp(logit);
-      const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[r])];
-      // Two logits, rounded to the type, decide it: half a unit in the last place of the largest of each.
-      const double unit = type == Type::f32 ? 0x1p-22 : type == Type::bf16 ? 0x1p-8 : 0x1p-11;
-      CHECK(static_cast<double>(whole.losses[r]) == Approx(loss).margin(2 * unit * 8));
     }
   }
 }

@@ -1,5 +1,11 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <random>
+
+#include "kernels/cuda/types.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/reference.h"
@@ -144,9 +150,9 @@ TEST_CASE("attention over a KV cache that is filled piece by piece equals attent
       }
       const std::vector<std::int32_t> positions(static_cast<std::size_t>(w.B),
                                                 static_cast<std::int32_t>(done));
-      kernels::cpu::kv_append(keys.data(), values.data(), piece.data(), positions.data(), s, capacity);
-      kernels::cpu::attention_cached(out.data(), piece.data(), keys.data(), values.data(), positions.data(),
-                                     s, capacity);
+      const auto cache = kernels::cpu::contiguous_cache(keys.data(), values.data(), capacity);
+      kernels::cpu::kv_append(cache, piece.data(), positions.data(), s);
+      kernels::cpu::attention_cached(out.data(), piece.data(), cache, positions.data(), s);
       for (std::int64_t b = 0; b < w.B; ++b)
         std::copy_n(out.begin() + b * length * w.H * w.D, length * w.H * w.D,
                     joined.begin() + (b * w.T + done) * w.H * w.D);
@@ -166,7 +172,8 @@ TEST_CASE("sequences of one batch may stand at different positions of their cach
   std::vector<float> keys(static_cast<std::size_t>(whole.B * whole.G * capacity * whole.D), NAN),
       values = keys;
   const std::vector<std::int32_t> start = {0, 0};
-  kernels::cpu::kv_append(keys.data(), values.data(), qkv.data(), start.data(), whole, capacity);
+  const auto cache = kernels::cpu::contiguous_cache(keys.data(), values.data(), capacity);
+  kernels::cpu::kv_append(cache, qkv.data(), start.data(), whole);
 
   const std::vector<std::int32_t> positions = {599, 41};
   const AttentionShape step{2, 1, whole.H, whole.G, whole.D};
@@ -181,12 +188,107 @@ TEST_CASE("sequences of one batch may stand at different positions of their cach
   }
   const auto run = [&](int threads) {
     kernels::cpu::set_threads(threads);
-    kernels::cpu::attention_cached(out.data(), queries.data(), keys.data(), values.data(), positions.data(),
-                                   step, capacity);
+    kernels::cpu::attention_cached(out.data(), queries.data(), cache, positions.data(), step);
     kernels::cpu::set_threads(0);
     return out;
   };
   test::check_as_accurate_as_plain(run(0), plain_rows, exact_rows, kForward);
   const auto one = run(1);
   CHECK(run(3) == one);
+}
+
+namespace {
+
+// A cache of blocks that lie in any order, with one scale for each head where it is in fp8.
+struct PagedCache {
+  std::int64_t block_size = 0, blocks_per_sequence = 0;
+  std::vector<std::int32_t> table;
+  std::vector<float> k, v, scales;
+  std::vector<std::uint8_t> k_fp8, v_fp8;
+
+  PagedCache(AttentionShape s, std::int64_t capacity, std::int64_t block, std::vector<float> of_heads = {})
+      : block_size(block), blocks_per_sequence((capacity + block - 1) / block), scales(std::move(of_heads)) {
+    table.resize(static_cast<std::size_t>(s.B * blocks_per_sequence));
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937(1));
+    const auto elements = table.size() * static_cast<std::size_t>(s.G * block * s.D);
+    // What was never written is no number, and must not be read.
+    if (scales.empty()) k.assign(elements, NAN), v = k;
+    if (!scales.empty()) k_fp8.assign(elements, 0x7f), v_fp8 = k_fp8;
+  }
+  kernels::cpu::KvCache cache() {
+    if (!scales.empty())
+      return {k_fp8.data(), v_fp8.data(), block_size, table.data(), blocks_per_sequence, scales.data()};
+    return {k.data(), v.data(), block_size, table.data(), blocks_per_sequence, nullptr};
+  }
+};
+
+// The outputs of all sections: a prompt, and tokens one at a time.
+std::vector<float> prompt_and_tokens(const kernels::cpu::KvCache& cache, const std::vector<float>& qkv,
+                                     AttentionShape whole, std::int64_t prompt) {
+  std::vector<float> all;
+  for (std::int64_t done = 0; done < whole.T;) {
+    const AttentionShape s{whole.B, done == 0 ? prompt : 1, whole.H, whole.G, whole.D};
+    std::vector<float> section, out(static_cast<std::size_t>(s.B * s.T * s.H * s.D));
+    for (std::int64_t b = 0; b < s.B; ++b) {
+      const auto from = qkv.begin() + (b * whole.T + done) * packed_width(s);
+      section.insert(section.end(), from, from + s.T * packed_width(s));
+    }
+    const std::vector<std::int32_t> positions(static_cast<std::size_t>(s.B), static_cast<std::int32_t>(done));
+    kernels::cpu::kv_append(cache, section.data(), positions.data(), s);
+    kernels::cpu::attention_cached(out.data(), section.data(), cache, positions.data(), s);
+    all.insert(all.end(), out.begin(), out.end());
+    done += s.T;
+  }
+  return all;
+}
+
+struct PagedCase {
+  AttentionShape whole;
+  std::int64_t prompt;
+};
+const std::vector<PagedCase> kPagedCases = {
+    {{2, 75, 6, 2, 40}, 70}, {{3, 40, 4, 1, 16}, 3}, {{1, 530, 3, 3, 64}, 526}, {{2, 20, 40, 2, 16}, 1}};
+
+}  // namespace
+
+TEST_CASE("a cache of blocks in any order gives the bits of one in a piece") {
+  for (const auto& [whole, prompt] : kPagedCases) {
+    const auto qkv = normal_tensor(whole.B * whole.T * packed_width(whole), 1, 1.5f);
+    std::vector<float> k(static_cast<std::size_t>(whole.B * whole.G * whole.T * whole.D), NAN), v = k;
+    const auto expected =
+        prompt_and_tokens(kernels::cpu::contiguous_cache(k.data(), v.data(), whole.T), qkv, whole, prompt);
+    for (const std::int64_t block : {1, 7, 16, 64, 100, 1024}) {
+      CAPTURE(whole.T, whole.H, whole.G, block);
+      PagedCache paged(whole, whole.T, block);
+      CHECK(prompt_and_tokens(paged.cache(), qkv, whole, prompt) == expected);
+    }
+  }
+}
+
+TEST_CASE("a cache in fp8 gives the bits of keys and values that were rounded to it before") {
+  for (const auto& [whole, prompt] : kPagedCases) {
+    const auto qkv = normal_tensor(whole.B * whole.T * packed_width(whole), 1, 1.5f);
+    for (const float scale : {1.0f, 0.01f}) {  // the larger half of the values is beyond 448 of the latter
+      std::vector<float> scales(static_cast<std::size_t>(2 * whole.G));
+      for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = scale * static_cast<float>(i + 1);
+      auto rounded = qkv;
+      for (std::int64_t row = 0; row < whole.B * whole.T; ++row)
+        for (std::int64_t head = 0; head < 2 * whole.G; ++head)
+          for (std::int64_t d = 0; d < whole.D; ++d) {
+            float& x =
+                rounded[static_cast<std::size_t>(row * packed_width(whole) + (whole.H + head) * whole.D + d)];
+            const float of_head = scales[static_cast<std::size_t>(head)];
+            x = of_head * kernels::cuda::to_float(kernels::cuda::to_e4m3(x / of_head));
+          }
+      std::vector<float> k(static_cast<std::size_t>(whole.B * whole.G * whole.T * whole.D), NAN), v = k;
+      const auto expected = prompt_and_tokens(kernels::cpu::contiguous_cache(k.data(), v.data(), whole.T),
+                                              rounded, whole, prompt);
+      for (const std::int64_t block : {5, 16, 1024}) {
+        CAPTURE(whole.T, whole.H, whole.G, scale, block);
+        PagedCache paged(whole, whole.T, block, scales);
+        CHECK(prompt_and_tokens(paged.cache(), qkv, whole, prompt) == expected);
+      }
+    }
+  }
 }

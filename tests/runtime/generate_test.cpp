@@ -1,8 +1,11 @@
 #include "runtime/generate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/error.h"
+#include "sim/cost/predict.h"
+#include "sim/plan/memory.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -44,6 +47,59 @@ TEST_CASE("With and without a KV cache the tokens are the same: random models, g
   const runtime::Generation recomputed = generate(scenario, settings);
   REQUIRE(cached.tokens[0].size() == 12);
   CHECK(cached.tokens == recomputed.tokens);
+}
+
+TEST_CASE("A KV cache of blocks gives the tokens of one in a piece, in the memory that was predicted") {
+  const auto seed = GENERATE(range(0u, 4u));
+  sim::Scenario scenario = tests::generation(tests::random_model(seed), 12, 3);
+  runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8});
+  settings.seed = seed;
+  settings.temperature = GENERATE(0.0f, 1.0f);
+  const auto kv_cache = [](const sim::Report& report) {
+    std::int64_t bytes = 0;
+    for (const sim::MemoryLine& line : report.memory)
+      if (line.category == "kv_cache") bytes += line.bytes.value;
+    return bytes;
+  };
+  const runtime::Generation whole = generate(scenario, settings);
+  scenario.workload.prompt_length = 5;
+  const sim::Model& m = scenario.model;
+  for (const std::int64_t block : {1, 4, 16, 64}) {
+    CAPTURE(m.name, block);
+    scenario.workload.kv_block = block;
+    const runtime::Generation paged = generate(scenario, settings);
+    CHECK(paged.tokens == whole.tokens);
+    const std::int64_t tokens = (5 + 12 + block - 1) / block * block;
+    const std::int64_t cache = 4 * 3 * m.num_key_value_heads * tokens * m.head_dim;  // keys of a layer
+    CHECK(kv_cache(paged.report) == 2 * m.num_hidden_layers * sim::aligned({cache}).value);
+    CHECK(kv_cache(paged.report) == kv_cache(sim::predict(scenario)));
+  }
+}
+
+TEST_CASE("A KV cache in fp8 takes a quarter of the bytes, and the logits follow as far as e4m3 goes") {
+  sim::Scenario scenario = tests::generation(GENERATE(tests::small_gpt(), tests::small_llama()), 2);
+  const runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8});
+  const runtime::Generation exact = generate(scenario, settings);
+  scenario.workload.kv_dtype = sim::DType::fp8;
+  double difference = 0, size = 0;
+  for (const std::int64_t block : {0, 16}) {
+    scenario.workload.kv_block = block;
+    const runtime::Generation rounded = generate(scenario, settings);
+    CHECK(rounded.first_logits != exact.first_logits);
+    for (std::size_t v = 0; v < exact.first_logits.size(); ++v) {
+      const double x = exact.first_logits[v], d = rounded.first_logits[v] - x;
+      difference += d * d;
+      size += x * x;
+    }
+  }
+  // Half a step of three bits of significand, in keys and in values, of each layer.
+  const double half_step = 0x1p-4 * std::sqrt(2.0 * static_cast<double>(scenario.model.num_hidden_layers));
+  CHECK(std::sqrt(difference / size) < half_step);
+  scenario.workload.kv_dtype = sim::DType::int8;
+  CHECK_THROWS_AS(generate(scenario, settings), runtime::NoDevice);
+  CHECK_THROWS_WITH(
+      generate(scenario, settings),
+      Catch::Matchers::EndsWith(" keeps the KV cache in workload.dtype or fp8; workload.kv_dtype is int8"));
 }
 
 TEST_CASE("Greedy sequences of a batch are those that each would be alone") {

@@ -147,12 +147,13 @@ TEST_CASE("the peak is what an independent count over all operations finds") {
     for (const Operation& op : plan.blocks[a.block].operations) {
       for (const Operand& o : op.operands) {
         if (o.buffer == kNoBuffer || plan.buffers[o.buffer].on_host) continue;
-        const Buffer& b = plan.buffers[o.buffer];
-        const Key key{o.buffer, b.per_layer ? a.layer + o.layer_offset : 0,
+        const BufferId buffer = plan.storage(o.buffer);
+        const Buffer& b = plan.buffers[buffer];
+        const Key key{buffer, b.per_layer ? a.layer + o.layer_offset : 0,
                       b.per_micro_batch ? a.micro_batch : 0, b.buffer_class == BufferClass::scratch ? i : 0};
         const auto [it, added] = lives.try_emplace(key, now, now);
         it->second.second = now;
-        largest[o.buffer] = std::max(largest[o.buffer], b.bytes(a.variables));
+        largest[buffer] = std::max(largest[buffer], b.bytes(a.variables));
       }
       ++now;
     }
@@ -209,6 +210,55 @@ TEST_CASE("the KV cache takes 2 L g d bytes a token and element") {
   CHECK(sum_of(plan, BufferClass::kv_cache).value == 2LL * 32 * 8 * 128 * 2 * 3 * 1024);
   CHECK(sum_of(make_plan(test::generation(test::llama_8b(), 1000, 24, false)), BufferClass::kv_cache).value ==
         0);
+}
+
+TEST_CASE("a KV cache of blocks has whole ones: what the last has too many is paid for") {
+  const Model window = [] {
+    Model m = test::llama_8b();
+    m.sliding_window = 100;
+    m.sliding_window_pattern = 2;  // every second layer sees all tokens
+    return m;
+  }();
+  for (const std::int64_t block : {1, 16, 100, 1024, 4096}) {
+    CAPTURE(block);
+    const auto blocks = [&](std::int64_t tokens) { return (tokens + block - 1) / block * block; };
+    Scenario s = test::generation(test::llama_8b(), 1000, 7, true, 3);
+    s.workload.kv_block = block;
+    const std::int64_t token_of_layer = 2LL * 8 * 128 * 2;
+    CHECK(sum_of(make_plan(s), BufferClass::kv_cache).value == 32 * token_of_layer * 3 * blocks(1007));
+    s.workload.kv_dtype = DType::fp8;
+    CHECK(sum_of(make_plan(s), BufferClass::kv_cache).value == 32 * token_of_layer / 2 * 3 * blocks(1007));
+    // A table of all layers alike: an int32 a block.
+    const Plan plan = make_plan(s);
+    const Buffer& table = plan.buffers[static_cast<std::size_t>(plan.find(buffer_names::block_table))];
+    CHECK(table.bytes({.batch = 3}).value == 4 * 3 * blocks(1007) / block);
+    s = test::generation(window, 1000, 7, true, 3);
+    s.workload.kv_block = block;
+    CHECK(sum_of(make_plan(s), BufferClass::kv_cache).value ==
+          16 * token_of_layer * 3 * (blocks(1007) + blocks(100)));
+  }
+}
+
+// Both have their peak in the head's backward pass: logits, and the final norm's output or its gradient.
+TEST_CASE("a head in n chunks lowers the peak by all logits but the n-th part") {
+  for (const bool tied : {false, true})
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      Scenario s = test::training(test::gpt2_124m(), 512, 4, 8);
+      s.model.num_hidden_layers = 2;  // that the logits are what is largest
+      s.model.tie_word_embeddings = tied;
+      s.strategy.recompute = recompute;
+      const std::int64_t rows = 4 * 512, logit = 4;  // bytes
+      const auto peak = [&](int chunks) {
+        s.implementation.head_chunks = chunks;
+        return plan_memory(make_plan(s)).live_peak;
+      };
+      const Bytes whole = peak(1);
+      for (const int chunks : {2, 4, 8}) {
+        CAPTURE(tied, static_cast<int>(recompute), chunks);
+        const std::int64_t saved = logit * s.model.vocab_size * (rows - rows / chunks);
+        CHECK((whole - peak(chunks)).value == saved);
+      }
+    }
 }
 
 TEST_CASE("the timeline rises through forward, falls through backward, and repeats for each micro-batch") {

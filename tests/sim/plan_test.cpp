@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "sim/cost/work.h"
 #include "sim/plan/check.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
@@ -137,6 +138,39 @@ TEST_CASE("with a tied head the embedding's gradient takes both parts") {
       if (op.operands[0].buffer == gradient && op.operands[0].access == Access::update)
         writers.push_back(op.id);
   CHECK(writers == std::vector<std::string>{"head.logits.backward_weight", "embedding.backward"});
+}
+
+TEST_CASE("a head in n chunks has the FLOPs of one, and moves its weight and their gradient n times") {
+  Scenario s = test::training(test::llama_8b(), 64, 2, 4);
+  s.model.tie_word_embeddings = GENERATE(true, false);
+  const auto head_work = [&](int chunks) {
+    s.implementation.head_chunks = chunks;
+    const Plan plan = make_plan(s);
+    REQUIRE(check(plan) == std::vector<std::string>{});
+    Work sum;
+    std::int64_t operations = 0;
+    for (const Action& a : plan.programs.front().actions)
+      for (const Operation& op : plan.blocks[a.block].operations) {
+        if (!op.id.starts_with("head.") || a.micro_batch != 0) continue;
+        const Work work = work_of(plan, op, a.variables);
+        sum.flops += work.flops;
+        sum.model_flops += work.model_flops;
+        sum.read += work.read;
+        sum.written += work.written;
+        ++operations;
+      }
+    return std::pair{sum, operations};
+  };
+  const auto [whole, operations] = head_work(1);
+  const std::int64_t weight = s.model.vocab_size * s.model.hidden_size * 2;  // bytes; as many its gradient has
+  for (const int chunks : {2, 8}) {
+    const auto [parts, operations_of_parts] = head_work(chunks);
+    CHECK(parts.flops.value == Approx(whole.flops.value).epsilon(1e-12));
+    CHECK(parts.model_flops.value == Approx(whole.model_flops.value).epsilon(1e-12));
+    CHECK((parts.read - whole.read).value == (chunks - 1) * 3 * weight);
+    CHECK((parts.written - whole.written).value == (chunks - 1) * weight);
+    CHECK(operations_of_parts == chunks * operations);
+  }
 }
 
 TEST_CASE("generation has a section for each token; without a KV cache each is the whole sequence again") {

@@ -1,6 +1,7 @@
 // Scenarios drawn at random, without contradictions and of every shape that plans are made for.
 #pragma once
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <string>
 
@@ -115,5 +116,11 @@ inline sim::Scenario random_scenario(std::mt19937_64& random) {
   s.implementation.gradient_dtype = draw(random, 0, 1) ? sim::DType::bf16 : sim::DType::fp32;
   s.implementation.master_weights = draw(random, 0, 1);
   s.implementation.source = "drawn at random";
+  if (s.workload.task == sim::Task::train) {
+    s.implementation.head_chunks =
+        static_cast<int>(std::gcd(draw(random, 1, 8), s.workload.micro_batch_size * s.workload.seq_len));
+  } else if (s.workload.kv_cache) {
+    s.workload.kv_block = draw(random, 0, 20);
+  }
   return s;
 }

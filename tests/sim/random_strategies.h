@@ -92,6 +92,7 @@ class RandomStrategies {
     w.global_batch_size = w.micro_batch_size * t.data_parallel * micro_batches;
     if (one_in(8)) w.dtype = sim::DType::fp16;
     if (one_in(10) && s.hardware.has_peak_for(sim::DType::fp8)) w.dtype = sim::DType::fp8;
+    if (one_in(4)) s.implementation.head_chunks = power_of_two(4);
     constexpr std::int64_t kMostPasses = 1500;
     if (micro_batches * t.pipeline_parallel > kMostPasses || !sim::validate(s).empty()) return std::nullopt;
     return s;

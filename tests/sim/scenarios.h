@@ -1,6 +1,7 @@
 // Scenarios for tests of the plan and of what is computed from it: shapes written out, not read from presets.
 #pragma once
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "sim/plan/ranks.h"
@@ -142,6 +143,19 @@ void draw_optimizer(sim::Scenario& s, const Pick& pick) {
   s.strategy.offload_activations = pick(0, 3) == 0;
 }
 
+// Head and loss in some of the numbers of chunks that divide a rank's rows; generation's cache in blocks, and
+// in fp8.
+template <class Pick>
+void draw_chunks_and_blocks(sim::Scenario& s, const Pick& pick) {
+  if (s.workload.task == sim::Task::train) {
+    const std::int64_t rows = s.workload.micro_batch_size * s.workload.seq_len / s.strategy.context_parallel;
+    s.implementation.head_chunks = static_cast<int>(std::gcd(rows, std::max<std::int64_t>(1, pick(-4, 6))));
+  } else if (s.workload.kv_cache) {
+    s.workload.kv_block = std::max<std::int64_t>(0, pick(-3, 9));
+    if (pick(0, 2) == 0) s.workload.kv_dtype = sim::DType::fp8;
+  }
+}
+
 // Anything that can be recomputed. pick(low, high) draws a whole number.
 template <class Pick>
 void draw_recompute(sim::Strategy& strategy, const Pick& pick) {
@@ -230,6 +244,7 @@ inline sim::Scenario random_scenario(unsigned seed) {
   s.implementation.dropout = coin();
   s.implementation.fused_residual = coin();
   s.implementation.master_weights = coin();
+  draw_chunks_and_blocks(s, pick);
   return s;
 }
 
@@ -308,6 +323,7 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
   s.implementation.dropout = coin();
   s.implementation.fused_residual = coin();
   s.implementation.master_weights = coin();
+  draw_chunks_and_blocks(s, pick);
   return s;
 }
 

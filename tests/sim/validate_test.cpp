@@ -136,6 +136,31 @@ TEST_CASE("a scenario that says one wrong thing gets a problem beside that field
          s.workload.seq_len = 1025;  // learned positions end at 1,024
        }},
       {"workload.micro_batch_size", [](Scenario& s) { s.workload.micro_batch_size = 0; }},
+      {"implementation.head_chunks", [](Scenario& s) { s.implementation.head_chunks = 0; }},
+      {"implementation.head_chunks", [](Scenario& s) { s.implementation.head_chunks = 3; }},  // of 2,048 rows
+      {"implementation.head_chunks", [](Scenario& s) { s.implementation.head_chunks = 1 << 11; }},
+      {"implementation.head_chunks",
+       [](Scenario& s) {
+         s.implementation = sim::load_implementation_preset("torchtitan_2024_eager");
+         s.implementation.head_chunks = 2;  // its logits' copies are of all rows
+       }},
+      {"workload.kv_block",
+       [](Scenario& s) {
+         s.workload.task = sim::Task::generate;
+         s.workload.kv_block = -1;
+       }},
+      {"workload.kv_block",
+       [](Scenario& s) {
+         s.workload.task = sim::Task::generate;
+         s.workload.kv_cache = false;
+         s.workload.kv_block = 16;
+       }},
+      {"workload.kv_block",
+       [](Scenario& s) {
+         s.workload.task = sim::Task::generate;
+         s.implementation = sim::load_implementation_preset("vllm_0.2");
+         s.workload.kv_block = 16;  // beside the engine's own
+       }},
       {"workload.global_batch_size", [](Scenario& s) { s.workload.micro_batch_size = 3; }},
       {"workload.batch_size",
        [](Scenario& s) {

@@ -1,0 +1,39 @@
+// A layer's KV cache on the CPU: where the key and the value of a token lie, and in what.
+//
+// Keys and values are (blocks, G, block_size, D) each; the tokens [i * block_size, (i + 1) * block_size) of
+// sequence b are in block block_table[b * blocks_per_sequence + i] (paged attention, Kwon et al. 2023, arXiv
+// 2309.06180). A contiguous cache is one block a sequence, and needs no table.
+#pragma once
+#include <cstdint>
+
+namespace kernels::cpu {
+
+struct KvCache {
+  void *k = nullptr, *v = nullptr;  // fp32; e4m3 (OCP 8-bit floating point, arXiv 2209.05433) with scales
+  std::int64_t block_size = 0;      // tokens
+  const std::int32_t* block_table = nullptr;  // (B, blocks_per_sequence)
+  std::int64_t blocks_per_sequence = 1;
+  // (2, G): what is stored is a key or value divided by its head's scale, keys' first, rounded to the
+  // nearest; beyond 448 it is 448. Null: fp32.
+  const float* scales = nullptr;
+
+  bool is_fp8() const { return scales != nullptr; }
+  // The row of D elements, counted over the whole cache, that holds token t of sequence b and head g of G.
+  // The tokens up to the end of its block follow.
+  std::int64_t row(std::int64_t b, std::int64_t g, std::int64_t t, std::int64_t G) const {
+    const std::int64_t block =
+        block_table == nullptr ? b : block_table[b * blocks_per_sequence + t / block_size];
+    return (block * G + g) * block_size + (block_table == nullptr ? t : t % block_size);
+  }
+  // Tokens from t on that lie one after the other.
+  std::int64_t run(std::int64_t t) const {
+    return block_table == nullptr ? block_size - t : block_size - t % block_size;
+  }
+};
+
+// k, v (B, G, capacity, D).
+inline KvCache contiguous_cache(float* k, float* v, std::int64_t capacity) {
+  return {.k = k, .v = v, .block_size = capacity};
+}
+
+}  // namespace kernels::cpu
