@@ -233,10 +233,11 @@ class PlanChecker {
 
   const Buffer& buffer(const Operand& o) const { return plan_.buffers[static_cast<std::size_t>(o.buffer)]; }
 
-  // The same work on one part of some rows after the other has one id.
+  // The same work on one part of some rows after the other has one id, and what such parts exchange.
   bool is_of_next_part(const Operation& before, const Operation& op) const {
     if (before.kind != op.kind || before.dims != op.dims || before.operands.size() != op.operands.size())
       return false;
+    if (is_collective(op.kind)) return true;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (before.operands[i].buffer == kNoBuffer || op.operands[i].buffer == kNoBuffer) continue;
       const Buffer &a = buffer(before.operands[i]), &b = buffer(op.operands[i]);
