@@ -80,10 +80,6 @@ StateMemory state_memory(const BlockTimes& times) {
           units.layers[k] += bytes;
           m.parameters.layers[k] += elements;
         }
-      if (users[i] & kHead) {  // multi-token prediction has a layer of its own
-        units.head += bytes;
-        m.parameters.head += elements;
-      }
     } else if ((users[i] & (kEmbedding | kHead)) == 0) {
       m.of_stage += bytes;
     } else {

@@ -72,6 +72,19 @@ Model read_deepseek(HuggingFaceConfig& config, std::string_view family) {
   return m;
 }
 
+// Norms of queries and keys there have no parameters, and are left out.
+Model read_llama4(HuggingFaceConfig& config) {
+  Model m = read_sizes(config);
+  m.moe.num_experts = config.size("num_local_experts");
+  m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
+  m.moe.moe_intermediate_size = m.moe.shared_expert_intermediate_size = m.intermediate_size;
+  m.moe.decoder_sparse_step = config.size("interleave_moe_layer_step", 1);
+  m.intermediate_size = config.size("intermediate_size_mlp");
+  m.attention_chunk_size = config.size("attention_chunk_size", 8192);
+  m.no_rope_layer_interval = config.size("no_rope_layer_interval", 4);
+  return m;
+}
+
 Model read_gpt_oss(HuggingFaceConfig& config) {
   Model m = read_sizes(config);
   m.attention_bias = m.attention_output_bias = m.mlp_bias = m.attention_sinks = true;
@@ -157,6 +170,7 @@ std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::strin
   if (family == "mixtral") return read_mixtral(config);
   if (family == "qwen2_moe" || family == "qwen3" || family == "qwen3_moe") return read_qwen(config, family);
   if (family == "deepseek_v2" || family == "deepseek_v3") return read_deepseek(config, family);
+  if (family == "llama4_text") return read_llama4(config);
   if (family == "gpt_oss") return read_gpt_oss(config);
   if (family == "bloom") return read_bloom(config);
   if (family == "opt") return read_opt(config);
