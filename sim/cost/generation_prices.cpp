@@ -57,6 +57,10 @@ PricedGeneration price_generation(const GenerationPlan& generation, const std::v
     }
     return known;
   };
+  // Of each token at least what looks at all before it is priced anew: layers of each kind.
+  const auto tokens = static_cast<std::size_t>(s.workload.max_new_tokens);
+  blocks.reserve(tokens + plan.blocks.size());
+  priced.tokens.reserve(tokens);
   Program token{.role = {}, .actions = {}, .sections = {}};
   std::size_t next = 0;  // of those shown
   for (std::int64_t t = 0; t < s.workload.max_new_tokens; ++t) {
