@@ -9,9 +9,11 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/cost/generation_prices.h"
 #include "sim/cost/priced_plan.h"
 #include "sim/cost/stragglers.h"
 #include "sim/plan/device_memory.h"
+#include "sim/plan/programs.h"
 #include "sim/plan/ranks.h"
 #include "sim/report/memory_report.h"
 
@@ -170,12 +172,9 @@ StepTime step_of_slowest(const Plan& plan, const Hardware& hardware, const Price
 
 }  // namespace
 
-Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
-  // Memory does not depend on time: where there are many stages, both are found at once.
-  constexpr std::size_t kManyStages = 4;
-  std::future<MemoryOfStages> memory_of_stages =
-      std::async(plan.programs.size() >= kManyStages ? std::launch::async : std::launch::deferred,
-                 plan_memory_of_stages, std::cref(plan));
+namespace {
+
+Report report_of(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
   Report report;
   report.source.kind = ReportKind::predicted;
   report.source.scenario = plan.scenario;
@@ -183,7 +182,58 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   report.source.device =
       (hardware.display_name.empty() ? hardware.name : hardware.display_name) + " (predicted)";
   if (calibration) report.source.calibration = calibration->device + ", " + calibration->date;
+  return report;
+}
 
+// Tokens whose actions are written down where there are many: the first and the last, and as many in between
+// as a timeline has room for.
+std::vector<std::int64_t> shown_tokens(const Scenario& scenario) {
+  const auto actions = static_cast<std::size_t>(scenario.model.num_hidden_layers) + 2;
+  const auto most = static_cast<std::int64_t>(std::max<std::size_t>(8, kTimelinePoints / actions));
+  const std::int64_t last = scenario.workload.max_new_tokens - 1;
+  std::vector<std::int64_t> shown{0, 1};
+  for (std::int64_t i = 1; i <= most; ++i) shown.push_back(2 + (last - 2) * i / most);
+  return shown;
+}
+
+Report predict_generation(const Scenario& scenario, const Calibration* calibration) {
+  GenerationPlan generation = make_generation_blocks(scenario);
+  const std::vector<std::int64_t> shown = shown_tokens(scenario);
+  Program program{.role = "target", .actions = {}, .sections = {}};
+  for (const std::int64_t token : shown) append_token(generation, token, program);
+  generation.plan.programs.push_back(std::move(program));
+  const Plan& plan = generation.plan;
+  const PricedGeneration priced = price_generation(generation, shown, scenario.hardware, calibration);
+
+  Report report = report_of(plan, scenario.hardware, calibration);
+  report.step_time = priced.duration;
+  report.step_low = priced.low;
+  report.step_high = priced.high;
+  std::vector<BlockUse> uses(priced.counts.size());
+  for (std::size_t b = 0; b < uses.size(); ++b) {
+    uses[b].count = priced.counts[b];
+    uses[b].first_start = priced.first_starts[b];
+  }
+  add_rows(plan, priced.shown.blocks, RowNumbers(plan, priced.shown.blocks), uses, rank_of(plan, 0),
+           report.rows);
+  MemoryOfStages memory = plan_memory_of_stages(plan);
+  report.memory = std::move(memory.ledger);
+  report.memory_timeline = memory_over_time(plan, *memory.fullest, priced.shown, kTimelinePoints);
+  for (std::size_t t = 0; t < priced.tokens.size(); ++t)
+    report.tokens.push_back(
+        {.index = static_cast<std::int64_t>(t), .token = -1, .text = "", .duration = priced.tokens[t]});
+  return report;
+}
+
+}  // namespace
+
+Report predict(const Plan& plan, const Hardware& hardware, const Calibration* calibration) {
+  // Memory does not depend on time: where there are many stages, both are found at once.
+  constexpr std::size_t kManyStages = 4;
+  std::future<MemoryOfStages> memory_of_stages =
+      std::async(plan.programs.size() >= kManyStages ? std::launch::async : std::launch::deferred,
+                 plan_memory_of_stages, std::cref(plan));
+  Report report = report_of(plan, hardware, calibration);
   const PricedPlan priced = price_plan(plan, hardware, calibration);
   const StepTime step = step_of_slowest(plan, hardware, priced);
   report.step_time = step.seconds;
@@ -209,6 +259,10 @@ StepTime predict_step(const Plan& plan, const Hardware& hardware, const Calibrat
 }
 
 Report predict(const Scenario& scenario, const Calibration* calibration) {
+  constexpr std::int64_t kManyTokens = 256;
+  require_valid(scenario);
+  if (scenario.workload.task == Task::generate && scenario.workload.max_new_tokens >= kManyTokens)
+    return predict_generation(scenario, calibration);
   return predict(make_plan(scenario), scenario.hardware, calibration);
 }
 

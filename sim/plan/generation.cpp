@@ -154,12 +154,13 @@ Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& 
 
 }  // namespace
 
-Plan make_generation_plan(const Scenario& scenario) {
+GenerationPlan make_generation_blocks(const Scenario& scenario) {
   PlanBuilder b(scenario);
   const DecoderParameters parameters = add_parameters(b, false);
   const GenerationBuffers buffers = add_buffers(b);
-  const BlockId embedding_block = b.add(embedding_forward(b, parameters, buffers));
   const Model& model = scenario.model;
+  GenerationPlan generation;
+  generation.embedding = b.add(embedding_forward(b, parameters, buffers));
   const auto add_layers = [&](bool decodes) {
     const std::vector<LayerKind> kinds = layer_kinds(scenario);
     std::vector<BlockId> of_kind, of_layer;
@@ -170,37 +171,44 @@ Plan make_generation_plan(const Scenario& scenario) {
     }
     return of_layer;
   };
-  const std::vector<BlockId> forward = add_layers(false);
+  generation.prefill = add_layers(false);
   const bool decodes_otherwise =
       model.has_latent_attention() && scenario.workload.kv_cache && scenario.workload.max_new_tokens > 1;
-  const std::vector<BlockId> decode = decodes_otherwise ? add_layers(true) : forward;
-  const BlockId head_block = b.add(head(b, parameters, buffers));
+  generation.decode = decodes_otherwise ? add_layers(true) : generation.prefill;
+  generation.head = b.add(head(b, parameters, buffers));
+  generation.plan = b.take();
+  return generation;
+}
 
-  const Workload& w = scenario.workload;
-  const auto layers = static_cast<std::int32_t>(scenario.model.num_hidden_layers);
+void append_token(const GenerationPlan& generation, std::int64_t token, Program& program) {
+  const Workload& w = generation.plan.scenario.workload;
+  const std::vector<BlockId>& layers = token == 0 ? generation.prefill : generation.decode;
+  const Phase phase = token == 0 ? Phase::prefill : Phase::decode;
+  const std::int64_t length = w.prompt_length + token;
+  const Variables variables{
+      .batch = w.batch_size, .query_length = token == 0 || !w.kv_cache ? length : 1, .kv_length = length};
+  const std::size_t begin = program.actions.size();
+  const auto run = [&](BlockId block, std::size_t layer) {
+    program.actions.push_back(
+        {.block = block, .phase = phase, .layer = static_cast<std::int32_t>(layer), .variables = variables});
+  };
+  run(generation.embedding, 0);
+  for (std::size_t l = 0; l < layers.size(); ++l) run(layers[l], l);
+  run(generation.head, layers.size());
+  program.sections.push_back(
+      {token == 0 ? "prefill" : "token " + std::to_string(token), begin, program.actions.size()});
+}
+
+Plan make_generation_plan(const Scenario& scenario) {
+  GenerationPlan generation = make_generation_blocks(scenario);
+  const auto tokens = static_cast<std::size_t>(scenario.workload.max_new_tokens);
   Program program{.role = "target", .actions = {}, .sections = {}};
-  program.sections.reserve(static_cast<std::size_t>(w.max_new_tokens));
-  program.actions.reserve(static_cast<std::size_t>(w.max_new_tokens) *
-                          (static_cast<std::size_t>(layers) + 2));
-  for (std::int64_t token = 0; token < w.max_new_tokens; ++token) {
-    const Phase phase = token == 0 ? Phase::prefill : Phase::decode;
-    const std::int64_t length = w.prompt_length + token;
-    const Variables variables{
-        .batch = w.batch_size, .query_length = token == 0 || !w.kv_cache ? length : 1, .kv_length = length};
-    const std::size_t begin = program.actions.size();
-    const auto run = [&](BlockId block, std::int32_t layer) {
-      program.actions.push_back({.block = block, .phase = phase, .layer = layer, .variables = variables});
-    };
-    run(embedding_block, 0);
-    for (std::int32_t l = 0; l < layers; ++l)
-      run((token == 0 ? forward : decode)[static_cast<std::size_t>(l)], l);
-    run(head_block, layers);
-    program.sections.push_back(
-        {token == 0 ? "prefill" : "token " + std::to_string(token), begin, program.actions.size()});
-  }
-  Plan plan = b.take();
-  plan.programs.push_back(std::move(program));
-  return plan;
+  program.sections.reserve(tokens);
+  program.actions.reserve(tokens * (generation.prefill.size() + 2));
+  for (std::int64_t token = 0; token < scenario.workload.max_new_tokens; ++token)
+    append_token(generation, token, program);
+  generation.plan.programs.push_back(std::move(program));
+  return std::move(generation.plan);
 }
 
 }  // namespace sim

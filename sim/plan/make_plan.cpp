@@ -21,9 +21,13 @@ BufferId Plan::find(std::string_view buffer_name) const {
   return kNoBuffer;
 }
 
-Plan make_plan(const Scenario& scenario) {
+void require_valid(const Scenario& scenario) {
   const std::vector<Problem> problems = validate(scenario);
   if (!problems.empty()) throw std::invalid_argument(problems[0].field + ": " + problems[0].message);
+}
+
+Plan make_plan(const Scenario& scenario) {
+  require_valid(scenario);
   return scenario.workload.task == Task::train ? make_training_plan(scenario)
                                                : make_generation_plan(scenario);
 }

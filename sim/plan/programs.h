@@ -1,5 +1,8 @@
 // A plan for each task.
 #pragma once
+#include <cstdint>
+#include <vector>
+
 #include "sim/plan/plan.h"
 #include "sim/plan/step_blocks.h"
 
@@ -12,7 +15,20 @@ struct StepPlan {
 };
 StepPlan make_step_plan(const Scenario& scenario);
 
+// A generation's blocks and buffers, without its program.
+struct GenerationPlan {
+  Plan plan;
+  BlockId embedding = -1, head = -1;
+  std::vector<BlockId> prefill, decode;  // of each layer
+};
+GenerationPlan make_generation_blocks(const Scenario& scenario);
+// Appends the section that makes a token, from 0 on; the first is the prefill.
+void append_token(const GenerationPlan& generation, std::int64_t token, Program& program);
+
 Plan make_training_plan(const Scenario& scenario);
 Plan make_generation_plan(const Scenario& scenario);
+
+// Throws std::invalid_argument with the first problem that validate() finds.
+void require_valid(const Scenario& scenario);
 
 }  // namespace sim

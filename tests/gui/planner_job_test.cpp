@@ -47,6 +47,25 @@ TEST_CASE("what may not change keeps the scenario's value, and the space shrinks
   CHECK(space_of(question).devices == std::vector<int>{8, 4, 2, 1});
 }
 
+TEST_CASE("limits of tokens a second, money and energy refuse what does not keep to them") {
+  const auto refused_by = [](PlanLimits limits) {
+    PlannerJob job([] {});
+    PlannerQuestion question = small_question();
+    question.choices.limits = limits;
+    job.start(question);
+    job.wait();
+    const sim::SearchResult& result = job.view()->result;
+    CHECK(result.fitting == 0);
+    std::string reasons;
+    for (const auto& [reason, count] : result.refused) reasons += reason + " ";
+    return reasons;
+  };
+  // Faster, cheaper and thriftier than any device.
+  CHECK_THAT(refused_by({.least_tokens_per_second = 1e15}), contains("least_tokens_per_second"));
+  CHECK_THAT(refused_by({.most_usd_per_million_tokens = 1e-12}), contains("most_usd_per_million_tokens"));
+  CHECK_THAT(refused_by({.most_kwh_per_million_tokens = 1e-12}), contains("most_kwh_per_million_tokens"));
+}
+
 TEST_CASE("a search ends with every candidate looked at, and says what it found on the way") {
   std::atomic<int> news = 0;
   PlannerJob job([&] { ++news; });

@@ -1,0 +1,62 @@
+#include "sim/cost/calibration_preset.h"
+#include "sim/cost/predict.h"
+#include "sim/report/metrics.h"
+#include "sim/scenario/preset.h"
+#include "tests/support/catch.h"
+
+using namespace sim;
+
+TEST_CASE("a long generation is predicted as the plan of all its tokens is") {
+  const char* model = GENERATE("gpt2-124m", "gpt-oss-20b", "deepseek-v2-lite");
+  const char* implementation = GENERATE("ridgepoint", "transformers_eager");
+  const bool kv_cache = GENERATE(true, false);
+  Scenario s;
+  s.model = load_model_preset(model);
+  s.hardware = load_hardware_preset("h100-sxm");
+  s.implementation = load_implementation_preset(implementation);
+  s.workload.task = Task::generate;
+  s.workload.prompt_length = 100;
+  s.workload.max_new_tokens = 400;
+  s.workload.batch_size = 3;
+  s.workload.kv_cache = kv_cache;
+  CAPTURE(model, implementation, kv_cache);
+  const std::optional<Calibration> calibration = load_calibration_preset("h100-sxm");
+  const Report quick = predict(s, &*calibration);
+  const Report whole = predict(make_plan(s), s.hardware, &*calibration);
+
+  CHECK(quick.step_time == whole.step_time);
+  CHECK(quick.step_low == whole.step_low);
+  CHECK(quick.step_high == whole.step_high);
+  REQUIRE(quick.tokens.size() == whole.tokens.size());
+  for (std::size_t t = 0; t < whole.tokens.size(); ++t)
+    REQUIRE(quick.tokens[t].duration == whole.tokens[t].duration);
+  REQUIRE(quick.rows.size() == whole.rows.size());
+  for (std::size_t r = 0; r < whole.rows.size(); ++r) {
+    const Row &a = quick.rows[r], &b = whole.rows[r];
+    CAPTURE(b.id);
+    CHECK(a.id == b.id);
+    CHECK(a.phase == b.phase);
+    CHECK(a.count == b.count);
+    CHECK(a.start == b.start);
+    CHECK(a.duration == b.duration);
+    CHECK(a.low == b.low);
+    CHECK(a.high == b.high);
+    CHECK(a.flops == b.flops);
+    CHECK(a.memory == b.memory);
+    CHECK(a.bound == b.bound);
+  }
+  REQUIRE(quick.memory.size() == whole.memory.size());
+  for (std::size_t l = 0; l < whole.memory.size(); ++l) {
+    CHECK(quick.memory[l].category == whole.memory[l].category);
+    CHECK(quick.memory[l].bytes == whole.memory[l].bytes);
+  }
+  // Both show the step from its begin to its end, and the peak.
+  const auto most = [](const Report& r) {
+    Bytes peak;
+    for (const MemoryTimePoint& p : r.memory_timeline) peak = std::max(peak, total(p.bytes));
+    return peak;
+  };
+  CHECK(most(quick) == most(whole));
+  CHECK(quick.memory_timeline.front().time == whole.memory_timeline.front().time);
+  CHECK(quick.memory_timeline.back().time > quick.step_time * 0.99);
+}
