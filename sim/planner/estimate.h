@@ -11,7 +11,9 @@ namespace sim {
 
 struct Estimate {
   Seconds step;  // as predict(): until the last rank has ended
-  Bytes memory;  // of the fullest device, as peak_memory() of predict()'s report
+  // Of the fullest device, as peak_memory() of predict()'s report. Where a caching allocator hands memory out
+  // its requests are replayed (reserved_memory.h), which takes milliseconds; a search goes by what is live.
+  Bytes memory;
 };
 
 // Estimates scenarios of one model, hardware and implementation; what they have in common is kept from one to

@@ -212,6 +212,20 @@ PassMemory::Traced PassMemory::of_sequences(const Shape& shape, std::int32_t lay
   return of_all;
 }
 
+double PassMemory::gradient_of_residual(std::int64_t sequences) const {
+  const Plan& plan = blocks_.plan();
+  const BlockId receive = blocks_.blocks().receive_gradient;
+  if (receive < 0) return 0;
+  const Workload& w = plan.scenario.workload;
+  const Variables v{.batch = sequences,
+                    .query_length = w.seq_len / plan.scenario.strategy.context_parallel,
+                    .kv_length = w.seq_len};
+  const Operand& received =
+      plan.blocks[static_cast<std::size_t>(receive)].operations.front().operands.front();
+  const Buffer& buffer = plan.buffers[static_cast<std::size_t>(plan.storage(received.buffer))];
+  return static_cast<double>(aligned(buffer.bytes(v)).value);
+}
+
 PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) {
   const std::int32_t layers = piece.layers();
   const std::int32_t interval = std::max(1, std::min(layers, recompute_interval(strategy, layers)));
@@ -235,6 +249,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
   const Traced& of_ends = of_kinds.begin()->second;
 
   PieceMemory memory;
+  memory.carried_back = gradient_of_residual(sequences);
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];

@@ -58,8 +58,9 @@ struct PassMost {
 
 // Bytes, without parameters, their states and accumulated gradients.
 struct PieceMemory {
-  double kept = 0;                              // from forward to backward
-  double kept_for_weight = 0;                   // from the backward pass of inputs to that of weights
+  double kept = 0;             // from forward to backward
+  double kept_for_weight = 0;  // from the backward pass of inputs to that of weights
+  double carried_back = 0;     // the gradient of the residual stream, which is one buffer for all chunks
   std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
   // Those that have been asked for (exchange_memory.h), by pass.
@@ -94,6 +95,7 @@ class PassMemory {
   static Change between(const Change& few, const Change& more, double share);
   Traced of_sequences(const Shape& shape, std::int32_t layers, std::int64_t sequences);
   const Traced& traced(const Shape& shape, std::int32_t layers, std::int64_t sequences);
+  double gradient_of_residual(std::int64_t sequences) const;
   void trace(const Shape& shape, std::int32_t layers, std::int64_t sequences, bool splits, Traced& traced);
 
   BlockTimes& blocks_;

@@ -2,84 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "sim/plan/device_memory.h"
 
 namespace sim {
-
-std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
-  std::vector<std::vector<InFlight>> stages;
-  const auto chunks = static_cast<std::size_t>(schedule.chunks);
-  for (std::size_t stage = 0; stage < schedule.slots.size(); ++stage) {
-    const std::vector<Slot>& slots = schedule.slots[stage];
-    const auto piece = [&](const Slot& slot) {
-      return schedule.piece(static_cast<std::int32_t>(stage), slot.chunk);
-    };
-    const bool has_both_ends = schedule.placement == Placement::v && stage == 0;
-    std::int32_t between_forward = 0, between_backward = 0;
-    std::vector<InFlight> most;
-    std::vector<std::int32_t> kept(chunks), waiting(chunks);
-    std::vector<bool> begun(chunks);
-    std::int32_t all_kept = 0, all_waiting = 0;
-    for (const Slot& slot : slots) {
-      const auto c = static_cast<std::size_t>(slot.chunk);
-      // The pass's own micro-batch is not one of the others.
-      const bool ends_kept = slot.pass == Pass::backward || slot.pass == Pass::backward_input;
-      const bool ends_waiting = slot.pass == Pass::backward_weight;
-      const std::int32_t others = all_kept - ends_kept, others_waiting = all_waiting - ends_waiting;
-      // Of those that are alike, the ones that hold most of either kind.
-      const auto alike = [&](const InFlight& f) {
-        return f.pass == slot.pass && f.chunk == slot.chunk && f.begun == begun;
-      };
-      const auto sum = [](const std::vector<std::int32_t>& of) {
-        return std::accumulate(of.begin(), of.end(), 0);
-      };
-      const bool beaten = std::any_of(most.begin(), most.end(), [&](const InFlight& f) {
-        return alike(f) && sum(f.kept) >= others && sum(f.waiting) >= others_waiting;
-      });
-      if (!beaten) {
-        std::erase_if(most, [&](const InFlight& f) {
-          return alike(f) && sum(f.kept) <= others && sum(f.waiting) <= others_waiting;
-        });
-        InFlight& now = most.emplace_back(
-            InFlight{slot.pass, slot.chunk, begun, kept, waiting, between_forward, between_backward});
-        now.kept[c] -= ends_kept;
-        now.waiting[c] -= ends_waiting;
-      }
-      if (has_both_ends && slot.pass != Pass::backward_weight) {
-        const bool is_first = piece(slot) == 0, is_last = piece(slot) == schedule.pieces() - 1;
-        std::int32_t& between = slot.pass == Pass::forward ? between_forward : between_backward;
-        const bool enters = slot.pass == Pass::forward ? is_first : is_last;
-        if (is_first || is_last) between += enters ? 1 : -1;
-      }
-      all_kept += slot.pass == Pass::forward;
-      all_kept -= ends_kept;
-      all_waiting += slot.pass == Pass::backward_input;
-      all_waiting -= ends_waiting;
-      switch (slot.pass) {
-        case Pass::forward:
-          ++kept[c];
-          break;
-        case Pass::backward:
-          --kept[c];
-          begun[c] = true;
-          break;
-        case Pass::backward_input:
-          --kept[c];
-          ++waiting[c];
-          begun[c] = true;
-          break;
-        case Pass::backward_weight:
-          --waiting[c];
-          break;
-      }
-    }
-    stages.push_back(std::move(most));
-  }
-  return stages;
-}
 
 namespace {
 
@@ -176,6 +103,7 @@ std::vector<StageMoment> moments_of(const StageActivations& a, const Exchange& e
     }
     if (whole) base += m.shared_gradient * f.between_backward;
     if (gathers) base += m.shared_gathered * f.between_forward;
+    base += a.chunks[own]->carried_back * f.carried_back;
     const PassMost& most =
         passes_with(exchange, *a.pieces[own], *a.chunks[own], m)[static_cast<std::size_t>(f.pass)];
     if (!accumulates) {

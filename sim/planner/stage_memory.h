@@ -6,24 +6,12 @@
 #include <vector>
 
 #include "sim/planner/exchange_memory.h"
+#include "sim/planner/in_flight.h"
 #include "sim/planner/pass_memory.h"
 #include "sim/planner/piece.h"
 #include "sim/planner/state_memory.h"
 
 namespace sim {
-
-// Most passes of each kind in flight at a moment that matters: of all, the moments that hold most.
-struct InFlight {
-  Pass pass{};
-  std::int32_t chunk = 0;
-  std::vector<bool> begun;                  // gradients, by chunk
-  std::vector<std::int32_t> kept, waiting;  // others' micro-batches by chunk; waiting for their weights' pass
-  // Where a stage has the model's first and its last piece as two chunks: micro-batches on their way from the
-  // one to the other, forward and back.
-  std::int32_t between_forward = 0, between_backward = 0;
-  bool operator==(const InFlight&) const = default;
-};
-std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule);
 
 // A moment at which a stage may be fullest.
 struct StageMoment {

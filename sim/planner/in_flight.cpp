@@ -1,0 +1,119 @@
+#include "sim/planner/in_flight.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sim {
+namespace {
+
+// Micro-batches in whatever chunks, which are about equal.
+struct Totals {
+  std::int32_t kept = 0, waiting = 0, carried_back = 0;
+  bool within(const Totals& o) const {
+    return kept <= o.kept && waiting <= o.waiting && carried_back <= o.carried_back;
+  }
+};
+
+// A stage from pass to pass.
+class Stage {
+ public:
+  Stage(const Schedule& schedule, std::int32_t stage)
+      : schedule_(schedule),
+        stage_(stage),
+        has_both_ends_(schedule.placement == Placement::v && stage == 0),
+        carries_(schedule.chunks > 1 && schedule.placement != Placement::two_directions),
+        chunks_done_(static_cast<std::size_t>(schedule.micro_batches)) {
+    const auto chunks = static_cast<std::size_t>(schedule.chunks);
+    now_.begun.resize(chunks);
+    now_.kept.resize(chunks);
+    now_.waiting.resize(chunks);
+  }
+
+  Totals totals_during(const Slot& slot) const {
+    return {totals_.kept - ends_kept(slot), totals_.waiting - (slot.pass == Pass::backward_weight),
+            now_.carried_back - is_carried(slot)};
+  }
+  bool is_like(const Slot& slot, const InFlight& f) const {
+    return f.pass == slot.pass && f.chunk == slot.chunk && f.begun == now_.begun;
+  }
+  // While the pass goes on.
+  InFlight during(const Slot& slot) const {
+    InFlight now = now_;
+    now.pass = slot.pass;
+    now.chunk = slot.chunk;
+    const auto c = static_cast<std::size_t>(slot.chunk);
+    now.kept[c] -= ends_kept(slot);
+    now.waiting[c] -= slot.pass == Pass::backward_weight;
+    now.carried_back -= is_carried(slot);
+    return now;
+  }
+
+  void end(const Slot& slot) {
+    const auto c = static_cast<std::size_t>(slot.chunk);
+    totals_.kept += (slot.pass == Pass::forward) - ends_kept(slot);
+    totals_.waiting += (slot.pass == Pass::backward_input) - (slot.pass == Pass::backward_weight);
+    now_.kept[c] += slot.pass == Pass::forward;
+    now_.waiting[c] += slot.pass == Pass::backward_input;
+    now_.waiting[c] -= slot.pass == Pass::backward_weight;
+    if (has_both_ends_ && slot.pass != Pass::backward_weight) {
+      const std::int32_t piece = schedule_.piece(stage_, slot.chunk);
+      const bool is_first = piece == 0, is_last = piece == schedule_.pieces() - 1;
+      const bool forward = slot.pass == Pass::forward;
+      std::int32_t& between = forward ? now_.between_forward : now_.between_backward;
+      if (is_first || is_last) between += is_first == forward ? 1 : -1;
+    }
+    if (!ends_kept(slot)) return;
+    now_.kept[c] -= 1;
+    now_.begun[c] = true;
+    now_.carried_back -= is_carried(slot);
+    ++chunks_done_[static_cast<std::size_t>(slot.micro_batch)];
+    now_.carried_back += is_carried(slot);
+  }
+
+ private:
+  static bool ends_kept(const Slot& slot) {
+    return slot.pass == Pass::backward || slot.pass == Pass::backward_input;
+  }
+  bool is_carried(const Slot& slot) const {
+    const std::int32_t done = chunks_done_[static_cast<std::size_t>(slot.micro_batch)];
+    return carries_ && done > 0 && done < schedule_.chunks;
+  }
+
+  const Schedule& schedule_;
+  std::int32_t stage_;
+  bool has_both_ends_, carries_;
+  InFlight now_;
+  Totals totals_;
+  std::vector<std::int32_t> chunks_done_;  // of each micro-batch, backward
+};
+
+}  // namespace
+
+std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
+  struct Moment {
+    InFlight flight;
+    Totals totals;
+  };
+  std::vector<std::vector<InFlight>> stages;
+  for (const std::vector<Slot>& slots : schedule.slots) {
+    Stage stage(schedule, static_cast<std::int32_t>(stages.size()));
+    std::vector<Moment> most;
+    for (const Slot& slot : slots) {
+      const Totals totals = stage.totals_during(slot);
+      const bool beaten = std::any_of(most.begin(), most.end(), [&](const Moment& m) {
+        return totals.within(m.totals) && stage.is_like(slot, m.flight);
+      });
+      if (!beaten) {
+        std::erase_if(
+            most, [&](const Moment& m) { return m.totals.within(totals) && stage.is_like(slot, m.flight); });
+        most.push_back({stage.during(slot), totals});
+      }
+      stage.end(slot);
+    }
+    std::vector<InFlight>& of_stage = stages.emplace_back();
+    for (Moment& m : most) of_stage.push_back(std::move(m.flight));
+  }
+  return stages;
+}
+
+}  // namespace sim

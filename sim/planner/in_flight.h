@@ -1,0 +1,27 @@
+// Which micro-batches a stage holds while it works on another: what of a schedule its memory depends on.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "sim/plan/schedule.h"
+
+namespace sim {
+
+// Of a pass, and the micro-batches but its own.
+struct InFlight {
+  Pass pass{};
+  std::int32_t chunk = 0;
+  std::vector<bool> begun;            // chunks that have had a backward pass
+  std::vector<std::int32_t> kept;     // by chunk: between forward and backward
+  std::vector<std::int32_t> waiting;  // by chunk: for the backward pass of weights
+  // Where a stage has the model's first and its last piece as two chunks: on their way from the one to the
+  // other, forward and back.
+  std::int32_t between_forward = 0, between_backward = 0;
+  std::int32_t carried_back = 0;  // between the backward passes of two chunks
+  bool operator==(const InFlight&) const = default;
+};
+
+// Of each stage: for each kind of pass the moments that hold most.
+std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule);
+
+}  // namespace sim
