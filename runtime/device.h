@@ -32,7 +32,7 @@ struct BoundOperation {
   std::int32_t layer = 0, micro_batch = 0;  // of its action
 };
 
-// What a device keeps a KV cache in beside the type that it computes in, whole and in blocks of any size.
+// How a device keeps a KV cache, beside whole sequences in the type that it computes in.
 struct KvCacheLimits {
   std::span<const sim::DType> dtypes{};  // with fewer bits
   std::int64_t block_multiple = 1;       // tokens; blocks are of a multiple of it

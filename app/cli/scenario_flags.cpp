@@ -229,7 +229,6 @@ ResolvedScenario resolve_work(const ScenarioFlags& flags) {
   apply_strategy(flags, scenario.strategy);
   apply_workload(flags, scenario.model, scenario.strategy.data_parallel, scenario.workload);
   if (flags.kv_block) {
-    if (*flags.kv_block < 0) throw UsageError("--kv-block must be 0 (contiguous) or more");
     sim::Implementation& engine = scenario.implementation;
     (engine.serving ? engine.serving->kv_block : scenario.workload.kv_block) = *flags.kv_block;
   }

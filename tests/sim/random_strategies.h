@@ -92,13 +92,15 @@ class RandomStrategies {
     w.global_batch_size = w.micro_batch_size * t.data_parallel * micro_batches;
     if (one_in(8)) w.dtype = sim::DType::fp16;
     if (one_in(10) && s.hardware.has_peak_for(sim::DType::fp8)) w.dtype = sim::DType::fp8;
-    if (one_in(4)) s.implementation.head_chunks = power_of_two(4);
     constexpr std::int64_t kMostPasses = 1500;
     if (micro_batches * t.pipeline_parallel > kMostPasses || !sim::validate(s).empty()) return std::nullopt;
+    // Some software's head cannot be in chunks.
+    s.implementation.head_chunks = 1 << std::uniform_int_distribution<int>(0, 4)(random_chunks_);
+    if (!sim::validate(s).empty()) s.implementation.head_chunks = 1;
     return s;
   }
 
-  std::mt19937_64 random_;
+  std::mt19937_64 random_, random_chunks_;
   std::map<std::string, std::optional<sim::Calibration>> calibrations_;
 };
 
