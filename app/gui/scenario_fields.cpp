@@ -356,6 +356,16 @@ std::string chip(const Scenario& s) {
          sim::format(h.memory_bandwidth) + ", " + sim::format(h.memory);
 }
 
+std::string stretch(const Scenario& s) {
+  return s.model.attention_chunk_size == 0 ? "queries see all tokens before them"
+                                           : "tokens of a stretch, within which queries see those before them";
+}
+std::string modules(const Scenario& s) {
+  const std::int64_t parameters = sim::count_parameters(s.model).multi_token_prediction;
+  return parameters == 0 ? "one token is predicted at a time"
+                         : sim::format_short(static_cast<double>(parameters)) +
+                               " parameters that predict further tokens in training";
+}
 std::string waiting(const Scenario& s) {
   return "standard deviation of times; ranks wait " +
          sim::format_percent(sim::waiting_over_mean(s, s.hardware)) + " of a mean rank's step";
@@ -461,6 +471,13 @@ std::vector<FieldSection> make_sections() {
                                      "expert size", "model.moe_intermediate_size",
                                      [](auto& s) -> auto& { return s.model.moe.moe_intermediate_size; },
                                      step_by(256, 256, kMany))),
+               rare(saying(stretch,
+                           in_binary_k(number("attention chunk", "model.attention_chunk_size", kModel,
+                                              &M::attention_chunk_size,
+                                              step_by_doubling_from_none(1 << 10, kMany))))),
+               rare(when(trains, saying(modules, number("MTP modules", "model.num_nextn_predict_layers",
+                                                        kModel, &M::num_nextn_predict_layers,
+                                                        step_by(1, 0, 1 << 12))))),
            }},
       {.id = "hardware",
        .title = "Hardware",

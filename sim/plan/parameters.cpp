@@ -367,8 +367,8 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
         w.tensor("position_embedding.weight", {m.max_position_embeddings, m.hidden_size}, false, true);
   if (m.embedding_norm) p.embedding_norm = w.norm("embedding_norm", false);
   const std::int64_t expert_layers = builder.scenario().model.expert_layers();
-  add_layer_parameters(w, m, expert_layers<m.num_hidden_layers, expert_layers> 0,
-                       training && builder.groups().key_value >= 0, p);
+  const bool some_dense = expert_layers < m.num_hidden_layers;
+  add_layer_parameters(w, m, some_dense, m.has_experts(), training && builder.groups().key_value >= 0, p);
   p.final_norm = w.norm("final_norm", false);
   p.tied = m.tie_word_embeddings;
   const auto& serving = builder.scenario().implementation.serving;

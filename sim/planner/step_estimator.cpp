@@ -79,6 +79,7 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
     : passes_(passes),
       cut_(passes.cut(s)),
       facts_(facts),
+      slowest_over_mean_(1 + waiting_over_mean(s, s.hardware)),
       chunks_(static_cast<std::size_t>(facts.placement.chunks)) {
   const std::int32_t stages = facts.placement.stages;
   for (std::int32_t stage = 0; stage < stages; ++stage) {
@@ -301,7 +302,7 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
 }
 
 Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
-  return time_of_mean_ranks(s, states) * (1 + waiting_over_mean(s, s.hardware));
+  return time_of_mean_ranks(s, states) * slowest_over_mean_;
 }
 
 Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& states) {

@@ -120,6 +120,7 @@ class StepPipeline {
   StepPasses& passes_;
   StepPasses::Cut& cut_;
   const ScheduleFacts& facts_;
+  double slowest_over_mean_ = 1;  // a step of the slowest rank over one of mean ranks
   std::size_t chunks_ = 1;
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
