@@ -15,22 +15,20 @@ constexpr std::int64_t kFewQueries = 16;
 // Share of forward and backward together that is backward: 2.5 times the work, at 0.63 of the peak where
 // forward reaches 0.73 (Dao 2023, arXiv 2307.08691, section 1).
 constexpr double kForwardOfPeak = 0.73, kBackwardOfPeak = 0.63, kBackwardWork = 2.5;
-// FlashAttention in Triton is 1.3 to 1.5 times slower forward and twice backward (there, section 4.1).
+// Of flash-attn's Triton kernel, which llm-foundry carries, nobody printed times. The tutorial's, which it
+// grew from, is "around 1.3-1.5x" slower than FlashAttention 2 forward and "around 2x" backward (there,
+// section 4.1). The charts have that kernel slower still at head size 128, where it spills registers, as
+// flash-attn's was made not to (HazyResearch, flash_attn_triton.py).
 constexpr double kTritonForward = 1.4, kTritonBackward = 2;
 constexpr std::string_view kTriton = "FlashAttnTriton";
 
-double backward_share(std::string_view software) {
-  const bool triton = software == kTriton;
-  const double forward = (triton ? kTritonForward : 1) / kForwardOfPeak;
-  const double backward = (triton ? kTritonBackward : 1) * kBackwardWork / kBackwardOfPeak;
-  return backward / (backward + forward);
-}
+constexpr double kBackwardShare =
+    (kBackwardWork / kBackwardOfPeak) / (kBackwardWork / kBackwardOfPeak + 1 / kForwardOfPeak);
 
-// The kernel nearest to one that was not timed on a chip. "Overall Triton forward + backward is slightly
-// slower than CUDA forward + backward" (HazyResearch, flash_attn_triton.py): of FlashAttention 1. Kernels
-// made for Hopper have none for Ampere, where FlashAttention 2 was the fastest.
+// The kernel nearest to one that was not timed on a chip. Kernels made for Hopper have none for Ampere, where
+// FlashAttention 2 was the fastest.
 std::string_view nearest_attention(std::string_view software) {
-  if (software == kTriton || software == "xformers") return "FlashAttention1";
+  if (software == "xformers") return "FlashAttention1";
   if (software == "FlashAttention3" || software == "cuDNN") return "FlashAttention2";
   return {};
 }
@@ -82,10 +80,10 @@ std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware
                                        const AttentionShape& shape, MeasuredKernel alone,
                                        std::string_view software) {
   const bool backward = alone == MeasuredKernel::attention_backward;
-  const auto part_of_both = [&](std::string_view of, double share) -> std::optional<MeasuredTime> {
+  const auto part_of_both = [&](std::string_view of) -> std::optional<MeasuredTime> {
     const auto both = attention_time(gpu, hardware, MeasuredKernel::attention_forward_backward, shape, of);
     if (!both) return std::nullopt;
-    return part_of(*both, backward ? share : 1 - share);
+    return part_of(*both, backward ? kBackwardShare : 1 - kBackwardShare);
   };
   if (software == kTriton) {
     const double slower = backward ? kTritonBackward : kTritonForward;
@@ -94,12 +92,11 @@ std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware
   }
   for (const std::string_view named : {software, nearest_attention(software)}) {
     if (is_tabulated(gpu, alone, named)) return attention_time(gpu, hardware, alone, shape, named);
-    if (is_tabulated(gpu, MeasuredKernel::attention_forward_backward, named))
-      return part_of_both(named, backward_share(software));
+    if (is_tabulated(gpu, MeasuredKernel::attention_forward_backward, named)) return part_of_both(named);
   }
   if (!backward) return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, shape);
   if (auto time = attention_time(gpu, hardware, alone, shape, "FlashAttention3")) return time;
-  return part_of_both("FlashAttention2", backward_share("FlashAttention2"));
+  return part_of_both("FlashAttention2");
 }
 
 // Weights in fewer bits than the arithmetic are read by few rows in the time that memory takes for them: that

@@ -1,4 +1,6 @@
 // What software adds to a plan: laws that hold whatever its figures are.
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "sim/cost/execution.h"
@@ -125,6 +127,65 @@ TEST_CASE("reductions beside backward take no longer than after it") {
   const double beside = seconds(s);
   s.implementation.data_parallel.overlaps_reduction = false;
   CHECK(seconds(s) >= beside);
+}
+
+namespace {
+
+// How many stalls longer a step takes when all transfers between nodes stall, of 32 devices.
+double stalls_of_step(int stages, int tensor, std::int64_t micro_batches) {
+  sim::Scenario s = step("nanotron_2025");
+  s.model = sim::load_model_preset("llama-style-1b");
+  s.strategy.pipeline_parallel = stages;
+  s.strategy.tensor_parallel = tensor;
+  s.strategy.data_parallel = 32 / stages / tensor;
+  s.workload.global_batch_size = micro_batches * s.strategy.data_parallel;
+  s.implementation.pipeline.stalls_from_ranks = 32;
+  s.implementation.pipeline.stall = {};
+  const double without = seconds(s);
+  constexpr double kStall = 1000;  // beside which nothing else counts
+  s.implementation.pipeline.stall = Seconds{kStall};
+  return (seconds(s) - without) / kStall;
+}
+
+}  // namespace
+
+TEST_CASE("a stall holds both ends of a transfer at once: once a hop, and each transfer of a stage in turn") {
+  // Of one micro-batch every stage waits for the one before, forward and back.
+  for (const int stages : {2, 4, 8})
+    CHECK(stalls_of_step(stages, 1, 1) == Approx(2 * (stages - 1)).margin(0.1));
+  // Each further micro-batch passes an end by two transfers, a stage between two others by four.
+  const auto further = [](int stages) {
+    return stalls_of_step(stages, 1, 17) - stalls_of_step(stages, 1, 16);
+  };
+  CHECK(further(2) == Approx(2).margin(0.1));
+  CHECK(further(4) == Approx(4).margin(0.1));
+}
+
+TEST_CASE("where stalls are the rule a step without stages loses one a pass, or one around its update") {
+  const auto further = [](int tensor) { return stalls_of_step(1, tensor, 5) - stalls_of_step(1, tensor, 4); };
+  CHECK(further(1) == Approx(2).margin(0.1));
+  CHECK(further(16) == Approx(2).margin(0.1));
+  CHECK(further(32) == Approx(0).margin(0.1));
+  CHECK(stalls_of_step(1, 32, 4) > 0.9);
+}
+
+TEST_CASE("FlashAttention in Triton takes 1.4 times FlashAttention 2's time forward and twice backward") {
+  // Dao 2023 (arXiv 2307.08691), section 4.1: 1.3 to 1.5 times, and about twice.
+  sim::Scenario s = step("ideal");
+  s.hardware.sustained_clock = 1;  // clocks follow how busy a kernel keeps the chip
+  s.workload.seq_len = s.model.max_position_embeddings = 16384;
+  const auto time = [&](const char* attention, const std::string& id) {
+    s.implementation.kernels.attention = attention;
+    const sim::CalibratedDevice& device = sim::calibrated_device("h100-sxm");
+    const sim::Report report = sim::predict(sim::make_plan(s), s.hardware, &device.calibration);
+    double longest = 0;
+    for (const sim::Row& row : report.rows)
+      if (row.id == id) longest = std::max(longest, row.duration.value);
+    return longest;
+  };
+  const std::string forward = "layer.attention.flash.forward", backward = "layer.attention.flash.backward";
+  CHECK(time("FlashAttnTriton", forward) == Approx(1.4 * time("FlashAttention2", forward)).epsilon(0.02));
+  CHECK(time("FlashAttnTriton", backward) == Approx(2 * time("FlashAttention2", backward)).epsilon(0.02));
 }
 
 TEST_CASE("implementations read back as they were written, profiles and all") {
