@@ -93,7 +93,8 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
       seconds("step_time_s", is_training(report) ? "step time" : "generation time", sim::step_time(report)));
   metrics.push_back(seconds("step_time_low_s", "  at best", report.step_low));
   metrics.push_back(seconds("step_time_high_s", "  at worst", report.step_high));
-  if (is_training(report) && report.source.kind == sim::ReportKind::predicted)
+  const bool waits = is_training(report) && scenario.strategy.devices() > 1;
+  if (waits && report.source.kind == sim::ReportKind::predicted)
     metrics.push_back({"waiting_for_slowest_s", "  waiting for the slowest", report.waiting_for_slowest.value,
                        fmt::format("{}, {} of the step", sim::format(report.waiting_for_slowest),
                                    sim::format_percent(sim::waiting_share(report)))});

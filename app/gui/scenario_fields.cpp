@@ -357,8 +357,9 @@ std::string chip(const Scenario& s) {
 }
 
 std::string stretch(const Scenario& s) {
-  return s.model.attention_chunk_size == 0 ? "queries see all tokens before them"
-                                           : "tokens of a stretch, within which queries see those before them";
+  return s.model.attention_chunk_size == 0
+             ? "queries see all tokens before them"
+             : "tokens of a stretch, within which queries see those before them";
 }
 std::string modules(const Scenario& s) {
   const std::int64_t parameters = sim::count_parameters(s.model).multi_token_prediction;
@@ -471,13 +472,12 @@ std::vector<FieldSection> make_sections() {
                                      "expert size", "model.moe_intermediate_size",
                                      [](auto& s) -> auto& { return s.model.moe.moe_intermediate_size; },
                                      step_by(256, 256, kMany))),
-               rare(saying(stretch,
-                           in_binary_k(number("attention chunk", "model.attention_chunk_size", kModel,
-                                              &M::attention_chunk_size,
-                                              step_by_doubling_from_none(1 << 10, kMany))))),
-               rare(when(trains, saying(modules, number("MTP modules", "model.num_nextn_predict_layers",
-                                                        kModel, &M::num_nextn_predict_layers,
-                                                        step_by(1, 0, 1 << 12))))),
+               rare(saying(stretch, in_binary_k(number("attention chunk", "model.attention_chunk_size",
+                                                       kModel, &M::attention_chunk_size,
+                                                       step_by_doubling_from_none(1 << 10, kMany))))),
+               rare(when(trains,
+                         saying(modules, number("MTP modules", "model.num_nextn_predict_layers", kModel,
+                                                &M::num_nextn_predict_layers, step_by(1, 0, 1 << 12))))),
            }},
       {.id = "hardware",
        .title = "Hardware",
@@ -501,18 +501,19 @@ std::vector<FieldSection> make_sections() {
                     in_binary_k(number("sequence", "workload.seq_len", kWorkload, &W::seq_len, doubling))),
                when(trains, number("micro-batch", "workload.micro_batch_size", kWorkload,
                                    &W::micro_batch_size, step_by(1, 1, kMany))),
-               when(trains,
-                    saying(accumulation, number("global batch", "workload.global_batch_size", kWorkload,
-                                                &W::global_batch_size, step_global_batch))),
+               when(
+                   trains, saying(accumulation, number("global batch", "workload.global_batch_size",
+                                                       kWorkload, &W::global_batch_size, step_global_batch))),
                when(generates, number("batch", "workload.batch_size", kWorkload, &W::batch_size, doubling)),
                when(generates, in_binary_k(number("prompt", "workload.prompt_length", kWorkload,
                                                   &W::prompt_length, doubling))),
                when(generates, in_binary_k(number("new tokens", "workload.max_new_tokens", kWorkload,
                                                   &W::max_new_tokens, doubling))),
                when(generates, toggle("KV cache", "workload.kv_cache", kWorkload, &W::kv_cache)),
-               when(trains, choice("optimizer", "workload.optimizer", kWorkload, &W::optimizer,
-                                   {sim::Optimizer::adamw, sim::Optimizer::adamw_8bit,
-                                    sim::Optimizer::adafactor, sim::Optimizer::muon, sim::Optimizer::sgd})),
+               when(trains, choice(
+                                "optimizer", "workload.optimizer", kWorkload, &W::optimizer,
+                                {sim::Optimizer::adamw, sim::Optimizer::adamw_8bit, sim::Optimizer::adafactor,
+                                 sim::Optimizer::muon, sim::Optimizer::sgd})),
                when(generates, stored_type("weights", "workload.weights_dtype", &W::weights_dtype)),
                when(generates, stored_type("cache type", "workload.kv_dtype", &W::kv_dtype)),
                when(keeps_cache,
@@ -521,10 +522,10 @@ std::vector<FieldSection> make_sections() {
                rare(when(generates_with_experts,
                          stored_type("expert weights", "workload.expert_weights_dtype",
                                      &W::expert_weights_dtype))),
-               rare(
-                   when(generates, saying(scale_group,
-                                          number("weights group", "workload.weights_group", kWorkload,
-                                                 &W::weights_group, step_by_doubling_from_none(32, kMany))))),
+               rare(when(generates,
+                         saying(
+                             scale_group,
+                             number("weights group", "workload.weights_group", kWorkload, &W::weights_group, step_by_doubling_from_none(32, kMany))))),
                rare(
                    when(has_experts,
                         saying(imbalance,

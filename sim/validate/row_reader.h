@@ -23,13 +23,13 @@ struct RowReader {
   std::vector<Prediction> (*predict)(const TableRow& row) = nullptr;  // throws CannotPredict
 };
 
-RowReader product_rows();     // matrix products: gpu, framework, dtype, m, n, k
-RowReader kernel_rows();      // kernels of any sort: gpu, kernel, dtype, shape
-RowReader inference_rows();   // generation and serving: model_name, gpu, framework, batch, lengths
-RowReader collective_rows();  // collective, num_gpus, message_bytes
-RowReader training_rows();    // steps of training: framework, gpu, num_gpus, the model, the strategy
-RowReader outcome_rows();     // whether runs fit: model_name, num_gpus, tp, outcome
-RowReader memory_rows();      // peaks of device memory: gpu, component, kind, memory_gb
+RowReader product_rows();      // matrix products: gpu, framework, dtype, m, n, k
+RowReader kernel_rows();       // kernels of any sort: gpu, kernel, dtype, shape
+RowReader inference_rows();    // generation and serving: model_name, gpu, framework, batch, lengths
+RowReader collective_rows();   // collective, num_gpus, message_bytes
+RowReader training_rows();     // steps of training: framework, gpu, num_gpus, the model, the strategy
+RowReader outcome_rows();      // whether runs fit: model_name, num_gpus, tp, outcome
+RowReader memory_rows();       // peaks of device memory: gpu, component, kind, memory_gb
 RowReader memory_step_rows();  // what steps hold at most by category: step, parameter_gib, ..., total_gib
 RowReader cost_rows();         // whole training runs: model_name, gpu, tokens_t, gpu_hours
 

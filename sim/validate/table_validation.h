@@ -45,7 +45,7 @@ CsvTable with_predictions(const CsvTable& table, const Validation& validation);
 
 // Of rows that have both a prediction and a measurement, by the first measured column that they have.
 struct ErrorSummary {
-  std::string source, gpu;  // empty: of all
+  std::string source, gpu;                            // empty: of all
   std::size_t rows = 0, predicted = 0, compared = 0;  // of measurements
   std::size_t aside = 0;                              // rows that are none
   // Of |error|, as fractions; error is predicted / measured - 1 of the time, or measured / predicted - 1 of a

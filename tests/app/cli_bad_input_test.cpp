@@ -124,6 +124,16 @@ TEST_CASE("a device that this program lacks has an exit code of its own") {
                 {"--hardware", "predict"});
 }
 
+TEST_CASE("attention that no kernel here computes is predicted, and refused by name where it would run") {
+  const Folder folder;
+  const std::string chunks = folder.write("chunks.json", R"({
+    "model": {"extends": "tiny-llama", "attention_chunk_size": 16}, "hardware": "h100-sxm",
+    "workload": {"seq_len": 64}})");
+  CHECK(run({"predict", "--scenario", chunks}).exit_code == 0);
+  check_refusal(run({"train", "--scenario", chunks, "--hardware", "this-machine", "--dtype", "fp32"}), 5,
+                {"attention in chunks", "predicted"});
+}
+
 TEST_CASE("a full disk under --record is a device error") {
   if (!std::ofstream("/dev/full")) return;  // not every system has it
   const Result result =
