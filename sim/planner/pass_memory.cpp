@@ -84,20 +84,9 @@ class LiveBytes {
   double total_ = 0, scratch_ = 0, begun_ = 0;
 };
 
-}  // namespace
-
-void PassMemory::trace(const Shape& shape, std::int32_t layers, std::int64_t sequences, bool splits,
-                       Traced& traced) {
-  // A model of one kind of layer, and a stage of it with or without neighbours: two micro-batches go forward,
-  // then backward. What the second one changes is found.
-  const Plan& plan = blocks_.plan();
-  const StepBlocks& blocks = blocks_.blocks();
-  Scenario few = plan.scenario;
-  Strategy& t = few.strategy;
-  const bool neighbours = !shape.first || !shape.last;
-  const std::int32_t stages = neighbours ? 3 : 1;
-  const std::int32_t stage = shape.first ? 0 : shape.last ? stages - 1 : 1;
-  const LayerKind kind = blocks.kinds[shape.kind];
+// A model of one kind of layer, of which each stage has so many.
+Scenario of_kind(const Scenario& base, const LayerKind& kind, std::int32_t layers, std::int32_t stages) {
+  Scenario few = base;
   few.model.num_hidden_layers = layers * stages;
   few.model.moe.first_k_dense_replace = kind.experts ? 0 : few.model.num_hidden_layers;
   few.model.moe.decoder_sparse_step = 1;
@@ -105,18 +94,40 @@ void PassMemory::trace(const Shape& shape, std::int32_t layers, std::int64_t seq
   few.model.no_rope_layer_interval = kind.unrotated ? 1 : 0;
   if (!kind.window) few.model.sliding_window = few.model.attention_chunk_size = 0;
   few.implementation.pipeline.balances_head = false;
-  few.workload.micro_batch_size = sequences;
-  t.pipeline_parallel = stages;
-  t.virtual_pipeline = 1;
-  if (t.recompute == Recompute::full) t.recompute_interval = shape.interval;
+  few.strategy.pipeline_parallel = stages;
+  few.strategy.virtual_pipeline = 1;
+  return few;
+}
+
+// Two micro-batches go forward, then backward.
+Schedule two_micro_batches(std::int32_t stages, bool splits) {
   std::vector<Slot> slots{{Pass::forward, 0}, {Pass::forward, 1}};
-  if (splits)
-    for (const Pass pass : {Pass::backward_input, Pass::backward_weight})
-      for (const std::int32_t m : {0, 1}) slots.push_back({pass, m});
-  else
-    for (const std::int32_t m : {0, 1}) slots.push_back({Pass::backward, m});
-  const Schedule schedule{
+  const auto add = [&](Pass pass) {
+    for (const std::int32_t m : {0, 1}) slots.push_back({pass, m});
+  };
+  if (splits) {
+    add(Pass::backward_input);
+    add(Pass::backward_weight);
+  } else {
+    add(Pass::backward);
+  }
+  return {
       .stages = stages, .chunks = 1, .micro_batches = 2, .slots = {static_cast<std::size_t>(stages), slots}};
+}
+
+}  // namespace
+
+void PassMemory::trace(const Shape& shape, std::int32_t layers, std::int64_t sequences, bool splits,
+                       Traced& traced) {
+  // Of a stage with or without neighbours, what its second micro-batch changes.
+  const StepBlocks& blocks = blocks_.blocks();
+  const bool neighbours = !shape.first || !shape.last;
+  const std::int32_t stages = neighbours ? 3 : 1;
+  const std::int32_t stage = shape.first ? 0 : shape.last ? stages - 1 : 1;
+  Scenario few = of_kind(blocks_.plan().scenario, blocks.kinds[shape.kind], layers, stages);
+  few.workload.micro_batch_size = sequences;
+  if (few.strategy.recompute == Recompute::full) few.strategy.recompute_interval = shape.interval;
+  const Schedule schedule = two_micro_batches(stages, splits);
   const std::int32_t first_layer = layers * stage;
   for (TracedPass& pass : traced) {
     pass.layers.resize(static_cast<std::size_t>(layers));

@@ -103,28 +103,35 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
     if (same == kinds_.end()) kinds_.push_back(std::move(kind));
     kinds_[kind_of_stage_.back()].stages.push_back(static_cast<std::size_t>(stage));
   }
-  // Of stages with the same pieces those may be the fullest that hold most micro-batches, or most whose
-  // weights' gradients are to come.
-  using Held = std::pair<std::int64_t, std::int64_t>;
-  const auto most_of = [&](std::size_t stage, auto of) {
-    Held most;
+  // Of stages with the same pieces those may be the fullest that keep most for micro-batches, or for most of
+  // which weights' gradients are to come.
+  const auto kept = [&](const Kind& kind, std::size_t stage) {
+    double most = 0;
     for (const InFlight& f : facts.in_flight[stage]) {
-      const std::int64_t waiting = std::accumulate(f.waiting.begin(), f.waiting.end(), std::int64_t{0});
-      most = std::max(most, of(std::accumulate(f.kept.begin(), f.kept.end(), waiting), waiting));
+      double bytes = 0;
+      for (std::size_t c = 0; c < chunks_; ++c) {
+        const PieceMemory& memory = cut_.memory[kind.chunks[c]];
+        bytes += memory.kept * f.kept[c] + memory.kept_for_weight * f.waiting[c];
+      }
+      most = std::max(most, bytes);
     }
     return most;
   };
-  const auto fullest = [&](const Kind& kind, auto of) {
+  const auto waiting = [&](std::size_t stage) {
+    std::int32_t most = 0;
+    for (const InFlight& f : facts.in_flight[stage])
+      most = std::max(most, std::accumulate(f.waiting.begin(), f.waiting.end(), 0));
+    return most;
+  };
+  const auto fullest = [](const Kind& kind, auto held) {
     return *std::max_element(kind.stages.begin(), kind.stages.end(),
-                             [&](std::size_t a, std::size_t b) { return most_of(a, of) < most_of(b, of); });
+                             [&](std::size_t a, std::size_t b) { return held(a) < held(b); });
   };
   const std::int32_t each_way = facts.placement.placement == Placement::two_directions ? 2 : 1;
   for (const Kind& kind : kinds_) {
-    const std::size_t holds = fullest(kind, [](std::int64_t all, std::int64_t waiting) {
-      return Held{all, waiting};
-    });
-    const std::size_t waits = fullest(kind, [](std::int64_t all, std::int64_t waiting) {
-      return Held{waiting, all};
+    const std::size_t holds = fullest(kind, [&](std::size_t stage) { return kept(kind, stage); });
+    const std::size_t waits = fullest(kind, [&](std::size_t stage) {
+      return std::pair{waiting(stage), kept(kind, stage)};
     });
     std::vector<const Piece*> pieces;
     std::vector<const PieceMemory*> memory;
