@@ -139,6 +139,7 @@ double stalls_of_step(int stages, int tensor, std::int64_t micro_batches) {
   s.strategy.tensor_parallel = tensor;
   s.strategy.data_parallel = 32 / stages / tensor;
   s.workload.global_batch_size = micro_batches * s.strategy.data_parallel;
+  s.hardware.device_spread = 0;  // who waits for the slowest waits for its stalls, too
   s.implementation.pipeline.stalls_from_ranks = 32;
   s.implementation.pipeline.stall = {};
   const double without = seconds(s);
