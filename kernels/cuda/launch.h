@@ -113,6 +113,14 @@ void with_type(Type type, const Body& body) {
   }
 }
 
+// The same of the types that tensor cores take with fp32 sums and no scale.
+template <class Body>
+void with_16_bit_type(Type type, const Body& body) {
+  if (type == Type::bf16) return body(bf16{});
+  if (type == Type::f16) return body(f16{});
+  throw CudaError("a tensor that is not in 16 bits was given for one that is");
+}
+
 // The same of the 8-bit formats.
 template <class Body>
 void with_fp8_type(Type type, const Body& body) {

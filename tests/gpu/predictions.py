@@ -50,7 +50,8 @@ def main():
                   f"{m['peak_memory_bytes'] / 2**30:.1f} |")
     print("\n## The same step in other types: llama-3.2-1b, 8 sequences of 1024 tokens\n")
     print("`tests/gpu/run precision` and `ridgepoint train --dtype` measure it. The kernels that run here transpose fp8 operands "
-          "in passes\nof their own, and fp16's attention has no tensor cores: expect both below.\n")
+          "in passes\nof their own: expect fp8 below. fp16 takes the same kernels as bf16; what it has more is the search for "
+          "infinities.\n")
     print("| GPU | type | ms | of bf16's | peak memory, GiB |\n|---|---|---|---|---|")
     for hardware in HARDWARE:
         steps = {dtype: predict(arguments.program, "--hardware", hardware, "--model", "llama-3.2-1b", "--task", "train", "--dtype",
