@@ -139,15 +139,17 @@ class Call : public OperationView {
   std::int64_t count(std::size_t operand) const {
     return bytes(operand) / cuda::size_of(tensor(operand).type);
   }
-  // Tells the tensors apart that an operation drops elements of: its forward and recompute phases have one
-  // id.
-  std::uint64_t random_stream() const {
+  // Tells apart the tensors that operations drop elements of, or round stochastically: by the operation's id,
+  // which its forward and recompute phases share, the layer and micro-batch, and where one operation has
+  // several tensors, by their number.
+  std::uint64_t random_stream(std::size_t tensor_number = 0) const {
     constexpr std::uint64_t kOffset = 0xcbf29ce484222325u, kPrime = 0x100000001b3u;  // FNV-1a
     std::uint64_t hash = kOffset;
     for (const char letter : bound().operation->id)
       hash = (hash ^ static_cast<std::uint8_t>(letter)) * kPrime;
     hash = (hash ^ static_cast<std::uint32_t>(bound().layer)) * kPrime;
-    return (hash ^ static_cast<std::uint32_t>(bound().micro_batch)) * kPrime;
+    hash = (hash ^ static_cast<std::uint32_t>(bound().micro_batch)) * kPrime;
+    return (hash ^ tensor_number) * kPrime;
   }
   bool tf32() const { return bound().operation->dtype == sim::DType::tf32; }
 };
@@ -468,7 +470,8 @@ void adamw(const Call& c) {
   constexpr std::size_t kGroup = 5;  // parameter, gradient, two moments, master copy
   std::vector<cuda::AdamWTensor> tensors;
   for (std::size_t i = 1; i + kGroup <= c.operands(); i += kGroup)
-    tensors.push_back({c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3), c.f32(i + 4), c.count(i)});
+    tensors.push_back({c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3), c.f32(i + 4), c.count(i),
+                       c.random_stream(tensors.size())});
   cuda::adamw(c.context, tensors, &c.as<cuda::GradientNorm>(0)->clip_scale, &c.numbers->adamw, c.decay());
 }
 
