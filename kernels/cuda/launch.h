@@ -48,6 +48,12 @@ struct Context {
                       " bytes of scratch memory, the device keeps " + std::to_string(scratch_bytes));
     return reinterpret_cast<T*>(scratch);
   }
+
+  // What is left of the scratch memory behind its first bytes.
+  Context behind(std::int64_t bytes) const {
+    const std::int64_t used = (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    return {stream, scratch + used, scratch_bytes - used};
+  }
 };
 
 #ifdef __CUDACC__

@@ -121,12 +121,16 @@ class CudaDevice final : public Device {
 
   void run(const BoundOperation& operation, const RunSettings&) override {
     on_device(name_, [&] {
-      const Call call(operation, context_, products_, fp8_scales_, weight_scales_, numbers_);
       if (operation.operation->kind == sim::OpKind::zero)
-        zero(call, gpu_);
+        zero(call(operation), gpu_);
       else
-        kernel_of(operation.operation->kind)(call);
+        kernel_of(operation.operation->kind)(call(operation));
     });
+  }
+
+  bool run_fused(const BoundOperation& first, const BoundOperation& second, const RunSettings&) override {
+    const FusedKernel kernel = fused_kernel_of(first.operation->kind, second.operation->kind);
+    return kernel != nullptr && on_device(name_, [&] { return kernel(call(first), call(second)); });
   }
 
   bool can_replay() const override { return true; }
@@ -163,6 +167,9 @@ class CudaDevice final : public Device {
   }
 
  private:
+  Call call(const BoundOperation& operation) {
+    return {operation, context_, products_, fp8_scales_, weight_scales_, numbers_};
+  }
   // "1.5 GiB". Here, since the backend links nothing of sim/.
   static std::string gib(std::int64_t bytes) {
     char text[32];

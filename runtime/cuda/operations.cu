@@ -212,6 +212,13 @@ Kernel kernel_of(OpKind kind) {
   return nullptr;
 }
 
+FusedKernel fused_kernel_of(OpKind first, OpKind second) {
+  if (first == OpKind::matmul && second == OpKind::gelu) return matmul_and_gelu;
+  if (first == OpKind::matmul_backward_input && second == OpKind::gelu_backward)
+    return matmul_backward_input_and_gelu;
+  return nullptr;
+}
+
 bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> operands) {
   if (operation.kind != OpKind::zero && kernel_of(operation.kind) == nullptr) return false;
   const auto runs_in = [](sim::DType type) {

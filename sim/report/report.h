@@ -51,6 +51,9 @@ struct Row {
   Bytes network;
   Bound bound{};
   Provenance provenance{};
+  // Measured: the operation whose kernel did this one's work too, as its epilogue, and whose row has the time
+  // of both; this one's duration is 0. Empty: a kernel of its own.
+  std::string fused_into{};
 };
 
 // What a rank keeps in its host's memory; not of the device, whose peak is without it.
@@ -59,7 +62,8 @@ inline constexpr std::string_view kHostMemory = "host";
 // One line of the ledger at the peak: those of the device add up to the peak.
 struct MemoryLine {
   // A BufferClass's name, "copies", "packing" (arena beyond the live sum), "allocator" (reserved beyond it),
-  // outside the arena "context" (predicted) or "platform" and its parts (measured: "platform.graphs"), kHostMemory.
+  // outside the arena "context" (predicted) or "platform" and its parts (measured: "platform.graphs"),
+  // kHostMemory.
   std::string category;
   std::int32_t rank = 0;
   Bytes bytes;

@@ -14,8 +14,8 @@
 namespace {
 
 // Emulated (test_cuda), or a real one (test_gpu, from the same sources).
-std::unique_ptr<runtime::Device> open_gpu() {
-  return runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 22}});
+std::unique_ptr<runtime::Device> open_gpu(bool deterministic = true) {
+  return runtime::make_cuda_device({.deterministic = deterministic, .scratch = sim::Bytes{1 << 22}});
 }
 
 void fill_inputs(runtime::Run& run) {
