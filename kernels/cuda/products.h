@@ -10,7 +10,7 @@ namespace kernels::cuda {
 
 // What more is done to a product before it is stored, each of which saves a pass over memory, of out's type:
 //   gelu           pre_activation (M, N) = scale * a b + bias, out = gelu(pre_activation) of its fp32
-//                  values (gelu.h); bias may be absent
+//                  values (gelu.h; in 16 bits, for which the library's tanh is meant); bias may be absent
 //   gelu_gradient  out = scale * a b times GELU's slope at pre_activation (M, N)
 //   row_sums       row_sums (M) = the sums over K of a's rows, beside out: a bias's gradient beside its
 //                  weight's

@@ -45,9 +45,10 @@ cuda::Product product_of(const Call& c) {
           .tf32 = c.tf32()};
 }
 
-// cuBLASLt takes a second matrix (GELU's argument) whose rows are whole vectors of 16 bytes in 16 bits.
-bool fits_epilogue(std::int64_t columns) {
-  return columns % 8 == 0;
+// cuBLASLt's GELU has an approximate tanh, whose error is below what 16 bits round off: fp32 keeps the kernel
+// that is exact. Its argument lies in rows of whole vectors of 16 bytes.
+bool fits_gelu(cuda::Type type, std::int64_t columns) {
+  return cuda::size_of(type) == 2 && columns % 8 == 0;
 }
 
 // One row, as decoding has it, is bound by reading the weights: a kernel of its own does that.
@@ -191,7 +192,7 @@ bool matmul_and_gelu(const Call& c, const Call& gelu) {
   if (gelu.tensor(1).data != pre_activation.data || c.weights(2).scales != nullptr || is_gemv(c))
     return false;
   if (cuda::is_fp8(c.tensor(1).type) || c.tensor(4) || out.type != pre_activation.type ||
-      (bias && bias.type != out.type) || !fits_epilogue(c.cols()))
+      (bias && bias.type != out.type) || !fits_gelu(out.type, c.cols()))
     return false;
   const cuda::Product plain = product_of(c);
   cuda::Product fused = plain;
@@ -227,7 +228,7 @@ bool matmul_backward_input_and_gelu(const Call& c, const Call& gelu) {
   // In place: nobody is left who would read what is not written between the two.
   if (c.tensor(0).data != dinp.data || gelu.tensor(1).data != dinp.data || c.updates(0)) return false;
   if (cuda::is_fp8(weight.type) || dout.type != weight.type || pre_activation.type != dinp.type ||
-      !fits_epilogue(c.inner()))
+      !fits_gelu(dinp.type, c.inner()))
     return false;
   const cuda::Product plain{
       .M = c.rows(), .N = c.inner(), .K = c.cols(), .a = dout, .b = weight, .out = dinp, .tf32 = c.tf32()};

@@ -1,5 +1,6 @@
 // What calibrating a GPU measures, and what predictions make of it.
 #include <algorithm>
+#include <span>
 
 #include "runtime/calibrate.h"
 #include "runtime/cuda_device.h"
@@ -28,14 +29,14 @@ sim::Hardware small_gpu() {
   return hardware;
 }
 
-runtime::GpuMeasurements few_measurements() {
+runtime::GpuMeasurements few_measurements(std::span<const DType> types) {
   runtime::GpuMeasurements what{.operations = {},
                                 .largest = runtime::product(OpKind::matmul, 16, 32, 32),
                                 .load = {0.01},
                                 .uncached = {1 << 20},
                                 .sample = {1e-4, 2}};
   what.largest.computing_in(DType::bf16);
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : types) {
     for (const OpKind kind : kProducts) what.operations[dtype].push_back(runtime::product(kind, 16, 32, 48));
     if (dtype == DType::fp16) {
       what.operations[dtype].push_back(
@@ -80,7 +81,7 @@ TEST_CASE("a GPU's calibration holds a sample of each measurement, and predictio
           "[plan]") {
   const sim::Hardware hardware = small_gpu();
   const auto device = runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 22}});
-  const runtime::GpuMeasurements what = few_measurements();
+  const runtime::GpuMeasurements what = few_measurements(device->dtypes());
   const auto written = sim::to_json(runtime::calibrate_gpu(*device, hardware, what, {}, {}));
   const sim::Calibration calibration = sim::calibration_from_json(written, "calibration");
   CHECK(calibration.software == runtime::gpu_kernels_version());

@@ -57,7 +57,7 @@ Results mapped(const Results& from, Type type, double (*function)(double)) {
   return to;
 }
 
-constexpr Type kTypes[] = {Type::f32, Type::bf16, Type::f16};
+constexpr Type kTypes[] = {Type::bf16, Type::f16};
 
 }  // namespace
 
