@@ -45,6 +45,12 @@ int threads_of(const PlanFlags& flags) {
   return std::max(1, cpus / runtime::launched().on_this_machine);
 }
 
+std::int64_t looked_at(const PlanFound& found) {
+  if (const auto* training = std::get_if<sim::SearchResult>(&found)) return training->looked_at;
+  if (const auto* serving = std::get_if<sim::ServingResult>(&found)) return serving->looked_at;
+  return 0;
+}
+
 // Neighbours share what was found of them: a search that nobody shares and nobody will resume is one piece.
 std::vector<Piece> pieces_of(const std::vector<PlanSearch>& searches, const PlanFlags& flags, bool divided) {
   constexpr std::int64_t kPieces = 64, kLeastOfTraining = 50'000;
@@ -228,8 +234,13 @@ class Plan {
   void gather(const runtime::SpreadResult& result) {
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       if (result.finished[i]) add(pieces_[i].search, *result.finished[i]);
-    for (const auto& [piece, part] : result.unfinished)
-      add(pieces_[static_cast<std::size_t>(piece)].search, part);
+    for (const auto& [piece, part] : result.unfinished) {
+      const std::size_t search = pieces_[static_cast<std::size_t>(piece)].search;
+      const std::int64_t before = looked_at(outcome_.found[search]);
+      add(search, part);
+      begun_candidates_ += looked_at(outcome_.found[search]) - before;
+    }
+    begun_ranges_ = static_cast<std::int64_t>(result.unfinished.size());
   }
   void add(std::size_t search, const std::string& range) {
     merge(outcome_.searches[search], outcome_.found[search], range, options_.most_kept);
@@ -249,6 +260,11 @@ class Plan {
                           pieces_.size(), sim::format_count(finished_candidates_), sim::format_count(total));
     if (!flags_.journal.empty())
       text += fmt::format(", which {} keeps: --resume goes on with them", flags_.journal);
+    if (begun_ranges_ > 0)
+      text += fmt::format(
+          "; {} candidates of {} that {} begun are in the table too{}", sim::format_count(begun_candidates_),
+          begun_ranges_ == 1 ? "a range" : fmt::format("{} ranges", begun_ranges_),
+          begun_ranges_ == 1 ? "was" : "were", flags_.journal.empty() ? "" : ", but not in the journal");
     events_.progress().note(text);
   }
 
@@ -288,6 +304,8 @@ class Plan {
   std::unique_ptr<runtime::ProcessGroup> group_;
   PlanOutcome outcome_;
   std::vector<Piece> pieces_;
+  // Ranges that an interruption left half done, of all processes, and what was found of them.
+  std::int64_t begun_ranges_ = 0, begun_candidates_ = 0;
   std::int64_t finished_ranges_ = 0, finished_candidates_ = 0;
   RangeOptions options_;
 };

@@ -104,11 +104,15 @@ bool is_of_backward(const Block& block) {
   return block.name.find("backward") != std::string::npos;
 }
 
-// Whatever sort of layer it is of.
+// Whatever sort of layer it is of, and wherever among those that are recomputed together.
 bool is_layer_block(const Block& block, std::string_view pass) {
-  const bool ends = block.name.ends_with(pass) && block.name.size() > pass.size() &&
-                    block.name[block.name.size() - pass.size() - 1] == '.';
-  return ends && block.name.find("layer") != std::string::npos;
+  const std::string_view name = block.name;
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || name.find("layer") == std::string_view::npos) return false;
+  const std::string_view of = name.substr(dot + 1);
+  if (!of.starts_with(pass)) return false;
+  const std::string_view place = of.substr(pass.size());
+  return place.empty() || place.starts_with("_passed") || place.starts_with("_whole");
 }
 
 bool is_of_passes(const Block& block) {

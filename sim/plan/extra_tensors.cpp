@@ -147,6 +147,10 @@ double bytes_of(const SavedActivations& saved, const Scenario& s) {
   return scale * (divided / ranks + (divides_rows ? everywhere / ranks : everywhere));
 }
 
+bool repeats_layers(const Strategy& s) {
+  return s.recompute == Recompute::full || s.recompute == Recompute::sqrt;
+}
+
 // What the plan keeps of a layer between its passes, bytes a token; norms' statistics are no part of closed
 // forms.
 double kept_bytes(const Plan& plan) {
@@ -154,20 +158,20 @@ double kept_bytes(const Plan& plan) {
     return std::find_if(plan.blocks.begin(), plan.blocks.end(),
                         [&](const Block& b) { return b.name == name; });
   };
-  const auto backward = block("layer.backward");
   auto forward = block("layer.forward");
-  if (plan.scenario.strategy.recompute == Recompute::full) forward = block("layer.recompute");
-  if (forward == plan.blocks.end() || backward == plan.blocks.end()) return 0;
-  const auto used = [&](const Block& b) {
-    std::vector<bool> in(plan.buffers.size());
+  if (repeats_layers(plan.scenario.strategy)) forward = block("layer.recompute");
+  if (forward == plan.blocks.end()) return 0;
+  const auto mark_used = [&](const Block& b, std::vector<bool>& in) {
     for (const Operation& op : b.operations)
       for (const std::vector<Operand>* operands : {&op.operands, &op.beside})
         for (const Operand& o : *operands)
           if (o.buffer != kNoBuffer && o.layer_offset == 0)
             in[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
-    return in;
   };
-  const std::vector<bool> made = used(*forward), needed = used(*backward);
+  std::vector<bool> made(plan.buffers.size()), needed(plan.buffers.size());
+  mark_used(*forward, made);
+  for (const std::string_view part : {"layer.backward", "layer.backward_input", "layer.backward_weight"})
+    if (const auto backward = block(part); backward != plan.blocks.end()) mark_used(*backward, needed);
   const Workload& w = plan.scenario.workload;
   const Variables v{.batch = w.micro_batch_size,
                     .query_length = w.seq_len / plan.scenario.strategy.context_parallel,
@@ -186,10 +190,8 @@ double kept_bytes(const Plan& plan) {
 // An operation of a layer whose result stays from the first forward pass on; the first of all where the whole
 // layer is repeated, but for what backward does not read.
 std::string kept_from(const Plan& plan) {
-  const Recompute recompute = plan.scenario.strategy.recompute;
-  const bool repeats_layers = recompute == Recompute::full || recompute == Recompute::sqrt;
   for (const Block& block : plan.blocks)
-    if (block.name == "layer.forward" && !repeats_layers)
+    if (block.name == "layer.forward" && !repeats_layers(plan.scenario.strategy))
       for (const Operation& op : block.operations)
         if (places_of(plan, op.id).size() == 1) return op.id;
   return "layer.attention_norm.forward";

@@ -273,12 +273,16 @@ DecoderParameters for_backward(DecoderParameters p) {
   const auto turn = [](Tensor& t) { t.parameter = t.parameter_for_backward; };
   ExpertParameters& e = p.experts;
   LatentParameters& l = p.latent;
+  PredictionParameters& n = p.prediction;
   for (Tensor* t : {&p.embedding, &p.position_embedding, &p.sinks, &p.head, &e.router, &e.router_bias,
                     &l.q_norm, &l.kv_norm, &e.shared_gate})
     turn(*t);
   for (Affine* a :
-       {&p.embedding_norm, &p.attention_norm, &p.qkv, &p.qk_norm, &p.attention_output, &p.mlp_norm, &p.mlp_up,
-        &p.mlp_down, &p.final_norm, &e.up, &e.down, &e.shared_up, &e.shared_down}) {
+       {&p.embedding_norm, &p.attention_norm, &p.qkv,         &p.qk_norm,        &p.attention_output,
+        &p.mlp_norm,       &p.mlp_up,         &p.mlp_down,    &p.final_norm,     &e.up,
+        &e.down,           &e.shared_up,      &e.shared_down, &l.q_down,         &l.q_up,
+        &l.kv_down,        &l.kv_up,          &n.hidden_norm, &n.embedding_norm, &n.projection,
+        &n.final_norm}) {
     turn(a->weight);
     turn(a->bias);
   }

@@ -122,8 +122,8 @@ class CandidateWalk::Layout {
     Refusal refusal;
     // Of choices of states, with one direction of the pipeline and with two.
     std::vector<Refusal> states, states_two_directions;
-    // By chunks where buckets reach over them, and directions.
-    std::map<std::pair<int, bool>, std::vector<const StepStates*>> known;
+    // By chunks where buckets reach over them.
+    std::map<std::pair<int, StatePlaces>, std::vector<const StepStates*>> known;
   };
 
   static void neutral(Strategy& s) {
@@ -249,10 +249,10 @@ class CandidateWalk::Layout {
 
   void of_pipeline(Stages& stages, StepPasses& passes, std::int64_t row) {
     const Strategy& t = scenario_.strategy;
-    const bool two = placement_of(t.schedule) == Placement::two_directions;
+    const StatePlaces places = state_places(scenario_);
     StepPipeline pipeline(scenario_, passes, w_.steps.schedule(scenario_));
-    std::vector<const StepStates*>& one_chunk = known_states(stages, 1, two);
-    std::vector<const StepStates*>& of_chunks = known_states(stages, t.virtual_pipeline, two);
+    std::vector<const StepStates*>& one_chunk = known_states(stages, 1, places);
+    std::vector<const StepStates*>& of_chunks = known_states(stages, t.virtual_pipeline, places);
     each_state(stages, row, [&](const StateChoice& choice, std::int64_t index, std::size_t i) {
       const StepStates*& states = (choice.gradient_bucket > 0 ? of_chunks : one_chunk)[i];
       if (!states) states = &w_.steps.states(scenario_);
@@ -260,8 +260,8 @@ class CandidateWalk::Layout {
     });
   }
 
-  std::vector<const StepStates*>& known_states(Stages& stages, int chunks, bool two_directions) {
-    std::vector<const StepStates*>& known = stages.known[{chunks, two_directions}];
+  std::vector<const StepStates*>& known_states(Stages& stages, int chunks, StatePlaces places) {
+    std::vector<const StepStates*>& known = stages.known[{chunks, places}];
     known.resize(w_.states.size());
     return known;
   }

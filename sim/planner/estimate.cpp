@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "sim/planner/reserved_memory.h"
 #include "sim/planner/step_estimator.h"
 
 namespace sim {
@@ -26,7 +27,9 @@ Estimate Estimator::estimate(const Strategy& strategy, const Workload& workload)
   StepPasses passes = steps.passes(s);
   StepPipeline pipeline(s, passes, steps.schedule(s));
   const StepStates& states = steps.states(s);
-  return {pipeline.time(s, states), pipeline.memory(s, states)};
+  const bool planned = s.implementation.memory.allocator == AllocatorKind::planned;
+  return {pipeline.time(s, states),
+          planned ? pipeline.memory(s, states) : reserved_memory(s, pipeline.fullest_stages())};
 }
 
 Estimate estimate(const Scenario& scenario, const Calibration* calibration) {

@@ -27,8 +27,14 @@ ActionTime repeated(const ActionTime& action, std::int32_t times) {
 
 ActionTime compute_of(const std::vector<UnitStep>& steps) {
   ActionTime all;
-  for (const UnitStep& s : steps) all = in_turn(all, repeated(s.compute, s.count));
-  if (!steps.empty()) all.work = steps.front().compute.work;
+  for (const UnitStep& s : steps) {
+    const ActionTime unit = is_there(s.before) ? in_turn(s.before, s.compute) : s.compute;
+    all = in_turn(all, repeated(unit, s.count));
+  }
+  if (!steps.empty()) {
+    UnitStep first = steps.front();
+    all.work = first_of(first).work;
+  }
   return all;
 }
 
@@ -60,17 +66,28 @@ bool goes_on(const State& now, const State& before, const State& at, bool exchan
   return alike(now.collective, now.compute) || (now.collective > now.compute && at.collective > at.compute);
 }
 
+void run_step(DeviceClock& clock, const UnitStep& s, bool begins_gradients, Seconds ready) {
+  if (begins_gradients) clock.run(kComputeStream, s.begin);
+  if (is_there(s.before)) clock.run(kComputeStream, s.before);
+  clock.run(kComputeStream, s.compute, ready);
+}
+
 constexpr Seconds kLongAgo{-1e30};
 constexpr std::size_t kMostAhead =
     16;  // gathers that have not been waited for, beyond which they do not matter
 
 }  // namespace
 
-void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32_t prefetch) {
+void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32_t prefetch,
+              PassPlace place) {
   const auto ahead = std::min<std::size_t>(static_cast<std::size_t>(std::max(0, prefetch)), kMostAhead - 1);
   std::array<Seconds, kMostAhead> gathered{};  // ends, by unit modulo
   std::size_t gather_step = 0, issued = 0, user = 0;
   std::int32_t gather_in_step = 0;
+  const auto skip_others = [&] {
+    while (gather_step < steps.size() && !steps[gather_step].reads) ++gather_step;
+  };
+  skip_others();
   const auto gather_next = [&] {
     const UnitStep& s = steps[gather_step];
     gathered[issued % kMostAhead] =
@@ -80,6 +97,7 @@ void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32
     if (++gather_in_step == s.count) {
       gather_in_step = 0;
       ++gather_step;
+      skip_others();
     }
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -88,24 +106,37 @@ void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32
     State before = state_of(clock), took{};
     bool known = false;
     for (std::int32_t n = 0; n < s.count; ++n) {
-      while (gather_step < steps.size() && issued <= user + ahead) gather_next();
-      clock.run(kComputeStream, s.compute, gathered[user % kMostAhead]);
-      ++user;
+      while (s.reads && gather_step < steps.size() && issued <= user + ahead) gather_next();
+      const Seconds ready =
+          std::max(s.there + s.each_later * n, s.reads ? gathered[user % kMostAhead] : kLongAgo);
+      const bool begins_gradients = place.first_gradients && is_there(s.begin);
+      if (i == 0 && n == 0 && (!place.begins || begins_gradients)) {
+        UnitStep first = s;
+        if (begins_gradients && place.begins) first.begin.work = first_of(first).work;
+        first_of(first).work = {};
+        run_step(clock, first, begins_gradients, ready);
+      } else {
+        run_step(clock, s, begins_gradients, ready);
+      }
+      if (s.reads) ++user;
       if (is_there(s.reduce)) clock.run(kCollectiveStream, s.reduce, clock.free(kComputeStream));
       const State now = state_of(clock), takes = now - before;
       // Gathers of what comes after these units are none that these repeat.
-      const std::int32_t left = s.count - n - 1 - static_cast<std::int32_t>(ahead) - 1;
-      if (known && left > 0 && gather_step == i && goes_on(takes, took, now, exchanges)) {
+      const std::int32_t left = s.count - n - 1 - (s.reads ? static_cast<std::int32_t>(ahead) + 1 : 0);
+      if (known && left > 0 && (!s.reads || gather_step == i) && s.each_later <= takes.compute &&
+          goes_on(takes, took, now, exchanges)) {
         clock.skip(takes.compute * left, exchanges ? takes.collective * left : Seconds{}, takes.host * left);
-        std::array<Seconds, kMostAhead> moved{};
-        for (std::size_t u = user; u < issued; ++u)
-          moved[(u + static_cast<std::size_t>(left)) % kMostAhead] =
-              gathered[u % kMostAhead] + (is_there(s.gather) ? takes.collective * left : Seconds{});
-        gathered = moved;
         n += left;
-        gather_in_step += left;
-        user += static_cast<std::size_t>(left);
-        issued += static_cast<std::size_t>(left);
+        if (s.reads) {
+          std::array<Seconds, kMostAhead> moved{};
+          for (std::size_t u = user; u < issued; ++u)
+            moved[(u + static_cast<std::size_t>(left)) % kMostAhead] =
+                gathered[u % kMostAhead] + (is_there(s.gather) ? takes.collective * left : Seconds{});
+          gathered = moved;
+          gather_in_step += left;
+          user += static_cast<std::size_t>(left);
+          issued += static_cast<std::size_t>(left);
+        }
         known = false;
         before = state_of(clock);
         continue;

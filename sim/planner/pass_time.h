@@ -11,21 +11,38 @@ namespace sim {
 ActionTime in_turn(const ActionTime& first, const ActionTime& then);
 ActionTime repeated(const ActionTime& action, std::int32_t times);
 
-// Work on units (embedding, layers, head), one after the other; `count` units alike.
+// Work on units (embedding, layers, head), one after the other; `count` units alike. Zero duration and no
+// launches: nothing is done.
 struct UnitStep {
-  ActionTime compute;
-  // Of a unit's parameters, before it (ZeRO 3), and of its gradients, after it; zero duration and no
-  // launches: none.
-  ActionTime gather, reduce;
+  ActionTime before = {};  // on the compute stream, with no need of the unit's parameters
+  ActionTime compute = {};
+  ActionTime begin = {};  // before all of it, in the first pass that has gradients
+  // Of a unit's parameters, before `compute` (ZeRO 3), and of gradients, after it.
+  ActionTime gather = {}, reduce = {};
+  // Of parameters that are gathered in any case: when the first of these units' are there, and how much later
+  // each further one's.
+  Seconds there{-1e30}, each_later{};
   std::int32_t count = 1;
+  bool reads = true;  // the first of its pass to read the unit's parameters, for which they are gathered
 };
 inline bool is_there(const ActionTime& t) {
   return t.duration.value > 0 || t.host.launches.value > 0;
 }
 
+// Which of a step's actions begins it.
+inline ActionTime& first_of(UnitStep& s) {
+  return is_there(s.before) ? s.before : s.compute;
+}
+
+struct PassPlace {
+  bool begins = true;            // the host does what it does before a pass
+  bool first_gradients = false;  // of a step
+};
+
 // Runs the steps: parameters are gathered so many units ahead. Units alike are run until each takes as long
 // as the one before, and the rest is added.
-void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32_t prefetch);
+void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32_t prefetch,
+              PassPlace place = {});
 
 // All of its compute as one action, exchanges left out.
 ActionTime compute_of(const std::vector<UnitStep>& steps);

@@ -33,9 +33,121 @@ std::vector<Piece> pieces_of(const Scenario& s, const std::vector<LayerKind>& ki
 
 namespace {
 
-ActionTime UnitTimes::*unit_of(const Piece::Run& r) {
+using Unit = ActionTime UnitTimes::*;
+Unit unit_of(const Piece::Run& r) {
   return r.experts ? &UnitTimes::expert_layer : &UnitTimes::layer;
 }
+
+// Visits the runs of some of a piece's layers, from the first to the last or back: visit(run, layers).
+template <class Visit>
+void for_each_run(const Piece& piece, std::int32_t first, std::int32_t last, Visit visit) {
+  std::int32_t begin = 0;
+  for (const Piece::Run& r : piece.runs) {
+    const std::int32_t n = std::min(last, begin + r.layers) - std::max(first, begin);
+    if (n > 0) visit(r, n);
+    begin += r.layers;
+  }
+}
+template <class Visit>
+void for_each_run_back(const Piece& piece, std::int32_t first, std::int32_t last, Visit visit) {
+  std::int32_t end = piece.layers();
+  for (std::size_t i = piece.runs.size(); i-- > 0;) {
+    const Piece::Run& r = piece.runs[i];
+    const std::int32_t n = std::min(last, end) - std::max(first, end - r.layers);
+    if (n > 0) visit(r, n);
+    end -= r.layers;
+  }
+}
+
+// Steps of a pass in the order in which plan/stage_program.h has their actions: gradients go when as many
+// layers as a bucket holds have them, when a unit of another sort has, or at the pass's end.
+class StepList {
+ public:
+  // What is gathered, and the gradients that are reduced, by whose times; null: nothing.
+  StepList(const StateTimes& states, const UnitTimes* gather, const HostWork& of_gather,
+           const UnitTimes* reduce)
+      : states_(states), gather_(gather), of_gather_(of_gather), reduce_(reduce) {}
+
+  void add(Unit unit, UnitStep step, bool reduces) {
+    if (step.count <= 0) return;
+    if (gather_ && step.reads) {
+      step.gather = gather_->*unit;
+      step.gather.work = of_gather_;
+    }
+    if (!reduce_ || !reduces) return steps_.push_back(step);
+    if (bucketed_ > 0 && unit != of_bucket_) {
+      const std::int32_t others = step.count - 1;
+      step.count = 1;
+      add_reducing(unit, step, bucket());
+      step.count = others;
+    }
+    add_reducing(unit, step, {});
+  }
+
+  std::vector<UnitStep> take() {
+    if (bucketed_ > 0) last_alone().reduce = bucket();
+    return std::move(steps_);
+  }
+
+ private:
+  void add_reducing(Unit unit, UnitStep step, const ActionTime& earlier) {
+    const std::int32_t most = unit == &UnitTimes::layer          ? states_.bucket_layers
+                              : unit == &UnitTimes::expert_layer ? states_.bucket_expert_layers
+                                                                 : 1;
+    if (most <= 1) {
+      if (step.count <= 0) return;
+      step.reduce = in_turn(earlier, reduce_->*unit);
+      steps_.push_back(step);
+      return;
+    }
+    of_bucket_ = unit;
+    step.reduce = earlier;
+    while (step.count > 0) {
+      UnitStep some = step;
+      some.count = std::min(step.count, most - bucketed_);
+      bucketed_ += some.count;
+      step.count -= some.count;
+      if (bucketed_ == most) {
+        --some.count;
+        if (some.count > 0) steps_.push_back(some);
+        some.count = 1;
+        some.reduce = in_turn(some.reduce, bucket());
+      }
+      steps_.push_back(some);
+    }
+  }
+
+  // The message of what is there, then what replicas sum, layer by layer.
+  ActionTime bucket() {
+    const std::int32_t n = std::exchange(bucketed_, 0);
+    const auto& messages =
+        of_bucket_ == &UnitTimes::expert_layer ? states_.reduce_expert_layers : states_.reduce_layers;
+    const auto found = messages.find(n);
+    const ActionTime message =
+        found != messages.end() ? found->second : repeated(states_.reduce.*of_bucket_, n);
+    const ActionTime& others = states_.only_last.*of_bucket_;
+    return reduce_ == &states_.reduce_last && is_there(others) ? in_turn(message, repeated(others, n))
+                                                               : message;
+  }
+
+  UnitStep& last_alone() {
+    UnitStep& last = steps_.back();
+    if (last.count == 1) return last;
+    UnitStep alone = last;
+    alone.count = 1;
+    --last.count;
+    steps_.push_back(alone);
+    return steps_.back();
+  }
+
+  const StateTimes& states_;
+  const UnitTimes* gather_;
+  const HostWork& of_gather_;
+  const UnitTimes* reduce_;
+  std::vector<UnitStep> steps_;
+  Unit of_bucket_ = nullptr;
+  std::int32_t bucketed_ = 0;  // layers that wait for others
+};
 
 }  // namespace
 
@@ -58,88 +170,80 @@ bool PassTimer::reduces_beside() const {
          (strategy_.zero_stage == 1 ? profile.overlaps_sharded_reduction : profile.overlaps_reduction);
 }
 
+const UnitTimes* PassTimer::reduced(Reduce reduce) const {
+  return reduce == Reduce::none ? nullptr : reduce == Reduce::each ? &states_.reduce : &states_.reduce_last;
+}
+
 std::vector<UnitStep> PassTimer::forward(const Piece& piece, const UnitTimes* gather) const {
-  std::vector<UnitStep> steps;
-  const auto add = [&](const ActionTime& compute, ActionTime UnitTimes::*unit, std::int32_t count) {
-    steps.push_back({compute, gather ? gathers(*gather, unit) : ActionTime{}, {}, count});
-  };
-  if (piece.first) add(compute_.embedding, &UnitTimes::embedding, 1);
-  for (const Piece::Run& r : piece.runs) add(compute_.layers[r.kind].forward, unit_of(r), r.layers);
-  if (piece.last) add(compute_.head, &UnitTimes::head, 1);
-  return begun(std::move(steps));
+  StepList steps(states_, gather, software_.gather, nullptr);
+  if (piece.first) steps.add(&UnitTimes::embedding, {.compute = compute_.embedding}, false);
+  for (const Piece::Run& r : piece.runs)
+    steps.add(unit_of(r), {.compute = compute_.layers[r.kind].forward, .count = r.layers}, false);
+  if (piece.last) steps.add(&UnitTimes::head, {.compute = compute_.head}, false);
+  return with_work(steps.take());
 }
 
 std::vector<UnitStep> PassTimer::backward(const Piece& piece, ActionTime LayerTimes::*pass,
                                           Reduce reduce) const {
   const bool of_layers = pass == &LayerTimes::backward;
-  std::vector<UnitStep> steps;
-  const auto zeroed = [&](const ActionTime& compute, ActionTime UnitTimes::*unit) {
-    return strategy_.zero_stage >= 2 ? in_turn(states_.zero_whole.*unit, compute) : compute;
+  StepList steps(states_, strategy_.zero_stage == 3 ? &states_.gather_for_backward : nullptr,
+                 software_.gather, reduced(reduce));
+  const auto zeroed = [&](Unit unit) {
+    return strategy_.zero_stage >= 2 ? states_.zero_whole.*unit : ActionTime{};
   };
-  const auto gather = [&](ActionTime UnitTimes::*unit) {
-    return strategy_.zero_stage == 3 ? gathers(states_.gather_for_backward, unit) : ActionTime{};
+  const bool fresh = scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
+  const auto begun = [&](Unit unit) { return fresh ? states_.zero.*unit : ActionTime{}; };
+  const auto add = [&](Unit unit, const ActionTime& compute, std::int32_t count, bool reads, bool reduces) {
+    steps.add(
+        unit,
+        {.before = zeroed(unit), .compute = compute, .begin = begun(unit), .count = count, .reads = reads},
+        reduces);
   };
-  const auto reduces = [&](ActionTime UnitTimes::*unit) {
-    return reduce == Reduce::none   ? ActionTime{}
-           : reduce == Reduce::each ? states_.reduce.*unit
-                                    : states_.reduce_last.*unit;
-  };
-  if (piece.last)
-    steps.push_back({zeroed(compute_.head_backward, &UnitTimes::head), gather(&UnitTimes::head),
-                     reduces(&UnitTimes::head), 1});
+  if (piece.last) add(&UnitTimes::head, compute_.head_backward, 1, true, true);
   const std::int32_t interval = recompute_interval(strategy_, piece.layers());
-  std::int32_t above = piece.layers();  // layers whose pass is still to come
-  for (std::size_t i = piece.runs.size(); i-- > 0;) {
-    const Piece::Run& r = piece.runs[i];
-    const LayerTimes& layer = compute_.layers[r.kind];
-    const ActionTime own = zeroed(layer.*pass, unit_of(r));
-    const auto add = [&](const UnitStep& step, std::int32_t backward) {
-      UnitStep pass_step = step;
-      pass_step.count = backward;
-      if (of_layers)
-        add_layers(steps, pass_step, r, reduce, reduces(unit_of(r)));
+  if (interval == 1) {
+    for (std::size_t i = piece.runs.size(); i-- > 0;) {
+      const Piece::Run& r = piece.runs[i];
+      const LayerTimes& layer = compute_.layers[r.kind];
+      if (is_there(layer.recompute_last))
+        steps.add(unit_of(r),
+                  {.compute = in_turn(layer.recompute_last, in_turn(zeroed(unit_of(r)), layer.*pass)),
+                   .begin = begun(unit_of(r)),
+                   .count = r.layers},
+                  of_layers);
       else
-        steps.push_back(pass_step);
-    };
-    if (interval == 1) {
-      add({in_turn(layer.recompute_last, own), gather(unit_of(r)), {}, 1}, r.layers);
-      above -= r.layers;
-      continue;
+        add(unit_of(r), layer.*pass, r.layers, true, of_layers);
     }
+  } else {
     // A group's layers run forward again, then backward with the parameters that are there.
-    const std::int32_t begin = above - r.layers;
-    while (above > begin) {
-      const std::int32_t n = above - std::max(begin, (above - 1) / interval * interval);
-      if (n > 1) steps.push_back({layer.recompute, gather(unit_of(r)), {}, n - 1});
-      steps.push_back({layer.recompute_last, gather(unit_of(r)), {}, 1});
-      add({own, {}, {}, 1}, n);
-      above -= n;
+    for (std::int32_t end = piece.layers(); end > 0;) {
+      const std::int32_t first = (end - 1) / interval * interval;
+      for_each_run(piece, first, end - 1, [&](const Piece::Run& r, std::int32_t n) {
+        steps.add(unit_of(r), {.compute = compute_.layers[r.kind].recompute, .count = n}, false);
+      });
+      for_each_run(piece, end - 1, end, [&](const Piece::Run& r, std::int32_t n) {
+        steps.add(unit_of(r), {.compute = compute_.layers[r.kind].recompute_last, .count = n}, false);
+      });
+      for_each_run_back(piece, first, end, [&](const Piece::Run& r, std::int32_t n) {
+        add(unit_of(r), compute_.layers[r.kind].*pass, n, false, of_layers);
+      });
+      end = first;
     }
   }
-  if (piece.first)
-    steps.push_back(
-        {zeroed(compute_.embedding_backward, &UnitTimes::embedding), {}, reduces(&UnitTimes::embedding), 1});
-  return begun(std::move(steps));
+  if (piece.first) add(&UnitTimes::embedding, compute_.embedding_backward, 1, true, true);
+  return with_work(steps.take());
 }
 
 std::vector<UnitStep> PassTimer::weights(const Piece& piece, Reduce reduce) const {
-  std::vector<UnitStep> steps;
+  StepList steps(states_, nullptr, software_.gather, reduced(reduce));
   for (std::size_t i = piece.runs.size(); i-- > 0;) {
     const Piece::Run& r = piece.runs[i];
-    const ActionTime message = reduce == Reduce::none   ? ActionTime{}
-                               : reduce == Reduce::each ? states_.reduce.*unit_of(r)
-                                                        : states_.reduce_last.*unit_of(r);
-    add_layers(steps, {compute_.layers[r.kind].weight, {}, {}, r.layers}, r, reduce, message);
+    steps.add(unit_of(r), {.compute = compute_.layers[r.kind].weight, .count = r.layers}, true);
   }
-  return begun(std::move(steps));
+  return with_work(steps.take());
 }
 
-ActionTime PassTimer::gathers(const UnitTimes& of, ActionTime UnitTimes::*unit) const {
-  ActionTime t = of.*unit;
-  t.work = software_.gather;
-  return t;
-}
-std::vector<UnitStep> PassTimer::begun(std::vector<UnitStep> steps) const {
+std::vector<UnitStep> PassTimer::with_work(std::vector<UnitStep> steps) const {
   if (!steps.empty()) {
     if (steps.front().count > 1) {
       UnitStep first = steps.front();
@@ -147,46 +251,23 @@ std::vector<UnitStep> PassTimer::begun(std::vector<UnitStep> steps) const {
       first.count = 1;
       steps.insert(steps.begin(), first);
     }
-    steps.front().compute.work = software_.pass;
+    first_of(steps.front()).work = software_.pass;
   }
   return steps;
 }
-// Layers whose gradients go one by one, or as many in a message as a bucket holds.
-void PassTimer::add_layers(std::vector<UnitStep>& steps, UnitStep layers, const Piece::Run& r, Reduce reduce,
-                           const ActionTime& message) const {
-  const std::int32_t bucket = r.experts ? states_.bucket_expert_layers : states_.bucket_layers;
-  if (reduce == Reduce::none || bucket <= 1) {
-    layers.reduce = message;
-    steps.push_back(layers);
-    return;
-  }
-  const auto& messages = r.experts ? states_.reduce_expert_layers : states_.reduce_layers;
-  // What replicas sum goes layer by layer.
-  const ActionTime& one = r.experts ? states_.reduce.expert_layer : states_.reduce.layer;
-  for (std::int32_t done = 0; done < layers.count;) {
-    const std::int32_t n = std::min(bucket, layers.count - done);
-    UnitStep some = layers;
-    some.count = n - 1;
-    if (some.count > 0) steps.push_back(some);
-    some.count = 1;
-    const auto found = messages.find(n);
-    some.reduce = found != messages.end() ? found->second : repeated(one, n);
-    if (reduce == Reduce::last) {
-      ActionTime others = repeated(message, n);
-      others.duration = others.duration - one.duration * n;
-      others.host.launches = others.host.launches - one.host.launches * n;
-      some.reduce = in_turn(some.reduce, others);
-    }
-    steps.push_back(some);
-    done += n;
-  }
+
+// What earlier collectives, that this pass does not wait for, make of it.
+void PassTimer::add_slowdown(PassTime& pass, Seconds compute) const {
+  const double slowdown = software_.interference.compute;
+  pass.slower = 1 - 1 / slowdown;
+  pass.most_slower = std::max(Seconds{}, compute * slowdown - pass.duration);
 }
 
 PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetch,
                                const PassTime& plain) const {
   if (steps.empty()) return {};
   PassTime pass = plain;
-  steps.front().compute.work = {};
+  first_of(steps.front()).work = {};
   constexpr Seconds kLongAgo{-1e6};
   DeviceClock clock(software_.interference, false);
   clock.skip({}, kLongAgo, kLongAgo);
@@ -200,7 +281,10 @@ PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetc
     pass.host.launches += (s.gather.host.launches + s.gather.work.before + s.reduce.host.launches) * s.count;
   }
   // The first gather waits for earlier collectives as it does for earlier compute.
-  if (gathers) pass.compute_after_collectives = pass.duration;
+  if (gathers)
+    pass.compute_after_collectives = pass.duration;
+  else
+    add_slowdown(pass, compute_of(steps).duration);
   if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
   return pass;
 }
@@ -211,6 +295,11 @@ namespace {
 PassTime alone(const std::vector<UnitStep>& steps) {
   const ActionTime t = compute_of(steps);
   return {.duration = t.duration, .host = t.host, .work = t.work};
+}
+
+bool exchanges(const std::vector<UnitStep>& steps) {
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const UnitStep& s) { return is_there(s.gather) || is_there(s.reduce); });
 }
 
 constexpr std::int32_t kFarAhead = 15;  // of gathers that nothing holds back
@@ -230,42 +319,109 @@ ChunkPasses PassTimer::plain(const Piece& piece) const {
   return passes;
 }
 
-ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain) const {
+ChunkSteps PassTimer::steps(const Piece& piece) const {
   const BackwardParts parts = backward_parts(strategy_.schedule);
-  const bool each = strategy_.zero_stage >= 2;
+  const Reduce last = reduces_beside() ? Reduce::last : Reduce::none,
+               each = strategy_.zero_stage >= 2 ? Reduce::each : Reduce::none;
+  ChunkSteps chunk;
+  chunk.prefetch = strategy_.prefetch;
+  const auto set = [&](PassTime ChunkPasses::*pass, std::vector<UnitStep> steps) {
+    const auto at = std::find(kPasses.begin(), kPasses.end(), pass) - kPasses.begin();
+    chunk.passes[static_cast<std::size_t>(at)] = std::move(steps);
+  };
+  set(&ChunkPasses::forward,
+      forward(piece, strategy_.zero_stage == 3 ? &states_.gather_for_forward : nullptr));
+  set(&ChunkPasses::first_forward, chunk.passes[0]);
+  if (parts != BackwardParts::all_split) {
+    set(&ChunkPasses::backward, backward(piece, &LayerTimes::backward, each));
+    set(&ChunkPasses::last_backward, backward(piece, &LayerTimes::backward, last));
+  }
+  if (parts != BackwardParts::whole) {
+    set(&ChunkPasses::input, backward(piece, &LayerTimes::input, each));
+    set(&ChunkPasses::last_input, backward(piece, &LayerTimes::input, last));
+    set(&ChunkPasses::weight, weights(piece, each));
+    set(&ChunkPasses::last_weight, weights(piece, last));
+  }
+  return chunk;
+}
+
+void PassTimer::gather_ahead(const Piece& piece, ChunkSteps& chunk, DeviceClock& clock) const {
+  std::vector<UnitStep>& steps = chunk.passes[4];
+  std::vector<UnitStep> gathers = forward(piece, &states_.gather_updated);
+  for (std::size_t i = 0; i < gathers.size(); ++i) {
+    if (!is_there(gathers[i].gather)) continue;
+    ActionTime one = gathers[i].gather;
+    one.work = {};
+    const DeviceClock::Span span = clock.run(kCollectiveStream, one);
+    steps[i].there = span.end;
+    if (gathers[i].count > 1) {
+      const Seconds last = clock.run(kCollectiveStream, repeated(one, gathers[i].count - 1)).end;
+      steps[i].each_later = (last - span.end) * (1.0 / (gathers[i].count - 1));
+    }
+  }
+}
+
+// Where accumulators are not set to zero before.
+ActionTime PassTimer::begin_gradients(const Piece& piece) const {
+  ActionTime all;
+  if (scenario_.implementation.memory.weight_gradient != WeightGradient::fresh) return all;
+  if (piece.last) all = in_turn(all, states_.zero.head);
+  for (const Piece::Run& r : piece.runs) all = in_turn(all, repeated(states_.zero.*unit_of(r), r.layers));
+  if (piece.first) all = in_turn(all, states_.zero.embedding);
+  return all;
+}
+
+ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain) const {
   ChunkPasses passes = plain;
-  if (strategy_.zero_stage == 3)
-    passes.forward = passes.first_forward =
-        exchanging(forward(piece, &states_.gather_for_forward), strategy_.prefetch, plain.forward);
+  passes.begin_gradients = begin_gradients(piece);
+  const ChunkSteps all = steps(piece);
+  const bool zeroes = strategy_.zero_stage >= 2;
+  for (std::size_t i = 0; i < kPasses.size(); ++i)
+    if (zeroes || exchanges(all.passes[i]))
+      passes.*kPasses[i] = exchanging(all.passes[i], strategy_.prefetch, plain.*kPasses[i]);
+    else
+      add_slowdown(passes.*kPasses[i], (plain.*kPasses[i]).duration);
   if (gathers_ahead()) {
     const PassTime first = exchanging(forward(piece, &states_.gather_updated), kFarAhead, plain.forward);
     passes.first_forward.compute_after_collectives = first.compute_after_collectives;
     passes.first_forward.collectives = first.collectives;
   }
-  if (!reduces_beside()) return passes;
-  // The last micro-batch's passes differ where replicas sum what others have reduced.
-  const auto differs = [&](ActionTime UnitTimes::*unit) {
-    return (states_.reduce.*unit).duration != (states_.reduce_last.*unit).duration;
-  };
-  const bool last_differs = !each || differs(&UnitTimes::layer) || differs(&UnitTimes::expert_layer) ||
-                            differs(&UnitTimes::head) || differs(&UnitTimes::embedding);
-  const auto backward_passes = [&](PassTime ChunkPasses::*usual, PassTime ChunkPasses::*last, auto steps) {
-    const auto with = [&](Reduce reduce) {
-      return exchanging(steps(reduce), strategy_.prefetch, plain.*usual);
-    };
-    if (each) passes.*usual = passes.*last = with(Reduce::each);
-    if (last_differs) passes.*last = with(Reduce::last);
-  };
-  if (parts != BackwardParts::all_split)
-    backward_passes(&ChunkPasses::backward, &ChunkPasses::last_backward,
-                    [&](Reduce r) { return backward(piece, &LayerTimes::backward, r); });
-  if (parts != BackwardParts::whole) {
-    backward_passes(&ChunkPasses::input, &ChunkPasses::last_input,
-                    [&](Reduce r) { return backward(piece, &LayerTimes::input, r); });
-    backward_passes(&ChunkPasses::weight, &ChunkPasses::last_weight,
-                    [&](Reduce r) { return weights(piece, r); });
-  }
   return passes;
+}
+
+bool PassTimer::exchanges_hide(const Piece& piece, const ChunkPasses& passes) const {
+  // What is still reduced when the next pass begins, whose first gather comes after it.
+  constexpr double kNegligible = 0.005;
+  const bool whole = passes.weight.duration.value == 0;
+  const PassTime& last = whole ? passes.last_backward : passes.last_weight;
+  if (last.collectives_after_compute - last.duration >
+      (passes.forward.duration + passes.backward.duration + passes.input.duration + passes.weight.duration) *
+          kNegligible)
+    return false;
+  return gathers_hide(piece);
+}
+
+bool PassTimer::gathers_hide(const Piece& piece) const {
+  if (strategy_.prefetch < 1) return false;
+  const double window = strategy_.prefetch;
+  const UnitTimes &forward = states_.gather_for_forward, &backward = states_.gather_for_backward;
+  const bool splits = backward_parts(strategy_.schedule) != BackwardParts::whole;
+  for (const Piece::Run& r : piece.runs) {
+    const LayerTimes& layer = compute_.layers[r.kind];
+    const Unit unit = unit_of(r);
+    const Seconds ahead = layer.forward.duration,
+                  back = (splits ? layer.input.duration : layer.backward.duration) +
+                         layer.recompute_last.duration;
+    const std::int32_t bucket = r.experts ? states_.bucket_expert_layers : states_.bucket_layers;
+    const Seconds reduced = splits ? Seconds{} : (states_.reduce_last.*unit).duration;
+    if ((forward.*unit).duration > ahead) return false;
+    if ((backward.*unit).duration + reduced > back) return false;
+    if ((backward.*unit).duration + reduced * bucket > back * window) return false;
+    if (piece.last && (forward.head.duration > ahead * window ||
+                       states_.reduce_last.head.duration + (backward.*unit).duration > back * window))
+      return false;
+  }
+  return true;
 }
 
 void PassTimer::add_gathers(const Piece& piece, const UnitTimes& gather, bool forward, Exchanged& sum) const {
@@ -281,6 +437,10 @@ void PassTimer::add_gathers(const Piece& piece, const UnitTimes& gather, bool fo
                      : piece.runs.empty()
                          ? Seconds{}
                          : (gather.*unit_of(forward ? piece.runs.front() : piece.runs.back())).duration;
+  // A first layer's parameters come after the embedding's.
+  if (forward && piece.first && !piece.runs.empty())
+    sum.first_gather +=
+        std::max(Seconds{}, (gather.*unit_of(piece.runs.front())).duration - compute_.embedding.duration);
 }
 
 void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last,
@@ -305,15 +465,26 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
     const auto& messages = r.experts ? states_.reduce_expert_layers : states_.reduce_layers;
     const auto message = [&](std::int32_t n) {
       const auto found = messages.find(n);
-      return found != messages.end() ? found->second : repeated(states_.reduce.*unit_of(r), n);
+      ActionTime m = found != messages.end() ? found->second : repeated(states_.reduce.*unit_of(r), n);
+      if (last) m = in_turn(m, repeated(states_.only_last.*unit_of(r), n));
+      return m;
     };
     const std::int32_t rest = r.layers % bucket;
     if (r.layers >= bucket) add(message(bucket), r.layers / bucket);
-    if (rest > 0) add(message(rest), 1);
-    // What replicas sum goes layer by layer.
-    sum.reductions += ((reduce.*unit_of(r)).duration - (states_.reduce.*unit_of(r)).duration) * r.layers;
+    if (rest > 0) {
+      const Seconds before =
+          sum.last_reduction -
+          (compute_.layers[r.kind].backward.duration + compute_.layers[r.kind].weight.duration) * rest;
+      add(message(rest), 1);
+      sum.last_reduction += std::max(Seconds{}, before);
+    }
   }
-  if (of_edges && piece.first) add(reduce.embedding, 1);
+  if (of_edges && piece.first) {
+    // The layers' last message goes just before the embedding's.
+    const Seconds before = sum.last_reduction - compute_.embedding_backward.duration;
+    add(reduce.embedding, 1);
+    sum.last_reduction += std::max(Seconds{}, before);
+  }
 }
 
 PassTime PassTimer::hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute) const {
@@ -337,6 +508,8 @@ ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPass
   const BackwardParts parts = backward_parts(strategy_.schedule);
   const int zero = strategy_.zero_stage;
   ChunkPasses passes = plain;
+  if (zero == 3 && !gathers_hide(piece)) return with_exchanges(piece, plain);
+  passes.begin_gradients = begin_gradients(piece);
   if (zero == 3 || gathers_ahead()) {
     Exchanged sum{};
     add_gathers(piece, zero == 3 ? states_.gather_for_forward : states_.gather_updated, true, sum);
@@ -388,9 +561,11 @@ class StageOnce {
 
   void begin(DeviceClock& clock) const {
     ActionTime first{};
-    if (scenario_.implementation.memory.weight_gradient != WeightGradient::fresh)
+    const bool zeroes = scenario_.implementation.memory.weight_gradient != WeightGradient::fresh;
+    if (zeroes) {
       first = compute_of(each_unit(states_.zero));
-    first.work = software_.pass;
+      first.work = software_.pass;
+    }
     first.work.before += scenario_.implementation.host.step;
     clock.run(kComputeStream, first);
   }
@@ -419,7 +594,8 @@ class StageOnce {
     std::vector<UnitStep> steps;
     for_each_unit([&](ActionTime UnitTimes::*unit, std::int32_t count) {
       const ActionTime reduce = exchange ? exchange->*unit : ActionTime{};
-      if (is_there(compute.*unit) || is_there(reduce)) steps.push_back({compute.*unit, {}, reduce, count});
+      if (is_there(compute.*unit) || is_there(reduce))
+        steps.push_back({.compute = compute.*unit, .reduce = reduce, .count = count});
     });
     return steps;
   }
@@ -453,6 +629,19 @@ class StageOnce {
 };
 
 }  // namespace
+
+void begin_stage(const Scenario& scenario, const Piece& units, const StateTimes& states,
+                 const StepSoftware& software, DeviceClock& clock) {
+  StageOnce(scenario, units, states, software).begin(clock);
+}
+
+void finish_stage(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
+                  const StepSoftware& software, DeviceClock& clock) {
+  static const ComputeTimes none{};
+  const PassTimer timer(scenario, none, states, software);
+  StageOnce(scenario, units, states, software)
+      .finish(clock, !timer.reduces_beside(), !timer.gathers_ahead(), at_an_end);
+}
 
 StageEnds stage_ends(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
                      const StepSoftware& software) {

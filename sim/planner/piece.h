@@ -43,9 +43,20 @@ class PassTimer {
   ChunkPasses plain(const Piece& piece) const;
   // With what is gathered and reduced beside them; `plain` is of the same piece.
   ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses& plain) const;
+  // The same, unit by unit.
+  ChunkSteps steps(const Piece& piece) const;
   // The same in closed form, exact where all exchanges but the first gather and the last reduction hide
   // behind compute, and units of a kind are alike.
   ChunkPasses with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain) const;
+
+  // Gathers updated parameters from the beginning of the step on; their first forward pass waits for them.
+  void gather_ahead(const Piece& piece, ChunkSteps& chunk, DeviceClock& clock) const;
+
+  // Under ZeRO 3, whether each of these but for what begins a pass is there in time, whatever is reduced
+  // before it.
+  bool gathers_hide(const Piece& piece) const;
+  // And the next pass's too.
+  bool exchanges_hide(const Piece& piece, const ChunkPasses& passes) const;
 
   bool reduces_beside() const;
   bool gathers_ahead() const;
@@ -55,10 +66,10 @@ class PassTimer {
   std::vector<UnitStep> forward(const Piece& piece, const UnitTimes* gather) const;
   std::vector<UnitStep> backward(const Piece& piece, ActionTime LayerTimes::*pass, Reduce reduce) const;
   std::vector<UnitStep> weights(const Piece& piece, Reduce reduce) const;
-  ActionTime gathers(const UnitTimes& of, ActionTime UnitTimes::*unit) const;
-  std::vector<UnitStep> begun(std::vector<UnitStep> steps) const;
-  void add_layers(std::vector<UnitStep>& steps, UnitStep layers, const Piece::Run& run, Reduce reduce,
-                  const ActionTime& message) const;
+  std::vector<UnitStep> with_work(std::vector<UnitStep> steps) const;
+  const UnitTimes* reduced(Reduce reduce) const;
+  ActionTime begin_gradients(const Piece& piece) const;
+  void add_slowdown(PassTime& pass, Seconds compute) const;
   // Of a piece's units, in a pass.
   struct Exchanged {
     Seconds gathers, first_gather;
@@ -86,5 +97,12 @@ struct StageEnds {
 };
 StageEnds stage_ends(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
                      const StepSoftware& software);
+
+// The same with the stage's own clock, and its chunks' units; parameters that are gathered from the beginning
+// of the step on are there for their first forward passes.
+void begin_stage(const Scenario& scenario, const Piece& units, const StateTimes& states,
+                 const StepSoftware& software, DeviceClock& clock);
+void finish_stage(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
+                  const StepSoftware& software, DeviceClock& clock);
 
 }  // namespace sim

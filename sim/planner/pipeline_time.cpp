@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace sim {
 
@@ -58,6 +59,7 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
            static_cast<std::size_t>(micro_batch);
   };
   std::vector<bool> sent(messages_);
+  std::vector<char> has_gradients(static_cast<std::size_t>(s.stages) * static_cast<std::size_t>(s.chunks));
   std::vector<ChunkSlots> chunk_slots;
   for (const std::vector<Slot>& slots : s.slots) chunk_slots.emplace_back(slots, s.chunks);
   std::vector<std::size_t> next(s.slots.size());
@@ -87,6 +89,9 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
               .forward = forward,
               .reduces = last_of_all,
               .with_next = slot.with_next,
+              .begins = i == 0 || slots[i - 1].chunk != slot.chunk ||
+                        slots[i - 1].micro_batch != slot.micro_batch ||
+                        (slots[i - 1].pass == Pass::forward) != forward,
               .stage = stage,
               .at = stage * s.chunks + slot.chunk};
       if (slot.pass != Pass::backward_weight) {
@@ -102,7 +107,9 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
       }
       works.push_back(e);
     }
-    for (const Event& e : works) {
+    for (Event& e : works) {
+      if (!e.forward)
+        e.begins_gradients = !std::exchange(has_gradients[static_cast<std::size_t>(e.at)], true);
       events_.push_back(e);
       if (e.sent >= 0) sent[static_cast<std::size_t>(e.sent)] = true;
     }
@@ -126,12 +133,20 @@ struct StageClock {
   void run(const PassTime& pass) {
     if (pass.work.waits) host = std::max({host, compute, collectives, sends});
     host += pass.work.before;
-    const Seconds begin = compute;
-    compute = std::max(
-        {begin + pass.duration, collectives + pass.compute_after_collectives, host + pass.host.ahead});
+    const Seconds begin = compute, alone = begin + pass.duration + slower(pass);
+    compute = std::max({alone, collectives + pass.compute_after_collectives, host + pass.host.ahead});
     const Seconds late = compute - begin - pass.duration;
     collectives = std::max(collectives + pass.collectives, begin + late + pass.collectives_after_compute);
     host += pass.host.launches;
+  }
+  // By earlier collectives.
+  Seconds slower(const PassTime& pass) const {
+    return collectives > compute ? std::min((collectives - compute) * pass.slower, pass.most_slower)
+                                 : Seconds{};
+  }
+  void begin_gradients(const ActionTime& time) {
+    compute = std::max(compute + time.duration, host + time.host.ahead);
+    host += time.host.launches;
   }
   void receive(const ActionTime& time, Seconds arrival) {
     host += time.work.before;
@@ -166,7 +181,7 @@ struct SlotOrder::Clocks {
 
 template <bool kHost>
 void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const TransferTimes& transfers,
-                           Clocks& c, PipelineRun& run) const {
+                           const std::vector<const ChunkPasses*>& chunks, Clocks& c, PipelineRun& run) const {
   std::size_t together = 0;  // first of those that are worked on together
   for (std::size_t i = 0; i < events_.size(); ++i) {
     // Both begin when both inputs are there, and both results go when both have ended.
@@ -192,11 +207,12 @@ void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const Tra
     if (e.reduces) run.last_began[at] = clock.compute;
     if (!e.forward && run.first_backward[stage] == kNever) run.first_backward[stage] = clock.compute;
     const PassTime& pass = *passes[at * kPasses.size() + e.pass];
+    if (e.begins_gradients) clock.begin_gradients(chunks[at]->begin_gradients);
     if constexpr (kHost) {
       clock.run(pass);
     } else {
-      const Seconds begin = clock.compute;
-      clock.compute = std::max(begin + pass.duration, clock.collectives + pass.compute_after_collectives);
+      const Seconds alone = clock.compute + pass.duration + clock.slower(pass);
+      clock.compute = std::max(alone, clock.collectives + pass.compute_after_collectives);
       const Seconds end = clock.compute - pass.duration + pass.collectives_after_compute;
       clock.collectives = std::max(clock.collectives + pass.collectives, end);
     }
@@ -218,16 +234,52 @@ void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const Tra
   }
 }
 
-PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
-                           const TransferTimes& transfers) const {
+void SlotOrder::run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
+                    std::vector<DeviceClock>& clocks) const {
+  std::vector<Seconds> arrivals(messages_);
+  std::size_t together = 0;
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    DeviceClock& clock = clocks[static_cast<std::size_t>(events_[i].stage)];
+    if (i == together)
+      for (std::size_t j = i;; ++j) {
+        const Event& e = events_[j];
+        if (e.received >= 0)
+          clock.receive(e.forward ? transfers.receive_forward : transfers.receive_backward, {},
+                        arrivals[static_cast<std::size_t>(e.received)]);
+        if (!e.with_next) break;
+      }
+    const Event& e = events_[i];
+    const ChunkSteps& chunk = *steps[static_cast<std::size_t>(e.at)];
+    run_pass(clock, chunk.passes[e.pass], chunk.prefetch, {e.begins, e.begins_gradients});
+    if (e.with_next) continue;
+    for (std::size_t j = together; j <= i; ++j) {
+      const Event& done = events_[j];
+      if (done.sent >= 0)
+        arrivals[static_cast<std::size_t>(done.sent)] =
+            clock
+                .send(done.forward ? transfers.send_forward : transfers.send_backward,
+                      clock.free(kComputeStream))
+                .end;
+    }
+    together = i + 1;
+  }
+}
+
+PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
+                           const std::vector<StageEnd>& begun) const {
   constexpr std::int32_t kNone = -1;
   const auto stages = static_cast<std::size_t>(stages_);
   PipelineRun run;
   run.last_began.resize(passes.size());
   run.on_path.resize(passes.size());
+  run.followed.resize(passes.size());
   run.first_backward.assign(stages, kNever);
   thread_local Clocks clocks;
   clocks.stages.assign(stages, {});
+  for (std::size_t i = 0; i < begun.size(); ++i) {
+    clocks.stages[i].compute = begun[i].compute;
+    clocks.stages[i].host = begun[i].host;
+  }
   clocks.messages.resize(messages_);
   clocks.waited.resize(events_.size());
   clocks.last_compute.assign(stages, kNone);
@@ -245,19 +297,23 @@ PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes,
       host = host || takes_part(times.back()->host, times.back()->work);
     }
   if (host)
-    run_events<true>(times, transfers, clocks, run);
+    run_events<true>(times, transfers, passes, clocks, run);
   else
-    run_events<false>(times, transfers, clocks, run);
+    run_events<false>(times, transfers, passes, clocks, run);
   std::size_t latest = 0;
   for (std::size_t i = 0; i < stages; ++i) {
     const StageClock& c = clocks.stages[i];
     run.ends.push_back({c.compute, c.collectives, c.sends, c.host});
     if (c.compute > clocks.stages[latest].compute) latest = i;
   }
+  const Event* next = nullptr;  // on the path
   for (std::int32_t i = clocks.last_compute[latest]; i != kNone;
        i = clocks.waited[static_cast<std::size_t>(i)]) {
     const Event& e = events_[static_cast<std::size_t>(i)];
+    if (next && next->stage == e.stage) ++run.followed[static_cast<std::size_t>(e.at)][e.pass];
+    next = &e;
     ++run.on_path[static_cast<std::size_t>(e.at)][e.pass];
+    if (e.begins_gradients) ++run.on_path[static_cast<std::size_t>(e.at)][kPasses.size()];
   }
   return run;
 }
@@ -296,11 +352,11 @@ ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, s
   more_ = (micro_batches - longer) / group;
 }
 
-PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes,
-                               const TransferTimes& transfers) const {
-  PipelineRun run = longer_->run(passes, transfers);
+PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
+                               const std::vector<StageEnd>& begun) const {
+  PipelineRun run = longer_->run(passes, transfers, begun);
   if (!shorter_) return run;
-  const PipelineRun less = shorter_->run(passes, transfers);
+  const PipelineRun less = shorter_->run(passes, transfers, begun);
   const auto grow = [this](auto& value, const auto& before) { value += (value - before) * more_; };
   for (std::size_t i = 0; i < run.ends.size(); ++i)
     for (Seconds StageEnd::*t :
@@ -310,6 +366,8 @@ PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes,
     grow(run.last_began[i], less.last_began[i]);
     for (std::size_t pass = 0; pass < run.on_path[i].size(); ++pass)
       grow(run.on_path[i][pass], less.on_path[i][pass]);
+    for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
+      grow(run.followed[i][pass], less.followed[i][pass]);
   }
   return run;
 }

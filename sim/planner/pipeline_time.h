@@ -8,6 +8,7 @@
 
 #include "sim/cost/execution.h"
 #include "sim/plan/schedule.h"
+#include "sim/planner/pass_time.h"
 
 namespace sim {
 
@@ -20,6 +21,10 @@ struct PassTime {
   Seconds compute_after_collectives = kNever;  // its end, from when earlier collectives end
   Seconds collectives_after_compute = kNever;  // the last collective's end, from its own beginning
   Seconds collectives{};                       // of all collectives one after the other
+  // More of compute while earlier collectives still run: a share of the time that they take from its
+  // beginning on, and at most.
+  double slower = 0;
+  Seconds most_slower{};
   HostTime host{};
   HostWork work{};
 };
@@ -28,6 +33,13 @@ struct PassTime {
 struct ChunkPasses {
   PassTime forward, backward, input, weight;
   PassTime first_forward, last_backward, last_input, last_weight;
+  ActionTime begin_gradients;  // before the first backward pass
+};
+
+// The same unit by unit.
+struct ChunkSteps {
+  std::array<std::vector<UnitStep>, 8> passes;  // in the order of kPasses
+  std::int32_t prefetch = 0;
 };
 
 struct TransferTimes {
@@ -46,8 +58,11 @@ struct PipelineRun {
   std::vector<StageEnd> ends;
   std::vector<Seconds> last_began;      // by stage and chunk: when the pass that ends its gradients began
   std::vector<Seconds> first_backward;  // by stage
-  // By stage and chunk, how many passes of each sort, in the order of ChunkPasses, lie on the longest path.
-  std::vector<std::array<double, 8>> on_path;
+  // By stage and chunk, how many passes of each sort, in the order of kPasses, lie on the longest path, and
+  // how often gradients begin there.
+  std::vector<std::array<double, 9>> on_path;
+  // Of these, how many the stage's next pass follows at once.
+  std::vector<std::array<double, 8>> followed;
 };
 
 // A chunk's passes in the order of ChunkPasses.
@@ -60,8 +75,13 @@ inline constexpr std::array<PassTime ChunkPasses::*, 8> kPasses{
 class SlotOrder {
  public:
   explicit SlotOrder(const Schedule& schedule);
-  // passes[stage * chunks + chunk]
-  PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers) const;
+  // passes[stage * chunks + chunk]; `begun`: where streams stand before the first pass, by stage, collectives
+  // and sends left out; empty: at zero.
+  PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
+                  const std::vector<StageEnd>& begun = {}) const;
+  // The same unit by unit; clocks[stage] go on from where they stand.
+  void run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
+           std::vector<DeviceClock>& clocks) const;
 
  private:
   struct Event {
@@ -69,13 +89,15 @@ class SlotOrder {
     bool forward = false;
     bool reduces = false;                   // its gradients are complete
     bool with_next = false;                 // sends when the next one has ended, too
+    bool begins = false;                    // not the rest of the pass before
+    bool begins_gradients = false;          // of its chunk
     std::int32_t stage = 0, at = 0;         // `at`: stage and chunk
     std::int32_t received = -1, sent = -1;  // messages
   };
   struct Clocks;
   template <bool kHost>
-  void run_events(const std::vector<const PassTime*>& passes, const TransferTimes& transfers, Clocks& clocks,
-                  PipelineRun& run) const;
+  void run_events(const std::vector<const PassTime*>& passes, const TransferTimes& transfers,
+                  const std::vector<const ChunkPasses*>& chunks, Clocks& clocks, PipelineRun& run) const;
 
   std::int32_t stages_ = 1, chunks_ = 1;
   std::size_t messages_ = 0;
@@ -88,7 +110,20 @@ class ScheduleClock {
  public:
   ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches);
-  PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers) const;
+  PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
+                  const std::vector<StageEnd>& begun = {}) const;
+  // begin(clocks) sets the clocks of all stages going.
+  template <class Begin>
+  std::vector<DeviceClock> run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
+                               Begin begin) const {
+    std::vector<DeviceClock> clocks = begin();
+    longer_->run(steps, transfers, clocks);
+    if (!shorter_) return clocks;
+    std::vector<DeviceClock> less = begin();
+    shorter_->run(steps, transfers, less);
+    for (std::size_t i = 0; i < clocks.size(); ++i) clocks[i].go_on(less[i], more_);
+    return clocks;
+  }
 
  private:
   std::unique_ptr<SlotOrder> shorter_,

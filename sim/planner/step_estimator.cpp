@@ -1,6 +1,7 @@
 #include "sim/planner/step_estimator.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
@@ -29,6 +30,9 @@ std::int32_t micro_batches_of(const Scenario& s) {
   return static_cast<std::int32_t>(s.workload.global_batch_size / s.strategy.data_parallel /
                                    s.workload.micro_batch_size);
 }
+
+// Of a pass, what may go on beside its compute and surely hides.
+constexpr double kRoom = 0.6;
 
 std::int32_t chunks_of(const Strategy& s) {
   return placement_of(s.schedule) == Placement::two_directions ? 2 : s.virtual_pipeline;
@@ -97,29 +101,42 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
     if (same == kinds_.end()) kinds_.push_back(std::move(kind));
     kinds_[kind_of_stage_.back()].stages.push_back(static_cast<std::size_t>(stage));
   }
-  // Of stages with the same pieces the one that holds most micro-batches is the fullest.
-  const auto held = [&](std::size_t stage) {
-    std::int64_t most = 0;
+  // Of stages with the same pieces those may be the fullest that hold most micro-batches, or most whose
+  // weights' gradients are to come.
+  using Held = std::pair<std::int64_t, std::int64_t>;
+  const auto most_of = [&](std::size_t stage, auto of) {
+    Held most;
     for (const InFlight& f : facts.in_flight[stage]) {
-      std::int64_t n = 0;
-      for (std::size_t c = 0; c < f.kept.size(); ++c) n += f.kept[c] + f.waiting[c];
-      most = std::max(most, n);
+      const std::int64_t waiting = std::accumulate(f.waiting.begin(), f.waiting.end(), std::int64_t{0});
+      most = std::max(most, of(std::accumulate(f.kept.begin(), f.kept.end(), waiting), waiting));
     }
     return most;
   };
+  const auto fullest = [&](const Kind& kind, auto of) {
+    return *std::max_element(kind.stages.begin(), kind.stages.end(),
+                             [&](std::size_t a, std::size_t b) { return most_of(a, of) < most_of(b, of); });
+  };
   const std::int32_t each_way = facts.placement.placement == Placement::two_directions ? 2 : 1;
   for (const Kind& kind : kinds_) {
-    const std::size_t stage =
-        *std::max_element(kind.stages.begin(), kind.stages.end(),
-                          [&](std::size_t a, std::size_t b) { return held(a) < held(b); });
+    const std::size_t holds = fullest(kind, [](std::int64_t all, std::int64_t waiting) {
+      return Held{all, waiting};
+    });
+    const std::size_t waits = fullest(kind, [](std::int64_t all, std::int64_t waiting) {
+      return Held{waiting, all};
+    });
     std::vector<const Piece*> pieces;
     std::vector<const PieceMemory*> memory;
     for (const std::size_t c : kind.chunks) {
       pieces.push_back(&cut_.distinct[c]);
       memory.push_back(&cut_.memory[c]);
     }
-    activations_.push_back(stage_activations(s, std::move(pieces), memory, facts.in_flight[stage],
-                                             facts.placement.micro_batches / each_way));
+    const auto add = [&](std::size_t stage) {
+      stages_.push_back(static_cast<std::int32_t>(stage));
+      activations_.push_back(stage_activations(s, pieces, memory, facts.in_flight[stage],
+                                               facts.placement.micro_batches / each_way));
+    };
+    add(holds);
+    if (facts.in_flight[waits] != facts.in_flight[holds]) add(waits);
   }
 }
 
@@ -141,17 +158,22 @@ const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, cons
   return added.second;
 }
 
-const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
-  const auto known = std::find_if(states.ends.begin(), states.ends.end(),
-                                  [&](const auto& e) { return e.first == kind.units; });
-  if (known != states.ends.end()) return known->second;
-  // In whatever pieces a stage has its units, they are worked on one after the other.
-  const StageUnits& units = kind.units;
+// In whatever pieces a stage has its units, they are worked on one after the other.
+Piece StepPipeline::all_units(const StageUnits& units) const {
   Piece all{.first = units.first, .last = units.last, .runs = {}};
   for (std::size_t k = 0; k < units.layers.size(); ++k)
     if (units.layers[k] > 0)
       all.runs.push_back({k, passes_.blocks_.blocks().kinds[k].experts, units.layers[k]});
-  states.ends.emplace_back(units, stage_ends(s, all, units.at_an_end, states.times, passes_.software_));
+  return all;
+}
+
+const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
+  const auto known = std::find_if(states.ends.begin(), states.ends.end(),
+                                  [&](const auto& e) { return e.first == kind.units; });
+  if (known != states.ends.end()) return known->second;
+  const StageUnits& units = kind.units;
+  states.ends.emplace_back(units,
+                           stage_ends(s, all_units(units), units.at_an_end, states.times, passes_.software_));
   return states.ends.back().second;
 }
 
@@ -161,39 +183,56 @@ void StepPipeline::execute() {
     for (const std::size_t c : kinds_[kind].chunks) passes.push_back(&cut_.plain[c]);
   plain_ = facts_.clock.run(passes, passes_.transfers_);
   on_path_.resize(cut_.distinct.size());
+  followed_.resize(cut_.distinct.size());
+  const auto add = [](auto& sum, const auto& more) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+  };
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage)
-    for (std::size_t c = 0; c < chunks_; ++c)
-      for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
-        on_path_[kinds_[kind_of_stage_[stage]].chunks[c]][pass] += plain_->on_path[stage * chunks_ + c][pass];
+    for (std::size_t c = 0; c < chunks_; ++c) {
+      const std::size_t piece = kinds_[kind_of_stage_[stage]].chunks[c];
+      add(on_path_[piece], plain_->on_path[stage * chunks_ + c]);
+      add(followed_[piece], plain_->followed[stage * chunks_ + c]);
+    }
   for (Kind& kind : kinds_)
     kind.last = *std::max_element(kind.stages.begin(), kind.stages.end(), [&](std::size_t a, std::size_t b) {
       return plain_->ends[a].compute < plain_->ends[b].compute;
     });
 }
 
-// By as much as passes on the longest path are longer.
-Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes) const {
+// By as much as passes on the longest path are longer, and as what comes next waits for their collectives.
+Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const {
   Seconds longer;
-  for (std::size_t p = 0; p < passes.size(); ++p)
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    longer += passes[p].begin_gradients.duration * on_path_[p][kPasses.size()];
     for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
       longer +=
           ((passes[p].*kPasses[pass]).duration - (cut_.plain[p].*kPasses[pass]).duration) * on_path_[p][pass];
+    if (!gathers) continue;
+    for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
+      const PassTime& t = passes[p].*kPasses[pass];
+      longer += std::max(Seconds{}, t.collectives_after_compute - t.duration) * followed_[p][pass];
+    }
+  }
   return longer;
 }
 
-// Whether collectives hide behind compute, and the host's launches too, with room to spare: then a pass waits
-// for none but its own first gather and last reduction.
+// Whether the host launches all passes with room to spare.
+bool StepPipeline::host_keeps_up(const std::vector<ChunkPasses>& passes) const {
+  for (const ChunkPasses& p : passes)
+    for (const auto pass : kPasses)
+      if ((p.*pass).host.launches > (p.*pass).duration * kRoom) return false;
+  return true;
+}
+
+// Whether collectives hide behind compute with room to spare.
 bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
-  constexpr double kRoom = 0.6;
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const ChunkPasses &with = passes[p], &plain = cut_.plain[p];
     for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
                                       std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
-                                      std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}}) {
-      const Seconds room = (plain.*usual).duration * kRoom;
-      const PassTime &each = with.*usual, &once = with.*last;
-      if (std::max(each.collectives, once.collectives) > room || once.host.launches > room) return false;
-    }
+                                      std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}})
+      if (std::max((passes[p].*usual).collectives, (passes[p].*last).collectives) >
+          (cut_.plain[p].*usual).duration * kRoom)
+        return false;
   }
   return true;
 }
@@ -206,7 +245,12 @@ Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
     std::vector<const ChunkPasses*> of_stages;
     for (const std::size_t kind : kind_of_stage_)
       for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
-    known = runs_.emplace(known, exchange, facts_.clock.run(of_stages, passes_.transfers_));
+    std::vector<StageEnd> begun;
+    for (const std::size_t kind : kind_of_stage_) {
+      const StageEnds& once = ends_of(s, states, kinds_[kind]);
+      begun.push_back({once.begin, {}, {}, once.host_begin});
+    }
+    known = runs_.emplace(known, exchange, facts_.clock.run(of_stages, passes_.transfers_, begun));
   }
   const PipelineRun& run = known->second;
   Seconds latest;
@@ -216,7 +260,43 @@ Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
     latest = std::max({latest, std::max(e.compute, e.collectives) + once.finish, e.host + once.finish_ahead,
                        e.host + once.finish_launches, e.sends});
   }
-  return latest + ends_of(s, states, kinds_[kind_of_stage_.front()]).begin;
+  return latest;
+}
+
+Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
+  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  std::vector<ChunkSteps> distinct;
+  for (const Piece& p : cut_.distinct) distinct.push_back(timer.steps(p));
+  const std::size_t stages = kind_of_stage_.size();
+  std::vector<Piece> units;
+  std::vector<const ChunkSteps*> chunks;
+  std::vector<ChunkSteps> own;  // of chunks whose parameters come one after the other
+  own.reserve(stages * chunks_);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const Kind& kind = kinds_[kind_of_stage_[stage]];
+    units.push_back(all_units(kind.units));
+    for (const std::size_t c : kind.chunks)
+      chunks.push_back(timer.gathers_ahead() ? &own.emplace_back(distinct[c]) : &distinct[c]);
+  }
+  std::vector<DeviceClock> clocks = facts_.clock.run(chunks, passes_.transfers_, [&] {
+    std::vector<DeviceClock> begun(stages,
+                                   DeviceClock(passes_.software_.interference, passes_.transfers_.in_order));
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      if (timer.gathers_ahead())
+        for (std::size_t c = 0; c < chunks_; ++c)
+          timer.gather_ahead(cut_.distinct[kinds_[kind_of_stage_[stage]].chunks[c]], own[stage * chunks_ + c],
+                             begun[stage]);
+      begin_stage(s, units[stage], states.times, passes_.software_, begun[stage]);
+    }
+    return begun;
+  });
+  Seconds end;
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    finish_stage(s, units[stage], kinds_[kind_of_stage_[stage]].units.at_an_end, states.times,
+                 passes_.software_, clocks[stage]);
+    end = std::max(end, clocks[stage].end());
+  }
+  return end;
 }
 
 Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
@@ -225,17 +305,30 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
     hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   const std::vector<ChunkPasses>& passes = hidden_;
-  if (!exchanges_hide(passes)) return run(s, states, exchanging(s, states));
+  const TransferTimes& transfers = passes_.transfers_;
+  const HostProfile& host_profile = s.implementation.host;
+  const bool waits = host_profile.waits_around_passes || transfers.send_forward.work.waits ||
+                     transfers.receive_forward.work.waits;
+  const bool in_turn_with_host =
+      s.strategy.zero_stage == 3 && s.strategy.prefetch == 0 && host_profile.launch.value > 0;
+  if (waits || in_turn_with_host || !host_keeps_up(passes)) return run_units(s, states);
+  bool hide = exchanges_hide(passes);
+  for (std::size_t p = 0; p < cut_.distinct.size() && hide && s.strategy.zero_stage == 3; ++p)
+    hide = timer.exchanges_hide(cut_.distinct[p], passes[p]);
+  const bool briefly = facts_.placement.stages == 1 && facts_.placement.micro_batches <= 2;
+  if (!hide && briefly) return run_units(s, states);
+  if (!hide) return run(s, states, exchanging(s, states));
   if (!plain_) execute();
   const bool each = s.strategy.zero_stage >= 2;
-  Seconds longer = longer_with(passes);
-  const StageEnds& first_ends = ends_of(s, states, kinds_[kind_of_stage_.front()]);
+  Seconds longer = longer_with(passes, s.strategy.zero_stage == 3);
+  const StageEnds first_ends = ends_of(s, states, kinds_[kind_of_stage_.front()]);
   // Parameters that are gathered from the beginning of the step on.
   const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
   if (!each || s.strategy.zero_stage == 2)
     longer += std::max(Seconds{}, first.first_forward.compute_after_collectives - first_ends.begin -
                                       first.first_forward.duration);
-  const double micro_batches = facts_.placement.micro_batches;
+  const bool both_ways = facts_.placement.placement == Placement::two_directions;
+  const double micro_batches = facts_.placement.micro_batches / (both_ways ? 2 : 1);  // of a chunk
   Seconds latest;
   for (const Kind& kind : kinds_) {
     const std::size_t stage = kind.last;
@@ -268,6 +361,13 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
 }
 
 // ---- What is kept
+
+StatePlaces state_places(const Scenario& s) {
+  const Placement placement = placement_of(s.strategy.schedule);
+  if (placement == Placement::two_directions) return StatePlaces::two_directions;
+  return placement == Placement::v && s.model.tie_word_embeddings ? StatePlaces::ends_meet
+                                                                  : StatePlaces::apart;
+}
 
 // Strategies that agree in this run the same blocks of compute at the same prices.
 struct StepEstimator::ComputeKey {
@@ -422,7 +522,16 @@ const StepStates& StepEstimator::states(const Scenario& s) {
   StateKey key{s.strategy};
   Strategy& t = key.strategy;
   if (t.gradient_bucket == 0) t.virtual_pipeline = 1;
-  if (placement_of(t.schedule) != Placement::two_directions) t.schedule = "1f1b";
+  switch (state_places(s)) {
+    case StatePlaces::two_directions:
+      break;
+    case StatePlaces::ends_meet:
+      t.schedule = "zb-v";
+      t.virtual_pipeline = 2;
+      break;
+    case StatePlaces::apart:
+      t.schedule = "1f1b";
+  }
   const auto [it, added] = known_->states.try_emplace(key);
   if (!added) return it->second;
   Scenario with = s;

@@ -29,6 +29,14 @@ struct StageUnits {
   bool operator==(const StageUnits&) const = default;
 };
 
+// What a schedule makes of parameters' places.
+enum class StatePlaces {
+  apart,           // embedding and head on different stages, or there is one
+  ends_meet,       // on one of several stages, with parameters in common
+  two_directions,  // every stage twice
+};
+StatePlaces state_places(const Scenario& scenario);
+
 // Of strategies that do the same to parameters and their states.
 struct StepStates {
   StateTimes times;
@@ -84,7 +92,10 @@ class StepPipeline {
   StepPipeline(const Scenario& scenario, StepPasses& passes, const ScheduleFacts& facts);
 
   // `scenario` is that of the pipeline, but for its states.
+  // Live at a time: all that planned arenas reserve, and the least of what a caching allocator does.
   Bytes memory(const Scenario& scenario, const StepStates& states) const;
+  // Those of which one is the fullest.
+  const std::vector<std::int32_t>& fullest_stages() const { return stages_; }
   Seconds time(const Scenario& scenario, const StepStates& states);
 
  private:
@@ -97,9 +108,12 @@ class StepPipeline {
   };
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
   const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
+  Piece all_units(const StageUnits& units) const;
+  Seconds run_units(const Scenario& scenario, const StepStates& states);
   void execute();
-  Seconds longer_with(const std::vector<ChunkPasses>& passes) const;
+  Seconds longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const;
   bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
+  bool host_keeps_up(const std::vector<ChunkPasses>& passes) const;
   Seconds run(const Scenario& scenario, const StepStates& states, const std::vector<ChunkPasses>& passes);
 
   StepPasses& passes_;
@@ -109,11 +123,14 @@ class StepPipeline {
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
   std::vector<StageActivations> activations_;  // of stages that may be fullest
+  std::vector<std::int32_t> stages_;           // these
   std::vector<std::pair<std::pair<int, int>, PipelineRun>>
-      runs_;                                    // with exchanges, by StepStates::exchange and prefetch
-  std::vector<ChunkPasses> hidden_;             // of the states at hand
-  std::optional<PipelineRun> plain_;            // without exchanges
-  std::vector<std::array<double, 8>> on_path_;  // by distinct piece
+      runs_;                          // with exchanges, by StepStates::exchange and prefetch
+  std::vector<ChunkPasses> hidden_;   // of the states at hand
+  std::optional<PipelineRun> plain_;  // without exchanges
+  // By distinct piece, as PipelineRun has them.
+  std::vector<std::array<double, 9>> on_path_;
+  std::vector<std::array<double, 8>> followed_;
 };
 
 // Keeps what strategies of one scenario have in common.

@@ -77,6 +77,8 @@ StateTimes state_times(BlockTimes& b) {
                .parameters_from_host = units(blocks.parameters_from_host, Phase::optimizer),
                .reduce = units(blocks.reduce, Phase::backward),
                .reduce_last = {},
+               .only_last = each(units(blocks.reduce_replicas, Phase::backward),
+                                 units(blocks.reduce_directions, Phase::backward)),
                .bucket_layers = blocks.reduce_layers.layers,
                .bucket_expert_layers = blocks.reduce_expert_layers.layers,
                .reduce_layers = {},
@@ -86,8 +88,7 @@ StateTimes state_times(BlockTimes& b) {
                .read_overflow = b.of(blocks.read_overflow, Phase::optimizer),
                .sum_norm = b.of(blocks.sum_norm, Phase::optimizer),
                .clip = b.of(blocks.clip, Phase::optimizer)};
-  t.reduce_last = each(t.reduce, each(units(blocks.reduce_replicas, Phase::backward),
-                                      units(blocks.reduce_directions, Phase::backward)));
+  t.reduce_last = each(t.reduce, t.only_last);
   for (const auto& [n, block] : blocks.reduce_layers.reduce)
     t.reduce_layers[n] = b.of(block, Phase::backward);
   for (const auto& [n, block] : blocks.reduce_expert_layers.reduce)

@@ -66,6 +66,7 @@ struct StateTimes {
   // Of gradients: each micro-batch's, and of the last one, with what replicas and both directions of a
   // pipeline sum.
   UnitTimes reduce, reduce_last;
+  UnitTimes only_last;  // what reduce_last has beside reduce
   std::int32_t bucket_layers = 1, bucket_expert_layers = 1;
   std::map<std::int32_t, ActionTime> reduce_layers, reduce_expert_layers;  // messages of so many layers
   ActionTime zero_norm, sum_tied_embedding, read_overflow, sum_norm, clip;

@@ -61,6 +61,7 @@ sim::Constraints constraints_of(const PlannerChoices& choices) {
   sim::Constraints constraints;
   constraints.memory_share = choices.memory_share;
   if (choices.slowest_step_s > 0) constraints.slowest_step = sim::Seconds{choices.slowest_step_s};
+  hold_to(constraints, choices.limits);
   return constraints;
 }
 

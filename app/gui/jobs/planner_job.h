@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "app/gui/jobs/latest_answer.h"
+#include "app/gui/jobs/plan_limits.h"
 #include "sim/planner/explain.h"
 #include "sim/planner/search.h"
 
@@ -25,6 +26,7 @@ struct PlannerChoices {
   bool sharding = true, recompute = true, micro_batch = true, offload = false;
   double memory_share = 0.95;  // of each device's
   double slowest_step_s = 0;   // 0: any
+  PlanLimits limits;
   bool operator==(const PlannerChoices&) const = default;
 };
 

@@ -53,6 +53,7 @@ ServingPlan plan_serving(const ServingPlanQuestion& question) {
     constraints.memory_share = choices.memory_share;
     if (choices.most_ttft_s > 0) constraints.most_ttft = sim::Seconds{choices.most_ttft_s};
     if (choices.most_tpot_s > 0) constraints.most_tpot = sim::Seconds{choices.most_tpot_s};
+    hold_to(constraints, choices.limits);
     plan.space = sim::every_serving(base, {static_cast<int>(devices)}, traffic);
     plan.tariff = tariff_of(base.hardware);
     const sim::Calibration* calibration = question.calibration.get();

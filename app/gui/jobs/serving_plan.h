@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/gui/jobs/plan_limits.h"
 #include "sim/planner/serving_search.h"
 
 namespace app::gui {
@@ -18,6 +19,7 @@ struct ServingPlanChoices {
   double requests_per_second = 0;  // 0: batches that begin and end together
   double most_ttft_s = 0, most_tpot_s = 0;
   double memory_share = 1;
+  PlanLimits limits;
   sim::ServingObjective objective = sim::ServingObjective::throughput;
   std::array<std::optional<std::int64_t>, 2> picks;  // candidates
   bool operator==(const ServingPlanChoices&) const = default;

@@ -8,6 +8,7 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/panels/plan_limits.h"
 #include "app/gui/panels/serving_plan.h"
 #include "app/gui/panels/two_picks.h"
 #include "app/gui/widgets/chart.h"
@@ -113,11 +114,11 @@ class PlannerParts {
     if (slider(look_, "of a device's memory at most", share, {10, 100, false}, fmt::format("{:.0f} %", share),
                width))
       choices.memory_share = share / 100;
-    constexpr double kAny = 1000;
-    double slowest = choices.slowest_step_s > 0 ? choices.slowest_step_s : kAny;
-    if (slider(look_, "a step takes at most", slowest, {0.01, kAny, true},
-               slowest >= kAny ? "any time" : sim::format(sim::Seconds{slowest}), width))
-      choices.slowest_step_s = slowest >= kAny ? 0 : slowest;
+    limit_slider(
+        look_, "a step takes at most", choices.slowest_step_s, {0.01, 1000, true}, NoLimit::at_high_end,
+        [](double seconds) { return sim::format(sim::Seconds{seconds}); }, width);
+    // Before the first search it is not known what devices cost.
+    if (view_) draw_plan_limits(look_, choices.limits, view_->tariff, width);
     search_button(width);
     if (!view_) return;
     ImGui::Dummy({0, look_.px(4)});

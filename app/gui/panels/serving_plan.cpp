@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/plan_limits.h"
 #include "app/gui/panels/two_picks.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
@@ -63,6 +64,7 @@ class ServingParts {
     if (slider(look_, "of a device's memory at most", share, {10, 100, false}, fmt::format("{:.0f} %", share),
                size.x))
       choices_.memory_share = share / 100;
+    draw_plan_limits(look_, choices_.limits, plan_.tariff, size.x);
     ImGui::Dummy({0, look_.px(4)});
     chart_title(look_, "Refused",
                 "of " + sim::format_count(plan_.result.looked_at) + ", by what refuses first");
@@ -176,10 +178,9 @@ class ServingParts {
  private:
   // The right end of the slider stands for none.
   void limit(const char* words, double& seconds, SliderRange range, float width) {
-    double value = seconds > 0 ? seconds : range.high;
-    if (slider(look_, words, value, range,
-               value >= range.high ? "any time" : sim::format(sim::Seconds{value}), width))
-      seconds = value >= range.high ? 0 : value;
+    limit_slider(
+        look_, words, seconds, range, NoLimit::at_high_end,
+        [](double value) { return sim::format(sim::Seconds{value}); }, width);
   }
 
   std::string nothing_fits() const {

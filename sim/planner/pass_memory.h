@@ -1,0 +1,103 @@
+// What the passes of a micro-batch over a piece of the model keep and need: what each of their steps adds is
+// read off the lives of buffers in a program of a few layers and two micro-batches, and repeated for as many
+// layers as the piece has.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sim/planner/piece.h"
+#include "sim/planner/unit_prices.h"
+
+namespace sim {
+
+// A block that a pass runs for a unit of a piece. Units are numbered as forward passes them: 0 the embedding,
+// then the layers, and one more for the head, each whether the piece has it or not.
+struct PassStep {
+  std::int32_t unit = 0;
+  bool recomputes = false;  // runs forward again
+  // Bytes above those at the pass's begin; `reading`: until the unit's parameters have been read.
+  double most = 0, reading = 0;
+};
+
+// What is gathered and reduced beside passes: the ZeRO stage from 2 on, units gathered ahead, layers reduced
+// together, and whether the stage has both embedding and head, which may share their weight. Sizes of what is
+// exchanged whole do not depend on how many ranks share it.
+struct Exchange {
+  int zero_stage = 0, prefetch = 0;
+  std::int32_t bucket_layers = 1, bucket_expert_layers = 1;
+  bool both_ends = false;
+  bool operator==(const Exchange&) const = default;
+};
+
+// How many of each unit.
+struct UnitCounts {
+  double embedding = 0, head = 0;
+  std::vector<double> layers;  // of each kind
+  UnitCounts& operator+=(const UnitCounts& o) {
+    embedding += o.embedding;
+    head += o.head;
+    for (std::size_t k = 0; k < layers.size(); ++k) layers[k] += o.layers[k];
+    return *this;
+  }
+};
+
+// The most in a pass with what is exchanged beside it.
+struct PassMost {
+  double bytes = 0;  // at any step
+  // Of a first pass that begins gradients, steps at which the stage may be fullest: with what was begun.
+  struct Step {
+    double bytes = 0;
+    UnitCounts begun;
+  };
+  std::vector<Step> steps;
+};
+
+// Bytes, without parameters, their states and accumulated gradients.
+struct PieceMemory {
+  double kept = 0;                              // from forward to backward
+  double kept_for_weight = 0;                   // from the backward pass of inputs to that of weights
+  std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
+  const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
+  // Those that have been asked for (exchange_memory.h), by pass.
+  mutable std::vector<std::pair<Exchange, std::array<PassMost, 4>>> with_exchanges;
+};
+
+// Finds it for pieces of any size.
+class PassMemory {
+ public:
+  // Refers to the blocks, whose programs it writes.
+  explicit PassMemory(BlockTimes& blocks) : blocks_(blocks) {}
+  PieceMemory of(const Piece& piece, const Strategy& strategy, std::int64_t sequences);
+
+ private:
+  struct Shape {
+    bool first = false, last = false;
+    std::size_t kind = 0;
+    std::int32_t interval = 1;
+    auto operator<=>(const Shape&) const = default;
+  };
+  // What a step adds at most, and leaves.
+  struct Change {
+    double most = 0, reading = 0, left = 0;
+    bool is_there = false;
+  };
+  struct TracedPass {
+    Change embedding, head;
+    std::vector<Change> layers, recomputed;
+  };
+  using Traced = std::array<TracedPass, 4>;
+
+  static Change between(const Change& few, const Change& more, double share);
+  Traced of_sequences(const Shape& shape, std::int32_t layers, std::int64_t sequences);
+  const Traced& traced(const Shape& shape, std::int32_t layers, std::int64_t sequences);
+  void trace(const Shape& shape, std::int32_t layers, std::int64_t sequences, bool splits, Traced& traced);
+
+  BlockTimes& blocks_;
+  std::map<std::tuple<Shape, std::int32_t, std::int64_t>, Traced> traced_;
+};
+
+}  // namespace sim

@@ -1,0 +1,148 @@
+#include "sim/planner/state_memory.h"
+
+#include <algorithm>
+
+#include "sim/plan/memory.h"
+
+namespace sim {
+
+std::vector<bool> accumulated_gradients(const Plan& plan, const StepBlocks& blocks) {
+  std::vector<bool> accumulates(plan.buffers.size());
+  for (const BlockId b :
+       {blocks.zero.embedding, blocks.zero.layer, blocks.zero.expert_layer, blocks.zero.head})
+    if (b >= 0)
+      for (const Operation& op : plan.blocks[static_cast<std::size_t>(b)].operations)
+        for (const Operand& o : op.operands)
+          if (o.buffer != kNoBuffer) accumulates[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
+  return accumulates;
+}
+
+StateMemory state_memory(const BlockTimes& times) {
+  const Plan& plan = times.plan();
+  const StepBlocks& blocks = times.blocks();
+  const Scenario& s = plan.scenario;
+  const Variables variables{.batch = 1,
+                            .query_length = s.workload.seq_len / s.strategy.context_parallel,
+                            .kv_length = s.workload.seq_len};
+  const std::size_t kinds = blocks.kinds.size();
+  // Which units' blocks use a buffer: embedding, head, layers of each kind.
+  std::vector<std::uint32_t> users(plan.buffers.size());
+  const auto use = [&](BlockId block, std::uint32_t unit) {
+    if (block < 0) return;
+    for (const Operation& op : plan.blocks[static_cast<std::size_t>(block)].operations) {
+      for (const Operand& o : op.operands)
+        if (o.buffer != kNoBuffer) users[static_cast<std::size_t>(plan.storage(o.buffer))] |= unit;
+      for (const Operand& o : op.beside)
+        if (o.buffer != kNoBuffer) users[static_cast<std::size_t>(plan.storage(o.buffer))] |= unit;
+    }
+  };
+  constexpr std::uint32_t kEmbedding = 1, kHead = 2;
+  const auto of_kind = [](std::size_t kind) { return 4u << kind; };
+  use(blocks.embedding, kEmbedding);
+  use(blocks.embedding_backward, kEmbedding);
+  use(blocks.head, kHead);
+  use(blocks.head_backward, kHead);
+  for (std::size_t k = 0; k < kinds; ++k)
+    for (const bool first : {false, true})
+      for (const bool last : {false, true})
+        for (const PlacedBlocks* placed : {&blocks.layers[k].forward, &blocks.layers[k].backward})
+          use(placed->at({first, last}), of_kind(k));
+  for (const UnitBlocks* u : {&blocks.zero, &blocks.zero_whole, &blocks.reduce, &blocks.gather_for_forward,
+                              &blocks.gather_updated, &blocks.norm, &blocks.update}) {
+    use(u->embedding, kEmbedding);
+    use(u->head, kHead);
+    for (std::size_t k = 0; k < kinds; ++k)
+      use(blocks.kinds[k].experts ? u->expert_layer : u->layer, of_kind(k));
+  }
+
+  const std::vector<bool> begun = accumulated_gradients(plan, blocks);
+  StateMemory m;
+  for (UnitBytes* u : {&m.always, &m.accumulators, &m.whole_gradients, &m.gathered_forward,
+                       &m.gathered_backward, &m.optimizer, &m.parameters})
+    u->layers.resize(kinds);
+  for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer& b = plan.buffers[i];
+    if (b.on_host || b.view_of != kNoBuffer || users[i] == 0 || b.buffer_class == BufferClass::scratch)
+      continue;
+    const double bytes = static_cast<double>(aligned(b.bytes(variables)).value);
+    const bool always = b.lifetime == Lifetime::plan || b.lifetime == Lifetime::first_use;
+    if (always && b.per_micro_batch) {
+      m.per_sequence += bytes;
+      continue;
+    }
+    if (!always && !begun[i]) continue;
+    UnitBytes& units = always ? m.always : m.accumulators;
+    const bool is_parameter = b.buffer_class == BufferClass::parameter && b.lifetime == Lifetime::plan;
+    const double elements = is_parameter ? static_cast<double>(b.elements({})) : 0;
+    if (b.per_layer) {
+      for (std::size_t k = 0; k < kinds; ++k)
+        if (users[i] & of_kind(k)) {
+          units.layers[k] += bytes;
+          m.parameters.layers[k] += elements;
+        }
+      if (users[i] & kHead) {  // multi-token prediction has a layer of its own
+        units.head += bytes;
+        m.parameters.head += elements;
+      }
+    } else if ((users[i] & (kEmbedding | kHead)) == 0) {
+      m.of_stage += bytes;
+    } else {
+      if (users[i] & kEmbedding) {
+        units.embedding += bytes;
+        m.parameters.embedding += elements;
+      }
+      if (users[i] & kHead) {
+        units.head += bytes;
+        m.parameters.head += elements;
+      }
+      if ((users[i] & kEmbedding) && (users[i] & kHead)) {
+        (always ? m.shared : m.shared_accumulators) += bytes;
+        m.shared_parameters += elements;
+      }
+    }
+  }
+
+  // What blocks write that does not live always; of it, what other units use, too.
+  const auto passing = [&](BlockId block, bool scratch, std::uint32_t also = 0) {
+    double bytes = 0;
+    if (block < 0) return bytes;
+    std::vector<BufferId> seen;
+    for (const Operation& op : plan.blocks[static_cast<std::size_t>(block)].operations)
+      for (const auto* operands : {&op.operands, &op.beside})
+        for (const Operand& o : *operands) {
+          if (o.buffer == kNoBuffer) continue;
+          const BufferId storage = plan.storage(o.buffer);
+          const Buffer& b = plan.buffers[static_cast<std::size_t>(storage)];
+          const bool passes = scratch ? b.buffer_class == BufferClass::scratch
+                                      : b.lifetime == Lifetime::uses || b.lifetime == Lifetime::pass;
+          if (!passes || b.on_host || begun[static_cast<std::size_t>(storage)] ||
+              (!scratch && o.access == Access::read) ||
+              (users[static_cast<std::size_t>(storage)] & also) != also ||
+              std::find(seen.begin(), seen.end(), storage) != seen.end())
+            continue;
+          seen.push_back(storage);
+          bytes += static_cast<double>(aligned(b.bytes(variables)).value);
+        }
+    return bytes;
+  };
+  const auto units = [&](UnitBytes& to, const UnitBlocks& u, bool scratch) {
+    to.embedding = std::max(to.embedding, passing(u.embedding, scratch));
+    to.head = std::max(to.head, passing(u.head, scratch));
+    for (std::size_t k = 0; k < kinds; ++k)
+      to.layers[k] =
+          std::max(to.layers[k], passing(blocks.kinds[k].experts ? u.expert_layer : u.layer, scratch));
+  };
+  units(m.whole_gradients, blocks.zero_whole, false);
+  units(m.gathered_forward, blocks.gather_for_forward, false);
+  units(m.gathered_backward, blocks.gather_for_backward, false);
+  for (const UnitBlocks* u : {&blocks.norm, &blocks.update, &blocks.unscale, &blocks.gradients_to_host})
+    units(m.optimizer, *u, true);
+  m.shared_gathered = passing(blocks.gather_for_forward.embedding, false, kHead);
+  m.shared_gradient = passing(blocks.zero_whole.head, false, kEmbedding);
+  m.bucket_layers = blocks.reduce_layers.layers;
+  m.bucket_expert_layers = blocks.reduce_expert_layers.layers;
+  for (const LayerKind& kind : blocks.kinds) m.has_experts.push_back(kind.experts);
+  return m;
+}
+
+}  // namespace sim

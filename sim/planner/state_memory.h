@@ -1,0 +1,37 @@
+// What parameters and their states take of a device, and what passes gather and reduce of them.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "sim/planner/unit_prices.h"
+
+namespace sim {
+
+// A number of bytes for each unit.
+struct UnitBytes {
+  double embedding = 0, head = 0;
+  std::vector<double> layers;  // of each kind
+};
+
+struct StateMemory {
+  // Live at all times; `shared` where embedding and head of one stage have it in common.
+  UnitBytes always, accumulators;
+  double shared = 0, shared_accumulators = 0, of_stage = 0;
+  double per_sequence = 0;                        // inputs and losses of each micro-batch
+  UnitBytes whole_gradients;                      // ZeRO 2 and 3: of one micro-batch
+  UnitBytes gathered_forward, gathered_backward;  // ZeRO 3
+  // Of those, what the head uses of the embedding's: gathered before the one and let go after the other; made
+  // by the one, and reduced with the other.
+  double shared_gathered = 0, shared_gradient = 0;
+  UnitBytes optimizer;   // while it updates a unit
+  UnitBytes parameters;  // elements
+  double shared_parameters = 0;
+  std::int32_t bucket_layers = 1, bucket_expert_layers = 1;  // whose gradients are reduced together
+  std::vector<bool> has_experts;                             // of each kind of layer
+};
+StateMemory state_memory(const BlockTimes& blocks);
+
+// Which buffers of a step's plan gradients are added up in over its micro-batches.
+std::vector<bool> accumulated_gradients(const Plan& plan, const StepBlocks& blocks);
+
+}  // namespace sim
