@@ -318,19 +318,19 @@ std::optional<Prepared> Products::Implementation::prepare_if_faster(
   if (deterministic && fused.epilogue == Epilogue::gelu) return std::nullopt;
   Prepared prepared = describe(fused);
   if (!choose(context, fused, prepared)) return std::nullopt;
-  if (deterministic) return prepared;
-  const Prepared& prepared_plain = prepare(context, plain);
+  const Prepared* const prepared_plain = deterministic ? nullptr : &prepare(context, plain);
   const KeptOutput kept(context, fused);
   if (!kept.fits()) return std::nullopt;
-  if (multiply(context, fused, prepared, prepared.algorithm) != CUBLAS_STATUS_SUCCESS) {
+  const bool runs = multiply(context, fused, prepared, prepared.algorithm) == CUBLAS_STATUS_SUCCESS;
+  if (!runs || deterministic) {
     kept.put_back();
-    return std::nullopt;
+    return runs ? std::optional(std::move(prepared)) : std::nullopt;
   }
   const float with_epilogue =
       milliseconds_of(context, [&] { check_cublas(multiply(context, fused, prepared, prepared.algorithm)); });
   const Context left = kept.rest();
   const float in_passes = milliseconds_of(context, [&] {
-    check_cublas(multiply(left, plain, prepared_plain, prepared_plain.algorithm));
+    check_cublas(multiply(left, plain, *prepared_plain, prepared_plain->algorithm));
     rest(left);
   });
   kept.put_back();
