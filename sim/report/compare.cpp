@@ -61,13 +61,6 @@ void add_up(std::map<Key, Row>& rows, const std::map<Key, Row>& fused) {
   }
 }
 
-// "layer.mlp.up.forward + gelu"
-std::string title(const ComparedRow& row) {
-  std::string text = row.id;
-  for (const Row& part : row.fused) text += " + " + std::string(name(part.kind));
-  return text;
-}
-
 Seconds longest(const ComparedRow& row) {
   const Seconds a = row.a ? row.a->duration : Seconds{}, b = row.b ? row.b->duration : Seconds{};
   return std::max(a, b);
@@ -153,7 +146,7 @@ Table table_of(const Comparison& c) {
   for (const ComparedRow& row : c.rows) {
     const Row& any = row.a ? *row.a : *row.b;
     const auto ratio = row.ratio();
-    table.rows.push_back({std::string(name(row.phase)), title(row), std::to_string(any.count),
+    table.rows.push_back({std::string(name(row.phase)), row.title(), std::to_string(any.count),
                           duration(row.a), duration(row.b), ratio ? decimal(*ratio, 2) : "-",
                           std::string(name(any.bound))});
   }
@@ -185,6 +178,12 @@ Json summary(const Report& r) {
 std::optional<double> ComparedRow::ratio() const {
   if (!a || !b || !(a->duration.value > 0)) return std::nullopt;
   return b->duration / a->duration;
+}
+
+std::string ComparedRow::title() const {
+  std::string text = id;
+  for (const Row& part : fused) text += " + " + std::string(name(part.kind));
+  return text;
 }
 
 Comparison compare(const Report& a, const Report& b) {
@@ -256,9 +255,9 @@ std::string to_csv(const Comparison& c) {
   for (const ComparedRow& row : c.rows) {
     const Row& any = row.a ? *row.a : *row.b;
     const auto ratio = row.ratio();
-    const Cells cells{std::string(name(row.phase)),    csv_cell(title(row)), std::string(name(any.kind)),
-                      std::to_string(any.count),       duration(row.a),      duration(row.b),
-                      ratio ? decimal(*ratio, 4) : "", bound(row.a),         bound(row.b)};
+    const Cells cells{std::string(name(row.phase)),    csv_cell(row.title()), std::string(name(any.kind)),
+                      std::to_string(any.count),       duration(row.a),       duration(row.b),
+                      ratio ? decimal(*ratio, 4) : "", bound(row.a),          bound(row.b)};
     for (std::size_t i = 0; i < cells.size(); ++i) csv += (i ? "," : "") + cells[i];
     csv += '\n';
   }

@@ -17,6 +17,7 @@ struct ComparedRow {
   std::vector<Row>
       fused;  // the operations that the row holds beside its own, as the report that fused them has them
   std::optional<double> ratio() const;  // b / a duration
+  std::string title() const;            // "layer.mlp.up.forward + gelu"
 };
 
 struct Comparison {
