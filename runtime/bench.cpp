@@ -108,7 +108,7 @@ class Bench {
     if (wants(BenchKind::copy))
       for (const sim::Bytes bytes : settings_.copies) {
         constexpr std::int64_t kColumns = 1024;
-        const std::int64_t row = kColumns * sim::bits(stored()) / 8;
+        const std::int64_t row = kColumns * sim::bits(stored_type(settings_.dtype)) / 8;
         add(BenchKind::copy, sim::format(bytes) + " to another place",
             copy(std::max<std::int64_t>(bytes.value / row, 1), kColumns));
       }
@@ -133,12 +133,6 @@ class Bench {
     std::string text;
     for (const std::int64_t size : sizes) text += (text.empty() ? "" : " x ") + std::to_string(size);
     return text;
-  }
-
-  // tf32 is a way to multiply fp32, fp8 one to multiply bf16.
-  sim::DType stored() const {
-    if (settings_.dtype == sim::DType::tf32) return sim::DType::fp32;
-    return settings_.dtype == sim::DType::fp8 ? sim::DType::bf16 : settings_.dtype;
   }
 
   void add(BenchKind kind, std::string size, SingleOperation single) {
@@ -178,7 +172,8 @@ class Bench {
     if (memory > device_->available())
       throw DoesNotFit("the largest operation of this benchmark takes " + sim::format(memory) + ", " +
                        device_->name() + " has " + sim::format(device_->available()) + " of memory");
-    stopwatch_.emplace(*device_, memory, rotation, stored(), SampleLength{settings_.seconds, 1000});
+    stopwatch_.emplace(*device_, memory, rotation, stored_type(settings_.dtype),
+                       SampleLength{settings_.seconds, 1000});
   }
 
   BenchRow row_of(const SingleOperation& single, const Timing& timing) const {

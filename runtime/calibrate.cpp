@@ -159,8 +159,8 @@ sim::Bytes largest_operands(const std::vector<SingleOperation>& operations) {
   return largest;
 }
 
-// What plans of 124M to 8B parameters ask of a GPU, in bf16.
-std::vector<SingleOperation> gpu_operations_to_time() {
+// What plans of 124M to 8B parameters ask of a GPU. In bf16, as most of them compute: every kernel.
+std::vector<SingleOperation> operations_of_gpu() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
       // (N, K): GPT-2 124M and 1.5B, Llama 1B and 8B, their heads
@@ -211,7 +211,40 @@ std::vector<SingleOperation> gpu_operations_to_time() {
     all.push_back(adamw_with_master(count));
   }
   all.push_back(optimizer(OpKind::clip_scale, 0));
-  for (SingleOperation& single : all) single.in(sim::DType::bf16);
+  return all;
+}
+
+// What is another kernel in another type, over fewer sizes: matrix products, attention in the types that have
+// kernels of their own for it, and what stands in a plan for that type's sake.
+std::vector<SingleOperation> operations_of_gpu_in(sim::DType dtype) {
+  std::vector<SingleOperation> all;
+  constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
+      // (N, K): GPT-2 124M, Llama 1B and 8B, a head
+      {3072, 768}, {768, 3072}, {2048, 8192}, {6144, 4096}, {4096, 14336}, {50304, 768}};
+  // What computes without tensor cores is timed for as long as the rest with less.
+  const double most_flops = dtype == sim::DType::fp32 ? 6e11 : 4e12;
+  for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
+    for (const std::int64_t M : {1, 64, 1024, 4096, 16384}) {
+      // Training has more rows; in fp8 there is nothing but training.
+      if (M < 1024 && (kind != OpKind::matmul || dtype == sim::DType::fp8)) continue;
+      for (const auto& [N, K] : kWeights)
+        if (2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) <= most_flops)
+          all.push_back(product(kind, M, N, K));
+    }
+  constexpr Heads kHeads[] = {{12, 12, 64}, {32, 8, 128}};
+  if (dtype == sim::DType::fp16 || dtype == sim::DType::fp32)
+    for (const Heads& h : kHeads) {
+      // In fp32 attention is a simple kernel, for checks.
+      const std::int64_t tokens = dtype == sim::DType::fp16 ? 16384 : 1024;
+      for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward})
+        for (std::int64_t T = 1024; T <= tokens; T *= 4) all.push_back(attention(kind, tokens / T, T, h));
+      for (const std::int64_t length : {256, 4096})
+        all.push_back(cached(OpKind::attention_cached, 1, 1, length, h));
+    }
+  for (const std::int64_t count : {1 << 12, 1 << 20, 1 << 24, 1 << 28}) {
+    if (dtype == sim::DType::fp16) all.push_back(optimizer(OpKind::unscale, count));
+    if (dtype == sim::DType::fp8) all.push_back(optimizer(OpKind::quantise, count));
+  }
   return all;
 }
 
@@ -222,7 +255,7 @@ std::string kernels_version() {
 }
 
 std::string gpu_kernels_version() {
-  return software_version() + ", cuda kernels bf16";
+  return software_version() + ", cuda kernels";
 }
 
 std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwatch& stopwatch,
@@ -288,34 +321,62 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   return calibration;
 }
 
-sim::Calibration calibrate_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,
-                               const EventSink& sink, const std::stop_token& stop) {
-  const std::unique_ptr<Device> device = open_device(choice);
-  const std::vector<SingleOperation> operations = gpu_operations_to_time();
+GpuMeasurements gpu_measurements(std::span<const sim::DType> types, const sim::Hardware& hardware) {
+  GpuMeasurements what{.operations = {},
+                       .largest = product(OpKind::matmul, 16384, 28672, 4096),
+                       .load = {8},  // heat takes seconds
+                       .uncached = {4 * hardware.last_level_cache.value + (std::int64_t{1} << 30)}};
+  for (const sim::DType dtype : types) {
+    if (!hardware.has_peak_for(dtype)) continue;  // there is nothing that samples could be related to
+    auto& operations = what.operations[dtype];
+    operations = dtype == sim::DType::bf16 ? operations_of_gpu() : operations_of_gpu_in(dtype);
+    for (SingleOperation& single : operations) single.computing_in(dtype);
+  }
+  what.largest.computing_in(sim::DType::bf16);
+  return what;
+}
 
+sim::Calibration calibrate_gpu(Device& device, const sim::Hardware& hardware, const GpuMeasurements& what,
+                               const EventSink& sink, const std::stop_token& stop) {
   sim::Calibration calibration;
-  calibration.device = device->name();
+  calibration.device = device.name();
   calibration.date = utc_now();
   calibration.software = gpu_kernels_version();
   calibration.hardware = hardware;
 
-  // Half of the last cache stays in it beside what else a step touches; four of them no cache holds.
+  // Half of the last cache stays in it beside what else a step touches; several of them no cache holds. The
+  // same in every type: samples are compared by how much memory they went through.
   const sim::Bytes rotation{hardware.last_level_cache.value / 2};
-  const sim::Bytes memory =
-      std::max(sim::Bytes{4 * hardware.last_level_cache.value + (std::int64_t{1} << 30)},
-               largest_operands(operations));
-  Stopwatch stopwatch(*device, memory, rotation, sim::DType::bf16);
-  calibration.launch = {stopwatch.time_cached(launch_operation().in(sim::DType::bf16)).median};
-  time_operations(operations, stopwatch, memory, rotation, "measuring " + device->name(), sink, stop,
-                  calibration);
-  SingleOperation largest = product(OpKind::matmul, 16384, 28672, 4096);
-  constexpr sim::Seconds kLoad{8};  // heat takes seconds
-  calibration.load = measure_sustained_load(*device, stopwatch, largest.in(sim::DType::bf16), kLoad, stop);
+  sim::Bytes memory = std::max(what.uncached, operands_size(what.largest));
+  for (const auto& [dtype, operations] : what.operations)
+    memory = std::max(memory, largest_operands(operations));
+  const auto stopwatch_for = [&](sim::DType dtype) {
+    return Stopwatch(device, memory, rotation, stored_type(dtype), what.sample);
+  };
+  {
+    Stopwatch stopwatch = stopwatch_for(sim::DType::bf16);
+    calibration.launch = {stopwatch.time_cached(launch_operation().in(sim::DType::bf16)).median};
+  }
+  for (const auto& [dtype, operations] : what.operations) {
+    if (stop.stop_requested()) break;
+    Stopwatch stopwatch = stopwatch_for(dtype);
+    time_operations(operations, stopwatch, memory, rotation,
+                    "measuring " + device.name() + " in " + std::string(sim::name(dtype)), sink, stop,
+                    calibration);
+  }
+  Stopwatch stopwatch = stopwatch_for(sim::DType::bf16);
+  calibration.load = measure_sustained_load(device, stopwatch, what.largest, what.load, stop);
   if (calibration.load)
     calibration.hardware.sustained_clock =
         std::min(1.0, calibration.load->sustained.value / calibration.load->burst.value);
   sim::set_residuals(calibration);
   return calibration;
+}
+
+sim::Calibration calibrate_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,
+                               const EventSink& sink, const std::stop_token& stop) {
+  const std::unique_ptr<Device> device = open_device(choice);
+  return calibrate_gpu(*device, hardware, gpu_measurements(device->dtypes(), hardware), sink, stop);
 }
 
 }  // namespace runtime

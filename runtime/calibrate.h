@@ -1,8 +1,11 @@
 // Every kernel of a device timed alone, over the sizes that plans have: what predictions for it rest on.
 #pragma once
+#include <map>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "runtime/stopwatch.h"
 #include "runtime/train.h"
@@ -14,9 +17,24 @@ namespace runtime {
 // rotate through more memory than the upper caches hold. Ends early, with what there is, on a stop request.
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads);
 
-// The same of a GPU in bf16, over the sizes of models of 124M to 8B parameters: a few minutes. `hardware`
-// describes it; its peaks and bandwidth stay the datasheet's, which the samples are related to; its clock
-// under load is measured.
+// What of a GPU is timed.
+struct GpuMeasurements {
+  // By the type that products compute in.
+  std::map<sim::DType, std::vector<SingleOperation>> operations;
+  SingleOperation largest;  // that runs without a pause, for `load`
+  sim::Seconds load;
+  sim::Bytes uncached;  // memory that no cache holds
+  SampleLength sample{};
+};
+// In bf16 every kernel; in each other of the types what is another kernel there: matrix products, attention,
+// what only that type needs. Sizes are those of models of 124M to 8B parameters. Types that the hardware's
+// description has no peak for are left out.
+GpuMeasurements gpu_measurements(std::span<const sim::DType> types, const sim::Hardware& hardware);
+
+// A few minutes. `hardware` describes the GPU; its peaks and bandwidth stay the datasheet's, which the
+// samples are related to; its clock under load is measured.
+sim::Calibration calibrate_gpu(Device& device, const sim::Hardware& hardware, const GpuMeasurements& what,
+                               const EventSink& sink, const std::stop_token& stop);
 sim::Calibration calibrate_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,
                                const EventSink& sink, const std::stop_token& stop);
 

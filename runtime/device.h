@@ -98,6 +98,15 @@ class Device {
   // Operations run in the order of the calls. Requires supports(); collectives belong to a Communicator.
   virtual void run(const BoundOperation& operation, const RunSettings& settings) = 0;
 
+  // Two operations, the second right behind the first, by one kernel where the device has one that is faster;
+  // false where not, and then nothing has been done. What the first writes is written, what the second writes
+  // is what one kernel makes of numbers that were not rounded in between.
+  virtual bool run_fused(const BoundOperation& first, const BoundOperation& second,
+                         const RunSettings& settings) {
+    (void)first, (void)second, (void)settings;
+    return false;
+  }
+
   // Operations between begin_capture() and end_capture() are noted instead of done, and replay() does them
   // all, cheaper than one by one; with the settings of the last begin(). A new capture replaces the one
   // before of the same number. Requires can_replay().

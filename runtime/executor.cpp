@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -48,6 +49,7 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
                        "); the CPU runs implementation ridgepoint in fp32");
     }
   index_rows();
+  find_pairs();
   arena_.make_resident();
 }
 
@@ -80,6 +82,20 @@ void Executor::index_rows() {
       if (is_new) rows_.push_back({action.phase, operation.id, operation.kind});
       rows.push_back(place->second);
     }
+  }
+}
+
+// An operation may be fused with the one before it only if that one precedes it wherever it is run:
+// recomputed without it, it would otherwise give other bits than in the forward pass.
+void Executor::find_pairs() {
+  std::map<std::string, std::set<std::string>> before;
+  for (const sim::Block& block : plan_.blocks)
+    for (std::size_t o = 0; o < block.operations.size(); ++o)
+      before[block.operations[o].id].insert(o > 0 ? block.operations[o - 1].id : "");
+  for (const sim::Block& block : plan_.blocks) {
+    std::vector<bool>& pairs = pairs_.emplace_back(block.operations.size(), false);
+    for (std::size_t o = 0; o + 1 < block.operations.size(); ++o)
+      pairs[o] = before.at(block.operations[o + 1].id).size() == 1;
   }
 }
 
@@ -119,19 +135,45 @@ void Executor::bind(std::size_t section) {
       }
       bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first), action.layer,
                          action.micro_batch},
-                        rows[o]});
+                        rows[o],
+                        pairs_[static_cast<std::size_t>(action.block)][o]});
     }
   }
+  part_what_overlaps();
   bound_section_ = section;
+}
+
+// Memory is planned for one operation after the other: what the second of a pair writes may lie where the
+// first reads. Then that pair is fused nowhere, for the reason that find_pairs() has.
+void Executor::part_what_overlaps() {
+  const auto overlap = [](const BoundOperand& a, const BoundOperand& b) {
+    return a.data < b.data + b.bytes && b.data < a.data + a.bytes;
+  };
+  std::set<std::string_view> apart;
+  for (std::size_t i = 0; i + 1 < bound_.size(); ++i) {
+    if (!bound_[i].may_fuse) continue;
+    const BoundOperation &first = bound_[i].operation, &second = bound_[i + 1].operation;
+    for (std::size_t w = 0; w < second.operands.size(); ++w) {
+      if (second.operation->operands[w].access == sim::Access::read) continue;
+      for (std::size_t r = 0; r < first.operands.size(); ++r)
+        if (first.operation->operands[r].access != sim::Access::write &&
+            overlap(second.operands[w], first.operands[r]))
+          apart.insert(second.operation->id);
+    }
+  }
+  for (std::size_t i = 0; i + 1 < bound_.size(); ++i)
+    if (apart.count(bound_[i + 1].operation.operation->id) > 0) bound_[i].may_fuse = false;
 }
 
 SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
   bind(section);
   device_.begin(settings);
   device_.record(0);
-  for (std::size_t i = 0; i < bound_.size(); ++i) {
-    execute(bound_[i].operation, settings);
-    device_.record(i + 1);
+  std::vector<bool> was_fused(bound_.size(), false);  // into the one before
+  for (std::size_t i = 0; i < bound_.size();) {
+    const std::size_t done = execute_from(i, settings);
+    if (done > 1) was_fused[i + 1] = true;
+    for (const std::size_t end = i + done; i < end; ++i) device_.record(i + 1);
   }
   device_.synchronise();
   stamps_.resize(bound_.size() + 1);
@@ -142,10 +184,13 @@ SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
   timing.start.resize(rows_.size());
   timing.duration.resize(rows_.size());
   timing.count.resize(rows_.size());
+  timing.fused_into.resize(rows_.size(), SectionTiming::kAlone);
   for (std::size_t i = 0; i < bound_.size(); ++i) {
     const std::size_t row = bound_[i].row;
     if (timing.count[row]++ == 0) timing.start[row] = stamps_[i];
-    timing.duration[row] += stamps_[i + 1] - stamps_[i];
+    const std::size_t spent_by = was_fused[i] ? bound_[i - 1].row : row;
+    timing.duration[spent_by] += stamps_[i + 1] - stamps_[i];
+    if (was_fused[i]) timing.fused_into[row] = spent_by;
   }
   return timing;
 }
@@ -153,11 +198,14 @@ SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
 double Executor::run_whole(std::size_t section, const RunSettings& settings) {
   bind(section);
   device_.begin(settings);
+  const auto run_all = [&] {
+    for (std::size_t i = 0; i < bound_.size();) i += execute_from(i, settings);
+  };
   std::size_t number = 0;
   while (number < captured_.size() && !is_bound_alike(captured_[number])) ++number;
   if (device_.can_replay() && number == captured_.size()) {
     device_.begin_capture();
-    for (const Bound& bound : bound_) execute(bound.operation, settings);
+    run_all();
     device_.end_capture(number);
     captured_.push_back({bound_, operands_});
   }
@@ -165,7 +213,7 @@ double Executor::run_whole(std::size_t section, const RunSettings& settings) {
   if (device_.can_replay())
     device_.replay(number);
   else
-    for (const Bound& bound : bound_) execute(bound.operation, settings);
+    run_all();
   device_.record(1);
   device_.synchronise();
   std::array<double, 2> stamps{};
@@ -186,6 +234,13 @@ bool Executor::is_bound_alike(const Captured& captured) const {
                     same_operation) &&
          std::equal(operands_.begin(), operands_.end(), captured.operands.begin(), captured.operands.end(),
                     same_operand);
+}
+
+std::size_t Executor::execute_from(std::size_t i, const RunSettings& settings) {
+  if (bound_[i].may_fuse && device_.run_fused(bound_[i].operation, bound_[i + 1].operation, settings))
+    return 2;
+  execute(bound_[i].operation, settings);
+  return 1;
 }
 
 void Executor::execute(const BoundOperation& operation, const RunSettings& settings) {

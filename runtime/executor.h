@@ -30,6 +30,10 @@ struct SectionTiming {
   double seconds = 0;  // from the first operation's start to the last one's end
   std::vector<double> start, duration;
   std::vector<std::int64_t> count;
+  // Of a row whose operations were carried out by another's kernel (Device::run_fused): that row, which has
+  // the time of both; its own duration is 0. Otherwise kAlone.
+  static constexpr std::size_t kAlone = static_cast<std::size_t>(-1);
+  std::vector<std::size_t> fused_into;
 };
 
 class Executor {
@@ -60,6 +64,7 @@ class Executor {
   struct Bound {
     BoundOperation operation;
     std::size_t row = 0;
+    bool may_fuse = false;  // with the one behind it
   };
 
   // What a capture holds: bound operations, with their operands.
@@ -75,7 +80,11 @@ class Executor {
   const Instances& instances_of(const sim::Action& action);
   void index_rows();
   void bind(std::size_t section);
+  void find_pairs();
+  void part_what_overlaps();
   void execute(const BoundOperation& operation, const RunSettings& settings);
+  // bound_[i], and if the device carries out the next with it, that too; returns how many.
+  std::size_t execute_from(std::size_t i, const RunSettings& settings);
   void communicate(const BoundOperation& operation);
   bool is_bound_alike(const Captured& captured) const;
 
@@ -89,6 +98,9 @@ class Executor {
   std::vector<RowKey> rows_;
   // Rows of a block's operations in a phase: rows_of_[phase * blocks + block][operation].
   std::vector<std::vector<std::size_t>> rows_of_;
+
+  // Whether an operation of a block and the one behind it may be one kernel: [block][operation].
+  std::vector<std::vector<bool>> pairs_;
 
   std::map<Coordinates, Instances> instances_;  // found once
 

@@ -34,6 +34,7 @@ constexpr std::size_t kTimedBeforeReplay = 4;
 struct RowSamples {
   double start = 0;
   std::vector<double> durations;
+  std::size_t fused_into = SectionTiming::kAlone;
 };
 
 class Generator {
@@ -135,6 +136,7 @@ class Generator {
       if (timing.count[r] == 0) continue;
       if (samples_[r].durations.empty()) samples_[r].start = begin + timing.start[r];
       samples_[r].durations.push_back(timing.duration[r]);
+      samples_[r].fused_into = timing.fused_into[r];
     }
   }
 
@@ -176,6 +178,8 @@ class Generator {
       rows[r].duration = {sum};
       rows[r].low = {std::min(sum, percentile(durations, 0.1) * times)};
       rows[r].high = {std::max(sum, percentile(durations, 0.9) * times)};
+      if (const std::size_t into = samples_[r].fused_into; into != SectionTiming::kAlone)
+        rows[r].fused_into = rows[into].id;
       emit(sim::RowEvent{rows[r]});
     }
     sim::Report memory;

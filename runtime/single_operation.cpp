@@ -8,11 +8,19 @@ using sim::Access;
 using sim::Extent;
 using sim::OpKind;
 
+bool is_product(OpKind kind) {
+  return kind == OpKind::matmul || kind == OpKind::matmul_backward_input ||
+         kind == OpKind::matmul_backward_weight;
+}
+
+sim::DType stored_type(sim::DType computing) {
+  if (computing == sim::DType::tf32) return sim::DType::fp32;
+  return computing == sim::DType::fp8 ? sim::DType::bf16 : computing;
+}
+
 bool forms_products(OpKind kind) {
+  if (is_product(kind)) return true;
   switch (kind) {
-    case OpKind::matmul:
-    case OpKind::matmul_backward_input:
-    case OpKind::matmul_backward_weight:
     case OpKind::attention_flash:
     case OpKind::attention_flash_backward:
     case OpKind::attention_standard:
@@ -25,18 +33,9 @@ bool forms_products(OpKind kind) {
 }
 
 SingleOperation& SingleOperation::computing_in(sim::DType dtype) {
-  const bool is_product = operation_.kind == OpKind::matmul ||
-                          operation_.kind == OpKind::matmul_backward_input ||
-                          operation_.kind == OpKind::matmul_backward_weight;
-  if (dtype == sim::DType::tf32) {
-    in(sim::DType::fp32);
-    if (is_product) operation_.dtype = dtype;
-    return *this;
-  }
-  if (dtype != sim::DType::fp8) return in(dtype);
-  in(sim::DType::bf16);
-  if (!is_product) return *this;
-  operation_.dtype = dtype;
+  in(stored_type(dtype));
+  if (is_product(operation_.kind)) operation_.dtype = dtype;
+  if (dtype != sim::DType::fp8 || !is_product(operation_.kind)) return *this;
   const std::size_t first = operation_.kind == OpKind::matmul_backward_weight ? 2 : 1;
   for (const std::size_t factor : {first, first + 1})
     plan_.buffers[static_cast<std::size_t>(operation_.operands[factor].buffer)].dtype = dtype;
@@ -196,6 +195,10 @@ SingleOperation optimizer(OpKind kind, std::int64_t count) {
       return single.add(Access::update, {3}, sim::DType::fp64).add(Access::read, shape);
     case OpKind::clip_scale:
       return single.add(Access::update, {3}, sim::DType::fp64);
+    case OpKind::unscale:
+      return single.add_f32(Access::update, {1}).add(Access::update, shape);
+    case OpKind::quantise:
+      return single.add(Access::write, shape, sim::DType::fp8).add(Access::read, shape);
     default:  // adamw
       return single.add(Access::read, {3}, sim::DType::fp64)
           .add(Access::update, shape)

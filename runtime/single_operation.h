@@ -14,6 +14,12 @@ namespace runtime {
 
 // Matrix products and attention: what computes in the type that tensors are stored in.
 bool forms_products(sim::OpKind kind);
+// Matrix products alone.
+bool is_product(sim::OpKind kind);
+
+// What tensors are stored in where products compute in that type: tf32 is a way to multiply fp32, fp8 one to
+// multiply bf16.
+sim::DType stored_type(sim::DType computing);
 
 class SingleOperation {
  public:

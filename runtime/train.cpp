@@ -100,6 +100,8 @@ class Measurements {
       report.rows[r].duration = {median.duration[r]};
       report.rows[r].low = {percentile(durations, 0.1)};
       report.rows[r].high = {percentile(durations, 0.9)};
+      if (const std::size_t into = median.fused_into[r]; into != SectionTiming::kAlone)
+        report.rows[r].fused_into = report.rows[into].id;
     }
     run_.add_memory(report, stamps_);
   }

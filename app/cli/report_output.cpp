@@ -142,6 +142,15 @@ std::vector<sim::Row> longest_first(const sim::Report& report) {
   return rows;
 }
 
+// With the epilogues of its kernel: "layer.mlp.up.forward + gelu".
+std::string title_of(const sim::Row& row, const sim::Report& report) {
+  std::string title = row.id;
+  for (const sim::Row& other : report.rows)
+    if (other.fused_into == row.id && other.phase == row.phase && other.rank == row.rank)
+      title += " + " + std::string(sim::name(other.kind));
+  return title;
+}
+
 TextTable operations_table(const sim::Report& report, std::size_t most) {
   using Align = TextTable::Align;
   TextTable table{{{"operation", Align::left},
@@ -158,10 +167,10 @@ TextTable operations_table(const sim::Report& report, std::size_t most) {
   for (const sim::Row& row : report.rows) total += row.duration;
   for (const sim::Row& row : longest_first(report)) {
     if (table.rows.size() == most) break;
-    table.rows.push_back({row.id, std::string(sim::name(row.phase)), sim::format_count(row.count),
-                          sim::format(row.duration), sim::format_percent(row.duration / total),
-                          sim::format(row.flops), sim::format(row.memory), std::string(sim::name(row.bound)),
-                          std::string(sim::name(row.provenance))});
+    table.rows.push_back(
+        {title_of(row, report), std::string(sim::name(row.phase)), sim::format_count(row.count),
+         sim::format(row.duration), sim::format_percent(row.duration / total), sim::format(row.flops),
+         sim::format(row.memory), std::string(sim::name(row.bound)), std::string(sim::name(row.provenance))});
   }
   return table;
 }

@@ -1,6 +1,7 @@
 // Attention with grouped key/value heads on the GPU; shapes and meanings as kernels/attention.h.
 //
-//   flash      bf16, head sizes that are a multiple of 8 up to 128: tensor cores, tiles in shared memory,
+//   flash      bf16 and fp16, head sizes that are a multiple of 8 up to 128: tensor cores, tiles in shared
+//   memory,
 //              online softmax (Dao et al. 2022, 2023). Everything else: one warp a query
 //              (attention_simple.cu), for checks and for small models, not for speed.
 //   backward   one kernel by keys for dK and dV, one by queries for dQ. Each recomputes the scores, which

@@ -22,10 +22,11 @@ constexpr int kBlocks = 2 * 132;  // to fill the largest GPU here
 constexpr float kLog2e = 1.44269504088896341f;
 static_assert(kKeyTile == kWarps * kCacheRun, "each warp has one run of every tile of keys");
 
-// The tile's row r is query r / heads of query head r % heads of the group. K: the type of keys and values.
-template <class K>
+// The tile's row r is query r / heads of query head r % heads of the group. T: the type of queries, bf16 or
+// f16; K: that of keys and values.
+template <class T, class K>
 struct DecodeArguments {
-  Heads<const bf16> q;
+  Heads<const T> q;
   KeyHeads<const K> kv;
   KvScales scales;
   float* partial_out;  // (B, G, splits, 16, D): sums of exponentials times values
@@ -38,9 +39,9 @@ struct DecodeArguments {
 // Each warp goes through its own runs of keys, without waiting for the others. Shared memory: for each warp
 // kStages runs of keys and of values; in the end, over these, each warp's output (16, D), maxima and sums in
 // fp32. Grid: (splits, G, B).
-template <int D, class K>
+template <int D, class T, class K>
 CUDA_KERNEL(kThreads)
-decode_kernel(DecodeArguments<K> a) {
+decode_kernel(DecodeArguments<T, K> a) {
   using Tile = CachedTile<D, K>;
   const AttentionSizes& s = a.s;
   const int split = block_index().x, group = block_index().y, batch = block_index().z, heads = s.H / s.G;
@@ -68,7 +69,7 @@ decode_kernel(DecodeArguments<K> a) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = lane_index() / 4 + half * 8;
-    const bf16* const from =
+    const T* const from =
         row < rows
             ? a.q.of(static_cast<std::int64_t>(batch) * s.T + row / heads, group * heads + row % heads).first
             : nullptr;
@@ -84,7 +85,7 @@ decode_kernel(DecodeArguments<K> a) {
     copy_run(j + kStages - 1);
     const K* const keys = runs + (j - part.begin) % kStages * 2 * Tile::kElements;
     float score[kCacheRun / 8][4];
-    multiply_cached_keys<D>(score, q, keys);
+    multiply_cached_keys<D, T>(score, q, keys);
     if (queries.needs_mask(j)) {
 #pragma unroll
       for (int n = 0; n < kCacheRun / 8; ++n)
@@ -96,7 +97,7 @@ decode_kernel(DecodeArguments<K> a) {
         }
     }
     raise_and_exponentiate<D / 8>(score, highest, sum, o, to_exponent);
-    multiply_cached_values<D>(o, score, keys + Tile::kElements);
+    multiply_cached_values<D, T>(o, score, keys + Tile::kElements);
   }
   wait_for_copies<0>();
   sync_block();
@@ -141,9 +142,9 @@ decode_kernel(DecodeArguments<K> a) {
 }
 
 // A block a query of a head: (B, G, 16 rows of which T * heads are used). out (B, T, H*D).
-template <class K>
+template <class T, class K>
 CUDA_KERNEL(kThreads)
-merge_kernel(bf16* out, DecodeArguments<K> a, int splits) {
+merge_kernel(T* out, DecodeArguments<T, K> a, int splits) {
   const AttentionSizes& s = a.s;
   const int row = block_index().x, group = block_index().y, batch = block_index().z, heads = s.H / s.G;
   const std::int64_t at = (static_cast<std::int64_t>(batch) * s.G + group) * splits * kRows + row;
@@ -160,7 +161,7 @@ merge_kernel(bf16* out, DecodeArguments<K> a, int splits) {
     for (int split = 0; split < splits; ++split)
       total +=
           exp2_fast(a.partial_max[at + split * kRows] - most) * a.partial_out[(at + split * kRows) * s.D + d];
-    out[to + d] = to_bf16(total * factor);
+    out[to + d] = from_float<T>(total * factor);
   }
 }
 
@@ -262,7 +263,7 @@ void append(const Context& context, Row* qkv, const KvCache& cache, const float*
   });
 }
 
-template <int D, class K>
+template <int D, class T, class K>
 void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
             const std::int32_t* positions, AttentionShape s) {
   const std::int64_t groups = s.B * s.G;
@@ -270,25 +271,25 @@ void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& 
       static_cast<int>(std::clamp<std::int64_t>(kBlocks / groups, 1, ceil_div(cache.capacity(), kKeyTile)));
   const std::int64_t rows = groups * splits * kRows;
   float* const partial_out = context.scratch_for<float>(rows * (s.D + 2));
-  const DecodeArguments<K> arguments{packed_heads(qkv.as<bf16>(), s.H + 2 * s.G, 0, s),
-                                     cached_keys<const K>(cache, s),
-                                     {cache.k_scale, cache.v_scale},
-                                     partial_out,
-                                     partial_out + rows * s.D,
-                                     partial_out + rows * (s.D + 1),
-                                     positions,
-                                     sizes(s)};
+  const DecodeArguments<T, K> arguments{packed_heads(qkv.as<T>(), s.H + 2 * s.G, 0, s),
+                                        cached_keys<const K>(cache, s),
+                                        {cache.k_scale, cache.v_scale},
+                                        partial_out,
+                                        partial_out + rows * s.D,
+                                        partial_out + rows * (s.D + 1),
+                                        positions,
+                                        sizes(s)};
   constexpr std::size_t kRuns = kWarps * kStages * 2 * CachedTile<D, K>::kElements * sizeof(K),
                         kOutputs = kWarps * kRows * (D + 2) * sizeof(float);
   start(context,
         {.grid = {splits, static_cast<int>(s.G), static_cast<int>(s.B)},
          .threads = kThreads,
          .shared_bytes = std::max(kRuns, kOutputs)},
-        decode_kernel<D, K>, arguments);
+        decode_kernel<D, T, K>, arguments);
   start(context,
         {.grid = {static_cast<int>(s.T * s.H / s.G), static_cast<int>(s.G), static_cast<int>(s.B)},
          .threads = threads_for(s.D, kThreads)},
-        merge_kernel<K>, out.as<bf16>(), arguments, splits);
+        merge_kernel<T, K>, out.as<T>(), arguments, splits);
 }
 
 }  // namespace
@@ -309,8 +310,10 @@ void attention_cached(const Context& context, Tensor out, ConstTensor qkv, const
   // Copies are of 16 bytes: rows of e4m3 may be of half of that.
   if (s.T * s.H / s.G > kRows || (cache.is_fp8() && s.D % 16 != 0))
     return attention_flash_with_cache(context, out, qkv, cache, positions, s);
-  with_cached_type<bf16>(cache, [&]<class K>(K) {
-    with_head_size(s.D, [&]<int D>() { decode<D, K>(context, out, qkv, cache, positions, s); });
+  with_16_bit_type(qkv.type, [&]<class T>(T) {
+    with_cached_type<T>(cache, [&]<class K>(K) {
+      with_head_size(s.D, [&]<int D>() { decode<D, T, K>(context, out, qkv, cache, positions, s); });
+    });
   });
 }
 

@@ -22,49 +22,47 @@ constexpr int kBackwardQueries = 64;
 constexpr int kResidentBlocks = 3;  // whose shared memory, at head size 64, fills an A100's multiprocessor
 constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
-// K: the type of keys and values, bf16 or e4m3.
-template <class K>
+// T: bf16 or f16; K: the type of keys and values, T or e4m3.
+template <class T, class K>
 struct ForwardArguments {
-  Heads<const bf16> q;
+  Heads<const T> q;
   KeyHeads<const K> kv;
   KvScales scales;
-  Heads<bf16> out;
+  Heads<T> out;
   float* lse;
   const std::int32_t* positions;  // of query 0 in each sequence; null: 0
   AttentionSizes s;
 };
 
-// Copies a tile of keys or values: of bf16 asynchronously, of e4m3 by way of registers.
-template <int D>
-CUDA_DEVICE void copy_keys_of(bf16* tile, const KeyRows<const bf16>& source, int first, int rows,
-                              int columns) {
+// Copies a tile of keys or values: of 16 bits asynchronously, of e4m3 by way of registers.
+template <int D, class T>
+CUDA_DEVICE void copy_keys_of(T* tile, const KeyRows<const T>& source, int first, int rows, int columns) {
   copy_rows<D, kKeyTile>(tile, source, first, rows, columns);
 }
-template <int D>
-CUDA_DEVICE void copy_keys_of(bf16* tile, const KeyRows<const e4m3>& source, int first, int rows,
-                              int columns) {
+template <int D, class T>
+CUDA_DEVICE void copy_keys_of(T* tile, const KeyRows<const e4m3>& source, int first, int rows, int columns) {
   constexpr int kVectors = SharedTile<D>::kVectors;
   for (int i = thread_index(); i < kKeyTile * kVectors; i += kThreads) {
     const int row = i / kVectors, column = i % kVectors * 8;
     Pack<std::uint32_t, 4> wide{};
     if (row < rows && column < columns) {
       const auto bytes = *reinterpret_cast<const Pack<std::uint32_t, 2>*>(source.at(first + row) + column);
-      widen_in_order(wide.values[0], wide.values[1], bytes.values[0]);
-      widen_in_order(wide.values[2], wide.values[3], bytes.values[1]);
+      widen_in_order<T>(wide.values[0], wide.values[1], bytes.values[0]);
+      widen_in_order<T>(wide.values[2], wide.values[3], bytes.values[1]);
     }
     *reinterpret_cast<Pack<std::uint32_t, 4>*>(tile + SharedTile<D>::offset(row, column)) = wide;
   }
 }
 
 // Shared memory: queries (64, D), keys and values (2, 64, D) each. Grid: (tiles of queries, H, B).
-template <int D, class K>
+template <int D, class T, class K>
 CUDA_KERNEL_RESIDENT(kThreads, kResidentBlocks)
-flash_forward_kernel(ForwardArguments<K> a) {
+flash_forward_kernel(ForwardArguments<T, K> a) {
   constexpr int kQueries = kThreads / kWarp * kWarpRows;
   using Tile = SharedTile<D>;
-  bf16* const q = shared_memory<bf16>();
-  bf16* const k = q + Tile::elements(kQueries);
-  bf16* const v = k + 2 * Tile::elements(kKeyTile);
+  T* const q = shared_memory<T>();
+  T* const k = q + Tile::elements(kQueries);
+  T* const v = k + 2 * Tile::elements(kKeyTile);
   const AttentionSizes& s = a.s;
   const int batch = block_index().z, head = block_index().y, group = head / (s.H / s.G);
   // The longest tiles first: what is left over at the end is short.
@@ -77,7 +75,7 @@ flash_forward_kernel(ForwardArguments<K> a) {
   const int tiles = tile.key_tiles();
 
   const KeyRows<const K> all_keys = a.kv.keys_of(batch, group), all_values = a.kv.values_of(batch, group);
-  const auto copy_keys = [&](bf16* to, const KeyRows<const K>& from, int j) {
+  const auto copy_keys = [&](T* to, const KeyRows<const K>& from, int j) {
     if (j < tiles)
       copy_keys_of<D>(to + j % 2 * Tile::elements(kKeyTile), from, j * kKeyTile, tile.keys - j * kKeyTile,
                       s.D);
@@ -92,8 +90,8 @@ flash_forward_kernel(ForwardArguments<K> a) {
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   const int row = warp_index() * kWarpRows;
   for (int j = 0; j < tiles; ++j) {
-    const bf16* const keys = k + j % 2 * Tile::elements(kKeyTile);
-    const bf16* const values = v + j % 2 * Tile::elements(kKeyTile);
+    const T* const keys = k + j % 2 * Tile::elements(kKeyTile);
+    const T* const values = v + j % 2 * Tile::elements(kKeyTile);
     wait_for_copies<1>();  // of keys j; the values may be under way
     sync_block();
     copy_keys(k, all_keys, j + 1);
@@ -139,15 +137,15 @@ CUDA_DEVICE float probability(float score, float to_exponent, float lse_log2) {
 
 // Shared memory: keys and values (64, D) each, queries and their dout (2, 64, D) each, then for each of two
 // tiles of queries 64 log-sum-exps (base 2) and 64 deltas. Grid: (tiles of keys, G, B).
-template <int D>
+template <int D, class T>
 CUDA_KERNEL(kThreads)
-flash_backward_keys_kernel(BackwardArguments<bf16> a) {
+flash_backward_keys_kernel(BackwardArguments<T> a) {
   constexpr int kQ = kBackwardQueries;
   using Tile = SharedTile<D>;
-  bf16* const k = shared_memory<bf16>();
-  bf16* const v = k + Tile::elements(kKeyTile);
-  bf16* const q = v + Tile::elements(kKeyTile);
-  bf16* const dout = q + 2 * Tile::elements(kQ);
+  T* const k = shared_memory<T>();
+  T* const v = k + Tile::elements(kKeyTile);
+  T* const q = v + Tile::elements(kKeyTile);
+  T* const dout = q + 2 * Tile::elements(kQ);
   float* const statistics = reinterpret_cast<float*>(dout + 2 * Tile::elements(kQ));
   const AttentionSizes& s = a.s;
   const int batch = block_index().z, group = block_index().y, heads = s.H / s.G;
@@ -196,8 +194,8 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
     wait_for_copies<0>();
     sync_block();  // step i has arrived, and all are done with the memory of step i - 1
     copy_queries(i + 1);
-    const bf16* const queries = q + i % 2 * Tile::elements(kQ);
-    const bf16* const gradients = dout + i % 2 * Tile::elements(kQ);
+    const T* const queries = q + i % 2 * Tile::elements(kQ);
+    const T* const gradients = dout + i % 2 * Tile::elements(kQ);
     const float* const lse = statistics + i % 2 * 2 * kQ;
     const float* const delta = lse + kQ;
     const int first = tile * kQ;
@@ -231,15 +229,15 @@ flash_backward_keys_kernel(BackwardArguments<bf16> a) {
 
 // Shared memory: queries and dout (64, D) each, keys and values (2, 64, D) each. Grid: (tiles of queries, H,
 // B).
-template <int D>
+template <int D, class T>
 CUDA_KERNEL(kThreads)
-flash_backward_queries_kernel(BackwardArguments<bf16> a) {
+flash_backward_queries_kernel(BackwardArguments<T> a) {
   constexpr int kQ = kBackwardQueries;
   using Tile = SharedTile<D>;
-  bf16* const q = shared_memory<bf16>();
-  bf16* const dout = q + Tile::elements(kQ);
-  bf16* const k = dout + Tile::elements(kQ);
-  bf16* const v = k + 2 * Tile::elements(kKeyTile);
+  T* const q = shared_memory<T>();
+  T* const dout = q + Tile::elements(kQ);
+  T* const k = dout + Tile::elements(kQ);
+  T* const v = k + 2 * Tile::elements(kKeyTile);
   const AttentionSizes& s = a.s;
   const int batch = block_index().z, head = block_index().y, group = head / (s.H / s.G);
   const int first = (grid_size().x - 1 - block_index().x) * kQ;
@@ -277,8 +275,8 @@ flash_backward_queries_kernel(BackwardArguments<bf16> a) {
     wait_for_copies<0>();
     sync_block();
     copy_keys(j + 1);
-    const bf16* const keys = k + j % 2 * Tile::elements(kKeyTile);
-    const bf16* const values = v + j % 2 * Tile::elements(kKeyTile);
+    const T* const keys = k + j % 2 * Tile::elements(kKeyTile);
+    const T* const values = v + j % 2 * Tile::elements(kKeyTile);
     float p[kKeyTile / 8][4], ds[kKeyTile / 8][4];
     multiply_rows<D>(p, q, row, keys);
     multiply_rows<D>(ds, dout, row, values);
@@ -302,8 +300,9 @@ constexpr int kDeltaLanes = 16;  // of a row: 8 elements each
 
 // products, as AttentionSizes::statistic() has it: of each head's row of a and b, with head sizes up to 128
 // that are multiples of 8. Grid: (T / 8, H, B).
+template <class T>
 CUDA_KERNEL(kThreads)
-row_products_kernel(float* products, Heads<const bf16> a, Heads<const bf16> b, AttentionSizes s) {
+row_products_kernel(float* products, Heads<const T> a, Heads<const T> b, AttentionSizes s) {
   const int batch = block_index().z, head = block_index().y, column = thread_index() % kDeltaLanes * 8;
   const int t = block_index().x * (kThreads / kDeltaLanes) + thread_index() / kDeltaLanes;
   float product = 0;
@@ -319,72 +318,97 @@ row_products_kernel(float* products, Heads<const bf16> a, Heads<const bf16> b, A
   if (t < s.length(batch) && column == 0) products[s.statistic(batch, head, t)] = product;
 }
 
+// Of a tile in shared memory, whose elements have 16 bits.
 template <int D>
 std::size_t tile_bytes(int rows) {
-  return static_cast<std::size_t>(SharedTile<D>::elements(rows)) * sizeof(bf16);
+  return static_cast<std::size_t>(SharedTile<D>::elements(rows)) * size_of(Type::bf16);
 }
 
 int query_tiles(std::int64_t T) {
   return static_cast<int>(ceil_div(T, 64));
 }
 
-template <class K>
-void forward(const Context& context, const ForwardArguments<K>& arguments, AttentionShape s) {
+template <class T, class K>
+void forward(const Context& context, const ForwardArguments<T, K>& arguments, AttentionShape s) {
   with_head_size(s.D, [&]<int D>() {
     start(context,
           {.grid = {query_tiles(s.T), static_cast<int>(s.H), static_cast<int>(s.B)},
            .threads = kThreads,
            .shared_bytes = tile_bytes<D>(64 + 4 * kKeyTile)},
-          flash_forward_kernel<D, K>, arguments);
+          flash_forward_kernel<D, T, K>, arguments);
+  });
+}
+
+template <class T>
+void backward(const Context& context, const BackwardArguments<T>& arguments, AttentionShape s) {
+  with_head_size(s.D, [&]<int D>() {
+    const int B = static_cast<int>(s.B);
+    start(context,
+          {.grid = {query_tiles(s.T), static_cast<int>(s.G), B},
+           .threads = kThreads,
+           .shared_bytes =
+               tile_bytes<D>(2 * kKeyTile + 4 * kBackwardQueries) + 4 * kBackwardQueries * sizeof(float)},
+          flash_backward_keys_kernel<D, T>, arguments);
+    start(context,
+          {.grid = {query_tiles(s.T), static_cast<int>(s.H), B},
+           .threads = kThreads,
+           .shared_bytes = tile_bytes<D>(2 * kBackwardQueries + 4 * kKeyTile)},
+          flash_backward_queries_kernel<D, T>, arguments);
   });
 }
 
 }  // namespace
 
 bool flash_takes(Type type, std::int64_t D) {
-  return type == Type::bf16 && D % 8 == 0 && D <= 128;
+  return (type == Type::bf16 || type == Type::f16) && D % 8 == 0 && D <= 128;
 }
 
 void attention_flash_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
                              AttentionShape s, const AttentionMask& mask) {
   if (!flash_takes(qkv.type, s.D)) return simple::forward(context, out, lse, qkv, s, mask);
   const std::int64_t packed = s.H + 2 * s.G;
-  const bf16* const rows = qkv.as<bf16>();
-  forward<bf16>(context,
-                {packed_heads(rows, packed, 0, s),
-                 packed_keys(rows, s, mask),
-                 {},
-                 packed_heads(out.as<bf16>(), s.H, 0, s),
-                 lse,
-                 nullptr,
-                 sizes(s, mask)},
-                s);
+  with_16_bit_type(qkv.type, [&]<class T>(T) {
+    const T* const rows = qkv.as<T>();
+    forward<T, T>(context,
+                  {packed_heads(rows, packed, 0, s),
+                   packed_keys(rows, s, mask),
+                   {},
+                   packed_heads(out.as<T>(), s.H, 0, s),
+                   lse,
+                   nullptr,
+                   sizes(s, mask)},
+                  s);
+  });
 }
 
 void attention_flash_with_cache(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,
                                 const std::int32_t* positions, AttentionShape s) {
-  with_cached_type<bf16>(cache, [&]<class K>(K) {
-    forward<K>(context,
-               {packed_heads(qkv.as<bf16>(), s.H + 2 * s.G, 0, s),
-                cached_keys<const K>(cache, s),
-                {cache.k_scale, cache.v_scale},
-                packed_heads(out.as<bf16>(), s.H, 0, s),
-                nullptr,
-                positions,
-                sizes(s)},
-               s);
+  with_16_bit_type(qkv.type, [&]<class T>(T) {
+    with_cached_type<T>(cache, [&]<class K>(K) {
+      forward<T, K>(context,
+                    {packed_heads(qkv.as<T>(), s.H + 2 * s.G, 0, s),
+                     cached_keys<const K>(cache, s),
+                     {cache.k_scale, cache.v_scale},
+                     packed_heads(out.as<T>(), s.H, 0, s),
+                     nullptr,
+                     positions,
+                     sizes(s)},
+                    s);
+    });
   });
 }
 
 void attention_deltas(const Context& context, float* delta, ConstTensor dout, ConstTensor out,
                       AttentionShape s, const AttentionMask& mask) {
   if (!flash_takes(dout.type, s.D)) return simple::row_products(context, delta, dout, out, s, mask);
-  start(context,
-        {.grid = {static_cast<int>(ceil_div(s.T, kThreads / kDeltaLanes)), static_cast<int>(s.H),
-                  static_cast<int>(s.B)},
-         .threads = kThreads},
-        row_products_kernel, delta, packed_heads(dout.as<bf16>(), s.H, 0, s),
-        packed_heads(out.as<bf16>(), s.H, 0, s), sizes(s, mask));
+  with_16_bit_type(dout.type, [&]<class T>(T) {
+    start(context,
+          {.grid = {static_cast<int>(ceil_div(s.T, kThreads / kDeltaLanes)), static_cast<int>(s.H),
+                    static_cast<int>(s.B)},
+           .threads = kThreads},
+          row_products_kernel<T>, delta, packed_heads(dout.as<T>(), s.H, 0, s),
+          packed_heads(out.as<T>(), s.H, 0, s), sizes(s, mask));
+  });
 }
 
 void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv,
@@ -393,21 +417,8 @@ void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor d
   float* const delta = context.scratch_for<float>((mask.cu_seqlens != nullptr ? mask.rows : s.B * s.T) * s.H);
   simple::row_products(context, delta, dout, out, s, mask);
   if (!flash_takes(qkv.type, s.D)) return simple::backward(context, dqkv, dout, qkv, lse, delta, s, mask);
-  const auto arguments =
-      backward_arguments(dqkv.as<bf16>(), dout.as<bf16>(), qkv.as<bf16>(), lse, delta, s, mask);
-  with_head_size(s.D, [&]<int D>() {
-    const int B = static_cast<int>(s.B);
-    start(context,
-          {.grid = {query_tiles(s.T), static_cast<int>(s.G), B},
-           .threads = kThreads,
-           .shared_bytes =
-               tile_bytes<D>(2 * kKeyTile + 4 * kBackwardQueries) + 4 * kBackwardQueries * sizeof(float)},
-          flash_backward_keys_kernel<D>, arguments);
-    start(context,
-          {.grid = {query_tiles(s.T), static_cast<int>(s.H), B},
-           .threads = kThreads,
-           .shared_bytes = tile_bytes<D>(2 * kBackwardQueries + 4 * kKeyTile)},
-          flash_backward_queries_kernel<D>, arguments);
+  with_16_bit_type(qkv.type, [&]<class T>(T) {
+    backward<T>(context, backward_arguments(dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), lse, delta, s, mask), s);
   });
 }
 

@@ -8,8 +8,8 @@
 namespace kernels::cuda {
 
 // s (Tiles of 8 columns) = a's 16 rows from `row` times the transposed rows of b.
-template <int D, int Tiles>
-CUDA_DEVICE void multiply_rows(float (&s)[Tiles][4], const bf16* a, int row, const bf16* b) {
+template <int D, class T, int Tiles>
+CUDA_DEVICE void multiply_rows(float (&s)[Tiles][4], const T* a, int row, const T* b) {
 #pragma unroll
   for (int n = 0; n < Tiles; ++n)
 #pragma unroll
@@ -21,24 +21,24 @@ CUDA_DEVICE void multiply_rows(float (&s)[Tiles][4], const bf16* a, int row, con
 #pragma unroll
     for (int n = 0; n < Tiles; n += 2) {
       load_b_transposed<D>(columns, b, n * 8, k);
-      multiply_add(s[n], rows, columns[0], columns[1]);
-      multiply_add(s[n + 1], rows, columns[2], columns[3]);
+      multiply_add<T>(s[n], rows, columns[0], columns[1]);
+      multiply_add<T>(s[n + 1], rows, columns[2], columns[3]);
     }
   }
 }
 
-// o (16, D) += s (16, Tiles * 8), rounded to bf16, times the rows of b.
-template <int D, int Tiles>
-CUDA_DEVICE void multiply_scores(float (&o)[D / 8][4], const float (&s)[Tiles][4], const bf16* b) {
+// o (16, D) += s (16, Tiles * 8), rounded to T, times the rows of b.
+template <int D, class T, int Tiles>
+CUDA_DEVICE void multiply_scores(float (&o)[D / 8][4], const float (&s)[Tiles][4], const T* b) {
 #pragma unroll
   for (int k = 0; k < Tiles; k += 2) {
     std::uint32_t rows[4], columns[4];
-    accumulators_as_a(rows, s[k], s[k + 1]);
+    accumulators_as_a<T>(rows, s[k], s[k + 1]);
 #pragma unroll
     for (int n = 0; n < D / 8; n += 2) {
       load_b<D>(columns, b, k * 8, n * 8);
-      multiply_add(o[n], rows, columns[0], columns[1]);
-      multiply_add(o[n + 1], rows, columns[2], columns[3]);
+      multiply_add<T>(o[n], rows, columns[0], columns[1]);
+      multiply_add<T>(o[n + 1], rows, columns[2], columns[3]);
     }
   }
 }
@@ -91,8 +91,8 @@ CUDA_DEVICE void raise_and_exponentiate(float (&score)[Tiles][4], float (&highes
 // rows from `rows` on and columns from `columns` on are left alone. Two tiles of 8 columns at a time, of
 // which the four lanes of a row exchange what they hold until each has four neighbouring columns: 8 bytes a
 // store, 32 a row.
-template <int D>
-CUDA_DEVICE void store_rows(const Rows<bf16>& to, int row, int rows, int columns, const float (&o)[D / 8][4],
+template <int D, class T>
+CUDA_DEVICE void store_rows(const Rows<T>& to, int row, int rows, int columns, const float (&o)[D / 8][4],
                             const float (&factor)[2]) {
   const int lane = not_before(lane_index());
   const bool in_right_tile = (lane & 2) != 0, in_right_half = (lane & 1) != 0;
@@ -101,9 +101,10 @@ CUDA_DEVICE void store_rows(const Rows<bf16>& to, int row, int rows, int columns
     const int r = row + lane / 4 + half * 8;
 #pragma unroll
     for (int n = 0; n < D / 8; n += 2) {
-      const std::uint32_t left = pack_bf16(o[n][2 * half] * factor[half], o[n][2 * half + 1] * factor[half]);
+      const std::uint32_t left =
+          pack_pair<T>(o[n][2 * half] * factor[half], o[n][2 * half + 1] * factor[half]);
       const std::uint32_t right =
-          pack_bf16(o[n + 1][2 * half] * factor[half], o[n + 1][2 * half + 1] * factor[half]);
+          pack_pair<T>(o[n + 1][2 * half] * factor[half], o[n + 1][2 * half + 1] * factor[half]);
       // Of its tile, pair lane % 2 of the four of columns and the one two further.
       const std::uint32_t other_tiles = shuffle_xor(in_right_tile ? left : right, 2);
       const std::uint32_t near = in_right_tile ? other_tiles : left,

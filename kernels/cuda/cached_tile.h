@@ -1,5 +1,5 @@
-// A run of cached keys or values in shared memory, in bf16 or e4m3, and a warp's products with it. Plain C++
-// besides the copies: the maps are proven on the host.
+// A run of cached keys or values in shared memory, in 16 bits (T: bf16 or f16, as the queries have it) or
+// e4m3, and a warp's products with it. Plain C++ besides the copies: the maps are proven on the host.
 //
 // Of e4m3 a fragment of B is four neighbouring bytes of a key, or the bytes of two neighbouring columns of
 // two values: no byte is moved between lanes. The head's elements are summed, and the output's columns come,
@@ -12,10 +12,8 @@
 namespace kernels::cuda {
 
 template <int D, class K>
-struct CachedTile;
-
-template <int D>
-struct CachedTile<D, bf16> {
+struct CachedTile {
+  static_assert(sizeof(K) == 2);
   static constexpr int kElements = SharedTile<D>::elements(kCacheRun);
   static constexpr int kVector = 8;  // elements of 16 bytes
   static constexpr int offset(int row, int column) { return SharedTile<D>::offset(row, column); }
@@ -48,22 +46,31 @@ CUDA_DEVICE void copy_cached_run(K* tile, const KeyRows<const K>& source, int fi
   }
 }
 
-// Four e4m3, two of them as bf16: the bytes 0 and 2, or 1 and 3. A byte's exponent and significand, moved to
-// where bf16 has them, mean 2^-120 of its value (the biases are 7 and 127), subnormal numbers too.
+// Four e4m3, two of them as T: the bytes 0 and 2, or 1 and 3. A byte's exponent and significand, moved to
+// where T has them, mean its value by a power of two less, subnormal numbers too: 2^-120 in bf16, 2^-8 in f16
+// (the biases are 7, and 127 or 15).
+template <class T>
+inline constexpr int kWideningShift = std::is_same_v<T, f16> ? 7 : 4;  // to T's significand of 10 or 7 bits
+template <class T>
 CUDA_DEVICE std::uint32_t widen(std::uint32_t signs, std::uint32_t magnitudes) {
-  constexpr std::uint32_t kTo120 = 0x7b807b80u;  // 2^120, twice
-  return multiply_pairs((signs & 0x80008000u) | (magnitudes & 0x07f007f0u), kTo120);
+  constexpr std::uint32_t kMagnitude = 0x7fu << kWideningShift<T>;
+  constexpr std::uint32_t kPower = std::is_same_v<T, f16> ? 0x5c00u : 0x7b80u;  // 2^8, 2^120
+  return multiply_pairs<T>((signs & 0x80008000u) | (magnitudes & (kMagnitude << 16 | kMagnitude)),
+                           kPower << 16 | kPower);
 }
+template <class T>
 CUDA_DEVICE std::uint32_t widen_even(std::uint32_t bytes) {
-  return widen(bytes << 8, bytes << 4);
+  return widen<T>(bytes << 8, bytes << kWideningShift<T>);
 }
+template <class T>
 CUDA_DEVICE std::uint32_t widen_odd(std::uint32_t bytes) {
-  return widen(bytes, bytes >> 4);
+  return widen<T>(bytes, bytes >> (8 - kWideningShift<T>));
 }
 
 // All four as they lie.
+template <class T>
 CUDA_DEVICE void widen_in_order(std::uint32_t& first, std::uint32_t& second, std::uint32_t bytes) {
-  const std::uint32_t even = widen_even(bytes), odd = widen_odd(bytes);
+  const std::uint32_t even = widen_even<T>(bytes), odd = widen_odd<T>(bytes);
   first = (even & 0xffffu) | odd << 16;
   second = even >> 16 | (odd & 0xffff0000u);
 }
@@ -71,9 +78,8 @@ CUDA_DEVICE void widen_in_order(std::uint32_t& first, std::uint32_t& second, std
 // The fragments of A of a row of queries: row lane / 4 of the tile where half is 0, 8 rows below where it is
 // 1; zeros where `from` is null. Of e4m3 keys, A's columns 2c, 2c + 1, 2c + 8, 2c + 9 of 16 are elements 4c,
 // 4c + 2, 4c + 1, 4c + 3.
-template <int D, class K>
-CUDA_DEVICE void load_query_fragments(std::uint32_t (&q)[D / 16][4], int half, const bf16* from,
-                                      int columns) {
+template <int D, class K, class T>
+CUDA_DEVICE void load_query_fragments(std::uint32_t (&q)[D / 16][4], int half, const T* from, int columns) {
   const int c = lane_index() % 4;
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
@@ -95,20 +101,20 @@ CUDA_DEVICE void load_query_fragments(std::uint32_t (&q)[D / 16][4], int half, c
 }
 
 // score (16, kCacheRun) = the queries times the transposed keys.
-template <int D>
+template <int D, class T>
 CUDA_DEVICE void multiply_cached_keys(float (&score)[kCacheRun / 8][4], const std::uint32_t (&q)[D / 16][4],
-                                      const bf16* keys) {
+                                      const T* keys) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) score[0][i] = score[1][i] = 0;
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
     std::uint32_t columns[4];
     load_b_transposed<D>(columns, keys, 0, k * 16);
-    multiply_add(score[0], q[k], columns[0], columns[1]);
-    multiply_add(score[1], q[k], columns[2], columns[3]);
+    multiply_add<T>(score[0], q[k], columns[0], columns[1]);
+    multiply_add<T>(score[1], q[k], columns[2], columns[3]);
   }
 }
-template <int D>
+template <int D, class T>
 CUDA_DEVICE void multiply_cached_keys(float (&score)[kCacheRun / 8][4], const std::uint32_t (&q)[D / 16][4],
                                       const e4m3* keys) {
   using Tile = CachedTile<D, e4m3>;
@@ -120,23 +126,23 @@ CUDA_DEVICE void multiply_cached_keys(float (&score)[kCacheRun / 8][4], const st
     for (int k = 0; k < D / 16; ++k) {
       const std::uint32_t bytes = *reinterpret_cast<const std::uint32_t*>(
           keys + Tile::offset(n * 8 + lane_index() / 4, k * 16 + lane_index() % 4 * 4));
-      multiply_add(score[n], q[k], widen_even(bytes), widen_odd(bytes));
+      multiply_add<T>(score[n], q[k], widen_even<T>(bytes), widen_odd<T>(bytes));
     }
   }
 }
 
-// o (16, D; columns as column_of() has them) += p (16, kCacheRun), rounded to bf16, times the values.
-template <int D>
+// o (16, D; columns as column_of() has them) += p (16, kCacheRun), rounded to T, times the values.
+template <int D, class T>
 CUDA_DEVICE void multiply_cached_values(float (&o)[D / 8][4], const float (&p)[kCacheRun / 8][4],
-                                        const bf16* values) {
+                                        const T* values) {
   multiply_scores<D>(o, p, values);
 }
-template <int D>
+template <int D, class T>
 CUDA_DEVICE void multiply_cached_values(float (&o)[D / 8][4], const float (&p)[kCacheRun / 8][4],
                                         const e4m3* values) {
   using Tile = CachedTile<D, e4m3>;
   std::uint32_t rows[4];
-  accumulators_as_a(rows, p[0], p[1]);
+  accumulators_as_a<T>(rows, p[0], p[1]);
   // Matrices of 8 values by 8 pairs of columns, transposed: a lane gets two values' bytes of a pair of
   // columns. Four a time: values 0-7 and 8-15, of 16 columns and of the next 16.
 #pragma unroll
@@ -148,8 +154,10 @@ CUDA_DEVICE void multiply_cached_values(float (&o)[D / 8][4], const float (&p)[k
 #pragma unroll
     for (int next = 0; next < 2; ++next) {
       if (next == 1 && !has_next) continue;
-      multiply_add(o[2 * (m + next)], rows, widen_even(bytes[2 * next]), widen_even(bytes[2 * next + 1]));
-      multiply_add(o[2 * (m + next) + 1], rows, widen_odd(bytes[2 * next]), widen_odd(bytes[2 * next + 1]));
+      multiply_add<T>(o[2 * (m + next)], rows, widen_even<T>(bytes[2 * next]),
+                      widen_even<T>(bytes[2 * next + 1]));
+      multiply_add<T>(o[2 * (m + next) + 1], rows, widen_odd<T>(bytes[2 * next]),
+                      widen_odd<T>(bytes[2 * next + 1]));
     }
   }
 }

@@ -1,5 +1,6 @@
 // Bound by memory: 16 bytes a thread and access where the rows allow it, each tensor touched once.
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/gelu.h"
 
 namespace kernels::cuda {
 namespace {
@@ -53,25 +54,6 @@ gather_last_kernel(T* out, const T* inp, std::int64_t count, std::int64_t T_, st
     load<Width>(values, inp + (i / C * T_ + T_ - 1) * C + i % C);
     store<Width>(out + i, values);
   });
-}
-
-// By one exponential. Its error is a rounding of 1, not of the result: enough for GELU, which adds 1 to it.
-CUDA_DEVICE float tanh_of(float x) {
-  const float e = expf(2 * fabsf(x));
-  const float y = 1 - 2 / (e + 1);
-  return copysignf(y, x);
-}
-
-constexpr float kSqrt2OverPi = 0.7978845608028654f;
-constexpr float kCubic = 0.044715f;
-
-CUDA_DEVICE float gelu(float x) {
-  return 0.5f * x * (1 + tanh_of(kSqrt2OverPi * (x + kCubic * x * x * x)));
-}
-
-CUDA_DEVICE float gelu_slope(float x) {
-  const float t = tanh_of(kSqrt2OverPi * (x + kCubic * x * x * x));
-  return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kSqrt2OverPi * (1 + 3 * kCubic * x * x);
 }
 
 template <class T, int Width>

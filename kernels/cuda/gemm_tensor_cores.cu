@@ -55,8 +55,8 @@ gemm_tensor_cores_kernel(bf16* out, const bf16* inp, const bf16* weight, int M, 
         load_b_transposed<kSlice>(columns, b, column + n * 8, k);
 #pragma unroll
         for (int m = 0; m < kWarpRows / 16; ++m) {
-          multiply_add(sums[m][n], rows[m], columns[0], columns[1]);
-          multiply_add(sums[m][n + 1], rows[m], columns[2], columns[3]);
+          multiply_add<bf16>(sums[m][n], rows[m], columns[0], columns[1]);
+          multiply_add<bf16>(sums[m][n + 1], rows[m], columns[2], columns[3]);
         }
       }
     }

@@ -48,6 +48,12 @@ struct Context {
                       " bytes of scratch memory, the device keeps " + std::to_string(scratch_bytes));
     return reinterpret_cast<T*>(scratch);
   }
+
+  // What is left of the scratch memory behind its first bytes.
+  Context behind(std::int64_t bytes) const {
+    const std::int64_t used = (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    return {stream, scratch + used, scratch_bytes - used};
+  }
 };
 
 #ifdef __CUDACC__
@@ -111,6 +117,14 @@ void with_type(Type type, const Body& body) {
     default:
       throw CudaError("an operation that is no matrix product was given a tensor in fp8");
   }
+}
+
+// The same of the types that tensor cores take with fp32 sums and no scale.
+template <class Body>
+void with_16_bit_type(Type type, const Body& body) {
+  if (type == Type::bf16) return body(bf16{});
+  if (type == Type::f16) return body(f16{});
+  throw CudaError("a tensor that is not in 16 bits was given for one that is");
 }
 
 // The same of the 8-bit formats.

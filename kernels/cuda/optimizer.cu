@@ -32,12 +32,12 @@ template <class P, class G, int Width>
 CUDA_KERNEL(kThreads)
 adamw_kernel(P* parameter, const G* gradient, float* moment1, float* moment2, float* master,
              std::int64_t count, const double* gradient_scale, const AdamWStep* step, bool decay,
-             std::uint32_t tensor) {
+             std::uint64_t stream) {
   if (*gradient_scale == 0) return;
   const AdamWStep s = *step;
   const float scale = static_cast<float>(*gradient_scale);
   const float shrink = decay ? s.shrink : 1.0f;
-  const std::uint64_t stream = mix(static_cast<std::uint64_t>(s.step) << 32 | tensor);
+  const std::uint64_t key = mix(mix(s.step) ^ stream);
   const std::int64_t stride = static_cast<std::int64_t>(grid_size().x) * block_size() * Width;
   for (std::int64_t i = (static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width;
        i < count; i += stride) {
@@ -56,7 +56,7 @@ adamw_kernel(P* parameter, const G* gradient, float* moment1, float* moment2, fl
       m[w] = s.beta1 * m[w] + s.one_minus_beta1 * g[w];
       v[w] = s.beta2 * v[w] + s.one_minus_beta2 * g[w] * g[w];
       value[w] = value[w] * shrink - s.step_size * m[w] / (sqrtf(v[w]) * s.rsqrt_correction2 + s.eps);
-      out.values[w] = rounded<P>(value[w], master == nullptr, stream + static_cast<std::uint64_t>(i + w));
+      out.values[w] = rounded<P>(value[w], master == nullptr, key + static_cast<std::uint64_t>(i + w));
     }
     store<Width>(moment1 + i, m);
     store<Width>(moment2 + i, v);
@@ -148,15 +148,13 @@ AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm, flo
 
 void adamw(const Context& context, std::span<const AdamWTensor> tensors, const double* gradient_scale,
            const AdamWStep* step, bool decay) {
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    const AdamWTensor& tensor = tensors[t];
+  for (const AdamWTensor& tensor : tensors) {
     with_type(tensor.parameter.type, [&]<class P>(P) {
       with_type(tensor.gradient.type, [&]<class G>(G) {
         const auto launch = [&]<int Width>() {
           start(context, {.grid = {blocks_for(tensor.count / Width, kThreads), 1, 1}, .threads = kThreads},
                 adamw_kernel<P, G, Width>, tensor.parameter.as<P>(), tensor.gradient.as<G>(), tensor.moment1,
-                tensor.moment2, tensor.master, tensor.count, gradient_scale, step, decay,
-                static_cast<std::uint32_t>(t));
+                tensor.moment2, tensor.master, tensor.count, gradient_scale, step, decay, tensor.stream);
         };
         tensor.count % kWidth == 0 ? launch.template operator()<kWidth>() : launch.template operator()<1>();
       });

@@ -21,12 +21,13 @@ AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm, flo
 // One tensor of a multi-tensor call, (count) each: parameter and gradient of their own types, moments fp32.
 // With a master copy (fp32) that is what is updated, and the parameter is its rounded value. A 16-bit
 // parameter without one is rounded stochastically: up with the probability of the remainder, by a number that
-// depends on the step, the tensor and the element alone.
+// depends on the step, the tensor's stream and the element alone.
 struct AdamWTensor {
   Tensor parameter;
   ConstTensor gradient;
   float *moment1, *moment2, *master;
   std::int64_t count;
+  std::uint64_t stream;  // no other tensor of the model has the same
 };
 
 // gradient_scale: the clip factor, a device scalar; where it is 0 the step is skipped and nothing changes.

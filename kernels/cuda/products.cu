@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <tuple>
+#include <optional>
 #include <vector>
 
 #include "kernels/cuda/products.h"
@@ -72,7 +72,7 @@ std::uint32_t alignment_of(const void* p) {
 }
 
 // All that an algorithm's choice depends on.
-using Key = std::array<std::int64_t, 22>;
+using Key = std::array<std::int64_t, 24>;
 
 Key key_of(const Product& p) {
   return {p.M,
@@ -96,7 +96,9 @@ Key key_of(const Product& p) {
           alignment_of(p.a.data),
           alignment_of(p.b.data),
           alignment_of(p.out.data),
-          alignment_of(p.addend.data)};
+          alignment_of(p.addend.data),
+          static_cast<std::int64_t>(p.epilogue),
+          alignment_of(p.pre_activation.data)};
 }
 
 // A shape's descriptions and its algorithm.
@@ -106,12 +108,75 @@ struct Prepared {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
+cublasLtEpilogue_t epilogue_of(const Product& p) {
+  switch (p.epilogue) {
+    case Epilogue::gelu:
+      return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::gelu_gradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::row_sums:
+      return CUBLASLT_EPILOGUE_BGRADB;  // its B is our a
+    default:
+      return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+bool is_capturing(const Context& context) {
+  cudaStreamCaptureStatus capturing{};
+  check(cudaStreamIsCapturing(context.stream, &capturing));
+  return capturing != cudaStreamCaptureStatusNone;
+}
+
 struct Event {
   cudaEvent_t handle = nullptr;
   Event() { check(cudaEventCreate(&handle)); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() { cudaEventDestroy(handle); }
+};
+
+// Milliseconds of some runs of `work` in the stream; one before them is the warm-up.
+template <class Work>
+float milliseconds_of(const Context& context, const Work& work) {
+  constexpr int kRuns = 3;
+  const Event start, end;
+  work();
+  check(cudaEventRecord(start.handle, context.stream));
+  for (int run = 0; run < kRuns; ++run) work();
+  check(cudaEventRecord(end.handle, context.stream));
+  check(cudaEventSynchronize(end.handle));
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, start.handle, end.handle));
+  return milliseconds;
+}
+
+// Products that add to their own output are timed on it all the same: what was there is kept in scratch
+// memory and put back.
+class KeptOutput {
+ public:
+  KeptOutput(const Context& context, const Product& p) : context_(context), out_(p.out.data) {
+    if (!p.addend || p.addend.data != p.out.data) return;
+    const std::int64_t rows = p.M + (p.batch - 1) * (p.ldout ? p.stride_out / p.ldout : p.M);
+    bytes_ = rows * (p.ldout ? p.ldout : p.N) * size_of(p.out.type);
+    if (fits()) copy(context_.scratch, out_);
+  }
+  // Otherwise nothing may be timed.
+  bool fits() const { return bytes_ <= context_.scratch_bytes; }
+  // The scratch memory that is left.
+  Context rest() const { return context_.behind(bytes_); }
+  void put_back() const {
+    if (bytes_ > 0) copy(out_, context_.scratch);
+  }
+
+ private:
+  void copy(void* to, const void* from) const {
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes_), cudaMemcpyDeviceToDevice,
+                          context_.stream));
+  }
+
+  Context context_;
+  void* out_;
+  std::int64_t bytes_ = 0;
 };
 
 }  // namespace
@@ -127,7 +192,14 @@ struct Products::Implementation {
   }
 
   Prepared describe(const Product& p) const;
-  void choose(const Context& context, const Product& p, Prepared& prepared) const;
+  // False where the library has no algorithm.
+  bool choose(const Context& context, const Product& p, Prepared& prepared) const;
+  // The product's descriptions and algorithm, found once.
+  const Prepared& prepare(const Context& context, const Product& p);
+  // Of a product with an epilogue: empty where the library has none, or where it is not faster.
+  std::optional<Prepared> prepare_if_faster(const Context& context, const Product& fused,
+                                            const Product& plain,
+                                            const std::function<void(const Context&)>& rest);
   cublasStatus_t multiply(const Context& context, const Product& p, const Prepared& prepared,
                           const cublasLtMatmulAlgo_t& algorithm) const;
 
@@ -135,11 +207,15 @@ struct Products::Implementation {
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
   std::map<Key, Prepared> prepared_of;
+  std::map<Key, std::optional<Prepared>> fused_of;
 };
 
 // Addresses that a description holds; products of one key differ in them.
 void point_to(const Product& p, const Prepared& prepared) {
   if (p.bias) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data);
+  if (p.row_sums) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.row_sums.data);
+  if (p.pre_activation)
+    set(prepared.description.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.pre_activation.data);
   if (p.scale_a) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.scale_a);
   if (p.scale_b) set(prepared.description.get(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.scale_b);
 }
@@ -155,10 +231,10 @@ Prepared Products::Implementation::describe(const Product& p) const {
   const cublasOperation_t second = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   set(description, CUBLASLT_MATMUL_DESC_TRANSA, first);
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, second);
-  if (p.bias) {
-    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.bias.type));
-  }
+  set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+  if (p.bias) set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.bias.type));
+  if (p.row_sums) set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.row_sums.type));
+  if (p.pre_activation) set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.N);
   point_to(p, prepared);
   const auto stored = [&p](ConstTensor tensor, bool transposed, std::int64_t rows, std::int64_t columns,
                            std::int64_t leading, std::int64_t stride) {
@@ -181,7 +257,7 @@ cublasStatus_t Products::Implementation::multiply(const Context& context, const 
                         prepared.out.get(), &algorithm, workspace, kWorkspaceBytes, context.stream);
 }
 
-void Products::Implementation::choose(const Context& context, const Product& p, Prepared& prepared) const {
+bool Products::Implementation::choose(const Context& context, const Product& p, Prepared& prepared) const {
   cublasLtMatmulPreference_t handle_of_preference = nullptr;
   check_cublas(cublasLtMatmulPreferenceCreate(&handle_of_preference));
   const Preference preference(handle_of_preference);
@@ -197,61 +273,94 @@ void Products::Implementation::choose(const Context& context, const Product& p, 
   constexpr int kCandidates = 8;
   std::array<cublasLtMatmulHeuristicResult_t, kCandidates> candidates{};
   int found = 0;
-  check_cublas(cublasLtMatmulAlgoGetHeuristic(
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle, prepared.description.get(), prepared.first.get(), prepared.second.get(), prepared.out.get(),
-      prepared.out.get(), preference.get(), deterministic ? 1 : kCandidates, candidates.data(), &found));
-  if (found == 0)
-    throw CudaError("cuBLASLt has no algorithm for a product of " + std::to_string(p.M) + " x " +
-                    std::to_string(p.N) + " x " + std::to_string(p.K));
+      prepared.out.get(), preference.get(), deterministic ? 1 : kCandidates, candidates.data(), &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
+  check_cublas(status);
   prepared.algorithm = candidates[0].algo;
-  if (found == 1) return;
+  if (found == 1 || is_capturing(context)) return true;
 
-  // Products that add to their own output are timed on it all the same: what was there is kept and put back.
-  const std::int64_t rows = p.M + (p.batch - 1) * (p.ldout ? p.stride_out / p.ldout : p.M);
-  const std::int64_t bytes = rows * (p.ldout ? p.ldout : p.N) * size_of(p.out.type);
-  const bool in_place = p.addend && p.addend.data == p.out.data;
-  cudaStreamCaptureStatus capturing{};
-  check(cudaStreamIsCapturing(context.stream, &capturing));
-  if (capturing != cudaStreamCaptureStatusNone || (in_place && bytes > context.scratch_bytes)) return;
-  const auto copy = [&](void* to, const void* from) {
-    check(
-        cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, context.stream));
-  };
-  if (in_place) copy(context.scratch, p.out.data);
-  constexpr int kRuns = 3;
-  const Event start, end;
+  const KeptOutput kept(context, p);
+  if (!kept.fits()) return true;
   float least = 0;
   for (int c = 0; c < found; ++c) {
     const cublasLtMatmulAlgo_t& algorithm = candidates[static_cast<std::size_t>(c)].algo;
-    if (multiply(context, p, prepared, algorithm) != CUBLAS_STATUS_SUCCESS) continue;  // warm-up
-    check(cudaEventRecord(start.handle, context.stream));
-    for (int run = 0; run < kRuns; ++run) check_cublas(multiply(context, p, prepared, algorithm));
-    check(cudaEventRecord(end.handle, context.stream));
-    check(cudaEventSynchronize(end.handle));
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, start.handle, end.handle));
+    if (multiply(context, p, prepared, algorithm) != CUBLAS_STATUS_SUCCESS) continue;
+    const float milliseconds =
+        milliseconds_of(context, [&] { check_cublas(multiply(context, p, prepared, algorithm)); });
     if (least == 0 || milliseconds < least) {
       least = milliseconds;
       prepared.algorithm = algorithm;
     }
   }
-  if (in_place) copy(p.out.data, context.scratch);
+  kept.put_back();
+  return true;
+}
+
+const Prepared& Products::Implementation::prepare(const Context& context, const Product& p) {
+  const Key key = key_of(p);
+  auto place = prepared_of.find(key);
+  if (place == prepared_of.end()) {
+    Prepared prepared = describe(p);
+    if (!choose(context, p, prepared))
+      throw CudaError("cuBLASLt has no algorithm for a product of " + std::to_string(p.M) + " x " +
+                      std::to_string(p.N) + " x " + std::to_string(p.K));
+    place = prepared_of.emplace(key, std::move(prepared)).first;
+  }
+  point_to(p, place->second);
+  return place->second;
+}
+
+std::optional<Prepared> Products::Implementation::prepare_if_faster(
+    const Context& context, const Product& fused, const Product& plain,
+    const std::function<void(const Context&)>& rest) {
+  if (deterministic && fused.epilogue == Epilogue::gelu) return std::nullopt;
+  Prepared prepared = describe(fused);
+  if (!choose(context, fused, prepared)) return std::nullopt;
+  const Prepared* const prepared_plain = deterministic ? nullptr : &prepare(context, plain);
+  const KeptOutput kept(context, fused);
+  if (!kept.fits()) return std::nullopt;
+  const bool runs = multiply(context, fused, prepared, prepared.algorithm) == CUBLAS_STATUS_SUCCESS;
+  if (!runs || deterministic) {
+    kept.put_back();
+    return runs ? std::optional(std::move(prepared)) : std::nullopt;
+  }
+  const float with_epilogue =
+      milliseconds_of(context, [&] { check_cublas(multiply(context, fused, prepared, prepared.algorithm)); });
+  const Context left = kept.rest();
+  const float in_passes = milliseconds_of(context, [&] {
+    check_cublas(multiply(left, plain, *prepared_plain, prepared_plain->algorithm));
+    rest(left);
+  });
+  kept.put_back();
+  if (with_epilogue >= in_passes) return std::nullopt;
+  return prepared;
 }
 
 Products::Products(bool deterministic) : implementation_(std::make_unique<Implementation>(deterministic)) {}
 Products::~Products() = default;
 
 void Products::run(const Context& context, const Product& product) {
-  const Key key = key_of(product);
-  auto place = implementation_->prepared_of.find(key);
-  if (place == implementation_->prepared_of.end()) {
-    Prepared prepared = implementation_->describe(product);
-    implementation_->choose(context, product, prepared);
-    place = implementation_->prepared_of.emplace(key, std::move(prepared)).first;
-  }
-  const Prepared& prepared = place->second;
-  point_to(product, prepared);
+  const Prepared& prepared = implementation_->prepare(context, product);
   check_cublas(implementation_->multiply(context, product, prepared, prepared.algorithm));
+}
+
+bool Products::run_if_faster(const Context& context, const Product& fused, const Product& plain,
+                             const std::function<void(const Context&)>& rest) {
+  const Key key = key_of(fused);
+  auto place = implementation_->fused_of.find(key);
+  if (place == implementation_->fused_of.end()) {
+    if (is_capturing(context)) return false;  // nothing can be timed now
+    place = implementation_->fused_of
+                .emplace(key, implementation_->prepare_if_faster(context, fused, plain, rest))
+                .first;
+  }
+  const std::optional<Prepared>& prepared = place->second;
+  if (!prepared) return false;
+  point_to(fused, *prepared);
+  check_cublas(implementation_->multiply(context, fused, *prepared, prepared->algorithm));
+  return true;
 }
 
 }  // namespace kernels::cuda

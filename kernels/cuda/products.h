@@ -1,11 +1,20 @@
 // Matrix products on the GPU: cuBLASLt's (products.cu), with the algorithm for each shape found once; plain
-// loops where kernels are emulated (products_emulated.cpp).
+// loops where kernels are emulated (emulated/products.cpp).
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "kernels/cuda/launch.h"
 
 namespace kernels::cuda {
+
+// What more is done to a product before it is stored, each of which saves a pass over memory, of out's type:
+//   gelu           pre_activation (M, N) = scale * a b + bias, out = gelu(pre_activation) of its fp32
+//                  values (gelu.h; in 16 bits, for which the library's tanh is meant); bias may be absent
+//   gelu_gradient  out = scale * a b times GELU's slope at pre_activation (M, N)
+//   row_sums       row_sums (M) = the sums over K of a's rows, beside out: a bias's gradient beside its
+//                  weight's
+enum class Epilogue { none, gelu, gelu_gradient, row_sums };
 
 // out (M, N) = scale * a (M, K) b (K, N) + bias (N) + addend (M, N), row-major, fp32 sums; `batch` of them at
 // strides. Transposed operands are stored as (K, M) and (N, K). a and b are of one type, or both in fp8; so
@@ -23,6 +32,8 @@ struct Product {
   std::int64_t lda = 0, ldb = 0, ldout = 0;
   std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_out = 0;
   bool tf32 = false;  // fp32 operands rounded to TF32's 10 bits: faster; otherwise true fp32
+  Epilogue epilogue = Epilogue::none;
+  Tensor pre_activation{}, row_sums{};
 };
 
 class Products {
@@ -39,6 +50,15 @@ class Products {
 
   // Scratch memory may be used to keep `out` while algorithms for a new shape are timed.
   void run(const Context& context, const Product& product);
+
+  // `fused` has an epilogue. Where the library has it, and where it takes less time than `plain` and then
+  // `rest`, as found once for its shape, runs it and returns true; else does nothing. For finding out, all
+  // three run: what they write must not depend on how often, an addend that is also `out` apart. `rest` is
+  // given scratch memory of its own. Deterministic: wherever the library has it, but for Epilogue::gelu,
+  // whose results are other bits than those of GELU by itself, which a plan may compute again from what it
+  // kept.
+  bool run_if_faster(const Context& context, const Product& fused, const Product& plain,
+                     const std::function<void(const Context&)>& rest);
 
  private:
   struct Implementation;

@@ -1,5 +1,5 @@
-// A tile of bf16 rows in shared memory, and how matrix instructions take fragments from it. Plain C++ besides
-// the copies: the maps are proven on the host.
+// A tile of 16-bit rows (bf16 or f16) in shared memory, and how matrix instructions take fragments from it.
+// Plain C++ besides the copies: the maps are proven on the host.
 #pragma once
 #include "kernels/cuda/thread.h"
 
@@ -39,23 +39,23 @@ constexpr Place accumulator_place(int lane, int i) {
   return {lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2};
 }
 
-template <int Columns>
-CUDA_DEVICE void load_a(std::uint32_t (&a)[4], const bf16* tile, int row, int column) {
+template <int Columns, class T>
+CUDA_DEVICE void load_a(std::uint32_t (&a)[4], const T* tile, int row, int column) {
   const Place place = place_by_rows(lane_index());
   load_matrices(a, tile + SharedTile<Columns>::offset(row + place.row, column + place.column));
 }
 
 // b[0], b[1]: of columns n .. n + 7 of B (k .. k + 15, n ..); b[2], b[3]: of the next eight. The tile holds
 // B's transpose: its rows are n.
-template <int Columns>
-CUDA_DEVICE void load_b_transposed(std::uint32_t (&b)[4], const bf16* tile, int n, int k) {
+template <int Columns, class T>
+CUDA_DEVICE void load_b_transposed(std::uint32_t (&b)[4], const T* tile, int n, int k) {
   const Place place = place_by_columns(lane_index());
   load_matrices(b, tile + SharedTile<Columns>::offset(n + place.row, k + place.column));
 }
 
 // The same where the tile holds B itself: its rows are k.
-template <int Columns>
-CUDA_DEVICE void load_b(std::uint32_t (&b)[4], const bf16* tile, int k, int n) {
+template <int Columns, class T>
+CUDA_DEVICE void load_b(std::uint32_t (&b)[4], const T* tile, int k, int n) {
   const Place place = place_by_rows(lane_index());
   load_matrices_transposed(b, tile + SharedTile<Columns>::offset(k + place.row, n + place.column));
 }
@@ -71,8 +71,8 @@ struct Rows {
 
 // Begins to copy `rows` rows of `columns` elements (a multiple of 8), from row `first` of the source on, into
 // the tile of Tall rows; the rest of the tile becomes zeros. All threads of the block take part.
-template <int Columns, int Tall, class Source>
-CUDA_DEVICE void copy_rows(bf16* tile, const Source& source, int first, int rows, int columns) {
+template <int Columns, int Tall, class T, class Source>
+CUDA_DEVICE void copy_rows(T* tile, const Source& source, int first, int rows, int columns) {
   constexpr int kVectors = SharedTile<Columns>::kVectors;
   for (int i = thread_index(); i < Tall * kVectors; i += block_size()) {
     const int row = i / kVectors, column = i % kVectors * 8;
@@ -81,17 +81,18 @@ CUDA_DEVICE void copy_rows(bf16* tile, const Source& source, int first, int rows
                valid ? source.at(first + row) + column : source.first, valid);
   }
 }
-template <int Columns, int Tall>
-CUDA_DEVICE void copy_tile(bf16* tile, const bf16* from, std::int64_t stride, int rows, int columns) {
-  copy_rows<Columns, Tall>(tile, Rows<const bf16>{from, stride}, 0, rows, columns);
+template <int Columns, int Tall, class T>
+CUDA_DEVICE void copy_tile(T* tile, const T* from, std::int64_t stride, int rows, int columns) {
+  copy_rows<Columns, Tall>(tile, Rows<const T>{from, stride}, 0, rows, columns);
 }
 
-// Two neighbouring 16x8 accumulators as the A fragment of the next product.
+// Two neighbouring 16x8 accumulators, rounded to T, as the A fragment of the next product.
+template <class T>
 CUDA_DEVICE void accumulators_as_a(std::uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
-  a[0] = pack_bf16(left[0], left[1]);
-  a[1] = pack_bf16(left[2], left[3]);
-  a[2] = pack_bf16(right[0], right[1]);
-  a[3] = pack_bf16(right[2], right[3]);
+  a[0] = pack_pair<T>(left[0], left[1]);
+  a[1] = pack_pair<T>(left[2], left[3]);
+  a[2] = pack_pair<T>(right[0], right[1]);
+  a[3] = pack_pair<T>(right[2], right[3]);
 }
 
 }  // namespace kernels::cuda

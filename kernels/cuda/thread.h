@@ -11,7 +11,7 @@
 //   sync_warp() ballot() shuffle() shuffle_xor()   of all 32 lanes
 //   shared_memory<T>()                the block's dynamic shared memory, 16-byte aligned
 //   copy_async() commit_copies() wait_for_copies<N>()   16 bytes from global to shared memory (cp.async)
-//   load_matrices() load_matrices_transposed() multiply_add()   ldmatrix, and mma.m16n8k16 of bf16, fp32 sums
+//   load_matrices() load_matrices_transposed() multiply_add()   ldmatrix; mma.m16n8k16 of bf16 or f16
 //   not_before()                      keeps the compiler from computing something early
 //
 // hopper/ adds what sm_90a has beside it.

@@ -143,7 +143,10 @@ CUDA_DEVICE void wait_for_copies() {
 
 void load_matrices(std::uint32_t (&to)[4], const void* row);
 void load_matrices_transposed(std::uint32_t (&to)[4], const void* row);
+// T: bf16 or f16.
+template <class T>
 void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
+template <class T>
 std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b);
 
 CUDA_DEVICE float exp2_fast(float x) {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #ifdef __CUDACC__
 #define CUDA_HOST_DEVICE __host__ __device__ __forceinline__
@@ -225,14 +226,20 @@ CUDA_HOST_DEVICE e5m2 from_float<e5m2>(float x) {
   return to_e5m2(x);
 }
 
-// Two bf16 in one register, the first in the lower half: what matrix instructions take.
-CUDA_HOST_DEVICE std::uint32_t pack_bf16(float first, float second) {
+// Two bf16 or f16 in one register, the first in the lower half: what matrix instructions take. In f16, what
+// is beyond 65,504 becomes infinity.
+template <class T>
+CUDA_HOST_DEVICE std::uint32_t pack_pair(float first, float second) {
+  static_assert(sizeof(T) == 2);
 #ifdef __CUDA_ARCH__
   std::uint32_t packed;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
+  if constexpr (std::is_same_v<T, f16>)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
   return packed;
 #else
-  return to_bf16(first).bits | static_cast<std::uint32_t>(to_bf16(second).bits) << 16;
+  return from_float<T>(first).bits | static_cast<std::uint32_t>(from_float<T>(second).bits) << 16;
 #endif
 }
 

@@ -32,6 +32,35 @@ std::map<std::pair<Phase, std::string>, Row> by_operation(const Report& report) 
   return rows;
 }
 
+using Key = std::pair<Phase, std::string>;
+
+// Operations whose work another's kernel did, by either report: what is to be added to which.
+std::map<Key, Row> fused_rows(const std::map<Key, Row>& a, const std::map<Key, Row>& b) {
+  std::map<Key, Row> fused;
+  for (const auto* const rows : {&a, &b})
+    for (const auto& [key, row] : *rows)
+      if (!row.fused_into.empty()) fused.emplace(key, row);
+  return fused;
+}
+
+// Adds each of these operations to the one that did its work, where the report has both.
+void add_up(std::map<Key, Row>& rows, const std::map<Key, Row>& fused) {
+  for (const auto& [key, how] : fused) {
+    const auto part = rows.find(key), whole = rows.find({key.first, how.fused_into});
+    if (part == rows.end() || whole == rows.end()) continue;
+    Row& sum = whole->second;
+    const Row& more = part->second;
+    sum.duration += more.duration;
+    sum.low += more.low;
+    sum.high += more.high;
+    sum.flops += more.flops;
+    sum.model_flops += more.model_flops;
+    sum.memory += more.memory;
+    sum.network += more.network;
+    rows.erase(part);
+  }
+}
+
 Seconds longest(const ComparedRow& row) {
   const Seconds a = row.a ? row.a->duration : Seconds{}, b = row.b ? row.b->duration : Seconds{};
   return std::max(a, b);
@@ -117,8 +146,9 @@ Table table_of(const Comparison& c) {
   for (const ComparedRow& row : c.rows) {
     const Row& any = row.a ? *row.a : *row.b;
     const auto ratio = row.ratio();
-    table.rows.push_back({std::string(name(row.phase)), row.id, std::to_string(any.count), duration(row.a),
-                          duration(row.b), ratio ? decimal(*ratio, 2) : "-", std::string(name(any.bound))});
+    table.rows.push_back({std::string(name(row.phase)), row.title(), std::to_string(any.count),
+                          duration(row.a), duration(row.b), ratio ? decimal(*ratio, 2) : "-",
+                          std::string(name(any.bound))});
   }
   for (const Total& t : totals(c))
     table.totals.push_back({"total", t.name, "", t.text_a, t.text_b, ratio_text(t.a, t.b), ""});
@@ -150,14 +180,29 @@ std::optional<double> ComparedRow::ratio() const {
   return b->duration / a->duration;
 }
 
+std::string ComparedRow::title() const {
+  std::string text = id;
+  for (const Row& part : fused) text += " + " + std::string(name(part.kind));
+  return text;
+}
+
 Comparison compare(const Report& a, const Report& b) {
   Comparison c;
   c.a = a;
   c.b = b;
   auto rows_a = by_operation(a);
   auto rows_b = by_operation(b);
+  const auto fused = fused_rows(rows_a, rows_b);
+  add_up(rows_a, fused);
+  add_up(rows_b, fused);
+  const auto fused_with = [&fused](const Key& key) {
+    std::vector<Row> parts;
+    for (const auto& [of, row] : fused)
+      if (of.first == key.first && row.fused_into == key.second) parts.push_back(row);
+    return parts;
+  };
   for (auto& [key, row] : rows_a) {
-    ComparedRow compared{key.second, key.first, std::move(row), std::nullopt};
+    ComparedRow compared{key.second, key.first, std::move(row), std::nullopt, fused_with(key)};
     if (const auto other = rows_b.find(key); other != rows_b.end()) {
       compared.b = std::move(other->second);
       rows_b.erase(other);
@@ -168,7 +213,7 @@ Comparison compare(const Report& a, const Report& b) {
     c.rows.push_back(std::move(compared));
   }
   for (auto& [key, row] : rows_b) {
-    c.rows.push_back({key.second, key.first, std::nullopt, std::move(row)});
+    c.rows.push_back({key.second, key.first, std::nullopt, std::move(row), fused_with(key)});
     ++c.only_b;
   }
   std::stable_sort(c.rows.begin(), c.rows.end(),
@@ -185,6 +230,7 @@ std::string to_json(const Comparison& c) {
                     {"ratio", ratio ? Json(*ratio) : Json()},
                     {"a", row.a ? json_of(*row.a) : Json()},
                     {"b", row.b ? json_of(*row.b) : Json()}});
+    for (const Row& part : row.fused) rows.back()["fused"].push_back(part.id);
   }
   const Json json{{"schema_version", kComparisonSchemaVersion},
                   {"joined", c.joined},
@@ -209,9 +255,9 @@ std::string to_csv(const Comparison& c) {
   for (const ComparedRow& row : c.rows) {
     const Row& any = row.a ? *row.a : *row.b;
     const auto ratio = row.ratio();
-    const Cells cells{std::string(name(row.phase)),    csv_cell(row.id), std::string(name(any.kind)),
-                      std::to_string(any.count),       duration(row.a),  duration(row.b),
-                      ratio ? decimal(*ratio, 4) : "", bound(row.a),     bound(row.b)};
+    const Cells cells{std::string(name(row.phase)),    csv_cell(row.title()), std::string(name(any.kind)),
+                      std::to_string(any.count),       duration(row.a),       duration(row.b),
+                      ratio ? decimal(*ratio, 4) : "", bound(row.a),          bound(row.b)};
     for (std::size_t i = 0; i < cells.size(); ++i) csv += (i ? "," : "") + cells[i];
     csv += '\n';
   }

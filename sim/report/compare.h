@@ -8,11 +8,16 @@
 
 namespace sim {
 
+// Where a kernel of one report did the work of several operations (Row::fused_into), what the other report
+// has for each of them is compared with it as one row.
 struct ComparedRow {
   std::string id;
   Phase phase{};
   std::optional<Row> a, b;
+  std::vector<Row>
+      fused;  // the operations that the row holds beside its own, as the report that fused them has them
   std::optional<double> ratio() const;  // b / a duration
+  std::string title() const;            // "layer.mlp.up.forward + gelu"
 };
 
 struct Comparison {

@@ -51,6 +51,9 @@ struct Row {
   Bytes network;
   Bound bound{};
   Provenance provenance{};
+  // Measured: the operation whose kernel did this one's work too, as its epilogue, and whose row has the time
+  // of both; this one's duration is 0. Empty: a kernel of its own.
+  std::string fused_into{};
 };
 
 // What a rank keeps in its host's memory; not of the device, whose peak is without it.

@@ -91,25 +91,28 @@ Row row_from(JsonObject& object) {
   r.bound = object.word("bound", bound_from_name, "compute, memory, launch, network, host");
   r.provenance =
       object.word("provenance", provenance_from_name, "measured, calibrated, interpolated, datasheet");
+  r.fused_into = object.text("fused_into", "");
   return r;
 }
 
 Json json_of(const Row& r) {
-  return {{"id", r.id},
-          {"phase", name(r.phase)},
-          {"rank", r.rank},
-          {"kind", name(r.kind)},
-          {"count", r.count},
-          {"start_seconds", r.start.value},
-          {"duration_seconds", r.duration.value},
-          {"low_seconds", r.low.value},
-          {"high_seconds", r.high.value},
-          {"flops", r.flops.value},
-          {"model_flops", r.model_flops.value},
-          {"memory_bytes", r.memory.value},
-          {"network_bytes", r.network.value},
-          {"bound", name(r.bound)},
-          {"provenance", name(r.provenance)}};
+  Json json{{"id", r.id},
+            {"phase", name(r.phase)},
+            {"rank", r.rank},
+            {"kind", name(r.kind)},
+            {"count", r.count},
+            {"start_seconds", r.start.value},
+            {"duration_seconds", r.duration.value},
+            {"low_seconds", r.low.value},
+            {"high_seconds", r.high.value},
+            {"flops", r.flops.value},
+            {"model_flops", r.model_flops.value},
+            {"memory_bytes", r.memory.value},
+            {"network_bytes", r.network.value},
+            {"bound", name(r.bound)},
+            {"provenance", name(r.provenance)}};
+  if (!r.fused_into.empty()) json["fused_into"] = r.fused_into;
+  return json;
 }
 
 MemoryLine memory_line_from(JsonObject& object) {

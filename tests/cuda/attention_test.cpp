@@ -5,6 +5,7 @@
 #include <random>
 
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/optimizer.h"
 #include "kernels/rope.h"
 #include "tests/cuda/on_gpu.h"
 #include "tests/cuda/plain_attention.h"
@@ -30,7 +31,8 @@ struct Case {
 const std::vector<Case> kCases = {
     {{1, 64, 1, 1, 64}, Type::bf16}, {{2, 65, 2, 1, 64}, Type::bf16},  {{1, 130, 2, 2, 80}, Type::bf16},
     {{1, 33, 3, 1, 96}, Type::bf16}, {{1, 97, 2, 1, 128}, Type::bf16}, {{1, 40, 2, 1, 16}, Type::bf16},
-    {{1, 20, 2, 1, 12}, Type::bf16}, {{1, 37, 2, 1, 24}, Type::f32},
+    {{1, 20, 2, 1, 12}, Type::bf16}, {{1, 37, 2, 1, 24}, Type::f32},   {{2, 65, 2, 1, 64}, Type::f16},
+    {{1, 130, 2, 2, 80}, Type::f16}, {{1, 33, 3, 1, 96}, Type::f16},   {{1, 97, 2, 1, 128}, Type::f16},
 };
 
 std::int64_t packed_size(kernels::AttentionShape s) {
@@ -96,6 +98,33 @@ TEST_CASE("flash attention's gradients are as accurate as plain attention's, wha
       });
       check_as_accurate_as_plain(dqkv, plain.dqkv, exact, c.type, kBackward);
     }
+}
+
+// Under a loss scale that is too large, a score's gradient may be beyond fp16's 65,504 where it is rounded
+// for the next product. It must come out as no finite number there, which is what lowers the scale, and never
+// as a number that is wrong.
+TEST_CASE("where fp16 cannot hold the gradients of scores, the step's overflow is found") {
+  const kernels::AttentionShape s{1, 70, 2, 1, 64};
+  const std::int64_t heads = s.H + 2 * s.G;
+  auto qkv = tests::normal_tensor(packed_size(s), 1, Type::f16);
+  for (std::size_t i = 0; i < qkv.size(); ++i)  // values of 16, so that dout and dV stay far below the limit
+    if (static_cast<std::int64_t>(i) / s.D % heads >= s.H + s.G) qkv[i] *= 16;
+  for (const bool overflows : {false, true}) {
+    CAPTURE(overflows);
+    const auto dout = tests::normal_tensor(s.B * s.T * s.H * s.D, 2, Type::f16, overflows ? 0x1p11f : 1);
+    Scratch scratch;
+    DeviceArray qkv_array(qkv, Type::f16), dout_array(dout, Type::f16), gradients(packed_size(s), Type::f16),
+        out(s.B * s.T * s.H * s.D, Type::f16), lse(s.B * s.H * s.T, Type::f32);
+    cuda::attention_flash_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s);
+    cuda::attention_flash_backward(scratch.context(), gradients, dout_array, qkv_array, out, lse.f32(), s);
+    tests::OnGpu<float> found(0.0f);
+    const cuda::GradientTensor tensors[] = {{gradients, packed_size(s)}};
+    cuda::find_overflow(tests::no_scratch(), found.data(), tensors);
+    CHECK((found.value() == 1) == overflows);
+    const auto values = gradients.values();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (static_cast<std::int64_t>(i) / s.D % heads >= s.H + s.G) REQUIRE(std::isfinite(values[i]));
+  }
 }
 
 TEST_CASE("packed sequences of different lengths give, bit by bit, what each gives alone") {
@@ -173,6 +202,8 @@ const std::vector<Decode> kDecodes = {
     {{1, 3, 4, 2, 80}, 62, 70, Type::bf16},   {{1, 1, 16, 1, 128}, 64, 65, Type::bf16},
     {{1, 40, 2, 1, 96}, 30, 128, Type::bf16}, {{2, 2, 4, 2, 96}, 300, 310, Type::bf16},
     {{1, 1, 2, 1, 24}, 20, 32, Type::bf16},   {{1, 2, 2, 1, 20}, 9, 12, Type::f32},
+    {{2, 1, 4, 1, 64}, 130, 200, Type::f16},  {{1, 3, 4, 2, 80}, 62, 70, Type::f16},
+    {{1, 40, 2, 1, 96}, 30, 128, Type::f16},  {{1, 1, 16, 1, 128}, 64, 65, Type::f16},
 };
 
 // The rows of a decode's sequences, earlier tokens and new ones.
@@ -272,7 +303,7 @@ TEST_CASE("tokens decoded against a cache see what they see in the whole sequenc
 }
 
 // What the cache holds is rounded, and that alone: against attention to the rounded keys and values, the
-// error is that of bf16.
+// error is that of 16 bits.
 TEST_CASE("attention to an fp8 cache is attention to the keys and values that fp8 leaves") {
   for (const Decode& c : kDecodes) {
     const kernels::AttentionShape s = c.shape;

@@ -14,8 +14,8 @@
 namespace {
 
 // Emulated (test_cuda), or a real one (test_gpu, from the same sources).
-std::unique_ptr<runtime::Device> open_gpu() {
-  return runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 22}});
+std::unique_ptr<runtime::Device> open_gpu(bool deterministic = true) {
+  return runtime::make_cuda_device({.deterministic = deterministic, .scratch = sim::Bytes{1 << 22}});
 }
 
 void fill_inputs(runtime::Run& run) {
@@ -449,6 +449,73 @@ TEST_CASE("bf16 weights without an fp32 copy are rounded the same way in every r
   CHECK(one.parameters == again.parameters);
   CHECK(one.parameters != with_copy.parameters);
   CHECK(one.loss == Approx(with_copy.loss).epsilon(kBf16));
+}
+
+// Were two tensors rounded by the same numbers, all elements would be rounded alike; by independent ones as
+// many as by chance. Tensors of one operation, of one layer and the next, of two operations, of two steps.
+TEST_CASE("every tensor is rounded by random numbers of its own, in every step by others") {
+  constexpr std::size_t kCount = 4096;
+  const std::unique_ptr<runtime::Device> gpu = open_gpu();
+  const auto place = [&gpu](const auto& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    std::byte* const memory = gpu->allocate(sim::Bytes{static_cast<std::int64_t>(bytes.size())});
+    gpu->copy_to_device(memory, bytes);
+    return runtime::BoundOperand{memory, static_cast<std::int64_t>(bytes.size()), sim::DType::fp32};
+  };
+  // Ones, and Adam without memory, whose step is the learning rate: a quarter of bf16's spacing below 1.
+  constexpr std::uint16_t kOne = 0x3f80;
+  constexpr double kProbability = 1e-3 / 0x1p-8;
+  runtime::RunSettings settings;
+  settings.adamw = {
+      .learning_rate = 1e-3f, .beta1 = 0, .beta2 = 0, .eps = 1e-8f, .weight_decay = 0, .step = 1};
+  // What becomes of the two tensors of one operation.
+  const auto rounded = [&](const std::string& id, std::int32_t layer, std::int64_t step) {
+    sim::Operation operation{.id = id, .kind = sim::OpKind::adamw, .dtype = sim::DType::bf16};
+    std::vector<runtime::BoundOperand> operands = {place(std::vector<double>{0, 0, 1})};  // sum, norm, scale
+    for (int tensor = 0; tensor < 2; ++tensor) {
+      runtime::BoundOperand parameter = place(std::vector<std::uint16_t>(kCount, kOne));
+      parameter.dtype = sim::DType::bf16;
+      operands.push_back(parameter);
+      operands.push_back(place(std::vector<float>(kCount, 1.0f)));
+      operands.push_back(place(std::vector<float>(kCount, 0.0f)));
+      operands.push_back(place(std::vector<float>(kCount, 0.0f)));
+      operands.push_back({});
+    }
+    operation.operands.resize(operands.size());
+    settings.adamw.step = step;
+    gpu->begin(settings);
+    gpu->run({&operation, {}, operands, layer, 0}, settings);
+    std::vector<std::vector<bool>> went_down;
+    for (const std::size_t tensor : {1, 6}) {
+      std::vector<std::uint16_t> values(kCount);
+      gpu->copy_from_device(std::as_writable_bytes(std::span(values)), operands[tensor].data);
+      std::vector<bool> down;
+      for (const std::uint16_t value : values) down.push_back(value != kOne);
+      went_down.push_back(down);
+    }
+    for (const runtime::BoundOperand& operand : operands)
+      if (operand.data != nullptr) gpu->release(operand.data, sim::Bytes{operand.bytes});
+    return went_down;
+  };
+  struct Place {
+    std::string id;
+    std::int32_t layer;
+    std::int64_t step;
+  };
+  std::vector<std::vector<bool>> all;
+  for (const Place& at : {Place{"layer.adamw", 0, 1}, Place{"layer.adamw", 1, 1}, Place{"head.adamw", 0, 1},
+                          Place{"layer.adamw", 0, 2}})
+    for (std::vector<bool>& down : rounded(at.id, at.layer, at.step)) all.push_back(std::move(down));
+  const double alike = kProbability * kProbability + (1 - kProbability) * (1 - kProbability);
+  const double deviation = std::sqrt(alike * (1 - alike) * kCount);
+  for (std::size_t a = 0; a < all.size(); ++a)
+    for (std::size_t b = a + 1; b < all.size(); ++b) {
+      CAPTURE(a, b);
+      std::size_t same = 0;
+      for (std::size_t i = 0; i < kCount; ++i) same += all[a][i] == all[b][i];
+      CHECK(std::abs(static_cast<double>(same) - alike * kCount) < 4 * deviation);
+    }
+  CHECK(rounded("layer.adamw", 1, 1)[1] == all[3]);
 }
 
 TEST_CASE("a training step on the GPU with fp8 products follows the CPU's in fp32 as far as fp8 goes",

@@ -46,10 +46,12 @@ CUDA_KERNEL(kThreads) sums_kernel(float* out, bool* any, std::uint32_t* votes) {
 }
 
 // out (16, 8) = a (16, 16) b (16, 8) by one warp, all row-major.
-CUDA_KERNEL(kWarp) product_kernel(float* out, const bf16* a, const bf16* b, bool b_is_transposed) {
+template <class T>
+CUDA_KERNEL(kWarp)
+product_kernel(float* out, const T* a, const T* b, bool b_is_transposed) {
   using ATile = SharedTile<16>;
-  bf16* const a_tile = shared_memory<bf16>();
-  bf16* const b_tile = a_tile + ATile::elements(16);
+  T* const a_tile = shared_memory<T>();
+  T* const b_tile = a_tile + ATile::elements(16);
   for (int i = lane_index(); i < 256; i += kWarp) {
     a_tile[ATile::offset(i / 16, i % 16)] = a[i];
     b_tile[ATile::offset(i / 16, i % 16)] = b[i];
@@ -63,7 +65,7 @@ CUDA_KERNEL(kWarp) product_kernel(float* out, const bf16* a, const bf16* b, bool
     load_b<16>(columns, b_tile, 0, 0);
   for (int tile = 0; tile < 2; ++tile) {
     float sum[4] = {};
-    multiply_add(sum, rows, columns[2 * tile], columns[2 * tile + 1]);
+    multiply_add<T>(sum, rows, columns[2 * tile], columns[2 * tile + 1]);
     for (int i = 0; i < 4; ++i) {
       const Place place = accumulator_place(lane_index(), i);
       out[place.row * 16 + tile * 8 + place.column] = sum[i];
@@ -107,20 +109,25 @@ TEST_CASE("sums, votes and flags of a block are known to all of its threads") {
 
 // The layouts of PTX's ldmatrix and mma as this emulation has them, against the definition of a product.
 TEST_CASE("fragments loaded from tiles multiply as matrices do") {
-  const auto a = tests::normal_tensor(256, 1, Type::bf16), b = tests::normal_tensor(256, 2, Type::bf16);
-  tests::DeviceArray a_array(a, Type::bf16), b_array(b, Type::bf16);
-  for (const bool transposed : {false, true}) {
-    std::vector<float> out(256, NAN);
-    start({}, {.threads = kWarp, .shared_bytes = 2 * SharedTile<16>::elements(16) * sizeof(bf16)},
-          product_kernel, out.data(), ConstTensor(a_array).as<bf16>(), ConstTensor(b_array).as<bf16>(),
-          transposed);
-    for (int m = 0; m < 16; ++m)
-      for (int n = 0; n < 16; ++n) {
-        double sum = 0;
-        for (int k = 0; k < 16; ++k)
-          sum += static_cast<double>(a[static_cast<std::size_t>(m * 16 + k)]) *
-                 b[static_cast<std::size_t>(transposed ? n * 16 + k : k * 16 + n)];
-        CHECK(out[static_cast<std::size_t>(m * 16 + n)] == static_cast<float>(sum));
-      }
+  for (const Type type : {Type::bf16, Type::f16}) {
+    const auto a = tests::normal_tensor(256, 1, type), b = tests::normal_tensor(256, 2, type);
+    tests::DeviceArray a_array(a, type), b_array(b, type);
+    for (const bool transposed : {false, true}) {
+      CAPTURE(static_cast<int>(type), transposed);
+      std::vector<float> out(256, NAN);
+      with_16_bit_type(type, [&]<class T>(T) {
+        start({}, {.threads = kWarp, .shared_bytes = 2 * SharedTile<16>::elements(16) * sizeof(T)},
+              product_kernel<T>, out.data(), ConstTensor(a_array).as<T>(), ConstTensor(b_array).as<T>(),
+              transposed);
+      });
+      for (int m = 0; m < 16; ++m)
+        for (int n = 0; n < 16; ++n) {
+          double sum = 0;
+          for (int k = 0; k < 16; ++k)
+            sum += static_cast<double>(a[static_cast<std::size_t>(m * 16 + k)]) *
+                   b[static_cast<std::size_t>(transposed ? n * 16 + k : k * 16 + n)];
+          CHECK(out[static_cast<std::size_t>(m * 16 + n)] == static_cast<float>(sum));
+        }
+    }
   }
 }

@@ -14,8 +14,14 @@ using tests::Scratch;
 namespace {
 
 // One tile and several, lengths that fill none, groups of several query heads, several sequences.
-const std::vector<kernels::AttentionShape> kShapes = {
-    {1, 64, 1, 1, 64}, {1, 135, 2, 1, 64}, {2, 40, 2, 2, 128}, {1, 300, 2, 1, 128}, {1, 520, 1, 1, 64},
+struct Case {
+  kernels::AttentionShape shape;
+  Type type;
+};
+const std::vector<Case> kCases = {
+    {{1, 64, 1, 1, 64}, Type::bf16},   {{1, 135, 2, 1, 64}, Type::bf16}, {{2, 40, 2, 2, 128}, Type::bf16},
+    {{1, 300, 2, 1, 128}, Type::bf16}, {{1, 520, 1, 1, 64}, Type::bf16}, {{1, 135, 2, 1, 64}, Type::f16},
+    {{1, 300, 2, 1, 128}, Type::f16},
 };
 
 bool has_warpgroup_products() {
@@ -31,24 +37,25 @@ std::int64_t packed_size(kernels::AttentionShape s) {
 TEST_CASE("attention by warpgroups is as accurate as plain attention, whatever the order of threads") {
   if (!has_warpgroup_products()) return;  // no other GPU has them
   for (const bool causal : {true, false})
-    for (const kernels::AttentionShape s : kShapes) {
-      CAPTURE(causal, s.B, s.T, s.H, s.G, s.D);
-      const auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
+    for (const Case& c : kCases) {
+      const kernels::AttentionShape s = c.shape;
+      const Type type = c.type;
+      CAPTURE(causal, static_cast<int>(type), s.B, s.T, s.H, s.G, s.D);
+      const auto qkv = tests::normal_tensor(packed_size(s), 1, type);
       std::vector<double> exact_lse;
       const auto exact =
           reference::attention_forward<double>(test::to_double(qkv), s, nullptr, &exact_lse, causal);
       std::vector<float> plain_lse;
       reference::attention_forward<float>(qkv, s, nullptr, &plain_lse, causal);
-      const auto plain = tests::plain_attention(qkv, std::vector<float>(exact.size()), s, Type::bf16, causal);
+      const auto plain = tests::plain_attention(qkv, std::vector<float>(exact.size()), s, type, causal);
       std::vector<float> lse_values;
       const auto values = tests::in_every_order([&] {
-        DeviceArray qkv_array(qkv, Type::bf16), out(s.B * s.T * s.H * s.D, Type::bf16),
-            lse(s.B * s.H * s.T, Type::f32);
+        DeviceArray qkv_array(qkv, type), out(s.B * s.T * s.H * s.D, type), lse(s.B * s.H * s.T, Type::f32);
         cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, {.causal = causal});
         lse_values = lse.values();
         return out.values();
       });
-      check_as_accurate_as_plain(values, plain.out, exact, Type::bf16, test::kForward);
+      check_as_accurate_as_plain(values, plain.out, exact, type, test::kForward);
       check_as_accurate_as_plain(lse_values, plain_lse, exact_lse, Type::f32, test::kForward);
     }
 }
@@ -56,25 +63,26 @@ TEST_CASE("attention by warpgroups is as accurate as plain attention, whatever t
 TEST_CASE("its gradients are as accurate as plain attention's, whatever the order of threads") {
   if (!has_warpgroup_products()) return;
   for (const bool causal : {true, false})
-    for (const kernels::AttentionShape s : kShapes) {
-      CAPTURE(causal, s.B, s.T, s.H, s.G, s.D);
-      const auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
-      const auto dout = tests::normal_tensor(s.B * s.T * s.H * s.D, 2, Type::bf16);
+    for (const Case& c : kCases) {
+      const kernels::AttentionShape s = c.shape;
+      const Type type = c.type;
+      CAPTURE(causal, static_cast<int>(type), s.B, s.T, s.H, s.G, s.D);
+      const auto qkv = tests::normal_tensor(packed_size(s), 1, type);
+      const auto dout = tests::normal_tensor(s.B * s.T * s.H * s.D, 2, type);
       const auto exact =
           reference::attention_backward<double>(test::to_double(dout), test::to_double(qkv), s, causal);
-      const auto plain = tests::plain_attention(qkv, dout, s, Type::bf16, causal);
+      const auto plain = tests::plain_attention(qkv, dout, s, type, causal);
       const auto dqkv = tests::in_every_order([&] {
         Scratch scratch(cuda::attention_hopper_backward_scratch(s));
-        DeviceArray qkv_array(qkv, Type::bf16), dout_array(dout, Type::bf16),
-            gradients(packed_size(s), Type::bf16), out(s.B * s.T * s.H * s.D, Type::bf16),
-            lse(s.B * s.H * s.T, Type::f32);
+        DeviceArray qkv_array(qkv, type), dout_array(dout, type), gradients(packed_size(s), type),
+            out(s.B * s.T * s.H * s.D, type), lse(s.B * s.H * s.T, Type::f32);
         const cuda::AttentionMask mask{.causal = causal};
         cuda::attention_hopper_forward(tests::no_scratch(), out, lse.f32(), qkv_array, s, mask);
         cuda::attention_hopper_backward(scratch.context(), gradients, dout_array, qkv_array, out, lse.f32(),
                                         s, mask);
         return gradients.values();
       });
-      check_as_accurate_as_plain(dqkv, plain.dqkv, exact, Type::bf16, test::kBackward);
+      check_as_accurate_as_plain(dqkv, plain.dqkv, exact, type, test::kBackward);
     }
 }
 
@@ -105,6 +113,7 @@ TEST_CASE("attention by warpgroups refuses what it has no kernel for") {
         cuda::attention_hopper_forward(context, {}, nullptr, {nullptr, Type::bf16}, {1, 64, 1, 1, D}),
         cuda::CudaError);
   CHECK(cuda::hopper_takes(Type::bf16, {1, 64, 1, 1, 128}, {}));
+  CHECK(cuda::hopper_takes(Type::f16, {1, 64, 1, 1, 128}, {}));
   CHECK_FALSE(cuda::hopper_takes(Type::f32, {1, 64, 1, 1, 128}, {}));
   const std::int32_t cu_seqlens[] = {0, 64};
   CHECK_FALSE(cuda::hopper_takes(Type::bf16, {1, 64, 1, 1, 128}, {true, cu_seqlens, 64}));
@@ -124,14 +133,15 @@ TEST_CASE(
 TEST_CASE("whichever kernels are chosen, what they do not take is done all the same") {
   if (!has_warpgroup_products()) return;
   const cuda::AttentionChoice hopper{true, true};
-  struct Case {
+  struct Choice {
     kernels::AttentionShape shape;
     Type type;
     std::int64_t scratch;  // too little for the sums of dQ in fp32, where it is little
   };
-  for (const Case& c :
-       {Case{{1, 40, 1, 1, 64}, Type::bf16, 1 << 20}, Case{{1, 40, 1, 1, 64}, Type::bf16, 1 << 10},
-        Case{{1, 40, 1, 1, 80}, Type::bf16, 1 << 20}, Case{{1, 40, 1, 1, 64}, Type::f32, 1 << 20}}) {
+  for (const Choice& c :
+       {Choice{{1, 40, 1, 1, 64}, Type::bf16, 1 << 20}, Choice{{1, 40, 1, 1, 64}, Type::bf16, 1 << 10},
+        Choice{{1, 40, 1, 1, 80}, Type::bf16, 1 << 20}, Choice{{1, 40, 1, 1, 64}, Type::f16, 1 << 20},
+        Choice{{1, 40, 1, 1, 64}, Type::f32, 1 << 20}}) {
     const kernels::AttentionShape s = c.shape;
     CAPTURE(s.D, c.scratch);
     const auto qkv = tests::normal_tensor(packed_size(s), 1, c.type);

@@ -17,7 +17,7 @@ struct CopyOptions {
 // Thread 0 copies a box of 8 tokens; all write what they then see of it.
 CUDA_KERNEL(2 * kWarp)
 copy_box_kernel(float* out, CUDA_GRID_CONSTANT TensorMap map, int token, CopyOptions options) {
-  bf16* const tile = aligned_shared_memory();
+  bf16* const tile = aligned_shared_memory<bf16>();
   PhaseBarrier* const barrier = reinterpret_cast<PhaseBarrier*>(tile + SwizzledTile::elements(kRows));
   if (thread_index() == 0 && options.initialises) {
     init_barrier(barrier, options.arrivals);
@@ -49,7 +49,7 @@ enum class Misuse { none, reads_early, frees_early };
 // sums (64, 64) = a (64, 16 of 64) b (64, 16 of 64) transposed, by a warpgroup.
 CUDA_KERNEL(kWarpgroup)
 product_kernel(float* out, const bf16* a, const bf16* b, Misuse misuse) {
-  bf16* const a_tile = aligned_shared_memory();
+  bf16* const a_tile = aligned_shared_memory<bf16>();
   bf16* const b_tile = a_tile + SwizzledTile::elements(64);
   for (int i = thread_index(); i < 64 * 64; i += block_size()) {
     a_tile[SwizzledTile::offset(i / 64, i % 64)] = a[i];

@@ -316,7 +316,7 @@ TEST_CASE("AdamW on the GPU does what the CPU's does, on the master copy in mixe
 
   DeviceArray p(parameter, Type::bf16), g(gradient, Type::bf16), m(moment1, Type::f32), v(moment2, Type::f32),
       master(parameter, Type::f32);
-  const cuda::AdamWTensor on_gpu{p, g, m.f32(), v.f32(), master.f32(), count};
+  const cuda::AdamWTensor on_gpu{p, g, m.f32(), v.f32(), master.f32(), count, 0};
   cuda::adamw(no_scratch(), {&on_gpu, 1}, scale.data(), step.data(), true);
   const auto master_values = master.values(), first = m.values(), second = v.values();
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -337,7 +337,7 @@ TEST_CASE("without a master copy AdamW rounds to a neighbour, right on average, 
       zeros(static_cast<std::size_t>(count), 0.0f);
   const auto run = [&] {
     DeviceArray p(ones, Type::bf16), g(ones, Type::bf16), m(zeros, Type::f32), v(zeros, Type::f32);
-    const cuda::AdamWTensor tensor{p, g, m.f32(), v.f32(), nullptr, count};
+    const cuda::AdamWTensor tensor{p, g, m.f32(), v.f32(), nullptr, count, 0};
     cuda::adamw(no_scratch(), {&tensor, 1}, scale.data(), step.data(), false);
     return p.values();
   };
@@ -434,7 +434,7 @@ TEST_CASE(
     cuda::find_overflow(no_scratch(), found.data(), gradients);
     cuda::add_squares(scratch.context(), norm.data(), gradients, 1.0);
     cuda::clip_scale(no_scratch(), norm.data(), step.data());
-    const cuda::AdamWTensor tensor{p, g, m.f32(), v.f32(), master.f32(), count};
+    const cuda::AdamWTensor tensor{p, g, m.f32(), v.f32(), master.f32(), count, 0};
     cuda::adamw(no_scratch(), {&tensor, 1}, &norm.data()->clip_scale, step.data(), true);
     CHECK(p.values() == rounded(master.values(), Type::f16));
     return Result{master.values(), m.values(), v.values(), found.value(), norm.value()};

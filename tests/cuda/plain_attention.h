@@ -17,7 +17,8 @@ struct PlainAttention {
 inline PlainAttention plain_attention(const std::vector<float>& qkv, const std::vector<float>& dout,
                                       kernels::AttentionShape s, cuda::Type type, bool causal = true) {
   const auto round = [type](float x) {
-    return type == cuda::Type::bf16 ? cuda::to_float(cuda::to_bf16(x)) : x;
+    cuda::with_type(type, [&x]<class T>(T) { x = cuda::to_float(cuda::from_float<T>(x)); });
+    return x;
   };
   const float scale = 1 / std::sqrt(static_cast<float>(s.D));
   const std::int64_t width = (s.H + 2 * s.G) * s.D;

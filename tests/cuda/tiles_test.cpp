@@ -1,8 +1,6 @@
 // The maps and schedules of the tensor-core kernels, exhaustively.
 #include <algorithm>
 #include <bitset>
-#include <cmath>
-#include <limits>
 #include <set>
 #include <utility>
 #include <vector>
@@ -175,45 +173,35 @@ TEST_CASE("division by a number known before is division") {
   }
 }
 
-TEST_CASE("e4m3 is rounded to the nearest, ties to even, and keeps each of its own values") {
-  std::vector<float> values;  // the positive ones, ascending
-  for (std::uint32_t byte = 0; byte < 0x7f; ++byte) {
-    values.push_back(to_float(e4m3{static_cast<std::uint8_t>(byte)}));
-    CHECK(to_e4m3(to_float(e4m3{static_cast<std::uint8_t>(byte)})).bits == byte);
-    CHECK(to_e4m3(-to_float(e4m3{static_cast<std::uint8_t>(byte)})).bits == (byte | 0x80u));
-  }
-  for (std::size_t i = 0; i + 1 < values.size(); ++i) {
-    const float low = values[i], high = values[i + 1], middle = (low + high) / 2;
-    REQUIRE(low < high);
-    CHECK(to_e4m3(std::nextafter(middle, low)).bits == i);
-    CHECK(to_e4m3(std::nextafter(middle, high)).bits == i + 1);
-    CHECK(to_e4m3(middle).bits == (i % 2 == 0 ? i : i + 1));
-  }
-  for (const float beyond : {448.0f, 470.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
-    CHECK(to_float(to_e4m3(beyond)) == 448.0f);
-    CHECK(to_float(to_e4m3(-beyond)) == -448.0f);
-  }
-}
+namespace {
 
-TEST_CASE("e4m3 widens to bf16 exactly, in every place of a word") {
+template <class T>
+void check_widening() {
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     if ((byte & 0x7fu) == 0x7fu) continue;  // NaN, which keys and values are not
     const std::uint32_t others = 0x38b87e05u;
     for (int place = 0; place < 4; ++place) {
       const std::uint32_t word = (others & ~(0xffu << 8 * place)) | byte << 8 * place;
       const auto half = [](std::uint32_t pair, int which) {
-        return to_float(bf16{static_cast<std::uint16_t>(pair >> 16 * which)});
+        return to_float(T{static_cast<std::uint16_t>(pair >> 16 * which)});
       };
       const auto of_place = [&](int p) { return to_float(e4m3{static_cast<std::uint8_t>(word >> 8 * p)}); };
       for (int which = 0; which < 2; ++which) {
-        REQUIRE(half(widen_even(word), which) == of_place(2 * which));
-        REQUIRE(half(widen_odd(word), which) == of_place(2 * which + 1));
+        REQUIRE(half(widen_even<T>(word), which) == of_place(2 * which));
+        REQUIRE(half(widen_odd<T>(word), which) == of_place(2 * which + 1));
       }
       std::uint32_t first = 0, second = 0;
-      widen_in_order(first, second, word);
+      widen_in_order<T>(first, second, word);
       for (int p = 0; p < 4; ++p) REQUIRE(half(p < 2 ? first : second, p % 2) == of_place(p));
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("e4m3 widens to bf16 and to fp16 exactly, in every place of a word") {
+  check_widening<bf16>();
+  check_widening<f16>();
 }
 
 namespace {

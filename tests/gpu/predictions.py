@@ -38,7 +38,8 @@ def main():
     print("# Expected of an H100 and an H200\n\nWritten by `tests/gpu/predictions.py` from datasheets and published kernels, before "
           "this program had run on a GPU.\nThe 90 % band stands in brackets. `tests/gpu/timings.py` measures the same. Attention is "
           "predicted as published kernels\nwith warpgroup instructions have it; the kernel that runs use here has mma.sync, so expect it "
-          "below.\n")
+          "below. GPT-2's GELU and its\ngradients of biases are predicted as passes of their own; where the products' epilogues do "
+          "that work, expect less time.\n")
     print("## A training step, bf16, sequences of 1024 tokens\n")
     print("| GPU | model | sequences | ms | MFU, 6N + causal attention | peak memory, GiB |\n|---|---|---|---|---|---|")
     for hardware in HARDWARE:
@@ -50,7 +51,8 @@ def main():
                   f"{m['peak_memory_bytes'] / 2**30:.1f} |")
     print("\n## The same step in other types: llama-3.2-1b, 8 sequences of 1024 tokens\n")
     print("`tests/gpu/run precision` and `ridgepoint train --dtype` measure it. The kernels that run here transpose fp8 operands "
-          "in passes\nof their own, and fp16's attention has no tensor cores: expect both below.\n")
+          "in passes\nof their own: expect fp8 below. fp16 takes the same kernels as bf16; what it has more is the search for "
+          "infinities.\n")
     print("| GPU | type | ms | of bf16's | peak memory, GiB |\n|---|---|---|---|---|")
     for hardware in HARDWARE:
         steps = {dtype: predict(arguments.program, "--hardware", hardware, "--model", "llama-3.2-1b", "--task", "train", "--dtype",

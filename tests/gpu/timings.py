@@ -160,7 +160,7 @@ def torch_decoding(m):
 
 def ours(program, command, model, *flags):
     lines = subprocess.run([program, command, "--device", "cuda", "--model", model, *map(str, flags), "--stream"], check=True,
-                           stdout=subprocess.PIPE, text=True).stdout.splitlines()
+                           stdout=subprocess.PIPE, text=True, timeout=180).stdout.splitlines()
     events = [json.loads(line) for line in lines]
     wanted = {"train": "step", "generate": "token"}[command]
     seconds = [event["seconds"] for event in events if event["event"] == wanted]

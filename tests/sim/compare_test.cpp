@@ -57,6 +57,30 @@ TEST_CASE("rows are joined by phase and operation, and none is lost") {
   CHECK(*c.rows[1].ratio() == Approx(1.5));
 }
 
+TEST_CASE("what one report's kernel did with another operation is compared with both of the other report's") {
+  Report predicted, measured;
+  predicted.source.kind = sim::ReportKind::predicted;
+  measured.source.kind = sim::ReportKind::measured;
+  predicted.rows = {row("up", sim::Phase::forward, 4e-3), row("gelu", sim::Phase::forward, 2e-3),
+                    row("gelu", sim::Phase::recompute, 1e-3)};
+  measured.rows = {row("up", sim::Phase::forward, 5e-3), row("gelu", sim::Phase::forward, 0)};
+  measured.rows[1].kind = sim::OpKind::gelu;
+  measured.rows[1].fused_into = "up";
+  for (const bool swapped : {false, true}) {
+    const Comparison c = swapped ? sim::compare(measured, predicted) : sim::compare(predicted, measured);
+    CHECK(c.joined == 1);
+    CHECK((swapped ? c.only_b : c.only_a) == 1);  // of the other phase
+    REQUIRE(c.rows.size() == 2);
+    CHECK(c.rows[0].id == "up");
+    REQUIRE(c.rows[0].fused.size() == 1);
+    CHECK(c.rows[0].fused[0].id == "gelu");
+    CHECK(*c.rows[0].ratio() == Approx(swapped ? 6.0 / 5 : 5.0 / 6));
+    CHECK(sim::to_text(c).find("up + gelu") != std::string::npos);
+    CHECK(nlohmann::json::parse(sim::to_json(c))["rows"][0]["fused"][0] == "gelu");
+    CHECK(c.rows[1].fused.empty());
+  }
+}
+
 TEST_CASE("a report compared with itself joins everything at ratio 1") {
   std::mt19937_64 random(9);
   for (int i = 0; i < 100; ++i) {

@@ -37,6 +37,7 @@ inline sim::Report random_report(std::mt19937_64& random) {
     row.network = bytes();
     row.bound = static_cast<sim::Bound>(draw(random, 0, 3));
     row.provenance = static_cast<sim::Provenance>(draw(random, 0, 3));
+    if (draw(random, 0, 3) == 0) row.fused_into = "operation 0";
     r.rows.push_back(row);
   }
   for (std::int64_t i = draw(random, 0, 8); i > 0; --i)

@@ -207,7 +207,7 @@ void draw_row(const PanelContext& context, const sim::ComparedRow& row, double l
     context.view.selection = {Quantity::operation, 0, key};
   ImGui::SetCursorPos(at);
   ImGui::PopID();
-  text_fitted(look, TextRole::number, c.text, row.id, ImGui::GetContentRegionAvail().x);
+  text_fitted(look, TextRole::number, c.text, row.title(), ImGui::GetContentRegionAvail().x);
   ImGui::TableNextColumn();
   text(look, TextRole::caption, c.dim, sim::name(row.phase));
   ImGui::TableNextColumn();

@@ -1,10 +1,15 @@
 #include "kernels/cuda/products.h"
 
+#include "kernels/cuda/gelu.h"
+
 namespace kernels::cuda {
 
-struct Products::Implementation {};
+struct Products::Implementation {
+  bool deterministic;
+};
 
-Products::Products(bool) {}
+Products::Products(bool deterministic)
+    : implementation_(std::make_unique<Implementation>(Implementation{deterministic})) {}
 Products::~Products() = default;
 
 namespace {
@@ -17,9 +22,18 @@ void multiply(const Product& p) {
     with_any_type(tensor.type, [&]<class T>(T) { value = to_float(tensor.as<T>()[index]); });
     return value;
   };
+  const auto put = [](Tensor tensor, std::int64_t index, float value) {
+    with_type(tensor.type, [&]<class T>(T) { tensor.as<T>()[index] = from_float<T>(value); });
+  };
   const std::int64_t lda = p.lda ? p.lda : p.transpose_a ? p.M : p.K;
   const std::int64_t ldb = p.ldb ? p.ldb : p.transpose_b ? p.K : p.N;
   const std::int64_t ldout = p.ldout ? p.ldout : p.N;
+  if (p.epilogue == Epilogue::row_sums)
+    for (std::int64_t m = 0; m < p.M; ++m) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < p.K; ++k) sum += element(p.a, p.transpose_a ? k * lda + m : m * lda + k);
+      put(p.row_sums, m, sum);
+    }
   for (std::int64_t batch = 0; batch < p.batch; ++batch)
     for (std::int64_t m = 0; m < p.M; ++m)
       for (std::int64_t n = 0; n < p.N; ++n) {
@@ -31,7 +45,12 @@ void multiply(const Product& p) {
         const std::int64_t at = batch * p.stride_out + m * ldout + n;
         if (p.addend) sum += element(p.addend, at);
         if (p.bias) sum += element(p.bias, n);
-        with_type(p.out.type, [&]<class T>(T) { p.out.as<T>()[at] = from_float<T>(sum); });
+        if (p.epilogue == Epilogue::gelu) {
+          put(p.pre_activation, at, sum);
+          sum = gelu(sum);
+        }
+        if (p.epilogue == Epilogue::gelu_gradient) sum *= gelu_slope(element(p.pre_activation, at));
+        put(p.out, at, sum);
       }
 }
 
@@ -39,6 +58,13 @@ void multiply(const Product& p) {
 
 void Products::run(const Context&, const Product& product) {
   emulation::submit([product] { multiply(product); });
+}
+
+bool Products::run_if_faster(const Context& context, const Product& fused, const Product&,
+                             const std::function<void(const Context&)>&) {
+  if (implementation_->deterministic && fused.epilogue == Epilogue::gelu) return false;
+  run(context, fused);
+  return true;
 }
 
 }  // namespace kernels::cuda

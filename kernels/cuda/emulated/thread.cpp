@@ -447,8 +447,9 @@ void load(std::uint32_t (&to)[4], const void* row, bool transposed) {
   }
 }
 
+template <class T>
 float half_of(std::uint32_t packed, int which) {
-  return to_float(bf16{static_cast<std::uint16_t>(which == 0 ? packed & 0xffffu : packed >> 16)});
+  return to_float(T{static_cast<std::uint16_t>(which == 0 ? packed & 0xffffu : packed >> 16)});
 }
 
 }  // namespace
@@ -464,24 +465,32 @@ void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
 namespace {
 
 // In double, whose normal numbers hold bf16's subnormal ones.
-double exactly(std::uint32_t bits) {
-  const int exponent = static_cast<int>(bits >> 7 & 0xffu), significand = static_cast<int>(bits & 0x7fu);
+double exactly(bf16 x) {
+  const int exponent = x.bits >> 7 & 0xff, significand = x.bits & 0x7f;
   const double magnitude =
       exponent == 0 ? std::ldexp(significand, -133) : std::ldexp(128 + significand, exponent - 134);
-  return bits & 0x8000u ? -magnitude : magnitude;
+  return x.bits & 0x8000 ? -magnitude : magnitude;
+}
+double exactly(f16 x) {
+  return to_float(x);
 }
 
 }  // namespace
 
+template <class T>
 std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
-  const auto product = [&](int shift) {
-    return static_cast<float>(exactly(a >> shift & 0xffffu) * exactly(b >> shift & 0xffffu));
+  const auto factor = [](std::uint32_t pair, int shift) {
+    return exactly(T{static_cast<std::uint16_t>(pair >> shift)});
   };
-  return pack_bf16(product(0), product(16));
+  const auto product = [&](int shift) { return static_cast<float>(factor(a, shift) * factor(b, shift)); };
+  return pack_pair<T>(product(0), product(16));
 }
+template std::uint32_t multiply_pairs<bf16>(std::uint32_t, std::uint32_t);
+template std::uint32_t multiply_pairs<f16>(std::uint32_t, std::uint32_t);
 
 // Products are exact in fp32's range and are added up in double here; the GPU's own order of sums is not
 // specified.
+template <class T>
 void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   struct Own {
     std::uint32_t a[4], b[2];
@@ -502,11 +511,13 @@ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, 
       for (int half = 0; half < 2; ++half)       // rows g and g + 8
         for (int upper = 0; upper < 2; ++upper)  // k below 8, and from 8
           for (int k = 0; k < 2; ++k)
-            sums[2 * half + column] += static_cast<double>(half_of(rows.a[half + 2 * upper], k)) *
-                                       static_cast<double>(half_of(columns.b[upper], k));
+            sums[2 * half + column] += static_cast<double>(half_of<T>(rows.a[half + 2 * upper], k)) *
+                                       static_cast<double>(half_of<T>(columns.b[upper], k));
     }
   }
   for (int i = 0; i < 4; ++i) d[i] = static_cast<float>(sums[i]);
 }
+template void multiply_add<bf16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t);
+template void multiply_add<f16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t);
 
 }  // namespace kernels::cuda

@@ -34,9 +34,10 @@ constexpr int queries_of_step(std::int64_t D) {
 }
 constexpr int kPart = 64 * 64;  // elements of it, in the order in which threads hold them
 
+template <class T>
 struct Arguments {
   TensorMap q, k, v, dout;
-  Heads<bf16> dk, dv;
+  Heads<T> dk, dv;
   const float *lse, *delta;  // (B, H, T)
   float* sums;               // (B, H, tiles of queries, consumers, kPart): dQ before its scale
   int* counts;               // (B, H, tiles of queries, consumers): parts that have been added
@@ -45,15 +46,15 @@ struct Arguments {
 };
 
 // Shared memory.
-template <int D>
+template <int D, class T>
 struct Memory {
   static constexpr int kQueries = queries_of_step(D);
   static constexpr int kTiles = D / SwizzledTile::kColumns, kScoreTiles = kQueries / SwizzledTile::kColumns;
   static constexpr int kKeyTile = SwizzledTile::elements(kKeys),
                        kQueryTile = SwizzledTile::elements(kQueries);
-  bf16 *k, *v;        // (tiles, 128, 64)
-  bf16 *q, *dout;     // (stages, tiles, queries, 64)
-  bf16* ds;           // (2, score tiles, 128 keys, 64 queries): the scores' gradients, transposed
+  T *k, *v;           // (tiles, 128, 64)
+  T *q, *dout;        // (stages, tiles, queries, 64)
+  T* ds;              // (2, score tiles, 128 keys, 64 queries): the scores' gradients, transposed
   float* statistics;  // (stages, 2, queries): log-sum-exps in powers of two, deltas
   // Keys and values, a stage's queries have arrived; nobody needs the stage any more; each consumer may add
   // its part of dQ, and has.
@@ -61,12 +62,12 @@ struct Memory {
   int* work;
 
   static constexpr std::size_t kBytes =
-      (kTiles * (2 * kKeyTile + 2 * kStages * kQueryTile) + 2 * kScoreTiles * kKeyTile) * sizeof(bf16) +
+      (kTiles * (2 * kKeyTile + 2 * kStages * kQueryTile) + 2 * kScoreTiles * kKeyTile) * sizeof(T) +
       kStages * 2 * kQueries * sizeof(float) + (1 + 2 * kStages + 2 * kConsumers) * sizeof(PhaseBarrier) +
       sizeof(int) + SwizzledTile::kAlignment;
 
   CUDA_DEVICE Memory() {
-    k = aligned_shared_memory();
+    k = aligned_shared_memory<T>();
     v = k + kTiles * kKeyTile;
     q = v + kTiles * kKeyTile;
     dout = q + kStages * kTiles * kQueryTile;
@@ -89,7 +90,7 @@ struct Work {
 };
 template <int D>
 CUDA_DEVICE Work work_of(const AttentionSizes& s, int number) {
-  constexpr int kQueries = Memory<D>::kQueries;
+  constexpr int kQueries = queries_of_step(D);
   const int key_tiles = (s.T + kKeys - 1) / kKeys, heads = s.H / s.G;
   Work work{};
   work.key_tile = key_tiles - 1 - number % key_tiles;
@@ -128,14 +129,14 @@ CUDA_DEVICE std::int64_t sum_of(const AttentionSizes& s, const Work& work, const
 }
 template <int D>
 CUDA_DEVICE int earlier_parts(const AttentionSizes& s, const Work& work, const Step& step) {
-  return last_key_tile(step.query_tile, Memory<D>::kQueries, kKeys, (s.T + kKeys - 1) / kKeys, s.causal) -
+  return last_key_tile(step.query_tile, queries_of_step(D), kKeys, (s.T + kKeys - 1) / kKeys, s.causal) -
          work.key_tile;
 }
 
 // By one thread.
-template <int D>
-CUDA_DEVICE void copy_tiles(const Arguments& a, const Memory<D>& memory, const Work& work) {
-  using M = Memory<D>;
+template <int D, class T>
+CUDA_DEVICE void copy_tiles(const Arguments<T>& a, const Memory<D, T>& memory, const Work& work) {
+  using M = Memory<D, T>;
   arrive_and_expect(memory.has_keys, 2 * tile_bytes<D>(kKeys));
   load_tiles<D>(memory.k, kKeys, a.k, work.group, work.key_tile * kKeys, work.batch, memory.has_keys);
   load_tiles<D>(memory.v, kKeys, a.v, work.group, work.key_tile * kKeys, work.batch, memory.has_keys);
@@ -152,9 +153,9 @@ CUDA_DEVICE void copy_tiles(const Arguments& a, const Memory<D>& memory, const W
 }
 
 // By one warp.
-template <int D>
-CUDA_DEVICE void copy_statistics(const Arguments& a, const Memory<D>& memory, const Work& work) {
-  using M = Memory<D>;
+template <int D, class T>
+CUDA_DEVICE void copy_statistics(const Arguments<T>& a, const Memory<D, T>& memory, const Work& work) {
+  using M = Memory<D, T>;
   for (Step step(work); step.is_in(work); step.advance(work)) {
     const int stage = step.stage(), first = step.query_tile * M::kQueries;
     if (step.round() > 0) wait_for_phase(memory.free_queries + stage, step.round() - 1);
@@ -170,8 +171,9 @@ CUDA_DEVICE void copy_statistics(const Arguments& a, const Memory<D>& memory, co
 }
 
 // By one thread for each consumer.
-template <int D>
-CUDA_DEVICE void keep_order(const Arguments& a, const Memory<D>& memory, const Work& work, int consumer) {
+template <int D, class T>
+CUDA_DEVICE void keep_order(const Arguments<T>& a, const Memory<D, T>& memory, const Work& work,
+                            int consumer) {
   for (Step step(work); step.is_in(work); step.advance(work)) {
     int* const count = a.counts + sum_of<D>(a.s, work, step, consumer);
     const int earlier = earlier_parts<D>(a.s, work, step);
@@ -182,23 +184,23 @@ CUDA_DEVICE void keep_order(const Arguments& a, const Memory<D>& memory, const W
   }
 }
 
-template <int D>
-CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, const Work& work, int consumer) {
-  using M = Memory<D>;
+template <int D, class T>
+CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, const Work& work, int consumer) {
+  using M = Memory<D, T>;
   constexpr int kQueries = M::kQueries;
   const AttentionSizes& s = a.s;
   // Of this lane, among the keys.
   const int row_of_lane = consumer * kRows + warp_index() % 4 * 16 + lane_index() / 4;
   const int first_key = work.key_tile * kKeys;
-  const bf16* const k = memory.k + SwizzledTile::elements(consumer * kRows);
-  const bf16* const v = memory.v + SwizzledTile::elements(consumer * kRows);
+  const T* const k = memory.k + SwizzledTile::elements(consumer * kRows);
+  const T* const v = memory.v + SwizzledTile::elements(consumer * kRows);
   const float to_exponent = s.scale * kLog2e;
   float dk[D / 8][4] = {}, dv[D / 8][4] = {};
   wait_for_phase(memory.has_keys, 0);
   for (Step step(work); step.is_in(work); step.advance(work)) {
     const int stage = step.stage(), first = step.query_tile * kQueries;
-    const bf16* const q = memory.q + stage * M::kTiles * M::kQueryTile;
-    const bf16* const dout = memory.dout + stage * M::kTiles * M::kQueryTile;
+    const T* const q = memory.q + stage * M::kTiles * M::kQueryTile;
+    const T* const dout = memory.dout + stage * M::kTiles * M::kQueryTile;
     const float* const lse = memory.statistics + stage * 2 * kQueries;
     const float* const delta = lse + kQueries;
     wait_for_phase(memory.has_queries + stage, step.round());
@@ -240,18 +242,18 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, const Work
         ds[n][e] = p[n][e] * (ds[n][e] - delta[n * 8 + accumulator_place(lane_index(), e).column]);
     std::uint32_t packed_p[kQueries / 16][4], packed_ds[kQueries / 16][4];
 #pragma unroll
-    for (int n = 0; n < kQueries / 16; ++n) accumulators_as_a(packed_p[n], p[2 * n], p[2 * n + 1]);
+    for (int n = 0; n < kQueries / 16; ++n) accumulators_as_a<T>(packed_p[n], p[2 * n], p[2 * n + 1]);
     // Two copies in turn: when this one is written again, both consumers have come to the barrier of the step
     // between, behind their products with it.
     const int row = not_before(row_of_lane), pair = accumulator_place(lane_index(), 0).column;
-    bf16* const shared_ds = memory.ds + step.i % 2 * M::kScoreTiles * M::kKeyTile;
+    T* const shared_ds = memory.ds + step.i % 2 * M::kScoreTiles * M::kKeyTile;
 #pragma unroll
     for (int n = 0; n < kQueries / 16; ++n) {
-      accumulators_as_a(packed_ds[n], ds[2 * n], ds[2 * n + 1]);
+      accumulators_as_a<T>(packed_ds[n], ds[2 * n], ds[2 * n + 1]);
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
         const int unit = n * 2 + part / 2;  // of eight queries
-        bf16* const tile = shared_ds + unit / 8 * M::kKeyTile;
+        T* const tile = shared_ds + unit / 8 * M::kKeyTile;
         *reinterpret_cast<std::uint32_t*>(tile + SwizzledTile::offset(row + part % 2 * 8, unit % 8 * 8) +
                                           pair) = packed_ds[n][part];
       }
@@ -295,10 +297,10 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, const Work
 }
 
 // Grid: a block for each tile of keys of each of the groups and sequences.
-template <int D>
+template <int D, class T>
 CUDA_KERNEL_RESIDENT(kThreads, 1)
-attention_hopper_backward_kernel(CUDA_GRID_CONSTANT Arguments a) {
-  const Memory<D> memory;
+attention_hopper_backward_kernel(CUDA_GRID_CONSTANT Arguments<T> a) {
+  const Memory<D, T> memory;
   if (thread_index() == 0) {
     constexpr int kWarps = kWarpgroup / kWarp;
     init_barrier(memory.has_keys, 1);
@@ -319,14 +321,14 @@ attention_hopper_backward_kernel(CUDA_GRID_CONSTANT Arguments a) {
   if (warpgroup == 0) {
     keep_registers<kProducerRegisters>();
     if (warp_index() == 1)
-      copy_statistics<D>(a, memory, work);
+      copy_statistics<D, T>(a, memory, work);
     else if (lane_index() == 0 && warp_index() == 0)
-      copy_tiles<D>(a, memory, work);
+      copy_tiles<D, T>(a, memory, work);
     else if (lane_index() == 0)
-      keep_order<D>(a, memory, work, warp_index() - 2);
+      keep_order<D, T>(a, memory, work, warp_index() - 2);
   } else {
     take_registers<kConsumerRegisters>();
-    consume<D>(a, memory, work, warpgroup - 1);
+    consume<D, T>(a, memory, work, warpgroup - 1);
   }
 }
 
@@ -339,9 +341,9 @@ zero_counts_kernel(int* counts, std::int64_t count) {
 
 // dq = scale * sums, rounded, from the order in which the consumers' threads hold them. A thread of a block
 // stands for one of theirs. Grid: (tiles of queries, H, B).
-template <int D>
+template <int D, class T>
 CUDA_KERNEL(kConsumers* kWarpgroup)
-store_queries_kernel(Heads<bf16> dq, const float* sums, AttentionSizes s) {
+store_queries_kernel(Heads<T> dq, const float* sums, AttentionSizes s) {
   constexpr int kQueries = queries_of_step(D);
   const int batch = block_index().z, head = block_index().y, tile = block_index().x;
   const int consumer = thread_index() / kWarpgroup, thread = thread_index() % kWarpgroup;
@@ -353,7 +355,7 @@ store_queries_kernel(Heads<bf16> dq, const float* sums, AttentionSizes s) {
   WarpgroupSums<64> x;
 #pragma unroll
   for (int n = 0; n < 8; ++n) load<4>(x[n], from + n * 4 * kWarpgroup);
-  Rows<bf16> rows = dq.of(static_cast<std::int64_t>(batch) * s.T, head);
+  Rows<T> rows = dq.of(static_cast<std::int64_t>(batch) * s.T, head);
   rows.first += first_column;
   store_rows<64>(rows, first_row, s.T, 64, x, {s.scale, s.scale});
 }
@@ -386,7 +388,7 @@ void attention_hopper_backward(const Context& context, Tensor dqkv, ConstTensor 
                                const AttentionMask& mask) {
   if (!hopper_takes(qkv.type, s, mask))
     throw CudaError(
-        "attention_hopper_backward takes bf16, head sizes 64 and 128 and sequences of one length");
+        "attention_hopper_backward takes bf16 and fp16, head sizes 64 and 128 and sequences of one length");
   const ScratchLayout layout = layout_of(s);
   std::byte* const scratch = context.scratch_for<std::byte>(layout.end);
   float* const delta = reinterpret_cast<float*>(scratch);
@@ -397,32 +399,34 @@ void attention_hopper_backward(const Context& context, Tensor dqkv, ConstTensor 
       context,
       {.grid = {static_cast<int>(ceil_div(1 + parts_of(s), kCountThreads)), 1, 1}, .threads = kCountThreads},
       zero_counts_kernel, counts, 1 + parts_of(s));
-  const auto a = backward_arguments(dqkv.as<bf16>(), dout.as<bf16>(), qkv.as<bf16>(), lse, delta, s, mask);
-  const auto launch = [&]<int D>() {
+  const auto launch = [&]<int D, class T>() {
     constexpr int kQueries = queries_of_step(D);
-    const Arguments arguments{map_heads(a.q, s.H, s.T, s.B, kQueries),
-                              map_heads(a.k, s.G, s.T, s.B, kKeys),
-                              map_heads(a.v, s.G, s.T, s.B, kKeys),
-                              map_heads(a.dout, s.H, s.T, s.B, kQueries),
-                              a.dk,
-                              a.dv,
-                              lse,
-                              delta,
-                              sums,
-                              counts + 1,
-                              counts,
-                              a.s};
+    const auto a = backward_arguments(dqkv.as<T>(), dout.as<T>(), qkv.as<T>(), lse, delta, s, mask);
+    const Arguments<T> arguments{map_heads(a.q, s.H, s.T, s.B, kQueries),
+                                 map_heads(a.k, s.G, s.T, s.B, kKeys),
+                                 map_heads(a.v, s.G, s.T, s.B, kKeys),
+                                 map_heads(a.dout, s.H, s.T, s.B, kQueries),
+                                 a.dk,
+                                 a.dv,
+                                 lse,
+                                 delta,
+                                 sums,
+                                 counts + 1,
+                                 counts,
+                                 a.s};
     start(context,
           {.grid = {static_cast<int>(ceil_div(s.T, kKeys) * s.G * s.B), 1, 1},
            .threads = kThreads,
-           .shared_bytes = Memory<D>::kBytes},
-          attention_hopper_backward_kernel<D>, arguments);
+           .shared_bytes = Memory<D, T>::kBytes},
+          attention_hopper_backward_kernel<D, T>, arguments);
     start(context,
           {.grid = {static_cast<int>(ceil_div(s.T, kQueries)), static_cast<int>(s.H), static_cast<int>(s.B)},
            .threads = kConsumers * kWarpgroup},
-          store_queries_kernel<D>, a.dq, sums, a.s);
+          store_queries_kernel<D, T>, a.dq, sums, a.s);
   };
-  s.D == 64 ? launch.template operator()<64>() : launch.template operator()<128>();
+  with_16_bit_type(qkv.type, [&]<class T>(T) {
+    s.D == 64 ? launch.template operator()<64, T>() : launch.template operator()<128, T>();
+  });
 }
 
 }  // namespace kernels::cuda

@@ -1,7 +1,7 @@
-// FlashAttention-3's forward pass (Shah et al. 2024, arXiv 2407.08608) in bf16. A block has 128 queries of a
-// head and three warpgroups: one copies, two multiply, 64 queries each. A warpgroup's softmax runs beside its
-// own product with the values before it, and beside the other's products, since the two take turns to begin
-// theirs.
+// FlashAttention-3's forward pass (Shah et al. 2024, arXiv 2407.08608) in 16 bits. A block has 128 queries of
+// a head and three warpgroups: one copies, two multiply, 64 queries each. A warpgroup's softmax runs beside
+// its own product with the values before it, and beside the other's products, since the two take turns to
+// begin theirs.
 #include "kernels/cuda/attention_arguments.h"
 #include "kernels/cuda/attention_flash.h"
 #include "kernels/cuda/attention_schedule.h"
@@ -21,28 +21,29 @@ constexpr int kStages = 2;  // tiles of keys, and of values, that are under way 
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
+template <class T>
 struct Arguments {
   TensorMap q, k, v;
-  Heads<bf16> out;
+  Heads<T> out;
   float* lse;
   AttentionSizes s;
 };
 
 // Shared memory.
-template <int D>
+template <int D, class T>
 struct Memory {
   static constexpr int kTiles = D / SwizzledTile::kColumns;
   static constexpr int kQueryTile = SwizzledTile::elements(kQueries),
                        kKeyTile = SwizzledTile::elements(kKeys);
-  bf16 *q, *k, *v;  // (tiles, 128, 64); (stages, tiles, 128, 64) each
+  T *q, *k, *v;  // (tiles, 128, 64); (stages, tiles, 128, 64) each
   // Of the queries; of each stage of keys and values: that it has arrived, and that nobody needs it any more.
   PhaseBarrier *has_q, *has_k, *has_v, *free_k, *free_v;
 
-  static constexpr std::size_t kBytes = (kTiles * (kQueryTile + 2 * kStages * kKeyTile)) * sizeof(bf16) +
+  static constexpr std::size_t kBytes = (kTiles * (kQueryTile + 2 * kStages * kKeyTile)) * sizeof(T) +
                                         (1 + 4 * kStages) * sizeof(PhaseBarrier) + SwizzledTile::kAlignment;
 
   CUDA_DEVICE Memory() {
-    q = aligned_shared_memory();
+    q = aligned_shared_memory<T>();
     k = q + kTiles * kQueryTile;
     v = k + kStages * kTiles * kKeyTile;
     has_q = reinterpret_cast<PhaseBarrier*>(v + kStages * kTiles * kKeyTile);
@@ -51,16 +52,16 @@ struct Memory {
     free_k = has_v + kStages;
     free_v = free_k + kStages;
   }
-  CUDA_DEVICE bf16* k_stage(int j) const { return k + j % kStages * kTiles * kKeyTile; }
-  CUDA_DEVICE bf16* v_stage(int j) const { return v + j % kStages * kTiles * kKeyTile; }
+  CUDA_DEVICE T* k_stage(int j) const { return k + j % kStages * kTiles * kKeyTile; }
+  CUDA_DEVICE T* v_stage(int j) const { return v + j % kStages * kTiles * kKeyTile; }
 };
 
 // By one thread, in the order in which the consumers need them: values one tile behind keys.
-template <int D>
-CUDA_DEVICE void produce(const Arguments& a, const Memory<D>& memory, int batch, int head, int first,
+template <int D, class T>
+CUDA_DEVICE void produce(const Arguments<T>& a, const Memory<D, T>& memory, int batch, int head, int first,
                          int tiles) {
   const int group = head / (a.s.H / a.s.G);
-  const auto load = [&](bf16* to, const TensorMap& map, int j, PhaseBarrier* has, PhaseBarrier* free) {
+  const auto load = [&](T* to, const TensorMap& map, int j, PhaseBarrier* has, PhaseBarrier* free) {
     const int stage = j % kStages, round = j / kStages;
     if (round > 0) wait_for_phase(free + stage, round - 1);
     arrive_and_expect(has + stage, tile_bytes<D>(kKeys));
@@ -85,14 +86,14 @@ struct Turns {
   CUDA_DEVICE void pass() const { arrive_threads(other, kConsumers * kWarpgroup); }
 };
 
-template <int D>
-CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, int consumer, int batch, int head,
+template <int D, class T>
+CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, int consumer, int batch, int head,
                          int first, int tiles) {
-  using M = Memory<D>;
+  using M = Memory<D, T>;
   const AttentionSizes& s = a.s;
   const int row = warp_index() % 4 * 16;  // of this warp, among the consumer's queries
   const QueryTile own{first + consumer * kRows, kRows, 0, s.T, s.causal, kKeys};
-  const bf16* const q = memory.q + SwizzledTile::elements(consumer * kRows);
+  const T* const q = memory.q + SwizzledTile::elements(consumer * kRows);
   const float to_exponent = s.scale * kLog2e;
   float o[D / 8][4] = {};
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, shrink[2];
@@ -132,7 +133,7 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, int consum
   };
   const auto pack_scores = [&] {
 #pragma unroll
-    for (int n = 0; n < kKeys / 16; ++n) accumulators_as_a(p[n], score[2 * n], score[2 * n + 1]);
+    for (int n = 0; n < kKeys / 16; ++n) accumulators_as_a<T>(p[n], score[2 * n], score[2 * n + 1]);
   };
 
   const Turns turns(consumer);
@@ -177,10 +178,10 @@ CUDA_DEVICE void consume(const Arguments& a, const Memory<D>& memory, int consum
 }
 
 // Grid: (tiles of queries, H, B).
-template <int D>
+template <int D, class T>
 CUDA_KERNEL_RESIDENT(kThreads, 1)
-attention_hopper_forward_kernel(CUDA_GRID_CONSTANT Arguments a) {
-  const Memory<D> memory;
+attention_hopper_forward_kernel(CUDA_GRID_CONSTANT Arguments<T> a) {
+  const Memory<D, T> memory;
   const int batch = block_index().z, head = block_index().y;
   // The longest tiles first: what is left over at the end is short.
   const int first = (grid_size().x - 1 - block_index().x) * kQueries;
@@ -201,39 +202,42 @@ attention_hopper_forward_kernel(CUDA_GRID_CONSTANT Arguments a) {
   const int warpgroup = thread_index() / kWarpgroup;
   if (warpgroup == 0) {
     keep_registers<kProducerRegisters>();
-    if (thread_index() == 0) produce<D>(a, memory, batch, head, first, tiles);
+    if (thread_index() == 0) produce<D, T>(a, memory, batch, head, first, tiles);
   } else {
     take_registers<kConsumerRegisters>();
-    consume<D>(a, memory, warpgroup - 1, batch, head, first, tiles);
+    consume<D, T>(a, memory, warpgroup - 1, batch, head, first, tiles);
   }
 }
 
 }  // namespace
 
 bool hopper_takes(Type type, AttentionShape s, const AttentionMask& mask) {
-  return type == Type::bf16 && (s.D == 64 || s.D == 128) && mask.cu_seqlens == nullptr;
+  return (type == Type::bf16 || type == Type::f16) && (s.D == 64 || s.D == 128) && mask.cu_seqlens == nullptr;
 }
 
 void attention_hopper_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
                               AttentionShape s, const AttentionMask& mask) {
   if (!hopper_takes(qkv.type, s, mask))
-    throw CudaError("attention_hopper_forward takes bf16, head sizes 64 and 128 and sequences of one length");
+    throw CudaError(
+        "attention_hopper_forward takes bf16 and fp16, head sizes 64 and 128 and sequences of one length");
   const std::int64_t packed = s.H + 2 * s.G;
-  const bf16* const rows = qkv.as<bf16>();
-  const auto launch = [&]<int D>() {
-    const Arguments arguments{map_heads(packed_heads(rows, packed, 0, s), s.H, s.T, s.B, kQueries),
-                              map_heads(packed_heads(rows, packed, s.H, s), s.G, s.T, s.B, kKeys),
-                              map_heads(packed_heads(rows, packed, s.H + s.G, s), s.G, s.T, s.B, kKeys),
-                              packed_heads(out.as<bf16>(), s.H, 0, s),
-                              lse,
-                              sizes(s, mask)};
+  const auto launch = [&]<int D, class T>() {
+    const T* const rows = qkv.as<T>();
+    const Arguments<T> arguments{map_heads(packed_heads(rows, packed, 0, s), s.H, s.T, s.B, kQueries),
+                                 map_heads(packed_heads(rows, packed, s.H, s), s.G, s.T, s.B, kKeys),
+                                 map_heads(packed_heads(rows, packed, s.H + s.G, s), s.G, s.T, s.B, kKeys),
+                                 packed_heads(out.as<T>(), s.H, 0, s),
+                                 lse,
+                                 sizes(s, mask)};
     start(context,
           {.grid = {static_cast<int>(ceil_div(s.T, kQueries)), static_cast<int>(s.H), static_cast<int>(s.B)},
            .threads = kThreads,
-           .shared_bytes = Memory<D>::kBytes},
-          attention_hopper_forward_kernel<D>, arguments);
+           .shared_bytes = Memory<D, T>::kBytes},
+          attention_hopper_forward_kernel<D, T>, arguments);
   };
-  s.D == 64 ? launch.template operator()<64>() : launch.template operator()<128>();
+  with_16_bit_type(qkv.type, [&]<class T>(T) {
+    s.D == 64 ? launch.template operator()<64, T>() : launch.template operator()<128, T>();
+  });
 }
 
 }  // namespace kernels::cuda

@@ -7,8 +7,8 @@
 
 namespace kernels::cuda {
 
-// Whether these kernels take it: bf16, head sizes 64 and 128, sequences of one length. Only on a GPU of
-// compute capability 9.0.
+// Whether these kernels take it: bf16 or fp16, head sizes 64 and 128, sequences of one length. Only on a GPU
+// of compute capability 9.0.
 bool hopper_takes(Type type, AttentionShape s, const AttentionMask& mask);
 
 // As attention_flash_forward(). qkv begins at a multiple of 16 bytes.

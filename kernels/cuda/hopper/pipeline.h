@@ -13,14 +13,15 @@ namespace kernels::cuda {
 using PhaseBarrier = std::uint64_t;  // in shared memory; its phases are numbered from 0
 
 // Shared memory from its first multiple of a tile's alignment on.
-CUDA_DEVICE bf16* aligned_shared_memory() {
+template <class T>
+CUDA_DEVICE T* aligned_shared_memory() {
   std::byte* const memory = shared_memory<std::byte>();
 #ifdef __CUDACC__
   const int beyond = static_cast<int>(shared_address(memory) % SwizzledTile::kAlignment);
 #else
   const int beyond = static_cast<int>(reinterpret_cast<std::uintptr_t>(memory) % SwizzledTile::kAlignment);
 #endif
-  return reinterpret_cast<bf16*>(memory + (SwizzledTile::kAlignment - beyond) % SwizzledTile::kAlignment);
+  return reinterpret_cast<T*>(memory + (SwizzledTile::kAlignment - beyond) % SwizzledTile::kAlignment);
 }
 
 #ifdef __CUDACC__
@@ -52,7 +53,8 @@ CUDA_DEVICE void wait_for_phase(PhaseBarrier* barrier, int phase) {
   } while (has_ended == 0);
 }
 
-CUDA_DEVICE void load_box(bf16* tile, const TensorMap& map, int column, int head, int token, int sequence,
+template <class T>
+CUDA_DEVICE void load_box(T* tile, const TensorMap& map, int column, int head, int token, int sequence,
                           PhaseBarrier* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -119,14 +121,15 @@ CUDA_DEVICE void wait_for_phase(PhaseBarrier* barrier, int phase) {
 
 // Begins to copy the map's box from these coordinates on into a swizzled tile; what lies outside of the
 // tensor becomes zeros. Its bytes arrive at the barrier.
-CUDA_DEVICE void load_box(bf16* tile, const TensorMap& map, int column, int head, int token, int sequence,
+template <class T>
+CUDA_DEVICE void load_box(T* tile, const TensorMap& map, int column, int head, int token, int sequence,
                           PhaseBarrier* barrier) {
   if (reinterpret_cast<std::uintptr_t>(tile) % SwizzledTile::kAlignment != 0)
     throw std::logic_error("a box is copied to where no swizzled tile can begin");
   emulation::copy_with_barrier(barrier, reinterpret_cast<std::byte*>(tile), map.box_bytes(), [=] {
     for (int row = 0; row < map.box_tokens; ++row)
       for (int c = 0; c < SwizzledTile::kColumns; ++c)
-        tile[SwizzledTile::offset(row, c)] = map.at(column + c, head, token + row, sequence);
+        tile[SwizzledTile::offset(row, c)] = T{map.at(column + c, head, token + row, sequence)};
   });
 }
 
@@ -162,13 +165,14 @@ CUDA_DEVICE void add_to_global(float* to, const float (&x)[4]) {
 
 #endif
 
+// Of a tile's rows, whose elements have 16 bits.
 template <int D>
 constexpr int tile_bytes(int rows) {
-  return rows * D * static_cast<int>(sizeof(bf16));
+  return rows * D * static_cast<int>(size_of(Type::bf16));
 }
 // Begins to copy the D columns of `rows` rows into tiles side by side: tile_bytes<D>(rows) bytes.
-template <int D>
-CUDA_DEVICE void load_tiles(bf16* tiles, int rows, const TensorMap& map, int head, int token, int sequence,
+template <int D, class T>
+CUDA_DEVICE void load_tiles(T* tiles, int rows, const TensorMap& map, int head, int token, int sequence,
                             PhaseBarrier* barrier) {
 #pragma unroll
   for (int column = 0; column < D; column += SwizzledTile::kColumns)

@@ -27,8 +27,8 @@ PFN_cuTensorMapEncodeTiled_v12000 find_encoder() {
 
 }  // namespace
 
-TensorMap map_heads(const Heads<const bf16>& heads, std::int64_t count, std::int64_t T, std::int64_t B,
-                    int box_tokens) {
+TensorMap map_heads_of_16_bits(const Heads<const std::uint16_t>& heads, std::int64_t count, std::int64_t T,
+                               std::int64_t B, int box_tokens) {
   static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
   constexpr cuuint32_t kColumns = 64;
   const auto size = [](std::int64_t x) { return static_cast<cuuint64_t>(x); };
@@ -37,8 +37,8 @@ TensorMap map_heads(const Heads<const bf16>& heads, std::int64_t count, std::int
   const cuuint32_t box[] = {kColumns, 1, static_cast<cuuint32_t>(box_tokens), 1}, steps[] = {1, 1, 1, 1};
   CUtensorMap map;
   const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<bf16*>(heads.data), sizes, strides, box,
-             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, const_cast<std::uint16_t*>(heads.data), sizes, strides,
+             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw CudaError("the driver refuses to describe a tensor to the copy engine (error " +

@@ -11,8 +11,8 @@ namespace kernels::cuda {
 
 inline constexpr int kWarpgroup = 128;  // threads
 
-// Rows of 64 bf16, 128 bytes, the 16-byte units of a row exchanged by the row's number modulo 8. Tiles begin
-// at multiples of 1024 bytes. Wider matrices are tiles beside each other.
+// Rows of 64 elements of 16 bits, 128 bytes, the 16-byte units of a row exchanged by the row's number
+// modulo 8. Tiles begin at multiples of 1024 bytes. Wider matrices are tiles beside each other.
 struct SwizzledTile {
   static constexpr int kColumns = 64;
   static constexpr int kAlignment = 1024;
@@ -32,7 +32,8 @@ using WarpgroupSums = float[Columns / 8][4];
 // Where a tile begins, from row to row of eight rows 1024 bytes, 128-byte swizzle (PTX ISA, "matrix
 // descriptor"). `next`: bytes to the tile with the next 64 columns, where the product's N runs along the
 // columns of several tiles ("leading dimension byte offset"; not used elsewhere).
-CUDA_DEVICE std::uint64_t describe(const bf16* tile, int next = 16) {
+template <class T>
+CUDA_DEVICE std::uint64_t describe(const T* tile, int next = 16) {
   constexpr std::uint64_t kStride = 1024 >> 4, kSwizzle128 = 1;
   const std::uint64_t address = (shared_address(tile) & 0x3ffffu) >> 4;
   return address | static_cast<std::uint64_t>(next >> 4) << 16 | kStride << 32 | kSwizzle128 << 62;
@@ -52,43 +53,72 @@ CUDA_DEVICE std::uint64_t describe(const bf16* tile, int next = 16) {
   "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
 // clang-format on
 
+// The instruction for elements of T, whose text differs by their type's name alone: `product` is a macro that
+// makes a statement with it.
+#define IN_TYPE(T, product)             \
+  if constexpr (std::is_same_v<T, f16>) \
+    product(".f32.f16.f16 ");           \
+  else                                  \
+    product(".f32.bf16.bf16 ")
+
+template <class T>
 CUDA_DEVICE void multiply_described(float (&d)[8][4], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " REGISTERS_64 ", %32, %33, p, 1, 1, 0, 0;\n}"
-      : SUMS_64(d)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+#define PRODUCT(types)                                                                            \
+  asm volatile(                                                                                   \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                \
+      "wgmma.mma_async.sync.aligned.m64n64k16" types REGISTERS_64 ", %32, %33, p, 1, 1, 0, 0;\n}" \
+      : SUMS_64(d)                                                                                \
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+  IN_TYPE(T, PRODUCT);
+#undef PRODUCT
 }
+template <class T>
 CUDA_DEVICE void multiply_described(float (&d)[8][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " REGISTERS_64
-               ", {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
-               : SUMS_64(d)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+#define PRODUCT(types)                                                     \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16" types REGISTERS_64 \
+               ", {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"                     \
+               : SUMS_64(d)                                                \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+  IN_TYPE(T, PRODUCT);
+#undef PRODUCT
 }
 
+template <class T>
 CUDA_DEVICE void multiply_described(float (&d)[16][4], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " REGISTERS_128 ", %64, %65, p, 1, 1, 0, 0;\n}"
-      : SUMS_128(d)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+#define PRODUCT(types)                                                                              \
+  asm volatile(                                                                                     \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                  \
+      "wgmma.mma_async.sync.aligned.m64n128k16" types REGISTERS_128 ", %64, %65, p, 1, 1, 0, 0;\n}" \
+      : SUMS_128(d)                                                                                 \
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+  IN_TYPE(T, PRODUCT);
+#undef PRODUCT
 }
+template <class T>
 CUDA_DEVICE void multiply_described(float (&d)[16][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " REGISTERS_128
-               ", {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
-               : SUMS_128(d)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+#define PRODUCT(types)                                                       \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16" types REGISTERS_128 \
+               ", {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"                       \
+               : SUMS_128(d)                                                 \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+  IN_TYPE(T, PRODUCT);
+#undef PRODUCT
 }
 
+template <class T>
 CUDA_DEVICE void multiply_described_transposed(float (&d)[8][4], std::uint64_t a, std::uint64_t b,
                                                bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " REGISTERS_64 ", %32, %33, p, 1, 1, 1, 1;\n}"
-      : SUMS_64(d)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+#define PRODUCT(types)                                                                            \
+  asm volatile(                                                                                   \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                \
+      "wgmma.mma_async.sync.aligned.m64n64k16" types REGISTERS_64 ", %32, %33, p, 1, 1, 1, 1;\n}" \
+      : SUMS_64(d)                                                                                \
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+  IN_TYPE(T, PRODUCT);
+#undef PRODUCT
 }
 
+#undef IN_TYPE
 #undef TILE
 #undef SUMS_64
 #undef SUMS_128
@@ -121,19 +151,19 @@ CUDA_DEVICE void publish_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-template <int N>
-CUDA_DEVICE void multiply_rows(float (&d)[N][4], const bf16* a, const bf16* b, int column, bool accumulate) {
-  multiply_described(d, describe(a + column), describe(b + column), accumulate);
+template <int N, class T>
+CUDA_DEVICE void multiply_rows(float (&d)[N][4], const T* a, const T* b, int column, bool accumulate) {
+  multiply_described<T>(d, describe(a + column), describe(b + column), accumulate);
 }
-CUDA_DEVICE void multiply_columns(WarpgroupSums<64>& d, const bf16* a, const bf16* b, int row,
-                                  bool accumulate) {
-  multiply_described_transposed(d, describe(a + row * SwizzledTile::kColumns),
-                                describe(b + row * SwizzledTile::kColumns), accumulate);
+template <class T>
+CUDA_DEVICE void multiply_columns(WarpgroupSums<64>& d, const T* a, const T* b, int row, bool accumulate) {
+  multiply_described_transposed<T>(d, describe(a + row * SwizzledTile::kColumns),
+                                   describe(b + row * SwizzledTile::kColumns), accumulate);
 }
-template <int N>
-CUDA_DEVICE void multiply_registers(float (&d)[N][4], const std::uint32_t (&a)[4], const bf16* b, int row,
+template <int N, class T>
+CUDA_DEVICE void multiply_registers(float (&d)[N][4], const std::uint32_t (&a)[4], const T* b, int row,
                                     int tile) {
-  multiply_described(d, a, describe(b + row * SwizzledTile::kColumns, tile * static_cast<int>(sizeof(bf16))));
+  multiply_described<T>(d, a, describe(b + row * SwizzledTile::kColumns, tile * static_cast<int>(sizeof(T))));
 }
 
 #else
@@ -163,8 +193,8 @@ CUDA_DEVICE void add_products(float (&d)[N][4], bool accumulate, const A& a, con
 }
 
 // d (64, 8 N) = [d +] 16 columns from `column` of a (64, 64) times the transposed 16 columns of b (8 N, 64).
-template <int N>
-CUDA_DEVICE void multiply_rows(float (&d)[N][4], const bf16* a, const bf16* b, int column, bool accumulate) {
+template <int N, class T>
+CUDA_DEVICE void multiply_rows(float (&d)[N][4], const T* a, const T* b, int column, bool accumulate) {
   emulation::add_product([&d, a, b, column, accumulate] {
     const int row = warp_index() % 4 * 16 + lane_index() / 4;
     add_products(
@@ -175,8 +205,8 @@ CUDA_DEVICE void multiply_rows(float (&d)[N][4], const bf16* a, const bf16* b, i
 }
 
 // d (64, 64) = [d +] the transposed 16 rows from `row` of a (.., 64) times the same rows of b (.., 64).
-CUDA_DEVICE void multiply_columns(WarpgroupSums<64>& d, const bf16* a, const bf16* b, int row,
-                                  bool accumulate) {
+template <class T>
+CUDA_DEVICE void multiply_columns(WarpgroupSums<64>& d, const T* a, const T* b, int row, bool accumulate) {
   emulation::add_product([&d, a, b, row, accumulate] {
     const int m = warp_index() % 4 * 16 + lane_index() / 4;
     add_products(
@@ -188,8 +218,8 @@ CUDA_DEVICE void multiply_columns(WarpgroupSums<64>& d, const bf16* a, const bf1
 
 // d (64, 8 N) += a (64, 16) times 16 rows from `row` of b, whose columns are tiles `tile` elements apart; a
 // as a warp's A fragments of mma.m16n8k16.
-template <int N>
-CUDA_DEVICE void multiply_registers(float (&d)[N][4], const std::uint32_t (&a)[4], const bf16* b, int row,
+template <int N, class T>
+CUDA_DEVICE void multiply_registers(float (&d)[N][4], const std::uint32_t (&a)[4], const T* b, int row,
                                     int tile) {
   emulation::add_product([&d, &a, b, row, tile] {
     const std::byte* const lanes = emulation::exchange(&a, sizeof a);
@@ -202,7 +232,7 @@ CUDA_DEVICE void multiply_registers(float (&d)[N][4], const std::uint32_t (&a)[4
         d, true,
         [&](int half, int k) {
           const std::uint32_t pair = rows[k % 8 / 2][half + k / 8 * 2];
-          return to_float(bf16{static_cast<std::uint16_t>(k % 2 == 0 ? pair & 0xffffu : pair >> 16)});
+          return to_float(T{static_cast<std::uint16_t>(k % 2 == 0 ? pair & 0xffffu : pair >> 16)});
         },
         [&](int k, int n) {
           return to_float(b[n / SwizzledTile::kColumns * tile +

@@ -1,0 +1,104 @@
+// An operation of a plan as the GPU's kernels take it: tensors with their types and scales.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "kernels/cuda/dropout.h"
+#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/sampling.h"
+#include "runtime/cuda/fp8_scales.h"
+#include "runtime/operation_view.h"
+
+namespace runtime {
+
+// Numbers of a run that change from step to step, in device memory.
+struct StepNumbers {
+  cuda::AdamWStep adamw;
+  cuda::SamplingStep sampling;
+  cuda::DropoutStep dropout;
+  float loss_scale;
+};
+
+// fp32 for types that no tensor of an operation has.
+inline cuda::Type type_of(sim::DType dtype) {
+  switch (dtype) {
+    case sim::DType::bf16:
+      return cuda::Type::bf16;
+    case sim::DType::fp16:
+      return cuda::Type::f16;
+    default:
+      return cuda::Type::f32;
+  }
+}
+
+// Scales of weights that are stored in fewer bits, by the weights' addresses.
+using WeightScales = std::map<const std::byte*, float*>;
+
+// An operation, and what kernels work with.
+class Call : public OperationView {
+ public:
+  Call(const BoundOperation& bound, const cuda::Context& with, cuda::Products& multiplier,
+       Fp8Scales& fp8_scales, const WeightScales& scales_of_weights, const StepNumbers* step_numbers)
+      : OperationView(bound),
+        context(with),
+        products(multiplier),
+        fp8(fp8_scales),
+        weight_scales(scales_of_weights),
+        numbers(step_numbers) {}
+
+  const cuda::Context& context;
+  cuda::Products& products;
+  Fp8Scales& fp8;
+  const WeightScales& weight_scales;
+  const StepNumbers* numbers;
+
+  cuda::Tensor tensor(std::size_t operand) const {
+    if (operand >= operands()) return {};
+    const BoundOperand& o = bound().operands[operand];
+    return {o.data, o.dtype == sim::DType::fp8 ? fp8.at(o.data).type : type_of(o.dtype)};
+  }
+  // An operand in one of the formats of decoding's weights; in bf16 without scales where it is in none.
+  cuda::Weights weights(std::size_t operand) const {
+    const BoundOperand& o = bound().operands[operand];
+    const auto found = weight_scales.find(o.data);
+    if (found == weight_scales.end()) return {cuda::WeightFormat::bf16, o.data, nullptr};
+    return {o.dtype == sim::DType::int8   ? cuda::WeightFormat::int8
+            : o.dtype == sim::DType::int4 ? cuda::WeightFormat::int4
+                                          : cuda::WeightFormat::fp8,
+            o.data, found->second};
+  }
+  // Of an operand in fp8, a device scalar; null of others.
+  const float* scale(std::size_t operand) const {
+    const BoundOperand& o = bound().operands[operand];
+    return o.dtype == sim::DType::fp8 ? fp8.at(o.data).scale : nullptr;
+  }
+  std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
+  std::int64_t count(std::size_t operand) const {
+    return bytes(operand) / cuda::size_of(tensor(operand).type);
+  }
+  // Tells apart the tensors that operations drop elements of, or round stochastically: by the operation's id,
+  // which its forward and recompute phases share, the layer and micro-batch, and where one operation has
+  // several tensors, by their number.
+  std::uint64_t random_stream(std::size_t tensor_number = 0) const {
+    constexpr std::uint64_t kOffset = 0xcbf29ce484222325u, kPrime = 0x100000001b3u;  // FNV-1a
+    std::uint64_t hash = kOffset;
+    for (const char letter : bound().operation->id)
+      hash = (hash ^ static_cast<std::uint8_t>(letter)) * kPrime;
+    hash = (hash ^ static_cast<std::uint32_t>(bound().layer)) * kPrime;
+    hash = (hash ^ static_cast<std::uint32_t>(bound().micro_batch)) * kPrime;
+    return (hash ^ tensor_number) * kPrime;
+  }
+  bool tf32() const { return bound().operation->dtype == sim::DType::tf32; }
+};
+
+template <class AnyTensor>
+AnyTensor from_row(AnyTensor tensor, std::int64_t row, std::int64_t cols) {
+  tensor.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data)) +
+                row * cols * cuda::size_of(tensor.type);
+  return tensor;
+}
+
+}  // namespace runtime

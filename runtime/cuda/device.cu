@@ -1,0 +1,233 @@
+// A GPU as a Device: its memory, its stream's time stamps, captured work, and the operations it is given.
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/kv_cache.h"
+#include "runtime/cuda/operations.h"
+#include "runtime/cuda_device.h"
+#include "runtime/error.h"
+#include "sim/plan/memory.h"
+
+namespace runtime {
+namespace {
+
+void zero(const Call& c, cuda::Gpu& gpu) {
+  for (std::size_t i = 0; i < c.operands(); ++i) gpu.zero(c.as<std::byte>(i), c.bytes(i));
+}
+
+// CUDA's errors as those that the program shows.
+template <class Body>
+auto on_device(const std::string& name, const Body& body) {
+  try {
+    return body();
+  } catch (const cuda::CudaError& error) {
+    throw DeviceError(name + ": " + error.what());
+  }
+}
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const CudaDeviceSettings& settings)
+      : gpu_(settings.ordinal),
+        context_bytes_(in_use().value),
+        products_(settings.deterministic),
+        library_bytes_(in_use().value - context_bytes_),
+        fp8_scales_(gpu_),
+        compute_capability_(cuda::Gpu::compute_capability(settings.ordinal)),
+        name_(cuda::Gpu::name_of(settings.ordinal)),
+        pci_bus_id_(cuda::Gpu::pci_bus_id(settings.ordinal)) {
+    context_.stream = gpu_.stream();
+    context_.scratch = gpu_.allocate(settings.scratch.value);
+    context_.scratch_bytes = settings.scratch.value;
+    numbers_ = reinterpret_cast<StepNumbers*>(gpu_.allocate(sizeof(StepNumbers)));
+  }
+  ~CudaDevice() override {
+    for (const auto& [weight, scales] : weight_scales_) gpu_.release(reinterpret_cast<std::byte*>(scales));
+    gpu_.release(context_.scratch);
+    gpu_.release(reinterpret_cast<std::byte*>(numbers_));
+  }
+
+  std::string name() const override { return name_; }
+  std::string pci_bus_id() const override { return pci_bus_id_; }
+
+  std::span<const sim::DType> dtypes() const override { return cuda_dtypes(compute_capability_); }
+
+  bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const override {
+    return has_kernel(operation, operands);
+  }
+
+  std::span<const sim::DType> weight_dtypes() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::int8, sim::DType::fp8, sim::DType::int4};
+    return kTypes;
+  }
+  void set_weight_scales(const std::byte* weight, std::span<const float> scales) override {
+    on_device(name_, [&] {
+      float*& place = weight_scales_[weight];
+      if (place != nullptr) gpu_.release(reinterpret_cast<std::byte*>(place));
+      const std::int64_t before = in_use().value;
+      place = reinterpret_cast<float*>(gpu_.allocate(static_cast<std::int64_t>(scales.size_bytes())));
+      scale_bytes_ += in_use().value - before;
+      gpu_.copy_to_device(reinterpret_cast<std::byte*>(place), std::as_bytes(scales));
+    });
+  }
+
+  KvCacheLimits kv_cache_limits() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::fp8};
+    return {.dtypes = kTypes, .block_multiple = cuda::kCacheRun};
+  }
+
+  sim::Bytes available() const override { return {gpu_.memory().free}; }
+  // The context, the kernels' code and cuBLASLt's own memory included; and what other processes hold, if any.
+  sim::Bytes in_use() const override {
+    const cuda::Gpu::Memory memory = gpu_.memory();
+    return {memory.total - memory.free};
+  }
+  sim::Bytes resident(const std::byte*, sim::Bytes size) const override { return size; }
+  // The code of kernels is loaded when they first run: it is part of the rest, as is what others take
+  // meanwhile.
+  std::vector<PlatformMemory> platform_memory() const override {
+    return {{"platform.context", {context_bytes_}},
+            {"platform.matrix_library", {library_bytes_}},
+            {"platform.kernel_scratch", {context_.scratch_bytes}},
+            {"platform.weight_scales", {scale_bytes_}},
+            {"platform.graphs", {graph_bytes_}}};
+  }
+
+  std::byte* allocate(sim::Bytes size) override {
+    return on_device(name_, [&] {
+      try {
+        return gpu_.allocate(size.value);
+      } catch (const cuda::OutOfMemory&) {
+        const cuda::Gpu::Memory memory = gpu_.memory();
+        throw cuda::CudaError("no " + gib(size.value) + " of memory are left: " + gib(memory.free) + " of " +
+                              gib(memory.total) + " are free, other processes and this one hold the rest");
+      }
+    });
+  }
+  void release(std::byte* memory, sim::Bytes) noexcept override { gpu_.release(memory); }
+  void copy_to_device(std::byte* to, std::span<const std::byte> from) override {
+    on_device(name_, [&] { gpu_.copy_to_device(to, from); });
+  }
+  void copy_from_device(std::span<std::byte> to, const std::byte* from) override {
+    on_device(name_, [&] { gpu_.copy_from_device(to, from); });
+  }
+
+  void begin(const RunSettings& settings) override {
+    const StepNumbers numbers{
+        cuda::adamw_step(settings.adamw, settings.max_gradient_norm, settings.loss_scale),
+        {settings.sampling, settings.sampling_step},
+        {settings.dropout, static_cast<std::uint32_t>(settings.adamw.step), settings.dropout_seed},
+        settings.loss_scale > 0 ? settings.loss_scale : 1.0f};
+    on_device(name_, [&] {
+      gpu_.copy_to_device(reinterpret_cast<std::byte*>(numbers_), std::as_bytes(std::span(&numbers, 1)));
+    });
+  }
+
+  void run(const BoundOperation& operation, const RunSettings&) override {
+    on_device(name_, [&] {
+      if (operation.operation->kind == sim::OpKind::zero)
+        zero(call(operation), gpu_);
+      else
+        kernel_of(operation.operation->kind)(call(operation));
+    });
+  }
+
+  bool run_fused(const BoundOperation& first, const BoundOperation& second, const RunSettings&) override {
+    const FusedKernel kernel = fused_kernel_of(first.operation->kind, second.operation->kind);
+    return kernel != nullptr && on_device(name_, [&] { return kernel(call(first), call(second)); });
+  }
+
+  bool can_replay() const override { return true; }
+  void begin_capture() override {
+    on_device(name_, [&] {
+      before_capture_ = in_use().value;  // CUDA forbids some questions between the two
+      gpu_.begin_capture();
+    });
+  }
+  void end_capture(std::size_t number) override {
+    on_device(name_, [&] {
+      gpu_.end_capture(number);
+      graph_bytes_ += in_use().value - before_capture_;
+    });
+  }
+  void replay(std::size_t number) override {
+    on_device(name_, [&] { gpu_.replay(number); });
+  }
+
+  void record(std::size_t index) override {
+    on_device(name_, [&] { gpu_.record(index); });
+  }
+  void synchronise() override {
+    on_device(name_, [&] { gpu_.synchronise(); });
+  }
+  // Sums of neighbours' distances: CUDA gives them in fp32, which would lose microseconds over a long
+  // section.
+  void stamps(std::span<double> seconds) const override {
+    on_device(name_, [&] {
+      seconds[0] = 0;
+      for (std::size_t i = 1; i < seconds.size(); ++i)
+        seconds[i] = seconds[i - 1] + gpu_.seconds_between(i - 1, i);
+    });
+  }
+
+ private:
+  Call call(const BoundOperation& operation) {
+    return {operation, context_, products_, fp8_scales_, weight_scales_, numbers_};
+  }
+  // "1.5 GiB". Here, since the backend links nothing of sim/.
+  static std::string gib(std::int64_t bytes) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / (std::int64_t{1} << 30));
+    return text;
+  }
+
+  // Members are initialised in this order: each measures what the one before has taken.
+  cuda::Gpu gpu_;
+  std::int64_t context_bytes_;
+  cuda::Products products_;
+  std::int64_t library_bytes_, graph_bytes_ = 0, before_capture_ = 0, scale_bytes_ = 0;
+  Fp8Scales fp8_scales_;
+  WeightScales weight_scales_;
+  int compute_capability_;
+  cuda::Context context_;
+  StepNumbers* numbers_ = nullptr;
+  std::string name_, pci_bus_id_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cuda_device(const CudaDeviceSettings& settings) {
+  const std::size_t gpus = cuda_gpus().size();
+  if (settings.ordinal < 0 || static_cast<std::size_t>(settings.ordinal) >= gpus)
+    throw NoDevice("there is no GPU number " + std::to_string(settings.ordinal) + "; this machine has " +
+                   std::to_string(gpus) + ", counted from 0");
+  return on_device("the GPU", [&] { return std::make_unique<CudaDevice>(settings); });
+}
+
+std::span<const sim::DType> cuda_dtypes(int compute_capability) {
+  static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp16, sim::DType::fp32,
+                                          sim::DType::tf32, sim::DType::fp8};
+  constexpr int kFirstWithFp8 = 89;
+  return std::span(kTypes).first(std::size(kTypes) - (compute_capability < kFirstWithFp8 ? 1 : 0));
+}
+
+std::vector<std::string> cuda_gpus() {
+  try {
+    std::vector<std::string> names;
+    for (int ordinal = 0; ordinal < cuda::Gpu::count(); ++ordinal)
+      names.push_back(cuda::Gpu::name_of(ordinal));
+    return names;
+  } catch (const cuda::CudaError& error) {
+    throw NoDevice(std::string("no GPU can be used: ") + error.what());
+  }
+}
+
+}  // namespace runtime
+
+extern "C" __attribute__((visibility("default"))) const runtime::CudaBackend* ridgepoint_cuda_backend() {
+  static constexpr runtime::CudaBackend kBackend{runtime::kCudaBackendVersion, runtime::cuda_gpus,
+                                                 runtime::make_cuda_device};
+  return &kBackend;
+}

@@ -1,0 +1,55 @@
+// The scales of a plan's tensors in fp8, on the device.
+#pragma once
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/types.h"
+
+namespace runtime {
+
+namespace cuda = kernels::cuda;
+
+// Scales of the tensors in fp8. A plan's fp8 tensors are written before they are read, so an address says
+// which one is meant; its scale has a place that stays, since captured work points to it.
+class Fp8Scales {
+ public:
+  struct Tensor {
+    cuda::Type type = cuda::Type::e4m3;
+    float* scale = nullptr;  // device
+  };
+
+  explicit Fp8Scales(cuda::Gpu& gpu) : gpu_(gpu) {}
+  ~Fp8Scales() {
+    for (float* block : blocks_) gpu_.release(reinterpret_cast<std::byte*>(block));
+  }
+  Fp8Scales(const Fp8Scales&) = delete;
+  Fp8Scales& operator=(const Fp8Scales&) = delete;
+
+  // A tensor that is about to be written there.
+  const Tensor& write(const std::byte* address, cuda::Type type) {
+    Tensor& tensor = tensors_[address];
+    if (tensor.scale == nullptr) {
+      const std::size_t index = (tensors_.size() - 1) % kInBlock;
+      if (index == 0) blocks_.push_back(reinterpret_cast<float*>(gpu_.allocate(kInBlock * sizeof(float))));
+      tensor.scale = blocks_.back() + index;
+    }
+    tensor.type = type;
+    return tensor;
+  }
+  // Empty where nothing was written there.
+  Tensor at(const std::byte* address) const {
+    const auto found = tensors_.find(address);
+    return found == tensors_.end() ? Tensor{} : found->second;
+  }
+
+ private:
+  static constexpr std::size_t kInBlock = 1024;
+
+  cuda::Gpu& gpu_;
+  std::map<const std::byte*, Tensor> tensors_;
+  std::vector<float*> blocks_;
+};
+
+}  // namespace runtime

@@ -1,0 +1,263 @@
+// A table from operation kinds to the kernels of kernels/cuda, as cpu_device.cpp is for the CPU.
+#include <iterator>
+#include <vector>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_choice.h"
+#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/quantise.h"
+#include "runtime/cuda/matmul.h"
+#include "runtime/cuda/operations.h"
+#include "runtime/cuda/standard_attention.h"
+
+namespace runtime {
+namespace {
+
+using sim::OpKind;
+
+// What choose_attention() makes of a GPU's own times goes here: none has been measured.
+constexpr cuda::AttentionChoice kAttention{};
+
+// Those that stand behind the first operand.
+std::vector<cuda::GradientTensor> gradients_of(const Call& c) {
+  std::vector<cuda::GradientTensor> gradients;
+  for (std::size_t i = 1; i < c.operands(); ++i) gradients.push_back({c.tensor(i), c.count(i)});
+  return gradients;
+}
+
+void squared_norm(const Call& c) {
+  const double factor = c.scalar() != 0 ? static_cast<double>(c.scalar()) : 1.0;
+  cuda::add_squares(c.context, c.as<cuda::GradientNorm>(0), gradients_of(c), factor);
+}
+
+void adamw(const Call& c) {
+  constexpr std::size_t kGroup = 5;  // parameter, gradient, two moments, master copy
+  std::vector<cuda::AdamWTensor> tensors;
+  for (std::size_t i = 1; i + kGroup <= c.operands(); i += kGroup)
+    tensors.push_back({c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3), c.f32(i + 4), c.count(i),
+                       c.random_stream(tensors.size())});
+  cuda::adamw(c.context, tensors, &c.as<cuda::GradientNorm>(0)->clip_scale, &c.numbers->adamw, c.decay());
+}
+
+void quantise(const Call& c) {
+  const bool is_e4m3 = c.scalar() == cuda::largest_of(cuda::Type::e4m3);
+  const Fp8Scales::Tensor& to =
+      c.fp8.write(c.as<std::byte>(0), is_e4m3 ? cuda::Type::e4m3 : cuda::Type::e5m2);
+  cuda::quantise(c.context, {c.as<std::byte>(0), to.type}, to.scale, c.tensor(1), c.count(1));
+}
+
+struct KernelEntry {
+  OpKind kind;
+  Kernel kernel;
+};
+
+// Of operands k and k + 1; `table` and behind it the scales may be absent.
+cuda::KvCache kv_cache(const Call& c, std::size_t k, std::size_t table) {
+  const Call::CacheBlocks blocks = c.cache_blocks(k, table);
+  const float* const scales = c.f32(table + 1);
+  return {.k = c.tensor(k),
+          .v = c.tensor(k + 1),
+          .block_size = blocks.tokens,
+          .block_table = blocks.table,
+          .blocks_per_sequence = blocks.of_sequence,
+          .k_scale = scales,
+          .v_scale = scales == nullptr ? nullptr : scales + c.attention().G};
+}
+
+// Operands by index, in the order that sim/plan/operation.h lists for the kind.
+constexpr KernelEntry kKernels[] = {
+    {OpKind::embedding,
+     [](const Call& c) {
+       cuda::embedding_forward(c.context, c.tensor(0), c.i32(1), c.tensor(2), c.tensor(3), c.i32(4),
+                               c.embedding());
+     }},
+    {OpKind::embedding_backward,
+     [](const Call& c) {
+       cuda::embedding_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.i32(3), c.embedding());
+     }},
+    {OpKind::layernorm,
+     [](const Call& c) {
+       cuda::layernorm_forward(c.context, c.tensor(0), c.f32(1), c.f32(2), c.tensor(3), c.tensor(4),
+                               c.tensor(5), c.scalar(), c.rows(), c.hidden());
+     }},
+    {OpKind::layernorm_backward,
+     [](const Call& c) {
+       cuda::layernorm_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.tensor(4),
+                                c.tensor(5), c.f32(6), c.f32(7), c.rows(), c.hidden());
+     }},
+    {OpKind::rmsnorm,
+     [](const Call& c) {
+       cuda::rmsnorm_forward(c.context, c.tensor(0), c.f32(1), c.tensor(2), c.tensor(3), c.scalar(), c.rows(),
+                             c.hidden());
+     }},
+    {OpKind::rmsnorm_backward,
+     [](const Call& c) {
+       cuda::rmsnorm_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.tensor(4),
+                              c.f32(5), c.rows(), c.hidden());
+     }},
+    {OpKind::matmul, matmul},
+    {OpKind::matmul_backward_input, matmul_backward_input},
+    {OpKind::matmul_backward_weight, matmul_backward_weight},
+    {OpKind::rope,
+     [](const Call& c) { cuda::rope(c.context, c.tensor(0), c.f32(1), c.i32(2), 1.0f, c.rope()); }},
+    {OpKind::rope_backward,
+     [](const Call& c) { cuda::rope(c.context, c.tensor(0), c.f32(1), nullptr, -1.0f, c.rope()); }},
+    {OpKind::attention_flash,
+     [](const Call& c) {
+       cuda::attention_forward(c.context, kAttention, c.tensor(0), c.f32(1), c.tensor(2), c.attention());
+     }},
+    {OpKind::attention_flash_backward,
+     [](const Call& c) {
+       cuda::attention_backward(c.context, kAttention, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
+                                c.f32(4), c.attention());
+     }},
+    {OpKind::attention_standard, standard_attention},
+    {OpKind::attention_standard_backward, standard_attention_backward},
+    {OpKind::kv_append,
+     [](const Call& c) {
+       cuda::kv_append(c.context, kv_cache(c, 0, 4), c.tensor(2), c.i32(3), c.attention());
+     }},
+    {OpKind::attention_cached,
+     [](const Call& c) {
+       cuda::attention_cached(c.context, c.tensor(0), c.tensor(1), kv_cache(c, 2, 5), c.i32(4),
+                              c.attention());
+     }},
+    {OpKind::gelu,
+     [](const Call& c) { cuda::gelu_forward(c.context, c.tensor(0), c.tensor(1), c.rows() * c.cols()); }},
+    {OpKind::gelu_backward,
+     [](const Call& c) {
+       cuda::gelu_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.rows() * c.cols());
+     }},
+    {OpKind::swiglu,
+     [](const Call& c) { cuda::swiglu_forward(c.context, c.tensor(0), c.tensor(1), c.rows(), c.cols()); }},
+    {OpKind::swiglu_backward,
+     [](const Call& c) {
+       cuda::swiglu_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.rows(), c.cols());
+     }},
+    {OpKind::add,
+     [](const Call& c) {
+       cuda::add(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.rows(), c.cols());
+     }},
+    {OpKind::dropout,
+     [](const Call& c) {
+       cuda::dropout_forward(c.context, c.tensor(0), c.as<std::int8_t>(1), c.tensor(2), c.tensor(3),
+                             &c.numbers->dropout, c.random_stream(), c.rows(), c.cols());
+     }},
+    {OpKind::dropout_backward,
+     [](const Call& c) {
+       cuda::dropout_backward(c.context, c.tensor(0), c.tensor(1), c.as<std::int8_t>(2), &c.numbers->dropout,
+                              0, c.rows() * c.cols());
+     }},
+    {OpKind::gather_last,
+     [](const Call& c) {
+       cuda::gather_last(c.context, c.tensor(0), c.tensor(1), c.batch(), c.query_length(), c.cols());
+     }},
+    {OpKind::cross_entropy,
+     [](const Call& c) {
+       cuda::cross_entropy_forward_backward(c.context, c.tensor(0), c.f32(1), c.i32(2), c.scalar(),
+                                            &c.numbers->loss_scale, c.rows(), c.vocab());
+     }},
+    {OpKind::sample,
+     [](const Call& c) {
+       cuda::sample(c.context, c.i32(0), c.f32(1), &c.numbers->sampling, c.rows(), c.vocab());
+     }},
+    {OpKind::quantise, quantise},
+    {OpKind::squared_norm, squared_norm},
+    {OpKind::clip_scale,
+     [](const Call& c) { cuda::clip_scale(c.context, c.as<cuda::GradientNorm>(0), &c.numbers->adamw); }},
+    {OpKind::unscale, [](const Call& c) { cuda::find_overflow(c.context, c.f32(0), gradients_of(c)); }},
+    // Not waited for: the update itself looks whether the norm is finite, so that a step can be captured. The
+    // host reads the value when the step is over.
+    {OpKind::host_read, [](const Call&) {}},
+    {OpKind::adamw, adamw},
+};
+
+// Operands from this index on are of work that several devices share: there are no kernels for it.
+std::size_t first_unsupported_operand(OpKind kind) {
+  switch (kind) {
+    case OpKind::swiglu:
+      return 2;
+    case OpKind::attention_flash:
+    case OpKind::swiglu_backward:
+      return 3;
+    case OpKind::attention_flash_backward:
+      return 5;
+    case OpKind::cross_entropy:
+      return 3;
+    default:
+      return static_cast<std::size_t>(-1);
+  }
+}
+
+// Of dropout: a byte an element.
+bool is_mask(OpKind kind, std::size_t operand) {
+  return (kind == OpKind::dropout && operand == 1) || (kind == OpKind::dropout_backward && operand == 2) ||
+         (kind == OpKind::attention_standard && operand == 3) ||
+         (kind == OpKind::attention_standard_backward && operand == 5);
+}
+
+bool is_kv_cache(OpKind kind, std::size_t operand) {
+  return (kind == OpKind::kv_append && operand < 2) ||
+         (kind == OpKind::attention_cached && (operand == 2 || operand == 3));
+}
+
+// cuBLASLt's products in fp8 are of sizes that are multiples of 16; rows are padded where they must be.
+bool takes_fp8(const sim::Operation& operation) {
+  const bool is_product = operation.kind == OpKind::matmul ||
+                          operation.kind == OpKind::matmul_backward_input ||
+                          operation.kind == OpKind::matmul_backward_weight;
+  return is_product && operation.dims.cols.factor % cuda::kFp8Multiple == 0 &&
+         operation.dims.inner.factor % cuda::kFp8Multiple == 0;
+}
+
+// A product with a weight in fewer bits than its other operands; its rows must be whole vectors and groups.
+bool takes_quantised_weight(const sim::Operation& operation, sim::DType weight) {
+  const std::int64_t multiple = weight == sim::DType::int4 ? cuda::kInt4Group : 16;
+  return operation.kind == OpKind::matmul && operation.dtype == sim::DType::bf16 && sim::bits(weight) < 16 &&
+         operation.dims.inner.factor % multiple == 0;
+}
+
+}  // namespace
+
+Kernel kernel_of(OpKind kind) {
+  for (const KernelEntry& entry : kKernels)
+    if (entry.kind == kind) return entry.kernel;
+  return nullptr;
+}
+
+FusedKernel fused_kernel_of(OpKind first, OpKind second) {
+  if (first == OpKind::matmul && second == OpKind::gelu) return matmul_and_gelu;
+  if (first == OpKind::matmul_backward_input && second == OpKind::gelu_backward)
+    return matmul_backward_input_and_gelu;
+  return nullptr;
+}
+
+bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> operands) {
+  if (operation.kind != OpKind::zero && kernel_of(operation.kind) == nullptr) return false;
+  const auto runs_in = [](sim::DType type) {
+    return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||
+           type == sim::DType::fp16;
+  };
+  if (operation.dims.window != 0 || operation.dims.chunk != 0) return false;
+  if (operation.dtype == sim::DType::fp8) return takes_fp8(operation);
+  if (!runs_in(operation.dtype)) return false;
+  const std::size_t unsupported = first_unsupported_operand(operation.kind);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (operation.operands[i].buffer == sim::kNoBuffer) continue;
+    if (i >= unsupported) return false;
+    const bool holds = runs_in(operands[i]) || operands[i] == sim::DType::int32 ||
+                       operands[i] == sim::DType::fp64 ||
+                       (i == 2 && takes_quantised_weight(operation, operands[i])) ||
+                       (is_mask(operation.kind, i) && operands[i] == sim::DType::int8) ||
+                       (operation.kind == OpKind::quantise && i == 0 && operands[i] == sim::DType::fp8) ||
+                       (is_kv_cache(operation.kind, i) && operands[i] == sim::DType::fp8);
+    if (!holds && operation.kind != OpKind::zero) return false;
+    if (operation.kind == OpKind::sample && sim::bits(operands[i]) == 16) return false;  // logits are fp32
+  }
+  return true;
+}
+
+}  // namespace runtime
