@@ -1,6 +1,7 @@
 #include "sim/planner/exchange_memory.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace sim {
 namespace {
@@ -148,8 +149,13 @@ PassMost most_of(Pass pass, const std::vector<PassStep>& steps, const Units& uni
   const bool forward = pass == Pass::forward;
   const bool reads_parameters = exchange.zero_stage == 3 && pass != Pass::backward_weight;
   const bool begins = pass == Pass::backward || pass == Pass::backward_input;
-  Gathered gathered(units, forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, steps,
-                    exchange.both_ends && forward ? m.shared_gathered : 0);
+  const bool accumulates = begins && (m.accumulators.embedding > 0 || m.accumulators.head > 0 ||
+                                      std::any_of(m.accumulators.layers.begin(), m.accumulators.layers.end(),
+                                                  [](double bytes) { return bytes > 0; }));
+  std::optional<Gathered> gathered;
+  if (reads_parameters)
+    gathered.emplace(units, forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, steps,
+                     exchange.both_ends && forward ? m.shared_gathered : 0);
   double all_layers = 0;
   for (std::int32_t l = 1; l <= units.layers(); ++l) all_layers += units.of(m.whole_gradients, l);
   WholeGradients gradients(units, m, exchange.both_ends ? m.shared_gradient : 0,
@@ -160,17 +166,17 @@ PassMost most_of(Pass pass, const std::vector<PassStep>& steps, const Units& uni
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const PassStep& s = steps[i];
     double bytes = s.most;
-    if (reads_parameters) {
-      const double reading = s.reading + gathered.during(i);
-      gathered.after(s);
-      bytes = std::max(bytes + gathered.live(), reading);
+    if (gathered) {
+      const double reading = s.reading + gathered->during(i);
+      gathered->after(s);
+      bytes = std::max(bytes + gathered->live(), reading);
     }
     const bool makes_gradients = begins && !s.recomputes;
     if (makes_gradients) from = std::min(from, s.unit);
     if (whole && makes_gradients) gradients.begin(s.unit);
     if (whole && !forward) bytes += gradients.live();
     most.bytes = std::max(most.bytes, bytes);
-    if (begins) begun.push_back({bytes, from});
+    if (accumulates) begun.push_back({bytes, from});
     const bool has_weights =
         pass == Pass::backward_weight || pass == Pass::backward || !units.is_layer(s.unit);
     if (whole && has_weights && !forward && !s.recomputes) gradients.reduce(s.unit);
