@@ -256,7 +256,12 @@ class CandidateWalk::Layout {
     each_state(stages, row, [&](const StateChoice& choice, std::int64_t index, std::size_t i) {
       const StepStates*& states = (choice.gradient_bucket > 0 ? of_chunks : one_chunk)[i];
       if (!states) states = &w_.steps.states(scenario_);
-      keep(index, pipeline.memory(scenario_, *states), [&] { return pipeline.time(scenario_, *states); });
+      const Bytes memory = pipeline.memory(scenario_, *states);
+      if (memory <= collector_.most_memory() &&
+          !collector_.may_matter(index, devices_, tokens_of_step(scenario_.workload),
+                                 {pipeline.least_time(scenario_, *states), memory}))
+        return collector_.add_beaten();
+      keep(index, memory, [&] { return pipeline.time(scenario_, *states); });
     });
   }
 
