@@ -210,6 +210,23 @@ void Collector::draw(const Candidate& c) {
   for (const Candidate& p : points_) draw_below_ = std::max(draw_below_, hash_of(p.index) + 1);
 }
 
+void Collector::learn(const SearchResult& found) {
+  for (int o = 0; o < kObjectives; ++o) {
+    const auto objective = static_cast<Objective>(o);
+    const std::vector<Candidate>& kept = found.by(objective);
+    if (kept.empty() || kept.size() < options_.most_kept) continue;
+    Best& best = best_[static_cast<std::size_t>(o)];
+    const double worst = cost(kept.back(), objective);
+    best.worst = best.full ? std::min(best.worst, worst) : worst;
+    best.full = true;
+  }
+  for (const Candidate& c : found.front) keep_front(c);
+  if (options_.most_points == 0 || found.points.size() < options_.most_points) return;
+  std::uint64_t largest = 0;
+  for (const Candidate& p : found.points) largest = std::max(largest, hash_of(p.index));
+  draw_below_ = std::min(draw_below_, largest + 1);
+}
+
 SearchResult Collector::take() {
   SearchResult r;
   r.looked_at = std::exchange(looked_at_, 0);

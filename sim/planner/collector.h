@@ -42,6 +42,9 @@ class Collector {
   }
   void add(std::int64_t index, std::int32_t devices, double tokens, const Estimate& estimate);
 
+  // What others have found, that beats what this one may find.
+  void learn(const SearchResult& found);
+
   // What was collected; begins anew, but for what is known to beat others.
   SearchResult take();
 

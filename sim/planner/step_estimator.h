@@ -97,7 +97,8 @@ class StepPipeline {
   // Those of which one is the fullest.
   const std::vector<std::int32_t>& fullest_stages() const { return stages_; }
   Seconds time(const Scenario& scenario, const StepStates& states);
-  // No more than time(), and found sooner.
+  // No more than time(), and found sooner: for all states, and for these.
+  Seconds least_time() const { return busiest_ * slowest_over_mean_; }
   Seconds least_time(const Scenario& scenario, const StepStates& states);
 
  private:
@@ -149,6 +150,7 @@ class StepPipeline {
   std::vector<ChunkPasses> hidden_;   // of the states at hand
   std::optional<PipelineRun> plain_;  // without exchanges
   Seconds longest_;                   // its last stage's compute
+  Seconds busiest_;                   // compute of the stage that has most of it
   // By distinct piece, as PipelineRun has them.
   std::vector<std::array<double, 9>> on_path_;
   std::vector<std::array<double, 8>> followed_;
