@@ -146,7 +146,21 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
     };
     add(holds);
     if (facts.in_flight[waits] != facts.in_flight[holds]) add(waits);
+    busiest_ = std::max(busiest_, compute_of_micro_batch(kind) *
+                                      static_cast<double>(facts.placement.micro_batches / each_way));
   }
+}
+
+// At least, where some backward passes run in two parts.
+Seconds StepPipeline::compute_of_micro_batch(const Kind& kind) const {
+  Seconds sum;
+  for (const std::size_t c : kind.chunks) {
+    const ChunkPasses& p = cut_.plain[c];
+    const Seconds whole = p.backward.duration, parts = p.input.duration + p.weight.duration;
+    const bool either = whole.value > 0 && parts.value > 0;
+    sum += p.forward.duration + (either ? std::min(whole, parts) : std::max(whole, parts));
+  }
+  return sum;
 }
 
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {

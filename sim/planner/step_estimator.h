@@ -123,6 +123,7 @@ class StepPipeline {
     bool by_units = false;     // it is run unit by unit
   };
   Exchanged& exchanged(const Scenario& scenario, const StepStates& states);
+  Seconds compute_of_micro_batch(const Kind& kind) const;
   void hide_exchanges(const Scenario& scenario, const StepStates& states, Exchanged& found);
   bool hides(const Scenario& scenario, const PassTimer& timer) const;
   void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
