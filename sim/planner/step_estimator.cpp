@@ -263,13 +263,28 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
 }
 
 void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Exchanged& found) {
-  const std::vector<ChunkPasses>& passes = exchanging(s, states);
+  std::vector<ChunkPasses> passes = exchanging(s, states);
+  PipelineBegin begun;
+  const bool ahead = PassTimer(s, passes_.compute_, states.times, passes_.software_).gathers_ahead();
+  // Of each piece, what its parameters take to arrive one after the other, and what then ends its pass.
+  std::vector<std::pair<Seconds, Seconds>> gathered;
+  if (ahead)
+    for (ChunkPasses& p : passes) {
+      gathered.emplace_back(p.first_forward.collectives, p.first_forward.compute_after_collectives);
+      p.first_forward.collectives = {};
+      p.first_forward.compute_after_collectives = kNever;
+    }
   std::vector<const ChunkPasses*> of_stages;
-  std::vector<StageEnd> begun;
   for (const std::size_t kind : kind_of_stage_) {
-    for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
     const StageEnds& once = ends_of(s, states, kinds_[kind]);
-    begun.push_back({once.begin, {}, {}, once.host_begin});
+    Seconds earlier;
+    for (const std::size_t c : kinds_[kind].chunks) {
+      of_stages.push_back(&passes[c]);
+      if (!ahead) continue;
+      begun.first_forward.push_back(earlier + gathered[c].second);
+      earlier += gathered[c].first;
+    }
+    begun.stages.push_back({once.begin, earlier, {}, once.host_begin});
   }
   const PipelineRun run = facts_.clock.run(of_stages, passes_.transfers_, begun);
   found.begin = {};
