@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "sim/report/report.h"
@@ -161,8 +162,9 @@ TEST_CASE(
       if (row.at("kind") == "kv_append") kernels.insert(row.value("fused_into", "its own"));
     return kernels;
   };
-  for (const std::vector<std::string>& cache :
-       {std::vector<std::string>{}, {"--kv-block", "16"}, {"--kv-block", "16", "--kv-dtype", "fp8"}}) {
+  const std::vector<std::vector<std::string>> caches = {
+      {}, {"--kv-block", "16"}, {"--kv-block", "16", "--kv-dtype", "fp8"}};
+  for (const std::vector<std::string>& cache : caches) {
     const json gpu = generate("cuda", cache), cpu = generate("cpu", cache);
     CHECK(gpu.at("tokens") == cpu.at("tokens"));
     CHECK(kernels_of_appends(gpu) == std::set<std::string>{"layer.attention.rope.forward"});
