@@ -9,6 +9,7 @@
 
 #include "runtime/cuda_device.h"
 #include "runtime/run.h"
+#include "sim/cost/predict.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -159,6 +160,51 @@ TEST_CASE("GELU and its gradient are the epilogues of the products before them, 
   for (std::size_t i = 0; i < step.losses.size(); ++i)
     CHECK(step.losses[i] == Approx(apart.losses[i]).epsilon(0x1p-7));
   CHECK(fused_rows(step_of(training(tests::small_llama(), sim::Recompute::none), false)).empty());
+}
+
+TEST_CASE(
+    "a prediction has one kernel where the device has one, with the time of both in the first one's row",
+    "[plan]") {
+  const auto predicted = [](const sim::Scenario& scenario) {
+    std::vector<std::string> all;
+    for (const sim::Row& row : sim::predict(scenario).rows) {
+      if (row.fused_into.empty()) continue;
+      CHECK(row.duration.value == 0);
+      all.push_back(std::string(sim::name(row.phase)) + " " + std::string(sim::name(row.kind)) + " into " +
+                    row.fused_into);
+    }
+    return all;
+  };
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
+    sim::Scenario scenario = training(model, sim::Recompute::none);
+    CHECK(predicted(scenario) == fused_rows(step_of(scenario, false)));
+    scenario.implementation.runs_here = false;
+    CHECK(predicted(scenario).empty());
+  }
+  sim::Scenario decoding = tests::generation(tests::small_llama(), 3, 2);
+  decoding.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  std::vector<std::string> rows = predicted(decoding);
+  std::sort(rows.begin(), rows.end());
+  CHECK(rows == tokens_of(decoding, gpu()).fused);
+  decoding.hardware.peak.erase(sim::DType::bf16);  // a CPU
+  CHECK(predicted(decoding).empty());
+}
+
+TEST_CASE("one kernel takes less time than two and no less than its own traffic", "[plan]") {
+  sim::Scenario scenario = training(tests::small_gpt(), sim::Recompute::none);
+  const sim::Report one = sim::predict(scenario);
+  scenario.implementation.runs_here = false;
+  const sim::Report two = sim::predict(scenario);
+  const auto seconds = [](const sim::Report& report, sim::OpKind kind) {
+    double sum = 0;
+    for (const sim::Row& row : report.rows)
+      if (row.kind == kind) sum += row.duration.value;
+    return sum;
+  };
+  const double product = seconds(two, sim::OpKind::matmul), both = product + seconds(two, sim::OpKind::gelu);
+  CHECK(seconds(one, sim::OpKind::gelu) == 0);
+  CHECK(seconds(one, sim::OpKind::matmul) >= product);
+  CHECK(seconds(one, sim::OpKind::matmul) < both);
 }
 
 TEST_CASE("GELU is an operation of its own where it is recomputed without its product", "[plan]") {
