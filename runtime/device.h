@@ -100,7 +100,7 @@ class Device {
 
   // Two operations, the second right behind the first, by one kernel where the device has one that is faster;
   // false where not, and then nothing has been done. What the first writes is written, what the second writes
-  // is what one kernel makes of numbers that were not rounded in between.
+  // may be what one kernel makes of numbers that were not rounded in between.
   virtual bool run_fused(const BoundOperation& first, const BoundOperation& second,
                          const RunSettings& settings) {
     (void)first, (void)second, (void)settings;

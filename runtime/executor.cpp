@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/error.h"
+#include "sim/plan/neighbours.h"
 
 namespace runtime {
 namespace {
@@ -49,7 +50,7 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
                        "); the CPU runs implementation ridgepoint in fp32");
     }
   index_rows();
-  find_pairs();
+  pairs_ = sim::always_followed(plan_);
   arena_.make_resident();
 }
 
@@ -82,20 +83,6 @@ void Executor::index_rows() {
       if (is_new) rows_.push_back({action.phase, operation.id, operation.kind});
       rows.push_back(place->second);
     }
-  }
-}
-
-// An operation may be fused with the one before it only if that one precedes it wherever it is run:
-// recomputed without it, it would otherwise give other bits than in the forward pass.
-void Executor::find_pairs() {
-  std::map<std::string, std::set<std::string>> before;
-  for (const sim::Block& block : plan_.blocks)
-    for (std::size_t o = 0; o < block.operations.size(); ++o)
-      before[block.operations[o].id].insert(o > 0 ? block.operations[o - 1].id : "");
-  for (const sim::Block& block : plan_.blocks) {
-    std::vector<bool>& pairs = pairs_.emplace_back(block.operations.size(), false);
-    for (std::size_t o = 0; o + 1 < block.operations.size(); ++o)
-      pairs[o] = before.at(block.operations[o + 1].id).size() == 1;
   }
 }
 
@@ -144,7 +131,7 @@ void Executor::bind(std::size_t section) {
 }
 
 // Memory is planned for one operation after the other: what the second of a pair writes may lie where the
-// first reads. Then that pair is fused nowhere, for the reason that find_pairs() has.
+// first reads. Then that pair is fused nowhere, for the reason that always_followed() has.
 void Executor::part_what_overlaps() {
   const auto overlap = [](const BoundOperand& a, const BoundOperand& b) {
     return a.data < b.data + b.bytes && b.data < a.data + a.bytes;

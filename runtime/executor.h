@@ -80,7 +80,6 @@ class Executor {
   const Instances& instances_of(const sim::Action& action);
   void index_rows();
   void bind(std::size_t section);
-  void find_pairs();
   void part_what_overlaps();
   void execute(const BoundOperation& operation, const RunSettings& settings);
   // bound_[i], and if the device carries out the next with it, that too; returns how many.

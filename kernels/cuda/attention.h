@@ -47,8 +47,8 @@ void causal_softmax_backward(const Context& context, Tensor dprobabilities, Cons
 // Writes the keys and values of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b] + T - 1.
 void kv_append(const Context& context, const KvCache& cache, ConstTensor qkv, const std::int32_t* positions,
                AttentionShape s);
-// The same after rotating queries and keys (kernels/rope.h; table (P, D)): queries in place, keys on their
-// way into the cache; those in qkv are left as they are. One pass over qkv in the place of two.
+// The same after rotating queries and keys in place (kernels/rope.h; table (P, D)): to the bit what rope()
+// and kv_append() do, by one pass over qkv in the place of two.
 void rope_kv_append(const Context& context, Tensor qkv, const KvCache& cache, const float* table,
                     const std::int32_t* positions, AttentionShape s);
 void attention_cached(const Context& context, Tensor out, ConstTensor qkv, const KvCache& cache,

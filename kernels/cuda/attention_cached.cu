@@ -168,7 +168,7 @@ merge_kernel(T* out, DecodeArguments<T, K> a, int splits) {
 // Where keys and values go. T: the type of qkv; K: the cache's.
 template <class T, class K>
 struct AppendArguments {
-  T* qkv;  // written where queries are rotated
+  T* qkv;  // written where queries and keys are rotated
   KeyHeads<K> kv;
   KvScales scales;
   const float* table;  // (P, D); null: nothing is rotated
@@ -226,14 +226,14 @@ rope_kv_append_kernel(AppendArguments<T, K> a) {
 #pragma unroll
       for (int w = 0; w < Width; ++w) {
         const float rotated = x[w] * cosine[w] - y[w] * sine[w];
-        y[w] = y[w] * cosine[w] + x[w] * sine[w];
-        x[w] = rotated;
+        // Through the type of qkv, which a rotation of its own leaves to be stored in the cache.
+        y[w] = to_float(from_float<T>(y[w] * cosine[w] + x[w] * sine[w]));
+        x[w] = to_float(from_float<T>(rotated));
       }
-    }
-    if (head < s.H) {
       store<Width>(first, x);
       store<Width>(first + half, y);
-    } else {
+    }
+    if (head >= s.H) {
       store_cached(a, b, head - s.H, position, d, x);
       store_cached(a, b, head - s.H, position, d + half, y);
     }

@@ -67,6 +67,14 @@ cuda::KvCache kv_cache(const Call& c, std::size_t k, std::size_t table) {
           .v_scale = scales == nullptr ? nullptr : scales + c.attention().G};
 }
 
+// Where what is rotated is what goes into the cache.
+bool rope_and_kv_append(const Call& rope, const Call& append) {
+  if (append.i32(3) != rope.i32(2) || append.as<std::byte>(2) != rope.as<std::byte>(0)) return false;
+  cuda::rope_kv_append(append.context, append.tensor(2), kv_cache(append, 0, 4), rope.f32(1), append.i32(3),
+                       append.attention());
+  return true;
+}
+
 // Operands by index, in the order that sim/plan/operation.h lists for the kind.
 constexpr KernelEntry kKernels[] = {
     {OpKind::embedding,
@@ -232,6 +240,7 @@ FusedKernel fused_kernel_of(OpKind first, OpKind second) {
   if (first == OpKind::matmul && second == OpKind::gelu) return matmul_and_gelu;
   if (first == OpKind::matmul_backward_input && second == OpKind::gelu_backward)
     return matmul_backward_input_and_gelu;
+  if (first == OpKind::rope && second == OpKind::kv_append) return rope_and_kv_append;
   return nullptr;
 }
 

@@ -45,7 +45,7 @@ void SharedDevice::exchange(Seconds start, Seconds end) {
     busy_.push_back({start, end});
 }
 
-Seconds SharedDevice::done(Seconds start, Seconds work) {
+Seconds SharedDevice::done_beside_exchanges(Seconds start, Seconds work) {
   while (first_ < busy_.size() && busy_[first_].end <= start) ++first_;
   Seconds now = start;
   for (std::size_t i = first_; i < busy_.size() && work.value > 0; ++i) {
@@ -58,18 +58,6 @@ Seconds SharedDevice::done(Seconds start, Seconds work) {
     now += shared;
   }
   return now + work;
-}
-
-DeviceClock::Span DeviceClock::run(std::int32_t stream, const ActionTime& time, Seconds ready) {
-  Seconds& free = free_[static_cast<std::size_t>(stream)];
-  const Seconds host = ready_host(time.work);
-  const Seconds start = std::max(free, ready);
-  const Seconds alone = stream == kComputeStream ? device_.done(start, time.duration) : start + time.duration;
-  const Seconds end = std::max(alone, host + time.host.ahead);
-  if (stream == kCollectiveStream) device_.exchange(std::max(start, host), end);
-  host_ = host + time.host.launches;
-  free = end;
-  return {start, end};
 }
 
 DeviceClock::Span DeviceClock::send(const ActionTime& time, Seconds ready) {

@@ -52,7 +52,9 @@ class SharedDevice {
   explicit SharedDevice(double slowdown) : slowdown_(slowdown) {}
   void exchange(Seconds start, Seconds end);
   // When `work` that begins at `start` has been done. Later calls have later starts.
-  Seconds done(Seconds start, Seconds work);
+  Seconds done(Seconds start, Seconds work) {
+    return first_ == busy_.size() ? start + work : done_beside_exchanges(start, work);
+  }
   // The last exchange begins and ends so much later.
   void skip(Seconds start, Seconds end) {
     if (busy_.empty()) return;
@@ -64,6 +66,8 @@ class SharedDevice {
   struct Interval {
     Seconds start, end;
   };
+  Seconds done_beside_exchanges(Seconds start, Seconds work);
+
   double slowdown_;
   std::vector<Interval> busy_;
   std::size_t first_ = 0;  // those before have ended
@@ -79,7 +83,18 @@ class DeviceClock {
     Seconds start, end;
   };
   // `ready`: when what an action waits for has ended; `arrival`: when what it receives is there.
-  Span run(std::int32_t stream, const ActionTime& time, Seconds ready = {});
+  Span run(std::int32_t stream, const ActionTime& time, Seconds ready = {}) {
+    Seconds& free = free_[static_cast<std::size_t>(stream)];
+    const Seconds host = ready_host(time.work);
+    const Seconds start = std::max(free, ready);
+    const Seconds alone =
+        stream == kComputeStream ? device_.done(start, time.duration) : start + time.duration;
+    const Seconds end = std::max(alone, host + time.host.ahead);
+    if (stream == kCollectiveStream) device_.exchange(std::max(start, host), end);
+    host_ = host + time.host.launches;
+    free = end;
+    return {start, end};
+  }
   Span send(const ActionTime& time, Seconds ready);
   Span receive(const ActionTime& time, Seconds ready, Seconds arrival);
 

@@ -71,9 +71,11 @@ PricedGeneration price_generation(const GenerationPlan& generation, const std::v
     // What the host does before the first token, the second, and any other.
     const std::size_t like = program.sections[static_cast<std::size_t>(std::min<std::int64_t>(t, 2))].begin;
     Seconds start, end;
+    std::size_t index = 0;
     for (std::size_t i = 0; i < token.actions.size(); ++i) {
       const Action& a = token.actions[i];
-      const std::size_t index = block_of(a);
+      // Layers of one kind follow each other.
+      if (i == 0 || a.block != token.actions[i - 1].block) index = block_of(a);
       const PricedBlock& block = blocks[index];
       const DeviceClock::Span span = expected.run(a, block, host[like + i]);
       low.run(a, block, host[like + i]);

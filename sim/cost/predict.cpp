@@ -94,6 +94,7 @@ void add_rows(const Plan& plan, const std::vector<PricedBlock>& blocks, const Ro
         row.rank = rank;
         row.kind = operations[i].kind;
         row.start = use.first_start + b.duration;
+        if (b.operations[i].is_epilogue) row.fused_into = operations[i - 1].id;
         longest.emplace_back();
       }
       const Work& work = b.operations[i].work;

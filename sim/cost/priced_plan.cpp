@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/cost/fused_operations.h"
 #include "sim/cost/side_passes.h"
 #include "sim/cost/software.h"
 #include "sim/plan/ranks.h"
@@ -13,10 +14,24 @@
 namespace sim {
 namespace {
 
+// Kinds with heads whose work is that of the new tokens, however many there have been.
+bool is_of_new_tokens(OpKind kind) {
+  switch (kind) {
+    case OpKind::rope:
+    case OpKind::rope_latent:
+    case OpKind::qk_norm:
+    case OpKind::kv_append:
+    case OpKind::latent_append:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool needs_length(const Plan& plan, const Operation& op) {
   const auto uses_length = [](const Extent& e) { return e.kv_length > 0; };
-  return op.dims.heads > 0 || uses_length(op.dims.rows) || uses_length(op.dims.cols) ||
-         uses_length(op.dims.inner) ||
+  return (op.dims.heads > 0 && !is_of_new_tokens(op.kind)) || op.whole_sequence ||
+         uses_length(op.dims.rows) || uses_length(op.dims.cols) || uses_length(op.dims.inner) ||
          std::any_of(op.operands.begin(), op.operands.end(), [&](const Operand& o) {
            if (o.buffer == kNoBuffer) return false;
            const auto& shape = plan.buffers[static_cast<std::size_t>(o.buffer)].shape;
@@ -81,13 +96,15 @@ BlockPricer::BlockPricer(const Plan& plan, const Hardware& hardware, const Calib
       hardware_(hardware),
       calibration_(calibration),
       working_set_(working_set_of(plan, calibration)),
+      pairs_(fusable_pairs(plan, hardware)),
       needs_(plan.blocks.size()),
       operations_(plan.blocks.size()) {
   for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
     const std::vector<Operation>& operations = plan.blocks[b].operations;
     operations_[b].resize(operations.size());
-    for (const Operation& op : operations) {
-      needs_[b].operations.push_back(needs_length(plan, op));
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      const bool of_pair = pairs_[b][i] && needs_length(plan, operations[i + 1]);
+      needs_[b].operations.push_back(of_pair || needs_length(plan, operations[i]));
       needs_[b].block = needs_[b].block || needs_[b].operations.back();
     }
   }
@@ -135,9 +152,18 @@ PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, con
 PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t index, const Variables& v) const {
   const Block& block = plan_.blocks[index_of_block];
   const Operation& op = block.operations[index];
-  const auto with = [&](const Group* group) {
-    return price_with_software(plan_, block, index, v, hardware_, calibration_, group, working_set_);
+  const std::vector<bool>& pairs = pairs_[index_of_block];
+  const auto with = [&](const Group* group, Bytes epilogue = {}) {
+    return price_with_software(plan_, block, index, v, hardware_, calibration_, group, working_set_,
+                               epilogue);
   };
+  if (index > 0 && pairs[index - 1] && is_one_kernel(block.operations[index - 1], v)) {
+    PricedOperation epilogue{work_of(plan_, op, v), {}};
+    epilogue.is_epilogue = true;
+    return epilogue;
+  }
+  if (pairs[index] && is_one_kernel(op, v))
+    return with(nullptr, epilogue_traffic(plan_, block.operations[index + 1], v));
   if (op.group < 0) return with(nullptr);
   Group group = plan_.groups[static_cast<std::size_t>(op.group)];
   // Two neighbours take part; the receiver's time is its waiting, which the execution finds.

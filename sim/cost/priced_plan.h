@@ -50,7 +50,8 @@ class BlockPricer {
   const Hardware& hardware_;
   const Calibration* calibration_;
   Bytes working_set_;
-  std::vector<Needs> needs_;  // by block
+  std::vector<std::vector<bool>> pairs_;  // fusable_pairs()
+  std::vector<Needs> needs_;              // by block
   std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
       operations_;  // the last found
 };

@@ -44,6 +44,14 @@ Price operator+(Price a, const Price& b) {
   return a;
 }
 
+// What streams through memory beside its arithmetic: tables of kernels know the traffic of their own results.
+Price at_least(Price a, Seconds streamed) {
+  if (streamed <= a.seconds) return a;
+  a = a * (streamed / a.seconds);
+  a.bound = Bound::memory;
+  return a;
+}
+
 const Implementation& software(const Plan& plan) {
   return plan.scenario.implementation;
 }
@@ -279,7 +287,8 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
 
 PricedOperation price_with_software(const Plan& plan, const Block& block, std::size_t index,
                                     const Variables& v, const Hardware& hardware,
-                                    const Calibration* calibration, const Group* group, Bytes working_set) {
+                                    const Calibration* calibration, const Group* group, Bytes working_set,
+                                    Bytes epilogue) {
   const Operation& op = block.operations[index];
   if (group && is_data_exchange(plan, op)) return price_exchange(plan, op, v, hardware, calibration, *group);
   PricedOperation priced{with_traffic(plan, op, v, work_of(plan, op, v)), {}};
@@ -302,7 +311,11 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     priced.price =
         price_of(own, part(1.0 / ranks)) + price_of(others, part((ranks - 1.0) / ranks / pieces)) * pieces;
   } else {
-    priced.price = price_of(op, priced.work);
+    Work moved = priced.work;
+    moved.written += epilogue;
+    priced.price = price_of(op, moved);
+    if (epilogue.value > 0)
+      priced.price = at_least(priced.price, moved.memory() / (hardware.memory_bandwidth * kMemoryEfficiency));
   }
   if (group) return priced;
   if (plan.scenario.workload.task == Task::train && uses_tensor_cores(op.kind))

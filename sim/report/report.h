@@ -51,8 +51,8 @@ struct Row {
   Bytes network;
   Bound bound{};
   Provenance provenance{};
-  // Measured: the operation whose kernel did this one's work too, as its epilogue, and whose row has the time
-  // of both; this one's duration is 0. Empty: a kernel of its own.
+  // The operation whose kernel does this one's work too, as its epilogue, and whose row has the time of both;
+  // this one's duration is 0. Empty: a kernel of its own.
   std::string fused_into{};
 };
 

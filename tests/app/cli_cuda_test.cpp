@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "sim/report/report.h"
@@ -137,6 +138,38 @@ TEST_CASE("the program generates on a GPU from a cache of blocks, in bf16 and fp
                                    "1,2,3", "--kv-block", "20"});
   CHECK(odd.exit_code == 5);
   CHECK_THAT(odd.err, contains("in blocks of a multiple of 16 tokens; workload.kv_block is 20"));
+}
+
+TEST_CASE(
+    "a GPU that rotates keys on their way into the cache generates the CPU's tokens, and its report says "
+    "so") {
+  const Folder folder;
+  const Environment environment(folder);
+  const auto generate = [](const std::string& device, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"generate",   "--device",        device,  "--model",
+                                          "tiny-llama", "--dtype",         "fp32",  "--format",
+                                          "json",       "--prompt-tokens", "1,2,3", "--max-new-tokens",
+                                          "16"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result result = program::run(arguments);
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    return json::parse(result.out);
+  };
+  const auto kernels_of_appends = [](const json& of) {
+    std::set<std::string> kernels;
+    for (const json& row : of.at("report").at("rows"))
+      if (row.at("kind") == "kv_append") kernels.insert(row.value("fused_into", "its own"));
+    return kernels;
+  };
+  const std::vector<std::vector<std::string>> caches = {
+      {}, {"--kv-block", "16"}, {"--kv-block", "16", "--kv-dtype", "fp8"}};
+  for (const std::vector<std::string>& cache : caches) {
+    const json gpu = generate("cuda", cache), cpu = generate("cpu", cache);
+    CHECK(gpu.at("tokens") == cpu.at("tokens"));
+    CHECK(kernels_of_appends(gpu) == std::set<std::string>{"layer.attention.rope.forward"});
+    CHECK(kernels_of_appends(cpu) == std::set<std::string>{"its own"});
+  }
 }
 
 TEST_CASE("bench on a GPU times captured launches too") {

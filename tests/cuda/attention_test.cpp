@@ -345,42 +345,47 @@ TEST_CASE("attention to an fp8 cache is attention to the keys and values that fp
 }
 
 TEST_CASE("rotating on the way into the cache gives, bit by bit, what rotating before gives") {
-  for (const Decode& c : kDecodes) {
-    const kernels::AttentionShape s = c.shape;
-    CAPTURE(s.B, s.T, s.H, s.G, s.D, c.earlier);
-    const auto qkv = tests::normal_tensor(packed_size(s), 3, c.type);
-    std::vector<float> table(static_cast<std::size_t>(c.capacity * s.D));
-    kernels::cpu::rope_table(table.data(), 10000.0, {}, c.capacity, s.D);
-    tests::OnGpu<float> table_on_gpu(table);
-    tests::OnGpu<std::int32_t> positions(
-        std::vector<std::int32_t>(static_cast<std::size_t>(s.B), static_cast<std::int32_t>(c.earlier)));
-    std::vector<float> rotated, unfused;
-    for (const bool fused : {true, false}) {
-      auto& result = fused ? rotated : unfused;
-      result = tests::in_every_order([&] {
-        DeviceArray rows(qkv, c.type);
-        PagedCache pages(c, 16);
-        if (fused) {
-          cuda::rope_kv_append(tests::no_scratch(), rows, pages.cache(), table_on_gpu.data(),
-                               positions.data(), s);
-        } else {
-          cuda::rope(tests::no_scratch(), rows, table_on_gpu.data(), positions.data(), 1.0f,
-                     {s.B, s.T, s.H, s.G, s.D});
-          cuda::kv_append(tests::no_scratch(), pages.cache(), rows, positions.data(), s);
-        }
-        // The queries, and what attends to the cache with them.
-        Scratch scratch;
-        DeviceArray out(s.B * s.T * s.H * s.D, c.type);
-        DeviceArray zeros(
-            std::vector<float>(static_cast<std::size_t>(s.B * c.earlier * (s.H + 2 * s.G) * s.D)), c.type);
-        tests::OnGpu<std::int32_t> start(std::vector<std::int32_t>(static_cast<std::size_t>(s.B), 0));
-        if (c.earlier > 0)
-          cuda::kv_append(tests::no_scratch(), pages.cache(), zeros, start.data(),
-                          {s.B, c.earlier, s.H, s.G, s.D});
-        cuda::attention_cached(scratch.context(), out, rows, pages.cache(), positions.data(), s);
-        return out.values();
-      });
+  for (const Decode& c : kDecodes)
+    for (const bool fp8 : {false, true}) {
+      const kernels::AttentionShape s = c.shape;
+      CAPTURE(s.B, s.T, s.H, s.G, s.D, c.earlier, fp8);
+      const auto qkv = tests::normal_tensor(packed_size(s), 3, c.type);
+      std::vector<float> table(static_cast<std::size_t>(c.capacity * s.D));
+      kernels::cpu::rope_table(table.data(), 10000.0, {}, c.capacity, s.D);
+      tests::OnGpu<float> table_on_gpu(table);
+      tests::OnGpu<std::int32_t> positions(
+          std::vector<std::int32_t>(static_cast<std::size_t>(s.B), static_cast<std::int32_t>(c.earlier)));
+      tests::OnGpu<float> scales(std::vector<float>(static_cast<std::size_t>(s.G), 0.013f));
+      std::vector<float> rotated, unfused;
+      for (const bool fused : {true, false}) {
+        auto& result = fused ? rotated : unfused;
+        result = tests::in_every_order([&] {
+          DeviceArray rows(qkv, c.type);
+          PagedCache pages(c, 16);
+          cuda::KvCache cache = pages.cache();  // e4m3 takes a part of the memory
+          if (fp8) cache.k_scale = cache.v_scale = scales.data();
+          DeviceArray zeros(
+              std::vector<float>(static_cast<std::size_t>(s.B * c.earlier * (s.H + 2 * s.G) * s.D)), c.type);
+          tests::OnGpu<std::int32_t> start(std::vector<std::int32_t>(static_cast<std::size_t>(s.B), 0));
+          if (c.earlier > 0)
+            cuda::kv_append(tests::no_scratch(), cache, zeros, start.data(), {s.B, c.earlier, s.H, s.G, s.D});
+          if (fused) {
+            cuda::rope_kv_append(tests::no_scratch(), rows, cache, table_on_gpu.data(), positions.data(), s);
+          } else {
+            cuda::rope(tests::no_scratch(), rows, table_on_gpu.data(), positions.data(), 1.0f,
+                       {s.B, s.T, s.H, s.G, s.D});
+            cuda::kv_append(tests::no_scratch(), cache, rows, positions.data(), s);
+          }
+          // What attends to the cache, and behind it queries, keys and values as they were left.
+          Scratch scratch;
+          DeviceArray out(s.B * s.T * s.H * s.D, c.type);
+          cuda::attention_cached(scratch.context(), out, rows, cache, positions.data(), s);
+          std::vector<float> all = out.values();
+          const std::vector<float> left = rows.values();
+          all.insert(all.end(), left.begin(), left.end());
+          return all;
+        });
+      }
+      CHECK(rotated == unfused);
     }
-    CHECK(rotated == unfused);
-  }
 }

@@ -1,15 +1,101 @@
 // Operations of a plan that become one kernel. Of the emulated GPU alone: which of the two ways a real one
 // takes is for its own timing to say.
 #include <algorithm>
+#include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda_device.h"
 #include "runtime/run.h"
+#include "sim/cost/predict.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
 namespace {
+
+// A GPU that carries out every operation by itself.
+class OneByOne final : public runtime::Device {
+ public:
+  explicit OneByOne(std::unique_ptr<runtime::Device> gpu) : gpu_(std::move(gpu)) {}
+
+  std::string name() const override { return gpu_->name(); }
+  std::span<const sim::DType> dtypes() const override { return gpu_->dtypes(); }
+  runtime::KvCacheLimits kv_cache_limits() const override { return gpu_->kv_cache_limits(); }
+  bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const override {
+    return gpu_->supports(operation, operands);
+  }
+  sim::Bytes available() const override { return gpu_->available(); }
+  std::byte* allocate(sim::Bytes size) override { return gpu_->allocate(size); }
+  void release(std::byte* memory, sim::Bytes size) noexcept override { gpu_->release(memory, size); }
+  sim::Bytes resident(const std::byte* memory, sim::Bytes size) const override {
+    return gpu_->resident(memory, size);
+  }
+  sim::Bytes in_use() const override { return gpu_->in_use(); }
+  void copy_to_device(std::byte* to, std::span<const std::byte> from) override {
+    gpu_->copy_to_device(to, from);
+  }
+  void copy_from_device(std::span<std::byte> to, const std::byte* from) override {
+    gpu_->copy_from_device(to, from);
+  }
+  void begin(const runtime::RunSettings& settings) override { gpu_->begin(settings); }
+  void run(const runtime::BoundOperation& operation, const runtime::RunSettings& settings) override {
+    gpu_->run(operation, settings);
+  }
+  void record(std::size_t index) override { gpu_->record(index); }
+  void synchronise() override { gpu_->synchronise(); }
+  void stamps(std::span<double> seconds) const override { gpu_->stamps(seconds); }
+
+ private:
+  std::unique_ptr<runtime::Device> gpu_;
+};
+
+std::unique_ptr<runtime::Device> gpu() {
+  return runtime::make_cuda_device({.deterministic = true, .scratch = sim::Bytes{1 << 22}});
+}
+
+// A prompt's prefill and the tokens behind it, and what a generation leaves: the last logits.
+struct Tokens {
+  std::vector<std::int32_t> chosen;
+  std::vector<float> logits;
+  std::vector<std::string> fused;  // "prefill kv_append into ..."
+};
+
+Tokens tokens_of(const sim::Scenario& scenario, std::unique_ptr<runtime::Device> device) {
+  runtime::Run run(scenario, std::move(device));
+  run.fill_parameters(tests::drawn(scenario.model), 1);
+  const sim::Plan& plan = run.plan();
+  const auto batch = static_cast<std::size_t>(scenario.workload.batch_size);
+  Tokens result;
+  std::vector<std::int32_t> tokens(batch * static_cast<std::size_t>(scenario.workload.prompt_length));
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(11 * i % 251);
+  std::set<std::string> fused;
+  for (std::size_t section = 0; section < run.executor().program().sections.size(); ++section) {
+    const sim::Program& program = run.executor().program();
+    const sim::Variables& v = program.actions.at(program.sections.at(section).begin).variables;
+    const std::vector<std::int32_t> positions(batch, static_cast<std::int32_t>(v.kv_length - v.query_length));
+    run.write(plan.find(sim::buffer_names::tokens), std::span<const std::int32_t>(tokens));
+    run.write(plan.find(sim::buffer_names::positions), std::span<const std::int32_t>(positions));
+    const runtime::SectionTiming timing = run.executor().run(section, {});
+    const std::vector<runtime::RowKey>& rows = run.executor().rows();
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const std::size_t into = timing.fused_into[r];
+      if (into == runtime::SectionTiming::kAlone) continue;
+      CHECK(timing.duration[r] == 0);
+      CHECK(timing.count[r] == timing.count[into]);
+      fused.insert(std::string(sim::name(rows[r].phase)) + " " + std::string(sim::name(rows[r].kind)) +
+                   " into " + rows[into].id);
+    }
+    tokens.resize(batch);
+    run.read(plan.find(sim::buffer_names::next_tokens), std::span(tokens));
+    result.chosen.insert(result.chosen.end(), tokens.begin(), tokens.end());
+  }
+  result.logits.resize(batch * static_cast<std::size_t>(scenario.model.vocab_size));
+  run.read(plan.find(sim::buffer_names::logits), std::span(result.logits));
+  result.fused.assign(fused.begin(), fused.end());
+  return result;
+}
 
 struct Step {
   runtime::SectionTiming timing;
@@ -76,6 +162,51 @@ TEST_CASE("GELU and its gradient are the epilogues of the products before them, 
   CHECK(fused_rows(step_of(training(tests::small_llama(), sim::Recompute::none), false)).empty());
 }
 
+TEST_CASE(
+    "a prediction has one kernel where the device has one, with the time of both in the first one's row",
+    "[plan]") {
+  const auto predicted = [](const sim::Scenario& scenario) {
+    std::vector<std::string> all;
+    for (const sim::Row& row : sim::predict(scenario).rows) {
+      if (row.fused_into.empty()) continue;
+      CHECK(row.duration.value == 0);
+      all.push_back(std::string(sim::name(row.phase)) + " " + std::string(sim::name(row.kind)) + " into " +
+                    row.fused_into);
+    }
+    return all;
+  };
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
+    sim::Scenario scenario = training(model, sim::Recompute::none);
+    CHECK(predicted(scenario) == fused_rows(step_of(scenario, false)));
+    scenario.implementation.runs_here = false;
+    CHECK(predicted(scenario).empty());
+  }
+  sim::Scenario decoding = tests::generation(tests::small_llama(), 3, 2);
+  decoding.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  std::vector<std::string> rows = predicted(decoding);
+  std::sort(rows.begin(), rows.end());
+  CHECK(rows == tokens_of(decoding, gpu()).fused);
+  decoding.hardware.peak.erase(sim::DType::bf16);  // a CPU
+  CHECK(predicted(decoding).empty());
+}
+
+TEST_CASE("one kernel takes less time than two and no less than its own traffic", "[plan]") {
+  sim::Scenario scenario = training(tests::small_gpt(), sim::Recompute::none);
+  const sim::Report one = sim::predict(scenario);
+  scenario.implementation.runs_here = false;
+  const sim::Report two = sim::predict(scenario);
+  const auto seconds = [](const sim::Report& report, sim::OpKind kind) {
+    double sum = 0;
+    for (const sim::Row& row : report.rows)
+      if (row.kind == kind) sum += row.duration.value;
+    return sum;
+  };
+  const double product = seconds(two, sim::OpKind::matmul), both = product + seconds(two, sim::OpKind::gelu);
+  CHECK(seconds(one, sim::OpKind::gelu) == 0);
+  CHECK(seconds(one, sim::OpKind::matmul) >= product);
+  CHECK(seconds(one, sim::OpKind::matmul) < both);
+}
+
 TEST_CASE("GELU is an operation of its own where it is recomputed without its product", "[plan]") {
   sim::Scenario scenario = training(tests::small_gpt(), sim::Recompute::operations);
   scenario.strategy.recompute_operations = {"activation"};
@@ -99,4 +230,30 @@ TEST_CASE("operations whose memory overlaps are not fused, and a fused step with
     return std::find(fused.begin(), fused.end(), row) != fused.end();
   };
   CHECK(has("forward gelu into layer.mlp.up.forward") == has("recompute gelu into layer.mlp.up.forward"));
+}
+
+TEST_CASE("rotation and KV append are one kernel, which leaves the bits of two, whatever the cache is",
+          "[plan]") {
+  struct Cache {
+    sim::DType dtype;
+    bool fp8;
+    std::int64_t block;
+  };
+  for (const Cache cache : {Cache{sim::DType::fp32, false, 0}, Cache{sim::DType::bf16, false, 0},
+                            Cache{sim::DType::bf16, false, 16}, Cache{sim::DType::fp16, false, 16},
+                            Cache{sim::DType::bf16, true, 0}, Cache{sim::DType::bf16, true, 16}}) {
+    CAPTURE(std::string(sim::name(cache.dtype)), cache.fp8, cache.block);
+    sim::Scenario scenario = tests::generation(tests::small_llama(), 15, 2);  // into a second block
+    scenario.workload.dtype = cache.dtype;
+    scenario.hardware.peak[cache.dtype] = sim::tflops(0.1);
+    if (cache.fp8) scenario.workload.kv_dtype = sim::DType::fp8;
+    scenario.workload.kv_block = cache.block;
+    const Tokens fused = tokens_of(scenario, gpu()),
+                 apart = tokens_of(scenario, std::make_unique<OneByOne>(gpu()));
+    CHECK(fused.fused == std::vector<std::string>{"decode kv_append into layer.attention.rope.forward",
+                                                  "prefill kv_append into layer.attention.rope.forward"});
+    CHECK(apart.fused.empty());
+    CHECK(fused.chosen == apart.chosen);
+    CHECK(fused.logits == apart.logits);
+  }
 }

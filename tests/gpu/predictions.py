@@ -38,8 +38,8 @@ def main():
     print("# Expected of an H100 and an H200\n\nWritten by `tests/gpu/predictions.py` from datasheets and published kernels, before "
           "this program had run on a GPU.\nThe 90 % band stands in brackets. `tests/gpu/timings.py` measures the same. Attention is "
           "predicted as published kernels\nwith warpgroup instructions have it; the kernel that runs use here has mma.sync, so expect it "
-          "below. GPT-2's GELU and its\ngradients of biases are predicted as passes of their own; where the products' epilogues do "
-          "that work, expect less time.\n")
+          "below. GELU, and rotation with the\nKV cache's append, are predicted as the one kernel that the device has for each with its "
+          "neighbour.\n")
     print("## A training step, bf16, sequences of 1024 tokens\n")
     print("| GPU | model | sequences | ms | MFU, 6N + causal attention | peak memory, GiB |\n|---|---|---|---|---|---|")
     for hardware in HARDWARE:

@@ -1,0 +1,92 @@
+#include "sim/cost/fused_operations.h"
+
+#include "sim/cost/work.h"
+#include "sim/plan/neighbours.h"
+
+namespace sim {
+namespace {
+
+// CPUs compute in fp32 here.
+bool is_gpu(const Hardware& hardware) {
+  return hardware.has_peak_for(DType::bf16) || hardware.has_peak_for(DType::fp16);
+}
+
+const Buffer& buffer_of(const Plan& plan, const Operation& op, std::size_t operand) {
+  return plan.buffers[static_cast<std::size_t>(op.operands[operand].buffer)];
+}
+
+bool has(const Operation& op, std::size_t operand) {
+  return operand < op.operands.size() && op.operands[operand].buffer != kNoBuffer;
+}
+
+bool same_buffer(const Operation& a, std::size_t of_a, const Operation& b, std::size_t of_b) {
+  return has(a, of_a) && has(b, of_b) && a.operands[of_a].buffer == b.operands[of_b].buffer;
+}
+
+bool is_16_bit(DType dtype) {
+  return bits(dtype) == 16;
+}
+
+// cuBLASLt's GELU epilogues: 16-bit results, in columns that are a multiple of 8.
+constexpr std::int64_t kColumnMultiple = 8;
+
+bool fits_gelu(const Plan& plan, const Operation& product, const Extent& columns) {
+  return is_16_bit(product.dtype) && is_16_bit(buffer_of(plan, product, 2).dtype) &&
+         is_16_bit(buffer_of(plan, product, 0).dtype) && columns.factor % kColumnMultiple == 0;
+}
+
+bool have_one_kernel(const Plan& plan, const Operation& first, const Operation& second) {
+  switch (second.kind) {
+    case OpKind::gelu:  // out, pre_activation
+      return first.kind == OpKind::matmul && same_buffer(first, 0, second, 1) && !has(first, 4) &&
+             fits_gelu(plan, first, first.dims.cols);
+    case OpKind::gelu_backward:  // in the place of the gradient that it is made from
+      return first.kind == OpKind::matmul_backward_input && same_buffer(first, 0, second, 0) &&
+             same_buffer(first, 0, second, 1) && first.operands[0].access == Access::write &&
+             fits_gelu(plan, first, first.dims.inner);
+    case OpKind::kv_append:  // at the positions that rotation has
+      return first.kind == OpKind::rope && same_buffer(first, 0, second, 2) &&
+             same_buffer(first, 2, second, 3);
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& hardware) {
+  std::vector<std::vector<bool>> pairs;
+  for (const Block& block : plan.blocks) pairs.emplace_back(block.operations.size(), false);
+  if (!plan.scenario.implementation.runs_here || !is_gpu(hardware)) return pairs;
+  const std::vector<std::vector<bool>> followed = always_followed(plan);
+  for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
+    const std::vector<Operation>& operations = plan.blocks[b].operations;
+    for (std::size_t i = 0; i + 1 < operations.size(); ++i)
+      pairs[b][i] = followed[b][i] && have_one_kernel(plan, operations[i], operations[i + 1]);
+  }
+  return pairs;
+}
+
+bool is_one_kernel(const Operation& first, const Variables& v) {
+  return first.kind != OpKind::matmul || first.dtype != DType::bf16 ||
+         first.dims.rows.value(bound_to(first, v)) > 1;
+}
+
+Bytes epilogue_traffic(const Plan& plan, const Operation& second, const Variables& of_action) {
+  const Variables v = bound_to(second, of_action);
+  switch (second.kind) {
+    case OpKind::gelu:  // its result
+      return buffer_of(plan, second, 0).bytes(v);
+    case OpKind::gelu_backward:  // what forward put in
+      return buffer_of(plan, second, 2).bytes(v);
+    case OpKind::kv_append: {  // all but the keys, which have just been rotated
+      const std::int64_t keys = v.batch * v.query_length * second.dims.kv_heads * second.dims.head_dim;
+      return work_of(plan, second, of_action).memory() -
+             Bytes{keys * bits(buffer_of(plan, second, 2).dtype) / 8};
+    }
+    default:
+      return work_of(plan, second, of_action).memory();
+  }
+}
+
+}  // namespace sim
