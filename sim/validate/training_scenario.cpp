@@ -71,12 +71,12 @@ int usual_zero_stage(const std::string& stack) {
   return shards_all ? 3 : 0;
 }
 
-// FSDP in a pipeline of PyTorch: parameters stay gathered from the first micro-batch to the last, and what
-// micro-batches add to gradients is reduced once, with the last (torchtitan, reshard_after_forward "default";
-// torch/distributed/pipelining/stage.py, backward_maybe_with_nosync; Llama 3, arXiv 2407.21783,
-// section 3.3.2, for the parameters). What is exchanged, and when, is then that of ZeRO 1.
+// FSDP in Llama 3's pipeline: parameters stay gathered from the first micro-batch to the last (arXiv
+// 2407.21783, section 3.3.2), and what micro-batches add to gradients is reduced once, with the last, as
+// PyTorch's pipelines do (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync). What is
+// exchanged, and when, is then that of ZeRO 1.
 bool exchanges_once_in_pipeline(const std::string& stack) {
-  return stack == "meta_2024" || stack.starts_with("torchtitan");
+  return stack == "meta_2024";
 }
 
 Recompute recompute_in(std::string_view cell, const std::string& stack) {
