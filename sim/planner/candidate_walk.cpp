@@ -256,7 +256,14 @@ class CandidateWalk::Layout {
     each_state(stages, row, [&](const StateChoice& choice, std::int64_t index, std::size_t i) {
       const StepStates*& states = (choice.gradient_bucket > 0 ? of_chunks : one_chunk)[i];
       if (!states) states = &w_.steps.states(scenario_);
-      keep(index, pipeline.memory(scenario_, *states), [&] { return pipeline.time(scenario_, *states); });
+      const Bytes memory = pipeline.memory(scenario_, *states);
+      const auto beaten = [&](Seconds least) {
+        return !collector_.may_matter(index, devices_, tokens_of_step(scenario_.workload), {least, memory});
+      };
+      if (memory <= collector_.most_memory() &&
+          (beaten(pipeline.least_time()) || beaten(pipeline.least_time(scenario_, *states))))
+        return collector_.add_beaten();
+      keep(index, memory, [&] { return pipeline.time(scenario_, *states); });
     });
   }
 

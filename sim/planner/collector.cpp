@@ -155,11 +155,33 @@ void Collector::add(std::int64_t index, std::int32_t devices, double tokens, con
   draw(c);
 }
 
+bool Collector::may_matter(std::int64_t index, std::int32_t devices, double tokens,
+                           const Estimate& least) const {
+  const bool limited = constraints_.slowest_step || constraints_.least_tokens_per_second ||
+                       constraints_.most_usd_per_million_tokens || constraints_.most_kwh_per_million_tokens;
+  if (limited || !fastest_ || is_drawn(index)) return true;
+  const Candidate c = candidate(index, devices, tokens, least);
+  for (int o = 0; o < kObjectives; ++o) {
+    const Best& best = best_[static_cast<std::size_t>(o)];
+    if (!best.full || cost(c, static_cast<Objective>(o)) <= best.worst) return true;
+  }
+  if (smallest_ < 0 || c.memory <= smallest_memory_ || c.step <= fastest_->step) return true;
+  const auto found = fronts_.find(devices);
+  if (found == fronts_.end()) return true;
+  // Of those that are faster, the slowest has the least memory.
+  const std::vector<Candidate>& front = found->second;
+  const double time = cost(c, Objective::time);
+  const auto slower = std::lower_bound(front.begin(), front.end(), time, [](const Candidate& f, double t) {
+    return cost(f, Objective::time) < t;
+  });
+  return slower == front.begin() || std::prev(slower)->memory > c.memory;
+}
+
 void Collector::keep_best(const Candidate& c, Objective objective) {
   Best& best = best_[static_cast<std::size_t>(objective)];
   if (options_.most_kept == 0 || (best.full && cost(c, objective) > best.worst)) return;
   best.kept.push_back(c);
-  if (best.kept.size() < 2 * options_.most_kept) return;
+  if (best.kept.size() < (best.full ? 2 : 1) * options_.most_kept) return;
   cut_best(best.kept, objective, options_.most_kept);
   best.full = true;
   best.worst = cost(best.kept.back(), objective);
@@ -188,6 +210,23 @@ void Collector::draw(const Candidate& c) {
   for (const Candidate& p : points_) draw_below_ = std::max(draw_below_, hash_of(p.index) + 1);
 }
 
+void Collector::learn(const SearchResult& found) {
+  for (int o = 0; o < kObjectives; ++o) {
+    const auto objective = static_cast<Objective>(o);
+    const std::vector<Candidate>& kept = found.by(objective);
+    if (kept.empty() || kept.size() < options_.most_kept) continue;
+    Best& best = best_[static_cast<std::size_t>(o)];
+    const double worst = cost(kept.back(), objective);
+    best.worst = best.full ? std::min(best.worst, worst) : worst;
+    best.full = true;
+  }
+  for (const Candidate& c : found.front) keep_front(c);
+  if (options_.most_points == 0 || found.points.size() < options_.most_points) return;
+  std::uint64_t largest = 0;
+  for (const Candidate& p : found.points) largest = std::max(largest, hash_of(p.index));
+  draw_below_ = std::min(draw_below_, largest + 1);
+}
+
 SearchResult Collector::take() {
   SearchResult r;
   r.looked_at = std::exchange(looked_at_, 0);
@@ -200,10 +239,8 @@ SearchResult Collector::take() {
     Best& best = best_[static_cast<std::size_t>(o)];
     r.best[static_cast<std::size_t>(o)] = std::exchange(best.kept, {});
     cut_best(r.best[static_cast<std::size_t>(o)], static_cast<Objective>(o), options_.most_kept);
-    best.full = false;
   }
-  for (auto& [devices, front] : std::exchange(fronts_, {}))
-    r.front.insert(r.front.end(), front.begin(), front.end());
+  for (const auto& [devices, front] : fronts_) r.front.insert(r.front.end(), front.begin(), front.end());
   cut_front(r.front);
   r.points = std::exchange(points_, {});
   cut_points(r.points, options_.most_points);

@@ -30,9 +30,22 @@ class Collector {
   Candidate candidate(std::int64_t index, std::int32_t devices, double tokens,
                       const Estimate& estimate) const;
   void add_too_large(std::int64_t index, Bytes memory);
+  Bytes most_memory() const { return most_memory_; }
+  // Whether a candidate that fits and takes `least` or longer may yet be among what is kept.
+  bool may_matter(std::int64_t index, std::int32_t devices, double tokens, const Estimate& least) const;
+  // One that does not.
+  void add_beaten() {
+    ++legal_;
+    ++evaluated_;
+    ++fitting_;
+    ++looked_at_;
+  }
   void add(std::int64_t index, std::int32_t devices, double tokens, const Estimate& estimate);
 
-  // What was collected; begins anew.
+  // What others have found, that beats what this one may find.
+  void learn(const SearchResult& found);
+
+  // What was collected; begins anew, but for what is known to beat others.
   SearchResult take();
 
  private:

@@ -66,7 +66,10 @@ class StepList {
   // What is gathered, and the gradients that are reduced, by whose times; null: nothing.
   StepList(const StateTimes& states, const UnitTimes* gather, const HostWork& of_gather,
            const UnitTimes* reduce)
-      : states_(states), gather_(gather), of_gather_(of_gather), reduce_(reduce) {}
+      : states_(states), gather_(gather), of_gather_(of_gather), reduce_(reduce) {
+    constexpr std::size_t kUsual = 8;  // so that most lists are allocated once
+    steps_.reserve(kUsual);
+  }
 
   void add(Unit unit, UnitStep step, bool reduces) {
     if (step.count <= 0) return;
@@ -297,11 +300,6 @@ PassTime alone(const std::vector<UnitStep>& steps) {
   return {.duration = t.duration, .host = t.host, .work = t.work};
 }
 
-bool exchanges(const std::vector<UnitStep>& steps) {
-  return std::any_of(steps.begin(), steps.end(),
-                     [](const UnitStep& s) { return is_there(s.gather) || is_there(s.reduce); });
-}
-
 constexpr std::int32_t kFarAhead = 15;  // of gathers that nothing holds back
 
 }  // namespace
@@ -372,19 +370,36 @@ ActionTime PassTimer::begin_gradients(const Piece& piece) const {
 }
 
 ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain) const {
+  const BackwardParts parts = backward_parts(strategy_.schedule);
+  const bool each = strategy_.zero_stage >= 2;
   ChunkPasses passes = plain;
   passes.begin_gradients = begin_gradients(piece);
-  const ChunkSteps all = steps(piece);
-  const bool zeroes = strategy_.zero_stage >= 2;
-  for (std::size_t i = 0; i < kPasses.size(); ++i)
-    if (zeroes || exchanges(all.passes[i]))
-      passes.*kPasses[i] = exchanging(all.passes[i], strategy_.prefetch, plain.*kPasses[i]);
-    else
-      add_slowdown(passes.*kPasses[i], (plain.*kPasses[i]).duration);
+  for (const auto pass : kPasses) add_slowdown(passes.*pass, (plain.*pass).duration);
+  const auto with = [&](const std::vector<UnitStep>& steps, const PassTime& without) {
+    return exchanging(steps, strategy_.prefetch, without);
+  };
+  if (strategy_.zero_stage == 3)
+    passes.forward = passes.first_forward = with(forward(piece, &states_.gather_for_forward), plain.forward);
   if (gathers_ahead()) {
     const PassTime first = exchanging(forward(piece, &states_.gather_updated), kFarAhead, plain.forward);
     passes.first_forward.compute_after_collectives = first.compute_after_collectives;
     passes.first_forward.collectives = first.collectives;
+  }
+  if (!each && !reduces_beside()) return passes;
+  const UnitTimes& last = states_.only_last;
+  const bool last_differs = !each || is_there(last.embedding) || is_there(last.layer) ||
+                            is_there(last.expert_layer) || is_there(last.head);
+  const auto set = [&](PassTime ChunkPasses::*usual, PassTime ChunkPasses::*of_last, auto steps) {
+    if (each) passes.*usual = passes.*of_last = with(steps(Reduce::each), plain.*usual);
+    if (last_differs) passes.*of_last = with(steps(Reduce::last), plain.*usual);
+  };
+  if (parts != BackwardParts::all_split)
+    set(&ChunkPasses::backward, &ChunkPasses::last_backward,
+        [&](Reduce r) { return backward(piece, &LayerTimes::backward, r); });
+  if (parts != BackwardParts::whole) {
+    set(&ChunkPasses::input, &ChunkPasses::last_input,
+        [&](Reduce r) { return backward(piece, &LayerTimes::input, r); });
+    set(&ChunkPasses::weight, &ChunkPasses::last_weight, [&](Reduce r) { return weights(piece, r); });
   }
   return passes;
 }

@@ -45,6 +45,7 @@ std::uint8_t index_of(Pass pass, bool first, bool last) {
   const bool special = pass == Pass::forward ? first : last;
   return static_cast<std::uint8_t>(special ? own + 4 : own);
 }
+constexpr std::uint8_t kFirstForward = 4;  // of kPasses
 static_assert(static_cast<int>(Pass::forward) == 0 && static_cast<int>(Pass::backward_weight) == 3);
 
 }  // namespace
@@ -181,7 +182,8 @@ struct SlotOrder::Clocks {
 
 template <bool kHost>
 void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const TransferTimes& transfers,
-                           const std::vector<const ChunkPasses*>& chunks, Clocks& c, PipelineRun& run) const {
+                           const std::vector<const ChunkPasses*>& chunks, const PipelineBegin& begun,
+                           Clocks& c, PipelineRun& run) const {
   std::size_t together = 0;  // first of those that are worked on together
   for (std::size_t i = 0; i < events_.size(); ++i) {
     // Both begin when both inputs are there, and both results go when both have ended.
@@ -216,6 +218,8 @@ void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const Tra
       const Seconds end = clock.compute - pass.duration + pass.collectives_after_compute;
       clock.collectives = std::max(clock.collectives + pass.collectives, end);
     }
+    if (e.pass == kFirstForward && !begun.first_forward.empty())
+      clock.compute = std::max(clock.compute, begun.first_forward[at]);
     c.waited[i] = c.last_compute[stage];
     c.last_compute[stage] = static_cast<std::int32_t>(i);
     if (e.with_next) continue;
@@ -266,7 +270,7 @@ void SlotOrder::run(const std::vector<const ChunkSteps*>& steps, const TransferT
 }
 
 PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
-                           const std::vector<StageEnd>& begun) const {
+                           const PipelineBegin& begun) const {
   constexpr std::int32_t kNone = -1;
   const auto stages = static_cast<std::size_t>(stages_);
   PipelineRun run;
@@ -276,9 +280,9 @@ PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes, const 
   run.first_backward.assign(stages, kNever);
   thread_local Clocks clocks;
   clocks.stages.assign(stages, {});
-  for (std::size_t i = 0; i < begun.size(); ++i) {
-    clocks.stages[i].compute = begun[i].compute;
-    clocks.stages[i].host = begun[i].host;
+  for (std::size_t i = 0; i < begun.stages.size(); ++i) {
+    const StageEnd& e = begun.stages[i];
+    clocks.stages[i] = {e.compute, e.collectives, e.sends, e.host};
   }
   clocks.messages.resize(messages_);
   clocks.waited.resize(events_.size());
@@ -297,9 +301,9 @@ PipelineRun SlotOrder::run(const std::vector<const ChunkPasses*>& passes, const 
       host = host || takes_part(times.back()->host, times.back()->work);
     }
   if (host)
-    run_events<true>(times, transfers, passes, clocks, run);
+    run_events<true>(times, transfers, passes, begun, clocks, run);
   else
-    run_events<false>(times, transfers, passes, clocks, run);
+    run_events<false>(times, transfers, passes, begun, clocks, run);
   std::size_t latest = 0;
   for (std::size_t i = 0; i < stages; ++i) {
     const StageClock& c = clocks.stages[i];
@@ -353,7 +357,7 @@ ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, s
 }
 
 PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
-                               const std::vector<StageEnd>& begun) const {
+                               const PipelineBegin& begun) const {
   PipelineRun run = longer_->run(passes, transfers, begun);
   if (!shorter_) return run;
   const PipelineRun less = shorter_->run(passes, transfers, begun);

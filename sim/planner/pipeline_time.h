@@ -47,9 +47,17 @@ struct TransferTimes {
   bool in_order = false;  // sends stand in the compute stream
 };
 
-// Where a stage's streams stand after its last pass.
+// Where a stage's streams stand, after its last pass or before its first.
 struct StageEnd {
   Seconds compute, collectives, sends, host;
+};
+
+// Before the first pass of each stage; empty: at zero.
+struct PipelineBegin {
+  std::vector<StageEnd> stages;
+  // By stage and chunk, what ends the first forward pass at the earliest: parameters that are gathered from
+  // the beginning of the step on.
+  std::vector<Seconds> first_forward;
 };
 
 // A pipeline that was run, and what its duration is made of: with passes that take somewhat longer it takes
@@ -75,10 +83,9 @@ inline constexpr std::array<PassTime ChunkPasses::*, 8> kPasses{
 class SlotOrder {
  public:
   explicit SlotOrder(const Schedule& schedule);
-  // passes[stage * chunks + chunk]; `begun`: where streams stand before the first pass, by stage, collectives
-  // and sends left out; empty: at zero.
+  // passes[stage * chunks + chunk]
   PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
-                  const std::vector<StageEnd>& begun = {}) const;
+                  const PipelineBegin& begun = {}) const;
   // The same unit by unit; clocks[stage] go on from where they stand.
   void run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
            std::vector<DeviceClock>& clocks) const;
@@ -97,7 +104,8 @@ class SlotOrder {
   struct Clocks;
   template <bool kHost>
   void run_events(const std::vector<const PassTime*>& passes, const TransferTimes& transfers,
-                  const std::vector<const ChunkPasses*>& chunks, Clocks& clocks, PipelineRun& run) const;
+                  const std::vector<const ChunkPasses*>& chunks, const PipelineBegin& begun, Clocks& clocks,
+                  PipelineRun& run) const;
 
   std::int32_t stages_ = 1, chunks_ = 1;
   std::size_t messages_ = 0;
@@ -111,7 +119,7 @@ class ScheduleClock {
   ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches);
   PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
-                  const std::vector<StageEnd>& begun = {}) const;
+                  const PipelineBegin& begun = {}) const;
   // begin(clocks) sets the clocks of all stages going.
   template <class Begin>
   std::vector<DeviceClock> run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,

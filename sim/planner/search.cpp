@@ -75,6 +75,7 @@ class SharedSearch {
         walk.run(parts_, part, options_.stop, collector);
         const std::lock_guard lock(mutex_);
         merge(found_, collector.take(), options_);
+        collector.learn(found_);
       }
     } catch (...) {
       const std::lock_guard lock(mutex_);

@@ -146,7 +146,21 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
     };
     add(holds);
     if (facts.in_flight[waits] != facts.in_flight[holds]) add(waits);
+    busiest_ = std::max(busiest_, compute_of_micro_batch(kind) *
+                                      static_cast<double>(facts.placement.micro_batches / each_way));
   }
+}
+
+// At least, where some backward passes run in two parts.
+Seconds StepPipeline::compute_of_micro_batch(const Kind& kind) const {
+  Seconds sum;
+  for (const std::size_t c : kind.chunks) {
+    const ChunkPasses& p = cut_.plain[c];
+    const Seconds whole = p.backward.duration, parts = p.input.duration + p.weight.duration;
+    const bool either = whole.value > 0 && parts.value > 0;
+    sum += p.forward.duration + (either ? std::min(whole, parts) : std::max(whole, parts));
+  }
+  return sum;
 }
 
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
@@ -202,6 +216,8 @@ void StepPipeline::execute() {
       add(on_path_[piece], plain_->on_path[stage * chunks_ + c]);
       add(followed_[piece], plain_->followed[stage * chunks_ + c]);
     }
+  longest_ = {};
+  for (const StageEnd& e : plain_->ends) longest_ = std::max(longest_, e.compute);
   for (Kind& kind : kinds_)
     kind.last = *std::max_element(kind.stages.begin(), kind.stages.end(), [&](std::size_t a, std::size_t b) {
       return plain_->ends[a].compute < plain_->ends[b].compute;
@@ -246,30 +262,39 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
   return true;
 }
 
-Seconds StepPipeline::run(const Scenario& s, const StepStates& states,
-                          const std::vector<ChunkPasses>& passes) {
-  const std::pair exchange{states.exchange, s.strategy.prefetch};
-  auto known = std::find_if(runs_.begin(), runs_.end(), [&](const auto& r) { return r.first == exchange; });
-  if (known == runs_.end()) {
-    std::vector<const ChunkPasses*> of_stages;
-    for (const std::size_t kind : kind_of_stage_)
-      for (const std::size_t c : kinds_[kind].chunks) of_stages.push_back(&passes[c]);
-    std::vector<StageEnd> begun;
-    for (const std::size_t kind : kind_of_stage_) {
-      const StageEnds& once = ends_of(s, states, kinds_[kind]);
-      begun.push_back({once.begin, {}, {}, once.host_begin});
+void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Exchanged& found) {
+  std::vector<ChunkPasses> passes = exchanging(s, states);
+  PipelineBegin begun;
+  const bool ahead = PassTimer(s, passes_.compute_, states.times, passes_.software_).gathers_ahead();
+  // Of each piece, what its parameters take to arrive one after the other, and what then ends its pass.
+  std::vector<std::pair<Seconds, Seconds>> gathered;
+  if (ahead)
+    for (ChunkPasses& p : passes) {
+      gathered.emplace_back(p.first_forward.collectives, p.first_forward.compute_after_collectives);
+      p.first_forward.collectives = {};
+      p.first_forward.compute_after_collectives = kNever;
     }
-    known = runs_.emplace(known, exchange, facts_.clock.run(of_stages, passes_.transfers_, begun));
+  std::vector<const ChunkPasses*> of_stages;
+  for (const std::size_t kind : kind_of_stage_) {
+    const StageEnds& once = ends_of(s, states, kinds_[kind]);
+    Seconds earlier;
+    for (const std::size_t c : kinds_[kind].chunks) {
+      of_stages.push_back(&passes[c]);
+      if (!ahead) continue;
+      begun.first_forward.push_back(earlier + gathered[c].second);
+      earlier += gathered[c].first;
+    }
+    begun.stages.push_back({once.begin, earlier, {}, once.host_begin});
   }
-  const PipelineRun& run = known->second;
-  Seconds latest;
+  const PipelineRun run = facts_.clock.run(of_stages, passes_.transfers_, begun);
+  found.begin = {};
+  found.ends.resize(kinds_.size());
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
     const StageEnd& e = run.ends[stage];
-    const StageEnds& once = ends_of(s, states, kinds_[kind_of_stage_[stage]]);
-    latest = std::max({latest, std::max(e.compute, e.collectives) + once.finish, e.host + once.finish_ahead,
-                       e.host + once.finish_launches, e.sends});
+    Exchanged::Ends& kind = found.ends[kind_of_stage_[stage]];
+    kind = {std::max({kind.device, e.compute, e.collectives}), std::max(kind.host, e.host),
+            std::max(kind.sends, e.sends)};
   }
-  return latest;
 }
 
 Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
@@ -312,41 +337,64 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
   return time_of_mean_ranks(s, states) * slowest_over_mean_;
 }
 
-Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& states) {
+StepPipeline::Exchanged& StepPipeline::exchanged(const Scenario& s, const StepStates& states) {
+  const int prefetch = s.strategy.zero_stage == 3 ? s.strategy.prefetch : 0;
+  // They are asked for in the same order again and again.
+  for (std::size_t i = 0; i < exchanged_.size(); ++i) {
+    const std::size_t at = (last_asked_ + i) % exchanged_.size();
+    if (exchanged_[at].exchange != states.exchange || exchanged_[at].prefetch != prefetch) continue;
+    last_asked_ = at;
+    return exchanged_[at];
+  }
+  last_asked_ = exchanged_.size();
+  Exchanged& added = exchanged_.emplace_back();
+  added.exchange = states.exchange;
+  added.prefetch = prefetch;
+  hide_exchanges(s, states, added);
+  return added;
+}
+
+bool StepPipeline::hides(const Scenario& s, const PassTimer& timer) const {
+  if (!exchanges_hide(hidden_)) return false;
+  for (std::size_t p = 0; p < cut_.distinct.size() && s.strategy.zero_stage == 3; ++p)
+    if (!timer.exchanges_hide(cut_.distinct[p], hidden_[p])) return false;
+  return true;
+}
+
+// As if all exchanges but the first and the last hid behind compute: what a step takes at least, and where
+// they do, what it takes.
+void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, Exchanged& found) {
   hidden_.clear();
   const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
     hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   const std::vector<ChunkPasses>& passes = hidden_;
+  if (!plain_) execute();
   const TransferTimes& transfers = passes_.transfers_;
   const HostProfile& host_profile = s.implementation.host;
   const bool waits = host_profile.waits_around_passes || transfers.send_forward.work.waits ||
                      transfers.receive_forward.work.waits;
   const bool in_turn_with_host =
       s.strategy.zero_stage == 3 && s.strategy.prefetch == 0 && host_profile.launch.value > 0;
-  if (waits || in_turn_with_host || !host_keeps_up(passes)) return run_units(s, states);
-  bool hide = exchanges_hide(passes);
-  for (std::size_t p = 0; p < cut_.distinct.size() && hide && s.strategy.zero_stage == 3; ++p)
-    hide = timer.exchanges_hide(cut_.distinct[p], passes[p]);
+  const bool hide = hides(s, timer);
   const bool briefly = facts_.placement.stages == 1 && facts_.placement.micro_batches <= 2;
-  if (!hide && briefly) return run_units(s, states);
-  if (!hide) return run(s, states, exchanging(s, states));
-  if (!plain_) execute();
+  found.by_units = waits || in_turn_with_host || !host_keeps_up(passes) || (!hide && briefly);
+
   const bool each = s.strategy.zero_stage >= 2;
   Seconds longer = longer_with(passes, s.strategy.zero_stage == 3);
-  const StageEnds first_ends = ends_of(s, states, kinds_[kind_of_stage_.front()]);
+  found.begin = ends_of(s, states, kinds_[kind_of_stage_.front()]).begin;
   // Parameters that are gathered from the beginning of the step on.
   const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
-  if (!each || s.strategy.zero_stage == 2)
-    longer += std::max(Seconds{}, first.first_forward.compute_after_collectives - first_ends.begin -
+  if (s.strategy.zero_stage < 3)
+    longer += std::max(Seconds{}, first.first_forward.compute_after_collectives - found.begin -
                                       first.first_forward.duration);
   const bool both_ways = facts_.placement.placement == Placement::two_directions;
   const double micro_batches = facts_.placement.micro_batches / (both_ways ? 2 : 1);  // of a chunk
-  Seconds latest;
-  for (const Kind& kind : kinds_) {
+  std::vector<Exchanged::Ends> ends;
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const Kind& kind = kinds_[k];
     const std::size_t stage = kind.last;
     const StageEnd& e = plain_->ends[stage];
-    const StageEnds& once = ends_of(s, states, kind);
     const Seconds compute = e.compute + longer;
     // Chunks end one after the other, from the last to the first.
     Seconds collectives, launches, of_micro_batch;
@@ -364,13 +412,43 @@ Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& st
         of_micro_batch += (with.*pass).collectives;
       }
     }
-    if (each)
-      collectives = std::max(collectives, plain_->first_backward[stage] + of_micro_batch * micro_batches);
+    // All of a stage's collectives, one after the other.
+    const Seconds in_turn = plain_->first_backward[stage] + of_micro_batch * micro_batches;
+    if (each) collectives = std::max(collectives, in_turn);
     const Seconds host = e.host + launches * micro_batches;
-    latest = std::max({latest, std::max({compute, collectives, host}) + once.finish, host + once.finish_ahead,
-                       host + once.finish_launches, e.sends + longer});
+    ends.push_back({std::max({compute, collectives, host}), host, e.sends + longer});
+    // The longest path without exchanges is a path with them.
+    Seconds least = each ? in_turn : Seconds{};
+    if (e.compute == longest_) least = std::max(least, compute);
+    if (least > found.least) {
+      found.least = least;
+      found.least_of = k;
+    }
   }
-  return latest + first_ends.begin;
+  if (hide && !found.by_units) found.ends = std::move(ends);
+}
+
+Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& states) {
+  Exchanged& found = exchanged(s, states);
+  if (found.by_units) return run_units(s, states);
+  if (found.ends.empty()) run_passes(s, states, found);
+  Seconds latest;
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const Exchanged::Ends& e = found.ends[k];
+    const StageEnds& once = ends_of(s, states, kinds_[k]);
+    latest = std::max(
+        {latest, e.device + once.finish, e.host + once.finish_ahead, e.host + once.finish_launches, e.sends});
+  }
+  return latest + found.begin;
+}
+
+Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {
+  const Exchanged& found = exchanged(s, states);
+  if (!found.ends.empty()) return time(s, states);
+  // Compute beside collectives is taken to be slower for as long as they last.
+  constexpr double kSurely = 0.97;
+  const StageEnds& once = ends_of(s, states, kinds_[found.least_of]);
+  return (found.least + once.finish) * (kSurely * slowest_over_mean_);
 }
 
 // ---- What is kept

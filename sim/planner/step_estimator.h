@@ -97,6 +97,9 @@ class StepPipeline {
   // Those of which one is the fullest.
   const std::vector<std::int32_t>& fullest_stages() const { return stages_; }
   Seconds time(const Scenario& scenario, const StepStates& states);
+  // No more than time(), and found sooner: for all states, and for these.
+  Seconds least_time() const { return busiest_ * slowest_over_mean_; }
+  Seconds least_time(const Scenario& scenario, const StepStates& states);
 
  private:
   // Stages that have the same pieces: one stands for them.
@@ -106,6 +109,24 @@ class StepPipeline {
     std::vector<std::size_t> stages;
     std::size_t last = 0;  // of them to end
   };
+  // Strategies whose ranks exchange the same in the same way, but for what a stage does once.
+  struct Exchanged {
+    int exchange = 0, prefetch = 0;  // prefetch: 0 where nothing is gathered
+    Seconds begin;
+    // Where streams stand after the last pass; the last of all stages of a kind.
+    struct Ends {
+      Seconds device, host, sends;
+    };
+    std::vector<Ends> ends;    // of kinds; empty: not known yet
+    Seconds least;             // without what is done once, of mean ranks
+    std::size_t least_of = 0;  // the kind that it is of
+    bool by_units = false;     // it is run unit by unit
+  };
+  Exchanged& exchanged(const Scenario& scenario, const StepStates& states);
+  Seconds compute_of_micro_batch(const Kind& kind) const;
+  void hide_exchanges(const Scenario& scenario, const StepStates& states, Exchanged& found);
+  bool hides(const Scenario& scenario, const PassTimer& timer) const;
+  void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
   Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
   const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
@@ -115,7 +136,6 @@ class StepPipeline {
   Seconds longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const;
   bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
   bool host_keeps_up(const std::vector<ChunkPasses>& passes) const;
-  Seconds run(const Scenario& scenario, const StepStates& states, const std::vector<ChunkPasses>& passes);
 
   StepPasses& passes_;
   StepPasses::Cut& cut_;
@@ -126,10 +146,12 @@ class StepPipeline {
   std::vector<std::size_t> kind_of_stage_;
   std::vector<StageActivations> activations_;  // of stages that may be fullest
   std::vector<std::int32_t> stages_;           // these
-  std::vector<std::pair<std::pair<int, int>, PipelineRun>>
-      runs_;                          // with exchanges, by StepStates::exchange and prefetch
+  std::vector<Exchanged> exchanged_;
+  std::size_t last_asked_ = 0;        // of these
   std::vector<ChunkPasses> hidden_;   // of the states at hand
   std::optional<PipelineRun> plain_;  // without exchanges
+  Seconds longest_;                   // its last stage's compute
+  Seconds busiest_;                   // compute of the stage that has most of it
   // By distinct piece, as PipelineRun has them.
   std::vector<std::array<double, 9>> on_path_;
   std::vector<std::array<double, 8>> followed_;

@@ -1,6 +1,7 @@
 // How fast the planner searches, and how near its estimates are to predictions.
 //
 //   planner_bench              the plan of 405B on 16,384 devices, and rates on a real search space
+//   planner_bench --plan           the former alone
 //   planner_bench --one        microseconds an evaluation on one thread, for whoever compares
 //   planner_bench --accuracy [N]   errors of N random strategies (10,000), the worst by name
 #include <algorithm>
@@ -186,6 +187,7 @@ int main(int count, char** arguments) {
                 1e6 * t.result.seconds / static_cast<double>(t.result.evaluated));
   } else {
     plan_405b(&*calibration);
+    if (mode == "--plan") return 0;
     for (const int threads : {1, 2}) rates(&*calibration, threads);
   }
 }

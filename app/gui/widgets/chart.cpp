@@ -64,6 +64,10 @@ void Chart::set_up(ImAxis axis, const ChartAxis& of, float wanted) {
   const int count = std::max(2, static_cast<int>(wanted));
   std::vector<double> places =
       of.logarithmic ? decade_ticks(low, high, count) : round_ticks(low, high, count);
+  // Within a decade there may be none.
+  const auto seen = [&](double place) { return place >= low && place <= high; };
+  if (of.logarithmic && std::count_if(places.begin(), places.end(), seen) < 2)
+    places = round_ticks(low, high, count);
   for (double& place : places) place *= of.unit.size;
   if (!places.empty()) ImPlot::SetupAxisTicks(axis, places.data(), static_cast<int>(places.size()));
 }

@@ -325,13 +325,25 @@ bool slider(const Look& look, const char* label, double& value, SliderRange rang
   if (range.logarithmic) flags |= ImGuiSliderFlags_Logarithmic;
   // The words are drawn below by hand; while it is typed into, ImGui shows the number alone.
   const bool typing = ImGui::TempInputIsActive(ImGui::GetID("##value"));
-  ImGui::PushStyleVar(ImGuiStyleVar_GrabMinSize, look.px(6));
+  // So is the grab, below them: it would stand before what is said at both ends.
+  for (const ImGuiCol grab : {ImGuiCol_SliderGrab, ImGuiCol_SliderGrabActive})
+    ImGui::PushStyleColor(grab, IM_COL32_BLACK_TRANS);
+  const float knob = look.px(8);
+  ImGui::PushStyleVar(ImGuiStyleVar_GrabMinSize, knob);
   const bool changed = ImGui::SliderScalar("##value", ImGuiDataType_Double, &value, &range.low, &range.high,
                                            typing ? "%.6g" : "", flags);
   ImGui::PopStyleVar();
+  ImGui::PopStyleColor(2);
   ImGui::PopID();
   if (typing) return changed;
   ImDrawList* list = ImGui::GetWindowDrawList();
+  const double within = std::clamp(value, range.low, range.high);
+  const double share = range.logarithmic ? std::log(within / range.low) / std::log(range.high / range.low)
+                                         : (within - range.low) / (range.high - range.low);
+  const float line = look.px(2), bottom = begin.y + height;
+  const float at = begin.x + knob / 2 + (width - knob) * static_cast<float>(share);
+  list->AddRectFilled({begin.x + line, bottom - line}, {at, bottom}, with_alpha(c.predicted, 0.5f));
+  list->AddRectFilled({at - knob / 2, bottom - 2 * line}, {at + knob / 2, bottom}, c.predicted, line);
   const float pad = look.px(8), middle = begin.y + height / 2;
   const float value_width = text_size_of(look, TextRole::number, shown).x;
   draw_text(list, look, TextRole::caption, {begin.x + pad, middle}, c.dim,
