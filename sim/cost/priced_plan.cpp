@@ -130,6 +130,7 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
     again.price.high = again.price.high * share;
   }
   hide_behind_products(plan_, block, phase, priced.operations, hardware_);
+  hide_behind_paired_pass(plan_, block, priced.operations, hardware_);
   const std::vector<Operation>& operations = block.operations;
   priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
   priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);

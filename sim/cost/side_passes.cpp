@@ -49,10 +49,11 @@ double quantised(const Plan& plan, const Operation& op, const Variables& v) {
   };
   if (is_fp8(op.operands[1])) return 0;
   const QuantisationProfile& q = plan.scenario.implementation.kernels.quantisation;
-  if (op.kind == OpKind::matmul)
+  if (op.kind == OpKind::matmul || op.kind == OpKind::grouped_matmul)
     return q.input_bytes * elements(plan, op.operands[1], v) +
            q.weight_bytes * elements(plan, op.operands[2], v);
-  if (op.kind == OpKind::matmul_backward_input) return q.gradient_bytes * elements(plan, op.operands[1], v);
+  if (op.kind == OpKind::matmul_backward_input || op.kind == OpKind::grouped_matmul_backward_input)
+    return q.gradient_bytes * elements(plan, op.operands[1], v);
   return 0;
 }
 

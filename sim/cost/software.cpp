@@ -5,6 +5,7 @@
 
 #include "sim/cost/side_passes.h"
 #include "sim/plan/decoder.h"
+#include "sim/plan/schedule.h"
 
 namespace sim {
 namespace {
@@ -230,6 +231,24 @@ double slower_under_load(const PricedOperation& alone, DType dtype, const Hardwa
   return 1 + (1 / hardware.sustained_clock - 1) * std::min(1.0, busy / kFullLoad);
 }
 
+// ---- Expert parallelism
+
+bool is_expert_exchange(const Plan& plan, const Operation& op) {
+  return op.kind == OpKind::all_to_all && in_group(plan, op, "expert");
+}
+
+// Tokens go to experts, and gradients of what experts gave go back to them, in e4m3 with a 32-bit scale for
+// each 128 elements (DeepSeek-V3, arXiv 2412.19437, section 3.3.3).
+Work with_expert_dtype(const Plan& plan, const Operation& op, Work work) {
+  constexpr double kBitsOfElement = 8 + 32.0 / 128;
+  const bool in_fp8 = software(plan).expert_parallel.dispatches_fp8 &&
+                      plan.scenario.workload.dtype == DType::fp8 && is_expert_exchange(plan, op) &&
+                      (op.id == "layer.experts.dispatch.all_to_all.forward" ||
+                       op.id == "layer.experts.combine.all_to_all.backward");
+  if (in_fp8) work.network = scaled(work.network, kBitsOfElement / static_cast<double>(bits(op.dtype)));
+  return work;
+}
+
 // ---- Data parallelism
 
 bool is_data_exchange(const Plan& plan, const Operation& op) {
@@ -291,7 +310,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
                                     Bytes epilogue) {
   const Operation& op = block.operations[index];
   if (group && is_data_exchange(plan, op)) return price_exchange(plan, op, v, hardware, calibration, *group);
-  PricedOperation priced{with_traffic(plan, op, v, work_of(plan, op, v)), {}};
+  PricedOperation priced{with_expert_dtype(plan, op, with_traffic(plan, op, v, work_of(plan, op, v))), {}};
   const std::string_view attention = software(plan).kernels.attention;
   const auto price_of = [&](const Operation& operation, const Work& work) {
     return price(work, operation, v, hardware, calibration, group, working_set, attention);
@@ -347,6 +366,33 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
     const double exposed = std::min(alone, exchanged - together / slower);
     price = price * (alone > 0 ? exposed / alone : 1);
     operations[i].hidden = Seconds{alone} - price.seconds;
+  }
+}
+
+// Both passes of a pair bring as much compute as they hide exchanges behind, whichever of the two it is taken
+// from: what is hidden of a pair is what each pass would hide behind its own compute.
+void hide_behind_paired_pass(const Plan& plan, const Block& block, std::vector<PricedOperation>& operations,
+                             const Hardware& hardware) {
+  const ExpertParallelProfile& profile = software(plan).expert_parallel;
+  if (profile.under <= 0 || !pairs_passes(plan.scenario.strategy.schedule)) return;
+  Seconds alone, compute;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const Operation& op = block.operations[i];
+    if (is_expert_exchange(plan, op))
+      alone += operations[i].price.seconds;
+    else if (!is_collective(op.kind))
+      compute += operations[i].price.seconds;
+  }
+  if (alone.value <= 0) return;
+  const double all = std::max(1, hardware.multiprocessors);
+  const double slower = all / std::max(1.0, all - profile.multiprocessors);
+  const Seconds exchanged = alone * kExchangeBesideCompute;
+  const Seconds together = std::min(exchanged, compute * (profile.under * slower));
+  const double exposed = std::min(alone, exchanged - together * (1 / slower)) / alone;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (!is_expert_exchange(plan, block.operations[i])) continue;
+    operations[i].hidden = operations[i].price.seconds * (1 - exposed);
+    operations[i].price = operations[i].price * exposed;
   }
 }
 

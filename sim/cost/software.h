@@ -28,6 +28,10 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
 void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
                           std::vector<PricedOperation>& operations, const Hardware& hardware);
 
+// So do exchanges of experts' tokens behind the other pass of a pair, in schedules that pair passes.
+void hide_behind_paired_pass(const Plan& plan, const Block& block, std::vector<PricedOperation>& operations,
+                             const Hardware& hardware);
+
 // The host's part in a block whose operations take `which` of their prices, with a host `factor` times as
 // slow as the implementation says.
 HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,

@@ -160,6 +160,10 @@ BackwardParts backward_parts(std::string_view name) {
   return name.starts_with("dualpipe") ? BackwardParts::some_split : BackwardParts::whole;
 }
 
+bool pairs_passes(std::string_view name) {
+  return name.starts_with("dualpipe");
+}
+
 Placement placement_of(std::string_view name) {
   if (name == "zb-v" || name == "dualpipev") return Placement::v;
   return name == "dualpipe" ? Placement::two_directions : Placement::loop;

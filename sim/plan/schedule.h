@@ -79,6 +79,8 @@ std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64
 enum class BackwardParts { whole, some_split, all_split };
 BackwardParts backward_parts(std::string_view name);
 Placement placement_of(std::string_view name);
+// Whether passes are worked on in pairs (Slot::with_next).
+bool pairs_passes(std::string_view name);
 
 // Requires schedule_problems(...).empty(). `chunks` is virtual_pipeline.
 Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t chunks,

@@ -95,6 +95,19 @@ struct TensorParallelProfile {
   bool operator==(const TensorParallelProfile&) const = default;
 };
 
+// Exchanges of tokens with the ranks that hold their experts.
+struct ExpertParallelProfile {
+  // In schedules that pair passes (Slot::with_next): the share of passes' compute that one micro-batch's
+  // exchanges run beside, while the other's computes. Alone, or in other schedules, nothing hides them.
+  double under = 0;
+  int multiprocessors = 0;  // of the device, that exchanges keep while they run
+  // Of fp8 training, tokens on the way to experts and gradients on the way back to them travel in fp8; what
+  // is summed on arrival stays as it is.
+  bool dispatches_fp8 = false;
+
+  bool operator==(const ExpertParallelProfile&) const = default;
+};
+
 struct PipelineProfile {
   int messages_forward = 1, messages_backward = 1;  // a boundary and micro-batch
   Seconds message;                 // host time of one beyond its launch (metadata handshakes)
@@ -137,6 +150,7 @@ struct Implementation {
   HostProfile host;
   DataParallelProfile data_parallel;
   TensorParallelProfile tensor_parallel;
+  ExpertParallelProfile expert_parallel;
   PipelineProfile pipeline;
   MemoryProfile memory;
   std::string source;

@@ -79,6 +79,13 @@ void tensor_parallel_fields(Visitor& v, Profile& p) {
 }
 
 template <class Visitor, class Profile>
+void expert_parallel_fields(Visitor& v, Profile& p) {
+  v("under", p.under);
+  v("multiprocessors", p.multiprocessors);
+  v("dispatches_fp8", p.dispatches_fp8);
+}
+
+template <class Visitor, class Profile>
 void pipeline_fields(Visitor& v, Profile& p) {
   v("messages_forward", p.messages_forward);
   v("messages_backward", p.messages_backward);
@@ -109,6 +116,7 @@ void implementation_fields(Visitor& v, Profile& p) {
   v("host", p.host);
   v("data_parallel", p.data_parallel);
   v("tensor_parallel", p.tensor_parallel);
+  v("expert_parallel", p.expert_parallel);
   v("pipeline", p.pipeline);
   v("memory", p.memory);
 }
@@ -122,6 +130,7 @@ void fields(Visitor& v, auto& p) {
   if constexpr (std::is_same_v<Profile, DataParallelProfile>) data_parallel_fields(v, p);
   if constexpr (std::is_same_v<Profile, TensorOverlap>) overlap_fields(v, p);
   if constexpr (std::is_same_v<Profile, TensorParallelProfile>) tensor_parallel_fields(v, p);
+  if constexpr (std::is_same_v<Profile, ExpertParallelProfile>) expert_parallel_fields(v, p);
   if constexpr (std::is_same_v<Profile, PipelineProfile>) pipeline_fields(v, p);
 }
 

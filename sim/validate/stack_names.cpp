@@ -37,6 +37,7 @@ StackOfRow stack_of(std::string_view framework, std::string_view date, std::stri
   if (says(f, "megascale")) return {"megascale"};
   if (says(f, "metaseq") || says(f, "fairscale")) return {"metaseq"};
   if (says(f, "meta internal") || says(from, "llama 3 herd")) return {"meta_2024"};
+  if (says(f, "hai-llm")) return {"deepseek_2024"};
   if (says(f, "colossal")) return {"colossalai"};
   if (says_any(f, "maxtext")) return {"maxtext_2026"};
   if (says_any(f, "pax", "jax", "t5x", "xla")) return {"pax_2024"};

@@ -71,6 +71,14 @@ int usual_zero_stage(const std::string& stack) {
   return shards_all ? 3 : 0;
 }
 
+// FSDP in Llama 3's pipeline: parameters stay gathered from the first micro-batch to the last (arXiv
+// 2407.21783, section 3.3.2), and what micro-batches add to gradients is reduced once, with the last, as
+// PyTorch's pipelines do (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync). What is
+// exchanged, and when, is then that of ZeRO 1.
+bool exchanges_once_in_pipeline(const std::string& stack) {
+  return stack == "meta_2024";
+}
+
 Recompute recompute_in(std::string_view cell, const std::string& stack) {
   const std::string r = lower(cell);
   if (says(r, "full") || says_any(r, "every 2nd", "every second", "every other")) return Recompute::full;
@@ -238,6 +246,8 @@ TrainingRow training_row(const TableRow& row) {
       p.tensor_parallel > 1 && sequence_parallel_in(row.text("sequence_parallel"), stack.preset);
   p.schedule = p.virtual_pipeline > 1 ? "interleaved" : "1f1b";
   p.zero_stage = zero_stage_in(row.text("zero_stage")).value_or(usual_zero_stage(stack.preset));
+  if (p.pipeline_parallel > 1 && p.zero_stage > 1 && exchanges_once_in_pipeline(stack.preset))
+    p.zero_stage = 1;
   if (p.data_parallel * p.context_parallel == 1) p.zero_stage = 0;
   p.recompute = recompute_in(row.text("recompute"), stack.preset);
   if (p.recompute == Recompute::selective) {
