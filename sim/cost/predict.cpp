@@ -98,7 +98,11 @@ void add_rows(const Plan& plan, const std::vector<PricedBlock>& blocks, const Ro
         longest.emplace_back();
       }
       const Work& work = b.operations[i].work;
-      const Price& price = b.operations[i].price;
+      // What a neighbour's kernel does is as certain, and bound by the same, as that kernel.
+      const bool is_epilogue = b.operations[i].is_epilogue;
+      Price price = b.operations[i].price;
+      if (is_epilogue) price.provenance = b.operations[i - 1].price.provenance;
+      if (is_epilogue) price.bound = b.operations[i - 1].price.bound;
       Row& row = rows[index];
       row.count += use.count;
       row.start = std::min(row.start, use.first_start + b.operations[i].start);

@@ -203,18 +203,19 @@ Comparison compare(const Report& a, const Report& b) {
   };
   for (auto& [key, row] : rows_a) {
     ComparedRow compared{key.second, key.first, std::move(row), std::nullopt, fused_with(key)};
+    const std::size_t operations = 1 + compared.fused.size();
     if (const auto other = rows_b.find(key); other != rows_b.end()) {
       compared.b = std::move(other->second);
       rows_b.erase(other);
-      ++c.joined;
+      c.joined += operations;
     } else {
-      ++c.only_a;
+      c.only_a += operations;
     }
     c.rows.push_back(std::move(compared));
   }
   for (auto& [key, row] : rows_b) {
     c.rows.push_back({key.second, key.first, std::nullopt, std::move(row), fused_with(key)});
-    ++c.only_b;
+    c.only_b += 1 + c.rows.back().fused.size();
   }
   std::stable_sort(c.rows.begin(), c.rows.end(),
                    [](const ComparedRow& x, const ComparedRow& y) { return longest(x) > longest(y); });

@@ -23,7 +23,7 @@ struct ComparedRow {
 struct Comparison {
   Report a, b;                    // without rows' copies being needed: kept whole for metrics
   std::vector<ComparedRow> rows;  // longest first
-  std::size_t joined = 0, only_a = 0, only_b = 0;
+  std::size_t joined = 0, only_a = 0, only_b = 0;  // operations, those that a row fuses counted
 };
 
 Comparison compare(const Report& a, const Report& b);
