@@ -38,6 +38,7 @@ struct UnitBlocks {
 
 // Gradients of several layers in one message.
 struct BucketBlocks {
+  Bytes layer_bytes;                       // gradients of one of them, whole
   std::int32_t layers = 1;                 // that a bucket holds
   std::map<std::int32_t, BlockId> reduce;  // of so many layers
 };

@@ -695,26 +695,34 @@ std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, 
   return {std::move(op)};
 }
 
+Bytes gradients_of_layer(const PlanBuilder& b, const DecoderParameters& p, bool experts) {
+  Bytes bytes;
+  for (const Tensor& t : p.layer_group(experts)) bytes += b.buffer(t.gradient).bytes({});
+  return bytes;
+}
+
 // Several layers' gradients as one message, as many as a bucket holds; where layers of the kind end, there
 // may be fewer.
-BucketBlocks bucket_blocks(PlanBuilder& b, const DecoderParameters& p, bool experts, BlockId reduce) {
-  BucketBlocks bucket;
-  const Strategy& s = b.strategy();
-  if (reduce < 0 || s.gradient_bucket == 0) return bucket;
-  Bytes layer;
-  for (const Tensor& t : p.layer_group(experts)) layer += b.buffer(t.gradient).bytes({});
-  const std::int32_t pieces = pieces_of(s), layers = static_cast<std::int32_t>(b.model().num_hidden_layers);
-  bucket.layers = static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(s.gradient_bucket / std::max<std::int64_t>(1, layer.value), 1, layers));
+void add_buckets(const Scenario& scenario, bool experts, BlockId reduce, Plan& plan, BucketBlocks& bucket) {
+  const Strategy& s = scenario.strategy;
+  if (reduce < 0 || s.gradient_bucket == 0) return;
+  const std::int32_t pieces = pieces_of(s),
+                     layers = static_cast<std::int32_t>(scenario.model.num_hidden_layers);
+  bucket.layers = static_cast<std::int32_t>(std::clamp<std::int64_t>(
+      s.gradient_bucket / std::max<std::int64_t>(1, bucket.layer_bytes.value), 1, layers));
   const auto add = [&](std::int32_t n) {
-    if (n > 1 && !bucket.reduce.contains(n))
-      bucket.reduce[n] = b.add({layer_unit(experts) + ".reduce_gradients_of_" + std::to_string(n),
-                                of_layers(b.block(reduce).operations, n)});
+    if (n <= 1 || bucket.reduce.contains(n)) return;
+    const std::string name = layer_unit(experts) + ".reduce_gradients_of_" + std::to_string(n);
+    const auto known = std::find_if(plan.blocks.begin() + reduce, plan.blocks.end(),
+                                    [&](const Block& block) { return block.name == name; });
+    bucket.reduce[n] = static_cast<BlockId>(known - plan.blocks.begin());
+    if (known == plan.blocks.end())
+      plan.blocks.push_back({name, of_layers(plan.blocks[static_cast<std::size_t>(reduce)].operations, n)});
   };
   for (std::int32_t piece = 0; piece < pieces; ++piece) {
-    const LayerRange range = layers_of(b.scenario(), piece);
+    const LayerRange range = layers_of(scenario, piece);
     for (std::int32_t l = range.first, run = 0; l <= range.last; ++l) {
-      const bool of_run = l < range.last && b.scenario().model.is_expert_layer(l) == experts;
+      const bool of_run = l < range.last && scenario.model.is_expert_layer(l) == experts;
       if (of_run) ++run;
       if (!of_run) {
         if (run >= bucket.layers) add(bucket.layers);
@@ -724,7 +732,6 @@ BucketBlocks bucket_blocks(PlanBuilder& b, const DecoderParameters& p, bool expe
     }
   }
   bucket.reduce[1] = reduce;
-  return bucket;
 }
 
 void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& blocks) {
@@ -760,8 +767,8 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
       .layer = layer(false),
       .expert_layer = layer(true),
       .head = add("head.reduce_gradients", reduce_gradients(b, p.head_group(), head_parts, head_key_values))};
-  blocks.reduce_layers = bucket_blocks(b, p, false, blocks.reduce.layer);
-  blocks.reduce_expert_layers = bucket_blocks(b, p, true, blocks.reduce.expert_layer);
+  blocks.reduce_layers.layer_bytes = gradients_of_layer(b, p, false);
+  blocks.reduce_expert_layers.layer_bytes = gradients_of_layer(b, p, true);
   const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
     return add_unit_blocks(b, p, name, [&](const std::string&, const Tensors& unit) {
@@ -910,8 +917,19 @@ StepPlan make_step_plan(const Scenario& scenario) {
   PlanBuilder b(scenario);
   StepBlocks blocks = add_step_blocks(b);
   StepPlan step{b.take(), std::move(blocks)};
+  add_bucket_blocks(scenario, step);
   add_extra_tensors(step.plan);
   return step;
+}
+
+void add_bucket_blocks(const Scenario& scenario, StepPlan& step) {
+  for (const bool experts : {false, true}) {
+    BucketBlocks& bucket = experts ? step.blocks.reduce_expert_layers : step.blocks.reduce_layers;
+    bucket.layers = 1;
+    bucket.reduce.clear();
+    add_buckets(scenario, experts, experts ? step.blocks.reduce.expert_layer : step.blocks.reduce.layer,
+                step.plan, bucket);
+  }
 }
 
 Plan make_training_plan(const Scenario& scenario) {

@@ -489,12 +489,22 @@ struct StepEstimator::StateKey {
   bool operator<(const StateKey& o) const { return fields() < o.fields(); }
 };
 
+// Of states without buckets of gradients, from which those with buckets are made.
+struct StepEstimator::Unbucketed {
+  Unbucketed(const Scenario& s, const Hardware& hardware, const Calibration* calibration)
+      : blocks(s, hardware, calibration), times(state_times(blocks)), memory(state_memory(blocks)) {}
+  BlockTimes blocks;
+  StateTimes times;
+  StateMemory memory;
+};
+
 struct StepEstimator::Known {
   Scenario base;
   const Calibration* calibration;
   std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
   std::map<std::pair<const BlockTimes*, std::int64_t>, ComputeTimes> compute;
   std::map<const BlockTimes*, PassMemory> memory;
+  std::map<StateKey, std::unique_ptr<Unbucketed>> unbucketed;
   std::map<StateKey, StepStates> states;
   std::map<StateKey, int> exchanges;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
@@ -508,6 +518,7 @@ StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibratio
                        .compute_blocks = {},
                        .compute = {},
                        .memory = {},
+                       .unbucketed = {},
                        .states = {},
                        .exchanges = {},
                        .transfer_blocks = {},
@@ -518,6 +529,7 @@ void StepEstimator::forget_layout() {
   known_->memory.clear();
   known_->compute_blocks.clear();
   known_->states.clear();
+  known_->unbucketed.clear();
   known_->exchanges.clear();
   known_->transfer_blocks.clear();
 }
@@ -607,6 +619,16 @@ StepPasses StepEstimator::passes(const Scenario& s) {
            .interference = {interference(s, known_->base.hardware)}}};
 }
 
+StepEstimator::Unbucketed& StepEstimator::unbucketed(Scenario s) {
+  s.strategy.gradient_bucket = 0;
+  s.strategy.virtual_pipeline = 1;
+  auto& known = known_->unbucketed[{s.strategy}];
+  if (!known) {
+    known = std::make_unique<Unbucketed>(s, known_->base.hardware, known_->calibration);
+  }
+  return *known;
+}
+
 const StepStates& StepEstimator::states(const Scenario& s) {
   StateKey key{s.strategy};
   Strategy& t = key.strategy;
@@ -628,9 +650,15 @@ const StepStates& StepEstimator::states(const Scenario& s) {
   with.strategy.recompute = Recompute::none;
   with.strategy.recompute_interval = 1;
   with.strategy.recompute_operations.clear();
-  BlockTimes blocks(with, known_->base.hardware, known_->calibration);
-  it->second.times = state_times(blocks);
-  it->second.memory = state_memory(blocks);
+  Unbucketed& base = unbucketed(with);
+  it->second.times = base.times;
+  it->second.memory = base.memory;
+  if (t.gradient_bucket > 0) {
+    base.blocks.set_buckets(with);
+    set_bucket_times(base.blocks, it->second.times);
+    it->second.memory.bucket_layers = it->second.times.bucket_layers;
+    it->second.memory.bucket_expert_layers = it->second.times.bucket_expert_layers;
+  }
   t.offload_optimizer = false;
   it->second.exchange =
       known_->exchanges.try_emplace(key, static_cast<int>(known_->exchanges.size())).first->second;

@@ -175,9 +175,11 @@ class StepEstimator {
  private:
   struct ComputeKey;
   struct StateKey;
+  struct Unbucketed;
   struct Known;
   BlockTimes& compute_blocks(const Scenario& scenario);
   TransferTimes transfers(const Scenario& scenario);
+  Unbucketed& unbucketed(Scenario scenario);
 
   std::shared_ptr<Known> known_;
 };

@@ -23,6 +23,11 @@ const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_
   return it->second;
 }
 
+void BlockTimes::set_buckets(const Scenario& scenario) {
+  add_bucket_blocks(scenario, step_);
+  pricer_.add_new_blocks();
+}
+
 namespace {
 
 // The block of a place, or of one that there is.
@@ -79,8 +84,6 @@ StateTimes state_times(BlockTimes& b) {
                .reduce_last = {},
                .only_last = each(units(blocks.reduce_replicas, Phase::backward),
                                  units(blocks.reduce_directions, Phase::backward)),
-               .bucket_layers = blocks.reduce_layers.layers,
-               .bucket_expert_layers = blocks.reduce_expert_layers.layers,
                .reduce_layers = {},
                .reduce_expert_layers = {},
                .zero_norm = b.of(blocks.zero_norm, Phase::optimizer),
@@ -89,11 +92,20 @@ StateTimes state_times(BlockTimes& b) {
                .sum_norm = b.of(blocks.sum_norm, Phase::optimizer),
                .clip = b.of(blocks.clip, Phase::optimizer)};
   t.reduce_last = each(t.reduce, t.only_last);
+  set_bucket_times(b, t);
+  return t;
+}
+
+void set_bucket_times(BlockTimes& b, StateTimes& t) {
+  const StepBlocks& blocks = b.blocks();
+  t.bucket_layers = blocks.reduce_layers.layers;
+  t.bucket_expert_layers = blocks.reduce_expert_layers.layers;
+  t.reduce_layers.clear();
+  t.reduce_expert_layers.clear();
   for (const auto& [n, block] : blocks.reduce_layers.reduce)
     t.reduce_layers[n] = b.of(block, Phase::backward);
   for (const auto& [n, block] : blocks.reduce_expert_layers.reduce)
     t.reduce_expert_layers[n] = b.of(block, Phase::backward);
-  return t;
 }
 
 }  // namespace sim

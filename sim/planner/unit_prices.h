@@ -36,6 +36,8 @@ class BlockTimes {
     layers = own;
   }
   const StepBlocks& blocks() const { return step_.blocks; }
+  // Of the same strategy with another gradient_bucket and other pieces: its buckets' messages join blocks().
+  void set_buckets(const Scenario& scenario);
 
  private:
   StepPlan step_;
@@ -72,5 +74,7 @@ struct StateTimes {
   ActionTime zero_norm, sum_tied_embedding, read_overflow, sum_norm, clip;
 };
 StateTimes state_times(BlockTimes& blocks);
+// The messages of buckets, where nothing else has changed.
+void set_bucket_times(BlockTimes& blocks, StateTimes& times);
 
 }  // namespace sim
