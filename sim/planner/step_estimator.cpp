@@ -175,7 +175,7 @@ const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, cons
                                   [&](const auto& e) { return e.first == exchange; });
   if (known != cut_.exchanging.end()) return known->second;
   auto& added = cut_.exchanging.emplace_back(exchange, std::vector<ChunkPasses>{});
-  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
     added.second.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p]));
   return added.second;
@@ -196,7 +196,7 @@ const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& stat
   if (known != states.ends.end()) return known->second;
   const StageUnits& units = kind.units;
   states.ends.emplace_back(units,
-                           stage_ends(s, all_units(units), units.at_an_end, states.times, passes_.software_));
+                           stage_ends(s, all_units(units), units.at_an_end, states.times(), passes_.software_));
   return states.ends.back().second;
 }
 
@@ -265,7 +265,7 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
 void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Exchanged& found) {
   std::vector<ChunkPasses> passes = exchanging(s, states);
   PipelineBegin begun;
-  const bool ahead = PassTimer(s, passes_.compute_, states.times, passes_.software_).gathers_ahead();
+  const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
   // Of each piece, what its parameters take to arrive one after the other, and what then ends its pass.
   std::vector<std::pair<Seconds, Seconds>> gathered;
   if (ahead)
@@ -298,7 +298,7 @@ void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Excha
 }
 
 Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
-  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
   std::vector<ChunkSteps> distinct;
   for (const Piece& p : cut_.distinct) distinct.push_back(timer.steps(p));
   const std::size_t stages = kind_of_stage_.size();
@@ -320,13 +320,13 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
         for (std::size_t c = 0; c < chunks_; ++c)
           timer.gather_ahead(cut_.distinct[kinds_[kind_of_stage_[stage]].chunks[c]], own[stage * chunks_ + c],
                              begun[stage]);
-      begin_stage(s, units[stage], states.times, passes_.software_, begun[stage]);
+      begin_stage(s, units[stage], states.times(), passes_.software_, begun[stage]);
     }
     return begun;
   });
   Seconds end;
   for (std::size_t stage = 0; stage < stages; ++stage) {
-    finish_stage(s, units[stage], kinds_[kind_of_stage_[stage]].units.at_an_end, states.times,
+    finish_stage(s, units[stage], kinds_[kind_of_stage_[stage]].units.at_an_end, states.times(),
                  passes_.software_, clocks[stage]);
     end = std::max(end, clocks[stage].end());
   }
@@ -365,7 +365,7 @@ bool StepPipeline::hides(const Scenario& s, const PassTimer& timer) const {
 // they do, what it takes.
 void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, Exchanged& found) {
   hidden_.clear();
-  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
     hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   const std::vector<ChunkPasses>& passes = hidden_;
@@ -492,9 +492,9 @@ struct StepEstimator::StateKey {
 // Of states without buckets of gradients, from which those with buckets are made.
 struct StepEstimator::Unbucketed {
   Unbucketed(const Scenario& s, const Hardware& hardware, const Calibration* calibration)
-      : blocks(s, hardware, calibration), times(state_times(blocks)), memory(state_memory(blocks)) {}
+      : blocks(s, hardware, calibration), memory(state_memory(blocks)) {}
   BlockTimes blocks;
-  StateTimes times;
+  std::optional<StateTimes> times;
   StateMemory memory;
 };
 
@@ -623,9 +623,7 @@ StepEstimator::Unbucketed& StepEstimator::unbucketed(Scenario s) {
   s.strategy.gradient_bucket = 0;
   s.strategy.virtual_pipeline = 1;
   auto& known = known_->unbucketed[{s.strategy}];
-  if (!known) {
-    known = std::make_unique<Unbucketed>(s, known_->base.hardware, known_->calibration);
-  }
+  if (!known) known = std::make_unique<Unbucketed>(s, known_->base.hardware, known_->calibration);
   return *known;
 }
 
@@ -651,14 +649,19 @@ const StepStates& StepEstimator::states(const Scenario& s) {
   with.strategy.recompute_interval = 1;
   with.strategy.recompute_operations.clear();
   Unbucketed& base = unbucketed(with);
-  it->second.times = base.times;
   it->second.memory = base.memory;
   if (t.gradient_bucket > 0) {
     base.blocks.set_buckets(with);
-    set_bucket_times(base.blocks, it->second.times);
-    it->second.memory.bucket_layers = it->second.times.bucket_layers;
-    it->second.memory.bucket_expert_layers = it->second.times.bucket_expert_layers;
+    it->second.memory.bucket_layers = base.blocks.blocks().reduce_layers.layers;
+    it->second.memory.bucket_expert_layers = base.blocks.blocks().reduce_expert_layers.layers;
   }
+  it->second.find_times = [&base, with = std::move(with)] {
+    if (!base.times) base.times = state_times(base.blocks);
+    StateTimes times = *base.times;
+    base.blocks.set_buckets(with);
+    set_bucket_times(base.blocks, times);
+    return times;
+  };
   t.offload_optimizer = false;
   it->second.exchange =
       known_->exchanges.try_emplace(key, static_cast<int>(known_->exchanges.size())).first->second;

@@ -8,6 +8,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,9 +40,15 @@ StatePlaces state_places(const Scenario& scenario);
 
 // Of strategies that do the same to parameters and their states.
 struct StepStates {
-  StateTimes times;
   StateMemory memory;
   int exchange = 0;  // the same for those that differ in what the optimizer does alone
+  // Asked for where a candidate fits: most do not.
+  const StateTimes& times() const {
+    if (!found_times) found_times = find_times();
+    return *found_times;
+  }
+  std::function<StateTimes()> find_times;
+  mutable std::optional<StateTimes> found_times;
   // Of stages by their units (StageUnits), as they are asked for.
   mutable std::vector<std::pair<StageUnits, StageEnds>> ends;
 };

@@ -5,16 +5,17 @@
 namespace sim {
 
 BlockTimes::BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration)
-    : step_(make_step_plan(scenario)), pricer_(step_.plan, hardware, calibration) {}
+    : step_(make_step_plan(scenario)), hardware_(hardware), calibration_(calibration) {}
 
 const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_size) {
   static const ActionTime nothing{};
   if (block < 0) return nothing;
   const auto [it, added] = times_.try_emplace({block, phase, micro_batch_size});
   if (added) {
+    if (!pricer_) pricer_.emplace(step_.plan, hardware_, calibration_);
     const Scenario& s = step_.plan.scenario;
     const PricedBlock priced =
-        pricer_.price(block, phase,
+        pricer_->price(block, phase,
                       {.batch = micro_batch_size,
                        .query_length = s.workload.seq_len / s.strategy.context_parallel,
                        .kv_length = s.workload.seq_len});
@@ -25,7 +26,7 @@ const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_
 
 void BlockTimes::set_buckets(const Scenario& scenario) {
   add_bucket_blocks(scenario, step_);
-  pricer_.add_new_blocks();
+  if (pricer_) pricer_->add_new_blocks();
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,9 @@ class BlockTimes {
 
  private:
   StepPlan step_;
-  BlockPricer pricer_;
+  const Hardware& hardware_;
+  const Calibration* calibration_;
+  std::optional<BlockPricer> pricer_;  // of some plans only the buffers are looked at
   std::map<std::tuple<BlockId, Phase, std::int64_t>, ActionTime> times_;
 };
 
