@@ -293,13 +293,13 @@ class CandidateWalk::Layout {
 };
 
 CandidateWalk::CandidateWalk(const SearchSpace& space, const Calibration* calibration, std::int64_t begin,
-                             std::int64_t end)
+                             std::int64_t end, std::shared_ptr<Schedules> schedules)
     : shared_(new Shared{.space = space,
                          .begin = begin,
                          .end = end,
                          .shape = SpaceShape(space),
                          .states = state_choices(space),
-                         .steps = StepEstimator(space.base, calibration),
+                         .steps = StepEstimator(space.base, calibration, std::move(schedules)),
                          .schedules = {}}) {}
 CandidateWalk::~CandidateWalk() = default;
 

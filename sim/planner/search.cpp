@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -67,7 +68,7 @@ class SharedSearch {
 
   void work() {
     try {
-      CandidateWalk walk(space_, calibration_, begin_, end_);
+      CandidateWalk walk(space_, calibration_, begin_, end_, schedules_);
       Collector collector(space_, constraints_, tariff_, options_);
       while (!options_.stop.stop_requested()) {
         const std::int64_t part = next_part_++;
@@ -108,6 +109,7 @@ class SharedSearch {
   std::int64_t begin_, end_;
   SpaceParts parts_;
   Clock::time_point began_;
+  std::shared_ptr<Schedules> schedules_ = std::make_shared<Schedules>();
   std::atomic<std::int64_t> next_part_{0};
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -35,10 +35,6 @@ std::int32_t micro_batches_of(const Scenario& s) {
 // Of a pass, what may go on beside its compute and surely hides.
 constexpr double kRoom = 0.6;
 
-std::int32_t chunks_of(const Strategy& s) {
-  return placement_of(s.schedule) == Placement::two_directions ? 2 : s.virtual_pipeline;
-}
-
 }  // namespace
 
 // ---- Passes
@@ -71,9 +67,28 @@ ScheduleFacts::ScheduleFacts(const std::string& schedule, std::int32_t stages, s
                 .chunks = placement_of(schedule) == Placement::two_directions ? 2 : chunks,
                 .micro_batches = micro_batches,
                 .placement = placement_of(schedule)},
-      clock(schedule, stages, chunks, micro_batches),
       in_flight(sim::in_flight(
-          make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)))) {}
+          make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)))),
+      schedule_(schedule),
+      chunks_(chunks) {}
+
+const ScheduleClock& ScheduleFacts::clock() const {
+  std::call_once(made_,
+                 [&] { clock_.emplace(schedule_, placement.stages, chunks_, placement.micro_batches); });
+  return *clock_;
+}
+
+const ScheduleFacts& Schedules::of(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
+                                   std::int32_t micro_batches) {
+  Known& known = [&]() -> Known& {
+    const std::lock_guard lock(mutex_);
+    return known_[{schedule, stages, chunks, micro_batches}];
+  }();
+  std::call_once(known.made, [&] {
+    known.facts = std::make_unique<ScheduleFacts>(schedule, stages, chunks, micro_batches);
+  });
+  return *known.facts;
+}
 
 StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const ScheduleFacts& facts)
     : passes_(passes),
@@ -146,21 +161,49 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
     };
     add(holds);
     if (facts.in_flight[waits] != facts.in_flight[holds]) add(waits);
-    busiest_ = std::max(busiest_, compute_of_micro_batch(kind) *
-                                      static_cast<double>(facts.placement.micro_batches / each_way));
   }
+  least_ = least_of_compute();
 }
 
-// At least, where some backward passes run in two parts.
-Seconds StepPipeline::compute_of_micro_batch(const Kind& kind) const {
-  Seconds sum;
-  for (const std::size_t c : kind.chunks) {
-    const ChunkPasses& p = cut_.plain[c];
-    const Seconds whole = p.backward.duration, parts = p.input.duration + p.weight.duration;
-    const bool either = whole.value > 0 && parts.value > 0;
-    sum += p.forward.duration + (either ? std::min(whole, parts) : std::max(whole, parts));
+// A stage works on all micro-batches one after the other. Before its first forward pass one micro-batch is
+// passed through all pieces before, and after its last backward pass (but for gradients of weights, which
+// nobody waits for) one is passed back through them.
+Seconds StepPipeline::least_of_compute() const {
+  const Schedule& placement = facts_.placement;
+  const std::int32_t each_way = placement.placement == Placement::two_directions ? 2 : 1;
+  const double micro_batches = placement.micro_batches / each_way;
+  // Of some backward passes in two parts either counts that is shorter; 0: there are none of a sort.
+  const auto shorter = [](Seconds a, Seconds b) {
+    return a.value > 0 && b.value > 0 ? std::min(a, b) : std::max(a, b);
+  };
+  const auto back = [&](const ChunkPasses& p) { return shorter(p.backward.duration, p.input.duration); };
+  struct Way {
+    Seconds forward, backward;
+  };
+  std::vector<Way> before;  // by piece
+  Way sum{};
+  for (std::size_t p = 0; p < cut_.of_piece.size(); ++p) {
+    before.push_back(sum);
+    const ChunkPasses& passes = cut_.plain[cut_.of_piece[p]];
+    sum.forward += passes.forward.duration;
+    sum.backward += back(passes);
   }
-  return sum;
+  Seconds least;
+  for (std::int32_t stage = 0; stage < placement.stages; ++stage) {
+    Seconds all, without_weights;
+    Way first = sum;
+    for (std::int32_t c = 0; c < placement.chunks; ++c) {
+      const auto piece = static_cast<std::size_t>(placement.piece(stage, c));
+      const ChunkPasses& p = cut_.plain[cut_.of_piece[piece]];
+      all += p.forward.duration + shorter(p.backward.duration, p.input.duration + p.weight.duration);
+      without_weights += p.forward.duration + back(p);
+      first.forward = std::min(first.forward, before[piece].forward);
+      first.backward = std::min(first.backward, before[piece].backward);
+    }
+    least = std::max({least, first.forward + all * micro_batches,
+                      first.forward + without_weights * micro_batches + first.backward});
+  }
+  return least;
 }
 
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
@@ -195,8 +238,8 @@ const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& stat
                                   [&](const auto& e) { return e.first == kind.units; });
   if (known != states.ends.end()) return known->second;
   const StageUnits& units = kind.units;
-  states.ends.emplace_back(units,
-                           stage_ends(s, all_units(units), units.at_an_end, states.times(), passes_.software_));
+  states.ends.emplace_back(
+      units, stage_ends(s, all_units(units), units.at_an_end, states.times(), passes_.software_));
   return states.ends.back().second;
 }
 
@@ -204,7 +247,7 @@ void StepPipeline::execute() {
   std::vector<const ChunkPasses*> passes;
   for (const std::size_t kind : kind_of_stage_)
     for (const std::size_t c : kinds_[kind].chunks) passes.push_back(&cut_.plain[c]);
-  plain_ = facts_.clock.run(passes, passes_.transfers_);
+  plain_ = facts_.clock().run(passes, passes_.transfers_);
   on_path_.resize(cut_.distinct.size());
   followed_.resize(cut_.distinct.size());
   const auto add = [](auto& sum, const auto& more) {
@@ -286,7 +329,7 @@ void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Excha
     }
     begun.stages.push_back({once.begin, earlier, {}, once.host_begin});
   }
-  const PipelineRun run = facts_.clock.run(of_stages, passes_.transfers_, begun);
+  const PipelineRun run = facts_.clock().run(of_stages, passes_.transfers_, begun);
   found.begin = {};
   found.ends.resize(kinds_.size());
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
@@ -312,7 +355,7 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
     for (const std::size_t c : kind.chunks)
       chunks.push_back(timer.gathers_ahead() ? &own.emplace_back(distinct[c]) : &distinct[c]);
   }
-  std::vector<DeviceClock> clocks = facts_.clock.run(chunks, passes_.transfers_, [&] {
+  std::vector<DeviceClock> clocks = facts_.clock().run(chunks, passes_.transfers_, [&] {
     std::vector<DeviceClock> begun(stages,
                                    DeviceClock(passes_.software_.interference, passes_.transfers_.in_order));
     for (std::size_t stage = 0; stage < stages; ++stage) {
@@ -508,11 +551,11 @@ struct StepEstimator::Known {
   std::map<StateKey, StepStates> states;
   std::map<StateKey, int> exchanges;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
-  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, std::unique_ptr<ScheduleFacts>>
-      schedules;
+  std::shared_ptr<Schedules> schedules;
 };
 
-StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibration)
+StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibration,
+                             std::shared_ptr<Schedules> schedules)
     : known_(new Known{.base = base,
                        .calibration = calibration,
                        .compute_blocks = {},
@@ -522,7 +565,7 @@ StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibratio
                        .states = {},
                        .exchanges = {},
                        .transfer_blocks = {},
-                       .schedules = {}}) {}
+                       .schedules = std::move(schedules)}) {}
 
 void StepEstimator::forget_layout() {
   known_->compute.clear();
@@ -670,12 +713,7 @@ const StepStates& StepEstimator::states(const Scenario& s) {
 
 const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {
   const Strategy& t = s.strategy;
-  const std::int32_t micro_batches = micro_batches_of(s);
-  auto& known = known_->schedules[{t.schedule, t.pipeline_parallel, chunks_of(t), micro_batches}];
-  if (!known)
-    known =
-        std::make_unique<ScheduleFacts>(t.schedule, t.pipeline_parallel, t.virtual_pipeline, micro_batches);
-  return *known;
+  return known_->schedules->of(t.schedule, t.pipeline_parallel, t.virtual_pipeline, micro_batches_of(s));
 }
 
 bool StepEstimator::must_run(const Strategy& strategy) const {

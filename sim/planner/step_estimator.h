@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -84,13 +85,36 @@ class StepPasses {
   std::map<std::pair<std::int32_t, std::string>, Cut> cuts_;  // by pieces and schedule's parts
 };
 
-// A schedule with all that follows from it alone.
-struct ScheduleFacts {
+// A schedule with all that follows from it alone. May be asked by several threads at a time.
+class ScheduleFacts {
+ public:
   ScheduleFacts(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches);
-  Schedule placement;  // without slots
-  ScheduleClock clock;
+  Schedule placement;                            // without slots
   std::vector<std::vector<InFlight>> in_flight;  // of each stage
+  // Made when it is first asked for: of many schedules no candidate fits, or all are beaten.
+  const ScheduleClock& clock() const;
+
+ private:
+  std::string schedule_;
+  std::int32_t chunks_;
+  mutable std::once_flag made_;
+  mutable std::optional<ScheduleClock> clock_;
+};
+
+// The schedules that a search has met, for all of its threads.
+class Schedules {
+ public:
+  const ScheduleFacts& of(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
+                          std::int32_t micro_batches);
+
+ private:
+  struct Known {
+    std::once_flag made;
+    std::unique_ptr<ScheduleFacts> facts;
+  };
+  std::mutex mutex_;
+  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, Known> known_;
 };
 
 // Strategies that differ in their states alone. Refers to passes and facts.
@@ -105,7 +129,7 @@ class StepPipeline {
   const std::vector<std::int32_t>& fullest_stages() const { return stages_; }
   Seconds time(const Scenario& scenario, const StepStates& states);
   // No more than time(), and found sooner: for all states, and for these.
-  Seconds least_time() const { return busiest_ * slowest_over_mean_; }
+  Seconds least_time() const { return least_ * slowest_over_mean_; }
   Seconds least_time(const Scenario& scenario, const StepStates& states);
 
  private:
@@ -130,7 +154,7 @@ class StepPipeline {
     bool by_units = false;     // it is run unit by unit
   };
   Exchanged& exchanged(const Scenario& scenario, const StepStates& states);
-  Seconds compute_of_micro_batch(const Kind& kind) const;
+  Seconds least_of_compute() const;
   void hide_exchanges(const Scenario& scenario, const StepStates& states, Exchanged& found);
   bool hides(const Scenario& scenario, const PassTimer& timer) const;
   void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
@@ -158,7 +182,7 @@ class StepPipeline {
   std::vector<ChunkPasses> hidden_;   // of the states at hand
   std::optional<PipelineRun> plain_;  // without exchanges
   Seconds longest_;                   // its last stage's compute
-  Seconds busiest_;                   // compute of the stage that has most of it
+  Seconds least_;                     // of a stage with the least before and after it
   // By distinct piece, as PipelineRun has them.
   std::vector<std::array<double, 9>> on_path_;
   std::vector<std::array<double, 8>> followed_;
@@ -167,7 +191,9 @@ class StepPipeline {
 // Keeps what strategies of one scenario have in common.
 class StepEstimator {
  public:
-  StepEstimator(const Scenario& base, const Calibration* calibration);
+  // What schedules are is found with others who have the same `schedules`.
+  StepEstimator(const Scenario& base, const Calibration* calibration,
+                std::shared_ptr<Schedules> schedules = std::make_shared<Schedules>());
 
   StepPasses passes(const Scenario& scenario);
   const StepStates& states(const Scenario& scenario);
