@@ -92,12 +92,30 @@ void cut_points(std::vector<Candidate>& points, std::size_t most) {
             [](const Candidate& a, const Candidate& b) { return a.index < b.index; });
 }
 
+std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
+  constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+  constexpr std::int64_t kTried = 2048;
+  const std::int64_t candidates = size(space);
+  if (most_points == 0) return 0;
+  if (candidates / (2 * kTried) < static_cast<std::int64_t>(most_points)) return kAll;
+  std::int64_t legal = 0;
+  for (std::int64_t i = 0; i < kTried; ++i) {
+    const auto index = static_cast<std::int64_t>(hash_of(i) % static_cast<std::uint64_t>(candidates));
+    if (validate(candidate(space, index)).empty()) ++legal;
+  }
+  // At the least, by three standard deviations of either count.
+  const auto less = [](double count) { return count - 3 * std::sqrt(count); };
+  const double wanted = static_cast<double>(most_points), share = less(static_cast<double>(legal)) / kTried;
+  const double drawn = (wanted + 3 * std::sqrt(wanted)) / (share * static_cast<double>(candidates));
+  if (share <= 0 || drawn >= 1) return kAll;
+  return static_cast<std::uint64_t>(drawn * static_cast<double>(kAll));
+}
+
 Collector::Collector(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
-                     const SearchOptions& options)
-    : options_(options), constraints_(constraints), tariff_(tariff) {
+                     const SearchOptions& options, std::uint64_t draw_below)
+    : options_(options), constraints_(constraints), tariff_(tariff), draw_below_(draw_below) {
   const double whole = static_cast<double>(space.base.hardware.memory.value);
   most_memory_ = Bytes{std::llround(whole * constraints.memory_share)} - constraints.memory_reserved;
-  draw_below_ = options.most_points == 0 ? 0 : std::numeric_limits<std::uint64_t>::max();
 }
 
 std::size_t Collector::reason(const std::string& what) {

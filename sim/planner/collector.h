@@ -11,8 +11,9 @@ namespace sim {
 
 class Collector {
  public:
+  // `draw_below`: of hash_of() candidates that the scatter takes, as most_drawn() has it.
   Collector(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
-            const SearchOptions& options);
+            const SearchOptions& options, std::uint64_t draw_below);
 
   // Reasons are numbered, so that counting them costs nothing.
   std::size_t reason(const std::string& what);
@@ -85,5 +86,8 @@ void cut_front(std::vector<Candidate>& front);
 void cut_points(std::vector<Candidate>& points, std::size_t most);
 // A number that looks random, the same for the same candidate.
 std::uint64_t hash_of(std::int64_t index);
+// A scatter of a space's legal candidates is of those with the smallest hashes: an end that leaves enough of
+// them, from the share of the legal among a few thousand that are tried. The same for all ranges of a space.
+std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points);
 
 }  // namespace sim
