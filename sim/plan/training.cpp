@@ -39,6 +39,14 @@ int head_chunks(const PlanBuilder& b) {
   return b.scenario().implementation.head_chunks;
 }
 
+BufferId add_gradient_norm(PlanBuilder& b) {
+  return b.add({.name = std::string(buffer_names::gradient_norm),
+                .buffer_class = BufferClass::optimizer,
+                .dtype = DType::fp64,
+                .shape = {3},
+                .lifetime = Lifetime::plan});
+}
+
 TrainingBuffers add_buffers(PlanBuilder& b) {
   const Model& m = b.model();
   const ElementTypes& t = b.types();
@@ -54,11 +62,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
                     .shape = {kRows},
                     .lifetime = Lifetime::plan,
                     .per_micro_batch = true});
-  r.gradient_norm = b.add({.name = std::string(buffer_names::gradient_norm),
-                           .buffer_class = BufferClass::optimizer,
-                           .dtype = DType::fp64,
-                           .shape = {3},
-                           .lifetime = Lifetime::plan});
+  r.gradient_norm = add_gradient_norm(b);
   const auto add_activation = [&](std::string_view name, DType dtype, std::vector<Extent> shape) {
     return b.add({.name = std::string(name),
                   .buffer_class = BufferClass::activation,
@@ -880,17 +884,51 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
                       [&](const std::string&, const Tensors& unit) { return parameters_from_host(b, unit); });
 }
 
-StepBlocks add_step_blocks(PlanBuilder& b) {
-  const DecoderParameters p = add_parameters(b, true);
-  const TrainingBuffers r = add_buffers(b);
-  const DecoderParameters again = for_backward(p);
+UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p) {
+  const auto of = [](const Tensors& tensors) {
+    std::vector<BufferId> buffers;
+    for (const Tensor& t : tensors)
+      buffers.insert(buffers.end(), {t.parameter, t.parameter_for_backward, t.gradient});
+    return buffers;
+  };
+  UnitParameters parameters;
+  parameters.embedding = of(p.embedding_group());
+  for (const bool experts : {false, true})
+    if (has_layers(b, experts))
+      (experts ? parameters.expert_layer : parameters.layer) = of(p.layer_group(experts));
+  Tensors head = p.head_group();
+  if (p.head_uses_embedding) {
+    Tensor embedding = p.embedding;
+    // In chunks all products with the head's weight are of backward passes.
+    if (head_chunks(b) > 1 && p.modules.empty()) embedding.parameter = kNoBuffer;
+    head.push_back(embedding);
+  }
+  parameters.head = of(head);
+  return parameters;
+}
+
+void add_state_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId norm, StepBlocks& blocks) {
+  blocks.parameters = unit_parameters(b, p);
+  add_reduction_blocks(b, p, blocks);
+  add_optimizer_blocks(b, p, norm, blocks);
+}
+
+StepBlocks begin_step_blocks(PlanBuilder& b, const DecoderParameters& p) {
   StepBlocks blocks;
   const auto accumulated = b.strategy().zero_stage >= 2 ? &Tensor::gradient_shard : &Tensor::gradient;
   const bool fresh = b.scenario().implementation.memory.weight_gradient == WeightGradient::fresh;
   blocks.zero = add_zero_blocks(b, p, fresh ? "begin_gradients" : "zero_gradients",
                                 "optimizer.zero_gradients", accumulated, fresh);
-  blocks.embedding = b.add(embedding_forward(b, p, r));
   blocks.kinds = layer_kinds(b.scenario());
+  return blocks;
+}
+
+StepBlocks add_step_blocks(PlanBuilder& b) {
+  const DecoderParameters p = add_parameters(b, true);
+  const TrainingBuffers r = add_buffers(b);
+  const DecoderParameters again = for_backward(p);
+  StepBlocks blocks = begin_step_blocks(b, p);
+  blocks.embedding = b.add(embedding_forward(b, p, r));
   KeptResults kept_results;
   OffloadedBuffers offloaded;
   const AddBuffer add_kept_result = [&](PlanBuilder& builder, const std::string& block,
@@ -906,8 +944,7 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   blocks.head_backward = b.add(std::move(head_back));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));
   add_pipeline_blocks(b, r, blocks);
-  add_reduction_blocks(b, p, blocks);
-  add_optimizer_blocks(b, p, r.gradient_norm, blocks);
+  add_state_blocks(b, p, r.gradient_norm, blocks);
   return blocks;
 }
 
@@ -919,6 +956,16 @@ StepPlan make_step_plan(const Scenario& scenario) {
   StepPlan step{b.take(), std::move(blocks)};
   add_bucket_blocks(scenario, step);
   add_extra_tensors(step.plan);
+  return step;
+}
+
+StepPlan make_state_plan(const Scenario& scenario) {
+  PlanBuilder b(scenario);
+  const DecoderParameters p = add_parameters(b, true);
+  StepBlocks blocks = begin_step_blocks(b, p);
+  add_state_blocks(b, p, add_gradient_norm(b), blocks);
+  StepPlan step{b.take(), std::move(blocks)};
+  add_bucket_blocks(scenario, step);
   return step;
 }
 

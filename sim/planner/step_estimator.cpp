@@ -534,8 +534,9 @@ struct StepEstimator::StateKey {
 
 // Of states without buckets of gradients, from which those with buckets are made.
 struct StepEstimator::Unbucketed {
-  Unbucketed(const Scenario& s, const Hardware& hardware, const Calibration* calibration)
-      : blocks(s, hardware, calibration), memory(state_memory(blocks)) {}
+  Unbucketed(const Scenario& s, const Hardware& hardware, const Calibration* calibration,
+             const BlockTimes& passes)
+      : blocks(make_state_plan(s), hardware, calibration), memory(state_memory(blocks, passes)) {}
   BlockTimes blocks;
   std::optional<StateTimes> times;
   StateMemory memory;
@@ -666,7 +667,8 @@ StepEstimator::Unbucketed& StepEstimator::unbucketed(Scenario s) {
   s.strategy.gradient_bucket = 0;
   s.strategy.virtual_pipeline = 1;
   auto& known = known_->unbucketed[{s.strategy}];
-  if (!known) known = std::make_unique<Unbucketed>(s, known_->base.hardware, known_->calibration);
+  if (!known)
+    known = std::make_unique<Unbucketed>(s, known_->base.hardware, known_->calibration, compute_blocks(s));
   return *known;
 }
 

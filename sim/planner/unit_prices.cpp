@@ -4,9 +4,6 @@
 
 namespace sim {
 
-BlockTimes::BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration)
-    : step_(make_step_plan(scenario)), hardware_(hardware), calibration_(calibration) {}
-
 const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_size) {
   static const ActionTime nothing{};
   if (block < 0) return nothing;
@@ -16,9 +13,9 @@ const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_
     const Scenario& s = step_.plan.scenario;
     const PricedBlock priced =
         pricer_->price(block, phase,
-                      {.batch = micro_batch_size,
-                       .query_length = s.workload.seq_len / s.strategy.context_parallel,
-                       .kv_length = s.workload.seq_len});
+                       {.batch = micro_batch_size,
+                        .query_length = s.workload.seq_len / s.strategy.context_parallel,
+                        .kv_length = s.workload.seq_len});
     it->second = {priced.duration, priced.host, {}};
   }
   return it->second;

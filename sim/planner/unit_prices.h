@@ -17,8 +17,11 @@ namespace sim {
 // The time that a block of a step plan takes, found once for each phase.
 class BlockTimes {
  public:
-  // Refers to hardware and calibration.
-  BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration);
+  // Of a whole step's blocks, or of a plan that has some of them. Refers to hardware and calibration.
+  BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration)
+      : BlockTimes(make_step_plan(scenario), hardware, calibration) {}
+  BlockTimes(StepPlan plan, const Hardware& hardware, const Calibration* calibration)
+      : step_(std::move(plan)), hardware_(hardware), calibration_(calibration) {}
   BlockTimes(const BlockTimes&) = delete;
   BlockTimes& operator=(const BlockTimes&) = delete;
 
