@@ -173,26 +173,31 @@ void Collector::add(std::int64_t index, std::int32_t devices, double tokens, con
   draw(c);
 }
 
-bool Collector::may_matter(std::int64_t index, std::int32_t devices, double tokens,
-                           const Estimate& least) const {
+Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Seconds least) const {
+  constexpr Bytes kAny{std::numeric_limits<std::int64_t>::max()};
   const bool limited = constraints_.slowest_step || constraints_.least_tokens_per_second ||
                        constraints_.most_usd_per_million_tokens || constraints_.most_kwh_per_million_tokens;
-  if (limited || !fastest_ || is_drawn(index)) return true;
-  const Candidate c = candidate(index, devices, tokens, least);
+  if (limited || !fastest_ || smallest_ < 0 || least <= fastest_->step) return kAny;
+  const Candidate c = candidate(0, devices, tokens, {least, {}});
+  Bytes most = smallest_memory_;
   for (int o = 0; o < kObjectives; ++o) {
+    const auto objective = static_cast<Objective>(o);
     const Best& best = best_[static_cast<std::size_t>(o)];
-    if (!best.full || cost(c, static_cast<Objective>(o)) <= best.worst) return true;
+    if (!best.full) return kAny;
+    if (objective == Objective::memory)
+      most = std::max(most, Bytes{static_cast<std::int64_t>(best.worst)});
+    else if (cost(c, objective) <= best.worst)
+      return kAny;
   }
-  if (smallest_ < 0 || c.memory <= smallest_memory_ || c.step <= fastest_->step) return true;
   const auto found = fronts_.find(devices);
-  if (found == fronts_.end()) return true;
+  if (found == fronts_.end()) return kAny;
   // Of those that are faster, the slowest has the least memory.
   const std::vector<Candidate>& front = found->second;
   const double time = cost(c, Objective::time);
   const auto slower = std::lower_bound(front.begin(), front.end(), time, [](const Candidate& f, double t) {
     return cost(f, Objective::time) < t;
   });
-  return slower == front.begin() || std::prev(slower)->memory > c.memory;
+  return slower == front.begin() ? kAny : std::max(most, std::prev(slower)->memory);
 }
 
 void Collector::keep_best(const Candidate& c, Objective objective) {

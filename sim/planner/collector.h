@@ -32,9 +32,13 @@ class Collector {
                       const Estimate& estimate) const;
   void add_too_large(std::int64_t index, Bytes memory);
   Bytes most_memory() const { return most_memory_; }
-  // Whether a candidate that fits and takes `least` or longer may yet be among what is kept.
-  bool may_matter(std::int64_t index, std::int32_t devices, double tokens, const Estimate& least) const;
-  // One that does not.
+  // A candidate that fits and takes `least` or longer may yet be among what is kept where it has no more
+  // memory than this; or where it is drawn. Never less as long as nothing is added.
+  Bytes memory_that_matters(std::int32_t devices, double tokens, Seconds least) const;
+  bool may_matter(std::int64_t index, Bytes memory, Bytes memory_that_matters) const {
+    return memory <= memory_that_matters || is_drawn(index);
+  }
+  // One that does not matter.
   void add_beaten() {
     ++legal_;
     ++evaluated_;
