@@ -37,6 +37,37 @@ constexpr double kRoom = 0.6;
 
 }  // namespace
 
+// ---- States
+
+UnbucketedStates::UnbucketedStates(const Scenario& s, const Hardware& hardware,
+                                   const Calibration* calibration, const BlockTimes& passes)
+    : blocks(make_state_plan(s), hardware, calibration), memory(state_memory(blocks, passes)) {}
+
+const StateTimes& UnbucketedStates::times() {
+  if (!times_) times_ = state_times(blocks);
+  return *times_;
+}
+
+StepStates::StepStates(UnbucketedStates& unbucketed, const Strategy& s, int exchange)
+    : unbucketed_(unbucketed),
+      buckets_{s.gradient_bucket, s.schedule, s.virtual_pipeline},
+      memory_(unbucketed.memory),
+      exchange_(exchange) {
+  if (buckets_.bytes == 0) return;
+  unbucketed_.blocks.set(buckets_);
+  memory_.bucket_layers = unbucketed_.blocks.blocks().reduce_layers.layers;
+  memory_.bucket_expert_layers = unbucketed_.blocks.blocks().reduce_expert_layers.layers;
+}
+
+const StateTimes& StepStates::times() const {
+  if (buckets_.bytes == 0) return unbucketed_.times();
+  if (times_) return *times_;
+  times_ = unbucketed_.times();
+  unbucketed_.blocks.set(buckets_);
+  set_bucket_times(unbucketed_.blocks, *times_);
+  return *times_;
+}
+
 // ---- Passes
 
 StepPasses::Cut& StepPasses::cut(const Scenario& s) {
@@ -208,12 +239,12 @@ Seconds StepPipeline::least_of_compute() const {
 
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
   Bytes most;
-  for (const StageActivations& a : activations_) most = std::max(most, peak_of_stage(s, a, states.memory));
+  for (const StageActivations& a : activations_) most = std::max(most, peak_of_stage(s, a, states.memory()));
   return most;
 }
 
 const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
-  const std::pair exchange{states.exchange, s.strategy.prefetch};
+  const std::pair exchange{states.exchange(), s.strategy.prefetch};
   const auto known = std::find_if(cut_.exchanging.begin(), cut_.exchanging.end(),
                                   [&](const auto& e) { return e.first == exchange; });
   if (known != cut_.exchanging.end()) return known->second;
@@ -385,13 +416,13 @@ StepPipeline::Exchanged& StepPipeline::exchanged(const Scenario& s, const StepSt
   // They are asked for in the same order again and again.
   for (std::size_t i = 0; i < exchanged_.size(); ++i) {
     const std::size_t at = (last_asked_ + i) % exchanged_.size();
-    if (exchanged_[at].exchange != states.exchange || exchanged_[at].prefetch != prefetch) continue;
+    if (exchanged_[at].exchange != states.exchange() || exchanged_[at].prefetch != prefetch) continue;
     last_asked_ = at;
     return exchanged_[at];
   }
   last_asked_ = exchanged_.size();
   Exchanged& added = exchanged_.emplace_back();
-  added.exchange = states.exchange;
+  added.exchange = states.exchange();
   added.prefetch = prefetch;
   hide_exchanges(s, states, added);
   return added;
@@ -532,23 +563,13 @@ struct StepEstimator::StateKey {
   bool operator<(const StateKey& o) const { return fields() < o.fields(); }
 };
 
-// Of states without buckets of gradients, from which those with buckets are made.
-struct StepEstimator::Unbucketed {
-  Unbucketed(const Scenario& s, const Hardware& hardware, const Calibration* calibration,
-             const BlockTimes& passes)
-      : blocks(make_state_plan(s), hardware, calibration), memory(state_memory(blocks, passes)) {}
-  BlockTimes blocks;
-  std::optional<StateTimes> times;
-  StateMemory memory;
-};
-
 struct StepEstimator::Known {
   Scenario base;
   const Calibration* calibration;
   std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
   std::map<std::pair<const BlockTimes*, std::int64_t>, ComputeTimes> compute;
   std::map<const BlockTimes*, PassMemory> memory;
-  std::map<StateKey, std::unique_ptr<Unbucketed>> unbucketed;
+  std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
   std::map<StateKey, StepStates> states;
   std::map<StateKey, int> exchanges;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
@@ -663,12 +684,13 @@ StepPasses StepEstimator::passes(const Scenario& s) {
            .interference = {interference(s, known_->base.hardware)}}};
 }
 
-StepEstimator::Unbucketed& StepEstimator::unbucketed(Scenario s) {
+UnbucketedStates& StepEstimator::unbucketed(Scenario s) {
   s.strategy.gradient_bucket = 0;
   s.strategy.virtual_pipeline = 1;
   auto& known = known_->unbucketed[{s.strategy}];
   if (!known)
-    known = std::make_unique<Unbucketed>(s, known_->base.hardware, known_->calibration, compute_blocks(s));
+    known =
+        std::make_unique<UnbucketedStates>(s, known_->base.hardware, known_->calibration, compute_blocks(s));
   return *known;
 }
 
@@ -686,31 +708,18 @@ const StepStates& StepEstimator::states(const Scenario& s) {
     case StatePlaces::apart:
       t.schedule = "1f1b";
   }
-  const auto [it, added] = known_->states.try_emplace(key);
-  if (!added) return it->second;
+  if (const auto known = known_->states.find(key); known != known_->states.end()) return known->second;
   Scenario with = s;
   with.strategy = t;
   with.strategy.recompute = Recompute::none;
   with.strategy.recompute_interval = 1;
   with.strategy.recompute_operations.clear();
-  Unbucketed& base = unbucketed(with);
-  it->second.memory = base.memory;
-  if (t.gradient_bucket > 0) {
-    base.blocks.set_buckets(with);
-    it->second.memory.bucket_layers = base.blocks.blocks().reduce_layers.layers;
-    it->second.memory.bucket_expert_layers = base.blocks.blocks().reduce_expert_layers.layers;
-  }
-  it->second.find_times = [&base, with = std::move(with)] {
-    if (!base.times) base.times = state_times(base.blocks);
-    StateTimes times = *base.times;
-    base.blocks.set_buckets(with);
-    set_bucket_times(base.blocks, times);
-    return times;
-  };
-  t.offload_optimizer = false;
-  it->second.exchange =
-      known_->exchanges.try_emplace(key, static_cast<int>(known_->exchanges.size())).first->second;
-  return it->second;
+  UnbucketedStates& base = unbucketed(std::move(with));
+  StateKey exchanges = key;
+  exchanges.strategy.offload_optimizer = false;
+  const int exchange =
+      known_->exchanges.try_emplace(exchanges, static_cast<int>(known_->exchanges.size())).first->second;
+  return known_->states.try_emplace(key, base, key.strategy, exchange).first->second;
 }
 
 const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {

@@ -8,7 +8,6 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,19 +38,38 @@ enum class StatePlaces {
 };
 StatePlaces state_places(const Scenario& scenario);
 
-// Of strategies that do the same to parameters and their states.
-struct StepStates {
+// States whose gradients go layer by layer, from which those with buckets are made.
+struct UnbucketedStates {
+  UnbucketedStates(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration,
+                   const BlockTimes& passes);
+  const StateTimes& times();
+
+  BlockTimes blocks;
   StateMemory memory;
-  int exchange = 0;  // the same for those that differ in what the optimizer does alone
-  // Asked for where a candidate fits: most do not.
-  const StateTimes& times() const {
-    if (!found_times) found_times = find_times();
-    return *found_times;
-  }
-  std::function<StateTimes()> find_times;
-  mutable std::optional<StateTimes> found_times;
+
+ private:
+  std::optional<StateTimes> times_;
+};
+
+// Of strategies that do the same to parameters and their states.
+class StepStates {
+ public:
+  // `exchange` is the same for those that differ in what the optimizer does alone.
+  StepStates(UnbucketedStates& unbucketed, const Strategy& strategy, int exchange);
+  const StateMemory& memory() const { return memory_; }
+  int exchange() const { return exchange_; }
+  // Found where a candidate fits: most do not.
+  const StateTimes& times() const;
+
   // Of stages by their units (StageUnits), as they are asked for.
   mutable std::vector<std::pair<StageUnits, StageEnds>> ends;
+
+ private:
+  UnbucketedStates& unbucketed_;
+  Buckets buckets_;
+  StateMemory memory_;
+  int exchange_ = 0;
+  mutable std::optional<StateTimes> times_;
 };
 
 class StepPipeline;
@@ -208,11 +226,10 @@ class StepEstimator {
  private:
   struct ComputeKey;
   struct StateKey;
-  struct Unbucketed;
   struct Known;
   BlockTimes& compute_blocks(const Scenario& scenario);
   TransferTimes transfers(const Scenario& scenario);
-  Unbucketed& unbucketed(Scenario scenario);
+  UnbucketedStates& unbucketed(Scenario scenario);
 
   std::shared_ptr<Known> known_;
 };

@@ -21,8 +21,12 @@ const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_
   return it->second;
 }
 
-void BlockTimes::set_buckets(const Scenario& scenario) {
-  add_bucket_blocks(scenario, step_);
+void BlockTimes::set(const Buckets& buckets) {
+  Strategy& s = step_.plan.scenario.strategy;
+  s.gradient_bucket = buckets.bytes;
+  s.schedule = buckets.schedule;
+  s.virtual_pipeline = buckets.virtual_pipeline;
+  add_bucket_blocks(step_.plan.scenario, step_);
   if (pricer_) pricer_->add_new_blocks();
 }
 
@@ -90,7 +94,6 @@ StateTimes state_times(BlockTimes& b) {
                .sum_norm = b.of(blocks.sum_norm, Phase::optimizer),
                .clip = b.of(blocks.clip, Phase::optimizer)};
   t.reduce_last = each(t.reduce, t.only_last);
-  set_bucket_times(b, t);
   return t;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,13 @@
 #include "sim/plan/programs.h"
 
 namespace sim {
+
+// What of a strategy decides how layers' gradients are put together.
+struct Buckets {
+  std::int64_t bytes = 0;  // gradient_bucket
+  std::string schedule;    // which, with the chunks, says where pieces of the model begin
+  int virtual_pipeline = 1;
+};
 
 // The time that a block of a step plan takes, found once for each phase.
 class BlockTimes {
@@ -40,8 +48,8 @@ class BlockTimes {
     layers = own;
   }
   const StepBlocks& blocks() const { return step_.blocks; }
-  // Of the same strategy with another gradient_bucket and other pieces: its buckets' messages join blocks().
-  void set_buckets(const Scenario& scenario);
+  // Of the same strategy with other buckets: their messages become those of blocks().
+  void set(const Buckets& buckets);
 
  private:
   StepPlan step_;
@@ -79,8 +87,9 @@ struct StateTimes {
   std::map<std::int32_t, ActionTime> reduce_layers, reduce_expert_layers;  // messages of so many layers
   ActionTime zero_norm, sum_tied_embedding, read_overflow, sum_norm, clip;
 };
+// Where layers' gradients go one by one.
 StateTimes state_times(BlockTimes& blocks);
-// The messages of buckets, where nothing else has changed.
+// The same with the buckets of the blocks.
 void set_bucket_times(BlockTimes& blocks, StateTimes& times);
 
 }  // namespace sim
