@@ -1,11 +1,10 @@
 // What the passes of a micro-batch over a piece of the model keep and need: what each of their steps adds is
-// read off the lives of buffers in a program of a few layers and two micro-batches, and repeated for as many
+// read off the lives of buffers in programs of a few layers and two micro-batches, and repeated for as many
 // layers as the piece has.
 #pragma once
 #include <array>
 #include <cstdint>
-#include <map>
-#include <tuple>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -68,20 +67,15 @@ struct PieceMemory {
   mutable std::vector<std::pair<Exchange, std::array<PassMost, 4>>> with_exchanges;
 };
 
-// Finds it for pieces of any size.
+// Finds it for pieces of any size. What a layer adds follows from its place: whether it is the piece's first
+// or last, and where it lies among those that are recomputed together. Pieces of a few layers have all
+// places.
 class PassMemory {
  public:
-  // Refers to the blocks, whose programs it writes.
-  explicit PassMemory(BlockTimes& blocks) : blocks_(blocks) {}
-  PieceMemory of(const Piece& piece, const Strategy& strategy, std::int64_t sequences);
+  // Writes programs of the blocks; does not refer to them.
+  explicit PassMemory(BlockTimes& blocks);
+  PieceMemory of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) const;
 
- private:
-  struct Shape {
-    bool first = false, last = false;
-    std::size_t kind = 0;
-    std::int32_t interval = 1;
-    auto operator<=>(const Shape&) const = default;
-  };
   // What a step adds at most, and leaves.
   struct Change {
     double most = 0, reading = 0, left = 0;
@@ -91,16 +85,20 @@ class PassMemory {
     Change embedding, head;
     std::vector<Change> layers, recomputed;
   };
-  using Traced = std::array<TracedPass, 4>;
+  using Traced = std::array<TracedPass, 4>;  // by Pass
 
-  static Change between(const Change& few, const Change& more, double share);
-  Traced of_sequences(const Shape& shape, std::int32_t layers, std::int64_t sequences);
-  const Traced& traced(const Shape& shape, std::int32_t layers, std::int64_t sequences);
+ private:
+  static constexpr std::size_t kTracedPieces = 4;
+  // Of each piece that is traced (pass_memory.cpp), with each of the numbers of sequences; empty where a plan
+  // has no use for it.
+  using OfShape = std::array<std::vector<Traced>, kTracedPieces>;
+
   double gradient_of_residual(std::int64_t sequences) const;
-  void trace(const Shape& shape, std::int32_t layers, std::int64_t sequences, bool splits, Traced& traced);
 
-  BlockTimes& blocks_;
-  std::map<std::tuple<Shape, std::int32_t, std::int64_t>, Traced> traced_;
+  std::array<std::array<std::vector<OfShape>, 2>, 2> shapes_;  // [first][last], by kind of layer
+  std::int64_t fewest_ = 1;                                    // sequences of the first of them
+  std::optional<Buffer> residual_gradient_;                    // where pipeline stages exchange it
+  Variables variables_;
 };
 
 }  // namespace sim

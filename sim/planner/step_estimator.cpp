@@ -673,7 +673,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   const std::int64_t sequences = s.workload.micro_batch_size;
   const auto [compute, added] = known_->compute.try_emplace({&blocks, sequences});
   if (added) compute->second = compute_times(blocks, sequences);
-  PassMemory& memory = known_->memory.try_emplace(&blocks, PassMemory(blocks)).first->second;
+  PassMemory& memory = known_->memory.try_emplace(&blocks, blocks).first->second;
   return {blocks,
           compute->second,
           memory,
