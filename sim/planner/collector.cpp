@@ -97,7 +97,9 @@ std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
   constexpr std::int64_t kTried = 2048;
   const std::int64_t candidates = size(space);
   if (most_points == 0) return 0;
-  if (candidates / (2 * kTried) < static_cast<std::int64_t>(most_points)) return kAll;
+  // Of a small space most would be drawn whatever was found here.
+  constexpr std::int64_t kWorthwhile = 16;
+  if (candidates / kWorthwhile < std::max(kTried, static_cast<std::int64_t>(most_points))) return kAll;
   std::int64_t legal = 0;
   for (std::int64_t i = 0; i < kTried; ++i) {
     const auto index = static_cast<std::int64_t>(hash_of(i) % static_cast<std::uint64_t>(candidates));
