@@ -152,6 +152,11 @@ PassMost most_of(Pass pass, const std::vector<PassStep>& steps, const Units& uni
   const bool accumulates = begins && (m.accumulators.embedding > 0 || m.accumulators.head > 0 ||
                                       std::any_of(m.accumulators.layers.begin(), m.accumulators.layers.end(),
                                                   [](double bytes) { return bytes > 0; }));
+  PassMost most;
+  if (!whole && !accumulates) {
+    for (const PassStep& s : steps) most.bytes = std::max(most.bytes, s.most);
+    return most;
+  }
   std::optional<Gathered> gathered;
   if (reads_parameters)
     gathered.emplace(units, forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, steps,
@@ -160,7 +165,6 @@ PassMost most_of(Pass pass, const std::vector<PassStep>& steps, const Units& uni
   for (std::int32_t l = 1; l <= units.layers(); ++l) all_layers += units.of(m.whole_gradients, l);
   WholeGradients gradients(units, m, exchange.both_ends ? m.shared_gradient : 0,
                            pass == Pass::backward_weight ? all_layers : 0);
-  PassMost most;
   std::vector<Begun> begun;
   std::int32_t from = units.layers() + 2;
   for (std::size_t i = 0; i < steps.size(); ++i) {

@@ -1,6 +1,8 @@
 #include "sim/planner/in_flight.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <utility>
 
 namespace sim {
@@ -114,6 +116,52 @@ std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
     for (Moment& m : most) of_stage.push_back(std::move(m.flight));
   }
   return stages;
+}
+
+namespace {
+
+// Of one moment.
+using Numbers = std::span<const std::int32_t>;
+
+bool within(Numbers a, Numbers b) {
+  return std::equal(a.begin(), a.end(), b.begin(), [](std::int32_t x, std::int32_t y) { return x <= y; });
+}
+
+bool within_any(Numbers moment, const std::vector<std::int32_t>& moments) {
+  for (std::size_t i = 0; i < moments.size(); i += moment.size())
+    if (within(moment, Numbers(moments).subspan(i, moment.size()))) return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<MostHeld> most_held(const std::vector<std::vector<InFlight>>& stages) {
+  std::vector<MostHeld> held;
+  std::vector<std::int32_t> moment, kept;
+  for (const std::vector<InFlight>& stage : stages) {
+    MostHeld most;
+    for (const InFlight& f : stage) {
+      most.waiting = std::max(most.waiting, std::accumulate(f.waiting.begin(), f.waiting.end(), 0));
+      moment = f.kept;
+      moment.insert(moment.end(), f.waiting.begin(), f.waiting.end());
+      if (within_any(moment, most.micro_batches)) continue;
+      kept = moment;
+      for (std::size_t i = 0; i < most.micro_batches.size(); i += moment.size()) {
+        const Numbers other = Numbers(most.micro_batches).subspan(i, moment.size());
+        if (!within(other, moment)) kept.insert(kept.end(), other.begin(), other.end());
+      }
+      most.micro_batches = kept;
+    }
+    if (!held.empty()) {
+      const MostHeld& before = held.back();
+      most.no_more_than_before = most.waiting <= before.waiting;
+      for (std::size_t i = 0; i < most.micro_batches.size() && most.no_more_than_before; i += moment.size())
+        most.no_more_than_before =
+            within_any(Numbers(most.micro_batches).subspan(i, moment.size()), before.micro_batches);
+    }
+    held.push_back(std::move(most));
+  }
+  return held;
 }
 
 }  // namespace sim
