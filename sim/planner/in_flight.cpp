@@ -35,9 +35,7 @@ class Stage {
     return {totals_.kept - ends_kept(slot), totals_.waiting - (slot.pass == Pass::backward_weight),
             now_.carried_back - is_carried(slot)};
   }
-  bool is_like(const Slot& slot, const InFlight& f) const {
-    return f.pass == slot.pass && f.chunk == slot.chunk && f.begun == now_.begun;
-  }
+  bool has_begun_as(const InFlight& f) const { return f.begun == now_.begun; }
   // While the pass goes on.
   InFlight during(const Slot& slot) const {
     InFlight now = now_;
@@ -97,23 +95,30 @@ std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
     Totals totals;
   };
   std::vector<std::vector<InFlight>> stages;
+  constexpr std::size_t kPasses = 4;
+  const auto chunks = static_cast<std::size_t>(schedule.chunks);
+  std::vector<std::vector<Moment>> most(kPasses * chunks);  // of each pass and chunk
   for (const std::vector<Slot>& slots : schedule.slots) {
     Stage stage(schedule, static_cast<std::int32_t>(stages.size()));
-    std::vector<Moment> most;
     for (const Slot& slot : slots) {
+      std::vector<Moment>& alike =
+          most[static_cast<std::size_t>(slot.pass) * chunks + static_cast<std::size_t>(slot.chunk)];
       const Totals totals = stage.totals_during(slot);
-      const bool beaten = std::any_of(most.begin(), most.end(), [&](const Moment& m) {
-        return totals.within(m.totals) && stage.is_like(slot, m.flight);
+      const bool beaten = std::any_of(alike.begin(), alike.end(), [&](const Moment& m) {
+        return totals.within(m.totals) && stage.has_begun_as(m.flight);
       });
       if (!beaten) {
         std::erase_if(
-            most, [&](const Moment& m) { return m.totals.within(totals) && stage.is_like(slot, m.flight); });
-        most.push_back({stage.during(slot), totals});
+            alike, [&](const Moment& m) { return m.totals.within(totals) && stage.has_begun_as(m.flight); });
+        alike.push_back({stage.during(slot), totals});
       }
       stage.end(slot);
     }
     std::vector<InFlight>& of_stage = stages.emplace_back();
-    for (Moment& m : most) of_stage.push_back(std::move(m.flight));
+    for (std::vector<Moment>& alike : most) {
+      for (Moment& m : alike) of_stage.push_back(std::move(m.flight));
+      alike.clear();
+    }
   }
   return stages;
 }

@@ -173,10 +173,13 @@ class Tracer {
   void walk(const Plan& plan, const std::vector<OpTime>& times, const Lives& lives, const Sizes& sizes,
             bool splits, std::int32_t first_layer, std::int32_t layers, Traced& traced) const {
     const StepBlocks& blocks = blocks_.blocks();
-    for (TracedPass& pass : traced) {
-      pass.layers.resize(static_cast<std::size_t>(layers));
-      pass.recomputed.resize(static_cast<std::size_t>(layers));
-    }
+    const auto has = [&](Pass pass) {
+      traced[index(pass)].layers.resize(static_cast<std::size_t>(layers));
+      traced[index(pass)].recomputed.resize(static_cast<std::size_t>(layers));
+    };
+    has(Pass::forward);
+    for (const Pass pass : {Pass::backward, Pass::backward_input, Pass::backward_weight})
+      if (splits == (pass != Pass::backward)) has(pass);
     // Bytes that begin with an operation, and that the one before it was the last to need.
     std::vector<double> begin(static_cast<std::size_t>(times.back()) + 1), ended(begin.size());
     for (const BufferId b : followed_) {
@@ -315,8 +318,10 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
   PieceMemory memory;
   memory.carried_back = gradient_of_residual(sequences);
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
+    if (of_ends[kThreeLayers].front()[index(pass)].layers.empty()) continue;
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];
+    steps.reserve(static_cast<std::size_t>(layers) * (pass == Pass::forward ? 1 : 2) + 2);
     const auto add = [&](PassStep step, const Change& c) {
       if (!c.is_there) return;
       step.most = level + c.most;

@@ -68,6 +68,21 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
   return s;
 }
 
+void PipelineMemory::add(StageActivations a) {
+  for (const InFlight& f : *a.in_flight) {
+    const PieceMemory& own = memory_[a.chunks[static_cast<std::size_t>(f.chunk)]];
+    double kept = begins_gradients(f.pass)          ? own.kept
+                  : f.pass == Pass::backward_weight ? own.kept_for_weight
+                                                    : 0;
+    for (std::size_t c = 0; c < a.chunks.size(); ++c) {
+      const PieceMemory& memory = memory_[a.chunks[c]];
+      kept += memory.kept * f.kept[c] + memory.kept_for_weight * f.waiting[c];
+    }
+    kept_.push_back(kept + own.carried_back * f.carried_back);
+  }
+  stages_.push_back(std::move(a));
+}
+
 Exchange PipelineMemory::exchange_of(const Strategy& t, const StateMemory& m) {
   if (t.zero_stage < 2) return {};
   return {.zero_stage = t.zero_stage,
@@ -86,40 +101,37 @@ const StageMoments* PipelineMemory::moments_of(const Exchange& exchange, const S
   exchanges_.push_back(exchange);
   std::vector<StageMoments>& added = moments_.emplace_back();
   added.reserve(stages_.size());
+  std::span<const double> kept(kept_);
   for (const StageActivations& a : stages_) {
     Exchange of_stage = exchange;
     of_stage.both_ends = exchange.zero_stage >= 2 && a.units.embedding > 0 && a.units.head > 0;
-    added.push_back(moments_of(a, of_stage, m));
+    added.push_back(moments_of(a, kept.first(a.in_flight->size()), of_stage, m));
+    kept = kept.subspan(a.in_flight->size());
   }
   last_asked_ = exchanges_.size() - 1;
   return added.data();
 }
 
-StageMoments PipelineMemory::moments_of(const StageActivations& a, const Exchange& exchange,
-                                        const StateMemory& m) const {
+StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<const double> kept,
+                                        const Exchange& exchange, const StateMemory& m) const {
   const bool whole = exchange.zero_stage >= 2, gathers = exchange.zero_stage == 3;
   const bool accumulates = bytes_of(m.accumulators, a.units) > 0;
+  // Of gradients that wait for a pass of weights.
   std::vector<double> whole_layers;
-  if (whole)
+  if (whole && !memory_.front().of(Pass::backward_weight).empty())
     for (const std::size_t c : a.chunks) {
       double bytes = 0;
       for (const Piece::Run& r : pieces_[c].runs) bytes += m.whole_gradients.layers[r.kind] * r.layers;
       whole_layers.push_back(bytes);
     }
   StageMoments moments;
-  for (const InFlight& f : *a.in_flight) {
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const InFlight& f = (*a.in_flight)[i];
     const std::size_t own = a.chunks[static_cast<std::size_t>(f.chunk)];
-    double base = begins_gradients(f.pass)          ? memory_[own].kept
-                  : f.pass == Pass::backward_weight ? memory_[own].kept_for_weight
-                                                    : 0;
-    for (std::size_t c = 0; c < a.chunks.size(); ++c) {
-      const PieceMemory& memory = memory_[a.chunks[c]];
-      base += memory.kept * f.kept[c] + memory.kept_for_weight * f.waiting[c];
-      if (whole) base += whole_layers[c] * f.waiting[c];
-    }
+    double base = kept[i];
+    for (std::size_t c = 0; c < whole_layers.size(); ++c) base += whole_layers[c] * f.waiting[c];
     if (whole) base += m.shared_gradient * f.between_backward;
     if (gathers) base += m.shared_gathered * f.between_forward;
-    base += memory_[own].carried_back * f.carried_back;
     const PassMost& most =
         passes_with(exchange, pieces_[own], memory_[own], m)[static_cast<std::size_t>(f.pass)];
     if (!accumulates) {

@@ -52,7 +52,7 @@ class PipelineMemory {
   PipelineMemory(const std::vector<Piece>& pieces, const std::vector<PieceMemory>& memory, double sequences)
       : pieces_(pieces), memory_(memory), sequences_(sequences) {}
   // Refers to the stage's chunks and what is in flight.
-  void add(StageActivations stage) { stages_.push_back(std::move(stage)); }
+  void add(StageActivations stage);
 
   // `of_stage(i)`: the StageStates of the i-th that was added. Keeps what it finds for states that exchange
   // the same: not for several threads at a time.
@@ -68,10 +68,11 @@ class PipelineMemory {
 
  private:
   static Exchange exchange_of(const Strategy& strategy, const StateMemory& states);
-  // Of all stages.
+  // Of all stages, one after the other.
   const StageMoments* moments_of(const Exchange& exchange, const StateMemory& states) const;
-  StageMoments moments_of(const StageActivations& stage, const Exchange& exchange,
-                          const StateMemory& states) const;
+  // `kept`: of its moments.
+  StageMoments moments_of(const StageActivations& stage, std::span<const double> kept,
+                          const Exchange& exchange, const StateMemory& states) const;
   double peak_of_stage(const StageMoments& moments, const StageStates& of_stage,
                        const StateMemory& states) const;
 
@@ -79,6 +80,7 @@ class PipelineMemory {
   const std::vector<PieceMemory>& memory_;
   double sequences_;
   std::vector<StageActivations> stages_;
+  std::vector<double> kept_;                 // bytes at each moment of each stage, without what is exchanged
   mutable std::vector<Exchange> exchanges_;  // that have been asked for
   mutable std::vector<std::vector<StageMoments>> moments_;
   mutable std::size_t last_asked_ = 0;
