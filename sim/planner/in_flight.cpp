@@ -1,6 +1,8 @@
 #include "sim/planner/in_flight.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <utility>
 
 namespace sim {
@@ -33,9 +35,7 @@ class Stage {
     return {totals_.kept - ends_kept(slot), totals_.waiting - (slot.pass == Pass::backward_weight),
             now_.carried_back - is_carried(slot)};
   }
-  bool is_like(const Slot& slot, const InFlight& f) const {
-    return f.pass == slot.pass && f.chunk == slot.chunk && f.begun == now_.begun;
-  }
+  bool has_begun_as(const InFlight& f) const { return f.begun == now_.begun; }
   // While the pass goes on.
   InFlight during(const Slot& slot) const {
     InFlight now = now_;
@@ -95,25 +95,78 @@ std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
     Totals totals;
   };
   std::vector<std::vector<InFlight>> stages;
+  constexpr std::size_t kPasses = 4;
+  const auto chunks = static_cast<std::size_t>(schedule.chunks);
+  std::vector<std::vector<Moment>> most(kPasses * chunks);  // of each pass and chunk
   for (const std::vector<Slot>& slots : schedule.slots) {
     Stage stage(schedule, static_cast<std::int32_t>(stages.size()));
-    std::vector<Moment> most;
     for (const Slot& slot : slots) {
+      std::vector<Moment>& alike =
+          most[static_cast<std::size_t>(slot.pass) * chunks + static_cast<std::size_t>(slot.chunk)];
       const Totals totals = stage.totals_during(slot);
-      const bool beaten = std::any_of(most.begin(), most.end(), [&](const Moment& m) {
-        return totals.within(m.totals) && stage.is_like(slot, m.flight);
+      const bool beaten = std::any_of(alike.begin(), alike.end(), [&](const Moment& m) {
+        return totals.within(m.totals) && stage.has_begun_as(m.flight);
       });
       if (!beaten) {
         std::erase_if(
-            most, [&](const Moment& m) { return m.totals.within(totals) && stage.is_like(slot, m.flight); });
-        most.push_back({stage.during(slot), totals});
+            alike, [&](const Moment& m) { return m.totals.within(totals) && stage.has_begun_as(m.flight); });
+        alike.push_back({stage.during(slot), totals});
       }
       stage.end(slot);
     }
     std::vector<InFlight>& of_stage = stages.emplace_back();
-    for (Moment& m : most) of_stage.push_back(std::move(m.flight));
+    for (std::vector<Moment>& alike : most) {
+      for (Moment& m : alike) of_stage.push_back(std::move(m.flight));
+      alike.clear();
+    }
   }
   return stages;
+}
+
+namespace {
+
+// Of one moment.
+using Numbers = std::span<const std::int32_t>;
+
+bool within(Numbers a, Numbers b) {
+  return std::equal(a.begin(), a.end(), b.begin(), [](std::int32_t x, std::int32_t y) { return x <= y; });
+}
+
+bool within_any(Numbers moment, const std::vector<std::int32_t>& moments) {
+  for (std::size_t i = 0; i < moments.size(); i += moment.size())
+    if (within(moment, Numbers(moments).subspan(i, moment.size()))) return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<MostHeld> most_held(const std::vector<std::vector<InFlight>>& stages) {
+  std::vector<MostHeld> held;
+  std::vector<std::int32_t> moment, kept;
+  for (const std::vector<InFlight>& stage : stages) {
+    MostHeld most;
+    for (const InFlight& f : stage) {
+      most.waiting = std::max(most.waiting, std::accumulate(f.waiting.begin(), f.waiting.end(), 0));
+      moment = f.kept;
+      moment.insert(moment.end(), f.waiting.begin(), f.waiting.end());
+      if (within_any(moment, most.micro_batches)) continue;
+      kept = moment;
+      for (std::size_t i = 0; i < most.micro_batches.size(); i += moment.size()) {
+        const Numbers other = Numbers(most.micro_batches).subspan(i, moment.size());
+        if (!within(other, moment)) kept.insert(kept.end(), other.begin(), other.end());
+      }
+      most.micro_batches = kept;
+    }
+    if (!held.empty()) {
+      const MostHeld& before = held.back();
+      most.no_more_than_before = most.waiting <= before.waiting;
+      for (std::size_t i = 0; i < most.micro_batches.size() && most.no_more_than_before; i += moment.size())
+        most.no_more_than_before =
+            within_any(Numbers(most.micro_batches).subspan(i, moment.size()), before.micro_batches);
+    }
+    held.push_back(std::move(most));
+  }
+  return held;
 }
 
 }  // namespace sim

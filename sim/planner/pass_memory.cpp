@@ -173,10 +173,13 @@ class Tracer {
   void walk(const Plan& plan, const std::vector<OpTime>& times, const Lives& lives, const Sizes& sizes,
             bool splits, std::int32_t first_layer, std::int32_t layers, Traced& traced) const {
     const StepBlocks& blocks = blocks_.blocks();
-    for (TracedPass& pass : traced) {
-      pass.layers.resize(static_cast<std::size_t>(layers));
-      pass.recomputed.resize(static_cast<std::size_t>(layers));
-    }
+    const auto has = [&](Pass pass) {
+      traced[index(pass)].layers.resize(static_cast<std::size_t>(layers));
+      traced[index(pass)].recomputed.resize(static_cast<std::size_t>(layers));
+    };
+    has(Pass::forward);
+    for (const Pass pass : {Pass::backward, Pass::backward_input, Pass::backward_weight})
+      if (splits == (pass != Pass::backward)) has(pass);
     // Bytes that begin with an operation, and that the one before it was the last to need.
     std::vector<double> begin(static_cast<std::size_t>(times.back()) + 1), ended(begin.size());
     for (const BufferId b : followed_) {
@@ -315,21 +318,30 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
   PieceMemory memory;
   memory.carried_back = gradient_of_residual(sequences);
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
+    if (of_ends[kThreeLayers].front()[index(pass)].layers.empty()) continue;
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];
-    const auto add = [&](std::int32_t unit, bool recomputes, const Change& c) {
+    steps.reserve(static_cast<std::size_t>(layers) * (pass == Pass::forward ? 1 : 2) + 2);
+    const auto add = [&](PassStep step, const Change& c) {
       if (!c.is_there) return;
-      steps.push_back({unit, recomputes, level + c.most, level + c.reading});
+      step.most = level + c.most;
+      step.reading = level + c.reading;
+      steps.push_back(step);
       level += c.left;
     };
     const auto end = [&](std::int32_t unit, Change TracedPass::*of) {
-      add(unit, false,
+      add({.unit = unit, .is_first_of_unit = true},
           of_sequences(of_ends[kThreeLayers], [&](const Traced& t) { return t[index(pass)].*of; }));
     };
     const auto layer = [&](std::int32_t l, bool recomputes) {
       const SameLayer same = same_layer(l, layers, interval);
-      const std::vector<Traced>& traced = shapes[kinds[static_cast<std::size_t>(l)]][same.piece];
-      add(l + 1, recomputes, of_sequences(traced, [&](const Traced& t) {
+      const std::size_t kind = kinds[static_cast<std::size_t>(l)];
+      const std::vector<Traced>& traced = shapes[kind][same.piece];
+      add({.unit = l + 1,
+           .kind = static_cast<std::int32_t>(kind),
+           .recomputes = recomputes,
+           .is_first_of_unit = recomputes || !traced.front()[index(pass)].recomputed[same.layer].is_there},
+          of_sequences(traced, [&](const Traced& t) {
             const TracedPass& of = t[index(pass)];
             return (recomputes ? of.recomputed : of.layers)[same.layer];
           }));

@@ -17,7 +17,9 @@ namespace sim {
 // then the layers, and one more for the head, each whether the piece has it or not.
 struct PassStep {
   std::int32_t unit = 0;
-  bool recomputes = false;  // runs forward again
+  std::int32_t kind = -1;         // of a layer
+  bool recomputes = false;        // runs forward again
+  bool is_first_of_unit = false;  // in the pass
   // Bytes above those at the pass's begin; `reading`: until the unit's parameters have been read.
   double most = 0, reading = 0;
 };

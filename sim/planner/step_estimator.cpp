@@ -32,6 +32,11 @@ std::int32_t micro_batches_of(const Scenario& s) {
                                    s.workload.micro_batch_size);
 }
 
+// Micro-batches that pass through each chunk in a step.
+std::int32_t micro_batches_of_chunk(const Schedule& s) {
+  return s.placement == Placement::two_directions ? s.micro_batches / 2 : s.micro_batches;
+}
+
 // Of a pass, what may go on beside its compute and surely hides.
 constexpr double kRoom = 0.6;
 
@@ -100,6 +105,7 @@ ScheduleFacts::ScheduleFacts(const std::string& schedule, std::int32_t stages, s
                 .placement = placement_of(schedule)},
       in_flight(sim::in_flight(
           make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)))),
+      most_held(sim::most_held(in_flight)),
       schedule_(schedule),
       chunks_(chunks) {}
 
@@ -126,74 +132,101 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
       cut_(passes.cut(s)),
       facts_(facts),
       slowest_over_mean_(1 + waiting_over_mean(s, s.hardware)),
-      chunks_(static_cast<std::size_t>(facts.placement.chunks)) {
-  const std::int32_t stages = facts.placement.stages;
-  for (std::int32_t stage = 0; stage < stages; ++stage) {
-    Kind kind;
-    for (std::int32_t c = 0; c < facts.placement.chunks; ++c)
-      kind.chunks.push_back(cut_.of_piece[static_cast<std::size_t>(facts.placement.piece(stage, c))]);
-    kind.units.at_an_end = stage == 0 || stage + 1 == stages;
-    for (const std::size_t c : kind.chunks) {
-      const Piece& piece = cut_.distinct[c];
-      kind.units.first = kind.units.first || piece.first;
-      kind.units.last = kind.units.last || piece.last;
-      for (const Piece::Run& r : piece.runs) {
-        if (kind.units.layers.size() <= r.kind) kind.units.layers.resize(r.kind + 1);
-        kind.units.layers[r.kind] += r.layers;
+      chunks_(static_cast<std::size_t>(facts.placement.chunks)),
+      memory_(cut_.distinct, cut_.memory,
+              static_cast<double>(s.workload.micro_batch_size * micro_batches_of_chunk(facts.placement))) {
+  find_kinds();
+  find_fullest();
+  least_ = least_of_compute();
+}
+
+void StepPipeline::find_kinds() {
+  const Schedule& placement = facts_.placement;
+  const auto stages = static_cast<std::size_t>(placement.stages);
+  kind_of_stage_.reserve(stages);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const auto piece = [&](std::size_t chunk) {
+      return cut_.of_piece[static_cast<std::size_t>(
+          placement.piece(static_cast<std::int32_t>(stage), static_cast<std::int32_t>(chunk)))];
+    };
+    const bool at_an_end = stage == 0 || stage + 1 == stages;
+    const auto is = [&](const Kind& k) {
+      if (k.units.at_an_end != at_an_end) return false;
+      for (std::size_t c = 0; c < chunks_; ++c)
+        if (k.chunks[c] != piece(c)) return false;
+      return true;
+    };
+    const std::size_t same =
+        stage > 0 && is(kinds_[kind_of_stage_.back()])
+            ? kind_of_stage_.back()
+            : static_cast<std::size_t>(std::find_if(kinds_.begin(), kinds_.end(), is) - kinds_.begin());
+    if (same == kinds_.size()) {
+      Kind& kind = kinds_.emplace_back();
+      kind.units.at_an_end = at_an_end;
+      for (std::size_t c = 0; c < chunks_; ++c) {
+        kind.chunks.push_back(piece(c));
+        const Piece& of_chunk = cut_.distinct[kind.chunks.back()];
+        kind.units.first = kind.units.first || of_chunk.first;
+        kind.units.last = kind.units.last || of_chunk.last;
+        for (const Piece::Run& r : of_chunk.runs) {
+          if (kind.units.layers.size() <= r.kind) kind.units.layers.resize(r.kind + 1);
+          kind.units.layers[r.kind] += r.layers;
+        }
       }
     }
-    const auto same = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& k) {
-      return k.chunks == kind.chunks && k.units == kind.units;
-    });
-    kind_of_stage_.push_back(static_cast<std::size_t>(same - kinds_.begin()));
-    if (same == kinds_.end()) kinds_.push_back(std::move(kind));
-    kinds_[kind_of_stage_.back()].stages.push_back(static_cast<std::size_t>(stage));
+    kinds_[same].stages.push_back(stage);
+    kind_of_stage_.push_back(same);
   }
-  // Of stages with the same pieces those may be the fullest that keep most for micro-batches, or for most of
-  // which weights' gradients are to come.
-  const auto kept = [&](const Kind& kind, std::size_t stage) {
+}
+
+// Of stages with the same pieces those may be the fullest that keep most for micro-batches, or for most of
+// which weights' gradients are to come.
+void StepPipeline::find_fullest() {
+  const auto kept = [&](const Kind& kind, const MostHeld& held) {
     double most = 0;
-    for (const InFlight& f : facts.in_flight[stage]) {
+    for (auto of = held.micro_batches.begin(); of != held.micro_batches.end();
+         of += static_cast<std::ptrdiff_t>(2 * chunks_)) {
       double bytes = 0;
       for (std::size_t c = 0; c < chunks_; ++c) {
         const PieceMemory& memory = cut_.memory[kind.chunks[c]];
-        bytes += memory.kept * f.kept[c] + memory.kept_for_weight * f.waiting[c];
+        bytes += memory.kept * of[static_cast<std::ptrdiff_t>(c)] +
+                 memory.kept_for_weight * of[static_cast<std::ptrdiff_t>(chunks_ + c)];
       }
       most = std::max(most, bytes);
     }
     return most;
   };
-  const auto waiting = [&](std::size_t stage) {
-    std::int32_t most = 0;
-    for (const InFlight& f : facts.in_flight[stage])
-      most = std::max(most, std::accumulate(f.waiting.begin(), f.waiting.end(), 0));
-    return most;
-  };
-  const auto fullest = [](const Kind& kind, auto held) {
-    return *std::max_element(kind.stages.begin(), kind.stages.end(),
-                             [&](std::size_t a, std::size_t b) { return held(a) < held(b); });
-  };
-  const std::int32_t each_way = facts.placement.placement == Placement::two_directions ? 2 : 1;
-  for (const Kind& kind : kinds_) {
-    const std::size_t holds = fullest(kind, [&](std::size_t stage) { return kept(kind, stage); });
-    const std::size_t waits = fullest(kind, [&](std::size_t stage) {
-      return std::pair{waiting(stage), kept(kind, stage)};
-    });
-    std::vector<const Piece*> pieces;
-    std::vector<const PieceMemory*> memory;
-    for (const std::size_t c : kind.chunks) {
-      pieces.push_back(&cut_.distinct[c]);
-      memory.push_back(&cut_.memory[c]);
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const Kind& kind = kinds_[k];
+    std::size_t holds = 0, waits = 0;
+    double most_kept = -1;
+    std::pair<std::int32_t, double> most_waiting{-1, -1};
+    for (const std::size_t stage : kind.stages) {
+      const MostHeld& held = facts_.most_held[stage];
+      if (held.no_more_than_before && kind_of_stage_[stage - 1] == k) continue;
+      const double bytes = kept(kind, held);
+      if (bytes > most_kept) {
+        most_kept = bytes;
+        holds = stage;
+      }
+      if (std::pair{held.waiting, bytes} > most_waiting) {
+        most_waiting = {held.waiting, bytes};
+        waits = stage;
+      }
     }
+    UnitCounts units{.embedding = kind.units.first ? 1.0 : 0.0,
+                     .head = kind.units.last ? 1.0 : 0.0,
+                     .layers = {kind.units.layers.begin(), kind.units.layers.end()}};
+    const std::size_t number =
+        passes_.stage_numbers_.try_emplace(kind.units, passes_.stage_numbers_.size()).first->second;
     const auto add = [&](std::size_t stage) {
       stages_.push_back(static_cast<std::int32_t>(stage));
-      activations_.push_back(stage_activations(s, pieces, memory, facts.in_flight[stage],
-                                               facts.placement.micro_batches / each_way));
+      numbers_.push_back(number);
+      memory_.add({.chunks = kind.chunks, .in_flight = &facts_.in_flight[stage], .units = units});
     };
     add(holds);
-    if (facts.in_flight[waits] != facts.in_flight[holds]) add(waits);
+    if (waits != holds && facts_.in_flight[waits] != facts_.in_flight[holds]) add(waits);
   }
-  least_ = least_of_compute();
 }
 
 // A stage works on all micro-batches one after the other. Before its first forward pass one micro-batch is
@@ -201,8 +234,7 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
 // nobody waits for) one is passed back through them.
 Seconds StepPipeline::least_of_compute() const {
   const Schedule& placement = facts_.placement;
-  const std::int32_t each_way = placement.placement == Placement::two_directions ? 2 : 1;
-  const double micro_batches = placement.micro_batches / each_way;
+  const double micro_batches = micro_batches_of_chunk(placement);
   // Of some backward passes in two parts either counts that is shorter; 0: there are none of a sort.
   const auto shorter = [](Seconds a, Seconds b) {
     return a.value > 0 && b.value > 0 ? std::min(a, b) : std::max(a, b);
@@ -238,9 +270,13 @@ Seconds StepPipeline::least_of_compute() const {
 }
 
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
-  Bytes most;
-  for (const StageActivations& a : activations_) most = std::max(most, peak_of_stage(s, a, states.memory()));
-  return most;
+  std::vector<std::optional<StageStates>>& known = states.of_stages;
+  return memory_.peak(s, states.memory(), [&](std::size_t i) -> const StageStates& {
+    const std::size_t number = numbers_[i];
+    if (known.size() <= number) known.resize(passes_.stage_numbers_.size());
+    if (!known[number]) known[number] = stage_states(s, states.memory(), memory_.stages()[i].units);
+    return *known[number];
+  });
 }
 
 const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
@@ -570,6 +606,7 @@ struct StepEstimator::Known {
   std::map<std::pair<const BlockTimes*, std::int64_t>, ComputeTimes> compute;
   std::map<const BlockTimes*, PassMemory> memory;
   std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
+  StageNumbers stage_numbers;
   std::map<StateKey, StepStates> states;
   std::map<StateKey, int> exchanges;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
@@ -584,6 +621,7 @@ StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibratio
                        .compute = {},
                        .memory = {},
                        .unbucketed = {},
+                       .stage_numbers = {},
                        .states = {},
                        .exchanges = {},
                        .transfer_blocks = {},
@@ -592,6 +630,7 @@ StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibratio
 void StepEstimator::forget_layout() {
   known_->compute.clear();
   known_->memory.clear();
+  known_->stage_numbers.clear();
   known_->compute_blocks.clear();
   known_->states.clear();
   known_->unbucketed.clear();
@@ -673,10 +712,11 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   const std::int64_t sequences = s.workload.micro_batch_size;
   const auto [compute, added] = known_->compute.try_emplace({&blocks, sequences});
   if (added) compute->second = compute_times(blocks, sequences);
-  PassMemory& memory = known_->memory.try_emplace(&blocks, blocks).first->second;
+  const PassMemory& memory = known_->memory.try_emplace(&blocks, blocks).first->second;
   return {blocks,
           compute->second,
           memory,
+          known_->stage_numbers,
           transfers(s),
           {.pass = usual_work(s, work_before_pass(s, false)),
            .once = usual_work(s, work_before_pass(s, true)),

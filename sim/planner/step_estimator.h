@@ -27,8 +27,10 @@ namespace sim {
 struct StageUnits {
   bool first = false, last = false, at_an_end = false;
   std::vector<std::int32_t> layers;  // of each kind
-  bool operator==(const StageUnits&) const = default;
+  auto operator<=>(const StageUnits&) const = default;
 };
+// Numbers for those that a search has met.
+using StageNumbers = std::map<StageUnits, std::size_t>;
 
 // What a schedule makes of parameters' places.
 enum class StatePlaces {
@@ -63,6 +65,7 @@ class StepStates {
 
   // Of stages by their units (StageUnits), as they are asked for.
   mutable std::vector<std::pair<StageUnits, StageEnds>> ends;
+  mutable std::vector<std::optional<StageStates>> of_stages;  // by their StageNumbers
 
  private:
   UnbucketedStates& unbucketed_;
@@ -78,9 +81,14 @@ class StepPipeline;
 // split backward alike.
 class StepPasses {
  public:
-  StepPasses(BlockTimes& blocks, const ComputeTimes& compute, PassMemory& memory,
-             const TransferTimes& transfers, const StepSoftware& software)
-      : blocks_(blocks), compute_(compute), memory_(memory), transfers_(transfers), software_(software) {}
+  StepPasses(BlockTimes& blocks, const ComputeTimes& compute, const PassMemory& memory,
+             StageNumbers& stage_numbers, const TransferTimes& transfers, const StepSoftware& software)
+      : blocks_(blocks),
+        compute_(compute),
+        memory_(memory),
+        stage_numbers_(stage_numbers),
+        transfers_(transfers),
+        software_(software) {}
 
  private:
   friend class StepPipeline;
@@ -97,7 +105,8 @@ class StepPasses {
 
   BlockTimes& blocks_;
   const ComputeTimes& compute_;
-  PassMemory& memory_;
+  const PassMemory& memory_;
+  StageNumbers& stage_numbers_;
   TransferTimes transfers_;
   StepSoftware software_;
   std::map<std::pair<std::int32_t, std::string>, Cut> cuts_;  // by pieces and schedule's parts
@@ -110,6 +119,7 @@ class ScheduleFacts {
                 std::int32_t micro_batches);
   Schedule placement;                            // without slots
   std::vector<std::vector<InFlight>> in_flight;  // of each stage
+  std::vector<MostHeld> most_held;
   // Made when it is first asked for: of many schedules no candidate fits, or all are beaten.
   const ScheduleClock& clock() const;
 
@@ -139,6 +149,8 @@ class Schedules {
 class StepPipeline {
  public:
   StepPipeline(const Scenario& scenario, StepPasses& passes, const ScheduleFacts& facts);
+  StepPipeline(const StepPipeline&) = delete;
+  StepPipeline& operator=(const StepPipeline&) = delete;
 
   // `scenario` is that of the pipeline, but for its states.
   // Live at a time: all that planned arenas reserve, and the least of what a caching allocator does.
@@ -171,6 +183,8 @@ class StepPipeline {
     std::size_t least_of = 0;  // the kind that it is of
     bool by_units = false;     // it is run unit by unit
   };
+  void find_kinds();
+  void find_fullest();
   Exchanged& exchanged(const Scenario& scenario, const StepStates& states);
   Seconds least_of_compute() const;
   void hide_exchanges(const Scenario& scenario, const StepStates& states, Exchanged& found);
@@ -193,8 +207,9 @@ class StepPipeline {
   std::size_t chunks_ = 1;
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
-  std::vector<StageActivations> activations_;  // of stages that may be fullest
-  std::vector<std::int32_t> stages_;           // these
+  PipelineMemory memory_;             // of stages that may be fullest
+  std::vector<std::int32_t> stages_;  // these
+  std::vector<std::size_t> numbers_;  // of their units
   std::vector<Exchanged> exchanged_;
   std::size_t last_asked_ = 0;        // of these
   std::vector<ChunkPasses> hidden_;   // of the states at hand
