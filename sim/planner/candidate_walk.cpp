@@ -265,9 +265,12 @@ class CandidateWalk::Layout {
       const StepStates*& states = (choice.gradient_bucket > 0 ? of_chunks : one_chunk)[i];
       if (!states) states = &w_.steps.states(scenario_);
       const Bytes memory = pipeline.memory(scenario_, *states);
-      if (memory <= collector_.most_memory() &&
-          (!collector_.may_matter(index, memory, of_any_state) ||
-           !collector_.may_matter(index, memory, that_matters(pipeline.least_time(scenario_, *states)))))
+      const auto beaten = [&](Seconds least) {
+        return !collector_.may_matter(index, memory, that_matters(least));
+      };
+      if (memory <= collector_.most_memory() && (!collector_.may_matter(index, memory, of_any_state) ||
+                                                 beaten(pipeline.least_time_of_ends(scenario_, *states)) ||
+                                                 beaten(pipeline.least_time(scenario_, *states))))
         return collector_.add_beaten();
       if (!collector_.asks_for_time(index, memory)) return collector_.add_too_large(index, memory);
       collector_.add(index, devices_, tokens, {pipeline.time(scenario_, *states), memory});

@@ -523,7 +523,6 @@ ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPass
   const BackwardParts parts = backward_parts(strategy_.schedule);
   const int zero = strategy_.zero_stage;
   ChunkPasses passes = plain;
-  if (zero == 3 && !gathers_hide(piece)) return with_exchanges(piece, plain);
   passes.begin_gradients = begin_gradients(piece);
   if (zero == 3 || gathers_ahead()) {
     Exchanged sum{};

@@ -173,6 +173,8 @@ void StepPipeline::find_kinds() {
           kind.units.layers[r.kind] += r.layers;
         }
       }
+      kind.number =
+          passes_.stage_numbers_.try_emplace(kind.units, passes_.stage_numbers_.size()).first->second;
     }
     kinds_[same].stages.push_back(stage);
     kind_of_stage_.push_back(same);
@@ -214,14 +216,12 @@ void StepPipeline::find_fullest() {
         waits = stage;
       }
     }
-    UnitCounts units{.embedding = kind.units.first ? 1.0 : 0.0,
-                     .head = kind.units.last ? 1.0 : 0.0,
-                     .layers = {kind.units.layers.begin(), kind.units.layers.end()}};
-    const std::size_t number =
-        passes_.stage_numbers_.try_emplace(kind.units, passes_.stage_numbers_.size()).first->second;
+    const UnitCounts units{.embedding = kind.units.first ? 1.0 : 0.0,
+                           .head = kind.units.last ? 1.0 : 0.0,
+                           .layers = {kind.units.layers.begin(), kind.units.layers.end()}};
     const auto add = [&](std::size_t stage) {
       stages_.push_back(static_cast<std::int32_t>(stage));
-      numbers_.push_back(number);
+      numbers_.push_back(kind.number);
       memory_.add({.chunks = kind.chunks, .in_flight = &facts_.in_flight[stage], .units = units});
     };
     add(holds);
@@ -270,7 +270,7 @@ Seconds StepPipeline::least_of_compute() const {
 }
 
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
-  std::vector<std::optional<StageStates>>& known = states.of_stages;
+  std::vector<std::optional<StageStates>>& known = states.unbucketed().of_stages;
   return memory_.peak(s, states.memory(), [&](std::size_t i) -> const StageStates& {
     const std::size_t number = numbers_[i];
     if (known.size() <= number) known.resize(passes_.stage_numbers_.size());
@@ -301,13 +301,13 @@ Piece StepPipeline::all_units(const StageUnits& units) const {
 }
 
 const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
-  const auto known = std::find_if(states.ends.begin(), states.ends.end(),
-                                  [&](const auto& e) { return e.first == kind.units; });
-  if (known != states.ends.end()) return known->second;
-  const StageUnits& units = kind.units;
-  states.ends.emplace_back(
-      units, stage_ends(s, all_units(units), units.at_an_end, states.times(), passes_.software_));
-  return states.ends.back().second;
+  std::vector<std::optional<StageEnds>>& known = states.unbucketed().ends;
+  if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
+  std::optional<StageEnds>& ends = known[kind.number];
+  if (!ends)
+    ends = stage_ends(s, all_units(kind.units), kind.units.at_an_end, states.unbucketed().times(),
+                      passes_.software_);
+  return *ends;
 }
 
 void StepPipeline::execute() {
@@ -476,8 +476,11 @@ bool StepPipeline::hides(const Scenario& s, const PassTimer& timer) const {
 void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, Exchanged& found) {
   hidden_.clear();
   const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
+  const bool gathers = s.strategy.zero_stage == 3;
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
-    hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
+    hidden_.push_back(gathers && !timer.gathers_hide(cut_.distinct[p])
+                          ? exchanging(s, states)[p]
+                          : timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   const std::vector<ChunkPasses>& passes = hidden_;
   if (!plain_) execute();
   const TransferTimes& transfers = passes_.transfers_;
@@ -550,6 +553,13 @@ Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& st
         {latest, e.device + once.finish, e.host + once.finish_ahead, e.host + once.finish_launches, e.sends});
   }
   return latest + found.begin;
+}
+
+Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& states) const {
+  // Whichever stage is the last to end its passes.
+  Seconds finish = ends_of(s, states, kinds_.front()).finish;
+  for (const Kind& kind : kinds_) finish = std::min(finish, ends_of(s, states, kind).finish);
+  return (least_ + finish) * slowest_over_mean_;
 }
 
 Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {

@@ -48,6 +48,9 @@ struct UnbucketedStates {
 
   BlockTimes blocks;
   StateMemory memory;
+  // Of stages by their StageNumbers, as they are asked for.
+  std::vector<std::optional<StageEnds>> ends;
+  std::vector<std::optional<StageStates>> of_stages;
 
  private:
   std::optional<StateTimes> times_;
@@ -63,9 +66,8 @@ class StepStates {
   // Found where a candidate fits: most do not.
   const StateTimes& times() const;
 
-  // Of stages by their units (StageUnits), as they are asked for.
-  mutable std::vector<std::pair<StageUnits, StageEnds>> ends;
-  mutable std::vector<std::optional<StageStates>> of_stages;  // by their StageNumbers
+  // What does not depend on buckets.
+  UnbucketedStates& unbucketed() const { return unbucketed_; }
 
  private:
   UnbucketedStates& unbucketed_;
@@ -158,8 +160,10 @@ class StepPipeline {
   // Those of which one is the fullest.
   const std::vector<std::int32_t>& fullest_stages() const { return stages_; }
   Seconds time(const Scenario& scenario, const StepStates& states);
-  // No more than time(), and found sooner: for all states, and for these.
+  // No more than time(), each more than the one before and found later: for all states, for these with
+  // nothing exchanged beside passes, and for these.
   Seconds least_time() const { return least_ * slowest_over_mean_; }
+  Seconds least_time_of_ends(const Scenario& scenario, const StepStates& states) const;
   Seconds least_time(const Scenario& scenario, const StepStates& states);
 
  private:
@@ -167,6 +171,7 @@ class StepPipeline {
   struct Kind {
     std::vector<std::size_t> chunks;  // distinct pieces
     StageUnits units;
+    std::size_t number = 0;  // of these
     std::vector<std::size_t> stages;
     std::size_t last = 0;  // of them to end
   };
