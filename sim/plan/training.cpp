@@ -966,6 +966,7 @@ StepPlan make_state_plan(const Scenario& scenario) {
   add_state_blocks(b, p, add_gradient_norm(b), blocks);
   StepPlan step{b.take(), std::move(blocks)};
   add_bucket_blocks(scenario, step);
+  add_extra_tensors(step.plan);
   return step;
 }
 

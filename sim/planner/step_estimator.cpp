@@ -40,6 +40,13 @@ std::int32_t micro_batches_of_chunk(const Schedule& s) {
 // Of a pass, what may go on beside its compute and surely hides.
 constexpr double kRoom = 0.6;
 
+// Of a micro-batch's backward pass, where a schedule runs some whole and some in two parts: whichever is
+// less. 0: it has none of a sort.
+template <class Quantity>
+Quantity of_either(Quantity whole, Quantity parts) {
+  return whole.value > 0 && parts.value > 0 ? std::min(whole, parts) : std::max(whole, parts);
+}
+
 }  // namespace
 
 // ---- States
@@ -235,11 +242,7 @@ void StepPipeline::find_fullest() {
 Seconds StepPipeline::least_of_compute() const {
   const Schedule& placement = facts_.placement;
   const double micro_batches = micro_batches_of_chunk(placement);
-  // Of some backward passes in two parts either counts that is shorter; 0: there are none of a sort.
-  const auto shorter = [](Seconds a, Seconds b) {
-    return a.value > 0 && b.value > 0 ? std::min(a, b) : std::max(a, b);
-  };
-  const auto back = [&](const ChunkPasses& p) { return shorter(p.backward.duration, p.input.duration); };
+  const auto back = [](const ChunkPasses& p) { return of_either(p.backward.duration, p.input.duration); };
   struct Way {
     Seconds forward, backward;
   };
@@ -258,7 +261,7 @@ Seconds StepPipeline::least_of_compute() const {
     for (std::int32_t c = 0; c < placement.chunks; ++c) {
       const auto piece = static_cast<std::size_t>(placement.piece(stage, c));
       const ChunkPasses& p = cut_.plain[cut_.of_piece[piece]];
-      all += p.forward.duration + shorter(p.backward.duration, p.input.duration + p.weight.duration);
+      all += p.forward.duration + of_either(p.backward.duration, p.input.duration + p.weight.duration);
       without_weights += p.forward.duration + back(p);
       first.forward = std::min(first.forward, before[piece].forward);
       first.backward = std::min(first.backward, before[piece].backward);
@@ -510,7 +513,7 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
     const StageEnd& e = plain_->ends[stage];
     const Seconds compute = e.compute + longer;
     // Chunks end one after the other, from the last to the first.
-    Seconds collectives, launches, of_micro_batch;
+    Seconds collectives, launches, forward, backward;  // the last three of a micro-batch
     for (std::size_t c = chunks_; c-- > 0;) {
       const ChunkPasses& with = passes[kind.chunks[c]];
       const ChunkPasses& without = cut_.plain[kind.chunks[c]];
@@ -519,20 +522,26 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
       const Seconds slower = last.duration - (whole ? without.backward : without.weight).duration;
       const Seconds began = plain_->last_began[stage * chunks_ + c] + longer - slower;
       collectives = std::max(collectives + last.collectives, began + last.collectives_after_compute);
-      for (const auto pass :
-           {&ChunkPasses::forward, &ChunkPasses::backward, &ChunkPasses::input, &ChunkPasses::weight}) {
-        launches += (with.*pass).host.launches - (without.*pass).host.launches;
-        of_micro_batch += (with.*pass).collectives;
-      }
+      const auto more_launches = [&](PassTime ChunkPasses::*pass) {
+        return (with.*pass).host.launches - (without.*pass).host.launches;
+      };
+      launches += more_launches(&ChunkPasses::forward) +
+                  of_either(more_launches(&ChunkPasses::backward),
+                            more_launches(&ChunkPasses::input) + more_launches(&ChunkPasses::weight));
+      forward += with.forward.collectives;
+      backward += of_either(with.backward.collectives, with.input.collectives + with.weight.collectives);
     }
     // All of a stage's collectives, one after the other.
-    const Seconds in_turn = plain_->first_backward[stage] + of_micro_batch * micro_batches;
-    if (each) collectives = std::max(collectives, in_turn);
+    const Seconds began = plain_->first_backward[stage];
+    if (each) collectives = std::max(collectives, began + (forward + backward) * micro_batches);
     const Seconds host = e.host + launches * micro_batches;
     ends.push_back({std::max({compute, collectives, host}), host, e.sends + longer});
-    // The longest path without exchanges is a path with them.
-    Seconds least = each ? in_turn : Seconds{};
-    if (e.compute == longest_) least = std::max(least, compute);
+    // The longest path without exchanges is a path with them, but where units and their launches make it.
+    // What ZeRO 3 gathers for backward passes may be there before the first begins.
+    Seconds least = gathers ? (forward + backward) * micro_batches
+                    : each  ? began + backward * micro_batches
+                            : Seconds{};
+    if (e.compute == longest_ && !found.by_units) least = std::max(least, e.compute);
     if (least > found.least) {
       found.least = least;
       found.least_of = k;
@@ -565,10 +574,8 @@ Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& st
 Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {
   const Exchanged& found = exchanged(s, states);
   if (!found.ends.empty()) return time(s, states);
-  // Compute beside collectives is taken to be slower for as long as they last.
-  constexpr double kSurely = 0.97;
   const StageEnds& once = ends_of(s, states, kinds_[found.least_of]);
-  return (found.least + once.finish) * (kSurely * slowest_over_mean_);
+  return (found.least + once.finish) * slowest_over_mean_;
 }
 
 // ---- What is kept
