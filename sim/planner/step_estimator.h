@@ -92,7 +92,7 @@ struct ScheduleFacts {
                 std::int32_t micro_batches);
   Schedule placement;  // without slots
   ScheduleClock clock;
-  std::vector<std::vector<InFlight>> in_flight;  // of each stage
+  std::vector<StageInFlight> in_flight;  // of each stage
   std::vector<MostHeld> most_held;
 };
 

@@ -108,11 +108,11 @@ TEST_CASE("micro-batches in flight are the schedule's") {
   const std::string name = GENERATE(std::string("1f1b"), std::string("gpipe"));
   constexpr std::int32_t kStages = 4, kMicroBatches = 12;
   const Schedule schedule = make_schedule(name, kStages, 1, kMicroBatches);
-  const std::vector<std::vector<InFlight>> stages = in_flight(schedule);
+  const std::vector<StageInFlight> stages = in_flight(schedule);
   for (std::int32_t stage = 0; stage < kStages; ++stage) {
     std::int64_t most = 0;
-    for (const InFlight& f : stages[static_cast<std::size_t>(stage)])
-      most = std::max<std::int64_t>(most, f.kept.front() + 1);  // with its own
+    for (const ChunkInFlight& c : stages[static_cast<std::size_t>(stage)].chunks)
+      most = std::max<std::int64_t>(most, c.kept + 1);  // with its own
     CHECK(most == most_in_flight(schedule, stage));
   }
 }
