@@ -1,7 +1,6 @@
 #include "sim/planner/in_flight.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 namespace sim {
@@ -109,12 +108,9 @@ std::vector<StageInFlight> in_flight(const Schedule& schedule) {
         return m.begun == stage.begun() && totals.within(m.totals);
       });
       if (!beaten) {
-        const auto others = std::partition(alike.begin(), alike.end(), [&](const Moment& m) {
-          return m.begun != stage.begun() || !m.totals.within(totals);
-        });
-        // One of those that are beaten now, if there are any, makes room.
-        Moment& added = others == alike.end() ? alike.emplace_back() : *others;
-        alike.resize(static_cast<std::size_t>(&added - alike.data()) + 1);
+        std::erase_if(alike,
+                      [&](const Moment& m) { return m.begun == stage.begun() && m.totals.within(totals); });
+        Moment& added = alike.emplace_back();
         added.begun = stage.begun();
         added.totals = totals;
         stage.during(slot, added.flight, added.chunks);
@@ -159,7 +155,8 @@ std::vector<MostHeld> most_held(const std::vector<StageInFlight>& stages) {
       moment.clear();
       std::int32_t waiting = 0;
       for (const ChunkInFlight& c : stage.chunks_of(i)) {
-        moment.insert(moment.end(), {c.kept, c.waiting});
+        moment.push_back(c.kept);
+        moment.push_back(c.waiting);
         waiting += c.waiting;
       }
       most.waiting = std::max(most.waiting, waiting);

@@ -30,7 +30,7 @@ struct FewLayers {
   std::int32_t layers, interval;
 };
 enum FewPiece : std::size_t { kOneLayer, kThreeLayers, kOneGroup, kThreeGroups };
-constexpr std::array<FewLayers, 4> kFewLayers{{{1, 1}, {3, 1}, {3, 3}, {9, 3}}};
+constexpr std::array<FewLayers, PassMemory::kTracedPieces> kFewLayers{{{1, 1}, {3, 1}, {3, 3}, {9, 3}}};
 
 // A layer of these that adds what a layer of a piece does.
 struct SameLayer {

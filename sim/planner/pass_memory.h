@@ -88,9 +88,9 @@ class PassMemory {
     std::vector<Change> layers, recomputed;
   };
   using Traced = std::array<TracedPass, 4>;  // by Pass
+  static constexpr std::size_t kTracedPieces = 4;
 
  private:
-  static constexpr std::size_t kTracedPieces = 4;
   // Of each piece that is traced (pass_memory.cpp), with each of the numbers of sequences; empty where a plan
   // has no use for it.
   using OfShape = std::array<std::vector<Traced>, kTracedPieces>;

@@ -93,7 +93,7 @@ struct ScheduleFacts {
   Schedule placement;  // without slots
   ScheduleClock clock;
   std::vector<StageInFlight> in_flight;  // of each stage
-  std::vector<MostHeld> most_held;
+  std::vector<MostHeld> most_held;       // the same
 };
 
 // Strategies that differ in their states alone. Refers to passes and facts.
