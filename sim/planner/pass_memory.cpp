@@ -327,6 +327,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
       step.most = level + c.most;
       step.reading = level + c.reading;
       steps.push_back(step);
+      memory.most[index(pass)] = std::max(memory.most[index(pass)], step.most);
       level += c.left;
     };
     const auto end = [&](std::int32_t unit, Change TracedPass::*of) {

@@ -1,6 +1,7 @@
 #include "sim/planner/stage_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "sim/plan/device_memory.h"
@@ -127,16 +128,19 @@ StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<con
       whole_layers.push_back(bytes);
     }
   StageMoments moments;
+  const std::array<PassMost, 4>* passes = nullptr;  // over the piece of the moment at hand
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const InFlight& f = a.in_flight->moments[i];
     const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
-    const std::size_t own = a.chunks[static_cast<std::size_t>(f.chunk)];
+    if (i == 0 || f.chunk != a.in_flight->moments[i - 1].chunk) {
+      const std::size_t own = a.chunks[static_cast<std::size_t>(f.chunk)];
+      passes = &passes_with(exchange, pieces_[own], memory_[own], m);
+    }
+    const PassMost& most = (*passes)[static_cast<std::size_t>(f.pass)];
     double base = kept[i];
     for (std::size_t c = 0; c < whole_layers.size(); ++c) base += whole_layers[c] * chunks[c].waiting;
     if (whole) base += m.shared_gradient * f.between_backward;
     if (gathers) base += m.shared_gathered * f.between_forward;
-    const PassMost& most =
-        passes_with(exchange, pieces_[own], memory_[own], m)[static_cast<std::size_t>(f.pass)];
     if (!accumulates) {
       moments.bytes = std::max(moments.bytes, base + most.bytes);
       continue;
