@@ -118,18 +118,15 @@ UnitCounts units_from(std::int32_t unit, const Piece& piece, std::size_t kinds) 
   return n;
 }
 
-PassMost most_of(Pass pass, const std::vector<PassStep>& steps, const Piece& piece, const Exchange& exchange,
+PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const Exchange& exchange,
                  const StateMemory& m, bool has_accumulators) {
   const bool whole = exchange.zero_stage >= 2;
   const bool forward = pass == Pass::forward;
   const bool reads_parameters = exchange.zero_stage == 3 && pass != Pass::backward_weight;
   const bool begins = pass == Pass::backward || pass == Pass::backward_input;
   const bool accumulates = begins && has_accumulators;
-  PassMost most;
-  if (!whole && !accumulates) {
-    for (const PassStep& s : steps) most.bytes = std::max(most.bytes, s.most);
-    return most;
-  }
+  if (!whole && !accumulates) return {memory.most[static_cast<std::size_t>(pass)], {}};
+  const std::vector<PassStep>& steps = memory.of(pass);
   std::optional<Gathered> gathered;
   if (reads_parameters)
     gathered.emplace(forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, steps,
@@ -138,6 +135,7 @@ PassMost most_of(Pass pass, const std::vector<PassStep>& steps, const Piece& pie
   for (const Piece::Run& r : piece.runs) all_layers += m.whole_gradients.layers[r.kind] * r.layers;
   WholeGradients gradients(m, exchange.both_ends ? m.shared_gradient : 0,
                            pass == Pass::backward_weight ? all_layers : 0);
+  PassMost most;
   std::vector<Begun> begun;
   Begun from{.from = piece.layers() + 2};
   for (const PassStep& s : steps) {
@@ -175,8 +173,7 @@ const std::array<PassMost, 4>& passes_with(const Exchange& exchange, const Piece
                                        [](double bytes) { return bytes > 0; });
   auto& passes = known.emplace_back(exchange, std::array<PassMost, 4>{}).second;
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
-    passes[static_cast<std::size_t>(pass)] =
-        most_of(pass, memory.of(pass), piece, exchange, states, accumulates);
+    passes[static_cast<std::size_t>(pass)] = most_of(pass, memory, piece, exchange, states, accumulates);
   return passes;
 }
 

@@ -1,8 +1,6 @@
 #include "sim/planner/in_flight.h"
 
 #include <algorithm>
-#include <numeric>
-#include <span>
 #include <utility>
 
 namespace sim {
@@ -24,37 +22,34 @@ class Stage {
         stage_(stage),
         has_both_ends_(schedule.placement == Placement::v && stage == 0),
         carries_(schedule.chunks > 1 && schedule.placement != Placement::two_directions),
-        chunks_done_(static_cast<std::size_t>(schedule.micro_batches)) {
-    const auto chunks = static_cast<std::size_t>(schedule.chunks);
-    now_.begun.resize(chunks);
-    now_.kept.resize(chunks);
-    now_.waiting.resize(chunks);
-  }
+        chunks_(static_cast<std::size_t>(schedule.chunks)),
+        chunks_done_(static_cast<std::size_t>(schedule.micro_batches)) {}
 
   Totals totals_during(const Slot& slot) const {
     return {totals_.kept - ends_kept(slot), totals_.waiting - (slot.pass == Pass::backward_weight),
             now_.carried_back - is_carried(slot)};
   }
-  bool has_begun_as(const InFlight& f) const { return f.begun == now_.begun; }
+  // Chunks that have had a backward pass: where they are as many, they are the same.
+  std::int32_t begun() const { return begun_; }
   // While the pass goes on.
-  InFlight during(const Slot& slot) const {
-    InFlight now = now_;
-    now.pass = slot.pass;
-    now.chunk = slot.chunk;
-    const auto c = static_cast<std::size_t>(slot.chunk);
-    now.kept[c] -= ends_kept(slot);
-    now.waiting[c] -= slot.pass == Pass::backward_weight;
-    now.carried_back -= is_carried(slot);
-    return now;
+  void during(const Slot& slot, InFlight& moment, std::vector<ChunkInFlight>& chunks) const {
+    moment = now_;
+    moment.pass = slot.pass;
+    moment.chunk = slot.chunk;
+    moment.carried_back -= is_carried(slot);
+    chunks = chunks_;
+    ChunkInFlight& own = chunks[static_cast<std::size_t>(slot.chunk)];
+    own.kept -= ends_kept(slot);
+    own.waiting -= slot.pass == Pass::backward_weight;
   }
 
   void end(const Slot& slot) {
-    const auto c = static_cast<std::size_t>(slot.chunk);
+    ChunkInFlight& own = chunks_[static_cast<std::size_t>(slot.chunk)];
     totals_.kept += (slot.pass == Pass::forward) - ends_kept(slot);
     totals_.waiting += (slot.pass == Pass::backward_input) - (slot.pass == Pass::backward_weight);
-    now_.kept[c] += slot.pass == Pass::forward;
-    now_.waiting[c] += slot.pass == Pass::backward_input;
-    now_.waiting[c] -= slot.pass == Pass::backward_weight;
+    own.kept += slot.pass == Pass::forward;
+    own.waiting += slot.pass == Pass::backward_input;
+    own.waiting -= slot.pass == Pass::backward_weight;
     if (has_both_ends_ && slot.pass != Pass::backward_weight) {
       const std::int32_t piece = schedule_.piece(stage_, slot.chunk);
       const bool is_first = piece == 0, is_last = piece == schedule_.pieces() - 1;
@@ -63,8 +58,9 @@ class Stage {
       if (is_first || is_last) between += is_first == forward ? 1 : -1;
     }
     if (!ends_kept(slot)) return;
-    now_.kept[c] -= 1;
-    now_.begun[c] = true;
+    own.kept -= 1;
+    begun_ += !own.begun;
+    own.begun = true;
     now_.carried_back -= is_carried(slot);
     ++chunks_done_[static_cast<std::size_t>(slot.micro_batch)];
     now_.carried_back += is_carried(slot);
@@ -83,18 +79,22 @@ class Stage {
   std::int32_t stage_;
   bool has_both_ends_, carries_;
   InFlight now_;
+  std::vector<ChunkInFlight> chunks_;
+  std::int32_t begun_ = 0;
   Totals totals_;
   std::vector<std::int32_t> chunks_done_;  // of each micro-batch, backward
 };
 
 }  // namespace
 
-std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
+std::vector<StageInFlight> in_flight(const Schedule& schedule) {
   struct Moment {
     InFlight flight;
+    std::vector<ChunkInFlight> chunks;
+    std::int32_t begun = 0;
     Totals totals;
   };
-  std::vector<std::vector<InFlight>> stages;
+  std::vector<StageInFlight> stages;
   constexpr std::size_t kPasses = 4;
   const auto chunks = static_cast<std::size_t>(schedule.chunks);
   std::vector<std::vector<Moment>> most(kPasses * chunks);  // of each pass and chunk
@@ -105,18 +105,24 @@ std::vector<std::vector<InFlight>> in_flight(const Schedule& schedule) {
           most[static_cast<std::size_t>(slot.pass) * chunks + static_cast<std::size_t>(slot.chunk)];
       const Totals totals = stage.totals_during(slot);
       const bool beaten = std::any_of(alike.begin(), alike.end(), [&](const Moment& m) {
-        return totals.within(m.totals) && stage.has_begun_as(m.flight);
+        return m.begun == stage.begun() && totals.within(m.totals);
       });
       if (!beaten) {
-        std::erase_if(
-            alike, [&](const Moment& m) { return m.totals.within(totals) && stage.has_begun_as(m.flight); });
-        alike.push_back({stage.during(slot), totals});
+        std::erase_if(alike,
+                      [&](const Moment& m) { return m.begun == stage.begun() && m.totals.within(totals); });
+        Moment& added = alike.emplace_back();
+        added.begun = stage.begun();
+        added.totals = totals;
+        stage.during(slot, added.flight, added.chunks);
       }
       stage.end(slot);
     }
-    std::vector<InFlight>& of_stage = stages.emplace_back();
+    StageInFlight& of_stage = stages.emplace_back();
     for (std::vector<Moment>& alike : most) {
-      for (Moment& m : alike) of_stage.push_back(std::move(m.flight));
+      for (const Moment& m : alike) {
+        of_stage.moments.push_back(m.flight);
+        of_stage.chunks.insert(of_stage.chunks.end(), m.chunks.begin(), m.chunks.end());
+      }
       alike.clear();
     }
   }
@@ -140,19 +146,24 @@ bool within_any(Numbers moment, const std::vector<std::int32_t>& moments) {
 
 }  // namespace
 
-std::vector<MostHeld> most_held(const std::vector<std::vector<InFlight>>& stages) {
+std::vector<MostHeld> most_held(const std::vector<StageInFlight>& stages) {
   std::vector<MostHeld> held;
   std::vector<std::int32_t> moment, kept;
-  for (const std::vector<InFlight>& stage : stages) {
+  for (const StageInFlight& stage : stages) {
     MostHeld most;
-    for (const InFlight& f : stage) {
-      most.waiting = std::max(most.waiting, std::accumulate(f.waiting.begin(), f.waiting.end(), 0));
-      moment = f.kept;
-      moment.insert(moment.end(), f.waiting.begin(), f.waiting.end());
+    for (std::size_t i = 0; i < stage.moments.size(); ++i) {
+      moment.clear();
+      std::int32_t waiting = 0;
+      for (const ChunkInFlight& c : stage.chunks_of(i)) {
+        moment.push_back(c.kept);
+        moment.push_back(c.waiting);
+        waiting += c.waiting;
+      }
+      most.waiting = std::max(most.waiting, waiting);
       if (within_any(moment, most.micro_batches)) continue;
       kept = moment;
-      for (std::size_t i = 0; i < most.micro_batches.size(); i += moment.size()) {
-        const Numbers other = Numbers(most.micro_batches).subspan(i, moment.size());
+      for (std::size_t o = 0; o < most.micro_batches.size(); o += moment.size()) {
+        const Numbers other = Numbers(most.micro_batches).subspan(o, moment.size());
         if (!within(other, moment)) kept.insert(kept.end(), other.begin(), other.end());
       }
       most.micro_batches = kept;

@@ -30,7 +30,7 @@ struct FewLayers {
   std::int32_t layers, interval;
 };
 enum FewPiece : std::size_t { kOneLayer, kThreeLayers, kOneGroup, kThreeGroups };
-constexpr std::array<FewLayers, 4> kFewLayers{{{1, 1}, {3, 1}, {3, 3}, {9, 3}}};
+constexpr std::array<FewLayers, PassMemory::kTracedPieces> kFewLayers{{{1, 1}, {3, 1}, {3, 3}, {9, 3}}};
 
 // A layer of these that adds what a layer of a piece does.
 struct SameLayer {
@@ -327,6 +327,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
       step.most = level + c.most;
       step.reading = level + c.reading;
       steps.push_back(step);
+      memory.most[index(pass)] = std::max(memory.most[index(pass)], step.most);
       level += c.left;
     };
     const auto end = [&](std::int32_t unit, Change TracedPass::*of) {

@@ -64,6 +64,7 @@ struct PieceMemory {
   double kept_for_weight = 0;  // from the backward pass of inputs to that of weights
   double carried_back = 0;     // the gradient of the residual stream, which is one buffer for all chunks
   std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
+  std::array<double, 4> most{};                 // at any step of each
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
   // Those that have been asked for (exchange_memory.h), by pass.
   mutable std::vector<std::pair<Exchange, std::array<PassMost, 4>>> with_exchanges;
@@ -88,9 +89,9 @@ class PassMemory {
     std::vector<Change> layers, recomputed;
   };
   using Traced = std::array<TracedPass, 4>;  // by Pass
+  static constexpr std::size_t kTracedPieces = 4;
 
  private:
-  static constexpr std::size_t kTracedPieces = 4;
   // Of each piece that is traced (pass_memory.cpp), with each of the numbers of sequences; empty where a plan
   // has no use for it.
   using OfShape = std::array<std::vector<Traced>, kTracedPieces>;

@@ -1,6 +1,7 @@
 #include "sim/planner/stage_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "sim/plan/device_memory.h"
@@ -69,14 +70,16 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
 }
 
 void PipelineMemory::add(StageActivations a) {
-  for (const InFlight& f : *a.in_flight) {
+  for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i) {
+    const InFlight& f = a.in_flight->moments[i];
+    const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
     const PieceMemory& own = memory_[a.chunks[static_cast<std::size_t>(f.chunk)]];
     double kept = begins_gradients(f.pass)          ? own.kept
                   : f.pass == Pass::backward_weight ? own.kept_for_weight
                                                     : 0;
     for (std::size_t c = 0; c < a.chunks.size(); ++c) {
       const PieceMemory& memory = memory_[a.chunks[c]];
-      kept += memory.kept * f.kept[c] + memory.kept_for_weight * f.waiting[c];
+      kept += memory.kept * chunks[c].kept + memory.kept_for_weight * chunks[c].waiting;
     }
     kept_.push_back(kept + own.carried_back * f.carried_back);
   }
@@ -105,8 +108,8 @@ const StageMoments* PipelineMemory::moments_of(const Exchange& exchange, const S
   for (const StageActivations& a : stages_) {
     Exchange of_stage = exchange;
     of_stage.both_ends = exchange.zero_stage >= 2 && a.units.embedding > 0 && a.units.head > 0;
-    added.push_back(moments_of(a, kept.first(a.in_flight->size()), of_stage, m));
-    kept = kept.subspan(a.in_flight->size());
+    added.push_back(moments_of(a, kept.first(a.in_flight->moments.size()), of_stage, m));
+    kept = kept.subspan(a.in_flight->moments.size());
   }
   last_asked_ = exchanges_.size() - 1;
   return added.data();
@@ -125,15 +128,19 @@ StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<con
       whole_layers.push_back(bytes);
     }
   StageMoments moments;
+  const std::array<PassMost, 4>* passes = nullptr;  // over the piece of the moment at hand
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    const InFlight& f = (*a.in_flight)[i];
-    const std::size_t own = a.chunks[static_cast<std::size_t>(f.chunk)];
+    const InFlight& f = a.in_flight->moments[i];
+    const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
+    if (i == 0 || f.chunk != a.in_flight->moments[i - 1].chunk) {
+      const std::size_t own = a.chunks[static_cast<std::size_t>(f.chunk)];
+      passes = &passes_with(exchange, pieces_[own], memory_[own], m);
+    }
+    const PassMost& most = (*passes)[static_cast<std::size_t>(f.pass)];
     double base = kept[i];
-    for (std::size_t c = 0; c < whole_layers.size(); ++c) base += whole_layers[c] * f.waiting[c];
+    for (std::size_t c = 0; c < whole_layers.size(); ++c) base += whole_layers[c] * chunks[c].waiting;
     if (whole) base += m.shared_gradient * f.between_backward;
     if (gathers) base += m.shared_gathered * f.between_forward;
-    const PassMost& most =
-        passes_with(exchange, pieces_[own], memory_[own], m)[static_cast<std::size_t>(f.pass)];
     if (!accumulates) {
       moments.bytes = std::max(moments.bytes, base + most.bytes);
       continue;
@@ -141,8 +148,8 @@ StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<con
     const std::size_t kinds = m.parameters.layers.size();
     UnitCounts begun{.layers = std::vector<double>(kinds)};
     for (std::size_t c = 0; c < a.chunks.size(); ++c)
-      if (f.begun[c]) begun += units_of(pieces_[a.chunks[c]], kinds);
-    if (f.begun[static_cast<std::size_t>(f.chunk)] || !begins_gradients(f.pass)) {
+      if (chunks[c].begun) begun += units_of(pieces_[a.chunks[c]], kinds);
+    if (chunks[static_cast<std::size_t>(f.chunk)].begun || !begins_gradients(f.pass)) {
       add_moment(moments.begin_gradients, {base + most.bytes, begun});
       continue;
     }

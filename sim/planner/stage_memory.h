@@ -41,7 +41,7 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& states, co
 // What a stage's activations make of it.
 struct StageActivations {
   std::span<const std::size_t> chunks;  // pieces, by their index among the pipeline's
-  const std::vector<InFlight>* in_flight = nullptr;
+  const StageInFlight* in_flight = nullptr;
   UnitCounts units;
 };
 

@@ -198,8 +198,8 @@ void StepPipeline::find_fullest() {
       double bytes = 0;
       for (std::size_t c = 0; c < chunks_; ++c) {
         const PieceMemory& memory = cut_.memory[kind.chunks[c]];
-        bytes += memory.kept * of[static_cast<std::ptrdiff_t>(c)] +
-                 memory.kept_for_weight * of[static_cast<std::ptrdiff_t>(chunks_ + c)];
+        bytes += memory.kept * of[static_cast<std::ptrdiff_t>(2 * c)] +
+                 memory.kept_for_weight * of[static_cast<std::ptrdiff_t>(2 * c + 1)];
       }
       most = std::max(most, bytes);
     }

@@ -119,9 +119,9 @@ class ScheduleFacts {
  public:
   ScheduleFacts(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches);
-  Schedule placement;                            // without slots
-  std::vector<std::vector<InFlight>> in_flight;  // of each stage
-  std::vector<MostHeld> most_held;
+  Schedule placement;                    // without slots
+  std::vector<StageInFlight> in_flight;  // of each stage
+  std::vector<MostHeld> most_held;       // the same
   // Made when it is first asked for: of many schedules no candidate fits, or all are beaten.
   const ScheduleClock& clock() const;
 
