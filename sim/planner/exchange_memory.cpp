@@ -53,7 +53,8 @@ class Gathered {
 // Whole gradients of a micro-batch, from a unit's backward pass until they are reduced, alone or with others.
 class WholeGradients {
  public:
-  WholeGradients(const StateMemory& m, double shared, double live) : m_(m), shared_(shared), live_(live) {}
+  WholeGradients(const StateMemory& m, const BucketLayers& bucket, double shared, double live)
+      : m_(m), bucket_(bucket), shared_(shared), live_(live) {}
   void begin(const PassStep& unit) { live_ += bytes_of(m_.whole_gradients, unit); }
   void reduce(const PassStep& unit) {
     const bool experts = is_layer(unit) && m_.has_experts[static_cast<std::size_t>(unit.kind)];
@@ -62,7 +63,7 @@ class WholeGradients {
       ++layers_;
       of_experts_ = experts;
       waiting_ += bytes_of(m_.whole_gradients, unit);
-      if (layers_ == (experts ? m_.bucket_expert_layers : m_.bucket_layers)) flush();
+      if (layers_ == (experts ? bucket_.experts : bucket_.dense)) flush();
     } else {
       live_ -= bytes_of(m_.whole_gradients, unit);
       if (is_head(unit)) live_ += shared_;
@@ -77,6 +78,7 @@ class WholeGradients {
     layers_ = 0;
   }
   const StateMemory& m_;
+  BucketLayers bucket_;
   double shared_;  // of the head's, what is reduced with the embedding's
   double live_, waiting_ = 0;
   std::int32_t layers_ = 0;
@@ -133,7 +135,7 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
                      exchange.both_ends && forward ? m.shared_gathered : 0);
   double all_layers = 0;
   for (const Piece::Run& r : piece.runs) all_layers += m.whole_gradients.layers[r.kind] * r.layers;
-  WholeGradients gradients(m, exchange.both_ends ? m.shared_gradient : 0,
+  WholeGradients gradients(m, exchange.bucket, exchange.both_ends ? m.shared_gradient : 0,
                            pass == Pass::backward_weight ? all_layers : 0);
   PassMost most;
   std::vector<Begun> begun;

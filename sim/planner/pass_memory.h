@@ -29,7 +29,7 @@ struct PassStep {
 // exchanged whole do not depend on how many ranks share it.
 struct Exchange {
   int zero_stage = 0, prefetch = 0;
-  std::int32_t bucket_layers = 1, bucket_expert_layers = 1;
+  BucketLayers bucket;
   bool both_ends = false;
   bool operator==(const Exchange&) const = default;
 };

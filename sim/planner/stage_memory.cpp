@@ -86,12 +86,11 @@ void PipelineMemory::add(StageActivations a) {
   stages_.push_back(std::move(a));
 }
 
-Exchange PipelineMemory::exchange_of(const Strategy& t, const StateMemory& m) {
+Exchange PipelineMemory::exchange_of(const Strategy& t, const BucketLayers& bucket) {
   if (t.zero_stage < 2) return {};
   return {.zero_stage = t.zero_stage,
           .prefetch = t.zero_stage == 3 ? t.prefetch : 0,
-          .bucket_layers = m.bucket_layers,
-          .bucket_expert_layers = m.bucket_expert_layers,
+          .bucket = bucket,
           .both_ends = false};
 }
 

@@ -57,8 +57,9 @@ class PipelineMemory {
   // `of_stage(i)`: the StageStates of the i-th that was added. Keeps what it finds for states that exchange
   // the same: not for several threads at a time.
   template <class OfStage>
-  Bytes peak(const Scenario& scenario, const StateMemory& states, OfStage of_stage) const {
-    const StageMoments* moments = moments_of(exchange_of(scenario.strategy, states), states);
+  Bytes peak(const Scenario& scenario, const StateMemory& states, const BucketLayers& bucket,
+             OfStage of_stage) const {
+    const StageMoments* moments = moments_of(exchange_of(scenario.strategy, bucket), states);
     double most = 0;
     for (std::size_t i = 0; i < stages_.size(); ++i)
       most = std::max(most, peak_of_stage(moments[i], of_stage(i), states));
@@ -67,7 +68,7 @@ class PipelineMemory {
   const std::vector<StageActivations>& stages() const { return stages_; }
 
  private:
-  static Exchange exchange_of(const Strategy& strategy, const StateMemory& states);
+  static Exchange exchange_of(const Strategy& strategy, const BucketLayers& bucket);
   // Of all stages, one after the other.
   const StageMoments* moments_of(const Exchange& exchange, const StateMemory& states) const;
   // `kept`: of its moments.

@@ -138,7 +138,7 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
           const BufferId storage = plan.storage(o.buffer);
           const Buffer& b = plan.buffers[static_cast<std::size_t>(storage)];
           const bool is_passing = scratch ? b.buffer_class == BufferClass::scratch
-                                      : b.lifetime == Lifetime::uses || b.lifetime == Lifetime::pass;
+                                          : b.lifetime == Lifetime::uses || b.lifetime == Lifetime::pass;
           if (!is_passing || b.on_host || begun[static_cast<std::size_t>(storage)] ||
               (!scratch && o.access == Access::read) ||
               (users[static_cast<std::size_t>(storage)] & also) != also ||
@@ -164,8 +164,6 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
   m.shared_gathered = passing(blocks.gather_for_forward.embedding, false, kHead);
   m.shared_gradient = passing(blocks.zero_whole.head, false, kEmbedding);
   add_beside_parameters(passes, m);
-  m.bucket_layers = blocks.reduce_layers.layers;
-  m.bucket_expert_layers = blocks.reduce_expert_layers.layers;
   for (const LayerKind& kind : blocks.kinds) m.has_experts.push_back(kind.experts);
   return m;
 }

@@ -52,23 +52,22 @@ Quantity of_either(Quantity whole, Quantity parts) {
 // ---- States
 
 UnbucketedStates::UnbucketedStates(const Scenario& s, const Hardware& hardware,
-                                   const Calibration* calibration, const BlockTimes& passes)
-    : blocks(make_state_plan(s), hardware, calibration), memory(state_memory(blocks, passes)) {}
+                                   const Calibration* calibration, const BlockTimes& passes,
+                                   int number_of_exchanges)
+    : exchanges(number_of_exchanges),
+      blocks(make_state_plan(s), hardware, calibration),
+      memory(state_memory(blocks, passes)) {}
 
 const StateTimes& UnbucketedStates::times() {
   if (!times_) times_ = state_times(blocks);
   return *times_;
 }
 
-StepStates::StepStates(UnbucketedStates& unbucketed, const Strategy& s, int exchange)
-    : unbucketed_(unbucketed),
-      buckets_{s.gradient_bucket, s.schedule, s.virtual_pipeline},
-      memory_(unbucketed.memory),
-      exchange_(exchange) {
+StepStates::StepStates(UnbucketedStates& unbucketed, Buckets buckets)
+    : unbucketed_(unbucketed), buckets_(std::move(buckets)) {
   if (buckets_.bytes == 0) return;
   unbucketed_.blocks.set(buckets_);
-  memory_.bucket_layers = unbucketed_.blocks.blocks().reduce_layers.layers;
-  memory_.bucket_expert_layers = unbucketed_.blocks.blocks().reduce_expert_layers.layers;
+  bucket_layers_ = unbucketed_.blocks.bucket_layers();
 }
 
 const StateTimes& StepStates::times() const {
@@ -274,7 +273,7 @@ Seconds StepPipeline::least_of_compute() const {
 
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
   std::vector<std::optional<StageStates>>& known = states.unbucketed().of_stages;
-  return memory_.peak(s, states.memory(), [&](std::size_t i) -> const StageStates& {
+  return memory_.peak(s, states.memory(), states.bucket_layers(), [&](std::size_t i) -> const StageStates& {
     const std::size_t number = numbers_[i];
     if (known.size() <= number) known.resize(passes_.stage_numbers_.size());
     if (!known[number]) known[number] = stage_states(s, states.memory(), memory_.stages()[i].units);
@@ -610,8 +609,7 @@ struct StepEstimator::StateKey {
     const Strategy& s = strategy;
     return std::tie(s.data_parallel, s.tensor_parallel, s.pipeline_parallel, s.context_parallel,
                     s.expert_parallel, s.expert_tensor_parallel, s.virtual_pipeline, s.zero_stage,
-                    s.shard_group, s.gradient_bucket, s.sequence_parallel, s.schedule, s.rank_order,
-                    s.offload_optimizer);
+                    s.shard_group, s.sequence_parallel, s.schedule, s.rank_order, s.offload_optimizer);
   }
   bool operator<(const StateKey& o) const { return fields() < o.fields(); }
 };
@@ -624,7 +622,7 @@ struct StepEstimator::Known {
   std::map<const BlockTimes*, PassMemory> memory;
   std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
   StageNumbers stage_numbers;
-  std::map<StateKey, StepStates> states;
+  std::map<std::tuple<const UnbucketedStates*, std::int64_t, int>, StepStates> states;
   std::map<StateKey, int> exchanges;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
   std::shared_ptr<Schedules> schedules;
@@ -741,42 +739,40 @@ StepPasses StepEstimator::passes(const Scenario& s) {
            .interference = {interference(s, known_->base.hardware)}}};
 }
 
-UnbucketedStates& StepEstimator::unbucketed(Scenario s) {
-  s.strategy.gradient_bucket = 0;
-  s.strategy.virtual_pipeline = 1;
-  auto& known = known_->unbucketed[{s.strategy}];
-  if (!known)
-    known =
-        std::make_unique<UnbucketedStates>(s, known_->base.hardware, known_->calibration, compute_blocks(s));
-  return *known;
-}
-
-const StepStates& StepEstimator::states(const Scenario& s) {
+UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces places) {
   StateKey key{s.strategy};
   Strategy& t = key.strategy;
-  if (t.gradient_bucket == 0) t.virtual_pipeline = 1;
-  switch (state_places(s)) {
-    case StatePlaces::two_directions:
-      break;
-    case StatePlaces::ends_meet:
-      t.schedule = "zb-v";
-      t.virtual_pipeline = 2;
-      break;
-    case StatePlaces::apart:
-      t.schedule = "1f1b";
-  }
-  if (const auto known = known_->states.find(key); known != known_->states.end()) return known->second;
+  t.gradient_bucket = 0;
+  t.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : 1;
+  if (places == StatePlaces::ends_meet) t.schedule = "zb-v";
+  if (places == StatePlaces::apart) t.schedule = "1f1b";
+  auto& known = known_->unbucketed[key];
+  if (known) return *known;
   Scenario with = s;
   with.strategy = t;
   with.strategy.recompute = Recompute::none;
   with.strategy.recompute_interval = 1;
   with.strategy.recompute_operations.clear();
-  UnbucketedStates& base = unbucketed(std::move(with));
-  StateKey exchanges = key;
-  exchanges.strategy.offload_optimizer = false;
-  const int exchange =
-      known_->exchanges.try_emplace(exchanges, static_cast<int>(known_->exchanges.size())).first->second;
-  return known_->states.try_emplace(key, base, key.strategy, exchange).first->second;
+  t.offload_optimizer = false;
+  const int exchanges =
+      known_->exchanges.try_emplace(key, static_cast<int>(known_->exchanges.size())).first->second;
+  known = std::make_unique<UnbucketedStates>(with, known_->base.hardware, known_->calibration,
+                                             compute_blocks(with), exchanges);
+  return *known;
+}
+
+const StepStates& StepEstimator::states(const Scenario& s) {
+  const StatePlaces places = state_places(s);
+  UnbucketedStates& base = unbucketed(s, places);
+  const std::int64_t bucket = s.strategy.gradient_bucket;
+  const int chunks = bucket == 0 ? 1 : places == StatePlaces::ends_meet ? 2 : s.strategy.virtual_pipeline;
+  const auto known = known_->states.find({&base, bucket, chunks});
+  if (known != known_->states.end()) return known->second;
+  const std::string& schedule = base.blocks.plan().scenario.strategy.schedule;
+  return known_->states
+      .try_emplace({&base, bucket, chunks}, base,
+                   Buckets{.bytes = bucket, .schedule = schedule, .virtual_pipeline = chunks})
+      .first->second;
 }
 
 const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {

@@ -43,9 +43,10 @@ StatePlaces state_places(const Scenario& scenario);
 // States whose gradients go layer by layer, from which those with buckets are made.
 struct UnbucketedStates {
   UnbucketedStates(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration,
-                   const BlockTimes& passes);
+                   const BlockTimes& passes, int number_of_exchanges);
   const StateTimes& times();
 
+  int exchanges = 0;  // the same number for those that differ in what the optimizer does alone
   BlockTimes blocks;
   StateMemory memory;
   // Of stages by their StageNumbers, as they are asked for.
@@ -56,13 +57,23 @@ struct UnbucketedStates {
   std::optional<StateTimes> times_;
 };
 
+// States that are exchanged alike beside passes.
+struct StateExchange {
+  int unbucketed = 0;  // UnbucketedStates::exchanges
+  std::int64_t bucket = 0;
+  int virtual_pipeline = 1;
+  bool operator==(const StateExchange&) const = default;
+};
+
 // Of strategies that do the same to parameters and their states.
 class StepStates {
  public:
-  // `exchange` is the same for those that differ in what the optimizer does alone.
-  StepStates(UnbucketedStates& unbucketed, const Strategy& strategy, int exchange);
-  const StateMemory& memory() const { return memory_; }
-  int exchange() const { return exchange_; }
+  StepStates(UnbucketedStates& unbucketed, Buckets buckets);
+  const StateMemory& memory() const { return unbucketed_.memory; }
+  const BucketLayers& bucket_layers() const { return bucket_layers_; }
+  StateExchange exchange() const {
+    return {unbucketed_.exchanges, buckets_.bytes, buckets_.virtual_pipeline};
+  }
   // Found where a candidate fits: most do not.
   const StateTimes& times() const;
 
@@ -72,8 +83,7 @@ class StepStates {
  private:
   UnbucketedStates& unbucketed_;
   Buckets buckets_;
-  StateMemory memory_;
-  int exchange_ = 0;
+  BucketLayers bucket_layers_;
   mutable std::optional<StateTimes> times_;
 };
 
@@ -100,7 +110,7 @@ class StepPasses {
     std::vector<std::size_t> of_piece;
     std::vector<ChunkPasses> plain;
     std::vector<PieceMemory> memory;
-    std::vector<std::pair<std::pair<int, int>, std::vector<ChunkPasses>>>
+    std::vector<std::pair<std::pair<StateExchange, int>, std::vector<ChunkPasses>>>
         exchanging;  // by StepStates::exchange and prefetch
   };
   Cut& cut(const Scenario& scenario);
@@ -177,7 +187,8 @@ class StepPipeline {
   };
   // Strategies whose ranks exchange the same in the same way, but for what a stage does once.
   struct Exchanged {
-    int exchange = 0, prefetch = 0;  // prefetch: 0 where nothing is gathered
+    StateExchange exchange;
+    int prefetch = 0;  // 0 where nothing is gathered
     Seconds begin;
     // Where streams stand after the last pass; the last of all stages of a kind.
     struct Ends {
@@ -249,7 +260,7 @@ class StepEstimator {
   struct Known;
   BlockTimes& compute_blocks(const Scenario& scenario);
   TransferTimes transfers(const Scenario& scenario);
-  UnbucketedStates& unbucketed(Scenario scenario);
+  UnbucketedStates& unbucketed(const Scenario& scenario, StatePlaces places);
 
   std::shared_ptr<Known> known_;
 };

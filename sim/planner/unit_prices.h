@@ -22,6 +22,12 @@ struct Buckets {
   int virtual_pipeline = 1;
 };
 
+// Layers whose gradients are reduced together: dense ones, and those with experts.
+struct BucketLayers {
+  std::int32_t dense = 1, experts = 1;
+  bool operator==(const BucketLayers&) const = default;
+};
+
 // The time that a block of a step plan takes, found once for each phase.
 class BlockTimes {
  public:
@@ -50,6 +56,9 @@ class BlockTimes {
   const StepBlocks& blocks() const { return step_.blocks; }
   // Of the same strategy with other buckets: their messages become those of blocks().
   void set(const Buckets& buckets);
+  BucketLayers bucket_layers() const {
+    return {step_.blocks.reduce_layers.layers, step_.blocks.reduce_expert_layers.layers};
+  }
 
  private:
   StepPlan step_;
