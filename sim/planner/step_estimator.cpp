@@ -73,7 +73,7 @@ StepStates::StepStates(UnbucketedStates& unbucketed, Buckets buckets)
 const StateTimes& StepStates::times() const {
   if (buckets_.bytes == 0) return unbucketed_.times();
   if (times_) return *times_;
-  times_ = unbucketed_.times();
+  times_ = std::make_unique<StateTimes>(unbucketed_.times());
   unbucketed_.blocks.set(buckets_);
   set_bucket_times(unbucketed_.blocks, *times_);
   return *times_;

@@ -84,7 +84,7 @@ class StepStates {
   UnbucketedStates& unbucketed_;
   Buckets buckets_;
   BucketLayers bucket_layers_;
-  mutable std::optional<StateTimes> times_;
+  mutable std::unique_ptr<StateTimes> times_;  // of most states nobody asks
 };
 
 class StepPipeline;
