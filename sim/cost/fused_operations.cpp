@@ -58,12 +58,16 @@ std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& h
   std::vector<std::vector<bool>> pairs;
   for (const Block& block : plan.blocks) pairs.emplace_back(block.operations.size(), false);
   if (!plan.scenario.implementation.runs_here || !is_gpu(hardware)) return pairs;
-  const std::vector<std::vector<bool>> followed = always_followed(plan);
+  bool any = false;
   for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
     const std::vector<Operation>& operations = plan.blocks[b].operations;
     for (std::size_t i = 0; i + 1 < operations.size(); ++i)
-      pairs[b][i] = followed[b][i] && have_one_kernel(plan, operations[i], operations[i + 1]);
+      any = (pairs[b][i] = have_one_kernel(plan, operations[i], operations[i + 1])) || any;
   }
+  if (!any) return pairs;  // most plans: who follows whom takes longer to find
+  const std::vector<std::vector<bool>> followed = always_followed(plan);
+  for (std::size_t b = 0; b < plan.blocks.size(); ++b)
+    for (std::size_t i = 0; i < pairs[b].size(); ++i) pairs[b][i] = pairs[b][i] && followed[b][i];
   return pairs;
 }
 

@@ -96,16 +96,20 @@ BlockPricer::BlockPricer(const Plan& plan, const Hardware& hardware, const Calib
       hardware_(hardware),
       calibration_(calibration),
       working_set_(working_set_of(plan, calibration)),
-      pairs_(fusable_pairs(plan, hardware)),
-      needs_(plan.blocks.size()),
-      operations_(plan.blocks.size()) {
-  for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
-    const std::vector<Operation>& operations = plan.blocks[b].operations;
-    operations_[b].resize(operations.size());
+      pairs_(fusable_pairs(plan, hardware)) {
+  add_new_blocks();
+}
+
+void BlockPricer::add_new_blocks() {
+  for (std::size_t b = needs_.size(); b < plan_.blocks.size(); ++b) {
+    const std::vector<Operation>& operations = plan_.blocks[b].operations;
+    if (b >= pairs_.size()) pairs_.emplace_back(operations.size(), false);
+    operations_.emplace_back(operations.size());
+    Needs& needs = needs_.emplace_back();
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      const bool of_pair = pairs_[b][i] && needs_length(plan, operations[i + 1]);
-      needs_[b].operations.push_back(of_pair || needs_length(plan, operations[i]));
-      needs_[b].block = needs_[b].block || needs_[b].operations.back();
+      const bool of_pair = pairs_[b][i] && needs_length(plan_, operations[i + 1]);
+      needs.operations.push_back(of_pair || needs_length(plan_, operations[i]));
+      needs.block = needs.block || needs.operations.back();
     }
   }
 }

@@ -28,6 +28,8 @@ class BlockPricer {
  public:
   BlockPricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
   PricedBlock price(BlockId block, Phase phase, const Variables& variables);
+  // Takes up blocks that the plan has got since; none of their operations is fused with the next.
+  void add_new_blocks();
   // The variables that a block's work depends on; the others are 0, so that each price is found once.
   Variables relevant(BlockId block, const Variables& variables) const {
     const Needs& needs = needs_[static_cast<std::size_t>(block)];

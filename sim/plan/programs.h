@@ -14,6 +14,11 @@ struct StepPlan {
   StepBlocks blocks;
 };
 StepPlan make_step_plan(const Scenario& scenario);
+// Without the blocks of passes: parameters and their states, and what is done for them.
+StepPlan make_state_plan(const Scenario& scenario);
+// Of a scenario that differs in gradient_bucket and in the pieces of its pipeline alone: its buckets become
+// the plan's, whose blocks of others stay.
+void add_bucket_blocks(const Scenario& scenario, StepPlan& step);
 
 // A generation's blocks and buffers, without its program.
 struct GenerationPlan {

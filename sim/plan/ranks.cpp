@@ -32,6 +32,7 @@ Group group_of(const std::string& name, std::int32_t inner, std::int32_t stride,
 }  // namespace
 
 std::string rank_order_problem(const std::string& order) {
+  if (order == kDefaultRankOrder) return {};
   std::vector<std::string_view> axes = axes_of(order);
   std::vector<std::string_view> known(kAxes.begin(), kAxes.end());
   std::sort(axes.begin(), axes.end());

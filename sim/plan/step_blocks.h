@@ -36,8 +36,14 @@ struct UnitBlocks {
   BlockId embedding = -1, layer = -1, expert_layer = -1, head = -1;
 };
 
+// What a unit's passes read and write of its parameters: these, and whole gradients.
+struct UnitParameters {
+  std::vector<BufferId> embedding, layer, expert_layer, head;
+};
+
 // Gradients of several layers in one message.
 struct BucketBlocks {
+  Bytes layer_bytes;                       // gradients of one of them, whole
   std::int32_t layers = 1;                 // that a bucket holds
   std::map<std::int32_t, BlockId> reduce;  // of so many layers
 };
@@ -45,6 +51,7 @@ struct BucketBlocks {
 struct StepBlocks {
   BlockId embedding = -1, head = -1, head_backward = -1, embedding_backward = -1;
   std::vector<LayerKind> kinds;
+  UnitParameters parameters;
   std::vector<LayerBlocks> layers;  // of each kind
   BlockId send_activation = -1, receive_activation = -1, send_gradient = -1, receive_gradient = -1;
   UnitBlocks zero;        // of what is accumulated over the step

@@ -39,6 +39,14 @@ int head_chunks(const PlanBuilder& b) {
   return b.scenario().implementation.head_chunks;
 }
 
+BufferId add_gradient_norm(PlanBuilder& b) {
+  return b.add({.name = std::string(buffer_names::gradient_norm),
+                .buffer_class = BufferClass::optimizer,
+                .dtype = DType::fp64,
+                .shape = {3},
+                .lifetime = Lifetime::plan});
+}
+
 TrainingBuffers add_buffers(PlanBuilder& b) {
   const Model& m = b.model();
   const ElementTypes& t = b.types();
@@ -54,11 +62,7 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
                     .shape = {kRows},
                     .lifetime = Lifetime::plan,
                     .per_micro_batch = true});
-  r.gradient_norm = b.add({.name = std::string(buffer_names::gradient_norm),
-                           .buffer_class = BufferClass::optimizer,
-                           .dtype = DType::fp64,
-                           .shape = {3},
-                           .lifetime = Lifetime::plan});
+  r.gradient_norm = add_gradient_norm(b);
   const auto add_activation = [&](std::string_view name, DType dtype, std::vector<Extent> shape) {
     return b.add({.name = std::string(name),
                   .buffer_class = BufferClass::activation,
@@ -695,26 +699,34 @@ std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, 
   return {std::move(op)};
 }
 
+Bytes gradients_of_layer(const PlanBuilder& b, const DecoderParameters& p, bool experts) {
+  Bytes bytes;
+  for (const Tensor& t : p.layer_group(experts)) bytes += b.buffer(t.gradient).bytes({});
+  return bytes;
+}
+
 // Several layers' gradients as one message, as many as a bucket holds; where layers of the kind end, there
 // may be fewer.
-BucketBlocks bucket_blocks(PlanBuilder& b, const DecoderParameters& p, bool experts, BlockId reduce) {
-  BucketBlocks bucket;
-  const Strategy& s = b.strategy();
-  if (reduce < 0 || s.gradient_bucket == 0) return bucket;
-  Bytes layer;
-  for (const Tensor& t : p.layer_group(experts)) layer += b.buffer(t.gradient).bytes({});
-  const std::int32_t pieces = pieces_of(s), layers = static_cast<std::int32_t>(b.model().num_hidden_layers);
-  bucket.layers = static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(s.gradient_bucket / std::max<std::int64_t>(1, layer.value), 1, layers));
+void add_buckets(const Scenario& scenario, bool experts, BlockId reduce, Plan& plan, BucketBlocks& bucket) {
+  const Strategy& s = scenario.strategy;
+  if (reduce < 0 || s.gradient_bucket == 0) return;
+  const std::int32_t pieces = pieces_of(s),
+                     layers = static_cast<std::int32_t>(scenario.model.num_hidden_layers);
+  bucket.layers = static_cast<std::int32_t>(std::clamp<std::int64_t>(
+      s.gradient_bucket / std::max<std::int64_t>(1, bucket.layer_bytes.value), 1, layers));
   const auto add = [&](std::int32_t n) {
-    if (n > 1 && !bucket.reduce.contains(n))
-      bucket.reduce[n] = b.add({layer_unit(experts) + ".reduce_gradients_of_" + std::to_string(n),
-                                of_layers(b.block(reduce).operations, n)});
+    if (n <= 1 || bucket.reduce.contains(n)) return;
+    const std::string name = layer_unit(experts) + ".reduce_gradients_of_" + std::to_string(n);
+    const auto known = std::find_if(plan.blocks.begin() + reduce, plan.blocks.end(),
+                                    [&](const Block& block) { return block.name == name; });
+    bucket.reduce[n] = static_cast<BlockId>(known - plan.blocks.begin());
+    if (known == plan.blocks.end())
+      plan.blocks.push_back({name, of_layers(plan.blocks[static_cast<std::size_t>(reduce)].operations, n)});
   };
   for (std::int32_t piece = 0; piece < pieces; ++piece) {
-    const LayerRange range = layers_of(b.scenario(), piece);
+    const LayerRange range = layers_of(scenario, piece);
     for (std::int32_t l = range.first, run = 0; l <= range.last; ++l) {
-      const bool of_run = l < range.last && b.scenario().model.is_expert_layer(l) == experts;
+      const bool of_run = l < range.last && scenario.model.is_expert_layer(l) == experts;
       if (of_run) ++run;
       if (!of_run) {
         if (run >= bucket.layers) add(bucket.layers);
@@ -724,7 +736,6 @@ BucketBlocks bucket_blocks(PlanBuilder& b, const DecoderParameters& p, bool expe
     }
   }
   bucket.reduce[1] = reduce;
-  return bucket;
 }
 
 void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& blocks) {
@@ -760,8 +771,8 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
       .layer = layer(false),
       .expert_layer = layer(true),
       .head = add("head.reduce_gradients", reduce_gradients(b, p.head_group(), head_parts, head_key_values))};
-  blocks.reduce_layers = bucket_blocks(b, p, false, blocks.reduce.layer);
-  blocks.reduce_expert_layers = bucket_blocks(b, p, true, blocks.reduce.expert_layer);
+  blocks.reduce_layers.layer_bytes = gradients_of_layer(b, p, false);
+  blocks.reduce_expert_layers.layer_bytes = gradients_of_layer(b, p, true);
   const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
     return add_unit_blocks(b, p, name, [&](const std::string&, const Tensors& unit) {
@@ -873,17 +884,51 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
                       [&](const std::string&, const Tensors& unit) { return parameters_from_host(b, unit); });
 }
 
-StepBlocks add_step_blocks(PlanBuilder& b) {
-  const DecoderParameters p = add_parameters(b, true);
-  const TrainingBuffers r = add_buffers(b);
-  const DecoderParameters again = for_backward(p);
+UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p) {
+  const auto of = [](const Tensors& tensors) {
+    std::vector<BufferId> buffers;
+    for (const Tensor& t : tensors)
+      buffers.insert(buffers.end(), {t.parameter, t.parameter_for_backward, t.gradient});
+    return buffers;
+  };
+  UnitParameters parameters;
+  parameters.embedding = of(p.embedding_group());
+  for (const bool experts : {false, true})
+    if (has_layers(b, experts))
+      (experts ? parameters.expert_layer : parameters.layer) = of(p.layer_group(experts));
+  Tensors head = p.head_group();
+  if (p.head_uses_embedding) {
+    Tensor embedding = p.embedding;
+    // In chunks all products with the head's weight are of backward passes.
+    if (head_chunks(b) > 1 && p.modules.empty()) embedding.parameter = kNoBuffer;
+    head.push_back(embedding);
+  }
+  parameters.head = of(head);
+  return parameters;
+}
+
+void add_state_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId norm, StepBlocks& blocks) {
+  blocks.parameters = unit_parameters(b, p);
+  add_reduction_blocks(b, p, blocks);
+  add_optimizer_blocks(b, p, norm, blocks);
+}
+
+StepBlocks begin_step_blocks(PlanBuilder& b, const DecoderParameters& p) {
   StepBlocks blocks;
   const auto accumulated = b.strategy().zero_stage >= 2 ? &Tensor::gradient_shard : &Tensor::gradient;
   const bool fresh = b.scenario().implementation.memory.weight_gradient == WeightGradient::fresh;
   blocks.zero = add_zero_blocks(b, p, fresh ? "begin_gradients" : "zero_gradients",
                                 "optimizer.zero_gradients", accumulated, fresh);
-  blocks.embedding = b.add(embedding_forward(b, p, r));
   blocks.kinds = layer_kinds(b.scenario());
+  return blocks;
+}
+
+StepBlocks add_step_blocks(PlanBuilder& b) {
+  const DecoderParameters p = add_parameters(b, true);
+  const TrainingBuffers r = add_buffers(b);
+  const DecoderParameters again = for_backward(p);
+  StepBlocks blocks = begin_step_blocks(b, p);
+  blocks.embedding = b.add(embedding_forward(b, p, r));
   KeptResults kept_results;
   OffloadedBuffers offloaded;
   const AddBuffer add_kept_result = [&](PlanBuilder& builder, const std::string& block,
@@ -899,8 +944,7 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   blocks.head_backward = b.add(std::move(head_back));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));
   add_pipeline_blocks(b, r, blocks);
-  add_reduction_blocks(b, p, blocks);
-  add_optimizer_blocks(b, p, r.gradient_norm, blocks);
+  add_state_blocks(b, p, r.gradient_norm, blocks);
   return blocks;
 }
 
@@ -910,8 +954,30 @@ StepPlan make_step_plan(const Scenario& scenario) {
   PlanBuilder b(scenario);
   StepBlocks blocks = add_step_blocks(b);
   StepPlan step{b.take(), std::move(blocks)};
+  add_bucket_blocks(scenario, step);
   add_extra_tensors(step.plan);
   return step;
+}
+
+StepPlan make_state_plan(const Scenario& scenario) {
+  PlanBuilder b(scenario);
+  const DecoderParameters p = add_parameters(b, true);
+  StepBlocks blocks = begin_step_blocks(b, p);
+  add_state_blocks(b, p, add_gradient_norm(b), blocks);
+  StepPlan step{b.take(), std::move(blocks)};
+  add_bucket_blocks(scenario, step);
+  add_extra_tensors(step.plan);
+  return step;
+}
+
+void add_bucket_blocks(const Scenario& scenario, StepPlan& step) {
+  for (const bool experts : {false, true}) {
+    BucketBlocks& bucket = experts ? step.blocks.reduce_expert_layers : step.blocks.reduce_layers;
+    bucket.layers = 1;
+    bucket.reduce.clear();
+    add_buckets(scenario, experts, experts ? step.blocks.reduce.expert_layer : step.blocks.reduce.layer,
+                step.plan, bucket);
+  }
 }
 
 Plan make_training_plan(const Scenario& scenario) {

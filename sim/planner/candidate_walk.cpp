@@ -204,7 +204,10 @@ class CandidateWalk::Layout {
           if (w_.steps.must_run(t)) {
             each_state(stages, row, [&](const StateChoice&, std::int64_t index, std::size_t) {
               const Estimate e = w_.steps.by_running(scenario_);
-              keep(index, e.memory, [&] { return e.step; });
+              if (collector_.asks_for_time(index, e.memory))
+                collector_.add(index, devices_, tokens_of_step(scenario_.workload), e);
+              else
+                collector_.add_too_large(index, e.memory);
             });
           } else {
             const BackwardParts parts = backward_parts(schedule);
@@ -253,17 +256,25 @@ class CandidateWalk::Layout {
     StepPipeline pipeline(scenario_, passes, w_.steps.schedule(scenario_));
     std::vector<const StepStates*>& one_chunk = known_states(stages, 1, places);
     std::vector<const StepStates*>& of_chunks = known_states(stages, t.virtual_pipeline, places);
+    const double tokens = tokens_of_step(scenario_.workload);
+    const auto that_matters = [&](Seconds least) {
+      return collector_.memory_that_matters(devices_, tokens, least);
+    };
+    Bytes of_any_state = that_matters(pipeline.least_time());
     each_state(stages, row, [&](const StateChoice& choice, std::int64_t index, std::size_t i) {
       const StepStates*& states = (choice.gradient_bucket > 0 ? of_chunks : one_chunk)[i];
       if (!states) states = &w_.steps.states(scenario_);
       const Bytes memory = pipeline.memory(scenario_, *states);
       const auto beaten = [&](Seconds least) {
-        return !collector_.may_matter(index, devices_, tokens_of_step(scenario_.workload), {least, memory});
+        return !collector_.may_matter(index, memory, that_matters(least));
       };
-      if (memory <= collector_.most_memory() &&
-          (beaten(pipeline.least_time()) || beaten(pipeline.least_time(scenario_, *states))))
+      if (memory <= collector_.most_memory() && (!collector_.may_matter(index, memory, of_any_state) ||
+                                                 beaten(pipeline.least_time_of_ends(scenario_, *states)) ||
+                                                 beaten(pipeline.least_time(scenario_, *states))))
         return collector_.add_beaten();
-      keep(index, memory, [&] { return pipeline.time(scenario_, *states); });
+      if (!collector_.asks_for_time(index, memory)) return collector_.add_too_large(index, memory);
+      collector_.add(index, devices_, tokens, {pipeline.time(scenario_, *states), memory});
+      of_any_state = that_matters(pipeline.least_time());
     });
   }
 
@@ -271,14 +282,6 @@ class CandidateWalk::Layout {
     std::vector<const StepStates*>& known = stages.known[{chunks, places}];
     known.resize(w_.states.size());
     return known;
-  }
-
-  template <class Time>
-  void keep(std::int64_t index, Bytes memory, Time time) {
-    if (collector_.asks_for_time(index, memory))
-      collector_.add(index, devices_, tokens_of_step(scenario_.workload), {time(), memory});
-    else
-      collector_.add_too_large(index, memory);
   }
 
   Shared& w_;
@@ -293,13 +296,13 @@ class CandidateWalk::Layout {
 };
 
 CandidateWalk::CandidateWalk(const SearchSpace& space, const Calibration* calibration, std::int64_t begin,
-                             std::int64_t end)
+                             std::int64_t end, std::shared_ptr<Schedules> schedules)
     : shared_(new Shared{.space = space,
                          .begin = begin,
                          .end = end,
                          .shape = SpaceShape(space),
                          .states = state_choices(space),
-                         .steps = StepEstimator(space.base, calibration),
+                         .steps = StepEstimator(space.base, calibration, std::move(schedules)),
                          .schedules = {}}) {}
 CandidateWalk::~CandidateWalk() = default;
 

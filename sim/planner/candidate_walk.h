@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/planner/collector.h"
+#include "sim/planner/step_estimator.h"
 
 namespace sim {
 
@@ -33,9 +34,10 @@ class SpaceParts {
 
 class CandidateWalk {
  public:
-  // Of the candidates in [begin, end). Refers to the space and the calibration.
+  // Of the candidates in [begin, end). Refers to the space and the calibration; walks on several threads may
+  // share what they find of schedules.
   CandidateWalk(const SearchSpace& space, const Calibration* calibration, std::int64_t begin,
-                std::int64_t end);
+                std::int64_t end, std::shared_ptr<Schedules> schedules);
   ~CandidateWalk();
 
   // All candidates of a part, unless the search is stopped.

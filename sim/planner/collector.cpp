@@ -92,12 +92,32 @@ void cut_points(std::vector<Candidate>& points, std::size_t most) {
             [](const Candidate& a, const Candidate& b) { return a.index < b.index; });
 }
 
+std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
+  constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+  constexpr std::int64_t kTried = 2048;
+  const std::int64_t candidates = size(space);
+  if (most_points == 0) return 0;
+  // Of a small space most would be drawn whatever was found here.
+  constexpr std::int64_t kWorthwhile = 16;
+  if (candidates / kWorthwhile < std::max(kTried, static_cast<std::int64_t>(most_points))) return kAll;
+  std::int64_t legal = 0;
+  for (std::int64_t i = 0; i < kTried; ++i) {
+    const auto index = static_cast<std::int64_t>(hash_of(i) % static_cast<std::uint64_t>(candidates));
+    if (validate(candidate(space, index)).empty()) ++legal;
+  }
+  // At the least, by three standard deviations of either count.
+  const auto less = [](double count) { return count - 3 * std::sqrt(count); };
+  const double wanted = static_cast<double>(most_points), share = less(static_cast<double>(legal)) / kTried;
+  const double drawn = (wanted + 3 * std::sqrt(wanted)) / (share * static_cast<double>(candidates));
+  if (share <= 0 || drawn >= 1) return kAll;
+  return static_cast<std::uint64_t>(drawn * static_cast<double>(kAll));
+}
+
 Collector::Collector(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
-                     const SearchOptions& options)
-    : options_(options), constraints_(constraints), tariff_(tariff) {
+                     const SearchOptions& options, std::uint64_t draw_below)
+    : options_(options), constraints_(constraints), tariff_(tariff), draw_below_(draw_below) {
   const double whole = static_cast<double>(space.base.hardware.memory.value);
   most_memory_ = Bytes{std::llround(whole * constraints.memory_share)} - constraints.memory_reserved;
-  draw_below_ = options.most_points == 0 ? 0 : std::numeric_limits<std::uint64_t>::max();
 }
 
 std::size_t Collector::reason(const std::string& what) {
@@ -155,26 +175,31 @@ void Collector::add(std::int64_t index, std::int32_t devices, double tokens, con
   draw(c);
 }
 
-bool Collector::may_matter(std::int64_t index, std::int32_t devices, double tokens,
-                           const Estimate& least) const {
+Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Seconds least) const {
+  constexpr Bytes kAny{std::numeric_limits<std::int64_t>::max()};
   const bool limited = constraints_.slowest_step || constraints_.least_tokens_per_second ||
                        constraints_.most_usd_per_million_tokens || constraints_.most_kwh_per_million_tokens;
-  if (limited || !fastest_ || is_drawn(index)) return true;
-  const Candidate c = candidate(index, devices, tokens, least);
+  if (limited || !fastest_ || smallest_ < 0 || least <= fastest_->step) return kAny;
+  const Candidate c = candidate(0, devices, tokens, {least, {}});
+  Bytes most = smallest_memory_;
   for (int o = 0; o < kObjectives; ++o) {
+    const auto objective = static_cast<Objective>(o);
     const Best& best = best_[static_cast<std::size_t>(o)];
-    if (!best.full || cost(c, static_cast<Objective>(o)) <= best.worst) return true;
+    if (!best.full) return kAny;
+    if (objective == Objective::memory)
+      most = std::max(most, Bytes{static_cast<std::int64_t>(best.worst)});
+    else if (cost(c, objective) <= best.worst)
+      return kAny;
   }
-  if (smallest_ < 0 || c.memory <= smallest_memory_ || c.step <= fastest_->step) return true;
   const auto found = fronts_.find(devices);
-  if (found == fronts_.end()) return true;
+  if (found == fronts_.end()) return kAny;
   // Of those that are faster, the slowest has the least memory.
   const std::vector<Candidate>& front = found->second;
   const double time = cost(c, Objective::time);
   const auto slower = std::lower_bound(front.begin(), front.end(), time, [](const Candidate& f, double t) {
     return cost(f, Objective::time) < t;
   });
-  return slower == front.begin() || std::prev(slower)->memory > c.memory;
+  return slower == front.begin() ? kAny : std::max(most, std::prev(slower)->memory);
 }
 
 void Collector::keep_best(const Candidate& c, Objective objective) {

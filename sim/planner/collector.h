@@ -11,8 +11,9 @@ namespace sim {
 
 class Collector {
  public:
+  // `draw_below`: of hash_of() candidates that the scatter takes, as most_drawn() has it.
   Collector(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
-            const SearchOptions& options);
+            const SearchOptions& options, std::uint64_t draw_below);
 
   // Reasons are numbered, so that counting them costs nothing.
   std::size_t reason(const std::string& what);
@@ -31,9 +32,13 @@ class Collector {
                       const Estimate& estimate) const;
   void add_too_large(std::int64_t index, Bytes memory);
   Bytes most_memory() const { return most_memory_; }
-  // Whether a candidate that fits and takes `least` or longer may yet be among what is kept.
-  bool may_matter(std::int64_t index, std::int32_t devices, double tokens, const Estimate& least) const;
-  // One that does not.
+  // A candidate that fits and takes `least` or longer may yet be among what is kept where it has no more
+  // memory than this; or where it is drawn. Never less as long as nothing is added.
+  Bytes memory_that_matters(std::int32_t devices, double tokens, Seconds least) const;
+  bool may_matter(std::int64_t index, Bytes memory, Bytes memory_that_matters) const {
+    return memory <= memory_that_matters || is_drawn(index);
+  }
+  // One that does not matter.
   void add_beaten() {
     ++legal_;
     ++evaluated_;
@@ -85,5 +90,8 @@ void cut_front(std::vector<Candidate>& front);
 void cut_points(std::vector<Candidate>& points, std::size_t most);
 // A number that looks random, the same for the same candidate.
 std::uint64_t hash_of(std::int64_t index);
+// A scatter of a space's legal candidates is of those with the smallest hashes: an end that leaves enough of
+// them, from the share of the legal among a few thousand that are tried. The same for all ranges of a space.
+std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points);
 
 }  // namespace sim

@@ -6,100 +6,67 @@
 namespace sim {
 namespace {
 
-// The units of a piece by their numbers in PassStep.
-class Units {
- public:
-  Units(const Piece& piece, std::size_t kinds) : piece_(piece), layers_(piece.layers()), kinds_(kinds) {
-    for (const Piece::Run& r : piece.runs)
-      kind_.insert(kind_.end(), static_cast<std::size_t>(r.layers), r.kind);
-  }
-  bool is_layer(std::int32_t unit) const { return unit > 0 && unit <= layers_; }
-  bool is_head(std::int32_t unit) const { return unit == layers_ + 1; }
-  std::size_t kind(std::int32_t unit) const { return kind_[static_cast<std::size_t>(unit - 1)]; }
-  double of(const UnitBytes& u, std::int32_t unit) const {
-    return unit == 0 ? u.embedding : is_layer(unit) ? u.layers[kind(unit)] : u.head;
-  }
-  // From a unit to the last.
-  UnitCounts from(std::int32_t unit) const {
-    UnitCounts n{.embedding = piece_.first && unit == 0 ? 1.0 : 0.0,
-                 .head = piece_.last ? 1.0 : 0.0,
-                 .layers = std::vector<double>(kinds_)};
-    for (std::int32_t u = std::max(unit, 1); u <= layers_; ++u) n.layers[kind(u)] += 1;
-    return n;
-  }
-  std::int32_t layers() const { return layers_; }
-
- private:
-  const Piece& piece_;
-  std::int32_t layers_;
-  std::size_t kinds_;
-  std::vector<std::size_t> kind_;
-};
+// A piece's embedding is unit 0, its head comes after its layers.
+bool is_layer(const PassStep& s) {
+  return s.kind >= 0;
+}
+bool is_head(const PassStep& s) {
+  return s.kind < 0 && s.unit > 0;
+}
+double bytes_of(const UnitBytes& u, const PassStep& s) {
+  return is_layer(s) ? u.layers[static_cast<std::size_t>(s.kind)] : is_head(s) ? u.head : u.embedding;
+}
 
 // Parameters that a pass gathers, and lets go when their unit has used them.
 class Gathered {
  public:
-  Gathered(const Units& units, const UnitBytes& bytes, std::int32_t ahead, const std::vector<PassStep>& steps,
-           double shared)
-      : units_(units), bytes_(bytes), ahead_(static_cast<std::size_t>(ahead)), shared_(shared) {
-    std::vector<bool> read(static_cast<std::size_t>(steps.empty() ? 0 : largest(steps)) + 1);
-    for (const PassStep& s : steps) {
-      const auto unit = static_cast<std::size_t>(s.unit);
-      is_first_use_.push_back(!read[unit]);
-      if (!read[unit]) users_.push_back(s.unit);
-      read[unit] = true;
-    }
-  }
+  // Refers to the pass's steps, and to the bytes of units.
+  Gathered(const UnitBytes& bytes, std::int32_t ahead, const std::vector<PassStep>& steps, double shared)
+      : bytes_(bytes), steps_(steps), ahead_(ahead), shared_(shared) {}
   // Bytes while a step reads them, and after that; steps come in order.
-  double during(std::size_t step) {
-    if (!is_first_use_[step]) return live_;
-    while (gathered_ < users_.size() && gathered_ <= user_ + ahead_) {
-      const std::int32_t unit = users_[gathered_++];
-      live_ += units_.of(bytes_, unit);
+  double during(const PassStep& step) {
+    if (!step.is_first_of_unit) return live_;
+    for (; next_ < steps_.size() && gathered_ <= user_ + ahead_; ++next_) {
+      if (!steps_[next_].is_first_of_unit) continue;
+      live_ += bytes_of(bytes_, steps_[next_]);
+      ++gathered_;
     }
     ++user_;
     return live_;
   }
   void after(const PassStep& step) {
     if (step.recomputes) return;
-    live_ -= units_.of(bytes_, step.unit);
-    if (step.unit == 0) live_ += shared_;
-    if (units_.is_head(step.unit)) live_ -= shared_;
+    live_ -= bytes_of(bytes_, step);
+    if (is_head(step)) live_ -= shared_;
+    if (!is_layer(step) && !is_head(step)) live_ += shared_;
   }
   double live() const { return live_; }
 
  private:
-  static std::int32_t largest(const std::vector<PassStep>& steps) {
-    std::int32_t most = 0;
-    for (const PassStep& s : steps) most = std::max(most, s.unit);
-    return most;
-  }
-  const Units& units_;
   const UnitBytes& bytes_;
-  std::size_t ahead_, gathered_ = 0, user_ = 0;
+  const std::vector<PassStep>& steps_;
+  std::int32_t ahead_, gathered_ = 0, user_ = 0;  // units
+  std::size_t next_ = 0;                          // step that may gather
   double shared_, live_ = 0;
-  std::vector<bool> is_first_use_;   // of its unit's parameters, by step
-  std::vector<std::int32_t> users_;  // units in the order of their first use
 };
 
 // Whole gradients of a micro-batch, from a unit's backward pass until they are reduced, alone or with others.
 class WholeGradients {
  public:
-  WholeGradients(const Units& units, const StateMemory& m, double shared, double live)
-      : units_(units), m_(m), shared_(shared), live_(live) {}
-  void begin(std::int32_t unit) { live_ += units_.of(m_.whole_gradients, unit); }
-  void reduce(std::int32_t unit) {
-    const bool is_layer = units_.is_layer(unit);
-    const bool experts = is_layer && m_.has_experts[units_.kind(unit)];
-    if (layers_ > 0 && (!is_layer || experts != of_experts_)) flush();
-    if (is_layer) {
+  WholeGradients(const StateMemory& m, const BucketLayers& bucket, double shared, double live)
+      : m_(m), bucket_(bucket), shared_(shared), live_(live) {}
+  void begin(const PassStep& unit) { live_ += bytes_of(m_.whole_gradients, unit); }
+  void reduce(const PassStep& unit) {
+    const bool experts = is_layer(unit) && m_.has_experts[static_cast<std::size_t>(unit.kind)];
+    if (layers_ > 0 && (!is_layer(unit) || experts != of_experts_)) flush();
+    if (is_layer(unit)) {
       ++layers_;
       of_experts_ = experts;
-      waiting_ += units_.of(m_.whole_gradients, unit);
-      if (layers_ == (experts ? m_.bucket_expert_layers : m_.bucket_layers)) flush();
+      waiting_ += bytes_of(m_.whole_gradients, unit);
+      if (layers_ == (experts ? bucket_.experts : bucket_.dense)) flush();
     } else {
-      live_ -= units_.of(m_.whole_gradients, unit);
-      if (units_.is_head(unit)) live_ += shared_;
+      live_ -= bytes_of(m_.whole_gradients, unit);
+      if (is_head(unit)) live_ += shared_;
     }
   }
   double live() const { return live_; }
@@ -110,8 +77,8 @@ class WholeGradients {
     waiting_ = 0;
     layers_ = 0;
   }
-  const Units& units_;
   const StateMemory& m_;
+  BucketLayers bucket_;
   double shared_;  // of the head's, what is reduced with the embedding's
   double live_, waiting_ = 0;
   std::int32_t layers_ = 0;
@@ -120,18 +87,15 @@ class WholeGradients {
 
 struct Begun {
   double bytes = 0;
-  std::int32_t from = 0;  // the gradients of this unit and those after it
+  std::int32_t from = 0, kind = -1;  // the gradients of this unit and those after it
 };
 
 // Of steps between two others that begin layers of one kind, those that are no fuller than both ends: what is
 // begun grows by the layer.
-std::vector<Begun> corners(const std::vector<Begun>& steps, const Units& units) {
+std::vector<Begun> corners(const std::vector<Begun>& steps) {
   std::vector<Begun> kept;
-  const auto kind = [&](std::int32_t unit) {
-    return units.is_layer(unit) ? static_cast<std::int64_t>(units.kind(unit)) : -1;
-  };
-  const auto below = [&](const Begun& a, const Begun& b, const Begun& c) {
-    if (kind(a.from) < 0 || kind(a.from) != kind(b.from) || kind(b.from) != kind(c.from)) return false;
+  const auto below = [](const Begun& a, const Begun& b, const Begun& c) {
+    if (a.kind < 0 || a.kind != b.kind || b.kind != c.kind) return false;
     const double from_a = a.from - b.from, all = a.from - c.from;
     if (all == 0) return b.bytes <= std::max(a.bytes, c.bytes);
     return b.bytes <= a.bytes + (c.bytes - a.bytes) * from_a / all;
@@ -143,45 +107,57 @@ std::vector<Begun> corners(const std::vector<Begun>& steps, const Units& units) 
   return kept;
 }
 
-PassMost most_of(Pass pass, const std::vector<PassStep>& steps, const Units& units, const Exchange& exchange,
-                 const StateMemory& m) {
+// From a unit of a piece to the last.
+UnitCounts units_from(std::int32_t unit, const Piece& piece, std::size_t kinds) {
+  UnitCounts n{.embedding = piece.first && unit == 0 ? 1.0 : 0.0,
+               .head = piece.last ? 1.0 : 0.0,
+               .layers = std::vector<double>(kinds)};
+  std::int32_t first = 1;  // of the run
+  for (const Piece::Run& r : piece.runs) {
+    n.layers[r.kind] += std::clamp(first + r.layers - unit, 0, r.layers);
+    first += r.layers;
+  }
+  return n;
+}
+
+PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const Exchange& exchange,
+                 const StateMemory& m, bool has_accumulators) {
   const bool whole = exchange.zero_stage >= 2;
   const bool forward = pass == Pass::forward;
   const bool reads_parameters = exchange.zero_stage == 3 && pass != Pass::backward_weight;
   const bool begins = pass == Pass::backward || pass == Pass::backward_input;
-  const bool accumulates = begins && (m.accumulators.embedding > 0 || m.accumulators.head > 0 ||
-                                      std::any_of(m.accumulators.layers.begin(), m.accumulators.layers.end(),
-                                                  [](double bytes) { return bytes > 0; }));
+  const bool accumulates = begins && has_accumulators;
+  if (!whole && !accumulates) return {memory.most[static_cast<std::size_t>(pass)], {}};
+  const std::vector<PassStep>& steps = memory.of(pass);
   std::optional<Gathered> gathered;
   if (reads_parameters)
-    gathered.emplace(units, forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, steps,
+    gathered.emplace(forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, steps,
                      exchange.both_ends && forward ? m.shared_gathered : 0);
   double all_layers = 0;
-  for (std::int32_t l = 1; l <= units.layers(); ++l) all_layers += units.of(m.whole_gradients, l);
-  WholeGradients gradients(units, m, exchange.both_ends ? m.shared_gradient : 0,
+  for (const Piece::Run& r : piece.runs) all_layers += m.whole_gradients.layers[r.kind] * r.layers;
+  WholeGradients gradients(m, exchange.bucket, exchange.both_ends ? m.shared_gradient : 0,
                            pass == Pass::backward_weight ? all_layers : 0);
   PassMost most;
   std::vector<Begun> begun;
-  std::int32_t from = units.layers() + 2;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const PassStep& s = steps[i];
+  Begun from{.from = piece.layers() + 2};
+  for (const PassStep& s : steps) {
     double bytes = s.most;
     if (gathered) {
-      const double reading = s.reading + gathered->during(i);
+      const double reading = s.reading + gathered->during(s);
       gathered->after(s);
       bytes = std::max(bytes + gathered->live(), reading);
     }
     const bool makes_gradients = begins && !s.recomputes;
-    if (makes_gradients) from = std::min(from, s.unit);
-    if (whole && makes_gradients) gradients.begin(s.unit);
+    if (makes_gradients && s.unit < from.from) from = {.from = s.unit, .kind = s.kind};
+    if (whole && makes_gradients) gradients.begin(s);
     if (whole && !forward) bytes += gradients.live();
     most.bytes = std::max(most.bytes, bytes);
-    if (accumulates) begun.push_back({bytes, from});
-    const bool has_weights =
-        pass == Pass::backward_weight || pass == Pass::backward || !units.is_layer(s.unit);
-    if (whole && has_weights && !forward && !s.recomputes) gradients.reduce(s.unit);
+    if (accumulates) begun.push_back({bytes, from.from, from.kind});
+    const bool has_weights = pass == Pass::backward_weight || pass == Pass::backward || !is_layer(s);
+    if (whole && has_weights && !forward && !s.recomputes) gradients.reduce(s);
   }
-  for (const Begun& b : corners(begun, units)) most.steps.push_back({b.bytes, units.from(b.from)});
+  for (const Begun& b : corners(begun))
+    most.steps.push_back({b.bytes, units_from(b.from, piece, m.parameters.layers.size())});
   return most;
 }
 
@@ -193,10 +169,13 @@ const std::array<PassMost, 4>& passes_with(const Exchange& exchange, const Piece
   const auto same =
       std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first == exchange; });
   if (same != known.end()) return same->second;
-  const Units units(piece, states.parameters.layers.size());
+  const UnitBytes& accumulators = states.accumulators;
+  const bool accumulates = accumulators.embedding > 0 || accumulators.head > 0 ||
+                           std::any_of(accumulators.layers.begin(), accumulators.layers.end(),
+                                       [](double bytes) { return bytes > 0; });
   auto& passes = known.emplace_back(exchange, std::array<PassMost, 4>{}).second;
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
-    passes[static_cast<std::size_t>(pass)] = most_of(pass, memory.of(pass), units, exchange, states);
+    passes[static_cast<std::size_t>(pass)] = most_of(pass, memory, piece, exchange, states, accumulates);
   return passes;
 }
 

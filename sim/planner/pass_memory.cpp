@@ -1,9 +1,9 @@
 #include "sim/planner/pass_memory.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
+#include "sim/plan/lives.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/stage_program.h"
@@ -12,9 +12,9 @@
 namespace sim {
 namespace {
 
-bool is_of_weights(const Block& block) {
-  return block.name.find(".backward_weight") != std::string::npos;
-}
+using Change = PassMemory::Change;
+using TracedPass = PassMemory::TracedPass;
+using Traced = PassMemory::Traced;
 
 std::size_t index(Pass pass) {
   return static_cast<std::size_t>(pass);
@@ -23,6 +23,31 @@ std::size_t index(Pass pass) {
 bool is_one_of(const UnitBlocks& blocks, BlockId block) {
   return block == blocks.embedding || block == blocks.layer || block == blocks.expert_layer ||
          block == blocks.head;
+}
+
+// The pieces that are traced: how many layers, and how many of them are recomputed together.
+struct FewLayers {
+  std::int32_t layers, interval;
+};
+enum FewPiece : std::size_t { kOneLayer, kThreeLayers, kOneGroup, kThreeGroups };
+constexpr std::array<FewLayers, PassMemory::kTracedPieces> kFewLayers{{{1, 1}, {3, 1}, {3, 3}, {9, 3}}};
+
+// A layer of these that adds what a layer of a piece does.
+struct SameLayer {
+  FewPiece piece;
+  std::size_t layer;
+};
+SameLayer same_layer(std::int32_t layer, std::int32_t layers, std::int32_t interval) {
+  const auto of_three = [](std::int32_t at, std::int32_t of) -> std::size_t {
+    return at == 0 ? 0 : at == of - 1 ? 2 : 1;
+  };
+  const std::int32_t group = layer / interval, groups = (layers + interval - 1) / interval;
+  const std::int32_t first = group * interval, of_group = std::min(interval, layers - first);
+  if (layers == 1) return {kOneLayer, 0};
+  if (of_group == 1) return {kThreeLayers, of_three(layer, layers)};
+  const std::size_t in_group = of_three(layer - first, of_group);
+  if (groups == 1) return {kOneGroup, in_group};
+  return {kThreeGroups, 3 * of_three(group, groups) + in_group};
 }
 
 // Of each block, how many operations there are until its parameters have been read.
@@ -38,65 +63,6 @@ std::vector<OpTime> last_reads_of_parameters(const Plan& plan) {
           last.back() = static_cast<OpTime>(i) + 1;
   }
   return last;
-}
-
-// Live bytes without accumulated gradients, at times that ascend.
-class LiveBytes {
- public:
-  LiveBytes(const Plan& plan, const MemoryPlan& memory, const std::vector<bool>& accumulates)
-      : timeline_(memory_timeline(plan, memory)),
-        accumulated_(static_cast<std::size_t>(memory.duration) + 1),
-        ending_(static_cast<std::size_t>(memory.duration) + 1) {
-    for (const Instance& i : memory.instances) {
-      const auto bytes = static_cast<double>(aligned(i.bytes).value);
-      const bool is_scratch =
-          plan.buffers[static_cast<std::size_t>(i.buffer)].buffer_class == BufferClass::scratch;
-      if (accumulates[static_cast<std::size_t>(i.buffer)]) {
-        accumulated_[static_cast<std::size_t>(i.first)] += bytes;
-        accumulated_[static_cast<std::size_t>(i.last) + 1] -= bytes;
-      } else if (!is_scratch) {
-        ending_[static_cast<std::size_t>(i.last) + 1] += bytes;
-      }
-    }
-  }
-  // The most from here to `end`; no less than zero.
-  double most_until(OpTime end) {
-    double most = 0;
-    for (; time_ < end; ++time_) {
-      begun_ += accumulated_[static_cast<std::size_t>(time_)];
-      for (; point_ < timeline_.size() && timeline_[point_].time <= time_; ++point_) {
-        const MemoryByClass& bytes = timeline_[point_].bytes;
-        total_ = static_cast<double>(total(bytes).value);
-        scratch_ = static_cast<double>(bytes[static_cast<std::size_t>(BufferClass::scratch)].value);
-      }
-      most = std::max(most, total_ - begun_);
-    }
-    return most;
-  }
-  // What outlives the operations so far.
-  double left() const { return total_ - scratch_ - begun_ - ending_[static_cast<std::size_t>(time_)]; }
-
- private:
-  std::vector<MemoryPoint> timeline_;
-  std::vector<double> accumulated_, ending_;  // changes, by time
-  std::size_t point_ = 0;
-  OpTime time_ = 0;
-  double total_ = 0, scratch_ = 0, begun_ = 0;
-};
-
-// A model of one kind of layer, of which each stage has so many.
-Scenario of_kind(const Scenario& base, const LayerKind& kind, std::int32_t layers, std::int32_t stages) {
-  Scenario few = base;
-  few.model.num_hidden_layers = layers * stages;
-  few.model.moe.first_k_dense_replace = kind.experts ? 0 : few.model.num_hidden_layers;
-  few.model.moe.decoder_sparse_step = 1;
-  few.model.sliding_window_pattern = 0;
-  few.model.no_rope_layer_interval = kind.unrotated ? 1 : 0;
-  if (!kind.window) few.model.sliding_window = few.model.attention_chunk_size = 0;
-  few.implementation.pipeline.balances_head = false;
-  few.strategy.pipeline_parallel = stages;
-  few.strategy.virtual_pipeline = 1;
-  return few;
 }
 
 // Two micro-batches go forward, then backward.
@@ -115,179 +81,286 @@ Schedule two_micro_batches(std::int32_t stages, bool splits) {
       .stages = stages, .chunks = 1, .micro_batches = 2, .slots = {static_cast<std::size_t>(stages), slots}};
 }
 
-}  // namespace
-
-void PassMemory::trace(const Shape& shape, std::int32_t layers, std::int64_t sequences, bool splits,
-                       Traced& traced) {
-  // Of a stage with or without neighbours, what its second micro-batch changes.
-  const StepBlocks& blocks = blocks_.blocks();
-  const bool neighbours = !shape.first || !shape.last;
-  const std::int32_t stages = neighbours ? 3 : 1;
-  const std::int32_t stage = shape.first ? 0 : shape.last ? stages - 1 : 1;
-  Scenario few = of_kind(blocks_.plan().scenario, blocks.kinds[shape.kind], layers, stages);
-  few.workload.micro_batch_size = sequences;
-  if (few.strategy.recompute == Recompute::full) few.strategy.recompute_interval = shape.interval;
-  const Schedule schedule = two_micro_batches(stages, splits);
-  const std::int32_t first_layer = layers * stage;
-  for (TracedPass& pass : traced) {
-    pass.layers.resize(static_cast<std::size_t>(layers));
-    pass.recomputed.resize(static_cast<std::size_t>(layers));
+// Traces programs of a plan: what its steps add to live bytes, without what lives always or accumulates
+// gradients.
+class Tracer {
+ public:
+  // For each of these numbers of sequences. Refers to the blocks.
+  Tracer(BlockTimes& blocks, const std::vector<std::int64_t>& sequences)
+      : blocks_(blocks),
+        uses_(uses_of_blocks(blocks.plan())),
+        groups_(blocks.plan(), uses_),
+        last_read_(last_reads_of_parameters(blocks.plan())),
+        few_(blocks.plan().scenario) {
+    few_.implementation.pipeline.balances_head = false;
+    few_.strategy.virtual_pipeline = 1;
+    const Plan& plan = blocks.plan();
+    const std::vector<bool> accumulates = accumulated_gradients(plan, blocks.blocks());
+    for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+      const Buffer& buffer = plan.buffers[b];
+      const bool comes_and_goes = buffer.lifetime == Lifetime::uses || buffer.lifetime == Lifetime::pass;
+      if (comes_and_goes && !accumulates[b] && !buffer.on_host && buffer.view_of == kNoBuffer &&
+          !is_scratch(buffer))
+        followed_.push_back(static_cast<BufferId>(b));
+    }
+    for (const std::int64_t n : sequences) sizes_.push_back(bytes_of(n));
   }
 
-  blocks_.with_program(stage_program(few, blocks, schedule, stage), [&](const Plan& with) {
-    const MemoryPlan memory = plan_memory(with, 0, Addresses::none);
-    const std::vector<OpTime> times = action_times(with);
-    const std::vector<Action>& actions = with.programs.front().actions;
-    LiveBytes live(with, memory, accumulated_gradients(with, blocks));
-    const std::vector<OpTime> last_read = last_reads_of_parameters(with);
+  // Of a piece of layers of one kind, by number of sequences.
+  std::vector<Traced> trace(bool first, bool last, std::size_t kind, const FewLayers& piece) {
+    std::vector<Traced> traced(sizes_.size());
+    const BackwardParts parts = backward_parts(few_.strategy.schedule);
+    if (parts != BackwardParts::all_split) trace(first, last, kind, piece, false, traced);
+    if (parts != BackwardParts::whole) trace(first, last, kind, piece, true, traced);
+    return traced;
+  }
+
+ private:
+  // With one number of sequences.
+  struct Sizes {
+    std::vector<double> buffers;
+    std::vector<std::vector<double>> scratch;  // of each block, while each of its operations runs
+  };
+  Sizes bytes_of(std::int64_t sequences) const {
+    const Plan& plan = blocks_.plan();
+    const Workload& w = plan.scenario.workload;
+    const Variables variables{.batch = sequences,
+                              .query_length = w.seq_len / plan.scenario.strategy.context_parallel,
+                              .kv_length = w.seq_len};
+    const auto bytes = [&](BufferId b) {
+      return static_cast<double>(aligned(plan.buffers[static_cast<std::size_t>(b)].bytes(variables)).value);
+    };
+    Sizes sizes{.buffers = std::vector<double>(plan.buffers.size()), .scratch = {}};
+    for (const BufferId b : followed_) sizes.buffers[static_cast<std::size_t>(b)] = bytes(b);
+    for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
+      std::vector<double>& scratch = sizes.scratch.emplace_back(plan.blocks[block].operations.size());
+      for (const BlockUse& u : uses_[block])
+        if (is_scratch(plan.buffers[static_cast<std::size_t>(u.buffer)]))
+          for (OpTime t = u.first; t <= u.last; ++t) scratch[static_cast<std::size_t>(t)] += bytes(u.buffer);
+    }
+    return sizes;
+  }
+
+  // Of a stage with or without neighbours, what its second micro-batch changes.
+  void trace(bool first, bool last, std::size_t kind, const FewLayers& piece, bool splits,
+             std::vector<Traced>& traced) {
+    const std::int32_t stages = first && last ? 1 : 3;
+    const std::int32_t stage = first ? 0 : last ? stages - 1 : 1;
+    become(blocks_.blocks().kinds[kind], piece, stages);
+    const Schedule schedule = two_micro_batches(stages, splits);
+    blocks_.with_program(stage_program(few_, blocks_.blocks(), schedule, stage), [&](const Plan& with) {
+      const std::vector<OpTime> times = action_times(with);
+      const Lives lives(with, groups_, 0, {}, times, Step::later);
+      for (std::size_t n = 0; n < sizes_.size(); ++n)
+        walk(with, times, lives, sizes_[n], splits, piece.layers * stage, piece.layers, traced[n]);
+    });
+  }
+
+  // A model of one kind of layer, of which each stage has so many.
+  void become(const LayerKind& kind, const FewLayers& piece, std::int32_t stages) {
+    const Scenario& of = blocks_.plan().scenario;
+    few_.model.num_hidden_layers = piece.layers * stages;
+    few_.model.moe.first_k_dense_replace = kind.experts ? 0 : few_.model.num_hidden_layers;
+    few_.model.moe.decoder_sparse_step = 1;
+    few_.model.sliding_window_pattern = 0;
+    few_.model.no_rope_layer_interval = kind.unrotated ? 1 : 0;
+    few_.model.sliding_window = kind.window ? of.model.sliding_window : 0;
+    few_.model.attention_chunk_size = kind.window ? of.model.attention_chunk_size : 0;
+    few_.strategy.pipeline_parallel = stages;
+    if (few_.strategy.recompute == Recompute::full) few_.strategy.recompute_interval = piece.interval;
+  }
+
+  void walk(const Plan& plan, const std::vector<OpTime>& times, const Lives& lives, const Sizes& sizes,
+            bool splits, std::int32_t first_layer, std::int32_t layers, Traced& traced) const {
+    const StepBlocks& blocks = blocks_.blocks();
+    const auto has = [&](Pass pass) {
+      traced[index(pass)].layers.resize(static_cast<std::size_t>(layers));
+      traced[index(pass)].recomputed.resize(static_cast<std::size_t>(layers));
+    };
+    has(Pass::forward);
+    for (const Pass pass : {Pass::backward, Pass::backward_input, Pass::backward_weight})
+      if (splits == (pass != Pass::backward)) has(pass);
+    // Bytes that begin with an operation, and that the one before it was the last to need.
+    std::vector<double> begin(static_cast<std::size_t>(times.back()) + 1), ended(begin.size());
+    for (const BufferId b : followed_) {
+      const double bytes = sizes.buffers[static_cast<std::size_t>(b)];
+      lives.instances_of(b, [&](std::int32_t, std::int32_t, OpTime from, OpTime to) {
+        begin[static_cast<std::size_t>(from)] += bytes;
+        ended[static_cast<std::size_t>(to) + 1] += bytes;
+      });
+    }
     Change ignored;
     Change* step = nullptr;
-    std::size_t pass = 0;
+    double live = 0, left = 0;                 // during and after the operation at hand
     double before = 0, most = 0, reading = 0;  // of the step at hand
     const auto end_step = [&] {
-      if (step)
-        *step = {std::max(0.0, most - before), std::max(0.0, reading - before), live.left() - before, true};
+      if (step) *step = {std::max(0.0, most - before), std::max(0.0, reading - before), left - before, true};
       step = nullptr;
-      before = live.left();
+      before = left;
       most = reading = 0;
     };
+    const std::vector<Action>& actions = plan.programs.front().actions;
     for (std::size_t a = 0; a < actions.size(); ++a) {
       const Action& action = actions[a];
       const bool computes = action.stream == kComputeStream && action.peer < 0;
-      const bool forward = action.phase == Phase::forward;
       // Where a step begins: what is received and begun for it belongs to it, what is sent and reduced after
       // it to the one before.
       const bool begins_pass = action.peer >= 0 && action.stream == kComputeStream;
       if (begins_pass || action.phase == Phase::optimizer) end_step();
       if (computes && action.phase != Phase::optimizer) {
-        pass = index(forward   ? Pass::forward
-                     : !splits ? Pass::backward
-                     : is_of_weights(with.blocks[static_cast<std::size_t>(action.block)])
-                         ? Pass::backward_weight
-                         : Pass::backward_input);
-        TracedPass& of = traced[pass];
-        const bool is_embedding =
-            action.block == blocks.embedding || action.block == blocks.embedding_backward;
-        const bool is_head = action.block == blocks.head || action.block == blocks.head_backward;
         if (step) end_step();
-        if (!is_one_of(blocks.zero, action.block)) {
-          const auto layer = static_cast<std::size_t>(action.layer - first_layer);
-          step = action.micro_batch == 0            ? &ignored
-                 : is_embedding                     ? &of.embedding
-                 : is_head                          ? &of.head
-                 : action.phase == Phase::recompute ? &of.recomputed[layer]
-                                                    : &of.layers[layer];
-        }
+        if (!is_one_of(blocks.zero, action.block))
+          step = action.micro_batch == 0
+                     ? &ignored
+                     : &step_of(action, action.layer - first_layer, traced[index(pass_of(action, splits))]);
       }
-      const OpTime read = times[a] + last_read[static_cast<std::size_t>(action.block)];
-      most = std::max(most, live.most_until(read));
+      const std::vector<double>& scratch = sizes.scratch[static_cast<std::size_t>(action.block)];
+      const auto last_read = static_cast<std::size_t>(last_read_[static_cast<std::size_t>(action.block)]);
       if (computes) reading = std::max(reading, most);
-      most = std::max(most, live.most_until(times[a + 1]));
+      for (std::size_t op = 0; op < scratch.size(); ++op) {
+        const std::size_t t = static_cast<std::size_t>(times[a]) + op;
+        live = left + begin[t];
+        left = live - ended[t + 1];
+        most = std::max(most, live + scratch[op]);
+        if (computes && op < last_read) reading = most;
+      }
     }
     end_step();
-  });
-}
+  }
+  Pass pass_of(const Action& action, bool splits) const {
+    if (action.phase == Phase::forward) return Pass::forward;
+    if (!splits) return Pass::backward;
+    const std::vector<LayerBlocks>& layers = blocks_.blocks().layers;
+    const bool of_weights = std::any_of(layers.begin(), layers.end(),
+                                        [&](const LayerBlocks& l) { return l.weight == action.block; });
+    return of_weights ? Pass::backward_weight : Pass::backward_input;
+  }
+  Change& step_of(const Action& action, std::int32_t layer, TracedPass& pass) const {
+    const StepBlocks& blocks = blocks_.blocks();
+    if (action.block == blocks.embedding || action.block == blocks.embedding_backward) return pass.embedding;
+    if (action.block == blocks.head || action.block == blocks.head_backward) return pass.head;
+    return (action.phase == Phase::recompute ? pass.recomputed
+                                             : pass.layers)[static_cast<std::size_t>(layer)];
+  }
 
-PassMemory::Change PassMemory::between(const Change& few, const Change& more, double share) {
+  BlockTimes& blocks_;
+  BlockUses uses_;
+  LifeGroups groups_;
+  std::vector<OpTime> last_read_;
+  Scenario few_;
+  std::vector<BufferId> followed_;
+  std::vector<Sizes> sizes_;
+};
+
+Change between(const Change& few, const Change& more, double share) {
   const auto at = [share](double a, double b) { return a + (b - a) * share; };
   return {at(few.most, more.most), at(few.reading, more.reading), at(few.left, more.left), few.is_there};
 }
 
-const PassMemory::Traced& PassMemory::traced(const Shape& shape, std::int32_t layers,
-                                             std::int64_t sequences) {
-  const auto [it, added] = traced_.try_emplace({shape, layers, sequences});
-  if (!added) return it->second;
-  const BackwardParts parts = backward_parts(blocks_.plan().scenario.strategy.schedule);
-  if (parts != BackwardParts::all_split) trace(shape, layers, sequences, false, it->second);
-  if (parts != BackwardParts::whole) trace(shape, layers, sequences, true, it->second);
-  return it->second;
-}
+}  // namespace
 
-// Activations grow with the sequences of a micro-batch, gradients beside them do not.
-PassMemory::Traced PassMemory::of_sequences(const Shape& shape, std::int32_t layers, std::int64_t sequences) {
-  const std::int64_t few = blocks_.plan().scenario.workload.micro_batch_size > 1 ? 2 : 1;
-  if (sequences <= 2 * few) return traced(shape, layers, sequences);
-  const Traced &of_few = traced(shape, layers, few), &of_more = traced(shape, layers, 2 * few);
-  const double share = static_cast<double>(sequences - few) / static_cast<double>(few);
-  Traced of_all;
-  for (std::size_t p = 0; p < of_all.size(); ++p) {
-    const TracedPass &a = of_few[p], &b = of_more[p];
-    TracedPass& all = of_all[p];
-    all.embedding = between(a.embedding, b.embedding, share);
-    all.head = between(a.head, b.head, share);
-    for (std::size_t l = 0; l < a.layers.size(); ++l) {
-      all.layers.push_back(between(a.layers[l], b.layers[l], share));
-      all.recomputed.push_back(between(a.recomputed[l], b.recomputed[l], share));
-    }
+PassMemory::PassMemory(BlockTimes& blocks) {
+  const Plan& plan = blocks.plan();
+  const Scenario& s = plan.scenario;
+  std::vector<std::int64_t> sequences{1};
+  if (s.workload.micro_batch_size > 1) sequences = {2, 3, 4};
+  fewest_ = sequences.front();
+  variables_ = {.batch = 1,
+                .query_length = s.workload.seq_len / s.strategy.context_parallel,
+                .kv_length = s.workload.seq_len};
+  const BlockId receive = blocks.blocks().receive_gradient;
+  if (receive >= 0) {
+    const Operation& op = plan.blocks[static_cast<std::size_t>(receive)].operations.front();
+    residual_gradient_ = plan.buffers[static_cast<std::size_t>(plan.storage(op.operands.front().buffer))];
   }
-  return of_all;
+  const bool in_groups = s.strategy.recompute == Recompute::full && s.strategy.recompute_interval > 1;
+  Tracer tracer(blocks, sequences);
+  for (const bool first : {false, true})
+    for (const bool last : {false, true}) {
+      // A piece has neighbours where a pipeline has stages.
+      if ((first && last) == residual_gradient_.has_value()) continue;
+      for (std::size_t kind = 0; kind < blocks.blocks().kinds.size(); ++kind) {
+        OfShape& shape = shapes_[first][last].emplace_back();
+        for (const FewPiece p : {kOneLayer, kThreeLayers})
+          shape[p] = tracer.trace(first, last, kind, kFewLayers[p]);
+        if (in_groups)
+          for (const FewPiece p : {kOneGroup, kThreeGroups})
+            shape[p] = tracer.trace(first, last, kind, kFewLayers[p]);
+      }
+    }
 }
 
 double PassMemory::gradient_of_residual(std::int64_t sequences) const {
-  const Plan& plan = blocks_.plan();
-  const BlockId receive = blocks_.blocks().receive_gradient;
-  if (receive < 0) return 0;
-  const Workload& w = plan.scenario.workload;
-  const Variables v{.batch = sequences,
-                    .query_length = w.seq_len / plan.scenario.strategy.context_parallel,
-                    .kv_length = w.seq_len};
-  const Operand& received =
-      plan.blocks[static_cast<std::size_t>(receive)].operations.front().operands.front();
-  const Buffer& buffer = plan.buffers[static_cast<std::size_t>(plan.storage(received.buffer))];
-  return static_cast<double>(aligned(buffer.bytes(v)).value);
+  if (!residual_gradient_) return 0;
+  Variables v = variables_;
+  v.batch = sequences;
+  return static_cast<double>(aligned(residual_gradient_->bytes(v)).value);
 }
 
-PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) {
+PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) const {
   const std::int32_t layers = piece.layers();
   const std::int32_t interval = std::max(1, std::min(layers, recompute_interval(strategy, layers)));
-  // Groups between the first and the last two, of which one may be smaller, repeat each other.
-  const std::int32_t rest = layers % interval, few = std::min(layers, 3 * interval + rest);
-  const auto in_few = [&](std::int32_t layer) {
-    const std::int32_t from_end = layers - layer;
-    if (layer < interval) return layer;
-    if (from_end <= interval + rest) return few - from_end;
-    return interval + layer % interval;
+  // Activations grow with the sequences of a micro-batch, gradients beside them do not: further ones add what
+  // the last ones that are traced do.
+  const auto of_sequences = [&](const std::vector<Traced>& traced, auto change_of) -> Change {
+    const auto n = static_cast<std::size_t>(sequences - fewest_);
+    if (n < traced.size()) return change_of(traced[n]);
+    return between(change_of(traced.front()), change_of(traced.back()),
+                   static_cast<double>(n) / static_cast<double>(traced.size() - 1));
   };
   // Of several kinds each layer adds what it would in a piece of its kind alone.
-  std::map<std::size_t, Traced> of_kinds;
-  std::vector<const Traced*> of_layer;
-  for (const Piece::Run& r : piece.runs) {
-    const auto [it, added] = of_kinds.try_emplace(r.kind);
-    if (added) it->second = of_sequences({piece.first, piece.last, r.kind, interval}, few, sequences);
-    of_layer.insert(of_layer.end(), static_cast<std::size_t>(r.layers), &it->second);
-  }
-  if (of_kinds.empty()) of_kinds.emplace(0, of_sequences({piece.first, piece.last, 0, 1}, 1, sequences));
-  const Traced& of_ends = of_kinds.begin()->second;
+  const std::vector<OfShape>& shapes = shapes_[piece.first][piece.last];
+  std::vector<std::size_t> kinds;
+  for (const Piece::Run& r : piece.runs)
+    kinds.insert(kinds.end(), static_cast<std::size_t>(r.layers), r.kind);
+  const OfShape& of_ends = shapes[kinds.empty() ? 0 : *std::min_element(kinds.begin(), kinds.end())];
 
   PieceMemory memory;
   memory.carried_back = gradient_of_residual(sequences);
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
+    if (of_ends[kThreeLayers].front()[index(pass)].layers.empty()) continue;
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];
-    const auto add = [&](std::int32_t unit, bool recomputes, const Change& c) {
+    steps.reserve(static_cast<std::size_t>(layers) * (pass == Pass::forward ? 1 : 2) + 2);
+    const auto add = [&](PassStep step, const Change& c) {
       if (!c.is_there) return;
-      steps.push_back({unit, recomputes, level + c.most, level + c.reading});
+      step.most = level + c.most;
+      step.reading = level + c.reading;
+      steps.push_back(step);
+      memory.most[index(pass)] = std::max(memory.most[index(pass)], step.most);
       level += c.left;
     };
-    const TracedPass& ends = of_ends[index(pass)];
+    const auto end = [&](std::int32_t unit, Change TracedPass::*of) {
+      add({.unit = unit, .is_first_of_unit = true},
+          of_sequences(of_ends[kThreeLayers], [&](const Traced& t) { return t[index(pass)].*of; }));
+    };
     const auto layer = [&](std::int32_t l, bool recomputes) {
-      const TracedPass& of = (*of_layer[static_cast<std::size_t>(l)])[index(pass)];
-      add(l + 1, recomputes, (recomputes ? of.recomputed : of.layers)[static_cast<std::size_t>(in_few(l))]);
+      const SameLayer same = same_layer(l, layers, interval);
+      const std::size_t kind = kinds[static_cast<std::size_t>(l)];
+      const std::vector<Traced>& traced = shapes[kind][same.piece];
+      add({.unit = l + 1,
+           .kind = static_cast<std::int32_t>(kind),
+           .recomputes = recomputes,
+           .is_first_of_unit = recomputes || !traced.front()[index(pass)].recomputed[same.layer].is_there},
+          of_sequences(traced, [&](const Traced& t) {
+            const TracedPass& of = t[index(pass)];
+            return (recomputes ? of.recomputed : of.layers)[same.layer];
+          }));
     };
     if (pass == Pass::forward) {
-      add(0, false, ends.embedding);
+      end(0, &TracedPass::embedding);
       for (std::int32_t l = 0; l < layers; ++l) layer(l, false);
-      add(layers + 1, false, ends.head);
+      end(layers + 1, &TracedPass::head);
       memory.kept = level;
     } else {
-      add(layers + 1, false, ends.head);
-      for (std::int32_t end = layers; end > 0;) {
-        const std::int32_t begin = (end - 1) / interval * interval;
-        for (std::int32_t l = begin; l < end; ++l) layer(l, true);
-        for (std::int32_t l = end; l-- > begin;) layer(l, false);
-        end = begin;
+      end(layers + 1, &TracedPass::head);
+      for (std::int32_t last = layers; last > 0;) {
+        const std::int32_t begin = (last - 1) / interval * interval;
+        for (std::int32_t l = begin; l < last; ++l) layer(l, true);
+        for (std::int32_t l = last; l-- > begin;) layer(l, false);
+        last = begin;
       }
-      add(0, false, ends.embedding);
+      end(0, &TracedPass::embedding);
     }
     if (pass == Pass::backward_input && !steps.empty()) memory.kept_for_weight = memory.kept + level;
   }

@@ -1,11 +1,10 @@
 // What the passes of a micro-batch over a piece of the model keep and need: what each of their steps adds is
-// read off the lives of buffers in a program of a few layers and two micro-batches, and repeated for as many
+// read off the lives of buffers in programs of a few layers and two micro-batches, and repeated for as many
 // layers as the piece has.
 #pragma once
 #include <array>
 #include <cstdint>
-#include <map>
-#include <tuple>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,7 +17,9 @@ namespace sim {
 // then the layers, and one more for the head, each whether the piece has it or not.
 struct PassStep {
   std::int32_t unit = 0;
-  bool recomputes = false;  // runs forward again
+  std::int32_t kind = -1;         // of a layer
+  bool recomputes = false;        // runs forward again
+  bool is_first_of_unit = false;  // in the pass
   // Bytes above those at the pass's begin; `reading`: until the unit's parameters have been read.
   double most = 0, reading = 0;
 };
@@ -28,7 +29,7 @@ struct PassStep {
 // exchanged whole do not depend on how many ranks share it.
 struct Exchange {
   int zero_stage = 0, prefetch = 0;
-  std::int32_t bucket_layers = 1, bucket_expert_layers = 1;
+  BucketLayers bucket;
   bool both_ends = false;
   bool operator==(const Exchange&) const = default;
 };
@@ -63,25 +64,21 @@ struct PieceMemory {
   double kept_for_weight = 0;  // from the backward pass of inputs to that of weights
   double carried_back = 0;     // the gradient of the residual stream, which is one buffer for all chunks
   std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
+  std::array<double, 4> most{};                 // at any step of each
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
   // Those that have been asked for (exchange_memory.h), by pass.
   mutable std::vector<std::pair<Exchange, std::array<PassMost, 4>>> with_exchanges;
 };
 
-// Finds it for pieces of any size.
+// Finds it for pieces of any size. What a layer adds follows from its place: whether it is the piece's first
+// or last, and where it lies among those that are recomputed together. Pieces of a few layers have all
+// places.
 class PassMemory {
  public:
-  // Refers to the blocks, whose programs it writes.
-  explicit PassMemory(BlockTimes& blocks) : blocks_(blocks) {}
-  PieceMemory of(const Piece& piece, const Strategy& strategy, std::int64_t sequences);
+  // Writes programs of the blocks; does not refer to them.
+  explicit PassMemory(BlockTimes& blocks);
+  PieceMemory of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) const;
 
- private:
-  struct Shape {
-    bool first = false, last = false;
-    std::size_t kind = 0;
-    std::int32_t interval = 1;
-    auto operator<=>(const Shape&) const = default;
-  };
   // What a step adds at most, and leaves.
   struct Change {
     double most = 0, reading = 0, left = 0;
@@ -91,16 +88,20 @@ class PassMemory {
     Change embedding, head;
     std::vector<Change> layers, recomputed;
   };
-  using Traced = std::array<TracedPass, 4>;
+  using Traced = std::array<TracedPass, 4>;  // by Pass
+  static constexpr std::size_t kTracedPieces = 4;
 
-  static Change between(const Change& few, const Change& more, double share);
-  Traced of_sequences(const Shape& shape, std::int32_t layers, std::int64_t sequences);
-  const Traced& traced(const Shape& shape, std::int32_t layers, std::int64_t sequences);
+ private:
+  // Of each piece that is traced (pass_memory.cpp), with each of the numbers of sequences; empty where a plan
+  // has no use for it.
+  using OfShape = std::array<std::vector<Traced>, kTracedPieces>;
+
   double gradient_of_residual(std::int64_t sequences) const;
-  void trace(const Shape& shape, std::int32_t layers, std::int64_t sequences, bool splits, Traced& traced);
 
-  BlockTimes& blocks_;
-  std::map<std::tuple<Shape, std::int32_t, std::int64_t>, Traced> traced_;
+  std::array<std::array<std::vector<OfShape>, 2>, 2> shapes_;  // [first][last], by kind of layer
+  std::int64_t fewest_ = 1;                                    // sequences of the first of them
+  std::optional<Buffer> residual_gradient_;                    // where pipeline stages exchange it
+  Variables variables_;
 };
 
 }  // namespace sim

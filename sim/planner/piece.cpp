@@ -470,8 +470,10 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
     add(reduce.head, 1);
     sum.before_reductions = compute_.head_backward.duration;
   }
-  for (std::size_t i = piece.runs.size(); of_layers && i-- > 0;) {
-    const Piece::Run& r = piece.runs[i];
+  for (std::size_t i = piece.runs.size(); of_layers && i > 0;) {
+    Piece::Run r = piece.runs[--i];
+    // Layers of other kinds share a bucket where they have the same parameters.
+    while (i > 0 && piece.runs[i - 1].experts == r.experts) r.layers += piece.runs[--i].layers;
     const std::int32_t bucket = r.experts ? states_.bucket_expert_layers : states_.bucket_layers;
     if (bucket <= 1) {
       add(reduce.*unit_of(r), r.layers);
@@ -523,7 +525,6 @@ ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPass
   const BackwardParts parts = backward_parts(strategy_.schedule);
   const int zero = strategy_.zero_stage;
   ChunkPasses passes = plain;
-  if (zero == 3 && !gathers_hide(piece)) return with_exchanges(piece, plain);
   passes.begin_gradients = begin_gradients(piece);
   if (zero == 3 || gathers_ahead()) {
     Exchanged sum{};

@@ -46,7 +46,7 @@ class PassTimer {
   // The same, unit by unit.
   ChunkSteps steps(const Piece& piece) const;
   // The same in closed form, exact where all exchanges but the first gather and the last reduction hide
-  // behind compute, and units of a kind are alike.
+  // behind compute, and units of a kind are alike. Under ZeRO 3, for pieces whose gathers hide.
   ChunkPasses with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain) const;
 
   // Gathers updated parameters from the beginning of the step on; their first forward pass waits for them.

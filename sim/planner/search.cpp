@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -38,6 +39,7 @@ class SharedSearch {
         begin_(std::clamp<std::int64_t>(options.begin, 0, size(space))),
         end_(std::clamp<std::int64_t>(options.end.value_or(size(space)), begin_, size(space))),
         parts_(space, begin_, end_),
+        draw_below_(most_drawn(space, options.most_points)),
         began_(Clock::now()) {}
 
   SearchResult run() {
@@ -60,15 +62,15 @@ class SharedSearch {
   void complete(Candidate& c) const {
     if (c.tokens_per_second > 0) return;
     const Scenario s = candidate(space_, c.index);
-    Collector collector(space_, {}, tariff_, options_);
+    Collector collector(space_, {}, tariff_, options_, 0);
     c = collector.candidate(c.index, s.strategy.devices(), tokens_of_step(s.workload),
                             estimate(s, calibration_));
   }
 
   void work() {
     try {
-      CandidateWalk walk(space_, calibration_, begin_, end_);
-      Collector collector(space_, constraints_, tariff_, options_);
+      CandidateWalk walk(space_, calibration_, begin_, end_, schedules_);
+      Collector collector(space_, constraints_, tariff_, options_, draw_below_);
       while (!options_.stop.stop_requested()) {
         const std::int64_t part = next_part_++;
         if (part >= parts_.count()) break;
@@ -107,7 +109,9 @@ class SharedSearch {
   const SearchOptions& options_;
   std::int64_t begin_, end_;
   SpaceParts parts_;
+  std::uint64_t draw_below_;
   Clock::time_point began_;
+  std::shared_ptr<Schedules> schedules_ = std::make_shared<Schedules>();
   std::atomic<std::int64_t> next_part_{0};
   std::mutex mutex_;
   std::condition_variable changed_;

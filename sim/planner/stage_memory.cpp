@@ -1,31 +1,23 @@
 #include "sim/planner/stage_memory.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <utility>
 
 #include "sim/plan/device_memory.h"
 
 namespace sim {
-
 namespace {
-
-// What a device holds where the most that is live, and what is live between steps, are so many bytes.
-Bytes held(const Scenario& s, double live, double between_steps, double parameters) {
-  const StageCopies copies = copies_of_stage(s, parameters);
-  const auto number = [](Bytes b) { return static_cast<double>(b.value); };
-  const double step = number(copies.step_fp16) + number(copies.step_fp32);
-  const double gather = static_cast<double>(copies.gathered_ranks) * number(copies.gathered_part) +
-                        number(copies.gathered_whole);
-  const double most = std::max(live, between_steps + std::max({number(copies.reduced), step, gather})) +
-                      number(copies.always);
-  return {std::llround(most + s.implementation.memory.context_gib * kGiB)};
-}
 
 double bytes_of(const UnitBytes& u, const UnitCounts& n) {
   double bytes = u.embedding * n.embedding + u.head * n.head;
   for (std::size_t k = 0; k < n.layers.size(); ++k) bytes += u.layers[k] * n.layers[k];
   return bytes;
+}
+
+double accumulated(const StateMemory& m, const UnitCounts& begun) {
+  const bool shared = begun.embedding > 0 && begun.head > 0;
+  return bytes_of(m.accumulators, begun) - (shared ? m.shared_accumulators : 0);
 }
 
 bool within(const UnitCounts& a, const UnitCounts& b) {
@@ -34,7 +26,7 @@ bool within(const UnitCounts& a, const UnitCounts& b) {
   return is;
 }
 
-void add(std::vector<StageMoment>& moments, StageMoment moment) {
+void add_moment(std::vector<StageMoment>& moments, StageMoment moment) {
   for (const StageMoment& m : moments)
     if (m.bytes >= moment.bytes && within(moment.begun, m.begun)) return;
   std::erase_if(moments, [&](const StageMoment& m) {
@@ -42,29 +34,6 @@ void add(std::vector<StageMoment>& moments, StageMoment moment) {
   });
   moments.push_back(std::move(moment));
 }
-
-}  // namespace
-
-StageActivations stage_activations(const Scenario& scenario, std::vector<const Piece*> pieces,
-                                   const std::vector<const PieceMemory*>& chunks,
-                                   const std::vector<InFlight>& in_flight, std::int32_t micro_batches) {
-  StageActivations a;
-  a.pieces = std::move(pieces);
-  a.chunks = chunks;
-  a.in_flight = &in_flight;
-  a.sequences = static_cast<double>(scenario.workload.micro_batch_size) * micro_batches;
-  for (const Piece* p : a.pieces) {
-    a.units.embedding += p->first ? 1 : 0;
-    a.units.head += p->last ? 1 : 0;
-    for (const Piece::Run& r : p->runs) {
-      if (a.units.layers.size() <= r.kind) a.units.layers.resize(r.kind + 1);
-      a.units.layers[r.kind] += r.layers;
-    }
-  }
-  return a;
-}
-
-namespace {
 
 bool begins_gradients(Pass pass) {
   return pass == Pass::backward || pass == Pass::backward_input;
@@ -78,86 +47,127 @@ UnitCounts units_of(const Piece& piece, std::size_t kinds) {
   return n;
 }
 
-std::vector<StageMoment> moments_of(const StageActivations& a, const Exchange& exchange,
-                                    const StateMemory& m) {
-  std::vector<UnitCounts> units;
-  std::vector<double> whole_layers;
-  for (const Piece* p : a.pieces) {
-    units.push_back(units_of(*p, m.parameters.layers.size()));
-    UnitCounts layers = units.back();
-    layers.embedding = layers.head = 0;
-    whole_layers.push_back(bytes_of(m.whole_gradients, layers));
-  }
-  const bool whole = exchange.zero_stage >= 2, gathers = exchange.zero_stage == 3;
-  const bool accumulates = bytes_of(m.accumulators, a.units) > 0;
-  std::vector<StageMoment> moments;
-  if (!accumulates) moments.emplace_back();
-  for (const InFlight& f : *a.in_flight) {
-    const auto own = static_cast<std::size_t>(f.chunk);
-    double base = begins_gradients(f.pass)          ? a.chunks[own]->kept
-                  : f.pass == Pass::backward_weight ? a.chunks[own]->kept_for_weight
+}  // namespace
+
+StageStates stage_states(const Scenario& scenario, const StateMemory& m, const UnitCounts& units) {
+  const auto number = [](Bytes b) { return static_cast<double>(b.value); };
+  const bool both_ends = units.embedding > 0 && units.head > 0;
+  StageStates s;
+  s.always = m.of_stage + bytes_of(m.always, units) - (both_ends ? m.shared : 0);
+  double updating =
+      std::max(units.embedding > 0 ? m.optimizer.embedding : 0, units.head > 0 ? m.optimizer.head : 0);
+  for (std::size_t k = 0; k < units.layers.size(); ++k)
+    if (units.layers[k] > 0) updating = std::max(updating, m.optimizer.layers[k]);
+  s.updating = accumulated(m, units) + updating;
+  const double parameters = bytes_of(m.parameters, units) - (both_ends ? m.shared_parameters : 0);
+  const StageCopies copies = copies_of_stage(scenario, parameters);
+  const double step = number(copies.step_fp16) + number(copies.step_fp32);
+  const double gather = static_cast<double>(copies.gathered_ranks) * number(copies.gathered_part) +
+                        number(copies.gathered_whole);
+  s.between_steps = std::max({number(copies.reduced), step, gather});
+  s.copies = number(copies.always);
+  return s;
+}
+
+void PipelineMemory::add(StageActivations a) {
+  for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i) {
+    const InFlight& f = a.in_flight->moments[i];
+    const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
+    const PieceMemory& own = memory_[a.chunks[static_cast<std::size_t>(f.chunk)]];
+    double kept = begins_gradients(f.pass)          ? own.kept
+                  : f.pass == Pass::backward_weight ? own.kept_for_weight
                                                     : 0;
     for (std::size_t c = 0; c < a.chunks.size(); ++c) {
-      base += a.chunks[c]->kept * f.kept[c] + a.chunks[c]->kept_for_weight * f.waiting[c];
-      if (whole) base += whole_layers[c] * f.waiting[c];
+      const PieceMemory& memory = memory_[a.chunks[c]];
+      kept += memory.kept * chunks[c].kept + memory.kept_for_weight * chunks[c].waiting;
     }
+    kept_.push_back(kept + own.carried_back * f.carried_back);
+  }
+  stages_.push_back(std::move(a));
+}
+
+Exchange PipelineMemory::exchange_of(const Strategy& t, const BucketLayers& bucket) {
+  if (t.zero_stage < 2) return {};
+  return {.zero_stage = t.zero_stage,
+          .prefetch = t.zero_stage == 3 ? t.prefetch : 0,
+          .bucket = bucket,
+          .both_ends = false};
+}
+
+const StageMoments* PipelineMemory::moments_of(const Exchange& exchange, const StateMemory& m) const {
+  // They are asked for in the same order again and again.
+  for (std::size_t i = 0; i < exchanges_.size(); ++i, ++last_asked_) {
+    if (last_asked_ >= exchanges_.size()) last_asked_ = 0;
+    if (exchanges_[last_asked_] == exchange) return moments_[last_asked_].data();
+  }
+  exchanges_.push_back(exchange);
+  std::vector<StageMoments>& added = moments_.emplace_back();
+  added.reserve(stages_.size());
+  std::span<const double> kept(kept_);
+  for (const StageActivations& a : stages_) {
+    Exchange of_stage = exchange;
+    of_stage.both_ends = exchange.zero_stage >= 2 && a.units.embedding > 0 && a.units.head > 0;
+    added.push_back(moments_of(a, kept.first(a.in_flight->moments.size()), of_stage, m));
+    kept = kept.subspan(a.in_flight->moments.size());
+  }
+  last_asked_ = exchanges_.size() - 1;
+  return added.data();
+}
+
+StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<const double> kept,
+                                        const Exchange& exchange, const StateMemory& m) const {
+  const bool whole = exchange.zero_stage >= 2, gathers = exchange.zero_stage == 3;
+  const bool accumulates = bytes_of(m.accumulators, a.units) > 0;
+  // Of gradients that wait for a pass of weights.
+  std::vector<double> whole_layers;
+  if (whole && !memory_.front().of(Pass::backward_weight).empty())
+    for (const std::size_t c : a.chunks) {
+      double bytes = 0;
+      for (const Piece::Run& r : pieces_[c].runs) bytes += m.whole_gradients.layers[r.kind] * r.layers;
+      whole_layers.push_back(bytes);
+    }
+  StageMoments moments;
+  const std::array<PassMost, 4>* passes = nullptr;  // over the piece of the moment at hand
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const InFlight& f = a.in_flight->moments[i];
+    const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
+    if (i == 0 || f.chunk != a.in_flight->moments[i - 1].chunk) {
+      const std::size_t own = a.chunks[static_cast<std::size_t>(f.chunk)];
+      passes = &passes_with(exchange, pieces_[own], memory_[own], m);
+    }
+    const PassMost& most = (*passes)[static_cast<std::size_t>(f.pass)];
+    double base = kept[i];
+    for (std::size_t c = 0; c < whole_layers.size(); ++c) base += whole_layers[c] * chunks[c].waiting;
     if (whole) base += m.shared_gradient * f.between_backward;
     if (gathers) base += m.shared_gathered * f.between_forward;
-    base += a.chunks[own]->carried_back * f.carried_back;
-    const PassMost& most =
-        passes_with(exchange, *a.pieces[own], *a.chunks[own], m)[static_cast<std::size_t>(f.pass)];
     if (!accumulates) {
-      moments.front().bytes = std::max(moments.front().bytes, base + most.bytes);
+      moments.bytes = std::max(moments.bytes, base + most.bytes);
       continue;
     }
-    UnitCounts begun{.layers = std::vector<double>(m.parameters.layers.size())};
+    const std::size_t kinds = m.parameters.layers.size();
+    UnitCounts begun{.layers = std::vector<double>(kinds)};
     for (std::size_t c = 0; c < a.chunks.size(); ++c)
-      if (f.begun[c]) begun += units[c];
-    if (f.begun[own] || !begins_gradients(f.pass)) {
-      add(moments, {base + most.bytes, begun});
+      if (chunks[c].begun) begun += units_of(pieces_[a.chunks[c]], kinds);
+    if (chunks[static_cast<std::size_t>(f.chunk)].begun || !begins_gradients(f.pass)) {
+      add_moment(moments.begin_gradients, {base + most.bytes, begun});
       continue;
     }
     for (const PassMost::Step& s : most.steps) {
       StageMoment moment{base + s.bytes, begun};
       moment.begun += s.begun;
-      add(moments, std::move(moment));
+      add_moment(moments.begin_gradients, std::move(moment));
     }
   }
   return moments;
 }
 
-}  // namespace
-
-Bytes peak_of_stage(const Scenario& scenario, const StageActivations& a, const StateMemory& m) {
-  const Strategy& t = scenario.strategy;
-  const bool both_ends = a.units.embedding > 0 && a.units.head > 0;
-  const Exchange exchange{.zero_stage = t.zero_stage >= 2 ? t.zero_stage : 0,
-                          .prefetch = t.zero_stage == 3 ? t.prefetch : 0,
-                          .bucket_layers = t.zero_stage >= 2 ? m.bucket_layers : 1,
-                          .bucket_expert_layers = t.zero_stage >= 2 ? m.bucket_expert_layers : 1,
-                          .both_ends = both_ends};
-  auto known =
-      std::find_if(a.moments.begin(), a.moments.end(), [&](const auto& k) { return k.first == exchange; });
-  if (known == a.moments.end()) known = a.moments.emplace(known, exchange, moments_of(a, exchange, m));
-
-  double always = m.of_stage + bytes_of(m.always, a.units) + m.per_sequence * a.sequences;
-  double parameters = bytes_of(m.parameters, a.units);
-  if (both_ends) {
-    always -= m.shared;
-    parameters -= m.shared_parameters;
-  }
-  const auto accumulated = [&](const UnitCounts& begun) {
-    const bool shared = begun.embedding > 0 && begun.head > 0;
-    return bytes_of(m.accumulators, begun) - (shared ? m.shared_accumulators : 0);
-  };
-  double updating =
-      std::max(a.units.embedding > 0 ? m.optimizer.embedding : 0, a.units.head > 0 ? m.optimizer.head : 0);
-  for (std::size_t k = 0; k < a.units.layers.size(); ++k)
-    if (a.units.layers[k] > 0) updating = std::max(updating, m.optimizer.layers[k]);
-  double most = accumulated(a.units) + updating;
-  for (const StageMoment& moment : known->second)
-    most = std::max(most, moment.bytes + accumulated(moment.begun));
-  return held(scenario, always + most, always, parameters);
+double PipelineMemory::peak_of_stage(const StageMoments& moments, const StageStates& s,
+                                     const StateMemory& m) const {
+  const double always = s.always + m.per_sequence * sequences_;
+  double most = std::max(s.updating, moments.bytes);
+  for (const StageMoment& moment : moments.begin_gradients)
+    most = std::max(most, moment.bytes + accumulated(m, moment.begun));
+  return always + std::max(most, s.between_steps) + s.copies;
 }
 
 }  // namespace sim

@@ -17,13 +17,46 @@ std::vector<bool> accumulated_gradients(const Plan& plan, const StepBlocks& bloc
   return accumulates;
 }
 
-StateMemory state_memory(const BlockTimes& times) {
-  const Plan& plan = times.plan();
-  const StepBlocks& blocks = times.blocks();
-  const Scenario& s = plan.scenario;
-  const Variables variables{.batch = 1,
-                            .query_length = s.workload.seq_len / s.strategy.context_parallel,
-                            .kv_length = s.workload.seq_len};
+namespace {
+
+Variables of_one_sequence(const Scenario& s) {
+  return {.batch = 1,
+          .query_length = s.workload.seq_len / s.strategy.context_parallel,
+          .kv_length = s.workload.seq_len};
+}
+
+bool lives_always(const Buffer& b) {
+  return b.lifetime == Lifetime::plan || b.lifetime == Lifetime::first_use;
+}
+
+// Inputs and losses of micro-batches, and tables that all layers read.
+void add_beside_parameters(const BlockTimes& passes, StateMemory& m) {
+  const Plan& plan = passes.plan();
+  std::vector<bool> used(plan.buffers.size());
+  for (const Block& block : plan.blocks)
+    for (const Operation& op : block.operations)
+      for (const auto* operands : {&op.operands, &op.beside})
+        for (const Operand& o : *operands)
+          if (o.buffer != kNoBuffer) used[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
+  for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer& b = plan.buffers[i];
+    const bool of_parameters = b.buffer_class == BufferClass::parameter ||
+                               b.buffer_class == BufferClass::gradient ||
+                               b.buffer_class == BufferClass::optimizer;
+    if (!used[i] || of_parameters || !lives_always(b) || b.on_host || b.view_of != kNoBuffer ||
+        b.buffer_class == BufferClass::scratch)
+      continue;
+    (b.per_micro_batch ? m.per_sequence : m.of_stage) +=
+        static_cast<double>(aligned(b.bytes(of_one_sequence(plan.scenario))).value);
+  }
+}
+
+}  // namespace
+
+StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
+  const Plan& plan = states.plan();
+  const StepBlocks& blocks = states.blocks();
+  const Variables variables = of_one_sequence(plan.scenario);
   const std::size_t kinds = blocks.kinds.size();
   // Which units' blocks use a buffer: embedding, head, layers of each kind.
   std::vector<std::uint32_t> users(plan.buffers.size());
@@ -38,15 +71,14 @@ StateMemory state_memory(const BlockTimes& times) {
   };
   constexpr std::uint32_t kEmbedding = 1, kHead = 2;
   const auto of_kind = [](std::size_t kind) { return 4u << kind; };
-  use(blocks.embedding, kEmbedding);
-  use(blocks.embedding_backward, kEmbedding);
-  use(blocks.head, kHead);
-  use(blocks.head_backward, kHead);
+  const auto use_all = [&](const std::vector<BufferId>& buffers, std::uint32_t unit) {
+    for (const BufferId b : buffers)
+      if (b != kNoBuffer) users[static_cast<std::size_t>(plan.storage(b))] |= unit;
+  };
+  use_all(blocks.parameters.embedding, kEmbedding);
+  use_all(blocks.parameters.head, kHead);
   for (std::size_t k = 0; k < kinds; ++k)
-    for (const bool first : {false, true})
-      for (const bool last : {false, true})
-        for (const PlacedBlocks* placed : {&blocks.layers[k].forward, &blocks.layers[k].backward})
-          use(placed->at({first, last}), of_kind(k));
+    use_all(blocks.kinds[k].experts ? blocks.parameters.expert_layer : blocks.parameters.layer, of_kind(k));
   for (const UnitBlocks* u : {&blocks.zero, &blocks.zero_whole, &blocks.reduce, &blocks.gather_for_forward,
                               &blocks.gather_updated, &blocks.norm, &blocks.update}) {
     use(u->embedding, kEmbedding);
@@ -65,11 +97,7 @@ StateMemory state_memory(const BlockTimes& times) {
     if (b.on_host || b.view_of != kNoBuffer || users[i] == 0 || b.buffer_class == BufferClass::scratch)
       continue;
     const double bytes = static_cast<double>(aligned(b.bytes(variables)).value);
-    const bool always = b.lifetime == Lifetime::plan || b.lifetime == Lifetime::first_use;
-    if (always && b.per_micro_batch) {
-      m.per_sequence += bytes;
-      continue;
-    }
+    const bool always = lives_always(b);
     if (!always && !begun[i]) continue;
     UnitBytes& units = always ? m.always : m.accumulators;
     const bool is_parameter = b.buffer_class == BufferClass::parameter && b.lifetime == Lifetime::plan;
@@ -109,9 +137,9 @@ StateMemory state_memory(const BlockTimes& times) {
           if (o.buffer == kNoBuffer) continue;
           const BufferId storage = plan.storage(o.buffer);
           const Buffer& b = plan.buffers[static_cast<std::size_t>(storage)];
-          const bool passes = scratch ? b.buffer_class == BufferClass::scratch
-                                      : b.lifetime == Lifetime::uses || b.lifetime == Lifetime::pass;
-          if (!passes || b.on_host || begun[static_cast<std::size_t>(storage)] ||
+          const bool is_passing = scratch ? b.buffer_class == BufferClass::scratch
+                                          : b.lifetime == Lifetime::uses || b.lifetime == Lifetime::pass;
+          if (!is_passing || b.on_host || begun[static_cast<std::size_t>(storage)] ||
               (!scratch && o.access == Access::read) ||
               (users[static_cast<std::size_t>(storage)] & also) != also ||
               std::find(seen.begin(), seen.end(), storage) != seen.end())
@@ -135,8 +163,7 @@ StateMemory state_memory(const BlockTimes& times) {
     units(m.optimizer, *u, true);
   m.shared_gathered = passing(blocks.gather_for_forward.embedding, false, kHead);
   m.shared_gradient = passing(blocks.zero_whole.head, false, kEmbedding);
-  m.bucket_layers = blocks.reduce_layers.layers;
-  m.bucket_expert_layers = blocks.reduce_expert_layers.layers;
+  add_beside_parameters(passes, m);
   for (const LayerKind& kind : blocks.kinds) m.has_experts.push_back(kind.experts);
   return m;
 }

@@ -26,10 +26,11 @@ struct StateMemory {
   UnitBytes optimizer;   // while it updates a unit
   UnitBytes parameters;  // elements
   double shared_parameters = 0;
-  std::int32_t bucket_layers = 1, bucket_expert_layers = 1;  // whose gradients are reduced together
-  std::vector<bool> has_experts;                             // of each kind of layer
+  std::vector<bool> has_experts;  // of each kind of layer
 };
-StateMemory state_memory(const BlockTimes& blocks);
+// `states` are blocks of a step or of make_state_plan(); of `passes`, of a step of the same ranks, what they
+// have beside parameters that lives at all times.
+StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes);
 
 // Which buffers of a step's plan gradients are added up in over its micro-batches.
 std::vector<bool> accumulated_gradients(const Plan& plan, const StepBlocks& blocks);

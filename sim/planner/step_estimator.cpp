@@ -32,14 +32,52 @@ std::int32_t micro_batches_of(const Scenario& s) {
                                    s.workload.micro_batch_size);
 }
 
+// Micro-batches that pass through each chunk in a step.
+std::int32_t micro_batches_of_chunk(const Schedule& s) {
+  return s.placement == Placement::two_directions ? s.micro_batches / 2 : s.micro_batches;
+}
+
 // Of a pass, what may go on beside its compute and surely hides.
 constexpr double kRoom = 0.6;
 
-std::int32_t chunks_of(const Strategy& s) {
-  return placement_of(s.schedule) == Placement::two_directions ? 2 : s.virtual_pipeline;
+// Of a micro-batch's backward pass, where a schedule runs some whole and some in two parts: whichever is
+// less. 0: it has none of a sort.
+template <class Quantity>
+Quantity of_either(Quantity whole, Quantity parts) {
+  return whole.value > 0 && parts.value > 0 ? std::min(whole, parts) : std::max(whole, parts);
 }
 
 }  // namespace
+
+// ---- States
+
+UnbucketedStates::UnbucketedStates(const Scenario& s, const Hardware& hardware,
+                                   const Calibration* calibration, const BlockTimes& passes,
+                                   int number_of_exchanges)
+    : exchanges(number_of_exchanges),
+      blocks(make_state_plan(s), hardware, calibration),
+      memory(state_memory(blocks, passes)) {}
+
+const StateTimes& UnbucketedStates::times() {
+  if (!times_) times_ = state_times(blocks);
+  return *times_;
+}
+
+StepStates::StepStates(UnbucketedStates& unbucketed, Buckets buckets)
+    : unbucketed_(unbucketed), buckets_(std::move(buckets)) {
+  if (buckets_.bytes == 0) return;
+  unbucketed_.blocks.set(buckets_);
+  bucket_layers_ = unbucketed_.blocks.bucket_layers();
+}
+
+const StateTimes& StepStates::times() const {
+  if (buckets_.bytes == 0) return unbucketed_.times();
+  if (times_) return *times_;
+  times_ = unbucketed_.times();
+  unbucketed_.blocks.set(buckets_);
+  set_bucket_times(unbucketed_.blocks, *times_);
+  return *times_;
+}
 
 // ---- Passes
 
@@ -71,111 +109,185 @@ ScheduleFacts::ScheduleFacts(const std::string& schedule, std::int32_t stages, s
                 .chunks = placement_of(schedule) == Placement::two_directions ? 2 : chunks,
                 .micro_batches = micro_batches,
                 .placement = placement_of(schedule)},
-      clock(schedule, stages, chunks, micro_batches),
       in_flight(sim::in_flight(
-          make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)))) {}
+          make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)))),
+      most_held(sim::most_held(in_flight)),
+      schedule_(schedule),
+      chunks_(chunks) {}
+
+const ScheduleClock& ScheduleFacts::clock() const {
+  std::call_once(made_,
+                 [&] { clock_.emplace(schedule_, placement.stages, chunks_, placement.micro_batches); });
+  return *clock_;
+}
+
+const ScheduleFacts& Schedules::of(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
+                                   std::int32_t micro_batches) {
+  Known& known = [&]() -> Known& {
+    const std::lock_guard lock(mutex_);
+    return known_[{schedule, stages, chunks, micro_batches}];
+  }();
+  std::call_once(known.made, [&] {
+    known.facts = std::make_unique<ScheduleFacts>(schedule, stages, chunks, micro_batches);
+  });
+  return *known.facts;
+}
 
 StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const ScheduleFacts& facts)
     : passes_(passes),
       cut_(passes.cut(s)),
       facts_(facts),
       slowest_over_mean_(1 + waiting_over_mean(s, s.hardware)),
-      chunks_(static_cast<std::size_t>(facts.placement.chunks)) {
-  const std::int32_t stages = facts.placement.stages;
-  for (std::int32_t stage = 0; stage < stages; ++stage) {
-    Kind kind;
-    for (std::int32_t c = 0; c < facts.placement.chunks; ++c)
-      kind.chunks.push_back(cut_.of_piece[static_cast<std::size_t>(facts.placement.piece(stage, c))]);
-    kind.units.at_an_end = stage == 0 || stage + 1 == stages;
-    for (const std::size_t c : kind.chunks) {
-      const Piece& piece = cut_.distinct[c];
-      kind.units.first = kind.units.first || piece.first;
-      kind.units.last = kind.units.last || piece.last;
-      for (const Piece::Run& r : piece.runs) {
-        if (kind.units.layers.size() <= r.kind) kind.units.layers.resize(r.kind + 1);
-        kind.units.layers[r.kind] += r.layers;
+      chunks_(static_cast<std::size_t>(facts.placement.chunks)),
+      memory_(cut_.distinct, cut_.memory,
+              static_cast<double>(s.workload.micro_batch_size * micro_batches_of_chunk(facts.placement))) {
+  find_kinds();
+  find_fullest();
+  least_ = least_of_compute();
+}
+
+void StepPipeline::find_kinds() {
+  const Schedule& placement = facts_.placement;
+  const auto stages = static_cast<std::size_t>(placement.stages);
+  kind_of_stage_.reserve(stages);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const auto piece = [&](std::size_t chunk) {
+      return cut_.of_piece[static_cast<std::size_t>(
+          placement.piece(static_cast<std::int32_t>(stage), static_cast<std::int32_t>(chunk)))];
+    };
+    const bool at_an_end = stage == 0 || stage + 1 == stages;
+    const auto is = [&](const Kind& k) {
+      if (k.units.at_an_end != at_an_end) return false;
+      for (std::size_t c = 0; c < chunks_; ++c)
+        if (k.chunks[c] != piece(c)) return false;
+      return true;
+    };
+    const std::size_t same =
+        stage > 0 && is(kinds_[kind_of_stage_.back()])
+            ? kind_of_stage_.back()
+            : static_cast<std::size_t>(std::find_if(kinds_.begin(), kinds_.end(), is) - kinds_.begin());
+    if (same == kinds_.size()) {
+      Kind& kind = kinds_.emplace_back();
+      kind.units.at_an_end = at_an_end;
+      for (std::size_t c = 0; c < chunks_; ++c) {
+        kind.chunks.push_back(piece(c));
+        const Piece& of_chunk = cut_.distinct[kind.chunks.back()];
+        kind.units.first = kind.units.first || of_chunk.first;
+        kind.units.last = kind.units.last || of_chunk.last;
+        for (const Piece::Run& r : of_chunk.runs) {
+          if (kind.units.layers.size() <= r.kind) kind.units.layers.resize(r.kind + 1);
+          kind.units.layers[r.kind] += r.layers;
+        }
       }
+      kind.number =
+          passes_.stage_numbers_.try_emplace(kind.units, passes_.stage_numbers_.size()).first->second;
     }
-    const auto same = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& k) {
-      return k.chunks == kind.chunks && k.units == kind.units;
-    });
-    kind_of_stage_.push_back(static_cast<std::size_t>(same - kinds_.begin()));
-    if (same == kinds_.end()) kinds_.push_back(std::move(kind));
-    kinds_[kind_of_stage_.back()].stages.push_back(static_cast<std::size_t>(stage));
+    kinds_[same].stages.push_back(stage);
+    kind_of_stage_.push_back(same);
   }
-  // Of stages with the same pieces those may be the fullest that keep most for micro-batches, or for most of
-  // which weights' gradients are to come.
-  const auto kept = [&](const Kind& kind, std::size_t stage) {
+}
+
+// Of stages with the same pieces those may be the fullest that keep most for micro-batches, or for most of
+// which weights' gradients are to come.
+void StepPipeline::find_fullest() {
+  const auto kept = [&](const Kind& kind, const MostHeld& held) {
     double most = 0;
-    for (const InFlight& f : facts.in_flight[stage]) {
+    for (auto of = held.micro_batches.begin(); of != held.micro_batches.end();
+         of += static_cast<std::ptrdiff_t>(2 * chunks_)) {
       double bytes = 0;
       for (std::size_t c = 0; c < chunks_; ++c) {
         const PieceMemory& memory = cut_.memory[kind.chunks[c]];
-        bytes += memory.kept * f.kept[c] + memory.kept_for_weight * f.waiting[c];
+        bytes += memory.kept * of[static_cast<std::ptrdiff_t>(2 * c)] +
+                 memory.kept_for_weight * of[static_cast<std::ptrdiff_t>(2 * c + 1)];
       }
       most = std::max(most, bytes);
     }
     return most;
   };
-  const auto waiting = [&](std::size_t stage) {
-    std::int32_t most = 0;
-    for (const InFlight& f : facts.in_flight[stage])
-      most = std::max(most, std::accumulate(f.waiting.begin(), f.waiting.end(), 0));
-    return most;
-  };
-  const auto fullest = [](const Kind& kind, auto held) {
-    return *std::max_element(kind.stages.begin(), kind.stages.end(),
-                             [&](std::size_t a, std::size_t b) { return held(a) < held(b); });
-  };
-  const std::int32_t each_way = facts.placement.placement == Placement::two_directions ? 2 : 1;
-  for (const Kind& kind : kinds_) {
-    const std::size_t holds = fullest(kind, [&](std::size_t stage) { return kept(kind, stage); });
-    const std::size_t waits = fullest(kind, [&](std::size_t stage) {
-      return std::pair{waiting(stage), kept(kind, stage)};
-    });
-    std::vector<const Piece*> pieces;
-    std::vector<const PieceMemory*> memory;
-    for (const std::size_t c : kind.chunks) {
-      pieces.push_back(&cut_.distinct[c]);
-      memory.push_back(&cut_.memory[c]);
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const Kind& kind = kinds_[k];
+    std::size_t holds = 0, waits = 0;
+    double most_kept = -1;
+    std::pair<std::int32_t, double> most_waiting{-1, -1};
+    for (const std::size_t stage : kind.stages) {
+      const MostHeld& held = facts_.most_held[stage];
+      if (held.no_more_than_before && kind_of_stage_[stage - 1] == k) continue;
+      const double bytes = kept(kind, held);
+      if (bytes > most_kept) {
+        most_kept = bytes;
+        holds = stage;
+      }
+      if (std::pair{held.waiting, bytes} > most_waiting) {
+        most_waiting = {held.waiting, bytes};
+        waits = stage;
+      }
     }
+    const UnitCounts units{.embedding = kind.units.first ? 1.0 : 0.0,
+                           .head = kind.units.last ? 1.0 : 0.0,
+                           .layers = {kind.units.layers.begin(), kind.units.layers.end()}};
     const auto add = [&](std::size_t stage) {
       stages_.push_back(static_cast<std::int32_t>(stage));
-      activations_.push_back(stage_activations(s, pieces, memory, facts.in_flight[stage],
-                                               facts.placement.micro_batches / each_way));
+      numbers_.push_back(kind.number);
+      memory_.add({.chunks = kind.chunks, .in_flight = &facts_.in_flight[stage], .units = units});
     };
     add(holds);
-    if (facts.in_flight[waits] != facts.in_flight[holds]) add(waits);
-    busiest_ = std::max(busiest_, compute_of_micro_batch(kind) *
-                                      static_cast<double>(facts.placement.micro_batches / each_way));
+    if (waits != holds && facts_.in_flight[waits] != facts_.in_flight[holds]) add(waits);
   }
 }
 
-// At least, where some backward passes run in two parts.
-Seconds StepPipeline::compute_of_micro_batch(const Kind& kind) const {
-  Seconds sum;
-  for (const std::size_t c : kind.chunks) {
-    const ChunkPasses& p = cut_.plain[c];
-    const Seconds whole = p.backward.duration, parts = p.input.duration + p.weight.duration;
-    const bool either = whole.value > 0 && parts.value > 0;
-    sum += p.forward.duration + (either ? std::min(whole, parts) : std::max(whole, parts));
+// A stage works on all micro-batches one after the other. Before its first forward pass one micro-batch is
+// passed through all pieces before, and after its last backward pass (but for gradients of weights, which
+// nobody waits for) one is passed back through them.
+Seconds StepPipeline::least_of_compute() const {
+  const Schedule& placement = facts_.placement;
+  const double micro_batches = micro_batches_of_chunk(placement);
+  const auto back = [](const ChunkPasses& p) { return of_either(p.backward.duration, p.input.duration); };
+  struct Way {
+    Seconds forward, backward;
+  };
+  std::vector<Way> before;  // by piece
+  Way sum{};
+  for (std::size_t p = 0; p < cut_.of_piece.size(); ++p) {
+    before.push_back(sum);
+    const ChunkPasses& passes = cut_.plain[cut_.of_piece[p]];
+    sum.forward += passes.forward.duration;
+    sum.backward += back(passes);
   }
-  return sum;
+  Seconds least;
+  for (std::int32_t stage = 0; stage < placement.stages; ++stage) {
+    Seconds all, without_weights;
+    Way first = sum;
+    for (std::int32_t c = 0; c < placement.chunks; ++c) {
+      const auto piece = static_cast<std::size_t>(placement.piece(stage, c));
+      const ChunkPasses& p = cut_.plain[cut_.of_piece[piece]];
+      all += p.forward.duration + of_either(p.backward.duration, p.input.duration + p.weight.duration);
+      without_weights += p.forward.duration + back(p);
+      first.forward = std::min(first.forward, before[piece].forward);
+      first.backward = std::min(first.backward, before[piece].backward);
+    }
+    least = std::max({least, first.forward + all * micro_batches,
+                      first.forward + without_weights * micro_batches + first.backward});
+  }
+  return least;
 }
 
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
-  Bytes most;
-  for (const StageActivations& a : activations_) most = std::max(most, peak_of_stage(s, a, states.memory));
-  return most;
+  std::vector<std::optional<StageStates>>& known = states.unbucketed().of_stages;
+  return memory_.peak(s, states.memory(), states.bucket_layers(), [&](std::size_t i) -> const StageStates& {
+    const std::size_t number = numbers_[i];
+    if (known.size() <= number) known.resize(passes_.stage_numbers_.size());
+    if (!known[number]) known[number] = stage_states(s, states.memory(), memory_.stages()[i].units);
+    return *known[number];
+  });
 }
 
 const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
-  const std::pair exchange{states.exchange, s.strategy.prefetch};
+  const std::pair exchange{states.exchange(), s.strategy.prefetch};
   const auto known = std::find_if(cut_.exchanging.begin(), cut_.exchanging.end(),
                                   [&](const auto& e) { return e.first == exchange; });
   if (known != cut_.exchanging.end()) return known->second;
   auto& added = cut_.exchanging.emplace_back(exchange, std::vector<ChunkPasses>{});
-  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
     added.second.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p]));
   return added.second;
@@ -191,20 +303,20 @@ Piece StepPipeline::all_units(const StageUnits& units) const {
 }
 
 const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
-  const auto known = std::find_if(states.ends.begin(), states.ends.end(),
-                                  [&](const auto& e) { return e.first == kind.units; });
-  if (known != states.ends.end()) return known->second;
-  const StageUnits& units = kind.units;
-  states.ends.emplace_back(units,
-                           stage_ends(s, all_units(units), units.at_an_end, states.times, passes_.software_));
-  return states.ends.back().second;
+  std::vector<std::optional<StageEnds>>& known = states.unbucketed().ends;
+  if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
+  std::optional<StageEnds>& ends = known[kind.number];
+  if (!ends)
+    ends = stage_ends(s, all_units(kind.units), kind.units.at_an_end, states.unbucketed().times(),
+                      passes_.software_);
+  return *ends;
 }
 
 void StepPipeline::execute() {
   std::vector<const ChunkPasses*> passes;
   for (const std::size_t kind : kind_of_stage_)
     for (const std::size_t c : kinds_[kind].chunks) passes.push_back(&cut_.plain[c]);
-  plain_ = facts_.clock.run(passes, passes_.transfers_);
+  plain_ = facts_.clock().run(passes, passes_.transfers_);
   on_path_.resize(cut_.distinct.size());
   followed_.resize(cut_.distinct.size());
   const auto add = [](auto& sum, const auto& more) {
@@ -265,7 +377,7 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
 void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Exchanged& found) {
   std::vector<ChunkPasses> passes = exchanging(s, states);
   PipelineBegin begun;
-  const bool ahead = PassTimer(s, passes_.compute_, states.times, passes_.software_).gathers_ahead();
+  const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
   // Of each piece, what its parameters take to arrive one after the other, and what then ends its pass.
   std::vector<std::pair<Seconds, Seconds>> gathered;
   if (ahead)
@@ -286,7 +398,7 @@ void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Excha
     }
     begun.stages.push_back({once.begin, earlier, {}, once.host_begin});
   }
-  const PipelineRun run = facts_.clock.run(of_stages, passes_.transfers_, begun);
+  const PipelineRun run = facts_.clock().run(of_stages, passes_.transfers_, begun);
   found.begin = {};
   found.ends.resize(kinds_.size());
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
@@ -298,7 +410,7 @@ void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Excha
 }
 
 Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
-  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
   std::vector<ChunkSteps> distinct;
   for (const Piece& p : cut_.distinct) distinct.push_back(timer.steps(p));
   const std::size_t stages = kind_of_stage_.size();
@@ -312,7 +424,7 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
     for (const std::size_t c : kind.chunks)
       chunks.push_back(timer.gathers_ahead() ? &own.emplace_back(distinct[c]) : &distinct[c]);
   }
-  std::vector<DeviceClock> clocks = facts_.clock.run(chunks, passes_.transfers_, [&] {
+  std::vector<DeviceClock> clocks = facts_.clock().run(chunks, passes_.transfers_, [&] {
     std::vector<DeviceClock> begun(stages,
                                    DeviceClock(passes_.software_.interference, passes_.transfers_.in_order));
     for (std::size_t stage = 0; stage < stages; ++stage) {
@@ -320,13 +432,13 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
         for (std::size_t c = 0; c < chunks_; ++c)
           timer.gather_ahead(cut_.distinct[kinds_[kind_of_stage_[stage]].chunks[c]], own[stage * chunks_ + c],
                              begun[stage]);
-      begin_stage(s, units[stage], states.times, passes_.software_, begun[stage]);
+      begin_stage(s, units[stage], states.times(), passes_.software_, begun[stage]);
     }
     return begun;
   });
   Seconds end;
   for (std::size_t stage = 0; stage < stages; ++stage) {
-    finish_stage(s, units[stage], kinds_[kind_of_stage_[stage]].units.at_an_end, states.times,
+    finish_stage(s, units[stage], kinds_[kind_of_stage_[stage]].units.at_an_end, states.times(),
                  passes_.software_, clocks[stage]);
     end = std::max(end, clocks[stage].end());
   }
@@ -342,13 +454,13 @@ StepPipeline::Exchanged& StepPipeline::exchanged(const Scenario& s, const StepSt
   // They are asked for in the same order again and again.
   for (std::size_t i = 0; i < exchanged_.size(); ++i) {
     const std::size_t at = (last_asked_ + i) % exchanged_.size();
-    if (exchanged_[at].exchange != states.exchange || exchanged_[at].prefetch != prefetch) continue;
+    if (exchanged_[at].exchange != states.exchange() || exchanged_[at].prefetch != prefetch) continue;
     last_asked_ = at;
     return exchanged_[at];
   }
   last_asked_ = exchanged_.size();
   Exchanged& added = exchanged_.emplace_back();
-  added.exchange = states.exchange;
+  added.exchange = states.exchange();
   added.prefetch = prefetch;
   hide_exchanges(s, states, added);
   return added;
@@ -365,9 +477,12 @@ bool StepPipeline::hides(const Scenario& s, const PassTimer& timer) const {
 // they do, what it takes.
 void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, Exchanged& found) {
   hidden_.clear();
-  const PassTimer timer(s, passes_.compute_, states.times, passes_.software_);
+  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
+  const bool gathers = s.strategy.zero_stage == 3;
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
-    hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
+    hidden_.push_back(gathers && !timer.gathers_hide(cut_.distinct[p])
+                          ? exchanging(s, states)[p]
+                          : timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   const std::vector<ChunkPasses>& passes = hidden_;
   if (!plain_) execute();
   const TransferTimes& transfers = passes_.transfers_;
@@ -397,7 +512,7 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
     const StageEnd& e = plain_->ends[stage];
     const Seconds compute = e.compute + longer;
     // Chunks end one after the other, from the last to the first.
-    Seconds collectives, launches, of_micro_batch;
+    Seconds collectives, launches, forward, backward;  // the last three of a micro-batch
     for (std::size_t c = chunks_; c-- > 0;) {
       const ChunkPasses& with = passes[kind.chunks[c]];
       const ChunkPasses& without = cut_.plain[kind.chunks[c]];
@@ -406,20 +521,26 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
       const Seconds slower = last.duration - (whole ? without.backward : without.weight).duration;
       const Seconds began = plain_->last_began[stage * chunks_ + c] + longer - slower;
       collectives = std::max(collectives + last.collectives, began + last.collectives_after_compute);
-      for (const auto pass :
-           {&ChunkPasses::forward, &ChunkPasses::backward, &ChunkPasses::input, &ChunkPasses::weight}) {
-        launches += (with.*pass).host.launches - (without.*pass).host.launches;
-        of_micro_batch += (with.*pass).collectives;
-      }
+      const auto more_launches = [&](PassTime ChunkPasses::*pass) {
+        return (with.*pass).host.launches - (without.*pass).host.launches;
+      };
+      launches += more_launches(&ChunkPasses::forward) +
+                  of_either(more_launches(&ChunkPasses::backward),
+                            more_launches(&ChunkPasses::input) + more_launches(&ChunkPasses::weight));
+      forward += with.forward.collectives;
+      backward += of_either(with.backward.collectives, with.input.collectives + with.weight.collectives);
     }
     // All of a stage's collectives, one after the other.
-    const Seconds in_turn = plain_->first_backward[stage] + of_micro_batch * micro_batches;
-    if (each) collectives = std::max(collectives, in_turn);
+    const Seconds began = plain_->first_backward[stage];
+    if (each) collectives = std::max(collectives, began + (forward + backward) * micro_batches);
     const Seconds host = e.host + launches * micro_batches;
     ends.push_back({std::max({compute, collectives, host}), host, e.sends + longer});
-    // The longest path without exchanges is a path with them.
-    Seconds least = each ? in_turn : Seconds{};
-    if (e.compute == longest_) least = std::max(least, compute);
+    // The longest path without exchanges is a path with them, but where units and their launches make it.
+    // What ZeRO 3 gathers for backward passes may be there before the first begins.
+    Seconds least = gathers ? (forward + backward) * micro_batches
+                    : each  ? began + backward * micro_batches
+                            : Seconds{};
+    if (e.compute == longest_ && !found.by_units) least = std::max(least, e.compute);
     if (least > found.least) {
       found.least = least;
       found.least_of = k;
@@ -442,13 +563,18 @@ Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& st
   return latest + found.begin;
 }
 
+Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& states) const {
+  // Whichever stage is the last to end its passes.
+  Seconds finish = ends_of(s, states, kinds_.front()).finish;
+  for (const Kind& kind : kinds_) finish = std::min(finish, ends_of(s, states, kind).finish);
+  return (least_ + finish) * slowest_over_mean_;
+}
+
 Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {
   const Exchanged& found = exchanged(s, states);
   if (!found.ends.empty()) return time(s, states);
-  // Compute beside collectives is taken to be slower for as long as they last.
-  constexpr double kSurely = 0.97;
   const StageEnds& once = ends_of(s, states, kinds_[found.least_of]);
-  return (found.least + once.finish) * (kSurely * slowest_over_mean_);
+  return (found.least + once.finish) * slowest_over_mean_;
 }
 
 // ---- What is kept
@@ -483,8 +609,7 @@ struct StepEstimator::StateKey {
     const Strategy& s = strategy;
     return std::tie(s.data_parallel, s.tensor_parallel, s.pipeline_parallel, s.context_parallel,
                     s.expert_parallel, s.expert_tensor_parallel, s.virtual_pipeline, s.zero_stage,
-                    s.shard_group, s.gradient_bucket, s.sequence_parallel, s.schedule, s.rank_order,
-                    s.offload_optimizer);
+                    s.shard_group, s.sequence_parallel, s.schedule, s.rank_order, s.offload_optimizer);
   }
   bool operator<(const StateKey& o) const { return fields() < o.fields(); }
 };
@@ -495,29 +620,35 @@ struct StepEstimator::Known {
   std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
   std::map<std::pair<const BlockTimes*, std::int64_t>, ComputeTimes> compute;
   std::map<const BlockTimes*, PassMemory> memory;
-  std::map<StateKey, StepStates> states;
+  std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
+  StageNumbers stage_numbers;
+  std::map<std::tuple<const UnbucketedStates*, std::int64_t, int>, StepStates> states;
   std::map<StateKey, int> exchanges;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
-  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, std::unique_ptr<ScheduleFacts>>
-      schedules;
+  std::shared_ptr<Schedules> schedules;
 };
 
-StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibration)
+StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibration,
+                             std::shared_ptr<Schedules> schedules)
     : known_(new Known{.base = base,
                        .calibration = calibration,
                        .compute_blocks = {},
                        .compute = {},
                        .memory = {},
+                       .unbucketed = {},
+                       .stage_numbers = {},
                        .states = {},
                        .exchanges = {},
                        .transfer_blocks = {},
-                       .schedules = {}}) {}
+                       .schedules = std::move(schedules)}) {}
 
 void StepEstimator::forget_layout() {
   known_->compute.clear();
   known_->memory.clear();
+  known_->stage_numbers.clear();
   known_->compute_blocks.clear();
   known_->states.clear();
+  known_->unbucketed.clear();
   known_->exchanges.clear();
   known_->transfer_blocks.clear();
 }
@@ -596,10 +727,11 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   const std::int64_t sequences = s.workload.micro_batch_size;
   const auto [compute, added] = known_->compute.try_emplace({&blocks, sequences});
   if (added) compute->second = compute_times(blocks, sequences);
-  PassMemory& memory = known_->memory.try_emplace(&blocks, PassMemory(blocks)).first->second;
+  const PassMemory& memory = known_->memory.try_emplace(&blocks, blocks).first->second;
   return {blocks,
           compute->second,
           memory,
+          known_->stage_numbers,
           transfers(s),
           {.pass = usual_work(s, work_before_pass(s, false)),
            .once = usual_work(s, work_before_pass(s, true)),
@@ -607,44 +739,45 @@ StepPasses StepEstimator::passes(const Scenario& s) {
            .interference = {interference(s, known_->base.hardware)}}};
 }
 
-const StepStates& StepEstimator::states(const Scenario& s) {
+UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces places) {
   StateKey key{s.strategy};
   Strategy& t = key.strategy;
-  if (t.gradient_bucket == 0) t.virtual_pipeline = 1;
-  switch (state_places(s)) {
-    case StatePlaces::two_directions:
-      break;
-    case StatePlaces::ends_meet:
-      t.schedule = "zb-v";
-      t.virtual_pipeline = 2;
-      break;
-    case StatePlaces::apart:
-      t.schedule = "1f1b";
-  }
-  const auto [it, added] = known_->states.try_emplace(key);
-  if (!added) return it->second;
+  t.gradient_bucket = 0;
+  t.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : 1;
+  if (places == StatePlaces::ends_meet) t.schedule = "zb-v";
+  if (places == StatePlaces::apart) t.schedule = "1f1b";
+  auto& known = known_->unbucketed[key];
+  if (known) return *known;
   Scenario with = s;
   with.strategy = t;
   with.strategy.recompute = Recompute::none;
   with.strategy.recompute_interval = 1;
   with.strategy.recompute_operations.clear();
-  BlockTimes blocks(with, known_->base.hardware, known_->calibration);
-  it->second.times = state_times(blocks);
-  it->second.memory = state_memory(blocks);
   t.offload_optimizer = false;
-  it->second.exchange =
+  const int exchanges =
       known_->exchanges.try_emplace(key, static_cast<int>(known_->exchanges.size())).first->second;
-  return it->second;
+  known = std::make_unique<UnbucketedStates>(with, known_->base.hardware, known_->calibration,
+                                             compute_blocks(with), exchanges);
+  return *known;
+}
+
+const StepStates& StepEstimator::states(const Scenario& s) {
+  const StatePlaces places = state_places(s);
+  UnbucketedStates& base = unbucketed(s, places);
+  const std::int64_t bucket = s.strategy.gradient_bucket;
+  const int chunks = bucket == 0 ? 1 : places == StatePlaces::ends_meet ? 2 : s.strategy.virtual_pipeline;
+  const auto known = known_->states.find({&base, bucket, chunks});
+  if (known != known_->states.end()) return known->second;
+  const std::string& schedule = base.blocks.plan().scenario.strategy.schedule;
+  return known_->states
+      .try_emplace({&base, bucket, chunks}, base,
+                   Buckets{.bytes = bucket, .schedule = schedule, .virtual_pipeline = chunks})
+      .first->second;
 }
 
 const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {
   const Strategy& t = s.strategy;
-  const std::int32_t micro_batches = micro_batches_of(s);
-  auto& known = known_->schedules[{t.schedule, t.pipeline_parallel, chunks_of(t), micro_batches}];
-  if (!known)
-    known =
-        std::make_unique<ScheduleFacts>(t.schedule, t.pipeline_parallel, t.virtual_pipeline, micro_batches);
-  return *known;
+  return known_->schedules->of(t.schedule, t.pipeline_parallel, t.virtual_pipeline, micro_batches_of(s));
 }
 
 bool StepEstimator::must_run(const Strategy& strategy) const {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -26,8 +27,10 @@ namespace sim {
 struct StageUnits {
   bool first = false, last = false, at_an_end = false;
   std::vector<std::int32_t> layers;  // of each kind
-  bool operator==(const StageUnits&) const = default;
+  auto operator<=>(const StageUnits&) const = default;
 };
+// Numbers for those that a search has met.
+using StageNumbers = std::map<StageUnits, std::size_t>;
 
 // What a schedule makes of parameters' places.
 enum class StatePlaces {
@@ -37,13 +40,51 @@ enum class StatePlaces {
 };
 StatePlaces state_places(const Scenario& scenario);
 
-// Of strategies that do the same to parameters and their states.
-struct StepStates {
-  StateTimes times;
+// States whose gradients go layer by layer, from which those with buckets are made.
+struct UnbucketedStates {
+  UnbucketedStates(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration,
+                   const BlockTimes& passes, int number_of_exchanges);
+  const StateTimes& times();
+
+  int exchanges = 0;  // the same number for those that differ in what the optimizer does alone
+  BlockTimes blocks;
   StateMemory memory;
-  int exchange = 0;  // the same for those that differ in what the optimizer does alone
-  // Of stages by their units (StageUnits), as they are asked for.
-  mutable std::vector<std::pair<StageUnits, StageEnds>> ends;
+  // Of stages by their StageNumbers, as they are asked for.
+  std::vector<std::optional<StageEnds>> ends;
+  std::vector<std::optional<StageStates>> of_stages;
+
+ private:
+  std::optional<StateTimes> times_;
+};
+
+// States that are exchanged alike beside passes.
+struct StateExchange {
+  int unbucketed = 0;  // UnbucketedStates::exchanges
+  std::int64_t bucket = 0;
+  int virtual_pipeline = 1;
+  bool operator==(const StateExchange&) const = default;
+};
+
+// Of strategies that do the same to parameters and their states.
+class StepStates {
+ public:
+  StepStates(UnbucketedStates& unbucketed, Buckets buckets);
+  const StateMemory& memory() const { return unbucketed_.memory; }
+  const BucketLayers& bucket_layers() const { return bucket_layers_; }
+  StateExchange exchange() const {
+    return {unbucketed_.exchanges, buckets_.bytes, buckets_.virtual_pipeline};
+  }
+  // Found where a candidate fits: most do not.
+  const StateTimes& times() const;
+
+  // What does not depend on buckets.
+  UnbucketedStates& unbucketed() const { return unbucketed_; }
+
+ private:
+  UnbucketedStates& unbucketed_;
+  Buckets buckets_;
+  BucketLayers bucket_layers_;
+  mutable std::optional<StateTimes> times_;
 };
 
 class StepPipeline;
@@ -52,9 +93,14 @@ class StepPipeline;
 // split backward alike.
 class StepPasses {
  public:
-  StepPasses(BlockTimes& blocks, const ComputeTimes& compute, PassMemory& memory,
-             const TransferTimes& transfers, const StepSoftware& software)
-      : blocks_(blocks), compute_(compute), memory_(memory), transfers_(transfers), software_(software) {}
+  StepPasses(BlockTimes& blocks, const ComputeTimes& compute, const PassMemory& memory,
+             StageNumbers& stage_numbers, const TransferTimes& transfers, const StepSoftware& software)
+      : blocks_(blocks),
+        compute_(compute),
+        memory_(memory),
+        stage_numbers_(stage_numbers),
+        transfers_(transfers),
+        software_(software) {}
 
  private:
   friend class StepPipeline;
@@ -64,32 +110,59 @@ class StepPasses {
     std::vector<std::size_t> of_piece;
     std::vector<ChunkPasses> plain;
     std::vector<PieceMemory> memory;
-    std::vector<std::pair<std::pair<int, int>, std::vector<ChunkPasses>>>
+    std::vector<std::pair<std::pair<StateExchange, int>, std::vector<ChunkPasses>>>
         exchanging;  // by StepStates::exchange and prefetch
   };
   Cut& cut(const Scenario& scenario);
 
   BlockTimes& blocks_;
   const ComputeTimes& compute_;
-  PassMemory& memory_;
+  const PassMemory& memory_;
+  StageNumbers& stage_numbers_;
   TransferTimes transfers_;
   StepSoftware software_;
   std::map<std::pair<std::int32_t, std::string>, Cut> cuts_;  // by pieces and schedule's parts
 };
 
-// A schedule with all that follows from it alone.
-struct ScheduleFacts {
+// A schedule with all that follows from it alone. May be asked by several threads at a time.
+class ScheduleFacts {
+ public:
   ScheduleFacts(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches);
-  Schedule placement;  // without slots
-  ScheduleClock clock;
-  std::vector<std::vector<InFlight>> in_flight;  // of each stage
+  Schedule placement;                    // without slots
+  std::vector<StageInFlight> in_flight;  // of each stage
+  std::vector<MostHeld> most_held;       // the same
+  // Made when it is first asked for: of many schedules no candidate fits, or all are beaten.
+  const ScheduleClock& clock() const;
+
+ private:
+  std::string schedule_;
+  std::int32_t chunks_;
+  mutable std::once_flag made_;
+  mutable std::optional<ScheduleClock> clock_;
+};
+
+// The schedules that a search has met, for all of its threads.
+class Schedules {
+ public:
+  const ScheduleFacts& of(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
+                          std::int32_t micro_batches);
+
+ private:
+  struct Known {
+    std::once_flag made;
+    std::unique_ptr<ScheduleFacts> facts;
+  };
+  std::mutex mutex_;
+  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, Known> known_;
 };
 
 // Strategies that differ in their states alone. Refers to passes and facts.
 class StepPipeline {
  public:
   StepPipeline(const Scenario& scenario, StepPasses& passes, const ScheduleFacts& facts);
+  StepPipeline(const StepPipeline&) = delete;
+  StepPipeline& operator=(const StepPipeline&) = delete;
 
   // `scenario` is that of the pipeline, but for its states.
   // Live at a time: all that planned arenas reserve, and the least of what a caching allocator does.
@@ -97,8 +170,10 @@ class StepPipeline {
   // Those of which one is the fullest.
   const std::vector<std::int32_t>& fullest_stages() const { return stages_; }
   Seconds time(const Scenario& scenario, const StepStates& states);
-  // No more than time(), and found sooner: for all states, and for these.
-  Seconds least_time() const { return busiest_ * slowest_over_mean_; }
+  // No more than time(), each more than the one before and found later: for all states, for these with
+  // nothing exchanged beside passes, and for these.
+  Seconds least_time() const { return least_ * slowest_over_mean_; }
+  Seconds least_time_of_ends(const Scenario& scenario, const StepStates& states) const;
   Seconds least_time(const Scenario& scenario, const StepStates& states);
 
  private:
@@ -106,12 +181,14 @@ class StepPipeline {
   struct Kind {
     std::vector<std::size_t> chunks;  // distinct pieces
     StageUnits units;
+    std::size_t number = 0;  // of these
     std::vector<std::size_t> stages;
     std::size_t last = 0;  // of them to end
   };
   // Strategies whose ranks exchange the same in the same way, but for what a stage does once.
   struct Exchanged {
-    int exchange = 0, prefetch = 0;  // prefetch: 0 where nothing is gathered
+    StateExchange exchange;
+    int prefetch = 0;  // 0 where nothing is gathered
     Seconds begin;
     // Where streams stand after the last pass; the last of all stages of a kind.
     struct Ends {
@@ -122,8 +199,10 @@ class StepPipeline {
     std::size_t least_of = 0;  // the kind that it is of
     bool by_units = false;     // it is run unit by unit
   };
+  void find_kinds();
+  void find_fullest();
   Exchanged& exchanged(const Scenario& scenario, const StepStates& states);
-  Seconds compute_of_micro_batch(const Kind& kind) const;
+  Seconds least_of_compute() const;
   void hide_exchanges(const Scenario& scenario, const StepStates& states, Exchanged& found);
   bool hides(const Scenario& scenario, const PassTimer& timer) const;
   void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
@@ -144,14 +223,15 @@ class StepPipeline {
   std::size_t chunks_ = 1;
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
-  std::vector<StageActivations> activations_;  // of stages that may be fullest
-  std::vector<std::int32_t> stages_;           // these
+  PipelineMemory memory_;             // of stages that may be fullest
+  std::vector<std::int32_t> stages_;  // these
+  std::vector<std::size_t> numbers_;  // of their units
   std::vector<Exchanged> exchanged_;
   std::size_t last_asked_ = 0;        // of these
   std::vector<ChunkPasses> hidden_;   // of the states at hand
   std::optional<PipelineRun> plain_;  // without exchanges
   Seconds longest_;                   // its last stage's compute
-  Seconds busiest_;                   // compute of the stage that has most of it
+  Seconds least_;                     // of a stage with the least before and after it
   // By distinct piece, as PipelineRun has them.
   std::vector<std::array<double, 9>> on_path_;
   std::vector<std::array<double, 8>> followed_;
@@ -160,7 +240,9 @@ class StepPipeline {
 // Keeps what strategies of one scenario have in common.
 class StepEstimator {
  public:
-  StepEstimator(const Scenario& base, const Calibration* calibration);
+  // What schedules are is found with others who have the same `schedules`.
+  StepEstimator(const Scenario& base, const Calibration* calibration,
+                std::shared_ptr<Schedules> schedules = std::make_shared<Schedules>());
 
   StepPasses passes(const Scenario& scenario);
   const StepStates& states(const Scenario& scenario);
@@ -178,6 +260,7 @@ class StepEstimator {
   struct Known;
   BlockTimes& compute_blocks(const Scenario& scenario);
   TransferTimes transfers(const Scenario& scenario);
+  UnbucketedStates& unbucketed(const Scenario& scenario, StatePlaces places);
 
   std::shared_ptr<Known> known_;
 };

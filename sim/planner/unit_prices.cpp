@@ -4,23 +4,30 @@
 
 namespace sim {
 
-BlockTimes::BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration)
-    : step_(make_step_plan(scenario)), pricer_(step_.plan, hardware, calibration) {}
-
 const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_size) {
   static const ActionTime nothing{};
   if (block < 0) return nothing;
   const auto [it, added] = times_.try_emplace({block, phase, micro_batch_size});
   if (added) {
+    if (!pricer_) pricer_.emplace(step_.plan, hardware_, calibration_);
     const Scenario& s = step_.plan.scenario;
     const PricedBlock priced =
-        pricer_.price(block, phase,
-                      {.batch = micro_batch_size,
-                       .query_length = s.workload.seq_len / s.strategy.context_parallel,
-                       .kv_length = s.workload.seq_len});
+        pricer_->price(block, phase,
+                       {.batch = micro_batch_size,
+                        .query_length = s.workload.seq_len / s.strategy.context_parallel,
+                        .kv_length = s.workload.seq_len});
     it->second = {priced.duration, priced.host, {}};
   }
   return it->second;
+}
+
+void BlockTimes::set(const Buckets& buckets) {
+  Strategy& s = step_.plan.scenario.strategy;
+  s.gradient_bucket = buckets.bytes;
+  s.schedule = buckets.schedule;
+  s.virtual_pipeline = buckets.virtual_pipeline;
+  add_bucket_blocks(step_.plan.scenario, step_);
+  if (pricer_) pricer_->add_new_blocks();
 }
 
 namespace {
@@ -79,8 +86,6 @@ StateTimes state_times(BlockTimes& b) {
                .reduce_last = {},
                .only_last = each(units(blocks.reduce_replicas, Phase::backward),
                                  units(blocks.reduce_directions, Phase::backward)),
-               .bucket_layers = blocks.reduce_layers.layers,
-               .bucket_expert_layers = blocks.reduce_expert_layers.layers,
                .reduce_layers = {},
                .reduce_expert_layers = {},
                .zero_norm = b.of(blocks.zero_norm, Phase::optimizer),
@@ -89,11 +94,19 @@ StateTimes state_times(BlockTimes& b) {
                .sum_norm = b.of(blocks.sum_norm, Phase::optimizer),
                .clip = b.of(blocks.clip, Phase::optimizer)};
   t.reduce_last = each(t.reduce, t.only_last);
+  return t;
+}
+
+void set_bucket_times(BlockTimes& b, StateTimes& t) {
+  const StepBlocks& blocks = b.blocks();
+  t.bucket_layers = blocks.reduce_layers.layers;
+  t.bucket_expert_layers = blocks.reduce_expert_layers.layers;
+  t.reduce_layers.clear();
+  t.reduce_expert_layers.clear();
   for (const auto& [n, block] : blocks.reduce_layers.reduce)
     t.reduce_layers[n] = b.of(block, Phase::backward);
   for (const auto& [n, block] : blocks.reduce_expert_layers.reduce)
     t.reduce_expert_layers[n] = b.of(block, Phase::backward);
-  return t;
 }
 
 }  // namespace sim

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,11 +15,27 @@
 
 namespace sim {
 
+// What of a strategy decides how layers' gradients are put together.
+struct Buckets {
+  std::int64_t bytes = 0;  // gradient_bucket
+  std::string schedule;    // which, with the chunks, says where pieces of the model begin
+  int virtual_pipeline = 1;
+};
+
+// Layers whose gradients are reduced together: dense ones, and those with experts.
+struct BucketLayers {
+  std::int32_t dense = 1, experts = 1;
+  bool operator==(const BucketLayers&) const = default;
+};
+
 // The time that a block of a step plan takes, found once for each phase.
 class BlockTimes {
  public:
-  // Refers to hardware and calibration.
-  BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration);
+  // Of a whole step's blocks, or of a plan that has some of them. Refers to hardware and calibration.
+  BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration)
+      : BlockTimes(make_step_plan(scenario), hardware, calibration) {}
+  BlockTimes(StepPlan plan, const Hardware& hardware, const Calibration* calibration)
+      : step_(std::move(plan)), hardware_(hardware), calibration_(calibration) {}
   BlockTimes(const BlockTimes&) = delete;
   BlockTimes& operator=(const BlockTimes&) = delete;
 
@@ -36,10 +54,17 @@ class BlockTimes {
     layers = own;
   }
   const StepBlocks& blocks() const { return step_.blocks; }
+  // Of the same strategy with other buckets: their messages become those of blocks().
+  void set(const Buckets& buckets);
+  BucketLayers bucket_layers() const {
+    return {step_.blocks.reduce_layers.layers, step_.blocks.reduce_expert_layers.layers};
+  }
 
  private:
   StepPlan step_;
-  BlockPricer pricer_;
+  const Hardware& hardware_;
+  const Calibration* calibration_;
+  std::optional<BlockPricer> pricer_;  // of some plans only the buffers are looked at
   std::map<std::tuple<BlockId, Phase, std::int64_t>, ActionTime> times_;
 };
 
@@ -71,6 +96,9 @@ struct StateTimes {
   std::map<std::int32_t, ActionTime> reduce_layers, reduce_expert_layers;  // messages of so many layers
   ActionTime zero_norm, sum_tied_embedding, read_overflow, sum_norm, clip;
 };
+// Where layers' gradients go one by one.
 StateTimes state_times(BlockTimes& blocks);
+// The same with the buckets of the blocks.
+void set_bucket_times(BlockTimes& blocks, StateTimes& times);
 
 }  // namespace sim

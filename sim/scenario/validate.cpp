@@ -2,6 +2,7 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <string_view>
 
 #include "sim/format.h"
 #include "sim/plan/schedule.h"
@@ -38,26 +39,26 @@ class Checker {
   }
 
  private:
-  void add(std::string field, std::string message) {
-    problems_.push_back({std::move(field), std::move(message)});
+  void add(std::string_view field, std::string message) {
+    problems_.push_back({std::string(field), std::move(message)});
   }
 
   // Whether the value lies in [least, most].
-  bool in_range(const std::string& field, std::int64_t value, std::int64_t least, std::int64_t most) {
+  bool in_range(std::string_view field, std::int64_t value, std::int64_t least, std::int64_t most) {
     if (value >= least && value <= most) return true;
     add(field, "must be from " + format_count(least) + " to " + format_count(most) + ", but is " +
                    format_count(value));
     return false;
   }
 
-  void positive(const std::string& field, double value) {
+  void positive(std::string_view field, double value) {
     if (!(value > 0) || std::isinf(value)) add(field, "must be a number above 0");
   }
-  void not_negative(const std::string& field, double value) {
+  void not_negative(std::string_view field, double value) {
     if (!(value >= 0) || std::isinf(value)) add(field, "must be 0 or more");
   }
 
-  void fraction(const std::string& field, double value) {
+  void fraction(std::string_view field, double value) {
     if (!(value >= 0 && value < 1)) add(field, "must be from 0 up to 1, as a part of the mean");
   }
 
@@ -430,7 +431,7 @@ class Checker {
           "must be 0: an inference engine has blocks of its own, implementation.serving.kv_block");
   }
 
-  void check_stored_type(const std::string& field, const std::optional<DType>& type) {
+  void check_stored_type(std::string_view field, const std::optional<DType>& type) {
     if (!type) return;
     const bool known = *type == DType::fp32 || *type == DType::bf16 || *type == DType::fp16 ||
                        *type == DType::fp8 || *type == DType::int8 || *type == DType::int4;
@@ -443,7 +444,7 @@ class Checker {
   }
 
   // RoPE has an angle for any position; a learned embedding has rows.
-  void check_positions(const std::string& field, std::int64_t length) {
+  void check_positions(std::string_view field, std::int64_t length) {
     const Model& m = s_.model;
     if (m.position != Position::learned || length <= m.max_position_embeddings) return;
     add(field, "makes sequences of " + format_count(length) +

@@ -68,6 +68,39 @@ TEST_CASE("an estimate does not depend on what was estimated before") {
         }
 }
 
+TEST_CASE("a pipeline's memory does not depend on those that were looked at before") {
+  for (const char* model : {"llama-3.1-8b", "deepseek-moe-16b"}) {
+    Scenario s;
+    s.model = load_model_preset(model);
+    s.hardware = load_hardware_preset("h100-sxm");
+    s.implementation = load_implementation_preset("ridgepoint");
+    s.workload.seq_len = 4096;
+    s.workload.global_batch_size = 128;
+    for (const WeightGradient gradient : {WeightGradient::accumulated, WeightGradient::fresh}) {
+      s.implementation.memory.weight_gradient = gradient;
+      Estimator used(s, nullptr);
+      for (const int data_parallel : {1, 4})
+        for (const int stages : {2, 4})
+          for (const int chunks : {1, 2})
+            for (const char* schedule : {"1f1b", "zb-h1", "zb-v", "dualpipev"})
+              for (const int zero : {0, 2, 3})
+                for (const Recompute recompute : {Recompute::none, Recompute::sqrt}) {
+                  Scenario t = s;
+                  t.strategy.data_parallel = data_parallel;
+                  t.strategy.expert_parallel = s.model.has_experts() ? data_parallel : 1;
+                  t.strategy.pipeline_parallel = stages;
+                  t.strategy.virtual_pipeline = chunks;
+                  t.strategy.schedule = schedule;
+                  t.strategy.zero_stage = zero;
+                  t.strategy.recompute = recompute;
+                  if (!validate(t).empty()) continue;
+                  CAPTURE(model, data_parallel, stages, chunks, schedule, zero, name(recompute));
+                  REQUIRE(used.estimate(t.strategy, t.workload).memory == estimate(t).memory);
+                }
+    }
+  }
+}
+
 TEST_CASE("what contradicts itself, or generates, is not estimated") {
   Scenario s;
   s.model = load_model_preset("gpt2-124m");

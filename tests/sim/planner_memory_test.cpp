@@ -73,6 +73,27 @@ TEST_CASE("steps of passes add up to the predicted peak wherever parameters and 
       }
 }
 
+TEST_CASE("layers add to a stage's memory what their places say, however many they are") {
+  const int layers = GENERATE(1, 2, 3, 5, 9, 14);
+  for (const int stages : {1, 2, 3})
+    for (const int interval : {1, 2, 3, 4, 7})
+      for (const int sequences : {1, 3, 8}) {
+        Scenario s = training("llama-3.2-1b", "ridgepoint");
+        s.model.num_hidden_layers = layers * stages;
+        s.strategy.pipeline_parallel = stages;
+        s.strategy.recompute = Recompute::full;
+        s.strategy.recompute_interval = interval;
+        s.workload.micro_batch_size = sequences;
+        s.workload.global_batch_size = sequences * 4;
+        CAPTURE(layers, stages, interval, sequences);
+        // Every stage is taken to have all of the step's tokens, targets and losses, of four bytes each.
+        const std::int64_t inputs = 3 * 4 * s.workload.global_batch_size * s.workload.seq_len;
+        const Bytes above = estimate(s).memory - predicted_peak(s);
+        CHECK(above.value >= 0);
+        CHECK(above.value <= (stages > 1 ? inputs : 0));
+      }
+}
+
 TEST_CASE("gradients that begin with the backward pass take no more than those that are there all the time") {
   for (const int micro_batches : {1, 4})
     for (const int zero_stage : {0, 2, 3}) {
@@ -108,11 +129,11 @@ TEST_CASE("micro-batches in flight are the schedule's") {
   const std::string name = GENERATE(std::string("1f1b"), std::string("gpipe"));
   constexpr std::int32_t kStages = 4, kMicroBatches = 12;
   const Schedule schedule = make_schedule(name, kStages, 1, kMicroBatches);
-  const std::vector<std::vector<InFlight>> stages = in_flight(schedule);
+  const std::vector<StageInFlight> stages = in_flight(schedule);
   for (std::int32_t stage = 0; stage < kStages; ++stage) {
     std::int64_t most = 0;
-    for (const InFlight& f : stages[static_cast<std::size_t>(stage)])
-      most = std::max<std::int64_t>(most, f.kept.front() + 1);  // with its own
+    for (const ChunkInFlight& c : stages[static_cast<std::size_t>(stage)].chunks)
+      most = std::max<std::int64_t>(most, c.kept + 1);  // with its own
     CHECK(most == most_in_flight(schedule, stage));
   }
 }
