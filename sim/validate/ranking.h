@@ -25,7 +25,8 @@ struct RankedGroup {
   double lost = 0;  // what the chosen takes longer than the best, a token, as a fraction
 };
 
-// By number of GPUs, then model. No groups where a table has no model_name and num_gpus; a group of which
+// By number of GPUs, then model. A planner is given a batch: where a table has a global_batch, rows that do
+// not know theirs are of no group. No groups where a table has no model_name and num_gpus; a group of which
 // nothing is predicted to fit offers no choice and is none.
 std::vector<RankedGroup> rank(const CsvTable& table, const Validation& validation);
 
