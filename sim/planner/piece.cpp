@@ -494,6 +494,12 @@ Seconds PassTimer::first_gather(const Piece& piece) const {
   return sum.first_gather;
 }
 
+Seconds PassTimer::launches_of_first_gathers(const Piece& piece) const {
+  if (piece.runs.empty()) return {};
+  const ActionTime& layer = states_.gather_for_forward.*unit_of(piece.runs.front());
+  return (layer.host.launches + software_.gather.before) * (1 + strategy_.prefetch);
+}
+
 void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last,
                                Exchanged& sum) const {
   const UnitTimes& reduce = last ? states_.reduce_last : states_.reduce;
@@ -525,9 +531,13 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
     const std::int32_t rest = r.layers % bucket;
     if (r.layers >= bucket) add(message(bucket), r.layers / bucket);
     if (rest > 0) {
-      const Seconds before =
-          sum.last_reduction -
-          (compute_.layers[r.kind].backward.duration + compute_.layers[r.kind].weight.duration) * rest;
+      const LayerTimes& layer = compute_.layers[r.kind];
+      // Before those of a group that is recomputed as a whole, it is.
+      const std::int32_t interval = recompute_interval(strategy_, piece.layers());
+      const Seconds since = of_edges ? layer.backward.duration * rest +
+                                           layer.recompute_last.duration * (rest / interval * interval)
+                                     : layer.weight.duration * rest;
+      const Seconds before = sum.last_reduction - since;
       add(message(rest), 1);
       sum.last_reduction += std::max(Seconds{}, before);
     }

@@ -67,6 +67,8 @@ class PassTimer {
   std::vector<ActionTime> reductions_after_passes(const std::vector<const Piece*>& pieces) const;
   // Until the first parameters are there that a forward pass gathers under ZeRO 3.
   Seconds first_gather(const Piece& piece) const;
+  // What the host launches for it, and for those that are gathered ahead, before the first compute.
+  Seconds launches_of_first_gathers(const Piece& piece) const;
 
  private:
   enum class Reduce { none, each, last };

@@ -325,7 +325,8 @@ Seconds StepPipeline::begin_of(const Scenario& s, const StepStates& states, cons
   const Seconds begin = ends_of(s, states, kind).begin;
   if (s.strategy.zero_stage < 3 || passes_.software_.before_first_pass.value == 0) return begin;
   const PassTimer timer(s, passes_.compute_, states.unbucketed().times(), passes_.software_);
-  return std::max(Seconds{}, begin - timer.first_gather(cut_.distinct[kind.chunks.front()]));
+  const Piece& piece = cut_.distinct[kind.chunks.front()];
+  return std::max(Seconds{}, begin + timer.launches_of_first_gathers(piece) - timer.first_gather(piece));
 }
 
 void StepPipeline::execute() {
@@ -512,8 +513,10 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
   const bool in_turn_with_host =
       s.strategy.zero_stage == 3 && s.strategy.prefetch == 0 && host_profile.launch.value > 0;
   const bool hide = hides(s, timer);
-  const bool briefly = facts_.placement.stages == 1 && facts_.placement.micro_batches <= 2;
-  found.by_units = waits || in_turn_with_host || !host_keeps_up(passes) || (!hide && briefly);
+  // What a step begins and ends with, where it has few passes.
+  const bool briefly = facts_.placement.stages == 1 && facts_.placement.micro_batches <= 2 &&
+                       (!hide || host_profile.launch.value > 0);
+  found.by_units = waits || in_turn_with_host || !host_keeps_up(passes) || briefly;
 
   const bool each = s.strategy.zero_stage >= 2;
   Seconds longer = longer_with(passes, s.strategy.zero_stage == 3);
@@ -543,15 +546,18 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
     };
     Seconds slower_to_come;  // last passes of chunks that have not begun
     for (std::size_t c = 0; c < chunks_; ++c) slower_to_come += slower(c);
-    // Chunks end one after the other, from the last to the first.
+    // Chunks end one after the other: from the last to the first, but for a pipeline's further half where
+    // micro-batches come from both ends.
+    const Seconds* last_began = &plain_->last_began[stage * chunks_];
+    const bool from_first = last_began[0] < last_began[chunks_ - 1];
     Seconds collectives, launches, forward, backward;  // the last three of a micro-batch
-    for (std::size_t c = chunks_; c-- > 0;) {
+    for (std::size_t n = 0; n < chunks_; ++n) {
+      const std::size_t c = from_first ? n : chunks_ - 1 - n;
       const ChunkPasses& with = passes[kind.chunks[c]];
       const ChunkPasses& without = cut_.plain[kind.chunks[c]];
       const bool whole = without.weight.duration.value == 0;
       const PassTime& last = whole ? with.last_backward : with.last_weight;
-      const Seconds began =
-          plain_->last_began[stage * chunks_ + c] + std::max(Seconds{}, longer - slower_to_come);
+      const Seconds began = last_began[c] + std::max(Seconds{}, longer - slower_to_come);
       slower_to_come = slower_to_come - slower(c);
       collectives = std::max(collectives + last.collectives, began + last.collectives_after_compute);
       const auto more_launches = [&](PassTime ChunkPasses::*pass) {
