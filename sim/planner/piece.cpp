@@ -511,6 +511,14 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
   if (of_edges && piece.last) {
     add(reduce.head, 1);
     sum.before_reductions = compute_.head_backward.duration;
+    if (!of_layers) {
+      Seconds layers;
+      for (const Piece::Run& r : piece.runs) {
+        const LayerTimes& layer = compute_.layers[r.kind];
+        layers += (layer.recompute_last.duration + layer.input.duration) * r.layers;
+      }
+      sum.last_reduction = std::max(Seconds{}, sum.last_reduction - layers);
+    }
   }
   for (std::size_t i = piece.runs.size(); of_layers && i > 0;) {
     Piece::Run r = piece.runs[--i];
