@@ -29,7 +29,7 @@ ActionTime compute_of(const std::vector<UnitStep>& steps) {
   ActionTime all;
   for (const UnitStep& s : steps) {
     const ActionTime unit = is_there(s.before) ? in_turn(s.before, s.compute) : s.compute;
-    all = in_turn(all, repeated(unit, s.count));
+    all = in_turn(all, repeated(is_there(s.recompute) ? in_turn(s.recompute, unit) : unit, s.count));
   }
   if (!steps.empty()) {
     UnitStep first = steps.front();
@@ -67,6 +67,17 @@ bool goes_on(const State& now, const State& before, const State& at, bool exchan
 }
 
 void run_step(DeviceClock& clock, const UnitStep& s, bool begins_gradients, Seconds ready) {
+  if (is_there(s.recompute)) {
+    const ActionTime rest = in_turn(s.before, s.compute);
+    if (!begins_gradients) {
+      clock.run(kComputeStream, in_turn(s.recompute, rest), ready);
+      return;
+    }
+    clock.run(kComputeStream, s.recompute, ready);
+    clock.run(kComputeStream, s.begin);
+    clock.run(kComputeStream, rest);
+    return;
+  }
   if (begins_gradients) clock.run(kComputeStream, s.begin);
   if (is_there(s.before)) clock.run(kComputeStream, s.before);
   clock.run(kComputeStream, s.compute, ready);
@@ -110,10 +121,12 @@ void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32
       const Seconds ready =
           std::max(s.there + s.each_later * n, s.reads ? gathered[user % kMostAhead] : kLongAgo);
       const bool begins_gradients = place.first_gradients && is_there(s.begin);
-      if (i == 0 && n == 0 && (!place.begins || begins_gradients)) {
+      if (i == 0 && n == 0 && (!place.begins || begins_gradients || place.host.value > 0)) {
         UnitStep first = s;
-        if (begins_gradients && place.begins) first.begin.work = first_of(first).work;
+        HostWork work = place.begins ? first_of(first).work : HostWork{};
+        work.before += place.host;
         first_of(first).work = {};
+        (begins_gradients && !is_there(s.recompute) ? first.begin : first_of(first)).work = work;
         run_step(clock, first, begins_gradients, ready);
       } else {
         run_step(clock, s, begins_gradients, ready);

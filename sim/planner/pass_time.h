@@ -14,9 +14,10 @@ ActionTime repeated(const ActionTime& action, std::int32_t times);
 // Work on units (embedding, layers, head), one after the other; `count` units alike. Zero duration and no
 // launches: nothing is done.
 struct UnitStep {
+  ActionTime recompute = {};
   ActionTime before = {};  // on the compute stream, with no need of the unit's parameters
   ActionTime compute = {};
-  ActionTime begin = {};  // before all of it, in the first pass that has gradients
+  ActionTime begin = {};  // before all but `recompute`, in the first pass that has gradients
   // Of a unit's parameters, before `compute` (ZeRO 3), and of gradients, after it.
   ActionTime gather = {}, reduce = {};
   // Of parameters that are gathered in any case: when the first of these units' are there, and how much later
@@ -31,12 +32,13 @@ inline bool is_there(const ActionTime& t) {
 
 // Which of a step's actions begins it.
 inline ActionTime& first_of(UnitStep& s) {
-  return is_there(s.before) ? s.before : s.compute;
+  return is_there(s.recompute) ? s.recompute : is_there(s.before) ? s.before : s.compute;
 }
 
 struct PassPlace {
   bool begins = true;            // the host does what it does before a pass
   bool first_gradients = false;  // of a step
+  Seconds host{};                // more that the host does before it
 };
 
 // Runs the steps: parameters are gathered so many units ahead. Units alike are run until each takes as long

@@ -5,6 +5,7 @@
 
 #include "sim/plan/layer_division.h"
 #include "sim/plan/recompute.h"
+#include "sim/plan/schedule.h"
 
 namespace sim {
 
@@ -88,7 +89,10 @@ class StepList {
   }
 
   std::vector<UnitStep> take() {
-    if (bucketed_ > 0) last_alone().reduce = bucket();
+    if (bucketed_ > 0) {
+      UnitStep& last = last_alone();
+      last.reduce = in_turn(last.reduce, bucket());
+    }
     return std::move(steps_);
   }
 
@@ -167,10 +171,34 @@ bool PassTimer::gathers_ahead() const {
          (strategy_.zero_stage == 1 || strategy_.zero_stage == 2);
 }
 
-bool PassTimer::reduces_beside() const {
-  const DataParallelProfile& profile = scenario_.implementation.data_parallel;
-  return strategy_.zero_stage >= 2 ||
-         (strategy_.zero_stage == 1 ? profile.overlaps_sharded_reduction : profile.overlaps_reduction);
+bool reduces_beside(const Scenario& s) {
+  const DataParallelProfile& profile = s.implementation.data_parallel;
+  const int zero = s.strategy.zero_stage;
+  return zero >= 2 || (zero == 1 ? profile.overlaps_sharded_reduction : profile.overlaps_reduction);
+}
+
+// A tied embedding's gradients come from micro-batches of both directions.
+bool PassTimer::defers_embedding() const {
+  return scenario_.model.tie_word_embeddings && placement_of(strategy_.schedule) == Placement::two_directions;
+}
+
+std::vector<ActionTime> PassTimer::reductions_after_passes(const std::vector<const Piece*>& pieces) const {
+  std::vector<ActionTime> messages;
+  const auto add = [&](const ActionTime& message, std::int32_t count) {
+    if (is_there(message)) messages.push_back(repeated(message, count));
+  };
+  for (const Piece* piece : pieces) {
+    if (reduces_beside(scenario_)) break;
+    StepList steps(states_, nullptr, software_.gather, &states_.reduce_last);
+    if (piece->last) steps.add(&UnitTimes::head, {}, true);
+    for (std::size_t i = piece->runs.size(); i-- > 0;)
+      steps.add(unit_of(piece->runs[i]), {.count = piece->runs[i].layers}, true);
+    if (piece->first && !defers_embedding()) steps.add(&UnitTimes::embedding, {}, true);
+    for (const UnitStep& s : steps.take()) add(s.reduce, s.count);
+  }
+  for (const Piece* piece : pieces)
+    if (piece->first && defers_embedding()) add(states_.reduce_last.embedding, 1);
+  return messages;
 }
 
 const UnitTimes* PassTimer::reduced(Reduce reduce) const {
@@ -210,7 +238,9 @@ std::vector<UnitStep> PassTimer::backward(const Piece& piece, ActionTime LayerTi
       const LayerTimes& layer = compute_.layers[r.kind];
       if (is_there(layer.recompute_last))
         steps.add(unit_of(r),
-                  {.compute = in_turn(layer.recompute_last, in_turn(zeroed(unit_of(r)), layer.*pass)),
+                  {.recompute = layer.recompute_last,
+                   .before = zeroed(unit_of(r)),
+                   .compute = layer.*pass,
                    .begin = begun(unit_of(r)),
                    .count = r.layers},
                   of_layers);
@@ -233,7 +263,7 @@ std::vector<UnitStep> PassTimer::backward(const Piece& piece, ActionTime LayerTi
       end = first;
     }
   }
-  if (piece.first) add(&UnitTimes::embedding, compute_.embedding_backward, 1, true, true);
+  if (piece.first) add(&UnitTimes::embedding, compute_.embedding_backward, 1, true, !defers_embedding());
   return with_work(steps.take());
 }
 
@@ -319,7 +349,7 @@ ChunkPasses PassTimer::plain(const Piece& piece) const {
 
 ChunkSteps PassTimer::steps(const Piece& piece) const {
   const BackwardParts parts = backward_parts(strategy_.schedule);
-  const Reduce last = reduces_beside() ? Reduce::last : Reduce::none,
+  const Reduce last = reduces_beside(scenario_) ? Reduce::last : Reduce::none,
                each = strategy_.zero_stage >= 2 ? Reduce::each : Reduce::none;
   ChunkSteps chunk;
   chunk.prefetch = strategy_.prefetch;
@@ -385,7 +415,7 @@ ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& pla
     passes.first_forward.compute_after_collectives = first.compute_after_collectives;
     passes.first_forward.collectives = first.collectives;
   }
-  if (!each && !reduces_beside()) return passes;
+  if (!each && !reduces_beside(scenario_)) return passes;
   const UnitTimes& last = states_.only_last;
   const bool last_differs = !each || is_there(last.embedding) || is_there(last.layer) ||
                             is_there(last.expert_layer) || is_there(last.head);
@@ -458,6 +488,18 @@ void PassTimer::add_gathers(const Piece& piece, const UnitTimes& gather, bool fo
         std::max(Seconds{}, (gather.*unit_of(piece.runs.front())).duration - compute_.embedding.duration);
 }
 
+Seconds PassTimer::first_gather(const Piece& piece) const {
+  Exchanged sum{};
+  add_gathers(piece, states_.gather_for_forward, true, sum);
+  return sum.first_gather;
+}
+
+Seconds PassTimer::launches_of_first_gathers(const Piece& piece) const {
+  if (piece.runs.empty()) return {};
+  const ActionTime& layer = states_.gather_for_forward.*unit_of(piece.runs.front());
+  return (layer.host.launches + software_.gather.before) * (1 + strategy_.prefetch);
+}
+
 void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last,
                                Exchanged& sum) const {
   const UnitTimes& reduce = last ? states_.reduce_last : states_.reduce;
@@ -469,6 +511,14 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
   if (of_edges && piece.last) {
     add(reduce.head, 1);
     sum.before_reductions = compute_.head_backward.duration;
+    if (!of_layers) {
+      Seconds layers;
+      for (const Piece::Run& r : piece.runs) {
+        const LayerTimes& layer = compute_.layers[r.kind];
+        layers += (layer.recompute_last.duration + layer.input.duration) * r.layers;
+      }
+      sum.last_reduction = std::max(Seconds{}, sum.last_reduction - layers);
+    }
   }
   for (std::size_t i = piece.runs.size(); of_layers && i > 0;) {
     Piece::Run r = piece.runs[--i];
@@ -489,14 +539,18 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
     const std::int32_t rest = r.layers % bucket;
     if (r.layers >= bucket) add(message(bucket), r.layers / bucket);
     if (rest > 0) {
-      const Seconds before =
-          sum.last_reduction -
-          (compute_.layers[r.kind].backward.duration + compute_.layers[r.kind].weight.duration) * rest;
+      const LayerTimes& layer = compute_.layers[r.kind];
+      // Before those of a group that is recomputed as a whole, it is.
+      const std::int32_t interval = recompute_interval(strategy_, piece.layers());
+      const Seconds since = of_edges ? layer.backward.duration * rest +
+                                           layer.recompute_last.duration * (rest / interval * interval)
+                                     : layer.weight.duration * rest;
+      const Seconds before = sum.last_reduction - since;
       add(message(rest), 1);
       sum.last_reduction += std::max(Seconds{}, before);
     }
   }
-  if (of_edges && piece.first) {
+  if (of_edges && piece.first && !defers_embedding()) {
     // The layers' last message goes just before the embedding's.
     const Seconds before = sum.last_reduction - compute_.embedding_backward.duration;
     add(reduce.embedding, 1);
@@ -538,7 +592,7 @@ ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPass
       passes.first_forward.collectives = sum.gathers;
     }
   }
-  if (!reduces_beside()) return passes;
+  if (!reduces_beside(scenario_)) return passes;
   Seconds zeroed;
   if (zero >= 2) {
     if (piece.first) zeroed += states_.zero_whole.embedding.duration;
@@ -576,22 +630,18 @@ class StageOnce {
       : scenario_(scenario), units_(units), states_(states), software_(software) {}
 
   void begin(DeviceClock& clock) const {
-    ActionTime first{};
-    const bool zeroes = scenario_.implementation.memory.weight_gradient != WeightGradient::fresh;
-    if (zeroes) {
-      first = compute_of(each_unit(states_.zero));
-      first.work = software_.once;
-    }
+    if (scenario_.implementation.memory.weight_gradient == WeightGradient::fresh) return;
+    ActionTime first = compute_of(each_unit(states_.zero));
+    first.work = software_.once;
     first.work.before += scenario_.implementation.host.step;
     clock.run(kComputeStream, first);
   }
 
-  void finish(DeviceClock& clock, bool reduces, bool gathers, bool at_an_end) const {
-    if (reduces) {
-      const Seconds ready = clock.free(kComputeStream);
-      for (const UnitStep& s : each_unit(states_.reduce_last))
-        clock.run(kCollectiveStream, repeated(s.compute, s.count), ready);
-    }
+  // `reductions`: what was not reduced beside passes.
+  void finish(DeviceClock& clock, const std::vector<ActionTime>& reductions, bool gathers,
+              bool at_an_end) const {
+    const Seconds ready = clock.free(kComputeStream);
+    for (const ActionTime& message : reductions) clock.run(kCollectiveStream, message, ready);
     ActionTime norm = states_.zero_norm;
     norm.work = software_.once;
     clock.run(kComputeStream, norm, clock.free(kCollectiveStream));
@@ -651,31 +701,33 @@ void begin_stage(const Scenario& scenario, const Piece& units, const StateTimes&
   StageOnce(scenario, units, states, software).begin(clock);
 }
 
-void finish_stage(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
-                  const StepSoftware& software, DeviceClock& clock) {
+void finish_stage(const Scenario& scenario, const Piece& units, const std::vector<const Piece*>& pieces,
+                  bool at_an_end, const StateTimes& states, const StepSoftware& software,
+                  DeviceClock& clock) {
   static const ComputeTimes none{};
   const PassTimer timer(scenario, none, states, software);
   StageOnce(scenario, units, states, software)
-      .finish(clock, !timer.reduces_beside(), !timer.gathers_ahead(), at_an_end);
+      .finish(clock, timer.reductions_after_passes(pieces), !timer.gathers_ahead(), at_an_end);
 }
 
-StageEnds stage_ends(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
-                     const StepSoftware& software) {
+StageEnds stage_ends(const Scenario& scenario, const Piece& units, const std::vector<const Piece*>& pieces,
+                     bool at_an_end, const StateTimes& states, const StepSoftware& software) {
   const StageOnce once(scenario, units, states, software);
   static const ComputeTimes none{};
   const PassTimer timer(scenario, none, states, software);
-  const bool reduces = !timer.reduces_beside(), gathers = !timer.gathers_ahead();
+  const std::vector<ActionTime> reductions = timer.reductions_after_passes(pieces);
+  const bool gathers = !timer.gathers_ahead();
   StageEnds ends;
   const DeviceClock clock(software.interference, false);
   DeviceClock begin = clock, from_device = clock, from_host = clock;
   once.begin(begin);
-  ends.begin = begin.free(kComputeStream);
-  ends.host_begin = begin.host();
+  ends.host_begin = begin.host() + software.before_first_pass;
+  ends.begin = std::max(begin.free(kComputeStream), ends.host_begin);
   constexpr Seconds kLongAgo{-1e6};
   from_device.skip({}, {}, kLongAgo);
-  once.finish(from_device, reduces, gathers, at_an_end);
+  once.finish(from_device, reductions, gathers, at_an_end);
   ends.finish = from_device.end();
-  once.finish(from_host, reduces, gathers, at_an_end);
+  once.finish(from_host, reductions, gathers, at_an_end);
   ends.finish_ahead = from_host.end();
   ends.finish_launches = from_host.host();
   return ends;

@@ -29,8 +29,12 @@ std::vector<Piece> pieces_of(const Scenario& scenario, const std::vector<LayerKi
 // What software does around passes.
 struct StepSoftware {
   HostWork pass, once, gather;  // once: around what a stage does once a step
+  Seconds before_first_pass;    // of the host, where that begins the step
   Interference interference;
 };
+
+// Whether gradients are reduced beside backward passes, not after them.
+bool reduces_beside(const Scenario& scenario);
 
 // Times of passes over pieces, with what each exchanges by the strategy's ZeRO stage.
 class PassTimer {
@@ -58,8 +62,13 @@ class PassTimer {
   // And the next pass's too.
   bool exchanges_hide(const Piece& piece, const ChunkPasses& passes) const;
 
-  bool reduces_beside() const;
   bool gathers_ahead() const;
+  // What a stage with these pieces reduces after its last pass, in the order of its messages.
+  std::vector<ActionTime> reductions_after_passes(const std::vector<const Piece*>& pieces) const;
+  // Until the first parameters are there that a forward pass gathers under ZeRO 3.
+  Seconds first_gather(const Piece& piece) const;
+  // What the host launches for it, and for those that are gathered ahead, before the first compute.
+  Seconds launches_of_first_gathers(const Piece& piece) const;
 
  private:
   enum class Reduce { none, each, last };
@@ -68,6 +77,7 @@ class PassTimer {
   std::vector<UnitStep> weights(const Piece& piece, Reduce reduce) const;
   std::vector<UnitStep> with_work(std::vector<UnitStep> steps) const;
   const UnitTimes* reduced(Reduce reduce) const;
+  bool defers_embedding() const;
   ActionTime begin_gradients(const Piece& piece) const;
   void add_slowdown(PassTime& pass, Seconds compute) const;
   // Of a piece's units, in a pass.
@@ -95,14 +105,15 @@ struct StageEnds {
   // part.
   Seconds finish, finish_ahead, finish_launches;
 };
-StageEnds stage_ends(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
-                     const StepSoftware& software);
+// `units`: all of the stage's; `pieces`: as its chunks have them.
+StageEnds stage_ends(const Scenario& scenario, const Piece& units, const std::vector<const Piece*>& pieces,
+                     bool at_an_end, const StateTimes& states, const StepSoftware& software);
 
 // The same with the stage's own clock, and its chunks' units; parameters that are gathered from the beginning
 // of the step on are there for their first forward passes.
 void begin_stage(const Scenario& scenario, const Piece& units, const StateTimes& states,
                  const StepSoftware& software, DeviceClock& clock);
-void finish_stage(const Scenario& scenario, const Piece& units, bool at_an_end, const StateTimes& states,
-                  const StepSoftware& software, DeviceClock& clock);
+void finish_stage(const Scenario& scenario, const Piece& units, const std::vector<const Piece*>& pieces,
+                  bool at_an_end, const StateTimes& states, const StepSoftware& software, DeviceClock& clock);
 
 }  // namespace sim

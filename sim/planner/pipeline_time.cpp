@@ -93,6 +93,7 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
               .begins = i == 0 || slots[i - 1].chunk != slot.chunk ||
                         slots[i - 1].micro_batch != slot.micro_batch ||
                         (slots[i - 1].pass == Pass::forward) != forward,
+              .begins_stage = i == 0,
               .stage = stage,
               .at = stage * s.chunks + slot.chunk};
       if (slot.pass != Pass::backward_weight) {
@@ -239,7 +240,7 @@ void SlotOrder::run_events(const std::vector<const PassTime*>& passes, const Tra
 }
 
 void SlotOrder::run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
-                    std::vector<DeviceClock>& clocks) const {
+                    Seconds host_first, std::vector<DeviceClock>& clocks) const {
   std::vector<Seconds> arrivals(messages_);
   std::size_t together = 0;
   for (std::size_t i = 0; i < events_.size(); ++i) {
@@ -254,7 +255,8 @@ void SlotOrder::run(const std::vector<const ChunkSteps*>& steps, const TransferT
       }
     const Event& e = events_[i];
     const ChunkSteps& chunk = *steps[static_cast<std::size_t>(e.at)];
-    run_pass(clock, chunk.passes[e.pass], chunk.prefetch, {e.begins, e.begins_gradients});
+    run_pass(clock, chunk.passes[e.pass], chunk.prefetch,
+             {e.begins, e.begins_gradients, e.begins_stage ? host_first : Seconds{}});
     if (e.with_next) continue;
     for (std::size_t j = together; j <= i; ++j) {
       const Event& done = events_[j];
@@ -344,7 +346,8 @@ std::int32_t enough_micro_batches(const std::string& schedule, std::int32_t stag
 }
 
 ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
-                             std::int32_t micro_batches) {
+                             std::int32_t micro_batches)
+    : schedule_(schedule), stages_(stages), chunks_(chunks), micro_batches_(micro_batches) {
   const std::int32_t group = group_of(schedule, stages);
   const std::int32_t shorter = groups_of(schedule) * group + micro_batches % group, longer = shorter + group;
   const auto order = [&](std::int32_t m) {
@@ -354,6 +357,48 @@ ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, s
   if (micro_batches <= longer) return;
   shorter_ = order(shorter);
   more_ = (micro_batches - longer) / group;
+}
+
+const SlotOrder& ScheduleClock::whole() const {
+  std::call_once(made_whole_, [&] {
+    whole_ = std::make_unique<SlotOrder>(make_schedule(schedule_, stages_, chunks_, micro_batches_));
+  });
+  return *whole_;
+}
+
+const ScheduleClock::UnitOrders& ScheduleClock::unit_orders() const {
+  constexpr std::int32_t kMoreGroups = 2;  // than fill the pipeline
+  std::call_once(made_unit_orders_, [&] {
+    const std::int32_t group = group_of(schedule_, stages_);
+    const std::int32_t shorter = (groups_of(schedule_) + kMoreGroups) * group + micro_batches_ % group,
+                       longer = shorter + group;
+    if (micro_batches_ <= shorter + longer) return;
+    const auto order = [&](std::int32_t m) {
+      return std::make_unique<SlotOrder>(make_schedule(schedule_, stages_, chunks_, m));
+    };
+    unit_orders_ = {order(shorter), order(longer), static_cast<double>((micro_batches_ - longer) / group)};
+  });
+  return unit_orders_;
+}
+
+bool ScheduleClock::goes_on(const std::vector<DeviceClock>& shorter, const std::vector<DeviceClock>& longer,
+                            double more) {
+  constexpr double kNegligible = 0.001;  // of a step
+  Seconds least{1e30}, most, end;
+  for (std::size_t i = 0; i < longer.size(); ++i) {
+    const Seconds grew = longer[i].free(kComputeStream) - shorter[i].free(kComputeStream);
+    least = std::min(least, grew);
+    most = std::max(most, grew);
+    end = std::max(end, longer[i].end() + grew * more);
+  }
+  if ((most - least) * more > end * kNegligible) return false;
+  for (std::size_t i = 0; i < longer.size(); ++i) {
+    const Seconds behind = longer[i].free(kComputeStream) - longer[i].host();
+    const Seconds catches_up = longer[i].host() - shorter[i].host() - least;
+    // A host that is behind compute may come to be ahead of it.
+    if (catches_up * more > std::max(behind, end * kNegligible)) return false;
+  }
+  return true;
 }
 
 PipelineRun ScheduleClock::run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,

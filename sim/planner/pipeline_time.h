@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -86,8 +87,9 @@ class SlotOrder {
   // passes[stage * chunks + chunk]
   PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
                   const PipelineBegin& begun = {}) const;
-  // The same unit by unit; clocks[stage] go on from where they stand.
-  void run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
+  // The same unit by unit; clocks[stage] go on from where they stand, and hosts do so much before a stage's
+  // first pass.
+  void run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers, Seconds host_first,
            std::vector<DeviceClock>& clocks) const;
 
  private:
@@ -98,6 +100,7 @@ class SlotOrder {
     bool with_next = false;                 // sends when the next one has ended, too
     bool begins = false;                    // not the rest of the pass before
     bool begins_gradients = false;          // of its chunk
+    bool begins_stage = false;              // the first of its stage
     std::int32_t stage = 0, at = 0;         // `at`: stage and chunk
     std::int32_t received = -1, sent = -1;  // messages
   };
@@ -120,23 +123,45 @@ class ScheduleClock {
                 std::int32_t micro_batches);
   PipelineRun run(const std::vector<const ChunkPasses*>& passes, const TransferTimes& transfers,
                   const PipelineBegin& begun = {}) const;
-  // begin(clocks) sets the clocks of all stages going.
+  // begin() gives clocks of all stages, set going. A host that launches late, or is waited for, takes longer
+  // to do the same with each further group: more of them are run, and all where they still differ or are no
+  // more than those of both runs.
   template <class Begin>
   std::vector<DeviceClock> run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers,
-                               Begin begin) const {
-    std::vector<DeviceClock> clocks = begin();
-    longer_->run(steps, transfers, clocks);
-    if (!shorter_) return clocks;
-    std::vector<DeviceClock> less = begin();
-    shorter_->run(steps, transfers, less);
-    for (std::size_t i = 0; i < clocks.size(); ++i) clocks[i].go_on(less[i], more_);
+                               Seconds host_first, Begin begin) const {
+    const auto run_order = [&](const SlotOrder& order) {
+      std::vector<DeviceClock> clocks = begin();
+      order.run(steps, transfers, host_first, clocks);
+      return clocks;
+    };
+    const UnitOrders& orders = unit_orders();
+    if (!orders.shorter) return run_order(whole());
+    std::vector<DeviceClock> clocks = run_order(*orders.longer);
+    const std::vector<DeviceClock> less = run_order(*orders.shorter);
+    if (!goes_on(less, clocks, orders.more)) return run_order(whole());
+    for (std::size_t i = 0; i < clocks.size(); ++i) clocks[i].go_on(less[i], orders.more);
     return clocks;
   }
 
  private:
+  struct UnitOrders {
+    std::unique_ptr<SlotOrder> shorter, longer;  // null: there are too few micro-batches
+    double more = 0;
+  };
+  const UnitOrders& unit_orders() const;
+  // Whether with `more` groups of micro-batches all stages grow by the same each, to the end.
+  static bool goes_on(const std::vector<DeviceClock>& shorter, const std::vector<DeviceClock>& longer,
+                      double more);
+  const SlotOrder& whole() const;
+
+  std::string schedule_;
+  std::int32_t stages_, chunks_, micro_batches_;
   std::unique_ptr<SlotOrder> shorter_,
       longer_;       // shorter: where there are more micro-batches than longer has
   double more_ = 0;  // groups beyond longer
+  mutable std::once_flag made_unit_orders_, made_whole_;
+  mutable UnitOrders unit_orders_;
+  mutable std::unique_ptr<SlotOrder> whole_;  // with all micro-batches
 };
 
 // As many micro-batches as show all that happens with more.

@@ -300,14 +300,31 @@ Piece StepPipeline::all_units(const StageUnits& units) const {
   return all;
 }
 
+std::vector<const Piece*> StepPipeline::pieces_of(const Kind& kind) const {
+  std::vector<const Piece*> pieces;
+  for (const std::size_t chunk : kind.chunks) pieces.push_back(&cut_.distinct[chunk]);
+  return pieces;
+}
+
 const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
-  std::vector<std::optional<StageEnds>>& known = states.unbucketed().ends;
+  // Buckets that go beside the passes are not among what a stage does once.
+  const bool buckets = states.exchange().bucket > 0 && !reduces_beside(s);
+  std::vector<std::optional<StageEnds>>& known = buckets ? states.bucket_ends() : states.unbucketed().ends;
   if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
   std::optional<StageEnds>& ends = known[kind.number];
   if (!ends)
-    ends = stage_ends(s, all_units(kind.units), kind.units.at_an_end, states.unbucketed().times(),
-                      passes_.software_);
+    ends = stage_ends(s, all_units(kind.units), pieces_of(kind), kind.units.at_an_end,
+                      buckets ? states.times() : states.unbucketed().times(), passes_.software_);
   return *ends;
+}
+
+// Parameters for the first pass are gathered while the host does what it does before it.
+Seconds StepPipeline::begin_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
+  const Seconds begin = ends_of(s, states, kind).begin;
+  if (s.strategy.zero_stage < 3 || passes_.software_.before_first_pass.value == 0) return begin;
+  const PassTimer timer(s, passes_.compute_, states.unbucketed().times(), passes_.software_);
+  const Piece& piece = cut_.distinct[kind.chunks.front()];
+  return std::max(Seconds{}, begin + timer.launches_of_first_gathers(piece) - timer.first_gather(piece));
 }
 
 void StepPipeline::execute() {
@@ -342,10 +359,11 @@ Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes, bool g
     for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
       longer +=
           ((passes[p].*kPasses[pass]).duration - (cut_.plain[p].*kPasses[pass]).duration) * on_path_[p][pass];
-    if (!gathers) continue;
+    // The next pass's gathers wait for what is still reduced; compute beside it is slower.
     for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
       const PassTime& t = passes[p].*kPasses[pass];
-      longer += std::max(Seconds{}, t.collectives_after_compute - t.duration) * followed_[p][pass];
+      const Seconds after = std::max(Seconds{}, t.collectives_after_compute - t.duration);
+      longer += after * followed_[p][pass] * (gathers ? 1 : (1 - 1 / passes_.software_.interference.compute));
     }
   }
   return longer;
@@ -394,7 +412,8 @@ void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Excha
       begun.first_forward.push_back(earlier + gathered[c].second);
       earlier += gathered[c].first;
     }
-    begun.stages.push_back({once.begin, earlier, {}, once.host_begin});
+    const Seconds begin = begin_of(s, states, kinds_[kind]);
+    begun.stages.push_back({begin, earlier, {}, once.host_begin + begin - once.begin});
   }
   const PipelineRun run = facts_.clock().run(of_stages, passes_.transfers_, begun);
   found.begin = {};
@@ -422,7 +441,8 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
     for (const std::size_t c : kind.chunks)
       chunks.push_back(timer.gathers_ahead() ? &own.emplace_back(distinct[c]) : &distinct[c]);
   }
-  std::vector<DeviceClock> clocks = facts_.clock().run(chunks, passes_.transfers_, [&] {
+  const Seconds host_first = passes_.software_.before_first_pass;
+  std::vector<DeviceClock> clocks = facts_.clock().run(chunks, passes_.transfers_, host_first, [&] {
     std::vector<DeviceClock> begun(stages,
                                    DeviceClock(passes_.software_.interference, passes_.transfers_.in_order));
     for (std::size_t stage = 0; stage < stages; ++stage) {
@@ -436,8 +456,9 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
   });
   Seconds end;
   for (std::size_t stage = 0; stage < stages; ++stage) {
-    finish_stage(s, units[stage], kinds_[kind_of_stage_[stage]].units.at_an_end, states.times(),
-                 passes_.software_, clocks[stage]);
+    const Kind& kind = kinds_[kind_of_stage_[stage]];
+    finish_stage(s, units[stage], pieces_of(kind), kind.units.at_an_end, states.times(), passes_.software_,
+                 clocks[stage]);
     end = std::max(end, clocks[stage].end());
   }
   return end;
@@ -490,17 +511,23 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
   const bool in_turn_with_host =
       s.strategy.zero_stage == 3 && s.strategy.prefetch == 0 && host_profile.launch.value > 0;
   const bool hide = hides(s, timer);
-  const bool briefly = facts_.placement.stages == 1 && facts_.placement.micro_batches <= 2;
-  found.by_units = waits || in_turn_with_host || !host_keeps_up(passes) || (!hide && briefly);
+  // What a step begins and ends with, where it has few passes.
+  const bool briefly = facts_.placement.stages == 1 && facts_.placement.micro_batches <= 2 &&
+                       (!hide || host_profile.launch.value > 0);
+  found.by_units = waits || in_turn_with_host || !host_keeps_up(passes) || briefly;
 
   const bool each = s.strategy.zero_stage >= 2;
   Seconds longer = longer_with(passes, s.strategy.zero_stage == 3);
-  found.begin = ends_of(s, states, kinds_[kind_of_stage_.front()]).begin;
-  // Parameters that are gathered from the beginning of the step on.
+  found.begin = begin_of(s, states, kinds_[kind_of_stage_.front()]);
+  // Parameters that are gathered from the beginning of the step on, beside compute.
   const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
-  if (s.strategy.zero_stage < 3)
-    longer += std::max(Seconds{}, first.first_forward.compute_after_collectives - found.begin -
-                                      first.first_forward.duration);
+  if (timer.gathers_ahead()) {
+    const PassTime& pass = first.first_forward;
+    const Seconds compute = found.begin + pass.duration;
+    const Seconds beside = std::min(pass.collectives, compute * passes_.software_.interference.compute);
+    longer += std::max(beside * (1 - 1 / passes_.software_.interference.compute),
+                       pass.compute_after_collectives - compute);
+  }
   const bool both_ways = facts_.placement.placement == Placement::two_directions;
   const double micro_batches = facts_.placement.micro_batches / (both_ways ? 2 : 1);  // of a chunk
   std::vector<Exchanged::Ends> ends;
@@ -509,15 +536,27 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
     const std::size_t stage = kind.last;
     const StageEnd& e = plain_->ends[stage];
     const Seconds compute = e.compute + longer;
-    // Chunks end one after the other, from the last to the first.
+    const auto slower = [&](std::size_t c) {
+      const ChunkPasses& with = passes[kind.chunks[c]];
+      const ChunkPasses& without = cut_.plain[kind.chunks[c]];
+      return without.weight.duration.value == 0 ? with.last_backward.duration - without.backward.duration
+                                                : with.last_weight.duration - without.weight.duration;
+    };
+    Seconds slower_to_come;  // last passes of chunks that have not begun
+    for (std::size_t c = 0; c < chunks_; ++c) slower_to_come += slower(c);
+    // Chunks end one after the other: from the last to the first, but for a pipeline's further half where
+    // micro-batches come from both ends.
+    const Seconds* last_began = &plain_->last_began[stage * chunks_];
+    const bool from_first = last_began[0] < last_began[chunks_ - 1];
     Seconds collectives, launches, forward, backward;  // the last three of a micro-batch
-    for (std::size_t c = chunks_; c-- > 0;) {
+    for (std::size_t n = 0; n < chunks_; ++n) {
+      const std::size_t c = from_first ? n : chunks_ - 1 - n;
       const ChunkPasses& with = passes[kind.chunks[c]];
       const ChunkPasses& without = cut_.plain[kind.chunks[c]];
       const bool whole = without.weight.duration.value == 0;
       const PassTime& last = whole ? with.last_backward : with.last_weight;
-      const Seconds slower = last.duration - (whole ? without.backward : without.weight).duration;
-      const Seconds began = plain_->last_began[stage * chunks_ + c] + longer - slower;
+      const Seconds began = last_began[c] + std::max(Seconds{}, longer - slower_to_come);
+      slower_to_come = slower_to_come - slower(c);
       collectives = std::max(collectives + last.collectives, began + last.collectives_after_compute);
       const auto more_launches = [&](PassTime ChunkPasses::*pass) {
         return (with.*pass).host.launches - (without.*pass).host.launches;
@@ -580,8 +619,8 @@ Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {
 StatePlaces state_places(const Scenario& s) {
   const Placement placement = placement_of(s.strategy.schedule);
   if (placement == Placement::two_directions) return StatePlaces::two_directions;
-  return placement == Placement::v && s.model.tie_word_embeddings ? StatePlaces::ends_meet
-                                                                  : StatePlaces::apart;
+  const bool in_common = s.model.tie_word_embeddings || s.model.num_nextn_predict_layers > 0;
+  return placement == Placement::v && in_common ? StatePlaces::ends_meet : StatePlaces::apart;
 }
 
 // Strategies that agree in this run the same blocks of compute at the same prices.
@@ -726,6 +765,8 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   const auto [compute, added] = known_->compute.try_emplace({&blocks, sequences});
   if (added) compute->second = compute_times(blocks, sequences);
   const PassMemory& memory = known_->memory.try_emplace(&blocks, blocks).first->second;
+  // No gradients are set to zero before.
+  const bool begins_with_pass = s.implementation.memory.weight_gradient == WeightGradient::fresh;
   return {blocks,
           compute->second,
           memory,
@@ -734,6 +775,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
           {.pass = usual_work(s, work_before_pass(s, false)),
            .once = usual_work(s, work_before_pass(s, true)),
            .gather = work_before_gather(s),
+           .before_first_pass = begins_with_pass ? s.implementation.host.step : Seconds{},
            .interference = {interference(s, known_->base.hardware)}}};
 }
 

@@ -77,6 +77,8 @@ class StepStates {
   }
   // Found where a candidate fits: most do not.
   const StateTimes& times() const;
+  // Of stages by their StageNumbers, where these buckets go after the passes.
+  std::vector<std::optional<StageEnds>>& bucket_ends() const { return bucket_ends_; }
 
   // What does not depend on buckets.
   UnbucketedStates& unbucketed() const { return unbucketed_; }
@@ -86,6 +88,7 @@ class StepStates {
   Buckets buckets_;
   BucketLayers bucket_layers_;
   mutable std::unique_ptr<StateTimes> times_;  // of most states nobody asks
+  mutable std::vector<std::optional<StageEnds>> bucket_ends_;
 };
 
 class StepPipeline;
@@ -210,7 +213,9 @@ class StepPipeline {
   Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
   const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
+  Seconds begin_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
   Piece all_units(const StageUnits& units) const;
+  std::vector<const Piece*> pieces_of(const Kind& kind) const;
   Seconds run_units(const Scenario& scenario, const StepStates& states);
   void execute();
   Seconds longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const;
