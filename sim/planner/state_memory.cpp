@@ -1,6 +1,8 @@
 #include "sim/planner/state_memory.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "sim/plan/memory.h"
 
@@ -49,6 +51,28 @@ void add_beside_parameters(const BlockTimes& passes, StateMemory& m) {
     (b.per_micro_batch ? m.per_sequence : m.of_stage) +=
         static_cast<double>(aligned(b.bytes(of_one_sequence(plan.scenario))).value);
   }
+}
+
+// What a head's backward pass gathers and does not read is let go at once: of a module that predicts further
+// tokens the embedding, whose backward pass reads no parameter.
+double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
+  const BlockId gathers = states.blocks().gather_for_backward.head, reads = passes.blocks().head_backward;
+  if (gathers < 0 || reads < 0) return 0;
+  std::set<std::string> read;
+  for (const Operation& op : passes.plan().blocks[static_cast<std::size_t>(reads)].operations)
+    for (const Operand& o : op.operands)
+      if (o.buffer != kNoBuffer)
+        read.insert(passes.plan().buffers[static_cast<std::size_t>(passes.plan().storage(o.buffer))].name);
+  double bytes = 0;
+  const Plan& plan = states.plan();
+  for (const Operation& op : plan.blocks[static_cast<std::size_t>(gathers)].operations)
+    for (std::size_t i = 0; i + 1 < op.operands.size(); i += 2) {  // whole, then the rank's own part
+      const Buffer& whole = plan.buffers[static_cast<std::size_t>(op.operands[i].buffer)];
+      const Buffer& own = plan.buffers[static_cast<std::size_t>(op.operands[i + 1].buffer)];
+      if (!read.count(own.name))
+        bytes += static_cast<double>(aligned(whole.bytes(of_one_sequence(plan.scenario))).value);
+    }
+  return bytes;
 }
 
 }  // namespace
@@ -159,6 +183,7 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
   units(m.whole_gradients, blocks.zero_whole, false);
   units(m.gathered_forward, blocks.gather_for_forward, false);
   units(m.gathered_backward, blocks.gather_for_backward, false);
+  m.gathered_backward.head -= gathered_unread(states, passes);
   for (const UnitBlocks* u : {&blocks.norm, &blocks.update, &blocks.unscale, &blocks.gradients_to_host})
     units(m.optimizer, *u, true);
   m.shared_gathered = passing(blocks.gather_for_forward.embedding, false, kHead);
