@@ -129,6 +129,16 @@ class Tracer {
     const BackwardParts parts = backward_parts(few_.strategy.schedule);
     if (parts != BackwardParts::all_split) trace(first, last, kind, piece, false, traced);
     if (parts != BackwardParts::whole) trace(first, last, kind, piece, true, traced);
+    for (std::size_t pass = 0; pass < traced.front().size(); ++pass) {
+      const auto of = [pass](Traced& t) -> TracedPass& { return t[pass]; };
+      keep_fullest_parts(traced, [&](Traced& t) -> Change& { return of(t).embedding; });
+      keep_fullest_parts(traced, [&](Traced& t) -> Change& { return of(t).head; });
+      for (std::size_t l = 0; l < of(traced.front()).layers.size(); ++l) {
+        keep_fullest_parts(traced, [&](Traced& t) -> Change& { return of(t).layers[l]; });
+        // What is recomputed is read again by the backward pass that follows.
+        for (Traced& t : traced) of(t).recomputed[l].reads.clear();
+      }
+    }
     return traced;
   }
 
@@ -156,6 +166,26 @@ class Tracer {
           for (OpTime t = u.first; t <= u.last; ++t) scratch[static_cast<std::size_t>(t)] += bytes(u.buffer);
     }
     return sizes;
+  }
+
+  // Drops parts of a step that are no fuller than one before, when more parameters are there, however many
+  // sequences.
+  template <class ChangeOf>
+  static void keep_fullest_parts(std::vector<Traced>& traced, ChangeOf change_of) {
+    std::vector<std::size_t> kept;
+    for (std::size_t i = 0; i < change_of(traced.front()).reads.size(); ++i) {
+      const bool hidden = std::any_of(kept.begin(), kept.end(), [&](std::size_t before) {
+        return std::all_of(traced.begin(), traced.end(), [&](Traced& t) {
+          return change_of(t).reads[before].most >= change_of(t).reads[i].most;
+        });
+      });
+      if (!hidden) kept.push_back(i);
+    }
+    for (Traced& t : traced) {
+      std::vector<WhileRead> reads;
+      for (const std::size_t i : kept) reads.push_back(change_of(t).reads[i]);
+      change_of(t).reads = std::move(reads);
+    }
   }
 
   // Of a stage with or without neighbours, what its second micro-batch changes.
