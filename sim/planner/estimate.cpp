@@ -28,8 +28,7 @@ Estimate Estimator::estimate(const Strategy& strategy, const Workload& workload)
   StepPipeline pipeline(s, passes, steps.schedule(s));
   const StepStates& states = steps.states(s);
   const bool planned = s.implementation.memory.allocator == AllocatorKind::planned;
-  return {pipeline.time(s, states),
-          planned ? pipeline.memory(s, states) : reserved_memory(s, pipeline.fullest_stages())};
+  return {pipeline.time(s, states), planned ? pipeline.memory(s, states) : reserved_memory(s)};
 }
 
 Estimate estimate(const Scenario& scenario, const Calibration* calibration) {

@@ -17,33 +17,38 @@ double bytes_of(const UnitBytes& u, const PassStep& s) {
   return is_layer(s) ? u.layers[static_cast<std::size_t>(s.kind)] : is_head(s) ? u.head : u.embedding;
 }
 
-// Parameters that a pass gathers, and lets go when their unit has used them.
+// Parameters that a pass gathers ahead of each unit, and lets go one by one as the unit reads them for the
+// last time.
 class Gathered {
  public:
   // Refers to the pass's steps, and to the bytes of units.
-  Gathered(const UnitBytes& bytes, std::int32_t ahead, const std::vector<PassStep>& steps, double shared)
-      : bytes_(bytes), steps_(steps), ahead_(ahead), shared_(shared) {}
-  // Bytes while a step reads them, and after that; steps come in order.
-  double during(const PassStep& step) {
-    if (!step.is_first_of_unit) return live_;
+  Gathered(const UnitBytes& bytes, std::int32_t ahead, const PieceMemory& memory,
+           const std::vector<PassStep>& steps, double shared)
+      : bytes_(bytes), memory_(memory), steps_(steps), ahead_(ahead), shared_(shared) {}
+  // The most in a step with what is gathered; steps come in order.
+  double most_of(const PassStep& step) {
+    if (step.is_first_of_unit) gather();
+    if (step.recomputes) return step.most + live_;
+    double own = bytes_of(bytes_, step);
+    if (is_head(step)) own += shared_;
+    if (!is_layer(step) && !is_head(step)) own -= shared_;
+    live_ -= own;
+    double most = step.most + live_;
+    for (const WhileRead& r : memory_.of(step)) most = std::max(most, r.most + live_ + r.share * own);
+    return most;
+  }
+
+ private:
+  void gather() {
     for (; next_ < steps_.size() && gathered_ <= user_ + ahead_; ++next_) {
       if (!steps_[next_].is_first_of_unit) continue;
       live_ += bytes_of(bytes_, steps_[next_]);
       ++gathered_;
     }
     ++user_;
-    return live_;
   }
-  void after(const PassStep& step) {
-    if (step.recomputes) return;
-    live_ -= bytes_of(bytes_, step);
-    if (is_head(step)) live_ -= shared_;
-    if (!is_layer(step) && !is_head(step)) live_ += shared_;
-  }
-  double live() const { return live_; }
-
- private:
   const UnitBytes& bytes_;
+  const PieceMemory& memory_;
   const std::vector<PassStep>& steps_;
   std::int32_t ahead_, gathered_ = 0, user_ = 0;  // units
   std::size_t next_ = 0;                          // step that may gather
@@ -131,7 +136,7 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
   const std::vector<PassStep>& steps = memory.of(pass);
   std::optional<Gathered> gathered;
   if (reads_parameters)
-    gathered.emplace(forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, steps,
+    gathered.emplace(forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, memory, steps,
                      exchange.both_ends && forward ? m.shared_gathered : 0);
   double all_layers = 0;
   for (const Piece::Run& r : piece.runs) all_layers += m.whole_gradients.layers[r.kind] * r.layers;
@@ -141,12 +146,7 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
   std::vector<Begun> begun;
   Begun from{.from = piece.layers() + 2};
   for (const PassStep& s : steps) {
-    double bytes = s.most;
-    if (gathered) {
-      const double reading = s.reading + gathered->during(s);
-      gathered->after(s);
-      bytes = std::max(bytes + gathered->live(), reading);
-    }
+    double bytes = gathered ? gathered->most_of(s) : s.most;
     const bool makes_gradients = begins && !s.recomputes;
     if (makes_gradients && s.unit < from.from) from = {.from = s.unit, .kind = s.kind};
     if (whole && makes_gradients) gradients.begin(s);

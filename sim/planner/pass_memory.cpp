@@ -1,6 +1,7 @@
 #include "sim/planner/pass_memory.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "sim/plan/lives.h"
@@ -50,19 +51,35 @@ SameLayer same_layer(std::int32_t layer, std::int32_t layers, std::int32_t inter
   return {kThreeGroups, 3 * of_three(group, groups) + in_group};
 }
 
-// Of each block, how many operations there are until its parameters have been read.
-std::vector<OpTime> last_reads_of_parameters(const Plan& plan) {
-  std::vector<OpTime> last;
-  for (const Block& block : plan.blocks) {
-    last.push_back(0);
-    for (std::size_t i = 0; i < block.operations.size(); ++i)
-      for (const Operand& o : block.operations[i].operands)
-        if (o.buffer != kNoBuffer &&
-            plan.buffers[static_cast<std::size_t>(plan.storage(o.buffer))].buffer_class ==
-                BufferClass::parameter)
-          last.back() = static_cast<OpTime>(i) + 1;
+// Parameters that a block reads for the last time with an operation, and those that it reads later.
+struct LastRead {
+  OpTime operation = 0;
+  double share = 0;  // of the bytes of all that it reads
+};
+std::vector<LastRead> last_reads_of(const Plan& plan, const Block& block) {
+  std::map<BufferId, OpTime> last;  // of parameters
+  for (std::size_t i = 0; i < block.operations.size(); ++i)
+    for (const Operand& o : block.operations[i].operands) {
+      if (o.buffer == kNoBuffer) continue;
+      const BufferId storage = plan.storage(o.buffer);
+      if (plan.buffers[static_cast<std::size_t>(storage)].buffer_class == BufferClass::parameter)
+        last[storage] = static_cast<OpTime>(i);
+    }
+  std::map<OpTime, double> bytes;
+  double all = 0;
+  for (const auto& [parameter, operation] : last) {
+    const double of_one =
+        static_cast<double>(plan.buffers[static_cast<std::size_t>(parameter)].bytes({}).value);
+    bytes[operation] += of_one;
+    all += of_one;
   }
-  return last;
+  std::vector<LastRead> reads;
+  double later = all;
+  for (const auto& [operation, read] : bytes) {
+    reads.push_back({operation, later / all});
+    later -= read;
+  }
+  return reads;
 }
 
 // Two micro-batches go forward, then backward.
@@ -90,11 +107,11 @@ class Tracer {
       : blocks_(blocks),
         uses_(uses_of_blocks(blocks.plan())),
         groups_(blocks.plan(), uses_),
-        last_read_(last_reads_of_parameters(blocks.plan())),
         few_(blocks.plan().scenario) {
     few_.implementation.pipeline.balances_head = false;
     few_.strategy.virtual_pipeline = 1;
     const Plan& plan = blocks.plan();
+    for (const Block& block : plan.blocks) last_reads_.push_back(last_reads_of(plan, block));
     const std::vector<bool> accumulates = accumulated_gradients(plan, blocks.blocks());
     for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
       const Buffer& buffer = plan.buffers[b];
@@ -112,6 +129,16 @@ class Tracer {
     const BackwardParts parts = backward_parts(few_.strategy.schedule);
     if (parts != BackwardParts::all_split) trace(first, last, kind, piece, false, traced);
     if (parts != BackwardParts::whole) trace(first, last, kind, piece, true, traced);
+    for (std::size_t pass = 0; pass < traced.front().size(); ++pass) {
+      const auto of = [pass](Traced& t) -> TracedPass& { return t[pass]; };
+      keep_fullest_parts(traced, [&](Traced& t) -> Change& { return of(t).embedding; });
+      keep_fullest_parts(traced, [&](Traced& t) -> Change& { return of(t).head; });
+      for (std::size_t l = 0; l < of(traced.front()).layers.size(); ++l) {
+        keep_fullest_parts(traced, [&](Traced& t) -> Change& { return of(t).layers[l]; });
+        // What is recomputed is read again by the backward pass that follows.
+        for (Traced& t : traced) of(t).recomputed[l].reads.clear();
+      }
+    }
     return traced;
   }
 
@@ -139,6 +166,26 @@ class Tracer {
           for (OpTime t = u.first; t <= u.last; ++t) scratch[static_cast<std::size_t>(t)] += bytes(u.buffer);
     }
     return sizes;
+  }
+
+  // Drops parts of a step that are no fuller than one before, when more parameters are there, however many
+  // sequences.
+  template <class ChangeOf>
+  static void keep_fullest_parts(std::vector<Traced>& traced, ChangeOf change_of) {
+    std::vector<std::size_t> kept;
+    for (std::size_t i = 0; i < change_of(traced.front()).reads.size(); ++i) {
+      const bool hidden = std::any_of(kept.begin(), kept.end(), [&](std::size_t before) {
+        return std::all_of(traced.begin(), traced.end(), [&](Traced& t) {
+          return change_of(t).reads[before].most >= change_of(t).reads[i].most;
+        });
+      });
+      if (!hidden) kept.push_back(i);
+    }
+    for (Traced& t : traced) {
+      std::vector<WhileRead> reads;
+      for (const std::size_t i : kept) reads.push_back(change_of(t).reads[i]);
+      change_of(t).reads = std::move(reads);
+    }
   }
 
   // Of a stage with or without neighbours, what its second micro-batch changes.
@@ -191,13 +238,25 @@ class Tracer {
     }
     Change ignored;
     Change* step = nullptr;
-    double live = 0, left = 0;                 // during and after the operation at hand
-    double before = 0, most = 0, reading = 0;  // of the step at hand
+    double live = 0, left = 0;  // during and after the operation at hand
+    // Of the step at hand; the most in each of its parts, and the one at hand.
+    double before = 0;
+    std::vector<double> most{0};
+    std::size_t part = 0;
+    const std::vector<LastRead>* reads = nullptr;
     const auto end_step = [&] {
-      if (step) *step = {std::max(0.0, most - before), std::max(0.0, reading - before), left - before, true};
+      if (step) {
+        *step = {.left = left - before, .is_there = true};
+        for (std::size_t i = 0; i < most.size(); ++i) {
+          const double above = std::max(0.0, most[i] - before);
+          step->most = std::max(step->most, above);
+          step->reads.push_back({i < reads->size() ? (*reads)[i].share : 0, above});
+        }
+      }
       step = nullptr;
       before = left;
-      most = reading = 0;
+      most.assign(1, 0);
+      part = 0;
     };
     const std::vector<Action>& actions = plan.programs.front().actions;
     for (std::size_t a = 0; a < actions.size(); ++a) {
@@ -209,20 +268,21 @@ class Tracer {
       if (begins_pass || action.phase == Phase::optimizer) end_step();
       if (computes && action.phase != Phase::optimizer) {
         if (step) end_step();
-        if (!is_one_of(blocks.zero, action.block))
+        if (!is_one_of(blocks.zero, action.block)) {
           step = action.micro_batch == 0
                      ? &ignored
                      : &step_of(action, action.layer - first_layer, traced[index(pass_of(action, splits))]);
+          reads = &last_reads_[static_cast<std::size_t>(action.block)];
+          most.resize(reads->size() + 1);
+        }
       }
       const std::vector<double>& scratch = sizes.scratch[static_cast<std::size_t>(action.block)];
-      const auto last_read = static_cast<std::size_t>(last_read_[static_cast<std::size_t>(action.block)]);
-      if (computes) reading = std::max(reading, most);
       for (std::size_t op = 0; op < scratch.size(); ++op) {
         const std::size_t t = static_cast<std::size_t>(times[a]) + op;
         live = left + begin[t];
         left = live - ended[t + 1];
-        most = std::max(most, live + scratch[op]);
-        if (computes && op < last_read) reading = most;
+        most[part] = std::max(most[part], live + scratch[op]);
+        if (step && part < reads->size() && (*reads)[part].operation == static_cast<OpTime>(op)) ++part;
       }
     }
     end_step();
@@ -246,16 +306,19 @@ class Tracer {
   BlockTimes& blocks_;
   BlockUses uses_;
   LifeGroups groups_;
-  std::vector<OpTime> last_read_;
+  std::vector<std::vector<LastRead>> last_reads_;  // of each block
   Scenario few_;
   std::vector<BufferId> followed_;
   std::vector<Sizes> sizes_;
 };
 
-Change between(const Change& few, const Change& more, double share) {
-  const auto at = [share](double a, double b) { return a + (b - a) * share; };
-  return {at(few.most, more.most), at(few.reading, more.reading), at(few.left, more.left), few.is_there};
-}
+// A change with some sequences, towards that with more.
+struct Sized {
+  const Change* few;
+  const Change* more;
+  double share;
+  double operator()(double of_few, double of_more) const { return of_few + (of_more - of_few) * share; }
+};
 
 }  // namespace
 
@@ -302,11 +365,11 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
   const std::int32_t interval = std::max(1, std::min(layers, recompute_interval(strategy, layers)));
   // Activations grow with the sequences of a micro-batch, gradients beside them do not: further ones add what
   // the last ones that are traced do.
-  const auto of_sequences = [&](const std::vector<Traced>& traced, auto change_of) -> Change {
+  const auto of_sequences = [&](const std::vector<Traced>& traced, auto change_of) -> Sized {
     const auto n = static_cast<std::size_t>(sequences - fewest_);
-    if (n < traced.size()) return change_of(traced[n]);
-    return between(change_of(traced.front()), change_of(traced.back()),
-                   static_cast<double>(n) / static_cast<double>(traced.size() - 1));
+    if (n < traced.size()) return {&change_of(traced[n]), &change_of(traced[n]), 0};
+    return {&change_of(traced.front()), &change_of(traced.back()),
+            static_cast<double>(n) / static_cast<double>(traced.size() - 1)};
   };
   // Of several kinds each layer adds what it would in a piece of its kind alone.
   const std::vector<OfShape>& shapes = shapes_[piece.first][piece.last];
@@ -322,17 +385,22 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];
     steps.reserve(static_cast<std::size_t>(layers) * (pass == Pass::forward ? 1 : 2) + 2);
-    const auto add = [&](PassStep step, const Change& c) {
-      if (!c.is_there) return;
-      step.most = level + c.most;
-      step.reading = level + c.reading;
+    const auto add = [&](PassStep step, const Sized& of) {
+      if (!of.few->is_there) return;
+      step.most = level + of(of.few->most, of.more->most);
+      step.first_read = static_cast<std::uint32_t>(memory.reads.size());
+      step.reads = static_cast<std::uint32_t>(of.few->reads.size());
+      for (std::size_t i = 0; i < of.few->reads.size(); ++i)
+        memory.reads.push_back(
+            {of.few->reads[i].share, level + of(of.few->reads[i].most, of.more->reads[i].most)});
       steps.push_back(step);
       memory.most[index(pass)] = std::max(memory.most[index(pass)], step.most);
-      level += c.left;
+      level += of(of.few->left, of.more->left);
     };
     const auto end = [&](std::int32_t unit, Change TracedPass::*of) {
       add({.unit = unit, .is_first_of_unit = true},
-          of_sequences(of_ends[kThreeLayers], [&](const Traced& t) { return t[index(pass)].*of; }));
+          of_sequences(of_ends[kThreeLayers],
+                       [&](const Traced& t) -> const Change& { return t[index(pass)].*of; }));
     };
     const auto layer = [&](std::int32_t l, bool recomputes) {
       const SameLayer same = same_layer(l, layers, interval);
@@ -342,7 +410,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
            .kind = static_cast<std::int32_t>(kind),
            .recomputes = recomputes,
            .is_first_of_unit = recomputes || !traced.front()[index(pass)].recomputed[same.layer].is_there},
-          of_sequences(traced, [&](const Traced& t) {
+          of_sequences(traced, [&](const Traced& t) -> const Change& {
             const TracedPass& of = t[index(pass)];
             return (recomputes ? of.recomputed : of.layers)[same.layer];
           }));

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,8 +21,15 @@ struct PassStep {
   std::int32_t kind = -1;         // of a layer
   bool recomputes = false;        // runs forward again
   bool is_first_of_unit = false;  // in the pass
-  // Bytes above those at the pass's begin; `reading`: until the unit's parameters have been read.
-  double most = 0, reading = 0;
+  double most = 0;                // bytes above those at the pass's begin
+  // Of the piece's WhileRead.
+  std::uint32_t first_read = 0, reads = 0;
+};
+
+// Bytes at most in a part of a step: while the parameters that are yet to be read are so large a share of
+// those that its block reads. From all of them to none.
+struct WhileRead {
+  double share = 0, most = 0;
 };
 
 // What is gathered and reduced beside passes: the ZeRO stage from 2 on, units gathered ahead, layers reduced
@@ -65,7 +73,11 @@ struct PieceMemory {
   double carried_back = 0;     // the gradient of the residual stream, which is one buffer for all chunks
   std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
   std::array<double, 4> most{};                 // at any step of each
+  std::vector<WhileRead> reads;                 // of all steps, above the pass's begin as they are
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
+  std::span<const WhileRead> of(const PassStep& s) const {
+    return std::span(reads).subspan(s.first_read, s.reads);
+  }
   // Those that have been asked for (exchange_memory.h), by pass.
   mutable std::vector<std::pair<Exchange, std::array<PassMost, 4>>> with_exchanges;
 };
@@ -81,8 +93,9 @@ class PassMemory {
 
   // What a step adds at most, and leaves.
   struct Change {
-    double most = 0, reading = 0, left = 0;
+    double most = 0, left = 0;
     bool is_there = false;
+    std::vector<WhileRead> reads{};
   };
   struct TracedPass {
     Change embedding, head;

@@ -47,13 +47,25 @@ UnitCounts units_of(const Piece& piece, std::size_t kinds) {
   return n;
 }
 
+UnitSet set_of(const UnitCounts& units) {
+  UnitSet set = (units.embedding > 0 ? kEmbeddingUnit : 0) | (units.head > 0 ? kHeadUnit : 0);
+  for (std::size_t k = 0; k < units.layers.size(); ++k)
+    if (units.layers[k] > 0) set |= layers_of_kind(k);
+  return set;
+}
+
 }  // namespace
 
 StageStates stage_states(const Scenario& scenario, const StateMemory& m, const UnitCounts& units) {
   const auto number = [](Bytes b) { return static_cast<double>(b.value); };
   const bool both_ends = units.embedding > 0 && units.head > 0;
   StageStates s;
-  s.always = m.of_stage + bytes_of(m.always, units) - (both_ends ? m.shared : 0);
+  s.always = bytes_of(m.always, units) - (both_ends ? m.shared : 0);
+  for (const OncePerStage& once : m.once)
+    if (once.units & set_of(units)) {
+      s.always += once.bytes;
+      s.per_sequence += once.per_sequence;
+    }
   double updating =
       std::max(units.embedding > 0 ? m.optimizer.embedding : 0, units.head > 0 ? m.optimizer.head : 0);
   for (std::size_t k = 0; k < units.layers.size(); ++k)
@@ -163,7 +175,7 @@ StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<con
 
 double PipelineMemory::peak_of_stage(const StageMoments& moments, const StageStates& s,
                                      const StateMemory& m) const {
-  const double always = s.always + m.per_sequence * sequences_;
+  const double always = s.always + s.per_sequence * sequences_;
   double most = std::max(s.updating, moments.bytes);
   for (const StageMoment& moment : moments.begin_gradients)
     most = std::max(most, moment.bytes + accumulated(m, moment.begun));

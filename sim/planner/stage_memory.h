@@ -32,6 +32,7 @@ struct StageMoments {
 // What parameters and their states take of a stage, in bytes.
 struct StageStates {
   double always = 0;         // without what each sequence has
+  double per_sequence = 0;   // of all micro-batches
   double updating = 0;       // above that, after the last pass
   double between_steps = 0;  // above `always`: what passes through beside steps
   double copies = 0;         // at all times

@@ -1,6 +1,8 @@
 #include "sim/planner/state_memory.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "sim/plan/memory.h"
 
@@ -29,26 +31,75 @@ bool lives_always(const Buffer& b) {
   return b.lifetime == Lifetime::plan || b.lifetime == Lifetime::first_use;
 }
 
+// Marks the storage that a block's operations use as used by these units.
+void mark(const Plan& plan, BlockId block, UnitSet units, std::vector<UnitSet>& users) {
+  if (block < 0) return;
+  for (const Operation& op : plan.blocks[static_cast<std::size_t>(block)].operations)
+    for (const auto* operands : {&op.operands, &op.beside})
+      for (const Operand& o : *operands)
+        if (o.buffer != kNoBuffer) users[static_cast<std::size_t>(plan.storage(o.buffer))] |= units;
+}
+
+std::vector<UnitSet> users_in_passes(const Plan& plan, const StepBlocks& blocks) {
+  std::vector<UnitSet> users(plan.buffers.size());
+  for (const BlockId b : {blocks.embedding, blocks.embedding_backward}) mark(plan, b, kEmbeddingUnit, users);
+  for (const BlockId b : {blocks.head, blocks.head_backward}) mark(plan, b, kHeadUnit, users);
+  for (std::size_t k = 0; k < blocks.layers.size(); ++k) {
+    const LayerBlocks& layer = blocks.layers[k];
+    mark(plan, layer.weight, layers_of_kind(k), users);
+    for (const PlacedBlocks* placed :
+         {&layer.forward, &layer.recompute, &layer.backward, &layer.backward_input})
+      for (const bool first : {false, true})
+        for (const bool last : {false, true})
+          mark(plan, placed->at({.first = first, .last = last}), layers_of_kind(k), users);
+  }
+  return users;
+}
+
+void add_once(StateMemory& m, UnitSet units, double bytes, bool per_sequence) {
+  const auto same =
+      std::find_if(m.once.begin(), m.once.end(), [&](const OncePerStage& o) { return o.units == units; });
+  OncePerStage& once = same != m.once.end() ? *same : m.once.emplace_back(OncePerStage{.units = units});
+  (per_sequence ? once.per_sequence : once.bytes) += bytes;
+}
+
 // Inputs and losses of micro-batches, and tables that all layers read.
 void add_beside_parameters(const BlockTimes& passes, StateMemory& m) {
   const Plan& plan = passes.plan();
-  std::vector<bool> used(plan.buffers.size());
-  for (const Block& block : plan.blocks)
-    for (const Operation& op : block.operations)
-      for (const auto* operands : {&op.operands, &op.beside})
-        for (const Operand& o : *operands)
-          if (o.buffer != kNoBuffer) used[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
+  const std::vector<UnitSet> users = users_in_passes(plan, passes.blocks());
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
     const Buffer& b = plan.buffers[i];
     const bool of_parameters = b.buffer_class == BufferClass::parameter ||
                                b.buffer_class == BufferClass::gradient ||
                                b.buffer_class == BufferClass::optimizer;
-    if (!used[i] || of_parameters || !lives_always(b) || b.on_host || b.view_of != kNoBuffer ||
+    if (users[i] == 0 || of_parameters || !lives_always(b) || b.on_host || b.view_of != kNoBuffer ||
         b.buffer_class == BufferClass::scratch)
       continue;
-    (b.per_micro_batch ? m.per_sequence : m.of_stage) +=
-        static_cast<double>(aligned(b.bytes(of_one_sequence(plan.scenario))).value);
+    add_once(m, users[i], static_cast<double>(aligned(b.bytes(of_one_sequence(plan.scenario))).value),
+             b.per_micro_batch);
   }
+}
+
+// What a head's backward pass gathers and does not read is let go at once: of a module that predicts further
+// tokens the embedding, whose backward pass reads no parameter.
+double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
+  const BlockId gathers = states.blocks().gather_for_backward.head, reads = passes.blocks().head_backward;
+  if (gathers < 0 || reads < 0) return 0;
+  std::set<std::string> read;
+  for (const Operation& op : passes.plan().blocks[static_cast<std::size_t>(reads)].operations)
+    for (const Operand& o : op.operands)
+      if (o.buffer != kNoBuffer)
+        read.insert(passes.plan().buffers[static_cast<std::size_t>(passes.plan().storage(o.buffer))].name);
+  double bytes = 0;
+  const Plan& plan = states.plan();
+  for (const Operation& op : plan.blocks[static_cast<std::size_t>(gathers)].operations)
+    for (std::size_t i = 0; i + 1 < op.operands.size(); i += 2) {  // whole, then the rank's own part
+      const Buffer& whole = plan.buffers[static_cast<std::size_t>(op.operands[i].buffer)];
+      const Buffer& own = plan.buffers[static_cast<std::size_t>(op.operands[i + 1].buffer)];
+      if (!read.contains(whole.name) && !read.contains(own.name))
+        bytes += static_cast<double>(aligned(whole.bytes(of_one_sequence(plan.scenario))).value);
+    }
+  return bytes;
 }
 
 }  // namespace
@@ -58,33 +109,22 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
   const StepBlocks& blocks = states.blocks();
   const Variables variables = of_one_sequence(plan.scenario);
   const std::size_t kinds = blocks.kinds.size();
-  // Which units' blocks use a buffer: embedding, head, layers of each kind.
-  std::vector<std::uint32_t> users(plan.buffers.size());
-  const auto use = [&](BlockId block, std::uint32_t unit) {
-    if (block < 0) return;
-    for (const Operation& op : plan.blocks[static_cast<std::size_t>(block)].operations) {
-      for (const Operand& o : op.operands)
-        if (o.buffer != kNoBuffer) users[static_cast<std::size_t>(plan.storage(o.buffer))] |= unit;
-      for (const Operand& o : op.beside)
-        if (o.buffer != kNoBuffer) users[static_cast<std::size_t>(plan.storage(o.buffer))] |= unit;
-    }
-  };
-  constexpr std::uint32_t kEmbedding = 1, kHead = 2;
-  const auto of_kind = [](std::size_t kind) { return 4u << kind; };
-  const auto use_all = [&](const std::vector<BufferId>& buffers, std::uint32_t unit) {
+  std::vector<UnitSet> users(plan.buffers.size());
+  const auto use_all = [&](const std::vector<BufferId>& buffers, UnitSet units) {
     for (const BufferId b : buffers)
-      if (b != kNoBuffer) users[static_cast<std::size_t>(plan.storage(b))] |= unit;
+      if (b != kNoBuffer) users[static_cast<std::size_t>(plan.storage(b))] |= units;
   };
-  use_all(blocks.parameters.embedding, kEmbedding);
-  use_all(blocks.parameters.head, kHead);
+  use_all(blocks.parameters.embedding, kEmbeddingUnit);
+  use_all(blocks.parameters.head, kHeadUnit);
   for (std::size_t k = 0; k < kinds; ++k)
-    use_all(blocks.kinds[k].experts ? blocks.parameters.expert_layer : blocks.parameters.layer, of_kind(k));
+    use_all(blocks.kinds[k].experts ? blocks.parameters.expert_layer : blocks.parameters.layer,
+            layers_of_kind(k));
   for (const UnitBlocks* u : {&blocks.zero, &blocks.zero_whole, &blocks.reduce, &blocks.gather_for_forward,
                               &blocks.gather_updated, &blocks.norm, &blocks.update}) {
-    use(u->embedding, kEmbedding);
-    use(u->head, kHead);
+    mark(plan, u->embedding, kEmbeddingUnit, users);
+    mark(plan, u->head, kHeadUnit, users);
     for (std::size_t k = 0; k < kinds; ++k)
-      use(blocks.kinds[k].experts ? u->expert_layer : u->layer, of_kind(k));
+      mark(plan, blocks.kinds[k].experts ? u->expert_layer : u->layer, layers_of_kind(k), users);
   }
 
   const std::vector<bool> begun = accumulated_gradients(plan, blocks);
@@ -104,22 +144,22 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
     const double elements = is_parameter ? static_cast<double>(b.elements({})) : 0;
     if (b.per_layer) {
       for (std::size_t k = 0; k < kinds; ++k)
-        if (users[i] & of_kind(k)) {
+        if (users[i] & layers_of_kind(k)) {
           units.layers[k] += bytes;
           m.parameters.layers[k] += elements;
         }
-    } else if ((users[i] & (kEmbedding | kHead)) == 0) {
-      m.of_stage += bytes;
+    } else if (users[i] & ~(kEmbeddingUnit | kHeadUnit)) {
+      add_once(m, users[i], bytes, false);
     } else {
-      if (users[i] & kEmbedding) {
+      if (users[i] & kEmbeddingUnit) {
         units.embedding += bytes;
         m.parameters.embedding += elements;
       }
-      if (users[i] & kHead) {
+      if (users[i] & kHeadUnit) {
         units.head += bytes;
         m.parameters.head += elements;
       }
-      if ((users[i] & kEmbedding) && (users[i] & kHead)) {
+      if ((users[i] & kEmbeddingUnit) && (users[i] & kHeadUnit)) {
         (always ? m.shared : m.shared_accumulators) += bytes;
         m.shared_parameters += elements;
       }
@@ -127,7 +167,7 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
   }
 
   // What blocks write that does not live always; of it, what other units use, too.
-  const auto passing = [&](BlockId block, bool scratch, std::uint32_t also = 0) {
+  const auto passing = [&](BlockId block, bool scratch, UnitSet also = 0) {
     double bytes = 0;
     if (block < 0) return bytes;
     std::vector<BufferId> seen;
@@ -159,10 +199,11 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
   units(m.whole_gradients, blocks.zero_whole, false);
   units(m.gathered_forward, blocks.gather_for_forward, false);
   units(m.gathered_backward, blocks.gather_for_backward, false);
+  m.gathered_backward.head -= gathered_unread(states, passes);
   for (const UnitBlocks* u : {&blocks.norm, &blocks.update, &blocks.unscale, &blocks.gradients_to_host})
     units(m.optimizer, *u, true);
-  m.shared_gathered = passing(blocks.gather_for_forward.embedding, false, kHead);
-  m.shared_gradient = passing(blocks.zero_whole.head, false, kEmbedding);
+  m.shared_gathered = passing(blocks.gather_for_forward.embedding, false, kHeadUnit);
+  m.shared_gradient = passing(blocks.zero_whole.head, false, kEmbeddingUnit);
   add_beside_parameters(passes, m);
   for (const LayerKind& kind : blocks.kinds) m.has_experts.push_back(kind.experts);
   return m;

@@ -13,11 +13,26 @@ struct UnitBytes {
   std::vector<double> layers;  // of each kind
 };
 
+// Units of a stage, as bits: its embedding, its head, layers of each kind.
+using UnitSet = std::uint32_t;
+inline constexpr UnitSet kEmbeddingUnit = 1, kHeadUnit = 2;
+constexpr UnitSet layers_of_kind(std::size_t kind) {
+  return UnitSet{4} << kind;
+}
+
+// What a stage has once where it has any of these units.
+struct OncePerStage {
+  UnitSet units = 0;
+  double bytes = 0;
+  double per_sequence = 0;  // and for each sequence of its micro-batches
+  bool operator==(const OncePerStage&) const = default;
+};
+
 struct StateMemory {
   // Live at all times; `shared` where embedding and head of one stage have it in common.
   UnitBytes always, accumulators;
-  double shared = 0, shared_accumulators = 0, of_stage = 0;
-  double per_sequence = 0;                        // inputs and losses of each micro-batch
+  double shared = 0, shared_accumulators = 0;
+  std::vector<OncePerStage> once;                 // tables, inputs and losses
   UnitBytes whole_gradients;                      // ZeRO 2 and 3: of one micro-batch
   UnitBytes gathered_forward, gathered_backward;  // ZeRO 3
   // Of those, what the head uses of the embedding's: gathered before the one and let go after the other; made

@@ -39,7 +39,7 @@ Scenario training(const char* model, const char* implementation) {
 
 }  // namespace
 
-TEST_CASE("an estimate's memory is within 2 % of the prediction's for 99 of 100 random strategies") {
+TEST_CASE("an estimate's memory is within 2 % of the prediction's whatever the strategy") {
   RandomStrategies random(20261122);
   std::vector<double> planned, cached;
   for (int i = 0; i < 300; ++i) {
@@ -47,10 +47,9 @@ TEST_CASE("an estimate's memory is within 2 % of the prediction's for 99 of 100 
     const bool is_planned = s.implementation.memory.allocator == AllocatorKind::planned;
     (is_planned ? planned : cached).push_back(error(s));
   }
-  CHECK(share_within(planned, 0.02) >= 0.99);
-  CHECK(share_within(cached, 0.02) >= 0.99);
+  CHECK(quantile(planned, 1) < 0.02);
   CHECK(quantile(planned, 0.5) < 1e-4);
-  CHECK(quantile(cached, 0.5) < 1e-4);
+  CHECK(quantile(cached, 1) == 0);  // the prediction's replay
 }
 
 TEST_CASE("steps of passes add up to the predicted peak wherever parameters and gradients lie") {
@@ -86,11 +85,7 @@ TEST_CASE("layers add to a stage's memory what their places say, however many th
         s.workload.micro_batch_size = sequences;
         s.workload.global_batch_size = sequences * 4;
         CAPTURE(layers, stages, interval, sequences);
-        // Every stage is taken to have all of the step's tokens, targets and losses, of four bytes each.
-        const std::int64_t inputs = 3 * 4 * s.workload.global_batch_size * s.workload.seq_len;
-        const Bytes above = estimate(s).memory - predicted_peak(s);
-        CHECK(above.value >= 0);
-        CHECK(above.value <= (stages > 1 ? inputs : 0));
+        CHECK(estimate(s).memory == predicted_peak(s));
       }
 }
 
@@ -108,6 +103,38 @@ TEST_CASE("gradients that begin with the backward pass take no more than those t
     }
 }
 
+TEST_CASE("parameters that are gathered go one by one, as passes have read them for the last time") {
+  // The fullest moment lies in the backward pass over a layer whose last product has been done: its weight is
+  // not there any more.
+  Scenario s = training("gemma-2b", "ridgepoint");
+  s.strategy.data_parallel = 64;
+  s.strategy.tensor_parallel = 4;
+  s.strategy.zero_stage = 3;
+  s.strategy.prefetch = 0;
+  s.strategy.recompute = Recompute::full;
+  s.strategy.recompute_interval = 3;
+  s.workload.seq_len = 1024;
+  s.workload.micro_batch_size = 2;
+  s.workload.global_batch_size = 64 * 2 * 6;
+  CHECK(error(s) < 1e-3);
+}
+
+TEST_CASE("what a head gathers for modules that predict further tokens is there as long as it is read") {
+  Scenario s = training("deepseek-v3", "ridgepoint");
+  s.strategy.data_parallel = 64;
+  s.strategy.tensor_parallel = 4;
+  s.strategy.expert_parallel = 4;
+  s.strategy.sequence_parallel = true;
+  s.strategy.pipeline_parallel = 4;
+  s.strategy.schedule = "gpipe";
+  s.strategy.zero_stage = 3;
+  s.strategy.prefetch = 0;
+  s.strategy.recompute = Recompute::selective;
+  s.workload.micro_batch_size = 2;
+  s.workload.global_batch_size = 64 * 2 * 4;
+  CHECK(error(s) < 1e-3);
+}
+
 TEST_CASE("what a caching allocator reserves is as predicted, and no less than what is live") {
   for (const char* implementation : {"pytorch_eager", "hf_fsdp", "mcore_te_2024"})
     for (const int stages : {1, 4}) {
@@ -115,9 +142,7 @@ TEST_CASE("what a caching allocator reserves is as predicted, and no less than w
       s.strategy.data_parallel = 2;
       s.strategy.pipeline_parallel = stages;
       s.workload.global_batch_size = 16;
-      std::vector<std::int32_t> all(static_cast<std::size_t>(stages));
-      for (std::int32_t stage = 0; stage < stages; ++stage) all[static_cast<std::size_t>(stage)] = stage;
-      const Bytes reserved = reserved_memory(s, all);
+      const Bytes reserved = reserved_memory(s);
       CAPTURE(implementation, stages);
       CHECK(reserved == predicted_peak(s));
       s.implementation.memory.allocator = AllocatorKind::planned;

@@ -18,10 +18,11 @@ void require_same(const StateMemory& a, const StateMemory& b) {
                            &StateMemory::gathered_forward, &StateMemory::gathered_backward,
                            &StateMemory::optimizer, &StateMemory::parameters})
     require_same(a.*bytes, b.*bytes);
-  for (const auto number : {&StateMemory::shared, &StateMemory::shared_accumulators, &StateMemory::of_stage,
-                            &StateMemory::per_sequence, &StateMemory::shared_gathered,
-                            &StateMemory::shared_gradient, &StateMemory::shared_parameters})
+  for (const auto number :
+       {&StateMemory::shared, &StateMemory::shared_accumulators, &StateMemory::shared_gathered,
+        &StateMemory::shared_gradient, &StateMemory::shared_parameters})
     CHECK(a.*number == b.*number);
+  CHECK(a.once == b.once);
 }
 
 void require_same(const UnitTimes& a, const UnitTimes& b) {
