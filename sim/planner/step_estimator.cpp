@@ -308,7 +308,7 @@ std::vector<const Piece*> StepPipeline::pieces_of(const Kind& kind) const {
 
 const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
   // Buckets that go beside the passes are not among what a stage does once.
-  const bool buckets = states.exchange().bucket > 0 && !reduces_beside(s);
+  const bool buckets = states.exchange().bucket != BucketLayers{} && !reduces_beside(s);
   std::vector<std::optional<StageEnds>>& known = buckets ? states.bucket_ends() : states.unbucketed().ends;
   if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
   std::optional<StageEnds>& ends = known[kind.number];
