@@ -363,10 +363,38 @@ Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes, bool g
     for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
       const PassTime& t = passes[p].*kPasses[pass];
       const Seconds after = std::max(Seconds{}, t.collectives_after_compute - t.duration);
-      longer += after * followed_[p][pass] * (gathers ? 1 : (1 - 1 / passes_.software_.interference.compute));
+      longer += (gathers ? after : slower_beside(after, after)) * followed_[p][pass];
     }
   }
   return longer;
+}
+
+// How much longer compute takes beside what is exchanged for so long from its beginning on.
+Seconds StepPipeline::slower_beside(Seconds exchanged, Seconds compute) const {
+  const double slowdown = passes_.software_.interference.compute;
+  return std::max(Seconds{}, std::min(exchanged, compute * slowdown)) * (1 - 1 / slowdown);
+}
+
+// Whether a pass is no longer the same with whatever is before and after it.
+bool StepPipeline::needs_units(const Scenario& s, bool hide) const {
+  constexpr double kNegligible = 0.005;  // of a step
+  constexpr std::int32_t kFew = 2;
+  const HostProfile& host = s.implementation.host;
+  const TransferTimes& transfers = passes_.transfers_;
+  if (host.waits_around_passes || transfers.send_forward.work.waits || transfers.receive_forward.work.waits)
+    return true;
+  const int zero = s.strategy.zero_stage;
+  // The host launches gathers and compute in turn, or nothing ahead of it where there are few passes.
+  const bool launches = host.launch.value > 0;
+  if (launches && zero == 3 && s.strategy.prefetch == 0) return true;
+  const Schedule& placement = facts_.placement;
+  const bool brief = placement.stages == 1 && placement.micro_batches <= kFew;
+  if ((brief && (launches || !hide)) || !host_keeps_up(hidden_)) return true;
+  // Gradients are begun unit by unit, between messages that are waited for.
+  if (hide || (zero < 2 && micro_batches_of_chunk(placement) > 1)) return false;
+  return std::any_of(hidden_.begin(), hidden_.end(), [&](const ChunkPasses& p) {
+    return p.begin_gradients.duration > longest_ * kNegligible;
+  });
 }
 
 // Whether the host launches all passes with room to spare.
@@ -413,7 +441,8 @@ void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Excha
       earlier += gathered[c].first;
     }
     const Seconds begin = begin_of(s, states, kinds_[kind]);
-    begun.stages.push_back({begin, earlier, {}, once.host_begin + begin - once.begin});
+    const Seconds slower = slower_beside(earlier - once.host_begin, once.begin - once.host_begin);
+    begun.stages.push_back({begin + slower, earlier, {}, once.host_begin + begin - once.begin});
   }
   const PipelineRun run = facts_.clock().run(of_stages, passes_.transfers_, begun);
   found.begin = {};
@@ -504,18 +533,8 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
                           : timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   const std::vector<ChunkPasses>& passes = hidden_;
   if (!plain_) execute();
-  const TransferTimes& transfers = passes_.transfers_;
-  const HostProfile& host_profile = s.implementation.host;
-  const bool waits = host_profile.waits_around_passes || transfers.send_forward.work.waits ||
-                     transfers.receive_forward.work.waits;
-  const bool in_turn_with_host =
-      s.strategy.zero_stage == 3 && s.strategy.prefetch == 0 && host_profile.launch.value > 0;
   const bool hide = hides(s, timer);
-  // What a step begins and ends with, where it has few passes.
-  const bool briefly = facts_.placement.stages == 1 && facts_.placement.micro_batches <= 2 &&
-                       (!hide || host_profile.launch.value > 0);
-  found.by_units = waits || in_turn_with_host || !host_keeps_up(passes) || briefly;
-
+  found.by_units = needs_units(s, hide);
   const bool each = s.strategy.zero_stage >= 2;
   Seconds longer = longer_with(passes, s.strategy.zero_stage == 3);
   found.begin = begin_of(s, states, kinds_[kind_of_stage_.front()]);
@@ -523,9 +542,9 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
   const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
   if (timer.gathers_ahead()) {
     const PassTime& pass = first.first_forward;
+    const Seconds host = ends_of(s, states, kinds_[kind_of_stage_.front()]).host_begin;
     const Seconds compute = found.begin + pass.duration;
-    const Seconds beside = std::min(pass.collectives, compute * passes_.software_.interference.compute);
-    longer += std::max(beside * (1 - 1 / passes_.software_.interference.compute),
+    longer += std::max(slower_beside(pass.collectives - host, compute - host),
                        pass.compute_after_collectives - compute);
   }
   const bool both_ways = facts_.placement.placement == Placement::two_directions;

@@ -209,6 +209,7 @@ class StepPipeline {
   Seconds least_of_compute() const;
   void hide_exchanges(const Scenario& scenario, const StepStates& states, Exchanged& found);
   bool hides(const Scenario& scenario, const PassTimer& timer) const;
+  bool needs_units(const Scenario& scenario, bool hide) const;
   void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
   Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
@@ -220,6 +221,7 @@ class StepPipeline {
   void execute();
   Seconds longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const;
   bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
+  Seconds slower_beside(Seconds exchanged, Seconds compute) const;
   bool host_keeps_up(const std::vector<ChunkPasses>& passes) const;
 
   StepPasses& passes_;
