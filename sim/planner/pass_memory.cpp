@@ -13,7 +13,7 @@
 namespace sim {
 namespace {
 
-using Change = PassMemory::Change;
+using Change = StepChange;
 using TracedPass = PassMemory::TracedPass;
 using Traced = PassMemory::Traced;
 
@@ -182,7 +182,7 @@ class Tracer {
       if (!hidden) kept.push_back(i);
     }
     for (Traced& t : traced) {
-      std::vector<WhileRead> reads;
+      std::vector<Change::WhileReading> reads;
       for (const std::size_t i : kept) reads.push_back(change_of(t).reads[i]);
       change_of(t).reads = std::move(reads);
     }
@@ -312,14 +312,6 @@ class Tracer {
   std::vector<Sizes> sizes_;
 };
 
-// A change with some sequences, towards that with more.
-struct Sized {
-  const Change* few;
-  const Change* more;
-  double share;
-  double operator()(double of_few, double of_more) const { return of_few + (of_more - of_few) * share; }
-};
-
 }  // namespace
 
 PassMemory::PassMemory(BlockTimes& blocks) {
@@ -365,7 +357,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
   const std::int32_t interval = std::max(1, std::min(layers, recompute_interval(strategy, layers)));
   // Activations grow with the sequences of a micro-batch, gradients beside them do not: further ones add what
   // the last ones that are traced do.
-  const auto of_sequences = [&](const std::vector<Traced>& traced, auto change_of) -> Sized {
+  const auto of_sequences = [&](const std::vector<Traced>& traced, auto change_of) -> GrownChange {
     const auto n = static_cast<std::size_t>(sequences - fewest_);
     if (n < traced.size()) return {&change_of(traced[n]), &change_of(traced[n]), 0};
     return {&change_of(traced.front()), &change_of(traced.back()),
@@ -385,17 +377,14 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];
     steps.reserve(static_cast<std::size_t>(layers) * (pass == Pass::forward ? 1 : 2) + 2);
-    const auto add = [&](PassStep step, const Sized& of) {
-      if (!of.few->is_there) return;
-      step.most = level + of(of.few->most, of.more->most);
-      step.first_read = static_cast<std::uint32_t>(memory.reads.size());
-      step.reads = static_cast<std::uint32_t>(of.few->reads.size());
-      for (std::size_t i = 0; i < of.few->reads.size(); ++i)
-        memory.reads.push_back(
-            {of.few->reads[i].share, level + of(of.few->reads[i].most, of.more->reads[i].most)});
+    const auto add = [&](PassStep step, const GrownChange& change) {
+      if (!change.few->is_there) return;
+      step.begin = level;
+      step.most = level + change.most();
+      step.change = change;
       steps.push_back(step);
       memory.most[index(pass)] = std::max(memory.most[index(pass)], step.most);
-      level += of(of.few->left, of.more->left);
+      level += change.left();
     };
     const auto end = [&](std::int32_t unit, Change TracedPass::*of) {
       add({.unit = unit, .is_first_of_unit = true},

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,31 @@
 
 namespace sim {
 
+// What a step adds at most, and leaves. `reads`: of its parts, at most in each, while the parameters that are
+// yet to be read are so large a share of those that its block reads: from all of them to none.
+struct StepChange {
+  struct WhileReading {
+    double share = 0, most = 0;
+  };
+  double most = 0, left = 0;
+  bool is_there = false;
+  std::vector<WhileReading> reads{};
+};
+
+// The same with more sequences than were traced: `share` of the way from the one to the other, or beyond.
+struct GrownChange {
+  const StepChange* few = nullptr;
+  const StepChange* more = nullptr;
+  double share = 0;
+  double at(double of_few, double of_more) const { return of_few + (of_more - of_few) * share; }
+  double most() const { return at(few->most, more->most); }
+  double left() const { return at(few->left, more->left); }
+  std::size_t reads() const { return few->reads.size(); }
+  StepChange::WhileReading read(std::size_t i) const {
+    return {few->reads[i].share, at(few->reads[i].most, more->reads[i].most)};
+  }
+};
+
 // A block that a pass runs for a unit of a piece. Units are numbered as forward passes them: 0 the embedding,
 // then the layers, and one more for the head, each whether the piece has it or not.
 struct PassStep {
@@ -21,15 +45,8 @@ struct PassStep {
   std::int32_t kind = -1;         // of a layer
   bool recomputes = false;        // runs forward again
   bool is_first_of_unit = false;  // in the pass
-  double most = 0;                // bytes above those at the pass's begin
-  // Of the piece's WhileRead.
-  std::uint32_t first_read = 0, reads = 0;
-};
-
-// Bytes at most in a part of a step: while the parameters that are yet to be read are so large a share of
-// those that its block reads. From all of them to none.
-struct WhileRead {
-  double share = 0, most = 0;
+  double begin = 0, most = 0;     // bytes above those at the pass's begin
+  GrownChange change{};           // above its own begin
 };
 
 // What is gathered and reduced beside passes: the ZeRO stage from 2 on, units gathered ahead, layers reduced
@@ -66,18 +83,14 @@ struct PassMost {
   std::vector<Step> steps;
 };
 
-// Bytes, without parameters, their states and accumulated gradients.
+// Bytes, without parameters, their states and accumulated gradients. Refers to the PassMemory that found it.
 struct PieceMemory {
   double kept = 0;             // from forward to backward
   double kept_for_weight = 0;  // from the backward pass of inputs to that of weights
   double carried_back = 0;     // the gradient of the residual stream, which is one buffer for all chunks
   std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
   std::array<double, 4> most{};                 // at any step of each
-  std::vector<WhileRead> reads;                 // of all steps, above the pass's begin as they are
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
-  std::span<const WhileRead> of(const PassStep& s) const {
-    return std::span(reads).subspan(s.first_read, s.reads);
-  }
   // Those that have been asked for (exchange_memory.h), by pass.
   mutable std::vector<std::pair<Exchange, std::array<PassMost, 4>>> with_exchanges;
 };
@@ -91,15 +104,9 @@ class PassMemory {
   explicit PassMemory(BlockTimes& blocks);
   PieceMemory of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) const;
 
-  // What a step adds at most, and leaves.
-  struct Change {
-    double most = 0, left = 0;
-    bool is_there = false;
-    std::vector<WhileRead> reads{};
-  };
   struct TracedPass {
-    Change embedding, head;
-    std::vector<Change> layers, recomputed;
+    StepChange embedding, head;
+    std::vector<StepChange> layers, recomputed;
   };
   using Traced = std::array<TracedPass, 4>;  // by Pass
   static constexpr std::size_t kTracedPieces = 4;
