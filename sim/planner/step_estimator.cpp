@@ -224,7 +224,6 @@ void StepPipeline::find_fullest() {
                            .head = kind.units.last ? 1.0 : 0.0,
                            .layers = {kind.units.layers.begin(), kind.units.layers.end()}};
     const auto add = [&](std::size_t stage) {
-      stages_.push_back(static_cast<std::int32_t>(stage));
       numbers_.push_back(kind.number);
       memory_.add({.chunks = kind.chunks, .in_flight = &facts_.in_flight[stage], .units = units});
     };

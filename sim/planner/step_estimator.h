@@ -171,8 +171,6 @@ class StepPipeline {
   // `scenario` is that of the pipeline, but for its states.
   // Live at a time: all that planned arenas reserve, and the least of what a caching allocator does.
   Bytes memory(const Scenario& scenario, const StepStates& states) const;
-  // Those of which one is the fullest.
-  const std::vector<std::int32_t>& fullest_stages() const { return stages_; }
   Seconds time(const Scenario& scenario, const StepStates& states);
   // No more than time(), each more than the one before and found later: for all states, for these with
   // nothing exchanged beside passes, and for these.
@@ -232,7 +230,6 @@ class StepPipeline {
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
   PipelineMemory memory_;             // of stages that may be fullest
-  std::vector<std::int32_t> stages_;  // these
   std::vector<std::size_t> numbers_;  // of their units
   std::vector<Exchanged> exchanged_;
   std::size_t last_asked_ = 0;        // of these
