@@ -637,6 +637,9 @@ class StageOnce {
     clock.run(kComputeStream, first);
   }
 
+  // Of updated parameters.
+  Seconds launches_of_gathers() const { return compute_of(each_unit(states_.gather_updated)).host.launches; }
+
   // `reductions`: what was not reduced beside passes.
   void finish(DeviceClock& clock, const std::vector<ActionTime>& reductions, bool gathers,
               bool at_an_end) const {
@@ -720,6 +723,7 @@ StageEnds stage_ends(const Scenario& scenario, const Piece& units, const std::ve
   StageEnds ends;
   const DeviceClock clock(software.interference, false);
   DeviceClock begin = clock, from_device = clock, from_host = clock;
+  if (timer.gathers_ahead()) begin.skip({}, {}, once.launches_of_gathers());
   once.begin(begin);
   ends.host_begin = begin.host() + software.before_first_pass;
   ends.begin = std::max(begin.free(kComputeStream), ends.host_begin);

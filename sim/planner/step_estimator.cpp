@@ -376,7 +376,6 @@ Seconds StepPipeline::slower_beside(Seconds exchanged, Seconds compute) const {
 
 // Whether a pass is no longer the same with whatever is before and after it.
 bool StepPipeline::needs_units(const Scenario& s, bool hide) const {
-  constexpr double kNegligible = 0.005;  // of a step
   constexpr std::int32_t kFew = 2;
   const HostProfile& host = s.implementation.host;
   const TransferTimes& transfers = passes_.transfers_;
@@ -390,7 +389,12 @@ bool StepPipeline::needs_units(const Scenario& s, bool hide) const {
   const bool brief = placement.stages == 1 && placement.micro_batches <= kFew;
   if ((brief && (launches || !hide)) || !host_keeps_up(hidden_)) return true;
   // Gradients are begun unit by unit, between messages that are waited for.
-  if (hide || (zero < 2 && micro_batches_of_chunk(placement) > 1)) return false;
+  return !hide && (zero >= 2 || micro_batches_of_chunk(placement) == 1) && begins_gradients_for_long();
+}
+
+// So long that it may make another path through the pipeline the longest.
+bool StepPipeline::begins_gradients_for_long() const {
+  constexpr double kNegligible = 0.005;  // of a step
   return std::any_of(hidden_.begin(), hidden_.end(), [&](const ChunkPasses& p) {
     return p.begin_gradients.duration > longest_ * kNegligible;
   });
@@ -540,11 +544,16 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
   // Parameters that are gathered from the beginning of the step on, beside compute.
   const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
   if (timer.gathers_ahead()) {
+    const Kind& kind = kinds_[kind_of_stage_.front()];
     const PassTime& pass = first.first_forward;
-    const Seconds host = ends_of(s, states, kinds_[kind_of_stage_.front()]).host_begin;
-    const Seconds compute = found.begin + pass.duration;
-    longer += std::max(slower_beside(pass.collectives - host, compute - host),
-                       pass.compute_after_collectives - compute);
+    const Seconds host = ends_of(s, states, kind).host_begin;
+    Seconds compute = found.begin, gathered;  // of all chunks
+    for (const std::size_t c : kind.chunks) {
+      compute += passes[c].first_forward.duration;
+      gathered += passes[c].first_forward.collectives;
+    }
+    longer += std::max(slower_beside(gathered - host, compute - host),
+                       pass.compute_after_collectives - found.begin - pass.duration);
   }
   const bool both_ways = facts_.placement.placement == Placement::two_directions;
   const double micro_batches = facts_.placement.micro_batches / (both_ways ? 2 : 1);  // of a chunk
@@ -601,7 +610,8 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
       found.least_of = k;
     }
   }
-  if (hide && !found.by_units) found.ends = std::move(ends);
+  const bool same_path = facts_.placement.stages == 1 || !begins_gradients_for_long();
+  if (hide && same_path && !found.by_units) found.ends = std::move(ends);
 }
 
 Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& states) {

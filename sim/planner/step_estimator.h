@@ -208,6 +208,7 @@ class StepPipeline {
   void hide_exchanges(const Scenario& scenario, const StepStates& states, Exchanged& found);
   bool hides(const Scenario& scenario, const PassTimer& timer) const;
   bool needs_units(const Scenario& scenario, bool hide) const;
+  bool begins_gradients_for_long() const;
   void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
   Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);

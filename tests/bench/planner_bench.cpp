@@ -3,7 +3,8 @@
 //   planner_bench              the plan of 405B on 16,384 devices, and rates on a real search space
 //   planner_bench --plan           the former alone
 //   planner_bench --one        microseconds an evaluation on one thread, for whoever compares
-//   planner_bench --accuracy [N]   errors of N random strategies (10,000), the worst by name
+//   planner_bench --accuracy [N [SEED]]   errors of N random strategies (10,000) drawn from a seed (1), the
+//                                  worst by name
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -127,8 +128,8 @@ void rates(const Calibration* calibration, int threads) {
   line("the same, each of them timed", n(all), all.result.seconds, all.cpu_seconds);
 }
 
-void accuracy(int count) {
-  RandomStrategies random(1);
+void accuracy(int count, std::uint64_t seed) {
+  RandomStrategies random(seed);
   struct Error {
     double time = 0, memory = 0;
     bool planned = false;
@@ -181,7 +182,8 @@ int main(int count, char** arguments) {
   const std::string mode = count > 1 ? arguments[1] : "";
   const std::optional<Calibration> calibration = load_calibration_preset("h100-sxm");
   if (mode == "--accuracy") {
-    accuracy(count > 2 ? std::atoi(arguments[2]) : 10000);
+    accuracy(count > 2 ? std::atoi(arguments[2]) : 10000,
+             count > 3 ? std::strtoull(arguments[3], nullptr, 10) : 1);
   } else if (mode == "--one") {
     SearchSpace space = space_of_70b();
     with_all_states(space);

@@ -22,7 +22,7 @@ Bytes predicted_peak(const Plan& plan) {
 }  // namespace
 
 TEST_CASE(
-    "an estimate is within 2 % of the prediction for 99 of 100 random strategies, and ranks them alike") {
+    "an estimate of time is within 2 % of the prediction for every random strategy, and ranks them alike") {
   RandomStrategies random(20261121);
   std::vector<double> errors, memory_errors, estimated, predicted;
   for (int i = 0; i < 250; ++i) {
@@ -37,7 +37,7 @@ TEST_CASE(
         std::abs(static_cast<double>(e.memory.value) / static_cast<double>(predicted_peak(plan).value) - 1));
   }
   CHECK(quantile(errors, 0.5) < 1e-4);
-  CHECK(share_within(errors, 0.02) >= 0.99);
+  CHECK(quantile(errors, 1) < 0.02);
   CHECK(kendalls_tau(estimated, predicted) > 0.99);
   CHECK(share_within(memory_errors, 0.02) >= 0.99);
 }
