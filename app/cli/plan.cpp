@@ -330,7 +330,7 @@ void add_plan(CLI::App& program, Invocation& invocation) {
       "plan",
       describe("Search configurations under constraints: all strategies of training, all ways to serve.",
                {"ridgepoint plan --model llama-3.1-8b --gpus 64 --seq-len 8k --global-batch 512",
-                "ridgepoint plan --model llama-3.1-70b --gpus 256 --seq-len 8k --global-batch 1k "
+                "ridgepoint plan --model llama-3.1-70b --gpus 256 --seq-len 8k --global-batch 1024 "
                 "--implementation megatron_2022 --memory-share 0.9",
                 "ridgepoint plan --model llama-3.1-8b --gpus 64 --search gpus=32,64,128 --objective money "
                 "--slowest-step-s 10",

@@ -414,7 +414,7 @@ std::string counts_text(const Counts& c) {
   table.rows = {{"candidates", sim::format_count(c.candidates)},
                 {"looked at", sim::format_count(c.looked_at)},
                 {"without contradiction", sim::format_count(c.legal)},
-                {"time and memory found", sim::format_count(c.evaluated)},
+                {"timed, or surely beaten", sim::format_count(c.evaluated)},
                 {"keep to all constraints", sim::format_count(c.fitting)}};
   std::string text = table.text();
   text.erase(0, text.find('\n') + 1);  // its header is empty

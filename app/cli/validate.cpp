@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "app/cli/command.h"
@@ -78,17 +79,69 @@ std::string summary_csv(const std::vector<sim::ErrorSummary>& summaries) {
   return to_text(table);
 }
 
+TextTable ranking_table(std::span<const sim::RankedGroup> groups) {
+  TextTable table{{{"GPUs"}, {"models"}, {"configurations"}, {"tau"}, {"lost, median"}, {"lost, mean"}}, {}};
+  const auto add = [&](const std::string& gpus, const sim::RankingSummary& s) {
+    table.rows.push_back({gpus, fmt::format("{}", s.groups), fmt::format("{}", s.configurations),
+                          fmt::format("{:.2f}", s.tau), sim::format_percent(s.lost_median),
+                          sim::format_percent(s.lost_mean)});
+  };
+  for (const auto& [gpus, summary] : sim::summarize_by_gpus(groups)) add(fmt::format("{}", gpus), summary);
+  return table;
+}
+
 std::string ranking_sentence(const sim::RankingSummary& ranking) {
   return fmt::format(
       "within a model and number of GPUs ({} of them, {} pairs): Kendall's tau {:.2f}; our first choice is "
-      "slower "
-      "than the best by {} in the median, {} on average\n",
+      "slower than the best by {} in the median, {} on average\n",
       ranking.groups, ranking.pairs, ranking.tau, sim::format_percent(ranking.lost_median),
       sim::format_percent(ranking.lost_mean));
 }
 
-std::string summary_json(const sim::Validation& validation, const std::vector<sim::ErrorSummary>& summaries,
-                         const sim::RankingSummary& ranking) {
+std::string ranking_text(std::span<const sim::RankedGroup> groups, Format format) {
+  const TextTable table = ranking_table(groups);
+  const std::string sentence = ranking_sentence(sim::summarize(groups));
+  return format == Format::markdown ? "\n" + sentence + "\n" + table.markdown() : sentence + table.text();
+}
+
+nlohmann::ordered_json json_of(const sim::RankingSummary& s) {
+  return {{"groups", s.groups},
+          {"configurations", s.configurations},
+          {"pairs", s.pairs},
+          {"kendall_tau", s.tau},
+          {"lost_by_first_choice_median_percent", 100 * s.lost_median},
+          {"lost_by_first_choice_mean_percent", 100 * s.lost_mean}};
+}
+
+// A row by its id, or by its number, from 1, where a table has none.
+std::string row_name(const sim::CsvTable& table, std::size_t row) {
+  const auto id = std::find(table.header.begin(), table.header.end(), "id");
+  return id == table.header.end() ? fmt::format("{}", row + 1)
+                                  : table.rows[row][static_cast<std::size_t>(id - table.header.begin())];
+}
+
+nlohmann::ordered_json ranking_json(const sim::CsvTable& table, std::span<const sim::RankedGroup> groups) {
+  nlohmann::ordered_json json = json_of(sim::summarize(groups));
+  for (const auto& [gpus, summary] : sim::summarize_by_gpus(groups)) {
+    nlohmann::ordered_json entry = {{"gpus", gpus}};
+    entry.update(json_of(summary));
+    json["by_gpus"].push_back(std::move(entry));
+  }
+  for (const sim::RankedGroup& group : groups)
+    json["by_group"].push_back({{"model", group.model},
+                                {"gpus", group.gpus},
+                                {"configurations", group.configurations},
+                                {"pairs", group.pairs},
+                                {"kendall_tau", group.tau()},
+                                {"first_choice", row_name(table, group.chosen)},
+                                {"best", row_name(table, group.best)},
+                                {"lost_by_first_choice_percent", 100 * group.lost}});
+  return json;
+}
+
+std::string summary_json(const sim::CsvTable& table, const sim::Validation& validation,
+                         const std::vector<sim::ErrorSummary>& summaries,
+                         std::span<const sim::RankedGroup> ranking) {
   nlohmann::ordered_json json;
   json["schema_version"] = kValidationSchemaVersion;
   json["table"] = validation.reader ? nlohmann::ordered_json(validation.reader->what) : nullptr;
@@ -116,12 +169,7 @@ std::string summary_json(const sim::Validation& validation, const std::vector<si
     }
     json["summaries"].push_back(std::move(entry));
   }
-  if (ranking.groups > 0)
-    json["ranking"] = {{"groups", ranking.groups},
-                       {"pairs", ranking.pairs},
-                       {"kendall_tau", ranking.tau},
-                       {"lost_by_first_choice_median_percent", 100 * ranking.lost_median},
-                       {"lost_by_first_choice_mean_percent", 100 * ranking.lost_mean}};
+  if (!ranking.empty()) json["ranking"] = ranking_json(table, ranking);
   return json.dump(2) + "\n";
 }
 
@@ -153,10 +201,10 @@ ExitCode validate(const ValidateFlags& flags) {
   const sim::Validation validation = sim::validate_table(table);
   if (!flags.out.empty()) write_file(flags.out, to_text(sim::with_predictions(table, validation)));
   const std::vector<sim::ErrorSummary> summaries = sim::summarize(table, validation);
-  const sim::RankingSummary ranking = sim::rank(table, validation);
+  const std::vector<sim::RankedGroup> ranking = sim::rank(table, validation);
   switch (flags.format) {
     case Format::json:
-      fmt::print("{}", summary_json(validation, summaries, ranking));
+      fmt::print("{}", summary_json(table, validation, summaries, ranking));
       break;
     case Format::markdown:
       fmt::print("{}", summary_table(summaries).markdown());
@@ -168,8 +216,7 @@ ExitCode validate(const ValidateFlags& flags) {
       fmt::print("{}", summary_table(summaries).text());
   }
   const bool has_sentences = flags.format == Format::text || flags.format == Format::markdown;
-  if (ranking.groups > 0 && has_sentences)
-    fmt::print("{}{}", flags.format == Format::markdown ? "\n" : "", ranking_sentence(ranking));
+  if (!ranking.empty() && has_sentences) fmt::print("{}", ranking_text(ranking, flags.format));
   if (validation.reader && has_sentences) fmt::print(stderr, "{}", uncovered(validation));
   if (!validation.reader && !validation.rows.empty())
     fmt::print(stderr, "ridgepoint: {}: {}\n", flags.table, validation.rows.front().why_not);

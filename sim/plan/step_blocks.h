@@ -1,5 +1,6 @@
 // The blocks that a training step is made of; -1 where a step has no use for one.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -43,7 +44,12 @@ struct UnitParameters {
 
 // Gradients of several layers in one message.
 struct BucketBlocks {
-  Bytes layer_bytes;                       // gradients of one of them, whole
+  Bytes layer_bytes;  // gradients of one of them, whole
+  // That so many bytes hold, of as many as a model has; 1 where layers' gradients go one by one.
+  std::int32_t layers_in(std::int64_t bytes, std::int64_t layers_of_model) const {
+    return static_cast<std::int32_t>(
+        std::clamp<std::int64_t>(bytes / std::max<std::int64_t>(1, layer_bytes.value), 1, layers_of_model));
+  }
   std::int32_t layers = 1;                 // that a bucket holds
   std::map<std::int32_t, BlockId> reduce;  // of so many layers
 };

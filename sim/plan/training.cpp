@@ -710,10 +710,8 @@ Bytes gradients_of_layer(const PlanBuilder& b, const DecoderParameters& p, bool 
 void add_buckets(const Scenario& scenario, bool experts, BlockId reduce, Plan& plan, BucketBlocks& bucket) {
   const Strategy& s = scenario.strategy;
   if (reduce < 0 || s.gradient_bucket == 0) return;
-  const std::int32_t pieces = pieces_of(s),
-                     layers = static_cast<std::int32_t>(scenario.model.num_hidden_layers);
-  bucket.layers = static_cast<std::int32_t>(std::clamp<std::int64_t>(
-      s.gradient_bucket / std::max<std::int64_t>(1, bucket.layer_bytes.value), 1, layers));
+  const std::int32_t pieces = pieces_of(s);
+  bucket.layers = bucket.layers_in(s.gradient_bucket, scenario.model.num_hidden_layers);
   const auto add = [&](std::int32_t n) {
     if (n <= 1 || bucket.reduce.contains(n)) return;
     const std::string name = layer_unit(experts) + ".reduce_gradients_of_" + std::to_string(n);

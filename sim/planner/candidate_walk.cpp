@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "sim/plan/schedule.h"
@@ -26,6 +27,16 @@ struct StateChoice {
     s.prefetch = prefetch;
     s.gradient_bucket = gradient_bucket;
     s.offload_optimizer = offload_optimizer;
+  }
+  // What validate() does not tell apart: units gathered ahead where there are any but one, and sizes of
+  // buckets.
+  auto kind() const {
+    const auto sign = [](auto n) { return n > 0 ? 1 : n < 0 ? -1 : 0; };
+    return std::make_tuple(zero_stage, shard_group,
+                           prefetch == 1        ? 2
+                           : sign(prefetch) < 0 ? -1
+                                                : 0,
+                           sign(gradient_bucket), offload_optimizer);
   }
 };
 std::vector<StateChoice> state_choices(const SearchSpace& space) {
@@ -116,12 +127,13 @@ class CandidateWalk::Layout {
   }
 
  private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   // Of one number of stages.
   struct Stages {
     int stages = 1, data_parallel = 0;
     Refusal refusal;
-    // Of choices of states, with one direction of the pipeline and with two.
-    std::vector<Refusal> states, states_two_directions;
+    // Of choices of states, with one direction of the pipeline and with two: the reason's number, or kNone.
+    std::vector<std::size_t> states, states_two_directions;
     // By chunks where buckets reach over them.
     std::map<std::pair<int, StatePlaces>, std::vector<const StepStates*>> known;
   };
@@ -151,16 +163,25 @@ class CandidateWalk::Layout {
       s.workload.global_batch_size = std::int64_t{4} * stages * std::max(1, found.data_parallel);
       found.refusal = refusal(s);
       if (!found.refusal.empty()) continue;
-      for (const StateChoice& choice : w_.states) {
-        choice.apply(s.strategy);
-        s.strategy.schedule = "1f1b";
-        found.states.push_back(refusal(s));
-        if (stages % 2 == 0) {
-          s.strategy.schedule = "dualpipe";
-          found.states_two_directions.push_back(refusal(s));
-        }
-      }
+      found.states = reasons(s, "1f1b");
+      if (stages % 2 == 0) found.states_two_directions = reasons(s, "dualpipe");
     }
+  }
+
+  // What refuses each choice of states with a schedule.
+  std::vector<std::size_t> reasons(Scenario s, const char* schedule) {
+    s.strategy.schedule = schedule;
+    std::map<decltype(StateChoice{}.kind()), std::size_t> known;
+    std::vector<std::size_t> found;
+    for (const StateChoice& choice : w_.states) {
+      const auto [it, added] = known.try_emplace(choice.kind(), kNone);
+      if (added) {
+        choice.apply(s.strategy);
+        if (const Refusal why = refusal(s); !why.empty()) it->second = collector_.reason(why);
+      }
+      found.push_back(it->second);
+    }
+    return found;
   }
 
   void refuse(const Refusal& why, std::int64_t first, std::int64_t candidates) {
@@ -237,12 +258,12 @@ class CandidateWalk::Layout {
   template <class Visit>
   void each_state(const Stages& stages, std::int64_t row, Visit visit) {
     const bool two = placement_of(scenario_.strategy.schedule) == Placement::two_directions;
-    const std::vector<Refusal>& refusals = two ? stages.states_two_directions : stages.states;
+    const std::vector<std::size_t>& refusals = two ? stages.states_two_directions : stages.states;
     for (std::size_t i = 0; i < w_.states.size(); ++i) {
       const std::int64_t index = row + static_cast<std::int64_t>(i);
       if (index < w_.begin || index >= w_.end) continue;
-      if (!refusals[i].empty()) {
-        collector_.refuse(collector_.reason(refusals[i]), 1);
+      if (refusals[i] != kNone) {
+        collector_.refuse(refusals[i], 1);
         continue;
       }
       w_.states[i].apply(scenario_.strategy);

@@ -81,6 +81,14 @@ void cut_front(std::vector<Candidate>& front) {
   front = std::move(kept);
 }
 
+namespace {
+
+bool earlier(const Candidate& a, const Candidate& b) {
+  return a.index < b.index;
+}
+
+}  // namespace
+
 void cut_points(std::vector<Candidate>& points, std::size_t most) {
   if (points.size() > most) {
     std::nth_element(
@@ -88,8 +96,14 @@ void cut_points(std::vector<Candidate>& points, std::size_t most) {
         [](const Candidate& a, const Candidate& b) { return hash_of(a.index) < hash_of(b.index); });
     points.resize(most);
   }
-  std::sort(points.begin(), points.end(),
-            [](const Candidate& a, const Candidate& b) { return a.index < b.index; });
+  std::sort(points.begin(), points.end(), earlier);
+}
+
+void join_points(std::vector<Candidate>& into, const std::vector<Candidate>& other, std::size_t most) {
+  const auto joint = static_cast<std::ptrdiff_t>(into.size());
+  into.insert(into.end(), other.begin(), other.end());
+  if (into.size() > most) return cut_points(into, most);
+  std::inplace_merge(into.begin(), into.begin() + joint, into.end(), earlier);
 }
 
 std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {

@@ -88,6 +88,8 @@ void cut_best(std::vector<Candidate>& best, Objective objective, std::size_t mos
 void cut_front(std::vector<Candidate>& front);
 // Leaves as many as are wanted of an even draw, by number.
 void cut_points(std::vector<Candidate>& points, std::size_t most);
+// The same of two draws, each by number.
+void join_points(std::vector<Candidate>& into, const std::vector<Candidate>& other, std::size_t most);
 // A number that looks random, the same for the same candidate.
 std::uint64_t hash_of(std::int64_t index);
 // A scatter of a space's legal candidates is of those with the smallest hashes: an end that leaves enough of

@@ -182,8 +182,7 @@ void merge(SearchResult& into, const SearchResult& other, const SearchOptions& o
   }
   append(into.front, other.front);
   cut_front(into.front);
-  append(into.points, other.points);
-  cut_points(into.points, options.most_points);
+  join_points(into.points, other.points, options.most_points);
   const auto keep = [](std::optional<Candidate>& best, const std::optional<Candidate>& c,
                        Objective objective) {
     if (!c) return;

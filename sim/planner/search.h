@@ -59,8 +59,10 @@ struct SearchResult {
   std::int64_t begin = 0, end = 0;  // candidates that were asked for
   std::int64_t looked_at = 0;       // of these; less where the search was stopped
   std::int64_t legal = 0;           // without contradiction
-  std::int64_t evaluated = 0;       // time and memory both found
-  std::int64_t fitting = 0;         // that keep to all constraints
+  // Of which memory is found, and time as far as to tell whether it is among the best, the front or the
+  // points: of these it is found, of others a bound that says no.
+  std::int64_t evaluated = 0;
+  std::int64_t fitting = 0;  // that keep to all constraints
   // Candidates by what refuses them first: a field ("strategy.tensor_parallel"), or a constraint ("memory",
   // "slowest_step", ...). looked_at = fitting + sum of these; looked_at - legal = those of fields.
   std::map<std::string, std::int64_t> refused;

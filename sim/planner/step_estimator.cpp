@@ -64,16 +64,14 @@ const StateTimes& UnbucketedStates::times() {
 }
 
 StepStates::StepStates(UnbucketedStates& unbucketed, Buckets buckets)
-    : unbucketed_(unbucketed), buckets_(std::move(buckets)) {
-  if (buckets_.bytes == 0) return;
-  unbucketed_.blocks.set(buckets_);
-  bucket_layers_ = unbucketed_.blocks.bucket_layers();
-}
+    : unbucketed_(unbucketed),
+      buckets_(std::move(buckets)),
+      bucket_layers_(unbucketed.blocks.layers_in(buckets_.bytes)) {}
 
 const StateTimes& StepStates::times() const {
   if (buckets_.bytes == 0) return unbucketed_.times();
   if (times_) return *times_;
-  times_ = unbucketed_.times();
+  times_ = std::make_unique<StateTimes>(unbucketed_.times());
   unbucketed_.blocks.set(buckets_);
   set_bucket_times(unbucketed_.blocks, *times_);
   return *times_;
@@ -310,7 +308,7 @@ std::vector<const Piece*> StepPipeline::pieces_of(const Kind& kind) const {
 
 const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
   // Buckets that go beside the passes are not among what a stage does once.
-  const bool buckets = states.exchange().bucket > 0 && !reduces_beside(s);
+  const bool buckets = states.exchange().bucket != BucketLayers{} && !reduces_beside(s);
   std::vector<std::optional<StageEnds>>& known = buckets ? states.bucket_ends() : states.unbucketed().ends;
   if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
   std::optional<StageEnds>& ends = known[kind.number];
@@ -690,7 +688,7 @@ struct StepEstimator::Known {
   std::map<const BlockTimes*, PassMemory> memory;
   std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
   StageNumbers stage_numbers;
-  std::map<std::tuple<const UnbucketedStates*, std::int64_t, int>, StepStates> states;
+  std::map<std::tuple<const UnbucketedStates*, std::int32_t, std::int32_t, int>, StepStates> states;
   std::map<StateKey, int> exchanges;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
   std::shared_ptr<Schedules> schedules;
@@ -835,15 +833,17 @@ UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces place
 const StepStates& StepEstimator::states(const Scenario& s) {
   const StatePlaces places = state_places(s);
   UnbucketedStates& base = unbucketed(s, places);
-  const std::int64_t bucket = s.strategy.gradient_bucket;
-  const int chunks = bucket == 0 ? 1 : places == StatePlaces::ends_meet ? 2 : s.strategy.virtual_pipeline;
-  const auto known = known_->states.find({&base, bucket, chunks});
+  // Many buckets are too small for a second layer.
+  const BucketLayers layers = base.blocks.layers_in(s.strategy.gradient_bucket);
+  Buckets buckets{.bytes = layers == BucketLayers{} ? 0 : s.strategy.gradient_bucket,
+                  .schedule = base.blocks.plan().scenario.strategy.schedule,
+                  .virtual_pipeline = 1};
+  if (buckets.bytes > 0)
+    buckets.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : s.strategy.virtual_pipeline;
+  const auto key = std::make_tuple(&base, layers.dense, layers.experts, buckets.virtual_pipeline);
+  const auto known = known_->states.find(key);
   if (known != known_->states.end()) return known->second;
-  const std::string& schedule = base.blocks.plan().scenario.strategy.schedule;
-  return known_->states
-      .try_emplace({&base, bucket, chunks}, base,
-                   Buckets{.bytes = bucket, .schedule = schedule, .virtual_pipeline = chunks})
-      .first->second;
+  return known_->states.try_emplace(key, base, std::move(buckets)).first->second;
 }
 
 const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {

@@ -60,7 +60,7 @@ struct UnbucketedStates {
 // States that are exchanged alike beside passes.
 struct StateExchange {
   int unbucketed = 0;  // UnbucketedStates::exchanges
-  std::int64_t bucket = 0;
+  BucketLayers bucket;
   int virtual_pipeline = 1;
   bool operator==(const StateExchange&) const = default;
 };
@@ -68,11 +68,12 @@ struct StateExchange {
 // Of strategies that do the same to parameters and their states.
 class StepStates {
  public:
+  // Buckets of no bytes: of one layer each.
   StepStates(UnbucketedStates& unbucketed, Buckets buckets);
   const StateMemory& memory() const { return unbucketed_.memory; }
   const BucketLayers& bucket_layers() const { return bucket_layers_; }
   StateExchange exchange() const {
-    return {unbucketed_.exchanges, buckets_.bytes, buckets_.virtual_pipeline};
+    return {unbucketed_.exchanges, bucket_layers_, buckets_.virtual_pipeline};
   }
   // Found where a candidate fits: most do not.
   const StateTimes& times() const;
@@ -86,7 +87,7 @@ class StepStates {
   UnbucketedStates& unbucketed_;
   Buckets buckets_;
   BucketLayers bucket_layers_;
-  mutable std::optional<StateTimes> times_;
+  mutable std::unique_ptr<StateTimes> times_;  // of most states nobody asks
   mutable std::vector<std::optional<StageEnds>> bucket_ends_;
 };
 

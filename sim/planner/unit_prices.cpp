@@ -21,6 +21,13 @@ const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_
   return it->second;
 }
 
+BucketLayers BlockTimes::layers_in(std::int64_t bytes) const {
+  const StepBlocks& b = step_.blocks;
+  const std::int64_t all = step_.plan.scenario.model.num_hidden_layers;
+  return {.dense = b.reduce.layer < 0 ? 1 : b.reduce_layers.layers_in(bytes, all),
+          .experts = b.reduce.expert_layer < 0 ? 1 : b.reduce_expert_layers.layers_in(bytes, all)};
+}
+
 void BlockTimes::set(const Buckets& buckets) {
   Strategy& s = step_.plan.scenario.strategy;
   s.gradient_bucket = buckets.bytes;

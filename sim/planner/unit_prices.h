@@ -56,9 +56,7 @@ class BlockTimes {
   const StepBlocks& blocks() const { return step_.blocks; }
   // Of the same strategy with other buckets: their messages become those of blocks().
   void set(const Buckets& buckets);
-  BucketLayers bucket_layers() const {
-    return {step_.blocks.reduce_layers.layers, step_.blocks.reduce_expert_layers.layers};
-  }
+  BucketLayers layers_in(std::int64_t bytes) const;
 
  private:
   StepPlan step_;

@@ -1,11 +1,12 @@
 #include "sim/validate/ranking.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
-#include <string>
+#include <optional>
+#include <string_view>
+#include <tuple>
 #include <utility>
-#include <vector>
+
+#include "sim/validate/row.h"
 
 namespace sim {
 namespace {
@@ -14,8 +15,16 @@ namespace {
 constexpr std::size_t kFewest = 5;
 
 struct Configuration {
-  double predicted = 0, measured = 0;  // seconds a token and GPU, up to a common factor
+  std::size_t row = 0;
+  double predicted = 0, measured = 0;  // seconds a token and GPU
+  bool fits = true;                    // as predicted
 };
+
+bool predicted_to_fit(const ValidatedRow& row) {
+  return std::none_of(row.predictions.begin(), row.predictions.end(), [](const Prediction& p) {
+    return p.column == kOutcomeColumn && p.words == kDoesNotFit;
+  });
+}
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -24,48 +33,82 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
+std::optional<RankedGroup> ranked(const std::vector<Configuration>& group) {
+  if (group.size() < kFewest) return std::nullopt;
+  const auto chosen =
+      std::min_element(group.begin(), group.end(), [](const Configuration& a, const Configuration& b) {
+        return a.fits != b.fits ? a.fits : a.predicted < b.predicted;
+      });
+  if (!chosen->fits) return std::nullopt;
+  const auto best = std::min_element(
+      group.begin(), group.end(),
+      [](const Configuration& a, const Configuration& b) { return a.measured < b.measured; });
+  RankedGroup result;
+  result.configurations = group.size();
+  for (std::size_t i = 0; i < group.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) {
+      const double sign = (group[i].predicted - group[j].predicted) * (group[i].measured - group[j].measured);
+      result.balance += sign > 0 ? 1 : sign < 0 ? -1 : 0;
+      ++result.pairs;
+    }
+  result.chosen = chosen->row;
+  result.best = best->row;
+  result.lost = chosen->measured / best->measured - 1;
+  return result;
+}
+
 }  // namespace
 
-RankingSummary rank(const CsvTable& table, const Validation& validation) {
+std::vector<RankedGroup> rank(const CsvTable& table, const Validation& validation) {
   const auto column = [&](std::string_view name) {
     return static_cast<std::size_t>(std::find(table.header.begin(), table.header.end(), name) -
                                     table.header.begin());
   };
-  RankingSummary summary;
-  const std::size_t model = column("model_name"), gpus = column("num_gpus");
-  if (model == table.header.size() || gpus == table.header.size()) return summary;
+  const std::size_t model = column("model_name"), gpus = column("num_gpus"), batch = column("global_batch");
+  if (model == table.header.size() || gpus == table.header.size()) return {};
 
-  std::map<std::pair<std::string, std::string>, std::vector<Configuration>> groups;
+  std::map<std::pair<int, std::string>, std::vector<Configuration>> configurations;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    const std::optional<double> devices = number_in(table.rows[row][gpus]);
     // Rates are comparable between global batches; times are not.
     const auto rate = compare_row(table, row, validation, "tokens_per_s_per_gpu");
-    if (!rate) continue;
-    groups[{table.rows[row][model], table.rows[row][gpus]}].push_back(
-        {1 / rate->predicted, 1 / rate->measured});
+    if (!rate || !devices || (batch < table.header.size() && table.rows[row][batch].empty())) continue;
+    configurations[{static_cast<int>(*devices), table.rows[row][model]}].push_back(
+        {row, 1 / rate->predicted, 1 / rate->measured, predicted_to_fit(validation.rows[row])});
   }
+  std::vector<RankedGroup> groups;
+  for (const auto& [key, of_group] : configurations)
+    if (std::optional<RankedGroup> group = ranked(of_group)) {
+      std::tie(group->gpus, group->model) = key;
+      groups.push_back(*std::move(group));
+    }
+  return groups;
+}
+
+RankingSummary summarize(std::span<const RankedGroup> groups) {
+  RankingSummary summary;
+  if (groups.empty()) return summary;
   double balance = 0;
   std::vector<double> lost;
-  for (const auto& [key, group] : groups) {
-    if (group.size() < kFewest) continue;
-    for (std::size_t i = 0; i < group.size(); ++i)
-      for (std::size_t j = 0; j < i; ++j) {
-        const double sign =
-            (group[i].predicted - group[j].predicted) * (group[i].measured - group[j].measured);
-        balance += sign > 0 ? 1 : sign < 0 ? -1 : 0;
-        ++summary.pairs;
-      }
-    const auto by = [&](double Configuration::*time) {
-      return std::min_element(group.begin(), group.end(),
-                              [time](const auto& a, const auto& b) { return a.*time < b.*time; });
-    };
-    lost.push_back(by(&Configuration::predicted)->measured / by(&Configuration::measured)->measured - 1);
+  for (const RankedGroup& group : groups) {
+    summary.configurations += group.configurations;
+    summary.pairs += group.pairs;
+    balance += group.balance;
+    summary.lost_mean += group.lost / static_cast<double>(groups.size());
+    lost.push_back(group.lost);
   }
-  summary.groups = lost.size();
-  if (lost.empty()) return summary;
+  summary.groups = groups.size();
   summary.tau = balance / static_cast<double>(summary.pairs);
-  summary.lost_mean = std::accumulate(lost.begin(), lost.end(), 0.0) / static_cast<double>(lost.size());
   summary.lost_median = median(std::move(lost));
   return summary;
+}
+
+std::map<int, RankingSummary> summarize_by_gpus(std::span<const RankedGroup> groups) {
+  std::map<int, std::vector<RankedGroup>> of_gpus;
+  for (const RankedGroup& group : groups) of_gpus[group.gpus].push_back(group);
+  std::map<int, RankingSummary> summaries;
+  for (const auto& [gpus, of_one] : of_gpus) summaries[gpus] = summarize(of_one);
+  return summaries;
 }
 
 }  // namespace sim

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -241,6 +242,43 @@ TEST_CASE("an interrupted plan prints what it found until then and ends with 130
   CHECK(result.exit_code == 130);
   CHECK(result.err.find("interrupted; finished were ") != std::string::npos);
   CHECK(result.out.find("Stopped before the end") != std::string::npos);
+}
+
+TEST_CASE(
+    "an interrupted plan tells what its journal keeps from what only its table has of a range half done") {
+  // Ranges that take long enough to be interrupted inside the second.
+  constexpr std::int64_t kRange = 10'000'000;
+  const Folder folder;
+  const std::string journal = folder.path("journal.ndjson");
+  program::Running search({"plan", "--model", "llama-3.1-405b", "--gpus", "16384", "--seq-len", "8k",
+                           "--global-batch", "2048", "--threads", "1", "--range", std::to_string(kRange),
+                           "--journal", journal, "--format", "json"});
+  const auto finished = [&] {
+    const std::string text = text_of(journal);
+    return std::count(text.begin(), text.end(), '\n') - 1;  // below the header
+  };
+  while (finished() < 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  search.signal(SIGINT);
+  const Result result = search.finish();
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 130);
+  const json plan = json::parse(result.out);
+  CHECK(plan["complete"] == false);
+
+  std::string sentence = result.err.substr(result.err.rfind("ridgepoint: interrupted; "));
+  sentence.erase(std::remove(sentence.begin(), sentence.end(), ','), sentence.end());
+  long long ranges = 0, kept = 0, begun = 0;
+  REQUIRE(std::sscanf(sentence.c_str(), "ridgepoint: interrupted; finished were %lld of %*d ranges %lld",
+                      &ranges, &kept) == 2);
+  const std::string resume = "--resume goes on with them; ";
+  CHECK(sentence.find("which " + journal + " keeps: " + resume) != std::string::npos);
+  REQUIRE(std::sscanf(sentence.c_str() + sentence.find(resume) + resume.size(),
+                      "%lld candidates of a range that was begun", &begun) == 1);
+  CHECK(sentence.find("are in the table too but not in the journal\n") != std::string::npos);
+  CHECK(ranges == finished());
+  CHECK(kept == ranges * kRange);
+  CHECK(begun < kRange);
+  CHECK(kept + begun == plan["looked_at"]);
 }
 
 TEST_CASE("a sweep ends in a row for each combination, each with the winner of its own plan") {

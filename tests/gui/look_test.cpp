@@ -1,11 +1,16 @@
 // What makes a picture readable: contrast, units, labels that hide nothing.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <random>
 
+#include "app/gui/panels/plan_limits.h"
+#include "app/gui/panels/two_picks.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/plot.h"
+#include "app/gui/widgets/text.h"
+#include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 
 using namespace app::gui;
@@ -109,4 +114,57 @@ TEST_CASE("a placed label crosses no line, no dot and no other label; what finds
   }
   CHECK(placed > 300);
   CHECK(left_out > 0);
+}
+
+TEST_CASE("a text is as wide as it is measured to be, at every scale") {
+  tests::NullDesktop desktop;
+  const float scale = GENERATE(1.0f, 1.25f, 1.5f, 2.0f);
+  desktop.shell().set_display_scale(scale);
+  desktop.frames(2);
+  const Look& look = desktop.shell().look();
+  ImGui_ImplNull_NewFrame();
+  ImGui::NewFrame();
+  ImGui::Begin("texts");
+  for (const TextRole role : {TextRole::body, TextRole::caption, TextRole::title, TextRole::number})
+    for (const char* words : {"356", "1,021 tokens/s", "Cache of a token, a device"}) {
+      text(look, role, look.color().text, words);
+      CAPTURE(scale, static_cast<int>(role), words);
+      // ImGui gives items whole pixels.
+      CHECK(std::abs(ImGui::GetItemRectSize().x - text_size_of(look, role, words).x) <= 1);
+    }
+  ImGui::End();
+  ImGui::Render();
+}
+
+TEST_CASE("of columns those stay that there is room for, the one that ranks always, in their order") {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> width(20, 120), any_room(-50, 500);
+  std::uniform_int_distribution<std::size_t> count(1, 6);
+  for (int trial = 0; trial < 500; ++trial) {
+    std::vector<float> widths(count(random));
+    for (float& w : widths) w = width(random);
+    const std::size_t first = std::uniform_int_distribution<std::size_t>(0, widths.size() - 1)(random);
+    const float room = any_room(random);
+    const std::vector<std::size_t> shown = columns_that_fit(widths, first, room);
+    CHECK(std::is_sorted(shown.begin(), shown.end()));
+    CHECK(std::count(shown.begin(), shown.end(), first) == 1);
+    float taken = 0;
+    for (const std::size_t column : shown) taken += widths[column];
+    if (shown.size() > 1) CHECK(taken <= room);
+    // The next one from the left would be too much.
+    for (std::size_t i = 0; i < widths.size(); ++i)
+      if (std::count(shown.begin(), shown.end(), i) == 0) {
+        CHECK(taken + widths[i] > room);
+        break;
+      }
+  }
+}
+
+TEST_CASE("prices of a million tokens have three significant digits, whatever their size") {
+  CHECK(dollar_digits(0.0746) == "0.0746");
+  CHECK(dollar_digits(0.15) == "0.150");
+  CHECK(dollar_digits(2) == "2.00");
+  CHECK(dollar_digits(12.44) == "12.4");
+  CHECK(dollar_digits(99.96) == "100");
+  CHECK(dollar_digits(1234.4) == "1,234");
 }

@@ -74,3 +74,21 @@ TEST_CASE("the best and the front are the same whether all candidates are timed 
   cut_points(few, options.most_points);
   CHECK(search(space, {}, tariff, &*calibration, options).points == few);
 }
+
+TEST_CASE("states are refused where validate() refuses them, whatever is gathered ahead or put in a bucket") {
+  SearchSpace space = space_of_8b();
+  space.tensor_parallel = {1, 8};
+  space.sequence_parallel = {false};
+  space.micro_batch_size = {1};
+  space.virtual_pipeline = {1};
+  space.shard_group = {-1, 0, 1, 3, 8};
+  space.prefetch = {-1, 0, 1, 2, 5};
+  space.gradient_bucket = {-1, 0, 1, 1 << 30};
+  space.recompute = {{Recompute::none}};
+  std::int64_t legal = 0;
+  for (std::int64_t i = 0; i < size(space); ++i) legal += validate(candidate(space, i)).empty() ? 1 : 0;
+  REQUIRE(legal > 0);
+  SearchOptions options;
+  options.most_points = 0;
+  CHECK(search(space, {}, {}, nullptr, options).legal == legal);
+}

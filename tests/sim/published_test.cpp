@@ -50,7 +50,7 @@ TEST_CASE("no error of a published source is larger than presets/published says"
     CHECK(100 * now->p90 <= before["p90_absolute_error_percent"].get<double>() + kSlackPercent);
   }
   if (!stored.contains("ranking")) return;
-  const sim::RankingSummary ranking = sim::rank(table, validation);
+  const sim::RankingSummary ranking = sim::summarize(sim::rank(table, validation));
   CHECK(ranking.tau >= stored["ranking"]["kendall_tau"].get<double>() - kSlackPercent / 100);
   CHECK(100 * ranking.lost_mean <=
         stored["ranking"]["lost_by_first_choice_mean_percent"].get<double>() + kSlackPercent);

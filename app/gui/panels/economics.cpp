@@ -26,7 +26,7 @@ std::string number(double value) {
 }
 std::string dollars(double usd) {
   if (usd >= 1e6) return fmt::format("${:.3g} million", usd / 1e6);
-  if (usd >= 1e4) return fmt::format("${}", sim::format_count(std::llround(usd)));
+  if (usd >= 1e3) return fmt::format("${}", sim::format_count(std::llround(usd)));
   return fmt::format("${:.{}f}", usd, usd < 100 ? 2 : 0);
 }
 // Three digits, and never "1.2e+03"; `thousands` is the unit of a thousand.
@@ -120,7 +120,8 @@ class EconomicsParts {
       points.push_back({at, 100 * sim::goodput(reliability_, devices_, {at})});
       lowest = std::min(lowest, points.back().y);
     }
-    const ScaleUnit unit = time_unit(interval_.value);
+    constexpr double kHour = 3600;
+    const ScaleUnit unit = interval_.value >= kHour ? ScaleUnit{kHour, "h"} : time_unit(interval_.value);
     Chart chart(look_, "##failures", place.rest(),
                 {std::string("checkpoint every, ") + unit.name, least, most, true, unit},
                 {"time that is progress, %",
@@ -160,7 +161,7 @@ class EconomicsParts {
     const sim::BatchOptimum cheapest =
         sim::best_batch(run, least, most, kRatio, step, priced ? usd : std::function<double(double)>{});
     std::string sentence =
-        "soonest at " + sim::format_short(fastest.batch) + ": " + sim::format(fastest.time);
+        "soonest at " + sim::format_short(fastest.batch) + " tokens: " + sim::format(fastest.time);
     if (priced)
       sentence += "; cheapest at " + sim::format_short(cheapest.batch) + ": " + dollars(cheapest.usd);
     chart_title(look_, "Batch size", sentence);
@@ -227,7 +228,8 @@ class EconomicsParts {
       whole.push_back({n, train + serve});
       lowest = std::min(lowest, train + serve);
     }
-    Chart chart(look_, "##size", place.rest(), {"parameters", from, to, true, {1, ""}},
+    Chart chart(look_, "##size", place.rest(),
+                {"parameters; at the dots: tokens a parameter", from, to, true, {1, ""}},
                 {"ZFLOP over the model's life", lowest / 12, lowest * 40, true, {1e21, "ZFLOP"}});
     if (!chart) return;
     chart.line(training, c_.mute);
@@ -238,9 +240,9 @@ class EconomicsParts {
     };
     chart.dot(at(least.parameters), c_.predicted);
     chart.dot(at(parameters_), c_.good);
-    chart.name(at(parameters_), c_.good, "this: " + number(tokens_ / parameters_) + " tokens a parameter");
+    chart.name(at(parameters_), c_.good, "this: " + number(tokens_ / parameters_));
     chart.name(at(least.parameters), c_.predicted,
-               "least: " + sim::format_short(least.tokens / least.parameters) + " tokens a parameter");
+               "least: " + sim::format_short(least.tokens / least.parameters));
     chart.name(training[kPoints / 2], c_.mute, "training");
     chart.name(serving[kPoints / 2], c_.mute, "serving");
   }
@@ -335,9 +337,9 @@ class EconomicsParts {
       if (usd_per_hour_ > 0) fact_row(look_, "Money", dollars(cost.usd), width, price);
       fact_row(look_, "Device time", sim::format(sim::Seconds{cost.device_hours * 3600}), width);
       if (plan_.power_w > 0) {
-        fact_row(look_, "Energy", number(cost.mwh * 1e3) + " kWh", width,
+        fact_row(look_, "Energy", large(cost.mwh * 1e3, "kWh", "MWh"), width,
                  "rated power, PUE " + number(site_.pue));
-        fact_row(look_, "Carbon", number(cost.tonnes_co2e * 1e6) + " g CO2e", width);
+        fact_row(look_, "Carbon", large(cost.tonnes_co2e * 1e6, "g CO2e", "kg CO2e"), width);
       }
       return;
     }

@@ -380,12 +380,12 @@ class InferenceParts {
     for (const ChartPoint& p : running) zero.push_back({p.x, 0});
     chart.area(running, zero, with_alpha(c_.predicted, 0.2f));
     chart.line(running, c_.predicted);
-    chart.line(waiting, c_.warn);
-    if (!running.empty()) {
-      const ChartPoint middle = running[running.size() / 3];
-      chart.name(middle, c_.predicted, "running");
-      const auto peak = std::max_element(waiting.begin(), waiting.end(),
-                                         [](const auto& a, const auto& b) { return a.y < b.y; });
+    if (!running.empty()) chart.name(running[running.size() / 3], c_.predicted, "running");
+    const auto peak = std::max_element(waiting.begin(), waiting.end(),
+                                       [](const auto& a, const auto& b) { return a.y < b.y; });
+    // None waits: a line upon the axis would say so without a name.
+    if (peak != waiting.end() && peak->y > 0) {
+      chart.line(waiting, c_.warn);
       chart.name(*peak, c_.warn, "waiting, at most " + sim::format_count(whole(peak->y)));
     }
     if (d(s.max_sequences) < greatest * 1.06)

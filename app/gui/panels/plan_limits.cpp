@@ -30,4 +30,8 @@ void draw_plan_limits(const Look& look, PlanLimits& limits, const sim::Tariff& t
         NoLimit::at_high_end, [](double kwh) { return fmt::format("{:.3g} kWh", kwh); }, width);
 }
 
+std::string dollar_digits(double usd) {
+  return usd < 99.95 ? fmt::format("{:#.3g}", usd) : ScaleUnit{1, ""}.digits(usd);
+}
+
 }  // namespace app::gui

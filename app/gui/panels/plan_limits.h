@@ -16,4 +16,7 @@ void limit_slider(const Look& look, const char* words, double& limit, SliderRang
 // Of money and energy where the tariff knows them.
 void draw_plan_limits(const Look& look, PlanLimits& limits, const sim::Tariff& tariff, float width);
 
+// Of a million tokens, in US dollars: three significant digits, which line up in a column: "0.150", "12.4".
+std::string dollar_digits(double usd);
+
 }  // namespace app::gui

@@ -46,7 +46,7 @@ std::string text_of(const sim::Candidate& c, sim::Objective objective) {
     case sim::Objective::memory:
       return sim::format(c.memory);
     case sim::Objective::money:
-      return fmt::format("${:.3g}/M tokens", c.usd_per_million_tokens);
+      return "$" + dollar_digits(c.usd_per_million_tokens) + "/M tokens";
     default:
       return fmt::format("{:.3g} kWh/M tokens", c.kwh_per_million_tokens);
   }
@@ -309,8 +309,7 @@ class PlannerParts {
     const std::vector<std::int64_t> marked = compared_ones();
     for (std::size_t i = 0; i < marked.size(); ++i)
       if (const sim::Candidate* c = find(marked[i], all)) {
-        const ImVec2 at = chart.at(place(*c));
-        chart.list()->AddCircle(at, look_.px(7), pick_color(look_, i), 0, look_.px(2));
+        chart.dot(place(*c), pick_color(look_, i), false, 7, 2);
         chart.name(place(*c), pick_color(look_, i), i == 0 ? "A" : "B");
       }
     if (!hovered) return;
@@ -369,51 +368,39 @@ class PlannerParts {
   }
 
   void table(const std::vector<sim::Candidate>& candidates, ImVec2 size) {
-    constexpr ImGuiTableFlags flags =
-        ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
-    struct Column {
-      const char* heading;
-      float width;
+    using Column = CandidateTable::Column;
+    const auto of = [&candidates](auto text) {
+      return [&candidates, text](std::size_t row) -> std::string { return text(candidates[row]); };
     };
-    std::vector<Column> numbers = {{"step", 62}, {"memory", 62}};
-    if (size.x >= look_.px(680)) numbers.push_back({"tokens/s", 84});
-    const bool with_rate = numbers.size() > 2, priced = view_->tariff.usd_per_device_hour > 0;
-    if (priced) numbers.push_back({"$/M tokens", 72});
-    if (!ImGui::BeginTable("best", static_cast<int>(numbers.size()) + 2, flags, size)) return;
-    ImGui::TableSetupScrollFreeze(0, 1);
-    ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(12));
-    ImGui::TableSetupColumn("strategy", ImGuiTableColumnFlags_WidthStretch);
-    for (const Column& column : numbers)
-      ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(column.width));
-    ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
-    ImGui::TableNextColumn();
-    ImGui::TableNextColumn();
-    text(look_, TextRole::caption, c_.dim, "strategy");
-    for (const Column& column : numbers) {
-      ImGui::TableNextColumn();
-      text_right(look_, TextRole::caption, c_.dim, column.heading);
-    }
-    ImGuiListClipper clipper;
-    clipper.Begin(static_cast<int>(candidates.size()));
-    while (clipper.Step())
-      for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
-        row(candidates[static_cast<std::size_t>(i)], with_rate, priced);
-    ImGui::EndTable();
-  }
-
-  void row(const sim::Candidate& c, bool with_rate, bool priced) {
-    candidate_row(look_, scope_.picks, c.index, words_of(sim::candidate(view_->space, c.index)));
-    ImGui::TableNextColumn();
-    text_right(look_, TextRole::number, c_.predicted, sim::format(c.step));
-    ImGui::TableNextColumn();
-    text_right(look_, TextRole::number, c_.predicted, sim::format(c.memory));
-    if (with_rate) {
-      ImGui::TableNextColumn();
-      text_right(look_, TextRole::number, c_.predicted, token_rate_digits(c.tokens_per_second));
-    }
-    if (!priced) return;
-    ImGui::TableNextColumn();
-    text_right(look_, TextRole::number, c_.predicted, fmt::format("{:.3g}", c.usd_per_million_tokens));
+    CandidateTable table{
+        .heading = "strategy",
+        .words_width = 230,
+        .rows = candidates.size(),
+        .candidate = [&](std::size_t row) { return candidates[row].index; },
+        .words =
+            [&](std::size_t row) { return words_of(sim::candidate(view_->space, candidates[row].index)); },
+        .columns = {}};
+    // By objective where it has one of its own; of energy only while it is asked for.
+    std::array<std::size_t, sim::kObjectives> column_of{};
+    const auto add = [&](sim::Objective objective, Column column) {
+      column_of[static_cast<std::size_t>(objective)] = table.columns.size();
+      table.columns.push_back(std::move(column));
+    };
+    add(sim::Objective::time, {"step", 62, of([](const sim::Candidate& c) { return sim::format(c.step); })});
+    add(sim::Objective::memory,
+        {"memory", 62, of([](const sim::Candidate& c) { return sim::format(c.memory); })});
+    if (view_->tariff.usd_per_device_hour > 0)
+      add(sim::Objective::money, {"$/M tokens", 72, of([](const sim::Candidate& c) {
+                                    return dollar_digits(c.usd_per_million_tokens);
+                                  })});
+    if (scope_.objective == sim::Objective::energy)
+      add(sim::Objective::energy, {"kWh/M tokens", 84, of([](const sim::Candidate& c) {
+                                     return fmt::format("{:#.3g}", c.kwh_per_million_tokens);
+                                   })});
+    table.columns.push_back(
+        {"tokens/s", 84, of([](const sim::Candidate& c) { return token_rate_digits(c.tokens_per_second); })});
+    table.ranked_by = column_of[static_cast<std::size_t>(scope_.objective)];
+    draw_candidate_table(look_, scope_.picks, table, size);
   }
 
   // What was picked, and the best where that leaves a place: the next that costs something else. While the

@@ -108,7 +108,7 @@ class ServingParts {
     for (std::size_t i = 0; i < plan_.compared.size(); ++i)
       for (const sim::ServingCandidate* c : all)
         if (c->index == plan_.compared[i].index) {
-          chart.list()->AddCircle(chart.at(at(*c)), look_.px(7), pick_color(look_, i), 0, look_.px(2));
+          chart.dot(at(*c), pick_color(look_, i), false, 7, 2);
           chart.name(at(*c), pick_color(look_, i), i == 0 ? "A" : "B");
           break;
         }
@@ -141,30 +141,7 @@ class ServingParts {
       choices_.objective = static_cast<sim::ServingObjective>(*picked);
     const auto& candidates = plan_.result.by(choices_.objective);
     if (candidates.empty()) return text_wrapped(look_, TextRole::body, c_.dim, nothing_fits());
-    constexpr ImGuiTableFlags flags =
-        ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
-    const bool priced = plan_.tariff.usd_per_device_hour > 0;
-    if (!ImGui::BeginTable("best", priced ? 6 : 5, flags, place.rest())) return;
-    ImGui::TableSetupScrollFreeze(0, 1);
-    ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(12));
-    ImGui::TableSetupColumn("how", ImGuiTableColumnFlags_WidthStretch);
-    for (int i = 0; i < (priced ? 4 : 3); ++i)
-      ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look_.px(72));
-    ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
-    ImGui::TableNextColumn();
-    ImGui::TableNextColumn();
-    text(look_, TextRole::caption, c_.dim, "how");
-    for (const char* heading : {"first token", "later token", "tok/s a dev.", "$/M tokens"}) {
-      if (!priced && heading[0] == '$') continue;
-      ImGui::TableNextColumn();
-      text_right(look_, TextRole::caption, c_.dim, heading);
-    }
-    ImGuiListClipper clipper;
-    clipper.Begin(static_cast<int>(candidates.size()));
-    while (clipper.Step())
-      for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
-        row(candidates[static_cast<std::size_t>(i)], priced);
-    ImGui::EndTable();
+    table(candidates, place.rest());
   }
 
   void compared(ImVec2 size) {
@@ -190,16 +167,41 @@ class ServingParts {
     return words;
   }
 
-  void row(const sim::ServingCandidate& c, bool priced) {
-    candidate_row(look_, choices_.picks, c.index, words_of(sim::candidate(plan_.space, c.index)));
-    const auto cell = [&](const std::string& words) {
-      ImGui::TableNextColumn();
-      text_right(look_, TextRole::number, c_.predicted, words);
+  void table(const std::vector<sim::ServingCandidate>& candidates, ImVec2 size) {
+    using C = sim::ServingCandidate;
+    const auto of = [&candidates](auto text) {
+      return [&candidates, text](std::size_t row) -> std::string { return text(candidates[row]); };
     };
-    cell(sim::format(c.ttft));
-    cell(sim::format(c.tpot));
-    cell(token_rate_digits(c.tokens_per_second_per_device()));
-    if (priced) cell(fmt::format("{:.3g}", c.usd_per_million_tokens));
+    CandidateTable table{
+        .heading = "how",
+        .words_width = 150,
+        .rows = candidates.size(),
+        .candidate = [&](std::size_t row) { return candidates[row].index; },
+        .words =
+            [&](std::size_t row) { return words_of(sim::candidate(plan_.space, candidates[row].index)); },
+        .columns = {}};
+    const auto add = [&](const char* heading, float width, auto text, bool ranks) {
+      if (ranks) table.ranked_by = table.columns.size();
+      table.columns.push_back({heading, width, of(text)});
+    };
+    const sim::ServingObjective by = choices_.objective;
+    using O = sim::ServingObjective;
+    add(
+        "first token", 72, [](const C& c) { return sim::format(c.ttft); }, false);
+    add(
+        "later token", 72, [](const C& c) { return sim::format(c.tpot); }, by == O::latency);
+    add(
+        "tok/s a dev.", 76, [](const C& c) { return token_rate_digits(c.tokens_per_second_per_device()); },
+        by == O::throughput);
+    if (plan_.tariff.usd_per_device_hour > 0)
+      add(
+          "$/M tokens", 72, [](const C& c) { return dollar_digits(c.usd_per_million_tokens); },
+          by == O::money);
+    if (by == O::energy)
+      add(
+          "kWh/M tokens", 84, [](const C& c) { return fmt::format("{:#.3g}", c.kwh_per_million_tokens); },
+          true);
+    draw_candidate_table(look_, choices_.picks, table, size);
   }
 
   void pick(std::size_t i, float width) {

@@ -30,6 +30,25 @@ void picks_title(const Look& look, const Picks& picks) {
                          : "the best two; a click on others picks them");
 }
 
+std::vector<std::size_t> columns_that_fit(std::span<const float> widths, std::size_t first, float room) {
+  std::vector<std::size_t> fitting;
+  if (first < widths.size()) {
+    fitting.push_back(first);
+    room -= widths[first];
+  }
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    if (i == first) continue;
+    if (widths[i] > room) break;
+    fitting.push_back(i);
+    room -= widths[i];
+  }
+  std::sort(fitting.begin(), fitting.end());
+  return fitting;
+}
+
+namespace {
+
+// Begins a row with the mark of a pick and the candidate's words.
 void candidate_row(const Look& look, Picks& picks, std::int64_t candidate, std::string_view words) {
   ImGui::TableNextRow();
   ImGui::TableNextColumn();
@@ -44,6 +63,48 @@ void candidate_row(const Look& look, Picks& picks, std::int64_t candidate, std::
   text(look, TextRole::body, pick_color(look, a ? 0 : 1), a ? "A" : b ? "B" : "");
   ImGui::TableNextColumn();
   text_fitted(look, TextRole::caption, look.color().text, words, ImGui::GetContentRegionAvail().x);
+}
+
+}  // namespace
+
+void draw_candidate_table(const Look& look, Picks& picks, const CandidateTable& table, ImVec2 size) {
+  constexpr ImGuiTableFlags flags =
+      ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
+  const ImGuiStyle& style = ImGui::GetStyle();
+  const float padding = 2 * style.CellPadding.x, mark = look.px(12);
+  std::vector<float> widths;
+  for (const CandidateTable::Column& column : table.columns)
+    widths.push_back(look.px(column.width) + padding);
+  const std::vector<std::size_t> shown =
+      columns_that_fit(widths, table.ranked_by,
+                       size.x - style.ScrollbarSize - mark - look.px(table.words_width) - 2 * padding);
+
+  if (!ImGui::BeginTable("best", static_cast<int>(shown.size()) + 2, flags, size)) return;
+  ImGui::TableSetupScrollFreeze(0, 1);
+  ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, mark);
+  ImGui::TableSetupColumn("words", ImGuiTableColumnFlags_WidthStretch);
+  for (const std::size_t column : shown)
+    ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, look.px(table.columns[column].width));
+  ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+  ImGui::TableNextColumn();
+  ImGui::TableNextColumn();
+  text(look, TextRole::caption, look.color().dim, table.heading);
+  for (const std::size_t column : shown) {
+    ImGui::TableNextColumn();
+    text_right(look, TextRole::caption, look.color().dim, table.columns[column].heading);
+  }
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(table.rows));
+  while (clipper.Step())
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+      const auto row = static_cast<std::size_t>(i);
+      candidate_row(look, picks, table.candidate(row), table.words(row));
+      for (const std::size_t column : shown) {
+        ImGui::TableNextColumn();
+        text_right(look, TextRole::number, look.color().predicted, table.columns[column].text(row));
+      }
+    }
+  ImGui::EndTable();
 }
 
 bool apply_row(const Look& look, std::size_t pick, const std::string& words, float width) {

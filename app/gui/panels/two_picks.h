@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/gui/theme.h"
 #include "sim/units.h"
@@ -26,9 +27,27 @@ ImU32 pick_color(const Look& look, std::size_t pick);
 // Title of the comparison: which two they are.
 void picks_title(const Look& look, const Picks& picks);
 
-// Begins a candidate's row of a table: it is picked by a click, and marked where it is. The first two columns
-// are the mark and `words`.
-void candidate_row(const Look& look, Picks& picks, std::int64_t candidate, std::string_view words);
+// Candidates, best first, each row picked by a click and marked where it is.
+struct CandidateTable {
+  // A number of each candidate; the width in pixels at scale 1.
+  struct Column {
+    const char* heading;
+    float width;
+    std::function<std::string(std::size_t row)> text;
+  };
+  const char* heading;  // of the words
+  float words_width;    // that they are left at least, where there are more columns than the one that stays
+  std::size_t rows = 0;
+  std::function<std::int64_t(std::size_t row)> candidate;
+  std::function<std::string(std::size_t row)> words;
+  std::vector<Column> columns;
+  std::size_t ranked_by = 0;  // the column that stays however narrow the table is
+};
+void draw_candidate_table(const Look& look, Picks& picks, const CandidateTable& table, ImVec2 size);
+
+// Which columns of these widths there is room for: `first`, and the others from the left while they fit. In
+// ascending order.
+std::vector<std::size_t> columns_that_fit(std::span<const float> widths, std::size_t first, float room);
 
 // One of the two by its words; true when its button is pressed.
 bool apply_row(const Look& look, std::size_t pick, const std::string& words, float width);

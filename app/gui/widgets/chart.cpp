@@ -77,14 +77,21 @@ Chart::~Chart() {
   const float edge = look_.px(4);
   LabelPlacer placer({least_.x + edge, least_.y + look_.px(2)}, {most_.x - edge, most_.y - look_.px(2)});
   for (const auto& [from, to] : lines_) placer.block_line(from, to, look_.px(1.5f));
-  const float r = look_.px(4);
-  for (const ImVec2 dot : dots_) placer.block({dot.x - r, dot.y - r}, {dot.x + r, dot.y + r});
+  for (const auto& [dot, r] : dots_) placer.block({dot.x - r, dot.y - r}, {dot.x + r, dot.y + r});
+  constexpr float kFar = 20;  // a name that is farther off is tied to what it names
   for (const Name& name : names_) {
     const ImVec2 size = text_size_of(look_, TextRole::caption, name.words);
     ImVec2 position;
-    for (const float clearance : {5.0f, 11.0f, 18.0f}) {
+    for (const float clearance : {5.0f, 11.0f, 18.0f, 28.0f, 40.0f}) {
       if (!placer.place(name.beside, look_.px(clearance), size, position)) continue;
+      if (clearance > kFar) {
+        const ImVec2 nearest = {std::clamp(name.beside.x, position.x, position.x + size.x),
+                                std::clamp(name.beside.y, position.y, position.y + size.y)};
+        list_->AddLine(name.beside, nearest, with_alpha(name.color, 0.5f));
+      }
       draw_text(list_, look_, TextRole::caption, position, name.color, name.words);
+      // Names side by side would read as one.
+      placer.block({position.x - edge, position.y}, {position.x + size.x + edge, position.y + size.y});
       break;
     }
   }
@@ -140,13 +147,13 @@ void Chart::vertical(double x, ImU32 color, std::string words, Stroke stroke) {
   if (!words.empty()) names_.push_back({{top.x, top.y + look_.px(12)}, color, std::move(words)});
 }
 
-void Chart::dot(ChartPoint p, ImU32 color, bool filled, float radius) {
+void Chart::dot(ChartPoint p, ImU32 color, bool filled, float radius, float weight) {
   const ImVec2 pixel = at(p);
   if (filled)
     list_->AddCircleFilled(pixel, look_.px(radius), color, 14);
   else
-    list_->AddCircle(pixel, look_.px(radius), color, 14, look_.px(1.4f));
-  dots_.push_back(pixel);
+    list_->AddCircle(pixel, look_.px(radius), color, 0, look_.px(weight));
+  dots_.emplace_back(pixel, look_.px(radius + weight / 2));
 }
 
 void Chart::name(ChartPoint beside, ImU32 color, std::string words) {

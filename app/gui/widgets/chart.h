@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "app/gui/theme.h"
@@ -55,7 +56,7 @@ class Chart {
   // A limit over the whole width or height, with its name.
   void horizontal(double y, ImU32 color, std::string name, Stroke stroke = Stroke::solid);
   void vertical(double x, ImU32 color, std::string name, Stroke stroke = Stroke::solid);
-  void dot(ChartPoint p, ImU32 color, bool filled = true, float radius = 3.5f);
+  void dot(ChartPoint p, ImU32 color, bool filled = true, float radius = 3.5f, float weight = 1.4f);
   void name(ChartPoint beside, ImU32 color, std::string words);
 
   // Of the pointer, while it is inside.
@@ -76,7 +77,7 @@ class Chart {
   ImVec2 least_, most_;
   std::vector<Name> names_;
   std::vector<std::pair<ImVec2, ImVec2>> lines_;
-  std::vector<ImVec2> dots_;
+  std::vector<std::pair<ImVec2, float>> dots_;  // with their radii
 };
 
 // What stands above a chart: a noun, and after it the sentence that it says.

@@ -28,6 +28,11 @@ RoleFont font_of(const Look& look, TextRole role) {
   return {look.fonts.text, text_size::body};
 }
 
+// As ImGui draws text: at whole pixels. What measures or draws beside it must not differ.
+float pixels_of(const RoleFont& font, const Look& look) {
+  return std::round(font.size * look.scale);
+}
+
 const char* end_of(std::string_view words) {
   return words.data() + words.size();
 }
@@ -45,7 +50,7 @@ TextScope::~TextScope() {
 
 ImVec2 text_size_of(const Look& look, TextRole role, std::string_view words) {
   const RoleFont font = font_of(look, role);
-  return font.font->CalcTextSizeA(font.size * look.scale, FLT_MAX, 0, words.data(), end_of(words));
+  return font.font->CalcTextSizeA(pixels_of(font, look), FLT_MAX, 0, words.data(), end_of(words));
 }
 
 void text(const Look& look, TextRole role, ImU32 color, std::string_view words) {
@@ -93,7 +98,7 @@ void text_fitted(const Look& look, TextRole role, ImU32 color, std::string_view 
 void draw_text(ImDrawList* list, const Look& look, TextRole role, ImVec2 position, ImU32 color,
                std::string_view words, ImVec2 align) {
   const RoleFont font = font_of(look, role);
-  const float size = font.size * look.scale;
+  const float size = pixels_of(font, look);
   if (align.x != 0 || align.y != 0) {
     const ImVec2 extent = font.font->CalcTextSizeA(size, FLT_MAX, 0, words.data(), end_of(words));
     position.x -= extent.x * align.x;
