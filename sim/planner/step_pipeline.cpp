@@ -1,0 +1,571 @@
+#include "sim/planner/step_pipeline.h"
+
+#include <algorithm>
+
+#include "sim/cost/stragglers.h"
+#include "sim/plan/layer_division.h"
+
+namespace sim {
+namespace {
+
+// Micro-batches that pass through each chunk in a step.
+std::int32_t micro_batches_of_chunk(const Schedule& s) {
+  return s.placement == Placement::two_directions ? s.micro_batches / 2 : s.micro_batches;
+}
+
+// Of a pass, what may go on beside its compute and surely hides.
+constexpr double kRoom = 0.6;
+
+// Of a micro-batch's backward pass, where a schedule runs some whole and some in two parts: whichever is
+// less. 0: it has none of a sort.
+template <class Quantity>
+Quantity of_either(Quantity whole, Quantity parts) {
+  return whole.value > 0 && parts.value > 0 ? std::min(whole, parts) : std::max(whole, parts);
+}
+
+}  // namespace
+
+std::string schedule_of_parts(const std::string& schedule) {
+  switch (backward_parts(schedule)) {
+    case BackwardParts::whole:
+      return "1f1b";
+    case BackwardParts::all_split:
+      return "zb-h1";
+    case BackwardParts::some_split:
+      return "dualpipev";
+  }
+  return schedule;
+}
+
+StepPasses::Cut& StepPasses::cut(const Scenario& s) {
+  const auto [it, added] = cuts_.try_emplace({pieces_of(s.strategy), schedule_of_parts(s.strategy.schedule)});
+  Cut& cut = it->second;
+  if (!added) return cut;
+  for (Piece& p : pieces_of(s, blocks_.blocks().kinds)) {
+    const auto same = std::find(cut.distinct.begin(), cut.distinct.end(), p);
+    cut.of_piece.push_back(static_cast<std::size_t>(same - cut.distinct.begin()));
+    if (same == cut.distinct.end()) cut.distinct.push_back(std::move(p));
+  }
+  static const StateTimes no_states{};
+  Scenario without = s;
+  without.strategy.zero_stage = 0;
+  const PassTimer timer(without, compute_, no_states, software_);
+  for (const Piece& p : cut.distinct) {
+    cut.plain.push_back(timer.plain(p));
+    cut.memory.push_back(memory_.of(p, s.strategy, s.workload.micro_batch_size));
+  }
+  return cut;
+}
+
+StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const ScheduleFacts& facts)
+    : passes_(passes),
+      cut_(passes.cut(s)),
+      facts_(facts),
+      slowest_over_mean_(1 + waiting_over_mean(s, s.hardware)),
+      chunks_(static_cast<std::size_t>(facts.placement.chunks)),
+      memory_(cut_.distinct, cut_.memory,
+              static_cast<double>(s.workload.micro_batch_size * micro_batches_of_chunk(facts.placement))) {
+  find_kinds();
+  find_fullest();
+  least_ = least_of_compute();
+}
+
+void StepPipeline::find_kinds() {
+  const Schedule& placement = facts_.placement;
+  const auto stages = static_cast<std::size_t>(placement.stages);
+  kind_of_stage_.reserve(stages);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const auto piece = [&](std::size_t chunk) {
+      return cut_.of_piece[static_cast<std::size_t>(
+          placement.piece(static_cast<std::int32_t>(stage), static_cast<std::int32_t>(chunk)))];
+    };
+    const bool at_an_end = stage == 0 || stage + 1 == stages;
+    const auto is = [&](const Kind& k) {
+      if (k.units.at_an_end != at_an_end) return false;
+      for (std::size_t c = 0; c < chunks_; ++c)
+        if (k.chunks[c] != piece(c)) return false;
+      return true;
+    };
+    const std::size_t same =
+        stage > 0 && is(kinds_[kind_of_stage_.back()])
+            ? kind_of_stage_.back()
+            : static_cast<std::size_t>(std::find_if(kinds_.begin(), kinds_.end(), is) - kinds_.begin());
+    if (same == kinds_.size()) {
+      Kind& kind = kinds_.emplace_back();
+      kind.units.at_an_end = at_an_end;
+      for (std::size_t c = 0; c < chunks_; ++c) {
+        kind.chunks.push_back(piece(c));
+        const Piece& of_chunk = cut_.distinct[kind.chunks.back()];
+        kind.units.first = kind.units.first || of_chunk.first;
+        kind.units.last = kind.units.last || of_chunk.last;
+        for (const Piece::Run& r : of_chunk.runs) {
+          if (kind.units.layers.size() <= r.kind) kind.units.layers.resize(r.kind + 1);
+          kind.units.layers[r.kind] += r.layers;
+        }
+      }
+      kind.number =
+          passes_.stage_numbers_.try_emplace(kind.units, passes_.stage_numbers_.size()).first->second;
+    }
+    kinds_[same].stages.push_back(stage);
+    kind_of_stage_.push_back(same);
+  }
+}
+
+// Of stages with the same pieces those may be the fullest that keep most for micro-batches, or for most of
+// which weights' gradients are to come.
+void StepPipeline::find_fullest() {
+  const auto kept = [&](const Kind& kind, const MostHeld& held) {
+    double most = 0;
+    for (auto of = held.micro_batches.begin(); of != held.micro_batches.end();
+         of += static_cast<std::ptrdiff_t>(2 * chunks_)) {
+      double bytes = 0;
+      for (std::size_t c = 0; c < chunks_; ++c) {
+        const PieceMemory& memory = cut_.memory[kind.chunks[c]];
+        bytes += memory.kept * of[static_cast<std::ptrdiff_t>(2 * c)] +
+                 memory.kept_for_weight * of[static_cast<std::ptrdiff_t>(2 * c + 1)];
+      }
+      most = std::max(most, bytes);
+    }
+    return most;
+  };
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const Kind& kind = kinds_[k];
+    std::size_t holds = 0, waits = 0;
+    double most_kept = -1;
+    std::pair<std::int32_t, double> most_waiting{-1, -1};
+    for (const std::size_t stage : kind.stages) {
+      const MostHeld& held = facts_.most_held[stage];
+      if (held.no_more_than_before && kind_of_stage_[stage - 1] == k) continue;
+      const double bytes = kept(kind, held);
+      if (bytes > most_kept) {
+        most_kept = bytes;
+        holds = stage;
+      }
+      if (std::pair{held.waiting, bytes} > most_waiting) {
+        most_waiting = {held.waiting, bytes};
+        waits = stage;
+      }
+    }
+    const UnitCounts units{.embedding = kind.units.first ? 1.0 : 0.0,
+                           .head = kind.units.last ? 1.0 : 0.0,
+                           .layers = {kind.units.layers.begin(), kind.units.layers.end()}};
+    const auto add = [&](std::size_t stage) {
+      numbers_.push_back(kind.number);
+      memory_.add({.chunks = kind.chunks, .in_flight = &facts_.in_flight[stage], .units = units});
+    };
+    add(holds);
+    if (waits != holds && facts_.in_flight[waits] != facts_.in_flight[holds]) add(waits);
+  }
+}
+
+// A stage works on all micro-batches one after the other. Before its first forward pass one micro-batch is
+// passed through all pieces before, and after its last backward pass (but for gradients of weights, which
+// nobody waits for) one is passed back through them.
+Seconds StepPipeline::least_of_compute() const {
+  const Schedule& placement = facts_.placement;
+  const double micro_batches = micro_batches_of_chunk(placement);
+  const auto back = [](const ChunkPasses& p) { return of_either(p.backward.duration, p.input.duration); };
+  struct Way {
+    Seconds forward, backward;
+  };
+  std::vector<Way> before;  // by piece
+  Way sum{};
+  for (std::size_t p = 0; p < cut_.of_piece.size(); ++p) {
+    before.push_back(sum);
+    const ChunkPasses& passes = cut_.plain[cut_.of_piece[p]];
+    sum.forward += passes.forward.duration;
+    sum.backward += back(passes);
+  }
+  Seconds least;
+  for (std::int32_t stage = 0; stage < placement.stages; ++stage) {
+    Seconds all, without_weights;
+    Way first = sum;
+    for (std::int32_t c = 0; c < placement.chunks; ++c) {
+      const auto piece = static_cast<std::size_t>(placement.piece(stage, c));
+      const ChunkPasses& p = cut_.plain[cut_.of_piece[piece]];
+      all += p.forward.duration + of_either(p.backward.duration, p.input.duration + p.weight.duration);
+      without_weights += p.forward.duration + back(p);
+      first.forward = std::min(first.forward, before[piece].forward);
+      first.backward = std::min(first.backward, before[piece].backward);
+    }
+    least = std::max({least, first.forward + all * micro_batches,
+                      first.forward + without_weights * micro_batches + first.backward});
+  }
+  return least;
+}
+
+Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
+  std::vector<std::optional<StageStates>>& known = states.unbucketed().of_stages;
+  return memory_.peak(s, states.memory(), states.bucket_layers(), [&](std::size_t i) -> const StageStates& {
+    const std::size_t number = numbers_[i];
+    if (known.size() <= number) known.resize(passes_.stage_numbers_.size());
+    if (!known[number]) known[number] = stage_states(s, states.memory(), memory_.stages()[i].units);
+    return *known[number];
+  });
+}
+
+const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
+  const std::pair exchange{states.exchange(), s.strategy.prefetch};
+  const auto known = std::find_if(cut_.exchanging.begin(), cut_.exchanging.end(),
+                                  [&](const auto& e) { return e.first == exchange; });
+  if (known != cut_.exchanging.end()) return known->second;
+  auto& added = cut_.exchanging.emplace_back(exchange, std::vector<ChunkPasses>{});
+  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
+  for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
+    added.second.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p]));
+  return added.second;
+}
+
+// In whatever pieces a stage has its units, they are worked on one after the other.
+Piece StepPipeline::all_units(const StageUnits& units) const {
+  Piece all{.first = units.first, .last = units.last, .runs = {}};
+  for (std::size_t k = 0; k < units.layers.size(); ++k)
+    if (units.layers[k] > 0)
+      all.runs.push_back({k, passes_.blocks_.blocks().kinds[k].experts, units.layers[k]});
+  return all;
+}
+
+std::vector<const Piece*> StepPipeline::pieces_of(const Kind& kind) const {
+  std::vector<const Piece*> pieces;
+  for (const std::size_t chunk : kind.chunks) pieces.push_back(&cut_.distinct[chunk]);
+  return pieces;
+}
+
+const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
+  // Buckets that go beside the passes are not among what a stage does once.
+  const bool buckets = states.exchange().bucket != BucketLayers{} && !reduces_beside(s);
+  std::vector<std::optional<StageEnds>>& known = buckets ? states.bucket_ends() : states.unbucketed().ends;
+  if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
+  std::optional<StageEnds>& ends = known[kind.number];
+  if (!ends)
+    ends = stage_ends(s, all_units(kind.units), pieces_of(kind), kind.units.at_an_end,
+                      buckets ? states.times() : states.unbucketed().times(), passes_.software_);
+  return *ends;
+}
+
+// Parameters for the first pass are gathered while the host does what it does before it.
+Seconds StepPipeline::begin_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
+  const Seconds begin = ends_of(s, states, kind).begin;
+  if (s.strategy.zero_stage < 3 || passes_.software_.before_first_pass.value == 0) return begin;
+  const PassTimer timer(s, passes_.compute_, states.unbucketed().times(), passes_.software_);
+  const Piece& piece = cut_.distinct[kind.chunks.front()];
+  return std::max(Seconds{}, begin + timer.launches_of_first_gathers(piece) - timer.first_gather(piece));
+}
+
+void StepPipeline::execute() {
+  std::vector<const ChunkPasses*> passes;
+  for (const std::size_t kind : kind_of_stage_)
+    for (const std::size_t c : kinds_[kind].chunks) passes.push_back(&cut_.plain[c]);
+  plain_ = facts_.clock().run(passes, passes_.transfers_);
+  on_path_.resize(cut_.distinct.size());
+  followed_.resize(cut_.distinct.size());
+  const auto add = [](auto& sum, const auto& more) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+  };
+  for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage)
+    for (std::size_t c = 0; c < chunks_; ++c) {
+      const std::size_t piece = kinds_[kind_of_stage_[stage]].chunks[c];
+      add(on_path_[piece], plain_->on_path[stage * chunks_ + c]);
+      add(followed_[piece], plain_->followed[stage * chunks_ + c]);
+    }
+  longest_ = {};
+  for (const StageEnd& e : plain_->ends) longest_ = std::max(longest_, e.compute);
+  for (Kind& kind : kinds_)
+    kind.last = *std::max_element(kind.stages.begin(), kind.stages.end(), [&](std::size_t a, std::size_t b) {
+      return plain_->ends[a].compute < plain_->ends[b].compute;
+    });
+}
+
+// By as much as passes on the longest path are longer, and as what comes next waits for their collectives.
+Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const {
+  Seconds longer;
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    longer += passes[p].begin_gradients.duration * on_path_[p][kPasses.size()];
+    for (std::size_t pass = 0; pass < kPasses.size(); ++pass)
+      longer +=
+          ((passes[p].*kPasses[pass]).duration - (cut_.plain[p].*kPasses[pass]).duration) * on_path_[p][pass];
+    // The next pass's gathers wait for what is still reduced; compute beside it is slower.
+    for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
+      const PassTime& t = passes[p].*kPasses[pass];
+      const Seconds after = std::max(Seconds{}, t.collectives_after_compute - t.duration);
+      longer += (gathers ? after : slower_beside(after, after)) * followed_[p][pass];
+    }
+  }
+  return longer;
+}
+
+// How much longer compute takes beside what is exchanged for so long from its beginning on.
+Seconds StepPipeline::slower_beside(Seconds exchanged, Seconds compute) const {
+  const double slowdown = passes_.software_.interference.compute;
+  return std::max(Seconds{}, std::min(exchanged, compute * slowdown)) * (1 - 1 / slowdown);
+}
+
+// Whether a pass is no longer the same with whatever is before and after it.
+bool StepPipeline::needs_units(const Scenario& s, bool hide) const {
+  constexpr std::int32_t kFew = 2;
+  const HostProfile& host = s.implementation.host;
+  const TransferTimes& transfers = passes_.transfers_;
+  if (host.waits_around_passes || transfers.send_forward.work.waits || transfers.receive_forward.work.waits)
+    return true;
+  const int zero = s.strategy.zero_stage;
+  // The host launches gathers and compute in turn, or nothing ahead of it where there are few passes.
+  const bool launches = host.launch.value > 0;
+  if (launches && zero == 3 && s.strategy.prefetch == 0) return true;
+  const Schedule& placement = facts_.placement;
+  const bool brief = placement.stages == 1 && placement.micro_batches <= kFew;
+  if ((brief && (launches || !hide)) || !host_keeps_up(hidden_)) return true;
+  // Gradients are begun unit by unit, between messages that are waited for.
+  return !hide && (zero >= 2 || micro_batches_of_chunk(placement) == 1) && begins_gradients_for_long();
+}
+
+// So long that it may make another path through the pipeline the longest.
+bool StepPipeline::begins_gradients_for_long() const {
+  constexpr double kNegligible = 0.005;  // of a step
+  return std::any_of(hidden_.begin(), hidden_.end(), [&](const ChunkPasses& p) {
+    return p.begin_gradients.duration > longest_ * kNegligible;
+  });
+}
+
+// Whether the host launches all passes with room to spare.
+bool StepPipeline::host_keeps_up(const std::vector<ChunkPasses>& passes) const {
+  for (const ChunkPasses& p : passes)
+    for (const auto pass : kPasses)
+      if ((p.*pass).host.launches > (p.*pass).duration * kRoom) return false;
+  return true;
+}
+
+// Whether collectives hide behind compute with room to spare.
+bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
+                                      std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
+                                      std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}})
+      if (std::max((passes[p].*usual).collectives, (passes[p].*last).collectives) >
+          (cut_.plain[p].*usual).duration * kRoom)
+        return false;
+  }
+  return true;
+}
+
+void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Exchanged& found) {
+  std::vector<ChunkPasses> passes = exchanging(s, states);
+  PipelineBegin begun;
+  const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
+  // Of each piece, what its parameters take to arrive one after the other, and what then ends its pass.
+  std::vector<std::pair<Seconds, Seconds>> gathered;
+  if (ahead)
+    for (ChunkPasses& p : passes) {
+      gathered.emplace_back(p.first_forward.collectives, p.first_forward.compute_after_collectives);
+      p.first_forward.collectives = {};
+      p.first_forward.compute_after_collectives = kNever;
+    }
+  std::vector<const ChunkPasses*> of_stages;
+  for (const std::size_t kind : kind_of_stage_) {
+    const StageEnds& once = ends_of(s, states, kinds_[kind]);
+    Seconds earlier;
+    for (const std::size_t c : kinds_[kind].chunks) {
+      of_stages.push_back(&passes[c]);
+      if (!ahead) continue;
+      begun.first_forward.push_back(earlier + gathered[c].second);
+      earlier += gathered[c].first;
+    }
+    const Seconds begin = begin_of(s, states, kinds_[kind]);
+    const Seconds slower = slower_beside(earlier - once.host_begin, once.begin - once.host_begin);
+    begun.stages.push_back({begin + slower, earlier, {}, once.host_begin + begin - once.begin});
+  }
+  const PipelineRun run = facts_.clock().run(of_stages, passes_.transfers_, begun);
+  found.begin = {};
+  found.ends.resize(kinds_.size());
+  for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
+    const StageEnd& e = run.ends[stage];
+    Exchanged::Ends& kind = found.ends[kind_of_stage_[stage]];
+    kind = {std::max({kind.device, e.compute, e.collectives}), std::max(kind.host, e.host),
+            std::max(kind.sends, e.sends)};
+  }
+}
+
+Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
+  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
+  std::vector<ChunkSteps> distinct;
+  for (const Piece& p : cut_.distinct) distinct.push_back(timer.steps(p));
+  const std::size_t stages = kind_of_stage_.size();
+  std::vector<Piece> units;
+  std::vector<const ChunkSteps*> chunks;
+  std::vector<ChunkSteps> own;  // of chunks whose parameters come one after the other
+  own.reserve(stages * chunks_);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const Kind& kind = kinds_[kind_of_stage_[stage]];
+    units.push_back(all_units(kind.units));
+    for (const std::size_t c : kind.chunks)
+      chunks.push_back(timer.gathers_ahead() ? &own.emplace_back(distinct[c]) : &distinct[c]);
+  }
+  const Seconds host_first = passes_.software_.before_first_pass;
+  std::vector<DeviceClock> clocks = facts_.clock().run(chunks, passes_.transfers_, host_first, [&] {
+    std::vector<DeviceClock> begun(stages,
+                                   DeviceClock(passes_.software_.interference, passes_.transfers_.in_order));
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      if (timer.gathers_ahead())
+        for (std::size_t c = 0; c < chunks_; ++c)
+          timer.gather_ahead(cut_.distinct[kinds_[kind_of_stage_[stage]].chunks[c]], own[stage * chunks_ + c],
+                             begun[stage]);
+      begin_stage(s, units[stage], states.times(), passes_.software_, begun[stage]);
+    }
+    return begun;
+  });
+  Seconds end;
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const Kind& kind = kinds_[kind_of_stage_[stage]];
+    finish_stage(s, units[stage], pieces_of(kind), kind.units.at_an_end, states.times(), passes_.software_,
+                 clocks[stage]);
+    end = std::max(end, clocks[stage].end());
+  }
+  return end;
+}
+
+Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
+  return time_of_mean_ranks(s, states) * slowest_over_mean_;
+}
+
+StepPipeline::Exchanged& StepPipeline::exchanged(const Scenario& s, const StepStates& states) {
+  const int prefetch = s.strategy.zero_stage == 3 ? s.strategy.prefetch : 0;
+  // They are asked for in the same order again and again.
+  for (std::size_t i = 0; i < exchanged_.size(); ++i) {
+    const std::size_t at = (last_asked_ + i) % exchanged_.size();
+    if (exchanged_[at].exchange != states.exchange() || exchanged_[at].prefetch != prefetch) continue;
+    last_asked_ = at;
+    return exchanged_[at];
+  }
+  last_asked_ = exchanged_.size();
+  Exchanged& added = exchanged_.emplace_back();
+  added.exchange = states.exchange();
+  added.prefetch = prefetch;
+  hide_exchanges(s, states, added);
+  return added;
+}
+
+bool StepPipeline::hides(const Scenario& s, const PassTimer& timer) const {
+  if (!exchanges_hide(hidden_)) return false;
+  for (std::size_t p = 0; p < cut_.distinct.size() && s.strategy.zero_stage == 3; ++p)
+    if (!timer.exchanges_hide(cut_.distinct[p], hidden_[p])) return false;
+  return true;
+}
+
+// As if all exchanges but the first and the last hid behind compute: what a step takes at least, and where
+// they do, what it takes.
+void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, Exchanged& found) {
+  hidden_.clear();
+  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
+  const bool gathers = s.strategy.zero_stage == 3;
+  for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
+    hidden_.push_back(gathers && !timer.gathers_hide(cut_.distinct[p])
+                          ? exchanging(s, states)[p]
+                          : timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
+  const std::vector<ChunkPasses>& passes = hidden_;
+  if (!plain_) execute();
+  const bool hide = hides(s, timer);
+  found.by_units = needs_units(s, hide);
+  const bool each = s.strategy.zero_stage >= 2;
+  Seconds longer = longer_with(passes, s.strategy.zero_stage == 3);
+  found.begin = begin_of(s, states, kinds_[kind_of_stage_.front()]);
+  // Parameters that are gathered from the beginning of the step on, beside compute.
+  const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
+  if (timer.gathers_ahead()) {
+    const Kind& kind = kinds_[kind_of_stage_.front()];
+    const PassTime& pass = first.first_forward;
+    const Seconds host = ends_of(s, states, kind).host_begin;
+    Seconds compute = found.begin, gathered;  // of all chunks
+    for (const std::size_t c : kind.chunks) {
+      compute += passes[c].first_forward.duration;
+      gathered += passes[c].first_forward.collectives;
+    }
+    longer += std::max(slower_beside(gathered - host, compute - host),
+                       pass.compute_after_collectives - found.begin - pass.duration);
+  }
+  const bool both_ways = facts_.placement.placement == Placement::two_directions;
+  const double micro_batches = facts_.placement.micro_batches / (both_ways ? 2 : 1);  // of a chunk
+  std::vector<Exchanged::Ends> ends;
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const Kind& kind = kinds_[k];
+    const std::size_t stage = kind.last;
+    const StageEnd& e = plain_->ends[stage];
+    const Seconds compute = e.compute + longer;
+    const auto slower = [&](std::size_t c) {
+      const ChunkPasses& with = passes[kind.chunks[c]];
+      const ChunkPasses& without = cut_.plain[kind.chunks[c]];
+      return without.weight.duration.value == 0 ? with.last_backward.duration - without.backward.duration
+                                                : with.last_weight.duration - without.weight.duration;
+    };
+    Seconds slower_to_come;  // last passes of chunks that have not begun
+    for (std::size_t c = 0; c < chunks_; ++c) slower_to_come += slower(c);
+    // Chunks end one after the other: from the last to the first, but for a pipeline's further half where
+    // micro-batches come from both ends.
+    const Seconds* last_began = &plain_->last_began[stage * chunks_];
+    const bool from_first = last_began[0] < last_began[chunks_ - 1];
+    Seconds collectives, launches, forward, backward;  // the last three of a micro-batch
+    for (std::size_t n = 0; n < chunks_; ++n) {
+      const std::size_t c = from_first ? n : chunks_ - 1 - n;
+      const ChunkPasses& with = passes[kind.chunks[c]];
+      const ChunkPasses& without = cut_.plain[kind.chunks[c]];
+      const bool whole = without.weight.duration.value == 0;
+      const PassTime& last = whole ? with.last_backward : with.last_weight;
+      const Seconds began = last_began[c] + std::max(Seconds{}, longer - slower_to_come);
+      slower_to_come = slower_to_come - slower(c);
+      collectives = std::max(collectives + last.collectives, began + last.collectives_after_compute);
+      const auto more_launches = [&](PassTime ChunkPasses::*pass) {
+        return (with.*pass).host.launches - (without.*pass).host.launches;
+      };
+      launches += more_launches(&ChunkPasses::forward) +
+                  of_either(more_launches(&ChunkPasses::backward),
+                            more_launches(&ChunkPasses::input) + more_launches(&ChunkPasses::weight));
+      forward += with.forward.collectives;
+      backward += of_either(with.backward.collectives, with.input.collectives + with.weight.collectives);
+    }
+    // All of a stage's collectives, one after the other.
+    const Seconds began = plain_->first_backward[stage];
+    if (each) collectives = std::max(collectives, began + (forward + backward) * micro_batches);
+    const Seconds host = e.host + launches * micro_batches;
+    ends.push_back({std::max({compute, collectives, host}), host, e.sends + longer});
+    // The longest path without exchanges is a path with them, but where units and their launches make it.
+    // What ZeRO 3 gathers for backward passes may be there before the first begins.
+    Seconds least = gathers ? (forward + backward) * micro_batches
+                    : each  ? began + backward * micro_batches
+                            : Seconds{};
+    if (e.compute == longest_ && !found.by_units) least = std::max(least, e.compute);
+    if (least > found.least) {
+      found.least = least;
+      found.least_of = k;
+    }
+  }
+  const bool same_path = facts_.placement.stages == 1 || !begins_gradients_for_long();
+  if (hide && same_path && !found.by_units) found.ends = std::move(ends);
+}
+
+Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& states) {
+  Exchanged& found = exchanged(s, states);
+  if (found.by_units) return run_units(s, states);
+  if (found.ends.empty()) run_passes(s, states, found);
+  Seconds latest;
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const Exchanged::Ends& e = found.ends[k];
+    const StageEnds& once = ends_of(s, states, kinds_[k]);
+    latest = std::max(
+        {latest, e.device + once.finish, e.host + once.finish_ahead, e.host + once.finish_launches, e.sends});
+  }
+  return latest + found.begin;
+}
+
+Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& states) const {
+  // Whichever stage is the last to end its passes.
+  Seconds finish = ends_of(s, states, kinds_.front()).finish;
+  for (const Kind& kind : kinds_) finish = std::min(finish, ends_of(s, states, kind).finish);
+  return (least_ + finish) * slowest_over_mean_;
+}
+
+Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {
+  const Exchanged& found = exchanged(s, states);
+  if (!found.ends.empty()) return time(s, states);
+  const StageEnds& once = ends_of(s, states, kinds_[found.least_of]);
+  return (found.least + once.finish) * slowest_over_mean_;
+}
+
+}  // namespace sim

@@ -1,0 +1,139 @@
+// Time and memory of the strategies that differ in their states alone: passes strung together by a schedule,
+// with what each of the states exchanges beside them.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/planner/schedule_facts.h"
+#include "sim/planner/step_states.h"
+
+namespace sim {
+
+// A schedule that splits backward passes as this one does: the same blocks are run.
+std::string schedule_of_parts(const std::string& schedule);
+
+class StepPipeline;
+
+// Compute and memory of passes over the pieces of one model, for one number of stages and for schedules that
+// split backward alike.
+class StepPasses {
+ public:
+  StepPasses(BlockTimes& blocks, const ComputeTimes& compute, const PassMemory& memory,
+             StageNumbers& stage_numbers, const TransferTimes& transfers, const StepSoftware& software)
+      : blocks_(blocks),
+        compute_(compute),
+        memory_(memory),
+        stage_numbers_(stage_numbers),
+        transfers_(transfers),
+        software_(software) {}
+
+ private:
+  friend class StepPipeline;
+  // Pieces that differ, and which of them each piece is.
+  struct Cut {
+    std::vector<Piece> distinct;
+    std::vector<std::size_t> of_piece;
+    std::vector<ChunkPasses> plain;
+    std::vector<PieceMemory> memory;
+    std::vector<std::pair<std::pair<StateExchange, int>, std::vector<ChunkPasses>>>
+        exchanging;  // by StepStates::exchange and prefetch
+  };
+  Cut& cut(const Scenario& scenario);
+
+  BlockTimes& blocks_;
+  const ComputeTimes& compute_;
+  const PassMemory& memory_;
+  StageNumbers& stage_numbers_;
+  TransferTimes transfers_;
+  StepSoftware software_;
+  std::map<std::pair<std::int32_t, std::string>, Cut> cuts_;  // by pieces and schedule's parts
+};
+
+// Strategies that differ in their states alone. Refers to passes and facts.
+class StepPipeline {
+ public:
+  StepPipeline(const Scenario& scenario, StepPasses& passes, const ScheduleFacts& facts);
+  StepPipeline(const StepPipeline&) = delete;
+  StepPipeline& operator=(const StepPipeline&) = delete;
+
+  // `scenario` is that of the pipeline, but for its states.
+  // Live at a time: all that planned arenas reserve, and the least of what a caching allocator does.
+  Bytes memory(const Scenario& scenario, const StepStates& states) const;
+  Seconds time(const Scenario& scenario, const StepStates& states);
+  // No more than time(), each more than the one before and found later: for all states, for these with
+  // nothing exchanged beside passes, and for these.
+  Seconds least_time() const { return least_ * slowest_over_mean_; }
+  Seconds least_time_of_ends(const Scenario& scenario, const StepStates& states) const;
+  Seconds least_time(const Scenario& scenario, const StepStates& states);
+
+ private:
+  // Stages that have the same pieces: one stands for them.
+  struct Kind {
+    std::vector<std::size_t> chunks;  // distinct pieces
+    StageUnits units;
+    std::size_t number = 0;  // of these
+    std::vector<std::size_t> stages;
+    std::size_t last = 0;  // of them to end
+  };
+  // Strategies whose ranks exchange the same in the same way, but for what a stage does once.
+  struct Exchanged {
+    StateExchange exchange;
+    int prefetch = 0;  // 0 where nothing is gathered
+    Seconds begin;
+    // Where streams stand after the last pass; the last of all stages of a kind.
+    struct Ends {
+      Seconds device, host, sends;
+    };
+    std::vector<Ends> ends;    // of kinds; empty: not known yet
+    Seconds least;             // without what is done once, of mean ranks
+    std::size_t least_of = 0;  // the kind that it is of
+    bool by_units = false;     // it is run unit by unit
+  };
+  void find_kinds();
+  void find_fullest();
+  Exchanged& exchanged(const Scenario& scenario, const StepStates& states);
+  Seconds least_of_compute() const;
+  void hide_exchanges(const Scenario& scenario, const StepStates& states, Exchanged& found);
+  bool hides(const Scenario& scenario, const PassTimer& timer) const;
+  bool needs_units(const Scenario& scenario, bool hide) const;
+  bool begins_gradients_for_long() const;
+  void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
+  Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
+  const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
+  const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
+  Seconds begin_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
+  Piece all_units(const StageUnits& units) const;
+  std::vector<const Piece*> pieces_of(const Kind& kind) const;
+  Seconds run_units(const Scenario& scenario, const StepStates& states);
+  void execute();
+  Seconds longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const;
+  bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
+  Seconds slower_beside(Seconds exchanged, Seconds compute) const;
+  bool host_keeps_up(const std::vector<ChunkPasses>& passes) const;
+
+  StepPasses& passes_;
+  StepPasses::Cut& cut_;
+  const ScheduleFacts& facts_;
+  double slowest_over_mean_ = 1;  // a step of the slowest rank over one of mean ranks
+  std::size_t chunks_ = 1;
+  std::vector<Kind> kinds_;
+  std::vector<std::size_t> kind_of_stage_;
+  PipelineMemory memory_;             // of stages that may be fullest
+  std::vector<std::size_t> numbers_;  // of their units
+  std::vector<Exchanged> exchanged_;
+  std::size_t last_asked_ = 0;        // of these
+  std::vector<ChunkPasses> hidden_;   // of the states at hand
+  std::optional<PipelineRun> plain_;  // without exchanges
+  Seconds longest_;                   // its last stage's compute
+  Seconds least_;                     // of a stage with the least before and after it
+  // By distinct piece, as PipelineRun has them.
+  std::vector<std::array<double, 9>> on_path_;
+  std::vector<std::array<double, 8>> followed_;
+};
+
+}  // namespace sim

@@ -1,0 +1,83 @@
+// Where a strategy's parameters and their states lie, and what is exchanged of them: what strategies that do
+// the same to them share.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "sim/planner/piece.h"
+#include "sim/planner/stage_memory.h"
+
+namespace sim {
+
+// What a stage has, in whatever pieces.
+struct StageUnits {
+  bool first = false, last = false, at_an_end = false;
+  std::vector<std::int32_t> layers;  // of each kind
+  auto operator<=>(const StageUnits&) const = default;
+};
+// Numbers for those that a search has met.
+using StageNumbers = std::map<StageUnits, std::size_t>;
+
+// What a schedule makes of parameters' places.
+enum class StatePlaces {
+  apart,           // embedding and head on different stages, or there is one
+  ends_meet,       // on one of several stages, with parameters in common
+  two_directions,  // every stage twice
+};
+StatePlaces state_places(const Scenario& scenario);
+
+// States whose gradients go layer by layer, from which those with buckets are made.
+struct UnbucketedStates {
+  UnbucketedStates(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration,
+                   const BlockTimes& passes, int number_of_exchanges);
+  const StateTimes& times();
+
+  int exchanges = 0;  // the same number for those that differ in what the optimizer does alone
+  BlockTimes blocks;
+  StateMemory memory;
+  // Of stages by their StageNumbers, as they are asked for.
+  std::vector<std::optional<StageEnds>> ends;
+  std::vector<std::optional<StageStates>> of_stages;
+
+ private:
+  std::optional<StateTimes> times_;
+};
+
+// States that are exchanged alike beside passes.
+struct StateExchange {
+  int unbucketed = 0;  // UnbucketedStates::exchanges
+  BucketLayers bucket;
+  int virtual_pipeline = 1;
+  bool operator==(const StateExchange&) const = default;
+};
+
+// Of strategies that do the same to parameters and their states.
+class StepStates {
+ public:
+  // Buckets of no bytes: of one layer each.
+  StepStates(UnbucketedStates& unbucketed, Buckets buckets);
+  const StateMemory& memory() const { return unbucketed_.memory; }
+  const BucketLayers& bucket_layers() const { return bucket_layers_; }
+  StateExchange exchange() const {
+    return {unbucketed_.exchanges, bucket_layers_, buckets_.virtual_pipeline};
+  }
+  // Found where a candidate fits: most do not.
+  const StateTimes& times() const;
+  // Of stages by their StageNumbers, where these buckets go after the passes.
+  std::vector<std::optional<StageEnds>>& bucket_ends() const { return bucket_ends_; }
+
+  // What does not depend on buckets.
+  UnbucketedStates& unbucketed() const { return unbucketed_; }
+
+ private:
+  UnbucketedStates& unbucketed_;
+  Buckets buckets_;
+  BucketLayers bucket_layers_;
+  mutable std::unique_ptr<StateTimes> times_;  // of most states nobody asks
+  mutable std::vector<std::optional<StageEnds>> bucket_ends_;
+};
+
+}  // namespace sim
