@@ -53,7 +53,7 @@ def main():
     print(f"{'one evaluation':<52}{'us':>10}{'llm-analysis / ours':>22}")
     print(f"{'llm-analysis':<52}{theirs:>10.1f}{1:>22.1f}")
     for what, microseconds in ours.items():
-        print(f"{what:<52}{microseconds:>10.3f}{theirs / microseconds:>22.1f}")
+        print(f"{what:<52}{microseconds:>10.3f}{theirs / microseconds:>22.2f}")
 
 
 if __name__ == "__main__":
