@@ -800,6 +800,8 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   Tensors head = p.head_group();
   // The copy of a tied head's weight for backward: forward's lives until the head.
   if (p.tied && !p.embedding_is_copied) head.push_back(p.embedding);
+  // Modules of multi-token prediction look words up, which no backward pass reads.
+  if (!p.tied) std::erase_if(head, [&](const Tensor& t) { return t.parameter == p.embedding.parameter; });
   blocks.gather_for_forward =
       add_unit_blocks(b, p, "gather_for_forward", [&](const std::string&, const Tensors& unit) {
         return gather_parameters(b, unit, &Tensor::parameter);
