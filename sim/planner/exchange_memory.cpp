@@ -69,7 +69,7 @@ class WholeGradients {
       ++layers_;
       of_experts_ = experts;
       waiting_ += bytes_of(m_.whole_gradients, unit);
-      if (layers_ == (experts ? bucket_.experts : bucket_.dense)) flush();
+      if (layers_ == bucket_.of(experts)) flush();
     } else {
       live_ -= bytes_of(m_.whole_gradients, unit);
       if (is_head(unit)) live_ += shared_;

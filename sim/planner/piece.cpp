@@ -98,8 +98,8 @@ class StepList {
 
  private:
   void add_reducing(Unit unit, UnitStep step, const ActionTime& earlier) {
-    const std::int32_t most = unit == &UnitTimes::layer          ? states_.bucket_layers
-                              : unit == &UnitTimes::expert_layer ? states_.bucket_expert_layers
+    const std::int32_t most = unit == &UnitTimes::layer          ? states_.bucket.dense
+                              : unit == &UnitTimes::expert_layer ? states_.bucket.experts
                                                                  : 1;
     if (most <= 1) {
       if (step.count <= 0) return;
@@ -457,7 +457,7 @@ bool PassTimer::gathers_hide(const Piece& piece) const {
     const Seconds ahead = layer.forward.duration,
                   back = (splits ? layer.input.duration : layer.backward.duration) +
                          layer.recompute_last.duration;
-    const std::int32_t bucket = r.experts ? states_.bucket_expert_layers : states_.bucket_layers;
+    const std::int32_t bucket = states_.bucket.of(r.experts);
     const Seconds reduced = splits ? Seconds{} : (states_.reduce_last.*unit).duration;
     if ((forward.*unit).duration > ahead) return false;
     if ((backward.*unit).duration + reduced > back) return false;
@@ -524,7 +524,7 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
     Piece::Run r = piece.runs[--i];
     // Layers of other kinds share a bucket where they have the same parameters.
     while (i > 0 && piece.runs[i - 1].experts == r.experts) r.layers += piece.runs[--i].layers;
-    const std::int32_t bucket = r.experts ? states_.bucket_expert_layers : states_.bucket_layers;
+    const std::int32_t bucket = states_.bucket.of(r.experts);
     if (bucket <= 1) {
       add(reduce.*unit_of(r), r.layers);
       continue;

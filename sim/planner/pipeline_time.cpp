@@ -360,6 +360,7 @@ ScheduleClock::ScheduleClock(const std::string& schedule, std::int32_t stages, s
 }
 
 const SlotOrder& ScheduleClock::whole() const {
+  if (!shorter_) return *longer_;
   std::call_once(made_whole_, [&] {
     whole_ = std::make_unique<SlotOrder>(make_schedule(schedule_, stages_, chunks_, micro_batches_));
   });

@@ -161,7 +161,7 @@ class ScheduleClock {
   double more_ = 0;  // groups beyond longer
   mutable std::once_flag made_unit_orders_, made_whole_;
   mutable UnitOrders unit_orders_;
-  mutable std::unique_ptr<SlotOrder> whole_;  // with all micro-batches
+  mutable std::unique_ptr<SlotOrder> whole_;  // with all micro-batches, where longer has fewer
 };
 
 // As many micro-batches as show all that happens with more.

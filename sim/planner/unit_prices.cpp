@@ -93,6 +93,7 @@ StateTimes state_times(BlockTimes& b) {
                .reduce_last = {},
                .only_last = each(units(blocks.reduce_replicas, Phase::backward),
                                  units(blocks.reduce_directions, Phase::backward)),
+               .bucket = {},
                .reduce_layers = {},
                .reduce_expert_layers = {},
                .zero_norm = b.of(blocks.zero_norm, Phase::optimizer),
@@ -106,8 +107,7 @@ StateTimes state_times(BlockTimes& b) {
 
 void set_bucket_times(BlockTimes& b, StateTimes& t) {
   const StepBlocks& blocks = b.blocks();
-  t.bucket_layers = blocks.reduce_layers.layers;
-  t.bucket_expert_layers = blocks.reduce_expert_layers.layers;
+  t.bucket = {.dense = blocks.reduce_layers.layers, .experts = blocks.reduce_expert_layers.layers};
   t.reduce_layers.clear();
   t.reduce_expert_layers.clear();
   for (const auto& [n, block] : blocks.reduce_layers.reduce)

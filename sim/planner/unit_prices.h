@@ -25,6 +25,7 @@ struct Buckets {
 // Layers whose gradients are reduced together: dense ones, and those with experts.
 struct BucketLayers {
   std::int32_t dense = 1, experts = 1;
+  std::int32_t of(bool with_experts) const { return with_experts ? experts : dense; }
   bool operator==(const BucketLayers&) const = default;
 };
 
@@ -90,7 +91,7 @@ struct StateTimes {
   // pipeline sum.
   UnitTimes reduce, reduce_last;
   UnitTimes only_last;  // what reduce_last has beside reduce
-  std::int32_t bucket_layers = 1, bucket_expert_layers = 1;
+  BucketLayers bucket;
   std::map<std::int32_t, ActionTime> reduce_layers, reduce_expert_layers;  // messages of so many layers
   ActionTime zero_norm, sum_tied_embedding, read_overflow, sum_norm, clip;
 };

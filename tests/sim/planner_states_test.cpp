@@ -43,8 +43,8 @@ void require_same(const StateTimes& a, const StateTimes& b) {
   for (const auto once : {&StateTimes::zero_norm, &StateTimes::sum_tied_embedding, &StateTimes::read_overflow,
                           &StateTimes::sum_norm, &StateTimes::clip})
     CHECK((a.*once).duration == (b.*once).duration);
-  CHECK(a.bucket_layers == b.bucket_layers);
-  CHECK(a.bucket_expert_layers == b.bucket_expert_layers);
+  CHECK(a.bucket.dense == b.bucket.dense);
+  CHECK(a.bucket.experts == b.bucket.experts);
   for (const auto messages : {&StateTimes::reduce_layers, &StateTimes::reduce_expert_layers}) {
     REQUIRE((a.*messages).size() == (b.*messages).size());
     for (const auto& [layers, time] : a.*messages) {
