@@ -159,18 +159,23 @@ void ValidationJob::work(const std::stop_token& stop) {
 }
 
 std::vector<std::filesystem::path> published_tables() {
-  std::vector<std::filesystem::path> files;
+  std::vector<std::pair<std::size_t, std::filesystem::path>> by_rows;
   std::error_code missing;
   for (const auto& entry :
        std::filesystem::directory_iterator(sim::preset_directory() / "published", missing)) {
     if (entry.path().extension() != ".csv") continue;
     try {
-      if (sim::reader_of(read_table(entry.path()).header)) files.push_back(entry.path());
+      const sim::CsvTable table = read_table(entry.path());
+      if (sim::reader_of(table.header)) by_rows.emplace_back(table.rows.size(), entry.path());
     } catch (const sim::PresetError&) {
-      files.push_back(entry.path());  // its table says why it cannot be read
+      by_rows.emplace_back(0, entry.path());  // its table says why it cannot be read
     }
   }
-  std::sort(files.begin(), files.end());
+  std::sort(by_rows.begin(), by_rows.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  std::vector<std::filesystem::path> files;
+  for (auto& [rows, file] : by_rows) files.push_back(std::move(file));
   return files;
 }
 

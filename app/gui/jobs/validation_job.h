@@ -78,7 +78,7 @@ class ValidationJob {
   std::jthread worker_;
 };
 
-// The tables of presets/published that a reader knows, by name.
+// The tables of presets/published that a reader knows, those with most rows first: the first one is shown.
 std::vector<std::filesystem::path> published_tables();
 
 }  // namespace app::gui

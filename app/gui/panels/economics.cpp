@@ -29,6 +29,11 @@ std::string dollars(double usd) {
   if (usd >= 1e3) return fmt::format("${}", sim::format_count(std::llround(usd)));
   return fmt::format("${:.{}f}", usd, usd < 100 ? 2 : 0);
 }
+// A share of the time near all of it, in as many digits as tell it from all.
+std::string share_of_time(double share) {
+  const int digits = share < 1 ? static_cast<int>(std::ceil(-std::log10(1 - share))) - 2 : 0;
+  return digits > 1 ? fmt::format("{:.{}f} %", 100 * share, digits) : sim::format_percent(share);
+}
 // Three digits, and never "1.2e+03"; `thousands` is the unit of a thousand.
 std::string large(double value, const char* unit, const char* thousands) {
   return value < 1000 ? number(value) + " " + unit : number(value / 1000) + " " + thousands;
@@ -131,10 +136,10 @@ class EconomicsParts {
                  {1, ""}});
     if (!chart) return;
     chart.line(points, c_.predicted, Stroke::dashed, 1.8f);
-    const ChartPoint best = {interval_.value, 100 * sim::goodput(reliability_, devices_, interval_)};
+    const double share = sim::goodput(reliability_, devices_, interval_);
+    const ChartPoint best = {interval_.value, 100 * share};
     chart.dot(best, c_.predicted);
-    chart.name(best, c_.text,
-               "best: every " + sim::format(interval_) + ", " + fmt::format("{:.1f} %", best.y));
+    chart.name(best, c_.text, "best: every " + sim::format(interval_) + ", " + share_of_time(share));
   }
 
   void batch(ImVec2 size) {
@@ -354,7 +359,7 @@ class EconomicsParts {
                "rated power, PUE " + number(site_.pue));
       fact_row(look_, "Carbon", large(cost.tonnes_co2e, "t CO2e", "kt CO2e"), width);
     }
-    fact_row(look_, "Time that is progress", sim::format_percent(plan_.goodput), width,
+    fact_row(look_, "Time that is progress", share_of_time(plan_.goodput), width,
              "checkpoint every " + sim::format(interval_));
   }
 
