@@ -428,9 +428,11 @@ void draw_row(const PanelContext& context, const Shown& shown, ImVec2 size) {
       ImGui::TableNextColumn();
       text_right(look, TextRole::number, c.measured, compared ? digits(compared->measured) : "");
       ImGui::TableNextColumn();
-      text_right(look, TextRole::number, c.predicted, digits(p.value));
+      // An outcome is a word, and has no band.
+      const bool is_word = !p.words.empty();
+      text_right(look, TextRole::number, c.predicted, is_word ? std::string(p.words) : digits(p.value));
       ImGui::TableNextColumn();
-      text_right(look, TextRole::number, c.dim, digits(p.low) + " to " + digits(p.high));
+      if (!is_word) text_right(look, TextRole::number, c.dim, digits(p.low) + " to " + digits(p.high));
       ImGui::TableNextColumn();
       if (compared)
         text_right(look, TextRole::number, compared->inside() ? c.good : c.bad,
