@@ -140,9 +140,13 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
   priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
   priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
   const double uncertainty = plan_.scenario.implementation.host.uncertainty;
-  priced.host = host_time(plan_, block, priced.operations, &Price::seconds, 1, hardware_);
-  priced.host_low = host_time(plan_, block, priced.operations, &Price::low, 1 / uncertainty, hardware_);
-  priced.host_high = host_time(plan_, block, priced.operations, &Price::high, uncertainty, hardware_);
+  const auto host = [&](Seconds Price::*which, double factor, Fabric fabric) {
+    return host_time(plan_, block, priced.operations, which, factor,
+                     collective_delay(plan_.scenario, hardware_, fabric));
+  };
+  priced.host = host(&Price::seconds, 1, Fabric::usual);
+  priced.host_low = host(&Price::low, 1 / uncertainty, Fabric::calm);
+  priced.host_high = host(&Price::high, uncertainty, Fabric::stalls);
   return priced;
 }
 

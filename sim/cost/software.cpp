@@ -205,6 +205,14 @@ Beside beside(const Plan& plan, const Block& block, Phase phase, std::size_t i) 
   return {};
 }
 
+// Inputs of products that software keeps as forward gathered them are not gathered again.
+bool is_left_out(const Plan& plan, const Block& block, std::size_t i) {
+  const Operation& op = block.operations[i];
+  return !software(plan).tensor_parallel.gathers_again && op.kind == OpKind::all_gather &&
+         in_group(plan, op, "tensor") && product_after(block, i, OpKind::matmul_backward_weight) != kNone &&
+         product_after(block, i, OpKind::matmul_backward_input) == kNone;
+}
+
 // A product whose rows arrive from other ranks is worked on in pieces: a rank's own rows, then those before
 // and those after them (nanotron, tensor_parallel/functional.py).
 bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
@@ -289,7 +297,7 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
                                         : profile.overlaps_reduction;
   const double stage_bytes = bytes_a_stage(plan, dtype);
   double bucket = profile.bucket_mib * 1024 * 1024;
-  if (!beside) bucket = gathers ? stage_bytes : std::max(bucket, whole);
+  if (!beside) bucket = gathers || profile.reduces_flat ? stage_bytes : std::max(bucket, whole);
   if (bucket > 0 && whole > 0) units = std::min(bucket, std::max(whole, stage_bytes)) / whole;
   Work message = priced.work;
   message.network = scaled(message.network, units);
@@ -299,6 +307,10 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
   if (passes > 0)
     priced.price =
         priced.price + Seconds{passes * whole / (hardware.memory_bandwidth.value * kMemoryEfficiency)};
+  // Operands are each a tensor and its shard.
+  if (gathers && !beside)
+    priced.price =
+        priced.price + profile.gather_part * (static_cast<double>(op.operands.size()) / 2 * group.size);
   return priced;
 }
 
@@ -309,6 +321,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
                                     const Calibration* calibration, const Group* group, Bytes working_set,
                                     Bytes epilogue) {
   const Operation& op = block.operations[index];
+  if (is_left_out(plan, block, index)) return {};
   if (group && is_data_exchange(plan, op)) return price_exchange(plan, op, v, hardware, calibration, *group);
   PricedOperation priced{with_expert_dtype(plan, op, with_traffic(plan, op, v, work_of(plan, op, v))), {}};
   const std::string_view attention = software(plan).kernels.attention;
@@ -337,6 +350,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
       priced.price = at_least(priced.price, moved.memory() / (hardware.memory_bandwidth * kMemoryEfficiency));
   }
   if (group) return priced;
+  if (uses_tensor_cores(op.kind)) priced.price = priced.price * software(plan).kernels.slower;
   if (plan.scenario.workload.task == Task::train && uses_tensor_cores(op.kind))
     priced.price = priced.price * slower_under_load(priced, op.dtype, hardware);
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
@@ -398,14 +412,50 @@ void hide_behind_paired_pass(const Plan& plan, const Block& block, std::vector<P
 
 namespace {
 
-bool stages_cross_nodes(const Plan& plan, const Hardware& hardware) {
-  return plan.scenario.strategy.pipeline_parallel > 1 && plan.ranks > hardware.devices_per_node;
+bool stages_cross_nodes(const Scenario& scenario, const Hardware& hardware) {
+  return scenario.strategy.pipeline_parallel > 1 && scenario.strategy.devices() > hardware.devices_per_node;
+}
+
+bool reaches(int ranks, const PipelineProfile& pipeline) {
+  return pipeline.stalls_from_ranks > 0 && ranks >= pipeline.stalls_from_ranks;
+}
+
+}  // namespace
+
+CollectiveDelay collective_delay(const Scenario& scenario, const Hardware& hardware, Fabric fabric) {
+  const Strategy& s = scenario.strategy;
+  if (stages_cross_nodes(scenario, hardware)) return CollectiveDelay::of_nodes;
+  // Runs of the HF Ultra-Scale Playbook without stages (data of the interactive figure) took so much longer
+  // where they gather inputs again, by what their memory shows: 10 of 12 whose groups lie on several nodes,
+  // and 16 of 18 on 512 GPUs, those in a node too; of those that keep them 3 of 42, and none.
+  if (s.pipeline_parallel > 1 || !scenario.implementation.tensor_parallel.gathers_again)
+    return CollectiveDelay::none;
+  if (fabric != Fabric::calm && reaches(s.devices(), scenario.implementation.pipeline))
+    return CollectiveDelay::of_stall;
+  return s.tensor_parallel > hardware.devices_per_node ? CollectiveDelay::of_nodes : CollectiveDelay::none;
+}
+
+namespace {
+
+Seconds delayed_by(CollectiveDelay delay, const Plan& plan, const Operation& op, const Work& work) {
+  const HostProfile& host = software(plan).host;
+  const bool stalls = delay == CollectiveDelay::of_stall;
+  if (delay == CollectiveDelay::none || op.group < 0) return {};
+  const Seconds of_ranks = host.collective_rank * plan.groups[static_cast<std::size_t>(op.group)].size;
+  if (in_group(plan, op, "tensor")) return stalls ? of_ranks + host.collective_stall : of_ranks;
+  // Each message of gradients that are reduced beside passes.
+  const DataParallelProfile& data = software(plan).data_parallel;
+  const bool beside = plan.scenario.strategy.zero_stage == 0 && data.overlaps_reduction;
+  if (!stalls || !beside || !is_data_exchange(plan, op)) return {};
+  constexpr double kPassesOfAllReduce = 2, kMiB = 1024.0 * 1024.0;
+  const double bytes = static_cast<double>(work.network.value) / kPassesOfAllReduce;
+  return of_ranks * (data.bucket_mib > 0 ? std::max(1.0, std::ceil(bytes / (data.bucket_mib * kMiB))) : 1);
 }
 
 }  // namespace
 
 HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
-                   Seconds Price::*which, double factor, const Hardware& hardware) {
+                   Seconds Price::*which, double factor, CollectiveDelay delay) {
   const HostProfile& host = software(plan).host;
   HostTime time;
   if (host.launch.value <= 0) return time;
@@ -419,10 +469,10 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
   for (const PricedOperation& op : operations) rest += op.price.*which;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const Operation& op = block.operations[i];
+    if (is_left_out(plan, block, i)) continue;
     Seconds own = host.launch * launches;
     if (is_collective(op.kind)) own = host.collective;
-    if (in_group(plan, op, "tensor") && stages_cross_nodes(plan, hardware))
-      own += software(plan).pipeline.collective_rank * plan.scenario.strategy.tensor_parallel;
+    own += delayed_by(delay, plan, op, operations[i].work);
     if (in_pieces(plan, block, i)) own = own + host.launch * 2;
     if (op.kind == OpKind::adamw && host.parameter.value > 0)
       own = host.parameter * (static_cast<double>(op.operands.size()) / 5);
@@ -439,31 +489,33 @@ double interference(const Scenario& scenario, const Hardware& hardware) {
                                                                   : kComputeBesideNetwork;
 }
 
-HostWork work_before_pass(const Scenario& scenario, bool of_step) {
+HostWork work_before_pass(const Scenario& scenario) {
   const HostProfile& host = scenario.implementation.host;
   if (host.launch.value <= 0) return {};
-  // Runs of 512 ranks without stages were seen to lose what a transfer does around the step's update, and
-  // before each pass too in 15 of 19 whose tensor parallel groups lie on one or two nodes; where they lie on
-  // four, in 4 of 17 (HF Ultra-Scale Playbook, data of the interactive figure).
-  constexpr int kNodes = 2;
-  const Strategy& strategy = scenario.strategy;
-  const bool waits = of_step || strategy.tensor_parallel <= kNodes * scenario.hardware.devices_per_node;
-  const bool stalls = strategy.pipeline_parallel == 1 && waits && usually_stalls(scenario);
-  const Seconds stall = stalls ? scenario.implementation.pipeline.stall : Seconds{};
-  if (!host.waits_around_passes) return {host.pass, stall, false};
-  return {host.pass + host.wait, stall, true};
+  if (!host.waits_around_passes) return {host.pass, {}, false};
+  return {host.pass + host.wait, {}, true};
+}
+
+// Without stages nothing is transferred; runs of 512 ranks whose collectives did not stall lost about as much
+// as a transfer does once a step (median 0.3 s of 13, same figure).
+HostWork work_before_update(const Scenario& scenario) {
+  HostWork work = work_before_pass(scenario);
+  const PipelineProfile& pipeline = scenario.implementation.pipeline;
+  const Strategy& s = scenario.strategy;
+  if (scenario.implementation.host.launch.value > 0 && s.pipeline_parallel == 1 &&
+      reaches(s.devices(), pipeline) &&
+      collective_delay(scenario, scenario.hardware, Fabric::usual) == CollectiveDelay::none)
+    work.stall = pipeline.stall;
+  return work;
 }
 
 // Whoever sends to a group that lies on several nodes keeps as many more connections between nodes. Runs of
 // 512 ranks stalled in five of six cases, and so did those of 128 whose tensor parallel groups lie on four
 // nodes.
 bool usually_stalls(const Scenario& scenario) {
-  const int from = scenario.implementation.pipeline.stalls_from_ranks;
   const Strategy& strategy = scenario.strategy;
-  const int nodes = strategy.pipeline_parallel == 1
-                        ? 1
-                        : std::max(1, strategy.tensor_parallel / scenario.hardware.devices_per_node);
-  return from > 0 && strategy.devices() * nodes >= from;
+  const int nodes = std::max(1, strategy.tensor_parallel / scenario.hardware.devices_per_node);
+  return reaches(strategy.devices() * nodes, scenario.implementation.pipeline);
 }
 
 HostWork usual_work(const Scenario& scenario, HostWork work) {
@@ -507,7 +559,9 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program, const 
     };
     const bool begins = !last || direction(*last) != direction(action) ||
                         last->micro_batch != action.micro_batch || last->chunk != action.chunk;
-    if (begins) work[a] = work_before_pass(plan.scenario, action.phase == Phase::optimizer);
+    if (begins)
+      work[a] = action.phase == Phase::optimizer ? work_before_update(plan.scenario)
+                                                 : work_before_pass(plan.scenario);
     if (!last) work[a].before += software(plan).host.step;
     last = &action;
   }

@@ -25,14 +25,14 @@ struct StepEstimator::ComputeKey {
   Strategy strategy;                                             // but for what is left out below
   std::tuple<std::int32_t, std::int32_t, std::int32_t> strides;  // between ranks that exchange in a pass
   Group expert;
-  bool pipeline = false, replicas = false, crosses_nodes = false, several_sequences = false;
+  CollectiveDelay delay = CollectiveDelay::none;
+  bool pipeline = false, replicas = false, several_sequences = false;
   auto fields() const {
     const Strategy& s = strategy;
     return std::tie(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
                     s.expert_dispatch, s.sequence_parallel, s.context_parallel_comm, s.schedule, s.recompute,
                     s.recompute_interval, s.recompute_operations, strides, expert.size, expert.stride,
-                    expert.outer_size, expert.outer_stride, pipeline, replicas, crosses_nodes,
-                    several_sequences);
+                    expert.outer_size, expert.outer_stride, pipeline, replicas, delay, several_sequences);
   }
   bool operator<(const ComputeKey& o) const { return fields() < o.fields(); }
 };
@@ -98,7 +98,7 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
   if (t.expert_parallel > 1) key.expert = part_of(expert_ranks(t), t.expert_parallel);
   key.pipeline = t.pipeline_parallel > 1;
   key.replicas = data_ranks(t) > 1;
-  key.crosses_nodes = key.pipeline && t.devices() > s.hardware.devices_per_node;
+  key.delay = collective_delay(s, s.hardware, Fabric::usual);
   key.several_sequences = s.workload.micro_batch_size > 1;
   t.schedule = schedule_of_parts(t.schedule);
   t.virtual_pipeline = 1;
@@ -169,8 +169,8 @@ StepPasses StepEstimator::passes(const Scenario& s) {
           memory,
           known_->stage_numbers,
           transfers(s),
-          {.pass = usual_work(s, work_before_pass(s, false)),
-           .once = usual_work(s, work_before_pass(s, true)),
+          {.pass = work_before_pass(s),
+           .update = usual_work(s, work_before_update(s)),
            .gather = work_before_gather(s),
            .before_first_pass = begins_with_pass ? s.implementation.host.step : Seconds{},
            .interference = {interference(s, known_->base.hardware)}}};

@@ -28,6 +28,8 @@ struct QuantisationProfile {
 // Kernels that a plan's operations stand for.
 struct KernelProfile {
   std::string attention;  // whose kernel, as calibrations call it: "FlashAttention2", "cuDNN"
+  // How much longer products and attention take than those of the libraries that calibrations timed.
+  double slower = 1;
   // Memory traffic of operations, by kind ("swiglu"), in multiples of one fused kernel's; 1 where absent.
   std::map<std::string, double> traffic;
   // Kernels beside an operation, by its id, in passes over its result (of weights' gradients: over the
@@ -51,6 +53,9 @@ struct HostProfile {
   double uncertainty = 1.5;
   Seconds launch;      // of one kernel, interpreter and autograd included; 0: the host is never late
   Seconds collective;  // of one collective
+  // How much longer one of tensor parallelism takes for each of its ranks once several nodes take part, and
+  // besides when the network stalls (cost/software.h, CollectiveDelay).
+  Seconds collective_rank, collective_stall;
   // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
   // states of random generators.
   Seconds layer_forward, layer_backward, layer_recompute;
@@ -69,10 +74,13 @@ struct DataParallelProfile {
   bool overlaps_sharded_reduction = true;  // the same under ZeRO 1
   bool overlaps_gather = false;            // of updated parameters, with the next step's forward pass
   bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
+  bool reduces_flat = false;   // all of them in one message, where nothing hides it
   std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients
   double bucket_mib = 0;                 // messages are this large; 0: a unit each
   // Passes over what is gathered, or reduced, that copy it into or out of flat buffers, bytes a byte.
   double gather_copy_passes = 0, reduction_copy_passes = 0;
+  // Copies of what is gathered after the update into parameters: one for each rank's part of each tensor.
+  Seconds gather_part;
   bool gathers_fp8 = false;  // parameters of fp8 products travel in fp8
 
   bool operator==(const DataParallelProfile&) const = default;
@@ -89,6 +97,7 @@ struct TensorOverlap {
 struct TensorParallelProfile {
   TensorOverlap forward_gather, forward_scatter, backward_gather, backward_scatter;
   TensorOverlap input_gather;  // of what forward saved in parts, for the weights' gradients
+  bool gathers_again = true;   // those; else they are kept as forward gathered them
   TensorOverlap backward_all_reduce;
   int product_pieces = 1;  // rows of a gathered product are worked on in this many pieces; 0: one a rank
 
@@ -116,9 +125,6 @@ struct PipelineProfile {
   bool in_order = false;           // transfers stand in the compute stream: nothing overlaps them
   bool scatters = false;           // tensor-parallel ranks send a part each, gathered on arrival
   bool balances_head = false;      // layers are dealt out with the head counted by its FLOPs
-  // Where stages lie on different nodes, what a collective of tensor parallelism takes the host longer for
-  // each of its ranks.
-  Seconds collective_rank;
   // What a transfer between nodes takes longer when the fabric stalls; in runs of so many ranks it is the
   // rule.
   Seconds stall;

@@ -22,6 +22,7 @@ void quantisation_fields(Visitor& v, Profile& p) {
 template <class Visitor, class Profile>
 void kernel_fields(Visitor& v, Profile& p) {
   v("attention", p.attention);
+  v("slower", p.slower);
   v("traffic", p.traffic);
   v("side_passes", p.side_passes);
   v("repeats_key_values", p.repeats_key_values);
@@ -37,6 +38,8 @@ void host_fields(Visitor& v, Profile& p) {
   v("uncertainty", p.uncertainty);
   v("launch", p.launch);
   v("collective", p.collective);
+  v("collective_rank", p.collective_rank);
+  v("collective_stall", p.collective_stall);
   v("layer_forward", p.layer_forward);
   v("layer_backward", p.layer_backward);
   v("layer_recompute", p.layer_recompute);
@@ -54,10 +57,12 @@ void data_parallel_fields(Visitor& v, Profile& p) {
   v("overlaps_sharded_reduction", p.overlaps_sharded_reduction);
   v("overlaps_gather", p.overlaps_gather);
   v("reduces_whole", p.reduces_whole);
+  v("reduces_flat", p.reduces_flat);
   v("reduction_dtype", p.reduction_dtype);
   v("bucket_mib", p.bucket_mib);
   v("gather_copy_passes", p.gather_copy_passes);
   v("reduction_copy_passes", p.reduction_copy_passes);
+  v("gather_part", p.gather_part);
   v("gathers_fp8", p.gathers_fp8);
 }
 
@@ -74,6 +79,7 @@ void tensor_parallel_fields(Visitor& v, Profile& p) {
   v("backward_gather", p.backward_gather);
   v("backward_scatter", p.backward_scatter);
   v("input_gather", p.input_gather);
+  v("gathers_again", p.gathers_again);
   v("backward_all_reduce", p.backward_all_reduce);
   v("product_pieces", p.product_pieces);
 }
@@ -95,7 +101,6 @@ void pipeline_fields(Visitor& v, Profile& p) {
   v("in_order", p.in_order);
   v("scatters", p.scatters);
   v("balances_head", p.balances_head);
-  v("collective_rank", p.collective_rank);
   v("stall", p.stall);
   v("stalls_from_ranks", p.stalls_from_ranks);
 }

@@ -83,6 +83,7 @@ PeakMemory peak_memory(const TrainingRow& training) {
   result.live = band(typical(peak.live, other.live), peak.live, other.live, width);
   result.reserved = band(typical(peak.reserved, other.reserved), peak.reserved, other.reserved, width);
   result.device = band(typical(peak.device, other.device), peak.device, other.device, width);
+  result.in_other_mode = in_other && !training.other_mode.empty();
   result.fits = in_other || (peak.fits && typical(peak.reserved, other.reserved) <= peak.limit);
   return result;
 }

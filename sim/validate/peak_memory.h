@@ -12,10 +12,11 @@ struct MemoryBand {
 
 // Of the fullest pipeline stage; of nanotron's runs of the first, whose rank 0 writes its logs.
 struct PeakMemory {
-  MemoryBand live;      // tensors
-  MemoryBand reserved;  // what the allocator holds for them
-  MemoryBand device;    // with what lies outside it
-  bool fits = true;     // on all stages, with free segments given back where the device is full
+  MemoryBand live;             // tensors
+  MemoryBand reserved;         // what the allocator holds for them
+  MemoryBand device;           // with what lies outside it
+  bool fits = true;            // on all stages, with free segments given back where the device is full
+  bool in_other_mode = false;  // the row's, as most runs like it, provided that it fits
 };
 PeakMemory peak_memory(const TrainingRow& training);
 

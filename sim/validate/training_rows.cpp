@@ -14,7 +14,9 @@ constexpr double kTera = 1e12;
 
 std::vector<Prediction> predict_row(const TableRow& row) {
   const TrainingRow training = training_row(row);
-  const Scenario& s = training.scenario;
+  const PeakMemory memory = peak_memory(training);
+  Scenario s = training.scenario;
+  if (memory.in_other_mode) s.implementation = load_implementation_preset(training.other_mode);
   const StepTime step = predict_step(make_plan(s), s.hardware, training.calibration);
 
   const CountedFlops flops =
@@ -33,7 +35,6 @@ std::vector<Prediction> predict_row(const TableRow& row) {
   predictions.push_back(as_rate("tflops_per_gpu", time, (prints_hardware ? hardware : model) / kTera));
   predictions.push_back(as_rate("mfu", time, 100 * model / peak));
   predictions.push_back(as_rate("hfu", time, 100 * hardware / peak));
-  const PeakMemory memory = peak_memory(training);
   predictions.push_back(memory_prediction(row, "peak_memory_gb", memory));
   predictions.push_back(outcome_prediction(memory));
   return predictions;

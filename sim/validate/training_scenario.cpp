@@ -270,14 +270,16 @@ TrainingRow training_row(const TableRow& row) {
   result.guessed_batch = batch.guessed;
 
   // The playbook's sweep ran tensor parallelism in two ways and does not say which. Of runs of one stage on
-  // up to 256 GPUs most hold as much as where the gathered inputs of products are kept, of runs of several on
-  // up to 128 about a third, and as many lie between.
+  // up to 256 GPUs most hold as much as where the gathered inputs of products are kept, and so do 13 of 17 of
+  // TP 32 on 512, but one of 19 of a lower degree; of runs of several stages on up to 128 about a third, and
+  // as many lie between.
   if (stack.preset == "nanotron_2025") {
     result.memory_of_first_stage = true;
     if (p.tensor_parallel > 1) result.other_mode = "nanotron_2025_gathered";
     const int devices = s.strategy.devices();
     const bool staged = p.pipeline_parallel > 1;
-    result.other_mode_share = !staged && devices <= 256 ? 1 : staged && devices <= 128 ? 0.3 : 0;
+    const bool most_keep = !staged && (devices <= 256 || p.tensor_parallel > 16);
+    result.other_mode_share = most_keep ? 1 : staged && devices <= 128 ? 0.3 : 0;
   }
 
   // An interleaved schedule of micro-batches that the stages do not divide runs as the plain one.

@@ -15,7 +15,7 @@ struct TrainingRow {
   bool guessed_batch = false;  // the row does not say how many sequences a step has
   // The peak that the row's source prints is that of the first pipeline stage, whose rank 0 wrote its logs.
   bool memory_of_first_stage = false;
-  // Another mode in which the software may have run, which rows do not tell and memory shows: an
+  // Another mode in which the software may have run, which rows do not tell and memory of many runs shows: an
   // implementation preset; empty where there is none.
   std::string other_mode;
   double other_mode_share = 0;  // how far from this mode to the other half of such runs lie; 1: in the other
