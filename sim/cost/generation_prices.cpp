@@ -32,10 +32,8 @@ PricedGeneration price_generation(const GenerationPlan& generation, const std::v
   const Program& program = plan.programs.front();
   const std::vector<HostWork> host = host_work(plan, program, hardware);
   const DeviceClock begin(Interference{interference(s, hardware)}, s.implementation.pipeline.in_order);
-  const PipelineProfile& pipeline = s.implementation.pipeline;
-  const bool usually_stalls = pipeline.stalls_from_ranks > 0 && plan.ranks >= pipeline.stalls_from_ranks;
   const double uncertainty = s.implementation.host.uncertainty;
-  Band expected{begin, &PricedBlock::duration, &PricedBlock::host, 1, usually_stalls};
+  Band expected{begin, &PricedBlock::duration, &PricedBlock::host, 1, usually_stalls(s)};
   Band low{begin, &PricedBlock::low, &PricedBlock::host_low, 1 / uncertainty, false};
   Band high{begin, &PricedBlock::high, &PricedBlock::host_high, uncertainty, true};
 

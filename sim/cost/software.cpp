@@ -412,31 +412,6 @@ void hide_behind_paired_pass(const Plan& plan, const Block& block, std::vector<P
 
 namespace {
 
-bool stages_cross_nodes(const Scenario& scenario, const Hardware& hardware) {
-  return scenario.strategy.pipeline_parallel > 1 && scenario.strategy.devices() > hardware.devices_per_node;
-}
-
-bool reaches(int ranks, const PipelineProfile& pipeline) {
-  return pipeline.stalls_from_ranks > 0 && ranks >= pipeline.stalls_from_ranks;
-}
-
-}  // namespace
-
-CollectiveDelay collective_delay(const Scenario& scenario, const Hardware& hardware, Fabric fabric) {
-  const Strategy& s = scenario.strategy;
-  if (stages_cross_nodes(scenario, hardware)) return CollectiveDelay::of_nodes;
-  // Runs of the HF Ultra-Scale Playbook without stages (data of the interactive figure) took so much longer
-  // where they gather inputs again, by what their memory shows: 10 of 12 whose groups lie on several nodes,
-  // and 16 of 18 on 512 GPUs, those in a node too; of those that keep them 3 of 42, and none.
-  if (s.pipeline_parallel > 1 || !scenario.implementation.tensor_parallel.gathers_again)
-    return CollectiveDelay::none;
-  if (fabric != Fabric::calm && reaches(s.devices(), scenario.implementation.pipeline))
-    return CollectiveDelay::of_stall;
-  return s.tensor_parallel > hardware.devices_per_node ? CollectiveDelay::of_nodes : CollectiveDelay::none;
-}
-
-namespace {
-
 Seconds delayed_by(CollectiveDelay delay, const Plan& plan, const Operation& op, const Work& work) {
   const HostProfile& host = software(plan).host;
   const bool stalls = delay == CollectiveDelay::of_stall;
@@ -496,32 +471,9 @@ HostWork work_before_pass(const Scenario& scenario) {
   return {host.pass + host.wait, {}, true};
 }
 
-// Without stages nothing is transferred; runs of 512 ranks whose collectives did not stall lost about as much
-// as a transfer does once a step (median 0.3 s of 13, same figure).
-HostWork work_before_update(const Scenario& scenario) {
+HostWork work_around_passes(const Scenario& scenario) {
   HostWork work = work_before_pass(scenario);
-  const PipelineProfile& pipeline = scenario.implementation.pipeline;
-  const Strategy& s = scenario.strategy;
-  if (scenario.implementation.host.launch.value > 0 && s.pipeline_parallel == 1 &&
-      reaches(s.devices(), pipeline) &&
-      collective_delay(scenario, scenario.hardware, Fabric::usual) == CollectiveDelay::none)
-    work.stall = pipeline.stall;
-  return work;
-}
-
-// Of the playbook's pipelines 91 of 92 on 512 GPUs stalled, and all 34 on 64 to 256 whose tensor parallel
-// groups lie on four nodes; of the others on up to 256, one in four.
-bool usually_stalls(const Scenario& scenario) {
-  constexpr int kNodes = 4;
-  const Strategy& s = scenario.strategy;
-  const PipelineProfile& pipeline = scenario.implementation.pipeline;
-  const bool on_many_nodes = pipeline.stalls_from_ranks > 0 && s.pipeline_parallel > 1 &&
-                             s.tensor_parallel >= kNodes * scenario.hardware.devices_per_node;
-  return on_many_nodes || reaches(s.devices(), pipeline);
-}
-
-HostWork usual_work(const Scenario& scenario, HostWork work) {
-  if (usually_stalls(scenario)) work.before += work.stall;
+  if (scenario.implementation.host.launch.value > 0) work.stall = stall_without_stages(scenario);
   return work;
 }
 
@@ -562,7 +514,7 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program, const 
     const bool begins = !last || direction(*last) != direction(action) ||
                         last->micro_batch != action.micro_batch || last->chunk != action.chunk;
     if (begins)
-      work[a] = action.phase == Phase::optimizer ? work_before_update(plan.scenario)
+      work[a] = action.phase == Phase::optimizer ? work_around_passes(plan.scenario)
                                                  : work_before_pass(plan.scenario);
     if (!last) work[a].before += software(plan).host.step;
     last = &action;

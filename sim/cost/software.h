@@ -6,6 +6,7 @@
 
 #include "sim/cost/execution.h"
 #include "sim/cost/price.h"
+#include "sim/cost/stalls.h"
 
 namespace sim {
 
@@ -32,14 +33,6 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
 void hide_behind_paired_pass(const Plan& plan, const Block& block, std::vector<PricedOperation>& operations,
                              const Hardware& hardware);
 
-// Networks between nodes stall by luck: never, as often as not, or always.
-enum class Fabric { calm, usual, stalls };
-// What collectives of tensor parallelism take the host longer: HostProfile::collective_rank for each rank,
-// once several nodes take part; with collective_stall when the network stalls, which delays the messages of
-// gradients, too.
-enum class CollectiveDelay { none, of_nodes, of_stall };
-CollectiveDelay collective_delay(const Scenario& scenario, const Hardware& hardware, Fabric fabric);
-
 // The host's part in a block whose operations take `which` of their prices, with a host `factor` times as
 // slow as the implementation says.
 HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
@@ -48,15 +41,12 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
 // How much longer compute takes while a scenario's ranks exchange gradients or parameters beside it.
 double interference(const Scenario& scenario, const Hardware& hardware);
 
-// What the host does before a pass of a micro-batch and before the update, at either end of a transfer
-// between stages, and before a unit's parameters are gathered for a pass.
+// What the host does before a pass of a micro-batch, before and after all passes of a step, at either end of
+// a transfer between stages, and before a unit's parameters are gathered for a pass.
 HostWork work_before_pass(const Scenario& scenario);
-HostWork work_before_update(const Scenario& scenario);
+HostWork work_around_passes(const Scenario& scenario);
 HostWork work_of_transfer(const Scenario& scenario, bool forward, bool sends, const Hardware& hardware);
 HostWork work_before_gather(const Scenario& scenario);
-// Whether stalls of transfers are the rule with so many ranks; work as it then is.
-bool usually_stalls(const Scenario& scenario);
-HostWork usual_work(const Scenario& scenario, HostWork work);
 
 // For each action of a program what the host does beside launching its block.
 std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware);

@@ -28,8 +28,8 @@ std::vector<Piece> pieces_of(const Scenario& scenario, const std::vector<LayerKi
 
 // What software does around passes.
 struct StepSoftware {
-  HostWork pass, update, gather;
-  Seconds before_first_pass;  // of the host, where that begins the step
+  HostWork pass, around, gather;  // around: once a step, before all passes and after them
+  Seconds before_first_pass;      // of the host, where that begins the step
   Interference interference;
 };
 

@@ -170,7 +170,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
           known_->stage_numbers,
           transfers(s),
           {.pass = work_before_pass(s),
-           .update = usual_work(s, work_before_update(s)),
+           .around = usual_work(s, work_around_passes(s)),
            .gather = work_before_gather(s),
            .before_first_pass = begins_with_pass ? s.implementation.host.step : Seconds{},
            .interference = {interference(s, known_->base.hardware)}}};

@@ -131,16 +131,17 @@ TEST_CASE("reductions beside backward take no longer than after it") {
 
 namespace {
 
-// How many stalls longer a step takes when all transfers between nodes stall, of 32 devices.
-double stalls_of_step(int stages, int tensor, std::int64_t micro_batches) {
+// How many stalls longer a step takes where stalls are the rule from so many ranks on.
+double stalls_of_step(int stages, int tensor, std::int64_t micro_batches, int devices = 32,
+                      int from_ranks = 32) {
   sim::Scenario s = step("nanotron_2025");
   s.model = sim::load_model_preset("llama-style-1b");
   s.strategy.pipeline_parallel = stages;
   s.strategy.tensor_parallel = tensor;
-  s.strategy.data_parallel = 32 / stages / tensor;
+  s.strategy.data_parallel = devices / stages / tensor;
   s.workload.global_batch_size = micro_batches * s.strategy.data_parallel;
   s.hardware.device_spread = 0;  // who waits for the slowest waits for its stalls, too
-  s.implementation.pipeline.stalls_from_ranks = 32;
+  s.implementation.pipeline.stalls_from_ranks = from_ranks;
   s.implementation.pipeline.stall = {};
   const double without = seconds(s);
   constexpr double kStall = 1000;  // beside which nothing else counts
@@ -160,6 +161,26 @@ TEST_CASE("a stall holds both ends of a transfer at once: once a hop, and each t
   };
   CHECK(further(2) == Approx(2).margin(0.1));
   CHECK(further(4) == Approx(4).margin(0.1));
+}
+
+TEST_CASE("transfers of fewer ranks stall where tensor parallel groups lie on four nodes") {
+  CHECK(stalls_of_step(2, 32, 1, 64, 512) == Approx(2).margin(0.1));
+  CHECK(stalls_of_step(2, 16, 1, 64, 512) == Approx(0).margin(0.1));
+  CHECK(stalls_of_step(2, 32, 1, 64, 0) == Approx(0).margin(0.1));
+}
+
+TEST_CASE(
+    "a step without stages whose collectives keep their pace loses two stalls, before it and before its "
+    "update") {
+  sim::Scenario s = step("nanotron_2025_gathered");
+  s.hardware.device_spread = 0;
+  s.strategy.data_parallel = 32;
+  s.implementation.pipeline.stalls_from_ranks = 32;
+  s.implementation.pipeline.stall = Seconds{1000};
+  for (const int micro_batches : {1, 4}) {
+    s.workload.global_batch_size = 32 * micro_batches;
+    CHECK(seconds(s) == Approx(2000).epsilon(0.01));
+  }
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include "sim/scenario/preset.h"
 #include "sim/validate/device_names.h"
 #include "sim/validate/network_names.h"
+#include "sim/validate/peak_memory.h"
 #include "sim/validate/row_model.h"
 #include "sim/validate/stack_names.h"
 #include "sim/validate/training_scenario.h"
@@ -108,6 +109,49 @@ TEST_CASE("empty cells are what the stack does; degrees make up the number of GP
   CHECK(s.strategy.recompute == sim::Recompute::none);
   CHECK(s.model.tie_word_embeddings);  // 3.57 billion with the head's weights counted once
   CHECK(s.hardware.name == "h100-sxm-efa");
+}
+
+namespace {
+
+// Of the playbook's sweep.
+sim::TrainingRow nanotron_row(const std::string& model, int gpus, int tensor, int stages, int zero,
+                              int micro_batch) {
+  const std::string shape = model == "3B"   ? "3.57,28,3072,8192,32,32,131072"
+                            : model == "8B" ? "8.86,32,4096,14336,32,32,131072"
+                                            : "80,80,8192,28672,64,64,131072";
+  const auto cell = [](int n) { return std::to_string(n) + ","; };
+  const sim::CsvTable table =
+      table_of("Llama-style " + model + "," + shape + ",4096,llama,H100-80GB-SXM," + cell(gpus) + "8,," +
+               cell(tensor) + cell(stages) + ",," + cell(gpus / tensor / stages) + "zero" + cell(zero) + "," +
+               cell(micro_batch) + "256,,bf16,nanotron,2025-02,");
+  return sim::training_row(sim::TableRow(table, 0, {}));
+}
+
+}  // namespace
+
+TEST_CASE("a run of the playbook's sweep is taken to keep gathered inputs as most like it, where that fits") {
+  const auto keeps = [](const std::string& model, int gpus, int tensor, int stages, int micro_batch) {
+    return sim::peak_memory(nanotron_row(model, gpus, tensor, stages, 1, micro_batch)).in_other_mode;
+  };
+  CHECK(keeps("8B", 128, 16, 1, 8));
+  CHECK(keeps("8B", 512, 32, 1, 8));
+  CHECK_FALSE(keeps("80B", 512, 32, 1, 8));  // would take more than 80 GB
+  CHECK_FALSE(keeps("8B", 512, 8, 1, 2));
+  CHECK_FALSE(keeps("8B", 128, 8, 2, 2));
+  CHECK_FALSE(keeps("8B", 128, 1, 1, 1));  // gathers none
+}
+
+TEST_CASE("two series of the playbook's pipelines are taken to have stalled, and no run without stages") {
+  const auto stalls = [](const std::string& model, int gpus, int stages, int zero, int micro_batch) {
+    const sim::Scenario s = nanotron_row(model, gpus, 4, stages, zero, micro_batch).scenario;
+    return s.implementation.pipeline.stalls_from_ranks == 1;
+  };
+  CHECK(stalls("8B", 64, 4, 0, 1));
+  CHECK(stalls("8B", 256, 4, 1, 2));
+  CHECK_FALSE(stalls("8B", 64, 4, 1, 1));
+  CHECK_FALSE(stalls("3B", 256, 4, 1, 2));
+  CHECK_FALSE(stalls("8B", 256, 4, 1, 1));
+  CHECK_FALSE(stalls("8B", 256, 1, 1, 2));
 }
 
 TEST_CASE("zero_stage is read from what FSDP and Megatron call it") {
