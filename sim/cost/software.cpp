@@ -416,7 +416,7 @@ Seconds delayed_by(CollectiveDelay delay, const Plan& plan, const Operation& op,
   const HostProfile& host = software(plan).host;
   const bool stalls = delay == CollectiveDelay::of_stall;
   if (delay == CollectiveDelay::none || op.group < 0) return {};
-  const Seconds of_ranks = host.collective_rank * plan.groups[static_cast<std::size_t>(op.group)].size;
+  const Seconds of_ranks = host.collective_rank * (plan.groups[static_cast<std::size_t>(op.group)].size - 1);
   if (in_group(plan, op, "tensor")) return stalls ? of_ranks + host.collective_stall : of_ranks;
   // Each message of gradients that are reduced beside passes.
   const DataParallelProfile& data = software(plan).data_parallel;

@@ -13,9 +13,9 @@ enum class Fabric { calm, usual, stalls };
 bool usually_stalls(const Scenario& scenario);
 HostWork usual_work(const Scenario& scenario, HostWork work);
 
-// What collectives of tensor parallelism take the host longer: collective_rank for each rank of their group,
-// once several nodes take part; and collective_stall besides when the network stalls, which holds up messages
-// of gradients, too.
+// What collectives of tensor parallelism take the host longer: collective_rank for each other rank of their
+// group, once several nodes take part; and collective_stall besides when the network stalls, which holds up
+// messages of gradients, too.
 enum class CollectiveDelay { none, of_nodes, of_stall };
 CollectiveDelay collective_delay(const Scenario& scenario, const Hardware& hardware, Fabric fabric);
 

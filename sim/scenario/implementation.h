@@ -53,8 +53,8 @@ struct HostProfile {
   double uncertainty = 1.5;
   Seconds launch;      // of one kernel, interpreter and autograd included; 0: the host is never late
   Seconds collective;  // of one collective
-  // How much longer one of tensor parallelism takes for each of its ranks once several nodes take part, and
-  // besides when the network stalls (cost/software.h, CollectiveDelay).
+  // How much longer one of tensor parallelism takes for each other rank once several nodes take part, and
+  // besides when the network stalls (cost/stalls.h, CollectiveDelay).
   Seconds collective_rank, collective_stall;
   // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
   // states of random generators.
