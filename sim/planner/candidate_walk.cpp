@@ -289,12 +289,18 @@ class CandidateWalk::Layout {
       const auto beaten = [&](Seconds least) {
         return !collector_.may_matter(index, memory, that_matters(least));
       };
-      if (memory <= collector_.most_memory() && (!collector_.may_matter(index, memory, of_any_state) ||
-                                                 beaten(pipeline.least_time_of_ends(scenario_, *states)) ||
-                                                 beaten(pipeline.least_time(scenario_, *states))))
-        return collector_.add_beaten();
-      if (!collector_.asks_for_time(index, memory)) return collector_.add_too_large(index, memory);
-      collector_.add(index, devices_, tokens, {pipeline.time(scenario_, *states), memory});
+      StepPipeline::LeastTime least;
+      if (memory <= collector_.most_memory()) {
+        if (!collector_.may_matter(index, memory, of_any_state) ||
+            beaten(pipeline.least_time_of_ends(scenario_, *states)))
+          return collector_.add_beaten();
+        least = pipeline.least_time(scenario_, *states);
+        if (beaten(least.seconds)) return collector_.add_beaten();
+      } else if (!collector_.asks_for_time(index, memory)) {
+        return collector_.add_too_large(index, memory);
+      }
+      const Seconds step = least.is_time ? least.seconds : pipeline.time(scenario_, *states);
+      collector_.add(index, devices_, tokens, {step, memory});
       of_any_state = that_matters(pipeline.least_time());
     });
   }

@@ -1,6 +1,7 @@
 // Time and memory of a training step: what predict() finds by running a plan, from prices of passes and lives
-// of buffers that are found once for many strategies, in closed form where exchanges hide behind compute. Both
-// are within 2 % of predict() for all of 10,000 random strategies (tests/bench/planner_bench --accuracy).
+// of buffers that are found once for many strategies, in closed form where exchanges hide behind compute.
+// Both are within 2 % of predict() for all of 10,000 random strategies (tests/bench/planner_bench
+// --accuracy).
 #pragma once
 #include <memory>
 

@@ -296,15 +296,14 @@ void PassTimer::add_slowdown(PassTime& pass, Seconds compute) const {
   pass.most_slower = std::max(Seconds{}, compute * slowdown - pass.duration);
 }
 
-PassTime PassTimer::exchanging(std::vector<UnitStep> steps, std::int32_t prefetch,
+PassTime PassTimer::exchanging(const std::vector<UnitStep>& steps, std::int32_t prefetch,
                                const PassTime& plain) const {
   if (steps.empty()) return {};
   PassTime pass = plain;
-  first_of(steps.front()).work = {};
   constexpr Seconds kLongAgo{-1e6};
   DeviceClock clock(software_.interference, false);
   clock.skip({}, kLongAgo, kLongAgo);
-  run_pass(clock, steps, prefetch);
+  run_pass(clock, steps, prefetch, {.begins = false});
   pass.duration = clock.free(kComputeStream);
   pass.collectives_after_compute = std::max(kNever, clock.free(kCollectiveStream));
   bool gathers = false;
@@ -399,17 +398,18 @@ ActionTime PassTimer::begin_gradients(const Piece& piece) const {
   return all;
 }
 
-ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain) const {
+PassTime PassTimer::gathering(const ChunkPasses& plain, const ChunkSteps& steps) const {
+  return exchanging(steps.of(&ChunkPasses::forward), strategy_.prefetch, plain.forward);
+}
+
+ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain, const ChunkSteps& steps,
+                                      const PassTime& gathering) const {
   const BackwardParts parts = backward_parts(strategy_.schedule);
   const bool each = strategy_.zero_stage >= 2;
   ChunkPasses passes = plain;
   passes.begin_gradients = begin_gradients(piece);
   for (const auto pass : kPasses) add_slowdown(passes.*pass, (plain.*pass).duration);
-  const auto with = [&](const std::vector<UnitStep>& steps, const PassTime& without) {
-    return exchanging(steps, strategy_.prefetch, without);
-  };
-  if (strategy_.zero_stage == 3)
-    passes.forward = passes.first_forward = with(forward(piece, &states_.gather_for_forward), plain.forward);
+  if (strategy_.zero_stage == 3) passes.forward = passes.first_forward = gathering;
   if (gathers_ahead()) {
     const PassTime first = exchanging(forward(piece, &states_.gather_updated), kFarAhead, plain.forward);
     passes.first_forward.compute_after_collectives = first.compute_after_collectives;
@@ -419,17 +419,17 @@ ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& pla
   const UnitTimes& last = states_.only_last;
   const bool last_differs = !each || is_there(last.embedding) || is_there(last.layer) ||
                             is_there(last.expert_layer) || is_there(last.head);
-  const auto set = [&](PassTime ChunkPasses::*usual, PassTime ChunkPasses::*of_last, auto steps) {
-    if (each) passes.*usual = passes.*of_last = with(steps(Reduce::each), plain.*usual);
-    if (last_differs) passes.*of_last = with(steps(Reduce::last), plain.*usual);
+  const auto set = [&](PassTime ChunkPasses::*usual, PassTime ChunkPasses::*of_last) {
+    const auto with = [&](PassTime ChunkPasses::*pass) {
+      return exchanging(steps.of(pass), strategy_.prefetch, plain.*usual);
+    };
+    if (each) passes.*usual = passes.*of_last = with(usual);
+    if (last_differs) passes.*of_last = with(of_last);
   };
-  if (parts != BackwardParts::all_split)
-    set(&ChunkPasses::backward, &ChunkPasses::last_backward,
-        [&](Reduce r) { return backward(piece, &LayerTimes::backward, r); });
+  if (parts != BackwardParts::all_split) set(&ChunkPasses::backward, &ChunkPasses::last_backward);
   if (parts != BackwardParts::whole) {
-    set(&ChunkPasses::input, &ChunkPasses::last_input,
-        [&](Reduce r) { return backward(piece, &LayerTimes::input, r); });
-    set(&ChunkPasses::weight, &ChunkPasses::last_weight, [&](Reduce r) { return weights(piece, r); });
+    set(&ChunkPasses::input, &ChunkPasses::last_input);
+    set(&ChunkPasses::weight, &ChunkPasses::last_weight);
   }
   return passes;
 }

@@ -45,10 +45,13 @@ class PassTimer {
 
   // Passes that exchange nothing, but for what all micro-batches do.
   ChunkPasses plain(const Piece& piece) const;
-  // With what is gathered and reduced beside them; `plain` is of the same piece.
-  ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses& plain) const;
-  // The same, unit by unit.
+  // With what is gathered and reduced beside them, unit by unit.
   ChunkSteps steps(const Piece& piece) const;
+  // Under ZeRO 3 a forward pass with what is gathered beside it: whatever is reduced, the same.
+  PassTime gathering(const ChunkPasses& plain, const ChunkSteps& steps) const;
+  // The same as passes; what it is given is of the same piece, but `steps` for any prefetch.
+  ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses& plain, const ChunkSteps& steps,
+                             const PassTime& gathering) const;
   // The same in closed form, exact where all exchanges but the first gather and the last reduction hide
   // behind compute, and units of a kind are alike. Under ZeRO 3, for pieces whose gathers hide.
   ChunkPasses with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain) const;
@@ -89,7 +92,7 @@ class PassTimer {
   void add_gathers(const Piece& piece, const UnitTimes& gather, bool forward, Exchanged& sum) const;
   void add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last, Exchanged& sum) const;
   PassTime hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute) const;
-  PassTime exchanging(std::vector<UnitStep> steps, std::int32_t prefetch, const PassTime& plain) const;
+  PassTime exchanging(const std::vector<UnitStep>& steps, std::int32_t prefetch, const PassTime& plain) const;
 
   const Scenario& scenario_;
   const Strategy& strategy_;

@@ -6,6 +6,10 @@
 
 namespace sim {
 
+const std::vector<UnitStep>& ChunkSteps::of(PassTime ChunkPasses::*pass) const {
+  return passes[static_cast<std::size_t>(std::find(kPasses.begin(), kPasses.end(), pass) - kPasses.begin())];
+}
+
 namespace {
 
 // Of each chunk of a stage, its first forward pass, and its last ones backward: of inputs (embedding, head),

@@ -205,15 +205,26 @@ Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
 }
 
 const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
-  const std::pair exchange{states.exchange(), s.strategy.prefetch};
-  const auto known = std::find_if(cut_.exchanging.begin(), cut_.exchanging.end(),
-                                  [&](const auto& e) { return e.first == exchange; });
-  if (known != cut_.exchanging.end()) return known->second;
-  auto& added = cut_.exchanging.emplace_back(exchange, std::vector<ChunkPasses>{});
+  const auto [known, added] = cut_.exchanging.try_emplace({states.exchange(), s.strategy.prefetch});
+  std::vector<ChunkPasses>& passes = known->second;
+  if (!added) return passes;
   const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
+  std::vector<ChunkSteps>& steps = cut_.steps[states.exchange()];
+  if (steps.empty())
+    for (const Piece& p : cut_.distinct) steps.push_back(timer.steps(p));
+  // Strategies that differ in their buckets alone come one after the other.
+  const std::pair gathered{states.exchange().unbucketed, s.strategy.prefetch};
+  const bool gathers = s.strategy.zero_stage == 3;
+  if (gathers && cut_.gathered != gathered) {
+    cut_.gathered = gathered;
+    cut_.gathering.clear();
+    for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
+      cut_.gathering.push_back(timer.gathering(cut_.plain[p], steps[p]));
+  }
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
-    added.second.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p]));
-  return added.second;
+    passes.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p], steps[p],
+                                          gathers ? cut_.gathering[p] : PassTime{}));
+  return passes;
 }
 
 // In whatever pieces a stage has its units, they are worked on one after the other.
@@ -347,18 +358,41 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
   return true;
 }
 
+// Where what is gathered further ahead changes nothing.
+const StepPipeline::Exchanged* StepPipeline::that_passes_alike(const std::vector<ChunkPasses>& passes,
+                                                               const Exchanged& as) const {
+  if (as.prefetch == 0) return nullptr;
+  for (auto it = cut_.exchanging.lower_bound({as.exchange, 0}); it != cut_.exchanging.end(); ++it) {
+    const auto& [exchange, prefetch] = it->first;
+    if (exchange != as.exchange) break;
+    if (prefetch == as.prefetch || it->second != passes) continue;
+    for (const Exchanged& e : exchanged_)
+      if (e.was_run && e.exchange == exchange && e.prefetch == prefetch) return &e;
+  }
+  return nullptr;
+}
+
 void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Exchanged& found) {
-  std::vector<ChunkPasses> passes = exchanging(s, states);
+  const std::vector<ChunkPasses>& exchanged = exchanging(s, states);
+  if (const Exchanged* same = that_passes_alike(exchanged, found)) {
+    found.begin = same->begin;
+    found.ends = same->ends;
+    return;
+  }
   PipelineBegin begun;
   const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
   // Of each piece, what its parameters take to arrive one after the other, and what then ends its pass.
   std::vector<std::pair<Seconds, Seconds>> gathered;
-  if (ahead)
-    for (ChunkPasses& p : passes) {
+  std::vector<ChunkPasses> after_gathers;
+  if (ahead) {
+    after_gathers = exchanged;
+    for (ChunkPasses& p : after_gathers) {
       gathered.emplace_back(p.first_forward.collectives, p.first_forward.compute_after_collectives);
       p.first_forward.collectives = {};
       p.first_forward.compute_after_collectives = kNever;
     }
+  }
+  const std::vector<ChunkPasses>& passes = ahead ? after_gathers : exchanged;
   std::vector<const ChunkPasses*> of_stages;
   for (const std::size_t kind : kind_of_stage_) {
     const StageEnds& once = ends_of(s, states, kinds_[kind]);
@@ -374,6 +408,7 @@ void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Excha
     begun.stages.push_back({begin + slower, earlier, {}, once.host_begin + begin - once.begin});
   }
   const PipelineRun run = facts_.clock().run(of_stages, passes_.transfers_, begun);
+  found.was_run = true;
   found.begin = {};
   found.ends.resize(kinds_.size());
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
@@ -561,11 +596,11 @@ Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& st
   return (least_ + finish) * slowest_over_mean_;
 }
 
-Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {
+StepPipeline::LeastTime StepPipeline::least_time(const Scenario& s, const StepStates& states) {
   const Exchanged& found = exchanged(s, states);
-  if (!found.ends.empty()) return time(s, states);
+  if (!found.ends.empty()) return {time(s, states), true};
   const StageEnds& once = ends_of(s, states, kinds_[found.least_of]);
-  return (found.least + once.finish) * slowest_over_mean_;
+  return {(found.least + once.finish) * slowest_over_mean_, false};
 }
 
 }  // namespace sim

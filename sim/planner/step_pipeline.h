@@ -40,8 +40,11 @@ class StepPasses {
     std::vector<std::size_t> of_piece;
     std::vector<ChunkPasses> plain;
     std::vector<PieceMemory> memory;
-    std::vector<std::pair<std::pair<StateExchange, int>, std::vector<ChunkPasses>>>
-        exchanging;  // by StepStates::exchange and prefetch
+    std::map<StateExchange, std::vector<ChunkSteps>> steps;
+    // By what is exchanged and prefetch.
+    std::map<std::pair<StateExchange, int>, std::vector<ChunkPasses>> exchanging;
+    std::vector<PassTime> gathering;  // forward passes under ZeRO 3, of the states last asked for:
+    std::optional<std::pair<int, int>> gathered;  // StateExchange::unbucketed and prefetch
   };
   Cut& cut(const Scenario& scenario);
 
@@ -69,7 +72,11 @@ class StepPipeline {
   // nothing exchanged beside passes, and for these.
   Seconds least_time() const { return least_ * slowest_over_mean_; }
   Seconds least_time_of_ends(const Scenario& scenario, const StepStates& states) const;
-  Seconds least_time(const Scenario& scenario, const StepStates& states);
+  struct LeastTime {
+    Seconds seconds;
+    bool is_time = false;  // not less than time(), but that
+  };
+  LeastTime least_time(const Scenario& scenario, const StepStates& states);
 
  private:
   // Stages that have the same pieces: one stands for them.
@@ -93,6 +100,7 @@ class StepPipeline {
     Seconds least;             // without what is done once, of mean ranks
     std::size_t least_of = 0;  // the kind that it is of
     bool by_units = false;     // it is run unit by unit
+    bool was_run = false;      // for `ends`
   };
   void find_kinds();
   void find_fullest();
@@ -102,6 +110,7 @@ class StepPipeline {
   bool hides(const Scenario& scenario, const PassTimer& timer) const;
   bool needs_units(const Scenario& scenario, bool hide) const;
   bool begins_gradients_for_long() const;
+  const Exchanged* that_passes_alike(const std::vector<ChunkPasses>& passes, const Exchanged& as) const;
   void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
   Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);

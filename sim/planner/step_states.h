@@ -51,7 +51,7 @@ struct StateExchange {
   int unbucketed = 0;  // UnbucketedStates::exchanges
   BucketLayers bucket;
   int virtual_pipeline = 1;
-  bool operator==(const StateExchange&) const = default;
+  auto operator<=>(const StateExchange&) const = default;
 };
 
 // Of strategies that do the same to parameters and their states.

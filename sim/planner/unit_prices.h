@@ -26,7 +26,7 @@ struct Buckets {
 struct BucketLayers {
   std::int32_t dense = 1, experts = 1;
   std::int32_t of(bool with_experts) const { return with_experts ? experts : dense; }
-  bool operator==(const BucketLayers&) const = default;
+  auto operator<=>(const BucketLayers&) const = default;
 };
 
 // The time that a block of a step plan takes, found once for each phase.
