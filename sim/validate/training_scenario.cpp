@@ -281,7 +281,7 @@ TrainingRow training_row(const TableRow& row) {
     const bool most_keep = !staged && (devices <= 256 || p.tensor_parallel > 16);
     result.other_mode_share = most_keep ? 1 : staged && devices <= 128 ? 0.3 : 0;
     // Nor does it say which pipelines ran while transfers stalled: on up to 256 GPUs mostly those of two of
-    // its series, 24 of 27 and 23 of 24, and one in eight of all others.
+    // its series, 23 of 26 and 23 of 24, and one in eight of all others.
     const double parameters = static_cast<double>(count_parameters(s.model).total);
     const bool of_replicas = p.zero_stage == 0 && p.data_parallel > 1 && batch.micro == 1 &&
                              devices >= 32 && devices <= 128 && parameters > 2e9;
