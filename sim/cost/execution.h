@@ -16,8 +16,6 @@ namespace sim {
 struct HostTime {
   Seconds launches;  // until the last operation is launched
   Seconds ahead;     // the largest, over the operations, of host time up to one and device time from it on
-
-  bool operator==(const HostTime&) const = default;
 };
 
 // What the host does before it launches an action.
@@ -25,16 +23,12 @@ struct HostWork {
   Seconds before;      // work of its own
   Seconds stall;       // of a transfer, when its fabric stalls
   bool waits = false;  // first until the device has nothing left to do; at a transfer: until it has ended
-
-  bool operator==(const HostWork&) const = default;
 };
 
 struct ActionTime {
   Seconds duration;
   HostTime host;
   HostWork work;
-
-  bool operator==(const ActionTime&) const = default;
 };
 
 struct ExecutedProgram {

@@ -263,6 +263,10 @@ bool is_data_exchange(const Plan& plan, const Operation& op) {
   return is_collective(op.kind) && in_group(plan, op, "data") && op.dtype != DType::fp64;
 }
 
+double bucket_bytes(const DataParallelProfile& profile) {
+  return profile.bucket_mib * 1024 * 1024;
+}
+
 double bytes_a_stage(const Plan& plan, DType dtype) {
   const Strategy& s = plan.scenario.strategy;
   return static_cast<double>(count_parameters(plan.scenario.model).total) / s.tensor_parallel /
@@ -296,7 +300,7 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
                       : zero_stage == 1 ? profile.overlaps_sharded_reduction
                                         : profile.overlaps_reduction;
   const double stage_bytes = bytes_a_stage(plan, dtype);
-  double bucket = profile.bucket_mib * 1024 * 1024;
+  double bucket = bucket_bytes(profile);
   if (!beside) bucket = gathers || profile.reduces_flat ? stage_bytes : std::max(bucket, whole);
   if (bucket > 0 && whole > 0) units = std::min(bucket, std::max(whole, stage_bytes)) / whole;
   Work message = priced.work;
@@ -422,9 +426,9 @@ Seconds delayed_by(CollectiveDelay delay, const Plan& plan, const Operation& op,
   const DataParallelProfile& data = software(plan).data_parallel;
   const bool beside = plan.scenario.strategy.zero_stage == 0 && data.overlaps_reduction;
   if (!stalls || !beside || !is_data_exchange(plan, op)) return {};
-  constexpr double kPassesOfAllReduce = 2, kMiB = 1024.0 * 1024.0;
+  constexpr double kPassesOfAllReduce = 2;
   const double bytes = static_cast<double>(work.network.value) / kPassesOfAllReduce;
-  return of_ranks * (data.bucket_mib > 0 ? std::max(1.0, std::ceil(bytes / (data.bucket_mib * kMiB))) : 1);
+  return of_ranks * (data.bucket_mib > 0 ? std::max(1.0, std::ceil(bytes / bucket_bytes(data))) : 1);
 }
 
 }  // namespace

@@ -352,28 +352,24 @@ ChunkSteps PassTimer::steps(const Piece& piece) const {
                each = strategy_.zero_stage >= 2 ? Reduce::each : Reduce::none;
   ChunkSteps chunk;
   chunk.prefetch = strategy_.prefetch;
-  const auto set = [&](PassTime ChunkPasses::*pass, std::vector<UnitStep> steps) {
-    const auto at = std::find(kPasses.begin(), kPasses.end(), pass) - kPasses.begin();
-    chunk.passes[static_cast<std::size_t>(at)] = std::move(steps);
-  };
-  set(&ChunkPasses::forward,
-      forward(piece, strategy_.zero_stage == 3 ? &states_.gather_for_forward : nullptr));
-  set(&ChunkPasses::first_forward, chunk.passes[0]);
+  chunk.of(&ChunkPasses::forward) =
+      forward(piece, strategy_.zero_stage == 3 ? &states_.gather_for_forward : nullptr);
+  chunk.of(&ChunkPasses::first_forward) = chunk.of(&ChunkPasses::forward);
   if (parts != BackwardParts::all_split) {
-    set(&ChunkPasses::backward, backward(piece, &LayerTimes::backward, each));
-    set(&ChunkPasses::last_backward, backward(piece, &LayerTimes::backward, last));
+    chunk.of(&ChunkPasses::backward) = backward(piece, &LayerTimes::backward, each);
+    chunk.of(&ChunkPasses::last_backward) = backward(piece, &LayerTimes::backward, last);
   }
   if (parts != BackwardParts::whole) {
-    set(&ChunkPasses::input, backward(piece, &LayerTimes::input, each));
-    set(&ChunkPasses::last_input, backward(piece, &LayerTimes::input, last));
-    set(&ChunkPasses::weight, weights(piece, each));
-    set(&ChunkPasses::last_weight, weights(piece, last));
+    chunk.of(&ChunkPasses::input) = backward(piece, &LayerTimes::input, each);
+    chunk.of(&ChunkPasses::last_input) = backward(piece, &LayerTimes::input, last);
+    chunk.of(&ChunkPasses::weight) = weights(piece, each);
+    chunk.of(&ChunkPasses::last_weight) = weights(piece, last);
   }
   return chunk;
 }
 
 void PassTimer::gather_ahead(const Piece& piece, ChunkSteps& chunk, DeviceClock& clock) const {
-  std::vector<UnitStep>& steps = chunk.passes[4];
+  std::vector<UnitStep>& steps = chunk.of(&ChunkPasses::first_forward);
   std::vector<UnitStep> gathers = forward(piece, &states_.gather_updated);
   for (std::size_t i = 0; i < gathers.size(); ++i) {
     if (!is_there(gathers[i].gather)) continue;

@@ -6,8 +6,19 @@
 
 namespace sim {
 
+namespace {
+
+std::size_t place(PassTime ChunkPasses::*pass) {
+  return static_cast<std::size_t>(std::find(kPasses.begin(), kPasses.end(), pass) - kPasses.begin());
+}
+
+}  // namespace
+
+std::vector<UnitStep>& ChunkSteps::of(PassTime ChunkPasses::*pass) {
+  return passes[place(pass)];
+}
 const std::vector<UnitStep>& ChunkSteps::of(PassTime ChunkPasses::*pass) const {
-  return passes[static_cast<std::size_t>(std::find(kPasses.begin(), kPasses.end(), pass) - kPasses.begin())];
+  return passes[place(pass)];
 }
 
 namespace {

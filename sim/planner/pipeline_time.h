@@ -28,8 +28,6 @@ struct PassTime {
   Seconds most_slower{};
   HostTime host{};
   HostWork work{};
-
-  bool operator==(const PassTime&) const = default;
 };
 
 // Passes through one chunk of a stage; of its first and last micro-batch some exchange more.
@@ -37,14 +35,13 @@ struct ChunkPasses {
   PassTime forward, backward, input, weight;
   PassTime first_forward, last_backward, last_input, last_weight;
   ActionTime begin_gradients;  // before the first backward pass
-
-  bool operator==(const ChunkPasses&) const = default;
 };
 
 // The same unit by unit.
 struct ChunkSteps {
   std::array<std::vector<UnitStep>, 8> passes;  // in the order of kPasses
   std::int32_t prefetch = 0;
+  std::vector<UnitStep>& of(PassTime ChunkPasses::*pass);
   const std::vector<UnitStep>& of(PassTime ChunkPasses::*pass) const;
 };
 

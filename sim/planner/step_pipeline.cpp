@@ -358,41 +358,22 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
   return true;
 }
 
-// Where what is gathered further ahead changes nothing.
-const StepPipeline::Exchanged* StepPipeline::that_passes_alike(const std::vector<ChunkPasses>& passes,
-                                                               const Exchanged& as) const {
-  if (as.prefetch == 0) return nullptr;
-  for (auto it = cut_.exchanging.lower_bound({as.exchange, 0}); it != cut_.exchanging.end(); ++it) {
-    const auto& [exchange, prefetch] = it->first;
-    if (exchange != as.exchange) break;
-    if (prefetch == as.prefetch || it->second != passes) continue;
-    for (const Exchanged& e : exchanged_)
-      if (e.was_run && e.exchange == exchange && e.prefetch == prefetch) return &e;
-  }
-  return nullptr;
-}
-
 void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Exchanged& found) {
-  const std::vector<ChunkPasses>& exchanged = exchanging(s, states);
-  if (const Exchanged* same = that_passes_alike(exchanged, found)) {
-    found.begin = same->begin;
-    found.ends = same->ends;
-    return;
-  }
+  const std::vector<ChunkPasses>& with_gathers = exchanging(s, states);
   PipelineBegin begun;
   const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
   // Of each piece, what its parameters take to arrive one after the other, and what then ends its pass.
   std::vector<std::pair<Seconds, Seconds>> gathered;
   std::vector<ChunkPasses> after_gathers;
   if (ahead) {
-    after_gathers = exchanged;
+    after_gathers = with_gathers;
     for (ChunkPasses& p : after_gathers) {
       gathered.emplace_back(p.first_forward.collectives, p.first_forward.compute_after_collectives);
       p.first_forward.collectives = {};
       p.first_forward.compute_after_collectives = kNever;
     }
   }
-  const std::vector<ChunkPasses>& passes = ahead ? after_gathers : exchanged;
+  const std::vector<ChunkPasses>& passes = ahead ? after_gathers : with_gathers;
   std::vector<const ChunkPasses*> of_stages;
   for (const std::size_t kind : kind_of_stage_) {
     const StageEnds& once = ends_of(s, states, kinds_[kind]);
@@ -408,7 +389,6 @@ void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Excha
     begun.stages.push_back({begin + slower, earlier, {}, once.host_begin + begin - once.begin});
   }
   const PipelineRun run = facts_.clock().run(of_stages, passes_.transfers_, begun);
-  found.was_run = true;
   found.begin = {};
   found.ends.resize(kinds_.size());
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {

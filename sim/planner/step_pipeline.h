@@ -100,7 +100,6 @@ class StepPipeline {
     Seconds least;             // without what is done once, of mean ranks
     std::size_t least_of = 0;  // the kind that it is of
     bool by_units = false;     // it is run unit by unit
-    bool was_run = false;      // for `ends`
   };
   void find_kinds();
   void find_fullest();
@@ -110,7 +109,6 @@ class StepPipeline {
   bool hides(const Scenario& scenario, const PassTimer& timer) const;
   bool needs_units(const Scenario& scenario, bool hide) const;
   bool begins_gradients_for_long() const;
-  const Exchanged* that_passes_alike(const std::vector<ChunkPasses>& passes, const Exchanged& as) const;
   void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
   Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "sim/plan/device_memory.h"
-#include "sim/scenario/preset.h"
 #include "sim/validate/table_validation.h"
 #include "sim/validate/text_search.h"
 
@@ -67,12 +66,12 @@ PeakMemory peak_memory(const TrainingRow& training) {
   const Scenario s = with_few_micro_batches(training.scenario);
   const Peak peak = peak_of(s, training.memory_of_first_stage);
   Peak other = peak;
-  if (!training.other_mode.empty()) {
+  if (training.other_mode) {
     Scenario in_other_mode = s;
-    in_other_mode.implementation = load_implementation_preset(training.other_mode);
+    in_other_mode.implementation = *training.other_mode;
     other = peak_of(in_other_mode, training.memory_of_first_stage);
   }
-  const bool in_other = training.other_mode_share >= 1 && other.fits;
+  const bool in_other = training.other_mode && training.other_mode_share >= 1 && other.fits;
   const double share = in_other ? 1 : training.other_mode_share < 1 ? training.other_mode_share : 0;
   const auto typical = [&](Bytes one, Bytes two) {
     return Bytes{one.value + std::llround(share * static_cast<double>(two.value - one.value))};
@@ -83,7 +82,7 @@ PeakMemory peak_memory(const TrainingRow& training) {
   result.live = band(typical(peak.live, other.live), peak.live, other.live, width);
   result.reserved = band(typical(peak.reserved, other.reserved), peak.reserved, other.reserved, width);
   result.device = band(typical(peak.device, other.device), peak.device, other.device, width);
-  result.in_other_mode = in_other && !training.other_mode.empty();
+  result.in_other_mode = in_other;
   result.fits = in_other || (peak.fits && typical(peak.reserved, other.reserved) <= peak.limit);
   return result;
 }

@@ -1,5 +1,4 @@
 #include "sim/cost/predict.h"
-#include "sim/scenario/preset.h"
 #include "sim/validate/calibrated_device.h"
 #include "sim/validate/flops_convention.h"
 #include "sim/validate/peak_memory.h"
@@ -16,7 +15,7 @@ std::vector<Prediction> predict_row(const TableRow& row) {
   const TrainingRow training = training_row(row);
   const PeakMemory memory = peak_memory(training);
   Scenario s = training.scenario;
-  if (memory.in_other_mode) s.implementation = load_implementation_preset(training.other_mode);
+  if (memory.in_other_mode) s.implementation = *training.other_mode;
   const StepTime step = predict_step(make_plan(s), s.hardware, training.calibration);
 
   const CountedFlops flops =

@@ -275,7 +275,7 @@ TrainingRow training_row(const TableRow& row) {
   // as many lie between.
   if (stack.preset == "nanotron_2025") {
     result.memory_of_first_stage = true;
-    if (p.tensor_parallel > 1) result.other_mode = "nanotron_2025_gathered";
+    if (p.tensor_parallel > 1) result.other_mode = load_implementation_preset("nanotron_2025_gathered");
     const int devices = s.strategy.devices();
     const bool staged = p.pipeline_parallel > 1;
     const bool most_keep = !staged && (devices <= 256 || p.tensor_parallel > 16);
@@ -283,8 +283,8 @@ TrainingRow training_row(const TableRow& row) {
     // Nor does it say which pipelines ran while transfers stalled: on up to 256 GPUs mostly those of two of
     // its series, 23 of 26 and 23 of 24, and one in eight of all others.
     const double parameters = static_cast<double>(count_parameters(s.model).total);
-    const bool of_replicas = p.zero_stage == 0 && p.data_parallel > 1 && batch.micro == 1 &&
-                             devices >= 32 && devices <= 128 && parameters > 2e9;
+    const bool of_replicas = p.zero_stage == 0 && p.data_parallel > 1 && batch.micro == 1 && devices >= 32 &&
+                             devices <= 128 && parameters > 2e9;
     const bool of_batches = devices == 256 && batch.micro > 1 && parameters > 5e9;
     if (staged && (of_replicas || of_batches)) s.implementation.pipeline.stalls_from_ranks = 1;
   }

@@ -1,6 +1,6 @@
 // The training step that a row of a table describes.
 #pragma once
-#include <string>
+#include <optional>
 
 #include "sim/cost/calibration.h"
 #include "sim/scenario/scenario.h"
@@ -15,9 +15,8 @@ struct TrainingRow {
   bool guessed_batch = false;  // the row does not say how many sequences a step has
   // The peak that the row's source prints is that of the first pipeline stage, whose rank 0 wrote its logs.
   bool memory_of_first_stage = false;
-  // Another mode in which the software may have run, which rows do not tell and memory of many runs shows: an
-  // implementation preset; empty where there is none.
-  std::string other_mode;
+  // Another mode in which the software may have run, which rows do not tell and memory of many runs shows.
+  std::optional<Implementation> other_mode;
   double other_mode_share = 0;  // how far from this mode to the other half of such runs lie; 1: in the other
 };
 

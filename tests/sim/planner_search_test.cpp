@@ -144,6 +144,35 @@ TEST_CASE("the search's candidates are those that estimate() estimates") {
   }
 }
 
+TEST_CASE("a search times what is gathered further ahead as if nothing had been gathered less far") {
+  SearchSpace space = small_space();
+  Scenario& s = space.base;
+  s.model = load_model_preset("llama-3.1-8b");
+  // Its host launches what is gathered ahead before the first pass.
+  s.implementation = load_implementation_preset("hf_fsdp");
+  s.hardware.memory = gib(1000);
+  s.workload.seq_len = 4096;
+  space.devices = {256};
+  space.global_batch_size = {1024};
+  space.tensor_parallel = {2};
+  space.context_parallel = space.virtual_pipeline = {1};
+  space.pipeline_parallel = {4};
+  space.schedule = {"1f1b", "dualpipe"};
+  space.micro_batch_size = {2};
+  space.offload_optimizer = {false};
+  space.zero_stage = {3};
+  space.prefetch = {1, 2, 3, 4, 6, 8};
+  space.gradient_bucket = {0};
+  SearchOptions options;
+  options.most_points = static_cast<std::size_t>(size(space));
+  const SearchResult r = search(space, {}, kTariff, nullptr, options);
+  REQUIRE(r.points.size() > 50);
+  for (const Candidate& c : r.points) {
+    INFO(c.index);
+    CHECK(estimate(candidate(space, c.index)).step == c.step);
+  }
+}
+
 TEST_CASE("where nothing fits, the smallest and the constraints that refuse are told") {
   Constraints constraints;
   constraints.memory_reserved = gib(79.99);
