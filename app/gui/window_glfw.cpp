@@ -8,6 +8,7 @@
 #include <GLFW/glfw3.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <string>
 
 #include "app/gui/desktop.h"
@@ -57,6 +58,10 @@ struct Window::State {
 
 Window::Window() : state_(std::make_unique<State>()) {
   glfwSetErrorCallback([](int, const char* message) { glfw_error() = message; });
+  // Asked all the same, Wayland's library writes an error of its own.
+  const bool none = std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr &&
+                    std::getenv("XDG_RUNTIME_DIR") == nullptr;
+  if (none) throw NoDisplay("No display could be opened (neither DISPLAY nor WAYLAND_DISPLAY is set).");
   if (!glfwInit()) throw NoDisplay("No display could be opened (" + glfw_error() + ").");
   glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
   glfwWindowHint(GLFW_CONTEXT_VERSION_MINOR, 3);
