@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "sim/plan/schedule.h"
+#include "sim/planner/lanes.h"
 #include "sim/planner/step_estimator.h"
 
 namespace sim {
@@ -128,14 +130,31 @@ class CandidateWalk::Layout {
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  // Choices of states that come to the same: many sizes of buckets hold as many layers.
+  struct AlikeStates {
+    struct Distinct {
+      const StateChoice* choice = nullptr;
+      const StepStates* states = nullptr;
+    };
+    std::vector<Distinct> distinct;
+    std::vector<std::size_t> of_choice;  // its place among these, or kNone
+  };
   // Of one number of stages.
   struct Stages {
     int stages = 1, data_parallel = 0;
     Refusal refusal;
     // Of choices of states, with one direction of the pipeline and with two: the reason's number, or kNone.
     std::vector<std::size_t> states, states_two_directions;
-    // By chunks where buckets reach over them.
-    std::map<std::pair<int, StatePlaces>, std::vector<const StepStates*>> known;
+    std::map<std::pair<int, StatePlaces>, AlikeStates> alike;  // by chunks, over which buckets reach
+  };
+  // What a pipeline makes of distinct states.
+  struct Found {
+    std::optional<Bytes> memory;
+    std::optional<Seconds> step;
+  };
+  struct Waiting {
+    std::int64_t index = 0;
+    std::size_t distinct = 0;
   };
 
   static void neutral(Strategy& s) {
@@ -223,7 +242,8 @@ class CandidateWalk::Layout {
           t.virtual_pipeline = chunks;
           StateChoice{}.apply(t);
           if (w_.steps.must_run(t)) {
-            each_state(stages, row, [&](const StateChoice&, std::int64_t index, std::size_t) {
+            each_state(stages, row, [&](const StateChoice& choice, std::int64_t index, std::size_t) {
+              choice.apply(t);
               const Estimate e = w_.steps.by_running(scenario_);
               if (collector_.asks_for_time(index, e.memory))
                 collector_.add(index, devices_, tokens_of_step(scenario_.workload), e);
@@ -257,8 +277,7 @@ class CandidateWalk::Layout {
 
   template <class Visit>
   void each_state(const Stages& stages, std::int64_t row, Visit visit) {
-    const bool two = placement_of(scenario_.strategy.schedule) == Placement::two_directions;
-    const std::vector<std::size_t>& refusals = two ? stages.states_two_directions : stages.states;
+    const std::vector<std::size_t>& refusals = refusals_of(stages);
     for (std::size_t i = 0; i < w_.states.size(); ++i) {
       const std::int64_t index = row + static_cast<std::int64_t>(i);
       if (index < w_.begin || index >= w_.end) continue;
@@ -266,49 +285,89 @@ class CandidateWalk::Layout {
         collector_.refuse(refusals[i], 1);
         continue;
       }
-      w_.states[i].apply(scenario_.strategy);
       visit(w_.states[i], index, i);
     }
   }
+  const std::vector<std::size_t>& refusals_of(const Stages& stages) const {
+    const bool two = placement_of(scenario_.strategy.schedule) == Placement::two_directions;
+    return two ? stages.states_two_directions : stages.states;
+  }
 
   void of_pipeline(Stages& stages, StepPasses& passes, std::int64_t row) {
-    const Strategy& t = scenario_.strategy;
-    const StatePlaces places = state_places(scenario_);
     StepPipeline pipeline(scenario_, passes, w_.steps.schedule(scenario_));
-    std::vector<const StepStates*>& one_chunk = known_states(stages, 1, places);
-    std::vector<const StepStates*>& of_chunks = known_states(stages, t.virtual_pipeline, places);
+    const AlikeStates& alike = alike_states(stages);
     const double tokens = tokens_of_step(scenario_.workload);
     const auto that_matters = [&](Seconds least) {
       return collector_.memory_that_matters(devices_, tokens, least);
     };
     Bytes of_any_state = that_matters(pipeline.least_time());
+    found_.assign(alike.distinct.size(), {});
+    const auto add = [&](std::int64_t index, const Found& found) {
+      collector_.add(index, devices_, tokens, {*found.step, *found.memory});
+    };
+    const auto add_waiting = [&] {
+      if (pipeline.asked() > 0) pipeline.run_asked();
+      for (const Waiting& w : waiting_) {
+        Found& found = found_[w.distinct];
+        const AlikeStates::Distinct& d = alike.distinct[w.distinct];
+        if (!found.step) {
+          d.choice->apply(scenario_.strategy);
+          found.step = pipeline.time(scenario_, *d.states);
+        }
+        add(w.index, found);
+      }
+      waiting_.clear();
+      of_any_state = that_matters(pipeline.least_time());
+    };
     each_state(stages, row, [&](const StateChoice& choice, std::int64_t index, std::size_t i) {
-      const StepStates*& states = (choice.gradient_bucket > 0 ? of_chunks : one_chunk)[i];
-      if (!states) states = &w_.steps.states(scenario_);
-      const Bytes memory = pipeline.memory(scenario_, *states);
+      const std::size_t distinct = alike.of_choice[i];
+      Found& found = found_[distinct];
+      if (found.step) return add(index, found);
+      const StepStates& states = *alike.distinct[distinct].states;
+      choice.apply(scenario_.strategy);
+      if (!found.memory) found.memory = pipeline.memory(scenario_, states);
+      const Bytes memory = *found.memory;
       const auto beaten = [&](Seconds least) {
         return !collector_.may_matter(index, memory, that_matters(least));
       };
-      StepPipeline::LeastTime least;
       if (memory <= collector_.most_memory()) {
-        if (!collector_.may_matter(index, memory, of_any_state) ||
-            beaten(pipeline.least_time_of_ends(scenario_, *states)))
-          return collector_.add_beaten();
-        least = pipeline.least_time(scenario_, *states);
-        if (beaten(least.seconds)) return collector_.add_beaten();
+        if (!collector_.times_all()) {
+          if (!collector_.may_matter(index, memory, of_any_state) ||
+              beaten(pipeline.least_time_of_ends(scenario_, states)))
+            return collector_.add_beaten();
+          const StepPipeline::LeastTime least = pipeline.least_time(scenario_, states);
+          if (beaten(least.seconds)) return collector_.add_beaten();
+        }
       } else if (!collector_.asks_for_time(index, memory)) {
         return collector_.add_too_large(index, memory);
       }
-      const Seconds step = least.is_time ? least.seconds : pipeline.time(scenario_, *states);
-      collector_.add(index, devices_, tokens, {step, memory});
-      of_any_state = that_matters(pipeline.least_time());
+      waiting_.push_back({index, distinct});
+      pipeline.ask(scenario_, states);
+      if (pipeline.asked() == 0 || pipeline.asked() == kLanes) add_waiting();
     });
+    add_waiting();
   }
 
-  std::vector<const StepStates*>& known_states(Stages& stages, int chunks, StatePlaces places) {
-    std::vector<const StepStates*>& known = stages.known[{chunks, places}];
-    known.resize(w_.states.size());
-    return known;
+  // With the scenario's schedule.
+  const AlikeStates& alike_states(Stages& stages) {
+    const Strategy& t = scenario_.strategy;
+    const auto [known, added] = stages.alike.try_emplace({t.virtual_pipeline, state_places(scenario_)});
+    AlikeStates& alike = known->second;
+    if (!added) return alike;
+    const std::vector<std::size_t>& refusals = refusals_of(stages);
+    std::map<std::pair<const StepStates*, int>, std::size_t> met;
+    for (std::size_t i = 0; i < w_.states.size(); ++i) {
+      alike.of_choice.push_back(kNone);
+      if (refusals[i] != kNone) continue;
+      const StateChoice& choice = w_.states[i];
+      choice.apply(scenario_.strategy);
+      const StepStates& states = w_.steps.states(scenario_);
+      const auto [place, is_new] = met.try_emplace({&states, choice.prefetch}, alike.distinct.size());
+      if (is_new) alike.distinct.push_back({&choice, &states});
+      alike.of_choice.back() = place->second;
+    }
+    StateChoice{}.apply(scenario_.strategy);
+    return alike;
   }
 
   Shared& w_;
@@ -320,6 +379,8 @@ class CandidateWalk::Layout {
   int devices_;
   std::int64_t global_batch_;
   std::vector<Stages> stages_;
+  std::vector<Found> found_;      // of a pipeline
+  std::vector<Waiting> waiting_;  // for passes that are run beside each other
 };
 
 CandidateWalk::CandidateWalk(const SearchSpace& space, const Calibration* calibration, std::int64_t begin,

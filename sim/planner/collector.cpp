@@ -107,13 +107,12 @@ void join_points(std::vector<Candidate>& into, const std::vector<Candidate>& oth
 }
 
 std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
-  constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
   constexpr std::int64_t kTried = 2048;
   const std::int64_t candidates = size(space);
   if (most_points == 0) return 0;
   // Of a small space most would be drawn whatever was found here.
   constexpr std::int64_t kWorthwhile = 16;
-  if (candidates / kWorthwhile < std::max(kTried, static_cast<std::int64_t>(most_points))) return kAll;
+  if (candidates / kWorthwhile < std::max(kTried, static_cast<std::int64_t>(most_points))) return kDrawsAll;
   std::int64_t legal = 0;
   for (std::int64_t i = 0; i < kTried; ++i) {
     const auto index = static_cast<std::int64_t>(hash_of(i) % static_cast<std::uint64_t>(candidates));
@@ -123,8 +122,8 @@ std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
   const auto less = [](double count) { return count - 3 * std::sqrt(count); };
   const double wanted = static_cast<double>(most_points), share = less(static_cast<double>(legal)) / kTried;
   const double drawn = (wanted + 3 * std::sqrt(wanted)) / (share * static_cast<double>(candidates));
-  if (share <= 0 || drawn >= 1) return kAll;
-  return static_cast<std::uint64_t>(drawn * static_cast<double>(kAll));
+  if (share <= 0 || drawn >= 1) return kDrawsAll;
+  return static_cast<std::uint64_t>(drawn * static_cast<double>(kDrawsAll));
 }
 
 Collector::Collector(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
@@ -132,6 +131,8 @@ Collector::Collector(const SearchSpace& space, const Constraints& constraints, c
     : options_(options), constraints_(constraints), tariff_(tariff), draw_below_(draw_below) {
   const double whole = static_cast<double>(space.base.hardware.memory.value);
   most_memory_ = Bytes{std::llround(whole * constraints.memory_share)} - constraints.memory_reserved;
+  limits_time_ = constraints.slowest_step || constraints.least_tokens_per_second ||
+                 constraints.most_usd_per_million_tokens || constraints.most_kwh_per_million_tokens;
 }
 
 std::size_t Collector::reason(const std::string& what) {
@@ -191,9 +192,7 @@ void Collector::add(std::int64_t index, std::int32_t devices, double tokens, con
 
 Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Seconds least) const {
   constexpr Bytes kAny{std::numeric_limits<std::int64_t>::max()};
-  const bool limited = constraints_.slowest_step || constraints_.least_tokens_per_second ||
-                       constraints_.most_usd_per_million_tokens || constraints_.most_kwh_per_million_tokens;
-  if (limited || !fastest_ || smallest_ < 0 || least <= fastest_->step) return kAny;
+  if (limits_time_ || !fastest_ || smallest_ < 0 || least <= fastest_->step) return kAny;
   const Candidate c = candidate(0, devices, tokens, {least, {}});
   Bytes most = smallest_memory_;
   for (int o = 0; o < kObjectives; ++o) {

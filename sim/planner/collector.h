@@ -1,6 +1,7 @@
 // What a search keeps of the candidates that it passes: counts, the best, the front, a thinned scatter.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -8,6 +9,9 @@
 #include "sim/planner/search.h"
 
 namespace sim {
+
+// A scatter that takes candidates of any hash_of().
+inline constexpr std::uint64_t kDrawsAll = std::numeric_limits<std::uint64_t>::max();
 
 class Collector {
  public:
@@ -32,6 +36,8 @@ class Collector {
                       const Estimate& estimate) const;
   void add_too_large(std::int64_t index, Bytes memory);
   Bytes most_memory() const { return most_memory_; }
+  // Of all that fit the time is asked for, whatever bounds of it say.
+  bool times_all() const { return limits_time_ || draw_below_ == kDrawsAll; }
   // A candidate that fits and takes `least` or longer may yet be among what is kept where it has no more
   // memory than this; or where it is drawn. Never less as long as nothing is added.
   Bytes memory_that_matters(std::int32_t devices, double tokens, Seconds least) const;
@@ -69,6 +75,7 @@ class Collector {
   Constraints constraints_;
   Tariff tariff_;
   Bytes most_memory_;
+  bool limits_time_ = false;
   std::uint64_t draw_below_;  // hashes of candidates that the scatter takes
   std::vector<std::string> reasons_;
   std::vector<std::int64_t> refused_;

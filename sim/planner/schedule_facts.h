@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "sim/planner/in_flight.h"
-#include "sim/planner/pipeline_time.h"
+#include "sim/planner/schedule_clock.h"
 
 namespace sim {
 

@@ -108,6 +108,7 @@ void StepPipeline::find_kinds() {
     }
     kinds_[same].stages.push_back(stage);
     kind_of_stage_.push_back(same);
+    piece_of_.insert(piece_of_.end(), kinds_[same].chunks.begin(), kinds_[same].chunks.end());
   }
 }
 
@@ -264,10 +265,7 @@ Seconds StepPipeline::begin_of(const Scenario& s, const StepStates& states, cons
 }
 
 void StepPipeline::execute() {
-  std::vector<const ChunkPasses*> passes;
-  for (const std::size_t kind : kind_of_stage_)
-    for (const std::size_t c : kinds_[kind].chunks) passes.push_back(&cut_.plain[c]);
-  plain_ = facts_.clock().run(passes, passes_.transfers_);
+  plain_ = facts_.clock().run(cut_.plain, piece_of_, passes_.transfers_);
   on_path_.resize(cut_.distinct.size());
   followed_.resize(cut_.distinct.size());
   const auto add = [](auto& sum, const auto& more) {
@@ -358,45 +356,47 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
   return true;
 }
 
-void StepPipeline::run_passes(const Scenario& s, const StepStates& states, Exchanged& found) {
-  const std::vector<ChunkPasses>& with_gathers = exchanging(s, states);
-  PipelineBegin begun;
+bool StepPipeline::ask(const Scenario& s, const StepStates& states) {
+  Exchanged& found = exchanged(s, states);
+  if (found.by_units || !found.ends.empty()) return false;
+  if (found.asked) return true;
+  found.asked = true;
+  found.begin = {};
+  asked_.push_back(static_cast<std::size_t>(&found - exchanged_.data()));
+  PipelinePasses& run = runs_.emplace_back();
+  run.passes = &exchanging(s, states);
   const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
-  // Of each piece, what its parameters take to arrive one after the other, and what then ends its pass.
-  std::vector<std::pair<Seconds, Seconds>> gathered;
-  std::vector<ChunkPasses> after_gathers;
-  if (ahead) {
-    after_gathers = with_gathers;
-    for (ChunkPasses& p : after_gathers) {
-      gathered.emplace_back(p.first_forward.collectives, p.first_forward.compute_after_collectives);
-      p.first_forward.collectives = {};
-      p.first_forward.compute_after_collectives = kNever;
-    }
-  }
-  const std::vector<ChunkPasses>& passes = ahead ? after_gathers : with_gathers;
-  std::vector<const ChunkPasses*> of_stages;
+  run.begin.stages.reserve(kind_of_stage_.size());
   for (const std::size_t kind : kind_of_stage_) {
     const StageEnds& once = ends_of(s, states, kinds_[kind]);
-    Seconds earlier;
+    Seconds gathered;  // parameters arrive one after the other
     for (const std::size_t c : kinds_[kind].chunks) {
-      of_stages.push_back(&passes[c]);
       if (!ahead) continue;
-      begun.first_forward.push_back(earlier + gathered[c].second);
-      earlier += gathered[c].first;
+      const PassTime& first = (*run.passes)[c].first_forward;
+      run.begin.first_forward.push_back(gathered + first.compute_after_collectives);
+      gathered += first.collectives;
     }
     const Seconds begin = begin_of(s, states, kinds_[kind]);
-    const Seconds slower = slower_beside(earlier - once.host_begin, once.begin - once.host_begin);
-    begun.stages.push_back({begin + slower, earlier, {}, once.host_begin + begin - once.begin});
+    const Seconds slower = slower_beside(gathered - once.host_begin, once.begin - once.host_begin);
+    run.begin.stages.push_back({begin + slower, gathered, {}, once.host_begin + begin - once.begin});
   }
-  const PipelineRun run = facts_.clock().run(of_stages, passes_.transfers_, begun);
-  found.begin = {};
-  found.ends.resize(kinds_.size());
-  for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
-    const StageEnd& e = run.ends[stage];
-    Exchanged::Ends& kind = found.ends[kind_of_stage_[stage]];
-    kind = {std::max({kind.device, e.compute, e.collectives}), std::max(kind.host, e.host),
-            std::max(kind.sends, e.sends)};
+  return true;
+}
+
+void StepPipeline::run_asked() {
+  const std::vector<StageEnd> ends = facts_.clock().run(runs_, piece_of_, passes_.transfers_);
+  auto e = ends.begin();
+  for (const std::size_t asked : asked_) {
+    std::vector<Exchanged::Ends>& of_kinds = exchanged_[asked].ends;
+    of_kinds.resize(kinds_.size());
+    for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage, ++e) {
+      Exchanged::Ends& kind = of_kinds[kind_of_stage_[stage]];
+      kind = {std::max({kind.device, e->compute, e->collectives}), std::max(kind.host, e->host),
+              std::max(kind.sends, e->sends)};
+    }
   }
+  asked_.clear();
+  runs_.clear();
 }
 
 Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
@@ -556,9 +556,9 @@ void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, E
 }
 
 Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& states) {
-  Exchanged& found = exchanged(s, states);
+  if (ask(s, states)) run_asked();
+  const Exchanged& found = exchanged(s, states);
   if (found.by_units) return run_units(s, states);
-  if (found.ends.empty()) run_passes(s, states, found);
   Seconds latest;
   for (std::size_t k = 0; k < kinds_.size(); ++k) {
     const Exchanged::Ends& e = found.ends[k];

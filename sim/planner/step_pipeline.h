@@ -68,6 +68,11 @@ class StepPipeline {
   // Live at a time: all that planned arenas reserve, and the least of what a caching allocator does.
   Bytes memory(const Scenario& scenario, const StepStates& states) const;
   Seconds time(const Scenario& scenario, const StepStates& states);
+  // Several runs of the passes at once take little longer than one: whether time() is to be asked for after
+  // run_asked(), for which this one waits, and how many do.
+  bool ask(const Scenario& scenario, const StepStates& states);
+  std::size_t asked() const { return asked_.size(); }
+  void run_asked();
   // No more than time(), each more than the one before and found later: for all states, for these with
   // nothing exchanged beside passes, and for these.
   Seconds least_time() const { return least_ * slowest_over_mean_; }
@@ -100,6 +105,7 @@ class StepPipeline {
     Seconds least;             // without what is done once, of mean ranks
     std::size_t least_of = 0;  // the kind that it is of
     bool by_units = false;     // it is run unit by unit
+    bool asked = false;        // its passes are run
   };
   void find_kinds();
   void find_fullest();
@@ -109,7 +115,6 @@ class StepPipeline {
   bool hides(const Scenario& scenario, const PassTimer& timer) const;
   bool needs_units(const Scenario& scenario, bool hide) const;
   bool begins_gradients_for_long() const;
-  void run_passes(const Scenario& scenario, const StepStates& states, Exchanged& found);
   Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
   const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
@@ -132,7 +137,10 @@ class StepPipeline {
   std::vector<std::size_t> kind_of_stage_;
   PipelineMemory memory_;             // of stages that may be fullest
   std::vector<std::size_t> numbers_;  // of their units
+  std::vector<std::size_t> piece_of_;  // of each stage's chunks
   std::vector<Exchanged> exchanged_;
+  std::vector<std::size_t> asked_;  // of these
+  std::vector<PipelinePasses> runs_;  // of what was asked for
   std::size_t last_asked_ = 0;        // of these
   std::vector<ChunkPasses> hidden_;   // of the states at hand
   std::optional<PipelineRun> plain_;  // without exchanges
