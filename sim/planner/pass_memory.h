@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/plan/schedule.h"
 #include "sim/planner/piece.h"
 #include "sim/planner/unit_prices.h"
 

@@ -25,6 +25,14 @@ ActionTime repeated(const ActionTime& action, std::int32_t times) {
   return all;
 }
 
+MessageTime in_turn(const MessageTime& first, const MessageTime& then) {
+  return {first.duration + then.duration, first.launches + then.launches};
+}
+
+MessageTime repeated(const MessageTime& message, std::int32_t times) {
+  return {message.duration * times, message.launches * times};
+}
+
 ActionTime compute_of(const std::vector<UnitStep>& steps) {
   ActionTime all;
   for (const UnitStep& s : steps) {
@@ -40,57 +48,37 @@ ActionTime compute_of(const std::vector<UnitStep>& steps) {
 
 namespace {
 
-// Where the streams stand.
-struct State {
-  Seconds compute, collective, host;
-};
-State state_of(const DeviceClock& clock) {
-  return {clock.free(kComputeStream), clock.free(kCollectiveStream), clock.host()};
-}
-State operator-(const State& a, const State& b) {
-  return {a.compute - b.compute, a.collective - b.collective, a.host - b.host};
-}
 bool alike(Seconds a, Seconds b) {
   constexpr double kRounding = 1e-12;
   return std::abs(a.value - b.value) <= kRounding * std::max(std::abs(a.value), std::abs(b.value));
 }
 
-// Whether units that took `now`, as the one before did, will go on so: what lags behind does not catch up
-// with what it does not wait for.
-bool goes_on(const State& now, const State& before, const State& at, bool exchanges) {
-  if (!alike(now.compute, before.compute) || !alike(now.host, before.host)) return false;
-  if (now.host > now.compute && !alike(now.host, now.compute)) return false;
-  // Compute beside what is still exchanged is slower than it will be.
-  if (!exchanges) return at.collective <= at.compute;
-  if (!alike(now.collective, before.collective)) return false;
-  return alike(now.collective, now.compute) || (now.collective > now.compute && at.collective > at.compute);
-}
-
-void run_step(DeviceClock& clock, const UnitStep& s, bool begins_gradients, Seconds ready) {
-  if (is_there(s.recompute)) {
-    const ActionTime rest = in_turn(s.before, s.compute);
-    if (!begins_gradients) {
-      clock.run(kComputeStream, in_turn(s.recompute, rest), ready);
-      return;
-    }
-    clock.run(kComputeStream, s.recompute, ready);
-    clock.run(kComputeStream, s.begin);
-    clock.run(kComputeStream, rest);
-    return;
+// Where a device's streams stand, or by how much they have moved.
+struct Streams {
+  Seconds compute, collective;
+  // Whether units that took these, as the one before took `others`, will go on so: what lags behind does not
+  // catch up with what it does not wait for. `at`: where streams stand now.
+  bool go_on(const Streams& others, const Streams& at, bool exchanges) const {
+    if (!alike(compute, others.compute)) return false;
+    // Compute beside what is still exchanged is slower than it will be.
+    if (!exchanges) return at.collective <= at.compute;
+    if (!alike(collective, others.collective)) return false;
+    return alike(collective, compute) || (collective > compute && at.collective > at.compute);
   }
-  if (begins_gradients) clock.run(kComputeStream, s.begin);
-  if (is_there(s.before)) clock.run(kComputeStream, s.before);
-  clock.run(kComputeStream, s.compute, ready);
+};
+Streams operator-(const Streams& a, const Streams& b) {
+  return {a.compute - b.compute, a.collective - b.collective};
 }
 
 constexpr Seconds kLongAgo{-1e30};
-constexpr std::size_t kMostAhead =
-    16;  // gathers that have not been waited for, beyond which they do not matter
+// Gathers that have not been waited for, beyond which they do not matter.
+constexpr std::size_t kMostAhead = 16;
 
-}  // namespace
-
-void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32_t prefetch,
-              PassPlace place) {
+// Runs the units of a pass on a machine that says where it stands (State), gathers, works and reduces, and
+// can be moved on by as much as units take that go on as the last one did.
+template <class Machine, class Step>
+void run_units(Machine& machine, const std::vector<Step>& steps, std::int32_t prefetch) {
+  using State = typename Machine::State;
   const auto ahead = std::min<std::size_t>(static_cast<std::size_t>(std::max(0, prefetch)), kMostAhead - 1);
   std::array<Seconds, kMostAhead> gathered{};  // ends, by unit modulo
   std::size_t gather_step = 0, issued = 0, user = 0;
@@ -100,10 +88,8 @@ void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32
   };
   skip_others();
   const auto gather_next = [&] {
-    const UnitStep& s = steps[gather_step];
-    gathered[issued % kMostAhead] =
-        is_there(s.gather) ? clock.run(kCollectiveStream, s.gather, clock.free(kComputeStream)).end
-                           : kLongAgo;
+    const Step& s = steps[gather_step];
+    gathered[issued % kMostAhead] = is_there(s.gather) ? machine.gather(s) : kLongAgo;
     ++issued;
     if (++gather_in_step == s.count) {
       gather_in_step = 0;
@@ -112,46 +98,33 @@ void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32
     }
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const UnitStep& s = steps[i];
-    const bool exchanges = is_there(s.gather) || is_there(s.reduce);
-    State before = state_of(clock), took{};
+    const Step& s = steps[i];
+    const bool gathers = is_there(s.gather), reduces = is_there(s.reduce), exchanges = gathers || reduces;
+    State before = machine.state(), took{};
     bool known = false;
     for (std::int32_t n = 0; n < s.count; ++n) {
       while (s.reads && gather_step < steps.size() && issued <= user + ahead) gather_next();
-      const Seconds ready =
-          std::max(s.there + s.each_later * n, s.reads ? gathered[user % kMostAhead] : kLongAgo);
-      const bool begins_gradients = place.first_gradients && is_there(s.begin);
-      if (i == 0 && n == 0 && (!place.begins || begins_gradients || place.host.value > 0)) {
-        UnitStep first = s;
-        HostWork work = place.begins ? first_of(first).work : HostWork{};
-        work.before += place.host;
-        first_of(first).work = {};
-        (begins_gradients && !is_there(s.recompute) ? first.begin : first_of(first)).work = work;
-        run_step(clock, first, begins_gradients, ready);
-      } else {
-        run_step(clock, s, begins_gradients, ready);
-      }
+      machine.work(s, n, i == 0 && n == 0, s.reads ? gathered[user % kMostAhead] : kLongAgo);
       if (s.reads) ++user;
-      if (is_there(s.reduce)) clock.run(kCollectiveStream, s.reduce, clock.free(kComputeStream));
-      const State now = state_of(clock), takes = now - before;
+      if (reduces) machine.reduce(s);
+      const State now = machine.state(), takes = now - before;
       // Gathers of what comes after these units are none that these repeat.
       const std::int32_t left = s.count - n - 1 - (s.reads ? static_cast<std::int32_t>(ahead) + 1 : 0);
-      if (known && left > 0 && (!s.reads || gather_step == i) && s.each_later <= takes.compute &&
-          goes_on(takes, took, now, exchanges)) {
-        clock.skip(takes.compute * left, exchanges ? takes.collective * left : Seconds{}, takes.host * left);
+      if (known && left > 0 && (!s.reads || gather_step == i) && machine.goes_on(s, takes, took, exchanges)) {
+        machine.skip(takes, left, exchanges);
         n += left;
         if (s.reads) {
           std::array<Seconds, kMostAhead> moved{};
           for (std::size_t u = user; u < issued; ++u)
             moved[(u + static_cast<std::size_t>(left)) % kMostAhead] =
-                gathered[u % kMostAhead] + (is_there(s.gather) ? takes.collective * left : Seconds{});
+                gathered[u % kMostAhead] + (gathers ? Streams(takes).collective * left : Seconds{});
           gathered = moved;
           gather_in_step += left;
           user += static_cast<std::size_t>(left);
           issued += static_cast<std::size_t>(left);
         }
         known = false;
-        before = state_of(clock);
+        before = machine.state();
         continue;
       }
       took = takes;
@@ -159,6 +132,115 @@ void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32
       known = true;
     }
   }
+}
+
+// A device and the host that launches what it does.
+class WithHost {
+ public:
+  struct State : Streams {
+    Seconds host;
+    State operator-(const State& o) const { return {Streams(*this) - Streams(o), host - o.host}; }
+  };
+  WithHost(DeviceClock& clock, PassPlace place) : clock_(clock), place_(place) {}
+
+  State state() const { return {{clock_.free(kComputeStream), clock_.free(kCollectiveStream)}, clock_.host()}; }
+  Seconds gather(const UnitStep& s) {
+    return clock_.run(kCollectiveStream, s.gather, clock_.free(kComputeStream)).end;
+  }
+  void reduce(const UnitStep& s) { clock_.run(kCollectiveStream, s.reduce, clock_.free(kComputeStream)); }
+  void work(const UnitStep& s, std::int32_t n, bool first, Seconds gathered) {
+    const Seconds ready = std::max(s.there + s.each_later * n, gathered);
+    const bool begins_gradients = place_.first_gradients && is_there(s.begin);
+    if (!first || (place_.begins && !begins_gradients && place_.host.value == 0))
+      return run(s, begins_gradients, ready);
+    UnitStep begun = s;
+    HostWork work = place_.begins ? first_of(begun).work : HostWork{};
+    work.before += place_.host;
+    first_of(begun).work = {};
+    (begins_gradients && !is_there(s.recompute) ? begun.begin : first_of(begun)).work = work;
+    run(begun, begins_gradients, ready);
+  }
+  bool goes_on(const UnitStep& s, const State& takes, const State& took, bool exchanges) const {
+    if (s.each_later > takes.compute || !alike(takes.host, took.host)) return false;
+    if (takes.host > takes.compute && !alike(takes.host, takes.compute)) return false;
+    return takes.go_on(took, state(), exchanges);
+  }
+  void skip(const State& takes, std::int32_t units, bool exchanges) {
+    clock_.skip(takes.compute * units, exchanges ? takes.collective * units : Seconds{}, takes.host * units);
+  }
+
+ private:
+  void run(const UnitStep& s, bool begins_gradients, Seconds ready) {
+    if (is_there(s.recompute)) {
+      const ActionTime rest = in_turn(s.before, s.compute);
+      if (!begins_gradients) {
+        clock_.run(kComputeStream, in_turn(s.recompute, rest), ready);
+        return;
+      }
+      clock_.run(kComputeStream, s.recompute, ready);
+      clock_.run(kComputeStream, s.begin);
+      clock_.run(kComputeStream, rest);
+      return;
+    }
+    if (begins_gradients) clock_.run(kComputeStream, s.begin);
+    if (is_there(s.before)) clock_.run(kComputeStream, s.before);
+    clock_.run(kComputeStream, s.compute, ready);
+  }
+
+  DeviceClock& clock_;
+  PassPlace place_;
+};
+
+// A device whose host is ahead of it.
+class WithoutHost {
+ public:
+  using State = Streams;
+  WithoutHost(SharedDevice& device, Streams begin) : device_(device), at_(begin) {}
+
+  const State& state() const { return at_; }
+  Seconds gather(const DeviceStep& s) { return exchange(s.gather.duration); }
+  void reduce(const DeviceStep& s) { exchange(s.reduce.duration); }
+  void work(const DeviceStep& s, std::int32_t, bool, Seconds gathered) {
+    if (s.before.value > 0) at_.compute = device_.done(at_.compute, s.before);
+    at_.compute = device_.done(std::max(at_.compute, gathered), s.compute);
+  }
+  bool goes_on(const DeviceStep&, const State& takes, const State& took, bool exchanges) const {
+    return takes.go_on(took, at_, exchanges);
+  }
+  void skip(const State& takes, std::int32_t units, bool exchanges) {
+    const Streams all{takes.compute * units, exchanges ? takes.collective * units : Seconds{}};
+    at_.compute += all.compute;
+    at_.collective += all.collective;
+    device_.skip(std::min(all.compute, all.collective), all.collective);
+  }
+
+ private:
+  Seconds exchange(Seconds duration) {
+    const Seconds start = std::max(at_.collective, at_.compute);
+    at_.collective = start + duration;
+    device_.exchange(start, at_.collective);
+    return at_.collective;
+  }
+
+  SharedDevice& device_;
+  Streams at_;
+};
+
+}  // namespace
+
+void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32_t prefetch,
+              PassPlace place) {
+  WithHost machine(clock, place);
+  run_units(machine, steps, prefetch);
+}
+
+DevicePass run_pass(const std::vector<DeviceStep>& steps, std::int32_t prefetch, Interference interference) {
+  constexpr Seconds kBefore{-1e6};
+  thread_local SharedDevice device(1);  // keeps its memory from one pass to the next
+  device.begin(interference.compute);
+  WithoutHost machine(device, {{}, kBefore});
+  run_units(machine, steps, prefetch);
+  return {machine.state().compute, machine.state().collective};
 }
 
 }  // namespace sim

@@ -35,6 +35,28 @@ inline ActionTime& first_of(UnitStep& s) {
   return is_there(s.recompute) ? s.recompute : is_there(s.before) ? s.before : s.compute;
 }
 
+// The same where the host is ahead of the device: durations, and what is launched.
+struct MessageTime {
+  Seconds duration, launches;
+};
+inline bool is_there(const MessageTime& t) {
+  return t.duration.value > 0 || t.launches.value > 0;
+}
+MessageTime in_turn(const MessageTime& first, const MessageTime& then);
+MessageTime repeated(const MessageTime& message, std::int32_t times);
+struct DeviceStep {
+  Seconds before, compute;  // the latter with what is recomputed
+  MessageTime gather, reduce;
+  Seconds before_gather;  // of the host
+  std::int32_t count = 1;
+  bool reads = true;
+};
+// Where streams stand after a pass that began at zero; collectives long before, where it has none.
+struct DevicePass {
+  Seconds compute, collectives;
+};
+DevicePass run_pass(const std::vector<DeviceStep>& steps, std::int32_t prefetch, Interference interference);
+
 struct PassPlace {
   bool begins = true;            // the host does what it does before a pass
   bool first_gradients = false;  // of a step

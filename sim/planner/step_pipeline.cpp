@@ -210,21 +210,17 @@ const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, cons
   std::vector<ChunkPasses>& passes = known->second;
   if (!added) return passes;
   const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
-  std::vector<ChunkSteps>& steps = cut_.steps[states.exchange()];
-  if (steps.empty())
-    for (const Piece& p : cut_.distinct) steps.push_back(timer.steps(p));
-  // Strategies that differ in their buckets alone come one after the other.
-  const std::pair gathered{states.exchange().unbucketed, s.strategy.prefetch};
-  const bool gathers = s.strategy.zero_stage == 3;
-  if (gathers && cut_.gathered != gathered) {
-    cut_.gathered = gathered;
-    cut_.gathering.clear();
-    for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
-      cut_.gathering.push_back(timer.gathering(cut_.plain[p], steps[p]));
-  }
-  for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
-    passes.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p], steps[p],
-                                          gathers ? cut_.gathering[p] : PassTime{}));
+  std::vector<PassTimer::Unbucketed>& unbucketed =
+      cut_.unbucketed[{states.exchange().unbucketed, s.strategy.prefetch}];
+  std::vector<PassTimer::Bucketed>& bucketed = cut_.bucketed[states.exchange()];
+  const std::size_t pieces = cut_.distinct.size();
+  for (std::size_t p = unbucketed.size(); p < pieces; ++p)
+    unbucketed.push_back(timer.unbucketed(cut_.distinct[p], cut_.plain[p]));
+  for (std::size_t p = bucketed.size(); p < pieces; ++p)
+    bucketed.push_back(timer.bucketed(cut_.distinct[p], cut_.plain[p]));
+  passes.reserve(pieces);
+  for (std::size_t p = 0; p < pieces; ++p)
+    passes.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p], unbucketed[p], bucketed[p]));
   return passes;
 }
 

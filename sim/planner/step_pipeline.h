@@ -40,11 +40,10 @@ class StepPasses {
     std::vector<std::size_t> of_piece;
     std::vector<ChunkPasses> plain;
     std::vector<PieceMemory> memory;
-    std::map<StateExchange, std::vector<ChunkSteps>> steps;
-    // By what is exchanged and prefetch.
+    // What is exchanged beside passes, with the number of units that are gathered ahead.
+    std::map<std::pair<int, int>, std::vector<PassTimer::Unbucketed>> unbucketed;  // StateExchange::unbucketed
+    std::map<StateExchange, std::vector<PassTimer::Bucketed>> bucketed;
     std::map<std::pair<StateExchange, int>, std::vector<ChunkPasses>> exchanging;
-    std::vector<PassTime> gathering;  // forward passes under ZeRO 3, of the states last asked for:
-    std::optional<std::pair<int, int>> gathered;  // StateExchange::unbucketed and prefetch
   };
   Cut& cut(const Scenario& scenario);
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/planner/piece.h"
+#include "sim/planner/pass_timer.h"
 #include "sim/planner/stage_memory.h"
 
 namespace sim {

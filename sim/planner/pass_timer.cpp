@@ -1,0 +1,570 @@
+#include "sim/planner/pass_timer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/plan/recompute.h"
+#include "sim/plan/schedule.h"
+
+namespace sim {
+
+namespace {
+
+using Unit = ActionTime UnitTimes::*;
+Unit unit_of(const Piece::Run& r) {
+  return r.experts ? &UnitTimes::expert_layer : &UnitTimes::layer;
+}
+
+}  // namespace
+
+PassTimer::PassTimer(const Scenario& scenario, const ComputeTimes& compute, const StateTimes& states,
+                     const StepSoftware& software)
+    : scenario_(scenario),
+      strategy_(scenario.strategy),
+      compute_(compute),
+      states_(states),
+      software_(software),
+      units_(scenario, compute, states, software.gather) {}
+
+bool PassTimer::gathers_ahead() const {
+  return scenario_.implementation.data_parallel.overlaps_gather &&
+         (strategy_.zero_stage == 1 || strategy_.zero_stage == 2);
+}
+
+bool reduces_beside(const Scenario& s) {
+  const DataParallelProfile& profile = s.implementation.data_parallel;
+  const int zero = s.strategy.zero_stage;
+  return zero >= 2 || (zero == 1 ? profile.overlaps_sharded_reduction : profile.overlaps_reduction);
+}
+
+std::vector<ActionTime> PassTimer::reductions_after_passes(const std::vector<const Piece*>& pieces) const {
+  std::vector<ActionTime> messages;
+  const auto add = [&](const ActionTime& message, std::int32_t count) {
+    if (is_there(message)) messages.push_back(repeated(message, count));
+  };
+  for (const Piece* piece : pieces) {
+    if (reduces_beside(scenario_)) break;
+    for (const UnitStep& s : units_.reductions(*piece)) add(s.reduce, s.count);
+  }
+  for (const Piece* piece : pieces)
+    if (piece->first && units_.defers_embedding()) add(states_.reduce_last.embedding, 1);
+  return messages;
+}
+
+// What earlier collectives, that this pass does not wait for, make of it.
+void PassTimer::add_slowdown(PassTime& pass, Seconds compute) const {
+  const double slowdown = software_.interference.compute;
+  pass.slower = 1 - 1 / slowdown;
+  pass.most_slower = std::max(Seconds{}, compute * slowdown - pass.duration);
+}
+
+PassTime PassTimer::exchanging(const std::vector<DeviceStep>& steps, std::int32_t prefetch,
+                               const PassTime& plain) const {
+  if (steps.empty()) return {};
+  PassTime pass = plain;
+  const DevicePass ended = run_pass(steps, prefetch, software_.interference);
+  pass.duration = ended.compute;
+  pass.collectives_after_compute = ended.collectives;
+  bool gathers = false;
+  Seconds compute;
+  for (const DeviceStep& s : steps) {
+    gathers = gathers || is_there(s.gather);
+    compute += (s.before + s.compute) * s.count;
+    pass.collectives += (s.gather.duration + s.reduce.duration) * s.count;
+    pass.host.launches += (s.gather.launches + s.before_gather + s.reduce.launches) * s.count;
+  }
+  // The first gather waits for earlier collectives as it does for earlier compute.
+  if (gathers)
+    pass.compute_after_collectives = pass.duration;
+  else
+    add_slowdown(pass, compute);
+  if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
+  return pass;
+}
+
+namespace {
+
+constexpr std::int32_t kFarAhead = 15;  // of gathers that nothing holds back
+
+}  // namespace
+
+void PassTimer::begin_with_work(std::vector<UnitStep>& steps) const {
+  if (steps.empty()) return;
+  if (steps.front().count > 1) {
+    UnitStep first = steps.front();
+    --steps.front().count;
+    first.count = 1;
+    steps.insert(steps.begin(), first);
+  }
+  first_of(steps.front()).work = software_.pass;
+}
+
+// A pass without exchanges, as a whole.
+PassTime PassTimer::alone(std::vector<UnitStep>& steps) const {
+  begin_with_work(steps);
+  const ActionTime t = compute_of(steps);
+  return {.duration = t.duration, .host = t.host, .work = t.work};
+}
+
+ChunkPasses PassTimer::plain(const Piece& piece) const {
+  const BackwardParts parts = backward_parts(strategy_.schedule);
+  ChunkPasses passes;
+  std::vector<UnitStep> steps;
+  units_.forward(piece, nullptr, steps);
+  passes.forward = passes.first_forward = alone(steps);
+  if (parts != BackwardParts::all_split) {
+    units_.backward(piece, &LayerTimes::backward, Reduce::none, steps);
+    passes.backward = passes.last_backward = alone(steps);
+  }
+  if (parts != BackwardParts::whole) {
+    units_.backward(piece, &LayerTimes::input, Reduce::none, steps);
+    passes.input = passes.last_input = alone(steps);
+    units_.weights(piece, Reduce::none, steps);
+    passes.weight = passes.last_weight = alone(steps);
+  }
+  return passes;
+}
+
+ChunkSteps PassTimer::steps(const Piece& piece) const {
+  const BackwardParts parts = backward_parts(strategy_.schedule);
+  ChunkSteps chunk;
+  chunk.prefetch = strategy_.prefetch;
+  const auto set = [&](PassTime ChunkPasses::*pass, auto fill) {
+    std::vector<UnitStep>& steps = chunk.of(pass);
+    fill(steps);
+    begin_with_work(steps);
+  };
+  const UnitTimes* gather = strategy_.zero_stage == 3 ? &states_.gather_for_forward : nullptr;
+  for (const auto pass : {&ChunkPasses::forward, &ChunkPasses::first_forward})
+    set(pass, [&](auto& steps) { units_.forward(piece, gather, steps); });
+  const auto backward = [&](PassTime ChunkPasses::*pass, ActionTime LayerTimes::*of_layer, Reduce reduce) {
+    set(pass, [&](auto& steps) { units_.backward(piece, of_layer, reduce, steps); });
+  };
+  const auto weights = [&](PassTime ChunkPasses::*pass, Reduce reduce) {
+    set(pass, [&](auto& steps) { units_.weights(piece, reduce, steps); });
+  };
+  if (parts != BackwardParts::all_split) {
+    backward(&ChunkPasses::backward, &LayerTimes::backward, reduces_each());
+    backward(&ChunkPasses::last_backward, &LayerTimes::backward, reduces_last());
+  }
+  if (parts != BackwardParts::whole) {
+    backward(&ChunkPasses::input, &LayerTimes::input, reduces_each());
+    backward(&ChunkPasses::last_input, &LayerTimes::input, reduces_last());
+    weights(&ChunkPasses::weight, reduces_each());
+    weights(&ChunkPasses::last_weight, reduces_last());
+  }
+  return chunk;
+}
+
+Reduce PassTimer::reduces_each() const {
+  return strategy_.zero_stage >= 2 ? Reduce::each : Reduce::none;
+}
+Reduce PassTimer::reduces_last() const {
+  return reduces_beside(scenario_) ? Reduce::last : Reduce::none;
+}
+
+void PassTimer::gather_ahead(const Piece& piece, ChunkSteps& chunk, DeviceClock& clock) const {
+  std::vector<UnitStep>& steps = chunk.of(&ChunkPasses::first_forward);
+  std::vector<UnitStep> gathers;
+  units_.forward(piece, &states_.gather_updated, gathers);
+  begin_with_work(gathers);  // as the pass's own steps
+  for (std::size_t i = 0; i < gathers.size(); ++i) {
+    if (!is_there(gathers[i].gather)) continue;
+    ActionTime one = gathers[i].gather;
+    one.work = {};
+    const DeviceClock::Span span = clock.run(kCollectiveStream, one);
+    steps[i].there = span.end;
+    if (gathers[i].count > 1) {
+      const Seconds last = clock.run(kCollectiveStream, repeated(one, gathers[i].count - 1)).end;
+      steps[i].each_later = (last - span.end) * (1.0 / (gathers[i].count - 1));
+    }
+  }
+}
+
+// Where accumulators are not set to zero before.
+ActionTime PassTimer::begin_gradients(const Piece& piece) const {
+  ActionTime all;
+  if (scenario_.implementation.memory.weight_gradient != WeightGradient::fresh) return all;
+  if (piece.last) all = in_turn(all, states_.zero.head);
+  for (const Piece::Run& r : piece.runs) all = in_turn(all, repeated(states_.zero.*unit_of(r), r.layers));
+  if (piece.first) all = in_turn(all, states_.zero.embedding);
+  return all;
+}
+
+bool PassTimer::last_differs() const {
+  const UnitTimes& last = states_.only_last;
+  return strategy_.zero_stage < 2 || is_there(last.embedding) || is_there(last.layer) ||
+         is_there(last.expert_layer) || is_there(last.head);
+}
+
+template <class TimeOf>
+PassTimer::Repeated PassTimer::reducing(const PassTime& plain, TimeOf time_of) const {
+  Repeated passes{plain, plain};
+  add_slowdown(passes.usual, plain.duration);
+  if (reduces_each() != Reduce::none) passes.usual = time_of(reduces_each());
+  passes.last = passes.usual;
+  if (reduces_last() != Reduce::none && last_differs()) passes.last = time_of(Reduce::last);
+  return passes;
+}
+
+PassTimer::Unbucketed PassTimer::unbucketed(const Piece& piece, const ChunkPasses& plain) const {
+  thread_local std::vector<DeviceStep> steps;
+  Unbucketed passes;
+  passes.forward = passes.first_forward = plain.forward;
+  if (strategy_.zero_stage == 3) {
+    units_.forward(piece, &states_.gather_for_forward, steps);
+    passes.forward = passes.first_forward = exchanging(steps, strategy_.prefetch, plain.forward);
+  } else {
+    add_slowdown(passes.forward, plain.forward.duration);
+    passes.first_forward = passes.forward;
+  }
+  if (gathers_ahead()) {
+    units_.forward(piece, &states_.gather_updated, steps);
+    const PassTime first = exchanging(steps, kFarAhead, plain.forward);
+    passes.first_forward.compute_after_collectives = first.compute_after_collectives;
+    passes.first_forward.collectives = first.collectives;
+  }
+  if (plain.input.duration.value > 0)
+    passes.input = reducing(plain.input, [&](Reduce reduce) {
+      units_.backward(piece, &LayerTimes::input, reduce, steps);
+      return exchanging(steps, strategy_.prefetch, plain.input);
+    });
+  return passes;
+}
+
+PassTimer::Bucketed PassTimer::bucketed(const Piece& piece, const ChunkPasses& plain) const {
+  thread_local std::vector<DeviceStep> steps;
+  Bucketed passes;
+  if (plain.weight.duration.value > 0)
+    passes.weight = reducing(plain.weight, [&](Reduce reduce) {
+      units_.weights(piece, reduce, steps);
+      return exchanging(steps, 0, plain.weight);
+    });
+  if (plain.backward.duration.value > 0) {
+    units_.backward(piece, &LayerTimes::backward, reduces_each(), passes.backward);
+    if (last_differs()) units_.backward(piece, &LayerTimes::backward, Reduce::last, passes.last_backward);
+  }
+  return passes;
+}
+
+ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain, const Unbucketed& unbucketed,
+                                      const Bucketed& bucketed) const {
+  const Repeated backward = reducing(plain.backward, [&](Reduce reduce) {
+    return exchanging(reduce == Reduce::last ? bucketed.last_backward : bucketed.backward, strategy_.prefetch,
+                      plain.backward);
+  });
+  return {.forward = unbucketed.forward,
+          .backward = backward.usual,
+          .input = unbucketed.input.usual,
+          .weight = bucketed.weight.usual,
+          .first_forward = unbucketed.first_forward,
+          .last_backward = backward.last,
+          .last_input = unbucketed.input.last,
+          .last_weight = bucketed.weight.last,
+          .begin_gradients = begin_gradients(piece)};
+}
+
+bool PassTimer::exchanges_hide(const Piece& piece, const ChunkPasses& passes) const {
+  // What is still reduced when the next pass begins, whose first gather comes after it.
+  constexpr double kNegligible = 0.005;
+  const bool whole = passes.weight.duration.value == 0;
+  const PassTime& last = whole ? passes.last_backward : passes.last_weight;
+  if (last.collectives_after_compute - last.duration >
+      (passes.forward.duration + passes.backward.duration + passes.input.duration + passes.weight.duration) *
+          kNegligible)
+    return false;
+  return gathers_hide(piece);
+}
+
+bool PassTimer::gathers_hide(const Piece& piece) const {
+  if (strategy_.prefetch < 1) return false;
+  const double window = strategy_.prefetch;
+  const UnitTimes &forward = states_.gather_for_forward, &backward = states_.gather_for_backward;
+  const bool splits = backward_parts(strategy_.schedule) != BackwardParts::whole;
+  for (const Piece::Run& r : piece.runs) {
+    const LayerTimes& layer = compute_.layers[r.kind];
+    const Unit unit = unit_of(r);
+    const Seconds ahead = layer.forward.duration,
+                  back = (splits ? layer.input.duration : layer.backward.duration) +
+                         layer.recompute_last.duration;
+    const std::int32_t bucket = states_.bucket.of(r.experts);
+    const Seconds reduced = splits ? Seconds{} : (states_.reduce_last.*unit).duration;
+    if ((forward.*unit).duration > ahead) return false;
+    if ((backward.*unit).duration + reduced > back) return false;
+    if ((backward.*unit).duration + reduced * bucket > back * window) return false;
+    if (piece.last && (forward.head.duration > ahead * window ||
+                       states_.reduce_last.head.duration + (backward.*unit).duration > back * window))
+      return false;
+  }
+  return true;
+}
+
+void PassTimer::add_gathers(const Piece& piece, const UnitTimes& gather, bool forward, Exchanged& sum) const {
+  const auto add = [&](const ActionTime& unit, std::int32_t n) {
+    sum.gathers += unit.duration * n;
+    if (is_there(unit)) sum.launches += (unit.host.launches + software_.gather.before) * n;
+  };
+  if (piece.first && forward) add(gather.embedding, 1);
+  for (const Piece::Run& r : piece.runs) add(gather.*unit_of(r), r.layers);
+  if (piece.last) add(gather.head, 1);
+  const bool begins_at_edge = forward ? piece.first : piece.last;
+  sum.first_gather = begins_at_edge ? (forward ? gather.embedding : gather.head).duration
+                     : piece.runs.empty()
+                         ? Seconds{}
+                         : (gather.*unit_of(forward ? piece.runs.front() : piece.runs.back())).duration;
+  // A first layer's parameters come after the embedding's.
+  if (forward && piece.first && !piece.runs.empty())
+    sum.first_gather +=
+        std::max(Seconds{}, (gather.*unit_of(piece.runs.front())).duration - compute_.embedding.duration);
+}
+
+Seconds PassTimer::first_gather(const Piece& piece) const {
+  Exchanged sum{};
+  add_gathers(piece, states_.gather_for_forward, true, sum);
+  return sum.first_gather;
+}
+
+Seconds PassTimer::launches_of_first_gathers(const Piece& piece) const {
+  if (piece.runs.empty()) return {};
+  const ActionTime& layer = states_.gather_for_forward.*unit_of(piece.runs.front());
+  return (layer.host.launches + software_.gather.before) * (1 + strategy_.prefetch);
+}
+
+void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last,
+                               Exchanged& sum) const {
+  const UnitTimes& reduce = last ? states_.reduce_last : states_.reduce;
+  const auto add = [&](const ActionTime& message, std::int32_t n) {
+    sum.reductions += message.duration * n;
+    sum.launches += message.host.launches * n;
+    if (n > 0) sum.last_reduction = message.duration;
+  };
+  if (of_edges && piece.last) {
+    add(reduce.head, 1);
+    sum.before_reductions = compute_.head_backward.duration;
+    if (!of_layers) {
+      Seconds layers;
+      for (const Piece::Run& r : piece.runs) {
+        const LayerTimes& layer = compute_.layers[r.kind];
+        layers += (layer.recompute_last.duration + layer.input.duration) * r.layers;
+      }
+      sum.last_reduction = std::max(Seconds{}, sum.last_reduction - layers);
+    }
+  }
+  for (std::size_t i = piece.runs.size(); of_layers && i > 0;) {
+    Piece::Run r = piece.runs[--i];
+    // Layers of other kinds share a bucket where they have the same parameters.
+    while (i > 0 && piece.runs[i - 1].experts == r.experts) r.layers += piece.runs[--i].layers;
+    const std::int32_t bucket = states_.bucket.of(r.experts);
+    if (bucket <= 1) {
+      add(reduce.*unit_of(r), r.layers);
+      continue;
+    }
+    const auto& messages = r.experts ? states_.reduce_expert_layers : states_.reduce_layers;
+    const auto message = [&](std::int32_t n) {
+      const auto found = messages.find(n);
+      ActionTime m = found != messages.end() ? found->second : repeated(states_.reduce.*unit_of(r), n);
+      if (last) m = in_turn(m, repeated(states_.only_last.*unit_of(r), n));
+      return m;
+    };
+    const std::int32_t rest = r.layers % bucket;
+    if (r.layers >= bucket) add(message(bucket), r.layers / bucket);
+    if (rest > 0) {
+      const LayerTimes& layer = compute_.layers[r.kind];
+      // Before those of a group that is recomputed as a whole, it is.
+      const std::int32_t interval = recompute_interval(strategy_, piece.layers());
+      const Seconds since = of_edges ? layer.backward.duration * rest +
+                                           layer.recompute_last.duration * (rest / interval * interval)
+                                     : layer.weight.duration * rest;
+      const Seconds before = sum.last_reduction - since;
+      add(message(rest), 1);
+      sum.last_reduction += std::max(Seconds{}, before);
+    }
+  }
+  if (of_edges && piece.first && !units_.defers_embedding()) {
+    // The layers' last message goes just before the embedding's.
+    const Seconds before = sum.last_reduction - compute_.embedding_backward.duration;
+    add(reduce.embedding, 1);
+    sum.last_reduction += std::max(Seconds{}, before);
+  }
+}
+
+PassTime PassTimer::hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute) const {
+  PassTime pass = plain;
+  const double slower = 1 - 1 / software_.interference.compute;
+  const Seconds beside = sum.gathers - sum.first_gather + sum.reductions - sum.last_reduction;
+  // Gathers that are not begun ahead stand in the way, and what is reduced before them with them.
+  const bool ahead = strategy_.prefetch > 0 || sum.gathers.value == 0;
+  pass.duration += more_compute + sum.first_gather + beside * (ahead ? slower : 1);
+  pass.collectives = sum.gathers + sum.reductions;
+  if (pass.collectives.value > 0)
+    pass.collectives_after_compute =
+        std::max(pass.duration + sum.last_reduction, sum.before_reductions + pass.collectives);
+  if (sum.gathers.value > 0) pass.compute_after_collectives = pass.duration;
+  pass.host.launches += sum.launches;
+  if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
+  return pass;
+}
+
+ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain) const {
+  const BackwardParts parts = backward_parts(strategy_.schedule);
+  const int zero = strategy_.zero_stage;
+  ChunkPasses passes = plain;
+  passes.begin_gradients = begin_gradients(piece);
+  if (zero == 3 || gathers_ahead()) {
+    Exchanged sum{};
+    add_gathers(piece, zero == 3 ? states_.gather_for_forward : states_.gather_updated, true, sum);
+    if (zero == 3) {
+      passes.forward = passes.first_forward = hidden(plain.forward, sum, {});
+    } else {
+      // Gathered from the beginning of the step on, beside each other.
+      passes.first_forward.compute_after_collectives =
+          std::max(sum.first_gather + plain.forward.duration, sum.gathers);
+      passes.first_forward.collectives = sum.gathers;
+    }
+  }
+  if (!reduces_beside(scenario_)) return passes;
+  Seconds zeroed;
+  if (zero >= 2) {
+    if (piece.first) zeroed += states_.zero_whole.embedding.duration;
+    for (const Piece::Run& r : piece.runs) zeroed += (states_.zero_whole.*unit_of(r)).duration * r.layers;
+    if (piece.last) zeroed += states_.zero_whole.head.duration;
+  }
+  const auto backward_pass = [&](const PassTime& without, bool of_edges, bool of_layers, bool last) {
+    Exchanged sum{};
+    if (zero == 3 && of_edges) add_gathers(piece, states_.gather_for_backward, false, sum);
+    add_reductions(piece, of_edges, of_layers, last, sum);
+    return hidden(without, sum, of_edges ? zeroed : Seconds{});
+  };
+  if (parts != BackwardParts::all_split) {
+    passes.last_backward = backward_pass(plain.backward, true, true, true);
+    if (zero >= 2) passes.backward = backward_pass(plain.backward, true, true, false);
+  }
+  if (parts != BackwardParts::whole) {
+    passes.last_input = backward_pass(plain.input, true, false, true);
+    passes.last_weight = backward_pass(plain.weight, false, true, true);
+    if (zero >= 2) {
+      passes.input = backward_pass(plain.input, true, false, false);
+      passes.weight = backward_pass(plain.weight, false, true, false);
+    }
+  }
+  return passes;
+}
+
+namespace {
+
+// The once of a step of one stage.
+class StageOnce {
+ public:
+  StageOnce(const Scenario& scenario, const Piece& units, const StateTimes& states,
+            const StepSoftware& software)
+      : scenario_(scenario), units_(units), states_(states), software_(software) {}
+
+  void begin(DeviceClock& clock) const {
+    if (scenario_.implementation.memory.weight_gradient == WeightGradient::fresh) return;
+    ActionTime first = compute_of(each_unit(states_.zero));
+    first.work = software_.around;
+    first.work.before += scenario_.implementation.host.step;
+    clock.run(kComputeStream, first);
+  }
+
+  // Of updated parameters.
+  Seconds launches_of_gathers() const { return compute_of(each_unit(states_.gather_updated)).host.launches; }
+
+  // `reductions`: what was not reduced beside passes.
+  void finish(DeviceClock& clock, const std::vector<ActionTime>& reductions, bool gathers,
+              bool at_an_end) const {
+    const Seconds ready = clock.free(kComputeStream);
+    for (const ActionTime& message : reductions) clock.run(kCollectiveStream, message, ready);
+    ActionTime norm = states_.zero_norm;
+    norm.work = software_.around;
+    clock.run(kComputeStream, norm, clock.free(kCollectiveStream));
+    ActionTime before = at_an_end ? states_.sum_tied_embedding : ActionTime{};
+    before = in_turn(before, compute_of(each_unit(states_.unscale)));
+    before = in_turn(before, states_.read_overflow);
+    before = in_turn(before, compute_of(each_unit(states_.norm)));
+    before = in_turn(before, in_turn(states_.sum_norm, states_.clip));
+    clock.run(kComputeStream, before);
+    if (scenario_.strategy.offload_optimizer) return update_on_host(clock, gathers);
+    run_pass(clock, each_unit(states_.update, gathers ? &states_.gather_updated : nullptr), 0);
+  }
+
+ private:
+  std::vector<UnitStep> each_unit(const UnitTimes& compute, const UnitTimes* exchange = nullptr) const {
+    std::vector<UnitStep> steps;
+    for_each_unit([&](ActionTime UnitTimes::*unit, std::int32_t count) {
+      const ActionTime reduce = exchange ? exchange->*unit : ActionTime{};
+      if (is_there(compute.*unit) || is_there(reduce))
+        steps.push_back({.compute = compute.*unit, .reduce = reduce, .count = count});
+    });
+    return steps;
+  }
+
+  template <class Visit>
+  void for_each_unit(Visit visit) const {
+    if (units_.first) visit(&UnitTimes::embedding, 1);
+    for (const Piece::Run& r : units_.runs) visit(unit_of(r), r.layers);
+    if (units_.last) visit(&UnitTimes::head, 1);
+  }
+
+  // Gradients go out, the host updates, parameters come in: the slowest of the three sets the pace of units
+  // alike.
+  void update_on_host(DeviceClock& clock, bool gathers) const {
+    const Seconds computed = clock.free(kComputeStream);
+    for_each_unit([&](ActionTime UnitTimes::*u, std::int32_t count) {
+      for (std::int32_t n = 0; n < count; ++n) {
+        const Seconds out = clock.run(kToHostStream, states_.gradients_to_host.*u, computed).end;
+        const Seconds updated = clock.run(kHostStream, states_.update.*u, out).end;
+        const Seconds in = clock.run(kFromHostStream, states_.parameters_from_host.*u, updated).end;
+        if (gathers && is_there(states_.gather_updated.*u))
+          clock.run(kCollectiveStream, states_.gather_updated.*u, in);
+      }
+    });
+  }
+
+  const Scenario& scenario_;
+  const Piece& units_;
+  const StateTimes& states_;
+  const StepSoftware& software_;
+};
+
+}  // namespace
+
+void begin_stage(const Scenario& scenario, const Piece& units, const StateTimes& states,
+                 const StepSoftware& software, DeviceClock& clock) {
+  StageOnce(scenario, units, states, software).begin(clock);
+}
+
+void finish_stage(const Scenario& scenario, const Piece& units, const std::vector<const Piece*>& pieces,
+                  bool at_an_end, const StateTimes& states, const StepSoftware& software,
+                  DeviceClock& clock) {
+  static const ComputeTimes none{};
+  const PassTimer timer(scenario, none, states, software);
+  StageOnce(scenario, units, states, software)
+      .finish(clock, timer.reductions_after_passes(pieces), !timer.gathers_ahead(), at_an_end);
+}
+
+StageEnds stage_ends(const Scenario& scenario, const Piece& units, const std::vector<const Piece*>& pieces,
+                     bool at_an_end, const StateTimes& states, const StepSoftware& software) {
+  const StageOnce once(scenario, units, states, software);
+  static const ComputeTimes none{};
+  const PassTimer timer(scenario, none, states, software);
+  const std::vector<ActionTime> reductions = timer.reductions_after_passes(pieces);
+  const bool gathers = !timer.gathers_ahead();
+  StageEnds ends;
+  const DeviceClock clock(software.interference, false);
+  DeviceClock begin = clock, from_device = clock, from_host = clock;
+  if (timer.gathers_ahead()) begin.skip({}, {}, once.launches_of_gathers());
+  once.begin(begin);
+  ends.host_begin = begin.host() + software.before_first_pass;
+  ends.begin = std::max(begin.free(kComputeStream), ends.host_begin);
+  constexpr Seconds kLongAgo{-1e6};
+  from_device.skip({}, {}, kLongAgo);
+  once.finish(from_device, reductions, gathers, at_an_end);
+  ends.finish = from_device.end();
+  once.finish(from_host, reductions, gathers, at_an_end);
+  ends.finish_ahead = from_host.end();
+  ends.finish_launches = from_host.host();
+  return ends;
+}
+
+}  // namespace sim
