@@ -154,7 +154,7 @@ class CandidateWalk::Layout {
   };
   struct Waiting {
     std::int64_t index = 0;
-    std::size_t distinct = 0;
+    std::size_t distinct = 0, asked = 0;
   };
 
   static void neutral(Strategy& s) {
@@ -306,13 +306,13 @@ class CandidateWalk::Layout {
       collector_.add(index, devices_, tokens, {*found.step, *found.memory});
     };
     const auto add_waiting = [&] {
-      if (pipeline.asked() > 0) pipeline.run_asked();
+      pipeline.run_asked();
       for (const Waiting& w : waiting_) {
         Found& found = found_[w.distinct];
         const AlikeStates::Distinct& d = alike.distinct[w.distinct];
         if (!found.step) {
           d.choice->apply(scenario_.strategy);
-          found.step = pipeline.time(scenario_, *d.states);
+          found.step = pipeline.time(scenario_, *d.states, w.asked);
         }
         add(w.index, found);
       }
@@ -341,9 +341,8 @@ class CandidateWalk::Layout {
       } else if (!collector_.asks_for_time(index, memory)) {
         return collector_.add_too_large(index, memory);
       }
-      waiting_.push_back({index, distinct});
-      pipeline.ask(scenario_, states);
-      if (pipeline.asked() == 0 || pipeline.asked() == kLanes) add_waiting();
+      waiting_.push_back({index, distinct, pipeline.ask(scenario_, states)});
+      if (pipeline.waiting() == 0 || pipeline.waiting() == kLanes) add_waiting();
     });
     add_waiting();
   }

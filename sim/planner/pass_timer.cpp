@@ -264,16 +264,15 @@ ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& pla
           .begin_gradients = begin_gradients(piece)};
 }
 
-bool PassTimer::exchanges_hide(const Piece& piece, const ChunkPasses& passes) const {
+bool PassTimer::reductions_hide(const ChunkPasses& passes) {
   // What is still reduced when the next pass begins, whose first gather comes after it.
   constexpr double kNegligible = 0.005;
   const bool whole = passes.weight.duration.value == 0;
   const PassTime& last = whole ? passes.last_backward : passes.last_weight;
-  if (last.collectives_after_compute - last.duration >
-      (passes.forward.duration + passes.backward.duration + passes.input.duration + passes.weight.duration) *
-          kNegligible)
-    return false;
-  return gathers_hide(piece);
+  return last.collectives_after_compute - last.duration <=
+         (passes.forward.duration + passes.backward.duration + passes.input.duration +
+          passes.weight.duration) *
+             kNegligible;
 }
 
 bool PassTimer::gathers_hide(const Piece& piece) const {

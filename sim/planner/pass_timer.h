@@ -57,8 +57,8 @@ class PassTimer {
   // Under ZeRO 3, whether each of these but for what begins a pass is there in time, whatever is reduced
   // before it.
   bool gathers_hide(const Piece& piece) const;
-  // And the next pass's too.
-  bool exchanges_hide(const Piece& piece, const ChunkPasses& passes) const;
+  // And the first of the next pass, which comes after what is still reduced then.
+  static bool reductions_hide(const ChunkPasses& passes);
 
   bool gathers_ahead() const;
   // What a stage with these pieces reduces after its last pass, in the order of its messages.

@@ -99,15 +99,13 @@ PipelineRun ScheduleClock::run(const std::vector<ChunkPasses>& passes, std::span
   return run;
 }
 
-std::vector<StageEnd> ScheduleClock::run(std::span<const PipelinePasses> runs,
-                                         std::span<const std::size_t> piece_of,
-                                         const TransferTimes& transfers) const {
-  std::vector<StageEnd> ends, less;
+void ScheduleClock::run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
+                        const TransferTimes& transfers, std::vector<StageEnd>& ends) const {
   longer_->run(runs, piece_of, transfers, ends);
-  if (!shorter_) return ends;
+  if (!shorter_) return;
+  thread_local std::vector<StageEnd> less;  // kept from one run to the next
   shorter_->run(runs, piece_of, transfers, less);
   for (std::size_t i = 0; i < ends.size(); ++i) go_on(ends[i], less[i]);
-  return ends;
 }
 
 void ScheduleClock::go_on(StageEnd& end, const StageEnd& less) const {

@@ -20,8 +20,8 @@ class ScheduleClock {
   // As SlotOrder's.
   PipelineRun run(const std::vector<ChunkPasses>& passes, std::span<const std::size_t> piece_of,
                   const TransferTimes& transfers) const;
-  std::vector<StageEnd> run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
-                            const TransferTimes& transfers) const;
+  void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
+           const TransferTimes& transfers, std::vector<StageEnd>& ends) const;
   // begin() gives clocks of all stages, set going. A host that launches late, or is waited for, takes longer
   // to do the same with each further group: more of them are run, and all where they still differ or are no
   // more than those of both runs.

@@ -306,7 +306,7 @@ Seconds StepPipeline::slower_beside(Seconds exchanged, Seconds compute) const {
 }
 
 // Whether a pass is no longer the same with whatever is before and after it.
-bool StepPipeline::needs_units(const Scenario& s, bool hide) const {
+bool StepPipeline::needs_units(const Scenario& s, const std::vector<ChunkPasses>& passes, bool hide) const {
   constexpr std::int32_t kFew = 2;
   const HostProfile& host = s.implementation.host;
   const TransferTimes& transfers = passes_.transfers_;
@@ -318,15 +318,16 @@ bool StepPipeline::needs_units(const Scenario& s, bool hide) const {
   if (launches && zero == 3 && s.strategy.prefetch == 0) return true;
   const Schedule& placement = facts_.placement;
   const bool brief = placement.stages == 1 && placement.micro_batches <= kFew;
-  if ((brief && (launches || !hide)) || !host_keeps_up(hidden_)) return true;
+  if ((brief && (launches || !hide)) || !host_keeps_up(passes)) return true;
   // Gradients are begun unit by unit, between messages that are waited for.
-  return !hide && (zero >= 2 || micro_batches_of_chunk(placement) == 1) && begins_gradients_for_long();
+  return !hide && (zero >= 2 || micro_batches_of_chunk(placement) == 1) &&
+         begins_gradients_for_long(passes);
 }
 
 // So long that it may make another path through the pipeline the longest.
-bool StepPipeline::begins_gradients_for_long() const {
+bool StepPipeline::begins_gradients_for_long(const std::vector<ChunkPasses>& passes) const {
   constexpr double kNegligible = 0.005;  // of a step
-  return std::any_of(hidden_.begin(), hidden_.end(), [&](const ChunkPasses& p) {
+  return std::any_of(passes.begin(), passes.end(), [&](const ChunkPasses& p) {
     return p.begin_gradients.duration > longest_ * kNegligible;
   });
 }
@@ -352,17 +353,19 @@ bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const 
   return true;
 }
 
-bool StepPipeline::ask(const Scenario& s, const StepStates& states) {
-  Exchanged& found = exchanged(s, states);
-  if (found.by_units || !found.ends.empty()) return false;
-  if (found.asked) return true;
+std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
+  const std::size_t number = exchanged(s, states, Bound::no);
+  Exchanged& found = exchanged_[number];
+  if (found.by_units || found.asked || found.ends) return number;
   found.asked = true;
   found.begin = {};
-  asked_.push_back(static_cast<std::size_t>(&found - exchanged_.data()));
-  PipelinePasses& run = runs_.emplace_back();
+  if (runs_.size() == asked_.size()) runs_.emplace_back();
+  PipelinePasses& run = runs_[asked_.size()];
+  asked_.push_back(number);
   run.passes = &exchanging(s, states);
+  run.begin.stages.clear();
+  run.begin.first_forward.clear();
   const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
-  run.begin.stages.reserve(kind_of_stage_.size());
   for (const std::size_t kind : kind_of_stage_) {
     const StageEnds& once = ends_of(s, states, kinds_[kind]);
     Seconds gathered;  // parameters arrive one after the other
@@ -376,23 +379,24 @@ bool StepPipeline::ask(const Scenario& s, const StepStates& states) {
     const Seconds slower = slower_beside(gathered - once.host_begin, once.begin - once.host_begin);
     run.begin.stages.push_back({begin + slower, gathered, {}, once.host_begin + begin - once.begin});
   }
-  return true;
+  return number;
 }
 
 void StepPipeline::run_asked() {
-  const std::vector<StageEnd> ends = facts_.clock().run(runs_, piece_of_, passes_.transfers_);
+  if (asked_.empty()) return;
+  thread_local std::vector<StageEnd> ends;
+  facts_.clock().run({runs_.data(), asked_.size()}, piece_of_, passes_.transfers_, ends);
   auto e = ends.begin();
-  for (const std::size_t asked : asked_) {
-    std::vector<Exchanged::Ends>& of_kinds = exchanged_[asked].ends;
-    of_kinds.resize(kinds_.size());
+  for (const std::size_t number : asked_) {
+    exchanged_[number].ends = true;
+    Ends* of_kinds = ends_of(number);
     for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage, ++e) {
-      Exchanged::Ends& kind = of_kinds[kind_of_stage_[stage]];
+      Ends& kind = of_kinds[kind_of_stage_[stage]];
       kind = {std::max({kind.device, e->compute, e->collectives}), std::max(kind.host, e->host),
               std::max(kind.sends, e->sends)};
     }
   }
   asked_.clear();
-  runs_.clear();
 }
 
 Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
@@ -433,136 +437,164 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
   return end;
 }
 
-Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
-  return time_of_mean_ranks(s, states) * slowest_over_mean_;
-}
-
-StepPipeline::Exchanged& StepPipeline::exchanged(const Scenario& s, const StepStates& states) {
-  const int prefetch = s.strategy.zero_stage == 3 ? s.strategy.prefetch : 0;
+std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states, Bound bound) {
+  const std::pair exchange{states.exchange(), s.strategy.zero_stage == 3 ? s.strategy.prefetch : 0};
   // They are asked for in the same order again and again.
-  for (std::size_t i = 0; i < exchanged_.size(); ++i) {
-    const std::size_t at = (last_asked_ + i) % exchanged_.size();
-    if (exchanged_[at].exchange != states.exchange() || exchanged_[at].prefetch != prefetch) continue;
-    last_asked_ = at;
-    return exchanged_[at];
+  for (std::size_t i = 0; i < exchanges_.size(); ++i, ++last_exchanged_) {
+    if (last_exchanged_ >= exchanges_.size()) last_exchanged_ = 0;
+    if (exchanges_[last_exchanged_] == exchange) return last_exchanged_;
   }
-  last_asked_ = exchanged_.size();
-  Exchanged& added = exchanged_.emplace_back();
-  added.exchange = states.exchange();
-  added.prefetch = prefetch;
-  hide_exchanges(s, states, added);
-  return added;
+  last_exchanged_ = exchanges_.size();
+  exchanges_.push_back(exchange);
+  ends_.resize(ends_.size() + kinds_.size());
+  exchanged_.push_back(hide_exchanges(s, states, bound));
+  return last_exchanged_;
 }
 
-bool StepPipeline::hides(const Scenario& s, const PassTimer& timer) const {
-  if (!exchanges_hide(hidden_)) return false;
-  for (std::size_t p = 0; p < cut_.distinct.size() && s.strategy.zero_stage == 3; ++p)
-    if (!timer.exchanges_hide(cut_.distinct[p], hidden_[p])) return false;
-  return true;
-}
-
-// As if all exchanges but the first and the last hid behind compute: what a step takes at least, and where
-// they do, what it takes.
-void StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, Exchanged& found) {
-  hidden_.clear();
+// As if all exchanges but the first and the last hid behind compute, where that can be: what a step takes at
+// least, and where they do, what it takes.
+StepPipeline::Exchanged StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, Bound bound) {
   const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
-  const bool gathers = s.strategy.zero_stage == 3;
-  for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
-    hidden_.push_back(gathers && !timer.gathers_hide(cut_.distinct[p])
-                          ? exchanging(s, states)[p]
-                          : timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
-  const std::vector<ChunkPasses>& passes = hidden_;
-  if (!plain_) execute();
-  const bool hide = hides(s, timer);
-  found.by_units = needs_units(s, hide);
-  const bool each = s.strategy.zero_stage >= 2;
-  Seconds longer = longer_with(passes, s.strategy.zero_stage == 3);
-  found.begin = begin_of(s, states, kinds_[kind_of_stage_.front()]);
-  // Parameters that are gathered from the beginning of the step on, beside compute.
-  const ChunkPasses& first = passes[kinds_[kind_of_stage_.front()].chunks.front()];
-  if (timer.gathers_ahead()) {
-    const Kind& kind = kinds_[kind_of_stage_.front()];
-    const PassTime& pass = first.first_forward;
-    const Seconds host = ends_of(s, states, kind).host_begin;
-    Seconds compute = found.begin, gathered;  // of all chunks
-    for (const std::size_t c : kind.chunks) {
-      compute += passes[c].first_forward.duration;
-      gathered += passes[c].first_forward.collectives;
-    }
-    longer += std::max(slower_beside(gathered - host, compute - host),
-                       pass.compute_after_collectives - found.begin - pass.duration);
+  const int zero = s.strategy.zero_stage;
+  const bool in_time = zero < 3 || std::all_of(cut_.distinct.begin(), cut_.distinct.end(),
+                                               [&](const Piece& p) { return timer.gathers_hide(p); });
+  if (in_time) {
+    hidden_.clear();
+    for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
+      hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   }
-  const bool both_ways = facts_.placement.placement == Placement::two_directions;
-  const double micro_batches = facts_.placement.micro_batches / (both_ways ? 2 : 1);  // of a chunk
-  std::vector<Exchanged::Ends> ends;
-  for (std::size_t k = 0; k < kinds_.size(); ++k) {
-    const Kind& kind = kinds_[k];
-    const std::size_t stage = kind.last;
-    const StageEnd& e = plain_->ends[stage];
-    const Seconds compute = e.compute + longer;
-    const auto slower = [&](std::size_t c) {
-      const ChunkPasses& with = passes[kind.chunks[c]];
-      const ChunkPasses& without = cut_.plain[kind.chunks[c]];
-      return without.weight.duration.value == 0 ? with.last_backward.duration - without.backward.duration
-                                                : with.last_weight.duration - without.weight.duration;
+  const std::vector<ChunkPasses>& passes = in_time ? hidden_ : exchanging(s, states);
+  if (!plain_) execute();
+  const bool hide = in_time && exchanges_hide(passes) &&
+                    (zero < 3 || std::all_of(passes.begin(), passes.end(), [&](const ChunkPasses& p) {
+                       return timer.reductions_hide(p);
+                     }));
+  Exchanged found;
+  found.by_units = needs_units(s, passes, hide);
+  found.begin = begin_of(s, states, kinds_[kind_of_stage_.front()]);
+  const bool same_path = facts_.placement.stages == 1 || !begins_gradients_for_long(passes);
+  found.ends = hide && same_path && !found.by_units;
+  if (found.ends) {
+    Seconds longer = longer_with(passes, zero == 3);
+    if (timer.gathers_ahead()) longer += longer_with_gathers_ahead(s, states, passes, found.begin);
+    Ends* ends = ends_of(exchanged_.size());
+    for (std::size_t k = 0; k < kinds_.size(); ++k)
+      ends[k] = ends_of_hidden(kinds_[k], passes, longer, zero >= 2);
+  } else if (bound == Bound::yes) {
+    find_least(passes, zero, found);
+  }
+  return found;
+}
+
+// By parameters that are gathered from the beginning of the step on, beside compute.
+Seconds StepPipeline::longer_with_gathers_ahead(const Scenario& s, const StepStates& states,
+                                                const std::vector<ChunkPasses>& passes, Seconds begin) const {
+  const Kind& kind = kinds_[kind_of_stage_.front()];
+  const PassTime& pass = passes[kind.chunks.front()].first_forward;
+  const Seconds host = ends_of(s, states, kind).host_begin;
+  Seconds compute = begin, gathered;  // of all chunks
+  for (const std::size_t c : kind.chunks) {
+    compute += passes[c].first_forward.duration;
+    gathered += passes[c].first_forward.collectives;
+  }
+  return std::max(slower_beside(gathered - host, compute - host),
+                  pass.compute_after_collectives - begin - pass.duration);
+}
+
+// What the exchanges of one micro-batch come to, on a stage.
+struct StepPipeline::OfMicroBatch {
+  Seconds launches, forward, backward;  // the latter two of collectives
+};
+StepPipeline::OfMicroBatch StepPipeline::of_micro_batch(const Kind& kind,
+                                                        const std::vector<ChunkPasses>& passes) const {
+  OfMicroBatch sum;
+  for (const std::size_t c : kind.chunks) {
+    const ChunkPasses &with = passes[c], &without = cut_.plain[c];
+    const auto more_launches = [&](PassTime ChunkPasses::*pass) {
+      return (with.*pass).host.launches - (without.*pass).host.launches;
     };
-    Seconds slower_to_come;  // last passes of chunks that have not begun
-    for (std::size_t c = 0; c < chunks_; ++c) slower_to_come += slower(c);
-    // Chunks end one after the other: from the last to the first, but for a pipeline's further half where
-    // micro-batches come from both ends.
-    const Seconds* last_began = &plain_->last_began[stage * chunks_];
-    const bool from_first = last_began[0] < last_began[chunks_ - 1];
-    Seconds collectives, launches, forward, backward;  // the last three of a micro-batch
-    for (std::size_t n = 0; n < chunks_; ++n) {
-      const std::size_t c = from_first ? n : chunks_ - 1 - n;
-      const ChunkPasses& with = passes[kind.chunks[c]];
-      const ChunkPasses& without = cut_.plain[kind.chunks[c]];
-      const bool whole = without.weight.duration.value == 0;
-      const PassTime& last = whole ? with.last_backward : with.last_weight;
-      const Seconds began = last_began[c] + std::max(Seconds{}, longer - slower_to_come);
-      slower_to_come = slower_to_come - slower(c);
-      collectives = std::max(collectives + last.collectives, began + last.collectives_after_compute);
-      const auto more_launches = [&](PassTime ChunkPasses::*pass) {
-        return (with.*pass).host.launches - (without.*pass).host.launches;
-      };
-      launches += more_launches(&ChunkPasses::forward) +
-                  of_either(more_launches(&ChunkPasses::backward),
-                            more_launches(&ChunkPasses::input) + more_launches(&ChunkPasses::weight));
-      forward += with.forward.collectives;
-      backward += of_either(with.backward.collectives, with.input.collectives + with.weight.collectives);
-    }
-    // All of a stage's collectives, one after the other.
-    const Seconds began = plain_->first_backward[stage];
-    if (each) collectives = std::max(collectives, began + (forward + backward) * micro_batches);
-    const Seconds host = e.host + launches * micro_batches;
-    ends.push_back({std::max({compute, collectives, host}), host, e.sends + longer});
-    // The longest path without exchanges is a path with them, but where units and their launches make it.
+    sum.launches += more_launches(&ChunkPasses::forward) +
+                    of_either(more_launches(&ChunkPasses::backward),
+                              more_launches(&ChunkPasses::input) + more_launches(&ChunkPasses::weight));
+    sum.forward += with.forward.collectives;
+    sum.backward +=
+        of_either(with.backward.collectives, with.input.collectives + with.weight.collectives);
+  }
+  return sum;
+}
+
+// `each`: micro-batches' gradients are reduced one by one.
+StepPipeline::Ends StepPipeline::ends_of_hidden(const Kind& kind, const std::vector<ChunkPasses>& passes,
+                                                Seconds longer, bool each) const {
+  const std::size_t stage = kind.last;
+  const StageEnd& e = plain_->ends[stage];
+  const auto is_whole = [&](std::size_t c) { return cut_.plain[c].weight.duration.value == 0; };
+  const auto slower = [&](std::size_t c) {
+    const ChunkPasses &with = passes[c], &without = cut_.plain[c];
+    return is_whole(c) ? with.last_backward.duration - without.backward.duration
+                       : with.last_weight.duration - without.weight.duration;
+  };
+  Seconds slower_to_come;  // last passes of chunks that have not begun
+  for (const std::size_t c : kind.chunks) slower_to_come += slower(c);
+  // Chunks end one after the other: from the last to the first, but for a pipeline's further half where
+  // micro-batches come from both ends.
+  const Seconds* last_began = &plain_->last_began[stage * chunks_];
+  const bool from_first = last_began[0] < last_began[chunks_ - 1];
+  Seconds collectives;
+  for (std::size_t n = 0; n < chunks_; ++n) {
+    const std::size_t chunk = from_first ? n : chunks_ - 1 - n, c = kind.chunks[chunk];
+    const PassTime& last = is_whole(c) ? passes[c].last_backward : passes[c].last_weight;
+    const Seconds began = last_began[chunk] + std::max(Seconds{}, longer - slower_to_come);
+    slower_to_come = slower_to_come - slower(c);
+    collectives = std::max(collectives + last.collectives, began + last.collectives_after_compute);
+  }
+  const OfMicroBatch sum = of_micro_batch(kind, passes);
+  const double micro_batches = micro_batches_of_chunk(facts_.placement);
+  // All of a stage's collectives, one after the other.
+  if (each)
+    collectives =
+        std::max(collectives, plain_->first_backward[stage] + (sum.forward + sum.backward) * micro_batches);
+  const Seconds host = e.host + sum.launches * micro_batches;
+  return {std::max({e.compute + longer, collectives, host}), host, e.sends + longer};
+}
+
+void StepPipeline::find_least(const std::vector<ChunkPasses>& passes, int zero, Exchanged& found) const {
+  const double micro_batches = micro_batches_of_chunk(facts_.placement);
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const std::size_t stage = kinds_[k].last;
+    const OfMicroBatch sum = of_micro_batch(kinds_[k], passes);
     // What ZeRO 3 gathers for backward passes may be there before the first begins.
-    Seconds least = gathers ? (forward + backward) * micro_batches
-                    : each  ? began + backward * micro_batches
-                            : Seconds{};
-    if (e.compute == longest_ && !found.by_units) least = std::max(least, e.compute);
+    Seconds least = zero == 3   ? (sum.forward + sum.backward) * micro_batches
+                    : zero == 2 ? plain_->first_backward[stage] + sum.backward * micro_batches
+                                : Seconds{};
+    // The longest path without exchanges is a path with them, but where units and their launches make it.
+    const Seconds compute = plain_->ends[stage].compute;
+    if (compute == longest_ && !found.by_units) least = std::max(least, compute);
     if (least > found.least) {
       found.least = least;
       found.least_of = k;
     }
   }
-  const bool same_path = facts_.placement.stages == 1 || !begins_gradients_for_long();
-  if (hide && same_path && !found.by_units) found.ends = std::move(ends);
 }
 
-Seconds StepPipeline::time_of_mean_ranks(const Scenario& s, const StepStates& states) {
-  if (ask(s, states)) run_asked();
-  const Exchanged& found = exchanged(s, states);
-  if (found.by_units) return run_units(s, states);
+Seconds StepPipeline::time(const Scenario& s, const StepStates& states) {
+  const std::size_t asked = ask(s, states);
+  run_asked();
+  return time(s, states, asked);
+}
+
+Seconds StepPipeline::time(const Scenario& s, const StepStates& states, std::size_t asked) {
+  const Exchanged& found = exchanged_[asked];
+  if (found.by_units) return run_units(s, states) * slowest_over_mean_;
   Seconds latest;
-  for (std::size_t k = 0; k < kinds_.size(); ++k) {
-    const Exchanged::Ends& e = found.ends[k];
-    const StageEnds& once = ends_of(s, states, kinds_[k]);
-    latest = std::max(
-        {latest, e.device + once.finish, e.host + once.finish_ahead, e.host + once.finish_launches, e.sends});
+  const Ends* e = ends_of(asked);
+  for (const Kind& kind : kinds_) {
+    const StageEnds& once = ends_of(s, states, kind);
+    latest = std::max({latest, e->device + once.finish, e->host + once.finish_ahead,
+                       e->host + once.finish_launches, e->sends});
+    ++e;
   }
-  return latest + found.begin;
+  return (latest + found.begin) * slowest_over_mean_;
 }
 
 Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& states) const {
@@ -573,8 +605,9 @@ Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& st
 }
 
 StepPipeline::LeastTime StepPipeline::least_time(const Scenario& s, const StepStates& states) {
-  const Exchanged& found = exchanged(s, states);
-  if (!found.ends.empty()) return {time(s, states), true};
+  const std::size_t number = exchanged(s, states, Bound::yes);
+  const Exchanged& found = exchanged_[number];
+  if (found.ends) return {time(s, states, number), true};
   const StageEnds& once = ends_of(s, states, kinds_[found.least_of]);
   return {(found.least + once.finish) * slowest_over_mean_, false};
 }

@@ -67,11 +67,12 @@ class StepPipeline {
   // Live at a time: all that planned arenas reserve, and the least of what a caching allocator does.
   Bytes memory(const Scenario& scenario, const StepStates& states) const;
   Seconds time(const Scenario& scenario, const StepStates& states);
-  // Several runs of the passes at once take little longer than one: whether time() is to be asked for after
-  // run_asked(), for which this one waits, and how many do.
-  bool ask(const Scenario& scenario, const StepStates& states);
-  std::size_t asked() const { return asked_.size(); }
+  // The same in two parts, for several runs of passes beside each other take little longer than one. What is
+  // asked for has a number, the same for states that are exchanged alike; so many wait for run_asked().
+  std::size_t ask(const Scenario& scenario, const StepStates& states);
+  std::size_t waiting() const { return asked_.size(); }
   void run_asked();
+  Seconds time(const Scenario& scenario, const StepStates& states, std::size_t asked);
   // No more than time(), each more than the one before and found later: for all states, for these with
   // nothing exchanged beside passes, and for these.
   Seconds least_time() const { return least_ * slowest_over_mean_; }
@@ -93,28 +94,33 @@ class StepPipeline {
   };
   // Strategies whose ranks exchange the same in the same way, but for what a stage does once.
   struct Exchanged {
-    StateExchange exchange;
-    int prefetch = 0;  // 0 where nothing is gathered
     Seconds begin;
-    // Where streams stand after the last pass; the last of all stages of a kind.
-    struct Ends {
-      Seconds device, host, sends;
-    };
-    std::vector<Ends> ends;    // of kinds; empty: not known yet
-    Seconds least;             // without what is done once, of mean ranks
+    Seconds least;             // without what is done once, of mean ranks; zero: not asked for
     std::size_t least_of = 0;  // the kind that it is of
     bool by_units = false;     // it is run unit by unit
     bool asked = false;        // its passes are run
+    bool ends = false;         // is known
   };
+  // Where streams stand after the last pass; the last of all stages of a kind.
+  struct Ends {
+    Seconds device, host, sends;
+  };
+  enum class Bound { no, yes };  // whether its least time is asked for
   void find_kinds();
   void find_fullest();
-  Exchanged& exchanged(const Scenario& scenario, const StepStates& states);
+  std::size_t exchanged(const Scenario& scenario, const StepStates& states, Bound bound);
+  Ends* ends_of(std::size_t exchanged) { return ends_.data() + exchanged * kinds_.size(); }
   Seconds least_of_compute() const;
-  void hide_exchanges(const Scenario& scenario, const StepStates& states, Exchanged& found);
-  bool hides(const Scenario& scenario, const PassTimer& timer) const;
-  bool needs_units(const Scenario& scenario, bool hide) const;
-  bool begins_gradients_for_long() const;
-  Seconds time_of_mean_ranks(const Scenario& scenario, const StepStates& states);
+  Exchanged hide_exchanges(const Scenario& scenario, const StepStates& states, Bound bound);
+  bool needs_units(const Scenario& scenario, const std::vector<ChunkPasses>& passes, bool hide) const;
+  bool begins_gradients_for_long(const std::vector<ChunkPasses>& passes) const;
+  Seconds longer_with_gathers_ahead(const Scenario& scenario, const StepStates& states,
+                                    const std::vector<ChunkPasses>& passes, Seconds begin) const;
+  struct OfMicroBatch;
+  OfMicroBatch of_micro_batch(const Kind& kind, const std::vector<ChunkPasses>& passes) const;
+  Ends ends_of_hidden(const Kind& kind, const std::vector<ChunkPasses>& passes, Seconds longer,
+                      bool each) const;
+  void find_least(const std::vector<ChunkPasses>& passes, int zero_stage, Exchanged& found) const;
   const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
   const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
   Seconds begin_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
@@ -137,10 +143,13 @@ class StepPipeline {
   PipelineMemory memory_;             // of stages that may be fullest
   std::vector<std::size_t> numbers_;  // of their units
   std::vector<std::size_t> piece_of_;  // of each stage's chunks
+  // By number: what is exchanged, with units ahead (0 where nothing is gathered).
+  std::vector<std::pair<StateExchange, int>> exchanges_;
   std::vector<Exchanged> exchanged_;
-  std::vector<std::size_t> asked_;  // of these
-  std::vector<PipelinePasses> runs_;  // of what was asked for
-  std::size_t last_asked_ = 0;        // of these
+  std::vector<Ends> ends_;           // of kinds, one exchange after the other
+  std::size_t last_exchanged_ = 0;   // of these
+  std::vector<std::size_t> asked_;   // of these
+  std::vector<PipelinePasses> runs_;  // of what was asked for, and more that are used again
   std::vector<ChunkPasses> hidden_;   // of the states at hand
   std::optional<PipelineRun> plain_;  // without exchanges
   Seconds longest_;                   // its last stage's compute

@@ -82,7 +82,9 @@ class StepList {
   StepList(const StateTimes& states, const UnitTimes* gather, const HostWork& of_gather,
            const UnitTimes* reduce, std::vector<Step>& into)
       : states_(states), gather_(gather), of_gather_(of_gather), reduce_(reduce), steps_(into) {
+    constexpr std::size_t kUsual = 8;  // so that most lists are allocated once
     steps_.clear();
+    steps_.reserve(kUsual);
   }
 
   void add(Unit unit, const Work& work, std::int32_t count, bool reads, bool reduces) {
