@@ -166,15 +166,13 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
 
 const std::array<PassMost, 4>& passes_with(const Exchange& exchange, const Piece& piece,
                                            const PieceMemory& memory, const StateMemory& states) {
-  auto& known = memory.with_exchanges;
-  const auto same =
-      std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first == exchange; });
-  if (same != known.end()) return same->second;
+  const auto [known, added] = memory.with_exchanges.try_emplace(exchange);
+  std::array<PassMost, 4>& passes = known->second;
+  if (!added) return passes;
   const UnitBytes& accumulators = states.accumulators;
   const bool accumulates = accumulators.embedding > 0 || accumulators.head > 0 ||
                            std::any_of(accumulators.layers.begin(), accumulators.layers.end(),
                                        [](double bytes) { return bytes > 0; });
-  auto& passes = known.emplace_back(exchange, std::array<PassMost, 4>{}).second;
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
     passes[static_cast<std::size_t>(pass)] = most_of(pass, memory, piece, exchange, states, accumulates);
   return passes;

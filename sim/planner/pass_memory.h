@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -57,7 +58,7 @@ struct Exchange {
   int zero_stage = 0, prefetch = 0;
   BucketLayers bucket;
   bool both_ends = false;
-  bool operator==(const Exchange&) const = default;
+  auto operator<=>(const Exchange&) const = default;
 };
 
 // How many of each unit.
@@ -93,7 +94,7 @@ struct PieceMemory {
   std::array<double, 4> most{};                 // at any step of each
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
   // Those that have been asked for (exchange_memory.h), by pass.
-  mutable std::vector<std::pair<Exchange, std::array<PassMost, 4>>> with_exchanges;
+  mutable std::map<Exchange, std::array<PassMost, 4>> with_exchanges;
 };
 
 // Finds it for pieces of any size. What a layer adds follows from its place: whether it is the piece's first

@@ -77,7 +77,7 @@ constexpr std::size_t kMostAhead = 16;
 // Runs the units of a pass on a machine that says where it stands (State), gathers, works and reduces, and
 // can be moved on by as much as units take that go on as the last one did.
 template <class Machine, class Step>
-void run_units(Machine& machine, const std::vector<Step>& steps, std::int32_t prefetch) {
+void run_units(Machine& machine, std::span<const Step> steps, std::int32_t prefetch) {
   using State = typename Machine::State;
   const auto ahead = std::min<std::size_t>(static_cast<std::size_t>(std::max(0, prefetch)), kMostAhead - 1);
   std::array<Seconds, kMostAhead> gathered{};  // ends, by unit modulo
@@ -231,10 +231,10 @@ class WithoutHost {
 void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32_t prefetch,
               PassPlace place) {
   WithHost machine(clock, place);
-  run_units(machine, steps, prefetch);
+  run_units<WithHost, UnitStep>(machine, steps, prefetch);
 }
 
-DevicePass run_pass(const std::vector<DeviceStep>& steps, std::int32_t prefetch, Interference interference) {
+DevicePass run_pass(std::span<const DeviceStep> steps, std::int32_t prefetch, Interference interference) {
   constexpr Seconds kBefore{-1e6};
   thread_local SharedDevice device(1);  // keeps its memory from one pass to the next
   device.begin(interference.compute);

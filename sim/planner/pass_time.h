@@ -1,5 +1,6 @@
 // A pass of a micro-batch through a piece of the model as one action, or with what is exchanged beside it.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "sim/cost/execution.h"
@@ -55,7 +56,7 @@ struct DeviceStep {
 struct DevicePass {
   Seconds compute, collectives;
 };
-DevicePass run_pass(const std::vector<DeviceStep>& steps, std::int32_t prefetch, Interference interference);
+DevicePass run_pass(std::span<const DeviceStep> steps, std::int32_t prefetch, Interference interference);
 
 struct PassPlace {
   bool begins = true;            // the host does what it does before a pass

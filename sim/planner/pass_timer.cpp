@@ -58,7 +58,7 @@ void PassTimer::add_slowdown(PassTime& pass, Seconds compute) const {
   pass.most_slower = std::max(Seconds{}, compute * slowdown - pass.duration);
 }
 
-PassTime PassTimer::exchanging(const std::vector<DeviceStep>& steps, std::int32_t prefetch,
+PassTime PassTimer::exchanging(std::span<const DeviceStep> steps, std::int32_t prefetch,
                                const PassTime& plain) const {
   if (steps.empty()) return {};
   PassTime pass = plain;
@@ -232,18 +232,21 @@ PassTimer::Unbucketed PassTimer::unbucketed(const Piece& piece, const ChunkPasse
   return passes;
 }
 
-PassTimer::Bucketed PassTimer::bucketed(const Piece& piece, const ChunkPasses& plain) const {
+PassTimer::Bucketed PassTimer::bucketed(const Piece& piece, const ChunkPasses& plain,
+                                        std::pmr::memory_resource* memory) const {
   thread_local std::vector<DeviceStep> steps;
-  Bucketed passes;
+  Bucketed passes{{}, std::pmr::vector<DeviceStep>(memory), std::pmr::vector<DeviceStep>(memory)};
   if (plain.weight.duration.value > 0)
     passes.weight = reducing(plain.weight, [&](Reduce reduce) {
       units_.weights(piece, reduce, steps);
       return exchanging(steps, 0, plain.weight);
     });
-  if (plain.backward.duration.value > 0) {
-    units_.backward(piece, &LayerTimes::backward, reduces_each(), passes.backward);
-    if (last_differs()) units_.backward(piece, &LayerTimes::backward, Reduce::last, passes.last_backward);
-  }
+  if (plain.backward.duration.value == 0) return passes;
+  units_.backward(piece, &LayerTimes::backward, reduces_each(), steps);
+  passes.backward.assign(steps.begin(), steps.end());
+  if (!last_differs()) return passes;
+  units_.backward(piece, &LayerTimes::backward, Reduce::last, steps);
+  passes.last_backward.assign(steps.begin(), steps.end());
   return passes;
 }
 

@@ -2,6 +2,8 @@
 // step.
 #pragma once
 #include <cstdint>
+#include <memory_resource>
+#include <span>
 #include <vector>
 
 #include "sim/planner/pipeline_time.h"
@@ -42,9 +44,9 @@ class PassTimer {
   Unbucketed unbucketed(const Piece& piece, const ChunkPasses& plain) const;
   struct Bucketed {
     Repeated weight;
-    std::vector<DeviceStep> backward, last_backward;
+    std::pmr::vector<DeviceStep> backward, last_backward;
   };
-  Bucketed bucketed(const Piece& piece, const ChunkPasses& plain) const;
+  Bucketed bucketed(const Piece& piece, const ChunkPasses& plain, std::pmr::memory_resource* memory) const;
   ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses& plain, const Unbucketed& unbucketed,
                              const Bucketed& bucketed) const;
   // The same in closed form, exact where all exchanges but the first gather and the last reduction hide
@@ -87,7 +89,7 @@ class PassTimer {
   void add_gathers(const Piece& piece, const UnitTimes& gather, bool forward, Exchanged& sum) const;
   void add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last, Exchanged& sum) const;
   PassTime hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute) const;
-  PassTime exchanging(const std::vector<DeviceStep>& steps, std::int32_t prefetch, const PassTime& plain) const;
+  PassTime exchanging(std::span<const DeviceStep> steps, std::int32_t prefetch, const PassTime& plain) const;
 
   const Scenario& scenario_;
   const Strategy& strategy_;

@@ -66,7 +66,7 @@ struct PipelineBegin {
 
 // One of several runs of a pipeline.
 struct PipelinePasses {
-  const std::vector<ChunkPasses>* passes = nullptr;  // of distinct pieces
+  std::span<const ChunkPasses> passes;  // of distinct pieces
   PipelineBegin begin;
 };
 

@@ -82,7 +82,7 @@ bool ScheduleClock::goes_on(const std::vector<DeviceClock>& shorter, const std::
   return true;
 }
 
-PipelineRun ScheduleClock::run(const std::vector<ChunkPasses>& passes, std::span<const std::size_t> piece_of,
+PipelineRun ScheduleClock::run(std::span<const ChunkPasses> passes, std::span<const std::size_t> piece_of,
                                const TransferTimes& transfers) const {
   PipelineRun run = longer_->run(passes, piece_of, transfers);
   if (!shorter_) return run;

@@ -18,7 +18,7 @@ class ScheduleClock {
   ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches);
   // As SlotOrder's.
-  PipelineRun run(const std::vector<ChunkPasses>& passes, std::span<const std::size_t> piece_of,
+  PipelineRun run(std::span<const ChunkPasses> passes, std::span<const std::size_t> piece_of,
                   const TransferTimes& transfers) const;
   void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
            const TransferTimes& transfers, std::vector<StageEnd>& ends) const;

@@ -342,7 +342,7 @@ bool hosts_take_part(const TransferTimes& transfers) {
     host = host || takes_part(t.host, t.work);
   return host;
 }
-bool hosts_take_part(const std::vector<ChunkPasses>& pieces) {
+bool hosts_take_part(std::span<const ChunkPasses> pieces) {
   for (const ChunkPasses& p : pieces)
     for (const auto pass : kPasses)
       if (takes_part((p.*pass).host, (p.*pass).work)) return true;
@@ -355,8 +355,8 @@ template <class Time>
 void SlotOrder::Machine<Time>::set(std::size_t lane, const PipelinePasses& run, std::size_t stages) {
   const auto put = [lane](Time& time, Seconds value) { set_lane(time, lane, value.value); };
   const bool ahead = !run.begin.first_forward.empty();
-  for (std::size_t p = 0; p < run.passes->size(); ++p) {
-    const ChunkPasses& of_piece = (*run.passes)[p];
+  for (std::size_t p = 0; p < run.passes.size(); ++p) {
+    const ChunkPasses& of_piece = run.passes[p];
     for (std::size_t i = 0; i < kPasses.size(); ++i) {
       const PassTime& from = of_piece.*kPasses[i];
       Pass& to = passes[p * kPasses.size() + i];
@@ -393,8 +393,8 @@ SlotOrder::Machine<Time>& SlotOrder::machine(std::span<const PipelinePasses> run
                                              std::span<const std::size_t> piece_of) const {
   thread_local Machine<Time> m;  // kept from one run to the next
   m.piece_of = piece_of;
-  m.passes.resize(runs.front().passes->size() * kPasses.size());
-  m.gradients.resize(runs.front().passes->size());
+  m.passes.resize(runs.front().passes.size() * kPasses.size());
+  m.gradients.resize(runs.front().passes.size());
   const bool ahead = std::any_of(runs.begin(), runs.end(),
                                  [](const PipelinePasses& r) { return !r.begin.first_forward.empty(); });
   m.first_forward.resize(ahead ? piece_of.size() : 0);
@@ -405,7 +405,7 @@ SlotOrder::Machine<Time>& SlotOrder::machine(std::span<const PipelinePasses> run
   return m;
 }
 
-PipelineRun SlotOrder::run(const std::vector<ChunkPasses>& passes, std::span<const std::size_t> piece_of,
+PipelineRun SlotOrder::run(std::span<const ChunkPasses> passes, std::span<const std::size_t> piece_of,
                            const TransferTimes& transfers) const {
   const auto stages = static_cast<std::size_t>(stages_);
   PipelineRun run;
@@ -413,7 +413,7 @@ PipelineRun SlotOrder::run(const std::vector<ChunkPasses>& passes, std::span<con
   run.on_path.resize(piece_of.size());
   run.followed.resize(piece_of.size());
   run.first_backward.assign(stages, kNever);
-  const PipelinePasses plain{&passes, {}};
+  const PipelinePasses plain{passes, {}};
   Machine<double>& m = machine<double>({&plain, 1}, piece_of);
   const auto with_path = [&](auto path) {
     path.waited.resize(events_.size());
@@ -456,7 +456,7 @@ void SlotOrder::run(std::span<const PipelinePasses> runs, std::span<const std::s
                     const TransferTimes& transfers, std::vector<StageEnd>& ends) const {
   const bool hosts =
       hosts_take_part(transfers) || std::any_of(runs.begin(), runs.end(), [](const PipelinePasses& r) {
-        return hosts_take_part(*r.passes);
+        return hosts_take_part(r.passes);
       });
   ends.clear();
   const auto take = [&](const auto& clocks, std::size_t lane) {

@@ -17,7 +17,7 @@ class SlotOrder {
  public:
   explicit SlotOrder(const Schedule& schedule);
   // piece_of[stage * chunks + chunk]: whose passes these are. Hosts begin at zero, as all streams do.
-  PipelineRun run(const std::vector<ChunkPasses>& passes, std::span<const std::size_t> piece_of,
+  PipelineRun run(std::span<const ChunkPasses> passes, std::span<const std::size_t> piece_of,
                   const TransferTimes& transfers) const;
   // Of several runs, what their stages end with: ends[run * stages + stage].
   void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,

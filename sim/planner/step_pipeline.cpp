@@ -38,7 +38,8 @@ std::string schedule_of_parts(const std::string& schedule) {
 }
 
 StepPasses::Cut& StepPasses::cut(const Scenario& s) {
-  const auto [it, added] = cuts_.try_emplace({pieces_of(s.strategy), schedule_of_parts(s.strategy.schedule)});
+  const auto [it, added] =
+      cuts_.try_emplace({pieces_of(s.strategy), schedule_of_parts(s.strategy.schedule)}, passes_memory_.get());
   Cut& cut = it->second;
   if (!added) return cut;
   for (Piece& p : pieces_of(s, blocks_.blocks().kinds)) {
@@ -205,22 +206,24 @@ Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
   });
 }
 
-const std::vector<ChunkPasses>& StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
+std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
   const auto [known, added] = cut_.exchanging.try_emplace({states.exchange(), s.strategy.prefetch});
-  std::vector<ChunkPasses>& passes = known->second;
+  auto& passes = known->second;
   if (!added) return passes;
   const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
-  std::vector<PassTimer::Unbucketed>& unbucketed =
-      cut_.unbucketed[{states.exchange().unbucketed, s.strategy.prefetch}];
-  std::vector<PassTimer::Bucketed>& bucketed = cut_.bucketed[states.exchange()];
+  auto& unbucketed = cut_.unbucketed[{states.exchange().unbucketed, s.strategy.prefetch}];
+  auto& bucketed = cut_.bucketed[states.exchange()];
   const std::size_t pieces = cut_.distinct.size();
-  for (std::size_t p = unbucketed.size(); p < pieces; ++p)
-    unbucketed.push_back(timer.unbucketed(cut_.distinct[p], cut_.plain[p]));
-  for (std::size_t p = bucketed.size(); p < pieces; ++p)
-    bucketed.push_back(timer.bucketed(cut_.distinct[p], cut_.plain[p]));
+  unbucketed.reserve(pieces);
+  bucketed.reserve(pieces);
   passes.reserve(pieces);
-  for (std::size_t p = 0; p < pieces; ++p)
-    passes.push_back(timer.with_exchanges(cut_.distinct[p], cut_.plain[p], unbucketed[p], bucketed[p]));
+  for (std::size_t p = 0; p < pieces; ++p) {
+    const Piece& piece = cut_.distinct[p];
+    const ChunkPasses& plain = cut_.plain[p];
+    if (p == unbucketed.size()) unbucketed.push_back(timer.unbucketed(piece, plain));
+    if (p == bucketed.size()) bucketed.push_back(timer.bucketed(piece, plain, passes_.passes_memory_.get()));
+    passes.push_back(timer.with_exchanges(piece, plain, unbucketed[p], bucketed[p]));
+  }
   return passes;
 }
 
@@ -282,7 +285,7 @@ void StepPipeline::execute() {
 }
 
 // By as much as passes on the longest path are longer, and as what comes next waits for their collectives.
-Seconds StepPipeline::longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const {
+Seconds StepPipeline::longer_with(std::span<const ChunkPasses> passes, bool gathers) const {
   Seconds longer;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     longer += passes[p].begin_gradients.duration * on_path_[p][kPasses.size()];
@@ -306,7 +309,7 @@ Seconds StepPipeline::slower_beside(Seconds exchanged, Seconds compute) const {
 }
 
 // Whether a pass is no longer the same with whatever is before and after it.
-bool StepPipeline::needs_units(const Scenario& s, const std::vector<ChunkPasses>& passes, bool hide) const {
+bool StepPipeline::needs_units(const Scenario& s, std::span<const ChunkPasses> passes, bool hide) const {
   constexpr std::int32_t kFew = 2;
   const HostProfile& host = s.implementation.host;
   const TransferTimes& transfers = passes_.transfers_;
@@ -325,7 +328,7 @@ bool StepPipeline::needs_units(const Scenario& s, const std::vector<ChunkPasses>
 }
 
 // So long that it may make another path through the pipeline the longest.
-bool StepPipeline::begins_gradients_for_long(const std::vector<ChunkPasses>& passes) const {
+bool StepPipeline::begins_gradients_for_long(std::span<const ChunkPasses> passes) const {
   constexpr double kNegligible = 0.005;  // of a step
   return std::any_of(passes.begin(), passes.end(), [&](const ChunkPasses& p) {
     return p.begin_gradients.duration > longest_ * kNegligible;
@@ -333,7 +336,7 @@ bool StepPipeline::begins_gradients_for_long(const std::vector<ChunkPasses>& pas
 }
 
 // Whether the host launches all passes with room to spare.
-bool StepPipeline::host_keeps_up(const std::vector<ChunkPasses>& passes) const {
+bool StepPipeline::host_keeps_up(std::span<const ChunkPasses> passes) const {
   for (const ChunkPasses& p : passes)
     for (const auto pass : kPasses)
       if ((p.*pass).host.launches > (p.*pass).duration * kRoom) return false;
@@ -341,7 +344,7 @@ bool StepPipeline::host_keeps_up(const std::vector<ChunkPasses>& passes) const {
 }
 
 // Whether collectives hide behind compute with room to spare.
-bool StepPipeline::exchanges_hide(const std::vector<ChunkPasses>& passes) const {
+bool StepPipeline::exchanges_hide(std::span<const ChunkPasses> passes) const {
   for (std::size_t p = 0; p < passes.size(); ++p) {
     for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
                                       std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
@@ -362,7 +365,7 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
   if (runs_.size() == asked_.size()) runs_.emplace_back();
   PipelinePasses& run = runs_[asked_.size()];
   asked_.push_back(number);
-  run.passes = &exchanging(s, states);
+  run.passes = exchanging(s, states);
   run.begin.stages.clear();
   run.begin.first_forward.clear();
   const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
@@ -371,7 +374,7 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
     Seconds gathered;  // parameters arrive one after the other
     for (const std::size_t c : kinds_[kind].chunks) {
       if (!ahead) continue;
-      const PassTime& first = (*run.passes)[c].first_forward;
+      const PassTime& first = run.passes[c].first_forward;
       run.begin.first_forward.push_back(gathered + first.compute_after_collectives);
       gathered += first.collectives;
     }
@@ -463,7 +466,7 @@ StepPipeline::Exchanged StepPipeline::hide_exchanges(const Scenario& s, const St
     for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
       hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
   }
-  const std::vector<ChunkPasses>& passes = in_time ? hidden_ : exchanging(s, states);
+  std::span<const ChunkPasses> passes = in_time ? std::span<const ChunkPasses>(hidden_) : exchanging(s, states);
   if (!plain_) execute();
   const bool hide = in_time && exchanges_hide(passes) &&
                     (zero < 3 || std::all_of(passes.begin(), passes.end(), [&](const ChunkPasses& p) {
@@ -488,7 +491,7 @@ StepPipeline::Exchanged StepPipeline::hide_exchanges(const Scenario& s, const St
 
 // By parameters that are gathered from the beginning of the step on, beside compute.
 Seconds StepPipeline::longer_with_gathers_ahead(const Scenario& s, const StepStates& states,
-                                                const std::vector<ChunkPasses>& passes, Seconds begin) const {
+                                                std::span<const ChunkPasses> passes, Seconds begin) const {
   const Kind& kind = kinds_[kind_of_stage_.front()];
   const PassTime& pass = passes[kind.chunks.front()].first_forward;
   const Seconds host = ends_of(s, states, kind).host_begin;
@@ -506,7 +509,7 @@ struct StepPipeline::OfMicroBatch {
   Seconds launches, forward, backward;  // the latter two of collectives
 };
 StepPipeline::OfMicroBatch StepPipeline::of_micro_batch(const Kind& kind,
-                                                        const std::vector<ChunkPasses>& passes) const {
+                                                        std::span<const ChunkPasses> passes) const {
   OfMicroBatch sum;
   for (const std::size_t c : kind.chunks) {
     const ChunkPasses &with = passes[c], &without = cut_.plain[c];
@@ -524,7 +527,7 @@ StepPipeline::OfMicroBatch StepPipeline::of_micro_batch(const Kind& kind,
 }
 
 // `each`: micro-batches' gradients are reduced one by one.
-StepPipeline::Ends StepPipeline::ends_of_hidden(const Kind& kind, const std::vector<ChunkPasses>& passes,
+StepPipeline::Ends StepPipeline::ends_of_hidden(const Kind& kind, std::span<const ChunkPasses> passes,
                                                 Seconds longer, bool each) const {
   const std::size_t stage = kind.last;
   const StageEnd& e = plain_->ends[stage];
@@ -558,7 +561,7 @@ StepPipeline::Ends StepPipeline::ends_of_hidden(const Kind& kind, const std::vec
   return {std::max({e.compute + longer, collectives, host}), host, e.sends + longer};
 }
 
-void StepPipeline::find_least(const std::vector<ChunkPasses>& passes, int zero, Exchanged& found) const {
+void StepPipeline::find_least(std::span<const ChunkPasses> passes, int zero, Exchanged& found) const {
   const double micro_batches = micro_batches_of_chunk(facts_.placement);
   for (std::size_t k = 0; k < kinds_.size(); ++k) {
     const std::size_t stage = kinds_[k].last;

@@ -4,7 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <memory_resource>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,14 +39,17 @@ class StepPasses {
   friend class StepPipeline;
   // Pieces that differ, and which of them each piece is.
   struct Cut {
+    explicit Cut(std::pmr::memory_resource* passes_memory)
+        : unbucketed(passes_memory), bucketed(passes_memory), exchanging(passes_memory) {}
     std::vector<Piece> distinct;
     std::vector<std::size_t> of_piece;
     std::vector<ChunkPasses> plain;
     std::vector<PieceMemory> memory;
-    // What is exchanged beside passes, with the number of units that are gathered ahead.
-    std::map<std::pair<int, int>, std::vector<PassTimer::Unbucketed>> unbucketed;  // StateExchange::unbucketed
-    std::map<StateExchange, std::vector<PassTimer::Bucketed>> bucketed;
-    std::map<std::pair<StateExchange, int>, std::vector<ChunkPasses>> exchanging;
+    // By what is exchanged beside passes (buckets aside: StateExchange::unbucketed) and the number of units
+    // that are gathered ahead.
+    std::pmr::map<std::pair<int, int>, std::pmr::vector<PassTimer::Unbucketed>> unbucketed;
+    std::pmr::map<StateExchange, std::pmr::vector<PassTimer::Bucketed>> bucketed;
+    std::pmr::map<std::pair<StateExchange, int>, std::pmr::vector<ChunkPasses>> exchanging;
   };
   Cut& cut(const Scenario& scenario);
 
@@ -53,6 +59,9 @@ class StepPasses {
   StageNumbers& stage_numbers_;
   TransferTimes transfers_;
   StepSoftware software_;
+  // Of passes with exchanges, which are many and go together.
+  std::unique_ptr<std::pmr::monotonic_buffer_resource> passes_memory_ =
+      std::make_unique<std::pmr::monotonic_buffer_resource>();
   std::map<std::pair<std::int32_t, std::string>, Cut> cuts_;  // by pieces and schedule's parts
 };
 
@@ -112,26 +121,26 @@ class StepPipeline {
   Ends* ends_of(std::size_t exchanged) { return ends_.data() + exchanged * kinds_.size(); }
   Seconds least_of_compute() const;
   Exchanged hide_exchanges(const Scenario& scenario, const StepStates& states, Bound bound);
-  bool needs_units(const Scenario& scenario, const std::vector<ChunkPasses>& passes, bool hide) const;
-  bool begins_gradients_for_long(const std::vector<ChunkPasses>& passes) const;
+  bool needs_units(const Scenario& scenario, std::span<const ChunkPasses> passes, bool hide) const;
+  bool begins_gradients_for_long(std::span<const ChunkPasses> passes) const;
   Seconds longer_with_gathers_ahead(const Scenario& scenario, const StepStates& states,
-                                    const std::vector<ChunkPasses>& passes, Seconds begin) const;
+                                    std::span<const ChunkPasses> passes, Seconds begin) const;
   struct OfMicroBatch;
-  OfMicroBatch of_micro_batch(const Kind& kind, const std::vector<ChunkPasses>& passes) const;
-  Ends ends_of_hidden(const Kind& kind, const std::vector<ChunkPasses>& passes, Seconds longer,
+  OfMicroBatch of_micro_batch(const Kind& kind, std::span<const ChunkPasses> passes) const;
+  Ends ends_of_hidden(const Kind& kind, std::span<const ChunkPasses> passes, Seconds longer,
                       bool each) const;
-  void find_least(const std::vector<ChunkPasses>& passes, int zero_stage, Exchanged& found) const;
-  const std::vector<ChunkPasses>& exchanging(const Scenario& scenario, const StepStates& states);
+  void find_least(std::span<const ChunkPasses> passes, int zero_stage, Exchanged& found) const;
+  std::span<const ChunkPasses> exchanging(const Scenario& scenario, const StepStates& states);
   const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
   Seconds begin_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
   Piece all_units(const StageUnits& units) const;
   std::vector<const Piece*> pieces_of(const Kind& kind) const;
   Seconds run_units(const Scenario& scenario, const StepStates& states);
   void execute();
-  Seconds longer_with(const std::vector<ChunkPasses>& passes, bool gathers) const;
-  bool exchanges_hide(const std::vector<ChunkPasses>& passes) const;
+  Seconds longer_with(std::span<const ChunkPasses> passes, bool gathers) const;
+  bool exchanges_hide(std::span<const ChunkPasses> passes) const;
   Seconds slower_beside(Seconds exchanged, Seconds compute) const;
-  bool host_keeps_up(const std::vector<ChunkPasses>& passes) const;
+  bool host_keeps_up(std::span<const ChunkPasses> passes) const;
 
   StepPasses& passes_;
   StepPasses::Cut& cut_;
