@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/plan/plan.h"
+#include "sim/plan/schedule.h"
 #include "sim/plan/step_blocks.h"
 
 namespace sim {
@@ -14,6 +15,8 @@ struct StepPlan {
   StepBlocks blocks;
 };
 StepPlan make_step_plan(const Scenario& scenario);
+// With the backward passes of other schedules, too: some_split has them whole and in two parts.
+StepPlan make_step_plan(const Scenario& scenario, BackwardParts parts);
 // Without the blocks of passes: parameters and their states, and what is done for them.
 StepPlan make_state_plan(const Scenario& scenario);
 // Of a scenario that differs in gradient_bucket and in the pieces of its pipeline alone: its buckets become

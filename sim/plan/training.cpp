@@ -418,7 +418,7 @@ LayerResults forward_results(PlanBuilder& b, const std::string& block, const Kep
 
 LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
                              const LayerResults& results, const KeptResults& kept_results, LayerKind kind,
-                             OffloadedBuffers& offloaded) {
+                             BackwardParts parts, OffloadedBuffers& offloaded) {
   const Strategy& s = b.strategy();
   const DecoderParameters again = for_backward(p);
   const std::string first = kind.prefix() + ".forward", second = kind.prefix() + ".recompute",
@@ -470,7 +470,6 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
     if (!ops.empty()) blocks.recompute.at({}) = b.add({second, with_conversions(b, second, std::move(ops))});
   }
 
-  const BackwardParts parts = backward_parts(s.schedule);
   if (parts != BackwardParts::all_split) {
     LayerBackward ops = layer_backward(b, whole, again, results, context, r.residual_gradient);
     blocks.backward =
@@ -923,7 +922,7 @@ StepBlocks begin_step_blocks(PlanBuilder& b, const DecoderParameters& p) {
   return blocks;
 }
 
-StepBlocks add_step_blocks(PlanBuilder& b) {
+StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   const DecoderParameters p = add_parameters(b, true);
   const TrainingBuffers r = add_buffers(b);
   const DecoderParameters again = for_backward(p);
@@ -937,7 +936,7 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
   };
   const LayerResults results = add_layer_results(b, "", add_kept_result, blocks.kinds);
   for (const LayerKind kind : blocks.kinds)
-    blocks.layers.push_back(add_layer_blocks(b, p, r, results, kept_results, kind, offloaded));
+    blocks.layers.push_back(add_layer_blocks(b, p, r, results, kept_results, kind, parts, offloaded));
   Block head = head_forward(b, p, r, "head.forward"), head_back = head_backward(b, again, r, "head.backward");
   append_predictions(b, r, p, again, head, head_back);
   blocks.head = b.add(std::move(head));
@@ -951,8 +950,12 @@ StepBlocks add_step_blocks(PlanBuilder& b) {
 }  // namespace
 
 StepPlan make_step_plan(const Scenario& scenario) {
+  return make_step_plan(scenario, backward_parts(scenario.strategy.schedule));
+}
+
+StepPlan make_step_plan(const Scenario& scenario, BackwardParts parts) {
   PlanBuilder b(scenario);
-  StepBlocks blocks = add_step_blocks(b);
+  StepBlocks blocks = add_step_blocks(b, parts);
   StepPlan step{b.take(), std::move(blocks)};
   add_bucket_blocks(scenario, step);
   add_extra_tensors(step.plan);

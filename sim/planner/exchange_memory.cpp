@@ -22,8 +22,9 @@ double bytes_of(const UnitBytes& u, const PassStep& s) {
 class Gathered {
  public:
   // Refers to the pass's steps, and to the bytes of units.
-  Gathered(const UnitBytes& bytes, std::int32_t ahead, const std::vector<PassStep>& steps, double shared)
-      : bytes_(bytes), steps_(steps), ahead_(ahead), shared_(shared) {}
+  Gathered(const UnitBytes& bytes, std::int32_t ahead, const std::vector<PassStep>& steps,
+           OfSequences of_sequences, double shared)
+      : bytes_(bytes), steps_(steps), of_sequences_(of_sequences), ahead_(ahead), shared_(shared) {}
   // The most in a step with what is gathered; steps come in order.
   double most_of(const PassStep& step) {
     if (step.is_first_of_unit) gather();
@@ -33,10 +34,8 @@ class Gathered {
     if (!is_layer(step) && !is_head(step)) own -= shared_;
     live_ -= own;
     double most = step.most + live_;
-    for (std::size_t i = 0; i < step.change.reads(); ++i) {
-      const StepChange::WhileReading r = step.change.read(i);
-      most = std::max(most, step.begin + r.most + live_ + r.share * own);
-    }
+    for (const StepChange::WhileReading& r : step.change->reads)
+      most = std::max(most, step.begin + of_sequences_(r.most) + live_ + r.share * own);
     return most;
   }
 
@@ -51,6 +50,7 @@ class Gathered {
   }
   const UnitBytes& bytes_;
   const std::vector<PassStep>& steps_;
+  OfSequences of_sequences_;
   std::int32_t ahead_, gathered_ = 0, user_ = 0;  // units
   std::size_t next_ = 0;                          // step that may gather
   double shared_, live_ = 0;
@@ -138,7 +138,7 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
   std::optional<Gathered> gathered;
   if (reads_parameters)
     gathered.emplace(forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, steps,
-                     exchange.both_ends && forward ? m.shared_gathered : 0);
+                     memory.of_sequences, exchange.both_ends && forward ? m.shared_gathered : 0);
   double all_layers = 0;
   for (const Piece::Run& r : piece.runs) all_layers += m.whole_gradients.layers[r.kind] * r.layers;
   WholeGradients gradients(m, exchange.bucket, exchange.both_ends ? m.shared_gradient : 0,

@@ -1,7 +1,8 @@
 #include "sim/planner/pass_memory.h"
 
 #include <algorithm>
-#include <map>
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include "sim/plan/lives.h"
@@ -13,12 +14,19 @@
 namespace sim {
 namespace {
 
-using Change = StepChange;
-using TracedPass = PassMemory::TracedPass;
-using Traced = PassMemory::Traced;
-
 std::size_t index(Pass pass) {
   return static_cast<std::size_t>(pass);
+}
+
+void add(BytesBySequences& to, const BytesBySequences& bytes) {
+  for (std::size_t n = 0; n < to.size(); ++n) to[n] += bytes[n];
+}
+BytesBySequences operator-(BytesBySequences a, const BytesBySequences& b) {
+  for (std::size_t n = 0; n < a.size(); ++n) a[n] -= b[n];
+  return a;
+}
+void raise_to(BytesBySequences& most, const BytesBySequences& bytes) {
+  for (std::size_t n = 0; n < most.size(); ++n) most[n] = std::max(most[n], bytes[n]);
 }
 
 bool is_one_of(const UnitBlocks& blocks, BlockId block) {
@@ -31,7 +39,8 @@ struct FewLayers {
   std::int32_t layers, interval;
 };
 enum FewPiece : std::size_t { kOneLayer, kThreeLayers, kOneGroup, kThreeGroups };
-constexpr std::array<FewLayers, PassMemory::kTracedPieces> kFewLayers{{{1, 1}, {3, 1}, {3, 3}, {9, 3}}};
+constexpr std::size_t kFewPieces = 4;
+constexpr std::array<FewLayers, kFewPieces> kFewLayers{{{1, 1}, {3, 1}, {3, 3}, {9, 3}}};
 
 // A layer of these that adds what a layer of a piece does.
 struct SameLayer {
@@ -57,29 +66,39 @@ struct LastRead {
   double share = 0;  // of the bytes of all that it reads
 };
 std::vector<LastRead> last_reads_of(const Plan& plan, const Block& block) {
-  std::map<BufferId, OpTime> last;  // of parameters
-  for (std::size_t i = 0; i < block.operations.size(); ++i)
+  std::vector<LastRead> reads;  // from the last on, first with bytes
+  std::vector<BufferId> later;
+  double bytes = 0;
+  for (std::size_t i = block.operations.size(); i-- > 0;) {
+    const double read_later = bytes;
     for (const Operand& o : block.operations[i].operands) {
       if (o.buffer == kNoBuffer) continue;
       const BufferId storage = plan.storage(o.buffer);
-      if (plan.buffers[static_cast<std::size_t>(storage)].buffer_class == BufferClass::parameter)
-        last[storage] = static_cast<OpTime>(i);
+      const Buffer& buffer = plan.buffers[static_cast<std::size_t>(storage)];
+      if (buffer.buffer_class != BufferClass::parameter ||
+          std::find(later.begin(), later.end(), storage) != later.end())
+        continue;
+      later.push_back(storage);
+      bytes += static_cast<double>(buffer.bytes({}).value);
     }
-  std::map<OpTime, double> bytes;
-  double all = 0;
-  for (const auto& [parameter, operation] : last) {
-    const double of_one =
-        static_cast<double>(plan.buffers[static_cast<std::size_t>(parameter)].bytes({}).value);
-    bytes[operation] += of_one;
-    all += of_one;
+    if (bytes > read_later) reads.push_back({static_cast<OpTime>(i), bytes});
   }
-  std::vector<LastRead> reads;
-  double later = all;
-  for (const auto& [operation, read] : bytes) {
-    reads.push_back({operation, later / all});
-    later -= read;
-  }
+  std::reverse(reads.begin(), reads.end());
+  for (LastRead& r : reads) r.share /= bytes;
   return reads;
+}
+
+// Drops parts of a step that are no fuller than one before, when more parameters are there, however many
+// sequences.
+void keep_fullest_parts(std::vector<StepChange::WhileReading>& reads) {
+  auto kept = reads.begin();
+  for (const StepChange::WhileReading& r : reads) {
+    const bool hidden = std::any_of(reads.begin(), kept, [&](const StepChange::WhileReading& before) {
+      return std::equal(before.most.begin(), before.most.end(), r.most.begin(), std::greater_equal<>());
+    });
+    if (!hidden) *kept++ = r;
+  }
+  reads.erase(kept, reads.end());
 }
 
 // Two micro-batches go forward, then backward.
@@ -98,109 +117,100 @@ Schedule two_micro_batches(std::int32_t stages, bool splits) {
       .stages = stages, .chunks = 1, .micro_batches = 2, .slots = {static_cast<std::size_t>(stages), slots}};
 }
 
+struct TracedPass {
+  StepChange embedding, head;
+  std::vector<StepChange> layers, recomputed;
+};
+using Traced = std::array<TracedPass, 4>;  // by Pass
+
+}  // namespace
+
 // Traces programs of a plan: what its steps add to live bytes, without what lives always or accumulates
 // gradients.
-class Tracer {
+class PassMemory::Tracer {
  public:
-  // For each of these numbers of sequences. Refers to the blocks.
-  Tracer(BlockTimes& blocks, const std::vector<std::int64_t>& sequences)
+  // Refers to the blocks.
+  explicit Tracer(BlockTimes& blocks)
       : blocks_(blocks),
-        uses_(uses_of_blocks(blocks.plan())),
-        groups_(blocks.plan(), uses_),
-        few_(blocks.plan().scenario) {
+        groups_(blocks.plan(), uses_of_blocks(blocks.plan())),
+        traced_blocks_(blocks.plan().blocks.size()),
+        few_(blocks.plan().scenario),
+        traced_(blocks.blocks().kinds.size() * kShapes * kFewPieces) {
     few_.implementation.pipeline.balances_head = false;
     few_.strategy.virtual_pipeline = 1;
     const Plan& plan = blocks.plan();
-    for (const Block& block : plan.blocks) last_reads_.push_back(last_reads_of(plan, block));
     const std::vector<bool> accumulates = accumulated_gradients(plan, blocks.blocks());
     for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
       const Buffer& buffer = plan.buffers[b];
       const bool comes_and_goes = buffer.lifetime == Lifetime::uses || buffer.lifetime == Lifetime::pass;
       if (comes_and_goes && !accumulates[b] && !buffer.on_host && buffer.view_of == kNoBuffer &&
           !is_scratch(buffer))
-        followed_.push_back(static_cast<BufferId>(b));
+        followed_.push_back({static_cast<BufferId>(b), bytes_of(buffer)});
     }
-    for (const std::int64_t n : sequences) sizes_.push_back(bytes_of(n));
   }
 
-  // Of a piece of layers of one kind, by number of sequences.
-  std::vector<Traced> trace(bool first, bool last, std::size_t kind, const FewLayers& piece) {
-    std::vector<Traced> traced(sizes_.size());
-    const BackwardParts parts = backward_parts(few_.strategy.schedule);
-    if (parts != BackwardParts::all_split) trace(first, last, kind, piece, false, traced);
-    if (parts != BackwardParts::whole) trace(first, last, kind, piece, true, traced);
-    for (std::size_t pass = 0; pass < traced.front().size(); ++pass) {
-      const auto of = [pass](Traced& t) -> TracedPass& { return t[pass]; };
-      keep_fullest_parts(traced, [&](Traced& t) -> Change& { return of(t).embedding; });
-      keep_fullest_parts(traced, [&](Traced& t) -> Change& { return of(t).head; });
-      for (std::size_t l = 0; l < of(traced.front()).layers.size(); ++l) {
-        keep_fullest_parts(traced, [&](Traced& t) -> Change& { return of(t).layers[l]; });
-        // What is recomputed is read again by the backward pass that follows.
-        for (Traced& t : traced) of(t).recomputed[l].reads.clear();
-      }
-    }
-    return traced;
+  // Of a piece of layers of one kind, with backward passes whole or in two parts.
+  const Traced& of(bool first, bool last, bool splits, std::size_t kind, FewPiece piece) {
+    const std::size_t shape = (first ? 4u : 0u) + (last ? 2u : 0u) + (splits ? 1u : 0u);
+    std::unique_ptr<const Traced>& known = traced_[(kind * kShapes + shape) * kFewPieces + piece];
+    if (!known) known = std::make_unique<const Traced>(trace(first, last, splits, kind, kFewLayers[piece]));
+    return *known;
   }
 
  private:
-  // With one number of sequences.
-  struct Sizes {
-    std::vector<double> buffers;
-    std::vector<std::vector<double>> scratch;  // of each block, while each of its operations runs
+  static constexpr std::size_t kShapes = 8;  // of pieces: with or without neighbours, whole or in two parts
+  struct Followed {
+    BufferId buffer;
+    BytesBySequences bytes;
   };
-  Sizes bytes_of(std::int64_t sequences) const {
-    const Plan& plan = blocks_.plan();
-    const Workload& w = plan.scenario.workload;
-    const Variables variables{.batch = sequences,
-                              .query_length = w.seq_len / plan.scenario.strategy.context_parallel,
-                              .kv_length = w.seq_len};
-    const auto bytes = [&](BufferId b) {
-      return static_cast<double>(aligned(plan.buffers[static_cast<std::size_t>(b)].bytes(variables)).value);
-    };
-    Sizes sizes{.buffers = std::vector<double>(plan.buffers.size()), .scratch = {}};
-    for (const BufferId b : followed_) sizes.buffers[static_cast<std::size_t>(b)] = bytes(b);
-    for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
-      std::vector<double>& scratch = sizes.scratch.emplace_back(plan.blocks[block].operations.size());
-      for (const BlockUse& u : uses_[block])
-        if (is_scratch(plan.buffers[static_cast<std::size_t>(u.buffer)]))
-          for (OpTime t = u.first; t <= u.last; ++t) scratch[static_cast<std::size_t>(t)] += bytes(u.buffer);
+  struct TracedBlock {
+    std::vector<LastRead> last_reads;
+    std::vector<BytesBySequences> scratch;  // while each of its operations runs
+  };
+
+  BytesBySequences bytes_of(const Buffer& buffer) const {
+    const Scenario& s = blocks_.plan().scenario;
+    Variables variables{.query_length = s.workload.seq_len / s.strategy.context_parallel,
+                        .kv_length = s.workload.seq_len};
+    BytesBySequences bytes;
+    for (std::size_t n = 0; n < bytes.size(); ++n) {
+      variables.batch = static_cast<std::int64_t>(n) + 1;
+      bytes[n] = static_cast<double>(aligned(buffer.bytes(variables)).value);
     }
-    return sizes;
+    return bytes;
   }
 
-  // Drops parts of a step that are no fuller than one before, when more parameters are there, however many
-  // sequences.
-  template <class ChangeOf>
-  static void keep_fullest_parts(std::vector<Traced>& traced, ChangeOf change_of) {
-    std::vector<std::size_t> kept;
-    for (std::size_t i = 0; i < change_of(traced.front()).reads.size(); ++i) {
-      const bool hidden = std::any_of(kept.begin(), kept.end(), [&](std::size_t before) {
-        return std::all_of(traced.begin(), traced.end(), [&](Traced& t) {
-          return change_of(t).reads[before].most >= change_of(t).reads[i].most;
-        });
-      });
-      if (!hidden) kept.push_back(i);
+  const TracedBlock& traced_block(const Lives& lives, BlockId id) {
+    const auto b = static_cast<std::size_t>(id);
+    std::optional<TracedBlock>& known = traced_blocks_[b];
+    if (known) return *known;
+    const Plan& plan = blocks_.plan();
+    const Block& block = plan.blocks[b];
+    known = {last_reads_of(plan, block), std::vector<BytesBySequences>(block.operations.size())};
+    for (const BlockUse& u : lives.scratch_of(b)) {
+      const BytesBySequences bytes = bytes_of(plan.buffers[static_cast<std::size_t>(u.buffer)]);
+      for (OpTime t = u.first; t <= u.last; ++t) add(known->scratch[static_cast<std::size_t>(t)], bytes);
     }
-    for (Traced& t : traced) {
-      std::vector<Change::WhileReading> reads;
-      for (const std::size_t i : kept) reads.push_back(change_of(t).reads[i]);
-      change_of(t).reads = std::move(reads);
-    }
+    return *known;
   }
 
   // Of a stage with or without neighbours, what its second micro-batch changes.
-  void trace(bool first, bool last, std::size_t kind, const FewLayers& piece, bool splits,
-             std::vector<Traced>& traced) {
+  Traced trace(bool first, bool last, bool splits, std::size_t kind, const FewLayers& piece) {
     const std::int32_t stages = first && last ? 1 : 3;
     const std::int32_t stage = first ? 0 : last ? stages - 1 : 1;
     become(blocks_.blocks().kinds[kind], piece, stages);
     const Schedule schedule = two_micro_batches(stages, splits);
+    Traced traced;
+    for (TracedPass& pass : traced) {
+      pass.layers.resize(static_cast<std::size_t>(piece.layers));
+      pass.recomputed.resize(static_cast<std::size_t>(piece.layers));
+    }
     blocks_.with_program(stage_program(few_, blocks_.blocks(), schedule, stage), [&](const Plan& with) {
       const std::vector<OpTime> times = action_times(with);
-      const Lives lives(with, groups_, 0, {}, times, Step::later);
-      for (std::size_t n = 0; n < sizes_.size(); ++n)
-        walk(with, times, lives, sizes_[n], splits, piece.layers * stage, piece.layers, traced[n]);
+      walk(with, times, Lives(with, groups_, 0, {}, times, Step::later), splits, piece.layers * stage,
+           traced);
     });
+    return traced;
   }
 
   // A model of one kind of layer, of which each stage has so many.
@@ -217,50 +227,45 @@ class Tracer {
     if (few_.strategy.recompute == Recompute::full) few_.strategy.recompute_interval = piece.interval;
   }
 
-  void walk(const Plan& plan, const std::vector<OpTime>& times, const Lives& lives, const Sizes& sizes,
-            bool splits, std::int32_t first_layer, std::int32_t layers, Traced& traced) const {
+  void walk(const Plan& plan, const std::vector<OpTime>& times, const Lives& lives, bool splits,
+            std::int32_t first_layer, Traced& traced) {
     const StepBlocks& blocks = blocks_.blocks();
-    const auto has = [&](Pass pass) {
-      traced[index(pass)].layers.resize(static_cast<std::size_t>(layers));
-      traced[index(pass)].recomputed.resize(static_cast<std::size_t>(layers));
-    };
-    has(Pass::forward);
-    for (const Pass pass : {Pass::backward, Pass::backward_input, Pass::backward_weight})
-      if (splits == (pass != Pass::backward)) has(pass);
     // Bytes that begin with an operation, and that the one before it was the last to need.
-    std::vector<double> begin(static_cast<std::size_t>(times.back()) + 1), ended(begin.size());
-    for (const BufferId b : followed_) {
-      const double bytes = sizes.buffers[static_cast<std::size_t>(b)];
-      lives.instances_of(b, [&](std::int32_t, std::int32_t, OpTime from, OpTime to) {
-        begin[static_cast<std::size_t>(from)] += bytes;
-        ended[static_cast<std::size_t>(to) + 1] += bytes;
+    std::vector<BytesBySequences> begin(static_cast<std::size_t>(times.back()) + 1), ended(begin.size());
+    for (const Followed& f : followed_)
+      lives.instances_of(f.buffer, [&](std::int32_t, std::int32_t, OpTime from, OpTime to) {
+        add(begin[static_cast<std::size_t>(from)], f.bytes);
+        add(ended[static_cast<std::size_t>(to) + 1], f.bytes);
       });
-    }
-    Change ignored;
-    Change* step = nullptr;
-    double live = 0, left = 0;  // during and after the operation at hand
+    StepChange ignored;
+    StepChange* step = nullptr;
+    BytesBySequences left{};  // after the operation at hand
     // Of the step at hand; the most in each of its parts, and the one at hand.
-    double before = 0;
-    std::vector<double> most{0};
+    BytesBySequences before{};
+    std::vector<BytesBySequences> most(1);
     std::size_t part = 0;
     const std::vector<LastRead>* reads = nullptr;
     const auto end_step = [&] {
-      if (step) {
+      if (step && step != &ignored) {
         *step = {.left = left - before, .is_there = true};
+        step->reads.reserve(most.size());
         for (std::size_t i = 0; i < most.size(); ++i) {
-          const double above = std::max(0.0, most[i] - before);
-          step->most = std::max(step->most, above);
+          BytesBySequences above{};
+          raise_to(above, most[i] - before);
+          raise_to(step->most, above);
           step->reads.push_back({i < reads->size() ? (*reads)[i].share : 0, above});
         }
+        keep_fullest_parts(step->reads);
       }
       step = nullptr;
       before = left;
-      most.assign(1, 0);
+      most.assign(1, {});
       part = 0;
     };
     const std::vector<Action>& actions = plan.programs.front().actions;
     for (std::size_t a = 0; a < actions.size(); ++a) {
       const Action& action = actions[a];
+      const TracedBlock& block = traced_block(lives, action.block);
       const bool computes = action.stream == kComputeStream && action.peer < 0;
       // Where a step begins: what is received and begun for it belongs to it, what is sent and reduced after
       // it to the one before.
@@ -272,20 +277,24 @@ class Tracer {
           step = action.micro_batch == 0
                      ? &ignored
                      : &step_of(action, action.layer - first_layer, traced[index(pass_of(action, splits))]);
-          reads = &last_reads_[static_cast<std::size_t>(action.block)];
+          reads = &block.last_reads;
           most.resize(reads->size() + 1);
         }
       }
-      const std::vector<double>& scratch = sizes.scratch[static_cast<std::size_t>(action.block)];
-      for (std::size_t op = 0; op < scratch.size(); ++op) {
+      for (std::size_t op = 0; op < block.scratch.size(); ++op) {
         const std::size_t t = static_cast<std::size_t>(times[a]) + op;
-        live = left + begin[t];
+        BytesBySequences live = left;
+        add(live, begin[t]);
         left = live - ended[t + 1];
-        most[part] = std::max(most[part], live + scratch[op]);
+        add(live, block.scratch[op]);
+        raise_to(most[part], live);
         if (step && part < reads->size() && (*reads)[part].operation == static_cast<OpTime>(op)) ++part;
       }
     }
     end_step();
+    // What is recomputed is read again by the backward pass that follows.
+    for (TracedPass& pass : traced)
+      for (StepChange& recomputed : pass.recomputed) recomputed.reads.clear();
   }
   Pass pass_of(const Action& action, bool splits) const {
     if (action.phase == Phase::forward) return Pass::forward;
@@ -295,7 +304,7 @@ class Tracer {
                                         [&](const LayerBlocks& l) { return l.weight == action.block; });
     return of_weights ? Pass::backward_weight : Pass::backward_input;
   }
-  Change& step_of(const Action& action, std::int32_t layer, TracedPass& pass) const {
+  StepChange& step_of(const Action& action, std::int32_t layer, TracedPass& pass) const {
     const StepBlocks& blocks = blocks_.blocks();
     if (action.block == blocks.embedding || action.block == blocks.embedding_backward) return pass.embedding;
     if (action.block == blocks.head || action.block == blocks.head_backward) return pass.head;
@@ -304,46 +313,26 @@ class Tracer {
   }
 
   BlockTimes& blocks_;
-  BlockUses uses_;
   LifeGroups groups_;
-  std::vector<std::vector<LastRead>> last_reads_;  // of each block
+  std::vector<std::optional<TracedBlock>> traced_blocks_;  // those that were met
   Scenario few_;
-  std::vector<BufferId> followed_;
-  std::vector<Sizes> sizes_;
+  std::vector<Followed> followed_;
+  std::vector<std::unique_ptr<const Traced>> traced_;  // pieces that were asked for
 };
 
-}  // namespace
-
-PassMemory::PassMemory(BlockTimes& blocks) {
+PassMemory::PassMemory(BlockTimes& blocks) : tracer_(std::make_unique<Tracer>(blocks)) {
   const Plan& plan = blocks.plan();
   const Scenario& s = plan.scenario;
-  std::vector<std::int64_t> sequences{1};
-  if (s.workload.micro_batch_size > 1) sequences = {2, 3, 4};
-  fewest_ = sequences.front();
   variables_ = {.batch = 1,
                 .query_length = s.workload.seq_len / s.strategy.context_parallel,
                 .kv_length = s.workload.seq_len};
   const BlockId receive = blocks.blocks().receive_gradient;
   if (receive >= 0) {
     const Operation& op = plan.blocks[static_cast<std::size_t>(receive)].operations.front();
-    residual_gradient_ = plan.buffers[static_cast<std::size_t>(plan.storage(op.operands.front().buffer))];
+    residual_gradient_ = &plan.buffers[static_cast<std::size_t>(plan.storage(op.operands.front().buffer))];
   }
-  const bool in_groups = s.strategy.recompute == Recompute::full && s.strategy.recompute_interval > 1;
-  Tracer tracer(blocks, sequences);
-  for (const bool first : {false, true})
-    for (const bool last : {false, true}) {
-      // A piece has neighbours where a pipeline has stages.
-      if ((first && last) == residual_gradient_.has_value()) continue;
-      for (std::size_t kind = 0; kind < blocks.blocks().kinds.size(); ++kind) {
-        OfShape& shape = shapes_[first][last].emplace_back();
-        for (const FewPiece p : {kOneLayer, kThreeLayers})
-          shape[p] = tracer.trace(first, last, kind, kFewLayers[p]);
-        if (in_groups)
-          for (const FewPiece p : {kOneGroup, kThreeGroups})
-            shape[p] = tracer.trace(first, last, kind, kFewLayers[p]);
-      }
-    }
 }
+PassMemory::~PassMemory() = default;
 
 double PassMemory::gradient_of_residual(std::int64_t sequences) const {
   if (!residual_gradient_) return 0;
@@ -355,54 +344,48 @@ double PassMemory::gradient_of_residual(std::int64_t sequences) const {
 PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) const {
   const std::int32_t layers = piece.layers();
   const std::int32_t interval = std::max(1, std::min(layers, recompute_interval(strategy, layers)));
-  // Activations grow with the sequences of a micro-batch, gradients beside them do not: further ones add what
-  // the last ones that are traced do.
-  const auto of_sequences = [&](const std::vector<Traced>& traced, auto change_of) -> GrownChange {
-    const auto n = static_cast<std::size_t>(sequences - fewest_);
-    if (n < traced.size()) return {&change_of(traced[n]), &change_of(traced[n]), 0};
-    return {&change_of(traced.front()), &change_of(traced.back()),
-            static_cast<double>(n) / static_cast<double>(traced.size() - 1)};
-  };
   // Of several kinds each layer adds what it would in a piece of its kind alone.
-  const std::vector<OfShape>& shapes = shapes_[piece.first][piece.last];
   std::vector<std::size_t> kinds;
   for (const Piece::Run& r : piece.runs)
     kinds.insert(kinds.end(), static_cast<std::size_t>(r.layers), r.kind);
-  const OfShape& of_ends = shapes[kinds.empty() ? 0 : *std::min_element(kinds.begin(), kinds.end())];
+  const std::size_t kind_of_ends = kinds.empty() ? 0 : *std::min_element(kinds.begin(), kinds.end());
+  const BackwardParts parts = backward_parts(strategy.schedule);
 
   PieceMemory memory;
+  memory.of_sequences = OfSequences(sequences);
   memory.carried_back = gradient_of_residual(sequences);
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
-    if (of_ends[kThreeLayers].front()[index(pass)].layers.empty()) continue;
+    if (parts == (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole) &&
+        pass != Pass::forward)
+      continue;
+    const bool splits = parts != BackwardParts::whole && pass != Pass::backward;
+    const auto traced = [&](std::size_t kind, FewPiece of) -> const TracedPass& {
+      return tracer_->of(piece.first, piece.last, splits, kind, of)[index(pass)];
+    };
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];
     steps.reserve(static_cast<std::size_t>(layers) * (pass == Pass::forward ? 1 : 2) + 2);
-    const auto add = [&](PassStep step, const GrownChange& change) {
-      if (!change.few->is_there) return;
+    const auto add = [&](PassStep step, const StepChange& change) {
+      if (!change.is_there) return;
       step.begin = level;
-      step.most = level + change.most();
-      step.change = change;
+      step.most = level + memory.of_sequences(change.most);
+      step.change = &change;
       steps.push_back(step);
       memory.most[index(pass)] = std::max(memory.most[index(pass)], step.most);
-      level += change.left();
+      level += memory.of_sequences(change.left);
     };
-    const auto end = [&](std::int32_t unit, Change TracedPass::*of) {
-      add({.unit = unit, .is_first_of_unit = true},
-          of_sequences(of_ends[kThreeLayers],
-                       [&](const Traced& t) -> const Change& { return t[index(pass)].*of; }));
+    const auto end = [&](std::int32_t unit, StepChange TracedPass::*of) {
+      add({.unit = unit, .is_first_of_unit = true}, traced(kind_of_ends, kThreeLayers).*of);
     };
     const auto layer = [&](std::int32_t l, bool recomputes) {
       const SameLayer same = same_layer(l, layers, interval);
       const std::size_t kind = kinds[static_cast<std::size_t>(l)];
-      const std::vector<Traced>& traced = shapes[kind][same.piece];
+      const TracedPass& of = traced(kind, same.piece);
       add({.unit = l + 1,
            .kind = static_cast<std::int32_t>(kind),
            .recomputes = recomputes,
-           .is_first_of_unit = recomputes || !traced.front()[index(pass)].recomputed[same.layer].is_there},
-          of_sequences(traced, [&](const Traced& t) -> const Change& {
-            const TracedPass& of = t[index(pass)];
-            return (recomputes ? of.recomputed : of.layers)[same.layer];
-          }));
+           .is_first_of_unit = recomputes || !of.recomputed[same.layer].is_there},
+          (recomputes ? of.recomputed : of.layers)[same.layer]);
     };
     if (pass == Pass::forward) {
       end(0, &TracedPass::embedding);

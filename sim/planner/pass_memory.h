@@ -2,10 +2,11 @@
 // read off the lives of buffers in programs of a few layers and two micro-batches, and repeated for as many
 // layers as the piece has.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
-#include <optional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -15,40 +16,51 @@
 
 namespace sim {
 
+// Bytes with one sequence in a micro-batch, with two, with three and with four.
+using BytesBySequences = std::array<double, 4>;
+
+// Those with any number of sequences. Activations grow with the sequences of a micro-batch, gradients beside
+// them do not: what has more than four grows on as from two to four. (With one sequence a plan may lack
+// tensors that several have: ExtraTensor::several_sequences_only.)
+class OfSequences {
+ public:
+  explicit OfSequences(std::int64_t sequences) {
+    constexpr std::int64_t most = std::tuple_size_v<BytesBySequences>;
+    few_ = more_ = static_cast<std::size_t>(std::min(sequences, most) - 1);
+    if (sequences <= most) return;
+    few_ = 1;
+    share_ = static_cast<double>(sequences - 2) / static_cast<double>(most - 2);
+  }
+  double operator()(const BytesBySequences& bytes) const {
+    return bytes[few_] + (bytes[more_] - bytes[few_]) * share_;
+  }
+
+ private:
+  std::size_t few_ = 0, more_ = 0;
+  double share_ = 0;  // of the way from the one to the other, or beyond
+};
+
 // What a step adds at most, and leaves. `reads`: of its parts, at most in each, while the parameters that are
 // yet to be read are so large a share of those that its block reads: from all of them to none.
 struct StepChange {
   struct WhileReading {
-    double share = 0, most = 0;
+    double share = 0;
+    BytesBySequences most{};
   };
-  double most = 0, left = 0;
+  BytesBySequences most{}, left{};
   bool is_there = false;
   std::vector<WhileReading> reads{};
-};
-
-// The same with more sequences than were traced: `share` of the way from the one to the other, or beyond.
-struct GrownChange {
-  const StepChange* few = nullptr;
-  const StepChange* more = nullptr;
-  double share = 0;
-  double at(double of_few, double of_more) const { return of_few + (of_more - of_few) * share; }
-  double most() const { return at(few->most, more->most); }
-  double left() const { return at(few->left, more->left); }
-  std::size_t reads() const { return few->reads.size(); }
-  StepChange::WhileReading read(std::size_t i) const {
-    return {few->reads[i].share, at(few->reads[i].most, more->reads[i].most)};
-  }
 };
 
 // A block that a pass runs for a unit of a piece. Units are numbered as forward passes them: 0 the embedding,
 // then the layers, and one more for the head, each whether the piece has it or not.
 struct PassStep {
   std::int32_t unit = 0;
-  std::int32_t kind = -1;         // of a layer
-  bool recomputes = false;        // runs forward again
-  bool is_first_of_unit = false;  // in the pass
-  double begin = 0, most = 0;     // bytes above those at the pass's begin
-  GrownChange change{};           // above its own begin
+  std::int32_t kind = -1;              // of a layer
+  bool recomputes = false;             // runs forward again
+  bool is_first_of_unit = false;       // in the pass
+  double begin = 0, most = 0;          // bytes above those at the pass's begin
+  const StepChange* change = nullptr;  // above its own begin
 };
 
 // What is gathered and reduced beside passes: the ZeRO stage from 2 on, units gathered ahead, layers reduced
@@ -87,6 +99,7 @@ struct PassMost {
 
 // Bytes, without parameters, their states and accumulated gradients. Refers to the PassMemory that found it.
 struct PieceMemory {
+  OfSequences of_sequences{1};
   double kept = 0;             // from forward to backward
   double kept_for_weight = 0;  // from the backward pass of inputs to that of weights
   double carried_back = 0;     // the gradient of the residual stream, which is one buffer for all chunks
@@ -102,27 +115,21 @@ struct PieceMemory {
 // places.
 class PassMemory {
  public:
-  // Writes programs of the blocks; does not refer to them.
+  // Writes programs of the blocks, which it refers to, as it is asked for pieces: not by several threads at a
+  // time.
   explicit PassMemory(BlockTimes& blocks);
+  ~PassMemory();
+  PassMemory(const PassMemory&) = delete;
+  PassMemory& operator=(const PassMemory&) = delete;
   PieceMemory of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) const;
 
-  struct TracedPass {
-    StepChange embedding, head;
-    std::vector<StepChange> layers, recomputed;
-  };
-  using Traced = std::array<TracedPass, 4>;  // by Pass
-  static constexpr std::size_t kTracedPieces = 4;
-
  private:
-  // Of each piece that is traced (pass_memory.cpp), with each of the numbers of sequences; empty where a plan
-  // has no use for it.
-  using OfShape = std::array<std::vector<Traced>, kTracedPieces>;
+  class Tracer;
 
   double gradient_of_residual(std::int64_t sequences) const;
 
-  std::array<std::array<std::vector<OfShape>, 2>, 2> shapes_;  // [first][last], by kind of layer
-  std::int64_t fewest_ = 1;                                    // sequences of the first of them
-  std::optional<Buffer> residual_gradient_;                    // where pipeline stages exchange it
+  std::unique_ptr<Tracer> tracer_;
+  const Buffer* residual_gradient_ = nullptr;  // where pipeline stages exchange it
   Variables variables_;
 };
 

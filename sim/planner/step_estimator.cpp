@@ -1,5 +1,6 @@
 #include "sim/planner/step_estimator.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <tuple>
@@ -8,6 +9,7 @@
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
 #include "sim/plan/ranks.h"
+#include "sim/plan/schedule.h"
 #include "sim/report/metrics.h"
 
 namespace sim {
@@ -18,6 +20,20 @@ std::int32_t micro_batches_of(const Scenario& s) {
                                    s.workload.micro_batch_size);
 }
 
+// Schedules of a pipeline have one plan, whose backward passes are whole and in two parts. But where an
+// operation stands for several kernels, how many they are is told by the whole pass, if there is one.
+BackwardParts parts_of_plan(const Scenario& s) {
+  const BackwardParts parts = backward_parts(s.strategy.schedule);
+  const bool alone = parts == BackwardParts::all_split && s.implementation.kernels.launches_backward > 0;
+  return alone ? parts : BackwardParts::some_split;
+}
+
+bool has_tensors_of_several_sequences(const Scenario& s) {
+  const std::vector<ExtraTensor>& tensors = s.implementation.memory.tensors;
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const ExtraTensor& t) { return t.several_sequences_only; });
+}
+
 }  // namespace
 
 // Strategies that agree in this run the same blocks of compute at the same prices.
@@ -26,13 +42,17 @@ struct StepEstimator::ComputeKey {
   std::tuple<std::int32_t, std::int32_t, std::int32_t> strides;  // between ranks that exchange in a pass
   Group expert;
   CollectiveDelay delay = CollectiveDelay::none;
-  bool pipeline = false, replicas = false, several_sequences = false;
+  BackwardParts parts = BackwardParts::whole;
+  bool pipeline = false, replicas = false;
+  bool pairs = false;              // experts' exchanges hide behind the other pass of a pair
+  bool several_sequences = false;  // and tensors that one sequence does not have
   auto fields() const {
     const Strategy& s = strategy;
     return std::tie(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
-                    s.expert_dispatch, s.sequence_parallel, s.context_parallel_comm, s.schedule, s.recompute,
+                    s.expert_dispatch, s.sequence_parallel, s.context_parallel_comm, s.recompute,
                     s.recompute_interval, s.recompute_operations, strides, expert.size, expert.stride,
-                    expert.outer_size, expert.outer_stride, pipeline, replicas, delay, several_sequences);
+                    expert.outer_size, expert.outer_stride, parts, pipeline, replicas, pairs, delay,
+                    several_sequences);
   }
   bool operator<(const ComputeKey& o) const { return fields() < o.fields(); }
 };
@@ -52,7 +72,7 @@ struct StepEstimator::Known {
   Scenario base;
   const Calibration* calibration;
   std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
-  std::map<std::pair<const BlockTimes*, std::int64_t>, ComputeTimes> compute;
+  std::map<std::tuple<const BlockTimes*, BackwardParts, std::int64_t>, ComputeTimes> compute;
   std::map<const BlockTimes*, PassMemory> memory;
   std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
   StageNumbers stage_numbers;
@@ -99,8 +119,10 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
   key.pipeline = t.pipeline_parallel > 1;
   key.replicas = data_ranks(t) > 1;
   key.delay = collective_delay(s, s.hardware, Fabric::usual);
-  key.several_sequences = s.workload.micro_batch_size > 1;
-  t.schedule = schedule_of_parts(t.schedule);
+  key.several_sequences = s.workload.micro_batch_size > 1 && has_tensors_of_several_sequences(s);
+  if (key.pipeline) key.parts = parts_of_plan(s);
+  key.pairs = t.expert_parallel > 1 && pairs_passes(t.schedule);
+  t.schedule = key.pairs ? "dualpipev" : "1f1b";
   t.virtual_pipeline = 1;
   t.zero_stage = 0;
   t.shard_group = 0;
@@ -123,7 +145,8 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
         pieces * ((layers + kSomeInterval - 1) / kSomeInterval * kSomeInterval + 1);
     with.implementation.pipeline.balances_head = false;
   }
-  known = std::make_unique<BlockTimes>(with, known_->base.hardware, known_->calibration);
+  known = std::make_unique<BlockTimes>(make_step_plan(with, key.parts), known_->base.hardware,
+                                       known_->calibration);
   return *known;
 }
 
@@ -159,8 +182,9 @@ TransferTimes StepEstimator::transfers(const Scenario& s) {
 StepPasses StepEstimator::passes(const Scenario& s) {
   BlockTimes& blocks = compute_blocks(s);
   const std::int64_t sequences = s.workload.micro_batch_size;
-  const auto [compute, added] = known_->compute.try_emplace({&blocks, sequences});
-  if (added) compute->second = compute_times(blocks, sequences);
+  const BackwardParts parts = backward_parts(s.strategy.schedule);
+  const auto [compute, added] = known_->compute.try_emplace({&blocks, parts, sequences});
+  if (added) compute->second = compute_times(blocks, parts, sequences);
   const PassMemory& memory = known_->memory.try_emplace(&blocks, blocks).first->second;
   // No gradients are set to zero before.
   const bool begins_with_pass = s.implementation.memory.weight_gradient == WeightGradient::fresh;

@@ -50,7 +50,7 @@ BlockId any(const PlacedBlocks& blocks, RecomputePlace place) {
 
 }  // namespace
 
-ComputeTimes compute_times(BlockTimes& b, std::int64_t micro_batch_size) {
+ComputeTimes compute_times(BlockTimes& b, BackwardParts parts, std::int64_t micro_batch_size) {
   const StepBlocks& blocks = b.blocks();
   const auto of = [&](BlockId block, Phase phase) { return b.of(block, phase, micro_batch_size); };
   ComputeTimes times{.embedding = of(blocks.embedding, Phase::forward),
@@ -59,13 +59,18 @@ ComputeTimes compute_times(BlockTimes& b, std::int64_t micro_batch_size) {
                      .head_backward = of(blocks.head_backward, Phase::backward),
                      .layers = {}};
   constexpr RecomputePlace alone{true, true}, inner{true, false};
-  for (const LayerBlocks& layer : blocks.layers)
-    times.layers.push_back({.forward = of(any(layer.forward, alone), Phase::forward),
-                            .recompute = of(any(layer.recompute, inner), Phase::recompute),
-                            .recompute_last = of(any(layer.recompute, alone), Phase::recompute),
-                            .backward = of(any(layer.backward, alone), Phase::backward),
-                            .input = of(any(layer.backward_input, alone), Phase::backward),
-                            .weight = of(layer.weight, Phase::backward)});
+  times.layers.reserve(blocks.layers.size());
+  for (const LayerBlocks& layer : blocks.layers) {
+    LayerTimes& t = times.layers.emplace_back();
+    t.forward = of(any(layer.forward, alone), Phase::forward);
+    t.recompute = of(any(layer.recompute, inner), Phase::recompute);
+    t.recompute_last = of(any(layer.recompute, alone), Phase::recompute);
+    if (parts != BackwardParts::all_split) t.backward = of(any(layer.backward, alone), Phase::backward);
+    if (parts != BackwardParts::whole) {
+      t.input = of(any(layer.backward_input, alone), Phase::backward);
+      t.weight = of(layer.weight, Phase::backward);
+    }
+  }
   return times;
 }
 

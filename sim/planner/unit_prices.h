@@ -12,6 +12,7 @@
 
 #include "sim/cost/priced_plan.h"
 #include "sim/plan/programs.h"
+#include "sim/plan/schedule.h"
 
 namespace sim {
 
@@ -73,12 +74,12 @@ struct LayerTimes {
   ActionTime backward, input, weight;             // whole; in two parts
 };
 
-// Compute of a micro-batch's passes.
+// Compute of a micro-batch's passes; of backward passes, as the schedules run them that it is found for.
 struct ComputeTimes {
   ActionTime embedding, embedding_backward, head, head_backward;
   std::vector<LayerTimes> layers;  // of each kind, in the order of StepBlocks::kinds
 };
-ComputeTimes compute_times(BlockTimes& blocks, std::int64_t micro_batch_size);
+ComputeTimes compute_times(BlockTimes& blocks, BackwardParts parts, std::int64_t micro_batch_size);
 
 // What is done for a unit's parameters, once a step or once a pass.
 struct UnitTimes {
