@@ -151,6 +151,7 @@ class CandidateWalk::Layout {
   struct Found {
     std::optional<Bytes> memory;
     std::optional<Seconds> step;
+    std::optional<Collector::Added> added;
   };
   struct Waiting {
     std::int64_t index = 0;
@@ -302,8 +303,9 @@ class CandidateWalk::Layout {
     };
     Bytes of_any_state = that_matters(pipeline.least_time());
     found_.assign(alike.distinct.size(), {});
-    const auto add = [&](std::int64_t index, const Found& found) {
-      collector_.add(index, devices_, tokens, {*found.step, *found.memory});
+    const auto add = [&](std::int64_t index, Found& found) {
+      if (found.added && collector_.add_alike(index, *found.added)) return;
+      found.added = collector_.add(index, devices_, tokens, {*found.step, *found.memory});
     };
     const auto add_waiting = [&] {
       pipeline.run_asked();

@@ -51,14 +51,6 @@ double cost(const Candidate& c, Objective objective) {
   return 0;
 }
 
-// Steele, Lea & Flood 2014: the finaliser of SplitMix64.
-std::uint64_t hash_of(std::int64_t index) {
-  std::uint64_t z = static_cast<std::uint64_t>(index) + 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 void cut_best(std::vector<Candidate>& best, Objective objective, std::size_t most) {
   std::sort(best.begin(), best.end(), order_by(objective));
   if (best.size() > most) best.resize(most);
@@ -143,10 +135,6 @@ std::size_t Collector::reason(const std::string& what) {
   return reasons_.size() - 1;
 }
 
-bool Collector::is_drawn(std::int64_t index) const {
-  return hash_of(index) < draw_below_;
-}
-
 void Collector::add_too_large(std::int64_t index, Bytes memory) {
   ++legal_;
   refuse(reason("memory"), 1);
@@ -167,27 +155,32 @@ Candidate Collector::candidate(std::int64_t index, std::int32_t devices, double 
           .kwh_per_million_tokens = hours * tariff_.watts_per_device * 1e-3 / millions};
 }
 
-void Collector::add(std::int64_t index, std::int32_t devices, double tokens, const Estimate& estimate) {
+Collector::Added Collector::add(std::int64_t index, std::int32_t devices, double tokens,
+                                const Estimate& estimate) {
+  Added added{.fits_memory = estimate.memory <= most_memory_, .refused_by = {}, .kept = false};
   ++legal_;
-  if (estimate.memory <= most_memory_) ++evaluated_;  // others only where the scatter draws them
+  if (added.fits_memory) ++evaluated_;  // others only where the scatter draws them
   Candidate c = candidate(index, devices, tokens, estimate);
   if (smallest_ < 0 || std::tie(c.memory, c.index) < std::tie(smallest_memory_, smallest_)) {
     smallest_ = index;
     smallest_memory_ = c.memory;
   }
   const std::string_view constraint = broken(c, constraints_, most_memory_);
-  if (c.memory <= most_memory_ && (!fastest_ || order_by(Objective::time)(c, *fastest_))) fastest_ = c;
+  if (added.fits_memory && (!fastest_ || order_by(Objective::time)(c, *fastest_))) fastest_ = c;
   if (constraint.empty()) {
     ++fitting_;
     ++looked_at_;
-    for (int o = 0; o < kObjectives; ++o) keep_best(c, static_cast<Objective>(o));
-    keep_front(c);
+    for (int o = 0; o < kObjectives; ++o) added.kept |= keep_best(c, static_cast<Objective>(o));
+    added.kept |= keep_front(c);
   } else {
-    refuse(reason(std::string(constraint)), 1);
+    added.refused_by = reason(std::string(constraint));
+    refuse(*added.refused_by, 1);
   }
-  if (!is_drawn(index)) return;
-  c.refused_by = constraint;
-  draw(c);
+  if (is_drawn(index)) {
+    c.refused_by = constraint;
+    draw(c);
+  }
+  return added;
 }
 
 Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Seconds least) const {
@@ -215,29 +208,33 @@ Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Second
   return slower == front.begin() ? kAny : std::max(most, std::prev(slower)->memory);
 }
 
-void Collector::keep_best(const Candidate& c, Objective objective) {
+bool Collector::keep_best(const Candidate& c, Objective objective) {
   Best& best = best_[static_cast<std::size_t>(objective)];
-  if (options_.most_kept == 0 || (best.full && cost(c, objective) > best.worst)) return;
+  if (options_.most_kept == 0 || (best.full && cost(c, objective) > best.worst)) return false;
   best.kept.push_back(c);
-  if (best.kept.size() < (best.full ? 2 : 1) * options_.most_kept) return;
+  if (best.kept.size() < (best.full ? 2 : 1) * options_.most_kept) return true;
   cut_best(best.kept, objective, options_.most_kept);
   best.full = true;
   best.worst = cost(best.kept.back(), objective);
+  return true;
 }
 
-void Collector::keep_front(const Candidate& c) {
+bool Collector::keep_front(const Candidate& c) {
   std::vector<Candidate>& front = fronts_[c.devices];
   const double time = cost(c, Objective::time);
   const auto slower = std::lower_bound(front.begin(), front.end(), time, [](const Candidate& f, double t) {
     return cost(f, Objective::time) < t;
   });
   // The one before is as fast or faster and has the least memory of these.
-  if (slower != front.begin() && std::prev(slower)->memory <= c.memory) return;
+  if (slower != front.begin() && std::prev(slower)->memory <= c.memory) return false;
   auto last = slower;
   for (; last != front.end() && last->memory >= c.memory; ++last)
-    if (cost(*last, Objective::time) == time && last->memory == c.memory && last->index < c.index) return;
-  if (slower != front.end() && cost(*slower, Objective::time) == time && slower->memory < c.memory) return;
+    if (cost(*last, Objective::time) == time && last->memory == c.memory && last->index < c.index)
+      return false;
+  if (slower != front.end() && cost(*slower, Objective::time) == time && slower->memory < c.memory)
+    return false;
   front.insert(front.erase(slower, last), c);
+  return true;
 }
 
 void Collector::draw(const Candidate& c) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,14 @@
 
 namespace sim {
 
+// A number that looks random, the same for the same candidate (Steele, Lea & Flood 2014: the finaliser of
+// SplitMix64).
+inline std::uint64_t hash_of(std::int64_t index) {
+  std::uint64_t z = static_cast<std::uint64_t>(index) + 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
 // A scatter that takes candidates of any hash_of().
 inline constexpr std::uint64_t kDrawsAll = std::numeric_limits<std::uint64_t>::max();
 
@@ -51,7 +60,26 @@ class Collector {
     ++fitting_;
     ++looked_at_;
   }
-  void add(std::int64_t index, std::int32_t devices, double tokens, const Estimate& estimate);
+  // What became of one.
+  struct Added {
+    bool fits_memory = false;
+    std::optional<std::size_t> refused_by;
+    bool kept = false;  // among the best or in the front
+  };
+  Added add(std::int64_t index, std::int32_t devices, double tokens, const Estimate& estimate);
+  // A later one that comes to the same is no better: whether it need not be added, for it is counted.
+  bool add_alike(std::int64_t index, const Added& earlier) {
+    if (earlier.kept || is_drawn(index)) return false;
+    ++legal_;
+    if (earlier.fits_memory) ++evaluated_;
+    if (earlier.refused_by) {
+      refuse(*earlier.refused_by, 1);
+    } else {
+      ++fitting_;
+      ++looked_at_;
+    }
+    return true;
+  }
 
   // What others have found, that beats what this one may find.
   void learn(const SearchResult& found);
@@ -66,9 +94,10 @@ class Collector {
     double worst = 0;  // cost of the last of the kept, once there are as many as wanted
     bool full = false;
   };
-  bool is_drawn(std::int64_t index) const;
-  void keep_best(const Candidate& c, Objective objective);
-  void keep_front(const Candidate& c);
+  bool is_drawn(std::int64_t index) const { return hash_of(index) < draw_below_; }
+  // Whether they do.
+  bool keep_best(const Candidate& c, Objective objective);
+  bool keep_front(const Candidate& c);
   void draw(const Candidate& c);
 
   const SearchOptions& options_;
@@ -97,8 +126,6 @@ void cut_front(std::vector<Candidate>& front);
 void cut_points(std::vector<Candidate>& points, std::size_t most);
 // The same of two draws, each by number.
 void join_points(std::vector<Candidate>& into, const std::vector<Candidate>& other, std::size_t most);
-// A number that looks random, the same for the same candidate.
-std::uint64_t hash_of(std::int64_t index);
 // A scatter of a space's legal candidates is of those with the smallest hashes: an end that leaves enough of
 // them, from the share of the legal among a few thousand that are tried. The same for all ranges of a space.
 std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points);

@@ -164,18 +164,20 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
 
 }  // namespace
 
-const std::array<PassMost, 4>& passes_with(const Exchange& exchange, const Piece& piece,
-                                           const PieceMemory& memory, const StateMemory& states) {
-  const auto [known, added] = memory.with_exchanges.try_emplace(exchange);
-  std::array<PassMost, 4>& passes = known->second;
-  if (!added) return passes;
-  const UnitBytes& accumulators = states.accumulators;
-  const bool accumulates = accumulators.embedding > 0 || accumulators.head > 0 ||
-                           std::any_of(accumulators.layers.begin(), accumulators.layers.end(),
-                                       [](double bytes) { return bytes > 0; });
-  for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
-    passes[static_cast<std::size_t>(pass)] = most_of(pass, memory, piece, exchange, states, accumulates);
-  return passes;
+const PassMost& pass_with(const Exchange& exchange, Pass pass, const Piece& piece, const PieceMemory& memory,
+                          const StateMemory& states) {
+  Exchange key = exchange;  // but for what this pass has nothing of
+  if (pass == Pass::forward) key.bucket = {};
+  if (pass == Pass::backward_weight) key.prefetch = 0;
+  const auto [known, added] = memory.with_exchanges[static_cast<std::size_t>(pass)].try_emplace(key);
+  if (added) {
+    const UnitBytes& accumulators = states.accumulators;
+    const bool accumulates = accumulators.embedding > 0 || accumulators.head > 0 ||
+                             std::any_of(accumulators.layers.begin(), accumulators.layers.end(),
+                                         [](double bytes) { return bytes > 0; });
+    known->second = most_of(pass, memory, piece, exchange, states, accumulates);
+  }
+  return known->second;
 }
 
 }  // namespace sim

@@ -107,7 +107,7 @@ struct PieceMemory {
   std::array<double, 4> most{};                 // at any step of each
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
   // Those that have been asked for (exchange_memory.h), by pass.
-  mutable std::map<Exchange, std::array<PassMost, 4>> with_exchanges;
+  mutable std::array<std::map<Exchange, PassMost>, 4> with_exchanges;
 };
 
 // Finds it for pieces of any size. What a layer adds follows from its place: whether it is the piece's first

@@ -139,21 +139,21 @@ StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<con
       whole_layers.push_back(bytes);
     }
   StageMoments moments;
-  const std::array<PassMost, 4>* passes = nullptr;  // over the piece of the moment at hand
+  const PassMost* most = nullptr;  // of the pass and the piece of the moment at hand
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const InFlight& f = a.in_flight->moments[i];
     const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
-    if (i == 0 || f.chunk != a.in_flight->moments[i - 1].chunk) {
+    const InFlight* before = i > 0 ? &a.in_flight->moments[i - 1] : nullptr;
+    if (!before || f.chunk != before->chunk || f.pass != before->pass) {
       const std::size_t own = a.chunks[static_cast<std::size_t>(f.chunk)];
-      passes = &passes_with(exchange, pieces_[own], memory_[own], m);
+      most = &pass_with(exchange, f.pass, pieces_[own], memory_[own], m);
     }
-    const PassMost& most = (*passes)[static_cast<std::size_t>(f.pass)];
     double base = kept[i];
     for (std::size_t c = 0; c < whole_layers.size(); ++c) base += whole_layers[c] * chunks[c].waiting;
     if (whole) base += m.shared_gradient * f.between_backward;
     if (gathers) base += m.shared_gathered * f.between_forward;
     if (!accumulates) {
-      moments.bytes = std::max(moments.bytes, base + most.bytes);
+      moments.bytes = std::max(moments.bytes, base + most->bytes);
       continue;
     }
     const std::size_t kinds = m.parameters.layers.size();
@@ -161,10 +161,10 @@ StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<con
     for (std::size_t c = 0; c < a.chunks.size(); ++c)
       if (chunks[c].begun) begun += units_of(pieces_[a.chunks[c]], kinds);
     if (chunks[static_cast<std::size_t>(f.chunk)].begun || !begins_gradients(f.pass)) {
-      add_moment(moments.begin_gradients, {base + most.bytes, begun});
+      add_moment(moments.begin_gradients, {base + most->bytes, begun});
       continue;
     }
-    for (const PassMost::Step& s : most.steps) {
+    for (const PassMost::Step& s : most->steps) {
       StageMoment moment{base + s.bytes, begun};
       moment.begun += s.begun;
       add_moment(moments.begin_gradients, std::move(moment));
