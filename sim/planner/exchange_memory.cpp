@@ -1,6 +1,7 @@
 #include "sim/planner/exchange_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 namespace sim {
@@ -33,13 +34,21 @@ class Gathered {
     if (is_head(step)) own += shared_;
     if (!is_layer(step) && !is_head(step)) own -= shared_;
     live_ -= own;
-    double most = step.most + live_;
-    for (const StepChange::WhileReading& r : step.change->reads)
-      most = std::max(most, step.begin + of_sequences_(r.most) + live_ + r.share * own);
-    return most;
+    return std::max(step.most + live_, step.begin + live_ + most_while_reading(*step.change, own));
   }
 
  private:
+  // Of a step that reads so many bytes of parameters, above what is there when it begins. Few steps of a pass
+  // differ.
+  double most_while_reading(const StepChange& change, double own) {
+    for (const Read& r : read_)
+      if (r.change == &change && r.own == own) return r.most;
+    double most = 0;
+    for (const StepChange::WhileReading& r : change.reads)
+      most = std::max(most, of_sequences_(r.most) + r.share * own);
+    read_[next_read_++ % read_.size()] = {&change, own, most};
+    return most;
+  }
   void gather() {
     for (; next_ < steps_.size() && gathered_ <= user_ + ahead_; ++next_) {
       if (!steps_[next_].is_first_of_unit) continue;
@@ -54,6 +63,12 @@ class Gathered {
   std::int32_t ahead_, gathered_ = 0, user_ = 0;  // units
   std::size_t next_ = 0;                          // step that may gather
   double shared_, live_ = 0;
+  struct Read {
+    const StepChange* change = nullptr;
+    double own = 0, most = 0;
+  };
+  std::array<Read, 4> read_;  // the last of these
+  std::size_t next_read_ = 0;
 };
 
 // Whole gradients of a micro-batch, from a unit's backward pass until they are reduced, alone or with others.

@@ -1,6 +1,7 @@
 #include "sim/planner/schedule_clock.h"
 
 #include <algorithm>
+#include <array>
 
 namespace sim {
 
@@ -101,11 +102,17 @@ PipelineRun ScheduleClock::run(std::span<const ChunkPasses> passes, std::span<co
 
 void ScheduleClock::run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
                         const TransferTimes& transfers, std::vector<StageEnd>& ends) const {
-  longer_->run(runs, piece_of, transfers, ends);
+  const std::array<const SlotOrder*, 2> orders{longer_.get(), shorter_.get()};
+  SlotOrder::run({orders.data(), shorter_ ? orders.size() : 1}, runs, piece_of, transfers, ends);
   if (!shorter_) return;
-  thread_local std::vector<StageEnd> less;  // kept from one run to the next
-  shorter_->run(runs, piece_of, transfers, less);
-  for (std::size_t i = 0; i < ends.size(); ++i) go_on(ends[i], less[i]);
+  const auto stages = static_cast<std::size_t>(stages_);
+  for (std::size_t run = 0; run < runs.size(); ++run)
+    for (std::size_t i = 0; i < stages; ++i) {
+      StageEnd& end = ends[run * stages + i];
+      end = ends[2 * run * stages + i];
+      go_on(end, ends[(2 * run + 1) * stages + i]);
+    }
+  ends.resize(runs.size() * stages);
 }
 
 void ScheduleClock::go_on(StageEnd& end, const StageEnd& less) const {

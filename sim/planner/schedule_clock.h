@@ -17,9 +17,9 @@ class ScheduleClock {
  public:
   ScheduleClock(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches);
-  // As SlotOrder's.
   PipelineRun run(std::span<const ChunkPasses> passes, std::span<const std::size_t> piece_of,
                   const TransferTimes& transfers) const;
+  // ends[run * stages + stage]
   void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
            const TransferTimes& transfers, std::vector<StageEnd>& ends) const;
   // begin() gives clocks of all stages, set going. A host that launches late, or is waited for, takes longer

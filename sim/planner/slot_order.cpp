@@ -229,10 +229,15 @@ struct SlotOrder::Machine {
   std::vector<Pass> passes;               // of pieces, in the order of kPasses
   std::vector<Gradients> gradients;       // of pieces
   std::vector<Time> first_forward;        // PipelineBegin's
+  std::vector<Clock> begin;               // of stages
   std::vector<Clock> clocks;
   std::vector<Time> arrivals;  // of messages
 
-  void set(std::size_t lane, const PipelinePasses& run, std::size_t stages);
+  void set(std::size_t lane, const PipelinePasses& run);
+  void start(std::size_t messages) {
+    clocks = begin;
+    arrivals.resize(messages);
+  }
 };
 
 template <class Time, bool kHost, class Observer>
@@ -352,7 +357,7 @@ bool hosts_take_part(std::span<const ChunkPasses> pieces) {
 }  // namespace
 
 template <class Time>
-void SlotOrder::Machine<Time>::set(std::size_t lane, const PipelinePasses& run, std::size_t stages) {
+void SlotOrder::Machine<Time>::set(std::size_t lane, const PipelinePasses& run) {
   const auto put = [lane](Time& time, Seconds value) { set_lane(time, lane, value.value); };
   const bool ahead = !run.begin.first_forward.empty();
   for (std::size_t p = 0; p < run.passes.size(); ++p) {
@@ -377,12 +382,12 @@ void SlotOrder::Machine<Time>::set(std::size_t lane, const PipelinePasses& run, 
     put(gradients[p].launches, begins.host.launches);
     put(gradients[p].ahead, begins.host.ahead);
   }
-  for (std::size_t i = 0; i < stages; ++i) {
-    const StageEnd begin = run.begin.stages.empty() ? StageEnd{} : run.begin.stages[i];
-    put(clocks[i].compute, begin.compute);
-    put(clocks[i].collectives, begin.collectives);
-    put(clocks[i].sends, begin.sends);
-    put(clocks[i].host, begin.host);
+  for (std::size_t i = 0; i < begin.size(); ++i) {
+    const StageEnd& from = run.begin.stages[i];
+    put(begin[i].compute, from.compute);
+    put(begin[i].collectives, from.collectives);
+    put(begin[i].sends, from.sends);
+    put(begin[i].host, from.host);
   }
   for (std::size_t i = 0; i < first_forward.size(); ++i)
     put(first_forward[i], ahead ? run.begin.first_forward[i] : kNever);
@@ -390,7 +395,7 @@ void SlotOrder::Machine<Time>::set(std::size_t lane, const PipelinePasses& run, 
 
 template <class Time>
 SlotOrder::Machine<Time>& SlotOrder::machine(std::span<const PipelinePasses> runs,
-                                             std::span<const std::size_t> piece_of) const {
+                                             std::span<const std::size_t> piece_of) {
   thread_local Machine<Time> m;  // kept from one run to the next
   m.piece_of = piece_of;
   m.passes.resize(runs.front().passes.size() * kPasses.size());
@@ -398,10 +403,8 @@ SlotOrder::Machine<Time>& SlotOrder::machine(std::span<const PipelinePasses> run
   const bool ahead = std::any_of(runs.begin(), runs.end(),
                                  [](const PipelinePasses& r) { return !r.begin.first_forward.empty(); });
   m.first_forward.resize(ahead ? piece_of.size() : 0);
-  m.clocks.resize(static_cast<std::size_t>(stages_));
-  m.arrivals.resize(messages_);
-  for (std::size_t lane = 0; lane < lanes_of<Time>; ++lane)
-    m.set(lane, runs[std::min(lane, runs.size() - 1)], m.clocks.size());
+  m.begin.resize(runs.front().begin.stages.size());
+  for (std::size_t lane = 0; lane < lanes_of<Time>; ++lane) m.set(lane, runs[std::min(lane, runs.size() - 1)]);
   return m;
 }
 
@@ -413,8 +416,9 @@ PipelineRun SlotOrder::run(std::span<const ChunkPasses> passes, std::span<const 
   run.on_path.resize(piece_of.size());
   run.followed.resize(piece_of.size());
   run.first_backward.assign(stages, kNever);
-  const PipelinePasses plain{passes, {}};
+  const PipelinePasses plain{passes, {std::vector<StageEnd>(stages), {}}};
   Machine<double>& m = machine<double>({&plain, 1}, piece_of);
+  m.start(messages_);
   const auto with_path = [&](auto path) {
     path.waited.resize(events_.size());
     path.last_compute.assign(stages, kNone);
@@ -452,36 +456,43 @@ void SlotOrder::run_lanes_after_hosts(Machine<Lanes>& m, const TransferTimes& tr
   run_events<Lanes, true>(m, transfers, nothing);
 }
 
-void SlotOrder::run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
-                    const TransferTimes& transfers, std::vector<StageEnd>& ends) const {
-  const bool hosts =
-      hosts_take_part(transfers) || std::any_of(runs.begin(), runs.end(), [](const PipelinePasses& r) {
-        return hosts_take_part(r.passes);
-      });
-  ends.clear();
-  const auto take = [&](const auto& clocks, std::size_t lane) {
+void SlotOrder::run(std::span<const SlotOrder* const> orders, std::span<const PipelinePasses> runs,
+                    std::span<const std::size_t> piece_of, const TransferTimes& transfers,
+                    std::vector<StageEnd>& ends) {
+  const bool hosts = hosts_take_part(transfers) ||
+                     std::any_of(runs.begin(), runs.end(),
+                                 [](const PipelinePasses& r) { return hosts_take_part(r.passes); });
+  const auto stages = static_cast<std::size_t>(orders.front()->stages_);
+  ends.resize(runs.size() * orders.size() * stages);
+  const auto take = [&](const auto& clocks, std::size_t run, std::size_t order, std::size_t lane) {
     const auto of = [lane](const auto& time) { return Seconds{lane_of(time, lane)}; };
-    for (const auto& c : clocks) ends.push_back({of(c.compute), of(c.collectives), of(c.sends), of(c.host)});
+    StageEnd* end = ends.data() + (run * orders.size() + order) * stages;
+    for (const auto& c : clocks) *end++ = {of(c.compute), of(c.collectives), of(c.sends), of(c.host)};
   };
-  while (!runs.empty()) {
-    const auto some = runs.first(std::min(kLanes, runs.size()));
-    runs = runs.subspan(some.size());
+  for (std::size_t first = 0; first < runs.size(); first += kLanes) {
+    const auto some = runs.subspan(first, std::min(kLanes, runs.size() - first));
     if (some.size() == 1) {
       Machine<double>& m = machine<double>(some, piece_of);
-      Unobserved nothing;
-      if (hosts)
-        run_events<double, true>(m, transfers, nothing);
-      else
-        run_events<double, false>(m, transfers, nothing);
-      take(m.clocks, 0);
+      for (std::size_t o = 0; o < orders.size(); ++o) {
+        m.start(orders[o]->messages_);
+        Unobserved nothing;
+        if (hosts)
+          orders[o]->run_events<double, true>(m, transfers, nothing);
+        else
+          orders[o]->run_events<double, false>(m, transfers, nothing);
+        take(m.clocks, first, o, 0);
+      }
       continue;
     }
     Machine<Lanes>& m = machine<Lanes>(some, piece_of);
-    if (hosts)
-      run_lanes_after_hosts(m, transfers);
-    else
-      run_lanes(m, transfers);
-    for (std::size_t lane = 0; lane < some.size(); ++lane) take(m.clocks, lane);
+    for (std::size_t o = 0; o < orders.size(); ++o) {
+      m.start(orders[o]->messages_);
+      if (hosts)
+        orders[o]->run_lanes_after_hosts(m, transfers);
+      else
+        orders[o]->run_lanes(m, transfers);
+      for (std::size_t lane = 0; lane < some.size(); ++lane) take(m.clocks, first + lane, o, lane);
+    }
   }
 }
 

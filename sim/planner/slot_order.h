@@ -19,9 +19,11 @@ class SlotOrder {
   // piece_of[stage * chunks + chunk]: whose passes these are. Hosts begin at zero, as all streams do.
   PipelineRun run(std::span<const ChunkPasses> passes, std::span<const std::size_t> piece_of,
                   const TransferTimes& transfers) const;
-  // Of several runs, what their stages end with: ends[run * stages + stage].
-  void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
-           const TransferTimes& transfers, std::vector<StageEnd>& ends) const;
+  // Of several runs in each of some orders of the same pipeline, what stages end with:
+  // ends[(run * orders + order) * stages + stage].
+  static void run(std::span<const SlotOrder* const> orders, std::span<const PipelinePasses> runs,
+                  std::span<const std::size_t> piece_of, const TransferTimes& transfers,
+                  std::vector<StageEnd>& ends);
   // Unit by unit; clocks[stage] go on from where they stand, and hosts do so much before a stage's first pass.
   void run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers, Seconds host_first,
            std::vector<DeviceClock>& clocks) const;
@@ -41,7 +43,7 @@ class SlotOrder {
   template <class Time>
   struct Machine;
   template <class Time>
-  Machine<Time>& machine(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of) const;
+  static Machine<Time>& machine(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of);
   template <class Time, bool kHost, class Observer>
   void run_events(Machine<Time>& machine, const TransferTimes& transfers, Observer& observer) const;
   void run_lanes(Machine<Lanes>& machine, const TransferTimes& transfers) const;

@@ -335,24 +335,21 @@ bool StepPipeline::begins_gradients_for_long(std::span<const ChunkPasses> passes
   });
 }
 
-// Whether the host launches all passes with room to spare.
+// Whether the host launches all passes with room to spare, were they no longer than without exchanges.
 bool StepPipeline::host_keeps_up(std::span<const ChunkPasses> passes) const {
-  for (const ChunkPasses& p : passes)
+  for (std::size_t p = 0; p < passes.size(); ++p)
     for (const auto pass : kPasses)
-      if ((p.*pass).host.launches > (p.*pass).duration * kRoom) return false;
+      if ((passes[p].*pass).host.launches > (cut_.plain[p].*pass).duration * kRoom) return false;
   return true;
 }
 
 // Whether collectives hide behind compute with room to spare.
-bool StepPipeline::exchanges_hide(std::span<const ChunkPasses> passes) const {
-  for (std::size_t p = 0; p < passes.size(); ++p) {
-    for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
-                                      std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
-                                      std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}})
-      if (std::max((passes[p].*usual).collectives, (passes[p].*last).collectives) >
-          (cut_.plain[p].*usual).duration * kRoom)
-        return false;
-  }
+bool StepPipeline::exchanges_hide(const ChunkPasses& passes, const ChunkPasses& plain) {
+  for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
+                                    std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
+                                    std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}})
+    if (std::max((passes.*usual).collectives, (passes.*last).collectives) > (plain.*usual).duration * kRoom)
+      return false;
   return true;
 }
 
@@ -365,20 +362,30 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
   if (runs_.size() == asked_.size()) runs_.emplace_back();
   PipelinePasses& run = runs_[asked_.size()];
   asked_.push_back(number);
-  run.passes = exchanging(s, states);
+  run.passes = found.passes.empty() ? exchanging(s, states) : found.passes;
   run.begin.stages.clear();
   run.begin.first_forward.clear();
   const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
-  for (const std::size_t kind : kind_of_stage_) {
-    const StageEnds& once = ends_of(s, states, kinds_[kind]);
-    Seconds gathered;  // parameters arrive one after the other
-    for (const std::size_t c : kinds_[kind].chunks) {
-      if (!ahead) continue;
-      const PassTime& first = run.passes[c].first_forward;
-      run.begin.first_forward.push_back(gathered + first.compute_after_collectives);
-      gathered += first.collectives;
+  for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
+    const Kind& kind = kinds_[kind_of_stage_[stage]];
+    if (const std::size_t first = kind.stages.front(); first != stage) {  // as the first of its kind
+      const StageEnd begin = run.begin.stages[first];
+      run.begin.stages.push_back(begin);
+      for (std::size_t c = 0; ahead && c < chunks_; ++c) {
+        const Seconds gathered = run.begin.first_forward[first * chunks_ + c];
+        run.begin.first_forward.push_back(gathered);
+      }
+      continue;
     }
-    const Seconds begin = begin_of(s, states, kinds_[kind]);
+    const StageEnds& once = ends_of(s, states, kind);
+    Seconds gathered;  // parameters arrive one after the other
+    for (const std::size_t c : kind.chunks) {
+      if (!ahead) continue;
+      const PassTime& first_forward = run.passes[c].first_forward;
+      run.begin.first_forward.push_back(gathered + first_forward.compute_after_collectives);
+      gathered += first_forward.collectives;
+    }
+    const Seconds begin = begin_of(s, states, kind);
     const Seconds slower = slower_beside(gathered - once.host_begin, once.begin - once.host_begin);
     run.begin.stages.push_back({begin + slower, gathered, {}, once.host_begin + begin - once.begin});
   }
@@ -459,20 +466,19 @@ std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states,
 StepPipeline::Exchanged StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, Bound bound) {
   const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
   const int zero = s.strategy.zero_stage;
-  const bool in_time = zero < 3 || std::all_of(cut_.distinct.begin(), cut_.distinct.end(),
-                                               [&](const Piece& p) { return timer.gathers_hide(p); });
-  if (in_time) {
-    hidden_.clear();
-    for (std::size_t p = 0; p < cut_.distinct.size(); ++p)
-      hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
+  bool hide = zero < 3 || std::all_of(cut_.distinct.begin(), cut_.distinct.end(),
+                                      [&](const Piece& p) { return timer.gathers_hide(p); });
+  const bool gathers_hide = hide;
+  hidden_.clear();
+  for (std::size_t p = 0; p < cut_.distinct.size() && gathers_hide && (hide || bound == Bound::yes); ++p) {
+    hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
+    hide = hide && exchanges_hide(hidden_.back(), cut_.plain[p]) &&
+           (zero < 3 || PassTimer::reductions_hide(hidden_.back()));
   }
-  std::span<const ChunkPasses> passes = in_time ? std::span<const ChunkPasses>(hidden_) : exchanging(s, states);
-  if (!plain_) execute();
-  const bool hide = in_time && exchanges_hide(passes) &&
-                    (zero < 3 || std::all_of(passes.begin(), passes.end(), [&](const ChunkPasses& p) {
-                       return timer.reductions_hide(p);
-                     }));
   Exchanged found;
+  if (hidden_.size() < cut_.distinct.size()) found.passes = exchanging(s, states);
+  const std::span<const ChunkPasses> passes = found.passes.empty() ? hidden_ : found.passes;
+  if (!plain_) execute();
   found.by_units = needs_units(s, passes, hide);
   found.begin = begin_of(s, states, kinds_[kind_of_stage_.front()]);
   const bool same_path = facts_.placement.stages == 1 || !begins_gradients_for_long(passes);

@@ -108,7 +108,9 @@ class StepPipeline {
     std::size_t least_of = 0;  // the kind that it is of
     bool by_units = false;     // it is run unit by unit
     bool asked = false;        // its passes are run
-    bool ends = false;         // is known
+    bool ends = false;         // are known
+    // With exchanges, where they were found; of Cut.
+    std::span<const ChunkPasses> passes = {};
   };
   // Where streams stand after the last pass; the last of all stages of a kind.
   struct Ends {
@@ -138,7 +140,7 @@ class StepPipeline {
   Seconds run_units(const Scenario& scenario, const StepStates& states);
   void execute();
   Seconds longer_with(std::span<const ChunkPasses> passes, bool gathers) const;
-  bool exchanges_hide(std::span<const ChunkPasses> passes) const;
+  static bool exchanges_hide(const ChunkPasses& passes, const ChunkPasses& plain);
   Seconds slower_beside(Seconds exchanged, Seconds compute) const;
   bool host_keeps_up(std::span<const ChunkPasses> passes) const;
 
