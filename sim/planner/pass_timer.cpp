@@ -198,12 +198,12 @@ bool PassTimer::last_differs() const {
 }
 
 template <class TimeOf>
-PassTimer::Repeated PassTimer::reducing(const PassTime& plain, TimeOf time_of) const {
+PassTimer::Repeated PassTimer::reducing(const PassTime& plain, bool has_gradients, TimeOf time_of) const {
   Repeated passes{plain, plain};
   add_slowdown(passes.usual, plain.duration);
   if (reduces_each() != Reduce::none) passes.usual = time_of(reduces_each());
   passes.last = passes.usual;
-  if (reduces_last() != Reduce::none && last_differs()) passes.last = time_of(Reduce::last);
+  if (has_gradients && reduces_last() != Reduce::none && last_differs()) passes.last = time_of(Reduce::last);
   return passes;
 }
 
@@ -225,7 +225,7 @@ PassTimer::Unbucketed PassTimer::unbucketed(const Piece& piece, const ChunkPasse
     passes.first_forward.collectives = first.collectives;
   }
   if (plain.input.duration.value > 0)
-    passes.input = reducing(plain.input, [&](Reduce reduce) {
+    passes.input = reducing(plain.input, piece.first || piece.last, [&](Reduce reduce) {
       units_.backward(piece, &LayerTimes::input, reduce, steps);
       return exchanging(steps, strategy_.prefetch, plain.input);
     });
@@ -233,11 +233,14 @@ PassTimer::Unbucketed PassTimer::unbucketed(const Piece& piece, const ChunkPasse
 }
 
 PassTimer::Bucketed PassTimer::bucketed(const Piece& piece, const ChunkPasses& plain,
+                                        const Bucketed* same_layers,
                                         std::pmr::memory_resource* memory) const {
   thread_local std::vector<DeviceStep> steps;
   Bucketed passes{{}, std::pmr::vector<DeviceStep>(memory), std::pmr::vector<DeviceStep>(memory)};
-  if (plain.weight.duration.value > 0)
-    passes.weight = reducing(plain.weight, [&](Reduce reduce) {
+  if (same_layers)
+    passes.weight = same_layers->weight;
+  else if (plain.weight.duration.value > 0)
+    passes.weight = reducing(plain.weight, true, [&](Reduce reduce) {
       units_.weights(piece, reduce, steps);
       return exchanging(steps, 0, plain.weight);
     });
@@ -252,7 +255,7 @@ PassTimer::Bucketed PassTimer::bucketed(const Piece& piece, const ChunkPasses& p
 
 ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain, const Unbucketed& unbucketed,
                                       const Bucketed& bucketed) const {
-  const Repeated backward = reducing(plain.backward, [&](Reduce reduce) {
+  const Repeated backward = reducing(plain.backward, true, [&](Reduce reduce) {
     return exchanging(reduce == Reduce::last ? bucketed.last_backward : bucketed.backward, strategy_.prefetch,
                       plain.backward);
   });

@@ -46,7 +46,9 @@ class PassTimer {
     Repeated weight;
     std::pmr::vector<DeviceStep> backward, last_backward;
   };
-  Bucketed bucketed(const Piece& piece, const ChunkPasses& plain, std::pmr::memory_resource* memory) const;
+  // `same_layers`: of another piece that has the same; null: of none. `memory`: for steps.
+  Bucketed bucketed(const Piece& piece, const ChunkPasses& plain, const Bucketed* same_layers,
+                    std::pmr::memory_resource* memory) const;
   ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses& plain, const Unbucketed& unbucketed,
                              const Bucketed& bucketed) const;
   // The same in closed form, exact where all exchanges but the first gather and the last reduction hide
@@ -75,7 +77,7 @@ class PassTimer {
   Reduce reduces_last() const;
   bool last_differs() const;
   template <class TimeOf>
-  Repeated reducing(const PassTime& plain, TimeOf time_of) const;
+  Repeated reducing(const PassTime& plain, bool has_gradients, TimeOf time_of) const;
   PassTime alone(std::vector<UnitStep>& steps) const;
   void begin_with_work(std::vector<UnitStep>& steps) const;
   ActionTime begin_gradients(const Piece& piece) const;

@@ -52,6 +52,9 @@ StepPasses::Cut& StepPasses::cut(const Scenario& s) {
   without.strategy.zero_stage = 0;
   const PassTimer timer(without, compute_, no_states, software_);
   for (const Piece& p : cut.distinct) {
+    const auto same = std::find_if(cut.distinct.begin(), cut.distinct.end(),
+                                   [&](const Piece& other) { return other.runs == p.runs; });
+    cut.same_layers.push_back(static_cast<std::size_t>(same - cut.distinct.begin()));
     cut.plain.push_back(timer.plain(p));
     cut.memory.push_back(memory_.of(p, s.strategy, s.workload.micro_batch_size));
   }
@@ -221,7 +224,11 @@ std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const S
     const Piece& piece = cut_.distinct[p];
     const ChunkPasses& plain = cut_.plain[p];
     if (p == unbucketed.size()) unbucketed.push_back(timer.unbucketed(piece, plain));
-    if (p == bucketed.size()) bucketed.push_back(timer.bucketed(piece, plain, passes_.passes_memory_.get()));
+    if (p == bucketed.size()) {
+      const std::size_t same = cut_.same_layers[p];
+      bucketed.push_back(timer.bucketed(piece, plain, same < p ? &bucketed[same] : nullptr,
+                                        passes_.passes_memory_.get()));
+    }
     passes.push_back(timer.with_exchanges(piece, plain, unbucketed[p], bucketed[p]));
   }
   return passes;
@@ -448,36 +455,63 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
 }
 
 std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states, Bound bound) {
-  const std::pair exchange{states.exchange(), s.strategy.zero_stage == 3 ? s.strategy.prefetch : 0};
-  // They are asked for in the same order again and again.
-  for (std::size_t i = 0; i < exchanges_.size(); ++i, ++last_exchanged_) {
-    if (last_exchanged_ >= exchanges_.size()) last_exchanged_ = 0;
-    if (exchanges_[last_exchanged_] == exchange) return last_exchanged_;
+  const bool gathers = s.strategy.zero_stage == 3;
+  const auto number_of = [&](const std::pair<StateExchange, int>& exchange, auto find) {
+    // They are asked for in the same order again and again.
+    for (std::size_t i = 0; i < exchanges_.size(); ++i, ++last_exchanged_) {
+      if (last_exchanged_ >= exchanges_.size()) last_exchanged_ = 0;
+      if (exchanges_[last_exchanged_] == exchange) return exchange_numbers_[last_exchanged_];
+    }
+    const std::size_t number = find();
+    last_exchanged_ = exchanges_.size();
+    exchanges_.push_back(exchange);
+    exchange_numbers_.push_back(number);
+    return number;
+  };
+  const auto add = [&](const PassTimer& timer, const StepPasses::Hidden* hidden) {
+    ends_.resize(ends_.size() + kinds_.size());
+    exchanged_.push_back(hide_exchanges(s, states, timer, hidden, bound));
+    return exchanged_.size() - 1;
+  };
+  return number_of({states.exchange(), gathers ? s.strategy.prefetch : 0}, [&] {
+    const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
+    const bool in_time = !gathers || std::all_of(cut_.distinct.begin(), cut_.distinct.end(),
+                                                 [&](const Piece& p) { return timer.gathers_hide(p); });
+    const StepPasses::Hidden* hidden = in_time ? &hidden_of(states, timer) : nullptr;
+    // What hides if it is gathered so many units ahead, hides for any more.
+    constexpr int kEnough = -1;
+    if (gathers && hidden && hidden->hide && passes_.software_.before_first_pass.value == 0)
+      return number_of({states.exchange(), kEnough}, [&] { return add(timer, hidden); });
+    return add(timer, hidden);
+  });
+}
+
+const StepPasses::Hidden& StepPipeline::hidden_of(const StepStates& states, const PassTimer& timer) {
+  const auto [known, added] = cut_.hidden.try_emplace(states.exchange(), passes_.passes_memory_.get());
+  StepPasses::Hidden& hidden = known->second;
+  if (!added) return hidden;
+  hidden.passes.reserve(cut_.distinct.size());
+  for (std::size_t p = 0; p < cut_.distinct.size(); ++p) {
+    const ChunkPasses& passes =
+        hidden.passes.emplace_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
+    hidden.hide = hidden.hide && exchanges_hide(passes, cut_.plain[p]);
+    hidden.reductions_hide = hidden.reductions_hide && PassTimer::reductions_hide(passes);
   }
-  last_exchanged_ = exchanges_.size();
-  exchanges_.push_back(exchange);
-  ends_.resize(ends_.size() + kinds_.size());
-  exchanged_.push_back(hide_exchanges(s, states, bound));
-  return last_exchanged_;
+  return hidden;
 }
 
 // As if all exchanges but the first and the last hid behind compute, where that can be: what a step takes at
 // least, and where they do, what it takes.
-StepPipeline::Exchanged StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states, Bound bound) {
-  const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
+StepPipeline::Exchanged StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states,
+                                                     const PassTimer& timer,
+                                                     const StepPasses::Hidden* hidden, Bound bound) {
   const int zero = s.strategy.zero_stage;
-  bool hide = zero < 3 || std::all_of(cut_.distinct.begin(), cut_.distinct.end(),
-                                      [&](const Piece& p) { return timer.gathers_hide(p); });
-  const bool gathers_hide = hide;
-  hidden_.clear();
-  for (std::size_t p = 0; p < cut_.distinct.size() && gathers_hide && (hide || bound == Bound::yes); ++p) {
-    hidden_.push_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
-    hide = hide && exchanges_hide(hidden_.back(), cut_.plain[p]) &&
-           (zero < 3 || PassTimer::reductions_hide(hidden_.back()));
-  }
+  const bool hide = hidden && hidden->hide && (zero < 3 || hidden->reductions_hide);
   Exchanged found;
-  if (hidden_.size() < cut_.distinct.size()) found.passes = exchanging(s, states);
-  const std::span<const ChunkPasses> passes = found.passes.empty() ? hidden_ : found.passes;
+  if (!hidden) found.passes = exchanging(s, states);
+  const std::span<const ChunkPasses> passes = hidden ? hidden->passes : found.passes;
+  // Only the next pass's first gather waits: passes are what they are, but not when they begin.
+  if (hidden && hidden->hide && !hide) found.passes = hidden->passes;
   if (!plain_) execute();
   found.by_units = needs_units(s, passes, hide);
   found.begin = begin_of(s, states, kinds_[kind_of_stage_.front()]);

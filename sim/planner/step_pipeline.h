@@ -37,14 +37,26 @@ class StepPasses {
 
  private:
   friend class StepPipeline;
+  // Passes whose exchanges hide behind compute but for the first and the last of them; whether they do, in the
+  // pass and in what comes after it.
+  struct Hidden {
+    explicit Hidden(std::pmr::memory_resource* memory) : passes(memory) {}
+    std::pmr::vector<ChunkPasses> passes;
+    bool hide = true, reductions_hide = true;
+  };
   // Pieces that differ, and which of them each piece is.
   struct Cut {
     explicit Cut(std::pmr::memory_resource* passes_memory)
-        : unbucketed(passes_memory), bucketed(passes_memory), exchanging(passes_memory) {}
+        : hidden(passes_memory),
+          unbucketed(passes_memory),
+          bucketed(passes_memory),
+          exchanging(passes_memory) {}
     std::vector<Piece> distinct;
     std::vector<std::size_t> of_piece;
+    std::vector<std::size_t> same_layers;  // of each, the first that has the same
     std::vector<ChunkPasses> plain;
     std::vector<PieceMemory> memory;
+    std::pmr::map<StateExchange, Hidden> hidden;
     // By what is exchanged beside passes (buckets aside: StateExchange::unbucketed) and the number of units
     // that are gathered ahead.
     std::pmr::map<std::pair<int, int>, std::pmr::vector<PassTimer::Unbucketed>> unbucketed;
@@ -122,7 +134,9 @@ class StepPipeline {
   std::size_t exchanged(const Scenario& scenario, const StepStates& states, Bound bound);
   Ends* ends_of(std::size_t exchanged) { return ends_.data() + exchanged * kinds_.size(); }
   Seconds least_of_compute() const;
-  Exchanged hide_exchanges(const Scenario& scenario, const StepStates& states, Bound bound);
+  Exchanged hide_exchanges(const Scenario& scenario, const StepStates& states, const PassTimer& timer,
+                           const StepPasses::Hidden* hidden, Bound bound);
+  const StepPasses::Hidden& hidden_of(const StepStates& states, const PassTimer& timer);
   bool needs_units(const Scenario& scenario, std::span<const ChunkPasses> passes, bool hide) const;
   bool begins_gradients_for_long(std::span<const ChunkPasses> passes) const;
   Seconds longer_with_gathers_ahead(const Scenario& scenario, const StepStates& states,
@@ -154,14 +168,14 @@ class StepPipeline {
   PipelineMemory memory_;             // of stages that may be fullest
   std::vector<std::size_t> numbers_;  // of their units
   std::vector<std::size_t> piece_of_;  // of each stage's chunks
-  // By number: what is exchanged, with units ahead (0 where nothing is gathered).
+  // What is exchanged, with units ahead (0 where nothing is gathered), and the number that it has.
   std::vector<std::pair<StateExchange, int>> exchanges_;
-  std::vector<Exchanged> exchanged_;
+  std::vector<std::size_t> exchange_numbers_;
+  std::vector<Exchanged> exchanged_;  // by number
   std::vector<Ends> ends_;           // of kinds, one exchange after the other
   std::size_t last_exchanged_ = 0;   // of these
   std::vector<std::size_t> asked_;   // of these
   std::vector<PipelinePasses> runs_;  // of what was asked for, and more that are used again
-  std::vector<ChunkPasses> hidden_;   // of the states at hand
   std::optional<PipelineRun> plain_;  // without exchanges
   Seconds longest_;                   // its last stage's compute
   Seconds least_;                     // of a stage with the least before and after it
