@@ -4,6 +4,7 @@
 
 #include "sim/cost/stragglers.h"
 #include "sim/plan/layer_division.h"
+#include "sim/plan/recompute.h"
 
 namespace sim {
 namespace {
@@ -477,7 +478,7 @@ std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states,
     const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
     const bool in_time = !gathers || std::all_of(cut_.distinct.begin(), cut_.distinct.end(),
                                                  [&](const Piece& p) { return timer.gathers_hide(p); });
-    const StepPasses::Hidden* hidden = in_time ? &hidden_of(states, timer) : nullptr;
+    const StepPasses::Hidden* hidden = in_time ? &hidden_of(s, states, timer) : nullptr;
     // What hides if it is gathered so many units ahead, hides for any more.
     constexpr int kEnough = -1;
     if (gathers && hidden && hidden->hide && passes_.software_.before_first_pass.value == 0)
@@ -486,7 +487,8 @@ std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states,
   });
 }
 
-const StepPasses::Hidden& StepPipeline::hidden_of(const StepStates& states, const PassTimer& timer) {
+const StepPasses::Hidden& StepPipeline::hidden_of(const Scenario& s, const StepStates& states,
+                                                  const PassTimer& timer) {
   const auto [known, added] = cut_.hidden.try_emplace(states.exchange(), passes_.passes_memory_.get());
   StepPasses::Hidden& hidden = known->second;
   if (!added) return hidden;
@@ -497,6 +499,11 @@ const StepPasses::Hidden& StepPipeline::hidden_of(const StepStates& states, cons
     hidden.hide = hidden.hide && exchanges_hide(passes, cut_.plain[p]);
     hidden.reductions_hide = hidden.reductions_hide && PassTimer::reductions_hide(passes);
   }
+  // Layers that are recomputed together are gathered together: what they wait for is not in closed form.
+  const bool one_by_one = std::all_of(cut_.distinct.begin(), cut_.distinct.end(), [&](const Piece& p) {
+    return recompute_interval(s.strategy, p.layers()) == 1;
+  });
+  hidden.hide = hidden.hide && (hidden.reductions_hide || one_by_one);
   return hidden;
 }
 

@@ -136,7 +136,8 @@ class StepPipeline {
   Seconds least_of_compute() const;
   Exchanged hide_exchanges(const Scenario& scenario, const StepStates& states, const PassTimer& timer,
                            const StepPasses::Hidden* hidden, Bound bound);
-  const StepPasses::Hidden& hidden_of(const StepStates& states, const PassTimer& timer);
+  const StepPasses::Hidden& hidden_of(const Scenario& scenario, const StepStates& states,
+                                      const PassTimer& timer);
   bool needs_units(const Scenario& scenario, std::span<const ChunkPasses> passes, bool hide) const;
   bool begins_gradients_for_long(std::span<const ChunkPasses> passes) const;
   Seconds longer_with_gathers_ahead(const Scenario& scenario, const StepStates& states,
