@@ -101,15 +101,18 @@ BlockPricer::BlockPricer(const Plan& plan, const Hardware& hardware, const Calib
 }
 
 void BlockPricer::add_new_blocks() {
-  for (std::size_t b = needs_.size(); b < plan_.blocks.size(); ++b) {
+  of_length_.reserve(plan_.blocks.size());
+  for (std::size_t b = of_length_.size(); b < plan_.blocks.size(); ++b) {
+    std::unique_ptr<OfLength>& of_block = of_length_.emplace_back();
     const std::vector<Operation>& operations = plan_.blocks[b].operations;
-    if (b >= pairs_.size()) pairs_.emplace_back(operations.size(), false);
-    operations_.emplace_back(operations.size());
-    Needs& needs = needs_.emplace_back();
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      const bool of_pair = pairs_[b][i] && needs_length(plan_, operations[i + 1]);
-      needs.operations.push_back(of_pair || needs_length(plan_, operations[i]));
-      needs.block = needs.block || needs.operations.back();
+      const bool needs =
+          needs_length(plan_, operations[i]) || (is_pair(b, i) && needs_length(plan_, operations[i + 1]));
+      if (!needs) continue;
+      if (!of_block)
+        of_block = std::make_unique<OfLength>(OfLength{std::vector<bool>(operations.size()),
+                                                       decltype(OfLength::operations)(operations.size())});
+      of_block->needs_length[i] = true;
     }
   }
 }
@@ -151,8 +154,10 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
 }
 
 PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, const Variables& variables) {
-  const Variables v = relevant(needs_[block].operations[index], variables);
-  auto& known = operations_[block][index];
+  OfLength* of_length = of_length_[block].get();
+  if (!of_length) return priced(block, index, relevant(false, variables));
+  const Variables v = relevant(of_length->needs_length[index], variables);
+  auto& known = of_length->operations[index];
   // Actions that follow each other resemble each other.
   if (!known || known->first != v) known.emplace(v, priced(block, index, v));
   return known->second;
@@ -161,17 +166,16 @@ PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, con
 PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t index, const Variables& v) const {
   const Block& block = plan_.blocks[index_of_block];
   const Operation& op = block.operations[index];
-  const std::vector<bool>& pairs = pairs_[index_of_block];
   const auto with = [&](const Group* group, Bytes epilogue = {}) {
     return price_with_software(plan_, block, index, v, hardware_, calibration_, group, working_set_,
                                epilogue);
   };
-  if (index > 0 && pairs[index - 1] && is_one_kernel(block.operations[index - 1], v)) {
+  if (index > 0 && is_pair(index_of_block, index - 1) && is_one_kernel(block.operations[index - 1], v)) {
     PricedOperation epilogue{work_of(plan_, op, v), {}};
     epilogue.is_epilogue = true;
     return epilogue;
   }
-  if (pairs[index] && is_one_kernel(op, v))
+  if (is_pair(index_of_block, index) && is_one_kernel(op, v))
     return with(nullptr, epilogue_traffic(plan_, block.operations[index + 1], v));
   if (op.group < 0) return with(nullptr);
   Group group = plan_.groups[static_cast<std::size_t>(op.group)];

@@ -134,29 +134,27 @@ BufferId PlanBuilder::add(Buffer buffer) {
   return static_cast<BufferId>(plan_.buffers.size()) - 1;
 }
 
-BufferId PlanBuilder::add_kept(const std::string& name, DType dtype, std::vector<Extent> shape) {
+BufferId PlanBuilder::add_kept(const std::string& name, DType dtype, const Shape& shape) {
   return add({.name = name,
               .buffer_class = BufferClass::activation,
               .dtype = dtype,
-              .shape = std::move(shape),
+              .shape = shape,
               .per_layer = true,
               .per_micro_batch = true});
 }
 
 BufferId PlanBuilder::add_scratch(const std::string& block, const std::string& name, DType dtype,
-                                  std::vector<Extent> shape) {
-  return add({.name = block + "." + name,
-              .buffer_class = BufferClass::scratch,
-              .dtype = dtype,
-              .shape = std::move(shape)});
+                                  const Shape& shape) {
+  return add(
+      {.name = block + "." + name, .buffer_class = BufferClass::scratch, .dtype = dtype, .shape = shape});
 }
 
-BufferId PlanBuilder::add_input(std::string_view name, DType dtype, std::vector<Extent> shape,
+BufferId PlanBuilder::add_input(std::string_view name, DType dtype, const Shape& shape,
                                 bool per_micro_batch) {
   return add({.name = std::string(name),
               .buffer_class = BufferClass::input,
               .dtype = dtype,
-              .shape = std::move(shape),
+              .shape = shape,
               .lifetime = Lifetime::plan,
               .per_micro_batch = per_micro_batch});
 }

@@ -123,13 +123,11 @@ class PlanBuilder {
   }
   const Buffer& buffer(BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
   // Kept from forward for backward: an instance for each layer and micro-batch.
-  BufferId add_kept(const std::string& name, DType dtype, std::vector<Extent> shape);
+  BufferId add_kept(const std::string& name, DType dtype, const Shape& shape);
   // Lives inside one action of one block: named after the block.
-  BufferId add_scratch(const std::string& block, const std::string& name, DType dtype,
-                       std::vector<Extent> shape);
+  BufferId add_scratch(const std::string& block, const std::string& name, DType dtype, const Shape& shape);
   // What the caller of a program fills or reads, there all the time.
-  BufferId add_input(std::string_view name, DType dtype, std::vector<Extent> shape,
-                     bool per_micro_batch = false);
+  BufferId add_input(std::string_view name, DType dtype, const Shape& shape, bool per_micro_batch = false);
 
   BlockId add(Block block);
   // A buffer that takes another one's place in operands with this layer offset.
@@ -158,6 +156,6 @@ class PlanBuilder {
 
 // How a set of results is laid out: add(name, dtype, shape) returns the buffer.
 using AddBuffer = std::function<BufferId(PlanBuilder& builder, const std::string& block,
-                                         const std::string& name, DType dtype, std::vector<Extent> shape)>;
+                                         const std::string& name, DType dtype, const Shape& shape)>;
 
 }  // namespace sim

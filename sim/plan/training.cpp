@@ -47,6 +47,17 @@ BufferId add_gradient_norm(PlanBuilder& b) {
                 .lifetime = Lifetime::plan});
 }
 
+BufferId add_residual(PlanBuilder& b) {
+  return b.add_kept("residual", b.types().stored, {b.stream_rows(), b.model().hidden_size});
+}
+BufferId add_residual_gradient(PlanBuilder& b) {
+  return b.add({.name = "residual.gradient",
+                .buffer_class = BufferClass::activation,
+                .dtype = b.types().stored,
+                .shape = {b.stream_rows(), b.model().hidden_size},
+                .per_micro_batch = true});
+}
+
 TrainingBuffers add_buffers(PlanBuilder& b) {
   const Model& m = b.model();
   const ElementTypes& t = b.types();
@@ -63,21 +74,21 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
                     .lifetime = Lifetime::plan,
                     .per_micro_batch = true});
   r.gradient_norm = add_gradient_norm(b);
-  const auto add_activation = [&](std::string_view name, DType dtype, std::vector<Extent> shape) {
+  const auto add_activation = [&](std::string_view name, DType dtype, const Shape& shape) {
     return b.add({.name = std::string(name),
                   .buffer_class = BufferClass::activation,
                   .dtype = dtype,
-                  .shape = std::move(shape),
+                  .shape = shape,
                   .per_micro_batch = true});
   };
   const Extent rows = b.stream_rows();
-  r.residual = b.add_kept("residual", t.stored, {rows, m.hidden_size});
+  r.residual = add_residual(b);
   const std::vector<RecomputePlace> places = recompute_places(b.scenario());
   if (places.size() > 1) {
     r.residual_passed = b.add_kept("residual.passed", t.stored, {rows, m.hidden_size});
     r.residual_again = b.add_kept("residual.again", t.stored, {rows, m.hidden_size});
   }
-  r.residual_gradient = add_activation("residual.gradient", t.stored, {rows, m.hidden_size});
+  r.residual_gradient = add_residual_gradient(b);
   if (uses_dropout(b.scenario()))
     r.embedding_dropout_mask = add_activation("embedding.dropout_mask", DType::int8, {rows, m.hidden_size});
   if (m.embedding_norm) {
@@ -179,10 +190,10 @@ struct HeadRows {
 // One of the head's chunks of a buffer of all rows.
 BufferId chunk_of(PlanBuilder& b, BufferId whole, int chunk) {
   Buffer part = b.buffer(whole);
-  const bool by_sequence = part.shape.front() == kBatch;  // (batch, query_length)
   part.name += ".chunk_" + std::to_string(chunk);
-  part.shape.erase(part.shape.begin(), part.shape.begin() + (by_sequence ? 2 : 1));
-  part.shape.insert(part.shape.begin(), kRows / head_chunks(b));
+  const Extent rows = kRows / head_chunks(b);
+  const bool by_sequence = part.shape.front() == kBatch;  // (batch, query_length), not (rows, ...)
+  part.shape = by_sequence || part.shape.size() == 1 ? Shape{rows} : Shape{rows, part.shape[1]};
   part.view_of = whole;
   part.part = chunk;
   return b.add(std::move(part));
@@ -318,11 +329,11 @@ class Prediction {
         prefix_(module_prefix(module)),
         buffers_(add_prediction_buffers(b, module)),
         own_(before) {
-    const auto add = [&](const char* name, DType dtype, std::vector<Extent> shape) {
+    const auto add = [&](const char* name, DType dtype, const Shape& shape) {
       return b.add({.name = prefix_ + name,
                     .buffer_class = BufferClass::activation,
                     .dtype = dtype,
-                    .shape = std::move(shape),
+                    .shape = shape,
                     .per_micro_batch = true});
     };
     const ElementTypes& t = b.types();
@@ -409,9 +420,9 @@ using KeptResults = std::map<std::string, BufferId>;
 LayerResults forward_results(PlanBuilder& b, const std::string& block, const KeptResults& kept_results,
                              LayerKind kind) {
   const AddBuffer add = [&](PlanBuilder& builder, const std::string& of_block, const std::string& name,
-                            DType dtype, std::vector<Extent> shape) {
+                            DType dtype, const Shape& shape) {
     const bool dropped = recomputes(builder.strategy(), recompute_word_of(name));
-    return dropped ? scratch(builder, of_block, name, dtype, std::move(shape)) : kept_results.at(name);
+    return dropped ? scratch(builder, of_block, name, dtype, shape) : kept_results.at(name);
   };
   return add_layer_results(b, block, add, {kind});
 }
@@ -506,6 +517,7 @@ bool sums_norm_over_data(const PlanBuilder& b) {
 
 Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buffer) {
   Operation op{.id = id, .kind = OpKind::zero, .dtype = DType::fp32};
+  op.operands.reserve(unit.size());
   for (const Tensor& t : unit) op.operands.push_back(writes(t.*buffer));
   return op;
 }
@@ -530,6 +542,7 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
         Part{"optimizer.squared_norm.experts", false, true}}) {
     Operation op{
         .id = part.id, .kind = OpKind::squared_norm, .dtype = DType::fp32, .operands = {updates(norm)}};
+    op.operands.reserve(1 + unit.size());
     for (const Tensor& t : unit) {
       if (t.of_experts != part.of_experts) continue;
       if (part.replicated != (t.replicated && s.tensor_parallel > 1)) continue;
@@ -545,9 +558,9 @@ template <class Operations>
 UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
                            Operations operations) {
   const auto add = [&](const std::string& unit, const Tensors& tensors) {
-    const std::string block = unit + "." + name;
+    std::string block = unit + "." + name;
     std::vector<Operation> ops = operations(block, tensors);
-    return ops.empty() ? BlockId{-1} : b.add({block, std::move(ops)});
+    return ops.empty() ? BlockId{-1} : b.add({std::move(block), std::move(ops)});
   };
   UnitBlocks blocks;
   blocks.embedding = add("embedding", p.embedding_group());
@@ -580,8 +593,8 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std
   return blocks;
 }
 
-Operation collective(const std::string& id, OpKind kind, DType dtype, std::int32_t group) {
-  return {.id = id, .kind = kind, .dtype = dtype, .group = group};
+Operation collective(std::string id, OpKind kind, DType dtype, std::int32_t group) {
+  return {.id = std::move(id), .kind = kind, .dtype = dtype, .group = group};
 }
 
 // Tensors of experts are exchanged among those that hold the same experts, all others among all that divide
@@ -621,6 +634,7 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
     if (g.group < 0) continue;
     Operation op = collective(g.prefix + (whole ? ".all_reduce" : ".reduce_scatter"),
                               whole ? OpKind::all_reduce : OpKind::reduce_scatter, type, g.group);
+    op.operands.reserve((whole ? 1 : 2) * unit.size());
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts) continue;
       if (whole) {
@@ -663,6 +677,7 @@ std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& un
   std::vector<Operation> ops;
   for (const DataGroup& g : data_groups(b, "parameters")) {
     Operation op = collective(g.prefix + ".all_gather", OpKind::all_gather, b.types().stored, g.group);
+    op.operands.reserve(2 * unit.size());
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts || t.zero_stage == 0) continue;
       op.operands.push_back(writes(t.*whole));
@@ -673,17 +688,17 @@ std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& un
   return ops;
 }
 
-void add_pipeline_blocks(PlanBuilder& b, const TrainingBuffers& r, StepBlocks& blocks) {
+void add_pipeline_blocks(PlanBuilder& b, BufferId residual, BufferId residual_gradient, StepBlocks& blocks) {
   if (b.groups().pipeline < 0) return;
   const auto add = [&](const std::string& what, OpKind kind, Operand operand) {
     Operation op = collective("pipeline." + what, kind, b.types().stored, b.groups().pipeline);
     op.operands = {operand};
     return b.add({"pipeline." + what, {std::move(op)}});
   };
-  blocks.send_activation = add("activation.send", OpKind::send, reads(r.residual));
-  blocks.receive_activation = add("activation.receive", OpKind::receive, writes(r.residual));
-  blocks.send_gradient = add("gradient.send", OpKind::send, reads(r.residual_gradient));
-  blocks.receive_gradient = add("gradient.receive", OpKind::receive, writes(r.residual_gradient));
+  blocks.send_activation = add("activation.send", OpKind::send, reads(residual));
+  blocks.receive_activation = add("activation.receive", OpKind::receive, writes(residual));
+  blocks.send_gradient = add("gradient.send", OpKind::send, reads(residual_gradient));
+  blocks.receive_gradient = add("gradient.receive", OpKind::receive, writes(residual_gradient));
 }
 
 // Sums over ranks that hold the same shards.
@@ -931,8 +946,8 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   KeptResults kept_results;
   OffloadedBuffers offloaded;
   const AddBuffer add_kept_result = [&](PlanBuilder& builder, const std::string& block,
-                                        const std::string& name, DType dtype, std::vector<Extent> shape) {
-    return kept_results[name] = kept(builder, block, name, dtype, std::move(shape));
+                                        const std::string& name, DType dtype, const Shape& shape) {
+    return kept_results[name] = kept(builder, block, name, dtype, shape);
   };
   const LayerResults results = add_layer_results(b, "", add_kept_result, blocks.kinds);
   for (const LayerKind kind : blocks.kinds)
@@ -942,7 +957,7 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   blocks.head = b.add(std::move(head));
   blocks.head_backward = b.add(std::move(head_back));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));
-  add_pipeline_blocks(b, r, blocks);
+  add_pipeline_blocks(b, r.residual, r.residual_gradient, blocks);
   add_state_blocks(b, p, r.gradient_norm, blocks);
   return blocks;
 }
@@ -971,6 +986,14 @@ StepPlan make_state_plan(const Scenario& scenario) {
   add_bucket_blocks(scenario, step);
   add_extra_tensors(step.plan);
   return step;
+}
+
+StepPlan make_transfer_plan(const Scenario& scenario) {
+  PlanBuilder b(scenario);
+  StepBlocks blocks;
+  const BufferId residual = add_residual(b);
+  add_pipeline_blocks(b, residual, add_residual_gradient(b), blocks);
+  return {b.take(), std::move(blocks)};
 }
 
 void add_bucket_blocks(const Scenario& scenario, StepPlan& step) {

@@ -163,7 +163,8 @@ TransferTimes StepEstimator::transfers(const Scenario& s) {
   if (!known) {
     Scenario with = s;
     with.strategy = t;
-    known = std::make_unique<BlockTimes>(with, known_->base.hardware, known_->calibration);
+    known =
+        std::make_unique<BlockTimes>(make_transfer_plan(with), known_->base.hardware, known_->calibration);
   }
   const StepBlocks& blocks = known->blocks();
   const auto of = [&](BlockId block, bool forward, bool sends) {
