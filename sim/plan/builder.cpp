@@ -88,6 +88,9 @@ int PlanBuilder::expert_data_ranks() const {
 
 PlanBuilder::PlanBuilder(const Scenario& scenario)
     : model_(shard_of(scenario.model, scenario.strategy)), types_(element_types(scenario)) {
+  constexpr std::size_t kBuffers = 128, kBlocks = 64;  // most plans have no more
+  plan_.buffers.reserve(kBuffers);
+  plan_.blocks.reserve(kBlocks);
   plan_.scenario = scenario;
   plan_.ranks = scenario.strategy.devices();
   const Strategy& s = scenario.strategy;

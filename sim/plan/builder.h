@@ -20,6 +20,13 @@ inline Operand updates(BufferId b, std::int32_t layer_offset = 0) {
   return {b, Access::update, layer_offset};
 }
 
+// A list of one, into which the operation is moved: an initializer list would copy it.
+inline std::vector<Operation> list_of(Operation op) {
+  std::vector<Operation> list;
+  list.push_back(std::move(op));
+  return list;
+}
+
 // Which types a scenario's tensors have.
 struct ElementTypes {
   DType product;         // arithmetic of the layers' matrix products

@@ -278,7 +278,7 @@ std::vector<Operation> norm_forward(const PlanBuilder& builder, const std::strin
   Operation op = operation(id + ".forward", layernorm ? OpKind::layernorm : OpKind::rmsnorm,
                            builder.types().statistic, dims, std::move(operands));
   op.scalar = static_cast<float>(builder.model().norm_eps);
-  return {std::move(op)};
+  return list_of(std::move(op));
 }
 
 std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::string& id, const Affine& p,
@@ -300,7 +300,7 @@ std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::stri
       operation(id + ".backward", layernorm ? OpKind::layernorm_backward : OpKind::rmsnorm_backward,
                 builder.types().statistic, dims, std::move(operands));
   op.scalar = static_cast<float>(builder.model().norm_eps);
-  return {std::move(op)};
+  return list_of(std::move(op));
 }
 
 namespace {

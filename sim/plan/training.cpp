@@ -582,7 +582,7 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std
   const bool whole = gradient == &Tensor::gradient && b.strategy().zero_stage >= 2;
   const auto add = [&](const std::string& unit, Tensors tensors) {
     if (whole) std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
-    return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, {zero(id, tensors, gradient)}});
+    return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, list_of(zero(id, tensors, gradient))});
   };
   UnitBlocks blocks;
   blocks.embedding = add("embedding", embedding);
@@ -693,7 +693,7 @@ void add_pipeline_blocks(PlanBuilder& b, BufferId residual, BufferId residual_gr
   const auto add = [&](const std::string& what, OpKind kind, Operand operand) {
     Operation op = collective("pipeline." + what, kind, b.types().stored, b.groups().pipeline);
     op.operands = {operand};
-    return b.add({"pipeline." + what, {std::move(op)}});
+    return b.add({"pipeline." + what, list_of(std::move(op))});
   };
   blocks.send_activation = add("activation.send", OpKind::send, reads(residual));
   blocks.receive_activation = add("activation.receive", OpKind::receive, writes(residual));
@@ -707,10 +707,11 @@ std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, 
   Operation op = collective(id, OpKind::all_reduce, b.types().gradient, group);
   // Experts' states are divided over all that hold the same experts.
   const bool of_shards = group == b.groups().replica;
+  op.operands.reserve(unit.size());
   for (const Tensor& t : unit)
     if (!(t.of_experts && of_shards)) op.operands.push_back(updates(t.gradient_shard));
   if (op.operands.empty()) return {};
-  return {std::move(op)};
+  return list_of(std::move(op));
 }
 
 Bytes gradients_of_layer(const PlanBuilder& b, const DecoderParameters& p, bool experts) {
@@ -832,7 +833,8 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   const auto operation = [&](const std::string& id, OpKind kind, Operand operand) {
     return Operation{.id = id, .kind = kind, .dtype = DType::fp32, .operands = {operand}};
   };
-  Block zeros{"zero_gradient_norm", {operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm))}};
+  Block zeros{"zero_gradient_norm",
+              list_of(operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm)))};
   // fp16 reaches 65,504: the loss is multiplied by a scale, and a step whose gradients overflow is skipped
   // (Micikevicius et al. 2018, arXiv 1710.03740).
   const BufferId overflow = b.types().stored != DType::fp16
@@ -849,7 +851,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
     Operation op = collective("gradients.tied_embedding.all_reduce", OpKind::all_reduce, b.types().gradient,
                               b.groups().tied_embedding);
     op.operands = {updates(p.embedding.gradient_shard)};
-    blocks.sum_tied_embedding = b.add({"tied_embedding.reduce_gradients", {std::move(op)}});
+    blocks.sum_tied_embedding = b.add({"tied_embedding.reduce_gradients", list_of(std::move(op))});
   }
   // The embedding's copy in the last stage is not counted twice.
   DecoderParameters counted = p;
@@ -874,7 +876,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
     blocks.unscale = add_unit_blocks(b, p, "unscale", [&](const std::string&, const Tensors& unit) {
       Operation op = operation("optimizer.unscale", OpKind::unscale, updates(overflow));
       for (const Tensor& t : unit) op.operands.push_back(updates(t.gradient_shard));
-      return unit.empty() ? std::vector<Operation>{} : std::vector<Operation>{std::move(op)};
+      return unit.empty() ? std::vector<Operation>{} : list_of(std::move(op));
     });
     Block read{"read_overflow", {}};
     sum_over_ranks("optimizer.overflow", overflow, read.operations);
@@ -884,7 +886,8 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   Block sum{"sum_gradient_norm", {}};
   sum_over_ranks("optimizer.gradient_norm", norm, sum.operations);
   if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
-  blocks.clip = b.add({"clip", {operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm))}});
+  blocks.clip =
+      b.add({"clip", list_of(operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm)))});
   const std::string update(name(b.scenario().workload.optimizer));
   blocks.update = add_unit_blocks(b, p, update, [&](const std::string& block, const Tensors& unit) {
     return optimizer_operations(b, block, unit, norm);
@@ -901,6 +904,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
 UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p) {
   const auto of = [](const Tensors& tensors) {
     std::vector<BufferId> buffers;
+    buffers.reserve(3 * tensors.size());
     for (const Tensor& t : tensors)
       buffers.insert(buffers.end(), {t.parameter, t.parameter_for_backward, t.gradient});
     return buffers;
