@@ -117,18 +117,15 @@ void BlockPricer::add_new_blocks() {
   }
 }
 
-PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variables) {
-  PricedBlock priced;
-  priced.block = id;
-  priced.phase = phase;
-  priced.variables = variables;
+std::vector<PricedOperation> BlockPricer::operations_of(BlockId id, Phase phase, const Variables& variables) {
   const Block& block = plan_.blocks[static_cast<std::size_t>(id)];
-  priced.operations.reserve(block.operations.size());
+  std::vector<PricedOperation> priced;
+  priced.reserve(block.operations.size());
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
-    priced.operations.push_back(operation(static_cast<std::size_t>(id), i, variables));
+    priced.push_back(operation(static_cast<std::size_t>(id), i, variables));
     // What is done a second time is not work that the mathematics needs.
     if (phase != Phase::recompute) continue;
-    PricedOperation& again = priced.operations.back();
+    PricedOperation& again = priced.back();
     again.work.model_flops = {};
     const double share = recomputed_share(plan_, block.operations[i]);
     again.work.flops = again.work.flops * share;
@@ -136,21 +133,39 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
     again.price.low = again.price.low * share;
     again.price.high = again.price.high * share;
   }
-  hide_behind_products(plan_, block, phase, priced.operations, hardware_);
-  hide_behind_paired_pass(plan_, block, priced.operations, hardware_);
-  const std::vector<Operation>& operations = block.operations;
+  hide_behind_products(plan_, block, phase, priced, hardware_);
+  hide_behind_paired_pass(plan_, block, priced, hardware_);
+  return priced;
+}
+
+HostTime BlockPricer::host_of(BlockId id, const std::vector<PricedOperation>& operations,
+                              Seconds Price::*which, double factor, Fabric fabric) const {
+  return host_time(plan_, plan_.blocks[static_cast<std::size_t>(id)], operations, which, factor,
+                   collective_delay(plan_.scenario, hardware_, fabric));
+}
+
+PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variables) {
+  PricedBlock priced;
+  priced.block = id;
+  priced.phase = phase;
+  priced.variables = variables;
+  priced.operations = operations_of(id, phase, variables);
+  const std::vector<Operation>& operations = plan_.blocks[static_cast<std::size_t>(id)].operations;
   priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
   priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
   priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
   const double uncertainty = plan_.scenario.implementation.host.uncertainty;
-  const auto host = [&](Seconds Price::*which, double factor, Fabric fabric) {
-    return host_time(plan_, block, priced.operations, which, factor,
-                     collective_delay(plan_.scenario, hardware_, fabric));
-  };
-  priced.host = host(&Price::seconds, 1, Fabric::usual);
-  priced.host_low = host(&Price::low, 1 / uncertainty, Fabric::calm);
-  priced.host_high = host(&Price::high, uncertainty, Fabric::stalls);
+  priced.host = host_of(id, priced.operations, &Price::seconds, 1, Fabric::usual);
+  priced.host_low = host_of(id, priced.operations, &Price::low, 1 / uncertainty, Fabric::calm);
+  priced.host_high = host_of(id, priced.operations, &Price::high, uncertainty, Fabric::stalls);
   return priced;
+}
+
+BlockPricer::Expected BlockPricer::expected(BlockId id, Phase phase, const Variables& variables) {
+  std::vector<PricedOperation> priced = operations_of(id, phase, variables);
+  const std::vector<Operation>& operations = plan_.blocks[static_cast<std::size_t>(id)].operations;
+  return {run_in_turn(operations, priced, &Price::seconds, nullptr),
+          host_of(id, priced, &Price::seconds, 1, Fabric::usual)};
 }
 
 PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, const Variables& variables) {

@@ -29,6 +29,12 @@ class BlockPricer {
  public:
   BlockPricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
   PricedBlock price(BlockId block, Phase phase, const Variables& variables);
+  // The same without its band and its operations.
+  struct Expected {
+    Seconds duration;
+    HostTime host;
+  };
+  Expected expected(BlockId block, Phase phase, const Variables& variables);
   // Takes up blocks that the plan has got since; none of their operations is fused with the next.
   void add_new_blocks();
   // The variables that a block's work depends on; the others are 0, so that each price is found once.
@@ -50,6 +56,9 @@ class BlockPricer {
   bool is_pair(std::size_t block, std::size_t index) const {
     return block < pairs_.size() && index < pairs_[block].size() && pairs_[block][index];
   }
+  std::vector<PricedOperation> operations_of(BlockId id, Phase phase, const Variables& variables);
+  HostTime host_of(BlockId id, const std::vector<PricedOperation>& operations, Seconds Price::*which,
+                   double factor, Fabric fabric) const;
   PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables);
   PricedOperation priced(std::size_t index_of_block, std::size_t index, const Variables& v) const;
 

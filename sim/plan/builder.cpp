@@ -132,7 +132,7 @@ std::int32_t PlanBuilder::add_group(Group group) {
   return static_cast<std::int32_t>(plan_.groups.size()) - 1;
 }
 
-BufferId PlanBuilder::add(Buffer buffer) {
+BufferId PlanBuilder::add(Buffer&& buffer) {
   plan_.buffers.push_back(std::move(buffer));
   return static_cast<BufferId>(plan_.buffers.size()) - 1;
 }

@@ -124,7 +124,7 @@ class PlanBuilder {
   };
   const Groups& groups() const { return groups_; }
 
-  BufferId add(Buffer buffer);
+  BufferId add(Buffer&& buffer);
   void place_on_host(BufferId b, bool on_host) {
     plan_.buffers[static_cast<std::size_t>(b)].on_host = on_host;
   }

@@ -44,7 +44,7 @@ OffloadedBuffer add_offloaded(PlanBuilder& b, BufferId kept) {
   copy.name = "host." + name;
   copy.on_host = true;
   OffloadedBuffer o;
-  o.on_host = b.add(copy);
+  o.on_host = b.add(Buffer(copy));
   copy.name = "fetched." + name;
   copy.on_host = false;
   o.fetched = b.add(std::move(copy));

@@ -1,8 +1,12 @@
 // A training step: gradients to zero; for each micro-batch forward and backward; the optimizer. What ranks
 // exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
 #include <algorithm>
+#include <array>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sim/plan/decoder.h"
 #include "sim/plan/early_stop.h"
@@ -555,10 +559,10 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
 }
 
 template <class Operations>
-UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
+UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, std::string_view name,
                            Operations operations) {
   const auto add = [&](const std::string& unit, const Tensors& tensors) {
-    std::string block = unit + "." + name;
+    std::string block = (unit + ".").append(name);
     std::vector<Operation> ops = operations(block, tensors);
     return ops.empty() ? BlockId{-1} : b.add({std::move(block), std::move(ops)});
   };
@@ -602,11 +606,11 @@ Operation collective(std::string id, OpKind kind, DType dtype, std::int32_t grou
 struct DataGroup {
   bool of_experts;
   std::int32_t group;
-  std::string prefix;  // of ids
+  std::string_view name;  // in ids
 };
-std::vector<DataGroup> data_groups(const PlanBuilder& b, const char* what) {
-  return {{false, b.strategy().zero_stage > 0 ? b.groups().shard : b.groups().data, what},
-          {true, b.groups().expert_data, std::string(what) + ".experts"}};
+std::array<DataGroup, 2> data_groups(const PlanBuilder& b) {
+  return {{{false, b.strategy().zero_stage > 0 ? b.groups().shard : b.groups().data, ""},
+           {true, b.groups().expert_data, ".experts"}}};
 }
 
 // Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work
@@ -630,10 +634,11 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
   const int zero_stage = b.strategy().zero_stage;
   const bool whole =
       zero_stage == 0 || (zero_stage == 1 && b.scenario().implementation.data_parallel.reduces_whole);
-  for (const DataGroup& g : data_groups(b, "gradients")) {
+  for (const DataGroup& g : data_groups(b)) {
     if (g.group < 0) continue;
-    Operation op = collective(g.prefix + (whole ? ".all_reduce" : ".reduce_scatter"),
-                              whole ? OpKind::all_reduce : OpKind::reduce_scatter, type, g.group);
+    Operation op =
+        collective(std::string("gradients").append(g.name) + (whole ? ".all_reduce" : ".reduce_scatter"),
+                   whole ? OpKind::all_reduce : OpKind::reduce_scatter, type, g.group);
     op.operands.reserve((whole ? 1 : 2) * unit.size());
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts) continue;
@@ -675,8 +680,10 @@ Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& 
 
 std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& unit, BufferId Tensor::*whole) {
   std::vector<Operation> ops;
-  for (const DataGroup& g : data_groups(b, "parameters")) {
-    Operation op = collective(g.prefix + ".all_gather", OpKind::all_gather, b.types().stored, g.group);
+  for (const DataGroup& g : data_groups(b)) {
+    if (g.group < 0) continue;  // no other rank holds the same
+    Operation op = collective(std::string("parameters").append(g.name) + ".all_gather", OpKind::all_gather,
+                              b.types().stored, g.group);
     op.operands.reserve(2 * unit.size());
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts || t.zero_stage == 0) continue;
@@ -786,7 +793,7 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
       .head = add("head.reduce_gradients", reduce_gradients(b, p.head_group(), head_parts, head_key_values))};
   blocks.reduce_layers.layer_bytes = gradients_of_layer(b, p, false);
   blocks.reduce_expert_layers.layer_bytes = gradients_of_layer(b, p, true);
-  const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
+  const auto add_sums = [&](std::string_view name, const char* id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
     return add_unit_blocks(b, p, name, [&](const std::string&, const Tensors& unit) {
       return sum_of_shards(b, unit, id, group);
@@ -888,7 +895,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
   blocks.clip =
       b.add({"clip", list_of(operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm)))});
-  const std::string update(name(b.scenario().workload.optimizer));
+  const std::string_view update = name(b.scenario().workload.optimizer);
   blocks.update = add_unit_blocks(b, p, update, [&](const std::string& block, const Tensors& unit) {
     return optimizer_operations(b, block, unit, norm);
   });
