@@ -5,8 +5,8 @@
 namespace runtime {
 
 using sim::Access;
-using sim::Extent;
 using sim::OpKind;
+using sim::Shape;
 
 bool is_product(OpKind kind) {
   return kind == OpKind::matmul || kind == OpKind::matmul_backward_input ||
@@ -148,7 +148,7 @@ SingleOperation attention(OpKind kind, std::int64_t B, std::int64_t T, Heads h) 
 SingleOperation cached(OpKind kind, std::int64_t B, std::int64_t T, std::int64_t length, Heads h) {
   SingleOperation single(kind);
   single.variables(B, T, length).dims({.heads = h.heads, .kv_heads = h.kv_heads, .head_dim = h.head_dim});
-  const std::vector<Extent> qkv{B * T, h.packed()}, cache{B, h.kv_heads, length, h.head_dim};
+  const Shape qkv{B * T, h.packed()}, cache{B, h.kv_heads, length, h.head_dim};
   if (kind == OpKind::kv_append)
     single.add(Access::update, cache).add(Access::update, cache).add(Access::read, qkv);
   else
@@ -187,7 +187,7 @@ SingleOperation head(OpKind kind, std::int64_t R, std::int64_t V) {
 
 SingleOperation optimizer(OpKind kind, std::int64_t count) {
   SingleOperation single(kind);
-  const std::vector<Extent> shape{count};
+  const Shape shape{count};
   switch (kind) {
     case OpKind::zero:
       return single.add(Access::write, shape);
@@ -210,7 +210,7 @@ SingleOperation optimizer(OpKind kind, std::int64_t count) {
 }
 
 SingleOperation adamw_with_master(std::int64_t count) {
-  const std::vector<Extent> shape{count};
+  const Shape shape{count};
   return SingleOperation(OpKind::adamw)
       .add(Access::read, {3}, sim::DType::fp64)
       .add(Access::write, shape)

@@ -34,17 +34,16 @@ class SingleOperation {
     return *this;
   }
   // Of the type that the operation's tensors are stored in, or of one that is always the same.
-  SingleOperation& add(sim::Access access, std::vector<sim::Extent> shape,
-                       std::optional<sim::DType> dtype = {}) {
+  SingleOperation& add(sim::Access access, const sim::Shape& shape, std::optional<sim::DType> dtype = {}) {
     if (!dtype) stored_.push_back(plan_.buffers.size());
     operation_.operands.push_back({static_cast<sim::BufferId>(plan_.buffers.size()), access, 0});
     plan_.buffers.push_back({.name = "operand " + std::to_string(plan_.buffers.size()),
                              .dtype = dtype.value_or(sim::DType::fp32),
-                             .shape = std::move(shape)});
+                             .shape = shape});
     return *this;
   }
-  SingleOperation& add_f32(sim::Access access, std::vector<sim::Extent> shape) {
-    return add(access, std::move(shape), sim::DType::fp32);
+  SingleOperation& add_f32(sim::Access access, const sim::Shape& shape) {
+    return add(access, shape, sim::DType::fp32);
   }
   // With tensors stored in that type, in which matrix products and attention compute too.
   SingleOperation& in(sim::DType stored) {

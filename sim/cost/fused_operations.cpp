@@ -1,5 +1,7 @@
 #include "sim/cost/fused_operations.h"
 
+#include <algorithm>
+
 #include "sim/cost/work.h"
 #include "sim/plan/neighbours.h"
 
@@ -55,19 +57,20 @@ bool have_one_kernel(const Plan& plan, const Operation& first, const Operation& 
 }  // namespace
 
 std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& hardware) {
-  std::vector<std::vector<bool>> pairs;
-  for (const Block& block : plan.blocks) pairs.emplace_back(block.operations.size(), false);
-  if (!plan.scenario.implementation.runs_here || !is_gpu(hardware)) return pairs;
-  bool any = false;
-  for (std::size_t b = 0; b < plan.blocks.size(); ++b) {
-    const std::vector<Operation>& operations = plan.blocks[b].operations;
-    for (std::size_t i = 0; i + 1 < operations.size(); ++i)
-      any = (pairs[b][i] = have_one_kernel(plan, operations[i], operations[i + 1])) || any;
-  }
-  if (!any) return pairs;  // most plans: who follows whom takes longer to find
-  const std::vector<std::vector<bool>> followed = always_followed(plan);
+  if (!plan.scenario.implementation.runs_here || !is_gpu(hardware)) return {};
+  const auto may_be_fused = [&](const Block& block, std::size_t i) {
+    return have_one_kernel(plan, block.operations[i], block.operations[i + 1]);
+  };
+  const bool any = std::any_of(plan.blocks.begin(), plan.blocks.end(), [&](const Block& block) {
+    for (std::size_t i = 0; i + 1 < block.operations.size(); ++i)
+      if (may_be_fused(block, i)) return true;
+    return false;
+  });
+  if (!any) return {};  // most plans: who follows whom takes longer to find
+  std::vector<std::vector<bool>> pairs = always_followed(plan);
   for (std::size_t b = 0; b < plan.blocks.size(); ++b)
-    for (std::size_t i = 0; i < pairs[b].size(); ++i) pairs[b][i] = pairs[b][i] && followed[b][i];
+    for (std::size_t i = 0; i < pairs[b].size(); ++i)
+      pairs[b][i] = pairs[b][i] && may_be_fused(plan.blocks[b], i);
   return pairs;
 }
 

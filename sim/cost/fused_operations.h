@@ -8,8 +8,8 @@
 
 namespace sim {
 
-// For each block, whether operation i may be fused with operation i + 1, whatever the variables. None
-// where another implementation's kernels run, or a CPU's.
+// For each block, whether operation i may be fused with operation i + 1, whatever the variables. Empty where
+// nothing may be: another implementation's kernels run, or a CPU's, or no two operations are such a pair.
 std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& hardware);
 
 // Whether a pair of these is one kernel with these variables: a product of one row is bound by its weights,

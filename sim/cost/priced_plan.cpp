@@ -101,31 +101,31 @@ BlockPricer::BlockPricer(const Plan& plan, const Hardware& hardware, const Calib
 }
 
 void BlockPricer::add_new_blocks() {
-  for (std::size_t b = needs_.size(); b < plan_.blocks.size(); ++b) {
+  of_length_.reserve(plan_.blocks.size());
+  for (std::size_t b = of_length_.size(); b < plan_.blocks.size(); ++b) {
+    std::unique_ptr<OfLength>& of_block = of_length_.emplace_back();
     const std::vector<Operation>& operations = plan_.blocks[b].operations;
-    if (b >= pairs_.size()) pairs_.emplace_back(operations.size(), false);
-    operations_.emplace_back(operations.size());
-    Needs& needs = needs_.emplace_back();
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      const bool of_pair = pairs_[b][i] && needs_length(plan_, operations[i + 1]);
-      needs.operations.push_back(of_pair || needs_length(plan_, operations[i]));
-      needs.block = needs.block || needs.operations.back();
+      const bool needs =
+          needs_length(plan_, operations[i]) || (is_pair(b, i) && needs_length(plan_, operations[i + 1]));
+      if (!needs) continue;
+      if (!of_block)
+        of_block = std::make_unique<OfLength>(OfLength{std::vector<bool>(operations.size()),
+                                                       decltype(OfLength::operations)(operations.size())});
+      of_block->needs_length[i] = true;
     }
   }
 }
 
-PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variables) {
-  PricedBlock priced;
-  priced.block = id;
-  priced.phase = phase;
-  priced.variables = variables;
+std::vector<PricedOperation> BlockPricer::operations_of(BlockId id, Phase phase, const Variables& variables) {
   const Block& block = plan_.blocks[static_cast<std::size_t>(id)];
-  priced.operations.reserve(block.operations.size());
+  std::vector<PricedOperation> priced;
+  priced.reserve(block.operations.size());
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
-    priced.operations.push_back(operation(static_cast<std::size_t>(id), i, variables));
+    priced.push_back(operation(static_cast<std::size_t>(id), i, variables));
     // What is done a second time is not work that the mathematics needs.
     if (phase != Phase::recompute) continue;
-    PricedOperation& again = priced.operations.back();
+    PricedOperation& again = priced.back();
     again.work.model_flops = {};
     const double share = recomputed_share(plan_, block.operations[i]);
     again.work.flops = again.work.flops * share;
@@ -133,26 +133,46 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
     again.price.low = again.price.low * share;
     again.price.high = again.price.high * share;
   }
-  hide_behind_products(plan_, block, phase, priced.operations, hardware_);
-  hide_behind_paired_pass(plan_, block, priced.operations, hardware_);
-  const std::vector<Operation>& operations = block.operations;
+  hide_behind_products(plan_, block, phase, priced, hardware_);
+  hide_behind_paired_pass(plan_, block, priced, hardware_);
+  return priced;
+}
+
+HostTime BlockPricer::host_of(BlockId id, const std::vector<PricedOperation>& operations,
+                              Seconds Price::*which, double factor, Fabric fabric) const {
+  return host_time(plan_, plan_.blocks[static_cast<std::size_t>(id)], operations, which, factor,
+                   collective_delay(plan_.scenario, hardware_, fabric));
+}
+
+PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variables) {
+  PricedBlock priced;
+  priced.block = id;
+  priced.phase = phase;
+  priced.variables = variables;
+  priced.operations = operations_of(id, phase, variables);
+  const std::vector<Operation>& operations = plan_.blocks[static_cast<std::size_t>(id)].operations;
   priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
   priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
   priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
   const double uncertainty = plan_.scenario.implementation.host.uncertainty;
-  const auto host = [&](Seconds Price::*which, double factor, Fabric fabric) {
-    return host_time(plan_, block, priced.operations, which, factor,
-                     collective_delay(plan_.scenario, hardware_, fabric));
-  };
-  priced.host = host(&Price::seconds, 1, Fabric::usual);
-  priced.host_low = host(&Price::low, 1 / uncertainty, Fabric::calm);
-  priced.host_high = host(&Price::high, uncertainty, Fabric::stalls);
+  priced.host = host_of(id, priced.operations, &Price::seconds, 1, Fabric::usual);
+  priced.host_low = host_of(id, priced.operations, &Price::low, 1 / uncertainty, Fabric::calm);
+  priced.host_high = host_of(id, priced.operations, &Price::high, uncertainty, Fabric::stalls);
   return priced;
 }
 
+BlockPricer::Expected BlockPricer::expected(BlockId id, Phase phase, const Variables& variables) {
+  std::vector<PricedOperation> priced = operations_of(id, phase, variables);
+  const std::vector<Operation>& operations = plan_.blocks[static_cast<std::size_t>(id)].operations;
+  return {run_in_turn(operations, priced, &Price::seconds, nullptr),
+          host_of(id, priced, &Price::seconds, 1, Fabric::usual)};
+}
+
 PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, const Variables& variables) {
-  const Variables v = relevant(needs_[block].operations[index], variables);
-  auto& known = operations_[block][index];
+  OfLength* of_length = of_length_[block].get();
+  if (!of_length) return priced(block, index, relevant(false, variables));
+  const Variables v = relevant(of_length->needs_length[index], variables);
+  auto& known = of_length->operations[index];
   // Actions that follow each other resemble each other.
   if (!known || known->first != v) known.emplace(v, priced(block, index, v));
   return known->second;
@@ -161,17 +181,16 @@ PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, con
 PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t index, const Variables& v) const {
   const Block& block = plan_.blocks[index_of_block];
   const Operation& op = block.operations[index];
-  const std::vector<bool>& pairs = pairs_[index_of_block];
   const auto with = [&](const Group* group, Bytes epilogue = {}) {
     return price_with_software(plan_, block, index, v, hardware_, calibration_, group, working_set_,
                                epilogue);
   };
-  if (index > 0 && pairs[index - 1] && is_one_kernel(block.operations[index - 1], v)) {
+  if (index > 0 && is_pair(index_of_block, index - 1) && is_one_kernel(block.operations[index - 1], v)) {
     PricedOperation epilogue{work_of(plan_, op, v), {}};
     epilogue.is_epilogue = true;
     return epilogue;
   }
-  if (pairs[index] && is_one_kernel(op, v))
+  if (is_pair(index_of_block, index) && is_one_kernel(op, v))
     return with(nullptr, epilogue_traffic(plan_, block.operations[index + 1], v));
   if (op.group < 0) return with(nullptr);
   Group group = plan_.groups[static_cast<std::size_t>(op.group)];

@@ -2,6 +2,7 @@
 // programs run with those times.
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,23 +29,36 @@ class BlockPricer {
  public:
   BlockPricer(const Plan& plan, const Hardware& hardware, const Calibration* calibration);
   PricedBlock price(BlockId block, Phase phase, const Variables& variables);
+  // The same without its band and its operations.
+  struct Expected {
+    Seconds duration;
+    HostTime host;
+  };
+  Expected expected(BlockId block, Phase phase, const Variables& variables);
   // Takes up blocks that the plan has got since; none of their operations is fused with the next.
   void add_new_blocks();
   // The variables that a block's work depends on; the others are 0, so that each price is found once.
   Variables relevant(BlockId block, const Variables& variables) const {
-    const Needs& needs = needs_[static_cast<std::size_t>(block)];
-    return relevant(needs.block, variables);
+    return relevant(of_length_[static_cast<std::size_t>(block)] != nullptr, variables);
   }
 
  private:
-  struct Needs {  // the length of keys and values
-    bool block = false;
-    std::vector<bool> operations;
+  // Where a block's work depends on the length of keys and values: which of its operations do, and what was
+  // last found of each.
+  struct OfLength {
+    std::vector<bool> needs_length;
+    std::vector<std::optional<std::pair<Variables, PricedOperation>>> operations;
   };
   static Variables relevant(bool length, Variables v) {
     if (!length) v.kv_length = 0;
     return v;
   }
+  bool is_pair(std::size_t block, std::size_t index) const {
+    return block < pairs_.size() && index < pairs_[block].size() && pairs_[block][index];
+  }
+  std::vector<PricedOperation> operations_of(BlockId id, Phase phase, const Variables& variables);
+  HostTime host_of(BlockId id, const std::vector<PricedOperation>& operations, Seconds Price::*which,
+                   double factor, Fabric fabric) const;
   PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables);
   PricedOperation priced(std::size_t index_of_block, std::size_t index, const Variables& v) const;
 
@@ -52,10 +66,8 @@ class BlockPricer {
   const Hardware& hardware_;
   const Calibration* calibration_;
   Bytes working_set_;
-  std::vector<std::vector<bool>> pairs_;  // fusable_pairs()
-  std::vector<Needs> needs_;              // by block
-  std::vector<std::vector<std::optional<std::pair<Variables, PricedOperation>>>>
-      operations_;  // the last found
+  std::vector<std::vector<bool>> pairs_;              // fusable_pairs()
+  std::vector<std::unique_ptr<OfLength>> of_length_;  // by block; null where its work does not depend on it
 };
 
 // Programs are run with the expected times and with those of the band's ends: errors of kernels on one

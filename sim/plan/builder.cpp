@@ -88,6 +88,9 @@ int PlanBuilder::expert_data_ranks() const {
 
 PlanBuilder::PlanBuilder(const Scenario& scenario)
     : model_(shard_of(scenario.model, scenario.strategy)), types_(element_types(scenario)) {
+  constexpr std::size_t kBuffers = 128, kBlocks = 64;  // most plans have no more
+  plan_.buffers.reserve(kBuffers);
+  plan_.blocks.reserve(kBlocks);
   plan_.scenario = scenario;
   plan_.ranks = scenario.strategy.devices();
   const Strategy& s = scenario.strategy;
@@ -129,34 +132,32 @@ std::int32_t PlanBuilder::add_group(Group group) {
   return static_cast<std::int32_t>(plan_.groups.size()) - 1;
 }
 
-BufferId PlanBuilder::add(Buffer buffer) {
+BufferId PlanBuilder::add(Buffer&& buffer) {
   plan_.buffers.push_back(std::move(buffer));
   return static_cast<BufferId>(plan_.buffers.size()) - 1;
 }
 
-BufferId PlanBuilder::add_kept(const std::string& name, DType dtype, std::vector<Extent> shape) {
+BufferId PlanBuilder::add_kept(const std::string& name, DType dtype, const Shape& shape) {
   return add({.name = name,
               .buffer_class = BufferClass::activation,
               .dtype = dtype,
-              .shape = std::move(shape),
+              .shape = shape,
               .per_layer = true,
               .per_micro_batch = true});
 }
 
 BufferId PlanBuilder::add_scratch(const std::string& block, const std::string& name, DType dtype,
-                                  std::vector<Extent> shape) {
-  return add({.name = block + "." + name,
-              .buffer_class = BufferClass::scratch,
-              .dtype = dtype,
-              .shape = std::move(shape)});
+                                  const Shape& shape) {
+  return add(
+      {.name = block + "." + name, .buffer_class = BufferClass::scratch, .dtype = dtype, .shape = shape});
 }
 
-BufferId PlanBuilder::add_input(std::string_view name, DType dtype, std::vector<Extent> shape,
+BufferId PlanBuilder::add_input(std::string_view name, DType dtype, const Shape& shape,
                                 bool per_micro_batch) {
   return add({.name = std::string(name),
               .buffer_class = BufferClass::input,
               .dtype = dtype,
-              .shape = std::move(shape),
+              .shape = shape,
               .lifetime = Lifetime::plan,
               .per_micro_batch = per_micro_batch});
 }

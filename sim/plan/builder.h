@@ -20,6 +20,13 @@ inline Operand updates(BufferId b, std::int32_t layer_offset = 0) {
   return {b, Access::update, layer_offset};
 }
 
+// A list of one, into which the operation is moved: an initializer list would copy it.
+inline std::vector<Operation> list_of(Operation op) {
+  std::vector<Operation> list;
+  list.push_back(std::move(op));
+  return list;
+}
+
 // Which types a scenario's tensors have.
 struct ElementTypes {
   DType product;         // arithmetic of the layers' matrix products
@@ -117,19 +124,17 @@ class PlanBuilder {
   };
   const Groups& groups() const { return groups_; }
 
-  BufferId add(Buffer buffer);
+  BufferId add(Buffer&& buffer);
   void place_on_host(BufferId b, bool on_host) {
     plan_.buffers[static_cast<std::size_t>(b)].on_host = on_host;
   }
   const Buffer& buffer(BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
   // Kept from forward for backward: an instance for each layer and micro-batch.
-  BufferId add_kept(const std::string& name, DType dtype, std::vector<Extent> shape);
+  BufferId add_kept(const std::string& name, DType dtype, const Shape& shape);
   // Lives inside one action of one block: named after the block.
-  BufferId add_scratch(const std::string& block, const std::string& name, DType dtype,
-                       std::vector<Extent> shape);
+  BufferId add_scratch(const std::string& block, const std::string& name, DType dtype, const Shape& shape);
   // What the caller of a program fills or reads, there all the time.
-  BufferId add_input(std::string_view name, DType dtype, std::vector<Extent> shape,
-                     bool per_micro_batch = false);
+  BufferId add_input(std::string_view name, DType dtype, const Shape& shape, bool per_micro_batch = false);
 
   BlockId add(Block block);
   // A buffer that takes another one's place in operands with this layer offset.
@@ -158,6 +163,6 @@ class PlanBuilder {
 
 // How a set of results is laid out: add(name, dtype, shape) returns the buffer.
 using AddBuffer = std::function<BufferId(PlanBuilder& builder, const std::string& block,
-                                         const std::string& name, DType dtype, std::vector<Extent> shape)>;
+                                         const std::string& name, DType dtype, const Shape& shape)>;
 
 }  // namespace sim

@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-std::vector<Extent> kv_shape(const PlanBuilder& b) {
+Shape kv_shape(const PlanBuilder& b) {
   return {kRows, 2 * b.model().key_value_size()};
 }
 
@@ -137,7 +137,7 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
   return ops;
 }
 
-std::vector<Extent> shape_of_heads(const PlanBuilder& b, std::int64_t size) {
+Shape shape_of_heads(const PlanBuilder& b, std::int64_t size) {
   return {kBatch, kKvLength, size / b.strategy().context_parallel};
 }
 

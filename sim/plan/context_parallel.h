@@ -40,7 +40,7 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& builder, const std::
 // ---- all-to-all
 
 // Of a rank's own heads all rows of the sequence: (batch, kv_length, size / ranks).
-std::vector<Extent> shape_of_heads(const PlanBuilder& builder, std::int64_t size);
+Shape shape_of_heads(const PlanBuilder& builder, std::int64_t size);
 
 // `of_heads` are the buffers of that shape; the other two are a rank's own rows.
 std::vector<Operation> exchanged_attention_forward(const PlanBuilder& builder, const Dims& dims,

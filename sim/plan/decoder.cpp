@@ -224,13 +224,13 @@ std::vector<Operation> sum_over_tensor_ranks(const PlanBuilder& b, const std::st
 }
 
 BufferId kept(PlanBuilder& builder, const std::string&, const std::string& name, DType dtype,
-              std::vector<Extent> shape) {
-  return builder.add_kept(name, dtype, std::move(shape));
+              const Shape& shape) {
+  return builder.add_kept(name, dtype, shape);
 }
 
 BufferId scratch(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
-                 std::vector<Extent> shape) {
-  return builder.add_scratch(block, name, dtype, std::move(shape));
+                 const Shape& shape) {
+  return builder.add_scratch(block, name, dtype, shape);
 }
 
 Operation matmul(const PlanBuilder& builder, const std::string& id, Operand out, Operand inp, const Affine& p,
@@ -278,7 +278,7 @@ std::vector<Operation> norm_forward(const PlanBuilder& builder, const std::strin
   Operation op = operation(id + ".forward", layernorm ? OpKind::layernorm : OpKind::rmsnorm,
                            builder.types().statistic, dims, std::move(operands));
   op.scalar = static_cast<float>(builder.model().norm_eps);
-  return {std::move(op)};
+  return list_of(std::move(op));
 }
 
 std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::string& id, const Affine& p,
@@ -300,7 +300,7 @@ std::vector<Operation> norm_backward(const PlanBuilder& builder, const std::stri
       operation(id + ".backward", layernorm ? OpKind::layernorm_backward : OpKind::rmsnorm_backward,
                 builder.types().statistic, dims, std::move(operands));
   op.scalar = static_cast<float>(builder.model().norm_eps);
-  return {std::move(op)};
+  return list_of(std::move(op));
 }
 
 namespace {
@@ -324,7 +324,7 @@ LayerResults add_attention_core(PlanBuilder& b, const std::string& block, AddBuf
                 {kBatch, m.num_attention_heads, kQueryLength});
     return r;
   }
-  const std::vector<Extent> scores{kBatch, m.num_attention_heads, kQueryLength, kKvLength};
+  const Shape scores{kBatch, m.num_attention_heads, kQueryLength, kKvLength};
   r.probabilities = add(b, block, "layer.attention.probabilities", t.stored, scores);
   if (uses_dropout(b.scenario())) {
     r.mask = add(b, block, "layer.attention.dropout_mask", DType::int8, scores);
@@ -339,7 +339,7 @@ LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuff
                                const std::vector<LayerKind>& kinds) {
   LayerResults r = add_attention_core(b, block, add);
   add_results_of_products(b, block, add, true, kinds, r);
-  const std::vector<Extent> shape{b.stream_rows(), b.model().hidden_size};
+  const Shape shape{b.stream_rows(), b.model().hidden_size};
   r.middle = add(b, block, "residual_mid", b.types().stored, shape);
   if (uses_dropout(b.scenario())) {
     r.attention_dropout_mask = add(b, block, "layer.attention.output_dropout_mask", DType::int8, shape);
@@ -474,14 +474,14 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
                              const LayerResults& r, const LayerContext& c, BufferId gradient) {
   const Model& m = b.model();
   const ElementTypes& t = b.types();
-  const auto add = [&](const std::string& name, std::vector<Extent> shape) {
-    return b.add_scratch(block, name + ".gradient", t.stored, std::move(shape));
+  const auto add = [&](const std::string& name, const Shape& shape) {
+    return b.add_scratch(block, name + ".gradient", t.stored, shape);
   };
-  const auto add_read_by_weights = [&](const std::string& name, std::vector<Extent> shape) {
-    return add_read_by_weight_part(b)(b, block, name + ".gradient", t.stored, std::move(shape));
+  const auto add_read_by_weights = [&](const std::string& name, const Shape& shape) {
+    return add_read_by_weight_part(b)(b, block, name + ".gradient", t.stored, shape);
   };
   const bool gated = is_gated(m.activation);
-  const std::vector<Extent> stream{b.stream_rows(), m.hidden_size};
+  const Shape stream{b.stream_rows(), m.hidden_size};
   // The gradient of a norm's output, from that of the product which reads all its rows.
   const auto column_parallel_backward = [&](const std::string& id, const std::string& norm, BufferId dout,
                                             BufferId norm_out, const Affine& affine, Dims dims) {

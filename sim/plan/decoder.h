@@ -40,9 +40,9 @@ struct LayerResults {
 };
 
 BufferId kept(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
-              std::vector<Extent> shape);
+              const Shape& shape);
 BufferId scratch(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,
-                 std::vector<Extent> shape);
+                 const Shape& shape);
 
 // Adds the buffers of a training layer's results, of a layer of any of the kinds.
 LayerResults add_layer_results(PlanBuilder& builder, const std::string& block, AddBuffer add,

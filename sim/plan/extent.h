@@ -1,6 +1,10 @@
 // Sizes that may depend on run-time integers. A block is written once; an action binds the variables.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
 
 namespace sim {
 
@@ -48,6 +52,29 @@ constexpr Extent operator/(Extent a, std::int32_t divisor) {
   a.divisor *= divisor;
   return a;
 }
+
+// The dimensions of a tensor, outermost first: at most four. More throw std::length_error.
+class Shape {
+ public:
+  constexpr Shape() = default;
+  constexpr Shape(std::initializer_list<Extent> dimensions) : size_(dimensions.size()) {
+    if (size_ > dimensions_.size()) throw std::length_error("a tensor of more than four dimensions");
+    std::size_t i = 0;
+    for (const Extent& e : dimensions) dimensions_[i++] = e;
+  }
+  constexpr std::size_t size() const { return size_; }
+  constexpr Extent& operator[](std::size_t i) { return dimensions_[i]; }
+  constexpr const Extent& operator[](std::size_t i) const { return dimensions_[i]; }
+  constexpr const Extent& front() const { return dimensions_[0]; }
+  constexpr const Extent& back() const { return dimensions_[size_ - 1]; }
+  constexpr const Extent* begin() const { return dimensions_.data(); }
+  constexpr const Extent* end() const { return dimensions_.data() + size_; }
+  constexpr bool operator==(const Shape&) const = default;
+
+ private:
+  std::array<Extent, 4> dimensions_{};
+  std::size_t size_ = 0;
+};
 
 inline constexpr Extent kBatch{1, 1, 0, 0};
 inline constexpr Extent kQueryLength{1, 0, 1, 0};

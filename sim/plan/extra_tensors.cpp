@@ -42,7 +42,7 @@ bool exists(const ExtraTensor& t, const Scenario& s) {
 }
 
 // Bytes a token, of all its rows or of this rank's rows of the stream.
-std::vector<Extent> shape_of(const ExtraTensor& t, const Scenario& s) {
+Shape shape_of(const ExtraTensor& t, const Scenario& s) {
   const Model m = shard_of(s.model, s.strategy);
   const auto width = [](double bytes, std::int64_t of) { return bytes * static_cast<double>(of); };
   const double of_rows = width(t.hidden_of_rows, m.hidden_size);
@@ -56,7 +56,7 @@ std::vector<Extent> shape_of(const ExtraTensor& t, const Scenario& s) {
 }
 
 void add_tensor(Plan& plan, const ExtraTensor& t) {
-  const std::vector<Extent> shape = shape_of(t, plan.scenario);
+  const Shape shape = shape_of(t, plan.scenario);
   const std::vector<Place> made = places_of(plan, t.from), needed = places_of(plan, t.to);
   if (made.empty() || shape.back().factor == 0) return;
   const auto in_block = [](const std::vector<Place>& places, std::size_t block) -> std::optional<Place> {

@@ -64,11 +64,11 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
       of_kind.v = cache(prefix + "v_cache", m.num_key_value_heads, tokens, m.head_dim);
     }
   }
-  const auto add = [&](std::string_view name, DType dtype, std::vector<Extent> shape, Lifetime lifetime) {
+  const auto add = [&](std::string_view name, DType dtype, const Shape& shape, Lifetime lifetime) {
     return b.add({.name = std::string(name),
                   .buffer_class = BufferClass::activation,
                   .dtype = dtype,
-                  .shape = std::move(shape),
+                  .shape = shape,
                   .lifetime = lifetime});
   };
   r.residual = add("residual", t.stored, {kRows, m.hidden_size}, Lifetime::uses);

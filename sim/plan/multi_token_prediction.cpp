@@ -35,18 +35,18 @@ Dims projection_dims(const PlanBuilder& b) {
 
 PredictionBuffers add_prediction_buffers(PlanBuilder& b, std::size_t module) {
   const std::int64_t hidden = b.model().hidden_size;
-  const auto add = [&](const std::string& name, DType dtype, std::vector<Extent> shape) {
+  const auto add = [&](const std::string& name, DType dtype, const Shape& shape) {
     return b.add({.name = module_prefix(module) + name,
                   .buffer_class = BufferClass::activation,
                   .dtype = dtype,
-                  .shape = std::move(shape),
+                  .shape = shape,
                   .per_micro_batch = true});
   };
   const Extent rows = b.stream_rows();
   const DType stored = b.types().stored, statistic = b.types().statistic;
   PredictionBuffers r;
   const AddBuffer add_result = [&](PlanBuilder&, const std::string&, const std::string& name, DType dtype,
-                                   std::vector<Extent> shape) { return add(name, dtype, std::move(shape)); };
+                                   const Shape& shape) { return add(name, dtype, shape); };
   r.layer = add_layer_results(b, "", add_result, {kind_of_module(b)});
   r.embedding = add("embedding", stored, {rows, hidden});
   r.normed = add("normed", stored, {rows, 2 * hidden});

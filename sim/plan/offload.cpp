@@ -44,7 +44,7 @@ OffloadedBuffer add_offloaded(PlanBuilder& b, BufferId kept) {
   copy.name = "host." + name;
   copy.on_host = true;
   OffloadedBuffer o;
-  o.on_host = b.add(copy);
+  o.on_host = b.add(Buffer(copy));
   copy.name = "fetched." + name;
   copy.on_host = false;
   o.fetched = b.add(std::move(copy));
@@ -105,17 +105,20 @@ void offload_activations(PlanBuilder& b, const std::string& name, BufferId resid
 
 std::vector<Operation> gradients_to_host(const PlanBuilder& b, const std::vector<Tensor>& unit) {
   std::vector<Operand> pairs;
+  pairs.reserve(2 * unit.size());
   for (const Tensor& t : unit) pairs.insert(pairs.end(), {writes(t.host_gradient), reads(t.gradient_shard)});
   if (pairs.empty()) return {};
-  return {copy("gradients.copy_to_host", OpKind::copy_to_host, b.types().gradient, std::move(pairs))};
+  return list_of(copy("gradients.copy_to_host", OpKind::copy_to_host, b.types().gradient, std::move(pairs)));
 }
 
 std::vector<Operation> parameters_from_host(const PlanBuilder& b, const std::vector<Tensor>& unit) {
   std::vector<Operand> pairs;
+  pairs.reserve(2 * unit.size());
   for (const Tensor& t : unit)
     pairs.insert(pairs.end(), {writes(t.parameter_shard), reads(t.host_parameter)});
   if (pairs.empty()) return {};
-  return {copy("parameters.copy_from_host", OpKind::copy_from_host, b.types().stored, std::move(pairs))};
+  return list_of(
+      copy("parameters.copy_from_host", OpKind::copy_from_host, b.types().stored, std::move(pairs)));
 }
 
 }  // namespace sim

@@ -1,6 +1,7 @@
 #include "sim/plan/optimizer.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 
 namespace sim {
@@ -8,13 +9,13 @@ namespace {
 
 constexpr std::int64_t kScaleBlock = 256;  // values that share a scale: bitsandbytes, from 0.45 on
 
-std::int64_t elements_of(const std::vector<Extent>& shape) {
+std::int64_t elements_of(const Shape& shape) {
   std::int64_t n = 1;
   for (const Extent& e : shape) n *= e.factor;
   return n;
 }
 
-bool is_matrix(const std::vector<Extent>& shape) {
+bool is_matrix(const Shape& shape) {
   return shape.size() >= 2;
 }
 
@@ -50,24 +51,22 @@ OpKind kind_of(Optimizer optimizer) {
   return OpKind::adamw;
 }
 
-std::vector<Operand> operands_of(OpKind kind, const Tensor& t) {
+void append_operands(OpKind kind, const Tensor& t, std::vector<Operand>& operands) {
   const auto [parameter, gradient, master] = updated(t);
+  const auto append = [&](std::initializer_list<Operand> of_tensor) {
+    operands.insert(operands.end(), of_tensor);
+  };
   switch (kind) {
     case OpKind::adamw_8bit:
-      return {parameter,
-              gradient,
-              updates(t.moment1),
-              updates(t.moment2),
-              updates(t.moment1_scale),
-              updates(t.moment2_scale),
-              master};
+      return append({parameter, gradient, updates(t.moment1), updates(t.moment2), updates(t.moment1_scale),
+                     updates(t.moment2_scale), master});
     case OpKind::adafactor:  // of vectors the whole second moment
-      return {parameter, gradient, updates(t.moment_rows != kNoBuffer ? t.moment_rows : t.moment2),
-              updates(t.moment_columns), master};
+      return append({parameter, gradient, updates(t.moment_rows != kNoBuffer ? t.moment_rows : t.moment2),
+                     updates(t.moment_columns), master});
     case OpKind::sgd:
-      return {parameter, gradient, updates(t.moment1), master};
+      return append({parameter, gradient, updates(t.moment1), master});
     default:
-      return {parameter, gradient, updates(t.moment1), updates(t.moment2), master};
+      return append({parameter, gradient, updates(t.moment1), updates(t.moment2), master});
   }
 }
 
@@ -87,7 +86,7 @@ std::vector<Operation> muon_operations(PlanBuilder& b, const std::string& block,
   std::vector<Operation> products;
   for (const Tensor& t : matrices) {
     const Buffer& parameter = b.buffer(t.parameter);
-    const std::vector<Extent> shape = parameter.shape;
+    const Shape shape = parameter.shape;
     const std::string name = parameter.name;
     const BufferId update = b.add_scratch(block, name + ".update", b.types().stored, shape);
     momentum.operands.insert(momentum.operands.end(),
@@ -109,15 +108,14 @@ std::vector<Operation> muon_operations(PlanBuilder& b, const std::string& block,
 
 }  // namespace
 
-std::vector<OptimizerState> optimizer_states(Optimizer optimizer, const std::vector<Extent>& shape,
-                                             bool per_layer) {
+std::vector<OptimizerState> optimizer_states(Optimizer optimizer, const Shape& shape, bool per_layer) {
   const OptimizerState moment1{&Tensor::moment1, "moment1.", DType::fp32, shape};
   const OptimizerState moment2{&Tensor::moment2, "moment2.", DType::fp32, shape};
   switch (optimizer) {
     case Optimizer::adamw:
       return {moment1, moment2};
     case Optimizer::adamw_8bit: {
-      const std::vector<Extent> scales{(elements_of(shape) + kScaleBlock - 1) / kScaleBlock};
+      const Shape scales{(elements_of(shape) + kScaleBlock - 1) / kScaleBlock};
       return {{&Tensor::moment1, "moment1.", DType::int8, shape},
               {&Tensor::moment2, "moment2.", DType::int8, shape},
               {&Tensor::moment1_scale, "scale1.", DType::fp32, scales},
@@ -154,10 +152,9 @@ std::vector<Operation> optimizer_operations(PlanBuilder& b, const std::string& b
                  .dtype = DType::fp32,
                  .operands = {reads(norm)},
                  .decay = decay};
-    for (const Tensor& t : unit) {
-      if (t.decay != decay || is_orthogonal(b, t)) continue;
-      for (const Operand& o : operands_of(kind, t)) op.operands.push_back(o);
-    }
+    op.operands.reserve(1 + unit.size() * operands_in_group(kind));
+    for (const Tensor& t : unit)
+      if (t.decay == decay && !is_orthogonal(b, t)) append_operands(kind, t, op.operands);
     if (op.operands.size() > 1) ops.push_back(std::move(op));
   }
   return ops;

@@ -13,39 +13,38 @@ class ParameterWriter {
       : builder_(builder), training_(true), prefix_(std::move(prefix)), of_one_layer_(true) {}
 
   // A parameter of experts, of shape (experts that a rank holds, ...).
-  Tensor expert_tensor(const std::string& name, std::vector<Extent> shape) {
+  Tensor expert_tensor(std::string name, const Shape& shape) {
     const bool matrices = shape.size() == 3;
     const int ranks = builder_.expert_data_ranks();
     const ElementTypes& types = builder_.types();
     Tensor t =
-        tensor(name, std::move(shape), true, false, matrices ? types.expert_weights : types.stored, ranks);
+        tensor(std::move(name), shape, true, false, matrices ? types.expert_weights : types.stored, ranks);
     t.decay = matrices;
     t.of_experts = true;
     return t;
   }
-  Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated) {
-    return tensor(name, std::move(shape), per_layer, replicated, builder_.types().stored);
+  Tensor tensor(std::string name, const Shape& shape, bool per_layer, bool replicated) {
+    return tensor(std::move(name), shape, per_layer, replicated, builder_.types().stored);
   }
-  Tensor tensor(const std::string& name, std::vector<Extent> shape, bool per_layer, bool replicated,
-                DType stored) {
-    return tensor(name, std::move(shape), per_layer, replicated, stored, shard_ranks(builder_.strategy()));
+  Tensor tensor(std::string name, const Shape& shape, bool per_layer, bool replicated, DType stored) {
+    return tensor(std::move(name), shape, per_layer, replicated, stored, shard_ranks(builder_.strategy()));
   }
   // `ranks` hold the same.
-  Tensor tensor(const std::string& short_name, std::vector<Extent> shape, bool of_layer, bool replicated,
-                DType stored, std::int64_t ranks) {
-    const std::string name = prefix_ + short_name;
+  Tensor tensor(std::string name, const Shape& shape, bool of_layer, bool replicated, DType stored,
+                std::int64_t ranks) {
+    name.insert(0, prefix_);
     const bool per_layer = of_layer && !of_one_layer_;
     const ElementTypes& types = builder_.types();
     const int zero = training_ && ranks > 1 ? builder_.strategy().zero_stage : 0;
     std::int64_t elements = 1;
     for (const Extent& e : shape) elements *= e.factor;
-    const std::vector<Extent> shard = zero ? std::vector<Extent>{(elements + ranks - 1) / ranks} : shape;
+    const Shape shard = zero ? Shape{(elements + ranks - 1) / ranks} : shape;
     const MemoryProfile& profile = builder_.scenario().implementation.memory;
     const Lifetime optimizer_life = profile.lazy_optimizer ? Lifetime::first_use : Lifetime::plan;
     const Lifetime gradient_life =
         profile.weight_gradient == WeightGradient::fresh ? Lifetime::uses : Lifetime::plan;
-    const auto held = [&](const std::string& prefix, BufferClass c, DType dtype,
-                          const std::vector<Extent>& of_shape, BufferId parameter, BufferId whole) {
+    const auto held = [&](const char* prefix, BufferClass c, DType dtype, const Shape& of_shape,
+                          BufferId parameter, BufferId whole) {
       return builder_.add({.name = prefix + name,
                            .buffer_class = c,
                            .dtype = dtype,
@@ -58,7 +57,7 @@ class ParameterWriter {
                            .view_of = whole});
     };
     // Whole for one pass of one micro-batch over one unit.
-    const auto whole_for_a_while = [&](const std::string& prefix, BufferClass c, DType dtype) {
+    const auto whole_for_a_while = [&](const char* prefix, BufferClass c, DType dtype) {
       return builder_.add({.name = prefix + name,
                            .buffer_class = c,
                            .dtype = dtype,
@@ -94,7 +93,7 @@ class ParameterWriter {
                                    : t.gradient;
     }
     const bool on_host = builder_.strategy().offload_optimizer;
-    const auto state = [&](const std::string& prefix, DType dtype, const std::vector<Extent>& of_shape) {
+    const auto state = [&](const char* prefix, DType dtype, const Shape& of_shape) {
       const BufferId b = held(prefix, BufferClass::optimizer, dtype, of_shape, parameter, kNoBuffer);
       builder_.place_on_host(b, on_host);
       return b;
@@ -161,6 +160,8 @@ class ParameterWriter {
   bool of_one_layer_ = false;
 };
 
+constexpr std::size_t kSomeTensors = 16;  // a unit of most models has no more
+
 void append(std::vector<Tensor>& group, const Tensor& t) {
   if (t) group.push_back(t);
 }
@@ -225,6 +226,7 @@ std::vector<Tensor> LatentParameters::group() const {
 
 std::vector<Tensor> ExpertParameters::group() const {
   std::vector<Tensor> group;
+  group.reserve(kSomeTensors);
   append(group, router);
   append(group, router_bias);
   for (const Affine* a : {&up, &down, &shared_up, &shared_down}) append(group, *a);
@@ -233,7 +235,9 @@ std::vector<Tensor> ExpertParameters::group() const {
 }
 
 std::vector<Tensor> DecoderParameters::embedding_group() const {
-  std::vector<Tensor> group{embedding};
+  std::vector<Tensor> group;
+  group.reserve(kSomeTensors);
+  group.push_back(embedding);
   append(group, position_embedding);
   append(group, embedding_norm);
   return group;
@@ -241,6 +245,7 @@ std::vector<Tensor> DecoderParameters::embedding_group() const {
 
 std::vector<Tensor> DecoderParameters::layer_group(bool with_experts) const {
   std::vector<Tensor> group;
+  group.reserve(kSomeTensors);
   for (const Affine* a : {&attention_norm, &qkv, &qk_norm, &attention_output, &mlp_norm}) append(group, *a);
   append(group, sinks);
   for (const Tensor& t : latent.group()) group.push_back(t);
@@ -267,6 +272,7 @@ std::vector<Tensor> DecoderParameters::of_own_rows(bool with_experts) const {
 
 std::vector<Tensor> DecoderParameters::head_group() const {
   std::vector<Tensor> group;
+  group.reserve(kSomeTensors);
   append(group, final_norm);
   if (!tied) group.push_back(head);
   if (embedding_is_copied) group.push_back(embedding);

@@ -43,7 +43,7 @@ struct Buffer {
   std::string name;  // "layer.attention.qkv.weight"
   BufferClass buffer_class{};
   DType dtype{};
-  std::vector<Extent> shape;
+  Shape shape;
   Lifetime lifetime = Lifetime::uses;
   bool per_layer = false;        // an instance for each layer index
   bool per_micro_batch = false;  // an instance for each micro-batch

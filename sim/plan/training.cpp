@@ -1,8 +1,12 @@
 // A training step: gradients to zero; for each micro-batch forward and backward; the optimizer. What ranks
 // exchange stands where it must happen; how far it hides behind compute is for whoever runs the plan.
 #include <algorithm>
+#include <array>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sim/plan/decoder.h"
 #include "sim/plan/early_stop.h"
@@ -47,6 +51,17 @@ BufferId add_gradient_norm(PlanBuilder& b) {
                 .lifetime = Lifetime::plan});
 }
 
+BufferId add_residual(PlanBuilder& b) {
+  return b.add_kept("residual", b.types().stored, {b.stream_rows(), b.model().hidden_size});
+}
+BufferId add_residual_gradient(PlanBuilder& b) {
+  return b.add({.name = "residual.gradient",
+                .buffer_class = BufferClass::activation,
+                .dtype = b.types().stored,
+                .shape = {b.stream_rows(), b.model().hidden_size},
+                .per_micro_batch = true});
+}
+
 TrainingBuffers add_buffers(PlanBuilder& b) {
   const Model& m = b.model();
   const ElementTypes& t = b.types();
@@ -63,21 +78,21 @@ TrainingBuffers add_buffers(PlanBuilder& b) {
                     .lifetime = Lifetime::plan,
                     .per_micro_batch = true});
   r.gradient_norm = add_gradient_norm(b);
-  const auto add_activation = [&](std::string_view name, DType dtype, std::vector<Extent> shape) {
+  const auto add_activation = [&](std::string_view name, DType dtype, const Shape& shape) {
     return b.add({.name = std::string(name),
                   .buffer_class = BufferClass::activation,
                   .dtype = dtype,
-                  .shape = std::move(shape),
+                  .shape = shape,
                   .per_micro_batch = true});
   };
   const Extent rows = b.stream_rows();
-  r.residual = b.add_kept("residual", t.stored, {rows, m.hidden_size});
+  r.residual = add_residual(b);
   const std::vector<RecomputePlace> places = recompute_places(b.scenario());
   if (places.size() > 1) {
     r.residual_passed = b.add_kept("residual.passed", t.stored, {rows, m.hidden_size});
     r.residual_again = b.add_kept("residual.again", t.stored, {rows, m.hidden_size});
   }
-  r.residual_gradient = add_activation("residual.gradient", t.stored, {rows, m.hidden_size});
+  r.residual_gradient = add_residual_gradient(b);
   if (uses_dropout(b.scenario()))
     r.embedding_dropout_mask = add_activation("embedding.dropout_mask", DType::int8, {rows, m.hidden_size});
   if (m.embedding_norm) {
@@ -179,10 +194,10 @@ struct HeadRows {
 // One of the head's chunks of a buffer of all rows.
 BufferId chunk_of(PlanBuilder& b, BufferId whole, int chunk) {
   Buffer part = b.buffer(whole);
-  const bool by_sequence = part.shape.front() == kBatch;  // (batch, query_length)
   part.name += ".chunk_" + std::to_string(chunk);
-  part.shape.erase(part.shape.begin(), part.shape.begin() + (by_sequence ? 2 : 1));
-  part.shape.insert(part.shape.begin(), kRows / head_chunks(b));
+  const Extent rows = kRows / head_chunks(b);
+  const bool by_sequence = part.shape.front() == kBatch;  // (batch, query_length), not (rows, ...)
+  part.shape = by_sequence || part.shape.size() == 1 ? Shape{rows} : Shape{rows, part.shape[1]};
   part.view_of = whole;
   part.part = chunk;
   return b.add(std::move(part));
@@ -318,11 +333,11 @@ class Prediction {
         prefix_(module_prefix(module)),
         buffers_(add_prediction_buffers(b, module)),
         own_(before) {
-    const auto add = [&](const char* name, DType dtype, std::vector<Extent> shape) {
+    const auto add = [&](const char* name, DType dtype, const Shape& shape) {
       return b.add({.name = prefix_ + name,
                     .buffer_class = BufferClass::activation,
                     .dtype = dtype,
-                    .shape = std::move(shape),
+                    .shape = shape,
                     .per_micro_batch = true});
     };
     const ElementTypes& t = b.types();
@@ -409,9 +424,9 @@ using KeptResults = std::map<std::string, BufferId>;
 LayerResults forward_results(PlanBuilder& b, const std::string& block, const KeptResults& kept_results,
                              LayerKind kind) {
   const AddBuffer add = [&](PlanBuilder& builder, const std::string& of_block, const std::string& name,
-                            DType dtype, std::vector<Extent> shape) {
+                            DType dtype, const Shape& shape) {
     const bool dropped = recomputes(builder.strategy(), recompute_word_of(name));
-    return dropped ? scratch(builder, of_block, name, dtype, std::move(shape)) : kept_results.at(name);
+    return dropped ? scratch(builder, of_block, name, dtype, shape) : kept_results.at(name);
   };
   return add_layer_results(b, block, add, {kind});
 }
@@ -506,6 +521,7 @@ bool sums_norm_over_data(const PlanBuilder& b) {
 
 Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buffer) {
   Operation op{.id = id, .kind = OpKind::zero, .dtype = DType::fp32};
+  op.operands.reserve(unit.size());
   for (const Tensor& t : unit) op.operands.push_back(writes(t.*buffer));
   return op;
 }
@@ -530,6 +546,7 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
         Part{"optimizer.squared_norm.experts", false, true}}) {
     Operation op{
         .id = part.id, .kind = OpKind::squared_norm, .dtype = DType::fp32, .operands = {updates(norm)}};
+    op.operands.reserve(1 + unit.size());
     for (const Tensor& t : unit) {
       if (t.of_experts != part.of_experts) continue;
       if (part.replicated != (t.replicated && s.tensor_parallel > 1)) continue;
@@ -542,12 +559,12 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
 }
 
 template <class Operations>
-UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
+UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, std::string_view name,
                            Operations operations) {
   const auto add = [&](const std::string& unit, const Tensors& tensors) {
-    const std::string block = unit + "." + name;
+    std::string block = (unit + ".").append(name);
     std::vector<Operation> ops = operations(block, tensors);
-    return ops.empty() ? BlockId{-1} : b.add({block, std::move(ops)});
+    return ops.empty() ? BlockId{-1} : b.add({std::move(block), std::move(ops)});
   };
   UnitBlocks blocks;
   blocks.embedding = add("embedding", p.embedding_group());
@@ -569,7 +586,7 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std
   const bool whole = gradient == &Tensor::gradient && b.strategy().zero_stage >= 2;
   const auto add = [&](const std::string& unit, Tensors tensors) {
     if (whole) std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
-    return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, {zero(id, tensors, gradient)}});
+    return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, list_of(zero(id, tensors, gradient))});
   };
   UnitBlocks blocks;
   blocks.embedding = add("embedding", embedding);
@@ -580,8 +597,8 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std
   return blocks;
 }
 
-Operation collective(const std::string& id, OpKind kind, DType dtype, std::int32_t group) {
-  return {.id = id, .kind = kind, .dtype = dtype, .group = group};
+Operation collective(std::string id, OpKind kind, DType dtype, std::int32_t group) {
+  return {.id = std::move(id), .kind = kind, .dtype = dtype, .group = group};
 }
 
 // Tensors of experts are exchanged among those that hold the same experts, all others among all that divide
@@ -589,11 +606,11 @@ Operation collective(const std::string& id, OpKind kind, DType dtype, std::int32
 struct DataGroup {
   bool of_experts;
   std::int32_t group;
-  std::string prefix;  // of ids
+  std::string_view name;  // in ids
 };
-std::vector<DataGroup> data_groups(const PlanBuilder& b, const char* what) {
-  return {{false, b.strategy().zero_stage > 0 ? b.groups().shard : b.groups().data, what},
-          {true, b.groups().expert_data, std::string(what) + ".experts"}};
+std::array<DataGroup, 2> data_groups(const PlanBuilder& b) {
+  return {{{false, b.strategy().zero_stage > 0 ? b.groups().shard : b.groups().data, ""},
+           {true, b.groups().expert_data, ".experts"}}};
 }
 
 // Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work
@@ -617,10 +634,12 @@ std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& uni
   const int zero_stage = b.strategy().zero_stage;
   const bool whole =
       zero_stage == 0 || (zero_stage == 1 && b.scenario().implementation.data_parallel.reduces_whole);
-  for (const DataGroup& g : data_groups(b, "gradients")) {
+  for (const DataGroup& g : data_groups(b)) {
     if (g.group < 0) continue;
-    Operation op = collective(g.prefix + (whole ? ".all_reduce" : ".reduce_scatter"),
-                              whole ? OpKind::all_reduce : OpKind::reduce_scatter, type, g.group);
+    Operation op =
+        collective(std::string("gradients").append(g.name) + (whole ? ".all_reduce" : ".reduce_scatter"),
+                   whole ? OpKind::all_reduce : OpKind::reduce_scatter, type, g.group);
+    op.operands.reserve((whole ? 1 : 2) * unit.size());
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts) continue;
       if (whole) {
@@ -661,8 +680,11 @@ Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& 
 
 std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& unit, BufferId Tensor::*whole) {
   std::vector<Operation> ops;
-  for (const DataGroup& g : data_groups(b, "parameters")) {
-    Operation op = collective(g.prefix + ".all_gather", OpKind::all_gather, b.types().stored, g.group);
+  for (const DataGroup& g : data_groups(b)) {
+    if (g.group < 0) continue;  // no other rank holds the same
+    Operation op = collective(std::string("parameters").append(g.name) + ".all_gather", OpKind::all_gather,
+                              b.types().stored, g.group);
+    op.operands.reserve(2 * unit.size());
     for (const Tensor& t : unit) {
       if (t.of_experts != g.of_experts || t.zero_stage == 0) continue;
       op.operands.push_back(writes(t.*whole));
@@ -673,17 +695,17 @@ std::vector<Operation> gather_parameters(const PlanBuilder& b, const Tensors& un
   return ops;
 }
 
-void add_pipeline_blocks(PlanBuilder& b, const TrainingBuffers& r, StepBlocks& blocks) {
+void add_pipeline_blocks(PlanBuilder& b, BufferId residual, BufferId residual_gradient, StepBlocks& blocks) {
   if (b.groups().pipeline < 0) return;
   const auto add = [&](const std::string& what, OpKind kind, Operand operand) {
     Operation op = collective("pipeline." + what, kind, b.types().stored, b.groups().pipeline);
     op.operands = {operand};
-    return b.add({"pipeline." + what, {std::move(op)}});
+    return b.add({"pipeline." + what, list_of(std::move(op))});
   };
-  blocks.send_activation = add("activation.send", OpKind::send, reads(r.residual));
-  blocks.receive_activation = add("activation.receive", OpKind::receive, writes(r.residual));
-  blocks.send_gradient = add("gradient.send", OpKind::send, reads(r.residual_gradient));
-  blocks.receive_gradient = add("gradient.receive", OpKind::receive, writes(r.residual_gradient));
+  blocks.send_activation = add("activation.send", OpKind::send, reads(residual));
+  blocks.receive_activation = add("activation.receive", OpKind::receive, writes(residual));
+  blocks.send_gradient = add("gradient.send", OpKind::send, reads(residual_gradient));
+  blocks.receive_gradient = add("gradient.receive", OpKind::receive, writes(residual_gradient));
 }
 
 // Sums over ranks that hold the same shards.
@@ -692,10 +714,11 @@ std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, 
   Operation op = collective(id, OpKind::all_reduce, b.types().gradient, group);
   // Experts' states are divided over all that hold the same experts.
   const bool of_shards = group == b.groups().replica;
+  op.operands.reserve(unit.size());
   for (const Tensor& t : unit)
     if (!(t.of_experts && of_shards)) op.operands.push_back(updates(t.gradient_shard));
   if (op.operands.empty()) return {};
-  return {std::move(op)};
+  return list_of(std::move(op));
 }
 
 Bytes gradients_of_layer(const PlanBuilder& b, const DecoderParameters& p, bool experts) {
@@ -770,7 +793,7 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
       .head = add("head.reduce_gradients", reduce_gradients(b, p.head_group(), head_parts, head_key_values))};
   blocks.reduce_layers.layer_bytes = gradients_of_layer(b, p, false);
   blocks.reduce_expert_layers.layer_bytes = gradients_of_layer(b, p, true);
-  const auto add_sums = [&](const std::string& name, const std::string& id, std::int32_t group) {
+  const auto add_sums = [&](std::string_view name, const char* id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
     return add_unit_blocks(b, p, name, [&](const std::string&, const Tensors& unit) {
       return sum_of_shards(b, unit, id, group);
@@ -817,7 +840,8 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   const auto operation = [&](const std::string& id, OpKind kind, Operand operand) {
     return Operation{.id = id, .kind = kind, .dtype = DType::fp32, .operands = {operand}};
   };
-  Block zeros{"zero_gradient_norm", {operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm))}};
+  Block zeros{"zero_gradient_norm",
+              list_of(operation("optimizer.zero_gradient_norm", OpKind::zero, writes(norm)))};
   // fp16 reaches 65,504: the loss is multiplied by a scale, and a step whose gradients overflow is skipped
   // (Micikevicius et al. 2018, arXiv 1710.03740).
   const BufferId overflow = b.types().stored != DType::fp16
@@ -834,7 +858,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
     Operation op = collective("gradients.tied_embedding.all_reduce", OpKind::all_reduce, b.types().gradient,
                               b.groups().tied_embedding);
     op.operands = {updates(p.embedding.gradient_shard)};
-    blocks.sum_tied_embedding = b.add({"tied_embedding.reduce_gradients", {std::move(op)}});
+    blocks.sum_tied_embedding = b.add({"tied_embedding.reduce_gradients", list_of(std::move(op))});
   }
   // The embedding's copy in the last stage is not counted twice.
   DecoderParameters counted = p;
@@ -859,7 +883,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
     blocks.unscale = add_unit_blocks(b, p, "unscale", [&](const std::string&, const Tensors& unit) {
       Operation op = operation("optimizer.unscale", OpKind::unscale, updates(overflow));
       for (const Tensor& t : unit) op.operands.push_back(updates(t.gradient_shard));
-      return unit.empty() ? std::vector<Operation>{} : std::vector<Operation>{std::move(op)};
+      return unit.empty() ? std::vector<Operation>{} : list_of(std::move(op));
     });
     Block read{"read_overflow", {}};
     sum_over_ranks("optimizer.overflow", overflow, read.operations);
@@ -869,8 +893,9 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   Block sum{"sum_gradient_norm", {}};
   sum_over_ranks("optimizer.gradient_norm", norm, sum.operations);
   if (!sum.operations.empty()) blocks.sum_norm = b.add(std::move(sum));
-  blocks.clip = b.add({"clip", {operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm))}});
-  const std::string update(name(b.scenario().workload.optimizer));
+  blocks.clip =
+      b.add({"clip", list_of(operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm)))});
+  const std::string_view update = name(b.scenario().workload.optimizer);
   blocks.update = add_unit_blocks(b, p, update, [&](const std::string& block, const Tensors& unit) {
     return optimizer_operations(b, block, unit, norm);
   });
@@ -886,6 +911,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
 UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p) {
   const auto of = [](const Tensors& tensors) {
     std::vector<BufferId> buffers;
+    buffers.reserve(3 * tensors.size());
     for (const Tensor& t : tensors)
       buffers.insert(buffers.end(), {t.parameter, t.parameter_for_backward, t.gradient});
     return buffers;
@@ -931,8 +957,8 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   KeptResults kept_results;
   OffloadedBuffers offloaded;
   const AddBuffer add_kept_result = [&](PlanBuilder& builder, const std::string& block,
-                                        const std::string& name, DType dtype, std::vector<Extent> shape) {
-    return kept_results[name] = kept(builder, block, name, dtype, std::move(shape));
+                                        const std::string& name, DType dtype, const Shape& shape) {
+    return kept_results[name] = kept(builder, block, name, dtype, shape);
   };
   const LayerResults results = add_layer_results(b, "", add_kept_result, blocks.kinds);
   for (const LayerKind kind : blocks.kinds)
@@ -942,7 +968,7 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   blocks.head = b.add(std::move(head));
   blocks.head_backward = b.add(std::move(head_back));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));
-  add_pipeline_blocks(b, r, blocks);
+  add_pipeline_blocks(b, r.residual, r.residual_gradient, blocks);
   add_state_blocks(b, p, r.gradient_norm, blocks);
   return blocks;
 }
@@ -971,6 +997,14 @@ StepPlan make_state_plan(const Scenario& scenario) {
   add_bucket_blocks(scenario, step);
   add_extra_tensors(step.plan);
   return step;
+}
+
+StepPlan make_transfer_plan(const Scenario& scenario) {
+  PlanBuilder b(scenario);
+  StepBlocks blocks;
+  const BufferId residual = add_residual(b);
+  add_pipeline_blocks(b, residual, add_residual_gradient(b), blocks);
+  return {b.take(), std::move(blocks)};
 }
 
 void add_bucket_blocks(const Scenario& scenario, StepPlan& step) {

@@ -345,10 +345,19 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
   const std::int32_t layers = piece.layers();
   const std::int32_t interval = std::max(1, std::min(layers, recompute_interval(strategy, layers)));
   // Of several kinds each layer adds what it would in a piece of its kind alone.
-  std::vector<std::size_t> kinds;
-  for (const Piece::Run& r : piece.runs)
-    kinds.insert(kinds.end(), static_cast<std::size_t>(r.layers), r.kind);
-  const std::size_t kind_of_ends = kinds.empty() ? 0 : *std::min_element(kinds.begin(), kinds.end());
+  struct TracedLayer {
+    std::size_t kind;
+    SameLayer same;
+  };
+  std::vector<TracedLayer> traced_layers;
+  traced_layers.reserve(static_cast<std::size_t>(layers));
+  std::size_t kind_of_ends = piece.runs.empty() ? 0 : piece.runs.front().kind;
+  for (const Piece::Run& r : piece.runs) {
+    kind_of_ends = std::min(kind_of_ends, r.kind);
+    for (std::int32_t i = 0; i < r.layers; ++i)
+      traced_layers.push_back(
+          {r.kind, same_layer(static_cast<std::int32_t>(traced_layers.size()), layers, interval)});
+  }
   const BackwardParts parts = backward_parts(strategy.schedule);
 
   PieceMemory memory;
@@ -378,8 +387,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
       add({.unit = unit, .is_first_of_unit = true}, traced(kind_of_ends, kThreeLayers).*of);
     };
     const auto layer = [&](std::int32_t l, bool recomputes) {
-      const SameLayer same = same_layer(l, layers, interval);
-      const std::size_t kind = kinds[static_cast<std::size_t>(l)];
+      const auto& [kind, same] = traced_layers[static_cast<std::size_t>(l)];
       const TracedPass& of = traced(kind, same.piece);
       add({.unit = l + 1,
            .kind = static_cast<std::int32_t>(kind),

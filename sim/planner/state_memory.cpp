@@ -1,8 +1,8 @@
 #include "sim/planner/state_memory.h"
 
 #include <algorithm>
-#include <set>
-#include <string>
+#include <string_view>
+#include <vector>
 
 #include "sim/plan/memory.h"
 
@@ -85,18 +85,21 @@ void add_beside_parameters(const BlockTimes& passes, StateMemory& m) {
 double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
   const BlockId gathers = states.blocks().gather_for_backward.head, reads = passes.blocks().head_backward;
   if (gathers < 0 || reads < 0) return 0;
-  std::set<std::string> read;
+  std::vector<std::string_view> read;
   for (const Operation& op : passes.plan().blocks[static_cast<std::size_t>(reads)].operations)
     for (const Operand& o : op.operands)
       if (o.buffer != kNoBuffer)
-        read.insert(passes.plan().buffers[static_cast<std::size_t>(passes.plan().storage(o.buffer))].name);
+        read.push_back(passes.plan().buffers[static_cast<std::size_t>(passes.plan().storage(o.buffer))].name);
+  const auto is_read = [&](const Buffer& b) {
+    return std::find(read.begin(), read.end(), b.name) != read.end();
+  };
   double bytes = 0;
   const Plan& plan = states.plan();
   for (const Operation& op : plan.blocks[static_cast<std::size_t>(gathers)].operations)
     for (std::size_t i = 0; i + 1 < op.operands.size(); i += 2) {  // whole, then the rank's own part
       const Buffer& whole = plan.buffers[static_cast<std::size_t>(op.operands[i].buffer)];
       const Buffer& own = plan.buffers[static_cast<std::size_t>(op.operands[i + 1].buffer)];
-      if (!read.contains(whole.name) && !read.contains(own.name))
+      if (!is_read(whole) && !is_read(own))
         bytes += static_cast<double>(aligned(whole.bytes(of_one_sequence(plan.scenario))).value);
     }
   return bytes;

@@ -69,6 +69,13 @@ struct StepEstimator::StateKey {
 };
 
 struct StepEstimator::Known {
+  // The base with the strategy and the workload of whatever is being found.
+  const Scenario& with(const Strategy& strategy, const Workload& workload) {
+    base.strategy = strategy;
+    base.workload = workload;
+    return base;
+  }
+
   Scenario base;
   const Calibration* calibration;
   std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
@@ -160,11 +167,9 @@ TransferTimes StepEstimator::transfers(const Scenario& s) {
   t.virtual_pipeline = 1;
   t.schedule = "1f1b";
   auto& known = known_->transfer_blocks[key];
-  if (!known) {
-    Scenario with = s;
-    with.strategy = t;
-    known = std::make_unique<BlockTimes>(with, known_->base.hardware, known_->calibration);
-  }
+  if (!known)
+    known = std::make_unique<BlockTimes>(make_transfer_plan(known_->with(t, s.workload)),
+                                         known_->base.hardware, known_->calibration);
   const StepBlocks& blocks = known->blocks();
   const auto of = [&](BlockId block, bool forward, bool sends) {
     ActionTime time =
@@ -209,16 +214,16 @@ UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces place
   if (places == StatePlaces::apart) t.schedule = "1f1b";
   auto& known = known_->unbucketed[key];
   if (known) return *known;
-  Scenario with = s;
-  with.strategy = t;
-  with.strategy.recompute = Recompute::none;
-  with.strategy.recompute_interval = 1;
-  with.strategy.recompute_operations.clear();
+  Strategy strategy = t;
+  strategy.recompute = Recompute::none;
+  strategy.recompute_interval = 1;
+  strategy.recompute_operations.clear();
   t.offload_optimizer = false;
   const int exchanges =
       known_->exchanges.try_emplace(key, static_cast<int>(known_->exchanges.size())).first->second;
-  known = std::make_unique<UnbucketedStates>(with, known_->base.hardware, known_->calibration,
-                                             compute_blocks(with), exchanges);
+  const Scenario& with = known_->with(strategy, s.workload);
+  known = std::make_unique<UnbucketedStates>(with, with.hardware, known_->calibration, compute_blocks(with),
+                                             exchanges);
   return *known;
 }
 

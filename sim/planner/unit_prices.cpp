@@ -11,12 +11,12 @@ const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_
   if (added) {
     if (!pricer_) pricer_.emplace(step_.plan, hardware_, calibration_);
     const Scenario& s = step_.plan.scenario;
-    const PricedBlock priced =
-        pricer_->price(block, phase,
-                       {.batch = micro_batch_size,
-                        .query_length = s.workload.seq_len / s.strategy.context_parallel,
-                        .kv_length = s.workload.seq_len});
-    it->second = {priced.duration, priced.host, {}};
+    const BlockPricer::Expected expected =
+        pricer_->expected(block, phase,
+                          {.batch = micro_batch_size,
+                           .query_length = s.workload.seq_len / s.strategy.context_parallel,
+                           .kv_length = s.workload.seq_len});
+    it->second = {expected.duration, expected.host, {}};
   }
   return it->second;
 }
