@@ -16,6 +16,8 @@ std::int32_t micro_batches_of_chunk(const Schedule& s) {
 
 // Of a pass, what may go on beside its compute and surely hides.
 constexpr double kRoom = 0.6;
+// The same where each unit's exchanges hide behind its own compute.
+constexpr double kRoomOfUnits = 0.75;
 
 // Of a micro-batch's backward pass, where a schedule runs some whole and some in two parts: whichever is
 // less. 0: it has none of a sort.
@@ -351,12 +353,12 @@ bool StepPipeline::host_keeps_up(std::span<const ChunkPasses> passes) const {
   return true;
 }
 
-// Whether collectives hide behind compute with room to spare.
-bool StepPipeline::exchanges_hide(const ChunkPasses& passes, const ChunkPasses& plain) {
+// Whether collectives take no more than a share of the compute that they hide behind.
+bool StepPipeline::exchanges_hide(const ChunkPasses& passes, const ChunkPasses& plain, double room) {
   for (const auto& [usual, last] : {std::pair{&ChunkPasses::backward, &ChunkPasses::last_backward},
                                     std::pair{&ChunkPasses::weight, &ChunkPasses::last_weight},
                                     std::pair{&ChunkPasses::forward, &ChunkPasses::first_forward}})
-    if (std::max((passes.*usual).collectives, (passes.*last).collectives) > (plain.*usual).duration * kRoom)
+    if (std::max((passes.*usual).collectives, (passes.*last).collectives) > (plain.*usual).duration * room)
       return false;
   return true;
 }
@@ -492,17 +494,18 @@ const StepPasses::Hidden& StepPipeline::hidden_of(const Scenario& s, const StepS
   const auto [known, added] = cut_.hidden.try_emplace(states.exchange(), passes_.passes_memory_.get());
   StepPasses::Hidden& hidden = known->second;
   if (!added) return hidden;
-  hidden.passes.reserve(cut_.distinct.size());
-  for (std::size_t p = 0; p < cut_.distinct.size(); ++p) {
-    const ChunkPasses& passes =
-        hidden.passes.emplace_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
-    hidden.hide = hidden.hide && exchanges_hide(passes, cut_.plain[p]);
-    hidden.reductions_hide = hidden.reductions_hide && PassTimer::reductions_hide(passes);
-  }
   // Layers that are recomputed together are gathered together: what they wait for is not in closed form.
   const bool one_by_one = std::all_of(cut_.distinct.begin(), cut_.distinct.end(), [&](const Piece& p) {
     return recompute_interval(s.strategy, p.layers()) == 1;
   });
+  const double room = s.strategy.zero_stage == 3 && one_by_one ? kRoomOfUnits : kRoom;
+  hidden.passes.reserve(cut_.distinct.size());
+  for (std::size_t p = 0; p < cut_.distinct.size(); ++p) {
+    const ChunkPasses& passes =
+        hidden.passes.emplace_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
+    hidden.hide = hidden.hide && exchanges_hide(passes, cut_.plain[p], room);
+    hidden.reductions_hide = hidden.reductions_hide && PassTimer::reductions_hide(passes);
+  }
   hidden.hide = hidden.hide && (hidden.reductions_hide || one_by_one);
   return hidden;
 }

@@ -155,7 +155,7 @@ class StepPipeline {
   Seconds run_units(const Scenario& scenario, const StepStates& states);
   void execute();
   Seconds longer_with(std::span<const ChunkPasses> passes, bool gathers) const;
-  static bool exchanges_hide(const ChunkPasses& passes, const ChunkPasses& plain);
+  static bool exchanges_hide(const ChunkPasses& passes, const ChunkPasses& plain, double room);
   Seconds slower_beside(Seconds exchanged, Seconds compute) const;
   bool host_keeps_up(std::span<const ChunkPasses> passes) const;
 
