@@ -85,6 +85,7 @@ struct StepEstimator::Known {
   StageNumbers stage_numbers;
   std::map<std::tuple<const UnbucketedStates*, std::int32_t, std::int32_t, int>, StepStates> states;
   std::map<StateKey, int> exchanges;
+  ExchangeNumbers exchange_numbers;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
   std::shared_ptr<Schedules> schedules;
 };
@@ -100,6 +101,7 @@ StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibratio
                        .stage_numbers = {},
                        .states = {},
                        .exchanges = {},
+                       .exchange_numbers = {},
                        .transfer_blocks = {},
                        .schedules = std::move(schedules)}) {}
 
@@ -111,6 +113,7 @@ void StepEstimator::forget_layout() {
   known_->states.clear();
   known_->unbucketed.clear();
   known_->exchanges.clear();
+  known_->exchange_numbers.clear();
   known_->transfer_blocks.clear();
 }
 
@@ -240,7 +243,7 @@ const StepStates& StepEstimator::states(const Scenario& s) {
   const auto key = std::make_tuple(&base, layers.dense, layers.experts, buckets.virtual_pipeline);
   const auto known = known_->states.find(key);
   if (known != known_->states.end()) return known->second;
-  return known_->states.try_emplace(key, base, std::move(buckets)).first->second;
+  return known_->states.try_emplace(key, base, std::move(buckets), known_->exchange_numbers).first->second;
 }
 
 const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {

@@ -217,7 +217,7 @@ std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const S
   auto& passes = known->second;
   if (!added) return passes;
   const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
-  auto& unbucketed = cut_.unbucketed[{states.exchange().unbucketed, s.strategy.prefetch}];
+  auto& unbucketed = cut_.unbucketed[{states.unbucketed().exchanges, s.strategy.prefetch}];
   auto& bucketed = cut_.bucketed[states.exchange()];
   const std::size_t pieces = cut_.distinct.size();
   unbucketed.reserve(pieces);
@@ -254,7 +254,7 @@ std::vector<const Piece*> StepPipeline::pieces_of(const Kind& kind) const {
 
 const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
   // Buckets that go beside the passes are not among what a stage does once.
-  const bool buckets = states.exchange().bucket != BucketLayers{} && !reduces_beside(s);
+  const bool buckets = states.bucket_layers() != BucketLayers{} && !reduces_beside(s);
   std::vector<std::optional<StageEnds>>& known = buckets ? states.bucket_ends() : states.unbucketed().ends;
   if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
   std::optional<StageEnds>& ends = known[kind.number];
@@ -459,7 +459,7 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
 
 std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states, Bound bound) {
   const bool gathers = s.strategy.zero_stage == 3;
-  const auto number_of = [&](const std::pair<StateExchange, int>& exchange, auto find) {
+  const auto number_of = [&](std::pair<int, int> exchange, auto find) {
     // They are asked for in the same order again and again.
     for (std::size_t i = 0; i < exchanges_.size(); ++i, ++last_exchanged_) {
       if (last_exchanged_ >= exchanges_.size()) last_exchanged_ = 0;

@@ -56,12 +56,12 @@ class StepPasses {
     std::vector<std::size_t> same_layers;  // of each, the first that has the same
     std::vector<ChunkPasses> plain;
     std::vector<PieceMemory> memory;
-    std::pmr::map<StateExchange, Hidden> hidden;
-    // By what is exchanged beside passes (buckets aside: StateExchange::unbucketed) and the number of units
+    std::pmr::map<int, Hidden> hidden;
+    // By what is exchanged beside passes (buckets aside: UnbucketedStates::exchanges) and the number of units
     // that are gathered ahead.
     std::pmr::map<std::pair<int, int>, std::pmr::vector<PassTimer::Unbucketed>> unbucketed;
-    std::pmr::map<StateExchange, std::pmr::vector<PassTimer::Bucketed>> bucketed;
-    std::pmr::map<std::pair<StateExchange, int>, std::pmr::vector<ChunkPasses>> exchanging;
+    std::pmr::map<int, std::pmr::vector<PassTimer::Bucketed>> bucketed;
+    std::pmr::map<std::pair<int, int>, std::pmr::vector<ChunkPasses>> exchanging;
   };
   Cut& cut(const Scenario& scenario);
 
@@ -170,7 +170,7 @@ class StepPipeline {
   std::vector<std::size_t> numbers_;  // of their units
   std::vector<std::size_t> piece_of_;  // of each stage's chunks
   // What is exchanged, with units ahead (0 where nothing is gathered), and the number that it has.
-  std::vector<std::pair<StateExchange, int>> exchanges_;
+  std::vector<std::pair<int, int>> exchanges_;
   std::vector<std::size_t> exchange_numbers_;
   std::vector<Exchanged> exchanged_;  // by number
   std::vector<Ends> ends_;           // of kinds, one exchange after the other

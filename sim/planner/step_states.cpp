@@ -18,10 +18,13 @@ const StateTimes& UnbucketedStates::times() {
   return *times_;
 }
 
-StepStates::StepStates(UnbucketedStates& unbucketed, Buckets buckets)
+StepStates::StepStates(UnbucketedStates& unbucketed, Buckets buckets, ExchangeNumbers& numbers)
     : unbucketed_(unbucketed),
       buckets_(std::move(buckets)),
-      bucket_layers_(unbucketed.blocks.layers_in(buckets_.bytes)) {}
+      bucket_layers_(unbucketed.blocks.layers_in(buckets_.bytes)) {
+  const StateExchange exchange{unbucketed.exchanges, bucket_layers_, buckets_.virtual_pipeline};
+  exchange_ = numbers.try_emplace(exchange, static_cast<int>(numbers.size())).first->second;
+}
 
 const StateTimes& StepStates::times() const {
   if (buckets_.bytes == 0) return unbucketed_.times();

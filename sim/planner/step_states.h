@@ -46,24 +46,25 @@ struct UnbucketedStates {
   std::optional<StateTimes> times_;
 };
 
-// States that are exchanged alike beside passes.
+// What of states decides how they are exchanged beside passes.
 struct StateExchange {
   int unbucketed = 0;  // UnbucketedStates::exchanges
   BucketLayers bucket;
   int virtual_pipeline = 1;
   auto operator<=>(const StateExchange&) const = default;
 };
+// Numbers for those that a search has met.
+using ExchangeNumbers = std::map<StateExchange, int>;
 
 // Of strategies that do the same to parameters and their states.
 class StepStates {
  public:
   // Buckets of no bytes: of one layer each.
-  StepStates(UnbucketedStates& unbucketed, Buckets buckets);
+  StepStates(UnbucketedStates& unbucketed, Buckets buckets, ExchangeNumbers& numbers);
   const StateMemory& memory() const { return unbucketed_.memory; }
   const BucketLayers& bucket_layers() const { return bucket_layers_; }
-  StateExchange exchange() const {
-    return {unbucketed_.exchanges, bucket_layers_, buckets_.virtual_pipeline};
-  }
+  // The number of their StateExchange.
+  int exchange() const { return exchange_; }
   // Found where a candidate fits: most do not.
   const StateTimes& times() const;
   // Of stages by their StageNumbers, where these buckets go after the passes.
@@ -76,6 +77,7 @@ class StepStates {
   UnbucketedStates& unbucketed_;
   Buckets buckets_;
   BucketLayers bucket_layers_;
+  int exchange_ = 0;
   mutable std::unique_ptr<StateTimes> times_;  // of most states nobody asks
   mutable std::vector<std::optional<StageEnds>> bucket_ends_;
 };
