@@ -33,9 +33,7 @@ struct BucketLayers {
 // The time that a block of a step plan takes, found once for each phase.
 class BlockTimes {
  public:
-  // Of a whole step's blocks, or of a plan that has some of them. Refers to hardware and calibration.
-  BlockTimes(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration)
-      : BlockTimes(make_step_plan(scenario), hardware, calibration) {}
+  // Of a whole step's plan, or of one that has some of its blocks. Refers to hardware and calibration.
   BlockTimes(StepPlan plan, const Hardware& hardware, const Calibration* calibration)
       : step_(std::move(plan)), hardware_(hardware), calibration_(calibration) {}
   BlockTimes(const BlockTimes&) = delete;

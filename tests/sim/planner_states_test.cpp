@@ -61,7 +61,8 @@ TEST_CASE("a plan of states alone has the states of a step's plan, at the same p
   for (int i = 0; i < 300; ++i) {
     const Scenario s = random.next();
     const Calibration* calibration = random.calibration(s.hardware.name);
-    BlockTimes step(s, s.hardware, calibration), states(make_state_plan(s), s.hardware, calibration);
+    BlockTimes step(make_step_plan(s), s.hardware, calibration),
+        states(make_state_plan(s), s.hardware, calibration);
     CAPTURE(i, s.model.name, s.implementation.name, s.strategy.zero_stage, s.strategy.schedule);
     require_same(state_memory(states, step), state_memory(step, step));
     require_same(state_times(states), state_times(step));
