@@ -113,19 +113,19 @@ struct Begun {
 
 // Of steps between two others that begin layers of one kind, those that are no fuller than both ends: what is
 // begun grows by the layer.
-std::vector<Begun> corners(const std::vector<Begun>& steps) {
-  std::vector<Begun> kept;
+void cut_to_corners(std::vector<Begun>& steps) {
   const auto below = [](const Begun& a, const Begun& b, const Begun& c) {
     if (a.kind < 0 || a.kind != b.kind || b.kind != c.kind) return false;
     const double from_a = a.from - b.from, all = a.from - c.from;
     if (all == 0) return b.bytes <= std::max(a.bytes, c.bytes);
     return b.bytes <= a.bytes + (c.bytes - a.bytes) * from_a / all;
   };
+  std::size_t kept = 0;
   for (const Begun& s : steps) {
-    while (kept.size() >= 2 && below(kept[kept.size() - 2], kept.back(), s)) kept.pop_back();
-    kept.push_back(s);
+    while (kept >= 2 && below(steps[kept - 2], steps[kept - 1], s)) --kept;
+    steps[kept++] = s;
   }
-  return kept;
+  steps.resize(kept);
 }
 
 // From a unit of a piece to the last.
@@ -159,7 +159,8 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
   WholeGradients gradients(m, exchange.bucket, exchange.both_ends ? m.shared_gradient : 0,
                            pass == Pass::backward_weight ? all_layers : 0);
   PassMost most;
-  std::vector<Begun> begun;
+  thread_local std::vector<Begun> begun;  // kept from one pass to the next
+  begun.clear();
   Begun from{.from = piece.layers() + 2};
   for (const PassStep& s : steps) {
     double bytes = gathered ? gathered->most_of(s) : s.most;
@@ -172,7 +173,9 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
     const bool has_weights = pass == Pass::backward_weight || pass == Pass::backward || !is_layer(s);
     if (whole && has_weights && !forward && !s.recomputes) gradients.reduce(s);
   }
-  for (const Begun& b : corners(begun))
+  cut_to_corners(begun);
+  most.steps.reserve(begun.size());
+  for (const Begun& b : begun)
     most.steps.push_back({b.bytes, units_from(b.from, piece, m.parameters.layers.size())});
   return most;
 }

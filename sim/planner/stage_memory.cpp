@@ -26,25 +26,22 @@ bool within(const UnitCounts& a, const UnitCounts& b) {
   return is;
 }
 
-void add_moment(std::vector<StageMoment>& moments, StageMoment moment) {
+void add_moment(std::vector<StageMoment>& moments, double bytes, const UnitCounts& begun) {
   for (const StageMoment& m : moments)
-    if (m.bytes >= moment.bytes && within(moment.begun, m.begun)) return;
-  std::erase_if(moments, [&](const StageMoment& m) {
-    return m.bytes <= moment.bytes && within(m.begun, moment.begun);
-  });
-  moments.push_back(std::move(moment));
+    if (m.bytes >= bytes && within(begun, m.begun)) return;
+  std::erase_if(moments,
+                [&](const StageMoment& m) { return m.bytes <= bytes && within(m.begun, begun); });
+  moments.push_back({bytes, begun});
 }
 
 bool begins_gradients(Pass pass) {
   return pass == Pass::backward || pass == Pass::backward_input;
 }
 
-UnitCounts units_of(const Piece& piece, std::size_t kinds) {
-  UnitCounts n{.embedding = piece.first ? 1.0 : 0.0,
-               .head = piece.last ? 1.0 : 0.0,
-               .layers = std::vector<double>(kinds)};
+void add_units(const Piece& piece, UnitCounts& n) {
+  if (piece.first) n.embedding += 1;
+  if (piece.last) n.head += 1;
   for (const Piece::Run& r : piece.runs) n.layers[r.kind] += r.layers;
-  return n;
 }
 
 UnitSet set_of(const UnitCounts& units) {
@@ -139,6 +136,7 @@ StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<con
       whole_layers.push_back(bytes);
     }
   StageMoments moments;
+  UnitCounts begun, with_step;        // of a moment
   const PassMost* most = nullptr;  // of the pass and the piece of the moment at hand
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const InFlight& f = a.in_flight->moments[i];
@@ -156,18 +154,18 @@ StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<con
       moments.bytes = std::max(moments.bytes, base + most->bytes);
       continue;
     }
-    const std::size_t kinds = m.parameters.layers.size();
-    UnitCounts begun{.layers = std::vector<double>(kinds)};
+    begun.embedding = begun.head = 0;
+    begun.layers.assign(m.parameters.layers.size(), 0);
     for (std::size_t c = 0; c < a.chunks.size(); ++c)
-      if (chunks[c].begun) begun += units_of(pieces_[a.chunks[c]], kinds);
+      if (chunks[c].begun) add_units(pieces_[a.chunks[c]], begun);
     if (chunks[static_cast<std::size_t>(f.chunk)].begun || !begins_gradients(f.pass)) {
-      add_moment(moments.begin_gradients, {base + most->bytes, begun});
+      add_moment(moments.begin_gradients, base + most->bytes, begun);
       continue;
     }
     for (const PassMost::Step& s : most->steps) {
-      StageMoment moment{base + s.bytes, begun};
-      moment.begun += s.begun;
-      add_moment(moments.begin_gradients, std::move(moment));
+      with_step = begun;
+      with_step += s.begun;
+      add_moment(moments.begin_gradients, base + s.bytes, with_step);
     }
   }
   return moments;
