@@ -185,8 +185,8 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
 const PassMost& pass_with(const Exchange& exchange, Pass pass, const Piece& piece, const PieceMemory& memory,
                           const StateMemory& states) {
   Exchange key = exchange;  // but for what this pass has nothing of
-  if (pass == Pass::forward) key.bucket = {};
-  if (pass == Pass::backward_weight) key.prefetch = 0;
+  if (pass == Pass::forward || pass == Pass::backward_input) key.bucket = {};
+  key.prefetch = pass == Pass::backward_weight ? 0 : std::min(key.prefetch, piece.units() - 1);
   const auto [known, added] = memory.with_exchanges[static_cast<std::size_t>(pass)].try_emplace(key);
   if (added) {
     const UnitBytes& accumulators = states.accumulators;

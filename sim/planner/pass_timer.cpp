@@ -283,7 +283,7 @@ bool PassTimer::reductions_hide(const ChunkPasses& passes) {
 
 bool PassTimer::gathers_hide(const Piece& piece) const {
   if (strategy_.prefetch < 1) return false;
-  const double window = strategy_.prefetch;
+  const double window = std::clamp(piece.units() - 1, 1, strategy_.prefetch);
   const UnitTimes &forward = states_.gather_for_forward, &backward = states_.gather_for_backward;
   const bool splits = backward_parts(strategy_.schedule) != BackwardParts::whole;
   for (const Piece::Run& r : piece.runs) {

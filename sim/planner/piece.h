@@ -18,6 +18,7 @@ struct Piece {
   bool first = false, last = false;  // has the embedding, the head
   std::vector<Run> runs;
   std::int32_t layers() const;
+  std::int32_t units() const { return layers() + first + last; }
   bool operator==(const Piece&) const = default;
 };
 

@@ -72,6 +72,7 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
       chunks_(static_cast<std::size_t>(facts.placement.chunks)),
       memory_(cut_.distinct, cut_.memory,
               static_cast<double>(s.workload.micro_batch_size * micro_batches_of_chunk(facts.placement))) {
+  for (const Piece& p : cut_.distinct) most_ahead_ = std::max(most_ahead_, p.units() - 1);
   find_kinds();
   find_fullest();
   least_ = least_of_compute();
@@ -213,11 +214,12 @@ Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
 }
 
 std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const StepStates& states) {
-  const auto [known, added] = cut_.exchanging.try_emplace({states.exchange(), s.strategy.prefetch});
+  const int ahead = std::min(s.strategy.prefetch, most_ahead_);
+  const auto [known, added] = cut_.exchanging.try_emplace({states.exchange(), ahead});
   auto& passes = known->second;
   if (!added) return passes;
   const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
-  auto& unbucketed = cut_.unbucketed[{states.unbucketed().exchanges, s.strategy.prefetch}];
+  auto& unbucketed = cut_.unbucketed[{states.unbucketed().exchanges, ahead}];
   auto& bucketed = cut_.bucketed[states.exchange()];
   const std::size_t pieces = cut_.distinct.size();
   unbucketed.reserve(pieces);
@@ -476,14 +478,16 @@ std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states,
     exchanged_.push_back(hide_exchanges(s, states, timer, hidden, bound));
     return exchanged_.size() - 1;
   };
-  return number_of({states.exchange(), gathers ? s.strategy.prefetch : 0}, [&] {
+  const bool begins_alike = passes_.software_.before_first_pass.value == 0;
+  const int ahead = begins_alike ? std::min(s.strategy.prefetch, most_ahead_) : s.strategy.prefetch;
+  return number_of({states.exchange(), gathers ? ahead : 0}, [&] {
     const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
     const bool in_time = !gathers || std::all_of(cut_.distinct.begin(), cut_.distinct.end(),
                                                  [&](const Piece& p) { return timer.gathers_hide(p); });
     const StepPasses::Hidden* hidden = in_time ? &hidden_of(s, states, timer) : nullptr;
     // What hides if it is gathered so many units ahead, hides for any more.
     constexpr int kEnough = -1;
-    if (gathers && hidden && hidden->hide && passes_.software_.before_first_pass.value == 0)
+    if (gathers && hidden && hidden->hide && begins_alike)
       return number_of({states.exchange(), kEnough}, [&] { return add(timer, hidden); });
     return add(timer, hidden);
   });

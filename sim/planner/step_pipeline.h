@@ -164,6 +164,7 @@ class StepPipeline {
   const ScheduleFacts& facts_;
   double slowest_over_mean_ = 1;  // a step of the slowest rank over one of mean ranks
   std::size_t chunks_ = 1;
+  int most_ahead_ = 0;  // of a pass's units, that can be gathered ahead of one
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
   PipelineMemory memory_;             // of stages that may be fullest
