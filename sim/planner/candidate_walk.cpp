@@ -133,11 +133,11 @@ class CandidateWalk::Layout {
   // Choices of states that come to the same: many sizes of buckets hold as many layers.
   struct AlikeStates {
     struct Distinct {
-      const StateChoice* choice = nullptr;
+      const StateChoice* choice = nullptr;  // the first of them
       const StepStates* states = nullptr;
+      std::vector<std::size_t> choices;
     };
     std::vector<Distinct> distinct;
-    std::vector<std::size_t> of_choice;  // its place among these, or kNone
   };
   // Of one number of stages.
   struct Stages {
@@ -147,15 +147,12 @@ class CandidateWalk::Layout {
     std::vector<std::size_t> states, states_two_directions;
     std::map<std::pair<int, StatePlaces>, AlikeStates> alike;  // by chunks, over which buckets reach
   };
-  // What a pipeline makes of distinct states.
-  struct Found {
-    std::optional<Bytes> memory;
-    std::optional<Seconds> step;
-    std::optional<Collector::Added> added;
-  };
+  // Candidates whose time is asked for, all of them or those that are drawn: it is found for several at a time.
   struct Waiting {
-    std::int64_t index = 0;
-    std::size_t distinct = 0, asked = 0;
+    const AlikeStates::Distinct* states = nullptr;
+    Bytes memory;
+    std::size_t asked = 0;
+    bool all = true;
   };
 
   static void neutral(Strategy& s) {
@@ -243,14 +240,7 @@ class CandidateWalk::Layout {
           t.virtual_pipeline = chunks;
           StateChoice{}.apply(t);
           if (w_.steps.must_run(t)) {
-            each_state(stages, row, [&](const StateChoice& choice, std::int64_t index, std::size_t) {
-              choice.apply(t);
-              const Estimate e = w_.steps.by_running(scenario_);
-              if (collector_.asks_for_time(index, e.memory))
-                collector_.add(index, devices_, tokens_of_step(scenario_.workload), e);
-              else
-                collector_.add_too_large(index, e.memory);
-            });
+            run_each_state(stages, row);
           } else {
             const BackwardParts parts = backward_parts(schedule);
             auto known = passes.find(parts);
@@ -276,17 +266,26 @@ class CandidateWalk::Layout {
     return it->second;
   }
 
-  template <class Visit>
-  void each_state(const Stages& stages, std::int64_t row, Visit visit) {
+  void run_each_state(const Stages& stages, std::int64_t row) {
+    refuse_states(stages, row);
     const std::vector<std::size_t>& refusals = refusals_of(stages);
     for (std::size_t i = 0; i < w_.states.size(); ++i) {
       const std::int64_t index = row + static_cast<std::int64_t>(i);
-      if (index < w_.begin || index >= w_.end) continue;
-      if (refusals[i] != kNone) {
-        collector_.refuse(refusals[i], 1);
-        continue;
-      }
-      visit(w_.states[i], index, i);
+      if (refusals[i] != kNone || !in_range(index)) continue;
+      w_.states[i].apply(scenario_.strategy);
+      const Estimate e = w_.steps.by_running(scenario_);
+      if (e.memory <= collector_.most_memory() || collector_.is_drawn(index))
+        collector_.add(index, devices_, tokens_of_step(scenario_.workload), e);
+      else
+        collector_.add_too_large(index, e.memory);
+    }
+  }
+
+  bool in_range(std::int64_t index) const { return index >= w_.begin && index < w_.end; }
+  void refuse_states(const Stages& stages, std::int64_t row) {
+    for (const std::size_t why : refusals_of(stages)) {
+      if (why != kNone && in_range(row)) collector_.refuse(why, 1);
+      ++row;
     }
   }
   const std::vector<std::size_t>& refusals_of(const Stages& stages) const {
@@ -294,58 +293,60 @@ class CandidateWalk::Layout {
     return two ? stages.states_two_directions : stages.states;
   }
 
+  // visit(index) for the candidates of a row that have these states.
+  template <class Visit>
+  void each_of(const AlikeStates::Distinct& states, std::int64_t row, Visit visit) const {
+    for (const std::size_t choice : states.choices)
+      if (const std::int64_t index = row + static_cast<std::int64_t>(choice); in_range(index)) visit(index);
+  }
+
   void of_pipeline(Stages& stages, StepPasses& passes, std::int64_t row) {
+    refuse_states(stages, row);
     StepPipeline pipeline(scenario_, passes, w_.steps.schedule(scenario_));
-    const AlikeStates& alike = alike_states(stages);
     const double tokens = tokens_of_step(scenario_.workload);
     const auto that_matters = [&](Seconds least) {
       return collector_.memory_that_matters(devices_, tokens, least);
     };
     Bytes of_any_state = that_matters(pipeline.least_time());
-    found_.assign(alike.distinct.size(), {});
-    const auto add = [&](std::int64_t index, Found& found) {
-      if (found.added && collector_.add_alike(index, *found.added)) return;
-      found.added = collector_.add(index, devices_, tokens, {*found.step, *found.memory});
+    const auto leave = [&](std::int64_t index, Bytes memory) {
+      if (memory <= collector_.most_memory())
+        collector_.add_beaten();
+      else
+        collector_.add_too_large(index, memory);
     };
     const auto add_waiting = [&] {
       pipeline.run_asked();
       for (const Waiting& w : waiting_) {
-        Found& found = found_[w.distinct];
-        const AlikeStates::Distinct& d = alike.distinct[w.distinct];
-        if (!found.step) {
-          d.choice->apply(scenario_.strategy);
-          found.step = pipeline.time(scenario_, *d.states, w.asked);
-        }
-        add(w.index, found);
+        w.states->choice->apply(scenario_.strategy);
+        const Estimate estimate{pipeline.time(scenario_, *w.states->states, w.asked), w.memory};
+        std::optional<Collector::Added> added;
+        each_of(*w.states, row, [&](std::int64_t index) {
+          if (!w.all && !collector_.is_drawn(index)) return leave(index, w.memory);
+          if (added && collector_.add_alike(index, *added)) return;
+          added = collector_.add(index, devices_, tokens, estimate);
+        });
       }
       waiting_.clear();
       of_any_state = that_matters(pipeline.least_time());
     };
-    each_state(stages, row, [&](const StateChoice& choice, std::int64_t index, std::size_t i) {
-      const std::size_t distinct = alike.of_choice[i];
-      Found& found = found_[distinct];
-      if (found.step) return add(index, found);
-      const StepStates& states = *alike.distinct[distinct].states;
-      choice.apply(scenario_.strategy);
-      if (!found.memory) found.memory = pipeline.memory(scenario_, states);
-      const Bytes memory = *found.memory;
-      const auto beaten = [&](Seconds least) {
-        return !collector_.may_matter(index, memory, that_matters(least));
-      };
-      if (memory <= collector_.most_memory()) {
-        if (!collector_.times_all()) {
-          if (!collector_.may_matter(index, memory, of_any_state) ||
-              beaten(pipeline.least_time_of_ends(scenario_, states)))
-            return collector_.add_beaten();
-          const StepPipeline::LeastTime least = pipeline.least_time(scenario_, states);
-          if (beaten(least.seconds)) return collector_.add_beaten();
-        }
-      } else if (!collector_.asks_for_time(index, memory)) {
-        return collector_.add_too_large(index, memory);
+    for (const AlikeStates::Distinct& d : alike_states(stages).distinct) {
+      d.choice->apply(scenario_.strategy);
+      const Bytes memory = pipeline.memory(scenario_, *d.states);
+      const auto may_matter = [&](Seconds least) { return memory <= that_matters(least); };
+      const bool matters =
+          memory <= collector_.most_memory() &&
+          (collector_.times_all() ||
+           (memory <= of_any_state && may_matter(pipeline.least_time_of_ends(scenario_, *d.states)) &&
+            may_matter(pipeline.least_time(scenario_, *d.states).seconds)));
+      bool some_drawn = false;
+      if (!matters) each_of(d, row, [&](std::int64_t index) { some_drawn |= collector_.is_drawn(index); });
+      if (!matters && !some_drawn) {
+        each_of(d, row, [&](std::int64_t index) { leave(index, memory); });
+        continue;
       }
-      waiting_.push_back({index, distinct, pipeline.ask(scenario_, states)});
+      waiting_.push_back({&d, memory, pipeline.ask(scenario_, *d.states), matters});
       if (pipeline.waiting() == 0 || pipeline.waiting() == kLanes) add_waiting();
-    });
+    }
     add_waiting();
   }
 
@@ -358,14 +359,13 @@ class CandidateWalk::Layout {
     const std::vector<std::size_t>& refusals = refusals_of(stages);
     std::map<std::pair<const StepStates*, int>, std::size_t> met;
     for (std::size_t i = 0; i < w_.states.size(); ++i) {
-      alike.of_choice.push_back(kNone);
       if (refusals[i] != kNone) continue;
       const StateChoice& choice = w_.states[i];
       choice.apply(scenario_.strategy);
       const StepStates& states = w_.steps.states(scenario_);
       const auto [place, is_new] = met.try_emplace({&states, choice.prefetch}, alike.distinct.size());
-      if (is_new) alike.distinct.push_back({&choice, &states});
-      alike.of_choice.back() = place->second;
+      if (is_new) alike.distinct.push_back({&choice, &states, {}});
+      alike.distinct[place->second].choices.push_back(i);
     }
     StateChoice{}.apply(scenario_.strategy);
     return alike;
@@ -380,8 +380,7 @@ class CandidateWalk::Layout {
   int devices_;
   std::int64_t global_batch_;
   std::vector<Stages> stages_;
-  std::vector<Found> found_;      // of a pipeline
-  std::vector<Waiting> waiting_;  // for passes that are run beside each other
+  std::vector<Waiting> waiting_;
 };
 
 CandidateWalk::CandidateWalk(const SearchSpace& space, const Calibration* calibration, std::int64_t begin,

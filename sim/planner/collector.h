@@ -36,10 +36,8 @@ class Collector {
     looked_at_ += candidates;
   }
 
-  // Of a legal candidate first its memory is found. Whether its time is asked for, too.
-  bool asks_for_time(std::int64_t index, Bytes memory) const {
-    return memory <= most_memory_ || is_drawn(index);
-  }
+  // Whether the scatter takes it.
+  bool is_drawn(std::int64_t index) const { return hash_of(index) < draw_below_; }
   // `tokens` of a step.
   Candidate candidate(std::int64_t index, std::int32_t devices, double tokens,
                       const Estimate& estimate) const;
@@ -50,9 +48,6 @@ class Collector {
   // A candidate that fits and takes `least` or longer may yet be among what is kept where it has no more
   // memory than this; or where it is drawn. Never less as long as nothing is added.
   Bytes memory_that_matters(std::int32_t devices, double tokens, Seconds least) const;
-  bool may_matter(std::int64_t index, Bytes memory, Bytes memory_that_matters) const {
-    return memory <= memory_that_matters || is_drawn(index);
-  }
   // One that does not matter.
   void add_beaten() {
     ++legal_;
@@ -94,7 +89,6 @@ class Collector {
     double worst = 0;  // cost of the last of the kept, once there are as many as wanted
     bool full = false;
   };
-  bool is_drawn(std::int64_t index) const { return hash_of(index) < draw_below_; }
   // Whether they do.
   bool keep_best(const Candidate& c, Objective objective);
   bool keep_front(const Candidate& c);
