@@ -14,10 +14,9 @@ std::int32_t micro_batches_of_chunk(const Schedule& s) {
   return s.placement == Placement::two_directions ? s.micro_batches / 2 : s.micro_batches;
 }
 
-// Of a pass, what may go on beside its compute and surely hides.
-constexpr double kRoom = 0.6;
-// The same where each unit's exchanges hide behind its own compute.
-constexpr double kRoomOfUnits = 0.75;
+// Of a pass, the share of its compute that launches may take and surely hide; that exchanges may take: at all,
+// where each unit's hide behind its own compute, and where no compute waits for them.
+constexpr double kRoom = 0.6, kRoomOfUnits = 0.75, kRoomOfReductions = 0.85;
 
 // Of a micro-batch's backward pass, where a schedule runs some whole and some in two parts: whichever is
 // less. 0: it has none of a sort.
@@ -502,7 +501,7 @@ const StepPasses::Hidden& StepPipeline::hidden_of(const Scenario& s, const StepS
   const bool one_by_one = std::all_of(cut_.distinct.begin(), cut_.distinct.end(), [&](const Piece& p) {
     return recompute_interval(s.strategy, p.layers()) == 1;
   });
-  const double room = s.strategy.zero_stage == 3 && one_by_one ? kRoomOfUnits : kRoom;
+  const double room = s.strategy.zero_stage < 3 ? kRoomOfReductions : one_by_one ? kRoomOfUnits : kRoom;
   hidden.passes.reserve(cut_.distinct.size());
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p) {
     const ChunkPasses& passes =
