@@ -48,6 +48,11 @@ constexpr Flops operator*(Flops a, double n) {
 struct Seconds {
   double value = 0;
   constexpr auto operator<=>(const Seconds&) const = default;
+  // One comparison each, where <=> of doubles takes three.
+  constexpr bool operator<(const Seconds& o) const { return value < o.value; }
+  constexpr bool operator>(const Seconds& o) const { return value > o.value; }
+  constexpr bool operator<=(const Seconds& o) const { return value <= o.value; }
+  constexpr bool operator>=(const Seconds& o) const { return value >= o.value; }
   constexpr Seconds& operator+=(Seconds o) {
     value += o.value;
     return *this;
