@@ -50,12 +50,6 @@ struct Interference {
 class SharedDevice {
  public:
   explicit SharedDevice(double slowdown) : slowdown_(slowdown) {}
-  // Anew, with nothing exchanged yet.
-  void begin(double slowdown) {
-    slowdown_ = slowdown;
-    busy_.clear();
-    first_ = 0;
-  }
   void exchange(Seconds start, Seconds end);
   // When `work` that begins at `start` has been done. Later calls have later starts.
   Seconds done(Seconds start, Seconds work) {

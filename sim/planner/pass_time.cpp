@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "sim/planner/lanes.h"
+
 namespace sim {
 
 ActionTime in_turn(const ActionTime& first, const ActionTime& then) {
@@ -77,7 +79,7 @@ constexpr std::size_t kMostAhead = 16;
 // Runs the units of a pass on a machine that says where it stands (State), gathers, works and reduces, and
 // can be moved on by as much as units take that go on as the last one did.
 template <class Machine, class Step>
-void run_units(Machine& machine, std::span<const Step> steps, std::int32_t prefetch) {
+SIM_INLINE void run_units(Machine& machine, std::span<const Step> steps, std::int32_t prefetch) {
   using State = typename Machine::State;
   const auto ahead = std::min<std::size_t>(static_cast<std::size_t>(std::max(0, prefetch)), kMostAhead - 1);
   std::array<Seconds, kMostAhead> gathered{};  // ends, by unit modulo
@@ -191,38 +193,41 @@ class WithHost {
   PassPlace place_;
 };
 
-// A device whose host is ahead of it.
+// A device whose host is ahead of it. Whatever is exchanged begins as soon as the compute that was launched
+// before has ended and the stream is free: what goes on beside further compute goes on without a gap.
 class WithoutHost {
  public:
   using State = Streams;
-  WithoutHost(SharedDevice& device, Streams begin) : device_(device), at_(begin) {}
+  WithoutHost(Interference interference, Streams begin)
+      : slowdown_(interference.compute), beside_(1 - 1 / slowdown_), at_(begin) {}
 
-  const State& state() const { return at_; }
+  State state() const { return at_; }
   Seconds gather(const DeviceStep& s) { return exchange(s.gather.duration); }
   void reduce(const DeviceStep& s) { exchange(s.reduce.duration); }
   void work(const DeviceStep& s, std::int32_t, bool, Seconds gathered) {
-    if (s.before.value > 0) at_.compute = device_.done(at_.compute, s.before);
-    at_.compute = device_.done(std::max(at_.compute, gathered), s.compute);
+    if (s.before.value > 0) compute(at_.compute, s.before);
+    compute(std::max(at_.compute, gathered), s.compute);
   }
   bool goes_on(const DeviceStep&, const State& takes, const State& took, bool exchanges) const {
     return takes.go_on(took, at_, exchanges);
   }
   void skip(const State& takes, std::int32_t units, bool exchanges) {
-    const Streams all{takes.compute * units, exchanges ? takes.collective * units : Seconds{}};
-    at_.compute += all.compute;
-    at_.collective += all.collective;
-    device_.skip(std::min(all.compute, all.collective), all.collective);
+    at_.compute += takes.compute * units;
+    if (exchanges) at_.collective += takes.collective * units;
   }
 
  private:
   Seconds exchange(Seconds duration) {
-    const Seconds start = std::max(at_.collective, at_.compute);
-    at_.collective = start + duration;
-    device_.exchange(start, at_.collective);
-    return at_.collective;
+    return at_.collective = std::max(at_.collective, at_.compute) + duration;
+  }
+  void compute(Seconds start, Seconds work) {
+    at_.compute = start + work;
+    // Beside an exchange, work takes longer by this share of the time that both go on.
+    if (at_.collective > start)
+      at_.compute += std::min(at_.collective - start, work * slowdown_) * beside_;
   }
 
-  SharedDevice& device_;
+  double slowdown_, beside_;
   Streams at_;
 };
 
@@ -236,9 +241,7 @@ void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32
 
 DevicePass run_pass(std::span<const DeviceStep> steps, std::int32_t prefetch, Interference interference) {
   constexpr Seconds kBefore{-1e6};
-  thread_local SharedDevice device(1);  // keeps its memory from one pass to the next
-  device.begin(interference.compute);
-  WithoutHost machine(device, {{}, kBefore});
+  WithoutHost machine(interference, {{}, kBefore});
   run_units(machine, steps, prefetch);
   return {machine.state().compute, machine.state().collective};
 }
