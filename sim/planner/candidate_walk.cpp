@@ -147,7 +147,8 @@ class CandidateWalk::Layout {
     std::vector<std::size_t> states, states_two_directions;
     std::map<std::pair<int, StatePlaces>, AlikeStates> alike;  // by chunks, over which buckets reach
   };
-  // Candidates whose time is asked for, all of them or those that are drawn: it is found for several at a time.
+  // Candidates whose time is asked for, all of them or those that are drawn: it is found for several at a
+  // time.
   struct Waiting {
     const AlikeStates::Distinct* states = nullptr;
     Bytes memory;

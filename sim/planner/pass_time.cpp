@@ -145,7 +145,9 @@ class WithHost {
   };
   WithHost(DeviceClock& clock, PassPlace place) : clock_(clock), place_(place) {}
 
-  State state() const { return {{clock_.free(kComputeStream), clock_.free(kCollectiveStream)}, clock_.host()}; }
+  State state() const {
+    return {{clock_.free(kComputeStream), clock_.free(kCollectiveStream)}, clock_.host()};
+  }
   Seconds gather(const UnitStep& s) {
     return clock_.run(kCollectiveStream, s.gather, clock_.free(kComputeStream)).end;
   }
@@ -223,8 +225,7 @@ class WithoutHost {
   void compute(Seconds start, Seconds work) {
     at_.compute = start + work;
     // Beside an exchange, work takes longer by this share of the time that both go on.
-    if (at_.collective > start)
-      at_.compute += std::min(at_.collective - start, work * slowdown_) * beside_;
+    if (at_.collective > start) at_.compute += std::min(at_.collective - start, work * slowdown_) * beside_;
   }
 
   double slowdown_, beside_;

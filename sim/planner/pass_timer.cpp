@@ -253,8 +253,8 @@ PassTimer::Bucketed PassTimer::bucketed(const Piece& piece, const ChunkPasses& p
   return passes;
 }
 
-ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain, const Unbucketed& unbucketed,
-                                      const Bucketed& bucketed) const {
+ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain,
+                                      const Unbucketed& unbucketed, const Bucketed& bucketed) const {
   const Repeated backward = reducing(plain.backward, true, [&](Reduce reduce) {
     return exchanging(reduce == Reduce::last ? bucketed.last_backward : bucketed.backward, strategy_.prefetch,
                       plain.backward);

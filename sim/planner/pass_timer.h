@@ -1,5 +1,5 @@
-// What passes over a piece of the model take, with what is exchanged beside them, and what a stage does once a
-// step.
+// What passes over a piece of the model take, with what is exchanged beside them, and what a stage does once
+// a step.
 #pragma once
 #include <cstdint>
 #include <memory_resource>

@@ -134,7 +134,6 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
   share_messages();
 }
 
-
 // A message's place is free for another once it has been received: few are under way at a time.
 void SlotOrder::share_messages() {
   std::vector<std::int32_t> place(messages_, -1), free;
@@ -217,8 +216,7 @@ struct SlotOrder::Machine {
       Time& free = in_order ? compute : sends;
       wait_for_all(time.work.waits);
       host = host + time.work.before.value;
-      free = larger(larger(larger(free, compute), host) + time.duration.value,
-                    host + time.host.ahead.value);
+      free = larger(larger(larger(free, compute), host) + time.duration.value, host + time.host.ahead.value);
       host = host + time.host.launches.value;
       if (time.work.waits) host = larger(host, free);
       return free;
@@ -404,7 +402,8 @@ SlotOrder::Machine<Time>& SlotOrder::machine(std::span<const PipelinePasses> run
                                  [](const PipelinePasses& r) { return !r.begin.first_forward.empty(); });
   m.first_forward.resize(ahead ? piece_of.size() : 0);
   m.begin.resize(runs.front().begin.stages.size());
-  for (std::size_t lane = 0; lane < lanes_of<Time>; ++lane) m.set(lane, runs[std::min(lane, runs.size() - 1)]);
+  for (std::size_t lane = 0; lane < lanes_of<Time>; ++lane)
+    m.set(lane, runs[std::min(lane, runs.size() - 1)]);
   return m;
 }
 

@@ -1,5 +1,5 @@
-// A schedule as a list of what happens in an order in which nothing waits for what comes later, and runs of it
-// with whatever passes take.
+// A schedule as a list of what happens in an order in which nothing waits for what comes later, and runs of
+// it with whatever passes take.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -24,7 +24,8 @@ class SlotOrder {
   static void run(std::span<const SlotOrder* const> orders, std::span<const PipelinePasses> runs,
                   std::span<const std::size_t> piece_of, const TransferTimes& transfers,
                   std::vector<StageEnd>& ends);
-  // Unit by unit; clocks[stage] go on from where they stand, and hosts do so much before a stage's first pass.
+  // Unit by unit; clocks[stage] go on from where they stand, and hosts do so much before a stage's first
+  // pass.
   void run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers, Seconds host_first,
            std::vector<DeviceClock>& clocks) const;
 

@@ -29,8 +29,7 @@ bool within(const UnitCounts& a, const UnitCounts& b) {
 void add_moment(std::vector<StageMoment>& moments, double bytes, const UnitCounts& begun) {
   for (const StageMoment& m : moments)
     if (m.bytes >= bytes && within(begun, m.begun)) return;
-  std::erase_if(moments,
-                [&](const StageMoment& m) { return m.bytes <= bytes && within(m.begun, begun); });
+  std::erase_if(moments, [&](const StageMoment& m) { return m.bytes <= bytes && within(m.begun, begun); });
   moments.push_back({bytes, begun});
 }
 
@@ -136,7 +135,7 @@ StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<con
       whole_layers.push_back(bytes);
     }
   StageMoments moments;
-  UnitCounts begun, with_step;        // of a moment
+  UnitCounts begun, with_step;     // of a moment
   const PassMost* most = nullptr;  // of the pass and the piece of the moment at hand
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const InFlight& f = a.in_flight->moments[i];

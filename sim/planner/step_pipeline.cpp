@@ -14,8 +14,8 @@ std::int32_t micro_batches_of_chunk(const Schedule& s) {
   return s.placement == Placement::two_directions ? s.micro_batches / 2 : s.micro_batches;
 }
 
-// Of a pass, the share of its compute that launches may take and surely hide; that exchanges may take: at all,
-// where each unit's hide behind its own compute, and where no compute waits for them.
+// Of a pass, the share of its compute that launches may take and surely hide; that exchanges may take: at
+// all, where each unit's hide behind its own compute, and where no compute waits for them.
 constexpr double kRoom = 0.6, kRoomOfUnits = 0.75, kRoomOfReductions = 0.85;
 
 // Of a micro-batch's backward pass, where a schedule runs some whole and some in two parts: whichever is
@@ -40,8 +40,8 @@ std::string schedule_of_parts(const std::string& schedule) {
 }
 
 StepPasses::Cut& StepPasses::cut(const Scenario& s) {
-  const auto [it, added] =
-      cuts_.try_emplace({pieces_of(s.strategy), schedule_of_parts(s.strategy.schedule)}, passes_memory_.get());
+  const auto [it, added] = cuts_.try_emplace({pieces_of(s.strategy), schedule_of_parts(s.strategy.schedule)},
+                                             passes_memory_.get());
   Cut& cut = it->second;
   if (!added) return cut;
   for (Piece& p : pieces_of(s, blocks_.blocks().kinds)) {
@@ -230,8 +230,8 @@ std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const S
     if (p == unbucketed.size()) unbucketed.push_back(timer.unbucketed(piece, plain));
     if (p == bucketed.size()) {
       const std::size_t same = cut_.same_layers[p];
-      bucketed.push_back(timer.bucketed(piece, plain, same < p ? &bucketed[same] : nullptr,
-                                        passes_.passes_memory_.get()));
+      bucketed.push_back(
+          timer.bucketed(piece, plain, same < p ? &bucketed[same] : nullptr, passes_.passes_memory_.get()));
     }
     passes.push_back(timer.with_exchanges(piece, plain, unbucketed[p], bucketed[p]));
   }
@@ -334,8 +334,7 @@ bool StepPipeline::needs_units(const Scenario& s, std::span<const ChunkPasses> p
   const bool brief = placement.stages == 1 && placement.micro_batches <= kFew;
   if ((brief && (launches || !hide)) || !host_keeps_up(passes)) return true;
   // Gradients are begun unit by unit, between messages that are waited for.
-  return !hide && (zero >= 2 || micro_batches_of_chunk(placement) == 1) &&
-         begins_gradients_for_long(passes);
+  return !hide && (zero >= 2 || micro_batches_of_chunk(placement) == 1) && begins_gradients_for_long(passes);
 }
 
 // So long that it may make another path through the pipeline the longest.
@@ -516,8 +515,8 @@ const StepPasses::Hidden& StepPipeline::hidden_of(const Scenario& s, const StepS
 // As if all exchanges but the first and the last hid behind compute, where that can be: what a step takes at
 // least, and where they do, what it takes.
 StepPipeline::Exchanged StepPipeline::hide_exchanges(const Scenario& s, const StepStates& states,
-                                                     const PassTimer& timer,
-                                                     const StepPasses::Hidden* hidden, Bound bound) {
+                                                     const PassTimer& timer, const StepPasses::Hidden* hidden,
+                                                     Bound bound) {
   const int zero = s.strategy.zero_stage;
   const bool hide = hidden && hidden->hide && (zero < 3 || hidden->reductions_hide);
   Exchanged found;
@@ -573,8 +572,7 @@ StepPipeline::OfMicroBatch StepPipeline::of_micro_batch(const Kind& kind,
                     of_either(more_launches(&ChunkPasses::backward),
                               more_launches(&ChunkPasses::input) + more_launches(&ChunkPasses::weight));
     sum.forward += with.forward.collectives;
-    sum.backward +=
-        of_either(with.backward.collectives, with.input.collectives + with.weight.collectives);
+    sum.backward += of_either(with.backward.collectives, with.input.collectives + with.weight.collectives);
   }
   return sum;
 }

@@ -37,8 +37,8 @@ class StepPasses {
 
  private:
   friend class StepPipeline;
-  // Passes whose exchanges hide behind compute but for the first and the last of them; whether they do, in the
-  // pass and in what comes after it.
+  // Passes whose exchanges hide behind compute but for the first and the last of them; whether they do, in
+  // the pass and in what comes after it.
   struct Hidden {
     explicit Hidden(std::pmr::memory_resource* memory) : passes(memory) {}
     std::pmr::vector<ChunkPasses> passes;
@@ -144,8 +144,7 @@ class StepPipeline {
                                     std::span<const ChunkPasses> passes, Seconds begin) const;
   struct OfMicroBatch;
   OfMicroBatch of_micro_batch(const Kind& kind, std::span<const ChunkPasses> passes) const;
-  Ends ends_of_hidden(const Kind& kind, std::span<const ChunkPasses> passes, Seconds longer,
-                      bool each) const;
+  Ends ends_of_hidden(const Kind& kind, std::span<const ChunkPasses> passes, Seconds longer, bool each) const;
   void find_least(std::span<const ChunkPasses> passes, int zero_stage, Exchanged& found) const;
   std::span<const ChunkPasses> exchanging(const Scenario& scenario, const StepStates& states);
   const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
@@ -167,16 +166,16 @@ class StepPipeline {
   int most_ahead_ = 0;  // of a pass's units, that can be gathered ahead of one
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
-  PipelineMemory memory_;             // of stages that may be fullest
-  std::vector<std::size_t> numbers_;  // of their units
+  PipelineMemory memory_;              // of stages that may be fullest
+  std::vector<std::size_t> numbers_;   // of their units
   std::vector<std::size_t> piece_of_;  // of each stage's chunks
   // What is exchanged, with units ahead (0 where nothing is gathered), and the number that it has.
   std::vector<std::pair<int, int>> exchanges_;
   std::vector<std::size_t> exchange_numbers_;
   std::vector<Exchanged> exchanged_;  // by number
-  std::vector<Ends> ends_;           // of kinds, one exchange after the other
-  std::size_t last_exchanged_ = 0;   // of these
-  std::vector<std::size_t> asked_;   // of these
+  std::vector<Ends> ends_;            // of kinds, one exchange after the other
+  std::size_t last_exchanged_ = 0;    // of these
+  std::vector<std::size_t> asked_;    // of these
   std::vector<PipelinePasses> runs_;  // of what was asked for, and more that are used again
   std::optional<PipelineRun> plain_;  // without exchanges
   Seconds longest_;                   // its last stage's compute

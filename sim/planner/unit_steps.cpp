@@ -156,9 +156,8 @@ class StepList {
     const Message layers =
         found != messages.end() ? message(found->second) : repeated(message(states_.reduce.*of_bucket_), n);
     const ActionTime& others = states_.only_last.*of_bucket_;
-    return reduce_ == &states_.reduce_last && is_there(others)
-               ? in_turn(layers, repeated(message(others), n))
-               : layers;
+    return reduce_ == &states_.reduce_last && is_there(others) ? in_turn(layers, repeated(message(others), n))
+                                                               : layers;
   }
 
   Step& last_alone() {
@@ -206,15 +205,13 @@ void UnitSteps::backward(const Piece& piece, ActionTime LayerTimes::*pass, Reduc
                          std::vector<Step>& into) const {
   const Strategy& strategy = scenario_.strategy;
   const bool of_layers = pass == &LayerTimes::backward;
-  StepList<Step> steps(states_, strategy.zero_stage == 3 ? &states_.gather_for_backward : nullptr,
-                       of_gather_, reduced(reduce), into);
+  StepList<Step> steps(states_, strategy.zero_stage == 3 ? &states_.gather_for_backward : nullptr, of_gather_,
+                       reduced(reduce), into);
   const auto zeroed = [&](Unit unit) -> const ActionTime& {
     return strategy.zero_stage >= 2 ? states_.zero_whole.*unit : kNothing;
   };
   const bool fresh = scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
-  const auto begun = [&](Unit unit) -> const ActionTime& {
-    return fresh ? states_.zero.*unit : kNothing;
-  };
+  const auto begun = [&](Unit unit) -> const ActionTime& { return fresh ? states_.zero.*unit : kNothing; };
   const auto add = [&](Unit unit, const ActionTime& compute, std::int32_t count, bool reads, bool reduces) {
     steps.add(unit, {compute, kNothing, zeroed(unit), begun(unit)}, count, reads, reduces);
   };

@@ -1,5 +1,5 @@
-// What a pass over a piece of the model does, unit by unit, in the order in which plan/stage_program.h has its
-// actions.
+// What a pass over a piece of the model does, unit by unit, in the order in which plan/stage_program.h has
+// its actions.
 #pragma once
 #include <cstdint>
 #include <vector>
