@@ -331,6 +331,9 @@ class CandidateWalk::Layout {
       of_any_state = that_matters(pipeline.least_time());
     };
     for (const AlikeStates::Distinct& d : alike_states(stages).distinct) {
+      bool some_in_range = false;
+      each_of(d, row, [&](std::int64_t) { some_in_range = true; });
+      if (!some_in_range) continue;
       d.choice->apply(scenario_.strategy);
       const Bytes memory = pipeline.memory(scenario_, *d.states);
       const auto may_matter = [&](Seconds least) { return memory <= that_matters(least); };
@@ -338,10 +341,10 @@ class CandidateWalk::Layout {
           memory <= collector_.most_memory() &&
           (collector_.times_all() ||
            (memory <= of_any_state && may_matter(pipeline.least_time_of_ends(scenario_, *d.states)) &&
-            may_matter(pipeline.least_time(scenario_, *d.states).seconds)));
-      bool some_drawn = false;
-      if (!matters) each_of(d, row, [&](std::int64_t index) { some_drawn |= collector_.is_drawn(index); });
-      if (!matters && !some_drawn) {
+            may_matter(pipeline.least_time(scenario_, *d.states))));
+      bool asked_for = matters;
+      each_of(d, row, [&](std::int64_t index) { asked_for = asked_for || collector_.is_drawn(index); });
+      if (!asked_for) {
         each_of(d, row, [&](std::int64_t index) { leave(index, memory); });
         continue;
       }

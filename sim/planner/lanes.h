@@ -1,13 +1,14 @@
-// Numbers of several runs of the same steps beside each other.
+// Numbers of several runs of the same steps beside each other: arithmetic is lane by lane.
 #pragma once
 #include <cstddef>
 
+#include "sim/vectorize.h"
+
 namespace sim {
 
-inline constexpr std::size_t kLanes = 8;
+inline constexpr std::size_t kLanes = 8;  // as many as the widest registers hold
 
-#define SIM_INLINE inline __attribute__((always_inline))
-
+// Aligned for them even where the baseline has none that are as wide.
 struct alignas(kLanes * sizeof(double)) Lanes {
   using Vector = double __attribute__((vector_size(kLanes * sizeof(double))));
   Vector of{};
@@ -49,6 +50,7 @@ SIM_INLINE double lane_of(double from, std::size_t) {
 SIM_INLINE double lane_of(const Lanes& from, std::size_t lane) {
   return from.of[lane];
 }
+// How many runs a time of such a type is of.
 template <class Time>
 inline constexpr std::size_t lanes_of = 1;
 template <>

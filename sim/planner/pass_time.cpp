@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "sim/planner/lanes.h"
+#include "sim/vectorize.h"
 
 namespace sim {
 

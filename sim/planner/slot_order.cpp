@@ -6,12 +6,6 @@
 
 #include "sim/planner/lanes.h"
 
-#if 1
-#define SIM_MULTIVERSION __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define SIM_MULTIVERSION
-#endif
-
 namespace sim {
 namespace {
 
@@ -169,8 +163,7 @@ template <class Time>
 struct SlotOrder::Machine {
   struct Pass {
     Time duration, compute_after_collectives, collectives_after_compute, collectives, slower, most_slower;
-    Time launches, ahead;
-    double before = 0;
+    Time launches, ahead, before;  // of the host
     bool waits = false;
   };
   struct Gradients {
@@ -372,7 +365,7 @@ void SlotOrder::Machine<Time>::set(std::size_t lane, const PipelinePasses& run) 
       put(to.most_slower, from.most_slower);
       put(to.launches, from.host.launches);
       put(to.ahead, from.host.ahead);
-      to.before = from.work.before.value;
+      put(to.before, from.work.before);
       to.waits = from.work.waits;
     }
     const ActionTime& begins = of_piece.begin_gradients;

@@ -20,7 +20,7 @@ class SlotOrder {
   PipelineRun run(std::span<const ChunkPasses> passes, std::span<const std::size_t> piece_of,
                   const TransferTimes& transfers) const;
   // Of several runs in each of some orders of the same pipeline, what stages end with:
-  // ends[(run * orders + order) * stages + stage].
+  // ends[(run * orders + order) * stages + stage]. Hosts wait before a pass in all of the runs, or in none.
   static void run(std::span<const SlotOrder* const> orders, std::span<const PipelinePasses> runs,
                   std::span<const std::size_t> piece_of, const TransferTimes& transfers,
                   std::vector<StageEnd>& ends);

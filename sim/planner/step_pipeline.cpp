@@ -658,12 +658,12 @@ Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& st
   return (least_ + finish) * slowest_over_mean_;
 }
 
-StepPipeline::LeastTime StepPipeline::least_time(const Scenario& s, const StepStates& states) {
+Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {
   const std::size_t number = exchanged(s, states, Bound::yes);
   const Exchanged& found = exchanged_[number];
-  if (found.ends) return {time(s, states, number), true};
+  if (found.ends) return time(s, states, number);
   const StageEnds& once = ends_of(s, states, kinds_[found.least_of]);
-  return {(found.least + once.finish) * slowest_over_mean_, false};
+  return (found.least + once.finish) * slowest_over_mean_;
 }
 
 }  // namespace sim

@@ -98,11 +98,7 @@ class StepPipeline {
   // nothing exchanged beside passes, and for these.
   Seconds least_time() const { return least_ * slowest_over_mean_; }
   Seconds least_time_of_ends(const Scenario& scenario, const StepStates& states) const;
-  struct LeastTime {
-    Seconds seconds;
-    bool is_time = false;  // not less than time(), but that
-  };
-  LeastTime least_time(const Scenario& scenario, const StepStates& states);
+  Seconds least_time(const Scenario& scenario, const StepStates& states);
 
  private:
   // Stages that have the same pieces: one stands for them.

@@ -42,7 +42,7 @@ TEST_CASE("no step is faster than the times that it takes at least, each of whic
     const StepStates& states = estimator.states(s);
     const double of_compute = pipeline.least_time().value,
                  of_ends = pipeline.least_time_of_ends(s, states).value,
-                 of_exchanges = pipeline.least_time(s, states).seconds.value,
+                 of_exchanges = pipeline.least_time(s, states).value,
                  time = pipeline.time(s, states).value;
     CAPTURE(i, s.model.name, s.implementation.name, s.strategy.schedule, s.strategy.zero_stage);
     CHECK(of_compute > 0);
