@@ -301,6 +301,14 @@ class CandidateWalk::Layout {
       if (const std::int64_t index = row + static_cast<std::int64_t>(choice); in_range(index)) visit(index);
   }
 
+  template <class Predicate>
+  bool any_of(const AlikeStates::Distinct& states, std::int64_t row, Predicate is) const {
+    return std::any_of(states.choices.begin(), states.choices.end(), [&](std::size_t choice) {
+      const std::int64_t index = row + static_cast<std::int64_t>(choice);
+      return in_range(index) && is(index);
+    });
+  }
+
   void of_pipeline(Stages& stages, StepPasses& passes, std::int64_t row) {
     refuse_states(stages, row);
     StepPipeline pipeline(scenario_, passes, w_.steps.schedule(scenario_));
@@ -331,9 +339,7 @@ class CandidateWalk::Layout {
       of_any_state = that_matters(pipeline.least_time());
     };
     for (const AlikeStates::Distinct& d : alike_states(stages).distinct) {
-      bool some_in_range = false;
-      each_of(d, row, [&](std::int64_t) { some_in_range = true; });
-      if (!some_in_range) continue;
+      if (!any_of(d, row, [](std::int64_t) { return true; })) continue;
       d.choice->apply(scenario_.strategy);
       const Bytes memory = pipeline.memory(scenario_, *d.states);
       const auto may_matter = [&](Seconds least) { return memory <= that_matters(least); };
@@ -342,9 +348,7 @@ class CandidateWalk::Layout {
           (collector_.times_all() ||
            (memory <= of_any_state && may_matter(pipeline.least_time_of_ends(scenario_, *d.states)) &&
             may_matter(pipeline.least_time(scenario_, *d.states))));
-      bool asked_for = matters;
-      each_of(d, row, [&](std::int64_t index) { asked_for = asked_for || collector_.is_drawn(index); });
-      if (!asked_for) {
+      if (!matters && !any_of(d, row, [&](std::int64_t index) { return collector_.is_drawn(index); })) {
         each_of(d, row, [&](std::int64_t index) { leave(index, memory); });
         continue;
       }
