@@ -132,12 +132,9 @@ class CandidateWalk::Layout {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   // Choices of states that come to the same: many sizes of buckets hold as many layers.
   struct AlikeStates {
-    struct Distinct {
-      const StateChoice* choice = nullptr;  // the first of them
-      const StepStates* states = nullptr;
-      std::vector<std::size_t> choices;
-    };
-    std::vector<Distinct> distinct;
+    const StateChoice* choice = nullptr;  // the first of them
+    const StepStates* states = nullptr;
+    std::vector<std::size_t> choices;
   };
   // Of one number of stages.
   struct Stages {
@@ -145,12 +142,13 @@ class CandidateWalk::Layout {
     Refusal refusal;
     // Of choices of states, with one direction of the pipeline and with two: the reason's number, or kNone.
     std::vector<std::size_t> states, states_two_directions;
-    std::map<std::pair<int, StatePlaces>, AlikeStates> alike;  // by chunks, over which buckets reach
+    std::map<std::pair<int, StatePlaces>, std::vector<AlikeStates>>
+        alike;  // by chunks, over which buckets reach
   };
   // Candidates whose time is asked for, all of them or those that are drawn: it is found for several at a
   // time.
   struct Waiting {
-    const AlikeStates::Distinct* states = nullptr;
+    const AlikeStates* states = nullptr;
     Bytes memory;
     std::size_t asked = 0;
     bool all = true;
@@ -296,13 +294,13 @@ class CandidateWalk::Layout {
 
   // visit(index) for the candidates of a row that have these states.
   template <class Visit>
-  void each_of(const AlikeStates::Distinct& states, std::int64_t row, Visit visit) const {
+  void each_of(const AlikeStates& states, std::int64_t row, Visit visit) const {
     for (const std::size_t choice : states.choices)
       if (const std::int64_t index = row + static_cast<std::int64_t>(choice); in_range(index)) visit(index);
   }
 
   template <class Predicate>
-  bool any_of(const AlikeStates::Distinct& states, std::int64_t row, Predicate is) const {
+  bool any_of(const AlikeStates& states, std::int64_t row, Predicate is) const {
     return std::any_of(states.choices.begin(), states.choices.end(), [&](std::size_t choice) {
       const std::int64_t index = row + static_cast<std::int64_t>(choice);
       return in_range(index) && is(index);
@@ -338,7 +336,7 @@ class CandidateWalk::Layout {
       waiting_.clear();
       of_any_state = that_matters(pipeline.least_time());
     };
-    for (const AlikeStates::Distinct& d : alike_states(stages).distinct) {
+    for (const AlikeStates& d : alike_states(stages)) {
       if (!any_of(d, row, [](std::int64_t) { return true; })) continue;
       d.choice->apply(scenario_.strategy);
       const Bytes memory = pipeline.memory(scenario_, *d.states);
@@ -359,10 +357,10 @@ class CandidateWalk::Layout {
   }
 
   // With the scenario's schedule.
-  const AlikeStates& alike_states(Stages& stages) {
+  const std::vector<AlikeStates>& alike_states(Stages& stages) {
     const Strategy& t = scenario_.strategy;
     const auto [known, added] = stages.alike.try_emplace({t.virtual_pipeline, state_places(scenario_)});
-    AlikeStates& alike = known->second;
+    std::vector<AlikeStates>& alike = known->second;
     if (!added) return alike;
     const std::vector<std::size_t>& refusals = refusals_of(stages);
     std::map<std::pair<const StepStates*, int>, std::size_t> met;
@@ -371,9 +369,9 @@ class CandidateWalk::Layout {
       const StateChoice& choice = w_.states[i];
       choice.apply(scenario_.strategy);
       const StepStates& states = w_.steps.states(scenario_);
-      const auto [place, is_new] = met.try_emplace({&states, choice.prefetch}, alike.distinct.size());
-      if (is_new) alike.distinct.push_back({&choice, &states, {}});
-      alike.distinct[place->second].choices.push_back(i);
+      const auto [place, is_new] = met.try_emplace({&states, choice.prefetch}, alike.size());
+      if (is_new) alike.push_back({&choice, &states, {}});
+      alike[place->second].choices.push_back(i);
     }
     StateChoice{}.apply(scenario_.strategy);
     return alike;

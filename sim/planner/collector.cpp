@@ -158,8 +158,6 @@ Candidate Collector::candidate(std::int64_t index, std::int32_t devices, double 
 Collector::Added Collector::add(std::int64_t index, std::int32_t devices, double tokens,
                                 const Estimate& estimate) {
   Added added{.fits_memory = estimate.memory <= most_memory_, .refused_by = {}, .kept = false};
-  ++legal_;
-  if (added.fits_memory) ++evaluated_;  // others only where the scatter draws them
   Candidate c = candidate(index, devices, tokens, estimate);
   if (smallest_ < 0 || std::tie(c.memory, c.index) < std::tie(smallest_memory_, smallest_)) {
     smallest_ = index;
@@ -168,14 +166,12 @@ Collector::Added Collector::add(std::int64_t index, std::int32_t devices, double
   const std::string_view constraint = broken(c, constraints_, most_memory_);
   if (added.fits_memory && (!fastest_ || order_by(Objective::time)(c, *fastest_))) fastest_ = c;
   if (constraint.empty()) {
-    ++fitting_;
-    ++looked_at_;
     for (int o = 0; o < kObjectives; ++o) added.kept |= keep_best(c, static_cast<Objective>(o));
     added.kept |= keep_front(c);
   } else {
     added.refused_by = reason(std::string(constraint));
-    refuse(*added.refused_by, 1);
   }
+  count(added);
   if (is_drawn(index)) {
     c.refused_by = constraint;
     draw(c);

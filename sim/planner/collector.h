@@ -46,15 +46,10 @@ class Collector {
   // Of all that fit the time is asked for, whatever bounds of it say.
   bool times_all() const { return limits_time_ || draw_below_ == kDrawsAll; }
   // A candidate that fits and takes `least` or longer may yet be among what is kept where it has no more
-  // memory than this; or where it is drawn. Never less as long as nothing is added.
+  // memory than this. Never less as long as nothing is added.
   Bytes memory_that_matters(std::int32_t devices, double tokens, Seconds least) const;
   // One that does not matter.
-  void add_beaten() {
-    ++legal_;
-    ++evaluated_;
-    ++fitting_;
-    ++looked_at_;
-  }
+  void add_beaten() { count({.fits_memory = true, .refused_by = {}, .kept = false}); }
   // What became of one.
   struct Added {
     bool fits_memory = false;
@@ -65,14 +60,7 @@ class Collector {
   // A later one that comes to the same is no better: whether it need not be added, for it is counted.
   bool add_alike(std::int64_t index, const Added& earlier) {
     if (earlier.kept || is_drawn(index)) return false;
-    ++legal_;
-    if (earlier.fits_memory) ++evaluated_;
-    if (earlier.refused_by) {
-      refuse(*earlier.refused_by, 1);
-    } else {
-      ++fitting_;
-      ++looked_at_;
-    }
+    count(earlier);
     return true;
   }
 
@@ -89,6 +77,14 @@ class Collector {
     double worst = 0;  // cost of the last of the kept, once there are as many as wanted
     bool full = false;
   };
+  // A legal one; of those that are too large the time is found only where the scatter draws them.
+  void count(const Added& added) {
+    ++legal_;
+    if (added.fits_memory) ++evaluated_;
+    if (added.refused_by) return refuse(*added.refused_by, 1);
+    ++fitting_;
+    ++looked_at_;
+  }
   // Whether they do.
   bool keep_best(const Candidate& c, Objective objective);
   bool keep_front(const Candidate& c);

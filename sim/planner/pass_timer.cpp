@@ -8,15 +8,6 @@
 
 namespace sim {
 
-namespace {
-
-using Unit = ActionTime UnitTimes::*;
-Unit unit_of(const Piece::Run& r) {
-  return r.experts ? &UnitTimes::expert_layer : &UnitTimes::layer;
-}
-
-}  // namespace
-
 PassTimer::PassTimer(const Scenario& scenario, const ComputeTimes& compute, const StateTimes& states,
                      const StepSoftware& software)
     : scenario_(scenario),

@@ -180,20 +180,20 @@ struct SlotOrder::Machine {
     SIM_INLINE Time slower(const Pass& pass) const {
       return larger(smaller((collectives - compute) * pass.slower, pass.most_slower), Time{});
     }
+    template <bool kHost>
     SIM_INLINE void run(const Pass& pass) {
+      if constexpr (kHost) {
+        wait_for_all(pass.waits);
+        host = host + pass.before;
+      }
       const Time alone = compute + pass.duration + slower(pass);
       compute = larger(alone, collectives + pass.compute_after_collectives);
+      if constexpr (kHost) {
+        compute = larger(compute, host + pass.ahead);
+        host = host + pass.launches;
+      }
       const Time end = compute - pass.duration + pass.collectives_after_compute;
       collectives = larger(collectives + pass.collectives, end);
-    }
-    SIM_INLINE void run_after_host(const Pass& pass) {
-      wait_for_all(pass.waits);
-      host = host + pass.before;
-      const Time begin = compute, alone = begin + pass.duration + slower(pass);
-      compute = larger(larger(alone, collectives + pass.compute_after_collectives), host + pass.ahead);
-      const Time late = compute - begin - pass.duration;
-      collectives = larger(collectives + pass.collectives, begin + late + pass.collectives_after_compute);
-      host = host + pass.launches;
     }
     SIM_INLINE void begin_gradients(const Gradients& g) {
       compute = larger(compute + g.duration, host + g.ahead);
@@ -257,11 +257,7 @@ SIM_INLINE void SlotOrder::run_events(Machine<Time>& m, const TransferTimes& tra
     observer.begins(e, clock.compute);
     const std::size_t piece = m.piece_of[at];
     if (e.begins_gradients) clock.begin_gradients(m.gradients[piece]);
-    const auto& pass = m.passes[piece * kPasses.size() + e.pass];
-    if constexpr (kHost)
-      clock.run_after_host(pass);
-    else
-      clock.run(pass);
+    clock.template run<kHost>(m.passes[piece * kPasses.size() + e.pass]);
     if (e.pass == kFirstForward && !m.first_forward.empty())
       clock.compute = larger(clock.compute, m.first_forward[at]);
     observer.ends(e, i);

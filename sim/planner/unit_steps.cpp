@@ -9,11 +9,6 @@
 namespace sim {
 namespace {
 
-using Unit = ActionTime UnitTimes::*;
-Unit unit_of(const Piece::Run& r) {
-  return r.experts ? &UnitTimes::expert_layer : &UnitTimes::layer;
-}
-
 // Visits the runs of some of a piece's layers, from the first to the last or back: visit(run, layers).
 template <class Visit>
 void for_each_run(const Piece& piece, std::int32_t first, std::int32_t last, Visit visit) {

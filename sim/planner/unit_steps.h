@@ -10,6 +10,12 @@
 
 namespace sim {
 
+// Whose times a piece's layers have.
+using Unit = ActionTime UnitTimes::*;
+inline Unit unit_of(const Piece::Run& r) {
+  return r.experts ? &UnitTimes::expert_layer : &UnitTimes::layer;
+}
+
 // Which gradients a pass reduces: those of each micro-batch, or of the last one.
 enum class Reduce { none, each, last };
 
