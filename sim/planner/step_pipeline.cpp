@@ -253,21 +253,23 @@ std::vector<const Piece*> StepPipeline::pieces_of(const Kind& kind) const {
   return pieces;
 }
 
-const StageEnds& StepPipeline::ends_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
+const EndsOfStages& StepPipeline::ends_of(const Scenario& s, const StepStates& states) const {
   // Buckets that go beside the passes are not among what a stage does once.
   const bool buckets = states.bucket_layers() != BucketLayers{} && !reduces_beside(s);
-  std::vector<std::optional<StageEnds>>& known = buckets ? states.bucket_ends() : states.unbucketed().ends;
-  if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
-  std::optional<StageEnds>& ends = known[kind.number];
-  if (!ends)
-    ends = stage_ends(s, all_units(kind.units), pieces_of(kind), kind.units.at_an_end,
-                      buckets ? states.times() : states.unbucketed().times(), passes_.software_);
-  return *ends;
+  EndsOfStages& known = buckets ? states.bucket_ends() : states.unbucketed().ends;
+  for (const Kind& kind : kinds_) {
+    if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
+    std::optional<StageEnds>& ends = known[kind.number];
+    if (!ends)
+      ends = stage_ends(s, all_units(kind.units), pieces_of(kind), kind.units.at_an_end,
+                        buckets ? states.times() : states.unbucketed().times(), passes_.software_);
+  }
+  return known;
 }
 
 // Parameters for the first pass are gathered while the host does what it does before it.
 Seconds StepPipeline::begin_of(const Scenario& s, const StepStates& states, const Kind& kind) const {
-  const Seconds begin = ends_of(s, states, kind).begin;
+  const Seconds begin = ends_of(s, states)[kind.number]->begin;
   if (s.strategy.zero_stage < 3 || passes_.software_.before_first_pass.value == 0) return begin;
   const PassTimer timer(s, passes_.compute_, states.unbucketed().times(), passes_.software_);
   const Piece& piece = cut_.distinct[kind.chunks.front()];
@@ -376,6 +378,7 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
   run.begin.stages.clear();
   run.begin.first_forward.clear();
   const bool ahead = PassTimer(s, passes_.compute_, states.times(), passes_.software_).gathers_ahead();
+  const EndsOfStages& all_ends = ends_of(s, states);
   for (std::size_t stage = 0; stage < kind_of_stage_.size(); ++stage) {
     const Kind& kind = kinds_[kind_of_stage_[stage]];
     if (const std::size_t first = kind.stages.front(); first != stage) {  // as the first of its kind
@@ -387,7 +390,7 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
       }
       continue;
     }
-    const StageEnds& once = ends_of(s, states, kind);
+    const StageEnds& once = *all_ends[kind.number];
     Seconds gathered;  // parameters arrive one after the other
     for (const std::size_t c : kind.chunks) {
       if (!ahead) continue;
@@ -457,20 +460,23 @@ Seconds StepPipeline::run_units(const Scenario& s, const StepStates& states) {
   return end;
 }
 
+template <class Find>
+std::size_t StepPipeline::number_of(int exchange, int ahead, Find find) {
+  const auto place = static_cast<std::size_t>(exchange);
+  if (last_numbered_.size() <= place) last_numbered_.resize(place + 1, -1);
+  for (std::int32_t i = last_numbered_[place]; i >= 0;) {
+    const Numbered& n = numbered_[static_cast<std::size_t>(i)];
+    if (n.ahead == ahead) return n.number;
+    i = n.before;
+  }
+  const std::size_t number = find();
+  numbered_.push_back({ahead, number, last_numbered_[place]});
+  last_numbered_[place] = static_cast<std::int32_t>(numbered_.size()) - 1;
+  return number;
+}
+
 std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states, Bound bound) {
   const bool gathers = s.strategy.zero_stage == 3;
-  const auto number_of = [&](std::pair<int, int> exchange, auto find) {
-    // They are asked for in the same order again and again.
-    for (std::size_t i = 0; i < exchanges_.size(); ++i, ++last_exchanged_) {
-      if (last_exchanged_ >= exchanges_.size()) last_exchanged_ = 0;
-      if (exchanges_[last_exchanged_] == exchange) return exchange_numbers_[last_exchanged_];
-    }
-    const std::size_t number = find();
-    last_exchanged_ = exchanges_.size();
-    exchanges_.push_back(exchange);
-    exchange_numbers_.push_back(number);
-    return number;
-  };
   const auto add = [&](const PassTimer& timer, const StepPasses::Hidden* hidden) {
     ends_.resize(ends_.size() + kinds_.size());
     exchanged_.push_back(hide_exchanges(s, states, timer, hidden, bound));
@@ -478,7 +484,7 @@ std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states,
   };
   const bool begins_alike = passes_.software_.before_first_pass.value == 0;
   const int ahead = begins_alike ? std::min(s.strategy.prefetch, most_ahead_) : s.strategy.prefetch;
-  return number_of({states.exchange(), gathers ? ahead : 0}, [&] {
+  return number_of(states.exchange(), gathers ? ahead : 0, [&] {
     const PassTimer timer(s, passes_.compute_, states.times(), passes_.software_);
     const bool in_time = !gathers || std::all_of(cut_.distinct.begin(), cut_.distinct.end(),
                                                  [&](const Piece& p) { return timer.gathers_hide(p); });
@@ -486,7 +492,7 @@ std::size_t StepPipeline::exchanged(const Scenario& s, const StepStates& states,
     // What hides if it is gathered so many units ahead, hides for any more.
     constexpr int kEnough = -1;
     if (gathers && hidden && hidden->hide && begins_alike)
-      return number_of({states.exchange(), kEnough}, [&] { return add(timer, hidden); });
+      return number_of(states.exchange(), kEnough, [&] { return add(timer, hidden); });
     return add(timer, hidden);
   });
 }
@@ -546,7 +552,7 @@ Seconds StepPipeline::longer_with_gathers_ahead(const Scenario& s, const StepSta
                                                 std::span<const ChunkPasses> passes, Seconds begin) const {
   const Kind& kind = kinds_[kind_of_stage_.front()];
   const PassTime& pass = passes[kind.chunks.front()].first_forward;
-  const Seconds host = ends_of(s, states, kind).host_begin;
+  const Seconds host = ends_of(s, states)[kind.number]->host_begin;
   Seconds compute = begin, gathered;  // of all chunks
   for (const std::size_t c : kind.chunks) {
     compute += passes[c].first_forward.duration;
@@ -642,8 +648,9 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states, std::siz
   if (found.by_units) return run_units(s, states) * slowest_over_mean_;
   Seconds latest;
   const Ends* e = ends_of(asked);
+  const EndsOfStages& all_ends = ends_of(s, states);
   for (const Kind& kind : kinds_) {
-    const StageEnds& once = ends_of(s, states, kind);
+    const StageEnds& once = *all_ends[kind.number];
     latest = std::max({latest, e->device + once.finish, e->host + once.finish_ahead,
                        e->host + once.finish_launches, e->sends});
     ++e;
@@ -653,8 +660,9 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states, std::siz
 
 Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& states) const {
   // Whichever stage is the last to end its passes.
-  Seconds finish = ends_of(s, states, kinds_.front()).finish;
-  for (const Kind& kind : kinds_) finish = std::min(finish, ends_of(s, states, kind).finish);
+  const EndsOfStages& all_ends = ends_of(s, states);
+  Seconds finish = all_ends[kinds_.front().number]->finish;
+  for (const Kind& kind : kinds_) finish = std::min(finish, all_ends[kind.number]->finish);
   return (least_ + finish) * slowest_over_mean_;
 }
 
@@ -662,8 +670,8 @@ Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {
   const std::size_t number = exchanged(s, states, Bound::yes);
   const Exchanged& found = exchanged_[number];
   if (found.ends) return time(s, states, number);
-  const StageEnds& once = ends_of(s, states, kinds_[found.least_of]);
-  return (found.least + once.finish) * slowest_over_mean_;
+  const Seconds finish = ends_of(s, states)[kinds_[found.least_of].number]->finish;
+  return (found.least + finish) * slowest_over_mean_;
 }
 
 }  // namespace sim

@@ -128,6 +128,9 @@ class StepPipeline {
   void find_kinds();
   void find_fullest();
   std::size_t exchanged(const Scenario& scenario, const StepStates& states, Bound bound);
+  // The number of what is exchanged with so many units ahead, or find()'s.
+  template <class Find>
+  std::size_t number_of(int exchange, int ahead, Find find);
   Ends* ends_of(std::size_t exchanged) { return ends_.data() + exchanged * kinds_.size(); }
   Seconds least_of_compute() const;
   Exchanged hide_exchanges(const Scenario& scenario, const StepStates& states, const PassTimer& timer,
@@ -143,7 +146,8 @@ class StepPipeline {
   Ends ends_of_hidden(const Kind& kind, std::span<const ChunkPasses> passes, Seconds longer, bool each) const;
   void find_least(std::span<const ChunkPasses> passes, int zero_stage, Exchanged& found) const;
   std::span<const ChunkPasses> exchanging(const Scenario& scenario, const StepStates& states);
-  const StageEnds& ends_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
+  // With those of all kinds.
+  const EndsOfStages& ends_of(const Scenario& scenario, const StepStates& states) const;
   Seconds begin_of(const Scenario& scenario, const StepStates& states, const Kind& kind) const;
   Piece all_units(const StageUnits& units) const;
   std::vector<const Piece*> pieces_of(const Kind& kind) const;
@@ -165,12 +169,17 @@ class StepPipeline {
   PipelineMemory memory_;              // of stages that may be fullest
   std::vector<std::size_t> numbers_;   // of their units
   std::vector<std::size_t> piece_of_;  // of each stage's chunks
-  // What is exchanged, with units ahead (0 where nothing is gathered), and the number that it has.
-  std::vector<std::pair<int, int>> exchanges_;
-  std::vector<std::size_t> exchange_numbers_;
+  // Numbers of what is exchanged, with units ahead (0 where nothing is gathered): of each
+  // StepStates::exchange() the last that was met, and before it others.
+  struct Numbered {
+    int ahead = 0;
+    std::size_t number = 0;
+    std::int32_t before = -1;
+  };
+  std::vector<Numbered> numbered_;
+  std::vector<std::int32_t> last_numbered_;
   std::vector<Exchanged> exchanged_;  // by number
   std::vector<Ends> ends_;            // of kinds, one exchange after the other
-  std::size_t last_exchanged_ = 0;    // of these
   std::vector<std::size_t> asked_;    // of these
   std::vector<PipelinePasses> runs_;  // of what was asked for, and more that are used again
   std::optional<PipelineRun> plain_;  // without exchanges

@@ -21,6 +21,9 @@ struct StageUnits {
 // Numbers for those that a search has met.
 using StageNumbers = std::map<StageUnits, std::size_t>;
 
+// By these numbers, as they are asked for.
+using EndsOfStages = std::vector<std::optional<StageEnds>>;
+
 // What a schedule makes of parameters' places.
 enum class StatePlaces {
   apart,           // embedding and head on different stages, or there is one
@@ -38,9 +41,8 @@ struct UnbucketedStates {
   int exchanges = 0;  // the same number for those that differ in what the optimizer does alone
   BlockTimes blocks;
   StateMemory memory;
-  // Of stages by their StageNumbers, as they are asked for.
-  std::vector<std::optional<StageEnds>> ends;
-  std::vector<std::optional<StageStates>> of_stages;
+  EndsOfStages ends;
+  std::vector<std::optional<StageStates>> of_stages;  // by StageNumbers, too
 
  private:
   std::optional<StateTimes> times_;
@@ -67,8 +69,8 @@ class StepStates {
   int exchange() const { return exchange_; }
   // Found where a candidate fits: most do not.
   const StateTimes& times() const;
-  // Of stages by their StageNumbers, where these buckets go after the passes.
-  std::vector<std::optional<StageEnds>>& bucket_ends() const { return bucket_ends_; }
+  // Where these buckets go after the passes.
+  EndsOfStages& bucket_ends() const { return bucket_ends_; }
 
   // What does not depend on buckets.
   UnbucketedStates& unbucketed() const { return unbucketed_; }
@@ -79,7 +81,7 @@ class StepStates {
   BucketLayers bucket_layers_;
   int exchange_ = 0;
   mutable std::unique_ptr<StateTimes> times_;  // of most states nobody asks
-  mutable std::vector<std::optional<StageEnds>> bucket_ends_;
+  mutable EndsOfStages bucket_ends_;
 };
 
 }  // namespace sim
