@@ -27,14 +27,6 @@ ActionTime repeated(const ActionTime& action, std::int32_t times) {
   return all;
 }
 
-MessageTime in_turn(const MessageTime& first, const MessageTime& then) {
-  return {first.duration + then.duration, first.launches + then.launches};
-}
-
-MessageTime repeated(const MessageTime& message, std::int32_t times) {
-  return {message.duration * times, message.launches * times};
-}
-
 ActionTime compute_of(const std::vector<UnitStep>& steps) {
   ActionTime all;
   for (const UnitStep& s : steps) {

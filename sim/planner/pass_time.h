@@ -43,8 +43,15 @@ struct MessageTime {
 inline bool is_there(const MessageTime& t) {
   return t.duration.value > 0 || t.launches.value > 0;
 }
-MessageTime in_turn(const MessageTime& first, const MessageTime& then);
-MessageTime repeated(const MessageTime& message, std::int32_t times);
+inline MessageTime message_of(const ActionTime& t) {
+  return {t.duration, t.host.launches};
+}
+inline MessageTime in_turn(const MessageTime& first, const MessageTime& then) {
+  return {first.duration + then.duration, first.launches + then.launches};
+}
+inline MessageTime repeated(const MessageTime& message, std::int32_t times) {
+  return {message.duration * times, message.launches * times};
+}
 struct DeviceStep {
   Seconds before, compute;  // the latter with what is recomputed
   MessageTime gather, reduce;

@@ -329,13 +329,13 @@ Seconds PassTimer::launches_of_first_gathers(const Piece& piece) const {
 void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last,
                                Exchanged& sum) const {
   const UnitTimes& reduce = last ? states_.reduce_last : states_.reduce;
-  const auto add = [&](const ActionTime& message, std::int32_t n) {
+  const auto add = [&](const MessageTime& message, std::int32_t n) {
     sum.reductions += message.duration * n;
-    sum.launches += message.host.launches * n;
+    sum.launches += message.launches * n;
     if (n > 0) sum.last_reduction = message.duration;
   };
   if (of_edges && piece.last) {
-    add(reduce.head, 1);
+    add(message_of(reduce.head), 1);
     sum.before_reductions = compute_.head_backward.duration;
     if (!of_layers) {
       Seconds layers;
@@ -352,15 +352,16 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
     while (i > 0 && piece.runs[i - 1].experts == r.experts) r.layers += piece.runs[--i].layers;
     const std::int32_t bucket = states_.bucket.of(r.experts);
     if (bucket <= 1) {
-      add(reduce.*unit_of(r), r.layers);
+      add(message_of(reduce.*unit_of(r)), r.layers);
       continue;
     }
     const auto& messages = r.experts ? states_.reduce_expert_layers : states_.reduce_layers;
     const auto message = [&](std::int32_t n) {
       const auto found = messages.find(n);
-      ActionTime m = found != messages.end() ? found->second : repeated(states_.reduce.*unit_of(r), n);
-      if (last) m = in_turn(m, repeated(states_.only_last.*unit_of(r), n));
-      return m;
+      const MessageTime layers = found != messages.end()
+                                     ? message_of(found->second)
+                                     : repeated(message_of(states_.reduce.*unit_of(r)), n);
+      return last ? in_turn(layers, repeated(message_of(states_.only_last.*unit_of(r)), n)) : layers;
     };
     const std::int32_t rest = r.layers % bucket;
     if (r.layers >= bucket) add(message(bucket), r.layers / bucket);
@@ -379,7 +380,7 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
   if (of_edges && piece.first && !units_.defers_embedding()) {
     // The layers' last message goes just before the embedding's.
     const Seconds before = sum.last_reduction - compute_.embedding_backward.duration;
-    add(reduce.embedding, 1);
+    add(message_of(reduce.embedding), 1);
     sum.last_reduction += std::max(Seconds{}, before);
   }
 }

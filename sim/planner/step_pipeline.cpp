@@ -371,8 +371,9 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
   if (found.by_units || found.asked || found.ends) return number;
   found.asked = true;
   found.begin = {};
-  if (runs_.size() == asked_.size()) runs_.emplace_back();
-  PipelinePasses& run = runs_[asked_.size()];
+  std::vector<PipelinePasses>& runs = passes_.runs_;
+  if (runs.size() == asked_.size()) runs.emplace_back();
+  PipelinePasses& run = runs[asked_.size()];
   asked_.push_back(number);
   run.passes = found.passes.empty() ? exchanging(s, states) : found.passes;
   run.begin.stages.clear();
@@ -408,7 +409,7 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
 void StepPipeline::run_asked() {
   if (asked_.empty()) return;
   thread_local std::vector<StageEnd> ends;
-  facts_.clock().run({runs_.data(), asked_.size()}, piece_of_, passes_.transfers_, ends);
+  facts_.clock().run({passes_.runs_.data(), asked_.size()}, piece_of_, passes_.transfers_, ends);
   auto e = ends.begin();
   for (const std::size_t number : asked_) {
     exchanged_[number].ends = true;

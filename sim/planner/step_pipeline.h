@@ -75,6 +75,7 @@ class StepPasses {
   std::unique_ptr<std::pmr::monotonic_buffer_resource> passes_memory_ =
       std::make_unique<std::pmr::monotonic_buffer_resource>();
   std::map<std::pair<std::int32_t, std::string>, Cut> cuts_;  // by pieces and schedule's parts
+  std::vector<PipelinePasses> runs_;  // of what was asked for; more are used again by other pipelines
 };
 
 // Strategies that differ in their states alone. Refers to passes and facts.
@@ -181,7 +182,6 @@ class StepPipeline {
   std::vector<Exchanged> exchanged_;  // by number
   std::vector<Ends> ends_;            // of kinds, one exchange after the other
   std::vector<std::size_t> asked_;    // of these
-  std::vector<PipelinePasses> runs_;  // of what was asked for, and more that are used again
   std::optional<PipelineRun> plain_;  // without exchanges
   Seconds longest_;                   // its last stage's compute
   Seconds least_;                     // of a stage with the least before and after it

@@ -57,7 +57,7 @@ void set(ActionTime& message, const ActionTime& time) {
   message = time;
 }
 void set(MessageTime& message, const ActionTime& time) {
-  message = {time.duration, time.host.launches};
+  message = message_of(time);
 }
 void set_gather(UnitStep& step, const ActionTime& time, const HostWork& work) {
   step.gather = time;
