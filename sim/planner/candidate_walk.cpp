@@ -136,12 +136,16 @@ class CandidateWalk::Layout {
     const StepStates* states = nullptr;
     std::vector<std::size_t> choices;
   };
+  // The reason's number of each choice of states, or kNone; and how many there are of each reason.
+  struct Refusals {
+    std::vector<std::size_t> reason;
+    std::map<std::size_t, std::int64_t> choices;
+  };
   // Of one number of stages.
   struct Stages {
     int stages = 1, data_parallel = 0;
     Refusal refusal;
-    // Of choices of states, with one direction of the pipeline and with two: the reason's number, or kNone.
-    std::vector<std::size_t> states, states_two_directions;
+    Refusals states, states_two_directions;  // of choices of states, with so many directions of the pipeline
     std::map<std::pair<int, StatePlaces>, std::vector<AlikeStates>>
         alike;  // by chunks, over which buckets reach
   };
@@ -185,17 +189,18 @@ class CandidateWalk::Layout {
   }
 
   // What refuses each choice of states with a schedule.
-  std::vector<std::size_t> reasons(Scenario s, const char* schedule) {
+  Refusals reasons(Scenario s, const char* schedule) {
     s.strategy.schedule = schedule;
     std::map<decltype(StateChoice{}.kind()), std::size_t> known;
-    std::vector<std::size_t> found;
+    Refusals found;
     for (const StateChoice& choice : w_.states) {
       const auto [it, added] = known.try_emplace(choice.kind(), kNone);
       if (added) {
         choice.apply(s.strategy);
         if (const Refusal why = refusal(s); !why.empty()) it->second = collector_.reason(why);
       }
-      found.push_back(it->second);
+      found.reason.push_back(it->second);
+      if (it->second != kNone) ++found.choices[it->second];
     }
     return found;
   }
@@ -267,10 +272,10 @@ class CandidateWalk::Layout {
 
   void run_each_state(const Stages& stages, std::int64_t row) {
     refuse_states(stages, row);
-    const std::vector<std::size_t>& refusals = refusals_of(stages);
+    const Refusals& refusals = refusals_of(stages);
     for (std::size_t i = 0; i < w_.states.size(); ++i) {
       const std::int64_t index = row + static_cast<std::int64_t>(i);
-      if (refusals[i] != kNone || !in_range(index)) continue;
+      if (refusals.reason[i] != kNone || !in_range(index)) continue;
       w_.states[i].apply(scenario_.strategy);
       const Estimate e = w_.steps.by_running(scenario_);
       if (e.memory <= collector_.most_memory() || collector_.is_drawn(index))
@@ -282,12 +287,17 @@ class CandidateWalk::Layout {
 
   bool in_range(std::int64_t index) const { return index >= w_.begin && index < w_.end; }
   void refuse_states(const Stages& stages, std::int64_t row) {
-    for (const std::size_t why : refusals_of(stages)) {
+    const Refusals& refusals = refusals_of(stages);
+    if (in_range(row) && in_range(row + w_.shape.states - 1)) {
+      for (const auto& [why, choices] : refusals.choices) collector_.refuse(why, choices);
+      return;
+    }
+    for (const std::size_t why : refusals.reason) {
       if (why != kNone && in_range(row)) collector_.refuse(why, 1);
       ++row;
     }
   }
-  const std::vector<std::size_t>& refusals_of(const Stages& stages) const {
+  const Refusals& refusals_of(const Stages& stages) const {
     const bool two = placement_of(scenario_.strategy.schedule) == Placement::two_directions;
     return two ? stages.states_two_directions : stages.states;
   }
@@ -362,10 +372,10 @@ class CandidateWalk::Layout {
     const auto [known, added] = stages.alike.try_emplace({t.virtual_pipeline, state_places(scenario_)});
     std::vector<AlikeStates>& alike = known->second;
     if (!added) return alike;
-    const std::vector<std::size_t>& refusals = refusals_of(stages);
+    const Refusals& refusals = refusals_of(stages);
     std::map<std::pair<const StepStates*, int>, std::size_t> met;
     for (std::size_t i = 0; i < w_.states.size(); ++i) {
-      if (refusals[i] != kNone) continue;
+      if (refusals.reason[i] != kNone) continue;
       const StateChoice& choice = w_.states[i];
       choice.apply(scenario_.strategy);
       const StepStates& states = w_.steps.states(scenario_);
