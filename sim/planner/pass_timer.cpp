@@ -49,10 +49,10 @@ void PassTimer::add_slowdown(PassTime& pass, Seconds compute) const {
   pass.most_slower = std::max(Seconds{}, compute * slowdown - pass.duration);
 }
 
-PassTime PassTimer::exchanging(std::span<const DeviceStep> steps, std::int32_t prefetch,
-                               const PassTime& plain) const {
-  if (steps.empty()) return {};
-  PassTime pass = plain;
+void PassTimer::exchanging(std::span<const DeviceStep> steps, std::int32_t prefetch, const PassTime& plain,
+                           PassTime& pass) const {
+  pass = plain;
+  if (steps.empty()) return;
   const DevicePass ended = run_pass(steps, prefetch, software_.interference);
   pass.duration = ended.compute;
   pass.collectives_after_compute = ended.collectives;
@@ -70,7 +70,6 @@ PassTime PassTimer::exchanging(std::span<const DeviceStep> steps, std::int32_t p
   else
     add_slowdown(pass, compute);
   if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
-  return pass;
 }
 
 namespace {
@@ -188,39 +187,44 @@ bool PassTimer::last_differs() const {
          is_there(last.expert_layer) || is_there(last.head);
 }
 
-template <class TimeOf>
-PassTimer::Repeated PassTimer::reducing(const PassTime& plain, bool has_gradients, TimeOf time_of) const {
-  Repeated passes{plain, plain};
-  add_slowdown(passes.usual, plain.duration);
-  if (reduces_each() != Reduce::none) passes.usual = time_of(reduces_each());
-  passes.last = passes.usual;
-  if (has_gradients && reduces_last() != Reduce::none && last_differs()) passes.last = time_of(Reduce::last);
-  return passes;
+template <class Set>
+void PassTimer::reducing(const PassTime& plain, bool has_gradients, Set set, PassTime& usual,
+                         PassTime& last) const {
+  if (reduces_each() != Reduce::none) {
+    set(usual, reduces_each());
+  } else {
+    usual = plain;
+    add_slowdown(usual, plain.duration);
+  }
+  if (has_gradients && reduces_last() != Reduce::none && last_differs())
+    set(last, Reduce::last);
+  else
+    last = usual;
 }
 
-PassTimer::Unbucketed PassTimer::unbucketed(const Piece& piece, const ChunkPasses& plain) const {
+void PassTimer::unbucketed(const Piece& piece, const ChunkPasses& plain, Unbucketed& into) const {
   thread_local std::vector<DeviceStep> steps;
-  Unbucketed passes;
-  passes.forward = passes.first_forward = plain.forward;
   if (strategy_.zero_stage == 3) {
     units_.forward(piece, &states_.gather_for_forward, steps);
-    passes.forward = passes.first_forward = exchanging(steps, strategy_.prefetch, plain.forward);
+    exchanging(steps, strategy_.prefetch, plain.forward, into.forward);
   } else {
-    add_slowdown(passes.forward, plain.forward.duration);
-    passes.first_forward = passes.forward;
+    into.forward = plain.forward;
+    add_slowdown(into.forward, plain.forward.duration);
   }
+  into.first_forward = into.forward;
   if (gathers_ahead()) {
     units_.forward(piece, &states_.gather_updated, steps);
-    const PassTime first = exchanging(steps, kFarAhead, plain.forward);
-    passes.first_forward.compute_after_collectives = first.compute_after_collectives;
-    passes.first_forward.collectives = first.collectives;
+    PassTime first;
+    exchanging(steps, kFarAhead, plain.forward, first);
+    into.first_forward.compute_after_collectives = first.compute_after_collectives;
+    into.first_forward.collectives = first.collectives;
   }
-  if (plain.input.duration.value > 0)
-    passes.input = reducing(plain.input, piece.first || piece.last, [&](Reduce reduce) {
-      units_.backward(piece, &LayerTimes::input, reduce, steps);
-      return exchanging(steps, strategy_.prefetch, plain.input);
-    });
-  return passes;
+  if (plain.input.duration.value == 0) return;
+  const auto set = [&](PassTime& pass, Reduce reduce) {
+    units_.backward(piece, &LayerTimes::input, reduce, steps);
+    exchanging(steps, strategy_.prefetch, plain.input, pass);
+  };
+  reducing(plain.input, piece.first || piece.last, set, into.input.usual, into.input.last);
 }
 
 PassTimer::Bucketed PassTimer::bucketed(const Piece& piece, const ChunkPasses& plain,
@@ -228,37 +232,38 @@ PassTimer::Bucketed PassTimer::bucketed(const Piece& piece, const ChunkPasses& p
                                         std::pmr::memory_resource* memory) const {
   thread_local std::vector<DeviceStep> steps;
   Bucketed passes{{}, std::pmr::vector<DeviceStep>(memory), std::pmr::vector<DeviceStep>(memory)};
+  const auto set = [&](PassTime& pass, Reduce reduce) {
+    units_.weights(piece, reduce, steps);
+    exchanging(steps, 0, plain.weight, pass);
+  };
   if (same_layers)
     passes.weight = same_layers->weight;
   else if (plain.weight.duration.value > 0)
-    passes.weight = reducing(plain.weight, true, [&](Reduce reduce) {
-      units_.weights(piece, reduce, steps);
-      return exchanging(steps, 0, plain.weight);
-    });
+    reducing(plain.weight, true, set, passes.weight.usual, passes.weight.last);
   if (plain.backward.duration.value == 0) return passes;
-  units_.backward(piece, &LayerTimes::backward, reduces_each(), steps);
-  passes.backward.assign(steps.begin(), steps.end());
-  if (!last_differs()) return passes;
-  units_.backward(piece, &LayerTimes::backward, Reduce::last, steps);
-  passes.last_backward.assign(steps.begin(), steps.end());
+  const auto fill = [&](Reduce reduce, std::pmr::vector<DeviceStep>& of_pass) {
+    units_.backward(piece, &LayerTimes::backward, reduce, steps);
+    of_pass.assign(steps.begin(), steps.end());
+  };
+  if (reduces_each() != Reduce::none) fill(reduces_each(), passes.backward);
+  if (last_differs()) fill(Reduce::last, passes.last_backward);
   return passes;
 }
 
-ChunkPasses PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain,
-                                      const Unbucketed& unbucketed, const Bucketed& bucketed) const {
-  const Repeated backward = reducing(plain.backward, true, [&](Reduce reduce) {
-    return exchanging(reduce == Reduce::last ? bucketed.last_backward : bucketed.backward, strategy_.prefetch,
-                      plain.backward);
-  });
-  return {.forward = unbucketed.forward,
-          .backward = backward.usual,
-          .input = unbucketed.input.usual,
-          .weight = bucketed.weight.usual,
-          .first_forward = unbucketed.first_forward,
-          .last_backward = backward.last,
-          .last_input = unbucketed.input.last,
-          .last_weight = bucketed.weight.last,
-          .begin_gradients = begin_gradients(piece)};
+void PassTimer::with_exchanges(const Piece& piece, const ChunkPasses& plain, const Unbucketed& unbucketed,
+                               const Bucketed& bucketed, ChunkPasses& into) const {
+  into.forward = unbucketed.forward;
+  into.first_forward = unbucketed.first_forward;
+  into.input = unbucketed.input.usual;
+  into.last_input = unbucketed.input.last;
+  into.weight = bucketed.weight.usual;
+  into.last_weight = bucketed.weight.last;
+  into.begin_gradients = begin_gradients(piece);
+  const auto set = [&](PassTime& pass, Reduce reduce) {
+    exchanging(reduce == Reduce::last ? bucketed.last_backward : bucketed.backward, strategy_.prefetch,
+               plain.backward, pass);
+  };
+  reducing(plain.backward, true, set, into.backward, into.last_backward);
 }
 
 bool PassTimer::reductions_hide(const ChunkPasses& passes) {

@@ -41,7 +41,7 @@ class PassTimer {
     PassTime forward, first_forward;
     Repeated input;
   };
-  Unbucketed unbucketed(const Piece& piece, const ChunkPasses& plain) const;
+  void unbucketed(const Piece& piece, const ChunkPasses& plain, Unbucketed& into) const;
   struct Bucketed {
     Repeated weight;
     std::pmr::vector<DeviceStep> backward, last_backward;
@@ -49,8 +49,8 @@ class PassTimer {
   // `same_layers`: of another piece that has the same; null: of none. `memory`: for steps.
   Bucketed bucketed(const Piece& piece, const ChunkPasses& plain, const Bucketed* same_layers,
                     std::pmr::memory_resource* memory) const;
-  ChunkPasses with_exchanges(const Piece& piece, const ChunkPasses& plain, const Unbucketed& unbucketed,
-                             const Bucketed& bucketed) const;
+  void with_exchanges(const Piece& piece, const ChunkPasses& plain, const Unbucketed& unbucketed,
+                      const Bucketed& bucketed, ChunkPasses& into) const;
   // The same in closed form, exact where all exchanges but the first gather and the last reduction hide
   // behind compute, and units of a kind are alike. Under ZeRO 3, for pieces whose gathers hide.
   ChunkPasses with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain) const;
@@ -76,8 +76,9 @@ class PassTimer {
   Reduce reduces_each() const;
   Reduce reduces_last() const;
   bool last_differs() const;
-  template <class TimeOf>
-  Repeated reducing(const PassTime& plain, bool has_gradients, TimeOf time_of) const;
+  // set(pass, reduce) sets a pass that reduces these gradients.
+  template <class Set>
+  void reducing(const PassTime& plain, bool has_gradients, Set set, PassTime& usual, PassTime& last) const;
   PassTime alone(std::vector<UnitStep>& steps) const;
   void begin_with_work(std::vector<UnitStep>& steps) const;
   ActionTime begin_gradients(const Piece& piece) const;
@@ -91,7 +92,8 @@ class PassTimer {
   void add_gathers(const Piece& piece, const UnitTimes& gather, bool forward, Exchanged& sum) const;
   void add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last, Exchanged& sum) const;
   PassTime hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute) const;
-  PassTime exchanging(std::span<const DeviceStep> steps, std::int32_t prefetch, const PassTime& plain) const;
+  void exchanging(std::span<const DeviceStep> steps, std::int32_t prefetch, const PassTime& plain,
+                  PassTime& into) const;
 
   const Scenario& scenario_;
   const Strategy& strategy_;

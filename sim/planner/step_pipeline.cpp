@@ -227,13 +227,13 @@ std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const S
   for (std::size_t p = 0; p < pieces; ++p) {
     const Piece& piece = cut_.distinct[p];
     const ChunkPasses& plain = cut_.plain[p];
-    if (p == unbucketed.size()) unbucketed.push_back(timer.unbucketed(piece, plain));
+    if (p == unbucketed.size()) timer.unbucketed(piece, plain, unbucketed.emplace_back());
     if (p == bucketed.size()) {
       const std::size_t same = cut_.same_layers[p];
       bucketed.push_back(
           timer.bucketed(piece, plain, same < p ? &bucketed[same] : nullptr, passes_.passes_memory_.get()));
     }
-    passes.push_back(timer.with_exchanges(piece, plain, unbucketed[p], bucketed[p]));
+    timer.with_exchanges(piece, plain, unbucketed[p], bucketed[p], passes.emplace_back());
   }
   return passes;
 }
