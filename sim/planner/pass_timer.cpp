@@ -390,8 +390,9 @@ void PassTimer::add_reductions(const Piece& piece, bool of_edges, bool of_layers
   }
 }
 
-PassTime PassTimer::hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute) const {
-  PassTime pass = plain;
+void PassTimer::hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute,
+                       PassTime& pass) const {
+  pass = plain;
   const double slower = 1 - 1 / software_.interference.compute;
   const Seconds beside = sum.gathers - sum.first_gather + sum.reductions - sum.last_reduction;
   // Gathers that are not begun ahead stand in the way, and what is reduced before them with them.
@@ -404,19 +405,20 @@ PassTime PassTimer::hidden(const PassTime& plain, const Exchanged& sum, Seconds 
   if (sum.gathers.value > 0) pass.compute_after_collectives = pass.duration;
   pass.host.launches += sum.launches;
   if (plain.host.launches.value > 0) pass.host.ahead += pass.duration - plain.duration;
-  return pass;
 }
 
-ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain) const {
+void PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain,
+                                      ChunkPasses& passes) const {
   const BackwardParts parts = backward_parts(strategy_.schedule);
   const int zero = strategy_.zero_stage;
-  ChunkPasses passes = plain;
+  passes = plain;
   passes.begin_gradients = begin_gradients(piece);
   if (zero == 3 || gathers_ahead()) {
     Exchanged sum{};
     add_gathers(piece, zero == 3 ? states_.gather_for_forward : states_.gather_updated, true, sum);
     if (zero == 3) {
-      passes.forward = passes.first_forward = hidden(plain.forward, sum, {});
+      hidden(plain.forward, sum, {}, passes.forward);
+      passes.first_forward = passes.forward;
     } else {
       // Gathered from the beginning of the step on, beside each other.
       passes.first_forward.compute_after_collectives =
@@ -424,32 +426,34 @@ ChunkPasses PassTimer::with_hidden_exchanges(const Piece& piece, const ChunkPass
       passes.first_forward.collectives = sum.gathers;
     }
   }
-  if (!reduces_beside(scenario_)) return passes;
+  if (!reduces_beside(scenario_)) return;
   Seconds zeroed;
   if (zero >= 2) {
     if (piece.first) zeroed += states_.zero_whole.embedding.duration;
     for (const Piece::Run& r : piece.runs) zeroed += (states_.zero_whole.*unit_of(r)).duration * r.layers;
     if (piece.last) zeroed += states_.zero_whole.head.duration;
   }
-  const auto backward_pass = [&](const PassTime& without, bool of_edges, bool of_layers, bool last) {
+  const bool same = zero >= 2 && !last_differs();
+  const auto set = [&](PassTime ChunkPasses::*pass, bool of_edges, bool of_layers, bool last) {
     Exchanged sum{};
     if (zero == 3 && of_edges) add_gathers(piece, states_.gather_for_backward, false, sum);
     add_reductions(piece, of_edges, of_layers, last, sum);
-    return hidden(without, sum, of_edges ? zeroed : Seconds{});
+    hidden(plain.*pass, sum, of_edges ? zeroed : Seconds{}, passes.*pass);
   };
-  if (parts != BackwardParts::all_split) {
-    passes.last_backward = backward_pass(plain.backward, true, true, true);
-    if (zero >= 2) passes.backward = backward_pass(plain.backward, true, true, false);
-  }
+  const auto set_both = [&](PassTime ChunkPasses::*usual, PassTime ChunkPasses::*last, bool of_edges,
+                            bool of_layers) {
+    set(last, of_edges, of_layers, true);
+    if (same)
+      passes.*usual = passes.*last;
+    else if (zero >= 2)
+      set(usual, of_edges, of_layers, false);
+  };
+  if (parts != BackwardParts::all_split)
+    set_both(&ChunkPasses::backward, &ChunkPasses::last_backward, true, true);
   if (parts != BackwardParts::whole) {
-    passes.last_input = backward_pass(plain.input, true, false, true);
-    passes.last_weight = backward_pass(plain.weight, false, true, true);
-    if (zero >= 2) {
-      passes.input = backward_pass(plain.input, true, false, false);
-      passes.weight = backward_pass(plain.weight, false, true, false);
-    }
+    set_both(&ChunkPasses::input, &ChunkPasses::last_input, true, false);
+    set_both(&ChunkPasses::weight, &ChunkPasses::last_weight, false, true);
   }
-  return passes;
 }
 
 namespace {

@@ -510,8 +510,8 @@ const StepPasses::Hidden& StepPipeline::hidden_of(const Scenario& s, const StepS
   const double room = s.strategy.zero_stage < 3 ? kRoomOfReductions : one_by_one ? kRoomOfUnits : kRoom;
   hidden.passes.reserve(cut_.distinct.size());
   for (std::size_t p = 0; p < cut_.distinct.size(); ++p) {
-    const ChunkPasses& passes =
-        hidden.passes.emplace_back(timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p]));
+    ChunkPasses& passes = hidden.passes.emplace_back();
+    timer.with_hidden_exchanges(cut_.distinct[p], cut_.plain[p], passes);
     hidden.hide = hidden.hide && exchanges_hide(passes, cut_.plain[p], room);
     hidden.reductions_hide = hidden.reductions_hide && PassTimer::reductions_hide(passes);
   }
