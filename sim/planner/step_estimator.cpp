@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory_resource>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -82,6 +83,9 @@ struct StepEstimator::Known {
   std::map<std::tuple<const BlockTimes*, BackwardParts, std::int64_t>, ComputeTimes> compute;
   std::map<const BlockTimes*, PassMemory> memory;
   std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
+  // Of passes that are found and forgotten again and again.
+  std::pmr::unsynchronized_pool_resource passes_memory{
+      {.max_blocks_per_chunk = 1, .largest_required_pool_block = std::size_t{4} << 20}};
   StageNumbers stage_numbers;
   std::map<std::tuple<const UnbucketedStates*, std::int32_t, std::int32_t, int>, StepStates> states;
   std::map<StateKey, int> exchanges;
@@ -205,7 +209,8 @@ StepPasses StepEstimator::passes(const Scenario& s) {
            .around = usual_work(s, work_around_passes(s)),
            .gather = work_before_gather(s),
            .before_first_pass = begins_with_pass ? s.implementation.host.step : Seconds{},
-           .interference = {interference(s, known_->base.hardware)}}};
+           .interference = {interference(s, known_->base.hardware)}},
+          &known_->passes_memory};
 }
 
 UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces places) {

@@ -26,14 +26,17 @@ class StepPipeline;
 // split backward alike.
 class StepPasses {
  public:
+  // Refers to all of these but transfers and software. `upstream`: memory for passes.
   StepPasses(BlockTimes& blocks, const ComputeTimes& compute, const PassMemory& memory,
-             StageNumbers& stage_numbers, const TransferTimes& transfers, const StepSoftware& software)
+             StageNumbers& stage_numbers, const TransferTimes& transfers, const StepSoftware& software,
+             std::pmr::memory_resource* upstream)
       : blocks_(blocks),
         compute_(compute),
         memory_(memory),
         stage_numbers_(stage_numbers),
         transfers_(transfers),
-        software_(software) {}
+        software_(software),
+        passes_memory_(std::make_unique<std::pmr::monotonic_buffer_resource>(upstream)) {}
 
  private:
   friend class StepPipeline;
@@ -72,8 +75,7 @@ class StepPasses {
   TransferTimes transfers_;
   StepSoftware software_;
   // Of passes with exchanges, which are many and go together.
-  std::unique_ptr<std::pmr::monotonic_buffer_resource> passes_memory_ =
-      std::make_unique<std::pmr::monotonic_buffer_resource>();
+  std::unique_ptr<std::pmr::monotonic_buffer_resource> passes_memory_;
   std::map<std::pair<std::int32_t, std::string>, Cut> cuts_;  // by pieces and schedule's parts
   std::vector<PipelinePasses> runs_;  // of what was asked for; more are used again by other pipelines
 };
