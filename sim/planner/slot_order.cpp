@@ -70,6 +70,7 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
     const std::int32_t n = piece + (forward != before ? 1 : -1);
     return n < s.pieces() ? n : -1;
   };
+  std::vector<Event> works;  // that go together
   const auto advance = [&](std::int32_t stage) {
     const auto row = static_cast<std::size_t>(stage);
     const std::vector<Slot>& slots = s.slots[row];
@@ -81,7 +82,7 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
       return piece >= 0 && s.place_of(piece, slot.chunk).stage != stage;
     };
     const ChunkSlots& ends = chunk_slots[row];
-    std::vector<Event> works;
+    works.clear();
     for (std::size_t i = first; i <= last; ++i) {
       const Slot& slot = slots[i];
       const bool forward = slot.pass == Pass::forward;

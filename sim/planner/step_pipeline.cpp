@@ -75,6 +75,10 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
   find_kinds();
   find_fullest();
   least_ = least_of_compute();
+  constexpr std::size_t kUsual = 64;  // so that most lists of exchanges are allocated once
+  numbered_.reserve(kUsual);
+  exchanged_.reserve(kUsual);
+  ends_.reserve(kUsual * kinds_.size());
 }
 
 void StepPipeline::find_kinds() {
