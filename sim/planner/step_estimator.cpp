@@ -215,6 +215,7 @@ UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces place
   t.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : 1;
   if (places == StatePlaces::ends_meet) t.schedule = "zb-v";
   if (places == StatePlaces::apart) t.schedule = "1f1b";
+  if (shard_ranks(t) == data_ranks(t)) t.shard_group = 0;  // all of them, by their number
   auto& known = known_->unbucketed[key];
   if (known) return *known;
   Strategy strategy = t;
