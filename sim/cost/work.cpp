@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 namespace sim {
 namespace {
@@ -317,6 +318,7 @@ Passes passes(const Operation& op, std::size_t i) {
 }
 
 void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work& work) {
+  std::uint64_t met = 0;  // a bit for every 64th buffer: where it is not set, an operand is a new one
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     const Operand& o = op.operands[i];
     if (o.buffer == kNoBuffer) continue;
@@ -324,8 +326,11 @@ void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work&
     const auto same = [&](const Operand& other) {
       return other.buffer == o.buffer && other.layer_offset == o.layer_offset;
     };
-    if (std::any_of(op.operands.begin(), op.operands.begin() + static_cast<std::ptrdiff_t>(i), same))
+    const std::uint64_t bit = std::uint64_t{1} << (o.buffer % 64);
+    if ((met & bit) != 0 &&
+        std::any_of(op.operands.begin(), op.operands.begin() + static_cast<std::ptrdiff_t>(i), same))
       continue;
+    met |= bit;
     const double part = touched(op, v, i);
     const Bytes bytes =
         part < 0 ? plan.buffers[static_cast<std::size_t>(o.buffer)].bytes(v) : bytes_of(plan, o, part);
