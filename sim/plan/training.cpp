@@ -606,11 +606,11 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
     return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, list_of(zero(id, tensors, gradient))});
   };
   UnitBlocks blocks;
-  blocks.embedding = add("embedding", embedding);
+  blocks.embedding = add("embedding", std::move(embedding));
   for (const bool experts : {false, true})
     if (has_layers(b, experts))
       (experts ? blocks.expert_layer : blocks.layer) = add(layer_unit(experts), units.of_layer(experts));
-  blocks.head = add("head", head);
+  blocks.head = add("head", std::move(head));
   return blocks;
 }
 
