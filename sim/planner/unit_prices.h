@@ -63,7 +63,7 @@ class BlockTimes {
   StepPlan step_;
   const Hardware& hardware_;
   const Calibration* calibration_;
-  std::optional<BlockPricer> pricer_;  // of some plans only the buffers are looked at
+  std::optional<BlockPricer> pricer_;          // of some plans only the buffers are looked at
   std::pmr::monotonic_buffer_resource space_;  // all are kept as long as this
   std::pmr::map<std::tuple<BlockId, Phase, std::int64_t>, ActionTime> times_{&space_};
 };
