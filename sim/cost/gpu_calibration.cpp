@@ -248,7 +248,9 @@ std::optional<MeasuredTime> attention_time(const GpuCalibration& gpu, const Hard
 std::optional<MeasuredTime> collective_time(const GpuCalibration& gpu, const Hardware& hardware,
                                             const CollectiveShape& s, std::string_view software) {
   const bool one_node = s.ranks <= s.ranks_per_node;
-  const CurvesAround curves = around(gpu, s, one_node, software);
+  // Across nodes curves are for the software that is named.
+  const CurvesAround curves =
+      one_node || !software.empty() ? around(gpu, s, one_node, software) : CurvesAround{};
   if (curves.likeness == 2 || (one_node && curves.below)) {
     RatioGrid::Reading low, high;
     Seconds t = curve_time(*curves.below, s.bytes, low);

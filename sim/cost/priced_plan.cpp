@@ -117,9 +117,10 @@ void BlockPricer::add_new_blocks() {
   }
 }
 
-std::vector<PricedOperation> BlockPricer::operations_of(BlockId id, Phase phase, const Variables& variables) {
+void BlockPricer::price_operations(BlockId id, Phase phase, const Variables& variables,
+                                   std::vector<PricedOperation>& priced) {
   const Block& block = plan_.blocks[static_cast<std::size_t>(id)];
-  std::vector<PricedOperation> priced;
+  priced.clear();
   priced.reserve(block.operations.size());
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
     priced.push_back(operation(static_cast<std::size_t>(id), i, variables));
@@ -135,7 +136,6 @@ std::vector<PricedOperation> BlockPricer::operations_of(BlockId id, Phase phase,
   }
   hide_behind_products(plan_, block, phase, priced, hardware_);
   hide_behind_paired_pass(plan_, block, priced, hardware_);
-  return priced;
 }
 
 HostTime BlockPricer::host_of(BlockId id, const std::vector<PricedOperation>& operations,
@@ -149,7 +149,7 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
   priced.block = id;
   priced.phase = phase;
   priced.variables = variables;
-  priced.operations = operations_of(id, phase, variables);
+  price_operations(id, phase, variables, priced.operations);
   const std::vector<Operation>& operations = plan_.blocks[static_cast<std::size_t>(id)].operations;
   priced.duration = run_in_turn(operations, priced.operations, &Price::seconds, &PricedOperation::start);
   priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
@@ -162,7 +162,8 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
 }
 
 BlockPricer::Expected BlockPricer::expected(BlockId id, Phase phase, const Variables& variables) {
-  std::vector<PricedOperation> priced = operations_of(id, phase, variables);
+  std::vector<PricedOperation>& priced = of_expected_;
+  price_operations(id, phase, variables, priced);
   const std::vector<Operation>& operations = plan_.blocks[static_cast<std::size_t>(id)].operations;
   return {run_in_turn(operations, priced, &Price::seconds, nullptr),
           host_of(id, priced, &Price::seconds, 1, Fabric::usual)};

@@ -56,7 +56,8 @@ class BlockPricer {
   bool is_pair(std::size_t block, std::size_t index) const {
     return block < pairs_.size() && index < pairs_[block].size() && pairs_[block][index];
   }
-  std::vector<PricedOperation> operations_of(BlockId id, Phase phase, const Variables& variables);
+  void price_operations(BlockId id, Phase phase, const Variables& variables,
+                        std::vector<PricedOperation>& priced);
   HostTime host_of(BlockId id, const std::vector<PricedOperation>& operations, Seconds Price::*which,
                    double factor, Fabric fabric) const;
   PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables);
@@ -68,6 +69,7 @@ class BlockPricer {
   Bytes working_set_;
   std::vector<std::vector<bool>> pairs_;              // fusable_pairs()
   std::vector<std::unique_ptr<OfLength>> of_length_;  // by block; null where its work does not depend on it
+  std::vector<PricedOperation> of_expected_;          // space for those that nobody asks for
 };
 
 // Programs are run with the expected times and with those of the band's ends: errors of kernels on one

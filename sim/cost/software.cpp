@@ -87,8 +87,9 @@ double elements(const Plan& plan, const Operand& o, const Variables& v) {
 Work with_traffic(const Plan& plan, const Operation& op, const Variables& v, Work work) {
   const KernelProfile& kernels = software(plan).kernels;
   double factor = 1;
-  if (const auto found = kernels.traffic.find(std::string(name(op.kind))); found != kernels.traffic.end())
-    factor = found->second;
+  if (!kernels.traffic.empty())
+    if (const auto found = kernels.traffic.find(std::string(name(op.kind))); found != kernels.traffic.end())
+      factor = found->second;
   // The profile's figure is of all that happens to a logit between two products.
   if (kernels.loss_bytes_per_logit > 0 && is_loss(op.kind)) {
     const bool divided = plan.scenario.strategy.tensor_parallel > 1;

@@ -1,7 +1,9 @@
 #include "sim/cost/work.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cmath>
+#include <cstddef>
 
 namespace sim {
 namespace {
@@ -294,29 +296,46 @@ struct Passes {
 // Reads and writes of operand i. Standard attention writes scores, softmax rewrites them, products read them.
 Passes passes(const Operation& op, std::size_t i) {
   const Operand& o = op.operands[i];
-  const bool dropout = op.operands.size() > 6 ? op.operands[6].buffer != kNoBuffer
-                                              : op.operands.size() > 4 && op.operands[4].buffer != kNoBuffer;
-  if (op.kind == OpKind::attention_standard) {
-    if (i == 1) return {2, 2};             // softmax in place; then product or dropout
-    if (i == 4 && dropout) return {1, 1};  // what dropout leaves, then product
+  const auto dropout = [&] {
+    const std::size_t mask = op.operands.size() > 6 ? 6 : 4;
+    return op.operands.size() > mask && op.operands[mask].buffer != kNoBuffer;
+  };
+  switch (op.kind) {
+    case OpKind::attention_standard:
+      if (i == 1) return {2, 2};               // softmax in place; then product or dropout
+      if (i == 4 && dropout()) return {1, 1};  // what dropout leaves, then product
+      break;
+    case OpKind::attention_standard_backward:
+      if (i == 1)
+        return dropout() ? Passes{4, 3} : Passes{3, 2};  // product, [dropout], softmax, two products
+      if (i == 4)
+        return dropout() ? Passes{1, 0} : Passes{2, 0};  // softmax, and without dropout the values' product
+      break;
+    case OpKind::kv_append:
+      if (i < 2) return {0, 1};
+      break;
+    case OpKind::latent_append:
+      if (i == 0) return {0, 1};
+      break;
+    case OpKind::rope_latent:
+      if (i == 2) return {0, 1};
+      break;
+    case OpKind::quantise:
+      if (i == 1) return {2, 0};  // the scale must be known before it is used
+      break;
+    case OpKind::adafactor:  // a gradient's sums over rows and columns come before the step that they scale
+      if (i % operands_in_group(op.kind) == 2) return {2, 0};
+      break;
+    case OpKind::orthogonalise:  // X three times an iteration, of which one is written
+      return {2 * kNewtonSchulzIterations, kNewtonSchulzIterations};
+    default:
+      break;
   }
-  if (op.kind == OpKind::attention_standard_backward) {
-    if (i == 1) return dropout ? Passes{4, 3} : Passes{3, 2};  // product, [dropout], softmax, two products
-    if (i == 4)
-      return dropout ? Passes{1, 0} : Passes{2, 0};  // softmax, and without dropout the values' product
-  }
-  if (op.kind == OpKind::kv_append && i < 2) return {0, 1};
-  if (op.kind == OpKind::latent_append && i == 0) return {0, 1};
-  if (op.kind == OpKind::rope_latent && i == 2) return {0, 1};
-  if (op.kind == OpKind::quantise && i == 1) return {2, 0};  // the scale must be known before it is used
-  // A gradient's sums over rows and columns come before the step that they scale.
-  if (op.kind == OpKind::adafactor && i % operands_in_group(op.kind) == 2) return {2, 0};
-  if (op.kind == OpKind::orthogonalise)  // X three times an iteration, of which one is written
-    return {2 * kNewtonSchulzIterations, kNewtonSchulzIterations};
   return {o.access != Access::write ? 1 : 0, o.access != Access::read ? 1 : 0};
 }
 
 void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work& work) {
+  std::bitset<1024> met;  // by buffer and layer: what is not marked is a new one
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     const Operand& o = op.operands[i];
     if (o.buffer == kNoBuffer) continue;
@@ -324,8 +343,11 @@ void add_memory(const Plan& plan, const Operation& op, const Variables& v, Work&
     const auto same = [&](const Operand& other) {
       return other.buffer == o.buffer && other.layer_offset == o.layer_offset;
     };
-    if (std::any_of(op.operands.begin(), op.operands.begin() + static_cast<std::ptrdiff_t>(i), same))
+    const auto mark = static_cast<std::size_t>(o.buffer + 127 * o.layer_offset) % met.size();
+    if (met[mark] &&
+        std::any_of(op.operands.begin(), op.operands.begin() + static_cast<std::ptrdiff_t>(i), same))
       continue;
+    met[mark] = true;
     const double part = touched(op, v, i);
     const Bytes bytes =
         part < 0 ? plan.buffers[static_cast<std::size_t>(o.buffer)].bytes(v) : bytes_of(plan, o, part);

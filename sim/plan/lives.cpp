@@ -91,6 +91,7 @@ LifeGroups::LifeGroups(const Plan& plan, const BlockUses& uses)
       return std::tie(a.first, a.second.layer_offset) < std::tie(b.first, b.second.layer_offset);
     });
     Places places;
+    places.reserve(used[buffer].size());
     for (const auto& [block, u] : used[buffer]) places.emplace_back(block, u.layer_offset);
     const Buffer& b = plan.buffers[buffer];
     const auto [it, added] =

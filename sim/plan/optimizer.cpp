@@ -147,15 +147,18 @@ std::vector<Operation> optimizer_operations(PlanBuilder& b, const std::string& b
   if (!matrices.empty()) ops = muon_operations(b, block, matrices, norm);
   // One operation for the tensors that decay and one for those that do not.
   for (const bool decay : {true, false}) {
-    Operation op{.id = "optimizer." + std::string(name(kind)) + (decay ? ".decay" : ".no_decay"),
-                 .kind = kind,
-                 .dtype = DType::fp32,
-                 .operands = {reads(norm)},
-                 .decay = decay};
+    const auto is_updated = [&](const Tensor& t) { return t.decay == decay && !is_orthogonal(b, t); };
+    if (std::none_of(unit.begin(), unit.end(), is_updated)) continue;
+    Operation& op = ops.emplace_back(
+        Operation{.id = "optimizer." + std::string(name(kind)) + (decay ? ".decay" : ".no_decay"),
+                  .kind = kind,
+                  .dtype = DType::fp32,
+                  .operands = {},
+                  .decay = decay});
     op.operands.reserve(1 + unit.size() * operands_in_group(kind));
+    op.operands.push_back(reads(norm));
     for (const Tensor& t : unit)
-      if (t.decay == decay && !is_orthogonal(b, t)) append_operands(kind, t, op.operands);
-    if (op.operands.size() > 1) ops.push_back(std::move(op));
+      if (is_updated(t)) append_operands(kind, t, op.operands);
   }
   return ops;
 }

@@ -10,12 +10,13 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kAxes{"tp", "cp", "ep", "dp", "pp"};
 
-std::vector<std::string_view> axes_of(std::string_view order) {
-  std::vector<std::string_view> axes;
+// visit(axis) for each that an order names, first to last.
+template <class Visit>
+void each_axis(std::string_view order, Visit visit) {
   while (true) {
     const std::size_t dash = order.find('-');
-    axes.push_back(order.substr(0, dash));
-    if (dash == std::string_view::npos) return axes;
+    visit(order.substr(0, dash));
+    if (dash == std::string_view::npos) return;
     order.remove_prefix(dash + 1);
   }
 }
@@ -33,7 +34,8 @@ Group group_of(const std::string& name, std::int32_t inner, std::int32_t stride,
 
 std::string rank_order_problem(const std::string& order) {
   if (order == kDefaultRankOrder) return {};
-  std::vector<std::string_view> axes = axes_of(order);
+  std::vector<std::string_view> axes;
+  each_axis(order, [&](std::string_view axis) { axes.push_back(axis); });
   std::vector<std::string_view> known(kAxes.begin(), kAxes.end());
   std::sort(axes.begin(), axes.end());
   std::sort(known.begin(), known.end());
@@ -45,16 +47,16 @@ std::string rank_order_problem(const std::string& order) {
 RankStrides rank_strides(const Strategy& s) {
   RankStrides strides;
   std::int32_t next = 1;
-  for (const std::string_view axis : axes_of(s.rank_order)) {
-    const auto place = [&next](std::int32_t& stride, int size) {
-      stride = next;
-      next *= size;
-    };
+  const auto place = [&next](std::int32_t& stride, int size) {
+    stride = next;
+    next *= size;
+  };
+  each_axis(s.rank_order, [&](std::string_view axis) {
     if (axis == "tp") place(strides.tensor, s.tensor_parallel);
     if (axis == "cp") place(strides.context, s.context_parallel);
     if (axis == "dp") place(strides.data, s.data_parallel);
     if (axis == "pp") place(strides.pipeline, s.pipeline_parallel);
-  }
+  });
   return strides;
 }
 

@@ -180,9 +180,10 @@ std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64
   }
   const bool interleaves = name == "interleaved" || (name == "1f1b" && chunks > 1);
   const bool is_v = placement_of(name) == Placement::v;
-  const std::string is = "is " + std::string(name) + ", which ";
+  const auto is = [&] { return "is " + std::string(name) + ", which "; };
   std::vector<ScheduleProblem> problems;
-  if (stages == 1 && name != "1f1b") problems.push_back({"schedule", is + "needs pipeline_parallel above 1"});
+  if (stages == 1 && name != "1f1b")
+    problems.push_back({"schedule", is() + "needs pipeline_parallel above 1"});
   if (chunks > 1 && stages == 1)
     problems.push_back(
         {"virtual_pipeline", "cuts a stage's layers into chunks, which needs pipeline_parallel above 1"});
@@ -200,13 +201,13 @@ std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64
                                                 format_count(stages) + " does not divide the " +
                                                 format_count(micro_batches) + " of a step"});
   if (name == "dualpipe" && stages % 2 != 0)
-    problems.push_back({"schedule", is + "needs an even number of stages, but pipeline_parallel is " +
+    problems.push_back({"schedule", is() + "needs an even number of stages, but pipeline_parallel is " +
                                         format_count(stages)});
   if (name == "dualpipe" && micro_batches % 2 != 0)
-    problems.push_back({"schedule", is + "sends half of a step's micro-batches each way, but there are " +
+    problems.push_back({"schedule", is() + "sends half of a step's micro-batches each way, but there are " +
                                         format_count(micro_batches)});
   if (backward_parts(name) == BackwardParts::some_split && micro_batches < 2 * stages)
-    problems.push_back({"schedule", is + "needs two micro-batches a stage, " + format_count(2 * stages) +
+    problems.push_back({"schedule", is() + "needs two micro-batches a stage, " + format_count(2 * stages) +
                                         ", but a step has " + format_count(micro_batches)});
   return problems;
 }

@@ -514,6 +514,19 @@ std::string layer_unit(bool experts) {
 
 using Tensors = std::vector<Tensor>;
 
+// The units' groups of tensors, put together once for all that is done to them.
+struct UnitTensors {
+  Tensors embedding, layer, expert_layer, head;  // of layers that the model does not have: empty
+  const Tensors& of_layer(bool experts) const { return experts ? expert_layer : layer; }
+};
+UnitTensors unit_tensors(const PlanBuilder& b, const DecoderParameters& p) {
+  UnitTensors units{
+      .embedding = p.embedding_group(), .layer = {}, .expert_layer = {}, .head = p.head_group()};
+  if (has_layers(b, false)) units.layer = p.layer_group(false);
+  if (has_layers(b, true)) units.expert_layer = p.layer_group(true);
+  return units;
+}
+
 // Gradients of experts differ from rank to rank of an expert-parallel group, whatever is sharded.
 bool sums_norm_over_data(const PlanBuilder& b) {
   return b.strategy().zero_stage > 0 || b.groups().expert >= 0;
@@ -540,26 +553,29 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
     const char* id;
     bool replicated, of_experts;
   };
+  const auto is_of = [&](const Tensor& t, const Part& part) {
+    return t.of_experts == part.of_experts && part.replicated == (t.replicated && s.tensor_parallel > 1);
+  };
   std::vector<Operation> ops;
   for (const Part& part :
        {Part{"optimizer.squared_norm", false, false}, Part{"optimizer.squared_norm.replicated", true, false},
         Part{"optimizer.squared_norm.experts", false, true}}) {
-    Operation op{
-        .id = part.id, .kind = OpKind::squared_norm, .dtype = DType::fp32, .operands = {updates(norm)}};
+    if (std::none_of(unit.begin(), unit.end(), [&](const Tensor& t) { return is_of(t, part); })) continue;
+    Operation& op = ops.emplace_back(
+        Operation{.id = part.id, .kind = OpKind::squared_norm, .dtype = DType::fp32, .operands = {}});
     op.operands.reserve(1 + unit.size());
+    op.operands.push_back(updates(norm));
     for (const Tensor& t : unit) {
-      if (t.of_experts != part.of_experts) continue;
-      if (part.replicated != (t.replicated && s.tensor_parallel > 1)) continue;
+      if (!is_of(t, part)) continue;
       op.operands.push_back(reads(t.gradient_shard));
       op.scalar = copies(t) > 1 ? 1.0f / static_cast<float>(copies(t)) : 0.0f;
     }
-    if (op.operands.size() > 1) ops.push_back(std::move(op));
   }
   return ops;
 }
 
 template <class Operations>
-UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, std::string_view name,
+UnitBlocks add_unit_blocks(PlanBuilder& b, const UnitTensors& units, std::string_view name,
                            Operations operations) {
   const auto add = [&](const std::string& unit, const Tensors& tensors) {
     std::string block = (unit + ".").append(name);
@@ -567,18 +583,19 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const DecoderParameters& p, std::stri
     return ops.empty() ? BlockId{-1} : b.add({std::move(block), std::move(ops)});
   };
   UnitBlocks blocks;
-  blocks.embedding = add("embedding", p.embedding_group());
-  if (has_layers(b, false)) blocks.layer = add(layer_unit(false), p.layer_group(false));
-  if (has_layers(b, true)) blocks.expert_layer = add(layer_unit(true), p.layer_group(true));
-  blocks.head = add("head", p.head_group());
+  blocks.embedding = add("embedding", units.embedding);
+  if (has_layers(b, false)) blocks.layer = add(layer_unit(false), units.layer);
+  if (has_layers(b, true)) blocks.expert_layer = add(layer_unit(true), units.expert_layer);
+  blocks.head = add("head", units.head);
   return blocks;
 }
 
 // Gradients to zero, unit by unit: at once, or each `before_backward` of the unit. A tied head's weight is of
 // the embedding's unit, but its gradient begins with the head.
-UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std::string& name,
-                           const std::string& id, BufferId Tensor::*gradient, bool before_backward) {
-  Tensors head = p.head_group(), embedding = p.embedding_group();
+UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units,
+                           const std::string& name, const std::string& id, BufferId Tensor::*gradient,
+                           bool before_backward) {
+  Tensors head = units.head, embedding = units.embedding;
   if (before_backward && p.head_uses_embedding && !p.embedding_is_copied) {
     head.push_back(p.embedding);
     embedding.erase(embedding.begin());
@@ -589,11 +606,11 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const std
     return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, list_of(zero(id, tensors, gradient))});
   };
   UnitBlocks blocks;
-  blocks.embedding = add("embedding", embedding);
+  blocks.embedding = add("embedding", std::move(embedding));
   for (const bool experts : {false, true})
     if (has_layers(b, experts))
-      (experts ? blocks.expert_layer : blocks.layer) = add(layer_unit(experts), p.layer_group(experts));
-  blocks.head = add("head", head);
+      (experts ? blocks.expert_layer : blocks.layer) = add(layer_unit(experts), units.of_layer(experts));
+  blocks.head = add("head", std::move(head));
   return blocks;
 }
 
@@ -709,7 +726,7 @@ void add_pipeline_blocks(PlanBuilder& b, BufferId residual, BufferId residual_gr
 }
 
 // Sums over ranks that hold the same shards.
-std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, const std::string& id,
+std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, const char* id,
                                      std::int32_t group) {
   Operation op = collective(id, OpKind::all_reduce, b.types().gradient, group);
   // Experts' states are divided over all that hold the same experts.
@@ -721,9 +738,9 @@ std::vector<Operation> sum_of_shards(const PlanBuilder& b, const Tensors& unit, 
   return list_of(std::move(op));
 }
 
-Bytes gradients_of_layer(const PlanBuilder& b, const DecoderParameters& p, bool experts) {
+Bytes gradients_of(const PlanBuilder& b, const Tensors& unit) {
   Bytes bytes;
-  for (const Tensor& t : p.layer_group(experts)) bytes += b.buffer(t.gradient).bytes({});
+  for (const Tensor& t : unit) bytes += b.buffer(t.gradient).bytes({});
   return bytes;
 }
 
@@ -758,7 +775,8 @@ void add_buckets(const Scenario& scenario, bool experts, BlockId reduce, Plan& p
   bucket.reduce[1] = reduce;
 }
 
-void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks& blocks) {
+void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units,
+                          StepBlocks& blocks) {
   const int zero_stage = b.strategy().zero_stage;
   const auto add = [&](const std::string& name, std::vector<Operation> ops) {
     return ops.empty() ? BlockId{-1} : b.add({name, std::move(ops)});
@@ -773,7 +791,7 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   const auto layer = [&](bool experts) {
     if (!has_layers(b, experts)) return BlockId{-1};
     return add(layer_unit(experts) + ".reduce_gradients",
-               reduce_gradients(b, p.layer_group(experts), summed_over_tensor_ranks(b, p, experts),
+               reduce_gradients(b, units.of_layer(experts), summed_over_tensor_ranks(b, p, experts),
                                 p.key_value_gradients));
   };
   Tensors head_parts = of_own_rows(p.final_norm);
@@ -787,15 +805,15 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   }
   blocks.reduce = {
       .embedding = add("embedding.reduce_gradients",
-                       reduce_gradients(b, p.embedding_group(), of_own_rows(p.embedding_norm), {})),
+                       reduce_gradients(b, units.embedding, of_own_rows(p.embedding_norm), {})),
       .layer = layer(false),
       .expert_layer = layer(true),
-      .head = add("head.reduce_gradients", reduce_gradients(b, p.head_group(), head_parts, head_key_values))};
-  blocks.reduce_layers.layer_bytes = gradients_of_layer(b, p, false);
-  blocks.reduce_expert_layers.layer_bytes = gradients_of_layer(b, p, true);
+      .head = add("head.reduce_gradients", reduce_gradients(b, units.head, head_parts, head_key_values))};
+  blocks.reduce_layers.layer_bytes = gradients_of(b, units.layer);
+  blocks.reduce_expert_layers.layer_bytes = gradients_of(b, units.expert_layer);
   const auto add_sums = [&](std::string_view name, const char* id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
-    return add_unit_blocks(b, p, name, [&](const std::string&, const Tensors& unit) {
+    return add_unit_blocks(b, units, name, [&](const std::string&, const Tensors& unit) {
       return sum_of_shards(b, unit, id, group);
     });
   };
@@ -804,28 +822,28 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
       add_sums("reduce_directions", "gradients.directions.all_reduce", b.groups().directions);
   if (zero_stage == 1 || zero_stage == 2)
     blocks.gather_updated =
-        add_unit_blocks(b, p, "gather_updated", [&](const std::string&, const Tensors& unit) {
+        add_unit_blocks(b, units, "gather_updated", [&](const std::string&, const Tensors& unit) {
           return gather_parameters(b, unit, &Tensor::parameter);
         });
   if (zero_stage < 2) return;
 
   blocks.zero_whole =
-      add_zero_blocks(b, p, "zero_whole_gradients", "gradients.zero", &Tensor::gradient, true);
+      add_zero_blocks(b, p, units, "zero_whole_gradients", "gradients.zero", &Tensor::gradient, true);
   if (zero_stage < 3) return;
   const auto for_layers = [&](auto block_of) {
     UnitBlocks u;
     for (const bool experts : {false, true})
       if (has_layers(b, experts))
-        (experts ? u.expert_layer : u.layer) = block_of(layer_unit(experts), p.layer_group(experts));
+        (experts ? u.expert_layer : u.layer) = block_of(layer_unit(experts), units.of_layer(experts));
     return u;
   };
-  Tensors head = p.head_group();
+  Tensors head = units.head;
   // The copy of a tied head's weight for backward: forward's lives until the head.
   if (p.tied && !p.embedding_is_copied) head.push_back(p.embedding);
   // Modules of multi-token prediction look words up, which no backward pass reads.
   if (!p.tied) std::erase_if(head, [&](const Tensor& t) { return t.parameter == p.embedding.parameter; });
   blocks.gather_for_forward =
-      add_unit_blocks(b, p, "gather_for_forward", [&](const std::string&, const Tensors& unit) {
+      add_unit_blocks(b, units, "gather_for_forward", [&](const std::string&, const Tensors& unit) {
         return gather_parameters(b, unit, &Tensor::parameter);
       });
   // An embedding's backward pass reads no parameter.
@@ -836,8 +854,9 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, StepBlocks
   blocks.gather_for_backward.head = gather_of("head", head);
 }
 
-void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId norm, StepBlocks& blocks) {
-  const auto operation = [&](const std::string& id, OpKind kind, Operand operand) {
+void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units, BufferId norm,
+                          StepBlocks& blocks) {
+  const auto operation = [&](const char* id, OpKind kind, Operand operand) {
     return Operation{.id = id, .kind = kind, .dtype = DType::fp32, .operands = {operand}};
   };
   Block zeros{"zero_gradient_norm",
@@ -860,12 +879,18 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
     op.operands = {updates(p.embedding.gradient_shard)};
     blocks.sum_tied_embedding = b.add({"tied_embedding.reduce_gradients", list_of(std::move(op))});
   }
-  // The embedding's copy in the last stage is not counted twice.
-  DecoderParameters counted = p;
-  counted.embedding_is_copied = false;
-  blocks.norm = add_unit_blocks(b, counted, "squared_norm", [&](const std::string&, const Tensors& unit) {
-    return squared_norm(b, unit, norm);
-  });
+  const auto add_norms = [&](const UnitTensors& of) {
+    return add_unit_blocks(b, of, "squared_norm", [&](const std::string&, const Tensors& unit) {
+      return squared_norm(b, unit, norm);
+    });
+  };
+  if (p.embedding_is_copied) {  // its copy in the last stage is not counted twice
+    DecoderParameters counted = p;
+    counted.embedding_is_copied = false;
+    blocks.norm = add_norms(unit_tensors(b, counted));
+  } else {
+    blocks.norm = add_norms(units);
+  }
   // Sums of a number that every rank has a part of.
   const auto sum_over_ranks = [&](const std::string& id, BufferId number, std::vector<Operation>& ops) {
     const auto add_sum = [&](const char* name, std::int32_t group) {
@@ -880,7 +905,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
     add_sum("pipeline", b.groups().pipeline);
   };
   if (overflow != kNoBuffer) {
-    blocks.unscale = add_unit_blocks(b, p, "unscale", [&](const std::string&, const Tensors& unit) {
+    blocks.unscale = add_unit_blocks(b, units, "unscale", [&](const std::string&, const Tensors& unit) {
       Operation op = operation("optimizer.unscale", OpKind::unscale, updates(overflow));
       for (const Tensor& t : unit) op.operands.push_back(updates(t.gradient_shard));
       return unit.empty() ? std::vector<Operation>{} : list_of(std::move(op));
@@ -896,19 +921,19 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId n
   blocks.clip =
       b.add({"clip", list_of(operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm)))});
   const std::string_view update = name(b.scenario().workload.optimizer);
-  blocks.update = add_unit_blocks(b, p, update, [&](const std::string& block, const Tensors& unit) {
+  blocks.update = add_unit_blocks(b, units, update, [&](const std::string& block, const Tensors& unit) {
     return optimizer_operations(b, block, unit, norm);
   });
   if (!b.strategy().offload_optimizer) return;
   blocks.gradients_to_host =
-      add_unit_blocks(b, p, "gradients_to_host",
+      add_unit_blocks(b, units, "gradients_to_host",
                       [&](const std::string&, const Tensors& unit) { return gradients_to_host(b, unit); });
   blocks.parameters_from_host =
-      add_unit_blocks(b, p, "parameters_from_host",
+      add_unit_blocks(b, units, "parameters_from_host",
                       [&](const std::string&, const Tensors& unit) { return parameters_from_host(b, unit); });
 }
 
-UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p) {
+UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units) {
   const auto of = [](const Tensors& tensors) {
     std::vector<BufferId> buffers;
     buffers.reserve(3 * tensors.size());
@@ -917,11 +942,10 @@ UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p)
     return buffers;
   };
   UnitParameters parameters;
-  parameters.embedding = of(p.embedding_group());
-  for (const bool experts : {false, true})
-    if (has_layers(b, experts))
-      (experts ? parameters.expert_layer : parameters.layer) = of(p.layer_group(experts));
-  Tensors head = p.head_group();
+  parameters.embedding = of(units.embedding);
+  parameters.layer = of(units.layer);
+  parameters.expert_layer = of(units.expert_layer);
+  Tensors head = units.head;
   if (p.head_uses_embedding) {
     Tensor embedding = p.embedding;
     // In chunks all products with the head's weight are of backward passes.
@@ -932,17 +956,18 @@ UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p)
   return parameters;
 }
 
-void add_state_blocks(PlanBuilder& b, const DecoderParameters& p, BufferId norm, StepBlocks& blocks) {
-  blocks.parameters = unit_parameters(b, p);
-  add_reduction_blocks(b, p, blocks);
-  add_optimizer_blocks(b, p, norm, blocks);
+void add_state_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units, BufferId norm,
+                      StepBlocks& blocks) {
+  blocks.parameters = unit_parameters(b, p, units);
+  add_reduction_blocks(b, p, units, blocks);
+  add_optimizer_blocks(b, p, units, norm, blocks);
 }
 
-StepBlocks begin_step_blocks(PlanBuilder& b, const DecoderParameters& p) {
+StepBlocks begin_step_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units) {
   StepBlocks blocks;
   const auto accumulated = b.strategy().zero_stage >= 2 ? &Tensor::gradient_shard : &Tensor::gradient;
   const bool fresh = b.scenario().implementation.memory.weight_gradient == WeightGradient::fresh;
-  blocks.zero = add_zero_blocks(b, p, fresh ? "begin_gradients" : "zero_gradients",
+  blocks.zero = add_zero_blocks(b, p, units, fresh ? "begin_gradients" : "zero_gradients",
                                 "optimizer.zero_gradients", accumulated, fresh);
   blocks.kinds = layer_kinds(b.scenario());
   return blocks;
@@ -952,7 +977,8 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   const DecoderParameters p = add_parameters(b, true);
   const TrainingBuffers r = add_buffers(b);
   const DecoderParameters again = for_backward(p);
-  StepBlocks blocks = begin_step_blocks(b, p);
+  const UnitTensors units = unit_tensors(b, p);
+  StepBlocks blocks = begin_step_blocks(b, p, units);
   blocks.embedding = b.add(embedding_forward(b, p, r));
   KeptResults kept_results;
   OffloadedBuffers offloaded;
@@ -969,7 +995,7 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   blocks.head_backward = b.add(std::move(head_back));
   blocks.embedding_backward = b.add(embedding_backward(b, p, r));
   add_pipeline_blocks(b, r.residual, r.residual_gradient, blocks);
-  add_state_blocks(b, p, r.gradient_norm, blocks);
+  add_state_blocks(b, p, units, r.gradient_norm, blocks);
   return blocks;
 }
 
@@ -991,8 +1017,9 @@ StepPlan make_step_plan(const Scenario& scenario, BackwardParts parts) {
 StepPlan make_state_plan(const Scenario& scenario) {
   PlanBuilder b(scenario);
   const DecoderParameters p = add_parameters(b, true);
-  StepBlocks blocks = begin_step_blocks(b, p);
-  add_state_blocks(b, p, add_gradient_norm(b), blocks);
+  const UnitTensors units = unit_tensors(b, p);
+  StepBlocks blocks = begin_step_blocks(b, p, units);
+  add_state_blocks(b, p, units, add_gradient_norm(b), blocks);
   StepPlan step{b.take(), std::move(blocks)};
   add_bucket_blocks(scenario, step);
   add_extra_tensors(step.plan);

@@ -170,10 +170,11 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
   }
 
   // What blocks write that does not live always; of it, what other units use, too.
+  std::vector<BufferId> seen;
   const auto passing = [&](BlockId block, bool scratch, UnitSet also = 0) {
     double bytes = 0;
     if (block < 0) return bytes;
-    std::vector<BufferId> seen;
+    seen.clear();
     for (const Operation& op : plan.blocks[static_cast<std::size_t>(block)].operations)
       for (const auto* operands : {&op.operands, &op.beside})
         for (const Operand& o : *operands) {

@@ -62,9 +62,10 @@ struct StepEstimator::StateKey {
   Strategy strategy;
   auto fields() const {
     const Strategy& s = strategy;
-    return std::tie(s.data_parallel, s.tensor_parallel, s.pipeline_parallel, s.context_parallel,
-                    s.expert_parallel, s.expert_tensor_parallel, s.virtual_pipeline, s.zero_stage,
-                    s.shard_group, s.sequence_parallel, s.schedule, s.rank_order, s.offload_optimizer);
+    // What one layout has many of comes first: most comparisons end there.
+    return std::tie(s.shard_group, s.zero_stage, s.offload_optimizer, s.pipeline_parallel, s.data_parallel,
+                    s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
+                    s.virtual_pipeline, s.sequence_parallel, s.schedule, s.rank_order);
   }
   bool operator<(const StateKey& o) const { return fields() < o.fields(); }
 };
@@ -220,6 +221,7 @@ UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces place
   t.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : 1;
   if (places == StatePlaces::ends_meet) t.schedule = "zb-v";
   if (places == StatePlaces::apart) t.schedule = "1f1b";
+  if (shard_ranks(t) == data_ranks(t)) t.shard_group = 0;  // all of them, by their number
   auto& known = known_->unbucketed[key];
   if (known) return *known;
   Strategy strategy = t;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <utility>
@@ -62,8 +63,9 @@ class BlockTimes {
   StepPlan step_;
   const Hardware& hardware_;
   const Calibration* calibration_;
-  std::optional<BlockPricer> pricer_;  // of some plans only the buffers are looked at
-  std::map<std::tuple<BlockId, Phase, std::int64_t>, ActionTime> times_;
+  std::optional<BlockPricer> pricer_;          // of some plans only the buffers are looked at
+  std::pmr::monotonic_buffer_resource space_;  // all are kept as long as this
+  std::pmr::map<std::tuple<BlockId, Phase, std::int64_t>, ActionTime> times_{&space_};
 };
 
 // Passes through a layer of a kind, and how a layer lies among those that are recomputed together.

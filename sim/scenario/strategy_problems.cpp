@@ -30,8 +30,8 @@ class StrategyChecker {
   }
 
  private:
-  void add(const std::string& field, std::string message) {
-    problems_.push_back({"strategy." + field, std::move(message)});
+  void add(std::string_view field, std::string message) {
+    problems_.push_back({std::string("strategy.").append(field), std::move(message)});
   }
   std::string recompute_is() const { return "recompute is " + std::string(name(s_.recompute)); }
 
@@ -59,17 +59,18 @@ class StrategyChecker {
   }
 
   void check_sharding() {
-    const std::string field = "shard_group", is = "is " + format_count(s_.shard_group);
+    const char* const field = "shard_group";
+    const auto is = [&] { return "is " + format_count(s_.shard_group); };
     const int ranks = data_ranks(s_);
     if (s_.shard_group < 0)
-      add(field, "must be 0 for all data-parallel ranks, or how many share states, but " + is);
+      add(field, "must be 0 for all data-parallel ranks, or how many share states, but " + is());
     else if (s_.shard_group > 0 && s_.zero_stage == 0)
-      add(field, is + ", but zero_stage is 0: states are not divided");
+      add(field, is() + ", but zero_stage is 0: states are not divided");
     else if (s_.shard_group > 0 && !is_divided_by(data_group(s_), s_.shard_group))
-      add(field, is + ", which must divide the " + format_count(ranks) +
+      add(field, is() + ", which must divide the " + format_count(ranks) +
                      " data- and context-parallel ranks into groups of neighbours");
     else if (s_.shard_group == 1)
-      add(field, is + ", which divides nothing: zero_stage 0 says so");
+      add(field, is() + ", which divides nothing: zero_stage 0 says so");
     check_expert_order();
     if (s_.prefetch < 0)
       add("prefetch", "must be 0 or more units ahead, but is " + std::to_string(s_.prefetch));
@@ -102,7 +103,7 @@ class StrategyChecker {
 
   void check_context_parallel() {
     const std::int64_t c = s_.context_parallel, t = s_.tensor_parallel;
-    const std::string field = "context_parallel_comm";
+    const char* const field = "context_parallel_comm";
     if (c == 1) return;
     if (s_.context_parallel_comm == ContextParallelComm::ring && c > kMostRingRanks)
       add(field, "is ring, which passes keys and values " + format_count(c) +

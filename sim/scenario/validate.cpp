@@ -51,8 +51,9 @@ class Checker {
     return false;
   }
 
-  void positive(std::string_view field, double value) {
-    if (!(value > 0) || std::isinf(value)) add(field, "must be a number above 0");
+  // `part` ends the field's name.
+  void positive(std::string_view field, double value, std::string_view part = {}) {
+    if (!(value > 0) || std::isinf(value)) add(std::string(field).append(part), "must be a number above 0");
   }
   void not_negative(std::string_view field, double value) {
     if (!(value >= 0) || std::isinf(value)) add(field, "must be 0 or more");
@@ -190,8 +191,7 @@ class Checker {
   void check_hardware() {
     const Hardware& h = s_.hardware;
     if (h.peak.empty()) add("hardware.peak", "must be given for at least one type");
-    for (const auto& [dtype, rate] : h.peak)
-      positive("hardware.peak." + std::string(name(dtype)), rate.value);
+    for (const auto& [dtype, rate] : h.peak) positive("hardware.peak.", rate.value, name(dtype));
     if (h.memory.value <= 0) add("hardware.memory", "must be more than 0 bytes");
     positive("hardware.memory_bandwidth", h.memory_bandwidth.value);
     not_negative("hardware.launch", h.launch.value);
@@ -250,20 +250,20 @@ class Checker {
       add("strategy.sequence_parallel",
           "divides norms over tensor-parallel devices: it needs tensor_parallel above 1");
     if (t == 1) return;
-    const std::string is = "is " + format_count(t);
+    const auto is = [&] { return "is " + format_count(t); };
     if (m.num_attention_heads % t != 0)
-      add("strategy.tensor_parallel", is + ", which does not divide the model's " +
+      add("strategy.tensor_parallel", is() + ", which does not divide the model's " +
                                           format_count(m.num_attention_heads) + " attention heads");
     if (m.num_key_value_heads > 0 && m.num_key_value_heads % t != 0 && t % m.num_key_value_heads != 0)
-      add("strategy.tensor_parallel", is + ", which neither divides the model's " +
+      add("strategy.tensor_parallel", is() + ", which neither divides the model's " +
                                           format_count(m.num_key_value_heads) +
                                           " key-value heads nor is a multiple of them");
     if (m.intermediate_size % t != 0 && m.expert_layers() < m.num_hidden_layers)
-      add("strategy.tensor_parallel",
-          is + ", which does not divide the model's intermediate_size, " + format_count(m.intermediate_size));
+      add("strategy.tensor_parallel", is() + ", which does not divide the model's intermediate_size, " +
+                                          format_count(m.intermediate_size));
     if (m.vocab_size < t)
       add("strategy.tensor_parallel",
-          is + ", more than the words of the vocabulary, " + format_count(m.vocab_size));
+          is() + ", more than the words of the vocabulary, " + format_count(m.vocab_size));
     const std::int64_t length = s_.workload.seq_len;
     if (s.sequence_parallel && s_.workload.task == Task::train && length > 0 && length % t != 0)
       add("strategy.sequence_parallel", "divides sequences over tensor_parallel devices, but " +
@@ -295,14 +295,14 @@ class Checker {
     const Strategy& s = s_.strategy;
     const Model& m = s_.model;
     const char* const field = "strategy.expert_parallel";
-    const std::string is = "is " + format_count(s.expert_parallel);
+    const auto is = [&] { return "is " + format_count(s.expert_parallel); };
     const int shared = s.expert_tensor_parallel;
     if (shared != 0 && shared != 1 && shared != s.tensor_parallel)
       add("strategy.expert_tensor_parallel", "must be 1 or tensor_parallel, " +
                                                  format_count(s.tensor_parallel) + " (0 for that), but is " +
                                                  format_count(shared));
     if (!m.has_experts()) {
-      if (s.expert_parallel > 1) add(field, is + ", but the model has no experts: it must be 1");
+      if (s.expert_parallel > 1) add(field, is() + ", but the model has no experts: it must be 1");
       return;
     }
     const std::int64_t t = s.tensor_parallel, of_expert = s.devices_of_expert() > 1 ? t : 1;
@@ -319,15 +319,16 @@ class Checker {
           "is 1, with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
     if (s.expert_parallel == 1) return;
     if (m.moe.num_experts % s.expert_parallel != 0)
-      add(field, is + ", which does not divide the model's " + format_count(m.moe.num_experts) + " experts");
+      add(field,
+          is() + ", which does not divide the model's " + format_count(m.moe.num_experts) + " experts");
     const std::int64_t ranks = t / of_expert * s.data_parallel * s.context_parallel;
     if (ranks % s.expert_parallel != 0)
-      add(field, is + ", which does not divide the " + format_count(ranks) +
+      add(field, is() + ", which does not divide the " + format_count(ranks) +
                      " devices over which experts can be: data_parallel times context_parallel" +
                      (t > 1 && of_expert == 1 ? " times tensor_parallel" : ""));
     if (t > 1 && !s.sequence_parallel && s_.workload.task == Task::train)
       add(field,
-          is + ", with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
+          is() + ", with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
   }
 
   void check_pipeline() {

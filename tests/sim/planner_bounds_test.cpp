@@ -1,8 +1,11 @@
 // What lets a search pass over candidates: times that they take at least, and an end of what it draws.
 #include <algorithm>
 
+#include "sim/cost/predict.h"
+#include "sim/plan/builder.h"
 #include "sim/planner/collector.h"
 #include "sim/planner/step_estimator.h"
+#include "sim/report/metrics.h"
 #include "tests/sim/random_strategies.h"
 #include "tests/support/catch.h"
 
@@ -42,8 +45,7 @@ TEST_CASE("no step is faster than the times that it takes at least, each of whic
     const StepStates& states = estimator.states(s);
     const double of_compute = pipeline.least_time().value,
                  of_ends = pipeline.least_time_of_ends(s, states).value,
-                 of_exchanges = pipeline.least_time(s, states).value,
-                 time = pipeline.time(s, states).value;
+                 of_exchanges = pipeline.least_time(s, states).value, time = pipeline.time(s, states).value;
     CAPTURE(i, s.model.name, s.implementation.name, s.strategy.schedule, s.strategy.zero_stage);
     CHECK(of_compute > 0);
     CHECK(of_compute <= of_ends);
@@ -74,6 +76,28 @@ TEST_CASE("the best and the front are the same whether all candidates are timed 
   std::vector<Candidate> few = all.points;
   cut_points(few, options.most_points);
   CHECK(search(space, {}, tariff, &*calibration, options).points == few);
+}
+
+TEST_CASE("states that are divided over all ranks are the same under the number of these ranks") {
+  RandomStrategies random(23);
+  int divided = 0;
+  for (int i = 0; i < 300; ++i) {
+    Scenario s = random.next();
+    const Calibration* const calibration = random.calibration(s.hardware.name);
+    s.strategy.shard_group = 0;
+    Scenario numbered = s;
+    numbered.strategy.shard_group = data_ranks(s.strategy);
+    StepEstimator estimator(s, calibration);
+    if (s.strategy.zero_stage == 0 || !validate(numbered).empty() || estimator.must_run(s.strategy)) continue;
+    CAPTURE(i, s.model.name, s.strategy.zero_stage, data_ranks(s.strategy));
+    ++divided;
+    CHECK(&estimator.states(s) == &estimator.states(numbered));
+    // As the plans have it, which nothing shares.
+    const Report all = predict(s, calibration), by_number = predict(numbered, calibration);
+    CHECK(all.step_time == by_number.step_time);
+    CHECK(peak_memory(all) == peak_memory(by_number));
+  }
+  CHECK(divided > 20);
 }
 
 TEST_CASE("states are refused where validate() refuses them, whatever is gathered ahead or put in a bucket") {
