@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "sim/cost/predict.h"
@@ -103,6 +105,13 @@ void plan_405b(const Calibration* calibration) {
               format(best.step).c_str(), format(report.step_time).c_str());
 }
 
+// Choices that come to the same, as sizes of buckets that hold as many layers, are timed once.
+std::int64_t different(const std::vector<Candidate>& candidates) {
+  std::set<std::pair<double, std::int64_t>> met;
+  for (const Candidate& c : candidates) met.emplace(c.step.value, c.memory.value);
+  return static_cast<std::int64_t>(met.size());
+}
+
 // From nothing, and for each further candidate where blocks are priced: what a larger space takes more. Of
 // most candidates a bound of the time says that they are beaten; where steps may take no longer than some
 // time, each of them is timed. Last, a scatter that keeps them all.
@@ -131,6 +140,7 @@ void rates(const Calibration* calibration, int threads) {
   }
   const Timed all = timed(many, {}, calibration, threads, static_cast<std::size_t>(size(many)));
   line("many states, all of them kept for a scatter", n(all), all.result.seconds, all.cpu_seconds);
+  std::printf("  %s of them differ in time or memory\n", format_count(different(all.result.points)).c_str());
 }
 
 void accuracy(int count, std::uint64_t seed) {
