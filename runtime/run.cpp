@@ -77,6 +77,15 @@ void require_stored_types(const sim::Workload& w, const Device& device) {
                    (group == 0 ? " (0: a scale for each row)" : ""));
 }
 
+void require_fit(const sim::MemoryPlan& memory, const Device& device) {
+  const sim::Bytes available = device.available();
+  if (memory.arena > available)
+    throw DoesNotFit("the plan needs " + sim::format(memory.arena) + ", " + device.name() + " has " +
+                     sim::format(available) + " of memory");
+}
+
+}  // namespace
+
 void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (const std::string what = without_kernels(scenario.model); !what.empty())
     throw NoDevice("model " + scenario.model.name + " has " + what +
@@ -94,15 +103,6 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
     throw NoDevice("implementation " + scenario.implementation.name +
                    " can be predicted but not run here; ridgepoint can");
 }
-
-void require_fit(const sim::MemoryPlan& memory, const Device& device) {
-  const sim::Bytes available = device.available();
-  if (memory.arena > available)
-    throw DoesNotFit("the plan needs " + sim::format(memory.arena) + ", " + device.name() + " has " +
-                     sim::format(available) + " of memory");
-}
-
-}  // namespace
 
 Run::Run(const sim::Scenario& scenario, int threads) : Run(scenario, make_cpu_device(threads)) {}
 

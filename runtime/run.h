@@ -24,10 +24,13 @@ struct InstanceName {
   std::int32_t layer = 0;
 };
 
+// Throws NoDevice where the device does not run the scenario's model, types or implementation.
+void require_runnable(const sim::Scenario& scenario, const Device& device);
+
 class Run {
  public:
-  // Throws NoDevice where the device does not run the scenario's types or implementation, DoesNotFit where
-  // its arena exceeds what the device has of memory; nothing has been allocated then.
+  // Throws as require_runnable() does, and DoesNotFit where its arena exceeds what the device has of memory;
+  // nothing has been allocated then.
   Run(const sim::Scenario& scenario, std::unique_ptr<Device> device);
   // On the CPU with that many threads (0: all cores).
   Run(const sim::Scenario& scenario, int threads);

@@ -15,6 +15,7 @@
 #include "runtime/cuda_backend.h"
 #include "runtime/error.h"
 #include "runtime/gpu_calibration.h"
+#include "runtime/run.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
 #include "sim/plan/recompute.h"
@@ -400,6 +401,8 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
     scenario.hardware = hardware_of_gpu(device.ordinal);
     calibrate(resolved);
   } else {
+    // Before this machine is measured for it, which takes a while.
+    runtime::require_runnable(scenario, *runtime::make_cpu_device(device.threads));
     resolved.calibration = runtime::this_machine(sink, std::move(stop));
     scenario.hardware = resolved.calibration->hardware;
   }
