@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <span>
+#include <vector>
 
 namespace sim {
 namespace {
@@ -18,58 +19,60 @@ double bytes_of(const UnitBytes& u, const PassStep& s) {
   return is_layer(s) ? u.layers[static_cast<std::size_t>(s.kind)] : is_head(s) ? u.head : u.embedding;
 }
 
-// Parameters that a pass gathers ahead of each unit, and lets go one by one as the unit reads them for the
-// last time.
-class Gathered {
+// The most in steps that read parameters for the last time, above what is there when they begin. Few steps of
+// a pass differ.
+class MostWhileReading {
  public:
-  // Refers to the pass's steps, and to the bytes of units.
-  Gathered(const UnitBytes& bytes, std::int32_t ahead, const std::vector<PassStep>& steps,
-           OfSequences of_sequences, double shared)
-      : bytes_(bytes), steps_(steps), of_sequences_(of_sequences), ahead_(ahead), shared_(shared) {}
-  // The most in a step with what is gathered; steps come in order.
-  double most_of(const PassStep& step) {
-    if (step.is_first_of_unit) gather();
-    if (step.recomputes) return step.most + live_;
-    double own = bytes_of(bytes_, step);
-    if (is_head(step)) own += shared_;
-    if (!is_layer(step) && !is_head(step)) own -= shared_;
-    live_ -= own;
-    return std::max(step.most + live_, step.begin + live_ + most_while_reading(*step.change, own));
-  }
-
- private:
-  // Of a step that reads so many bytes of parameters, above what is there when it begins. Few steps of a pass
-  // differ.
-  double most_while_reading(const StepChange& change, double own) {
+  explicit MostWhileReading(OfSequences of_sequences) : of_sequences_(of_sequences) {}
+  // `own`: bytes of the parameters that the step reads.
+  double of(const StepChange& change, double own) {
     for (const Read& r : read_)
       if (r.change == &change && r.own == own) return r.most;
     double most = 0;
     for (const StepChange::WhileReading& r : change.reads)
       most = std::max(most, of_sequences_(r.most) + r.share * own);
-    read_[next_read_++ % read_.size()] = {&change, own, most};
+    read_[next_++ % read_.size()] = {&change, own, most};
     return most;
   }
-  void gather() {
-    for (; next_ < steps_.size() && gathered_ <= user_ + ahead_; ++next_) {
-      if (!steps_[next_].is_first_of_unit) continue;
-      live_ += bytes_of(bytes_, steps_[next_]);
-      ++gathered_;
-    }
-    ++user_;
-  }
-  const UnitBytes& bytes_;
-  const std::vector<PassStep>& steps_;
-  OfSequences of_sequences_;
-  std::int32_t ahead_, gathered_ = 0, user_ = 0;  // units
-  std::size_t next_ = 0;                          // step that may gather
-  double shared_, live_ = 0;
+
+ private:
   struct Read {
     const StepChange* change = nullptr;
     double own = 0, most = 0;
   };
+  OfSequences of_sequences_;
   std::array<Read, 4> read_;  // the last of these
-  std::size_t next_read_ = 0;
+  std::size_t next_ = 0;
 };
+
+// `shared`: what the head uses of the embedding's, which is gathered before the one and let go after the
+// other.
+GatheredPass gathered_pass(const std::vector<PassStep>& steps, const UnitBytes& bytes, double shared,
+                           OfSequences of_sequences) {
+  GatheredPass pass;
+  pass.steps.reserve(steps.size());
+  pass.of_first.reserve(steps.size() + 1);
+  pass.of_first.push_back(0);
+  MostWhileReading reading(of_sequences);
+  double let_go = 0;
+  for (const PassStep& s : steps) {
+    double own = bytes_of(bytes, s);
+    if (s.is_first_of_unit) pass.of_first.push_back(pass.of_first.back() + own);
+    double while_reading = 0;
+    if (!s.recomputes) {
+      if (is_head(s)) own += shared;
+      if (!is_layer(s) && !is_head(s)) own -= shared;
+      let_go += own;
+      while_reading = reading.of(*s.change, own);
+    }
+    pass.steps.push_back({.begin = s.begin,
+                          .most = s.most,
+                          .reading = while_reading,
+                          .let_go = let_go,
+                          .units = pass.of_first.size() - 1});
+  }
+  return pass;
+}
 
 // Whole gradients of a micro-batch, from a unit's backward pass until they are reduced, alone or with others.
 class WholeGradients {
@@ -141,37 +144,89 @@ UnitCounts units_from(std::int32_t unit, const Piece& piece, std::size_t kinds) 
   return n;
 }
 
-PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const Exchange& exchange,
-                 const StateMemory& m, bool has_accumulators) {
-  const bool whole = exchange.zero_stage >= 2;
-  const bool forward = pass == Pass::forward;
-  const bool reads_parameters = exchange.zero_stage == 3 && pass != Pass::backward_weight;
-  const bool begins = pass == Pass::backward || pass == Pass::backward_input;
-  const bool accumulates = begins && has_accumulators;
-  if (!whole && !accumulates) return {memory.most[static_cast<std::size_t>(pass)], {}};
+bool gathers(const Exchange& exchange, Pass pass) {
+  return exchange.zero_stage == 3 && pass != Pass::backward_weight;
+}
+bool reduces(const Exchange& exchange, Pass pass) {
+  return exchange.zero_stage >= 2 && pass != Pass::forward;
+}
+
+// What of an exchange a pass has something of.
+Exchange in_pass(const Exchange& exchange, Pass pass, const PieceMemory& memory) {
+  if (!gathers(exchange, pass) && !reduces(exchange, pass)) return {};
+  Exchange e = exchange;
+  e.prefetch = gathers(e, pass) ? std::min(e.prefetch, memory.units - 1) : 0;
+  // Layers' gradients are reduced by the pass that ends them.
+  if (pass == Pass::forward || pass == Pass::backward_input) e.bucket = {};
+  return e;
+}
+
+const GatheredPass& gathered_in(const Exchange& e, Pass pass, const PieceMemory& memory,
+                                const StateMemory& m) {
+  const bool forward = pass == Pass::forward, shared = e.both_ends && forward;
+  GatheredPass& known = memory.exchanges_in(pass).gathered[shared];
+  if (known.steps.empty())
+    known = gathered_pass(memory.of(pass), forward ? m.gathered_forward : m.gathered_backward,
+                          shared ? m.shared_gathered : 0, memory.of_sequences);
+  return known;
+}
+
+// Whole gradients that are there at each step; until others are asked for.
+std::span<const double> gradients_in(const Exchange& e, Pass pass, const Piece& piece,
+                                     const PieceMemory& memory, const StateMemory& m) {
+  constexpr std::size_t kUsualReductions = 8;
   const std::vector<PassStep>& steps = memory.of(pass);
-  std::optional<Gathered> gathered;
-  if (reads_parameters)
-    gathered.emplace(forward ? m.gathered_forward : m.gathered_backward, exchange.prefetch, steps,
-                     memory.of_sequences, exchange.both_ends && forward ? m.shared_gathered : 0);
-  double all_layers = 0;
-  for (const Piece::Run& r : piece.runs) all_layers += m.whole_gradients.layers[r.kind] * r.layers;
-  WholeGradients gradients(m, exchange.bucket, exchange.both_ends ? m.shared_gradient : 0,
-                           pass == Pass::backward_weight ? all_layers : 0);
-  PassMost most;
+  PassExchanges& known = memory.exchanges_in(pass);
+  Exchange reduction = e;
+  reduction.prefetch = 0;
+  const auto [first, added] = known.reductions.try_emplace(reduction);
+  if (added) {
+    first = known.whole_gradients.size();
+    double all_layers = 0;
+    for (const Piece::Run& r : piece.runs) all_layers += m.whole_gradients.layers[r.kind] * r.layers;
+    WholeGradients gradients(m, e.bucket, e.both_ends ? m.shared_gradient : 0,
+                             pass == Pass::backward_weight ? all_layers : 0);
+    if (first == 0) known.whole_gradients.reserve(kUsualReductions * steps.size());
+    for (const PassStep& s : steps) {
+      if (pass != Pass::backward_weight && !s.recomputes) gradients.begin(s);
+      known.whole_gradients.push_back(gradients.live());
+      const bool has_weights = pass != Pass::backward_input || !is_layer(s);
+      if (has_weights && !s.recomputes) gradients.reduce(s);
+    }
+  }
+  return std::span(known.whole_gradients).subspan(first, steps.size());
+}
+
+bool has_accumulators(const StateMemory& m) {
+  const UnitBytes& a = m.accumulators;
+  return a.embedding > 0 || a.head > 0 ||
+         std::any_of(a.layers.begin(), a.layers.end(), [](double bytes) { return bytes > 0; });
+}
+
+PassMost most_of(const Exchange& e, Pass pass, const Piece& piece, const PieceMemory& memory,
+                 const StateMemory& m) {
+  const bool begins = pass == Pass::backward || pass == Pass::backward_input;
+  const bool accumulates = begins && has_accumulators(m);
+  if (e.zero_stage < 2 && !accumulates) return {memory.most[static_cast<std::size_t>(pass)], {}};
+  const std::vector<PassStep>& steps = memory.of(pass);
+  const GatheredPass* gathered = gathers(e, pass) ? &gathered_in(e, pass, memory, m) : nullptr;
+  std::span<const double> gradients;
+  if (reduces(e, pass)) gradients = gradients_in(e, pass, piece, memory, m);
+  const auto bytes_at = [&](std::size_t step) {
+    const double most = gathered ? gathered->most_at(step, e.prefetch) : steps[step].most;
+    return gradients.empty() ? most : most + gradients[step];
+  };
+  double bytes = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) bytes = std::max(bytes, bytes_at(i));
+  PassMost most{bytes, {}};
+  if (!accumulates) return most;
   thread_local std::vector<Begun> begun;  // kept from one pass to the next
   begun.clear();
   Begun from{.from = piece.layers() + 2};
-  for (const PassStep& s : steps) {
-    double bytes = gathered ? gathered->most_of(s) : s.most;
-    const bool makes_gradients = begins && !s.recomputes;
-    if (makes_gradients && s.unit < from.from) from = {.from = s.unit, .kind = s.kind};
-    if (whole && makes_gradients) gradients.begin(s);
-    if (whole && !forward) bytes += gradients.live();
-    most.bytes = std::max(most.bytes, bytes);
-    if (accumulates) begun.push_back({bytes, from.from, from.kind});
-    const bool has_weights = pass == Pass::backward_weight || pass == Pass::backward || !is_layer(s);
-    if (whole && has_weights && !forward && !s.recomputes) gradients.reduce(s);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const PassStep& s = steps[i];
+    if (!s.recomputes && s.unit < from.from) from = {.from = s.unit, .kind = s.kind};
+    begun.push_back({bytes_at(i), from.from, from.kind});
   }
   cut_to_corners(begun);
   most.steps.reserve(begun.size());
@@ -184,18 +239,10 @@ PassMost most_of(Pass pass, const PieceMemory& memory, const Piece& piece, const
 
 const PassMost& pass_with(const Exchange& exchange, Pass pass, const Piece& piece, const PieceMemory& memory,
                           const StateMemory& states) {
-  Exchange key = exchange;  // but for what this pass has nothing of
-  if (pass == Pass::forward || pass == Pass::backward_input) key.bucket = {};
-  key.prefetch = pass == Pass::backward_weight ? 0 : std::min(key.prefetch, piece.units() - 1);
-  const auto [known, added] = memory.with_exchanges[static_cast<std::size_t>(pass)].try_emplace(key);
-  if (added) {
-    const UnitBytes& accumulators = states.accumulators;
-    const bool accumulates = accumulators.embedding > 0 || accumulators.head > 0 ||
-                             std::any_of(accumulators.layers.begin(), accumulators.layers.end(),
-                                         [](double bytes) { return bytes > 0; });
-    known->second = most_of(pass, memory, piece, exchange, states, accumulates);
-  }
-  return known->second;
+  const Exchange e = in_pass(exchange, pass, memory);
+  const auto [most, added] = memory.exchanges_in(pass).most.try_emplace(e);
+  if (added) most = most_of(e, pass, piece, memory, states);
+  return most;
 }
 
 }  // namespace sim

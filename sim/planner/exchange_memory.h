@@ -5,8 +5,8 @@
 
 namespace sim {
 
-// A pass over a piece. Found once for each exchange and kept with the piece's memory: not for several threads
-// at a time.
+// A pass over a piece; there until the pass is asked for with another exchange. Found once for each and kept
+// with the piece's memory: not for several threads at a time.
 const PassMost& pass_with(const Exchange& exchange, Pass pass, const Piece& piece, const PieceMemory& memory,
                           const StateMemory& states);
 

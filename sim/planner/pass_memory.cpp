@@ -362,6 +362,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::in
 
   PieceMemory memory;
   memory.of_sequences = OfSequences(sequences);
+  memory.units = piece.units();
   memory.carried_back = gradient_of_residual(sequences);
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
     if (parts == (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole) &&

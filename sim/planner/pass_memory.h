@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "sim/plan/schedule.h"
+#include "sim/planner/map_in_turn.h"
 #include "sim/planner/piece.h"
 #include "sim/planner/unit_prices.h"
 
@@ -70,7 +70,7 @@ struct Exchange {
   int zero_stage = 0, prefetch = 0;
   BucketLayers bucket;
   bool both_ends = false;
-  auto operator<=>(const Exchange&) const = default;
+  bool operator==(const Exchange&) const = default;
 };
 
 // How many of each unit.
@@ -97,17 +97,48 @@ struct PassMost {
   std::vector<Step> steps;
 };
 
+// A pass whose parameters are gathered unit by unit, ahead of it, and let go one by one as a unit reads them
+// for the last time.
+struct GatheredPass {
+  struct Step {
+    double begin = 0, most = 0;  // bytes without parameters
+    double reading = 0;          // above its begin, while it reads them for the last time, if it does
+    double let_go = 0;           // parameters, with this step and those before it
+    std::size_t units = 0;       // that have begun
+  };
+  std::vector<Step> steps;
+  std::vector<double> of_first;  // parameters of no unit, of the first, of the first two, ...
+  // In a step, where units are gathered so far ahead.
+  double most_at(std::size_t step, std::int32_t ahead) const {
+    const Step& s = steps[step];
+    const std::size_t gathered = std::min(s.units + static_cast<std::size_t>(ahead), of_first.size() - 1);
+    const double live = of_first[gathered] - s.let_go;
+    return std::max(s.most + live, s.begin + live + s.reading);
+  }
+};
+
+// Of a pass with exchanges beside it, what has been asked for (exchange_memory.h). What is gathered depends
+// on how far ahead it is, whole gradients on buckets: each is followed through the pass by itself, and the
+// most is that of their sums.
+struct PassExchanges {
+  std::array<GatheredPass, 2> gathered;         // without parameters that both ends share, and with them
+  MapInTurn<Exchange, std::size_t> reductions;  // where the first step is among:
+  std::vector<double> whole_gradients;          // at each step of a pass
+  MapInTurn<Exchange, PassMost> most;
+};
+
 // Bytes, without parameters, their states and accumulated gradients. Refers to the PassMemory that found it.
 struct PieceMemory {
   OfSequences of_sequences{1};
+  std::int32_t units = 0;
   double kept = 0;             // from forward to backward
   double kept_for_weight = 0;  // from the backward pass of inputs to that of weights
   double carried_back = 0;     // the gradient of the residual stream, which is one buffer for all chunks
   std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
   std::array<double, 4> most{};                 // at any step of each
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
-  // Those that have been asked for (exchange_memory.h), by pass.
-  mutable std::array<std::map<Exchange, PassMost>, 4> with_exchanges;
+  mutable std::array<PassExchanges, 4> with_exchanges;  // by Pass, as they are asked for
+  PassExchanges& exchanges_in(Pass pass) const { return with_exchanges[static_cast<std::size_t>(pass)]; }
 };
 
 // Finds it for pieces of any size. What a layer adds follows from its place: whether it is the piece's first

@@ -78,6 +78,7 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
 }
 
 void PipelineMemory::add(StageActivations a) {
+  kept_.reserve(kept_.size() + a.in_flight->moments.size());
   for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i) {
     const InFlight& f = a.in_flight->moments[i];
     const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
@@ -103,68 +104,76 @@ Exchange PipelineMemory::exchange_of(const Strategy& t, const BucketLayers& buck
 }
 
 const StageMoments* PipelineMemory::moments_of(const Exchange& exchange, const StateMemory& m) const {
-  // They are asked for in the same order again and again.
-  for (std::size_t i = 0; i < exchanges_.size(); ++i, ++last_asked_) {
-    if (last_asked_ >= exchanges_.size()) last_asked_ = 0;
-    if (exchanges_[last_asked_] == exchange) return moments_[last_asked_].data();
+  const auto [first, added] = exchanges_.try_emplace(exchange);
+  if (added) {
+    constexpr std::size_t kUsualExchanges = 16;
+    first = moments_.size();
+    if (first == 0) moments_.reserve(kUsualExchanges * stages_.size());
+    std::span<const double> kept = kept_with(exchange, m);
+    for (const StageActivations& a : stages_) {
+      Exchange of_stage = exchange;
+      of_stage.both_ends = exchange.zero_stage >= 2 && a.units.embedding > 0 && a.units.head > 0;
+      moments_.push_back(moments_of(a, kept.first(a.in_flight->moments.size()), of_stage, m));
+      kept = kept.subspan(a.in_flight->moments.size());
+    }
   }
-  exchanges_.push_back(exchange);
-  std::vector<StageMoments>& added = moments_.emplace_back();
-  added.reserve(stages_.size());
-  std::span<const double> kept(kept_);
+  return moments_.data() + first;
+}
+
+std::span<const double> PipelineMemory::kept_with(const Exchange& exchange, const StateMemory& m) const {
+  if (exchange.zero_stage < 2) return kept_;
+  std::vector<double>& kept = kept_with_[static_cast<std::size_t>(exchange.zero_stage)];
+  if (!kept.empty()) return kept;
+  kept.reserve(kept_.size());
+  std::vector<double> whole_layers;  // gradients of a stage's chunks, that may wait for a pass of weights
   for (const StageActivations& a : stages_) {
-    Exchange of_stage = exchange;
-    of_stage.both_ends = exchange.zero_stage >= 2 && a.units.embedding > 0 && a.units.head > 0;
-    added.push_back(moments_of(a, kept.first(a.in_flight->moments.size()), of_stage, m));
-    kept = kept.subspan(a.in_flight->moments.size());
+    whole_layers.assign(a.chunks.size(), 0);
+    for (std::size_t c = 0; c < a.chunks.size(); ++c)
+      for (const Piece::Run& r : pieces_[a.chunks[c]].runs)
+        whole_layers[c] += m.whole_gradients.layers[r.kind] * r.layers;
+    for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i) {
+      const InFlight& f = a.in_flight->moments[i];
+      double bytes = kept_[kept.size()];
+      const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
+      for (std::size_t c = 0; c < chunks.size(); ++c) bytes += whole_layers[c] * chunks[c].waiting;
+      bytes += m.shared_gradient * f.between_backward;
+      if (exchange.zero_stage == 3) bytes += m.shared_gathered * f.between_forward;
+      kept.push_back(bytes);
+    }
   }
-  last_asked_ = exchanges_.size() - 1;
-  return added.data();
+  return kept;
 }
 
 StageMoments PipelineMemory::moments_of(const StageActivations& a, std::span<const double> kept,
                                         const Exchange& exchange, const StateMemory& m) const {
-  const bool whole = exchange.zero_stage >= 2, gathers = exchange.zero_stage == 3;
   const bool accumulates = bytes_of(m.accumulators, a.units) > 0;
-  // Of gradients that wait for a pass of weights.
-  std::vector<double> whole_layers;
-  if (whole && !memory_.front().of(Pass::backward_weight).empty())
-    for (const std::size_t c : a.chunks) {
-      double bytes = 0;
-      for (const Piece::Run& r : pieces_[c].runs) bytes += m.whole_gradients.layers[r.kind] * r.layers;
-      whole_layers.push_back(bytes);
-    }
   StageMoments moments;
   UnitCounts begun, with_step;     // of a moment
   const PassMost* most = nullptr;  // of the pass and the piece of the moment at hand
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const InFlight& f = a.in_flight->moments[i];
-    const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
     const InFlight* before = i > 0 ? &a.in_flight->moments[i - 1] : nullptr;
     if (!before || f.chunk != before->chunk || f.pass != before->pass) {
       const std::size_t own = a.chunks[static_cast<std::size_t>(f.chunk)];
       most = &pass_with(exchange, f.pass, pieces_[own], memory_[own], m);
     }
-    double base = kept[i];
-    for (std::size_t c = 0; c < whole_layers.size(); ++c) base += whole_layers[c] * chunks[c].waiting;
-    if (whole) base += m.shared_gradient * f.between_backward;
-    if (gathers) base += m.shared_gathered * f.between_forward;
     if (!accumulates) {
-      moments.bytes = std::max(moments.bytes, base + most->bytes);
+      moments.bytes = std::max(moments.bytes, kept[i] + most->bytes);
       continue;
     }
+    const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
     begun.embedding = begun.head = 0;
     begun.layers.assign(m.parameters.layers.size(), 0);
     for (std::size_t c = 0; c < a.chunks.size(); ++c)
       if (chunks[c].begun) add_units(pieces_[a.chunks[c]], begun);
     if (chunks[static_cast<std::size_t>(f.chunk)].begun || !begins_gradients(f.pass)) {
-      add_moment(moments.begin_gradients, base + most->bytes, begun);
+      add_moment(moments.begin_gradients, kept[i] + most->bytes, begun);
       continue;
     }
     for (const PassMost::Step& s : most->steps) {
       with_step = begun;
       with_step += s.begun;
-      add_moment(moments.begin_gradients, base + s.bytes, with_step);
+      add_moment(moments.begin_gradients, kept[i] + s.bytes, with_step);
     }
   }
   return moments;

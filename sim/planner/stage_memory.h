@@ -2,6 +2,7 @@
 // schedule has in flight, beside parameters and their states (state_memory.h).
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -10,6 +11,7 @@
 
 #include "sim/planner/exchange_memory.h"
 #include "sim/planner/in_flight.h"
+#include "sim/planner/map_in_turn.h"
 #include "sim/planner/pass_memory.h"
 #include "sim/planner/piece.h"
 #include "sim/planner/state_memory.h"
@@ -72,6 +74,8 @@ class PipelineMemory {
   static Exchange exchange_of(const Strategy& strategy, const BucketLayers& bucket);
   // Of all stages, one after the other.
   const StageMoments* moments_of(const Exchange& exchange, const StateMemory& states) const;
+  // As kept_, with what is exchanged whole and stays from pass to pass.
+  std::span<const double> kept_with(const Exchange& exchange, const StateMemory& states) const;
   // `kept`: of its moments.
   StageMoments moments_of(const StageActivations& stage, std::span<const double> kept,
                           const Exchange& exchange, const StateMemory& states) const;
@@ -82,10 +86,10 @@ class PipelineMemory {
   const std::vector<PieceMemory>& memory_;
   double sequences_;
   std::vector<StageActivations> stages_;
-  std::vector<double> kept_;                 // bytes at each moment of each stage, without what is exchanged
-  mutable std::vector<Exchange> exchanges_;  // that have been asked for
-  mutable std::vector<std::vector<StageMoments>> moments_;
-  mutable std::size_t last_asked_ = 0;
+  std::vector<double> kept_;  // bytes at each moment of each stage, without what is exchanged
+  mutable std::array<std::vector<double>, 4> kept_with_;  // by ZeRO stage, those that have been asked for
+  mutable MapInTurn<Exchange, std::size_t> exchanges_;    // where the first stage is among:
+  mutable std::vector<StageMoments> moments_;
 };
 
 }  // namespace sim
