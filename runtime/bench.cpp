@@ -7,13 +7,13 @@
 
 #include "runtime/error.h"
 #include "runtime/generate.h"
-#include "runtime/measured.h"
 #include "runtime/model_source.h"
 #include "runtime/stopwatch.h"
 #include "runtime/weight_quantisation.h"
 #include "sim/cost/predict.h"
 #include "sim/cost/price.h"
 #include "sim/format.h"
+#include "sim/quantile.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
 
@@ -234,7 +234,7 @@ class Bench {
     BenchRow row;
     row.dtype = settings_.dtype;
     if (durations.empty()) return row;  // stopped before
-    row.median = {percentile(durations, 0.5)};
+    row.median = {sim::quantile(durations, 0.5)};
     row.least = {*std::min_element(durations.begin(), durations.end())};
     row.share_of_peak = sim::mbu(measured);
     row.rate = row.share_of_peak * hardware_.memory_bandwidth.value;

@@ -18,6 +18,7 @@
 #include "runtime/this_machine.h"
 #include "sim/cost/work.h"
 #include "sim/plan/memory.h"
+#include "sim/quantile.h"
 
 namespace runtime {
 namespace {
@@ -268,7 +269,7 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
   const std::vector<double> samples = stopwatch.time_for(operation, length.value, stop);
   if (stop.stop_requested()) return std::nullopt;
   const auto half = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  load.sustained = {flops / percentile({half, samples.end()}, 0.5)};
+  load.sustained = {flops / sim::quantile({half, samples.end()}, 0.5)};
   const std::vector<sim::DeviceSample> states = monitor.take();
   if (states.empty()) {
     load.lasted = length;

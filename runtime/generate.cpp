@@ -8,6 +8,7 @@
 #include "runtime/gpu_state.h"
 #include "runtime/measured.h"
 #include "runtime/run.h"
+#include "sim/quantile.h"
 
 namespace runtime {
 namespace {
@@ -176,8 +177,8 @@ class Generator {
       const double times = static_cast<double>(durations.size());
       rows[r].start = {samples_[r].start};
       rows[r].duration = {sum};
-      rows[r].low = {std::min(sum, percentile(durations, 0.1) * times)};
-      rows[r].high = {std::max(sum, percentile(durations, 0.9) * times)};
+      rows[r].low = {std::min(sum, sim::quantile(durations, 0.1) * times)};
+      rows[r].high = {std::max(sum, sim::quantile(durations, 0.9) * times)};
       if (const std::size_t into = samples_[r].fused_into; into != SectionTiming::kAlone)
         rows[r].fused_into = rows[into].id;
       emit(sim::RowEvent{rows[r]});

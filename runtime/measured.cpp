@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <map>
 #include <utility>
@@ -11,14 +10,6 @@
 #include "sim/cost/work.h"
 
 namespace runtime {
-
-double percentile(std::vector<double> samples, double fraction) {
-  std::sort(samples.begin(), samples.end());
-  const double place = fraction * static_cast<double>(samples.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const std::size_t above = std::min(below + 1, samples.size() - 1);
-  return std::lerp(samples[below], samples[above], place - static_cast<double>(below));
-}
 
 std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& executor, std::size_t sections) {
   std::vector<sim::Row> rows;

@@ -8,9 +8,6 @@
 
 namespace runtime {
 
-// The value below which a fraction (0 to 1) of the samples lies, interpolated. Requires samples.
-double percentile(std::vector<double> samples, double fraction);
-
 // One row for each of the executor's rows that sections [0, sections) run, with the work of those executions;
 // times are zero. Parallel to Executor::rows() (count 0 where a row has not run).
 std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& executor, std::size_t sections);

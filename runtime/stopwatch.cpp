@@ -6,8 +6,8 @@
 
 #include "runtime/formats/float_formats.h"
 #include "runtime/initial_values.h"
-#include "runtime/measured.h"
 #include "sim/plan/memory.h"
+#include "sim/quantile.h"
 
 namespace runtime {
 namespace {
@@ -29,9 +29,9 @@ RunSettings run_settings() {
 }
 
 Timing timing_of(const std::vector<double>& samples) {
-  const double median = percentile(samples, 0.5);
+  const double median = sim::quantile(samples, 0.5);
   return {median, *std::min_element(samples.begin(), samples.end()),
-          (percentile(samples, 0.9) - percentile(samples, 0.1)) / median};
+          (sim::quantile(samples, 0.9) - sim::quantile(samples, 0.1)) / median};
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "runtime/measured.h"
 #include "runtime/run.h"
 #include "runtime/text/token_data.h"
+#include "sim/quantile.h"
 
 namespace runtime {
 namespace {
@@ -85,12 +86,12 @@ class Measurements {
     const SectionTiming& median = timings_[*middle];
 
     report.step_time = {step_seconds_[*middle]};
-    report.step_low = {percentile(steps, 0.1)};
-    report.step_high = {percentile(steps, 0.9)};
+    report.step_low = {sim::quantile(steps, 0.1)};
+    report.step_high = {sim::quantile(steps, 0.9)};
     if (!whole_seconds_.empty()) {
-      report.step_time = {percentile(whole_seconds_, 0.5)};
-      report.step_low = {percentile(whole_seconds_, 0.1)};
-      report.step_high = {percentile(whole_seconds_, 0.9)};
+      report.step_time = {sim::quantile(whole_seconds_, 0.5)};
+      report.step_low = {sim::quantile(whole_seconds_, 0.1)};
+      report.step_high = {sim::quantile(whole_seconds_, 0.9)};
     }
     report.rows = work_;
     std::vector<double> durations(steps.size());
@@ -98,8 +99,8 @@ class Measurements {
       for (std::size_t i = 0; i < durations.size(); ++i) durations[i] = timings_[first + i].duration[r];
       report.rows[r].start = {median.start[r]};
       report.rows[r].duration = {median.duration[r]};
-      report.rows[r].low = {percentile(durations, 0.1)};
-      report.rows[r].high = {percentile(durations, 0.9)};
+      report.rows[r].low = {sim::quantile(durations, 0.1)};
+      report.rows[r].high = {sim::quantile(durations, 0.9)};
       if (const std::size_t into = median.fused_into[r]; into != SectionTiming::kAlone)
         report.rows[r].fused_into = report.rows[into].id;
     }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/quantile.h"
+
 namespace sim {
 namespace {
 
@@ -133,15 +135,6 @@ std::optional<CalibratedRatio> ratio_at_working_set(const Calibration& c, const 
                          std::max(low->spread, high->spread)};
 }
 
-double quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
-}
-
 }  // namespace
 
 KernelSample kernel_shape(const Operation& op, const Variables& of_action, const Work& work,
@@ -196,8 +189,8 @@ std::vector<double> leave_one_out_residuals(const Calibration& calibration) {
 
 void set_residuals(Calibration& calibration) {
   const std::vector<double> residuals = leave_one_out_residuals(calibration);
-  calibration.residual_median = quantile(residuals, 0.5);
-  calibration.residual_p90 = quantile(residuals, 0.9);
+  calibration.residual_median = residuals.empty() ? 0 : quantile(residuals, 0.5);
+  calibration.residual_p90 = residuals.empty() ? 0 : quantile(residuals, 0.9);
 }
 
 }  // namespace sim

@@ -53,7 +53,7 @@ class PassTimer {
                       const Bucketed& bucketed, ChunkPasses& into) const;
   // The same in closed form, exact where all exchanges but the first gather and the last reduction hide
   // behind compute, and units of a kind are alike. Under ZeRO 3, for pieces whose gathers hide.
-  void with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain, ChunkPasses& into) const;
+  void with_hidden_exchanges(const Piece& piece, const ChunkPasses& plain, ChunkPasses& passes) const;
 
   // Gathers updated parameters from the beginning of the step on; their first forward pass waits for them.
   void gather_ahead(const Piece& piece, ChunkSteps& chunk, DeviceClock& clock) const;
@@ -91,9 +91,10 @@ class PassTimer {
   };
   void add_gathers(const Piece& piece, const UnitTimes& gather, bool forward, Exchanged& sum) const;
   void add_reductions(const Piece& piece, bool of_edges, bool of_layers, bool last, Exchanged& sum) const;
-  void hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute, PassTime& into) const;
+  // `plain` with what is exchanged, as `pass`.
+  void hidden(const PassTime& plain, const Exchanged& sum, Seconds more_compute, PassTime& pass) const;
   void exchanging(std::span<const DeviceStep> steps, std::int32_t prefetch, const PassTime& plain,
-                  PassTime& into) const;
+                  PassTime& pass) const;
 
   const Scenario& scenario_;
   const Strategy& strategy_;

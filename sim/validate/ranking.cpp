@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/quantile.h"
 #include "sim/validate/row.h"
 
 namespace sim {
@@ -24,13 +25,6 @@ bool predicted_to_fit(const ValidatedRow& row) {
   return std::none_of(row.predictions.begin(), row.predictions.end(), [](const Prediction& p) {
     return p.column == kOutcomeColumn && p.words == kDoesNotFit;
   });
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
 std::optional<RankedGroup> ranked(const std::vector<Configuration>& group) {
@@ -99,7 +93,7 @@ RankingSummary summarize(std::span<const RankedGroup> groups) {
   }
   summary.groups = groups.size();
   summary.tau = balance / static_cast<double>(summary.pairs);
-  summary.lost_median = median(std::move(lost));
+  summary.lost_median = quantile(std::move(lost), 0.5);
   return summary;
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "sim/quantile.h"
 #include "sim/validate/device_names.h"
 #include "sim/validate/text_search.h"
 
@@ -29,14 +30,6 @@ std::optional<std::size_t> column_of(const CsvTable& table, std::string_view nam
 std::string cell_of(const CsvTable& table, std::size_t row, std::string_view column) {
   const auto index = column_of(table, column);
   return index ? table.rows[row][*index] : std::string();
-}
-
-double quantile(std::vector<double>& values, double q) {
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
 // Whether a run fitted: by its outcome, or by having been measured.

@@ -20,6 +20,7 @@
 #include "sim/format.h"
 #include "sim/plan/device_memory.h"
 #include "sim/planner/search.h"
+#include "sim/quantile.h"
 #include "tests/sim/random_strategies.h"
 
 namespace {

@@ -5,6 +5,7 @@
 #include "sim/planner/estimate.h"
 #include "sim/planner/reserved_memory.h"
 #include "sim/planner/stage_memory.h"
+#include "sim/quantile.h"
 #include "tests/sim/random_strategies.h"
 #include "tests/support/catch.h"
 

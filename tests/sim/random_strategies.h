@@ -116,12 +116,8 @@ inline double kendalls_tau(const std::vector<double>& a, const std::vector<doubl
   return pairs > 0 ? static_cast<double>(agree) / static_cast<double>(pairs) : 1;
 }
 
-// The share of values up to a limit, and the value that a share of them does not exceed.
+// The share of values up to a limit.
 inline double share_within(const std::vector<double>& values, double limit) {
   const auto within = std::count_if(values.begin(), values.end(), [limit](double v) { return v <= limit; });
   return static_cast<double>(within) / static_cast<double>(values.size());
-}
-inline double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
 }

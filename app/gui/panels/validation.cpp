@@ -13,6 +13,7 @@
 #include "app/gui/widgets/plot.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
+#include "sim/quantile.h"
 
 namespace app::gui {
 namespace {
@@ -169,12 +170,6 @@ Axis axis_of(const std::vector<const ValidationPoint*>& points) {
   return {axis.low / margin, axis.high * margin};
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 void describe(const Look& look, const ValidatedTable& table, const ValidationPoint& point) {
   const Palette& c = look.color();
   ImGui::BeginTooltip();
@@ -248,7 +243,7 @@ void draw_scatter(const PanelContext& context, const Shown& shown, ImVec2 size) 
                                  ImPlot::PlotToPixels(limits.X.Max, limits.X.Max * times)};
   };
   if (!shown.points.empty()) {
-    const auto low = line(median(below)), high = line(median(above));
+    const auto low = line(sim::quantile(below, 0.5)), high = line(sim::quantile(above, 0.5));
     list->AddQuadFilled(low[0], low[1], high[1], high[0], with_alpha(c.predicted, 0.10f));
     dashed_line(list, look, low, with_alpha(c.predicted, 0.7f), look.px(1));
     dashed_line(list, look, high, with_alpha(c.predicted, 0.7f), look.px(1));
