@@ -45,7 +45,7 @@ double quantised(const Plan& plan, const Operation& op, const Variables& v) {
   if (op.dtype != DType::fp8) return 0;
   // What lies in memory as fp8 was converted by an operation of its own.
   const auto is_fp8 = [&](const Operand& o) {
-    return plan.buffers[static_cast<std::size_t>(o.buffer)].dtype == DType::fp8;
+    return o.buffer != kNoBuffer && plan.buffers[static_cast<std::size_t>(o.buffer)].dtype == DType::fp8;
   };
   if (is_fp8(op.operands[1])) return 0;
   const QuantisationProfile& q = plan.scenario.implementation.kernels.quantisation;
