@@ -42,7 +42,8 @@ TEST_CASE("LLaMA's table of energy and carbon is hours x 400 W x PUE 1.1 x 0.385
 }
 
 TEST_CASE("DeepSeek-V3's 2.788 million H800 hours cost 5.576 million dollars at 2 dollars an hour") {
-  const HourlyPrice* price = load_economic_rates().price_of("h800-sxm");
+  const EconomicRates rates = load_economic_rates();
+  const HourlyPrice* price = rates.price_of("h800-sxm");
   REQUIRE(price != nullptr);
   const RunCost cost = cost_of_hours(2.788e6, {.devices = 2048, .usd_per_device_hour = price->usd()});
   CHECK(cost.usd == Approx(5.576e6));
