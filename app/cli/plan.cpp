@@ -22,6 +22,7 @@
 #include "runtime/spread_work.h"
 #include "runtime/work_journal.h"
 #include "sim/format.h"
+#include "sim/planner/schedule_facts.h"
 
 namespace app::cli {
 
@@ -51,6 +52,17 @@ std::int64_t looked_at(const PlanFound& found) {
   return 0;
 }
 
+// Where a range of a search ends that begins here, of about so many candidates: with a layout, or a part of
+// one.
+std::int64_t end_of_range(const PlanSearch& search, std::int64_t begin, std::int64_t about) {
+  const auto* training = std::get_if<TrainingSearch>(&search.of);
+  if (!training) return begin + about;
+  const std::int64_t layout = sim::candidates_of_layout(training->space);
+  if (layout <= about) return begin + (about + layout - 1) / layout * layout;
+  const std::int64_t parts = (layout + about - 1) / about, each = (layout + parts - 1) / parts;
+  return std::min(begin + each, (begin / layout + 1) * layout);
+}
+
 // Neighbours share what was found of them: a search that nobody shares and nobody will resume is one piece.
 std::vector<Piece> pieces_of(const std::vector<PlanSearch>& searches, const PlanFlags& flags, bool divided) {
   constexpr std::int64_t kPieces = 64, kLeastOfTraining = 50'000;
@@ -64,8 +76,10 @@ std::vector<Piece> pieces_of(const std::vector<PlanSearch>& searches, const Plan
       const bool training = std::holds_alternative<TrainingSearch>(searches[i].of);
       each = std::max<std::int64_t>((size + kPieces - 1) / kPieces, training ? kLeastOfTraining : 1);
     }
-    for (std::int64_t begin = 0; begin < size; begin += each)
-      pieces.push_back({i, begin, std::min(size, begin + each)});
+    for (std::int64_t begin = 0, end = 0; begin < size; begin = end) {
+      end = std::min(size, flags.range > 0 ? begin + each : end_of_range(searches[i], begin, each));
+      pieces.push_back({i, begin, end});
+    }
   }
   return pieces;
 }
@@ -166,7 +180,8 @@ class Plan {
     options_ = {.threads = threads_of(flags_),
                 .most_kept = static_cast<std::size_t>(flags_.top),
                 .stop = {},
-                .on_progress = {}};
+                .on_progress = {},
+                .schedules = std::make_shared<sim::Schedules>()};
     if (is_first()) journal_ = journal_of(flags_, outcome_.searches, pieces_);
     // Nothing that is wrong with the flags is left to be found: what joins stays until all are done.
     group_ = runtime::join_process_group();

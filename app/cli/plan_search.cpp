@@ -78,7 +78,8 @@ sim::SearchResult run(const TrainingSearch& of, const PlanSearch& search, const 
                           [&](const sim::SearchResult&, std::int64_t done, std::int64_t) {
                             if (options.on_progress) options.on_progress(done);
                           },
-                      .stop = options.stop});
+                      .stop = options.stop,
+                      .schedules = options.schedules});
 }
 
 sim::ServingResult run(const ServingSearch& of, const PlanSearch& search, const RangeOptions& options,

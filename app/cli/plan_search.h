@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -55,6 +56,7 @@ struct RangeOptions {
   std::size_t most_kept = 10;
   std::stop_token stop = {};
   std::function<void(std::int64_t done)> on_progress = {};
+  std::shared_ptr<sim::Schedules> schedules = {};  // kept from range to range
 };
 // A line of JSON.
 runtime::PieceResult search_range(const PlanSearch& search, std::int64_t begin, std::int64_t end,

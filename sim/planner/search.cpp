@@ -40,7 +40,8 @@ class SharedSearch {
         end_(std::clamp<std::int64_t>(options.end.value_or(size(space)), begin_, size(space))),
         parts_(space, begin_, end_),
         draw_below_(most_drawn(space, options.most_points)),
-        began_(Clock::now()) {}
+        began_(Clock::now()),
+        schedules_(options.schedules ? options.schedules : std::make_shared<Schedules>()) {}
 
   SearchResult run() {
     std::vector<std::thread> threads;
@@ -111,7 +112,7 @@ class SharedSearch {
   SpaceParts parts_;
   std::uint64_t draw_below_;
   Clock::time_point began_;
-  std::shared_ptr<Schedules> schedules_ = std::make_shared<Schedules>();
+  std::shared_ptr<Schedules> schedules_;
   std::atomic<std::int64_t> next_part_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -156,6 +157,10 @@ SearchResult search(const SearchSpace& space, const Constraints& constraints, co
   throw_first(problems(space));
   throw_first(problems(constraints));
   return SharedSearch(space, constraints, tariff, calibration, options).run();
+}
+
+std::int64_t candidates_of_layout(const SearchSpace& space) {
+  return SpaceShape(space).of_layout();
 }
 
 void merge(SearchResult& into, const SearchResult& other, const SearchOptions& options) {

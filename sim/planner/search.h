@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -15,6 +16,8 @@
 #include "sim/planner/search_space.h"
 
 namespace sim {
+
+class Schedules;  // schedule_facts.h
 
 // What devices cost while they run.
 struct Tariff {
@@ -92,11 +95,17 @@ struct SearchOptions {
   std::function<void(const SearchResult& so_far, std::int64_t done, std::int64_t total)> on_progress = {};
   Seconds progress_every{0.2};
   std::stop_token stop = {};
+  // What other searches found of schedules, of whatever space, and where this one adds to it; null: nothing.
+  std::shared_ptr<Schedules> schedules = {};
 };
 
 // Throws std::invalid_argument with the first of problems(space) or problems(constraints).
 SearchResult search(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
                     const Calibration* calibration, const SearchOptions& options = {});
+
+// Candidates that divide layers alike lie beside each other, so many at a time, and have most in common:
+// ranges take least that end where these do.
+std::int64_t candidates_of_layout(const SearchSpace& space);
 
 // Joins results of different ranges of one space under the same constraints, tariff and options.
 void merge(SearchResult& into, const SearchResult& other, const SearchOptions& options = {});

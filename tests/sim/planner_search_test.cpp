@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <memory>
 #include <set>
+#include <tuple>
 
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/planner/explain.h"
+#include "sim/planner/schedule_facts.h"
 #include "sim/planner/search.h"
 #include "sim/scenario/preset.h"
 #include "tests/support/catch.h"
@@ -97,6 +100,28 @@ TEST_CASE("a search's result depends neither on threads nor on ranges") {
   CHECK(parts.begin == 0);
   CHECK(parts.end == n);
   require_same(whole, parts);
+}
+
+TEST_CASE("searches that share what they find of schedules find the same as alone") {
+  SearchSpace other = small_space();
+  other.base.workload.seq_len = 512;
+  other.micro_batch_size = {1, 2};
+  SearchOptions sharing;
+  sharing.schedules = std::make_shared<Schedules>();
+  for (const SearchSpace& space : {small_space(), other, small_space()})
+    require_same(search(space, {}, kTariff, nullptr, sharing), search(space, {}, kTariff, nullptr));
+}
+
+TEST_CASE("ranges that end with a layout have whole numbers of its candidates") {
+  const SearchSpace space = small_space();
+  const std::int64_t layout = candidates_of_layout(space);
+  REQUIRE(size(space) % layout == 0);
+  const auto divided = [&](std::int64_t index) {
+    const Strategy s = candidate(space, index).strategy;
+    return std::make_tuple(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.sequence_parallel);
+  };
+  for (std::int64_t first = 0; first < size(space); first += layout)
+    CHECK(divided(first) == divided(first + layout - 1));
 }
 
 TEST_CASE("the best and the front are those of all candidates") {
