@@ -42,9 +42,8 @@ inline double worst_error(const std::vector<float>& values, const std::vector<do
 }
 
 // How much worse than the plain fp32 loops a kernel may be. Other summation orders and fused operations move
-// rounding errors about; they must not add up to another order of magnitude. (Backward, flash attention comes
-// to 3.1 times on processors without fused operations, to less on others.)
-inline constexpr double kForward = 2, kBackward = 4;
+// rounding errors about; they must not add up to another order of magnitude.
+inline constexpr double kForward = 2, kBackward = 3;
 
 // The rule: the worst error against the double reference is at most `factor` times that of the plain fp32
 // loops. Where those come out nearly exact by luck (short sums, one element) the comparison would be against
