@@ -31,6 +31,19 @@ KERNELS_MULTIVERSION void gelu_gradient_range(float* dinp, const float* dout, co
   }
 }
 
+KERNELS_MULTIVERSION void squared_relu_range(float* out, const float* inp, std::int64_t begin,
+                                             std::int64_t end) {
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i)
+    out[i] = inp[i] <= 0.0f ? 0.0f : inp[i] * inp[i];  // NaN stays NaN
+}
+
+KERNELS_MULTIVERSION void squared_relu_gradient_range(float* dinp, const float* dout, const float* inp,
+                                                      std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) dinp[i] = inp[i] <= 0.0f ? 0.0f : 2.0f * inp[i] * dout[i];
+}
+
 KERNELS_MULTIVERSION void swiglu_row(float* out, const float* gate, const float* up, std::int64_t F) {
 #pragma omp simd
   for (std::int64_t f = 0; f < F; ++f) out[f] = gate[f] * sigmoid_approx(gate[f]).value * up[f];
@@ -61,6 +74,17 @@ void gelu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F) 
 void gelu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F) {
   parallel_ranges(R * F, kSigmoidCost, [=](std::int64_t begin, std::int64_t end) {
     gelu_gradient_range(dinp, dout, inp, begin, end);
+  });
+}
+
+void squared_relu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F) {
+  parallel_ranges(R * F, 1,
+                  [=](std::int64_t begin, std::int64_t end) { squared_relu_range(out, inp, begin, end); });
+}
+
+void squared_relu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F) {
+  parallel_ranges(R * F, 1, [=](std::int64_t begin, std::int64_t end) {
+    squared_relu_gradient_range(dinp, dout, inp, begin, end);
   });
 }
 
