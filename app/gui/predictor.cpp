@@ -25,7 +25,7 @@ sim::Report as_served(sim::Report report, const sim::Calibration* calibration) {
   return sim::with_engine_times(std::move(report), served);
 }
 
-// Every choice one step away whose price is worth a line.
+// Every choice one step away whose price is worth a line. Each changes the field that it names and no other.
 std::vector<Choice> choices_near(const sim::Scenario& scenario) {
   std::vector<Choice> choices;
   const auto add = [&](std::string field, std::string label, std::string short_label, auto change) {
@@ -41,11 +41,12 @@ std::vector<Choice> choices_near(const sim::Scenario& scenario) {
         [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::selective; });
     add("strategy.recompute", "full recompute", "full",
         [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::full; });
-    add("workload.micro_batch_size", "micro-batch " + std::to_string(scenario.workload.micro_batch_size * 2),
-        std::to_string(scenario.workload.micro_batch_size * 2), [](sim::Scenario& s) {
-          s.workload.micro_batch_size *= 2;
-          s.workload.global_batch_size *= 2;
-        });
+    // Of the same global batch: twice as much where that divides it, else half.
+    const std::int64_t now = scenario.workload.micro_batch_size, replicas = scenario.strategy.data_parallel;
+    const bool divides = scenario.workload.global_batch_size % (2 * now * replicas) == 0;
+    const std::int64_t micro_batch = divides ? 2 * now : std::max<std::int64_t>(1, now / 2);
+    add("workload.micro_batch_size", "micro-batch " + std::to_string(micro_batch),
+        std::to_string(micro_batch), [=](sim::Scenario& s) { s.workload.micro_batch_size = micro_batch; });
     add("implementation.attention", "flash attention", "flash",
         [](sim::Scenario& s) { s.implementation.attention = sim::AttentionKind::flash; });
     add("implementation.attention", "standard attention", "standard",

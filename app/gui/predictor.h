@@ -28,7 +28,7 @@ struct LiveLine {
 
 // The scenario with one choice made otherwise: what that choice buys.
 struct Alternative {
-  std::string field;        // the validated field it changes: "strategy.recompute"
+  std::string field;        // the one it changes, as validate() calls it: "strategy.recompute"
   std::string label;        // "full recompute"
   std::string short_label;  // beside its field: "full"
   sim::Scenario scenario;

@@ -19,7 +19,9 @@ struct Change {
 
 // Ranks of a kind doubled, taken from the data-parallel ones.
 Change doubled(const std::string& field, int Strategy::*ranks, const Scenario& s) {
-  return {"strategy." + field + " " + std::to_string(2 * (s.strategy.*ranks)), [ranks](Scenario& changed) {
+  return {"strategy." + field + " " + std::to_string(2 * (s.strategy.*ranks)) + ", strategy.data_parallel " +
+              std::to_string(s.strategy.data_parallel / 2),
+          [ranks](Scenario& changed) {
             changed.strategy.*ranks *= 2;
             changed.strategy.data_parallel /= 2;
           }};

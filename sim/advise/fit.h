@@ -11,7 +11,7 @@
 namespace sim {
 
 struct FitChange {
-  std::string change;  // "strategy.recompute full", in the words of scenario files
+  std::string change;  // every field that changes, as in scenario files: "strategy.recompute full"
   Scenario scenario;   // changed; has no problems
   Bytes peak;          // of the fullest device
   Seconds step;

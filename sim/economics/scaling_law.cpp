@@ -30,12 +30,17 @@ double tokens_to_loss(const ScalingLaw& law, double parameters, double loss) {
   return left > 0 ? std::pow(law.b / left, 1 / law.beta) : std::numeric_limits<double>::infinity();
 }
 
+double smallest_model(const ScalingLaw& law, double loss) {
+  return std::pow(law.a / (loss - law.irreducible), 1 / law.alpha);
+}
+
 ModelAndData least_lifetime_flops(const ScalingLaw& law, double loss, double inference_tokens) {
   const auto flops = [&](double parameters) {
-    return 6 * parameters * tokens_to_loss(law, parameters, loss) + 2 * parameters * inference_tokens;
+    const ModelAndData model{parameters, tokens_to_loss(law, parameters, loss)};
+    return model.training_flops() + model.inference_flops(inference_tokens);
   };
-  // Below the smallest model that could ever reach the loss all is infinite; above it there is one valley.
-  double low = std::pow(law.a / (loss - law.irreducible), 1 / law.alpha), high = low * 1e6;
+  // Above the smallest model there is one valley.
+  double low = smallest_model(law, loss), high = low * 1e6;
   const double golden = (std::sqrt(5.0) - 1) / 2;
   constexpr double kNarrow = 1e-9;
   while (high / low > 1 + kNarrow) {

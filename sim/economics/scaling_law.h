@@ -21,17 +21,26 @@ struct ModelAndData {
 
   // 6 N D, attention left out as scaling laws do (Kaplan et al. 2020, section 2.1).
   double training_flops() const { return 6 * parameters * tokens; }
+  // 2 N a token: the forward pass alone (the same section).
+  double inference_flops(double served_tokens) const { return 2 * parameters * served_tokens; }
 };
+
+// Tokens that a model of `parameters` is best trained on where compute is what is short: about 20 each
+// (Hoffmann et al. 2022, table 3).
+inline double compute_optimal_tokens(double parameters) {
+  return 20 * parameters;
+}
 
 // The least loss that `flops` buy.
 ModelAndData compute_optimal(const ScalingLaw& law, double flops);
 
 // Tokens with which a model of `parameters` reaches `loss`; infinite where it never does.
 double tokens_to_loss(const ScalingLaw& law, double parameters, double loss);
+// Models of no more parameters than this never reach it.
+double smallest_model(const ScalingLaw& law, double loss);
 
-// The model that reaches `loss` with the fewest FLOPs of training and of `inference_tokens` served (2 N
-// each): the more it serves, the smaller and the longer trained it is (Sardana and Frankle 2023, arXiv
-// 2401.00448).
+// The model that reaches `loss` with the fewest FLOPs of training and of `inference_tokens` served: the more
+// it serves, the smaller and the longer trained it is (Sardana and Frankle 2023, arXiv 2401.00448).
 ModelAndData least_lifetime_flops(const ScalingLaw& law, double loss, double inference_tokens);
 
 }  // namespace sim

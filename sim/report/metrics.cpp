@@ -18,11 +18,9 @@ double ratio_or_zero(double a, double b) {
   return b > 0 ? a / b : 0;
 }
 
-// Dense peak of the workload's type; 0 where the hardware of the report does not say.
-double peak_rate(const Report& report) {
-  const Hardware& hardware = report.source.scenario.hardware;
-  const DType dtype = report.source.scenario.workload.dtype;
-  return hardware.has_peak_for(dtype) ? hardware.peak_for(dtype).value : 0;
+// Dense peak of the workload's type on one device; 0 where the hardware does not say.
+double peak_rate(const Scenario& s) {
+  return s.hardware.has_peak_for(s.workload.dtype) ? s.hardware.peak_for(s.workload.dtype).value : 0;
 }
 
 std::int64_t ranks_in(const Report& report) {
@@ -229,17 +227,26 @@ double tokens_per_second(const Report& report) {
 }
 
 double mfu(const Report& report, FlopsConvention c) {
-  const Scenario& s = report.source.scenario;
+  return mfu(report.source.scenario, tokens_per_second(report), c);
+}
+
+double mfu(const Scenario& s, double tokens_per_second, FlopsConvention c) {
   if (s.workload.task != Task::train) return 0;
-  const double rate = tokens_per_second(report) * flops_per_token(s.model, s.workload.seq_len, c).value;
-  return ratio_or_zero(rate, peak_rate(report) * s.strategy.devices());
+  const double rate = tokens_per_second * flops_per_token(s.model, s.workload.seq_len, c).value;
+  return ratio_or_zero(rate, peak_rate(s) * s.strategy.devices());
+}
+
+Flops executed_flops(const Report& report) {
+  Flops of_rows;
+  for (const Row& row : report.rows) of_rows += row.flops;
+  const double devices = report.source.scenario.strategy.devices();
+  return {ratio_or_zero(of_rows.value * devices, static_cast<double>(ranks_in(report)))};
 }
 
 double hfu(const Report& report) {
-  double flops = 0;
-  for (const Row& row : report.rows) flops += row.flops.value;
-  return ratio_or_zero(flops,
-                       peak_rate(report) * step_time(report).value * static_cast<double>(ranks_in(report)));
+  const double devices = report.source.scenario.strategy.devices();
+  return ratio_or_zero(executed_flops(report).value,
+                       peak_rate(report.source.scenario) * step_time(report).value * devices);
 }
 
 double mbu(const Report& report) {
@@ -364,7 +371,7 @@ std::string bottleneck_sentence(const Report& report) {
   };
   switch (bound) {
     case Bound::compute:
-      return "Bound by arithmetic: " + part + " at " + reached(sum.flops, peak_rate(report)) +
+      return "Bound by arithmetic: " + part + " at " + reached(sum.flops, peak_rate(report.source.scenario)) +
              " of what the chip can do.";
     case Bound::memory:
       return "Bound by memory bandwidth: " + part + " at " +

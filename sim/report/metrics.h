@@ -25,9 +25,13 @@ Seconds step_time(const Report& report);     // of a run that goes on: median of
 double waiting_share(const Report& report);  // of the step: what ranks wait for the slowest of them
 double tokens_per_second(
     const Report& report);  // training: tokens of a step; generation: new tokens, all sequences
-double mfu(const Report& report,
-           FlopsConvention c);     // training only; of the dense peak of the workload's dtype
-double hfu(const Report& report);  // executed FLOPs of the rows
+// Training only; of the dense peak of the workload's dtype.
+double mfu(const Report& report, FlopsConvention c);
+double mfu(const Scenario& scenario, double tokens_per_second, FlopsConvention c);
+// Executed FLOPs of the whole step or generation on all devices; rows are of one rank of each stage, which
+// stands for the others. One device executes the mean: this over the strategy's devices().
+Flops executed_flops(const Report& report);
+double hfu(const Report& report);  // executed FLOPs over the time and the dense peak of all devices
 // Decode: bytes of the parameters that every token reads (no embedding table, unless the head is tied to it)
 // and of the KV cache at its mean length, over tpot and the peak bandwidth; gpt-fast's convention.
 double mbu(const Report& report);

@@ -1,4 +1,5 @@
 // What a hand on mouse and keyboard does to the desktop, without a display.
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -7,6 +8,18 @@
 #include "tests/support/catch.h"
 
 using tests::NullDesktop;
+
+namespace {
+
+// Words that were wrapped, as one line.
+std::string unwrapped(std::string words) {
+  std::replace(words.begin(), words.end(), '\n', ' ');
+  words.erase(std::unique(words.begin(), words.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
+              words.end());
+  return words;
+}
+
+}  // namespace
 
 TEST_CASE(
     "every panel draws, with and without a run, in both themes, docked and maximised, at three scales") {
@@ -120,10 +133,18 @@ TEST_CASE("a scenario that cannot be is drawn with its reason, and the next that
   wrong.model.num_key_value_heads = 5;
   desktop.shell().document().edit("KV heads 12 to 5", wrong);
   desktop.settle();
-  CHECK(GImGui->ErrorCountCurrentFrame == 0);
+  const std::vector<sim::Problem> problems = sim::validate(wrong);
+  REQUIRE_FALSE(problems.empty());
+  const std::string drawn = unwrapped(desktop.words());
+  CHECK_THAT(drawn, contains("This cannot be"));
+  CHECK_THAT(drawn, contains(problems.front().field + " " + problems.front().message));
+  CHECK_THAT(drawn, contains("no prediction"));
+  CHECK_THAT(drawn, !contains("tokens a step"));
   desktop.shell().document().undo();
   desktop.settle();
-  CHECK(GImGui->ErrorCountCurrentFrame == 0);
+  const std::string next = unwrapped(desktop.words());
+  CHECK_THAT(next, !contains("This cannot be"));
+  CHECK_THAT(next, contains("4,096 tokens a step"));
 }
 
 TEST_CASE("ten thousand random events leave no interface error behind") {

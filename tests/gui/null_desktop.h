@@ -47,7 +47,9 @@ class NullDesktop {
     ImGui::GetIO().DeltaTime = 1.0f / 60;
     shell_.prepare();
     ImGui::NewFrame();
+    if (logged_) ImGui::LogToBuffer();
     shell_.frame();
+    if (logged_) words_ = GImGui->LogBuffer.c_str();
     ImGui::Render();
     ImGui_ImplNullRender_RenderDrawData(ImGui::GetDrawData());
   }
@@ -61,6 +63,15 @@ class NullDesktop {
       policy_.drawn(now_);
     }
   }
+  // Every word that a frame draws.
+  std::string words() {
+    logged_ = true;
+    frame();
+    logged_ = false;
+    return std::move(words_);
+  }
+  // Whether a frame says this.
+  bool says(std::string_view what) { return words().find(what) != std::string::npos; }
   void frames(int n) {
     for (int i = 0; i < n; ++i) frame();
   }
@@ -122,6 +133,8 @@ class NullDesktop {
   app::gui::RedrawPolicy policy_;
   double now_ = 0;  // seconds, of live()
   ImVec2 size_;
+  bool logged_ = false;
+  std::string words_;
   Contexts contexts_;
   app::gui::Shell shell_;
 };

@@ -120,6 +120,17 @@ TEST_CASE("the refitted law trains Chinchilla's compute on about 20 tokens a par
   CHECK(best.tokens / best.parameters < 30);
 }
 
+TEST_CASE("no model of fewer parameters reaches the loss, and one a little larger does") {
+  const ScalingLaw law = besiroglu_2024();
+  const double loss = law.loss(8e9, 15e12), smallest = smallest_model(law, loss);
+  CHECK(std::isinf(tokens_to_loss(law, smallest * 0.999, loss)));
+  CHECK(std::isfinite(tokens_to_loss(law, smallest * 1.001, loss)));
+  // Llama 3's 8 billion on 15 trillion tokens, and as many served: a third more than training (6 N D, 2 N).
+  const ModelAndData llama{8e9, 15e12};
+  CHECK(llama.training_flops() == Approx(7.2e23));
+  CHECK(llama.inference_flops(15e12) == Approx(llama.training_flops() / 3));
+}
+
 TEST_CASE("a model that serves nothing is compute-optimal; the more it serves, the smaller it is") {
   const ScalingLaw law = besiroglu_2024();
   const ModelAndData optimal = compute_optimal(law, 1e23);

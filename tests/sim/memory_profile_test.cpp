@@ -1,6 +1,8 @@
 // What stacks keep, against closed forms and measurements that were published of them.
 #include "sim/scenario/memory_profile.h"
 
+#include <set>
+#include <sstream>
 #include <string>
 
 #include "sim/advise/fit.h"
@@ -10,6 +12,7 @@
 #include "sim/scenario/preset.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
+#include "tests/support/changed_fields.h"
 
 namespace {
 
@@ -137,6 +140,22 @@ TEST_CASE("changes that make a step fit are legal, lower the peak, and stand in 
     CHECK(changes[i].fits == (changes[i].peak <= s.hardware.memory));
     if (i > 0 && changes[i].fits) CHECK(changes[i - 1].step <= changes[i].step);
     if (i > 0 && changes[i].fits) CHECK(changes[i - 1].fits);
+  }
+}
+
+TEST_CASE("a change that makes a step fit names every field that it changes") {
+  Scenario s = test::training(test::llama_8b(), 8192, 8, 64);
+  s.hardware = test::h100();
+  s.strategy.data_parallel = 4;
+  s.strategy.tensor_parallel = 2;
+  const std::vector<FitChange> changes = changes_that_fit(s, nullptr);
+  REQUIRE(changes.size() > 4);
+  for (const FitChange& change : changes) {
+    INFO(change.change);
+    std::istringstream words(change.change);
+    std::set<std::string> named;
+    for (std::string field, value; words >> field >> value;) named.insert(field);
+    CHECK(named == test::changed_fields(s, change.scenario));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "sim/cost/predict.h"
 #include "sim/scenario/preset.h"
 #include "tests/support/catch.h"
 
@@ -92,6 +93,40 @@ TEST_CASE("HFU counts the FLOPs that ran, averaged over ranks") {
   r.rows.push_back(r.rows[0]);
   r.rows[1].rank = 1;
   CHECK(sim::hfu(r) == Approx(0.25));
+}
+
+TEST_CASE("a step's FLOPs on all devices are the same however the devices divide it") {
+  sim::Scenario s;
+  s.model = sim::load_model_preset("llama-3.1-8b");
+  s.hardware = sim::load_hardware_preset("h100-sxm");
+  s.implementation = sim::load_implementation_preset("ridgepoint");
+  s.workload.seq_len = 4096;
+  s.workload.micro_batch_size = 1;
+  s.workload.global_batch_size = 16;
+  const double alone = sim::executed_flops(sim::predict(s)).value;
+  // At least 6 FLOPs for each weight that a token is multiplied with.
+  CHECK(alone > 16 * 4096 * sim::flops_per_token(s.model, 4096, FlopsConvention::megatron).value * 0.99);
+  const auto divided = [&](int data, int tensor, int pipeline, int context, int zero) {
+    sim::Scenario d = s;
+    d.strategy.data_parallel = data;
+    d.strategy.tensor_parallel = tensor;
+    d.strategy.pipeline_parallel = pipeline;
+    d.strategy.context_parallel = context;
+    d.strategy.zero_stage = zero;
+    REQUIRE(sim::validate(d).empty());
+    const Report report = sim::predict(d);
+    INFO(data << " x " << tensor << " x " << pipeline << " x " << context << ", ZeRO " << zero);
+    CHECK(sim::executed_flops(report).value == Approx(alone).epsilon(0.01));
+    CHECK(sim::hfu(report) * d.strategy.devices() * d.hardware.peak_for(d.workload.dtype).value *
+              sim::step_time(report).value ==
+          Approx(sim::executed_flops(report).value));
+  };
+  divided(8, 1, 1, 1, 0);
+  divided(8, 1, 1, 1, 3);
+  divided(1, 4, 1, 1, 0);
+  divided(1, 1, 4, 1, 0);
+  divided(2, 2, 2, 1, 1);
+  divided(2, 1, 1, 4, 0);
 }
 
 TEST_CASE("MBU of gpt-fast's published decoding rates comes out as it published them") {

@@ -48,17 +48,15 @@ std::vector<BatchStep> batch_steps(const EconomicsQuestion& question) {
   return steps;
 }
 
-// One sequence, on as few devices as its weights and cache ask for.
-double tokens_per_second(sim::Scenario s, const sim::Calibration* calibration, int& devices) {
+SequenceRate sequence_rate(sim::Scenario s, const sim::Calibration* calibration) {
   constexpr int kMostDevices = 32;
   for (; s.strategy.tensor_parallel <= kMostDevices; s.strategy.tensor_parallel *= 2) {
     if (!sim::validate(s).empty()) break;
     const sim::ServedBatch served = sim::served_batch(s, calibration);
     if (served.requests_that_fit < 1) continue;
-    devices = s.strategy.tensor_parallel;
-    return 1 / served.times.later_token.total().value;
+    return {1 / served.times.later_token.total().value, s.strategy.tensor_parallel};
   }
-  return 0;
+  return {};
 }
 
 std::vector<PublishedThroughput> throughput_of(const std::vector<sim::PublishedModel>& models,
@@ -73,14 +71,11 @@ std::vector<PublishedThroughput> throughput_of(const std::vector<sim::PublishedM
   s.workload.max_new_tokens = 128;
   for (std::size_t i = 0; i < models.size(); ++i) {
     s.model = sim::load_model_preset(models[i].preset);
-    PublishedThroughput one{.model = i};
-    one.bf16 = tokens_per_second(s, question.calibration.get(), one.devices);
     sim::Scenario quantised = s;
     quantised.workload.weights_dtype = sim::DType::int4;
     quantised.workload.weights_group = 128;
-    int fewer = 1;
-    one.int4 = tokens_per_second(quantised, question.calibration.get(), fewer);
-    all.push_back(one);
+    all.push_back({i, sequence_rate(s, question.calibration.get()),
+                   sequence_rate(quantised, question.calibration.get())});
   }
   return all;
 }

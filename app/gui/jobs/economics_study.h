@@ -25,10 +25,15 @@ struct BatchStep {
   sim::Seconds step;
 };
 
+// One sequence on the fewest tensor-parallel devices that hold the model.
+struct SequenceRate {
+  double tokens_per_second = 0;  // 0: it fits on none
+  int devices = 1;
+};
+
 struct PublishedThroughput {
-  std::size_t model = 0;      // index into the study's published models
-  double bf16 = 0, int4 = 0;  // tokens a second of one sequence; 0: it does not fit
-  int devices = 1;            // tensor parallel, in bf16
+  std::size_t model = 0;  // index into the study's published models
+  SequenceRate bf16, int4;
 };
 
 struct EconomicsStudy {

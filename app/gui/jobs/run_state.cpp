@@ -91,13 +91,8 @@ void RunState::step(const sim::StepResult& step) {
   if (step.duration.value > 0) {
     const double rate = static_cast<double>(step.tokens) / step.duration.value;
     view_.tokens_per_second.append(x, rate);
-    const sim::Scenario& scenario = report_.source.scenario;
-    const auto peak = scenario.hardware.peak.find(scenario.workload.dtype);
-    if (peak != scenario.hardware.peak.end() && peak->second.value > 0)
-      view_.mfu.append(x, sim::flops_per_token(scenario.model, scenario.workload.seq_len,
-                                               sim::FlopsConvention::six_n_causal)
-                                  .value *
-                              rate / peak->second.value);
+    const double mfu = sim::mfu(report_.source.scenario, rate, sim::FlopsConvention::six_n_causal);
+    if (mfu > 0) view_.mfu.append(x, mfu);
   }
   view_.done = step.step;
   seconds_so_far_ += step.duration.value;

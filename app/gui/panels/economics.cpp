@@ -66,9 +66,7 @@ class EconomicsParts {
     if (scope_.kg_co2e_per_kwh > 0) site_.kg_co2e_per_kwh = scope_.kg_co2e_per_kwh;
     if (scope_.checkpoint_s > 0) reliability_.checkpoint = {scope_.checkpoint_s};
     usd_per_hour_ = scope_.usd_per_hour > 0 ? scope_.usd_per_hour : price_ ? price_->usd() : 0;
-    // As many as make the model compute-optimal (Hoffmann et al. 2022, table 3: about 20 a parameter).
-    constexpr double kTokensPerParameter = 20;
-    tokens_ = scope_.tokens > 0 ? scope_.tokens : kTokensPerParameter * parameters_;
+    tokens_ = scope_.tokens > 0 ? scope_.tokens : sim::compute_optimal_tokens(parameters_);
     devices_ = context.scenario.strategy.devices();
     interval_ = sim::best_checkpoint_interval(reliability_, devices_);
     if (!report_) return;
@@ -219,15 +217,18 @@ class EconomicsParts {
     ImGui::SameLine(0, gap);
     if (const auto picked = segmented(look_, "law", scope_.hoffmann ? 0 : 1, laws, laws_width))
       scope_.hoffmann = *picked == 0;
+    const auto lifetime = [&](double n) {
+      const sim::ModelAndData model{n, sim::tokens_to_loss(fit, n, loss)};
+      return std::pair(model.training_flops(), model.inference_flops(scope_.served_tokens));
+    };
     std::vector<ChartPoint> training, serving, whole;
-    // From just above the smallest model that reaches the loss.
-    const double smallest = std::pow(fit.a / (loss - fit.irreducible), 1 / fit.alpha);
-    const double from = smallest * 1.15, to = std::max({parameters_, least.parameters}) * 30;
+    const double from = sim::smallest_model(fit, loss) * 1.15;
+    const double to = std::max(parameters_, least.parameters) * 30;
     constexpr int kPoints = 96;
     double lowest = 1e300;
     for (int i = 0; i <= kPoints; ++i) {
       const double n = from * std::pow(to / from, 1.0 * i / kPoints);
-      const double train = 6 * n * sim::tokens_to_loss(fit, n, loss), serve = 2 * n * scope_.served_tokens;
+      const auto [train, serve] = lifetime(n);
       training.push_back({n, train});
       serving.push_back({n, serve});
       whole.push_back({n, train + serve});
@@ -241,7 +242,8 @@ class EconomicsParts {
     chart.line(serving, c_.mute);
     chart.line(whole, c_.predicted, Stroke::dashed, 1.8f);
     const auto at = [&](double n) {
-      return ChartPoint{n, 6 * n * sim::tokens_to_loss(fit, n, loss) + 2 * n * scope_.served_tokens};
+      const auto [train, serve] = lifetime(n);
+      return ChartPoint{n, train + serve};
     };
     chart.dot(at(least.parameters), c_.predicted);
     chart.dot(at(parameters_), c_.good);
@@ -272,23 +274,27 @@ class EconomicsParts {
 
   void throughput_and_quality(ImVec2 size) {
     const PartPlace place(size);
+    const std::string& gpu = context_.scenario.hardware.name;
     chart_title(look_, "Generation against quality",
-                "predicted on " + context_.scenario.hardware.name + ", batch 1; hollow: 4-bit weights");
+                "predicted on one " + gpu + " unless named, batch 1; hollow: 4-bit weights");
     std::vector<Mark> marks;
     for (const PublishedThroughput& t : study_.throughput) {
       const sim::PublishedModel& m = study_.published[t.model];
       const auto quality = m.quality(scope_.quality);
       if (!quality) continue;
-      const std::string devices = t.devices > 1 ? " on " + sim::format_count(t.devices) + " devices" : "";
-      if (t.bf16 > 0)
-        marks.push_back(
-            {{t.bf16, *quality}, t.model, true, m.name, "16 bits: " + token_rate(t.bf16) + devices});
-      if (t.int4 > 0)
-        marks.push_back({{t.int4, *quality},
+      const auto mark = [&](const SequenceRate& rate, bool filled, const char* weights, std::string name) {
+        if (!(rate.tokens_per_second > 0)) return;
+        const std::string devices = sim::format_count(rate.devices) + " x " + gpu;
+        if (rate.devices > 1) name += (name.empty() ? "on " : " on ") + sim::format_count(rate.devices);
+        marks.push_back({{rate.tokens_per_second, *quality},
                          t.model,
-                         false,
-                         t.bf16 > 0 ? "" : m.name,  // named once
-                         "4-bit weights: " + token_rate(t.int4)});
+                         filled,
+                         std::move(name),
+                         weights + token_rate(rate.tokens_per_second) + " on " + devices});
+      };
+      mark(t.bf16, true, "16 bits: ", m.name);
+      // A model is named once.
+      mark(t.int4, false, "4-bit weights: ", t.bf16.tokens_per_second > 0 ? "" : m.name);
     }
     scatter("##throughput", place.rest(), "tokens/s, one sequence", marks);
   }

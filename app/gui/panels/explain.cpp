@@ -24,6 +24,7 @@ struct Explanation {
   std::string formula = {};
   std::vector<Line> numbers = {};
   std::vector<Line> changes = {};  // what would change it, and to what
+  std::string changes_title = "What would change it";
   std::string source = {};
 };
 
@@ -35,6 +36,11 @@ std::string number(double value) {
 
 std::string range(sim::Seconds low, sim::Seconds high) {
   return high > low ? sim::format(low) + " to " + sim::format(high) : "";
+}
+
+// ", 8 GPUs": a figure of all devices and one of a single device are never taken for each other.
+std::string of_devices(std::int64_t devices) {
+  return devices == 1 ? ", one GPU" : ", all " + sim::format_count(devices) + " GPUs";
 }
 
 // The least certain provenance that a noticeable share of the time rests on.
@@ -111,11 +117,13 @@ Explanation explain_utilization(const PanelContext& context, const sim::Report& 
     const sim::FlopsConvention convention = context.view.convention;
     e.title = "MFU, " + std::string(sim::name(convention));
     e.value = sim::format_percent(sim::mfu(report, convention));
-    e.formula = "FLOPs a token x tokens/s / peak";
+    e.formula = "FLOPs a token x tokens/s\n/ (devices x peak of one)";
     e.numbers = {
         {"FLOPs a token", sim::format(sim::flops_per_token(s.model, s.workload.seq_len, convention))},
         {"tokens/s", token_rate_digits(sim::tokens_per_second(report))},
-        {"dense peak", sim::format(s.hardware.peak_for(s.workload.dtype))}};
+        {"devices", sim::format_count(s.strategy.devices())},
+        {"dense peak of one", sim::format(s.hardware.peak_for(s.workload.dtype))}};
+    e.changes_title = "By other conventions";
     for (int c = 0; c < sim::kFlopsConventions; ++c) {
       const auto other = static_cast<sim::FlopsConvention>(c);
       if (other != convention)
@@ -136,8 +144,9 @@ Explanation explain_utilization(const PanelContext& context, const sim::Report& 
   return e;
 }
 
-Explanation explain_parameters(const PanelContext& context) {
-  const sim::Model& m = context.scenario.model;
+Explanation explain_parameters(const sim::Report& report) {
+  const sim::Scenario& s = report.source.scenario;
+  const sim::Model& m = s.model;
   const sim::ParameterCount n = sim::count_parameters(m);
   Explanation e{.title = "Parameters", .value = sim::format_count(n.total)};
   e.provenance = "exact";
@@ -149,6 +158,13 @@ Explanation explain_parameters(const PanelContext& context) {
                {"norms, a layer", sim::format_count(n.norms_per_layer)},
                {"final norm", sim::format_count(n.final_norm)},
                {n.head > 0 ? "head" : "head, tied", sim::format_count(n.head)}};
+  const std::string what = s.workload.task == sim::Task::train ? "FLOPs a step" : "FLOPs in all";
+  const sim::Flops flops = sim::executed_flops(report);
+  const int devices = s.strategy.devices();
+  e.changes = {{what + of_devices(devices), sim::format(flops)}};
+  if (devices > 1)
+    e.changes.push_back({what + of_devices(1), sim::format(sim::Flops{flops.value / devices})});
+  e.changes_title = "What multiplying with them takes";
   e.source = m.source;
   return e;
 }
@@ -201,10 +217,11 @@ Explanation explain_operation(const PanelContext& context, const sim::Report& re
     e.provenance = std::string(sim::name(row.provenance));
     e.band = range(row.low, row.high);
     e.formula = "launch + max(FLOPs / FLOP/s,\n             bytes / B/s)";
+    const std::string of_one = report.source.scenario.strategy.devices() > 1 ? of_devices(1) : "";
     e.numbers = {{"kernel", std::string(sim::name(row.kind))},
                  {"run", sim::format_count(row.count) + (row.count == 1 ? " time" : " times")},
-                 {"FLOPs", sim::format(row.flops)},
-                 {"memory traffic", sim::format(row.memory)}};
+                 {"FLOPs" + of_one, sim::format(row.flops)},
+                 {"memory traffic" + of_one, sim::format(row.memory)}};
     if (row.memory.value > 0) e.numbers.push_back({"intensity", number(row.flops / row.memory) + " FLOP/B"});
     if (row.duration.value > 0) {
       e.numbers.push_back({"reaches", sim::format(row.flops / row.duration)});
@@ -225,7 +242,7 @@ Explanation explanation_of(const PanelContext& context, const sim::Report& repor
     case Quantity::utilization:
       return explain_utilization(context, report);
     case Quantity::parameters:
-      return explain_parameters(context);
+      return explain_parameters(report);
     case Quantity::memory:
       return explain_memory(context, report);
     case Quantity::memory_category:
@@ -281,11 +298,7 @@ void draw_explain(const PanelContext& context) {
   ImGui::BeginChild("changes", {width, 0});
   if (!e.changes.empty()) {
     if (!two_columns) ImGui::Dummy({0, look.px(6)});
-    text(look, TextRole::title, c.text,
-         context.view.selection.quantity == Quantity::utilization &&
-                 context.scenario.workload.task == sim::Task::train
-             ? "By other conventions"
-             : "What would change it");
+    text(look, TextRole::title, c.text, e.changes_title);
     draw_lines(look, e.changes, c.dim);
   }
   if (!e.source.empty()) {

@@ -410,8 +410,13 @@ void draw_peak_table(const PanelContext& context, ImVec2 size) {
 
 // "strategy.zero_stage 2" as Configure would say it.
 std::string words_of(const sim::FitChange& change) {
-  std::string words = change.change.substr(change.change.find('.') + 1);
-  std::replace(words.begin(), words.end(), '_', ' ');
+  std::string words;
+  for (const char letter : change.change) {
+    if (letter == '.')
+      words.resize(words.rfind(' ') + 1);  // the section's name; npos + 1 is 0
+    else
+      words += letter == '_' ? ' ' : letter;
+  }
   return words;
 }
 

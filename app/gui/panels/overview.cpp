@@ -116,15 +116,12 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
 
 Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
   const auto count = sim::count_parameters(context.scenario.model);
-  sim::Flops flops;
-  for (const sim::Row& row : report.rows)
-    if (row.rank == 0) flops += row.flops;
   const bool train = context.scenario.workload.task == sim::Task::train;
   return {.id = "parameters",
           .title = "Parameters",
           .value = sim::format_short(static_cast<double>(count.total)),
           .unit = "",
-          .line = sim::format(flops) + (train ? " a step" : " in all"),
+          .line = sim::format(sim::executed_flops(report)) + (train ? " a step" : " in all"),
           .line_color = context.look.color().mute};
 }
 

@@ -1,5 +1,7 @@
 #include "app/gui/widgets/text.h"
 
+#include <imgui_internal.h>
+
 #include <cmath>
 
 namespace app::gui {
@@ -107,6 +109,8 @@ void draw_text(ImDrawList* list, const Look& look, TextRole role, ImVec2 positio
   position = {static_cast<float>(static_cast<int>(position.x + 0.5f)),
               static_cast<float>(static_cast<int>(position.y + 0.5f))};
   list->AddText(font.font, size, position, color, words.data(), end_of(words));
+  // As Dear ImGui does with its own text, so that a log of a frame has all its words.
+  if (GImGui->LogEnabled) ImGui::LogRenderedText(nullptr, words.data(), end_of(words));
 }
 
 ValueAndUnit split_unit(std::string_view words) {
