@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/scenario/preset.h"
+#include "sim/preset_error.h"
 #include "sim/units.h"
 
 namespace sim {

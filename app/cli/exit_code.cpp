@@ -6,6 +6,7 @@
 
 #include "app/gui/desktop.h"
 #include "runtime/error.h"
+#include "sim/plan/legality.h"
 #include "sim/scenario/preset.h"
 
 namespace app::cli {

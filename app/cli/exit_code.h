@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/plan/legality.h"
 #include "sim/scenario/scenario.h"
 
 namespace app::cli {

@@ -18,6 +18,7 @@
 #include "runtime/run.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
 #include "sim/scenario/preset.h"

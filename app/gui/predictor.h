@@ -12,6 +12,7 @@
 #include "app/gui/step_view.h"
 #include "sim/advise/fit.h"
 #include "sim/cost/calibration.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/report/report.h"
 #include "sim/scenario/scenario.h"

@@ -8,6 +8,7 @@
 
 #include "sim/cost/stragglers.h"
 #include "sim/format.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
 

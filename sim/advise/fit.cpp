@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/cost/predict.h"
+#include "sim/plan/legality.h"
 #include "sim/report/memory_report.h"
 #include "sim/report/metrics.h"
 

@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "sim/scenario/preset.h"
-#include "sim/validate/csv.h"
+#include "sim/csv.h"
 
 namespace sim {
 namespace {

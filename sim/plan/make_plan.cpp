@@ -1,5 +1,6 @@
 #include <stdexcept>
 
+#include "sim/plan/legality.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/programs.h"
 

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "sim/planner/lanes.h"
 #include "sim/planner/step_estimator.h"

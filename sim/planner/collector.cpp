@@ -1,3 +1,4 @@
+#include "sim/plan/legality.h"
 #include "sim/planner/collector.h"
 
 #include <algorithm>

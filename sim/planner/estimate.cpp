@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "sim/plan/legality.h"
 #include "sim/planner/reserved_memory.h"
 #include "sim/planner/step_estimator.h"
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "sim/enum_names.h"
+#include "sim/plan/legality.h"
 #include "sim/planner/candidate_walk.h"
 #include "sim/planner/collector.h"
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/plan/legality.h"
 #include "sim/planner/estimate.h"
 #include "sim/planner/search_space.h"
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 
 namespace sim {

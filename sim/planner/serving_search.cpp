@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/enum_names.h"
+#include "sim/plan/legality.h"
 #include "sim/serving/engine_limits.h"
 #include "sim/serving/iteration_cost.h"
 #include "sim/serving/simulation.h"

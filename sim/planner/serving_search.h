@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/cost/calibration.h"
+#include "sim/plan/legality.h"
 #include "sim/planner/search.h"
 #include "sim/scenario/scenario.h"
 #include "sim/serving/iteration.h"

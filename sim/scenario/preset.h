@@ -1,19 +1,14 @@
 // Presets are data with sources, presets/<kind>/<name>.json. Unknown keys are refused.
 #pragma once
 #include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/preset_error.h"
 #include "sim/scenario/scenario.h"
 
 namespace sim {
-
-// A file that is not what it should be: one sentence that names file, field and what would be accepted.
-struct PresetError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 // Hardware that runtime/ measures; it has no preset.
 inline constexpr std::string_view kThisMachine = "this-machine";

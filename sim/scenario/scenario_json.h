@@ -1,6 +1,7 @@
 // The parts of a scenario to and from JSON values. Included by .cpp files only.
 #pragma once
 #include "sim/json_object.h"
+#include "sim/scenario/preset.h"
 #include "sim/scenario/scenario.h"
 
 namespace sim {

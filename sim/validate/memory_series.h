@@ -2,7 +2,7 @@
 // clock is the host's, which runs ahead of the device and waits for it elsewhere than a prediction's does, so
 // that moments cannot be compared; what a step holds at most can.
 #pragma once
-#include "sim/validate/csv.h"
+#include "sim/csv.h"
 
 namespace sim {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/row_model.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/validate/csv.h"
+#include "sim/csv.h"
 
 namespace sim {
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/calibrated_device.h"

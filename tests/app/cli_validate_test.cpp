@@ -7,7 +7,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "sim/validate/csv.h"
+#include "sim/csv.h"
 #include "tests/app/program.h"
 #include "tests/support/catch.h"
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/gui/scenario_fields.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"

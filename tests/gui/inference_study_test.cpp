@@ -4,6 +4,7 @@
 #include <cmath>
 #include <latch>
 
+#include "sim/plan/legality.h"
 #include "sim/serving/speculative.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "app/gui/jobs/serving_plan.h"
+#include "sim/plan/legality.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 

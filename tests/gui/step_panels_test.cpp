@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "app/gui/step_view.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"

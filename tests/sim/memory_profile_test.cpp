@@ -8,6 +8,7 @@
 #include "sim/advise/fit.h"
 #include "sim/plan/check.h"
 #include "sim/plan/device_memory.h"
+#include "sim/plan/legality.h"
 #include "sim/report/memory_report.h"
 #include "sim/scenario/preset.h"
 #include "tests/sim/scenarios.h"

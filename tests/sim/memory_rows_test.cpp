@@ -2,7 +2,7 @@
 // compared.
 #include <string>
 
-#include "sim/validate/csv.h"
+#include "sim/csv.h"
 #include "sim/validate/table_validation.h"
 #include "tests/support/catch.h"
 

@@ -11,6 +11,7 @@
 #include "sim/cost/predict.h"
 #include "sim/cost/work.h"
 #include "sim/plan/check.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"
 #include "sim/serving/iteration_cost.h"

@@ -6,6 +6,7 @@
 
 #include "sim/cost/work.h"
 #include "sim/plan/check.h"
+#include "sim/plan/legality.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

@@ -3,6 +3,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/plan/builder.h"
+#include "sim/plan/legality.h"
 #include "sim/planner/collector.h"
 #include "sim/planner/step_estimator.h"
 #include "sim/report/metrics.h"

@@ -2,6 +2,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/plan/device_memory.h"
+#include "sim/plan/legality.h"
 #include "sim/planner/estimate.h"
 #include "sim/quantile.h"
 #include "tests/sim/random_strategies.h"

@@ -5,6 +5,7 @@
 
 #include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
+#include "sim/plan/legality.h"
 #include "sim/planner/explain.h"
 #include "sim/planner/schedule_facts.h"
 #include "sim/planner/search.h"

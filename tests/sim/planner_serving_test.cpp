@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "sim/cost/calibration_preset.h"
+#include "sim/plan/legality.h"
 #include "sim/planner/search_json.h"
 #include "sim/planner/serving_search.h"
 #include "sim/scenario/preset.h"

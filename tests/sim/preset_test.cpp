@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "sim/plan/legality.h"
 #include "sim/json_object.h"
 #include "tests/sim/random_scenario.h"
 #include "tests/support/catch.h"

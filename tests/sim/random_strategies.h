@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sim/cost/calibration_preset.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "sim/scenario/preset.h"
 

@@ -9,6 +9,7 @@
 #include "sim/cost/step_detail.h"
 #include "sim/plan/builder.h"
 #include "sim/plan/check.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/schedule.h"
 #include "sim/report/metrics.h"

@@ -8,6 +8,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/plan/check.h"
+#include "sim/plan/legality.h"
 #include "sim/scenario/preset.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"

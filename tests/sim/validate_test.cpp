@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 
+#include "sim/plan/legality.h"
 #include "sim/plan/plan.h"
 #include "sim/scenario/preset.h"
 #include "tests/sim/random_scenario.h"

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "sim/cost/predict.h"
+#include "sim/plan/legality.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
 #include "sim/serving/served_batch.h"

@@ -6,6 +6,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/format.h"
+#include "sim/plan/legality.h"
 #include "sim/scenario/preset.h"
 #include "sim/serving/speculative.h"
 

@@ -12,6 +12,7 @@
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
+#include "sim/plan/legality.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
 

@@ -1,9 +1,10 @@
-#include "sim/scenario/strategy_problems.h"
+#include "sim/plan/strategy_problems.h"
 
 #include <algorithm>
 
 #include "sim/format.h"
 #include "sim/plan/builder.h"
+#include "sim/plan/legality.h"
 #include "sim/plan/ranks.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"

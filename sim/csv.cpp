@@ -1,9 +1,9 @@
-#include "sim/validate/csv.h"
+#include "sim/csv.h"
 
 #include <algorithm>
 #include <cstddef>
 
-#include "sim/scenario/preset.h"
+#include "sim/preset_error.h"
 
 namespace sim {
 namespace {

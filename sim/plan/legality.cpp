@@ -1,3 +1,5 @@
+#include "sim/plan/legality.h"
+
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -6,8 +8,7 @@
 
 #include "sim/format.h"
 #include "sim/plan/schedule.h"
-#include "sim/scenario/scenario.h"
-#include "sim/scenario/strategy_problems.h"
+#include "sim/plan/strategy_problems.h"
 
 namespace sim {
 namespace {

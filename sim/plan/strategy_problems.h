@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "sim/plan/legality.h"
 #include "sim/scenario/scenario.h"
 
 namespace sim {

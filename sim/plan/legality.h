@@ -1,0 +1,20 @@
+// Which scenarios have a plan: every field's own range, and what fields ask of each other.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "sim/scenario/scenario.h"
+
+namespace sim {
+
+// One reason why a scenario has no plan, beside the field that says it ("workload.seq_len").
+struct Problem {
+  std::string field;
+  std::string message;
+  bool operator==(const Problem&) const = default;
+};
+
+// Empty means that make_plan will work. Never throws.
+std::vector<Problem> validate(const Scenario& scenario);
+
+}  // namespace sim
