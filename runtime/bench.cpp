@@ -188,7 +188,7 @@ class Bench {
     row.bytes = work.memory();
     const sim::DType arithmetic = single.operation().dtype;
     const bool has_peak = hardware_.has_peak_for(arithmetic);
-    row.by_arithmetic = has_peak && forms_products(single.operation().kind) &&
+    row.by_arithmetic = has_peak && sim::info(single.operation().kind).arithmetic.tensor_cores &&
                         row.flops / hardware_.peak_for(arithmetic) > row.bytes / hardware_.memory_bandwidth;
     set_rate(row, arithmetic);
     row.predicted = price.seconds;

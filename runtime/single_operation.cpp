@@ -8,37 +8,19 @@ using sim::Access;
 using sim::OpKind;
 using sim::Shape;
 
-bool is_product(OpKind kind) {
-  return kind == OpKind::matmul || kind == OpKind::matmul_backward_input ||
-         kind == OpKind::matmul_backward_weight;
-}
-
 sim::DType stored_type(sim::DType computing) {
   if (computing == sim::DType::tf32) return sim::DType::fp32;
   return computing == sim::DType::fp8 ? sim::DType::bf16 : computing;
 }
 
-bool forms_products(OpKind kind) {
-  if (is_product(kind)) return true;
-  switch (kind) {
-    case OpKind::attention_flash:
-    case OpKind::attention_flash_backward:
-    case OpKind::attention_standard:
-    case OpKind::attention_standard_backward:
-    case OpKind::attention_cached:
-      return true;
-    default:
-      return false;
-  }
-}
-
 SingleOperation& SingleOperation::computing_in(sim::DType dtype) {
   in(stored_type(dtype));
-  if (is_product(operation_.kind)) operation_.dtype = dtype;
-  if (dtype != sim::DType::fp8 || !is_product(operation_.kind)) return *this;
-  const std::size_t first = operation_.kind == OpKind::matmul_backward_weight ? 2 : 1;
-  for (const std::size_t factor : {first, first + 1})
-    plan_.buffers[static_cast<std::size_t>(operation_.operands[factor].buffer)].dtype = dtype;
+  if (!sim::is_product(operation_.kind)) return *this;
+  operation_.dtype = dtype;
+  if (dtype != sim::DType::fp8) return *this;
+  const auto [first, second] = sim::factors(operation_.kind);
+  for (const sim::Role factor : {first, second})
+    plan_.buffers[static_cast<std::size_t>(sim::operand(operation_, factor).buffer)].dtype = dtype;
   return *this;
 }
 

@@ -12,11 +12,6 @@
 
 namespace runtime {
 
-// Matrix products and attention: what computes in the type that tensors are stored in.
-bool forms_products(sim::OpKind kind);
-// Matrix products alone.
-bool is_product(sim::OpKind kind);
-
 // What tensors are stored in where products compute in that type: tf32 is a way to multiply fp32, fp8 one to
 // multiply bf16.
 sim::DType stored_type(sim::DType computing);
@@ -48,7 +43,7 @@ class SingleOperation {
   // With tensors stored in that type, in which matrix products and attention compute too.
   SingleOperation& in(sim::DType stored) {
     for (const std::size_t buffer : stored_) plan_.buffers[buffer].dtype = stored;
-    if (forms_products(operation_.kind)) operation_.dtype = stored;
+    if (sim::info(operation_.kind).arithmetic.tensor_cores) operation_.dtype = stored;
     return *this;
   }
   // As a run computes in that type: tf32 multiplies what is stored in fp32; fp8 is of products alone, whose

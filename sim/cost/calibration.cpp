@@ -10,16 +10,6 @@
 namespace sim {
 namespace {
 
-bool is_product(OpKind k) {
-  return k == OpKind::matmul || k == OpKind::matmul_backward_input || k == OpKind::matmul_backward_weight;
-}
-
-bool is_attention(OpKind k) {
-  return k == OpKind::attention_flash || k == OpKind::attention_flash_backward ||
-         k == OpKind::attention_standard || k == OpKind::attention_standard_backward ||
-         k == OpKind::attention_cached;
-}
-
 // Where a kernel lies among others of its kind, in logarithms. What decides the efficiency of products and of
 // attention are their dimensions (a product of one row is another thing than one of a thousand rows with as
 // many bytes); of the kinds that stream through memory, the bytes.
@@ -151,9 +141,7 @@ KernelSample kernel_shape(const Operation& op, const Variables& of_action, const
     s.batch = v.batch;
     s.query_length = v.query_length;
     // A step of a ring takes as long as causal attention over its own length: as many pairs.
-    const bool partial =
-        op.kind == OpKind::attention_partial || op.kind == OpKind::attention_partial_backward;
-    s.kv_length = partial ? v.query_length : v.kv_length;
+    s.kv_length = takes(op.kind, Role::other_kv) ? v.query_length : v.kv_length;
     s.heads = op.dims.heads;
     s.kv_heads = op.dims.kv_heads;
     // Keys and values of different widths take as long as those of their mean.

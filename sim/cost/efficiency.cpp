@@ -63,37 +63,28 @@ double flash_efficiency(std::int64_t length) {
 }  // namespace
 
 Efficiency datasheet_efficiency(const KernelSample& shape) {
-  switch (shape.kind) {
-    case OpKind::matmul:
-    case OpKind::matmul_backward_input:
-    case OpKind::matmul_backward_weight:
+  const double flash = flash_efficiency(shape.query_length);
+  switch (info(shape.kind).curve) {
+    case Curve::product:
+    case Curve::newton_schulz:
       return {kProduct, kMemory, kProductError};
-    case OpKind::grouped_matmul:
-    case OpKind::grouped_matmul_backward_input:
-    case OpKind::grouped_matmul_backward_weight:
+    case Curve::grouped_product:
       return {kGroupedProduct, kGroupedMemory, kKernelError};
-    case OpKind::permute:
-    case OpKind::unpermute:
+    case Curve::scattered:
       return {kElementwise, kScattered, kKernelError};
-    case OpKind::orthogonalise:
-      return {kProduct, kMemory, kProductError};
-    case OpKind::attention_latent_cached:
+    case Curve::latent_cached_attention:
       return {kLatentCompute, kLatentMemory, kKernelError};
-    case OpKind::attention_latent:
-    case OpKind::attention_flash:
-    case OpKind::attention_partial:
-    case OpKind::attention_cached:
-      return {flash_efficiency(shape.query_length), kMemory, kKernelError};
-    case OpKind::attention_latent_backward:
-    case OpKind::attention_flash_backward:
-    case OpKind::attention_partial_backward:
-      return {kFlashBackward * flash_efficiency(shape.query_length), kMemory, kKernelError};
-    case OpKind::attention_standard:
-    case OpKind::attention_standard_backward:
+    case Curve::flash_attention:
+      return {is_backward(shape.kind) ? kFlashBackward * flash : flash, kMemory, kKernelError};
+    case Curve::cached_attention:
+      return {flash, kMemory, kKernelError};
+    case Curve::standard_attention:
       return {kStandardAttention, kMemory, kKernelError};
-    default:
-      return {kElementwise, kMemory, kKernelError};
+    case Curve::streamed:
+    case Curve::network:
+      break;
   }
+  return {kElementwise, kMemory, kKernelError};
 }
 
 }  // namespace sim

@@ -13,16 +13,12 @@ bool is_gpu(const Hardware& hardware) {
   return hardware.has_peak_for(DType::bf16) || hardware.has_peak_for(DType::fp16);
 }
 
-const Buffer& buffer_of(const Plan& plan, const Operation& op, std::size_t operand) {
-  return plan.buffers[static_cast<std::size_t>(op.operands[operand].buffer)];
+const Buffer& buffer_of(const Plan& plan, const Operation& op, Role role) {
+  return *plan.buffer(operand(op, role));
 }
 
-bool has(const Operation& op, std::size_t operand) {
-  return operand < op.operands.size() && op.operands[operand].buffer != kNoBuffer;
-}
-
-bool same_buffer(const Operation& a, std::size_t of_a, const Operation& b, std::size_t of_b) {
-  return has(a, of_a) && has(b, of_b) && a.operands[of_a].buffer == b.operands[of_b].buffer;
+bool same_buffer(const Operation& a, Role of_a, const Operation& b, Role of_b) {
+  return has(a, of_a) && operand(a, of_a).buffer == operand(b, of_b).buffer;
 }
 
 bool is_16_bit(DType dtype) {
@@ -32,23 +28,25 @@ bool is_16_bit(DType dtype) {
 // cuBLASLt's GELU epilogues: 16-bit results, in columns that are a multiple of 8.
 constexpr std::int64_t kColumnMultiple = 8;
 
-bool fits_gelu(const Plan& plan, const Operation& product, const Extent& columns) {
-  return is_16_bit(product.dtype) && is_16_bit(buffer_of(plan, product, 2).dtype) &&
-         is_16_bit(buffer_of(plan, product, 0).dtype) && columns.factor % kColumnMultiple == 0;
+bool fits_gelu(const Plan& plan, const Operation& product, Role result, const Extent& columns) {
+  return is_16_bit(product.dtype) && is_16_bit(buffer_of(plan, product, Role::weight).dtype) &&
+         is_16_bit(buffer_of(plan, product, result).dtype) && columns.factor % kColumnMultiple == 0;
 }
 
 bool have_one_kernel(const Plan& plan, const Operation& first, const Operation& second) {
   switch (second.kind) {
-    case OpKind::gelu:  // out, pre_activation
-      return first.kind == OpKind::matmul && same_buffer(first, 0, second, 1) && !has(first, 4) &&
-             fits_gelu(plan, first, first.dims.cols);
+    case OpKind::gelu:
+      return first.kind == OpKind::matmul && same_buffer(first, Role::out, second, Role::inp) &&
+             !has(first, Role::residual) && fits_gelu(plan, first, Role::out, first.dims.cols);
     case OpKind::gelu_backward:  // in the place of the gradient that it is made from
-      return first.kind == OpKind::matmul_backward_input && same_buffer(first, 0, second, 0) &&
-             same_buffer(first, 0, second, 1) && first.operands[0].access == Access::write &&
-             fits_gelu(plan, first, first.dims.inner);
+      return first.kind == OpKind::matmul_backward_input &&
+             same_buffer(first, Role::dinp, second, Role::dinp) &&
+             same_buffer(first, Role::dinp, second, Role::dout) &&
+             operand(first, Role::dinp).access == Access::write &&
+             fits_gelu(plan, first, Role::dinp, first.dims.inner);
     case OpKind::kv_append:  // at the positions that rotation has
-      return first.kind == OpKind::rope && same_buffer(first, 0, second, 2) &&
-             same_buffer(first, 2, second, 3);
+      return first.kind == OpKind::rope && same_buffer(first, Role::qkv, second, Role::qkv) &&
+             same_buffer(first, Role::positions, second, Role::positions);
     default:
       return false;
   }
@@ -83,13 +81,13 @@ Bytes epilogue_traffic(const Plan& plan, const Operation& second, const Variable
   const Variables v = bound_to(second, of_action);
   switch (second.kind) {
     case OpKind::gelu:  // its result
-      return buffer_of(plan, second, 0).bytes(v);
+      return buffer_of(plan, second, Role::out).bytes(v);
     case OpKind::gelu_backward:  // what forward put in
-      return buffer_of(plan, second, 2).bytes(v);
+      return buffer_of(plan, second, Role::inp).bytes(v);
     case OpKind::kv_append: {  // all but the keys, which have just been rotated
       const std::int64_t keys = v.batch * v.query_length * second.dims.kv_heads * second.dims.head_dim;
       return work_of(plan, second, of_action).memory() -
-             Bytes{keys * bits(buffer_of(plan, second, 2).dtype) / 8};
+             Bytes{keys * bits(buffer_of(plan, second, Role::qkv).dtype) / 8};
     }
     default:
       return work_of(plan, second, of_action).memory();

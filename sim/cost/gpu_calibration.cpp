@@ -196,9 +196,8 @@ std::string_view name(CollectiveOperation operation) {
 }
 
 double bus_factor(CollectiveOperation operation, int ranks) {
-  if (operation == CollectiveOperation::send_receive) return 1;
-  const double share = (ranks - 1.0) / std::max(ranks, 1);
-  return operation == CollectiveOperation::all_reduce ? 2 * share : share;
+  const BusShare share = bus_share(operation, ranks);
+  return static_cast<double>(share.parts) / static_cast<double>(share.of);
 }
 
 Flops attention_flops(MeasuredKernel kernel, const AttentionShape& s) {

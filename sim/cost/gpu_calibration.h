@@ -12,6 +12,7 @@
 
 #include "sim/cost/ratio_grid.h"
 #include "sim/dtype.h"
+#include "sim/plan/kinds.h"
 #include "sim/scenario/hardware.h"
 #include "sim/units.h"
 
@@ -28,7 +29,6 @@ enum class MeasuredKernel {
 };
 std::string_view name(MeasuredKernel kernel);
 
-enum class CollectiveOperation { all_reduce, all_gather, reduce_scatter, all_to_all, send_receive };
 std::string_view name(CollectiveOperation operation);
 
 // Bytes that pass a rank's link for each byte of the message (nccl-tests, PERFORMANCE.md): of all-gather and

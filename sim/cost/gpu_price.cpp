@@ -33,25 +33,6 @@ std::string_view nearest_attention(std::string_view software) {
   return {};
 }
 
-std::optional<CollectiveOperation> operation_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::all_reduce:
-      return CollectiveOperation::all_reduce;
-    case OpKind::reduce_scatter:
-      return CollectiveOperation::reduce_scatter;
-    case OpKind::all_gather:
-      return CollectiveOperation::all_gather;
-    case OpKind::all_to_all:
-      return CollectiveOperation::all_to_all;
-    case OpKind::exchange:
-    case OpKind::send:
-    case OpKind::receive:
-      return CollectiveOperation::send_receive;
-    default:
-      return std::nullopt;
-  }
-}
-
 AttentionShape attention_shape(const KernelSample& s) {
   return {.batch = static_cast<double>(s.batch),
           .heads = static_cast<double>(s.heads),
@@ -99,6 +80,14 @@ std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware
   return part_of_both("FlashAttention2");
 }
 
+// What the kernel multiplies: (M, K) (K, N); of the input's gradient (M, N) (N, K); of the weight's (N, M)
+// (M, K).
+ProductShape product_shape(OpKind kind, double rows, double cols, double inner, DType dtype) {
+  if (info(kind).direction == Direction::input_gradient) return {rows, inner, cols, dtype};
+  if (info(kind).direction == Direction::weight_gradient) return {cols, inner, rows, dtype};
+  return {rows, cols, inner, dtype};
+}
+
 // Weights in fewer bits than the arithmetic are read by few rows in the time that memory takes for them: that
 // of the table's product of one row, by bytes, but at least what the arithmetic takes. With many rows
 // arithmetic decides, whatever weights are stored in.
@@ -121,30 +110,31 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelS
                                         const Hardware& hardware, std::string_view attention) {
   const double rows = static_cast<double>(s.rows), cols = static_cast<double>(s.cols),
                inner = static_cast<double>(s.inner);
-  switch (s.kind) {
-    case OpKind::matmul:
-      return forward_product_time(gpu, hardware, s);
-    case OpKind::matmul_backward_input:  // (M, N) (N, K)
-      return product_time(gpu, hardware, {rows, inner, cols, s.dtype});
-    case OpKind::matmul_backward_weight:  // (N, M) (M, K)
-      return product_time(gpu, hardware, {cols, inner, rows, s.dtype});
-    case OpKind::attention_flash:
-    case OpKind::attention_latent:
-    case OpKind::attention_partial:
-      return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_forward, attention);
-    case OpKind::attention_flash_backward:
-    case OpKind::attention_partial_backward:
-    case OpKind::attention_latent_backward:
-      return flash_time(gpu, hardware, attention_shape(s), MeasuredKernel::attention_backward, attention);
-    case OpKind::attention_cached: {
+  const bool backward = is_backward(s.kind);
+  switch (info(s.kind).curve) {
+    case Curve::product:
+      if (!backward) return forward_product_time(gpu, hardware, s);
+      return product_time(gpu, hardware, product_shape(s.kind, rows, cols, inner, s.dtype));
+    case Curve::flash_attention:
+      return flash_time(gpu, hardware, attention_shape(s),
+                        backward ? MeasuredKernel::attention_backward : MeasuredKernel::attention_forward,
+                        attention);
+    case Curve::cached_attention: {
       const bool decode = s.query_length <= kFewQueries;
       return attention_time(gpu, hardware,
                             decode ? MeasuredKernel::attention_decode : MeasuredKernel::attention_prefill,
                             attention_shape(s));
     }
-    default:
-      return std::nullopt;
+    case Curve::grouped_product:
+    case Curve::newton_schulz:
+    case Curve::standard_attention:
+    case Curve::latent_cached_attention:
+    case Curve::streamed:
+    case Curve::scattered:
+    case Curve::network:
+      break;
   }
+  return std::nullopt;
 }
 
 // Products of experts run as one kernel over the tiles of all of them: a product of all rows, those of each
@@ -158,10 +148,10 @@ std::optional<MeasuredTime> grouped_product_time(const GpuCalibration& gpu, cons
   const double hit = std::max(1.0, experts_hit(op.dims, v)), rows = static_cast<double>(s.rows);
   const double padded = hit * kTile * std::ceil(rows / hit / kTile);
   const double cols = static_cast<double>(s.cols), inner = static_cast<double>(s.inner);
-  ProductShape shape{padded, cols, inner, s.dtype};
-  if (op.kind == OpKind::grouped_matmul_backward_input) shape = {padded, inner, cols, s.dtype};
   // Of the weights' gradients rows are what is summed over, expert by expert.
-  if (op.kind == OpKind::grouped_matmul_backward_weight) shape = {hit * cols, inner, rows / hit, s.dtype};
+  const bool of_weight = info(op.kind).direction == Direction::weight_gradient;
+  const ProductShape shape = of_weight ? product_shape(op.kind, rows / hit, hit * cols, inner, s.dtype)
+                                       : product_shape(op.kind, padded, cols, inner, s.dtype);
   auto time = product_time(gpu, hardware, shape);
   if (!time) return std::nullopt;
   const Seconds streamed =
@@ -197,7 +187,7 @@ std::optional<Price> collective_price(const GpuCalibration& gpu, CollectiveOpera
 std::optional<Price> gpu_price(const GpuCalibration& gpu, const Work& work, const Operation& op,
                                const Variables& v, const Hardware& hardware, const Group* group,
                                std::string_view attention) {
-  if (const auto operation = operation_of(op.kind))
+  if (const auto operation = info(op.kind).collective)
     return group ? collective_price(gpu, *operation, work, op.dims, hardware, *group) : std::nullopt;
   const KernelSample shape = kernel_shape(op, v, work);
   auto time = op.dims.groups > 0 ? grouped_product_time(gpu, op, shape, hardware, v, work)

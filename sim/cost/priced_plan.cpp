@@ -14,24 +14,18 @@
 namespace sim {
 namespace {
 
-// Kinds with heads whose work is that of the new tokens, however many there have been.
-bool is_of_new_tokens(OpKind kind) {
-  switch (kind) {
-    case OpKind::rope:
-    case OpKind::rope_latent:
-    case OpKind::qk_norm:
-    case OpKind::kv_append:
-    case OpKind::latent_append:
-      return true;
-    default:
-      return false;
-  }
+// Whether the kind's own formulas name the length of keys and values.
+bool depends_on_length(OpKind kind) {
+  const KindInfo& k = info(kind);
+  return depends_on_length(k.arithmetic.flops) || depends_on_length(k.arithmetic.model_flops) ||
+         std::any_of(k.operands.begin(), k.operands.end(),
+                     [](const OperandInfo& o) { return depends_on_length(o.touched); });
 }
 
 bool needs_length(const Plan& plan, const Operation& op) {
   const auto uses_length = [](const Extent& e) { return e.kv_length > 0; };
-  return (op.dims.heads > 0 && !is_of_new_tokens(op.kind)) || op.whole_sequence ||
-         uses_length(op.dims.rows) || uses_length(op.dims.cols) || uses_length(op.dims.inner) ||
+  return depends_on_length(op.kind) || op.whole_sequence || uses_length(op.dims.rows) ||
+         uses_length(op.dims.cols) || uses_length(op.dims.inner) ||
          std::any_of(op.operands.begin(), op.operands.end(), [&](const Operand& o) {
            if (o.buffer == kNoBuffer) return false;
            const auto& shape = plan.buffers[static_cast<std::size_t>(o.buffer)].shape;

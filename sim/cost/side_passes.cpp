@@ -3,20 +3,10 @@
 namespace sim {
 namespace {
 
-double elements(const Plan& plan, const Operand& o, const Variables& v) {
-  if (o.buffer == kNoBuffer) return 0;
-  return static_cast<double>(plan.buffers[static_cast<std::size_t>(o.buffer)].elements(v));
-}
-
-double bytes(const Plan& plan, const Operand& o, const Variables& v) {
-  if (o.buffer == kNoBuffer) return 0;
-  return static_cast<double>(plan.buffers[static_cast<std::size_t>(o.buffer)].bytes(v).value);
-}
-
 // What KernelProfile::side_passes counts: of weights' gradients the gradient that the product reads, of
 // everything else the result.
 const Operand& passed_over(const Operation& op) {
-  return op.kind == OpKind::matmul_backward_weight ? op.operands[2] : op.operands[0];
+  return info(op.kind).direction == Direction::weight_gradient ? operand(op, Role::dout) : op.operands[0];
 }
 
 double listed_passes(const Plan& plan, const Operation& op, const Variables& v) {
@@ -24,8 +14,9 @@ double listed_passes(const Plan& plan, const Operation& op, const Variables& v) 
   const auto found = passes.find(op.id);
   if (found == passes.end()) return 0;
   // Sums of bias gradients are there where biases are.
-  const bool has_none = op.kind == OpKind::matmul_backward_weight && op.operands[1].buffer == kNoBuffer;
-  return has_none ? 0 : found->second * bytes(plan, passed_over(op), v);
+  const bool has_none = op.kind == OpKind::matmul_backward_weight && !has(op, Role::dbias);
+  const Buffer* const buffer = plan.buffer(passed_over(op));
+  return has_none || !buffer ? 0 : found->second * static_cast<double>(buffer->bytes(v).value);
 }
 
 // Keys and values are copied to as many heads as queries have; backward adds the copies' gradients up.
@@ -43,17 +34,16 @@ double repeated_key_values(const Plan& plan, const Operation& op, const Variable
 // gradient before the two of backward, which use the transposes that were made along.
 double quantised(const Plan& plan, const Operation& op, const Variables& v) {
   if (op.dtype != DType::fp8) return 0;
+  if (!is_product(op.kind)) return 0;
+  const auto [first, second] = factors(op.kind);
   // What lies in memory as fp8 was converted by an operation of its own.
-  const auto is_fp8 = [&](const Operand& o) {
-    return o.buffer != kNoBuffer && plan.buffers[static_cast<std::size_t>(o.buffer)].dtype == DType::fp8;
-  };
-  if (is_fp8(op.operands[1])) return 0;
+  const Buffer* const left = plan.buffer(operand(op, first));
+  if (left && left->dtype == DType::fp8) return 0;
   const QuantisationProfile& q = plan.scenario.implementation.kernels.quantisation;
-  if (op.kind == OpKind::matmul || op.kind == OpKind::grouped_matmul)
-    return q.input_bytes * elements(plan, op.operands[1], v) +
-           q.weight_bytes * elements(plan, op.operands[2], v);
-  if (op.kind == OpKind::matmul_backward_input || op.kind == OpKind::grouped_matmul_backward_input)
-    return q.gradient_bytes * elements(plan, op.operands[1], v);
+  if (info(op.kind).direction == Direction::forward)
+    return q.input_bytes * plan.elements_of(op, first, v) + q.weight_bytes * plan.elements_of(op, second, v);
+  if (info(op.kind).direction == Direction::input_gradient)
+    return q.gradient_bytes * plan.elements_of(op, first, v);
   return 0;
 }
 

@@ -20,10 +20,6 @@ constexpr double kExchangeBesideCompute = 1.10;
 // Elementwise kernels reach this share of the bandwidth (cost/efficiency.cpp).
 constexpr double kMemoryEfficiency = 0.75;
 
-bool is_loss(OpKind kind) {
-  return kind == OpKind::cross_entropy || kind == OpKind::cross_entropy_statistics;
-}
-
 Price operator+(Price a, Seconds more) {
   a.seconds += more;
   a.low += more;
@@ -80,10 +76,6 @@ bool uses_tensor_cores(OpKind kind) {
 
 // ---- Memory traffic
 
-double elements(const Plan& plan, const Operand& o, const Variables& v) {
-  return static_cast<double>(plan.buffers[static_cast<std::size_t>(o.buffer)].elements(v));
-}
-
 Work with_traffic(const Plan& plan, const Operation& op, const Variables& v, Work work) {
   const KernelProfile& kernels = software(plan).kernels;
   double factor = 1;
@@ -91,7 +83,7 @@ Work with_traffic(const Plan& plan, const Operation& op, const Variables& v, Wor
     if (const auto found = kernels.traffic.find(std::string(name(op.kind))); found != kernels.traffic.end())
       factor = found->second;
   // The profile's figure is of all that happens to a logit between two products.
-  if (kernels.loss_bytes_per_logit > 0 && is_loss(op.kind)) {
+  if (kernels.loss_bytes_per_logit > 0 && info(op.kind).family == Family::loss) {
     const bool divided = plan.scenario.strategy.tensor_parallel > 1;
     const double logits = static_cast<double>(op.dims.rows.value(v)) * static_cast<double>(op.dims.vocab);
     const double own = logits * kernels.loss_bytes_per_logit / (divided ? 2 : 1);
@@ -106,9 +98,8 @@ Work with_traffic(const Plan& plan, const Operation& op, const Variables& v, Wor
 double accumulation_bytes(const Plan& plan, const Operation& op, const Variables& v) {
   const double each = software(plan).kernels.accumulation_bytes_per_parameter;
   if (each <= 0) return 0;
-  if (op.kind == OpKind::matmul_backward_weight || op.kind == OpKind::embedding_backward)
-    return op.operands[0].buffer == kNoBuffer ? 0 : each * elements(plan, op.operands[0], v);
-  return 0;
+  if (op.kind != OpKind::matmul_backward_weight && op.kind != OpKind::embedding_backward) return 0;
+  return each * plan.elements_of(op, Role::dweight, v);
 }
 
 // ---- Kernels and their launches

@@ -1,4 +1,4 @@
-// FLOPs and bytes of an operation, from its kind, dimensions and variables: one place per kind.
+// FLOPs and bytes of an operation, from its kind's row (plan/kinds.cpp), its dimensions and variables.
 #pragma once
 #include "sim/plan/plan.h"
 #include "sim/units.h"
@@ -17,14 +17,5 @@ struct Work {
 };
 
 Work work_of(const Plan& plan, const Operation& op, const Variables& v);
-
-// Pairs of a query and a key that causal attention lets see each other, over all sequences and one head; with
-// a window a query sees as many of the latest keys, itself included, with a chunk those of its own stretch of
-// so many tokens. 0: all.
-double visible_pairs(const Variables& v, std::int64_t window = 0, std::int64_t chunk = 0);
-
-// Experts of those that a rank holds that at least one of its rows is for, in expectation of balanced and
-// independent choices: groups (1 - (1 - chosen / experts)^tokens).
-double experts_hit(const Dims& dims, const Variables& v);
 
 }  // namespace sim

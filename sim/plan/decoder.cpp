@@ -614,10 +614,11 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
   LayerBackward backward;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const auto is_weight_part = [](const Operation& op) {
-      return op.kind == OpKind::matmul_backward_weight || op.kind == OpKind::grouped_matmul_backward_weight;
+      return info(op.kind).direction == Direction::weight_gradient;
     };
-    const bool gathers_for_weight = ops[i].kind == OpKind::all_gather && is_weight_part(ops[i + 1]) &&
-                                    ops[i].operands[0].buffer == ops[i + 1].operands[3].buffer;
+    const bool gathers_for_weight =
+        ops[i].kind == OpKind::all_gather && is_weight_part(ops[i + 1]) &&
+        operand(ops[i], Role::buffer).buffer == operand(ops[i + 1], Role::inp).buffer;
     const bool later = b.splits_backward() && (is_weight_part(ops[i]) || gathers_for_weight);
     (later ? backward.weight : backward.input).push_back(std::move(ops[i]));
   }

@@ -22,6 +22,15 @@ BufferId Plan::find(std::string_view buffer_name) const {
   return kNoBuffer;
 }
 
+double Plan::elements_of(const Operation& op, Role role, const Variables& v) const {
+  const Operands& rows = info(op.kind).operands;
+  double sum = 0;
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    if (rows.at(i).role == role && op.operands[i].buffer != kNoBuffer)
+      sum += static_cast<double>(buffer(op.operands[i])->elements(v));
+  return sum;
+}
+
 void require_valid(const Scenario& scenario) {
   const std::vector<Problem> problems = validate(scenario);
   if (!problems.empty()) throw std::invalid_argument(problems[0].field + ": " + problems[0].message);

@@ -155,7 +155,7 @@ std::vector<Operation> optimizer_operations(PlanBuilder& b, const std::string& b
                   .dtype = DType::fp32,
                   .operands = {},
                   .decay = decay});
-    op.operands.reserve(1 + unit.size() * operands_in_group(kind));
+    op.operands.reserve(1 + unit.size() * info(kind).operands.repeated);
     op.operands.push_back(reads(norm));
     for (const Tensor& t : unit)
       if (is_updated(t)) append_operands(kind, t, op.operands);

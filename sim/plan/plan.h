@@ -126,6 +126,11 @@ struct Plan {
     return whole == kNoBuffer ? b : whole;
   }
   BufferId find(std::string_view buffer_name) const;  // kNoBuffer if there is none
+  const Buffer* buffer(const Operand& o) const {      // null if there is none
+    return o.buffer == kNoBuffer ? nullptr : &buffers[static_cast<std::size_t>(o.buffer)];
+  }
+  // Of all operands of the role, together.
+  double elements_of(const Operation& op, Role role, const Variables& v) const;
 };
 
 // Buffer names that the runtime fills or reads; parameters bear the names in plan/README.md.

@@ -30,9 +30,8 @@ constexpr std::array<EnumName<Spending>, kSpendings> kSpendingNames{
 using Spent = std::array<Seconds, kSpendings>;
 
 Spending part_of_compute(OpKind kind) {
-  const std::string_view is = name(kind);
-  if (is.find("matmul") != std::string_view::npos) return Spending::matrix_products;
-  return is.starts_with("attention") ? Spending::attention : Spending::other_compute;
+  if (is_product(kind)) return Spending::matrix_products;
+  return info(kind).family == Family::attention ? Spending::attention : Spending::other_compute;
 }
 
 Spending part_of_exchange(const Group& group) {

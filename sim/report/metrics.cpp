@@ -34,97 +34,6 @@ std::int64_t stored_bytes(DType t) {
   return bits(t) >= 32 ? 4 : 2;
 }
 
-// What operations are called in a sentence.
-std::string_view family(OpKind kind) {
-  switch (kind) {
-    case OpKind::matmul:
-    case OpKind::matmul_backward_input:
-    case OpKind::matmul_backward_weight:
-    case OpKind::grouped_matmul:
-    case OpKind::grouped_matmul_backward_input:
-    case OpKind::grouped_matmul_backward_weight:
-      return "matrix products";
-    case OpKind::attention_flash:
-    case OpKind::attention_flash_backward:
-    case OpKind::attention_standard:
-    case OpKind::attention_standard_backward:
-    case OpKind::attention_cached:
-    case OpKind::attention_latent:
-    case OpKind::attention_latent_backward:
-    case OpKind::attention_latent_cached:
-    case OpKind::latent_append:
-    case OpKind::attention_partial:
-    case OpKind::attention_partial_backward:
-    case OpKind::attention_merge:
-    case OpKind::kv_append:
-      return "attention";
-    case OpKind::layernorm:
-    case OpKind::layernorm_backward:
-    case OpKind::rmsnorm:
-    case OpKind::rmsnorm_backward:
-    case OpKind::qk_norm:
-    case OpKind::qk_norm_backward:
-      return "norms";
-    case OpKind::embedding:
-    case OpKind::embedding_backward:
-      return "embeddings";
-    case OpKind::cross_entropy_statistics:
-    case OpKind::cross_entropy:
-      return "the loss";
-    case OpKind::sample:
-      return "sampling";
-    case OpKind::squared_norm:
-    case OpKind::clip_scale:
-    case OpKind::unscale:
-    case OpKind::host_read:
-    case OpKind::adamw:
-    case OpKind::adamw_8bit:
-    case OpKind::adafactor:
-    case OpKind::sgd:
-    case OpKind::muon_momentum:
-    case OpKind::orthogonalise:
-    case OpKind::apply_update:
-      return "the optimizer";
-    case OpKind::copy_to_host:
-    case OpKind::copy_from_host:
-      return "copies to and from the host";
-    case OpKind::all_reduce:
-    case OpKind::reduce_scatter:
-    case OpKind::all_gather:
-    case OpKind::all_to_all:
-    case OpKind::exchange:
-    case OpKind::send:
-    case OpKind::receive:
-      return "communication";
-    case OpKind::rope:
-    case OpKind::rope_backward:
-    case OpKind::rope_latent:
-    case OpKind::rope_latent_backward:
-    case OpKind::route:
-    case OpKind::route_backward:
-    case OpKind::permute:
-    case OpKind::unpermute:
-    case OpKind::relu:
-    case OpKind::relu_backward:
-    case OpKind::squared_relu:
-    case OpKind::squared_relu_backward:
-    case OpKind::geglu:
-    case OpKind::geglu_backward:
-    case OpKind::gelu:
-    case OpKind::gelu_backward:
-    case OpKind::swiglu:
-    case OpKind::swiglu_backward:
-    case OpKind::add:
-    case OpKind::dropout:
-    case OpKind::dropout_backward:
-    case OpKind::gather_last:
-    case OpKind::quantise:
-    case OpKind::zero:
-      return "element-wise operations";
-  }
-  return "other operations";
-}
-
 std::string whole_percent(double fraction) {
   return std::to_string(std::lround(fraction * 100)) + " %";
 }
@@ -351,7 +260,7 @@ std::string bottleneck_sentence(const Report& report) {
   for (const Row& row : report.rows) {
     total += row.duration.value;
     if (row.bound != bound) continue;
-    Sum& sum = families[family(row.kind)];
+    Sum& sum = families[name(info(row.kind).family)];
     sum.seconds += row.duration.value;
     sum.flops += row.flops.value;
     sum.memory += static_cast<double>(row.memory.value);

@@ -100,16 +100,6 @@ double relative(const MeasuredTime& t) {
   return t.high / t.seconds - 1;
 }
 
-bool is_attention(OpKind kind) {
-  return kind == OpKind::attention_cached || kind == OpKind::attention_flash ||
-         kind == OpKind::attention_standard || kind == OpKind::attention_latent ||
-         kind == OpKind::attention_latent_cached;
-}
-
-bool is_product(OpKind kind) {
-  return kind == OpKind::matmul || kind == OpKind::grouped_matmul;
-}
-
 // Attention of engines works in 16 bits also where products do not.
 DType attention_dtype(const Operation& op) {
   return op.dtype == DType::fp8 ? DType::bf16 : op.dtype;
@@ -119,8 +109,8 @@ Variables tokens(std::int64_t n) {
   return {.batch = n, .query_length = 1, .kv_length = 1};
 }
 
-// The plan of one pipeline stage's ranks: what a layer and the head do does not depend on the lengths, but for
-// windows, which are there where something may lie before them.
+// The plan of one pipeline stage's ranks: what a layer and the head do does not depend on the lengths, but
+// for windows, which are there where something may lie before them.
 Plan plan_of(Scenario s) {
   if (!s.implementation.serving)
     throw std::invalid_argument("implementation \"" + s.implementation.name +
@@ -208,7 +198,7 @@ void IterationCost::add_product(CostBreakdown& cost, const Operation& op, const 
         tables_.launch + Seconds{std::hypot(compute, bytes / (hardware_.memory_bandwidth.value * e.memory))};
     return MeasuredTime{t, t * (1 / (1 + e.error)), t * (1 + e.error), Fit::formula};
   };
-  const double weight_bits = d(bits(plan_.buffers[static_cast<std::size_t>(op.operands[2].buffer)].dtype));
+  const double weight_bits = d(bits(plan_.buffer(operand(op, Role::weight))->dtype));
   const double arithmetic_bits = d(bits(op.dtype));
   if (weight_bits >= arithmetic_bits) {
     const MeasuredTime t = timed(shape);
@@ -234,7 +224,7 @@ void IterationCost::add_grouped_product(CostBreakdown& cost, const Operation& op
   const double rows = work.flops.value / (2 * static_cast<double>(op.dims.cols.value(v)) *
                                           static_cast<double>(op.dims.inner.value(v)));
   const double of_expert = rows / std::max(1.0, experts_hit(op.dims, v));
-  const Buffer& weights = plan_.buffers[static_cast<std::size_t>(op.operands[2].buffer)];
+  const Buffer& weights = *plan_.buffer(operand(op, Role::weight));
   const bool narrow = bits(weights.dtype) < bits(op.dtype);
   const bool warp_groups = hardware_.has_peak_for(DType::fp8) && (narrow || op.dtype == DType::fp8);
   const double tile = warp_groups ? kRowsOfGroupTile : kRowsOfTile;
@@ -293,7 +283,7 @@ CostBreakdown IterationCost::token_work_of(const LayerOfKind& kind, std::int64_t
     } else if (op.kind == OpKind::grouped_matmul) {
       add_grouped_product(cost, op, v, work);
     } else if (op.kind == OpKind::all_reduce) {
-      const Buffer& buffer = plan_.buffers[static_cast<std::size_t>(op.operands[0].buffer)];
+      const Buffer& buffer = *plan_.buffer(operand(op, Role::buffer));
       cost += all_reduce(static_cast<double>(buffer.bytes(v).value));
     } else if (is_collective(op.kind)) {
       const Group group = group_of(op);

@@ -1,0 +1,204 @@
+// The kinds of operations that plans are made of: one row each in kinds.cpp says all that the rest of the
+// program knows of a kind. To add one: its enumerator here, its row there.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+
+#include "sim/plan/measure.h"
+
+namespace sim {
+
+// clang-format off
+enum class OpKind : std::uint8_t {
+  embedding, embedding_backward,
+  layernorm, layernorm_backward, rmsnorm, rmsnorm_backward,
+  matmul, matmul_backward_input, matmul_backward_weight,
+  grouped_matmul, grouped_matmul_backward_input, grouped_matmul_backward_weight,
+  route, route_backward, permute, unpermute,
+  qk_norm, qk_norm_backward, rope, rope_backward,
+  attention_flash, attention_flash_backward,
+  rope_latent, rope_latent_backward, attention_latent, attention_latent_backward,
+  latent_append, attention_latent_cached,
+  attention_partial, attention_partial_backward, attention_merge,
+  attention_standard, attention_standard_backward,
+  kv_append, attention_cached,
+  gelu, gelu_backward, relu, relu_backward, squared_relu, squared_relu_backward,
+  swiglu, swiglu_backward, geglu, geglu_backward,
+  add, dropout, dropout_backward, gather_last, quantise, zero,
+  cross_entropy_statistics, cross_entropy, sample,
+  squared_norm, clip_scale, unscale, host_read,
+  adamw, adamw_8bit, adafactor, sgd, muon_momentum, orthogonalise, apply_update,
+  copy_to_host, copy_from_host,
+  all_reduce, reduce_scatter, all_gather, all_to_all, exchange, send,
+  receive,  // stays the last
+};
+inline constexpr std::size_t kOpKinds = static_cast<std::size_t>(OpKind::receive) + 1;
+
+// The parts that operands play.
+enum class Role : std::uint8_t {
+  none,
+  out, inp, dout, dinp, weight, dweight, bias, dbias, residual,
+  tokens, positions, position_weight, dposition_weight,
+  mean, rstd,
+  weights, dweights, row_weights, drow_weights, indices, logits, dlogits,
+  table, block_table,
+  qkv, dqkv, q, dq, key, dkey, kv, dkv, all_kv, other_kv, lse, latent, cache, k_cache, v_cache, scales,
+  part, part_lse,
+  probabilities, dprobabilities, mask, dropped,
+  gate_up, dgate_up, a, b,
+  targets, losses, statistics,
+  norm, found, gradient, parameter, update, moment1, moment2, scale1, scale2, row_moment, column_moment, master,
+  buffer, shard, host, device,
+};
+// clang-format on
+
+enum class Access : std::uint8_t { read, write, update };
+
+// Which sort of work it is; in a sentence by its name.
+enum class Family : std::uint8_t {
+  products,
+  attention,
+  norms,
+  embeddings,
+  loss,
+  sampling,
+  optimizer,
+  copies,
+  communication,
+  elementwise
+};
+std::string_view name(Family family);
+
+// The part of a pass that a kind belongs to. Backward products are two: of the input, of the weight.
+enum class Direction : std::uint8_t { forward, backward, input_gradient, weight_gradient, any };
+
+// What measurements price it by (cost/efficiency.cpp, cost/gpu_price.cpp, cost/calibration.cpp).
+enum class Curve : std::uint8_t {
+  streamed,   // bytes through memory, one after the other
+  scattered,  // rows in any order
+  product,
+  grouped_product,
+  newton_schulz,
+  flash_attention,
+  standard_attention,
+  cached_attention,
+  latent_cached_attention,
+  network
+};
+
+// As communication libraries know them.
+enum class CollectiveOperation { all_reduce, all_gather, reduce_scatter, all_to_all, send_receive };
+
+// Of a message's bytes, what passes a rank's link by the ring algorithms (nccl-tests, PERFORMANCE.md): of
+// all-gather and reduce-scatter the message is the gathered tensor.
+struct BusShare {
+  std::int64_t parts, of;
+};
+constexpr BusShare bus_share(CollectiveOperation operation, std::int64_t ranks) {
+  if (operation == CollectiveOperation::send_receive) return {1, 1};
+  const std::int64_t others = ranks - 1, all = ranks > 1 ? ranks : 1;
+  return {operation == CollectiveOperation::all_reduce ? 2 * others : others, all};
+}
+
+struct Passes {
+  int reads = 0, writes = 0;
+};
+
+struct OperandInfo {
+  enum class Size : std::uint8_t { exactly, at_least, any };
+
+  Role role{};
+  Access access{};
+  bool optional = false;
+  Size size = Size::any;
+  Product elements{};              // that it has
+  Product touched{};               // of these, where that is not all of the buffer
+  Role touched_beside{};           // `touched` holds only where this operand is there
+  std::optional<Passes> passes{};  // through memory, where they are not one for each access
+  Role more_beside{};              // where this operand is there, `more` holds in their place
+  Passes more{};
+};
+
+// In the order that operations have them. The last `repeated` may come any number of times.
+struct Operands {
+  std::array<OperandInfo, 8> all{};
+  std::uint8_t count = 0, repeated = 0;
+
+  constexpr Operands(std::initializer_list<OperandInfo> operands, std::uint8_t repeats = 0)
+      : repeated(repeats) {
+    for (const OperandInfo& o : operands) all.at(count++) = o;
+  }
+  constexpr const OperandInfo* begin() const { return all.data(); }
+  constexpr const OperandInfo* end() const { return all.data() + count; }
+  // Of the operation's operand i.
+  constexpr const OperandInfo& at(std::size_t i) const {
+    return all[i < count || repeated == 0 ? i : count - repeated + (i - count) % repeated];
+  }
+};
+
+// A multiply-add is two FLOPs; a division, root or transcendental is one.
+struct Arithmetic {
+  Product flops{};        // executed
+  Product model_flops{};  // that the mathematics needs and MFU counts: those of matrix products alone
+  Role each{};            // both for each element of the operands of this role
+  bool tensor_cores = false;
+};
+
+struct KindInfo {
+  OpKind kind;
+  std::string_view name;
+  Family family;
+  Direction direction;
+  Curve curve;
+  Operands operands;
+  Arithmetic arithmetic{};
+  std::optional<CollectiveOperation> collective{};
+};
+
+extern const std::array<KindInfo, kOpKinds> kKinds;
+
+inline const KindInfo& info(OpKind kind) {
+  return kKinds[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name(OpKind kind);
+std::string_view name(Role role);
+
+// The place of the role's first operand in an operation's list; -1 where the kind has no such role.
+inline int index_of(OpKind kind, Role role) {
+  const Operands& operands = info(kind).operands;
+  for (std::uint8_t i = 0; i < operands.count; ++i)
+    if (operands.all[i].role == role) return i;
+  return -1;
+}
+inline bool takes(OpKind kind, Role role) {
+  return index_of(kind, role) >= 0;
+}
+
+inline bool is_collective(OpKind kind) {
+  return info(kind).collective.has_value();
+}
+// Matrix products of a layer, one or one for each expert.
+inline bool is_product(OpKind kind) {
+  return info(kind).family == Family::products;
+}
+// What multiplies queries by keys: not what rotates, stores or merges.
+inline bool is_attention(OpKind kind) {
+  return info(kind).family == Family::attention && info(kind).arithmetic.tensor_cores;
+}
+inline bool is_backward(OpKind kind) {
+  const Direction d = info(kind).direction;
+  return d == Direction::backward || d == Direction::input_gradient || d == Direction::weight_gradient;
+}
+
+// The two operands that a product multiplies.
+struct Factors {
+  Role first, second;
+};
+Factors factors(OpKind product);
+
+}  // namespace sim
