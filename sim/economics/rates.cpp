@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "sim/json_object.h"
+#include "sim/scenario/preset.h"
 
 namespace sim {
 namespace {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sim/json_object.h"
+#include "sim/scenario/preset.h"
 
 namespace sim {
 namespace {
