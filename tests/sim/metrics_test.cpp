@@ -3,6 +3,7 @@
 #include <string>
 
 #include "sim/cost/predict.h"
+#include "sim/plan/legality.h"
 #include "sim/scenario/preset.h"
 #include "tests/support/catch.h"
 
