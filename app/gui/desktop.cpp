@@ -48,7 +48,7 @@ std::string list_of(const std::vector<std::string>& names) {
 
 std::vector<std::string> panel_names() {
   std::vector<std::string> names;
-  for (const gui::Panel& panel : gui::panels()) names.emplace_back(panel.id);
+  for (const gui::PanelEntry* panel : gui::panels()) names.emplace_back(panel->id);
   return names;
 }
 
@@ -56,7 +56,7 @@ int run_desktop(const DesktopOptions& options) {
   gui::Window window;
   gui::Shell shell(
       options, gui::load_settings(options.settings_directory), [&window] { window.wake(); }, false);
-  for (const std::filesystem::path& table : options.tables) shell.open_table(table);
+  for (const std::filesystem::path& table : options.tables) shell.open(table);
   const auto keep = [&] {
     try {
       gui::save_settings(shell.settings(), options.settings_directory);
@@ -101,13 +101,12 @@ void write_screenshot(const ScreenshotOptions& options, const std::filesystem::p
   settings.scale = static_cast<float>(options.scale);
   gui::Shell shell(
       {options.scenario, "", {}, {}}, settings, [] {}, true);
-  for (const std::filesystem::path& table : options.tables) shell.open_table(table);
+  for (const std::filesystem::path& table : options.tables) shell.open(table);
   for (const sim::Report& report : options.measured) shell.show_measured(report);
   shell.view().maximised = options.panel;
   shell.wait_for_prediction();
   for (int i = 0; i < kWarmUpFrames; ++i) {
-    shell.wait_for_tables();  // which panels ask for once they are seen
-    shell.wait_for_studies();
+    shell.wait_for_studies();  // which panels ask for once they are seen
     shell.prepare();
     ImGui_ImplOpenGL3_NewFrame();
     ImGui::NewFrame();

@@ -14,8 +14,8 @@ constexpr float kConfigureWidth = 316, kExplainWidth = 268, kOverviewHeight = 17
 constexpr float kWideEnoughForExplain = 1480, kTallEnoughForTwoRows = 800;
 
 void dock(Dock place, ImGuiID node) {
-  for (const Panel& panel : panels())
-    if (panel.dock == place) ImGui::DockBuilderDockWindow(window_name(panel).c_str(), node);
+  for (const PanelEntry* panel : panels())
+    if (panel->dock == place) ImGui::DockBuilderDockWindow(window_name(*panel).c_str(), node);
 }
 
 void select_tab(ImGuiID node, const char* id) {
@@ -25,8 +25,8 @@ void select_tab(ImGuiID node, const char* id) {
 }
 
 bool is_bare(const ImGuiWindow& window) {
-  return std::any_of(panels().begin(), panels().end(), [&](const Panel& panel) {
-    return panel.bare && window.ID == ImHashStr(window_name(panel).c_str());
+  return std::any_of(panels().begin(), panels().end(), [&](const PanelEntry* panel) {
+    return panel->bare && window.ID == ImHashStr(window_name(*panel).c_str());
   });
 }
 

@@ -122,11 +122,4 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
   return prediction;
 }
 
-Predictor::Predictor(std::function<void()> wake)
-    : predictions_(
-          [](const Request& request, const std::function<bool()>& stale) {
-            return make_prediction(request.scenario, request.calibration.get(), stale);
-          },
-          std::move(wake)) {}
-
 }  // namespace app::gui

@@ -1,5 +1,4 @@
-// Predictions off the interface's thread. The window asks whenever the scenario changes and draws what is
-// newest; it never waits.
+// What the desktop predicts of a scenario, and of those a choice away.
 #pragma once
 #include <functional>
 #include <memory>
@@ -8,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "app/gui/jobs/latest_answer.h"
 #include "app/gui/step_view.h"
 #include "sim/advise/fit.h"
 #include "sim/cost/calibration.h"
@@ -52,29 +50,14 @@ struct Prediction {
   std::optional<sim::Seconds> spent = {};  // on make_plan and predict
 };
 
-// The predictor's work as a function. `stale` is asked between alternatives; once it says yes the rest are
-// left out.
+struct PredictionQuestion {
+  sim::Scenario scenario;
+  std::shared_ptr<const sim::Calibration> calibration;  // may be null
+  bool operator==(const PredictionQuestion&) const = default;
+};
+
+// `stale` is asked between alternatives; once it says yes the rest are left out.
 Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration* calibration,
                            const std::function<bool()>& stale);
-
-class Predictor {
- public:
-  // `wake` is called from the worker when there is something new to draw.
-  explicit Predictor(std::function<void()> wake);
-
-  // Supersedes what was asked before. The calibration may be null.
-  void request(sim::Scenario scenario, std::shared_ptr<const sim::Calibration> calibration) {
-    predictions_.ask({std::move(scenario), std::move(calibration)});
-  }
-  std::shared_ptr<const Prediction> latest() const { return predictions_.latest(); }
-  void wait() const { predictions_.wait(); }
-
- private:
-  struct Request {
-    sim::Scenario scenario;
-    std::shared_ptr<const sim::Calibration> calibration;
-  };
-  LatestAnswer<Request, Prediction> predictions_;
-};
 
 }  // namespace app::gui

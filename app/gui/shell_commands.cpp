@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/gui/panels/panels.h"
+#include "app/gui/command_line.h"
 #include "app/gui/presets.h"
 #include "app/gui/shell.h"
 #include "runtime/this_machine.h"
@@ -32,7 +32,7 @@ sim::Hardware unmeasured_machine() {
 
 }  // namespace
 
-void Shell::register_commands() {
+void Shell::add_document_commands() {
   const auto add = [this](Command command) { commands_.add(std::move(command)); };
   add({.id = "edit.undo",
        .category = "Edit",
@@ -54,7 +54,7 @@ void Shell::register_commands() {
        .run =
            [this] {
              ImGui::SetClipboardText(sim::to_json(document_.scenario()).c_str());
-             toast("The scenario is on the clipboard: ridgepoint predict --scenario - reads it.");
+             toast_.say("The scenario is on the clipboard: ridgepoint predict --scenario - reads it.");
            },
        .shortcut = ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_J});
   add({.id = "edit.copy_command_line",
@@ -63,17 +63,27 @@ void Shell::register_commands() {
        .run =
            [this] {
              ImGui::SetClipboardText(command_line(document_.scenario()).c_str());
-             toast("Copied: " + command_line(document_.scenario()));
+             toast_.say("Copied: " + command_line(document_.scenario()));
            },
        .shortcut = ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_C,
        .detail = [this] { return command_line(document_.scenario()); }});
+}
 
+void Shell::add_run_commands() {
+  const auto add = [this](Command command) { commands_.add(std::move(command)); };
   add({.id = "run.start",
        .category = "Run",
        .label = "Start",
-       .run = [this] { start_run(); },
+       .run =
+           [this] {
+             try {
+               runs_.start(document_.scenario());
+             } catch (const std::exception& error) {
+               toast_.say(error.what());
+             }
+           },
        .shortcut = ImGuiKey_F5,
-       .enabled = [this] { return !run_active(); },
+       .enabled = [this] { return !runs_.active(); },
        .detail =
            [this] {
              const bool train = document_.scenario().workload.task == sim::Task::train;
@@ -83,46 +93,19 @@ void Shell::register_commands() {
   add({.id = "run.stop",
        .category = "Run",
        .label = "Stop",
-       .run =
-           [this] {
-             for (const auto& [task, run] : runs_)
-               if (!run->ended()) run->cancel();
-           },
+       .run = [this] { runs_.stop(); },
        .shortcut = ImGuiMod_Shift | ImGuiKey_F5,
-       .enabled = [this] { return run_active(); }});
+       .enabled = [this] { return runs_.active(); }});
   add({.id = "run.calibrate",
        .category = "Run",
        .label = "Measure this machine",
-       .run = [this] { calibrate(); },
-       .enabled = [this] { return !calibration_run_; },
+       .run = [this] { calibrations_.measure(); },
+       .enabled = [this] { return !calibrations_.view().running; },
        .detail = [] { return std::string("peaks, bandwidth and every kernel; about a minute"); }});
+}
 
-  add({.id = "validation.start",
-       .category = "Panels",
-       .label = "Predict the published tables",
-       .run = [this] { start_validation(); },
-       .enabled = [this] { return !validation_; },
-       .in_menu = false});
-  add({.id = "validation.open",
-       .category = "Panels",
-       .label = "Open the table named in Validation",
-       .run = [this] { open_table(view_.validation.path); },
-       .enabled = [this] { return !view_.validation.path.empty(); },
-       .in_menu = false});
-
-  add({.id = "planner.search",
-       .category = "Run",
-       .label = "Search strategies",
-       .run = [this] { start_search(); },
-       .enabled = [this] { return document_.scenario().workload.task == sim::Task::train; },
-       .detail = [] { return std::string("every legal strategy of this model on these devices"); }});
-  add({.id = "planner.cancel",
-       .category = "Run",
-       .label = "Cancel the search",
-       .run = [this] { planner_->cancel(); },
-       .enabled = [this] { return shown_plan_ && shown_plan_->running; },
-       .in_menu = false});
-
+void Shell::add_view_commands() {
+  const auto add = [this](Command command) { commands_.add(std::move(command)); };
   add({.id = "view.palette",
        .category = "View",
        .label = "Search commands",
@@ -178,9 +161,8 @@ void Shell::register_commands() {
        .shortcut = ImGuiKey_Escape,
        .enabled = [this] { return !view_.maximised.empty(); }});
   add({.id = "view.reset_layout", .category = "View", .label = "Reset layout", .run = [this] {
-         closed_.clear();
+         panels_.reset_layout();
          view_.maximised.clear();
-         layout_is_old_ = true;
        }});
   add({.id = "help.shortcuts",
        .category = "Help",
@@ -194,37 +176,7 @@ void Shell::register_commands() {
        .shortcut = ImGuiMod_Ctrl | ImGuiKey_Q});
 }
 
-void Shell::register_panel_commands() {
-  int number = 0;
-  for (const Panel& panel : panels()) {
-    ++number;
-    const std::string id = panel.id;
-    // 1 to 9, then 0: as the keys lie.
-    constexpr int kDigits = 10;
-    const ImGuiKey digit =
-        number > kDigits ? ImGuiKey_None : static_cast<ImGuiKey>(ImGuiKey_0 + number % kDigits);
-    const ImGuiKeyChord with_shift = digit == ImGuiKey_None ? ImGuiKey_None : ImGuiMod_Shift | digit;
-    commands_.add({.id = "panel." + id,
-                   .category = "Panels",
-                   .label = panel.title,
-                   .run =
-                       [this, id] {
-                         closed_.erase(id);
-                         view_.maximised.clear();
-                         ImGui::SetWindowFocus(window_name(*find_panel(id)).c_str());
-                       },
-                   .shortcut = digit,
-                   .detail = [&panel] { return std::string(panel.teaches); }});
-    commands_.add({.id = "maximise." + id,
-                   .category = "Panels",
-                   .label = std::string("Maximise ") + panel.title,
-                   .run = [this, id] { view_.maximised = id; },
-                   .shortcut = with_shift,
-                   .in_menu = false});
-  }
-}
-
-void Shell::register_preset_commands() {
+void Shell::add_preset_commands() {
   const auto edit = [this](const std::string& what, const std::string& from, const std::string& to,
                            sim::Scenario next) {
     document_.edit(what + " " + from + " \u2192 " + to, std::move(next));
@@ -235,7 +187,7 @@ void Shell::register_preset_commands() {
       try {
         change();
       } catch (const std::exception& error) {
-        toast(error.what());
+        toast_.say(error.what());
       }
     };
   };
@@ -255,10 +207,11 @@ void Shell::register_preset_commands() {
                    .label = name,
                    .run = guarded([this, edit, name] {
                      sim::Scenario next = document_.scenario();
+                     const sim::Calibration* here = calibrations_.this_machine();
                      if (name != "this-machine")
                        set_hardware(next, sim::load_hardware_preset(name));
                      else
-                       set_hardware(next, calibration_ ? calibration_->hardware : unmeasured_machine());
+                       set_hardware(next, here ? here->hardware : unmeasured_machine());
                      edit("hardware", document_.scenario().hardware.name, name, std::move(next));
                    }),
                    .in_menu = false});

@@ -1,15 +1,13 @@
 // The status bar: where the numbers come from, and what is under way.
 #include <cmath>
 
+#include "app/gui/bars.h"
 #include "app/gui/panels/empty_state.h"
-#include "app/gui/shell.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 
 namespace app::gui {
 namespace {
-
-constexpr float kHeight = 28;
 
 std::string run_status(const RunView& run) {
   const bool train = run.task == sim::Task::train;
@@ -25,16 +23,16 @@ std::string run_status(const RunView& run) {
 
 }  // namespace
 
-void Shell::draw_status_bar(const PanelContext& context) {
-  const Look& look = look_;
+void draw_status_bar(const PanelContext& context, std::string_view undo) {
+  const Look& look = context.look;
   const Palette& c = look.color();
   const ImVec2 begin = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
-  const float top = begin.y + size.y - std::floor(look.px(kHeight));
+  const float top = begin.y + size.y - std::floor(look.px(kStatusBarHeight));
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->AddRectFilled({begin.x, top}, {begin.x + size.x, begin.y + size.y}, c.panel);
   list->AddRectFilled({begin.x, top}, {begin.x + size.x, top + std::max(1.0f, std::floor(look.scale))},
                       c.border);
-  const float middle = top + look.px(kHeight) / 2;
+  const float middle = top + look.px(kStatusBarHeight) / 2;
   float x = begin.x + look.px(14);
   const float end = begin.x + size.x - look.px(14);
   const auto say = [&](ImU32 color, std::string_view words) {
@@ -46,7 +44,7 @@ void Shell::draw_status_bar(const PanelContext& context) {
   const Prediction& prediction = context.prediction;
   if (!prediction.problems.empty() || !prediction.failure.empty())
     say(c.bad, "no prediction");
-  else if (prediction.spent && !frozen_)
+  else if (prediction.spent && !context.frozen)
     say(c.mute, "predicted in " + sim::format(*prediction.spent));
   else
     say(c.mute, prediction.report ? "predicted" : "predicting");
@@ -56,11 +54,11 @@ void Shell::draw_status_bar(const PanelContext& context) {
     calibration += ", median error " + sim::format_percent(prediction.calibration_residual);
   say(c.mute, calibration);
   say(c.mute, "GiB = 2\u00b3\u2070 bytes");
-  if (document_.can_undo()) say(c.mute, "undo: " + std::string(document_.undo_label()));
-  for (const RunView* run : {&context.train, &context.generate})
-    if (run->active()) say(c.measured, run_status(*run));
-  if (view_.calibration.running)
-    say(c.measured, "measuring this machine, " + progress_text(view_.calibration));
+  if (!undo.empty()) say(c.mute, "undo: " + std::string(undo));
+  for (const sim::Task task : {sim::Task::train, sim::Task::generate})
+    if (const RunView& run = context.runs.of(task); run.active()) say(c.measured, run_status(run));
+  if (context.measuring.running)
+    say(c.measured, "measuring this machine, " + progress_text(context.measuring));
 }
 
 }  // namespace app::gui

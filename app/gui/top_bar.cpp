@@ -3,16 +3,13 @@
 #include <array>
 #include <cmath>
 
-#include "app/gui/panels/panels.h"
-#include "app/gui/shell.h"
+#include "app/gui/bars.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/text.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
 namespace {
-
-constexpr float kHeight = 50;
 
 // A roofline's corner, with its ridge point.
 void draw_mark(const Look& look, ImVec2 begin) {
@@ -57,11 +54,28 @@ void right_aligned_group(float& right, float width, float gap, float y) {
   right -= gap;
 }
 
+void draw_menu(Commands& commands) {
+  if (!ImGui::BeginPopup("menu")) return;
+  std::string invoked;
+  for (const std::string& category : commands.categories()) {
+    if (!ImGui::BeginMenu(category.c_str())) continue;
+    for (const Command& command : commands.all()) {
+      if (!command.in_menu || command.category != category) continue;
+      if (ImGui::MenuItem(command.label.c_str(), shortcut_text(command.shortcut).c_str(), false,
+                          is_enabled(command)))
+        invoked = command.id;
+    }
+    ImGui::EndMenu();
+  }
+  ImGui::EndPopup();
+  if (!invoked.empty()) commands.invoke(invoked);
+}
+
 }  // namespace
 
-void Shell::draw_top_bar(const PanelContext& panel_context) {
-  const Look& look = look_;
-  const float height = std::floor(look.px(kHeight));
+void draw_top_bar(const PanelContext& context, Commands& commands) {
+  const Look& look = context.look;
+  const float height = std::floor(look.px(kTopBarHeight));
   const float width = ImGui::GetWindowSize().x;
   const ImVec2 begin = ImGui::GetWindowPos();
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -86,37 +100,36 @@ void Shell::draw_top_bar(const PanelContext& panel_context) {
     list->AddRectFilled({middle.x - look.px(6), std::floor(middle.y + look.px(offset - 0.75f))},
                         {middle.x + look.px(6), std::floor(middle.y + look.px(offset + 0.75f))},
                         look.color().dim);
-  draw_menu();
+  draw_menu(commands);
 
   const char* search = "Search";
   const float search_width = look.px(128);
   right_aligned_group(right, search_width, gap, y);
-  if (ImGui::Button("##search", {search_width, side})) panel_context.invoke("view.palette");
+  if (ImGui::Button("##search", {search_width, side})) context.invoke("view.palette");
   const ImVec2 least = ImGui::GetItemRectMin(), most = ImGui::GetItemRectMax();
   draw_text(list, look, TextRole::body, {least.x + look.px(10), (least.y + most.y) / 2}, look.color().dim,
             search, {0, 0.5f});
   draw_text(list, look, TextRole::number, {most.x - look.px(8), (least.y + most.y) / 2}, look.color().mute,
-            shortcut_text(commands_.find("view.palette")->shortcut), {1, 0.5f});
+            shortcut_text(commands.find("view.palette")->shortcut), {1, 0.5f});
 
-  const bool active = panel_context.run_active;
+  const bool active = context.runs.active();
   const char* run_label = active ? "Stop" : "Start";
   right_aligned_group(right, look.px(72), gap, y);
   if (primary_button(look, run_label, active ? look.color().bad : look.color().good, {look.px(72), side}))
-    panel_context.invoke(active ? "run.stop" : "run.start");
+    context.invoke(active ? "run.stop" : "run.start");
   ImGui::SetItemTooltip("%s on this machine (%s)", active ? "Stop the run" : "Run the scenario for real",
-                        shortcut_text(commands_.find(active ? "run.stop" : "run.start")->shortcut).c_str());
+                        shortcut_text(commands.find(active ? "run.stop" : "run.start")->shortcut).c_str());
 
   // Pickers share what is left, the most telling first.
-  const sim::Scenario& scenario = document_.scenario();
+  const sim::Scenario& scenario = context.scenario;
   ImGui::SetCursorPos({look.px(146), y});
   const auto room = [&] { return right - ImGui::GetCursorPosX(); };
-  Requests& requests = panel_context.requests;
-  preset_picker(look, commands_, requests, "model", scenario.model.name, std::min(look.px(190), room()));
+  Requests& requests = context.requests;
+  preset_picker(look, commands, requests, "model", scenario.model.name, std::min(look.px(190), room()));
   ImGui::SameLine(0, gap);
-  preset_picker(look, commands_, requests, "hardware", scenario.hardware.name,
-                std::min(look.px(190), room()));
+  preset_picker(look, commands, requests, "hardware", scenario.hardware.name, std::min(look.px(190), room()));
   ImGui::SameLine(0, gap);
-  if (room() > look.px(60)) dtype_picker(look, panel_context, look.px(90));
+  if (room() > look.px(60)) dtype_picker(look, context, look.px(90));
   ImGui::SameLine(0, gap);
   static constexpr std::array<std::string_view, 2> tasks = {"Train", "Generate"};
   if (room() > look.px(160)) {
@@ -124,31 +137,13 @@ void Shell::draw_top_bar(const PanelContext& panel_context) {
     if (const auto chosen = segmented(look, "task", current, tasks)) {
       sim::Scenario next = scenario;
       next.workload.task = static_cast<sim::Task>(*chosen);
-      panel_context.edit("task " + std::string(tasks[current]) + " \u2192 " + std::string(tasks[*chosen]),
-                         next);
+      context.edit("task " + std::string(tasks[current]) + " \u2192 " + std::string(tasks[*chosen]), next);
     }
     ImGui::SameLine(0, gap);
   }
   if (room() > look.px(150))
-    preset_picker(look, commands_, requests, "implementation", scenario.implementation.name,
+    preset_picker(look, commands, requests, "implementation", scenario.implementation.name,
                   std::min(look.px(190), room()));
-}
-
-void Shell::draw_menu() {
-  if (!ImGui::BeginPopup("menu")) return;
-  std::string invoked;
-  for (const std::string& category : commands_.categories()) {
-    if (!ImGui::BeginMenu(category.c_str())) continue;
-    for (const Command& command : commands_.all()) {
-      if (!command.in_menu || command.category != category) continue;
-      if (ImGui::MenuItem(command.label.c_str(), shortcut_text(command.shortcut).c_str(), false,
-                          is_enabled(command)))
-        invoked = command.id;
-    }
-    ImGui::EndMenu();
-  }
-  ImGui::EndPopup();
-  if (!invoked.empty()) commands_.invoke(invoked);
 }
 
 }  // namespace app::gui

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/gui/jobs/run_state.h"
+#include "app/gui/panels/planner.h"
 #include "sim/cost/predict.h"
 #include "tests/gui/null_desktop.h"
 
@@ -64,16 +65,16 @@ void each_panel(const char* what, const sim::Scenario& scenario) {
   tests::NullDesktop desktop(scenario, {1920, 1080});
   desktop.settle();
   // A search of tens of thousands of candidates: of them 2,000 are drawn.
-  app::gui::PlannerChoices& choices = desktop.shell().view().planner.choices;
+  app::gui::PlannerChoices& choices = desktop.state<app::gui::PlannerState>().choices;
   choices.pipeline = choices.context = choices.sharding = choices.micro_batch = false;
   desktop.shell().commands().invoke("planner.search");
   std::printf("%s, a panel over the whole window:\n", what);
-  for (const app::gui::Panel& panel : app::gui::panels()) {
-    desktop.shell().commands().invoke(std::string("maximise.") + panel.id);
+  for (const app::gui::PanelEntry* panel : app::gui::panels()) {
+    desktop.shell().commands().invoke(std::string("maximise.") + panel->id);
     desktop.settle_studies();
     desktop.frames(10);
     const FrameTimes times = time_frames(desktop, kFrames / 5);
-    std::printf("  %-14s median %.2f ms, 99th percentile %.2f ms\n", panel.id, times.median, times.p99);
+    std::printf("  %-14s median %.2f ms, 99th percentile %.2f ms\n", panel->id, times.median, times.p99);
   }
 }
 
@@ -81,8 +82,8 @@ void each_panel(const char* what, const sim::Scenario& scenario) {
 void validation_panel(const std::vector<std::string>& files) {
   tests::NullDesktop desktop(tests::small_scenario(), {1920, 1080});
   for (const std::string& file : files) {
-    desktop.shell().open_table(file);
-    desktop.shell().wait_for_tables();
+    desktop.shell().open(file);
+    desktop.shell().wait_for_studies();
     desktop.shell().commands().invoke("maximise.validation");
     desktop.frames(10);
     const FrameTimes times = time_frames(desktop, kFrames / 5);

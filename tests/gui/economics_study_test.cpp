@@ -1,8 +1,7 @@
 // What the economics panel shows.
-#include "app/gui/jobs/economics_study.h"
-
 #include <cmath>
 
+#include "app/gui/panels/economics.h"
 #include "sim/cost/predict.h"
 #include "sim/economics/batch_size.h"
 #include "sim/report/metrics.h"
@@ -23,7 +22,6 @@ EconomicsStudy study_of(const sim::Scenario& s) {
 TEST_CASE("a batch's step is the prediction's where it was predicted, and lies between its neighbours") {
   const sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
   const EconomicsStudy study = study_of(s);
-  REQUIRE(study.refusal.empty());
   REQUIRE(study.batches.size() > 4);
   for (std::size_t i = 0; i < study.batches.size(); ++i) {
     const BatchStep& b = study.batches[i];
@@ -44,7 +42,6 @@ TEST_CASE("generation has no batch of training, and published models all the sam
   sim::Scenario s = tests::small_scenario();
   s.workload.task = sim::Task::generate;
   const EconomicsStudy study = study_of(s);
-  CHECK(study.refusal.empty());
   CHECK(study.batches.empty());
   CHECK(study.published.size() == study.throughput.size());
 }
@@ -82,8 +79,8 @@ TEST_CASE("the economics panel draws at every size and scale, of training and of
   desktop.settle_studies();
   for (int tab = 0; tab < 6; ++tab) {
     for (const auto quality : {sim::QualityMeasure::commonsense, sim::QualityMeasure::mmlu}) {
-      desktop.shell().view().economics.tab = tab;
-      desktop.shell().view().economics.quality = quality;
+      desktop.state<EconomicsState>().tab = tab;
+      desktop.state<EconomicsState>().quality = quality;
       desktop.frames(2);
       CHECK(GImGui->ErrorCountCurrentFrame == 0);
     }

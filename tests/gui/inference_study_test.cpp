@@ -1,9 +1,7 @@
 // What the inference panel shows, and that it is never waited for.
-#include "app/gui/jobs/inference_study.h"
-
 #include <cmath>
-#include <latch>
 
+#include "app/gui/panels/inference.h"
 #include "sim/plan/legality.h"
 #include "sim/serving/speculative.h"
 #include "tests/gui/null_desktop.h"
@@ -46,7 +44,6 @@ TEST_CASE("a scenario of training is served on as many tensor-parallel devices a
 
 TEST_CASE("no token comes sooner in a larger batch or after a longer context") {
   const InferenceStudy s = study_of(served("llama-3.1-8b"));
-  REQUIRE(s.refusal.empty());
   REQUIRE(s.rates.size() > 1);
   for (const RateCurve& curve : s.rates)
     for (std::size_t i = 1; i < curve.points.size(); ++i) {
@@ -117,7 +114,7 @@ TEST_CASE("a draft's gain is that of its acceptance, less what it and the check 
   }
   CHECK(draft.best_length(0.95) > draft.best_length(0.3));
   const InferenceStudy other = study_of(served("llama-3.1-8b"), {.draft = "gpt2-124m"});
-  CHECK(other.refusal.empty());  // a draft that cannot be costs the rest nothing
+  CHECK_FALSE(other.rates.empty());  // a draft that cannot be costs the rest nothing
 }
 
 TEST_CASE("the inference panel draws at every size and scale, of training and of generation") {
@@ -129,41 +126,35 @@ TEST_CASE("the inference panel draws at every size and scale, of training and of
   desktop.shell().commands().invoke("maximise.inference");
   desktop.settle_studies();
   for (int tab = 0; tab < 5; ++tab) {
-    desktop.shell().view().inference.tab = tab;
+    desktop.state<InferenceState>().tab = tab;
     desktop.frames(2);
     CHECK(GImGui->ErrorCountCurrentFrame == 0);
   }
   CHECK(ImGui::GetDrawData()->TotalVtxCount > 1000);
 }
 
-TEST_CASE("nobody waits for an answer: the old one stays until the new one is there") {
-  std::latch release(1);
-  LatestAnswer<int, int> answers(
-      [&](int question, const auto&) {
-        if (question == 2) release.wait();
-        return 10 * question;
-      },
-      [] {});
-  CHECK(answers.latest() == nullptr);
-  answers.ask(1);
-  answers.wait();
-  REQUIRE(answers.latest());
-  CHECK(*answers.latest() == 10);
-  answers.ask(2);
-  CHECK(*answers.latest() == 10);
-  answers.ask(3);  // supersedes what is being answered
-  release.count_down();
-  answers.wait();
-  CHECK(*answers.latest() == 30);
+TEST_CASE("a model that no engine can serve is said so, with the engine still to be picked") {
+  sim::Scenario s = served("llama-3.1-8b");
+  s.implementation = sim::load_implementation_preset("ridgepoint");
+  s.strategy.tensor_parallel = 3;  // divides no head
+  const auto problems = sim::validate(as_served(s, ""));
+  REQUIRE_FALSE(problems.empty());
+  CHECK_THROWS_WITH(study_of(s), contains(problems.front().message));
+  tests::NullDesktop desktop(s, {1280, 800});
+  desktop.shell().commands().invoke("maximise.inference");
+  desktop.settle_studies();
+  const std::string words = desktop.words();
+  CHECK_THAT(words, contains("This cannot be served"));
+  CHECK_THAT(words, contains("vllm_0.14"));
 }
 
 TEST_CASE("a choice of the panel is answered with that choice; an edit of the scenario, too") {
   tests::NullDesktop desktop(served("llama-3.1-8b"), {1280, 800});
   desktop.shell().commands().invoke("maximise.inference");
   desktop.settle_studies();
-  const auto shown = [&] { return desktop.shell().inference(); };
+  const auto shown = [&] { return desktop.state<InferenceState>().study.result(); };
   REQUIRE(shown());
-  desktop.shell().view().inference.choices.context = 2048;
+  desktop.state<InferenceState>().choices.context = 2048;
   desktop.settle_studies();
   CHECK(shown()->rates.front().context == 2048);
   sim::Scenario next = desktop.shell().document().scenario();

@@ -38,14 +38,14 @@ TEST_CASE(
   for (int theme = 0; theme < 2; ++theme) {
     for (const char* scale : {"view.actual_size", "view.larger", "view.smaller"}) {
       desktop.shell().commands().invoke(scale);
-      for (const app::gui::Panel& panel : app::gui::panels()) {
-        INFO(panel.id);
-        REQUIRE(desktop.shell().commands().invoke(std::string("maximise.") + panel.id));
+      for (const app::gui::PanelEntry* panel : app::gui::panels()) {
+        INFO(panel->id);
+        REQUIRE(desktop.shell().commands().invoke(std::string("maximise.") + panel->id));
         desktop.frames(2);
         CHECK(GImGui->ErrorCountCurrentFrame == 0);
-        REQUIRE(desktop.shell().commands().invoke(std::string("panel.") + panel.id));
+        REQUIRE(desktop.shell().commands().invoke(std::string("panel.") + panel->id));
         desktop.frames(2);
-        const ImGuiWindow* window = desktop.window_of(panel.id);
+        const ImGuiWindow* window = desktop.window_of(panel->id);
         REQUIRE(window);
         CHECK(window->Active);
         CHECK(GImGui->ErrorCountCurrentFrame == 0);
@@ -75,8 +75,6 @@ TEST_CASE("a click on a stepper of Configure edits the scenario, one undo step a
   NullDesktop desktop;
   auto& document = desktop.shell().document();
   const std::int64_t layers = document.scenario().model.num_hidden_layers;
-  desktop.shell().view().folded.erase("model");
-  desktop.frames(2);
   // The plus of "layers": its id is what the form pushed, its place what ImGui says when it is focused.
   const ImGuiWindow* panel = desktop.window_of("scenario");
   REQUIRE(panel);
@@ -89,12 +87,17 @@ TEST_CASE("a click on a stepper of Configure edits the scenario, one undo step a
     for (const char* part : path) seed = ImHashStr(part, 0, seed);
     return seed;
   };
-  const ImGuiID plus = id({"model", "layers", "##more"});
-  ImGui::SetWindowFocus(panel->Name);
-  desktop.frames(1);
-  GImGui->NavActivateId = 0;
-  ImGui::ActivateItemByID(plus);
-  desktop.frames(2);
+  const auto activate = [&](ImGuiID item) {
+    ImGui::SetWindowFocus(panel->Name);
+    desktop.frames(1);
+    GImGui->NavActivateId = 0;
+    ImGui::ActivateItemByID(item);
+    desktop.frames(2);
+  };
+  CHECK_FALSE(desktop.says("layers"));
+  activate(id({"model", "MODEL", "fold"}));
+  CHECK(desktop.says("layers"));
+  activate(id({"model", "layers", "##more"}));
   CHECK(document.scenario().model.num_hidden_layers == layers + 1);
   CHECK(std::string(document.undo_label()).find("layers") == 0);
   document.undo();

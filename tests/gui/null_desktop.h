@@ -39,6 +39,11 @@ class NullDesktop {
   }
 
   app::gui::Shell& shell() { return shell_; }
+  // Of the panel whose state it is.
+  template <class State>
+  State& state() {
+    return shell_.panels().state<State>();
+  }
 
   void frame() {
     ImGui_ImplNull_NewFrame();

@@ -1,7 +1,7 @@
 // Numbers on screen: what they are of stands beside them, and those that belong together agree.
 #include <algorithm>
 
-#include "app/gui/jobs/economics_study.h"
+#include "app/gui/panels/economics.h"
 #include "sim/cost/predict.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
@@ -68,17 +68,16 @@ TEST_CASE("a published model that one device cannot hold is named with the devic
   tests::NullDesktop desktop(sim::load_scenario_preset("train-llama-3.1-8b-h100"), {1920, 1200});
   desktop.shell().commands().invoke("maximise.economics");
   desktop.settle_studies();
-  EconomicsStudies studies;
-  const EconomicsStudy study = studies.study({desktop.shell().document().scenario(), nullptr});
+  const EconomicsStudy& study = *desktop.state<EconomicsState>().study.result();
   const std::string words = desktop.words();
-  CHECK_THAT(words, contains("on one h100-sxm unless named"));
+  CHECK_THAT(words, contains("on one h100-sxm or as named"));
   int several = 0;
   for (const PublishedThroughput& t : study.throughput) {
     const sim::PublishedModel& model = study.published[t.model];
     if (t.bf16.devices == 1 || !(t.bf16.tokens_per_second > 0)) continue;
     if (!model.quality(sim::QualityMeasure::commonsense)) continue;
     INFO(model.name);
-    CHECK_THAT(words, contains(model.name + " on " + sim::format_count(t.bf16.devices)));
+    CHECK_THAT(words, contains(model.name + ", " + sim::format_count(t.bf16.devices) + " GPUs"));
     ++several;
   }
   CHECK(several > 0);

@@ -1,6 +1,7 @@
 // The panels of a training step: pipeline and communication.
 #include <algorithm>
 
+#include "app/gui/panels/pipeline.h"
 #include "app/gui/step_view.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
@@ -41,9 +42,9 @@ TEST_CASE("every panel draws every preset scenario") {
   for (const std::string& name : names) {
     tests::NullDesktop desktop(sim::load_scenario_preset(name));
     desktop.settle();
-    for (const Panel& panel : panels()) {
-      INFO(name << ", " << panel.id);
-      REQUIRE(desktop.shell().commands().invoke(std::string("maximise.") + panel.id));
+    for (const PanelEntry* panel : panels()) {
+      INFO(name << ", " << panel->id);
+      REQUIRE(desktop.shell().commands().invoke(std::string("maximise.") + panel->id));
       desktop.frames(2);
       CHECK(GImGui->ErrorCountCurrentFrame == 0);
       desktop.shell().commands().invoke("view.restore");
@@ -140,7 +141,7 @@ TEST_CASE("both plots of the pipeline share their time: the cursor follows the h
   tests::NullDesktop desktop(pipelined(4, 8));
   desktop.shell().commands().invoke("maximise.pipeline");
   desktop.settle();
-  const PipelineScope& scope = desktop.shell().view().pipeline;
+  const PipelineState& scope = desktop.state<PipelineState>();
   REQUIRE(scope.duration > 0);
   ImGuiIO& io = ImGui::GetIO();
   double cursor[2];

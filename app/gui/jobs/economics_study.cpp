@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <optional>
 
 #include "sim/cost/predict.h"
@@ -103,20 +102,16 @@ double EconomicsStudy::devices(double tokens) const {
 
 EconomicsStudy EconomicsStudies::study(const EconomicsQuestion& question) {
   EconomicsStudy study;
-  try {
-    if (sim::validate(question.scenario).empty()) study.batches = batch_steps(question);
-    if (rates_.sites.empty()) rates_ = sim::load_economic_rates();
-    study.rates = rates_;
-    if (published_.empty()) published_ = sim::load_published_models();
-    study.published = published_;
-    if (throughput_.empty() || !(hardware_ == question.scenario.hardware)) {
-      throughput_ = throughput_of(published_, question);
-      hardware_ = question.scenario.hardware;
-    }
-    study.throughput = throughput_;
-  } catch (const std::exception& problem) {
-    study.refusal = problem.what();
+  if (sim::validate(question.scenario).empty()) study.batches = batch_steps(question);
+  if (rates_.sites.empty()) rates_ = sim::load_economic_rates();
+  study.rates = rates_;
+  if (published_.empty()) published_ = sim::load_published_models();
+  study.published = published_;
+  if (throughput_.empty() || !(hardware_ == question.scenario.hardware)) {
+    throughput_ = throughput_of(published_, question);
+    hardware_ = question.scenario.hardware;
   }
+  study.throughput = throughput_;
   return study;
 }
 

@@ -16,6 +16,7 @@ namespace app::gui {
 struct EconomicsQuestion {
   sim::Scenario scenario;
   std::shared_ptr<const sim::Calibration> calibration;  // of the scenario's hardware; may be null
+  bool operator==(const EconomicsQuestion&) const = default;
 };
 
 // A step of the scenario with more or fewer data-parallel devices, each with as much work.
@@ -41,15 +42,16 @@ struct EconomicsStudy {
   std::vector<BatchStep> batches;  // of training; by tokens
   std::vector<sim::PublishedModel> published;
   std::vector<PublishedThroughput> throughput;
-  std::string refusal;  // why a preset cannot be read; what follows from it is empty then
 
   // Between and beyond the predicted ones: linear in the logarithms.
   sim::Seconds step(double tokens) const;
   double devices(double tokens) const;
 };
 
+// Keeps what does not depend on the scenario.
 class EconomicsStudies {
  public:
+  // Throws sim::PresetError where a preset cannot be read.
   EconomicsStudy study(const EconomicsQuestion& question);
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <stdexcept>
 
 #include "sim/cost/predict.h"
 #include "sim/format.h"
@@ -209,10 +210,15 @@ std::int64_t SpeculationStudy::best_length(double acceptance) const {
   return best;
 }
 
-sim::Scenario as_served(const sim::Scenario& scenario, const std::string& engine) {
+std::string engine_of(const sim::Scenario& scenario, const std::string& chosen) {
+  if (scenario.implementation.serving) return scenario.implementation.name;
+  return chosen.empty() ? kUsualEngine : chosen;
+}
+
+sim::Scenario as_served(const sim::Scenario& scenario, const std::string& chosen) {
   sim::Scenario s = scenario;
   if (!s.implementation.serving)
-    s.implementation = sim::load_implementation_preset(engine.empty() ? kUsualEngine : engine);
+    s.implementation = sim::load_implementation_preset(engine_of(scenario, chosen));
   if (s.workload.task == sim::Task::generate) return s;
   sim::Workload& w = s.workload;
   w.task = sim::Task::generate;
@@ -260,37 +266,31 @@ SpeculationStudy InferenceStudies::speculation(const std::string& draft, double 
 
 InferenceStudy InferenceStudies::study(const InferenceQuestion& question) {
   InferenceStudy study;
-  try {
-    study.scenario = as_served(question.scenario, question.choices.engine);
-    const sim::Scenario& s = study.scenario;
-    if (const auto problems = sim::validate(s); !problems.empty()) {
-      study.refusal = problems.front().field + " " + problems.front().message;
-      return study;
-    }
-    const sim::Calibration* calibration = question.calibration.get();
-    if (!cost_ || !(scenario_ == s) || calibration_ != question.calibration) {
-      scenario_ = s;
-      calibration_ = question.calibration;
-      cost_ = std::make_unique<sim::IterationCost>(s, calibration);
-      draft_.reset();
-    }
-    study.served = sim::served_batch(s, calibration);
-    const sim::Report report = sim::predict(s, calibration);
-    study.prefill = phase_study(s, study.served->times.first_token, work_of(report, sim::Phase::prefill, 1));
-    study.decode =
-        phase_study(s, study.served->times.later_token,
-                    work_of(report, sim::Phase::decode, std::max(1.0, d(s.workload.max_new_tokens) - 1)));
-    study.cache = cache_study(s, study.served->memory, question.choices);
-    const std::int64_t context = or_else(question.choices.context, usual_context(s));
-    study.rates.push_back(rate_curve(*cost_, s, study.served->memory.cache_tokens, context));
-    for (std::int64_t other = 1024; other <= std::max<std::int64_t>(context, 32768); other *= 8)
-      if (other != context && other <= s.model.max_position_embeddings)
-        study.rates.push_back(rate_curve(*cost_, s, study.served->memory.cache_tokens, other));
-    study.speculation = speculation(question.choices.draft, d(study.cache.sequences), d(context));
-    study.traffic = traffic_study(*cost_, s, question.choices);
-  } catch (const std::exception& problem) {
-    study.refusal = problem.what();
+  study.scenario = as_served(question.scenario, question.choices.engine);
+  const sim::Scenario& s = study.scenario;
+  if (const auto problems = sim::validate(s); !problems.empty())
+    throw std::invalid_argument(problems.front().field + " " + problems.front().message);
+  const sim::Calibration* calibration = question.calibration.get();
+  if (!cost_ || !(scenario_ == s) || calibration_ != question.calibration) {
+    scenario_ = s;
+    calibration_ = question.calibration;
+    cost_ = std::make_unique<sim::IterationCost>(s, calibration);
+    draft_.reset();
   }
+  study.served = sim::served_batch(s, calibration);
+  const sim::Report report = sim::predict(s, calibration);
+  study.prefill = phase_study(s, study.served->times.first_token, work_of(report, sim::Phase::prefill, 1));
+  study.decode =
+      phase_study(s, study.served->times.later_token,
+                  work_of(report, sim::Phase::decode, std::max(1.0, d(s.workload.max_new_tokens) - 1)));
+  study.cache = cache_study(s, study.served->memory, question.choices);
+  const std::int64_t context = or_else(question.choices.context, usual_context(s));
+  study.rates.push_back(rate_curve(*cost_, s, study.served->memory.cache_tokens, context));
+  for (std::int64_t other = 1024; other <= std::max<std::int64_t>(context, 32768); other *= 8)
+    if (other != context && other <= s.model.max_position_embeddings)
+      study.rates.push_back(rate_curve(*cost_, s, study.served->memory.cache_tokens, other));
+  study.speculation = speculation(question.choices.draft, d(study.cache.sequences), d(context));
+  study.traffic = traffic_study(*cost_, s, question.choices);
   return study;
 }
 

@@ -29,6 +29,7 @@ struct InferenceQuestion {
   sim::Scenario scenario;
   std::shared_ptr<const sim::Calibration> calibration;  // of the scenario's hardware; may be null
   InferenceChoices choices;
+  bool operator==(const InferenceQuestion&) const = default;
 };
 
 // Prefill, or a step of decode.
@@ -91,7 +92,6 @@ inline constexpr std::int64_t kLongestDraft = 12;
 
 struct InferenceStudy {
   sim::Scenario scenario;  // as it is served
-  std::string refusal;     // why it cannot be; the rest is empty then
   std::optional<sim::ServedBatch> served;
   PhaseStudy prefill, decode;
   CacheStudy cache;
@@ -100,13 +100,16 @@ struct InferenceStudy {
   SpeculationStudy speculation;
 };
 
+// The implementation that serves the scenario: its own, where that serves; else the one that was chosen.
+std::string engine_of(const sim::Scenario& scenario, const std::string& chosen);
 // The scenario as an engine would serve it: itself, where it is one of generation by an engine. Of training:
 // the model on as many tensor-parallel devices as its weights ask for.
-sim::Scenario as_served(const sim::Scenario& scenario, const std::string& engine);
+sim::Scenario as_served(const sim::Scenario& scenario, const std::string& chosen);
 
 // Answers questions one after the other, and keeps the prices of the last scenario.
 class InferenceStudies {
  public:
+  // Throws where it cannot be served.
   InferenceStudy study(const InferenceQuestion& question);
 
  private:

@@ -1,7 +1,6 @@
 #include "app/gui/jobs/serving_plan.h"
 
 #include <algorithm>
-#include <exception>
 
 #include "app/gui/jobs/inference_study.h"
 #include "sim/economics/rates.h"
@@ -42,27 +41,23 @@ sim::Tariff tariff_of(const sim::Hardware& hardware) {
 ServingPlan plan_serving(const ServingPlanQuestion& question) {
   ServingPlan plan;
   const ServingPlanChoices& choices = question.choices;
-  try {
-    const sim::Scenario base = as_served(question.scenario, "");
-    const std::int64_t devices =
-        choices.devices > 0 ? choices.devices
-                            : std::max<std::int64_t>(base.strategy.devices(), base.hardware.devices_per_node);
-    std::optional<sim::ServingTraffic> traffic;
-    if (choices.requests_per_second > 0) traffic = {.requests_per_second = choices.requests_per_second};
-    sim::ServingConstraints constraints;
-    constraints.memory_share = choices.memory_share;
-    if (choices.most_ttft_s > 0) constraints.most_ttft = sim::Seconds{choices.most_ttft_s};
-    if (choices.most_tpot_s > 0) constraints.most_tpot = sim::Seconds{choices.most_tpot_s};
-    hold_to(constraints, choices.limits);
-    plan.space = sim::every_serving(base, {static_cast<int>(devices)}, traffic);
-    plan.tariff = tariff_of(base.hardware);
-    const sim::Calibration* calibration = question.calibration.get();
-    plan.result = sim::search(plan.space, traffic, constraints, plan.tariff, calibration);
-    for (const std::int64_t index : compared_ones(plan.result, choices))
-      plan.compared.push_back({index, sim::spending(plan.space, traffic, constraints, index, calibration)});
-  } catch (const std::exception& problem) {
-    plan.refusal = problem.what();
-  }
+  const sim::Scenario base = as_served(question.scenario, "");
+  const std::int64_t devices =
+      choices.devices > 0 ? choices.devices
+                          : std::max<std::int64_t>(base.strategy.devices(), base.hardware.devices_per_node);
+  std::optional<sim::ServingTraffic> traffic;
+  if (choices.requests_per_second > 0) traffic = {.requests_per_second = choices.requests_per_second};
+  sim::ServingConstraints constraints;
+  constraints.memory_share = choices.memory_share;
+  if (choices.most_ttft_s > 0) constraints.most_ttft = sim::Seconds{choices.most_ttft_s};
+  if (choices.most_tpot_s > 0) constraints.most_tpot = sim::Seconds{choices.most_tpot_s};
+  hold_to(constraints, choices.limits);
+  plan.space = sim::every_serving(base, {static_cast<int>(devices)}, traffic);
+  plan.tariff = tariff_of(base.hardware);
+  const sim::Calibration* calibration = question.calibration.get();
+  plan.result = sim::search(plan.space, traffic, constraints, plan.tariff, calibration);
+  for (const std::int64_t index : compared_ones(plan.result, choices))
+    plan.compared.push_back({index, sim::spending(plan.space, traffic, constraints, index, calibration)});
   return plan;
 }
 

@@ -29,6 +29,7 @@ struct ServingPlanQuestion {
   sim::Scenario scenario;
   std::shared_ptr<const sim::Calibration> calibration;  // may be null
   ServingPlanChoices choices;
+  bool operator==(const ServingPlanQuestion&) const = default;
 };
 
 // What a candidate spends its time on.
@@ -42,9 +43,9 @@ struct ServingPlan {
   sim::Tariff tariff;
   sim::ServingResult result;
   std::vector<ServingPlanPick> compared;  // what was picked, and the best where that leaves a place
-  std::string refusal;                    // why there is none; the rest is empty then
 };
 
+// Throws where the model cannot be served.
 ServingPlan plan_serving(const ServingPlanQuestion& question);
 
 // The usual market's price, and the power at the first site. Throws sim::PresetError.

@@ -18,6 +18,15 @@
 namespace app::gui {
 namespace {
 
+// What is shown: one kind of message in one group.
+struct CommunicationState {
+  int stage = 0;             // whose traffic
+  std::string group, kind;   // names; empty: those that take longest
+  int rank = 0;              // whose group is coloured
+  bool shows_curve = false;  // where there is room for the curve or the map alone
+};
+using Context = ContextWith<CommunicationState>;
+
 // All messages of a kind in a group, of one stage.
 struct Exchange {
   std::int32_t group = 0;
@@ -75,8 +84,7 @@ std::string place_text(const sim::Group& group, const GroupPlace& place) {
   return ranks + "over " + sim::format_count(place.nodes) + " nodes";
 }
 
-void draw_headline(const PanelContext& context, const StepView& step,
-                   const std::vector<Exchange>& exchanges) {
+void draw_headline(const Context& context, const StepView& step, const std::vector<Exchange>& exchanges) {
   const Look& look = context.look;
   const Palette& c = look.color();
   double exposed = 0, hidden = 0;
@@ -94,7 +102,7 @@ void draw_headline(const PanelContext& context, const StepView& step,
               room - picker - look.px(8));
   if (step.stages < 2) return;
   ImGui::SameLine();
-  CommunicationScope& scope = context.view.communication;
+  CommunicationState& scope = context.state;
   ImGui::SetCursorPosX(begin + room - picker);
   if (begin_picker(look, "##choice", "stage " + std::to_string(scope.stage), picker)) {
     for (int stage = 0; stage < step.stages; ++stage)
@@ -105,11 +113,11 @@ void draw_headline(const PanelContext& context, const StepView& step,
 }
 
 // The exchange under the pointer, else the one that was picked.
-const Exchange* draw_table(const PanelContext& context, const StepView& step,
+const Exchange* draw_table(const Context& context, const StepView& step,
                            const std::vector<Exchange>& exchanges, float height) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  CommunicationScope& scope = context.view.communication;
+  CommunicationState& scope = context.state;
   double longest = 0, largest = 0;
   for (const Exchange& e : exchanges) {
     longest = std::max(longest, e.duration);
@@ -208,10 +216,10 @@ const Exchange* draw_table(const PanelContext& context, const StepView& step,
 }
 
 // Nodes as blocks of ranks; those of one group in its colour.
-void draw_ranks(const PanelContext& context, const StepView& step, const Exchange& exchange, ImVec2 size) {
+void draw_ranks(const Context& context, const StepView& step, const Exchange& exchange, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  CommunicationScope& scope = context.view.communication;
+  CommunicationState& scope = context.state;
   scope.rank = std::clamp(scope.rank, 0, step.ranks - 1);
   const sim::Group& group = step.groups[static_cast<std::size_t>(exchange.group)];
   const sim::Hardware& hardware = context.prediction.scenario.hardware;
@@ -302,7 +310,7 @@ int write_time(double value, char* buffer, int size, void*) {
                        sim::format(sim::Seconds{value}).c_str());
 }
 
-void draw_curve(const PanelContext& context, const StepView& step, const Exchange& exchange, ImVec2 size) {
+void draw_curve(const Context& context, const StepView& step, const Exchange& exchange, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
   const auto curve = std::find_if(step.curves.begin(), step.curves.end(), [&](const MessageCurve& one) {
@@ -359,8 +367,7 @@ void draw_curve(const PanelContext& context, const StepView& step, const Exchang
   // The scenario's own messages: area is the time of all of one size.
   const double whole = std::max(exchange.duration, 1e-12);
   for (const sim::MessageTraffic& t : step.traffic) {
-    if (t.stage != context.view.communication.stage || t.group != exchange.group || t.kind != exchange.kind)
-      continue;
+    if (t.stage != context.state.stage || t.group != exchange.group || t.kind != exchange.kind) continue;
     const ImVec2 centre = at(std::max(low, static_cast<double>(t.sent.value)),
                              t.duration * (1.0 / static_cast<double>(std::max<std::int64_t>(1, t.messages))));
     const float radius =
@@ -408,22 +415,20 @@ void draw_curve(const PanelContext& context, const StepView& step, const Exchang
   ImPlot::PopStyleVar();
 }
 
-}  // namespace
-
 std::string communication_caption(const PanelContext& context) {
   const auto& step = context.prediction.step;
   if (context.scenario.workload.task != sim::Task::train || !step) return "";
   return "of one rank of " + sim::format_count(step->ranks) + ", a step";
 }
 
-void draw_communication(const PanelContext& context) {
+void draw_communication(const Context& context) {
   if (context.scenario.workload.task != sim::Task::train)
     return draw_empty_state(context, "Training steps alone",
                             "What ranks exchange is shown of training steps: choose Train above.");
   if (draw_missing_prediction(context)) return;
   const auto step = context.prediction.step;
   if (!step) return draw_empty_state(context, "Predicting", "The step's messages are on their way.");
-  CommunicationScope& scope = context.view.communication;
+  CommunicationState& scope = context.state;
   scope.stage = std::clamp(scope.stage, 0, step->stages - 1);
   const std::vector<Exchange> exchanges = exchanges_of(*step, scope.stage);
   if (exchanges.empty())
@@ -457,5 +462,15 @@ void draw_communication(const PanelContext& context) {
   else
     draw_ranks(context, *step, *shown, left);
 }
+
+}  // namespace
+
+extern const PanelEntry communication_panel = {
+    "communication",
+    "Communication",
+    "what ranks exchange, and what of it stands in the way",
+    Dock::upper_right,
+    false,
+    panel_of<CommunicationState, communication_caption, draw_communication>};
 
 }  // namespace app::gui

@@ -17,6 +17,10 @@
 namespace app::gui {
 namespace {
 
+struct CompareState {
+  std::string filter;  // words of the operations that are shown; empty: all
+};
+
 enum class Column { operation, phase, count, predicted, measured, ratio, bound, bars };
 constexpr int kColumns = 8;
 
@@ -245,8 +249,6 @@ void draw_total(const PanelContext& context, const sim::Comparison& comparison) 
   if (a.value > 0) text_right(look, TextRole::number, c.text, ratio_text(b / a));
 }
 
-}  // namespace
-
 std::string compare_caption(const PanelContext& context) {
   const RunView& run = context.run();
   if (!run.comparison) return "";
@@ -256,7 +258,7 @@ std::string compare_caption(const PanelContext& context) {
          sim::format_count(static_cast<std::int64_t>(joined.only_b)) + " measured only";
 }
 
-void draw_compare(const PanelContext& context) {
+void draw_compare(const ContextWith<CompareState>& context) {
   const RunView& run = context.run();
   const Look& look = context.look;
   if (!run.comparison) {
@@ -273,7 +275,7 @@ void draw_compare(const PanelContext& context) {
   }
   draw_verdict(context, *run.comparison);
   ImGui::SetNextItemWidth(std::min(look.px(260), ImGui::GetContentRegionAvail().x));
-  ImGui::InputTextWithHint("##filter", "Filter by operation or phase", &context.view.compare_filter);
+  ImGui::InputTextWithHint("##filter", "Filter by operation or phase", &context.state.filter);
   constexpr ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH |
                                     ImGuiTableFlags_Sortable | ImGuiTableFlags_SortTristate |
                                     ImGuiTableFlags_Hideable | ImGuiTableFlags_NoBordersInBody;
@@ -302,7 +304,7 @@ void draw_compare(const PanelContext& context) {
                             ImGuiTableColumnFlags_WidthStretch | (bars ? 0 : ImGuiTableColumnFlags_Disabled));
     draw_header(look);
     draw_total(context, *run.comparison);
-    const auto rows = visible_rows(*run.comparison, context.view.compare_filter);
+    const auto rows = visible_rows(*run.comparison, context.state.filter);
     double longest = 0;
     for (const sim::ComparedRow* row : rows)
       longest = std::max({longest, duration(row->a), duration(row->b)});
@@ -315,5 +317,14 @@ void draw_compare(const PanelContext& context) {
   }
   ImGui::PopStyleVar();
 }
+
+}  // namespace
+
+extern const PanelEntry compare_panel = {"compare",
+                                         "Predicted and measured",
+                                         "where prediction and kernels part",
+                                         Dock::lower_right,
+                                         false,
+                                         panel_of<CompareState, compare_caption, draw_compare>};
 
 }  // namespace app::gui

@@ -1,5 +1,7 @@
 // What a run costs in hours, money, energy and carbon; what failures, the batch and the model's size do to
 // it; and what published models took for how well they do.
+#include "app/gui/panels/economics.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,12 +51,12 @@ ImU32 family_color(const Look& look, std::size_t family) {
 
 class EconomicsParts {
  public:
-  explicit EconomicsParts(const PanelContext& context)
+  explicit EconomicsParts(const ContextWith<EconomicsState>& context)
       : context_(context),
         look_(context.look),
         c_(look_.color()),
-        study_(*context.economics),
-        scope_(context.view.economics),
+        study_(*context.state.study.result()),
+        scope_(context.state),
         report_(context.prediction.report.get()),
         parameters_(static_cast<double>(sim::count_parameters(context.scenario.model).active)) {
     const sim::Hardware& hardware = context.scenario.hardware;
@@ -275,8 +277,7 @@ class EconomicsParts {
   void throughput_and_quality(ImVec2 size) {
     const PartPlace place(size);
     const std::string& gpu = context_.scenario.hardware.name;
-    chart_title(look_, "Generation against quality",
-                "predicted on one " + gpu + " unless named, batch 1; hollow: 4-bit weights");
+    chart_title(look_, "Generation against quality", "on one " + gpu + " or as named; hollow: 4-bit weights");
     std::vector<Mark> marks;
     for (const PublishedThroughput& t : study_.throughput) {
       const sim::PublishedModel& m = study_.published[t.model];
@@ -285,7 +286,7 @@ class EconomicsParts {
       const auto mark = [&](const SequenceRate& rate, bool filled, const char* weights, std::string name) {
         if (!(rate.tokens_per_second > 0)) return;
         const std::string devices = sim::format_count(rate.devices) + " x " + gpu;
-        if (rate.devices > 1) name += (name.empty() ? "on " : " on ") + sim::format_count(rate.devices);
+        if (rate.devices > 1) name += (name.empty() ? "" : ", ") + sim::format_count(rate.devices) + " GPUs";
         marks.push_back({{rate.tokens_per_second, *quality},
                          t.model,
                          filled,
@@ -296,7 +297,7 @@ class EconomicsParts {
       // A model is named once.
       mark(t.int4, false, "4-bit weights: ", t.bf16.tokens_per_second > 0 ? "" : m.name);
     }
-    scatter("##throughput", place.rest(), "tokens/s, one sequence", marks);
+    scatter("##throughput", place.rest(), "tokens/s, one sequence, predicted", marks);
   }
 
  private:
@@ -418,7 +419,7 @@ class EconomicsParts {
   const Look& look_;
   const Palette& c_;
   const EconomicsStudy& study_;
-  EconomicsScope& scope_;
+  EconomicsState& scope_;
   const sim::Report* report_;
   const sim::HourlyPrice* price_ = nullptr;
   sim::Site site_;
@@ -428,24 +429,20 @@ class EconomicsParts {
   double usd_per_hour_ = 0, tokens_ = 0, parameters_ = 0, devices_ = 1;
 };
 
-}  // namespace
-
 std::string economics_caption(const PanelContext& context) {
   const std::int64_t devices = context.scenario.strategy.devices();
   return context.scenario.model.name + " on " + sim::format_count(devices) + " x " +
          context.scenario.hardware.name;
 }
 
-void draw_economics(const PanelContext& context) {
+void draw_economics(const ContextWith<EconomicsState>& context) {
   const Look& look = context.look;
   if (!context.prediction.report) {
     draw_missing_prediction(context);
     return;
   }
-  context.requests.economics = true;
-  if (!context.economics) return draw_empty_state(context, "Pricing", "The first numbers are on their way.");
-  if (!context.economics->refusal.empty())
-    return draw_empty_state(context, "A preset cannot be read", context.economics->refusal);
+  context.state.study.follow({context.scenario, context.calibration});
+  if (draw_missing_result(context, context.state.study, "A preset cannot be read")) return;
   EconomicsParts parts(context);
   using Part = void (EconomicsParts::*)(ImVec2);
   static constexpr std::array<Part, 6> all = {&EconomicsParts::run,
@@ -471,12 +468,24 @@ void draw_economics(const PanelContext& context) {
   }
   static constexpr std::array<std::string_view, 6> tabs = {"run",  "failures", "batch",
                                                            "size", "training", "generation"};
-  EconomicsScope& scope = context.view.economics;
+  EconomicsState& scope = context.state;
   if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
     scope.tab = static_cast<int>(*tab);
   ImGui::BeginChild("part");
   (parts.*all[static_cast<std::size_t>(scope.tab)])(ImGui::GetContentRegionAvail());
   ImGui::EndChild();
 }
+
+}  // namespace
+
+EconomicsState::EconomicsState(const PanelTools& tools)
+    : study(tools.studies.add<EconomicsQuestion, EconomicsStudy>(
+          [studies = EconomicsStudies()](const EconomicsQuestion& question, const auto&) mutable {
+            return studies.study(question);
+          })) {}
+
+extern const PanelEntry economics_panel = {
+    "economics",      "Economics", "what it costs: days, money, energy, carbon",
+    Dock::lower_left, false,       panel_of<EconomicsState, economics_caption, draw_economics>};
 
 }  // namespace app::gui

@@ -34,6 +34,10 @@ void draw_empty_state(const PanelContext& context, std::string_view heading, std
   ImGui::EndGroup();
 }
 
+std::string as_sentence(std::string words) {
+  return words.ends_with('.') ? words : words + '.';
+}
+
 std::string progress_text(const CalibrationView& calibration) {
   if (calibration.of == 0) return "starting";
   std::string words = sim::format_count(calibration.done) + " of " + sim::format_count(calibration.of);
@@ -44,7 +48,7 @@ std::string progress_text(const CalibrationView& calibration) {
 bool draw_missing_prediction(const PanelContext& context, bool with_reason) {
   const Prediction& prediction = context.prediction;
   if (prediction.report) return false;
-  const CalibrationView& calibration = context.view.calibration;
+  const CalibrationView& calibration = context.measuring;
   if (!with_reason) {
     text_wrapped(context.look, TextRole::caption, context.look.color().mute,
                  "No prediction yet: Overview says why.");

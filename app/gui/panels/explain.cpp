@@ -264,8 +264,6 @@ void draw_lines(const Look& look, const std::vector<Line>& lines, ImU32 value_co
   }
 }
 
-}  // namespace
-
 std::string explain_caption(const PanelContext& context) {
   return context.prediction.report ? "click any number" : "";
 }
@@ -307,5 +305,11 @@ void draw_explain(const PanelContext& context) {
   }
   ImGui::EndChild();
 }
+
+}  // namespace
+
+extern const PanelEntry explain_panel = {
+    "explain",   "Explain", "where a number comes from",
+    Dock::right, false,     panel_of<NoState, explain_caption, draw_explain>};
 
 }  // namespace app::gui

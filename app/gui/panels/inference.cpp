@@ -1,5 +1,7 @@
 // Serving the model: what prefill and decode are bound by, what the cache holds, what latency buys in
 // throughput, requests that come and go, and what a draft saves.
+#include "app/gui/panels/inference.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -50,32 +52,43 @@ std::int64_t power_of_two_near(double value) {
   return std::int64_t{1} << static_cast<int>(std::lround(std::log2(std::max(1.0, value))));
 }
 
+const std::vector<std::string>& engines() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const std::string& name : preset_choices(sim::PresetKind::implementation))
+      if (sim::load_implementation_preset(name).serving) all.push_back(name);
+    return all;
+  }();
+  return names;
+}
+
+void engine_picker(const ContextWith<InferenceState>& context) {
+  const Look& look = context.look;
+  InferenceChoices& choices = context.state.choices;
+  const std::string engine = engine_of(context.scenario, choices.engine);
+  ImGui::AlignTextToFramePadding();
+  text(look, TextRole::caption, look.color().dim, "engine");
+  ImGui::SameLine(0, look.px(6));
+  if (!begin_picker(look, "engine", engine, look.px(200))) return;
+  for (const std::string& name : engines())
+    if (ImGui::Selectable(name.c_str(), name == engine)) {
+      // The scenario's own is edited; beside another implementation, the panel's choice is no edit.
+      if (context.scenario.implementation.serving)
+        context.invoke("implementation." + name);
+      else
+        choices.engine = name;
+    }
+  end_picker();
+}
+
 class InferenceParts {
  public:
-  explicit InferenceParts(const PanelContext& context)
+  explicit InferenceParts(const ContextWith<InferenceState>& context)
       : context_(context),
         look_(context.look),
         c_(look_.color()),
-        study_(*context.inference),
-        scope_(context.view.inference) {}
-
-  void engine_picker() {
-    const bool own = context_.scenario.implementation.serving.has_value();
-    ImGui::AlignTextToFramePadding();
-    text(look_, TextRole::caption, c_.dim, "engine");
-    ImGui::SameLine(0, look_.px(6));
-    if (begin_picker(look_, "engine", study_.scenario.implementation.name, look_.px(200))) {
-      for (const std::string& name : engines())
-        if (ImGui::Selectable(name.c_str(), name == study_.scenario.implementation.name)) {
-          // The scenario's own is edited; beside another implementation, the panel's choice is no edit.
-          if (own)
-            context_.invoke("implementation." + name);
-          else
-            scope_.choices.engine = name;
-        }
-      end_picker();
-    }
-  }
+        study_(*context.state.study.result()),
+        scope_(context.state) {}
 
   void phases(ImVec2 size) {
     const PartPlace place(size);
@@ -184,16 +197,6 @@ class InferenceParts {
   }
 
  private:
-  static const std::vector<std::string>& engines() {
-    static const std::vector<std::string> names = [] {
-      std::vector<std::string> all;
-      for (const std::string& name : preset_choices(sim::PresetKind::implementation))
-        if (sim::load_implementation_preset(name).serving) all.push_back(name);
-      return all;
-    }();
-    return names;
-  }
-
   void phase(std::string_view words, const PhaseStudy& phase, float width) const {
     ImGui::Dummy({0, look_.px(4)});
     fact_row(look_, words, sim::format(phase.time.total()), width);
@@ -494,31 +497,28 @@ class InferenceParts {
   const Look& look_;
   const Palette& c_;
   const InferenceStudy& study_;
-  InferenceScope& scope_;
+  InferenceState& scope_;
 };
 
-}  // namespace
-
-std::string inference_caption(const PanelContext& context) {
-  if (!context.inference || !context.inference->refusal.empty()) return "";
-  const sim::Scenario& s = context.inference->scenario;
+std::string inference_caption(const ContextWith<InferenceState>& context) {
+  const auto& study = context.state.study;
+  if (!study.result() || !study.progress().failure.empty()) return "";
+  const sim::Scenario& s = study.result()->scenario;
   std::string words = s.model.name;
   if (s.strategy.tensor_parallel > 1) words += ", tensor " + sim::format_count(s.strategy.tensor_parallel);
   return words + ", " + std::string(sim::name(s.workload.dtype)) + " on " + s.hardware.name;
 }
 
-void draw_inference(const PanelContext& context) {
+void draw_inference(const ContextWith<InferenceState>& context) {
   const Look& look = context.look;
   if (!context.prediction.report && context.scenario.hardware.peak.empty()) {
     draw_missing_prediction(context);
     return;
   }
-  context.requests.inference = context.view.inference.choices;
-  if (!context.inference) return draw_empty_state(context, "Pricing", "The first numbers are on their way.");
+  context.state.study.follow({context.scenario, context.calibration, context.state.choices});
+  engine_picker(context);
+  if (draw_missing_result(context, context.state.study, "This cannot be served")) return;
   InferenceParts panel(context);
-  panel.engine_picker();
-  if (!context.inference->refusal.empty())
-    return draw_empty_state(context, "This cannot be served", context.inference->refusal + ".");
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float gap = look.px(16);
   const auto cell = [](const char* id, ImVec2 size, const auto& part) {
@@ -541,7 +541,7 @@ void draw_inference(const PanelContext& context) {
     return;
   }
   static constexpr std::array<std::string_view, 5> tabs = {"phases", "cache", "rates", "traffic", "drafts"};
-  InferenceScope& scope = context.view.inference;
+  InferenceState& scope = context.state;
   ImGui::SameLine(0, look.px(12));
   if (ImGui::GetContentRegionAvail().x < look.px(290)) ImGui::NewLine();
   if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
@@ -561,5 +561,17 @@ void draw_inference(const PanelContext& context) {
     }
   });
 }
+
+}  // namespace
+
+InferenceState::InferenceState(const PanelTools& tools)
+    : study(tools.studies.add<InferenceQuestion, InferenceStudy>(
+          [studies = std::make_shared<InferenceStudies>()](const InferenceQuestion& question, const auto&) {
+            return studies->study(question);
+          })) {}
+
+extern const PanelEntry inference_panel = {
+    "inference",      "Inference", "what serving the model takes: latency, memory, traffic",
+    Dock::lower_left, false,       panel_of<InferenceState, inference_caption, draw_inference>};
 
 }  // namespace app::gui

@@ -156,7 +156,7 @@ void draw_controls(const PanelContext& context, const RunView& run) {
   const Look& look = context.look;
   const Palette& c = look.color();
   const bool train = context.scenario.workload.task == sim::Task::train;
-  const bool active = context.run_active;
+  const bool active = context.runs.active();
   static constexpr std::array<std::string_view, 2> tasks = {"Train", "Generate"};
   const auto current = static_cast<std::size_t>(context.scenario.workload.task);
   if (const auto chosen = segmented(look, "task", current, tasks)) {
@@ -200,14 +200,14 @@ void draw_controls(const PanelContext& context, const RunView& run) {
     text(look, TextRole::body, c.dim, "steps");
     ImGui::SameLine();
     ImGui::SetNextItemWidth(look.px(90));
-    std::string typed = sim::format_count(context.view.train_steps);
+    std::string typed = sim::format_count(context.runs.choices.steps);
     ImGui::InputText("##steps", &typed, ImGuiInputTextFlags_AutoSelectAll);
     std::int64_t steps = 0;
     if (ImGui::IsItemDeactivatedAfterEdit() && sim::parse_count(typed, steps) && steps > 0)
-      context.view.train_steps = steps;
+      context.runs.choices.steps = steps;
   } else {
     ImGui::SetNextItemWidth(-FLT_MIN);
-    ImGui::InputTextWithHint("##prompt", "Prompt", &context.view.prompt);
+    ImGui::InputTextWithHint("##prompt", "Prompt", &context.runs.choices.prompt);
   }
 }
 
@@ -310,8 +310,6 @@ void draw_generation(const PanelContext& context, const RunView& run) {
   ImGui::EndChild();
 }
 
-}  // namespace
-
 std::string live_caption(const PanelContext& context) {
   const RunView& run = context.run();
   return run.title.empty() ? "on this machine" : run.title;
@@ -339,5 +337,11 @@ void draw_live(const PanelContext& context) {
   if (nothing && !run.active()) return draw_log(context, run, ImGui::GetContentRegionAvail());
   train ? draw_training(context, run) : draw_generation(context, run);
 }
+
+}  // namespace
+
+extern const PanelEntry live_panel = {
+    "live",           "Live run", "the same quantities, measured",
+    Dock::lower_left, false,      panel_of<NoState, live_caption, draw_live>};
 
 }  // namespace app::gui

@@ -16,6 +16,11 @@
 namespace app::gui {
 namespace {
 
+enum class MemoryTab { ledger, timeline, peak };
+struct MemoryState {
+  MemoryTab tab = MemoryTab::ledger;  // where there is room for one part alone
+};
+
 using Categories = std::array<double, kMemoryCategories>;  // bytes
 
 struct Ledger {
@@ -464,13 +469,11 @@ void draw_fixes(const PanelContext& context, ImVec2 size) {
   ImGui::EndChild();
 }
 
-}  // namespace
-
 std::string memory_caption(const PanelContext& context) {
   return "of one device, " + context.scenario.hardware.name;
 }
 
-void draw_memory(const PanelContext& context) {
+void draw_memory(const ContextWith<MemoryState>& context) {
   if (draw_missing_prediction(context)) return;
   const Look& look = context.look;
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -495,10 +498,10 @@ void draw_memory(const PanelContext& context) {
     return;
   }
   static constexpr std::array<std::string_view, 3> tabs = {"by category", "over time", "at the peak"};
-  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(context.view.memory_tab), tabs))
-    context.view.memory_tab = static_cast<MemoryTab>(*tab);
+  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(context.state.tab), tabs))
+    context.state.tab = static_cast<MemoryTab>(*tab);
   const ImVec2 rest = {room.x, ImGui::GetContentRegionAvail().y};
-  switch (context.view.memory_tab) {
+  switch (context.state.tab) {
     case MemoryTab::ledger: {
       draw_ledgers(context,
                    {rest.x, fits ? rest.y : std::max(rest.y * 0.4f, rest.y - fixes_height(context))});
@@ -520,5 +523,11 @@ void draw_memory(const PanelContext& context) {
       return draw_peak_table(context, rest);
   }
 }
+
+}  // namespace
+
+extern const PanelEntry memory_panel = {
+    "memory",         "Memory", "what fills the device, and when",
+    Dock::upper_left, false,    panel_of<MemoryState, memory_caption, draw_memory>};
 
 }  // namespace app::gui

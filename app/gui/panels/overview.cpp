@@ -216,8 +216,6 @@ void draw_longest_operations(const PanelContext& context, const sim::Report& rep
   }
 }
 
-}  // namespace
-
 std::string overview_caption(const PanelContext& context) {
   return context.scenario.model.name + " on " + context.scenario.hardware.name;
 }
@@ -269,5 +267,11 @@ void draw_overview(const PanelContext& context) {
   }
   ImGui::PopStyleVar();
 }
+
+}  // namespace
+
+extern const PanelEntry overview_panel = {
+    "overview", "Overview", "the whole answer at a glance",
+    Dock::top,  true,       panel_of<NoState, overview_caption, draw_overview>};
 
 }  // namespace app::gui

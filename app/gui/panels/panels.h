@@ -1,57 +1,95 @@
-// The panels: each a function of what is known and of what the user looks at. Adding one is a line in
-// panels.cpp.
+// The panels. Each is a file of this folder that defines its entry, and a line of panels.cpp.
 #pragma once
+#include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
+#include "app/gui/commands.h"
+#include "app/gui/document.h"
+#include "app/gui/jobs/study.h"
 #include "app/gui/view.h"
 
 namespace app::gui {
 
+// A panel of a desktop: what it shows, with a state of its own.
+class Panel {
+ public:
+  virtual ~Panel() = default;
+  // What it is about and in which unit, for the right end of the title row.
+  virtual std::string caption(const PanelContext& context) = 0;
+  virtual void draw(const PanelContext& context) = 0;
+  // Shows a file that the user opened; false where it is none for this panel.
+  virtual bool open(const std::filesystem::path& file) = 0;
+};
+
+// What a panel is made with; all of it outlives the panel.
+struct PanelTools {
+  Studies& studies;
+  Commands& commands;
+  const Document& document;
+  Calibrations& calibrations;
+};
+
 // Where there is no height for two rows in the middle, lower panels share tabs with the upper ones.
 enum class Dock { left, top, upper_left, upper_right, lower_left, lower_right, right };
 
-struct Panel {
+struct PanelEntry {
   const char* id;     // stable: files, tests and the command line use it
   const char* title;  // a noun
   const char* teaches;
   Dock dock;
   bool bare;  // draws its own cards: no title row, no padding
-  // Of what and in which unit, for the right end of the title row.
-  std::string (*caption)(const PanelContext& context);
-  void (*draw)(const PanelContext& context);
+  std::unique_ptr<Panel> (*make)(const PanelTools& tools);
 };
 
-std::span<const Panel> panels();
-const Panel* find_panel(std::string_view id);
+std::span<const PanelEntry* const> panels();
+const PanelEntry* find_panel(std::string_view id);
 // What ImGui knows its window by: the id stays when the title changes.
-std::string window_name(const Panel& panel);
+std::string window_name(const PanelEntry& panel);
 
-void draw_scenario(const PanelContext& context);
-std::string scenario_caption(const PanelContext& context);
-void draw_overview(const PanelContext& context);
-std::string overview_caption(const PanelContext& context);
-void draw_memory(const PanelContext& context);
-std::string memory_caption(const PanelContext& context);
-void draw_roofline(const PanelContext& context);
-std::string roofline_caption(const PanelContext& context);
-void draw_live(const PanelContext& context);
-std::string live_caption(const PanelContext& context);
-void draw_compare(const PanelContext& context);
-std::string compare_caption(const PanelContext& context);
-void draw_pipeline(const PanelContext& context);
-std::string pipeline_caption(const PanelContext& context);
-void draw_communication(const PanelContext& context);
-std::string communication_caption(const PanelContext& context);
-void draw_validation(const PanelContext& context);
-std::string validation_caption(const PanelContext& context);
-void draw_inference(const PanelContext& context);
-std::string inference_caption(const PanelContext& context);
-void draw_economics(const PanelContext& context);
-std::string economics_caption(const PanelContext& context);
-void draw_planner(const PanelContext& context);
-std::string planner_caption(const PanelContext& context);
-void draw_explain(const PanelContext& context);
-std::string explain_caption(const PanelContext& context);
+// What the functions of a panel are given: what all panels are, and the panel's own state.
+template <class State>
+struct ContextWith : PanelContext {
+  State& state;
+};
+
+template <class State>
+class PanelWith : public Panel {
+ public:
+  explicit PanelWith(const PanelTools& tools) : state(made(tools)) {}
+  State state;
+
+ private:
+  static State made(const PanelTools& tools) {
+    if constexpr (std::is_constructible_v<State, const PanelTools&>)
+      return State(tools);
+    else
+      return State{};
+  }
+};
+
+// A panel whose state is made from the tools, where it wants them, and drawn by two functions. A state that
+// has a function open() is asked about files.
+template <class State, auto kCaption, auto kDraw>
+std::unique_ptr<Panel> panel_of(const PanelTools& tools) {
+  struct Drawn final : PanelWith<State> {
+    using PanelWith<State>::PanelWith;
+    std::string caption(const PanelContext& context) override {
+      return kCaption(ContextWith<State>{context, this->state});
+    }
+    void draw(const PanelContext& context) override { kDraw(ContextWith<State>{context, this->state}); }
+    bool open(const std::filesystem::path& file) override {
+      if constexpr (requires { this->state.open(file); })
+        return this->state.open(file);
+      else
+        return false;
+    }
+  };
+  return std::make_unique<Drawn>(tools);
+}
+struct NoState {};
 
 }  // namespace app::gui

@@ -1,5 +1,7 @@
 // A training step over the stages of its pipeline: who runs what when, who waits, and what each holds
 // meanwhile.
+#include "app/gui/panels/pipeline.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,6 +21,8 @@
 
 namespace app::gui {
 namespace {
+
+using Context = ContextWith<PipelineState>;
 
 // What is narrower is merged: pixels, and where rows are so many that they are thin.
 constexpr float kLeastBar = 2, kLeastBarOfMany = 3;
@@ -73,7 +77,7 @@ std::string describe(const sim::TimelineSlot& slot, bool chunks) {
   return words;
 }
 
-void draw_controls(const PanelContext& context) {
+void draw_controls(const Context& context) {
   const Look& look = context.look;
   const sim::Strategy& strategy = context.scenario.strategy;
   std::vector<ScheduleChoice> choices;
@@ -92,12 +96,12 @@ void draw_controls(const PanelContext& context) {
                  *choices[*picked].scenario);
   ImGui::SameLine(0, look.px(16));
   static constexpr std::array<std::string_view, 2> colorings = {"by phase", "by micro-batch"};
-  PipelineScope& scope = context.view.pipeline;
+  PipelineState& scope = context.state;
   if (const auto picked = segmented(look, "coloring", static_cast<std::size_t>(scope.coloring), colorings))
     scope.coloring = static_cast<PipelineColoring>(*picked);
 }
 
-void draw_bubble(const PanelContext& context, const StepView& step) {
+void draw_bubble(const Context& context, const StepView& step) {
   if (!step.bubble) return;
   const Look& look = context.look;
   const Palette& c = look.color();
@@ -121,12 +125,12 @@ struct Frame {
 
 class Gantt {
  public:
-  Gantt(const PanelContext& context, const StepView& step, const Frame& frame)
+  Gantt(const Context& context, const StepView& step, const Frame& frame)
       : look_(context.look),
         c_(look_.color()),
         step_(step),
         frame_(frame),
-        by_phase_(context.view.pipeline.coloring == PipelineColoring::phase),
+        by_phase_(context.state.coloring == PipelineColoring::phase),
         micro_batches_(micro_batches_of(context.prediction.scenario)),
         list_(ImPlot::GetPlotDrawList()) {}
 
@@ -215,11 +219,11 @@ void draw_cursor(const Look& look, const Frame& frame, double cursor, float bott
 }
 
 // Beside each row: what its stage does at the cursor, and what it holds.
-void draw_moment(const PanelContext& context, const StepView& step, const Frame& frame, float left,
-                 float width, const ScaleUnit& bytes) {
+void draw_moment(const Context& context, const StepView& step, const Frame& frame, float left, float width,
+                 const ScaleUnit& bytes) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  const PipelineScope& scope = context.view.pipeline;
+  const PipelineState& scope = context.state;
   const float line = text_size_of(look, TextRole::number, "x").y;
   ImDrawList* list = ImGui::GetWindowDrawList();
   const int every = std::max(1, static_cast<int>(std::ceil(line / frame.row)));
@@ -309,7 +313,7 @@ class MemoryColumns {
   std::size_t count_;
 };
 
-void draw_memory_lines(const PanelContext& context, const StepView& step, const Frame& frame,
+void draw_memory_lines(const Context& context, const StepView& step, const Frame& frame,
                        const ScaleUnit& unit) {
   const Look& look = context.look;
   const Palette& c = look.color();
@@ -318,7 +322,7 @@ void draw_memory_lines(const PanelContext& context, const StepView& step, const 
   const float zero = ImPlot::PlotToPixels(0, 0).y, one = ImPlot::PlotToPixels(0, 1).y;
   const auto y = [&](double bytes) { return zero + (one - zero) * static_cast<float>(bytes / unit.size); };
 
-  const auto selected = static_cast<std::size_t>(context.view.pipeline.stage);
+  const auto selected = static_cast<std::size_t>(context.state.stage);
   const auto& points = step.memory[selected];
   const std::vector<std::size_t> fullest = columns.fullest(step, selected);
   // Neighbouring columns that hold the same are one rectangle.
@@ -368,7 +372,7 @@ Frame frame_of_plot(int rows) {
   return {limits.X.Min, limits.X.Max, least.x, least.x + size.x, least.y, size.y / static_cast<float>(rows)};
 }
 
-void set_up_time(PipelineScope& scope, const ScaleUnit& unit, bool labelled) {
+void set_up_time(PipelineState& scope, const ScaleUnit& unit, bool labelled) {
   const ImPlotAxisFlags flags =
       ImPlotAxisFlags_NoHighlight | (labelled ? 0 : ImPlotAxisFlags_NoTickLabels | ImPlotAxisFlags_NoLabel);
   const std::string label = std::string("time in a step, ") + unit.name;
@@ -380,12 +384,12 @@ void set_up_time(PipelineScope& scope, const ScaleUnit& unit, bool labelled) {
 }
 
 // The hand on either plot: the cursor follows it, a double click shows the whole step.
-void take_hand(PipelineScope& scope) {
+void take_hand(PipelineState& scope) {
   if (!ImPlot::IsPlotHovered()) return;
   scope.cursor = std::clamp(ImPlot::GetPlotMousePos().x, 0.0, scope.duration);
 }
 
-std::vector<LegendEntry> legend_of(const PanelContext& context, const StepView& step) {
+std::vector<LegendEntry> legend_of(const Context& context, const StepView& step) {
   const Palette& c = context.look.color();
   std::vector<LegendEntry> entries;
   std::array<bool, kKinds> any{};
@@ -393,7 +397,7 @@ std::vector<LegendEntry> legend_of(const PanelContext& context, const StepView& 
     any[kind_of(slot)] = true;
     any[kRecompute] = any[kRecompute] || slot.recompute.value > 0;
   }
-  if (context.view.pipeline.coloring == PipelineColoring::phase) {
+  if (context.state.coloring == PipelineColoring::phase) {
     for (std::size_t kind = 0; kind < kKinds; ++kind)
       if (any[kind]) entries.push_back({kind_color(c, kind), kKindNames[kind]});
   } else {
@@ -404,10 +408,10 @@ std::vector<LegendEntry> legend_of(const PanelContext& context, const StepView& 
   return entries;
 }
 
-std::vector<LegendEntry> memory_legend_of(const PanelContext& context, const StepView& step) {
+std::vector<LegendEntry> memory_legend_of(const Context& context, const StepView& step) {
   const Palette& c = context.look.color();
   sim::MemoryByClass ever{};
-  for (const sim::MemoryTimePoint& point : step.memory[static_cast<std::size_t>(context.view.pipeline.stage)])
+  for (const sim::MemoryTimePoint& point : step.memory[static_cast<std::size_t>(context.state.stage)])
     for (std::size_t i = 0; i < ever.size(); ++i) ever[i] = std::max(ever[i], point.bytes[i]);
   std::vector<LegendEntry> entries;
   for (int category = 0; category < sim::kBufferClasses; ++category)
@@ -419,10 +423,10 @@ std::vector<LegendEntry> memory_legend_of(const PanelContext& context, const Ste
   return entries;
 }
 
-void draw_plots(const PanelContext& context, const StepView& step, ImVec2 room) {
+void draw_plots(const Context& context, const StepView& step, ImVec2 room) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  PipelineScope& scope = context.view.pipeline;
+  PipelineState& scope = context.state;
   const ScaleUnit time = time_unit(scope.duration);
   const auto capacity = static_cast<double>(context.prediction.scenario.hardware.memory.value);
   const auto peak = static_cast<double>(step.peak.value);
@@ -525,8 +529,6 @@ void draw_plots(const PanelContext& context, const StepView& step, ImVec2 room) 
   if (hovered_stage >= 0) describe_slot(look, step, hovered_stage, scope.cursor, bytes);
 }
 
-}  // namespace
-
 std::string pipeline_caption(const PanelContext& context) {
   const sim::Scenario& s = context.prediction.scenario;
   if (s.workload.task != sim::Task::train || !context.prediction.step) return "";
@@ -539,12 +541,12 @@ std::string pipeline_caption(const PanelContext& context) {
          (micro_batches_of(s) == 1 ? " micro-batch" : " micro-batches");
 }
 
-void draw_pipeline(const PanelContext& context) {
+void draw_pipeline(const Context& context) {
   if (context.scenario.workload.task != sim::Task::train)
     return draw_empty_state(context, "No pipeline",
                             "Schedules are of training steps: choose Train above to see one.");
   const auto step = context.prediction.step;
-  PipelineScope& scope = context.view.pipeline;
+  PipelineState& scope = context.state;
   draw_controls(context);
   if (draw_missing_prediction(context)) return;
   if (!step) return draw_empty_state(context, "Predicting", "The step's timeline is on its way.");
@@ -558,5 +560,11 @@ void draw_pipeline(const PanelContext& context) {
   draw_bubble(context, *step);
   draw_plots(context, *step, ImGui::GetContentRegionAvail());
 }
+
+}  // namespace
+
+extern const PanelEntry pipeline_panel = {
+    "pipeline",       "Pipeline", "which stage runs what when, and what it holds",
+    Dock::upper_left, false,      panel_of<PipelineState, pipeline_caption, draw_pipeline>};
 
 }  // namespace app::gui

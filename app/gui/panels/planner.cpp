@@ -1,5 +1,7 @@
 // Every legal strategy of the scenario's model: which are best by what, what the others cost, what was
 // refused and why, and what two of them spend their time on.
+#include "app/gui/panels/planner.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +11,6 @@
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/panels/plan_limits.h"
-#include "app/gui/panels/serving_plan.h"
-#include "app/gui/panels/two_picks.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/parts.h"
@@ -82,8 +82,7 @@ std::string words_of(const sim::Scenario& scenario) {
 }
 
 // Whether the search was about what is configured now, whatever the strategy.
-bool is_about(const PlannerView& view, const sim::Scenario& now) {
-  const sim::Scenario& then = view.question.scenario;
+bool is_about(const sim::Scenario& then, const sim::Scenario& now) {
   return then.model == now.model && then.hardware == now.hardware &&
          then.implementation == now.implementation && then.workload.seq_len == now.workload.seq_len &&
          then.workload.global_batch_size == now.workload.global_batch_size &&
@@ -92,12 +91,13 @@ bool is_about(const PlannerView& view, const sim::Scenario& now) {
 
 class PlannerParts {
  public:
-  explicit PlannerParts(const PanelContext& context)
+  explicit PlannerParts(const ContextWith<PlannerState>& context)
       : context_(context),
         look_(context.look),
         c_(look_.color()),
-        scope_(context.view.planner),
-        view_(context.planner) {}
+        scope_(context.state),
+        progress_(scope_.search.progress()),
+        view_(scope_.search.result()) {}
 
   void controls(ImVec2 size) {
     const PartPlace place(size);
@@ -164,11 +164,12 @@ class PlannerParts {
     const std::vector<std::int64_t> shown = compared_ones();
     for (std::size_t i = 0; i < shown.size(); ++i) pick(i, shown[i], size.x);
     if (shown.size() < 2) return;
-    context_.requests.planner_picks = {shown[0], shown[1]};
-    const PlannerComparison* comparison = context_.comparison;
-    if (!comparison || comparison->picks != *context_.requests.planner_picks) return;
-    if (!comparison->explanation) return text_wrapped(look_, TextRole::body, c_.bad, comparison->failure);
-    const sim::Explanation& e = *comparison->explanation;
+    auto& comparison = scope_.comparison;
+    comparison.follow({{shown[0], shown[1]}, view_->space, scope_.search.request().calibration});
+    if (const std::string& failure = comparison.progress().failure; !failure.empty())
+      return text_wrapped(look_, TextRole::body, c_.bad, failure);
+    if (!comparison.result() || comparison.request().picks != std::array{shown[0], shown[1]}) return;
+    const sim::Explanation& e = *comparison.result();
     text_wrapped(look_, TextRole::body, c_.text, e.sentence);
     spendings(e, size.x);
   }
@@ -214,27 +215,28 @@ class PlannerParts {
   }
 
   void search_button(float width) {
-    const bool running = view_ && view_->running;
+    const bool running = progress_.running;
     if (primary_button(look_, running ? "Cancel" : "Search", running ? c_.warn : c_.good, {look_.px(96), 0}))
       context_.invoke(running ? "planner.cancel" : "planner.search");
     ImGui::SameLine(0, look_.px(10));
     ImGui::AlignTextToFramePadding();
-    text_fitted(look_, TextRole::caption, view_ && !view_->failure.empty() ? c_.bad : c_.dim, progress(),
+    text_fitted(look_, TextRole::caption, failed() ? c_.bad : c_.dim, progress(),
                 std::max(1.0f, width - look_.px(110)));
   }
 
+  bool failed() const { return !progress_.running && !progress_.failure.empty(); }
+
   std::string progress() const {
+    if (failed()) return progress_.failure;
+    if (progress_.running)
+      return sim::format_percent(static_cast<double>(progress_.done) /
+                                 static_cast<double>(std::max<std::int64_t>(1, progress_.of))) +
+             " of " + sim::format_short(static_cast<double>(progress_.of)) + " candidates";
     if (!view_) return "";
-    if (!view_->failure.empty()) return view_->failure;
-    const std::string total = sim::format_short(static_cast<double>(view_->total));
-    if (view_->running)
-      return sim::format_percent(static_cast<double>(view_->done) /
-                                 static_cast<double>(std::max<std::int64_t>(1, view_->total))) +
-             " of " + total + " candidates";
     std::string words = sim::format_short(static_cast<double>(view_->result.looked_at)) + " candidates";
     if (!context_.frozen) words += " in " + sim::format(sim::Seconds{view_->result.seconds});
-    if (view_->stopped) words += ", stopped";
-    if (!is_about(*view_, context_.scenario)) words += ", of an earlier scenario";
+    if (progress_.cancelled) words += ", stopped";
+    if (!is_about(scope_.search.request().scenario, context_.scenario)) words += ", of an earlier scenario";
     return words;
   }
 
@@ -274,7 +276,7 @@ class PlannerParts {
     if (label.ends_with(", ")) label += unit.name;
     // What would not fit a hundred devices is no choice: the view stays with what matters.
     const double limit = objective == sim::Objective::memory
-                             ? 8 * static_cast<double>(view_->question.scenario.hardware.memory.value)
+                             ? 8 * static_cast<double>(scope_.search.request().scenario.hardware.memory.value)
                              : least * 200;
     return logarithmic_axis(std::move(label), least, std::max(least, std::min(most, limit)), unit);
   }
@@ -304,7 +306,7 @@ class PlannerParts {
     draw_front(chart);
     for (const sim::Candidate& c : view_->result.front) near(c, chart.at(place(c)));
     if (scope_.y == sim::Objective::memory)
-      chart.horizontal(static_cast<double>(view_->question.scenario.hardware.memory.value), c_.bad,
+      chart.horizontal(static_cast<double>(scope_.search.request().scenario.hardware.memory.value), c_.bad,
                        "the device's memory");
     const std::vector<std::int64_t> marked = compared_ones();
     for (std::size_t i = 0; i < marked.size(); ++i)
@@ -359,7 +361,7 @@ class PlannerParts {
   }
 
   void nothing_fits() const {
-    if (view_->running || view_->result.looked_at == 0) return;
+    if (progress_.running || view_->result.looked_at == 0) return;
     const sim::SearchResult& r = view_->result;
     std::string words = "Nothing keeps to the limits.";
     if (r.smallest) words += " The smallest takes " + sim::format(r.smallest->memory) + " of a device.";
@@ -409,7 +411,7 @@ class PlannerParts {
     std::vector<std::int64_t> ones;
     for (const auto& pick : scope_.picks)
       if (pick) ones.push_back(*pick);
-    if (view_->running) return ones;
+    if (progress_.running) return ones;
     const sim::Candidate* first = ones.empty() ? nullptr : find(ones[0], {});
     for (const sim::Candidate& c : view_->result.by(scope_.objective)) {
       if (ones.size() == 2) break;
@@ -438,11 +440,10 @@ class PlannerParts {
   const PanelContext& context_;
   const Look& look_;
   const Palette& c_;
-  PlannerScope& scope_;
+  PlannerState& scope_;
+  const StudyProgress& progress_;
   const PlannerView* view_;
 };
-
-}  // namespace
 
 std::string planner_caption(const PanelContext& context) {
   const sim::Scenario& s = context.scenario;
@@ -453,7 +454,7 @@ std::string planner_caption(const PanelContext& context) {
          sim::format_count(s.strategy.devices()) + " x " + s.hardware.name;
 }
 
-void draw_planner(const PanelContext& context) {
+void draw_planner(const ContextWith<PlannerState>& context) {
   const Look& look = context.look;
   if (context.scenario.hardware.peak.empty()) {
     draw_missing_prediction(context);
@@ -461,10 +462,12 @@ void draw_planner(const PanelContext& context) {
   }
   if (context.scenario.workload.task == sim::Task::generate) return draw_serving_plan(context);
   // A picture of a search that nobody started would be empty.
-  if (context.frozen && !context.planner) context.invoke("planner.search");
+  PlannerState& scope = context.state;
+  const StudyProgress& progress = scope.search.progress();
+  const PlannerView* found = scope.search.result();
+  if (context.frozen && !found && !progress.running && progress.failure.empty()) scope.start_search();
   PlannerParts parts(context);
-  PlannerScope& scope = context.view.planner;
-  const bool any = context.planner && context.planner->failure.empty() && context.planner->total > 0;
+  const bool any = found && progress.failure.empty() && sim::size(found->space) > 0;
   const auto hint = [&] {
     draw_empty_state(context, "Nothing searched yet",
                      "Search looks at every strategy that the choices allow; results appear as they are "
@@ -481,5 +484,39 @@ void draw_planner(const PanelContext& context) {
                       .any = any,
                       .hint = hint});
 }
+
+}  // namespace
+
+PlannerState::PlannerState(const PanelTools& tools)
+    : search(tools.studies.add<PlannerQuestion, PlannerView>(search_strategies)),
+      comparison(tools.studies.add<PicksQuestion, sim::Explanation>(
+          [](const PicksQuestion& question, const auto&) { return explain_picks(question); })),
+      serving_plan(tools.studies.add<ServingPlanQuestion, ServingPlan>(
+          [](const ServingPlanQuestion& question, const auto&) { return plan_serving(question); })),
+      tools_(tools) {
+  tools.commands.add(
+      {.id = "planner.search",
+       .category = "Run",
+       .label = "Search strategies",
+       .run = [this] { start_search(); },
+       .enabled = [this] { return tools_.document.scenario().workload.task == sim::Task::train; },
+       .detail = [] { return std::string("every legal strategy of this model on these devices"); }});
+  tools.commands.add({.id = "planner.cancel",
+                      .category = "Run",
+                      .label = "Cancel the search",
+                      .run = [this] { search.cancel(); },
+                      .enabled = [this] { return search.progress().running; },
+                      .in_menu = false});
+}
+
+void PlannerState::start_search() {
+  const sim::Scenario& scenario = tools_.document.scenario();
+  picks = {};
+  search.ask({scenario, tools_.calibrations.of(scenario.hardware), choices});
+}
+
+extern const PanelEntry planner_panel = {
+    "planner",        "Planner", "every legal strategy, and which to take",
+    Dock::upper_left, false,     panel_of<PlannerState, planner_caption, draw_planner>};
 
 }  // namespace app::gui

@@ -238,8 +238,6 @@ void describe(const PanelContext& context, const Dot& dot) {
   ImGui::EndTooltip();
 }
 
-}  // namespace
-
 std::string roofline_caption(const PanelContext& context) {
   return context.scenario.hardware.name + ", " + std::string(sim::name(context.scenario.workload.dtype)) +
          ", a dot an operation, area = time";
@@ -338,5 +336,11 @@ void draw_roofline(const PanelContext& context) {
                     sim::format_percent(cloud.without_share) + " of the time",
                 ImGui::GetContentRegionAvail().x);
 }
+
+}  // namespace
+
+extern const PanelEntry roofline_panel = {
+    "roofline",        "Roofline", "what bounds each operation",
+    Dock::upper_right, false,      panel_of<NoState, roofline_caption, draw_roofline>};
 
 }  // namespace app::gui

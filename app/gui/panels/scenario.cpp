@@ -19,6 +19,18 @@
 namespace app::gui {
 namespace {
 
+// A value that a field could not take, until the next edit.
+struct Refusal {
+  std::string field, message;
+  sim::Scenario of = {};
+};
+
+struct ScenarioState {
+  std::set<std::string> folded = {"model"};  // sections
+  std::set<std::string> unfolded;            // those whose rare fields are shown
+  Refusal refusal;
+};
+
 // "full: -9.13 GiB, speed -31 %".
 std::string effect_of(const Alternative& other, const sim::Report& now) {
   const sim::Bytes before = sim::peak_memory(now), after = sim::peak_memory(other.report);
@@ -44,7 +56,9 @@ bool stand_side_by_side(const std::vector<std::string_view>& choices) {
 
 class Form {
  public:
-  explicit Form(const PanelContext& context) : context_(context), look_(context.look), s_(context.scenario) {
+  explicit Form(const ContextWith<ScenarioState>& context)
+      : context_(context), look_(context.look), s_(context.scenario), state_(context.state) {
+    if (!state_.refusal.field.empty() && !(state_.refusal.of == s_)) state_.refusal = {};
     // Of the prediction, not of the moment: both are the same a frame later.
     for (const sim::Problem& problem : sim::validate(s_)) problems_.push_back(problem);
   }
@@ -54,7 +68,7 @@ class Form {
                                  [&](const ScenarioField& field) { return shows(field); });
     if (!any && !section.preset) return;
     ImGui::PushID(section.id);
-    std::set<std::string>& folded = context_.view.folded;
+    std::set<std::string>& folded = state_.folded;
     // What is wrong is never folded away.
     const bool wrong = std::any_of(section.fields.begin(), section.fields.end(),
                                    [&](const ScenarioField& f) { return is_wrong(f); });
@@ -96,7 +110,7 @@ class Form {
         any_more = true;
     }
     if (!any_more) return;
-    std::set<std::string>& unfolded = context_.view.unfolded;
+    std::set<std::string>& unfolded = state_.unfolded;
     const bool open = unfolded.count(section.id) > 0;
     if (folding_heading(look_, "more", !open))
       open ? unfolded.erase(section.id) : unfolded.insert(section.id).second;
@@ -107,7 +121,7 @@ class Form {
   FieldNote note(const ScenarioField& field) {
     shown_.insert(field.name);
     FieldNote note;
-    const Refusal& refusal = context_.view.refusal;
+    const Refusal& refusal = state_.refusal;
     if (refusal.field == field.name) note.problem = refusal.message;
     for (const sim::Problem& problem : problems_)
       if (problem.field == field.name) note.problem = problem.message;
@@ -143,7 +157,7 @@ class Form {
     }
     if (!after || *after == before) return;
     if (const std::string refusal = field.refuses ? field.refuses(s_, *after) : ""; !refusal.empty()) {
-      context_.view.refusal = {field.name, refusal};
+      state_.refusal = {field.name, refusal, s_};
       return;
     }
     sim::Scenario next = s_;
@@ -165,11 +179,10 @@ class Form {
   const PanelContext& context_;
   const Look& look_;
   const sim::Scenario& s_;
+  ScenarioState& state_;
   std::vector<sim::Problem> problems_;
   std::set<std::string> shown_;
 };
-
-}  // namespace
 
 std::string scenario_caption(const PanelContext& context) {
   const auto problems = context.prediction.problems.size();
@@ -177,7 +190,7 @@ std::string scenario_caption(const PanelContext& context) {
   return sim::format_count(static_cast<std::int64_t>(problems)) + (problems == 1 ? " problem" : " problems");
 }
 
-void draw_scenario(const PanelContext& context) {
+void draw_scenario(const ContextWith<ScenarioState>& context) {
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(context.look.px(8), context.look.px(5)));
   Form form(context);
   const Look& look = context.look;
@@ -204,5 +217,11 @@ void draw_scenario(const PanelContext& context) {
   });
   ImGui::PopStyleVar();
 }
+
+}  // namespace
+
+extern const PanelEntry scenario_panel = {
+    "scenario", "Configure", "what is computed, on what",
+    Dock::left, false,       panel_of<ScenarioState, scenario_caption, draw_scenario>};
 
 }  // namespace app::gui

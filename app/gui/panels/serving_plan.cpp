@@ -1,5 +1,4 @@
-#include "app/gui/panels/serving_plan.h"
-
+// Ways to serve the scenario's model: the planner panel where the task is generation.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +7,7 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/plan_limits.h"
-#include "app/gui/panels/two_picks.h"
+#include "app/gui/panels/planner.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/parts.h"
@@ -38,12 +37,12 @@ std::string words_of(const sim::ServingChoice& choice) {
 
 class ServingParts {
  public:
-  explicit ServingParts(const PanelContext& context)
+  explicit ServingParts(const ContextWith<PlannerState>& context)
       : context_(context),
         look_(context.look),
         c_(look_.color()),
-        choices_(context.view.planner.serving),
-        plan_(*context.serving_plan) {}
+        choices_(context.state.serving),
+        plan_(*context.state.serving_plan.result()) {}
 
   void controls(ImVec2 size) {
     const PartPlace place(size);
@@ -235,14 +234,11 @@ class ServingParts {
 
 }  // namespace
 
-void draw_serving_plan(const PanelContext& context) {
+void draw_serving_plan(const ContextWith<PlannerState>& context) {
   const Look& look = context.look;
-  PlannerScope& scope = context.view.planner;
-  context.requests.serving_plan = scope.serving;
-  if (!context.serving_plan)
-    return draw_empty_state(context, "Searching", "The first numbers are on their way.");
-  if (!context.serving_plan->refusal.empty())
-    return draw_empty_state(context, "This cannot be served", context.serving_plan->refusal + ".");
+  PlannerState& scope = context.state;
+  scope.serving_plan.follow({context.scenario, context.calibration, scope.serving});
+  if (draw_missing_result(context, scope.serving_plan, "This cannot be served")) return;
   ServingParts parts(context);
   draw_planner_parts(look, scope.tab,
                      {.controls = [&](ImVec2 size) { parts.controls(size); },

@@ -1,4 +1,6 @@
 // How far predictions lie from what others measured: every row of every table, and each source's errors.
+#include "app/gui/panels/validation.h"
+
 #include <imgui.h>
 #include <misc/cpp/imgui_stdlib.h>
 
@@ -19,6 +21,7 @@ namespace app::gui {
 namespace {
 
 constexpr const char* kAll = "all";
+using Context = ContextWith<ValidationState>;
 
 // Sources in colours that neighbours in a table do not share: hues a golden angle apart.
 ImU32 source_color(const Look& look, std::size_t source) {
@@ -78,9 +81,10 @@ std::size_t index_of(const std::vector<std::string>& names, const std::string& n
   return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
-Shown choose(const ValidationView& view, const ValidationScope& scope) {
+Shown choose(const ValidationState& scope) {
   Shown shown;
-  for (const auto& table : view.tables)
+  if (!scope.study.result()) return shown;
+  for (const auto& table : scope.study.result()->tables)
     if (!shown.table || table->name == scope.table) shown.table = table.get();
   if (!shown.table || shown.table->columns.empty()) return shown;
   shown.column = &shown.table->columns.front();
@@ -94,9 +98,9 @@ Shown choose(const ValidationView& view, const ValidationScope& scope) {
   return shown;
 }
 
-void draw_open_field(const PanelContext& context, float width) {
+void draw_open_field(const Context& context, float width) {
   const Look& look = context.look;
-  ValidationScope& scope = context.view.validation;
+  ValidationState& scope = context.state;
   ImGui::SetNextItemWidth(width - look.px(64));
   const bool entered = ImGui::InputTextWithHint("##path", "a table of measurements, FILE.csv", &scope.path,
                                                 ImGuiInputTextFlags_EnterReturnsTrue);
@@ -106,7 +110,7 @@ void draw_open_field(const PanelContext& context, float width) {
 }
 
 // Picks one of the names, or all of them.
-void filter_picker(const PanelContext& context, const char* id, const char* what, std::string& chosen,
+void filter_picker(const Context& context, const char* id, const char* what, std::string& chosen,
                    const std::vector<std::string>& names, float width) {
   if (names.size() < 2) return;
   const std::string shown = chosen.empty() ? std::string(kAll) + " " + what : chosen;
@@ -118,10 +122,10 @@ void filter_picker(const PanelContext& context, const char* id, const char* what
   end_picker();
 }
 
-void draw_controls(const PanelContext& context, const Shown& shown) {
+void draw_controls(const Context& context, const Shown& shown) {
   const Look& look = context.look;
-  const ValidationView& view = *context.validation;
-  ValidationScope& scope = context.view.validation;
+  const ValidationView& view = *context.state.study.result();
+  ValidationState& scope = context.state;
   const float room = ImGui::GetContentRegionAvail().x;
   const float each = std::min(look.px(230), (room - look.px(18)) / 4);
   if (begin_picker(look, "table", shown.table->name, each)) {
@@ -201,10 +205,10 @@ class Occupied {
   std::vector<bool> taken_ = std::vector<bool>(kAcross * kAcross * kColors);
 };
 
-void draw_scatter(const PanelContext& context, const Shown& shown, ImVec2 size) {
+void draw_scatter(const Context& context, const Shown& shown, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  ValidationScope& scope = context.view.validation;
+  ValidationState& scope = context.state;
   const Axis axis = axis_of(shown.points);
   const std::string title = column_title(shown.column->name);
   const TextScope axes(look, TextRole::caption);
@@ -302,10 +306,10 @@ void draw_scatter(const PanelContext& context, const Shown& shown, ImVec2 size) 
   ImPlot::PopStyleVar();
 }
 
-void draw_summaries(const PanelContext& context, const Shown& shown, ImVec2 size) {
+void draw_summaries(const Context& context, const Shown& shown, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  ValidationScope& scope = context.view.validation;
+  ValidationState& scope = context.state;
   constexpr ImGuiTableFlags flags =
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
   const auto& summaries = shown.table->summaries;
@@ -377,10 +381,10 @@ void draw_summaries(const PanelContext& context, const Shown& shown, ImVec2 size
 }
 
 // The row that was picked: prediction beside measurement, then its cells as they stand in the table.
-void draw_row(const PanelContext& context, const Shown& shown, ImVec2 size) {
+void draw_row(const Context& context, const Shown& shown, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  ValidationScope& scope = context.view.validation;
+  ValidationState& scope = context.state;
   const ValidatedTable& table = *shown.table;
   if (!ImGui::BeginChild("row", size)) return ImGui::EndChild();
   // Until one is picked: the one that is farthest off.
@@ -452,21 +456,17 @@ void draw_row(const PanelContext& context, const Shown& shown, ImVec2 size) {
   ImGui::EndChild();
 }
 
-void draw_progress(const PanelContext& context) {
-  const ValidationView& view = *context.validation;
-  if (view.current.empty()) return;
-  std::string words = "predicting " + view.current;
-  if (view.of > 0)
-    words += ": " + sim::format_count(static_cast<std::int64_t>(view.done)) + " of " +
-             sim::format_count(static_cast<std::int64_t>(view.of)) + " rows";
+void draw_progress(const Context& context) {
+  const StudyProgress& progress = context.state.study.progress();
+  if (!progress.running) return;
+  std::string words = "predicting " + progress.part;
+  if (progress.of > 0)
+    words += ": " + sim::format_count(progress.done) + " of " + sim::format_count(progress.of) + " rows";
   text(context.look, TextRole::caption, context.look.color().dim, words);
 }
 
-}  // namespace
-
-std::string validation_caption(const PanelContext& context) {
-  if (!context.validation || context.validation->tables.empty()) return "";
-  const Shown shown = choose(*context.validation, context.view.validation);
+std::string validation_caption(const Context& context) {
+  const Shown shown = choose(context.state);
   if (!shown.table || shown.table->summaries.empty()) return "";
   const sim::ErrorSummary& all = shown.table->summaries.front();
   return all.compared == 0 ? "nothing to compare"
@@ -474,21 +474,21 @@ std::string validation_caption(const PanelContext& context) {
                                  sim::format_count(static_cast<std::int64_t>(all.compared)) + " rows";
 }
 
-void draw_validation(const PanelContext& context) {
+void draw_validation(const Context& context) {
   const Look& look = context.look;
-  if (!context.validation) return context.invoke("validation.start");
-  const ValidationView& view = *context.validation;
-  if (view.tables.empty()) {
-    if (!view.current.empty())
-      return draw_empty_state(context, "Predicting " + view.current,
-                              sim::format_count(static_cast<std::int64_t>(view.done)) + " of " +
-                                  sim::format_count(static_cast<std::int64_t>(view.of)) + " rows.");
+  if (!context.state.started()) context.state.start();
+  const Shown shown = choose(context.state);
+  if (!shown.table) {
+    const StudyProgress& progress = context.state.study.progress();
+    if (progress.running)
+      return draw_empty_state(
+          context, "Predicting " + progress.part,
+          sim::format_count(progress.done) + " of " + sim::format_count(progress.of) + " rows.");
     draw_open_field(context, std::min(ImGui::GetContentRegionAvail().x, look.px(460)));
     return draw_empty_state(context, "No measurements yet",
                             "Put tables of published measurements (CSV) into presets/published, or open one "
                             "above: each row is predicted and shown beside what was measured.");
   }
-  const Shown shown = choose(view, context.view.validation);
   draw_controls(context, shown);
   draw_progress(context);
   if (!shown.table->failure.empty())
@@ -509,7 +509,7 @@ void draw_validation(const PanelContext& context) {
     return;
   }
   static constexpr std::array<std::string_view, 3> tabs = {"scatter", "by source", "row"};
-  ValidationScope& scope = context.view.validation;
+  ValidationState& scope = context.state;
   if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
     scope.tab = static_cast<int>(*tab);
   ImGui::SameLine(0, look.px(12));
@@ -522,5 +522,46 @@ void draw_validation(const PanelContext& context) {
   if (scope.tab == 1) draw_summaries(context, shown, rest);
   if (scope.tab == 2) draw_row(context, shown, rest);
 }
+
+}  // namespace
+
+ValidationState::ValidationState(const PanelTools& tools)
+    : study(tools.studies.add<OpenedFiles, ValidationView>(
+          [studies = ValidationStudies()](const OpenedFiles& files, const auto& course) mutable {
+            return studies.study(files, course);
+          })) {
+  tools.commands.add({.id = "validation.start",
+                      .category = "Panels",
+                      .label = "Predict the published tables",
+                      .run = [this] { start(); },
+                      .enabled = [this] { return !started(); },
+                      .in_menu = false});
+  tools.commands.add({.id = "validation.open",
+                      .category = "Panels",
+                      .label = "Open the table named in Validation",
+                      .run = [this] { open(path); },
+                      .enabled = [this] { return !path.empty(); },
+                      .in_menu = false});
+}
+
+void ValidationState::start() {
+  if (started()) return;
+  files_ = published_tables();
+  study.follow(*files_);
+}
+
+bool ValidationState::open(const std::filesystem::path& file) {
+  start();
+  table = file.filename().string();
+  column.clear();
+  row.reset();
+  files_->push_back(file);
+  study.follow(*files_);
+  return true;
+}
+
+extern const PanelEntry validation_panel = {
+    "validation",      "Validation", "predictions beside what others measured",
+    Dock::lower_right, false,        panel_of<ValidationState, validation_caption, draw_validation>};
 
 }  // namespace app::gui

@@ -1,16 +1,13 @@
-// Tables of measurements, predicted row by row off the interface's thread.
+// Tables of measurements, predicted row by row.
 #pragma once
-#include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "app/gui/jobs/study.h"
 #include "sim/validate/table_validation.h"
 
 namespace app::gui {
@@ -47,35 +44,20 @@ ValidatedTable validate_file(const std::filesystem::path& file,
 
 struct ValidationView {
   std::vector<std::shared_ptr<const ValidatedTable>> tables;  // finished
-  std::string current;                                        // file that is being predicted; empty: none
-  std::size_t done = 0, of = 0;                               // of its rows
 };
+// All that were opened, in that order; one that is opened again is there again.
+using OpenedFiles = std::vector<std::filesystem::path>;
+using ValidationStudy = Study<OpenedFiles, ValidationView>;
 
-class ValidationJob {
+// Predicts one table after the other, and none twice. Of files of one name the last takes the others' place.
+// The parts of a course are the rows of the table that it names.
+class ValidationStudies {
  public:
-  // `wake` is called from the worker when there is something new to draw.
-  explicit ValidationJob(std::function<void()> wake);
-  ~ValidationJob();
-  ValidationJob(const ValidationJob&) = delete;
-  ValidationJob& operator=(const ValidationJob&) = delete;
-
-  // Behind what was added before. A table of the same file takes the old one's place.
-  void add(std::filesystem::path file);
-  std::shared_ptr<const ValidationView> view() const;
-  // Until all that was added is predicted: for pictures and tests, never for the window.
-  void wait() const;
+  ValidationView study(const OpenedFiles& opened, const ValidationStudy::Course& course);
 
  private:
-  void work(const std::stop_token& stop);
-  void publish(const std::function<void(ValidationView&)>& change);
-
-  std::function<void()> wake_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable_any changed_;
-  std::deque<std::filesystem::path> waiting_;
-  bool busy_ = false;
-  std::shared_ptr<const ValidationView> view_ = std::make_shared<ValidationView>();
-  std::jthread worker_;
+  ValidationView view_;
+  std::size_t finished_ = 0;  // of the opened files
 };
 
 // The tables of presets/published that a reader knows, those with most rows first: the first one is shown.

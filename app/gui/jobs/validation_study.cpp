@@ -1,7 +1,6 @@
-#include "app/gui/jobs/validation_job.h"
+#include "app/gui/jobs/validation_study.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -12,8 +11,6 @@
 
 namespace app::gui {
 namespace {
-
-constexpr std::chrono::milliseconds kBetweenNews{50};
 
 std::size_t index_in(std::vector<std::string>& names, const std::string& name) {
   const auto found = std::find(names.begin(), names.end(), name);
@@ -82,80 +79,26 @@ ValidatedTable validate_file(const std::filesystem::path& file,
   return result;
 }
 
-ValidationJob::ValidationJob(std::function<void()> wake)
-    : wake_(std::move(wake)), worker_([this](const std::stop_token& stop) { work(stop); }) {}
-
-ValidationJob::~ValidationJob() {
-  worker_.request_stop();
-  changed_.notify_all();
-}
-
-void ValidationJob::add(std::filesystem::path file) {
-  {
-    const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(file));
-  }
-  changed_.notify_all();
-}
-
-std::shared_ptr<const ValidationView> ValidationJob::view() const {
-  const std::lock_guard lock(mutex_);
-  return view_;
-}
-
-void ValidationJob::wait() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return waiting_.empty() && !busy_; });
-}
-
-void ValidationJob::publish(const std::function<void(ValidationView&)>& change) {
-  {
-    const std::lock_guard lock(mutex_);
-    auto next = std::make_shared<ValidationView>(*view_);
-    change(*next);
-    view_ = std::move(next);
-  }
-  wake_();
-}
-
-void ValidationJob::work(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [this] { return !waiting_.empty(); })) {
-    const std::filesystem::path file = std::move(waiting_.front());
-    waiting_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    publish([&](ValidationView& view) {
-      view.current = file.filename().string();
-      view.done = view.of = 0;
-    });
-    auto last_news = std::chrono::steady_clock::now();
+ValidationView ValidationStudies::study(const OpenedFiles& opened, const ValidationStudy::Course& course) {
+  for (; finished_ < opened.size(); ++finished_) {
+    const std::filesystem::path& file = opened[finished_];
+    course.report(0, 0, file.filename().string());
     auto table =
         std::make_shared<const ValidatedTable>(validate_file(file, [&](std::size_t done, std::size_t of) {
-          const auto now = std::chrono::steady_clock::now();
-          if (now - last_news >= kBetweenNews) {
-            last_news = now;
-            publish([&](ValidationView& view) {
-              view.done = done;
-              view.of = of;
-            });
-          }
-          return !stop.stop_requested();
+          course.report(static_cast<std::int64_t>(done), static_cast<std::int64_t>(of),
+                        file.filename().string());
+          return !course.stopped();
         }));
-    if (stop.stop_requested()) return;
-    publish([&](ValidationView& view) {
-      const auto old = std::find_if(view.tables.begin(), view.tables.end(),
-                                    [&](const auto& other) { return other->name == table->name; });
-      if (old != view.tables.end())
-        *old = table;
-      else
-        view.tables.push_back(table);
-      view.current.clear();
-    });
-    lock.lock();
-    busy_ = false;
-    changed_.notify_all();
+    if (course.stopped()) break;
+    const auto old = std::find_if(view_.tables.begin(), view_.tables.end(),
+                                  [&](const auto& other) { return other->name == table->name; });
+    if (old != view_.tables.end())
+      *old = std::move(table);
+    else
+      view_.tables.push_back(std::move(table));
+    course.show(view_);
   }
+  return view_;
 }
 
 std::vector<std::filesystem::path> published_tables() {

@@ -1,9 +1,7 @@
 // Searches behind the planner panel: what may change, streaming, cancelling, comparing, applying.
-#include "app/gui/jobs/planner_job.h"
-
 #include <algorithm>
 
-#include "app/gui/jobs/serving_plan.h"
+#include "app/gui/panels/planner.h"
 #include "sim/plan/legality.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
@@ -29,6 +27,15 @@ const ImGuiWindow* window_named(const char* part) {
   return nullptr;
 }
 
+// Searches until nothing runs.
+const PlannerView& found(PlannerStudy& search, PlannerQuestion question) {
+  search.ask(std::move(question));
+  search.wait();
+  search.poll();
+  REQUIRE(search.result());
+  return *search.result();
+}
+
 }  // namespace
 
 TEST_CASE("what may not change keeps the scenario's value, and the space shrinks by as much") {
@@ -50,12 +57,10 @@ TEST_CASE("what may not change keeps the scenario's value, and the space shrinks
 
 TEST_CASE("limits of tokens a second, money and energy refuse what does not keep to them") {
   const auto refused_by = [](PlanLimits limits) {
-    PlannerJob job([] {});
+    PlannerStudy search(search_strategies, [] {});
     PlannerQuestion question = small_question();
     question.choices.limits = limits;
-    job.start(question);
-    job.wait();
-    const sim::SearchResult& result = job.view()->result;
+    const sim::SearchResult& result = found(search, question).result;
     CHECK(result.fitting == 0);
     std::string reasons;
     for (const auto& [reason, count] : result.refused) reasons += reason + " ";
@@ -69,20 +74,20 @@ TEST_CASE("limits of tokens a second, money and energy refuse what does not keep
 
 TEST_CASE("a search ends with every candidate looked at, and says what it found on the way") {
   std::atomic<int> news = 0;
-  PlannerJob job([&] { ++news; });
-  CHECK(job.view() == nullptr);
-  job.start(small_question());
-  job.wait();
-  const auto view = job.view();
-  REQUIRE(view);
-  CHECK(view->failure.empty());
-  CHECK_FALSE(view->running);
+  PlannerStudy search(search_strategies, [&] { ++news; });
+  CHECK(search.result() == nullptr);
+  const PlannerView* view = &found(search, small_question());
+  const StudyProgress& progress = search.progress();
+  CHECK(progress.failure.empty());
+  CHECK_FALSE(progress.running);
   CHECK(news >= 2);  // that it began, and that it ended
-  CHECK(view->result.looked_at == view->total);
-  CHECK(view->done == view->total);
+  const std::int64_t total = sim::size(view->space);
+  CHECK(view->result.looked_at == total);
+  CHECK(progress.of == total);
+  CHECK(progress.done == total);
   std::int64_t refused = 0;
   for (const auto& [reason, count] : view->result.refused) refused += count;
-  CHECK(refused + view->result.fitting == view->total);
+  CHECK(refused + view->result.fitting == total);
   const auto& best = view->result.by(sim::Objective::time);
   REQUIRE(best.size() > 1);
   for (std::size_t i = 1; i < best.size(); ++i) CHECK(best[i - 1].step <= best[i].step);
@@ -90,38 +95,34 @@ TEST_CASE("a search ends with every candidate looked at, and says what it found 
 }
 
 TEST_CASE("a search that is cancelled ends early and keeps what it found; the next one begins anew") {
-  PlannerJob job([] {});
+  PlannerStudy search(search_strategies, [] {});
   PlannerQuestion large = small_question();
   large.scenario = sim::load_scenario_preset("train-llama-3.1-8b-h100");
   large.scenario.workload.global_batch_size = 1024;
   large.choices = {};
   large.choices.devices = 1024;
-  job.start(large);
-  while (!job.view()) std::this_thread::yield();
-  job.cancel();
-  job.wait();
-  const auto stopped = job.view();
-  CHECK(stopped->stopped);
-  CHECK_FALSE(stopped->running);
-  CHECK(stopped->result.looked_at < stopped->total);
-  job.start(small_question());
-  job.wait();
-  CHECK_FALSE(job.view()->stopped);
-  CHECK(job.view()->result.looked_at == job.view()->total);
+  search.ask(large);
+  while (!search.result()) {
+    std::this_thread::yield();
+    search.poll();
+  }
+  search.cancel();
+  search.wait();
+  search.poll();
+  CHECK(search.progress().cancelled);
+  CHECK_FALSE(search.progress().running);
+  CHECK(search.result()->result.looked_at < search.progress().of);
+  const PlannerView& whole = found(search, small_question());
+  CHECK_FALSE(search.progress().cancelled);
+  CHECK(whole.result.looked_at == sim::size(whole.space));
 }
 
 TEST_CASE("two picks are compared by what they spend a step on") {
-  PlannerJob job([] {});
-  job.start(small_question());
-  job.wait();
-  const auto& best = job.view()->result.by(sim::Objective::time);
+  PlannerStudy search(search_strategies, [] {});
+  const PlannerView& view = found(search, small_question());
+  const auto& best = view.result.by(sim::Objective::time);
   REQUIRE(best.size() > 1);
-  job.compare({best.front().index, best.back().index});
-  job.wait();
-  const auto comparison = job.comparison();
-  REQUIRE(comparison);
-  REQUIRE(comparison->explanation);
-  const sim::Explanation& e = *comparison->explanation;
+  const sim::Explanation e = explain_picks({{best.front().index, best.back().index}, view.space, nullptr});
   REQUIRE(e.step.size() == 2);
   for (std::size_t i = 0; i < 2; ++i) {
     double sum = 0;
@@ -134,16 +135,16 @@ TEST_CASE("two picks are compared by what they spend a step on") {
 TEST_CASE("Apply puts a pick into the scenario as one edit, which undo takes back") {
   const PlannerQuestion question = small_question();
   tests::NullDesktop desktop(question.scenario, {1280, 800});
-  desktop.shell().view().planner.choices = question.choices;
+  desktop.state<PlannerState>().choices = question.choices;
   desktop.shell().commands().invoke("maximise.planner");
   desktop.frames(2);
   REQUIRE(desktop.shell().commands().invoke("planner.search"));
   desktop.settle_studies();
-  REQUIRE(desktop.shell().planner());
-  const PlannerView& view = *desktop.shell().planner();
+  REQUIRE(desktop.state<PlannerState>().search.result());
+  const PlannerView& view = *desktop.state<PlannerState>().search.result();
   const auto& best = view.result.by(sim::Objective::memory);
   REQUIRE(best.size() > 1);
-  desktop.shell().view().planner.picks = {best[0].index, best[1].index};
+  desktop.state<PlannerState>().picks = {best[0].index, best[1].index};
   desktop.settle_studies();
   CHECK(GImGui->ErrorCountCurrentFrame == 0);
   const ImGuiWindow* part = window_named("/compared_");
@@ -170,13 +171,13 @@ TEST_CASE("the planner panel draws at every size, before, during and after a sea
   const ImVec2 size = GENERATE(ImVec2{700, 500}, ImVec2{1280, 800}, ImVec2{2560, 1600});
   tests::NullDesktop desktop(small_question().scenario, size);
   if (size.x > 2000) desktop.shell().set_display_scale(2);
-  desktop.shell().view().planner.choices = small_question().choices;
+  desktop.state<PlannerState>().choices = small_question().choices;
   desktop.shell().commands().invoke("maximise.planner");
   const auto draw_all = [&] {
     for (int tab = 0; tab < 4; ++tab)
       for (const auto axis : {sim::Objective::time, sim::Objective::energy}) {
-        desktop.shell().view().planner.tab = tab;
-        desktop.shell().view().planner.x = axis;
+        desktop.state<PlannerState>().tab = tab;
+        desktop.state<PlannerState>().x = axis;
         desktop.frames(2);
         CHECK(GImGui->ErrorCountCurrentFrame == 0);
       }
@@ -197,7 +198,6 @@ TEST_CASE("ways to serve keep to their limits; the frontier falls; the pick stan
   s.workload.prompt_length = 1024;
   s.workload.max_new_tokens = 128;
   const ServingPlan any = plan_serving({s, nullptr, {}});
-  REQUIRE(any.refusal.empty());
   REQUIRE(any.result.front.size() > 2);
   for (std::size_t i = 1; i < any.result.front.size(); ++i) {
     const auto &before = any.result.front[i - 1], &after = any.result.front[i];
@@ -229,16 +229,17 @@ TEST_CASE("the planner draws ways to serve at every size; Apply is one edit") {
   tests::NullDesktop desktop(s, size);
   desktop.shell().commands().invoke("maximise.planner");
   desktop.settle_studies();
-  REQUIRE(desktop.shell().serving_plan());
-  REQUIRE(desktop.shell().serving_plan()->compared.size() == 2);
+  const auto& study = desktop.state<PlannerState>().serving_plan;
+  REQUIRE(study.result());
+  REQUIRE(study.result()->compared.size() == 2);
   for (int tab = 0; tab < 4; ++tab) {
-    desktop.shell().view().planner.tab = tab;
+    desktop.state<PlannerState>().tab = tab;
     desktop.frames(2);
     CHECK(GImGui->ErrorCountCurrentFrame == 0);
   }
   const ImGuiWindow* part = window_named(size.x > 1000 ? "/compared_" : "/part_");
   REQUIRE(part);
-  const ServingPlan& plan = *desktop.shell().serving_plan();
+  const ServingPlan& plan = *study.result();
   const sim::Scenario picked = sim::candidate(plan.space, plan.compared[1].index).scenario;
   const int second = 1;
   const ImGuiID id = ImHashStr("Apply", 0, ImHashData(&second, sizeof second, part->ID));

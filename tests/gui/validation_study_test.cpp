@@ -1,9 +1,8 @@
 // Tables of measurements, predicted beside the window.
-#include "app/gui/jobs/validation_job.h"
-
 #include <filesystem>
 #include <fstream>
 
+#include "app/gui/panels/validation.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 
@@ -67,20 +66,27 @@ TEST_CASE("a validation that is stopped leaves the rest without predictions") {
 
 TEST_CASE("a file that is no table says why, and keeps none of the others from being shown") {
   const TableFile good("ridgepoint_good.csv", kCollectives), other("ridgepoint_other.csv", "a,b\n1,2\n");
-  ValidationJob job([] {});
-  job.add("/nowhere/at_all.csv");
-  job.add(other.path());
-  job.add(good.path());
-  job.wait();
-  const auto view = job.view();
-  REQUIRE(view->tables.size() == 3);
-  CHECK(view->current.empty());
-  CHECK(view->tables[0]->failure.find("at_all.csv") != std::string::npos);
-  CHECK(view->tables[1]->failure.find("columns") != std::string::npos);
-  CHECK(view->tables[2]->failure.empty());
-  job.add(good.path());
-  job.wait();
-  CHECK(job.view()->tables.size() == 3);
+  ValidationStudies studies;
+  ValidationStudy study(
+      [&](const OpenedFiles& files, const auto& course) { return studies.study(files, course); }, [] {});
+  OpenedFiles files = {"/nowhere/at_all.csv", other.path(), good.path()};
+  study.ask(files);
+  study.wait();
+  study.poll();
+  const ValidationView& view = *study.result();
+  REQUIRE(view.tables.size() == 3);
+  CHECK_FALSE(study.progress().running);
+  CHECK(view.tables[0]->failure.find("at_all.csv") != std::string::npos);
+  CHECK(view.tables[1]->failure.find("columns") != std::string::npos);
+  CHECK(view.tables[2]->failure.empty());
+  const std::shared_ptr<const ValidatedTable> first = view.tables[2], unread = view.tables[1];
+  files.push_back(good.path());
+  study.ask(files);
+  study.wait();
+  study.poll();
+  REQUIRE(study.result()->tables.size() == 3);
+  CHECK(study.result()->tables[2] != first);  // read again
+  CHECK(study.result()->tables[1] == unread);
 }
 
 TEST_CASE("the validation panel opens a table, shows a row that is picked, and says what to do without one") {
@@ -88,17 +94,17 @@ TEST_CASE("the validation panel opens a table, shows a row that is picked, and s
   auto& shell = desktop.shell();
   shell.commands().invoke("maximise.validation");
   desktop.frames(3);
-  shell.wait_for_tables();
+  shell.wait_for_studies();
   const TableFile file("ridgepoint_panel.csv", kCollectives);
-  shell.view().validation.path = file.path().string();
+  desktop.state<ValidationState>().path = file.path().string();
   REQUIRE(shell.commands().invoke("validation.open"));
-  shell.wait_for_tables();
+  shell.wait_for_studies();
   for (const ImVec2 size : {ImVec2(1600, 1000), ImVec2(600, 400)})
     for (int tab = 0; tab < 3; ++tab)
       for (const int row : {-1, 0, 2}) {
         ImGui::GetIO().DisplaySize = size;
-        shell.view().validation.tab = tab;
-        if (row >= 0) shell.view().validation.row = static_cast<std::size_t>(row);
+        desktop.state<ValidationState>().tab = tab;
+        if (row >= 0) desktop.state<ValidationState>().row = static_cast<std::size_t>(row);
         desktop.frames(3);
         CHECK(GImGui->ErrorCountCurrentFrame == 0);
       }

@@ -1,0 +1,17 @@
+// What stands above and below the panels.
+#pragma once
+#include <string_view>
+
+#include "app/gui/commands.h"
+#include "app/gui/view.h"
+
+namespace app::gui {
+
+inline constexpr float kTopBarHeight = 50, kStatusBarHeight = 28;  // points
+
+// What one is looking at, and the two things one does most. Into the window that is open.
+void draw_top_bar(const PanelContext& context, Commands& commands);
+// Where the numbers come from, and what is under way. `undo`: what could be undone; empty: nothing.
+void draw_status_bar(const PanelContext& context, std::string_view undo);
+
+}  // namespace app::gui

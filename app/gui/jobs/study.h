@@ -1,0 +1,208 @@
+// A study: work that takes longer than a frame, done off the interface's thread. Whoever wants its result
+// asks with a request; the newest request supersedes the others, and the old result stays until the new one
+// is there. Nobody ever waits.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace app::gui {
+
+// How far a study is with what it was asked last.
+struct StudyProgress {
+  bool running = false;           // or about to
+  bool cancelled = false;         // the result is what was known then
+  std::string failure;            // why the request that ended last has no result: a sentence; empty: it has
+  std::int64_t done = 0, of = 0;  // parts of the work; 0 of 0: it does not say
+  std::string part;               // that is worked on: "collectives.csv"
+};
+
+// What the desktop does with every study.
+class AnyStudy {
+ public:
+  virtual ~AnyStudy() = default;
+  // Takes over what is new: once a frame, so that a frame draws one state.
+  virtual void poll() = 0;
+  // What was found until then stays.
+  virtual void cancel() = 0;
+  // Until nothing runs: for pictures and tests, never for the window.
+  virtual void wait() const = 0;
+};
+
+template <class Request, class Result>
+class Study final : public AnyStudy {
+ public:
+  // What work is told, and what it tells, while it goes on.
+  class Course {
+   public:
+    // Asked by long work between its parts: whether the result is no longer wanted.
+    bool stopped() const { return token.stop_requested(); }
+    // Shown while the rest is on its way.
+    void show(Result so_far) const {
+      study_.change([&] {
+        study_.known_.result = std::make_shared<const Result>(std::move(so_far));
+        study_.known_.request = request_;
+      });
+      study_.wake_();
+    }
+    void report(std::int64_t done, std::int64_t of, std::string part = {}) const {
+      study_.change([&] {
+        StudyProgress& progress = study_.known_.progress;
+        progress.done = done;
+        progress.of = of;
+        progress.part = std::move(part);
+      });
+      const auto now = std::chrono::steady_clock::now();
+      if (now - study_.last_report_ < kBetweenReports) return;
+      study_.last_report_ = now;
+      study_.wake_();
+    }
+    const std::stop_token token;
+
+   private:
+    friend class Study;
+    Course(Study& study, std::shared_ptr<const Request> request, std::stop_token stop)
+        : token(std::move(stop)), study_(study), request_(std::move(request)) {}
+    Study& study_;
+    std::shared_ptr<const Request> request_;
+  };
+  // Runs on a thread of its own, one request at a time. What it throws is the study's failure.
+  using Work = std::function<Result(const Request&, const Course&)>;
+
+  // `wake` is called from other threads when there is something new to draw.
+  Study(Work work, std::function<void()> wake) : work_(std::move(work)), wake_(std::move(wake)) {}
+  ~Study() override {
+    worker_.request_stop();
+    cancel();
+  }
+  Study(const Study&) = delete;
+  Study& operator=(const Study&) = delete;
+
+  // In place of what was asked before.
+  void ask(Request request) {
+    const std::lock_guard lock(mutex_);
+    asked_ = waiting_ = std::make_shared<const Request>(std::move(request));
+    running_.request_stop();
+    known_.progress.running = true;
+    if (!worker_.joinable())
+      worker_ = std::jthread([this](const std::stop_token& stop) { work_until(stop); });
+    changed_.notify_all();
+  }
+  // Asks unless that is what was asked last: panels do in every frame in which they are seen.
+  void follow(Request request) {
+    if (!asked_ || !(*asked_ == request)) ask(std::move(request));
+  }
+  void cancel() override {
+    const std::lock_guard lock(mutex_);
+    waiting_ = nullptr;
+    running_.request_stop();
+    known_.progress.running = busy_;
+    changed_.notify_all();
+  }
+  void wait() const override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !waiting_ && !busy_; });
+  }
+
+  void poll() override {
+    const std::lock_guard lock(mutex_);
+    shown_ = known_;
+  }
+  // As of the last poll(). Null before the first result; perhaps of the request before the newest.
+  const Result* result() const { return shown_.result.get(); }
+  const Request& request() const { return *shown_.request; }  // that the result answers
+  const StudyProgress& progress() const { return shown_.progress; }
+
+ private:
+  static constexpr std::chrono::milliseconds kBetweenReports{50};
+  struct State {
+    std::shared_ptr<const Result> result;
+    std::shared_ptr<const Request> request;
+    StudyProgress progress;
+  };
+
+  void change(const auto& by) {
+    const std::lock_guard lock(mutex_);
+    by();
+  }
+  void work_until(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [this] { return waiting_ != nullptr; })) {
+      const std::shared_ptr<const Request> request = std::exchange(waiting_, nullptr);
+      running_ = std::stop_source();
+      const Course course(*this, request, running_.get_token());
+      busy_ = true;
+      known_.progress = {.running = true, .failure = std::move(known_.progress.failure), .part = {}};
+      lock.unlock();
+      std::shared_ptr<const Result> result;
+      std::string failure;
+      try {
+        result = std::make_shared<const Result>(work_(*request, course));
+      } catch (const std::exception& problem) {
+        failure = problem.what();
+      }
+      lock.lock();
+      known_.progress.failure = std::move(failure);
+      known_.progress.running = waiting_ != nullptr;
+      known_.progress.cancelled = course.stopped() && !waiting_;
+      // That of a request which was superseded meanwhile is still better than a yet older one.
+      if (result) {
+        known_.result = std::move(result);
+        known_.request = request;
+      }
+      lock.unlock();
+      // Before those who wait go on: they may count on the news.
+      wake_();
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  Work work_;
+  std::function<void()> wake_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable_any changed_;
+  std::shared_ptr<const Request> asked_;    // newest; the asking thread's
+  std::shared_ptr<const Request> waiting_;  // null: none
+  std::stop_source running_;
+  bool busy_ = false;
+  State known_;                                        // newest
+  State shown_;                                        // of the frame
+  std::chrono::steady_clock::time_point last_report_;  // the worker's
+  std::jthread worker_;                                // from the first request on
+};
+
+// The desktop's studies: panels add theirs, and the desktop treats all of them alike.
+class Studies {
+ public:
+  explicit Studies(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  template <class Request, class Result>
+  Study<Request, Result>& add(typename Study<Request, Result>::Work work) {
+    auto study = std::make_unique<Study<Request, Result>>(std::move(work), wake_);
+    Study<Request, Result>& added = *study;
+    all_.push_back(std::move(study));
+    return added;
+  }
+  void poll() {
+    for (const auto& study : all_) study->poll();
+  }
+  void wait() const {
+    for (const auto& study : all_) study->wait();
+  }
+
+ private:
+  std::function<void()> wake_;
+  std::vector<std::unique_ptr<AnyStudy>> all_;
+};
+
+}  // namespace app::gui

@@ -1,0 +1,166 @@
+#include "app/gui/panel_windows.h"
+
+#include <imgui.h>
+#include <imgui_internal.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/gui/layout.h"
+#include "app/gui/widgets/text.h"
+
+namespace app::gui {
+namespace {
+
+constexpr float kMargin = 8;  // points, around a panel that is maximised
+
+// Also the id that the layout in the settings hangs from.
+constexpr const char* kDockspace = "desktop";
+
+// Where panels share tabs, the caption stands in what the tabs leave free.
+void draw_caption_beside_tabs(const Look& look, const ImGuiTabBar& tabs, const std::string& caption) {
+  const ImRect bar = tabs.BarRect;
+  const float free = bar.GetWidth() - tabs.WidthAllTabs - look.px(24);
+  if (free < look.px(90)) return;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->PushClipRect(bar.Min, bar.Max, false);
+  draw_text(list, look, TextRole::caption, {bar.Max.x - look.px(4), (bar.Min.y + bar.Max.y) / 2},
+            look.color().mute, fitted(look, TextRole::caption, caption, free), {1, 0.5f});
+  list->PopClipRect();
+}
+
+void draw_body(const PanelEntry& entry, Panel& panel, const PanelContext& context, bool with_title,
+               bool with_caption) {
+  if (!entry.bare && (with_title || with_caption))
+    draw_panel_title(context.look, entry.title, with_caption ? panel.caption(context) : "", with_title);
+  ImGui::BeginChild("body");
+  panel.draw(context);
+  ImGui::EndChild();
+}
+
+}  // namespace
+
+void PanelWindows::make(const PanelTools& tools) {
+  for (const PanelEntry* entry : panels()) panels_.push_back({*entry, entry->make(tools)});
+}
+
+void PanelWindows::add_commands(Commands& commands, View& view) {
+  int number = 0;
+  for (const PanelEntry* panel : panels()) {
+    ++number;
+    const std::string id = panel->id;
+    // 1 to 9, then 0: as the keys lie.
+    constexpr int kDigits = 10;
+    const ImGuiKey digit =
+        number > kDigits ? ImGuiKey_None : static_cast<ImGuiKey>(ImGuiKey_0 + number % kDigits);
+    const ImGuiKeyChord with_shift = digit == ImGuiKey_None ? ImGuiKey_None : ImGuiMod_Shift | digit;
+    commands.add({.id = "panel." + id,
+                  .category = "Panels",
+                  .label = panel->title,
+                  .run =
+                      [this, &view, panel] {
+                        closed_.erase(panel->id);
+                        view.maximised.clear();
+                        ImGui::SetWindowFocus(window_name(*panel).c_str());
+                      },
+                  .shortcut = digit,
+                  .detail = [panel] { return std::string(panel->teaches); }});
+    commands.add({.id = "maximise." + id,
+                  .category = "Panels",
+                  .label = std::string("Maximise ") + panel->title,
+                  .run = [&view, id] { view.maximised = id; },
+                  .shortcut = with_shift,
+                  .in_menu = false});
+  }
+}
+
+void PanelWindows::reset_layout() {
+  closed_.clear();
+  layout_is_old_ = true;
+}
+
+bool PanelWindows::open(const std::filesystem::path& file) {
+  return std::any_of(panels_.begin(), panels_.end(),
+                     [&](const Made& made) { return made.panel->open(file); });
+}
+
+void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
+  const ImGuiID dockspace = ImGui::GetID(kDockspace);
+  if (layout_is_old_) {
+    layout_is_old_ = false;
+    build_layout(dockspace, size, look.scale);
+  }
+  draw_cards(dockspace, look);
+  // Between cards: the gap itself.
+  ImGui::PushStyleColor(ImGuiCol_Border, with_alpha(look.color().border, 0));
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, look.color().background);
+  ImGui::DockSpace(dockspace, size, ImGuiDockNodeFlags_AutoHideTabBar);
+  ImGui::PopStyleColor(2);
+}
+
+void PanelWindows::draw(const PanelContext& context) {
+  const PanelEntry* maximised = find_panel(context.view.maximised);
+  for (const Made& made : panels_) {
+    if (&made.entry == maximised) draw_maximised(made, context);
+    if (!maximised && !closed_.count(made.entry.id)) draw_window(made, context);
+  }
+}
+
+void PanelWindows::draw_window(const Made& made, const PanelContext& context) {
+  const PanelEntry& panel = made.entry;
+  const Look& look = context.look;
+  const std::string name = window_name(panel);
+  const ImGuiWindow* known = ImGui::FindWindowByName(name.c_str());
+  // In the desktop's own dock, not in a floating one.
+  const bool docked = known && known->DockNode && ImGui::DockNodeGetRootNode(known->DockNode)->IsDockSpace();
+  bool open = true;
+  ImGuiWindowFlags flags =
+      ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse | ImGuiWindowFlags_NoCollapse |
+      ImGuiWindowFlags_NoFocusOnAppearing;  // else the panel drawn last would hide those it shares tabs with
+  const bool has_tab = docked && !known->DockNode->IsHiddenTabBar();
+  // Docked, it stands on its node's card.
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, with_alpha(look.color().panel, docked ? 0.0f : 1.0f));
+  ImGui::PushStyleColor(ImGuiCol_Border, with_alpha(look.color().border, docked ? 0.0f : 1.0f));
+  // The corner by which a lone panel is undocked shows under the pointer only.
+  ImGui::PushStyleColor(ImGuiCol_Button, with_alpha(look.color().panel, 0));
+  ImGui::PushStyleColor(ImGuiCol_ButtonActive, with_alpha(look.color().panel, 0));
+  if (panel.bare) ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(0, 0));
+  ImGui::SetNextWindowSize({look.px(480), look.px(360)}, ImGuiCond_FirstUseEver);
+  // A docked panel is closed by its command: a button in its tab would push its name aside.
+  const bool visible = ImGui::Begin(name.c_str(), docked ? nullptr : &open, flags);
+  if (panel.bare) ImGui::PopStyleVar();
+  ImGui::PopStyleColor(4);
+  if (visible) {
+    const bool caption_in_tabs = has_tab && known->DockNode->TabBar;
+    if (caption_in_tabs)
+      draw_caption_beside_tabs(look, *known->DockNode->TabBar, made.panel->caption(context));
+    draw_body(panel, *made.panel, context, docked && !has_tab, !caption_in_tabs);
+  }
+  ImGui::End();
+  if (!open) closed_.insert(panel.id);
+}
+
+void PanelWindows::draw_maximised(const Made& made, const PanelContext& context) {
+  const PanelEntry& panel = made.entry;
+  const Look& look = context.look;
+  const ImGuiViewport* viewport = ImGui::GetMainViewport();
+  const float margin = std::floor(look.px(kMargin));
+  ImGui::GetBackgroundDrawList()->AddRectFilled(
+      viewport->Pos, {viewport->Pos.x + viewport->Size.x, viewport->Pos.y + viewport->Size.y},
+      look.color().background);
+  ImGui::SetNextWindowPos({viewport->Pos.x + margin, viewport->Pos.y + margin});
+  ImGui::SetNextWindowSize({viewport->Size.x - 2 * margin, viewport->Size.y - 2 * margin});
+  if (panel.bare) {
+    ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(0, 0));
+    ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 0);
+  }
+  ImGui::Begin("##maximised", nullptr,
+               ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings |
+                   (panel.bare ? ImGuiWindowFlags_NoBackground : 0) | ImGuiWindowFlags_NoDocking |
+                   ImGuiWindowFlags_NoScrollWithMouse);
+  ImGui::PopStyleVar(panel.bare ? 2 : 0);
+  draw_body(panel, *made.panel, context, true, true);
+  ImGui::End();
+}
+
+}  // namespace app::gui

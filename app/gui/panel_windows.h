@@ -1,0 +1,54 @@
+// The panels of a desktop, each in a window: docked, floating, closed, or one of them alone.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/gui/panels/panels.h"
+
+namespace app::gui {
+
+class PanelWindows {
+ public:
+  // `has_layout`: Dear ImGui has been told where they are; else the shipped layout is made for the size at
+  // hand.
+  PanelWindows(const std::vector<std::string>& closed, bool has_layout)
+      : closed_(closed.begin(), closed.end()), layout_is_old_(!has_layout) {}
+  // Makes the panels, whose commands stand where this is called.
+  void make(const PanelTools& tools);
+  // Those that show, focus and maximise a panel.
+  void add_commands(Commands& commands, View& view);
+
+  // The dock, from the cursor on in the window that is open.
+  void draw_dock(const Look& look, ImVec2 size);
+  // The panels, or the one that is maximised, which stands for the whole desktop.
+  void draw(const PanelContext& context);
+
+  void reset_layout();
+  const std::set<std::string>& closed() const { return closed_; }
+  // Asks panel after panel; false where none shows such a file.
+  bool open(const std::filesystem::path& file);
+  // Of the panel that has a state of this type.
+  template <class State>
+  State& state() const {
+    for (const Made& made : panels_)
+      if (auto* panel = dynamic_cast<PanelWith<State>*>(made.panel.get())) return panel->state;
+    throw std::logic_error("no panel has this state");
+  }
+
+ private:
+  struct Made {
+    const PanelEntry& entry;
+    std::unique_ptr<Panel> panel;
+  };
+  void draw_window(const Made& made, const PanelContext& context);
+  static void draw_maximised(const Made& made, const PanelContext& context);
+
+  std::vector<Made> panels_;
+  std::set<std::string> closed_;
+  bool layout_is_old_;
+};
+
+}  // namespace app::gui

@@ -1,0 +1,16 @@
+// What the pipeline panel shows of a step.
+#pragma once
+
+namespace app::gui {
+
+enum class PipelineColoring { phase, micro_batch };
+
+struct PipelineState {
+  PipelineColoring coloring = PipelineColoring::phase;
+  double duration = 0;        // seconds, of the step that the rest is about
+  double begin = 0, end = 0;  // of the time in view
+  double cursor = 0;          // the moment that is read off
+  int stage = 0;              // the one whose memory is taken apart
+};
+
+}  // namespace app::gui
