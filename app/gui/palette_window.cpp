@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kPalette = "##palette";
 constexpr const char* kSheet = "Shortcuts";
+constexpr double kToastSeconds = 3;
 
 void draw_palette_line(const Look& look, const Command& command, bool chosen, bool& picked) {
   const Palette& c = look.color();
@@ -111,6 +112,31 @@ void draw_shortcut_sheet(const Look& look, const Commands& commands, View& view)
     ImGui::EndTable();
   }
   ImGui::EndPopup();
+}
+
+void Toast::say(std::string words) {
+  words_ = std::move(words);
+  until_ = ImGui::GetTime() + kToastSeconds;
+}
+
+std::optional<double> Toast::changes_in() const {
+  const double left = until_ - ImGui::GetTime();
+  return left > 0 ? std::optional(left) : std::nullopt;
+}
+
+void Toast::draw(const Look& look) const {
+  if (words_.empty() || ImGui::GetTime() > until_) return;
+  const ImGuiViewport* viewport = ImGui::GetMainViewport();
+  const ImVec2 size = text_size_of(look, TextRole::body, words_);
+  const ImVec2 padding = {look.px(16), look.px(10)};
+  const ImVec2 most = {viewport->Pos.x + viewport->Size.x / 2 + size.x / 2 + padding.x,
+                       viewport->Pos.y + viewport->Size.y - look.px(48)};
+  const ImVec2 least = {most.x - size.x - 2 * padding.x, most.y - size.y - 2 * padding.y};
+  ImDrawList* list = ImGui::GetForegroundDrawList();
+  list->AddRectFilled(least, most, look.color().raised, look.px(8));
+  list->AddRect(least, most, look.color().border, look.px(8));
+  draw_text(list, look, TextRole::body, {least.x + padding.x, least.y + padding.y}, look.color().text,
+            words_);
 }
 
 }  // namespace app::gui

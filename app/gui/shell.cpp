@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "app/gui/bars.h"
-#include "app/gui/palette_window.h"
 #include "sim/cost/predict.h"
 
 namespace app::gui {
@@ -30,7 +29,8 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
       user_scale_(settings.scale),
       document_(options.scenario),
       studies_(wake),
-      calibrations_(options.executable, wake, [this](std::string words) { toast_.say(std::move(words)); }),
+      calibrations_(studies_, options.executable,
+                    [this](std::string words) { toast_.say(std::move(words)); }),
       runs_(options.executable, options.settings_directory, wake),
       prediction_(studies_.add<PredictionQuestion, Prediction>(
           [](const PredictionQuestion& question, const auto& course) {
@@ -108,7 +108,7 @@ PanelContext Shell::context(Requests& requests) {
           scenario,
           calibrations_.of(scenario.hardware),
           prediction_.result() ? *prediction_.result() : unpredicted_,
-          calibrations_.view(),
+          calibrations_.progress(),
           runs_,
           frozen_,
           view_,
@@ -126,7 +126,7 @@ void Shell::frame() {
   follow_document();
   studies_.poll();
   runs_.poll();
-  if (calibrations_.poll() && calibrations_.this_machine()) commands_.invoke("hardware.this-machine");
+  if (calibrations_.take_over()) commands_.invoke("hardware.this-machine");
   commands_.handle_shortcuts();
   Requests requests;
   const PanelContext panel_context = context(requests);

@@ -9,12 +9,12 @@
 #include "app/gui/desktop.h"
 #include "app/gui/document.h"
 #include "app/gui/jobs/calibrations.h"
-#include "app/gui/jobs/runs.h"
+#include "app/gui/jobs/run.h"
 #include "app/gui/jobs/study.h"
+#include "app/gui/palette_window.h"
 #include "app/gui/panel_windows.h"
 #include "app/gui/predictor.h"
 #include "app/gui/settings.h"
-#include "app/gui/toast.h"
 #include "app/gui/view.h"
 
 namespace app::gui {
@@ -36,7 +36,7 @@ class Shell {
 
   // As if its run had just ended.
   void show_measured(const sim::Report& report);
-  // Of a table of measurements, for the validation panel.
+  // Shows a file in the panel that takes it: a table of measurements.
   void open(const std::filesystem::path& file);
   void wait_for_prediction() const { prediction_.wait(); }
   // What panels that are seen have asked for.

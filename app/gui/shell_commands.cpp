@@ -32,76 +32,52 @@ sim::Hardware unmeasured_machine() {
 
 }  // namespace
 
+// Each: id, menu, label, what it does; then its shortcut, when it can be done, and what it would act on.
 void Shell::add_document_commands() {
   const auto add = [this](Command command) { commands_.add(std::move(command)); };
-  add({.id = "edit.undo",
-       .category = "Edit",
-       .label = "Undo",
-       .run = [this] { document_.undo(); },
-       .shortcut = ImGuiMod_Ctrl | ImGuiKey_Z,
-       .enabled = [this] { return document_.can_undo(); },
-       .detail = [this] { return std::string(document_.undo_label()); }});
-  add({.id = "edit.redo",
-       .category = "Edit",
-       .label = "Redo",
-       .run = [this] { document_.redo(); },
-       .shortcut = ImGuiMod_Ctrl | ImGuiKey_Y,
-       .enabled = [this] { return document_.can_redo(); },
-       .detail = [this] { return std::string(document_.redo_label()); }});
-  add({.id = "edit.copy_scenario",
-       .category = "Edit",
-       .label = "Copy scenario as JSON",
-       .run =
-           [this] {
-             ImGui::SetClipboardText(sim::to_json(document_.scenario()).c_str());
-             toast_.say("The scenario is on the clipboard: ridgepoint predict --scenario - reads it.");
-           },
-       .shortcut = ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_J});
-  add({.id = "edit.copy_command_line",
-       .category = "Edit",
-       .label = "Copy as command line",
-       .run =
-           [this] {
-             ImGui::SetClipboardText(command_line(document_.scenario()).c_str());
-             toast_.say("Copied: " + command_line(document_.scenario()));
-           },
-       .shortcut = ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_C,
-       .detail = [this] { return command_line(document_.scenario()); }});
+  add({"edit.undo", "Edit", "Undo", [this] { document_.undo(); }, ImGuiMod_Ctrl | ImGuiKey_Z,
+       [this] { return document_.can_undo(); }, [this] { return std::string(document_.undo_label()); }});
+  add({"edit.redo", "Edit", "Redo", [this] { document_.redo(); }, ImGuiMod_Ctrl | ImGuiKey_Y,
+       [this] { return document_.can_redo(); }, [this] { return std::string(document_.redo_label()); }});
+  const auto copy_scenario = [this] {
+    ImGui::SetClipboardText(sim::to_json(document_.scenario()).c_str());
+    toast_.say("The scenario is on the clipboard: ridgepoint predict --scenario - reads it.");
+  };
+  add({"edit.copy_scenario", "Edit", "Copy scenario as JSON", copy_scenario,
+       ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_J});
+  const auto copy_command_line = [this] {
+    ImGui::SetClipboardText(command_line(document_.scenario()).c_str());
+    toast_.say("Copied: " + command_line(document_.scenario()));
+  };
+  add({"edit.copy_command_line",
+       "Edit",
+       "Copy as command line",
+       copy_command_line,
+       ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_C,
+       {},
+       [this] { return command_line(document_.scenario()); }});
 }
 
 void Shell::add_run_commands() {
   const auto add = [this](Command command) { commands_.add(std::move(command)); };
-  add({.id = "run.start",
-       .category = "Run",
-       .label = "Start",
-       .run =
-           [this] {
-             try {
-               runs_.start(document_.scenario());
-             } catch (const std::exception& error) {
-               toast_.say(error.what());
-             }
-           },
-       .shortcut = ImGuiKey_F5,
-       .enabled = [this] { return !runs_.active(); },
-       .detail =
-           [this] {
-             const bool train = document_.scenario().workload.task == sim::Task::train;
-             return (train ? "train " : "generate with ") + document_.scenario().model.name +
-                    " on this machine";
-           }});
-  add({.id = "run.stop",
-       .category = "Run",
-       .label = "Stop",
-       .run = [this] { runs_.stop(); },
-       .shortcut = ImGuiMod_Shift | ImGuiKey_F5,
-       .enabled = [this] { return runs_.active(); }});
-  add({.id = "run.calibrate",
-       .category = "Run",
-       .label = "Measure this machine",
-       .run = [this] { calibrations_.measure(); },
-       .enabled = [this] { return !calibrations_.view().running; },
-       .detail = [] { return std::string("peaks, bandwidth and every kernel; about a minute"); }});
+  const auto start = [this] {
+    try {
+      runs_.start(document_.scenario());
+    } catch (const std::exception& error) {
+      toast_.say(error.what());
+    }
+  };
+  const auto what_starts = [this] {
+    const sim::Scenario& s = document_.scenario();
+    return (s.workload.task == sim::Task::train ? "train " : "generate with ") + s.model.name +
+           " on this machine";
+  };
+  add({"run.start", "Run", "Start", start, ImGuiKey_F5, [this] { return !runs_.active(); }, what_starts});
+  add({"run.stop", "Run", "Stop", [this] { runs_.stop(); }, ImGuiMod_Shift | ImGuiKey_F5,
+       [this] { return runs_.active(); }});
+  add({"run.calibrate", "Run", "Measure this machine", [this] { calibrations_.measure(); }, ImGuiKey_None,
+       [this] { return !calibrations_.progress().running; },
+       [] { return std::string("peaks, bandwidth and every kernel; about a minute"); }});
 }
 
 void Shell::add_view_commands() {
@@ -112,119 +88,104 @@ void Shell::add_view_commands() {
        .run = [this] { view_.palette_open = true; },
        .shortcut = ImGuiMod_Ctrl | ImGuiKey_K,
        .remembered = false});
-  add({.id = "view.theme",
-       .category = "View",
-       .label = "Switch theme",
-       .run =
-           [this] {
-             look_.theme = look_.theme == Theme::dark ? Theme::light : Theme::dark;
-             style_is_old_ = true;
-           },
-       .shortcut = ImGuiMod_Ctrl | ImGuiKey_T,
-       .detail = [this] { return std::string(look_.theme == Theme::dark ? "now dark" : "now light"); }});
+  const auto switch_theme = [this] {
+    look_.theme = look_.theme == Theme::dark ? Theme::light : Theme::dark;
+    style_is_old_ = true;
+  };
+  add({"view.theme", "View", "Switch theme", switch_theme, ImGuiMod_Ctrl | ImGuiKey_T, {}, [this] {
+         return std::string(look_.theme == Theme::dark ? "now dark" : "now light");
+       }});
   const auto scale_by = [this](float by) {
     user_scale_ = std::clamp(user_scale_ + by, kLeastScale, kGreatestScale);
     style_is_old_ = true;
   };
   const auto scale_now = [this] { return "now " + sim::format_percent(user_scale_); };
-  add({.id = "view.larger",
-       .category = "View",
-       .label = "Larger",
-       .run = [scale_by] { scale_by(kScaleStep); },
-       .shortcut = ImGuiMod_Ctrl | ImGuiKey_Equal,
-       .detail = scale_now});
-  add({.id = "view.smaller",
-       .category = "View",
-       .label = "Smaller",
-       .run = [scale_by] { scale_by(-kScaleStep); },
-       .shortcut = ImGuiMod_Ctrl | ImGuiKey_Minus,
-       .detail = scale_now});
-  add({.id = "view.actual_size",
-       .category = "View",
-       .label = "Actual size",
-       .run = [this, scale_by] { scale_by(1 - user_scale_); },
-       .shortcut = ImGuiMod_Ctrl | ImGuiKey_0,
-       .detail = scale_now});
-  add({.id = "view.next_convention",
-       .category = "View",
-       .label = "Next FLOPs convention",
-       .run =
-           [this] {
-             view_.convention = static_cast<sim::FlopsConvention>((static_cast<int>(view_.convention) + 1) %
-                                                                  sim::kFlopsConventions);
-           },
-       .detail = [this] { return "now " + std::string(sim::name(view_.convention)); }});
-  add({.id = "view.restore",
-       .category = "View",
-       .label = "All panels again",
-       .run = [this] { view_.maximised.clear(); },
-       .shortcut = ImGuiKey_Escape,
-       .enabled = [this] { return !view_.maximised.empty(); }});
-  add({.id = "view.reset_layout", .category = "View", .label = "Reset layout", .run = [this] {
-         panels_.reset_layout();
-         view_.maximised.clear();
+  add({"view.larger",
+       "View",
+       "Larger",
+       [=] { scale_by(kScaleStep); },
+       ImGuiMod_Ctrl | ImGuiKey_Equal,
+       {},
+       scale_now});
+  add({"view.smaller",
+       "View",
+       "Smaller",
+       [=] { scale_by(-kScaleStep); },
+       ImGuiMod_Ctrl | ImGuiKey_Minus,
+       {},
+       scale_now});
+  add({"view.actual_size",
+       "View",
+       "Actual size",
+       [=, this] { scale_by(1 - user_scale_); },
+       ImGuiMod_Ctrl | ImGuiKey_0,
+       {},
+       scale_now});
+  const auto next_convention = [this] {
+    view_.convention =
+        static_cast<sim::FlopsConvention>((static_cast<int>(view_.convention) + 1) % sim::kFlopsConventions);
+  };
+  add({"view.next_convention", "View", "Next FLOPs convention", next_convention, ImGuiKey_None, {}, [this] {
+         return "now " + std::string(sim::name(view_.convention));
        }});
-  add({.id = "help.shortcuts",
-       .category = "Help",
-       .label = "Shortcuts",
-       .run = [this] { view_.shortcuts_open = true; },
-       .shortcut = ImGuiKey_F1});
-  add({.id = "app.quit",
-       .category = "Help",
-       .label = "Quit",
-       .run = [this] { wants_close_ = true; },
-       .shortcut = ImGuiMod_Ctrl | ImGuiKey_Q});
+  add({"view.restore", "View", "All panels again", [this] { view_.maximised.clear(); }, ImGuiKey_Escape,
+       [this] { return !view_.maximised.empty(); }});
+  const auto reset_layout = [this] {
+    panels_.reset_layout();
+    view_.maximised.clear();
+  };
+  add({"view.reset_layout", "View", "Reset layout", reset_layout});
+  add({"help.shortcuts", "Help", "Shortcuts", [this] { view_.shortcuts_open = true; }, ImGuiKey_F1});
+  add({"app.quit", "Help", "Quit", [this] { wants_close_ = true; }, ImGuiMod_Ctrl | ImGuiKey_Q});
 }
 
 void Shell::add_preset_commands() {
-  const auto edit = [this](const std::string& what, const std::string& from, const std::string& to,
-                           sim::Scenario next) {
-    document_.edit(what + " " + from + " \u2192 " + to, std::move(next));
-  };
-  // A preset that cannot be read says so when it is picked.
-  const auto guarded = [this](auto change) {
-    return [this, change] {
-      try {
-        change();
-      } catch (const std::exception& error) {
-        toast_.say(error.what());
-      }
+  using Change = std::function<void(sim::Scenario & scenario, const std::string& preset)>;
+  const auto add = [this](sim::PresetKind kind, std::string what, const char* category,
+                          const std::string& (*now)(const sim::Scenario&), const Change& change) {
+    const auto pick = [=, this](const std::string& name) {
+      const sim::Scenario& before = document_.scenario();
+      sim::Scenario next = before;
+      change(next, name);
+      std::string label = what + " " + now(before) + " \u2192 " + name;
+      if (next.workload.dtype != before.workload.dtype)
+        label.append(", dtype ").append(sim::name(next.workload.dtype));
+      document_.edit(std::move(label), std::move(next));
     };
+    for (const std::string& name : preset_choices(kind))
+      commands_.add({.id = what + "." + name,
+                     .category = category,
+                     .label = name,
+                     .run =
+                         [this, pick, name] {
+                           try {
+                             pick(name);
+                           } catch (const std::exception& error) {
+                             toast_.say(
+                                 error.what());  // a preset that cannot be read says so when it is picked
+                           }
+                         },
+                     .in_menu = false});
   };
-  for (const std::string& name : preset_choices(sim::PresetKind::model))
-    commands_.add({.id = "model." + name,
-                   .category = "Model",
-                   .label = name,
-                   .run = guarded([this, edit, name] {
-                     sim::Scenario next = document_.scenario();
-                     next.model = load_model_choice(name);
-                     edit("model", document_.scenario().model.name, name, std::move(next));
-                   }),
-                   .in_menu = false});
-  for (const std::string& name : preset_choices(sim::PresetKind::hardware))
-    commands_.add({.id = "hardware." + name,
-                   .category = "Hardware",
-                   .label = name,
-                   .run = guarded([this, edit, name] {
-                     sim::Scenario next = document_.scenario();
-                     const sim::Calibration* here = calibrations_.this_machine();
-                     if (name != "this-machine")
-                       set_hardware(next, sim::load_hardware_preset(name));
-                     else
-                       set_hardware(next, here ? here->hardware : unmeasured_machine());
-                     edit("hardware", document_.scenario().hardware.name, name, std::move(next));
-                   }),
-                   .in_menu = false});
-  for (const std::string& name : preset_choices(sim::PresetKind::implementation))
-    commands_.add({.id = "implementation." + name,
-                   .category = "Implementation",
-                   .label = name,
-                   .run = guarded([this, edit, name] {
-                     sim::Scenario next = document_.scenario();
-                     next.implementation = sim::load_implementation_preset(name);
-                     edit("implementation", document_.scenario().implementation.name, name, std::move(next));
-                   }),
-                   .in_menu = false});
+  add(
+      sim::PresetKind::model, "model", "Model",
+      [](const sim::Scenario& s) -> const std::string& { return s.model.name; },
+      [](sim::Scenario& s, const std::string& name) { s.model = load_model_choice(name); });
+  add(
+      sim::PresetKind::hardware, "hardware", "Hardware",
+      [](const sim::Scenario& s) -> const std::string& { return s.hardware.name; },
+      [this](sim::Scenario& s, const std::string& name) {
+        const sim::Calibration* here = calibrations_.this_machine();
+        set_hardware(s, name != sim::kThisMachine ? sim::load_hardware_preset(name)
+                        : here                    ? here->hardware
+                                                  : unmeasured_machine());
+      });
+  add(
+      sim::PresetKind::implementation, "implementation", "Implementation",
+      [](const sim::Scenario& s) -> const std::string& { return s.implementation.name; },
+      [](sim::Scenario& s, const std::string& name) {
+        s.implementation = sim::load_implementation_preset(name);
+      });
 }
 
 }  // namespace app::gui

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "app/gui/jobs/calibrations.h"
-#include "app/gui/jobs/runs.h"
+#include "app/gui/jobs/run.h"
+#include "app/gui/jobs/study.h"
 #include "app/gui/predictor.h"
 #include "app/gui/theme.h"
 #include "sim/report/metrics.h"
@@ -58,13 +58,18 @@ struct PanelContext {
   const sim::Scenario& scenario;
   std::shared_ptr<const sim::Calibration> calibration;  // of the scenario's hardware; null: there is none
   const Prediction& prediction;                         // perhaps of the scenario of a moment ago
-  const CalibrationView& measuring;                     // of this machine
+  const StudyProgress& measuring;                       // of this machine
   Runs& runs;
   bool frozen;  // a picture: nothing that changes from one drawing to the next
   View& view;
   Requests& requests;
 
   const RunView& run() const { return runs.of(scenario.workload.task); }
+  // What the run measured, where it was of this scenario.
+  const sim::Report* measured() const {
+    const sim::Report* report = run().measured.get();
+    return report && report->source.scenario == scenario ? report : nullptr;
+  }
   void edit(std::string label, sim::Scenario next, std::string key = {}) const {
     requests.edits.push_back({std::move(label), std::move(next), std::move(key)});
   }

@@ -29,7 +29,7 @@ Prediction predicted(const sim::Scenario& s) {
 
 }  // namespace
 
-TEST_CASE("the FLOPs beside a step's tokens are of the whole step; those of one GPU are called that") {
+TEST_CASE("the FLOPs beside a step's tokens are of the whole step; those of one device are called that") {
   const sim::Scenario s = eight_gpus();
   const sim::Flops step = sim::executed_flops(sim::predict(s));
   tests::NullDesktop desktop(s);
@@ -38,8 +38,8 @@ TEST_CASE("the FLOPs beside a step's tokens are of the whole step; those of one 
   CHECK_THAT(overview, contains(sim::format(step) + " a step"));
   desktop.shell().view().selection.quantity = Quantity::parameters;
   const std::string explained = desktop.words();
-  CHECK_THAT(explained, contains("FLOPs a step, all 8 GPUs " + sim::format(step)));
-  CHECK_THAT(explained, contains("FLOPs a step, one GPU " + sim::format(sim::Flops{step.value / 8})));
+  CHECK_THAT(explained, contains("FLOPs a step, all 8 devices " + sim::format(step)));
+  CHECK_THAT(explained, contains("FLOPs a step, one device " + sim::format(sim::Flops{step.value / 8})));
 }
 
 TEST_CASE("an advice changes the field that it names and no other") {
@@ -77,7 +77,7 @@ TEST_CASE("a published model that one device cannot hold is named with the devic
     if (t.bf16.devices == 1 || !(t.bf16.tokens_per_second > 0)) continue;
     if (!model.quality(sim::QualityMeasure::commonsense)) continue;
     INFO(model.name);
-    CHECK_THAT(words, contains(model.name + ", " + sim::format_count(t.bf16.devices) + " GPUs"));
+    CHECK_THAT(words, contains(model.name + ", " + sim::format_count(t.bf16.devices) + " devices"));
     ++several;
   }
   CHECK(several > 0);

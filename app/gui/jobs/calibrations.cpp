@@ -1,36 +1,67 @@
 #include "app/gui/jobs/calibrations.h"
 
 #include <exception>
-#include <mutex>
+#include <future>
+#include <stdexcept>
 
+#include "app/gui/jobs/child_process.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
+#include "sim/format.h"
 #include "sim/report/events.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
+namespace {
 
-// Shared with the reading thread of a measurement.
-struct Calibrations::Progress {
-  std::mutex mutex;
-  CalibrationView view{.running = true, .left = {}, .message = {}};
-};
-
-Calibrations::Calibrations(std::string executable, std::function<void()> wake,
-                           std::function<void(std::string)> say)
-    : executable_(std::move(executable)), wake_(std::move(wake)), say_(std::move(say)) {
-  take_over();
+// Ends with the child, which is killed where the result is no longer wanted.
+void measure_this_machine(const std::string& executable, const Study<int, int>::Course& course) {
+  std::promise<std::string> ended;
+  std::future<std::string> message = ended.get_future();
+  std::string problem;  // of a line; the reading thread's
+  const ChildProcess child(
+      {executable, "calibrate", "--stream"},
+      [&](std::string_view line) {
+        try {
+          const sim::Event event = sim::event_from_ndjson(line);
+          if (const auto* step = std::get_if<sim::ProgressEvent>(&event))
+            course.report(step->done, step->of,
+                          step->left.value > 0 ? sim::format(step->left) + " left" : "");
+        } catch (const std::exception& error) {
+          problem = error.what();
+        }
+      },
+      [] {}, [&](const ChildEnd& end) { ended.set_value(end.message.empty() ? problem : end.message); });
+  while (message.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
+    if (course.stopped()) return;
+  if (const std::string words = message.get(); !words.empty()) throw std::runtime_error(words);
 }
 
-Calibrations::~Calibrations() = default;
+}  // namespace
 
-void Calibrations::take_over() {
+Calibrations::Calibrations(Studies& studies, std::string executable, std::function<void(std::string)> say)
+    : say_(std::move(say)),
+      measuring_(studies.add<int, int>([executable = std::move(executable)](int number, const auto& course) {
+        measure_this_machine(executable, course);
+        return number;
+      })) {
+  read_this_machine();
+}
+
+void Calibrations::read_this_machine() {
   try {
     if (auto calibration = runtime::cached_this_machine())
       here_ = std::make_shared<const sim::Calibration>(std::move(*calibration));
   } catch (const std::exception& error) {
     say_(error.what());
   }
+}
+
+bool Calibrations::take_over() {
+  if (!measuring_.result() || *measuring_.result() == taken_over_) return false;
+  taken_over_ = *measuring_.result();
+  read_this_machine();
+  return here_ != nullptr;
 }
 
 std::shared_ptr<const sim::Calibration> Calibrations::of(const sim::Hardware& hardware) {
@@ -46,53 +77,6 @@ std::shared_ptr<const sim::Calibration> Calibrations::of(const sim::Hardware& ha
     say_(error.what());
   }
   return shipped_[hardware.name] = shipped;
-}
-
-void Calibrations::measure() {
-  progress_ = std::make_shared<Progress>();
-  view_ = progress_->view;
-  const auto tell = [progress = progress_, wake = wake_](const auto& change) {
-    {
-      const std::lock_guard lock(progress->mutex);
-      change(progress->view);
-    }
-    wake();
-  };
-  child_ = std::make_unique<ChildProcess>(
-      std::vector<std::string>{executable_, "calibrate", "--stream"},
-      [tell](std::string_view line) {
-        tell([&](CalibrationView& view) {
-          try {
-            const sim::Event event = sim::event_from_ndjson(line);
-            if (const auto* step = std::get_if<sim::ProgressEvent>(&event)) {
-              view.done = step->done;
-              view.of = step->of;
-              view.left = step->left;
-            }
-          } catch (const std::exception& error) {
-            view.message = error.what();
-          }
-        });
-      },
-      [] {},
-      [tell](const ChildEnd& end) {
-        tell([&](CalibrationView& view) {
-          view.running = false;
-          if (!end.message.empty()) view.message = end.message;
-        });
-      });
-}
-
-bool Calibrations::poll() {
-  if (!child_) return false;
-  {
-    const std::lock_guard lock(progress_->mutex);
-    view_ = progress_->view;
-  }
-  if (view_.running) return false;
-  child_.reset();
-  take_over();
-  return true;
 }
 
 }  // namespace app::gui

@@ -6,49 +6,35 @@
 #include <memory>
 #include <string>
 
-#include "app/gui/jobs/child_process.h"
+#include "app/gui/jobs/study.h"
 #include "sim/cost/calibration.h"
 
 namespace app::gui {
 
-// A measurement of this machine's peaks, while it runs.
-struct CalibrationView {
-  bool running = false;
-  std::int64_t done = 0, of = 0;
-  sim::Seconds left;
-  std::string message;  // why it failed
-};
-
 class Calibrations {
  public:
-  // `executable` is this program. `wake` is called from other threads when there is something new to draw,
-  // `say` with a sentence about a file that cannot be read.
-  Calibrations(std::string executable, std::function<void()> wake, std::function<void(std::string)> say);
-  ~Calibrations();
+  // `executable` is this program. `say` is given a sentence about a file that cannot be read.
+  Calibrations(Studies& studies, std::string executable, std::function<void(std::string)> say);
 
   // Of the hardware; null where there is none.
   std::shared_ptr<const sim::Calibration> of(const sim::Hardware& hardware);
   const sim::Calibration* this_machine() const { return here_.get(); }
 
   // Measures this machine, in a process of its own.
-  void measure();
-  // Takes over what is new: once a frame. True when a measurement has just ended.
-  bool poll();
-  const CalibrationView& view() const { return view_; }
+  void measure() { measuring_.ask(++measurements_); }
+  const StudyProgress& progress() const { return measuring_.progress(); }
+  // Once a frame. True when a measurement has just ended well: this machine is known by it from now on.
+  bool take_over();
 
  private:
-  struct Progress;
-  void take_over();
+  void read_this_machine();
 
-  std::string executable_;
-  std::function<void()> wake_;
   std::function<void(std::string)> say_;
+  Study<int, int>& measuring_;  // the how manieth measurement
+  int measurements_ = 0, taken_over_ = 0;
   std::shared_ptr<const sim::Calibration> here_;
   // By the hardware's name, as they were asked for; null where there is none.
   std::map<std::string, std::shared_ptr<const sim::Calibration>> shipped_;
-  CalibrationView view_;
-  std::shared_ptr<Progress> progress_;
-  std::unique_ptr<ChildProcess> child_;  // last: its thread writes the progress
 };
 
 }  // namespace app::gui

@@ -82,22 +82,21 @@ std::vector<PublishedThroughput> throughput_of(const std::vector<sim::PublishedM
 
 }  // namespace
 
-sim::Seconds EconomicsStudy::step(double tokens) const {
-  if (batches.size() < 2) return batches.empty() ? sim::Seconds{} : batches.front().step;
+double EconomicsStudy::between(double tokens, double (*value)(const BatchStep&)) const {
+  if (batches.size() < 2) return value(batches.empty() ? BatchStep{} : batches.front());
   std::size_t after = 1;
   while (after + 1 < batches.size() && batches[after].tokens < tokens) ++after;
   const BatchStep &a = batches[after - 1], &b = batches[after];
   const double share = std::log(tokens / a.tokens) / std::log(b.tokens / a.tokens);
-  return {std::exp(std::log(a.step.value) + share * std::log(b.step / a.step))};
+  return std::exp(std::lerp(std::log(value(a)), std::log(value(b)), share));
+}
+
+sim::Seconds EconomicsStudy::step(double tokens) const {
+  return {between(tokens, [](const BatchStep& b) { return b.step.value; })};
 }
 
 double EconomicsStudy::devices(double tokens) const {
-  if (batches.size() < 2) return batches.empty() ? 1 : batches.front().devices;
-  std::size_t after = 1;
-  while (after + 1 < batches.size() && batches[after].tokens < tokens) ++after;
-  const BatchStep &a = batches[after - 1], &b = batches[after];
-  const double share = std::log(tokens / a.tokens) / std::log(b.tokens / a.tokens);
-  return std::exp(std::log(a.devices) + share * std::log(b.devices / a.devices));
+  return between(tokens, [](const BatchStep& b) { return b.devices; });
 }
 
 EconomicsStudy EconomicsStudies::study(const EconomicsQuestion& question) {

@@ -46,6 +46,9 @@ struct EconomicsStudy {
   // Between and beyond the predicted ones: linear in the logarithms.
   sim::Seconds step(double tokens) const;
   double devices(double tokens) const;
+
+ private:
+  double between(double tokens, double (*value)(const BatchStep&)) const;
 };
 
 // Keeps what does not depend on the scenario.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/cost/calibration.h"
@@ -31,6 +32,10 @@ struct InferenceQuestion {
   InferenceChoices choices;
   bool operator==(const InferenceQuestion&) const = default;
 };
+
+// What an engine's time goes to, by sim::CostKind.
+inline constexpr std::array<std::string_view, sim::kCostKinds> kKindNames = {
+    "matrix products", "attention", "small kernels", "collectives", "host"};
 
 // Prefill, or a step of decode.
 struct PhaseStudy {

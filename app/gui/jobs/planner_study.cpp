@@ -53,19 +53,19 @@ sim::Constraints constraints_of(const PlannerChoices& choices) {
 PlannerView search_strategies(const PlannerQuestion& question, const PlannerStudy::Course& course) {
   PlannerView view{
       .space = space_of(question), .tariff = tariff_of(question.scenario.hardware), .result = {}};
-  course.report(0, sim::size(view.space));
+  course.report(0, sim::size(view.space), "");
   course.show(view);
   sim::SearchOptions options;
   options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   options.stop = course.token;
   options.on_progress = [&](const sim::SearchResult& so_far, std::int64_t done, std::int64_t total) {
     view.result = so_far;
-    course.report(done, total);
+    course.report(done, total, "");
     course.show(view);
   };
   view.result = sim::search(view.space, constraints_of(question.choices), view.tariff,
                             question.calibration.get(), options);
-  course.report(view.result.looked_at, sim::size(view.space));
+  course.report(view.result.looked_at, sim::size(view.space), "");
   return view;
 }
 

@@ -1,6 +1,14 @@
 #include "app/gui/jobs/run.h"
 
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <stdexcept>
 #include <utility>
+
+#include "runtime/this_machine.h"
+#include "sim/cost/predict.h"
+#include "sim/scenario/preset.h"
 
 namespace app::gui {
 namespace {
@@ -10,6 +18,30 @@ std::shared_ptr<const RunView> starting_view(sim::Task task) {
   view->phase = RunPhase::starting;
   view->task = task;
   return view;
+}
+
+// What the child process reads: the scenario as a file of its own.
+std::filesystem::path write_scenario(const sim::Scenario& scenario, const std::filesystem::path& wanted) {
+  const std::filesystem::path directory = wanted.empty() ? std::filesystem::temp_directory_path() : wanted;
+  std::error_code ignored;
+  std::filesystem::create_directories(directory, ignored);
+  const auto file = directory / "run_scenario.json";
+  std::ofstream out(file);
+  out << sim::to_json(scenario);
+  out.close();
+  if (!out) throw std::runtime_error("The run's scenario could not be written to " + file.string() + ".");
+  return file;
+}
+
+// The child may have measured this machine before it begins: its cache is read then, not now.
+std::shared_ptr<const sim::Report> predict_here(const sim::Scenario& scenario) {
+  try {
+    const auto calibration = runtime::cached_this_machine();
+    const bool calibrated = calibration && scenario.hardware == calibration->hardware;
+    return std::make_shared<const sim::Report>(sim::predict(scenario, calibrated ? &*calibration : nullptr));
+  } catch (const std::exception&) {
+    return nullptr;  // measured all the same, with nothing beside it
+  }
 }
 
 }  // namespace
@@ -69,6 +101,48 @@ void Run::publish(bool now) {
     view_ = std::move(view);
   }
   wake_();
+}
+
+void Runs::start(const sim::Scenario& scenario) {
+  const sim::Task task = scenario.workload.task;
+  const bool train = task == sim::Task::train;
+  std::vector<std::string> command = {executable_,        train ? "train" : "generate",
+                                      "--scenario",       write_scenario(scenario, directory_).string(),
+                                      "--implementation", "ridgepoint",
+                                      "--dtype",          "fp32",
+                                      "--stream"};
+  if (train)
+    command.insert(command.end(), {"--steps", std::to_string(choices.steps)});
+  else
+    command.insert(command.end(), {"--prompt", choices.prompt});
+  runs_[task] = std::make_unique<Run>(std::move(command), task, predict_here, wake_);
+}
+
+void Runs::stop() {
+  for (const auto& [task, run] : runs_)
+    if (!run->ended()) run->cancel();
+}
+
+bool Runs::active() const {
+  return std::any_of(runs_.begin(), runs_.end(), [](const auto& run) { return !run.second->ended(); });
+}
+
+void Runs::show(const sim::Report& report, const PredictFor& predict) {
+  const sim::Task task = report.source.scenario.workload.task;
+  RunState state(task, predict);
+  state.replay(report);
+  runs_.erase(task);
+  shown_[task] = state.view();
+}
+
+void Runs::poll() {
+  for (const auto& [task, run] : runs_) shown_[task] = run->view();
+}
+
+const RunView& Runs::of(sim::Task task) const {
+  static const RunView none;
+  const auto found = shown_.find(task);
+  return found == shown_.end() ? none : *found->second;
 }
 
 }  // namespace app::gui

@@ -13,20 +13,6 @@ bool differs(const sim::ServingCandidate& a, const sim::ServingCandidate& b) {
   return a.tpot != b.tpot || a.tokens_per_second != b.tokens_per_second;
 }
 
-std::vector<std::int64_t> compared_ones(const sim::ServingResult& result, const ServingPlanChoices& choices) {
-  std::vector<std::int64_t> ones;
-  for (const auto& pick : choices.picks)
-    if (pick) ones.push_back(*pick);
-  const sim::ServingCandidate* first = nullptr;
-  for (const sim::ServingCandidate& c : result.by(choices.objective)) {
-    if (ones.size() == 2) break;
-    if ((first && !differs(*first, c)) || (!ones.empty() && ones[0] == c.index)) continue;
-    ones.push_back(c.index);
-    first = &c;
-  }
-  return ones;
-}
-
 }  // namespace
 
 sim::Tariff tariff_of(const sim::Hardware& hardware) {
@@ -56,7 +42,15 @@ ServingPlan plan_serving(const ServingPlanQuestion& question) {
   plan.tariff = tariff_of(base.hardware);
   const sim::Calibration* calibration = question.calibration.get();
   plan.result = sim::search(plan.space, traffic, constraints, plan.tariff, calibration);
-  for (const std::int64_t index : compared_ones(plan.result, choices))
+  for (const std::int64_t index : compared_candidates(
+           choices.picks, plan.result.by(choices.objective),
+           [&](std::int64_t index) -> const sim::ServingCandidate* {
+             for (const auto& best : plan.result.best)
+               for (const sim::ServingCandidate& c : best)
+                 if (c.index == index) return &c;
+             return nullptr;
+           },
+           differs))
     plan.compared.push_back({index, sim::spending(plan.space, traffic, constraints, index, calibration)});
   return plan;
 }

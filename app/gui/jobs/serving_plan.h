@@ -21,7 +21,7 @@ struct ServingPlanChoices {
   double memory_share = 1;
   PlanLimits limits;
   sim::ServingObjective objective = sim::ServingObjective::throughput;
-  std::array<std::optional<std::int64_t>, 2> picks;  // candidates
+  Picks picks;
   bool operator==(const ServingPlanChoices&) const = default;
 };
 

@@ -40,39 +40,13 @@ class AnyStudy {
 template <class Request, class Result>
 class Study final : public AnyStudy {
  public:
-  // What work is told, and what it tells, while it goes on.
-  class Course {
-   public:
+  // What work is given beside its request.
+  struct Course {
+    std::stop_token token;
+    std::function<void(Result so_far)> show;  // drawn while the rest is on its way
+    std::function<void(std::int64_t done, std::int64_t of, std::string part)> report;
     // Asked by long work between its parts: whether the result is no longer wanted.
     bool stopped() const { return token.stop_requested(); }
-    // Shown while the rest is on its way.
-    void show(Result so_far) const {
-      study_.change([&] {
-        study_.known_.result = std::make_shared<const Result>(std::move(so_far));
-        study_.known_.request = request_;
-      });
-      study_.wake_();
-    }
-    void report(std::int64_t done, std::int64_t of, std::string part = {}) const {
-      study_.change([&] {
-        StudyProgress& progress = study_.known_.progress;
-        progress.done = done;
-        progress.of = of;
-        progress.part = std::move(part);
-      });
-      const auto now = std::chrono::steady_clock::now();
-      if (now - study_.last_report_ < kBetweenReports) return;
-      study_.last_report_ = now;
-      study_.wake_();
-    }
-    const std::stop_token token;
-
-   private:
-    friend class Study;
-    Course(Study& study, std::shared_ptr<const Request> request, std::stop_token stop)
-        : token(std::move(stop)), study_(study), request_(std::move(request)) {}
-    Study& study_;
-    std::shared_ptr<const Request> request_;
   };
   // Runs on a thread of its own, one request at a time. What it throws is the study's failure.
   using Work = std::function<Result(const Request&, const Course&)>;
@@ -129,16 +103,35 @@ class Study final : public AnyStudy {
     StudyProgress progress;
   };
 
-  void change(const auto& by) {
-    const std::lock_guard lock(mutex_);
-    by();
+  Course course_of(const std::shared_ptr<const Request>& request) {
+    const auto show = [this, request](Result so_far) {
+      {
+        const std::lock_guard lock(mutex_);
+        known_.result = std::make_shared<const Result>(std::move(so_far));
+        known_.request = request;
+      }
+      wake_();
+    };
+    const auto report = [this](std::int64_t done, std::int64_t of, std::string part) {
+      {
+        const std::lock_guard lock(mutex_);
+        known_.progress.done = done;
+        known_.progress.of = of;
+        known_.progress.part = std::move(part);
+      }
+      const auto now = std::chrono::steady_clock::now();
+      if (now - last_report_ < kBetweenReports) return;
+      last_report_ = now;
+      wake_();
+    };
+    return {running_.get_token(), show, report};
   }
   void work_until(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     while (changed_.wait(lock, stop, [this] { return waiting_ != nullptr; })) {
       const std::shared_ptr<const Request> request = std::exchange(waiting_, nullptr);
       running_ = std::stop_source();
-      const Course course(*this, request, running_.get_token());
+      const Course course = course_of(request);
       busy_ = true;
       known_.progress = {.running = true, .failure = std::move(known_.progress.failure), .part = {}};
       lock.unlock();

@@ -415,13 +415,13 @@ void draw_curve(const Context& context, const StepView& step, const Exchange& ex
   ImPlot::PopStyleVar();
 }
 
-std::string communication_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   const auto& step = context.prediction.step;
   if (context.scenario.workload.task != sim::Task::train || !step) return "";
   return "of one rank of " + sim::format_count(step->ranks) + ", a step";
 }
 
-void draw_communication(const Context& context) {
+void draw(const Context& context) {
   if (context.scenario.workload.task != sim::Task::train)
     return draw_empty_state(context, "Training steps alone",
                             "What ranks exchange is shown of training steps: choose Train above.");
@@ -466,11 +466,7 @@ void draw_communication(const Context& context) {
 }  // namespace
 
 extern const PanelEntry communication_panel = {
-    "communication",
-    "Communication",
-    "what ranks exchange, and what of it stands in the way",
-    Dock::upper_right,
-    false,
-    panel_of<CommunicationState, communication_caption, draw_communication>};
+    "communication", "Communication", "what ranks exchange, and what of it stands in the way",
+    Dock::upper_right, panel_of<CommunicationState, caption, draw>};
 
 }  // namespace app::gui

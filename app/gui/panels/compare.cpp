@@ -249,7 +249,7 @@ void draw_total(const PanelContext& context, const sim::Comparison& comparison) 
   if (a.value > 0) text_right(look, TextRole::number, c.text, ratio_text(b / a));
 }
 
-std::string compare_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   const RunView& run = context.run();
   if (!run.comparison) return "";
   const sim::Comparison& joined = *run.comparison;
@@ -258,7 +258,7 @@ std::string compare_caption(const PanelContext& context) {
          sim::format_count(static_cast<std::int64_t>(joined.only_b)) + " measured only";
 }
 
-void draw_compare(const ContextWith<CompareState>& context) {
+void draw(const ContextWith<CompareState>& context) {
   const RunView& run = context.run();
   const Look& look = context.look;
   if (!run.comparison) {
@@ -320,11 +320,8 @@ void draw_compare(const ContextWith<CompareState>& context) {
 
 }  // namespace
 
-extern const PanelEntry compare_panel = {"compare",
-                                         "Predicted and measured",
-                                         "where prediction and kernels part",
-                                         Dock::lower_right,
-                                         false,
-                                         panel_of<CompareState, compare_caption, draw_compare>};
+extern const PanelEntry compare_panel = {"compare", "Predicted and measured",
+                                         "where prediction and kernels part", Dock::lower_right,
+                                         panel_of<CompareState, caption, draw>};
 
 }  // namespace app::gui

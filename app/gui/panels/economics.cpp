@@ -12,6 +12,7 @@
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
 #include "sim/economics/batch_size.h"
@@ -23,9 +24,6 @@
 namespace app::gui {
 namespace {
 
-std::string number(double value) {
-  return fmt::format("{:.3g}", value);
-}
 std::string dollars(double usd) {
   if (usd >= 1e6) return fmt::format("${:.3g} million", usd / 1e6);
   if (usd >= 1e3) return fmt::format("${}", sim::format_count(std::llround(usd)));
@@ -38,7 +36,7 @@ std::string share_of_time(double share) {
 }
 // Three digits, and never "1.2e+03"; `thousands` is the unit of a thousand.
 std::string large(double value, const char* unit, const char* thousands) {
-  return value < 1000 ? number(value) + " " + unit : number(value / 1000) + " " + thousands;
+  return value < 1000 ? significant(value) + " " + unit : significant(value / 1000) + " " + thousands;
 }
 
 // Families in colours that neighbours do not share.
@@ -96,10 +94,10 @@ class EconomicsParts {
     if (slider(look_, "a device hour", price, {0.1, 20, true},
                usd_per_hour_ > 0 ? fmt::format("${:.2f}", price) : "not set", trains() ? half : size.x))
       scope_.usd_per_hour = price;
-    if (slider(look_, "PUE", site_.pue, {1, 2, false}, number(site_.pue), half)) scope_.pue = site_.pue;
+    if (slider(look_, "PUE", site_.pue, {1, 2, false}, significant(site_.pue), half)) scope_.pue = site_.pue;
     ImGui::SameLine(0, gap);
     if (slider(look_, "grid, kg CO2e/kWh", site_.kg_co2e_per_kwh, {0.01, 1, true},
-               number(site_.kg_co2e_per_kwh), half))
+               significant(site_.kg_co2e_per_kwh), half))
       scope_.kg_co2e_per_kwh = site_.kg_co2e_per_kwh;
     site_picker();
     ImGui::Dummy({0, look_.px(2)});
@@ -249,7 +247,7 @@ class EconomicsParts {
     };
     chart.dot(at(least.parameters), c_.predicted);
     chart.dot(at(parameters_), c_.good);
-    chart.name(at(parameters_), c_.good, "this: " + number(tokens_ / parameters_));
+    chart.name(at(parameters_), c_.good, "this: " + significant(tokens_ / parameters_));
     chart.name(at(least.parameters), c_.predicted,
                "least: " + sim::format_short(least.tokens / least.parameters));
     chart.name(training[kPoints / 2], c_.mute, "training");
@@ -286,7 +284,8 @@ class EconomicsParts {
       const auto mark = [&](const SequenceRate& rate, bool filled, const char* weights, std::string name) {
         if (!(rate.tokens_per_second > 0)) return;
         const std::string devices = sim::format_count(rate.devices) + " x " + gpu;
-        if (rate.devices > 1) name += (name.empty() ? "" : ", ") + sim::format_count(rate.devices) + " GPUs";
+        if (rate.devices > 1)
+          name += (name.empty() ? "" : ", ") + sim::format_count(rate.devices) + " devices";
         marks.push_back({{rate.tokens_per_second, *quality},
                          t.model,
                          filled,
@@ -312,8 +311,8 @@ class EconomicsParts {
 
   std::string run_sentence() const {
     if (!trains()) return "";
-    return number(tokens_ / parameters_) + " tokens a parameter, loss " +
-           number(law().loss(parameters_, tokens_)) + " by scaling law";
+    return significant(tokens_ / parameters_) + " tokens a parameter, loss " +
+           significant(law().loss(parameters_, tokens_)) + " by scaling law";
   }
 
   void site_picker() {
@@ -350,7 +349,7 @@ class EconomicsParts {
       fact_row(look_, "Device time", sim::format(sim::Seconds{cost.device_hours * 3600}), width);
       if (plan_.power_w > 0) {
         fact_row(look_, "Energy", large(cost.mwh * 1e3, "kWh", "MWh"), width,
-                 "rated power, PUE " + number(site_.pue));
+                 "rated power, PUE " + significant(site_.pue));
         fact_row(look_, "Carbon", large(cost.tonnes_co2e * 1e6, "g CO2e", "kg CO2e"), width);
       }
       return;
@@ -363,7 +362,7 @@ class EconomicsParts {
     if (usd_per_hour_ > 0) fact_row(look_, "Money", dollars(cost.usd), width, price);
     if (plan_.power_w > 0) {
       fact_row(look_, "Energy", large(cost.mwh, "MWh", "GWh"), width,
-               "rated power, PUE " + number(site_.pue));
+               "rated power, PUE " + significant(site_.pue));
       fact_row(look_, "Carbon", large(cost.tonnes_co2e, "t CO2e", "kt CO2e"), width);
     }
     fact_row(look_, "Time that is progress", share_of_time(plan_.goodput), width,
@@ -403,16 +402,13 @@ class EconomicsParts {
       chart.dot(mark.at, color, mark.filled, 4);
       if (!mark.name.empty()) chart.name(mark.at, c_.dim, mark.name);
     }
-    if (!chart.pointer()) return;
-    const ImVec2 mouse = ImGui::GetMousePos();
-    for (const Mark& mark : marks) {
-      const ImVec2 at = chart.at(mark.at);
-      if (std::hypot(at.x - mouse.x, at.y - mouse.y) > look_.px(8)) continue;
-      const sim::PublishedModel& model = study_.published[mark.model];
-      ImGui::SetTooltip("%s: %s %s %%\n%s\n%s", model.name.c_str(),
-                        std::string(sim::name(scope_.quality)).c_str(), number(mark.at.y).c_str(),
-                        mark.says.c_str(), model.quality_source.c_str());
-    }
+    const Mark* mark = chart.nearest(
+        marks, [](const Mark& one) { return one.at; }, 8);
+    if (!mark) return;
+    const sim::PublishedModel& model = study_.published[mark->model];
+    ImGui::SetTooltip("%s: %s %s %%\n%s\n%s", model.name.c_str(),
+                      std::string(sim::name(scope_.quality)).c_str(), significant(mark->at.y).c_str(),
+                      mark->says.c_str(), model.quality_source.c_str());
   }
 
   const PanelContext& context_;
@@ -429,14 +425,13 @@ class EconomicsParts {
   double usd_per_hour_ = 0, tokens_ = 0, parameters_ = 0, devices_ = 1;
 };
 
-std::string economics_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   const std::int64_t devices = context.scenario.strategy.devices();
   return context.scenario.model.name + " on " + sim::format_count(devices) + " x " +
          context.scenario.hardware.name;
 }
 
-void draw_economics(const ContextWith<EconomicsState>& context) {
-  const Look& look = context.look;
+void draw(const ContextWith<EconomicsState>& context) {
   if (!context.prediction.report) {
     draw_missing_prediction(context);
     return;
@@ -444,36 +439,14 @@ void draw_economics(const ContextWith<EconomicsState>& context) {
   context.state.study.follow({context.scenario, context.calibration});
   if (draw_missing_result(context, context.state.study, "A preset cannot be read")) return;
   EconomicsParts parts(context);
-  using Part = void (EconomicsParts::*)(ImVec2);
-  static constexpr std::array<Part, 6> all = {&EconomicsParts::run,
-                                              &EconomicsParts::failures,
-                                              &EconomicsParts::batch,
-                                              &EconomicsParts::model_size,
-                                              &EconomicsParts::hours_and_quality,
-                                              &EconomicsParts::throughput_and_quality};
-  const ImVec2 room = ImGui::GetContentRegionAvail();
-  const float gap = look.px(16);
-  if (room.x >= look.px(1000) && room.y >= look.px(520)) {
-    const ImVec2 size = {std::floor((room.x - 2 * gap) / 3), std::floor((room.y - gap) / 2)};
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (i % 3 > 0) ImGui::SameLine(0, gap);
-      if (i == 3) ImGui::SetCursorPosY(ImGui::GetCursorPosY() + gap - ImGui::GetStyle().ItemSpacing.y);
-      ImGui::PushID(static_cast<int>(i));
-      ImGui::BeginChild("part", size);
-      (parts.*all[i])(ImGui::GetContentRegionAvail());
-      ImGui::EndChild();
-      ImGui::PopID();
-    }
-    return;
-  }
-  static constexpr std::array<std::string_view, 6> tabs = {"run",  "failures", "batch",
-                                                           "size", "training", "generation"};
-  EconomicsState& scope = context.state;
-  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
-    scope.tab = static_cast<int>(*tab);
-  ImGui::BeginChild("part");
-  (parts.*all[static_cast<std::size_t>(scope.tab)])(ImGui::GetContentRegionAvail());
-  ImGui::EndChild();
+  const std::array<PanelPart, 6> all = {
+      {{"run", [&](ImVec2 size) { parts.run(size); }},
+       {"failures", [&](ImVec2 size) { parts.failures(size); }},
+       {"batch", [&](ImVec2 size) { parts.batch(size); }},
+       {"size", [&](ImVec2 size) { parts.model_size(size); }},
+       {"training", [&](ImVec2 size) { parts.hours_and_quality(size); }},
+       {"generation", [&](ImVec2 size) { parts.throughput_and_quality(size); }}}};
+  draw_parts(context.look, context.state.tab, all);
 }
 
 }  // namespace
@@ -484,8 +457,8 @@ EconomicsState::EconomicsState(const PanelTools& tools)
             return studies.study(question);
           })) {}
 
-extern const PanelEntry economics_panel = {
-    "economics",      "Economics", "what it costs: days, money, energy, carbon",
-    Dock::lower_left, false,       panel_of<EconomicsState, economics_caption, draw_economics>};
+extern const PanelEntry economics_panel = {"economics", "Economics",
+                                           "what it costs: days, money, energy, carbon", Dock::lower_left,
+                                           panel_of<EconomicsState, caption, draw>};
 
 }  // namespace app::gui

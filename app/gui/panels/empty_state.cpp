@@ -38,26 +38,25 @@ std::string as_sentence(std::string words) {
   return words.ends_with('.') ? words : words + '.';
 }
 
-std::string progress_text(const CalibrationView& calibration) {
-  if (calibration.of == 0) return "starting";
-  std::string words = sim::format_count(calibration.done) + " of " + sim::format_count(calibration.of);
-  if (calibration.left.value > 0) words.append(", ").append(sim::format(calibration.left)).append(" left");
-  return words;
+std::string progress_text(const StudyProgress& measuring) {
+  if (measuring.of == 0) return "starting";
+  const std::string words = sim::format_count(measuring.done) + " of " + sim::format_count(measuring.of);
+  return measuring.part.empty() ? words : words + ", " + measuring.part;
 }
 
 bool draw_missing_prediction(const PanelContext& context, bool with_reason) {
   const Prediction& prediction = context.prediction;
   if (prediction.report) return false;
-  const CalibrationView& calibration = context.measuring;
+  const StudyProgress& measuring = context.measuring;
   if (!with_reason) {
     text_wrapped(context.look, TextRole::caption, context.look.color().mute,
                  "No prediction yet: Overview says why.");
-  } else if (calibration.running) {
+  } else if (measuring.running) {
     draw_empty_state(context, "Measuring this machine",
-                     progress_text(calibration) + ". Until then any other hardware can be picked above.");
+                     progress_text(measuring) + ". Until then any other hardware can be picked above.");
   } else if (context.scenario.hardware.peak.empty()) {
     const std::string failed =
-        calibration.message.empty() ? "" : " The last attempt failed: " + calibration.message;
+        measuring.failure.empty() ? "" : " The last attempt failed: " + measuring.failure;
     draw_empty_state(
         context, "This machine has not been measured yet",
         "Its peaks, its bandwidth and every kernel are timed once, which takes about a minute, and kept." +

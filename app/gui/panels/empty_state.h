@@ -16,7 +16,7 @@ void draw_empty_state(const PanelContext& context, std::string_view heading, std
 std::string as_sentence(std::string words);
 
 // "29 of 365, 56 s left".
-std::string progress_text(const CalibrationView& calibration);
+std::string progress_text(const StudyProgress& measuring);
 
 // True where there is no prediction. One panel says why and offers what to do; the others only say that there
 // is none.

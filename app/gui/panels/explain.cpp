@@ -28,19 +28,13 @@ struct Explanation {
   std::string source = {};
 };
 
-std::string number(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.4g", value);
-  return buffer;
-}
-
 std::string range(sim::Seconds low, sim::Seconds high) {
   return high > low ? sim::format(low) + " to " + sim::format(high) : "";
 }
 
-// ", 8 GPUs": a figure of all devices and one of a single device are never taken for each other.
+// ", all 8 devices": a figure of all devices and one of a single device are never taken for each other.
 std::string of_devices(std::int64_t devices) {
-  return devices == 1 ? ", one GPU" : ", all " + sim::format_count(devices) + " GPUs";
+  return devices == 1 ? ", one device" : ", all " + sim::format_count(devices) + " devices";
 }
 
 // The least certain provenance that a noticeable share of the time rests on.
@@ -222,7 +216,8 @@ Explanation explain_operation(const PanelContext& context, const sim::Report& re
                  {"run", sim::format_count(row.count) + (row.count == 1 ? " time" : " times")},
                  {"FLOPs" + of_one, sim::format(row.flops)},
                  {"memory traffic" + of_one, sim::format(row.memory)}};
-    if (row.memory.value > 0) e.numbers.push_back({"intensity", number(row.flops / row.memory) + " FLOP/B"});
+    if (row.memory.value > 0)
+      e.numbers.push_back({"intensity", significant(row.flops / row.memory, 4) + " FLOP/B"});
     if (row.duration.value > 0) {
       e.numbers.push_back({"reaches", sim::format(row.flops / row.duration)});
       e.numbers.push_back({"and", sim::format(row.memory / row.duration)});
@@ -264,11 +259,11 @@ void draw_lines(const Look& look, const std::vector<Line>& lines, ImU32 value_co
   }
 }
 
-std::string explain_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   return context.prediction.report ? "click any number" : "";
 }
 
-void draw_explain(const PanelContext& context) {
+void draw(const PanelContext& context) {
   if (draw_missing_prediction(context)) return;
   const Look& look = context.look;
   const Palette& c = look.color();
@@ -308,8 +303,7 @@ void draw_explain(const PanelContext& context) {
 
 }  // namespace
 
-extern const PanelEntry explain_panel = {
-    "explain",   "Explain", "where a number comes from",
-    Dock::right, false,     panel_of<NoState, explain_caption, draw_explain>};
+extern const PanelEntry explain_panel = {"explain", "Explain", "where a number comes from", Dock::right,
+                                         panel_of<NoState, caption, draw>};
 
 }  // namespace app::gui

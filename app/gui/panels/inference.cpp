@@ -20,9 +20,6 @@
 namespace app::gui {
 namespace {
 
-constexpr std::array<std::string_view, sim::kCostKinds> kKindNames = {"matrix products", "attention",
-                                                                      "small kernels", "collectives", "host"};
-
 ImU32 kind_color(const Palette& c, std::size_t kind) {
   using B = sim::BufferClass;
   static constexpr std::array<B, sim::kCostKinds> like = {B::parameter, B::kv_cache, B::activation,
@@ -288,16 +285,16 @@ class InferenceParts {
       chart.name({p.per_user, p.per_device}, p.fits ? c_.text : c_.bad,
                  p.batch == 1 ? "batch 1" : sim::format_count(p.batch));
     }
-    const auto at = chart.pointer();
-    if (!at) return;
-    const ImVec2 mouse = ImGui::GetMousePos();
-    for (const RatePoint& p : curve.points) {
-      const ImVec2 pixel = chart.at({p.per_user, p.per_device});
-      if (std::hypot(pixel.x - mouse.x, pixel.y - mouse.y) < look_.px(10))
-        ImGui::SetTooltip("batch %s: %s a token, %s a device%s", sim::format_count(p.batch).c_str(),
-                          sim::format(p.tpot).c_str(), token_rate(p.per_device).c_str(),
-                          p.fits ? "" : "\nits cache does not fit");
-    }
+    const RatePoint* p = chart.nearest(
+        curve.points,
+        [](const RatePoint& one) {
+          return ChartPoint{one.per_user, one.per_device};
+        },
+        10);
+    if (p)
+      ImGui::SetTooltip("batch %s: %s a token, %s a device%s", sim::format_count(p->batch).c_str(),
+                        sim::format(p->tpot).c_str(), token_rate(p->per_device).c_str(),
+                        p->fits ? "" : "\nits cache does not fit");
   }
 
   std::string traffic_sentence() const {
@@ -500,7 +497,7 @@ class InferenceParts {
   InferenceState& scope_;
 };
 
-std::string inference_caption(const ContextWith<InferenceState>& context) {
+std::string caption(const ContextWith<InferenceState>& context) {
   const auto& study = context.state.study;
   if (!study.result() || !study.progress().failure.empty()) return "";
   const sim::Scenario& s = study.result()->scenario;
@@ -509,8 +506,7 @@ std::string inference_caption(const ContextWith<InferenceState>& context) {
   return words + ", " + std::string(sim::name(s.workload.dtype)) + " on " + s.hardware.name;
 }
 
-void draw_inference(const ContextWith<InferenceState>& context) {
-  const Look& look = context.look;
+void draw(const ContextWith<InferenceState>& context) {
   if (!context.prediction.report && context.scenario.hardware.peak.empty()) {
     draw_missing_prediction(context);
     return;
@@ -518,48 +514,13 @@ void draw_inference(const ContextWith<InferenceState>& context) {
   context.state.study.follow({context.scenario, context.calibration, context.state.choices});
   engine_picker(context);
   if (draw_missing_result(context, context.state.study, "This cannot be served")) return;
-  InferenceParts panel(context);
-  const ImVec2 room = ImGui::GetContentRegionAvail();
-  const float gap = look.px(16);
-  const auto cell = [](const char* id, ImVec2 size, const auto& part) {
-    ImGui::BeginChild(id, size);
-    part(ImGui::GetContentRegionAvail());
-    ImGui::EndChild();
-  };
-  if (room.x >= look.px(1000) && room.y >= look.px(520)) {
-    const float width = std::floor((room.x - 2 * gap) / 3);
-    const float height = std::floor((room.y - gap) / 2);
-    cell("phases", {width, height}, [&](ImVec2 size) { panel.phases(size); });
-    ImGui::SameLine(0, gap);
-    cell("cache", {width, height}, [&](ImVec2 size) { panel.cache(size); });
-    ImGui::SameLine(0, gap);
-    cell("rates", {width, height}, [&](ImVec2 size) { panel.rates(size); });
-    ImGui::SetCursorPosY(ImGui::GetCursorPosY() + gap - ImGui::GetStyle().ItemSpacing.y);
-    cell("traffic", {2 * width + gap, height}, [&](ImVec2 size) { panel.traffic(size); });
-    ImGui::SameLine(0, gap);
-    cell("speculation", {width, height}, [&](ImVec2 size) { panel.speculation(size); });
-    return;
-  }
-  static constexpr std::array<std::string_view, 5> tabs = {"phases", "cache", "rates", "traffic", "drafts"};
-  InferenceState& scope = context.state;
-  ImGui::SameLine(0, look.px(12));
-  if (ImGui::GetContentRegionAvail().x < look.px(290)) ImGui::NewLine();
-  if (const auto tab = segmented(look, "tab", static_cast<std::size_t>(scope.tab), tabs))
-    scope.tab = static_cast<int>(*tab);
-  cell("part", ImGui::GetContentRegionAvail(), [&](ImVec2 size) {
-    switch (scope.tab) {
-      case 0:
-        return panel.phases(size);
-      case 1:
-        return panel.cache(size);
-      case 2:
-        return panel.rates(size);
-      case 3:
-        return panel.traffic(size);
-      default:
-        return panel.speculation(size);
-    }
-  });
+  InferenceParts parts(context);
+  const std::array<PanelPart, 5> all = {{{"phases", [&](ImVec2 size) { parts.phases(size); }},
+                                         {"cache", [&](ImVec2 size) { parts.cache(size); }},
+                                         {"rates", [&](ImVec2 size) { parts.rates(size); }},
+                                         {"traffic", [&](ImVec2 size) { parts.traffic(size); }, 2},
+                                         {"drafts", [&](ImVec2 size) { parts.speculation(size); }}}};
+  draw_parts(context.look, context.state.tab, all, true);
 }
 
 }  // namespace
@@ -570,8 +531,8 @@ InferenceState::InferenceState(const PanelTools& tools)
             return studies->study(question);
           })) {}
 
-extern const PanelEntry inference_panel = {
-    "inference",      "Inference", "what serving the model takes: latency, memory, traffic",
-    Dock::lower_left, false,       panel_of<InferenceState, inference_caption, draw_inference>};
+extern const PanelEntry inference_panel = {"inference", "Inference",
+                                           "what serving the model takes: latency, memory, traffic",
+                                           Dock::lower_left, panel_of<InferenceState, caption, draw>};
 
 }  // namespace app::gui

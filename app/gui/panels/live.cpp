@@ -310,12 +310,12 @@ void draw_generation(const PanelContext& context, const RunView& run) {
   ImGui::EndChild();
 }
 
-std::string live_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   const RunView& run = context.run();
   return run.title.empty() ? "on this machine" : run.title;
 }
 
-void draw_live(const PanelContext& context) {
+void draw(const PanelContext& context) {
   const RunView& run = context.run();
   const Look& look = context.look;
   draw_controls(context, run);
@@ -340,8 +340,7 @@ void draw_live(const PanelContext& context) {
 
 }  // namespace
 
-extern const PanelEntry live_panel = {
-    "live",           "Live run", "the same quantities, measured",
-    Dock::lower_left, false,      panel_of<NoState, live_caption, draw_live>};
+extern const PanelEntry live_panel = {"live", "Live run", "the same quantities, measured", Dock::lower_left,
+                                      panel_of<NoState, caption, draw>};
 
 }  // namespace app::gui

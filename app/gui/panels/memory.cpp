@@ -51,18 +51,12 @@ bool differs(const Ledger& a, const Ledger& b) {
   return std::abs(a.total - b.total) > kNoticeable * b.total;
 }
 
-const sim::Report* measured_of_scenario(const PanelContext& context) {
-  const sim::Report* measured = context.run().measured.get();
-  return measured && measured->source.scenario == context.scenario && !measured->memory.empty() ? measured
-                                                                                                : nullptr;
-}
-
 // The scenario, what was measured of it, then the neighbours whose memory differs.
 std::vector<Ledger> ledgers(const PanelContext& context) {
   const Palette& c = context.look.color();
   const sim::Report& report = *context.prediction.report;
   std::vector<Ledger> rows = {ledger_of(report, "predicted", c.predicted)};
-  if (const sim::Report* measured = measured_of_scenario(context))
+  if (const sim::Report* measured = context.measured(); measured && !measured->memory.empty())
     rows.push_back(ledger_of(*measured, "measured", c.measured));
   Ledger first = ledger_of(context.prediction.first_step_ledger, "in the first step", c.predicted);
   if (first.total > 0 && differs(first, rows.front())) rows.push_back(std::move(first));
@@ -310,7 +304,7 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
   const bool capacity_in_view = capacity < 1.6 * peak_bytes;
   const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(peak_bytes, capacity) : peak_bytes);
-  const sim::Report* measured = measured_of_scenario(context);
+  const sim::Report* measured = context.measured();
   if (measured && measured->memory_timeline.size() < 2) measured = nullptr;
   const double end = last.begin + std::max(last.points->back().time.value,
                                            measured ? measured->memory_timeline.back().time.value : 0.0);
@@ -469,11 +463,11 @@ void draw_fixes(const PanelContext& context, ImVec2 size) {
   ImGui::EndChild();
 }
 
-std::string memory_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   return "of one device, " + context.scenario.hardware.name;
 }
 
-void draw_memory(const ContextWith<MemoryState>& context) {
+void draw(const ContextWith<MemoryState>& context) {
   if (draw_missing_prediction(context)) return;
   const Look& look = context.look;
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -526,8 +520,7 @@ void draw_memory(const ContextWith<MemoryState>& context) {
 
 }  // namespace
 
-extern const PanelEntry memory_panel = {
-    "memory",         "Memory", "what fills the device, and when",
-    Dock::upper_left, false,    panel_of<MemoryState, memory_caption, draw_memory>};
+extern const PanelEntry memory_panel = {"memory", "Memory", "what fills the device, and when",
+                                        Dock::upper_left, panel_of<MemoryState, caption, draw>};
 
 }  // namespace app::gui

@@ -14,12 +14,6 @@
 namespace app::gui {
 namespace {
 
-const sim::Report* measured_of_scenario(const PanelContext& context) {
-  const sim::Report* measured = context.run().measured.get();
-  return measured && measured->source.scenario == context.scenario && measured->step_time.value > 0 ? measured
-                                                                                                    : nullptr;
-}
-
 std::string band(const sim::Report& report) {
   if (!(report.step_high.value > report.step_low.value)) return "";
   return sim::format(report.step_low) + " to " + sim::format(report.step_high);
@@ -50,7 +44,7 @@ Tile memory_tile(const PanelContext& context, const sim::Report& report) {
 
 std::vector<Tile> training_tiles(const PanelContext& context, const sim::Report& report) {
   const Palette& c = context.look.color();
-  const sim::Report* measured = measured_of_scenario(context);
+  const sim::Report* measured = context.measured();
   const ValueAndUnit step = split_unit(sim::format(sim::step_time(report)));
   Tile time{.id = "step",
             .title = "Step",
@@ -73,7 +67,7 @@ std::vector<Tile> training_tiles(const PanelContext& context, const sim::Report&
            .line = "HFU " + sim::format_percent(sim::hfu(report)),
            .line_color = c.mute,
            .action = "Click: the next FLOPs convention"};
-  if (measured) {
+  if (measured && measured->step_time.value > 0) {
     time.measured = "measured " + sim::format(sim::step_time(*measured));
     rate.measured = "measured " + token_rate(sim::tokens_per_second(*measured));
     mfu.measured = "measured " + sim::format_percent(sim::mfu(*measured, context.view.convention));
@@ -83,7 +77,7 @@ std::vector<Tile> training_tiles(const PanelContext& context, const sim::Report&
 
 std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Report& report) {
   const Palette& c = context.look.color();
-  const sim::Report* measured = measured_of_scenario(context);
+  const sim::Report* measured = context.measured();
   const auto per_token = sim::tpot(report);
   const ValueAndUnit token = split_unit(per_token ? sim::format(*per_token) : "n/a");
   const auto first = sim::ttft(report);
@@ -106,7 +100,7 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
            .unit = "",
            .line = "of " + sim::format(context.scenario.hardware.memory_bandwidth),
            .line_color = c.mute};
-  if (measured) {
+  if (measured && measured->step_time.value > 0) {
     if (const auto t = sim::tpot(*measured)) time.measured = "measured " + sim::format(*t);
     rate.measured = "measured " + token_rate(sim::tokens_per_second(*measured));
     mbu.measured = "measured " + sim::format_percent(sim::mbu(*measured));
@@ -216,11 +210,11 @@ void draw_longest_operations(const PanelContext& context, const sim::Report& rep
   }
 }
 
-std::string overview_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   return context.scenario.model.name + " on " + context.scenario.hardware.name;
 }
 
-void draw_overview(const PanelContext& context) {
+void draw(const PanelContext& context) {
   const Look& look = context.look;
   if (!context.prediction.report) {
     const ImVec2 least = ImGui::GetCursorScreenPos(), size = ImGui::GetContentRegionAvail();
@@ -271,7 +265,7 @@ void draw_overview(const PanelContext& context) {
 }  // namespace
 
 extern const PanelEntry overview_panel = {
-    "overview", "Overview", "the whole answer at a glance",
-    Dock::top,  true,       panel_of<NoState, overview_caption, draw_overview>};
+    "overview", "Overview", "the whole answer at a glance", Dock::top, panel_of<NoState, caption, draw>,
+    true};
 
 }  // namespace app::gui

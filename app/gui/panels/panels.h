@@ -9,6 +9,7 @@
 
 #include "app/gui/commands.h"
 #include "app/gui/document.h"
+#include "app/gui/jobs/calibrations.h"
 #include "app/gui/jobs/study.h"
 #include "app/gui/view.h"
 
@@ -41,8 +42,8 @@ struct PanelEntry {
   const char* title;  // a noun
   const char* teaches;
   Dock dock;
-  bool bare;  // draws its own cards: no title row, no padding
   std::unique_ptr<Panel> (*make)(const PanelTools& tools);
+  bool bare = false;  // draws its own cards: no title row, no padding
 };
 
 std::span<const PanelEntry* const> panels();

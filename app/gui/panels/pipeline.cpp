@@ -529,7 +529,7 @@ void draw_plots(const Context& context, const StepView& step, ImVec2 room) {
   if (hovered_stage >= 0) describe_slot(look, step, hovered_stage, scope.cursor, bytes);
 }
 
-std::string pipeline_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   const sim::Scenario& s = context.prediction.scenario;
   if (s.workload.task != sim::Task::train || !context.prediction.step) return "";
   const auto count = [](std::int64_t n, const char* what) {
@@ -541,7 +541,7 @@ std::string pipeline_caption(const PanelContext& context) {
          (micro_batches_of(s) == 1 ? " micro-batch" : " micro-batches");
 }
 
-void draw_pipeline(const Context& context) {
+void draw(const Context& context) {
   if (context.scenario.workload.task != sim::Task::train)
     return draw_empty_state(context, "No pipeline",
                             "Schedules are of training steps: choose Train above to see one.");
@@ -563,8 +563,8 @@ void draw_pipeline(const Context& context) {
 
 }  // namespace
 
-extern const PanelEntry pipeline_panel = {
-    "pipeline",       "Pipeline", "which stage runs what when, and what it holds",
-    Dock::upper_left, false,      panel_of<PipelineState, pipeline_caption, draw_pipeline>};
+extern const PanelEntry pipeline_panel = {"pipeline", "Pipeline",
+                                          "which stage runs what when, and what it holds", Dock::upper_left,
+                                          panel_of<PipelineState, caption, draw>};
 
 }  // namespace app::gui

@@ -285,26 +285,14 @@ class PlannerParts {
     const auto place = [&](const sim::Candidate& c) {
       return ChartPoint{value_of(c, scope_.x), value_of(c, scope_.y)};
     };
-    const sim::Candidate* hovered = nullptr;
-    float nearest = look_.px(9);
-    const ImVec2 mouse = ImGui::GetMousePos();
-    const bool inside = chart.pointer().has_value();
-    const auto near = [&](const sim::Candidate& c, ImVec2 at) {
-      const float distance = std::hypot(at.x - mouse.x, at.y - mouse.y);
-      if (!inside || distance >= nearest) return;
-      nearest = distance;
-      hovered = &c;
-    };
     const float r = look_.px(1.6f);
     for (const sim::Candidate& c : view_->result.points) {
       const ImVec2 at = chart.at(place(c));
       const bool refused = !c.refused_by.empty();
       chart.list()->AddRectFilled({at.x - r, at.y - r}, {at.x + r, at.y + r},
                                   refused ? with_alpha(c_.mute, 0.35f) : with_alpha(c_.predicted, 0.45f));
-      near(c, at);
     }
     draw_front(chart);
-    for (const sim::Candidate& c : view_->result.front) near(c, chart.at(place(c)));
     if (scope_.y == sim::Objective::memory)
       chart.horizontal(static_cast<double>(scope_.search.request().scenario.hardware.memory.value), c_.bad,
                        "the device's memory");
@@ -314,9 +302,10 @@ class PlannerParts {
         chart.dot(place(*c), pick_color(look_, i), false, 7, 2);
         chart.name(place(*c), pick_color(look_, i), i == 0 ? "A" : "B");
       }
+    const auto* hovered = chart.nearest(all, [&](const sim::Candidate* c) { return place(*c); });
     if (!hovered) return;
-    describe(*hovered);
-    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) toggle_pick(scope_.picks, hovered->index);
+    describe(**hovered);
+    if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) toggle_pick(scope_.picks, (*hovered)->index);
   }
 
   // Of the two axes alone: a staircase from the best by one to the best by the other.
@@ -408,19 +397,12 @@ class PlannerParts {
   // What was picked, and the best where that leaves a place: the next that costs something else. While the
   // best still change, picks alone.
   std::vector<std::int64_t> compared_ones() const {
-    std::vector<std::int64_t> ones;
-    for (const auto& pick : scope_.picks)
-      if (pick) ones.push_back(*pick);
-    if (progress_.running) return ones;
-    const sim::Candidate* first = ones.empty() ? nullptr : find(ones[0], {});
-    for (const sim::Candidate& c : view_->result.by(scope_.objective)) {
-      if (ones.size() == 2) break;
-      if (first && first->step == c.step && first->memory == c.memory) continue;
-      if (!ones.empty() && ones[0] == c.index) continue;
-      ones.push_back(c.index);
-      if (!first) first = &c;
-    }
-    return ones;
+    if (progress_.running) return picked(scope_.picks);
+    return compared_candidates(
+        scope_.picks, view_->result.by(scope_.objective), [&](std::int64_t index) { return find(index, {}); },
+        [](const sim::Candidate& a, const sim::Candidate& b) {
+          return a.step != b.step || a.memory != b.memory;
+        });
   }
 
   void pick(std::size_t i, std::int64_t index, float width) {
@@ -445,7 +427,7 @@ class PlannerParts {
   const PlannerView* view_;
 };
 
-std::string planner_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   const sim::Scenario& s = context.scenario;
   if (s.workload.task == sim::Task::generate)
     return s.model.name + ", " + sim::format_count(s.workload.prompt_length) + " + " +
@@ -454,7 +436,7 @@ std::string planner_caption(const PanelContext& context) {
          sim::format_count(s.strategy.devices()) + " x " + s.hardware.name;
 }
 
-void draw_planner(const ContextWith<PlannerState>& context) {
+void draw(const ContextWith<PlannerState>& context) {
   const Look& look = context.look;
   if (context.scenario.hardware.peak.empty()) {
     draw_missing_prediction(context);
@@ -515,8 +497,7 @@ void PlannerState::start_search() {
   search.ask({scenario, tools_.calibrations.of(scenario.hardware), choices});
 }
 
-extern const PanelEntry planner_panel = {
-    "planner",        "Planner", "every legal strategy, and which to take",
-    Dock::upper_left, false,     panel_of<PlannerState, planner_caption, draw_planner>};
+extern const PanelEntry planner_panel = {"planner", "Planner", "every legal strategy, and which to take",
+                                         Dock::upper_left, panel_of<PlannerState, caption, draw>};
 
 }  // namespace app::gui

@@ -238,12 +238,12 @@ void describe(const PanelContext& context, const Dot& dot) {
   ImGui::EndTooltip();
 }
 
-std::string roofline_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   return context.scenario.hardware.name + ", " + std::string(sim::name(context.scenario.workload.dtype)) +
          ", a dot an operation, area = time";
 }
 
-void draw_roofline(const PanelContext& context) {
+void draw(const PanelContext& context) {
   if (draw_missing_prediction(context)) return;
   const Look& look = context.look;
   const Palette& c = look.color();
@@ -339,8 +339,7 @@ void draw_roofline(const PanelContext& context) {
 
 }  // namespace
 
-extern const PanelEntry roofline_panel = {
-    "roofline",        "Roofline", "what bounds each operation",
-    Dock::upper_right, false,      panel_of<NoState, roofline_caption, draw_roofline>};
+extern const PanelEntry roofline_panel = {"roofline", "Roofline", "what bounds each operation",
+                                          Dock::upper_right, panel_of<NoState, caption, draw>};
 
 }  // namespace app::gui

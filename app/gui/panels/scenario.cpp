@@ -184,13 +184,13 @@ class Form {
   std::set<std::string> shown_;
 };
 
-std::string scenario_caption(const PanelContext& context) {
+std::string caption(const PanelContext& context) {
   const auto problems = context.prediction.problems.size();
   if (problems == 0) return "";
   return sim::format_count(static_cast<std::int64_t>(problems)) + (problems == 1 ? " problem" : " problems");
 }
 
-void draw_scenario(const ContextWith<ScenarioState>& context) {
+void draw(const ContextWith<ScenarioState>& context) {
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(context.look.px(8), context.look.px(5)));
   Form form(context);
   const Look& look = context.look;
@@ -220,8 +220,7 @@ void draw_scenario(const ContextWith<ScenarioState>& context) {
 
 }  // namespace
 
-extern const PanelEntry scenario_panel = {
-    "scenario", "Configure", "what is computed, on what",
-    Dock::left, false,       panel_of<ScenarioState, scenario_caption, draw_scenario>};
+extern const PanelEntry scenario_panel = {"scenario", "Configure", "what is computed, on what", Dock::left,
+                                          panel_of<ScenarioState, caption, draw>};
 
 }  // namespace app::gui

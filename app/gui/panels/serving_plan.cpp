@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/gui/jobs/inference_study.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/plan_limits.h"
 #include "app/gui/panels/planner.h"
@@ -20,8 +21,6 @@ namespace {
 
 constexpr std::array<std::string_view, sim::kServingObjectives> kObjectiveNames = {"throughput", "latency",
                                                                                    "money", "energy"};
-constexpr std::array<std::string_view, sim::kCostKinds> kKindNames = {"matrix products", "attention",
-                                                                      "small kernels", "collectives", "host"};
 
 // "2 engines of tp 4, batch 64".
 std::string words_of(const sim::ServingChoice& choice) {
@@ -111,18 +110,9 @@ class ServingParts {
           chart.name(at(*c), pick_color(look_, i), i == 0 ? "A" : "B");
           break;
         }
-    if (!chart.pointer()) return;
-    const ImVec2 mouse = ImGui::GetMousePos();
-    const sim::ServingCandidate* hovered = nullptr;
-    float nearest = look_.px(9);
-    for (const sim::ServingCandidate* c : all) {
-      const ImVec2 pixel = chart.at(at(*c));
-      const float distance = std::hypot(pixel.x - mouse.x, pixel.y - mouse.y);
-      if (distance >= nearest) continue;
-      nearest = distance;
-      hovered = c;
-    }
-    if (!hovered) return;
+    const auto* nearest = chart.nearest(all, [&](const sim::ServingCandidate* c) { return at(*c); });
+    if (!nearest) return;
+    const sim::ServingCandidate* hovered = *nearest;
     ImGui::SetTooltip("%s\nfirst token %s, later ones %s, %s a device",
                       words_of(sim::candidate(plan_.space, hovered->index)).c_str(),
                       sim::format(hovered->ttft).c_str(), sim::format(hovered->tpot).c_str(),

@@ -12,12 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "app/gui/jobs/plan_limits.h"
 #include "app/gui/theme.h"
 #include "sim/units.h"
 
 namespace app::gui {
-
-using Picks = std::array<std::optional<std::int64_t>, 2>;  // candidates
 
 // The first click picks one, the next another to compare it with; on a pick, lets it go.
 void toggle_pick(Picks& picks, std::int64_t candidate);

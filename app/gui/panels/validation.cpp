@@ -34,12 +34,6 @@ ImU32 source_color(const Look& look, std::size_t source) {
   return ImGui::ColorConvertFloat4ToU32(color);
 }
 
-std::string digits(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.4g", value);
-  return buffer;
-}
-
 // "step_time_s" -> "step time, s": columns bear their unit as a suffix.
 std::string column_title(std::string_view column) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> units = {{
@@ -178,10 +172,10 @@ void describe(const Look& look, const ValidatedTable& table, const ValidationPoi
   const Palette& c = look.color();
   ImGui::BeginTooltip();
   text(look, TextRole::title, c.text, table.sources[point.source] + ", " + table.gpus[point.gpu]);
-  text(look, TextRole::number, c.measured, "measured  " + digits(point.measured));
+  text(look, TextRole::number, c.measured, "measured  " + significant(point.measured, 4));
   text(look, TextRole::number, c.predicted,
-       "predicted " + digits(point.predicted) + ", 90 % in " + digits(point.low) + " to " +
-           digits(point.high));
+       "predicted " + significant(point.predicted, 4) + ", 90 % in " + significant(point.low, 4) + " to " +
+           significant(point.high, 4));
   text(look, TextRole::number, point.inside() ? c.good : c.bad,
        "error " + signed_percent(point.error) + (point.inside() ? ", inside" : ", outside") + " the band");
   ImGui::EndTooltip();
@@ -425,13 +419,15 @@ void draw_row(const Context& context, const Shown& shown, ImVec2 size) {
       ImGui::TableNextColumn();
       text_fitted(look, TextRole::body, c.text, column_title(p.column), ImGui::GetContentRegionAvail().x);
       ImGui::TableNextColumn();
-      text_right(look, TextRole::number, c.measured, compared ? digits(compared->measured) : "");
+      text_right(look, TextRole::number, c.measured, compared ? significant(compared->measured, 4) : "");
       ImGui::TableNextColumn();
       // An outcome is a word, and has no band.
       const bool is_word = !p.words.empty();
-      text_right(look, TextRole::number, c.predicted, is_word ? std::string(p.words) : digits(p.value));
+      text_right(look, TextRole::number, c.predicted,
+                 is_word ? std::string(p.words) : significant(p.value, 4));
       ImGui::TableNextColumn();
-      if (!is_word) text_right(look, TextRole::number, c.dim, digits(p.low) + " to " + digits(p.high));
+      if (!is_word)
+        text_right(look, TextRole::number, c.dim, significant(p.low, 4) + " to " + significant(p.high, 4));
       ImGui::TableNextColumn();
       if (compared)
         text_right(look, TextRole::number, compared->inside() ? c.good : c.bad,
@@ -465,7 +461,7 @@ void draw_progress(const Context& context) {
   text(context.look, TextRole::caption, context.look.color().dim, words);
 }
 
-std::string validation_caption(const Context& context) {
+std::string caption(const Context& context) {
   const Shown shown = choose(context.state);
   if (!shown.table || shown.table->summaries.empty()) return "";
   const sim::ErrorSummary& all = shown.table->summaries.front();
@@ -474,7 +470,7 @@ std::string validation_caption(const Context& context) {
                                  sim::format_count(static_cast<std::int64_t>(all.compared)) + " rows";
 }
 
-void draw_validation(const Context& context) {
+void draw(const Context& context) {
   const Look& look = context.look;
   if (!context.state.started()) context.state.start();
   const Shown shown = choose(context.state);
@@ -560,8 +556,8 @@ bool ValidationState::open(const std::filesystem::path& file) {
   return true;
 }
 
-extern const PanelEntry validation_panel = {
-    "validation",      "Validation", "predictions beside what others measured",
-    Dock::lower_right, false,        panel_of<ValidationState, validation_caption, draw_validation>};
+extern const PanelEntry validation_panel = {"validation", "Validation",
+                                            "predictions beside what others measured", Dock::lower_right,
+                                            panel_of<ValidationState, caption, draw>};
 
 }  // namespace app::gui

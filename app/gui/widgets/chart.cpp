@@ -169,6 +169,11 @@ std::optional<ChartPoint> Chart::pointer() const {
   return ChartPoint{p.x, p.y};
 }
 
+float Chart::from_pointer(ChartPoint p) const {
+  const ImVec2 pixel = at(p), mouse = ImGui::GetMousePos();
+  return std::hypot(pixel.x - mouse.x, pixel.y - mouse.y);
+}
+
 void chart_title(const Look& look, std::string_view title, std::string_view sentence) {
   text(look, TextRole::title, look.color().text, title);
   if (sentence.empty()) return;

@@ -61,8 +61,22 @@ class Chart {
 
   // Of the pointer, while it is inside.
   std::optional<ChartPoint> pointer() const;
+  // The item whose place is nearest to the pointer, less than so many pixels at scale 1 away; null: none is.
+  template <class Items, class Place>
+  auto nearest(const Items& items, Place place, float within = 9) const -> decltype(&*items.begin()) {
+    decltype(&*items.begin()) found = nullptr;
+    float distance = look_.px(within);
+    if (!pointer()) return found;
+    for (const auto& item : items)
+      if (const float away = from_pointer(place(item)); away < distance) {
+        distance = away;
+        found = &item;
+      }
+    return found;
+  }
 
  private:
+  float from_pointer(ChartPoint p) const;  // pixels
   struct Name {
     ImVec2 beside;
     ImU32 color;

@@ -35,6 +35,12 @@ std::string ScaleUnit::digits(double base) const {
   return printed(magnitude > 0 ? "%.2f" : "%.0f", value);
 }
 
+std::string significant(double value, int digits) {
+  std::array<char, 32> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.*g", digits, value);
+  return buffer.data();
+}
+
 std::string ScaleUnit::text(double base) const {
   return digits(base) + " " + name;
 }

@@ -14,6 +14,9 @@ struct ScaleUnit {
   std::string text(double base) const;
 };
 
+// "3.14", "0.5", "1.2e+09": at most so many significant digits.
+std::string significant(double value, int digits = 3);
+
 // The largest unit of which `greatest` is at least one; bytes, seconds, FLOP/s.
 ScaleUnit byte_unit(double greatest);
 ScaleUnit time_unit(double greatest);

@@ -1,7 +1,10 @@
 #include "app/gui/widgets/parts.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
+#include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/text.h"
 
 namespace app::gui {
@@ -13,6 +16,39 @@ ImVec2 PartPlace::rest() const {
 void PartPlace::fill() const {
   ImGui::SetCursorScreenPos(begin_);
   ImGui::Dummy(size_);
+}
+
+void draw_parts(const Look& look, int& tab, std::span<const PanelPart> parts, bool beside) {
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const auto draw = [](const PanelPart& part, ImVec2 size) {
+    if (ImGui::BeginChild("part", size)) part.draw(ImGui::GetContentRegionAvail());
+    ImGui::EndChild();
+  };
+  if (room.x >= look.px(1000) && room.y >= look.px(520)) {
+    constexpr int kColumns = 3;
+    const float gap = look.px(16), width = std::floor((room.x - 2 * gap) / kColumns);
+    const float height = std::floor((room.y - gap) / 2);
+    int column = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (column % kColumns > 0) ImGui::SameLine(0, gap);
+      if (column == kColumns)
+        ImGui::SetCursorPosY(ImGui::GetCursorPosY() + gap - ImGui::GetStyle().ItemSpacing.y);
+      ImGui::PushID(static_cast<int>(i));
+      draw(parts[i], {width + static_cast<float>(parts[i].columns - 1) * (width + gap), height});
+      ImGui::PopID();
+      column += parts[i].columns;
+    }
+    return;
+  }
+  if (beside) {
+    ImGui::SameLine(0, look.px(12));
+    if (ImGui::GetContentRegionAvail().x < look.px(290)) ImGui::NewLine();
+  }
+  std::vector<std::string_view> tabs;
+  for (const PanelPart& part : parts) tabs.push_back(part.tab);
+  if (const auto picked = segmented(look, "tab", static_cast<std::size_t>(tab), tabs))
+    tab = static_cast<int>(*picked);
+  draw(parts[static_cast<std::size_t>(tab)], {0, 0});
 }
 
 void fact_row(const Look& look, std::string_view words, std::string_view value, float width,

@@ -2,6 +2,8 @@
 #pragma once
 #include <imgui.h>
 
+#include <functional>
+#include <span>
 #include <string_view>
 
 #include "app/gui/theme.h"
@@ -22,6 +24,15 @@ class PartPlace {
  private:
   ImVec2 begin_, size_;
 };
+
+// Parts of a panel, three columns wide in two rows where there is room for them; else one at a time, by tabs.
+struct PanelPart {
+  std::string_view tab;
+  std::function<void(ImVec2 size)> draw;
+  int columns = 1;
+};
+// `beside`: the tabs stand beside the last item where that leaves them room, else below it.
+void draw_parts(const Look& look, int& tab, std::span<const PanelPart> parts, bool beside = false);
 
 // A number at the right end of what it is; a note between them, where there is room for it.
 void fact_row(const Look& look, std::string_view words, std::string_view value, float width,
