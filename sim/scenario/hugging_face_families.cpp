@@ -164,6 +164,48 @@ Model read_falcon(HuggingFaceConfig& config) {
   return m;
 }
 
+// Nemotron-H and Nemotron 3: a letter a layer; attention has no positions.
+Model read_nemotron_h(HuggingFaceConfig& config) {
+  JsonObject& fields = config.fields();
+  Model m;
+  m.activation = Activation::squared_relu;
+  m.position = Position::none;
+  m.hidden_size = config.size("hidden_size");
+  m.intermediate_size = config.size("intermediate_size");
+  m.num_hidden_layers = config.size("num_hidden_layers");
+  m.hybrid_override_pattern = fields.text("hybrid_override_pattern");
+  m.num_attention_heads = config.size("num_attention_heads");
+  m.num_key_value_heads = config.size("num_key_value_heads", m.num_attention_heads);
+  m.head_dim = config.size(fields.has_value("head_dim") ? "head_dim" : "attention_head_dim");
+  m.vocab_size = config.size("vocab_size");
+  m.max_position_embeddings = config.size("max_position_embeddings");
+  m.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+  m.norm_eps = config.positive("layer_norm_epsilon");
+  StateSpace& s = m.state_space;
+  s.mamba_num_heads = config.size("mamba_num_heads");
+  s.mamba_head_dim = config.size("mamba_head_dim");
+  s.ssm_state_size = config.size("ssm_state_size");
+  s.n_groups = config.size("n_groups");
+  s.conv_kernel = config.size("conv_kernel");
+  s.chunk_size = config.size("chunk_size");
+  if (m.layers_of(LayerSort::experts) > 0) {
+    m.moe.num_experts = config.size("n_routed_experts");
+    m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
+    m.moe.moe_intermediate_size = config.size("moe_intermediate_size");
+    m.moe.shared_expert_intermediate_size = fields.integer("moe_shared_expert_intermediate_size", 0);
+    m.moe.n_group = config.size("n_group", 1);
+    m.moe.topk_group = config.size("topk_group", 1);
+    m.moe.router_bias = true;  // of its balance without a loss
+  }
+  const std::string activation = fields.text("mlp_hidden_act", "relu2");
+  if (activation != "relu2") fields.fail("mlp_hidden_act", "must be relu2, but is \"" + activation + "\"");
+  config.refuse_unless("use_conv_bias", true, true);
+  config.refuse_unless("mamba_proj_bias", false, false);
+  config.refuse_unless("attention_bias", false, false);
+  config.refuse_unless("mlp_bias", false, false);
+  return m;
+}
+
 }  // namespace
 
 std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::string_view family) {
@@ -177,6 +219,7 @@ std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::strin
   if (family == "gpt_neox") return read_gpt_neox(config);
   if (family == "gptj") return read_gptj(config);
   if (family == "falcon") return read_falcon(config);
+  if (family == "nemotron_h") return read_nemotron_h(config);
   if (family == "gemma") {
     Model m = read_sizes(config);
     m.activation = Activation::geglu;

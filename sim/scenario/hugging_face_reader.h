@@ -54,6 +54,6 @@ Model read_sizes(HuggingFaceConfig& config);
 std::optional<Model> read_predicted_family(HuggingFaceConfig& config, std::string_view family);
 inline constexpr std::string_view kPredictedFamilies =
     "mixtral, qwen2_moe, qwen3, qwen3_moe, deepseek_v2, deepseek_v3, llama4, gpt_oss, gemma, olmo2, bloom, "
-    "opt, gpt_neox, gptj, falcon";
+    "opt, gpt_neox, gptj, falcon, nemotron_h";
 
 }  // namespace sim

@@ -1,5 +1,8 @@
 #include "sim/scenario/model.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "sim/enum_names.h"
 
 namespace sim {
@@ -52,6 +55,39 @@ std::optional<QkNorm> qk_norm_from_name(std::string_view text) {
 }
 std::optional<RopeScaling::Kind> rope_scaling_from_name(std::string_view text) {
   return value_in(kRopeScalings, text);
+}
+
+std::optional<LayerSort> layer_sort_from_letter(char letter) {
+  switch (letter) {
+    case 'M':
+      return LayerSort::state_space;
+    case '*':
+      return LayerSort::attention;
+    case '-':
+      return LayerSort::feed_forward;
+    case 'E':
+      return LayerSort::experts;
+    default:
+      return std::nullopt;
+  }
+}
+
+LayerSort Model::sort_of_layer(std::int64_t layer) const {
+  const auto l = static_cast<std::size_t>(layer);
+  if (l >= hybrid_override_pattern.size()) return LayerSort::whole;
+  return layer_sort_from_letter(hybrid_override_pattern[l]).value_or(LayerSort::whole);
+}
+
+std::int64_t Model::layers_of(LayerSort sort) const {
+  if (!is_hybrid()) return sort == LayerSort::whole ? num_hidden_layers : 0;
+  const std::int64_t named = std::min(num_hidden_layers, std::ssize(hybrid_override_pattern));
+  std::int64_t n = sort == LayerSort::whole ? num_hidden_layers - named : 0;  // beyond the pattern
+  for (std::int64_t l = 0; l < named; ++l) n += sort_of_layer(l) == sort;
+  return n;
+}
+
+std::int64_t Model::dense_layers() const {
+  return is_hybrid() ? layers_of(LayerSort::feed_forward) : num_hidden_layers - expert_layers();
 }
 
 std::int64_t Model::expert_layers() const {
@@ -109,6 +145,15 @@ std::int64_t moe_parameters(const Model& m, std::int64_t routed) {
   return n;
 }
 
+// Projections in and out, convolution with bias; time step's bias, decay and skip of each head; the norm's
+// gain.
+std::int64_t state_space_parameters(const Model& m) {
+  const StateSpace& s = m.state_space;
+  if (s.mamba_num_heads == 0) return 0;
+  return m.hidden_size * (s.projection_size() + s.inner_size()) + s.conv_size() * (s.conv_kernel + 1) +
+         3 * s.mamba_num_heads + s.inner_size();
+}
+
 }  // namespace
 
 ParameterCount count_parameters(const Model& m) {
@@ -120,16 +165,19 @@ ParameterCount count_parameters(const Model& m) {
   if (m.position == Position::learned) n.embedding += m.max_position_embeddings * h;
   if (m.embedding_norm) n.embedding += norm;
   n.attention_per_layer = attention_parameters(m);
-  n.norms_per_layer = m.shared_norm ? norm : 2 * norm;
+  n.state_space_per_layer = state_space_parameters(m);
+  n.norms_per_layer = m.shared_norm || m.is_hybrid() ? norm : 2 * norm;
   n.final_norm = norm;
   n.head = m.tie_word_embeddings ? 0 : m.vocab_size * h;
 
-  const std::int64_t sparse = m.expert_layers(), dense = m.num_hidden_layers - sparse;
+  const std::int64_t sparse = m.expert_layers();
   n.mlp_per_layer = mlp_parameters(m, m.intermediate_size);
   const std::int64_t active_moe = m.has_experts() ? moe_parameters(m, m.moe.num_experts_per_tok) : 0;
   n.moe_per_layer = m.has_experts() ? moe_parameters(m, m.moe.num_experts) : 0;
-  const std::int64_t rest = n.embedding + m.num_hidden_layers * (n.attention_per_layer + n.norms_per_layer) +
-                            n.final_norm + n.head + dense * n.mlp_per_layer;
+  const std::int64_t rest = n.embedding + m.num_hidden_layers * n.norms_per_layer +
+                            m.attention_layers() * n.attention_per_layer +
+                            m.layers_of(LayerSort::state_space) * n.state_space_per_layer +
+                            m.dense_layers() * n.mlp_per_layer + n.final_norm + n.head;
   n.total = rest + sparse * n.moe_per_layer;
   n.active = rest + sparse * active_moe;
   // Each module: two norms, the projection of both to one, a layer of the last one's kind and a norm;

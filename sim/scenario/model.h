@@ -81,6 +81,31 @@ struct LatentAttention {
   bool operator==(const LatentAttention&) const = default;
 };
 
+// Mixers with a state in place of a cache: Mamba-2 (arXiv 2405.21060), in layers that
+// Model::hybrid_override_pattern names. mamba_num_heads 0: there are none.
+struct StateSpace {
+  std::int64_t mamba_num_heads = 0, mamba_head_dim = 0;
+  std::int64_t ssm_state_size = 0;  // numbers that a head keeps for each of its mamba_head_dim channels
+  std::int64_t n_groups = 1;        // of heads that share what writes and reads their states
+  std::int64_t conv_kernel = 4;     // tokens that the convolution before the scan sees
+  std::int64_t chunk_size = 128;    // tokens that the scan takes as one product
+  bool operator==(const StateSpace&) const = default;
+
+  std::int64_t inner_size() const { return mamba_num_heads * mamba_head_dim; }
+  // Channels of the convolution: what the states are written from, and what writes and reads them.
+  std::int64_t conv_size() const { return inner_size() + 2 * n_groups * ssm_state_size; }
+  // Rows of the projection into the mixer: gate, the convolution's channels, a time step a head.
+  std::int64_t projection_size() const { return inner_size() + conv_size() + mamba_num_heads; }
+  // Numbers that generation keeps of a sequence for each layer.
+  std::int64_t state_size() const { return inner_size() * ssm_state_size; }
+  std::int64_t history_size() const { return (conv_kernel - 1) * conv_size(); }
+};
+
+// What a layer consists of. All but `whole` are one block behind one norm, as hybrid models have them.
+enum class LayerSort { whole, state_space, attention, feed_forward, experts };
+constexpr int kLayerSorts = 5;
+std::optional<LayerSort> layer_sort_from_letter(char letter);  // M, *, -, E
+
 struct Model {
   std::string name;
   Norm norm = Norm::rmsnorm;
@@ -116,6 +141,10 @@ struct Model {
   std::int64_t no_rope_layer_interval = 0;
   MixtureOfExperts moe{};
   LatentAttention latent{};
+  StateSpace state_space{};
+  // Nemotron-H's letters, one a layer: M a state-space mixer, * attention, - a feed-forward network, E
+  // experts. Empty: every layer is attention and a feed-forward network (or experts).
+  std::string hybrid_override_pattern{};
   // Multi-token prediction: modules of a layer each, one after the other, that training runs besides.
   std::int64_t num_nextn_predict_layers = 0;
   std::string source{};  // where the shape comes from
@@ -124,7 +153,15 @@ struct Model {
 
   bool has_experts() const { return moe.num_experts > 0; }
   bool has_latent_attention() const { return latent.kv_lora_rank > 0; }
+  bool is_hybrid() const { return !hybrid_override_pattern.empty(); }
+  LayerSort sort_of_layer(std::int64_t layer) const;
+  // Of the layers of a hybrid model, those of a sort; of any other model all are whole.
+  std::int64_t layers_of(LayerSort sort) const;
+  std::int64_t attention_layers() const {
+    return layers_of(LayerSort::whole) + layers_of(LayerSort::attention);
+  }
   bool is_expert_layer(std::int64_t layer) const {
+    if (is_hybrid()) return sort_of_layer(layer) == LayerSort::experts;
     return has_experts() && layer >= moe.first_k_dense_replace && (layer + 1) % moe.decoder_sparse_step == 0;
   }
   bool is_window_layer(std::int64_t layer) const {
@@ -139,7 +176,9 @@ struct Model {
   }
   // Most tokens that a query of a layer with a window, or with stretches, sees; 0: there are no such layers.
   std::int64_t reach_of_windows() const { return sliding_window > 0 ? sliding_window : attention_chunk_size; }
-  // Layers of a kind among the first num_hidden_layers.
+  // Layers of a kind among the first num_hidden_layers; dense_layers: with a feed-forward network of their
+  // own.
+  std::int64_t dense_layers() const;
   std::int64_t expert_layers() const;
   std::int64_t window_layers() const;
   std::int64_t chunk_layers() const;
@@ -165,10 +204,12 @@ struct Model {
 // Number of parameters, counted tensor by tensor; for sizes in which validate() (scenario.h) finds no
 // problem.
 struct ParameterCount {
-  std::int64_t embedding = 0;            // tokens and learned positions, and their norm
-  std::int64_t attention_per_layer = 0;  // with norms inside of attention
-  std::int64_t mlp_per_layer = 0;        // of a dense layer
-  std::int64_t moe_per_layer = 0;        // of a layer with experts: router, shared and all routed experts
+  std::int64_t embedding = 0;  // tokens and learned positions, and their norm
+  std::int64_t attention_per_layer =
+      0;                           // with norms inside of attention; of a layer that has it, as the next
+  std::int64_t mlp_per_layer = 0;  // of a dense layer
+  std::int64_t moe_per_layer = 0;  // of a layer with experts: router, shared and all routed experts
+  std::int64_t state_space_per_layer = 0;
   std::int64_t norms_per_layer = 0;
   std::int64_t final_norm = 0;
   std::int64_t head = 0;    // 0 where it is tied to the embedding

@@ -80,6 +80,17 @@ LatentAttention latent_attention_from(JsonObject& object) {
   return a;
 }
 
+StateSpace state_space_from(JsonObject& object) {
+  StateSpace s;
+  s.mamba_num_heads = object.integer("mamba_num_heads", s.mamba_num_heads);
+  s.mamba_head_dim = object.integer("mamba_head_dim", s.mamba_head_dim);
+  s.ssm_state_size = object.integer("ssm_state_size", s.ssm_state_size);
+  s.n_groups = object.integer("n_groups", s.n_groups);
+  s.conv_kernel = object.integer("conv_kernel", s.conv_kernel);
+  s.chunk_size = object.integer("chunk_size", s.chunk_size);
+  return s;
+}
+
 }  // namespace
 
 Model model_from(JsonObject object, const std::string& name) {
@@ -123,6 +134,8 @@ Model model_from(JsonObject object, const std::string& name) {
   m.attention_chunk_size = object.integer("attention_chunk_size", 0);
   m.no_rope_layer_interval = object.integer("no_rope_layer_interval", 0);
   m.moe = mixture_of_experts_from(object);
+  m.state_space = state_space_from(object);
+  m.hybrid_override_pattern = object.text("hybrid_override_pattern", "");
   m.num_nextn_predict_layers = object.integer("num_nextn_predict_layers", 0);
   m.source = object.text("source", "");
   object.finish();
@@ -173,6 +186,13 @@ Json json_of(const Model& m) {
           {"qk_nope_head_dim", m.latent.qk_nope_head_dim},
           {"qk_rope_head_dim", m.latent.qk_rope_head_dim},
           {"v_head_dim", m.latent.v_head_dim},
+          {"mamba_num_heads", m.state_space.mamba_num_heads},
+          {"mamba_head_dim", m.state_space.mamba_head_dim},
+          {"ssm_state_size", m.state_space.ssm_state_size},
+          {"n_groups", m.state_space.n_groups},
+          {"conv_kernel", m.state_space.conv_kernel},
+          {"chunk_size", m.state_space.chunk_size},
+          {"hybrid_override_pattern", m.hybrid_override_pattern},
           {"num_nextn_predict_layers", m.num_nextn_predict_layers},
           {"source", m.source}};
 }

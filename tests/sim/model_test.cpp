@@ -82,10 +82,10 @@ TEST_CASE("parts of a parameter count add up to its total") {
     CAPTURE(name);
     const Model m = load_model_preset(name);
     const sim::ParameterCount n = count_parameters(m);
-    const std::int64_t layers = n.attention_per_layer + n.norms_per_layer;
-    const std::int64_t sparse = m.expert_layers(), dense = m.num_hidden_layers - sparse;
-    CHECK(n.embedding + m.num_hidden_layers * layers + dense * n.mlp_per_layer + sparse * n.moe_per_layer +
-              n.final_norm + n.head ==
+    const std::int64_t sparse = m.expert_layers(), states = m.layers_of(sim::LayerSort::state_space);
+    CHECK(n.embedding + m.num_hidden_layers * n.norms_per_layer +
+              m.attention_layers() * n.attention_per_layer + states * n.state_space_per_layer +
+              m.dense_layers() * n.mlp_per_layer + sparse * n.moe_per_layer + n.final_norm + n.head ==
           n.total);
     CHECK((n.active < n.total) == (sparse > 0));
   }

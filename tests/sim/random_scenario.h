@@ -16,6 +16,25 @@ inline double draw_magnitude(std::mt19937_64& random, double least_exponent, dou
   return std::pow(10.0, std::uniform_real_distribution<double>(least_exponent, most_exponent)(random));
 }
 
+// A letter for each layer, of all that there are experts for or not.
+inline void make_hybrid(std::mt19937_64& random, sim::Model& m) {
+  const std::string letters = m.has_experts() ? "M*-E" : "M*-";
+  m.hybrid_override_pattern.clear();
+  for (std::int64_t l = 0; l < m.num_hidden_layers; ++l)
+    m.hybrid_override_pattern += letters[static_cast<std::size_t>(draw(random, 0, std::ssize(letters) - 1))];
+  if (m.has_experts()) m.hybrid_override_pattern[0] = 'E';
+  m.state_space.n_groups = draw(random, 1, 4);
+  m.state_space.mamba_num_heads = m.state_space.n_groups * draw(random, 1, 4);
+  m.state_space.mamba_head_dim = draw(random, 1, 32);
+  m.state_space.ssm_state_size = draw(random, 1, 64);
+  m.state_space.conv_kernel = draw(random, 1, 8);
+  m.state_space.chunk_size = draw(random, 1, 64);
+  m.parallel_residual = m.shared_norm = false;
+  m.sliding_window = m.sliding_window_pattern = m.attention_chunk_size = m.no_rope_layer_interval = 0;
+  m.moe.first_k_dense_replace = 0;
+  m.moe.decoder_sparse_step = 1;
+}
+
 inline sim::Model random_model(std::mt19937_64& random) {
   sim::Model m;
   m.name = "random-" + std::to_string(draw(random, 0, 999));
@@ -65,6 +84,7 @@ inline sim::Model random_model(std::mt19937_64& random) {
     m.rope_scaling.original_max_position_embeddings = draw(random, 16, 8192);
   }
   m.source = "drawn \"at random\"";
+  if (draw(random, 0, 3) == 0) make_hybrid(random, m);
   return m;
 }
 
