@@ -129,6 +129,7 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelS
     case Curve::newton_schulz:
     case Curve::standard_attention:
     case Curve::latent_cached_attention:
+    case Curve::scan:
     case Curve::streamed:
     case Curve::scattered:
     case Curve::network:

@@ -69,6 +69,8 @@ Model shard_of(const Model& model, const Strategy& strategy) {
   m.vocab_size = (m.vocab_size + t - 1) / t;
   m.moe.moe_intermediate_size /= strategy.devices_of_expert();
   m.moe.shared_expert_intermediate_size /= t;
+  m.state_space.mamba_num_heads /= t;
+  m.state_space.n_groups = std::max<std::int64_t>(1, m.state_space.n_groups / t);
   return m;
 }
 
@@ -79,6 +81,13 @@ std::vector<LayerKind> layer_kinds(const Scenario& scenario) {
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
   }
   return kinds;
+}
+
+std::vector<Unit> layer_units(const Scenario& scenario) {
+  std::vector<Unit> units;
+  for (const LayerKind& kind : layer_kinds(scenario))
+    if (std::find(units.begin(), units.end(), kind.unit()) == units.end()) units.push_back(kind.unit());
+  return units;
 }
 
 int PlanBuilder::expert_data_ranks() const {

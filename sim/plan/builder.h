@@ -1,5 +1,6 @@
 // What the functions that write plans share: short names for operands and the scenario's element types.
 #pragma once
+#include <array>
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -66,16 +67,69 @@ inline int shard_ranks(const Strategy& s) {
   return s.shard_group > 0 ? s.shard_group : data_ranks(s);
 }
 
+// Parameters and their states are worked on in units: the embedding's, a layer's, by what it consists of, the
+// head's.
+enum class Unit { embedding, layer, expert_layer, state_space, attention, feed_forward, experts_alone, head };
+inline constexpr std::array kLayerUnits{Unit::layer,     Unit::expert_layer, Unit::state_space,
+                                        Unit::attention, Unit::feed_forward, Unit::experts_alone};
+inline constexpr std::array kUnits{Unit::embedding,     Unit::layer,     Unit::expert_layer,
+                                   Unit::state_space,   Unit::attention, Unit::feed_forward,
+                                   Unit::experts_alone, Unit::head};
+// Something of each unit.
+template <class T>
+struct PerUnit {
+  T embedding{}, layer{}, expert_layer{}, state_space{}, attention{}, feed_forward{}, experts_alone{}, head{};
+  static constexpr std::array<T PerUnit::*, kUnits.size()> kMembers{
+      &PerUnit::embedding, &PerUnit::layer,        &PerUnit::expert_layer,  &PerUnit::state_space,
+      &PerUnit::attention, &PerUnit::feed_forward, &PerUnit::experts_alone, &PerUnit::head};
+  T& operator[](Unit unit) { return this->*kMembers[static_cast<std::size_t>(unit)]; }
+  const T& operator[](Unit unit) const { return this->*kMembers[static_cast<std::size_t>(unit)]; }
+};
+inline constexpr bool is_layer(Unit unit) {
+  return unit != Unit::embedding && unit != Unit::head;
+}
+inline constexpr bool has_experts(Unit unit) {
+  return unit == Unit::expert_layer || unit == Unit::experts_alone;
+}
+
 // What makes one decoder layer's operations other than another's.
 struct LayerKind {
+  LayerSort sort = LayerSort::whole;
   bool experts = false;
   bool window = false;     // a query sees a window or a stretch of the tokens before it
   bool unrotated = false;  // no rotary embedding
   bool operator==(const LayerKind&) const = default;
+  bool attends() const { return sort == LayerSort::whole || sort == LayerSort::attention; }
+  bool has_states() const { return sort == LayerSort::state_space; }
+  bool mixes() const { return attends() || has_states(); }
+  bool feeds_forward() const {
+    return sort == LayerSort::whole || sort == LayerSort::feed_forward || sort == LayerSort::experts;
+  }
+  // Which parameters it has, and so which unit it is.
+  Unit unit() const {
+    switch (sort) {
+      case LayerSort::whole:
+        break;
+      case LayerSort::state_space:
+        return Unit::state_space;
+      case LayerSort::attention:
+        return Unit::attention;
+      case LayerSort::feed_forward:
+        return Unit::feed_forward;
+      case LayerSort::experts:
+        return Unit::experts_alone;
+    }
+    return experts ? Unit::expert_layer : Unit::layer;
+  }
   // What the names of its blocks begin with: "layer", "layer.experts", "layer.window",
-  // "layer.window.experts", "layer.unrotated", ...
+  // "layer.window.experts", "layer.unrotated", ...; in hybrid models "layer.state_space", "layer.attention",
+  // "layer.mlp", "layer.experts".
   std::string prefix() const {
-    return std::string("layer") + (window ? ".window" : "") + (unrotated ? ".unrotated" : "") +
+    const std::string_view own = has_states()                      ? ".state_space"
+                                 : sort == LayerSort::attention    ? ".attention"
+                                 : sort == LayerSort::feed_forward ? ".mlp"
+                                                                   : "";
+    return std::string("layer").append(own) + (window ? ".window" : "") + (unrotated ? ".unrotated" : "") +
            (experts ? ".experts" : "");
   }
 };
@@ -87,13 +141,16 @@ inline std::int64_t longest_sequence(const Workload& w) {
 inline LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
   const Model& m = s.model;
   const std::int64_t longest = longest_sequence(s.workload);
-  return {.experts = m.is_expert_layer(layer),
+  return {.sort = m.sort_of_layer(layer),
+          .experts = m.is_expert_layer(layer),
           .window = (longest > m.sliding_window && m.is_window_layer(layer)) ||
                     (longest > m.attention_chunk_size && m.is_chunk_layer(layer)),
           .unrotated = m.is_unrotated_layer(layer)};
 }
 // Those that a scenario has, in the order in which they first come.
 std::vector<LayerKind> layer_kinds(const Scenario& scenario);
+// The units of these layers, each once.
+std::vector<Unit> layer_units(const Scenario& scenario);
 
 class PlanBuilder {
  public:

@@ -151,8 +151,12 @@ Operation gather_kv(const PlanBuilder& b, Phase pass, BufferId all, BufferId own
           .group = b.groups().context};
 }
 
-void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer add, bool statistics,
-                             const std::vector<LayerKind>& kinds, LayerResults& r) {
+bool any_of(const std::vector<LayerKind>& kinds, bool (LayerKind::*is)() const) {
+  return std::any_of(kinds.begin(), kinds.end(), [&](const LayerKind& k) { return (k.*is)(); });
+}
+
+void add_results_of_attention(PlanBuilder& b, const std::string& block, AddBuffer add, bool statistics,
+                              LayerResults& r) {
   const Model& m = b.model();
   const DType stored = b.types().stored;
   r.attention_norm = add_norm_result(b, block, "layer.attention_norm", add, statistics);
@@ -171,10 +175,23 @@ void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer
       r.qk_rstd = add(b, block, "layer.attention.qk_norm.rstd", b.types().statistic,
                       {kRows, m.num_attention_heads + m.num_key_value_heads});
   }
-  r.mlp_norm =
-      m.shared_norm ? r.attention_norm : add_norm_result(b, block, "layer.mlp_norm", add, statistics);
+}
+
+void add_results_of_products(PlanBuilder& b, const std::string& block, AddBuffer add, bool statistics,
+                             const std::vector<LayerKind>& kinds, LayerResults& r) {
+  const Model& m = b.model();
+  const DType stored = b.types().stored;
+  if (any_of(kinds, &LayerKind::attends)) add_results_of_attention(b, block, add, statistics, r);
+  if (any_of(kinds, &LayerKind::has_states)) {
+    r.state_space_norm = add_norm_result(b, block, "layer.state_space_norm", add, statistics);
+    r.state_space = add_state_space_results(b, block, add, statistics);
+  }
+  if (any_of(kinds, &LayerKind::feeds_forward))
+    r.mlp_norm =
+        m.shared_norm ? r.attention_norm : add_norm_result(b, block, "layer.mlp_norm", add, statistics);
   const auto any = [&](bool experts) {
-    return std::any_of(kinds.begin(), kinds.end(), [&](LayerKind k) { return k.experts == experts; });
+    return std::any_of(kinds.begin(), kinds.end(),
+                       [&](LayerKind k) { return k.feeds_forward() && k.experts == experts; });
   };
   if (any(false)) {
     r.mlp_up = add(b, block, mlp_up_id(m), stored, {kRows, m.mlp_up_size()});
@@ -197,8 +214,9 @@ LayerContext with_scratch(PlanBuilder& b, const std::string& block, LayerContext
   if (b.model().has_latent_attention()) c.latent = add_latent_scratch(b, block);
   if (!b.strategy().sequence_parallel) return c;
   c.projection_rows = add("layer.projection_rows", b.stream_rows());
-  c.attention_norm_gathered = add("layer.attention_norm.gathered", kRows);
-  if (!c.kind.experts) c.mlp_norm_gathered = add("layer.mlp_norm.gathered", kRows);
+  if (c.kind.attends()) c.attention_norm_gathered = add("layer.attention_norm.gathered", kRows);
+  if (c.kind.has_states()) c.state_space_norm_gathered = add("layer.state_space_norm.gathered", kRows);
+  if (c.kind.feeds_forward() && !c.kind.experts) c.mlp_norm_gathered = add("layer.mlp_norm.gathered", kRows);
   return c;
 }
 
@@ -337,10 +355,13 @@ LayerResults add_attention_core(PlanBuilder& b, const std::string& block, AddBuf
 
 LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuffer add,
                                const std::vector<LayerKind>& kinds) {
-  LayerResults r = add_attention_core(b, block, add);
+  LayerResults r;
+  if (any_of(kinds, &LayerKind::attends)) r = add_attention_core(b, block, add);
   add_results_of_products(b, block, add, true, kinds, r);
   const Shape shape{b.stream_rows(), b.model().hidden_size};
-  r.middle = add(b, block, "residual_mid", b.types().stored, shape);
+  const bool any_whole =
+      std::any_of(kinds.begin(), kinds.end(), [](LayerKind k) { return k.sort == LayerSort::whole; });
+  if (any_whole) r.middle = add(b, block, "residual_mid", b.types().stored, shape);
   if (uses_dropout(b.scenario())) {
     r.attention_dropout_mask = add(b, block, "layer.attention.output_dropout_mask", DType::int8, shape);
     r.mlp_dropout_mask = add(b, block, "layer.mlp.down_dropout_mask", DType::int8, shape);
@@ -351,7 +372,7 @@ LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuff
 LayerResults add_inference_results(PlanBuilder& b, const std::string& block, BufferId residual, bool kv_cache,
                                    LayerKind kind) {
   LayerResults r;
-  if (!kv_cache && !uses_flash(b)) r = add_attention_core(b, block, scratch);
+  if (!kv_cache && !uses_flash(b) && kind.attends()) r = add_attention_core(b, block, scratch);
   add_results_of_products(b, block, scratch, false, {kind}, r);
   r.middle = residual;
   return r;
@@ -424,7 +445,11 @@ std::vector<Operation> layer_forward(PlanBuilder& b, const std::string& block, c
   const DType elementwise = b.types().statistic;
   // In generation the residual stream is one buffer, updated in place.
   const bool in_place = r.middle == c.residual_in.buffer;
-  const Operand middle_out = in_place ? updates(r.middle) : writes(r.middle);
+  // Between mixer and feed-forward; a layer that has one of them alone has nothing between.
+  const Operand middle_out = !c.kind.feeds_forward() ? c.residual_out
+                             : in_place              ? updates(r.middle)
+                                                     : writes(r.middle);
+  const Operand middle = c.kind.mixes() ? reads(r.middle) : c.residual_in;
 
   std::vector<Operation> ops;
   // Sequence parallelism: the products see all rows.
@@ -433,28 +458,41 @@ std::vector<Operation> layer_forward(PlanBuilder& b, const std::string& block, c
     ops.push_back(gather_rows(b, id, Phase::forward, whole, rows));
     return whole;
   };
-  append(ops, norm_forward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
-                           b.stream_rows()));
   const auto mlp_norm = [&](Operand inp) {
     append(ops, norm_forward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm, inp, b.stream_rows()));
   };
-  if (m.parallel_residual && !m.shared_norm) mlp_norm(c.residual_in);
-  const BufferId rows = r.attention_norm.out;
-  const bool has_q_latent = m.latent.q_lora_rank > 0;  // nothing reads all rows then
-  const BufferId whole =
-      has_q_latent ? rows : gathered("layer.attention.qkv", rows, c.attention_norm_gathered);
-  append(ops, m.has_latent_attention()
-                  ? latent_attention_forward(b, block, p.latent, r.latent, c.latent, c.cache.latent, c.kind,
-                                             rows, whole, r.attention, r.lse, c.rope_table, c.positions)
-                  : attention_forward(b, p, r, c, whole));
-  append(ops, project_and_add(b, "layer.attention.output", middle_out, r.attention, p.attention_output,
-                              c.residual_in, c, r.attention_dropout_mask,
-                              product_dims(m.hidden_size, m.value_size())));
+  if (c.kind.attends()) {
+    append(ops, norm_forward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
+                             b.stream_rows()));
+    if (m.parallel_residual && !m.shared_norm) mlp_norm(c.residual_in);
+    const BufferId rows = r.attention_norm.out;
+    const bool has_q_latent = m.latent.q_lora_rank > 0;  // nothing reads all rows then
+    const BufferId whole =
+        has_q_latent ? rows : gathered("layer.attention.qkv", rows, c.attention_norm_gathered);
+    append(ops, m.has_latent_attention()
+                    ? latent_attention_forward(b, block, p.latent, r.latent, c.latent, c.cache.latent, c.kind,
+                                               rows, whole, r.attention, r.lse, c.rope_table, c.positions)
+                    : attention_forward(b, p, r, c, whole));
+    append(ops, project_and_add(b, "layer.attention.output", middle_out, r.attention, p.attention_output,
+                                c.residual_in, c, r.attention_dropout_mask,
+                                product_dims(m.hidden_size, m.value_size())));
+  }
+  if (c.kind.has_states()) {
+    append(ops, norm_forward(b, "layer.state_space_norm", p.state_space_norm, r.state_space_norm,
+                             c.residual_in, b.stream_rows()));
+    const BufferId whole =
+        gathered("layer.state_space.in", r.state_space_norm.out, c.state_space_norm_gathered);
+    append(ops, state_space_forward(b, p.state_space, r.state_space, c.cache.states, whole, c.positions));
+    append(ops, project_and_add(b, "layer.state_space.out", middle_out, r.state_space.normed,
+                                p.state_space.out, c.residual_in, c, r.attention_dropout_mask,
+                                product_dims(m.hidden_size, m.state_space.inner_size())));
+  }
+  if (!c.kind.feeds_forward()) return ops;
 
-  if (!m.parallel_residual) mlp_norm(reads(r.middle));
+  if (!m.parallel_residual) mlp_norm(middle);
   if (c.kind.experts) {
     append(ops, experts_forward(b, p.experts, r.experts, c.experts, r.mlp_norm.out));
-    append(ops, add_to_residual(b, "layer.experts", c.residual_out, c.experts.sum, kAbsent, reads(r.middle),
+    append(ops, add_to_residual(b, "layer.experts", c.residual_out, c.experts.sum, kAbsent, middle,
                                 r.mlp_dropout_mask));
     return ops;
   }
@@ -464,9 +502,8 @@ std::vector<Operation> layer_forward(PlanBuilder& b, const std::string& block, c
   ops.push_back(operation(activation_id(m) + ".forward", activation_kind(m.activation, Phase::forward),
                           elementwise, row_dims(m.intermediate_size),
                           {writes(r.mlp_activation), reads(r.mlp_up)}));
-  append(ops,
-         project_and_add(b, "layer.mlp.down", c.residual_out, r.mlp_activation, p.mlp_down, reads(r.middle),
-                         c, r.mlp_dropout_mask, product_dims(m.hidden_size, m.intermediate_size)));
+  append(ops, project_and_add(b, "layer.mlp.down", c.residual_out, r.mlp_activation, p.mlp_down, middle, c,
+                              r.mlp_dropout_mask, product_dims(m.hidden_size, m.intermediate_size)));
   return ops;
 }
 
@@ -502,7 +539,7 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
 
   // feed-forward
   BufferId d_mlp_norm = kNoBuffer;
-  if (c.kind.experts) {
+  if (c.kind.feeds_forward() && c.kind.experts) {
     BufferId dout = gradient;
     if (r.mlp_dropout_mask != kNoBuffer) {
       dout = add_read_by_weights("layer.experts_dropout", stream);
@@ -519,7 +556,7 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
     ExpertsBackward experts = experts_backward(b, block, p.experts, r.experts, r.mlp_norm.out, dout);
     append(ops, std::move(experts.operations));
     d_mlp_norm = experts.dinp;
-  } else {
+  } else if (c.kind.feeds_forward()) {
     const BufferId d_activation =
         gated ? add("layer.mlp.activation", {kRows, m.intermediate_size})
               : add_read_by_weights("layer.mlp.activation", {kRows, m.intermediate_size});
@@ -537,79 +574,97 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
   }
   // Beside attention, the stream's gradient must stay as it is until attention has read it.
   std::vector<Operation> mlp_norm;
-  if (!m.shared_norm)
+  if (c.kind.feeds_forward() && !m.shared_norm)
     mlp_norm = norm_backward(b, "layer.mlp_norm", p.mlp_norm, r.mlp_norm,
-                             m.parallel_residual ? c.residual_in : reads(r.middle), gradient, d_mlp_norm);
+                             m.parallel_residual || !c.kind.mixes() ? c.residual_in : reads(r.middle),
+                             gradient, d_mlp_norm);
   if (!m.parallel_residual) append(ops, std::move(mlp_norm));
 
-  // attention
-  const BufferId d_attention = add("layer.attention.out", {kRows, m.value_size()});
-  append(ops, project_and_add_backward(b, block, "layer.attention.output", d_attention, gradient, r.attention,
-                                       r.attention_dropout_mask, p.attention_output,
-                                       product_dims(m.hidden_size, m.value_size())));
-  const auto attention_backward = [&] {
-    const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
-    if (exchanges_by(b, ContextParallelComm::ring)) {
-      append(ops, ring_attention_backward(b, block, head_dims(m, c.kind), {r.qkv, r.kv, r.attention, r.lse},
-                                          d_qkv, key_value_part(b, d_qkv), d_attention));
-    } else if (exchanges_by(b, ContextParallelComm::all_to_all)) {
-      append(ops, exchanged_attention_backward(b, block, head_dims(m, c.kind),
-                                               {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse},
-                                               d_qkv, d_attention));
-    } else if (uses_flash(b)) {
-      const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
-      const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
-      if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
-      ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward,
-                              t.wide_product, head_dims(m, c.kind),
-                              {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
-                               reads(r.lse), reads(kv), writes(d_kv)}));
-      if (kv != kNoBuffer)
-        ops.push_back({.id = "layer.attention.kv.reduce_scatter.backward",
-                       .kind = OpKind::reduce_scatter,
-                       .dtype = t.stored,
-                       .operands = {writes(key_value_part(b, d_qkv)), reads(d_kv)},
-                       .group = b.groups().context});
+  if (c.kind.attends()) {
+    const BufferId d_attention = add("layer.attention.out", {kRows, m.value_size()});
+    append(ops, project_and_add_backward(b, block, "layer.attention.output", d_attention, gradient,
+                                         r.attention, r.attention_dropout_mask, p.attention_output,
+                                         product_dims(m.hidden_size, m.value_size())));
+    const auto attention_backward = [&] {
+      const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
+      if (exchanges_by(b, ContextParallelComm::ring)) {
+        append(ops, ring_attention_backward(b, block, head_dims(m, c.kind), {r.qkv, r.kv, r.attention, r.lse},
+                                            d_qkv, key_value_part(b, d_qkv), d_attention));
+      } else if (exchanges_by(b, ContextParallelComm::all_to_all)) {
+        append(ops, exchanged_attention_backward(b, block, head_dims(m, c.kind),
+                                                 {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse},
+                                                 d_qkv, d_attention));
+      } else if (uses_flash(b)) {
+        const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
+        const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
+        if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
+        ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward,
+                                t.wide_product, head_dims(m, c.kind),
+                                {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
+                                 reads(r.lse), reads(kv), writes(d_kv)}));
+        if (kv != kNoBuffer)
+          ops.push_back({.id = "layer.attention.kv.reduce_scatter.backward",
+                         .kind = OpKind::reduce_scatter,
+                         .dtype = t.stored,
+                         .operands = {writes(key_value_part(b, d_qkv)), reads(d_kv)},
+                         .group = b.groups().context});
+      } else {
+        const BufferId d_probabilities =
+            add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
+        ops.push_back(operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
+                                t.wide_product, head_dims(m, c.kind),
+                                {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
+                                 reads(r.probabilities), reads(r.mask), reads(r.dropped)}));
+      }
+      if (m.position == Position::rope && !c.kind.unrotated)
+        ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic,
+                                head_dims(m), {updates(d_qkv), reads(c.rope_table)}));
+      if (r.qkv_product != kNoBuffer)
+        ops.push_back(operation("layer.attention.qk_norm.backward", OpKind::qk_norm_backward, t.statistic,
+                                head_dims(m),
+                                {updates(d_qkv), updates(p.qk_norm.weight.gradient), reads(r.qkv_product),
+                                 reads(p.qk_norm.weight.parameter), reads(r.qk_rstd)}));
+      auto [qkv, d_norm] =
+          column_parallel_backward("layer.attention.qkv", "layer.attention_norm", d_qkv, r.attention_norm.out,
+                                   p.qkv, product_dims(m.qkv_size(), m.hidden_size));
+      append(ops, std::move(qkv));
+      return d_norm;
+    };
+    BufferId d_attention_norm = kNoBuffer;
+    if (m.has_latent_attention()) {
+      LatentBackward latent =
+          latent_attention_backward(b, block, p.latent, r.latent, c.kind, r.attention_norm.out, r.attention,
+                                    r.lse, d_attention, c.rope_table);
+      append(ops, std::move(latent.operations));
+      d_attention_norm = latent.dinp;
     } else {
-      const BufferId d_probabilities =
-          add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
-      ops.push_back(operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
-                              t.wide_product, head_dims(m, c.kind),
-                              {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
-                               reads(r.probabilities), reads(r.mask), reads(r.dropped)}));
+      d_attention_norm = attention_backward();
     }
-    if (m.position == Position::rope && !c.kind.unrotated)
-      ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic,
-                              head_dims(m), {updates(d_qkv), reads(c.rope_table)}));
-    if (r.qkv_product != kNoBuffer)
-      ops.push_back(operation("layer.attention.qk_norm.backward", OpKind::qk_norm_backward, t.statistic,
-                              head_dims(m),
-                              {updates(d_qkv), updates(p.qk_norm.weight.gradient), reads(r.qkv_product),
-                               reads(p.qk_norm.weight.parameter), reads(r.qk_rstd)}));
-    auto [qkv, d_norm] =
-        column_parallel_backward("layer.attention.qkv", "layer.attention_norm", d_qkv, r.attention_norm.out,
-                                 p.qkv, product_dims(m.qkv_size(), m.hidden_size));
-    append(ops, std::move(qkv));
-    return d_norm;
-  };
-  BufferId d_attention_norm = kNoBuffer;
-  if (m.has_latent_attention()) {
-    LatentBackward latent =
-        latent_attention_backward(b, block, p.latent, r.latent, c.kind, r.attention_norm.out, r.attention,
-                                  r.lse, d_attention, c.rope_table);
-    append(ops, std::move(latent.operations));
-    d_attention_norm = latent.dinp;
-  } else {
-    d_attention_norm = attention_backward();
+    if (m.shared_norm)
+      ops.push_back(operation("layer.mlp_norm.add.backward", OpKind::add, t.statistic,
+                              {.rows = b.stream_rows(), .cols = m.hidden_size},
+                              {updates(d_attention_norm), reads(d_attention_norm), reads(d_mlp_norm)}));
+    else if (m.parallel_residual)
+      append(ops, std::move(mlp_norm));
+    append(ops, norm_backward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
+                              gradient, d_attention_norm));
   }
-  if (m.shared_norm)
-    ops.push_back(operation("layer.mlp_norm.add.backward", OpKind::add, t.statistic,
-                            {.rows = b.stream_rows(), .cols = m.hidden_size},
-                            {updates(d_attention_norm), reads(d_attention_norm), reads(d_mlp_norm)}));
-  else if (m.parallel_residual)
-    append(ops, std::move(mlp_norm));
-  append(ops, norm_backward(b, "layer.attention_norm", p.attention_norm, r.attention_norm, c.residual_in,
-                            gradient, d_attention_norm));
+  if (c.kind.has_states()) {
+    const StateSpace& s = m.state_space;
+    const BufferId d_normed = add("layer.state_space.normed", {kRows, s.inner_size()});
+    append(ops, project_and_add_backward(b, block, "layer.state_space.out", d_normed, gradient,
+                                         r.state_space.normed, r.attention_dropout_mask, p.state_space.out,
+                                         product_dims(m.hidden_size, s.inner_size())));
+    const BufferId d_projected =
+        add_read_by_weights("layer.state_space.projected", {kRows, s.projection_size()});
+    append(ops, state_space_backward(b, block, p.state_space, r.state_space, d_normed, d_projected));
+    auto [products, d_norm] =
+        column_parallel_backward("layer.state_space.in", "layer.state_space_norm", d_projected,
+                                 r.state_space_norm.out, p.state_space.in, state_space_projection(m));
+    append(ops, std::move(products));
+    append(ops, norm_backward(b, "layer.state_space_norm", p.state_space_norm, r.state_space_norm,
+                              c.residual_in, gradient, d_norm));
+  }
 
   LayerBackward backward;
   for (std::size_t i = 0; i < ops.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "sim/plan/latent_attention.h"
 #include "sim/plan/moe.h"
 #include "sim/plan/parameters.h"
+#include "sim/plan/state_space.h"
 
 namespace sim {
 
@@ -25,6 +26,8 @@ struct LayerResults {
   BufferId qkv = kNoBuffer;                               // after rotation
   BufferId kv = kNoBuffer;                                // its keys and values, where other ranks read them
   LatentResults latent;                                   // in place of these
+  NormResult state_space_norm;
+  StateSpaceResults state_space;
   BufferId attention = kNoBuffer;
   BufferId qkv_of_heads = kNoBuffer,
            attention_of_heads = kNoBuffer;  // where ranks exchange sequence for heads
@@ -57,7 +60,10 @@ struct KvCache {
   BufferId k = kNoBuffer, v = kNoBuffer;
   BufferId table = kNoBuffer, scales = kNoBuffer;  // of blocks; of fp8
   LatentCache latent{};                            // in place of these
-  explicit operator bool() const { return k != kNoBuffer || latent.latent != kNoBuffer; }
+  StateSpaceCache states{};                        // of layers that have these instead
+  explicit operator bool() const {
+    return k != kNoBuffer || latent.latent != kNoBuffer || states.states != kNoBuffer;
+  }
 };
 
 struct LayerContext {
@@ -68,7 +74,8 @@ struct LayerContext {
   // Scratch of the forward block. Products into the residual stream, where it is not added in the product;
   // with sequence parallelism also this rank's rows of them, and all rows of the norms' outputs.
   BufferId projection = kNoBuffer, projection_rows = kNoBuffer;
-  BufferId attention_norm_gathered = kNoBuffer, mlp_norm_gathered = kNoBuffer;
+  BufferId attention_norm_gathered = kNoBuffer, state_space_norm_gathered = kNoBuffer,
+           mlp_norm_gathered = kNoBuffer;
   BufferId kv_of_all_ranks = kNoBuffer;  // context parallelism
   LatentScratch latent{};
   RingScratch ring{};

@@ -12,6 +12,7 @@ struct GenerationBuffers {
   BufferId tokens, positions = kNoBuffer, rope_table = kNoBuffer;
   // Of layers that see all tokens, and of those that see a window or a stretch of them.
   KvCache cache, window_cache;
+  StateSpaceCache states;  // of layers that have no keys and values
   BufferId residual, logits, next_tokens;
 };
 
@@ -45,8 +46,9 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
             ? b.add_input(buffer_names::kv_scales, t.statistic, {2, m.num_key_value_heads})
             : kNoBuffer;
     for (const LayerKind kind : layer_kinds(b.scenario())) {
+      if (kind.has_states() && r.states.states == kNoBuffer) r.states = add_state_space_cache(b);
       KvCache& of_kind = kind.window ? r.window_cache : r.cache;
-      if (of_kind) continue;
+      if (!kind.attends() || of_kind) continue;
       const std::string prefix = kind.window ? "layer.window." : "layer.";
       const std::int64_t tokens = kind.window ? std::min(capacity, m.reach_of_windows()) : capacity;
       const BufferId table =
@@ -104,12 +106,16 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Genera
 Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r, LayerKind kind,
             bool decodes) {
   const std::string name = kind.prefix() + (decodes ? ".decode" : ".forward");
-  LayerContext context{.kind = kind,
-                       .residual_in = reads(r.residual),
-                       .residual_out = updates(r.residual),
-                       .rope_table = r.rope_table,
-                       .positions = r.positions,
-                       .cache = kind.window ? r.window_cache : r.cache};
+  LayerContext context{
+      .kind = kind,
+      .residual_in = reads(r.residual),
+      .residual_out = updates(r.residual),
+      .rope_table = r.rope_table,
+      .positions = r.positions,
+      .cache = kind.window ? r.window_cache
+               : kind.attends()
+                   ? r.cache
+                   : KvCache{.latent = {}, .states = kind.has_states() ? r.states : StateSpaceCache{}}};
   context.cache.latent.absorbed = decodes;
   return {name,
           layer_forward(b, name, p,

@@ -100,12 +100,19 @@ constexpr Product seen = batch * seen_keys * kv_heads * head_dim;
 // all that the mask then hides.
 constexpr Product visible = 4 * heads * head_dim * pairs, square = 4 * heads * head_dim * tokens * kv_length;
 constexpr Product visible_latent = 2 * heads * key_value_dim * pairs;
+// Of state-space mixers.
+constexpr Product scanned = rows * heads * head_dim, convolved = rows * scan_columns;
+constexpr Product projection = rows * projected_columns, time_steps = rows * heads;
 constexpr Product product_flops = 2 * rows * cols * inner;
 constexpr Arithmetic dense = tensor_cores(product_flops);
 constexpr Arithmetic by_expert = tensor_cores(product_flops, product_flops* useful_share);
 
 constexpr Operands activation{out(R::out, matrix), in(R::inp, matrix)};
 constexpr Operands activation_backward{out(R::dinp, matrix), in(R::dout, matrix), in(R::inp, matrix)};
+// With experts each row is multiplied by its weight.
+constexpr Operands ungated{out(R::out, matrix), in(R::inp, matrix), maybe(in(R::row_weights, rows))};
+constexpr Operands ungated_backward{out(R::dinp, matrix), in(R::dout, matrix), in(R::inp, matrix),
+                                    maybe(in(R::row_weights, rows)), maybe(out(R::drow_weights, rows))};
 constexpr Operands gated{out(R::out, matrix), in(R::gate_up, 2 * matrix), maybe(in(R::row_weights, rows))};
 constexpr Operands gated_backward{out(R::dgate_up, 2 * matrix), in(R::dout, matrix),
                                   in(R::gate_up, 2 * matrix), maybe(in(R::row_weights, rows)),
@@ -292,6 +299,41 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   in(R::positions, batch), maybe(in(R::block_table, at_least(batch))), maybe(in(R::scales, 2 * kv_heads))},
  tensor_cores(visible)},
 
+// ---- State-space mixers (kernels/selective_scan.h, causal_conv.h, gated_norm.h). A row of the projection is a gate (heads
+// head_dim), x, B and C (scan_columns), a time step a head. Head weights are three of each head: the time step's bias, the
+// decay's logarithm, the skip. With a history or states the positions say where a sequence's new tokens begin. The projection's
+// gradient is written in parts, the norm's first.
+{K::causal_conv, "causal_conv", F::elementwise, D::forward, C::streamed,
+ {out(R::out, convolved), in(R::projected, projection).touching(convolved), in(R::weight, scan_columns * taps),
+  maybe(in(R::bias, scan_columns)), maybe(sum(R::history, batch * earlier_taps * scan_columns)),
+  maybe(in(R::positions, batch))},
+ elementwise(convolved * taps_and_gate)},
+{K::causal_conv_backward, "causal_conv_backward", F::elementwise, D::backward, C::streamed,
+ {sum(R::dprojected, projection).touching(convolved).passing(0, 1), sum(R::dweight, scan_columns * taps),
+  maybe(sum(R::dbias, scan_columns)), in(R::dout, convolved), in(R::projected, projection).touching(convolved),
+  in(R::weight, scan_columns * taps), maybe(in(R::bias, scan_columns))},
+ elementwise(3 * convolved * taps_and_gate)},  // forward again, inputs' and weights' gradients
+{K::selective_scan, "selective_scan", F::scans, D::forward, C::scan,
+ {out(R::out, scanned), in(R::xbc, convolved), in(R::projected, projection).touching(time_steps),
+  in(R::head_weights, 3 * Product(heads)),
+  maybe(sum(R::states, batch * heads * Measure::states * head_dim)), maybe(in(R::positions, batch))},
+ tensor_cores(tokens * scan_work)},
+{K::selective_scan_backward, "selective_scan_backward", F::scans, D::backward, C::scan,
+ {out(R::dxbc, convolved), sum(R::dprojected, projection).touching(time_steps).passing(0, 1),
+  sum(R::dhead_weights, 3 * Product(heads)), in(R::dout, scanned), in(R::xbc, convolved),
+  in(R::projected, projection).touching(time_steps), in(R::head_weights, 3 * Product(heads)),
+  out(R::chunk_states).passing(1, 1)},
+ tensor_cores(tokens * scan_backward_work, 2 * tokens * scan_work)},
+{K::gated_norm, "gated_norm", F::norms, D::forward, C::streamed,
+ {out(R::out, scanned), maybe(out(R::rstd, rows * groups)), in(R::inp, scanned),
+  in(R::projected, projection).touching(scanned), in(R::weight, heads * head_dim)},
+ elementwise(10 * scanned)},  // gate 6, mean of squares 2, normalise 1, gain 1
+{K::gated_norm_backward, "gated_norm_backward", F::norms, D::backward, C::streamed,
+ {out(R::dinp, scanned), out(R::dprojected, projection).touching(scanned), sum(R::dweight, heads * head_dim),
+  in(R::dout, scanned), in(R::inp, scanned), in(R::projected, projection).touching(scanned),
+  in(R::weight, heads * head_dim), in(R::rstd, rows * groups)},
+ elementwise(26 * scanned)},  // as RMSNorm's 10, the gate twice, its slope 4
+
 // ---- Elements of (rows, cols). dinp may be dout.
 {K::gelu, "gelu", F::elementwise, D::forward, C::streamed, activation,
  elementwise(9 * matrix)},  // tanh form: the cubic 5, tanh 1, the rest 3
@@ -300,8 +342,8 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::relu, "relu", F::elementwise, D::forward, C::streamed, activation, elementwise(matrix)},
 {K::relu_backward, "relu_backward", F::elementwise, D::backward, C::streamed, activation_backward,
  elementwise(matrix)},
-{K::squared_relu, "squared_relu", F::elementwise, D::forward, C::streamed, activation, elementwise(2 * matrix)},
-{K::squared_relu_backward, "squared_relu_backward", F::elementwise, D::backward, C::streamed, activation_backward,
+{K::squared_relu, "squared_relu", F::elementwise, D::forward, C::streamed, ungated, elementwise(2 * matrix)},
+{K::squared_relu_backward, "squared_relu_backward", F::elementwise, D::backward, C::streamed, ungated_backward,
  elementwise(3 * matrix)},
 // With experts each row is multiplied by its weight.
 {K::swiglu, "swiglu", F::elementwise, D::forward, C::streamed, gated,
@@ -422,8 +464,9 @@ constexpr bool rows_are_in_order() {
 }
 static_assert(rows_are_in_order(), "each kind has its row, in the order of OpKind");
 
-constexpr std::array<EnumName<Family>, 10> kFamilies{{{Family::products, "matrix products"},
+constexpr std::array<EnumName<Family>, 11> kFamilies{{{Family::products, "matrix products"},
                                                       {Family::attention, "attention"},
+                                                      {Family::scans, "scans of states"},
                                                       {Family::norms, "norms"},
                                                       {Family::embeddings, "embeddings"},
                                                       {Family::loss, "the loss"},
@@ -485,6 +528,15 @@ constexpr std::string_view kRoles[] = {"none",
                                        "dgate_up",
                                        "a",
                                        "b",
+                                       "projected",
+                                       "dprojected",
+                                       "xbc",
+                                       "dxbc",
+                                       "head_weights",
+                                       "dhead_weights",
+                                       "history",
+                                       "states",
+                                       "chunk_states",
                                        "targets",
                                        "losses",
                                        "statistics",

@@ -26,6 +26,7 @@ enum class OpKind : std::uint8_t {
   attention_partial, attention_partial_backward, attention_merge,
   attention_standard, attention_standard_backward,
   kv_append, attention_cached,
+  causal_conv, causal_conv_backward, selective_scan, selective_scan_backward, gated_norm, gated_norm_backward,
   gelu, gelu_backward, relu, relu_backward, squared_relu, squared_relu_backward,
   swiglu, swiglu_backward, geglu, geglu_backward,
   add, dropout, dropout_backward, gather_last, quantise, zero,
@@ -50,6 +51,7 @@ enum class Role : std::uint8_t {
   part, part_lse,
   probabilities, dprobabilities, mask, dropped,
   gate_up, dgate_up, a, b,
+  projected, dprojected, xbc, dxbc, head_weights, dhead_weights, history, states, chunk_states,
   targets, losses, statistics,
   norm, found, gradient, parameter, update, moment1, moment2, scale1, scale2, row_moment, column_moment, master,
   buffer, shard, host, device,
@@ -62,6 +64,7 @@ enum class Access : std::uint8_t { read, write, update };
 enum class Family : std::uint8_t {
   products,
   attention,
+  scans,  // of state-space layers
   norms,
   embeddings,
   loss,
@@ -87,6 +90,7 @@ enum class Curve : std::uint8_t {
   standard_attention,
   cached_attention,
   latent_cached_attention,
+  scan,
   network
 };
 

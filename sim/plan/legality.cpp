@@ -22,6 +22,7 @@ constexpr std::int64_t kLongestSequence = std::int64_t{1} << 28;  // tokens
 constexpr std::int64_t kMostSequences = std::int64_t{1} << 24;
 constexpr std::int64_t kMostDevices = 1 << 22;  // of a job, and of each of its degrees
 constexpr std::int64_t kMostHeadChunks = 1 << 10;
+constexpr std::int64_t kMostTaps = 8;     // of a state-space layer's convolution, as its kernels hold them
 constexpr double kMostActions = 1 << 24;  // a block run once for a layer and micro-batch or token
 constexpr double kMostBytes = 0x1p60;     // of anything of one kind: 1 EiB
 
@@ -87,6 +88,7 @@ class Checker {
     check_mixture_of_experts();
     check_latent_attention();
     check_window();
+    check_pattern();
     in_range("model.num_nextn_predict_layers", m.num_nextn_predict_layers, 0, kMostLayers);
     if (m.shared_norm && !m.parallel_residual)
       add("model.shared_norm", "needs parallel_residual: attention and feed-forward read one norm's output");
@@ -116,7 +118,7 @@ class Checker {
         add("model.n_group",
             format_count(e.n_group) + " does not divide the " + format_count(e.num_experts) + " experts");
     }
-    if (!is_gated(m.activation))
+    if (!is_gated(m.activation) && !m.is_hybrid())
       add("model.activation",
           "is " + std::string(name(m.activation)) + ", but experts are gated: it must be swiglu or geglu");
     const Workload& w = s_.workload;
@@ -175,6 +177,71 @@ class Checker {
         m.no_rope_layer_interval > 0 && (m.position != Position::rope || m.has_latent_attention()))
       add("model.no_rope_layer_interval",
           "says which layers are not rotated: it needs position rope and no latent attention");
+  }
+
+  // A pattern says what each layer is, so nothing else may.
+  void check_pattern() {
+    const Model& m = s_.model;
+    const std::string& pattern = m.hybrid_override_pattern;
+    const char* const field = "model.hybrid_override_pattern";
+    if (!m.is_hybrid()) {
+      if (m.state_space.mamba_num_heads != 0)
+        add("model.mamba_num_heads",
+            "must be 0 without hybrid_override_pattern: no layer is a state-space layer");
+      return;
+    }
+    if (static_cast<std::int64_t>(pattern.size()) != m.num_hidden_layers)
+      add(field, "has " + std::to_string(pattern.size()) + " letters, but there are " +
+                     format_count(m.num_hidden_layers) + " layers: one letter a layer");
+    for (const char letter : pattern)
+      if (!layer_sort_from_letter(letter))
+        return add(field, std::string("must consist of M, *, - and E, but has \"") + letter + "\"");
+    if ((m.layers_of(LayerSort::experts) > 0) != m.has_experts())
+      add(field, m.has_experts() ? "has no E, but num_experts is above 0" : "has an E, but num_experts is 0");
+    if (m.layers_of(LayerSort::state_space) > 0) check_state_space();
+    const auto refuse = [&](bool there, const char* of, const char* value) {
+      if (there) add(of, std::string("must be ") + value + " beside hybrid_override_pattern");
+    };
+    refuse(m.has_latent_attention(), "model.kv_lora_rank", "0");
+    refuse(m.parallel_residual, "model.parallel_residual", "false");
+    refuse(m.sliding_window > 0, "model.sliding_window", "0");
+    refuse(m.attention_chunk_size > 0, "model.attention_chunk_size", "0");
+    refuse(m.no_rope_layer_interval > 0, "model.no_rope_layer_interval", "0");
+    refuse(m.num_nextn_predict_layers > 0, "model.num_nextn_predict_layers", "0");
+    refuse(m.moe.first_k_dense_replace > 0, "model.first_k_dense_replace", "0");
+    refuse(m.moe.decoder_sparse_step > 1, "model.decoder_sparse_step", "1");
+  }
+
+  void check_state_space() {
+    const StateSpace& n = s_.model.state_space;
+    const bool sizes = in_range("model.mamba_num_heads", n.mamba_num_heads, 1, kLargestWidth) &
+                       in_range("model.mamba_head_dim", n.mamba_head_dim, 1, kLargestWidth) &
+                       in_range("model.ssm_state_size", n.ssm_state_size, 1, kLargestWidth) &
+                       in_range("model.n_groups", n.n_groups, 1, kLargestWidth) &
+                       in_range("model.conv_kernel", n.conv_kernel, 1, kMostTaps) &
+                       in_range("model.chunk_size", n.chunk_size, 1, kLargestWidth);
+    if (!sizes) return;
+    if (n.mamba_num_heads % n.n_groups != 0)
+      add("model.n_groups",
+          format_count(n.n_groups) + " does not divide mamba_num_heads, " + format_count(n.mamba_num_heads));
+    if (n.mamba_num_heads > kLargestWidth / n.mamba_head_dim || n.n_groups > kLargestWidth / n.ssm_state_size)
+      add("model.mamba_head_dim",
+          "times mamba_num_heads, and n_groups times ssm_state_size, must be at most " +
+              format_count(kLargestWidth));
+    const std::int64_t t = s_.strategy.tensor_parallel;
+    if (t > 1 && n.n_groups % t != 0)
+      add("strategy.tensor_parallel", "is " + format_count(t) + ", which does not divide the " +
+                                          format_count(n.n_groups) +
+                                          " groups of the state-space heads (n_groups)");
+    if (s_.implementation.serving)
+      add("implementation.serving",
+          "says how an engine serves keys and values; of states of state-space layers no engine is known "
+          "here: choose an "
+          "implementation without it, ridgepoint or ideal");
+    if (s_.strategy.context_parallel > 1)
+      add("strategy.context_parallel",
+          "must be 1: a state passes through the whole sequence, which no plan divides for state-space "
+          "layers");
   }
 
   void check_rope_scaling(const RopeScaling& r) {
@@ -252,14 +319,16 @@ class Checker {
           "divides norms over tensor-parallel devices: it needs tensor_parallel above 1");
     if (t == 1) return;
     const auto is = [&] { return "is " + format_count(t); };
-    if (m.num_attention_heads % t != 0)
+    const bool attends = m.attention_layers() > 0;
+    if (attends && m.num_attention_heads % t != 0)
       add("strategy.tensor_parallel", is() + ", which does not divide the model's " +
                                           format_count(m.num_attention_heads) + " attention heads");
-    if (m.num_key_value_heads > 0 && m.num_key_value_heads % t != 0 && t % m.num_key_value_heads != 0)
+    if (attends && m.num_key_value_heads > 0 && m.num_key_value_heads % t != 0 &&
+        t % m.num_key_value_heads != 0)
       add("strategy.tensor_parallel", is() + ", which neither divides the model's " +
                                           format_count(m.num_key_value_heads) +
                                           " key-value heads nor is a multiple of them");
-    if (m.intermediate_size % t != 0 && m.expert_layers() < m.num_hidden_layers)
+    if (m.intermediate_size % t != 0 && m.dense_layers() > 0)
       add("strategy.tensor_parallel", is() + ", which does not divide the model's intermediate_size, " +
                                           format_count(m.intermediate_size));
     if (m.vocab_size < t)
@@ -497,8 +566,10 @@ class Checker {
     const double per_expert = 3 * d(m.moe.moe_intermediate_size) + 2 * d(m.hidden_size);
     const double latents = d(m.latent.q_lora_rank) + d(m.latent.kv_lora_rank) + d(m.latent.qk_rope_head_dim) +
                            d(m.num_attention_heads) * d(m.latent.v_head_dim);
-    const double dense = 2 * latents + d(m.qkv_size()) + d(m.query_size()) + 3 * d(m.intermediate_size) +
-                         3 * d(m.moe.shared_expert_intermediate_size) + 8 * d(m.hidden_size) + experts;
+    const double mixers = 2 * d(m.state_space.projection_size()) + 2 * d(m.state_space.inner_size());
+    const double dense = 2 * latents + mixers + d(m.qkv_size()) + d(m.query_size()) +
+                         3 * d(m.intermediate_size) + 3 * d(m.moe.shared_expert_intermediate_size) +
+                         8 * d(m.hidden_size) + experts;
     const double per_layer = dense + rows * per_expert;
 
     const double weights = layers * d(m.hidden_size) * (dense + experts * per_expert) +

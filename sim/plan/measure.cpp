@@ -86,6 +86,22 @@ double value(Measure measure, const Operation& op, const Variables& v) {
       return d(std::min(reach_of(n, v.kv_length), v.kv_length));
     case Measure::kept_tokens:
       return d(std::min(reach_of(n, v.query_length), v.query_length));
+    case Measure::states:
+      return d(n.states);
+    case Measure::taps:
+      return d(n.taps);
+    case Measure::earlier_taps:
+      return d(n.taps - 1);
+    case Measure::taps_and_gate:
+      return d(2 * n.taps + 5);
+    case Measure::scan_columns:
+      return d(n.heads * n.head_dim + 2 * n.groups * n.states);
+    case Measure::projected_columns:
+      return d(2 * n.heads * n.head_dim + 2 * n.groups * n.states + n.heads);
+    case Measure::scan_work:
+      return scan_flops(n, v, false);
+    case Measure::scan_backward_work:
+      return scan_flops(n, v, true);
     case Measure::hit_experts:
       return experts_hit(n, v);
     case Measure::useful_share:
@@ -137,6 +153,13 @@ double attended_pairs(const Operation& op, const Variables& v) {
   // The queries are spread so that each rank sees its share of all pairs.
   const Variables whole{.batch = v.batch, .query_length = v.kv_length, .kv_length = v.kv_length};
   return visible_pairs(whole, op.dims.window, op.dims.chunk) * d(v.query_length) / d(v.kv_length);
+}
+
+double scan_flops(const Dims& n, const Variables& v, bool backward) {
+  const double chunk = d(std::min(n.scan_chunk, v.query_length));
+  const double of_groups = 2 * chunk * d(n.groups * n.states), within = 2 * chunk * d(n.heads * n.head_dim);
+  const double of_states = 4 * d(n.heads * n.head_dim * n.states);
+  return backward ? 3 * of_groups + 2 * within + 2.5 * of_states : of_groups + within + of_states;
 }
 
 double experts_hit(const Dims& n, const Variables& v) {

@@ -29,6 +29,12 @@ enum class Measure : std::uint8_t {
   cached_tokens,      // of a sequence: what its cache has room for at least
   kept_tokens,        // of a sequence: those of the new tokens that a cache keeps
   hit_experts,        // experts_hit()
+  states, taps,
+  earlier_taps,       // taps - 1: tokens that a convolution looks back
+  taps_and_gate,      // 2 taps + 5: FLOPs of a convolution and its SiLU, for a channel
+  scan_columns,       // heads head_dim + 2 groups states: what a scan reads of a token, x | B | C
+  projected_columns,  // those, a gate of heads head_dim, and a time step a head
+  scan_work, scan_backward_work,  // of a token: scan_flops()
   useful_share,       // of the rows of grouped products: Operation::scalar
   newton_schulz,      // FLOPs to orthogonalise one matrix (rows, cols)
 };
@@ -79,6 +85,12 @@ double attended_pairs(const Operation& op, const Variables& v);
 // Experts of those that a rank holds that at least one of its rows is for, in expectation of balanced and
 // independent choices: groups (1 - (1 - chosen / experts)^tokens).
 double experts_hit(const Dims& dims, const Variables& v);
+
+// FLOPs of the products of a selective scan, of one token (kernels/selective_scan.h): within a chunk of Q
+// tokens, or of all where they are fewer, 2 Q states for each group and 2 Q head_dim + 4 states head_dim for
+// each head. Backward makes the first three times, of the second two, of the third two and a half: each
+// product twice, and the states once more.
+double scan_flops(const Dims& dims, const Variables& v, bool backward);
 
 // Five iterations of X = aX + (bA + cA^2) X with A = X X^T, along the shorter side (Jordan et al. 2024,
 // github.com/KellerJordan/Muon).

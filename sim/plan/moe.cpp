@@ -41,6 +41,7 @@ bool sums_over_tensor_ranks(const PlanBuilder& b) {
 
 OpKind activation_kind(Activation a, bool backward) {
   if (a == Activation::geglu) return backward ? OpKind::geglu_backward : OpKind::geglu;
+  if (a == Activation::squared_relu) return backward ? OpKind::squared_relu_backward : OpKind::squared_relu;
   return backward ? OpKind::swiglu_backward : OpKind::swiglu;
 }
 

@@ -1,5 +1,6 @@
 #include "sim/plan/parameters.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "sim/plan/optimizer.h"
@@ -253,27 +254,65 @@ std::vector<Tensor> DecoderParameters::embedding_group() const {
   return group;
 }
 
-std::vector<Tensor> DecoderParameters::layer_group(bool with_experts) const {
+namespace {
+
+// Which parts of a layer's parameters a unit has.
+struct UnitParts {
+  bool attention, state_space, dense, experts;
+};
+UnitParts parts_of(Unit unit) {
+  const bool whole = unit == Unit::layer || unit == Unit::expert_layer;
+  return {.attention = whole || unit == Unit::attention,
+          .state_space = unit == Unit::state_space,
+          .dense = unit == Unit::layer || unit == Unit::feed_forward,
+          .experts = has_experts(unit)};
+}
+
+}  // namespace
+
+std::vector<Tensor> StateSpaceParameters::group() const {
   std::vector<Tensor> group;
-  group.reserve(kSomeTensors);
-  for (const Affine* a : {&attention_norm, &qkv, &qk_norm, &attention_output, &mlp_norm}) append(group, *a);
-  append(group, sinks);
-  for (const Tensor& t : latent.group()) group.push_back(t);
-  if (with_experts) {
-    for (const Tensor& t : experts.group()) group.push_back(t);
-  } else {
-    append(group, mlp_up);
-    append(group, mlp_down);
-  }
+  for (const Affine* a : {&in, &conv}) append(group, *a);
+  append(group, heads);
+  append(group, norm);
+  append(group, out);
   return group;
 }
 
-std::vector<Tensor> DecoderParameters::of_own_rows(bool with_experts) const {
+std::vector<Tensor> DecoderParameters::layer_group(Unit unit) const {
+  const UnitParts parts = parts_of(unit);
   std::vector<Tensor> group;
-  for (const Affine* a : {&attention_norm, &mlp_norm}) append(group, *a);
-  for (const Tensor& t : {latent.q_down.weight, latent.kv_down.weight, latent.q_norm, latent.kv_norm})
-    append(group, t);
-  if (with_experts) {
+  group.reserve(kSomeTensors);
+  if (parts.attention)
+    for (const Affine* a : {&attention_norm, &qkv, &qk_norm, &attention_output}) append(group, *a);
+  if (parts.state_space) {
+    append(group, state_space_norm);
+    for (const Tensor& t : state_space.group()) group.push_back(t);
+  }
+  if (parts.dense || parts.experts) append(group, mlp_norm);
+  if (parts.attention) {
+    append(group, sinks);
+    for (const Tensor& t : latent.group()) group.push_back(t);
+  }
+  if (parts.dense) {
+    append(group, mlp_up);
+    append(group, mlp_down);
+  }
+  if (parts.experts)
+    for (const Tensor& t : experts.group()) group.push_back(t);
+  return group;
+}
+
+std::vector<Tensor> DecoderParameters::of_own_rows(Unit unit) const {
+  const UnitParts parts = parts_of(unit);
+  std::vector<Tensor> group;
+  if (parts.attention) append(group, attention_norm);
+  if (parts.state_space) append(group, state_space_norm);
+  if (parts.dense || parts.experts) append(group, mlp_norm);
+  if (parts.attention)
+    for (const Tensor& t : {latent.q_down.weight, latent.kv_down.weight, latent.q_norm, latent.kv_norm})
+      append(group, t);
+  if (parts.experts) {
     append(group, experts.router);
     append(group, experts.router_bias);
   }
@@ -288,7 +327,8 @@ std::vector<Tensor> DecoderParameters::head_group() const {
   if (embedding_is_copied) group.push_back(embedding);
   for (const DecoderParameters& module : modules) {
     for (const Tensor& t : module.prediction.group()) group.push_back(t);
-    for (const Tensor& t : module.layer_group(static_cast<bool>(module.experts.router))) group.push_back(t);
+    for (const Tensor& t : module.layer_group(module.experts.router ? Unit::expert_layer : Unit::layer))
+      group.push_back(t);
   }
   return group;
 }
@@ -298,9 +338,14 @@ DecoderParameters for_backward(DecoderParameters p) {
   ExpertParameters& e = p.experts;
   LatentParameters& l = p.latent;
   PredictionParameters& n = p.prediction;
+  StateSpaceParameters& s = p.state_space;
   for (Tensor* t : {&p.embedding, &p.position_embedding, &p.sinks, &p.head, &e.router, &e.router_bias,
-                    &l.q_norm, &l.kv_norm, &e.shared_gate})
+                    &l.q_norm, &l.kv_norm, &e.shared_gate, &s.heads, &s.norm})
     turn(*t);
+  for (Affine* a : {&p.state_space_norm, &s.in, &s.conv, &s.out}) {
+    turn(a->weight);
+    turn(a->bias);
+  }
   for (Affine* a :
        {&p.embedding_norm, &p.attention_norm, &p.qkv,         &p.qk_norm,        &p.attention_output,
         &p.mlp_norm,       &p.mlp_up,         &p.mlp_down,    &p.final_norm,     &e.up,
@@ -320,11 +365,8 @@ std::string module_prefix(std::size_t module) {
 
 namespace {
 
-// Of the model's layers, or of one beside them: a dense one's feed-forward, experts, or both for layers of
-// which some have one and some the other.
-void add_layer_parameters(ParameterWriter& w, const Model& m, bool dense, bool experts,
-                          bool divides_key_values, DecoderParameters& p) {
-  const bool gated = is_gated(m.activation);
+void add_attention_parameters(ParameterWriter& w, const Model& m, bool divides_key_values,
+                              DecoderParameters& p) {
   p.attention_norm = w.norm("layer.attention_norm", true);
   if (m.has_latent_attention())
     p.latent = add_latent_parameters(w, m);
@@ -338,19 +380,43 @@ void add_layer_parameters(ParameterWriter& w, const Model& m, bool dense, bool e
     p.qk_norm.weight =
         w.tensor("layer.attention.qk_norm.weight", {m.query_size() + m.key_value_size()}, true, false);
   if (m.attention_sinks) p.sinks = w.tensor("layer.attention.sinks", {m.num_attention_heads}, true, false);
-  if (!m.shared_norm) p.mlp_norm = w.norm("layer.mlp_norm", true);
-  if (dense) {
-    p.mlp_up = w.column_parallel(gated ? "layer.mlp.gate_up" : "layer.mlp.up", m.mlp_up_size(), m.hidden_size,
-                                 m.mlp_bias);
-    p.mlp_down = w.row_parallel("layer.mlp.down", m.hidden_size, m.intermediate_size, m.mlp_bias);
-  }
-  if (experts) p.experts = add_expert_parameters(w, m);
   if (divides_key_values && p.qkv.weight) {
     p.key_value_gradients.push_back(
         w.key_value_rows(p.qkv.weight, "layer.attention.qkv.weight", m.hidden_size));
     if (p.qkv.bias)
       p.key_value_gradients.push_back(w.key_value_rows(p.qkv.bias, "layer.attention.qkv.bias", 1));
   }
+}
+
+// The convolution has few taps: its weights are no matrices to decay or to divide, but each channel's own.
+void add_state_space_parameters(ParameterWriter& w, const Model& m, DecoderParameters& p) {
+  const StateSpace& s = m.state_space;
+  p.state_space_norm = w.norm("layer.state_space_norm", true);
+  p.state_space.in = w.column_parallel("layer.state_space.in", s.projection_size(), m.hidden_size, false);
+  p.state_space.conv.weight =
+      w.tensor("layer.state_space.conv.weight", {s.conv_size(), s.conv_kernel}, true, false);
+  p.state_space.conv.bias = w.tensor("layer.state_space.conv.bias", {s.conv_size()}, true, false);
+  p.state_space.heads = w.tensor("layer.state_space.heads", {3 * s.mamba_num_heads}, true, false);
+  p.state_space.norm = w.tensor("layer.state_space.norm.weight", {s.inner_size()}, true, false);
+  p.state_space.out = w.row_parallel("layer.state_space.out", m.hidden_size, s.inner_size(), false);
+}
+
+// Of the model's layers, or of one beside them: all parts that at least one of these units has.
+void add_layer_parameters(ParameterWriter& w, const Model& m, const std::vector<Unit>& units,
+                          bool divides_key_values, DecoderParameters& p) {
+  const auto any = [&](bool UnitParts::*part) {
+    return std::any_of(units.begin(), units.end(), [&](Unit unit) { return parts_of(unit).*part; });
+  };
+  if (any(&UnitParts::attention)) add_attention_parameters(w, m, divides_key_values, p);
+  if (any(&UnitParts::state_space)) add_state_space_parameters(w, m, p);
+  const bool dense = any(&UnitParts::dense), experts = any(&UnitParts::experts);
+  if ((dense || experts) && !m.shared_norm) p.mlp_norm = w.norm("layer.mlp_norm", true);
+  if (dense) {
+    p.mlp_up = w.column_parallel(is_gated(m.activation) ? "layer.mlp.gate_up" : "layer.mlp.up",
+                                 m.mlp_up_size(), m.hidden_size, m.mlp_bias);
+    p.mlp_down = w.row_parallel("layer.mlp.down", m.hidden_size, m.intermediate_size, m.mlp_bias);
+  }
+  if (experts) p.experts = add_expert_parameters(w, m);
 }
 
 DecoderParameters add_module_parameters(PlanBuilder& builder, const DecoderParameters& model,
@@ -366,8 +432,7 @@ DecoderParameters add_module_parameters(PlanBuilder& builder, const DecoderParam
   p.prediction.projection.weight =
       w.tensor("projection.weight", {m.hidden_size, 2 * m.hidden_size}, false, true);
   p.prediction.final_norm = w.norm("final_norm", false);
-  const bool experts = predicts_experts(builder.scenario().model);
-  add_layer_parameters(w, m, !experts, experts, builder.groups().key_value >= 0, p);
+  add_layer_parameters(w, m, {prediction_unit(builder.scenario().model)}, builder.groups().key_value >= 0, p);
   return p;
 }
 
@@ -382,9 +447,7 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
     p.position_embedding =
         w.tensor("position_embedding.weight", {m.max_position_embeddings, m.hidden_size}, false, true);
   if (m.embedding_norm) p.embedding_norm = w.norm("embedding_norm", false);
-  const std::int64_t expert_layers = builder.scenario().model.expert_layers();
-  const bool some_dense = expert_layers < m.num_hidden_layers;
-  add_layer_parameters(w, m, some_dense, m.has_experts(), training && builder.groups().key_value >= 0, p);
+  add_layer_parameters(w, m, layer_units(builder.scenario()), training && builder.groups().key_value >= 0, p);
   p.final_norm = w.norm("final_norm", false);
   p.tied = m.tie_word_embeddings;
   const auto& serving = builder.scenario().implementation.serving;

@@ -50,6 +50,15 @@ struct LatentParameters {
   std::vector<Tensor> group() const;
 };
 
+// Of a state-space mixer: projection in, convolution of each channel, the gated norm's gain, projection out.
+struct StateSpaceParameters {
+  Affine in, conv;
+  Tensor heads;  // of each head: the time step's bias; the decay's logarithm; the skip
+  Tensor norm;
+  Affine out;
+  std::vector<Tensor> group() const;
+};
+
 // Of a module of multi-token prediction, beside its layer's; embedding and head are the model's.
 struct PredictionParameters {
   Affine hidden_norm, embedding_norm, projection, final_norm;
@@ -60,6 +69,8 @@ struct DecoderParameters {
   Tensor embedding, position_embedding;
   Affine embedding_norm;
   Affine attention_norm, qkv, attention_output;
+  Affine state_space_norm;
+  StateSpaceParameters state_space;
   LatentParameters latent;  // in place of qkv
   Affine qk_norm;
   Tensor sinks;
@@ -75,11 +86,11 @@ struct DecoderParameters {
   // embedding's unit, unless it lies in another pipeline stage and is a copy. Multi-token prediction is of
   // the head's unit.
   std::vector<Tensor> embedding_group() const;
-  std::vector<Tensor> layer_group(bool experts) const;
+  std::vector<Tensor> layer_group(Unit unit) const;
   std::vector<Tensor> head_group() const;
 
   // Of a layer, what sequence-parallel ranks hold alike but have gradients of their own rows of.
-  std::vector<Tensor> of_own_rows(bool experts) const;
+  std::vector<Tensor> of_own_rows(Unit unit) const;
   // Key and value rows of the QKV gradients, where several ranks hold the same key-value head.
   std::vector<BufferId> key_value_gradients;
   // With multi-token prediction or a tied head, the head's unit works with the embedding, which is a copy
@@ -92,9 +103,9 @@ struct DecoderParameters {
 // The same with the parameters that backward and recompute read.
 DecoderParameters for_backward(DecoderParameters p);
 
-// What the layer of a module of multi-token prediction has.
-inline bool predicts_experts(const Model& whole) {
-  return whole.is_expert_layer(whole.num_hidden_layers - 1);
+// What the layer of a module of multi-token prediction is.
+inline Unit prediction_unit(const Model& whole) {
+  return whole.is_expert_layer(whole.num_hidden_layers - 1) ? Unit::expert_layer : Unit::layer;
 }
 // What the names of its buffers and operations begin with.
 std::string module_prefix(std::size_t module);

@@ -37,11 +37,11 @@ class StageWriter {
   Program write() {
     program_.role = "stage " + std::to_string(stage_);
     if (gathers_ahead())
-      for_each_unit([&](const Unit& u) {
+      for_each_unit([&](const At& u) {
         gathered_ahead_[key(u)] = collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
       });
     if (!fresh_gradients())
-      for_each_unit([&](const Unit& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
+      for_each_unit([&](const At& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
     for (std::size_t i = 0; i < slots_.size();) {
       const std::size_t first = i;
       while (slots_[i].with_next) ++i;
@@ -65,19 +65,17 @@ class StageWriter {
   }
 
  private:
-  struct Unit {
-    BlockId UnitBlocks::*member;
-    std::int32_t layer;
-    BlockId of(const UnitBlocks& blocks) const { return blocks.*member; }
-    bool is_layer() const { return member == &UnitBlocks::layer || member == &UnitBlocks::expert_layer; }
+  // A unit at its place in the model.
+  struct At {
+    Unit unit{};
+    std::int32_t layer = 0;
+    BlockId of(const UnitBlocks& blocks) const { return blocks[unit]; }
+    bool is_layer() const { return sim::is_layer(unit); }
   };
-  Unit layer_unit(std::int32_t layer) const {
-    const bool experts = scenario_.model.is_expert_layer(layer);
-    return {experts ? &UnitBlocks::expert_layer : &UnitBlocks::layer, layer};
-  }
+  At layer_unit(std::int32_t layer) const { return {kind_of_layer(scenario_, layer).unit(), layer}; }
   // A unit among the stage's: a layer's number, or one after the last two.
-  std::int32_t key(const Unit& u) const {
-    return u.is_layer() ? u.layer : u.member == &UnitBlocks::embedding ? -1 : layers_;
+  std::int32_t key(const At& u) const {
+    return u.is_layer() ? u.layer : u.unit == Unit::embedding ? -1 : layers_;
   }
   const LayerBlocks& layer_blocks(std::int32_t layer) const {
     const LayerKind kind = kind_of_layer(scenario_, layer);
@@ -98,9 +96,9 @@ class StageWriter {
     for (std::int32_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
       const std::int32_t p = schedule_.piece(stage_, chunk);
       const LayerRange layers = layers_of(scenario_, p);
-      if (p == 0) visit(Unit{&UnitBlocks::embedding, 0});
+      if (p == 0) visit(At{Unit::embedding, 0});
       for (std::int32_t l = layers.first; l < layers.last; ++l) visit(layer_unit(l));
-      if (p == schedule_.pieces() - 1) visit(Unit{&UnitBlocks::head, layers_});
+      if (p == schedule_.pieces() - 1) visit(At{Unit::head, layers_});
     }
   }
 
@@ -193,7 +191,7 @@ class StageWriter {
 
   // A block run for a unit; the first that reads the unit's parameters in a pass waits for them.
   struct Step {
-    Unit unit;
+    At unit;
     BlockId block;
     Phase phase;
     bool reads_parameters_first = true;
@@ -217,7 +215,7 @@ class StageWriter {
           fetched.push_back(fetch(steps[users[fetched.size()]].unit));
         if (phase == Phase::backward) wait_also = fetched[user];
         while (gathered.size() < users.size() && gathered.size() <= user + ahead) {
-          const Unit& u = steps[users[gathered.size()]].unit;
+          const At& u = steps[users[gathered.size()]].unit;
           gathered.push_back(collective(u.of(gather), phase, u.layer));
         }
         wait = gathered[user++];
@@ -234,11 +232,11 @@ class StageWriter {
 
   // ---- Activations that wait in the host's memory.
 
-  bool waits_on_host(const Unit& u) const {
+  bool waits_on_host(const At& u) const {
     return u.is_layer() && layer_blocks(u.layer).to_host >= 0 && place(u.layer).first;
   }
   // What a layer leaves is copied while the next one computes; no more than two layers' is there at a time.
-  void to_host(const Unit& u) {
+  void to_host(const At& u) {
     if (left_.size() == 2) copy_to_host();
     if (waits_on_host(u)) left_.push_back({u, last_compute_});
   }
@@ -252,7 +250,7 @@ class StageWriter {
     if (left_.size() == 2) copy_to_host();
     return last_to_host_;
   }
-  std::int32_t fetch(const Unit& u) {
+  std::int32_t fetch(const At& u) {
     if (!waits_on_host(u)) return -1;
     const std::int32_t action =
         add(layer_blocks(u.layer).from_host, Phase::backward, u.layer, kFromHostStream, last_compute_);
@@ -262,10 +260,10 @@ class StageWriter {
 
   void forward() {
     std::vector<Step> steps;
-    if (is_first()) steps.push_back({{&UnitBlocks::embedding, 0}, blocks_.embedding, Phase::forward});
+    if (is_first()) steps.push_back({{Unit::embedding, 0}, blocks_.embedding, Phase::forward});
     for (std::int32_t l = range().first; l < range().last; ++l)
       steps.push_back({layer_unit(l), layer_blocks(l).forward.at(place(l)), Phase::forward});
-    if (is_last()) steps.push_back({{&UnitBlocks::head, layers_}, blocks_.head, Phase::forward});
+    if (is_last()) steps.push_back({{Unit::head, layers_}, blocks_.head, Phase::forward});
     run(steps, blocks_.gather_for_forward, Phase::forward, [this](const Step& s, auto compute_step) {
       compute_step();
       to_host(s.unit);
@@ -276,7 +274,7 @@ class StageWriter {
   // From the last layer to the first; those that are recomputed from one kept input first run forward again.
   void backward(PlacedBlocks LayerBlocks::*of_layer) {
     std::vector<Step> steps;
-    if (is_last()) steps.push_back({{&UnitBlocks::head, layers_}, blocks_.head_backward, Phase::backward});
+    if (is_last()) steps.push_back({{Unit::head, layers_}, blocks_.head_backward, Phase::backward});
     for (std::int32_t end = range().last; end > range().first;) {
       std::int32_t begin = end - 1;
       while (!place(begin).first) --begin;
@@ -288,8 +286,7 @@ class StageWriter {
             {layer_unit(l), (layer_blocks(l).*of_layer).at(place(l)), Phase::backward, recompute(l) < 0});
       end = begin;
     }
-    if (is_first())
-      steps.push_back({{&UnitBlocks::embedding, 0}, blocks_.embedding_backward, Phase::backward});
+    if (is_first()) steps.push_back({{Unit::embedding, 0}, blocks_.embedding_backward, Phase::backward});
     run(steps, blocks_.gather_for_backward, Phase::backward, [&](const Step& s, auto compute_step) {
       if (s.phase == Phase::backward && fresh_gradients() && begun_.insert(key(s.unit)).second)
         compute(s.unit.of(blocks_.zero), Phase::backward, s.unit.layer);
@@ -305,34 +302,32 @@ class StageWriter {
 
   // A chunk's gradients are complete with its last pass; embedding and head have no part of weights of their
   // own.
-  bool is_complete(const Unit& u) const {
+  bool is_complete(const At& u) const {
     const ChunkEnd& end = chunk_ends_[static_cast<std::size_t>(chunk_)];
     return slot_ == (u.is_layer() ? end.weight : end.input);
   }
   // Of a tied head that micro-batches of the other direction use, too.
-  bool is_deferred(const Unit& u) const {
-    return u.member == &UnitBlocks::embedding && scenario_.model.tie_word_embeddings &&
+  bool is_deferred(const At& u) const {
+    return u.unit == Unit::embedding && scenario_.model.tie_word_embeddings &&
            schedule_.placement == Placement::two_directions;
   }
 
   // One message: a unit's, or that of the layers of a bucket, which come from the last to the first.
   struct Reduction {
-    std::vector<Unit> units;
+    std::vector<At> units;
     BlockId block;
   };
 
   // From ZeRO 2 on no micro-batch waits for the others.
-  void reduce(const Unit& u) {
+  void reduce(const At& u) {
     if (is_deferred(u) || (strategy_.zero_stage < 2 && !is_complete(u))) return;
-    if (!bucket_.empty() && bucket_.back().member != u.member) flush_bucket();
+    if (!bucket_.empty() && bucket_.back().unit != u.unit) flush_bucket();
     const std::int32_t most = u.is_layer() ? bucket_of(u).layers : 1;
     if (most == 1) return reduce(Reduction{{u}, u.of(blocks_.reduce)});
     bucket_.push_back(u);
     if (static_cast<std::int32_t>(bucket_.size()) == most) flush_bucket();
   }
-  const BucketBlocks& bucket_of(const Unit& u) const {
-    return u.member == &UnitBlocks::expert_layer ? blocks_.reduce_expert_layers : blocks_.reduce_layers;
-  }
+  const BucketBlocks& bucket_of(const At& u) const { return blocks_.buckets[u.unit]; }
   void flush_bucket() {
     if (bucket_.empty()) return;
     const BlockId block = bucket_of(bucket_.back()).reduce.at(static_cast<std::int32_t>(bucket_.size()));
@@ -350,7 +345,7 @@ class StageWriter {
   }
   void reduce_now(const Reduction& r) {
     collective(r.block, Phase::backward, r.units.back().layer);
-    for (const Unit& u : r.units) {
+    for (const At& u : r.units) {
       if (slot_ < slots_.size() && !is_complete(u)) continue;
       collective(u.of(blocks_.reduce_replicas), Phase::backward, u.layer);
       collective(u.of(blocks_.reduce_directions), Phase::backward, u.layer);
@@ -361,18 +356,18 @@ class StageWriter {
 
   void optimizer() {
     for (const Reduction& r : reduced_last_) reduce_now(r);
-    for_each_unit([&](const Unit& u) {
+    for_each_unit([&](const At& u) {
       if (is_deferred(u)) reduce_now({{u}, u.of(blocks_.reduce)});
     });
     compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
     if (stage_ == 0 || stage_ == schedule_.stages - 1)
       compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
-    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.unscale), Phase::optimizer, u.layer); });
+    for_each_unit([&](const At& u) { compute(u.of(blocks_.unscale), Phase::optimizer, u.layer); });
     compute(blocks_.read_overflow, Phase::optimizer, 0);
-    for_each_unit([&](const Unit& u) { compute(u.of(blocks_.norm), Phase::optimizer, u.layer); });
+    for_each_unit([&](const At& u) { compute(u.of(blocks_.norm), Phase::optimizer, u.layer); });
     compute(blocks_.sum_norm, Phase::optimizer, 0);
     compute(blocks_.clip, Phase::optimizer, 0);
-    for_each_unit([&](const Unit& u) {
+    for_each_unit([&](const At& u) {
       const std::int32_t updated = update(u);
       if (gathers_ahead()) return;
       const std::int32_t gather = collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
@@ -380,7 +375,7 @@ class StageWriter {
     });
   }
   // On the device, or on the host between two copies.
-  std::int32_t update(const Unit& u) {
+  std::int32_t update(const At& u) {
     const BlockId block = u.of(blocks_.update), out = u.of(blocks_.gradients_to_host);
     if (block < 0) return last_compute_;
     if (out < 0) {
@@ -406,12 +401,11 @@ class StageWriter {
   Variables variables_;
   std::vector<ChunkEnd> chunk_ends_;
   Program program_;
-  std::vector<Unit> bucket_;
+  std::vector<At> bucket_;
   std::vector<Reduction> reduced_last_;
   std::map<std::int32_t, std::int32_t> gathered_ahead_;  // actions by unit, until they have been waited for
   std::set<std::int32_t> begun_;                         // units whose gradients are
-  std::deque<std::pair<Unit, std::int32_t>>
-      left_;  // layers not yet copied to the host, and what computed them
+  std::deque<std::pair<At, std::int32_t>> left_;  // layers not yet copied to the host, and what computed them
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> on_host_;  // by layer and micro-batch
   std::int32_t last_to_host_ = -1;
   std::size_t slot_ = 0;

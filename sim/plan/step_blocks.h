@@ -31,16 +31,15 @@ struct LayerBlocks {
   BlockId to_host = -1, from_host = -1;
 };
 
-// Parameters and their states are worked on in units: a layer's, the embedding's, the head's. A block of each
-// kind of work for each.
-struct UnitBlocks {
-  BlockId embedding = -1, layer = -1, expert_layer = -1, head = -1;
+// A block of one kind of work for each unit; -1: of a unit that has nothing to do there.
+struct UnitBlocks : PerUnit<BlockId> {
+  UnitBlocks() {
+    for (const Unit unit : kUnits) (*this)[unit] = -1;
+  }
 };
 
 // What a unit's passes read and write of its parameters: these, and whole gradients.
-struct UnitParameters {
-  std::vector<BufferId> embedding, layer, expert_layer, head;
-};
+using UnitParameters = PerUnit<std::vector<BufferId>>;
 
 // Gradients of several layers in one message.
 struct BucketBlocks {
@@ -63,7 +62,7 @@ struct StepBlocks {
   UnitBlocks zero;        // of what is accumulated over the step
   UnitBlocks zero_whole;  // ZeRO 2, 3: of one micro-batch's gradients
   UnitBlocks reduce;
-  BucketBlocks reduce_layers, reduce_expert_layers;
+  PerUnit<BucketBlocks> buckets;                       // of layers
   UnitBlocks reduce_replicas;                          // hybrid sharding: of shards
   UnitBlocks reduce_directions;                        // DualPipe
   UnitBlocks gather_for_forward, gather_for_backward;  // ZeRO 3

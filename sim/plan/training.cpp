@@ -503,27 +503,40 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
   return blocks;
 }
 
-// Of the layers of a model: whether there are dense ones and ones with experts.
-bool has_layers(const PlanBuilder& b, bool experts) {
-  const Model& m = b.scenario().model;
-  return experts ? m.expert_layers() > 0 : m.expert_layers() < m.num_hidden_layers;
-}
-std::string layer_unit(bool experts) {
-  return LayerKind{.experts = experts}.prefix();
+// What the names of a unit's blocks begin with.
+std::string name_of(Unit unit) {
+  switch (unit) {
+    case Unit::embedding:
+      return "embedding";
+    case Unit::layer:
+      return "layer";
+    case Unit::expert_layer:
+    case Unit::experts_alone:
+      return "layer.experts";
+    case Unit::state_space:
+      return "layer.state_space";
+    case Unit::attention:
+      return "layer.attention";
+    case Unit::feed_forward:
+      return "layer.mlp";
+    case Unit::head:
+      return "head";
+  }
+  return "";
 }
 
 using Tensors = std::vector<Tensor>;
 
 // The units' groups of tensors, put together once for all that is done to them.
-struct UnitTensors {
-  Tensors embedding, layer, expert_layer, head;  // of layers that the model does not have: empty
-  const Tensors& of_layer(bool experts) const { return experts ? expert_layer : layer; }
+struct UnitTensors : PerUnit<Tensors> {  // of layers that the model does not have: empty
+  std::vector<Unit> layers;
 };
 UnitTensors unit_tensors(const PlanBuilder& b, const DecoderParameters& p) {
-  UnitTensors units{
-      .embedding = p.embedding_group(), .layer = {}, .expert_layer = {}, .head = p.head_group()};
-  if (has_layers(b, false)) units.layer = p.layer_group(false);
-  if (has_layers(b, true)) units.expert_layer = p.layer_group(true);
+  UnitTensors units;
+  units.layers = layer_units(b.scenario());
+  units[Unit::embedding] = p.embedding_group();
+  units[Unit::head] = p.head_group();
+  for (const Unit layer : units.layers) units[layer] = p.layer_group(layer);
   return units;
 }
 
@@ -577,16 +590,15 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
 template <class Operations>
 UnitBlocks add_unit_blocks(PlanBuilder& b, const UnitTensors& units, std::string_view name,
                            Operations operations) {
-  const auto add = [&](const std::string& unit, const Tensors& tensors) {
-    std::string block = (unit + ".").append(name);
-    std::vector<Operation> ops = operations(block, tensors);
-    return ops.empty() ? BlockId{-1} : b.add({std::move(block), std::move(ops)});
-  };
   UnitBlocks blocks;
-  blocks.embedding = add("embedding", units.embedding);
-  if (has_layers(b, false)) blocks.layer = add(layer_unit(false), units.layer);
-  if (has_layers(b, true)) blocks.expert_layer = add(layer_unit(true), units.expert_layer);
-  blocks.head = add("head", units.head);
+  const auto add = [&](Unit unit) {
+    std::string block = (name_of(unit) + ".").append(name);
+    std::vector<Operation> ops = operations(block, units[unit]);
+    if (!ops.empty()) blocks[unit] = b.add({std::move(block), std::move(ops)});
+  };
+  add(Unit::embedding);
+  for (const Unit layer : units.layers) add(layer);
+  add(Unit::head);
   return blocks;
 }
 
@@ -595,7 +607,7 @@ UnitBlocks add_unit_blocks(PlanBuilder& b, const UnitTensors& units, std::string
 UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units,
                            const std::string& name, const std::string& id, BufferId Tensor::*gradient,
                            bool before_backward) {
-  Tensors head = units.head, embedding = units.embedding;
+  Tensors head = units[Unit::head], embedding = units[Unit::embedding];
   if (before_backward && p.head_uses_embedding && !p.embedding_is_copied) {
     head.push_back(p.embedding);
     embedding.erase(embedding.begin());
@@ -606,11 +618,9 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
     return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, list_of(zero(id, tensors, gradient))});
   };
   UnitBlocks blocks;
-  blocks.embedding = add("embedding", std::move(embedding));
-  for (const bool experts : {false, true})
-    if (has_layers(b, experts))
-      (experts ? blocks.expert_layer : blocks.layer) = add(layer_unit(experts), units.of_layer(experts));
-  blocks.head = add("head", std::move(head));
+  blocks[Unit::embedding] = add("embedding", std::move(embedding));
+  for (const Unit layer : units.layers) blocks[layer] = add(name_of(layer), units[layer]);
+  blocks[Unit::head] = add("head", std::move(head));
   return blocks;
 }
 
@@ -686,12 +696,13 @@ std::vector<Operation> of_layers(std::vector<Operation> operations, std::int32_t
 }
 
 // What sequence-parallel ranks have from their own rows, and all from their own heads.
-Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& p, bool experts) {
+Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& p, Unit unit) {
   Tensors parts;
-  if (b.strategy().sequence_parallel) parts = p.of_own_rows(experts);
-  if (p.qk_norm.weight && p.qk_norm.weight.replicated) parts.push_back(p.qk_norm.weight);
+  if (b.strategy().sequence_parallel) parts = p.of_own_rows(unit);
+  const bool attends = unit == Unit::layer || unit == Unit::expert_layer || unit == Unit::attention;
+  if (attends && p.qk_norm.weight && p.qk_norm.weight.replicated) parts.push_back(p.qk_norm.weight);
   // Each has a part of the gradient that the width of the shared expert is divided for.
-  if (experts && p.experts.shared_gate) parts.push_back(p.experts.shared_gate);
+  if (has_experts(unit) && p.experts.shared_gate) parts.push_back(p.experts.shared_gate);
   return parts;
 }
 
@@ -746,14 +757,14 @@ Bytes gradients_of(const PlanBuilder& b, const Tensors& unit) {
 
 // Several layers' gradients as one message, as many as a bucket holds; where layers of the kind end, there
 // may be fewer.
-void add_buckets(const Scenario& scenario, bool experts, BlockId reduce, Plan& plan, BucketBlocks& bucket) {
+void add_buckets(const Scenario& scenario, Unit unit, BlockId reduce, Plan& plan, BucketBlocks& bucket) {
   const Strategy& s = scenario.strategy;
   if (reduce < 0 || s.gradient_bucket == 0) return;
   const std::int32_t pieces = pieces_of(s);
   bucket.layers = bucket.layers_in(s.gradient_bucket, scenario.model.num_hidden_layers);
   const auto add = [&](std::int32_t n) {
     if (n <= 1 || bucket.reduce.contains(n)) return;
-    const std::string name = layer_unit(experts) + ".reduce_gradients_of_" + std::to_string(n);
+    const std::string name = name_of(unit) + ".reduce_gradients_of_" + std::to_string(n);
     const auto known = std::find_if(plan.blocks.begin() + reduce, plan.blocks.end(),
                                     [&](const Block& block) { return block.name == name; });
     bucket.reduce[n] = static_cast<BlockId>(known - plan.blocks.begin());
@@ -763,7 +774,7 @@ void add_buckets(const Scenario& scenario, bool experts, BlockId reduce, Plan& p
   for (std::int32_t piece = 0; piece < pieces; ++piece) {
     const LayerRange range = layers_of(scenario, piece);
     for (std::int32_t l = range.first, run = 0; l <= range.last; ++l) {
-      const bool of_run = l < range.last && scenario.model.is_expert_layer(l) == experts;
+      const bool of_run = l < range.last && kind_of_layer(scenario, l).unit() == unit;
       if (of_run) ++run;
       if (!of_run) {
         if (run >= bucket.layers) add(bucket.layers);
@@ -788,29 +799,30 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
     if (norm.bias) parts.push_back(norm.bias);
     return parts;
   };
-  const auto layer = [&](bool experts) {
-    if (!has_layers(b, experts)) return BlockId{-1};
-    return add(layer_unit(experts) + ".reduce_gradients",
-               reduce_gradients(b, units.of_layer(experts), summed_over_tensor_ranks(b, p, experts),
-                                p.key_value_gradients));
+  const auto layer = [&](Unit unit) {
+    const bool attends = unit == Unit::layer || unit == Unit::expert_layer || unit == Unit::attention;
+    return add(name_of(unit) + ".reduce_gradients",
+               reduce_gradients(b, units[unit], summed_over_tensor_ranks(b, p, unit),
+                                attends ? p.key_value_gradients : std::vector<BufferId>{}));
   };
   Tensors head_parts = of_own_rows(p.final_norm);
   std::vector<BufferId> head_key_values;
   for (const DecoderParameters& module : p.modules) {
     if (b.strategy().sequence_parallel)
       for (const Tensor& t : module.prediction.group()) head_parts.push_back(t);
-    for (const Tensor& t : summed_over_tensor_ranks(b, module, predicts_experts(b.scenario().model)))
+    for (const Tensor& t : summed_over_tensor_ranks(b, module, prediction_unit(b.scenario().model)))
       head_parts.push_back(t);
     for (const BufferId gradient : module.key_value_gradients) head_key_values.push_back(gradient);
   }
-  blocks.reduce = {
-      .embedding = add("embedding.reduce_gradients",
-                       reduce_gradients(b, units.embedding, of_own_rows(p.embedding_norm), {})),
-      .layer = layer(false),
-      .expert_layer = layer(true),
-      .head = add("head.reduce_gradients", reduce_gradients(b, units.head, head_parts, head_key_values))};
-  blocks.reduce_layers.layer_bytes = gradients_of(b, units.layer);
-  blocks.reduce_expert_layers.layer_bytes = gradients_of(b, units.expert_layer);
+  blocks.reduce[Unit::embedding] =
+      add("embedding.reduce_gradients",
+          reduce_gradients(b, units[Unit::embedding], of_own_rows(p.embedding_norm), {}));
+  for (const Unit unit : units.layers) {
+    blocks.reduce[unit] = layer(unit);
+    blocks.buckets[unit].layer_bytes = gradients_of(b, units[unit]);
+  }
+  blocks.reduce[Unit::head] =
+      add("head.reduce_gradients", reduce_gradients(b, units[Unit::head], head_parts, head_key_values));
   const auto add_sums = [&](std::string_view name, const char* id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
     return add_unit_blocks(b, units, name, [&](const std::string&, const Tensors& unit) {
@@ -832,12 +844,10 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   if (zero_stage < 3) return;
   const auto for_layers = [&](auto block_of) {
     UnitBlocks u;
-    for (const bool experts : {false, true})
-      if (has_layers(b, experts))
-        (experts ? u.expert_layer : u.layer) = block_of(layer_unit(experts), units.of_layer(experts));
+    for (const Unit unit : units.layers) u[unit] = block_of(name_of(unit), units[unit]);
     return u;
   };
-  Tensors head = units.head;
+  Tensors head = units[Unit::head];
   // The copy of a tied head's weight for backward: forward's lives until the head.
   if (p.tied && !p.embedding_is_copied) head.push_back(p.embedding);
   // Modules of multi-token prediction look words up, which no backward pass reads.
@@ -851,7 +861,7 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
     return add(unit + ".gather_for_backward", gather_parameters(b, tensors, &Tensor::parameter_for_backward));
   };
   blocks.gather_for_backward = for_layers(gather_of);
-  blocks.gather_for_backward.head = gather_of("head", head);
+  blocks.gather_for_backward[Unit::head] = gather_of("head", head);
 }
 
 void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units, BufferId norm,
@@ -942,17 +952,15 @@ UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p,
     return buffers;
   };
   UnitParameters parameters;
-  parameters.embedding = of(units.embedding);
-  parameters.layer = of(units.layer);
-  parameters.expert_layer = of(units.expert_layer);
-  Tensors head = units.head;
+  for (const Unit unit : kUnits) parameters[unit] = of(units[unit]);
+  Tensors head = units[Unit::head];
   if (p.head_uses_embedding) {
     Tensor embedding = p.embedding;
     // In chunks all products with the head's weight are of backward passes.
     if (head_chunks(b) > 1 && p.modules.empty()) embedding.parameter = kNoBuffer;
     head.push_back(embedding);
   }
-  parameters.head = of(head);
+  parameters[Unit::head] = of(head);
   return parameters;
 }
 
@@ -1035,12 +1043,11 @@ StepPlan make_transfer_plan(const Scenario& scenario) {
 }
 
 void add_bucket_blocks(const Scenario& scenario, StepPlan& step) {
-  for (const bool experts : {false, true}) {
-    BucketBlocks& bucket = experts ? step.blocks.reduce_expert_layers : step.blocks.reduce_layers;
+  for (const Unit unit : kLayerUnits) {
+    BucketBlocks& bucket = step.blocks.buckets[unit];
     bucket.layers = 1;
     bucket.reduce.clear();
-    add_buckets(scenario, experts, experts ? step.blocks.reduce.expert_layer : step.blocks.reduce.layer,
-                step.plan, bucket);
+    add_buckets(scenario, unit, step.blocks.reduce[unit], step.plan, bucket);
   }
 }
 

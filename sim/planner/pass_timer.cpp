@@ -284,7 +284,7 @@ bool PassTimer::gathers_hide(const Piece& piece) const {
   const bool splits = backward_parts(strategy_.schedule) != BackwardParts::whole;
   for (const Piece::Run& r : piece.runs) {
     const LayerTimes& layer = compute_.layers[r.kind];
-    const Unit unit = unit_of(r);
+    const UnitTime unit = unit_of(r);
     const Seconds ahead = layer.forward.duration,
                   back = (splits ? layer.input.duration : layer.backward.duration) +
                          layer.recompute_last.duration;

@@ -259,7 +259,8 @@ const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {
 }
 
 bool StepEstimator::must_run(const Strategy& strategy) const {
-  return strategy.offload_activations || (known_->calibration && !known_->calibration->samples.empty());
+  return strategy.offload_activations || known_->base.model.is_hybrid() ||
+         (known_->calibration && !known_->calibration->samples.empty());
 }
 
 Estimate StepEstimator::by_running(const Scenario& s) const {

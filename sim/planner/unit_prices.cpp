@@ -24,8 +24,8 @@ const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_
 BucketLayers BlockTimes::layers_in(std::int64_t bytes) const {
   const StepBlocks& b = step_.blocks;
   const std::int64_t all = step_.plan.scenario.model.num_hidden_layers;
-  return {.dense = b.reduce.layer < 0 ? 1 : b.reduce_layers.layers_in(bytes, all),
-          .experts = b.reduce.expert_layer < 0 ? 1 : b.reduce_expert_layers.layers_in(bytes, all)};
+  return {.dense = b.reduce.layer < 0 ? 1 : b.buckets.layer.layers_in(bytes, all),
+          .experts = b.reduce.expert_layer < 0 ? 1 : b.buckets.expert_layer.layers_in(bytes, all)};
 }
 
 void BlockTimes::set(const Buckets& buckets) {
@@ -112,12 +112,12 @@ StateTimes state_times(BlockTimes& b) {
 
 void set_bucket_times(BlockTimes& b, StateTimes& t) {
   const StepBlocks& blocks = b.blocks();
-  t.bucket = {.dense = blocks.reduce_layers.layers, .experts = blocks.reduce_expert_layers.layers};
+  t.bucket = {.dense = blocks.buckets.layer.layers, .experts = blocks.buckets.expert_layer.layers};
   t.reduce_layers.clear();
   t.reduce_expert_layers.clear();
-  for (const auto& [n, block] : blocks.reduce_layers.reduce)
+  for (const auto& [n, block] : blocks.buckets.layer.reduce)
     t.reduce_layers[n] = b.of(block, Phase::backward);
-  for (const auto& [n, block] : blocks.reduce_expert_layers.reduce)
+  for (const auto& [n, block] : blocks.buckets.expert_layer.reduce)
     t.reduce_expert_layers[n] = b.of(block, Phase::backward);
 }
 

@@ -82,7 +82,7 @@ class StepList {
     steps_.reserve(kUsual);
   }
 
-  void add(Unit unit, const Work& work, std::int32_t count, bool reads, bool reduces) {
+  void add(UnitTime unit, const Work& work, std::int32_t count, bool reads, bool reduces) {
     if (count <= 0) return;
     Step step;
     set(step, work);
@@ -109,7 +109,7 @@ class StepList {
  private:
   using Message = decltype(Step::reduce);
 
-  void add_reducing(Unit unit, Step step, const Message& earlier) {
+  void add_reducing(UnitTime unit, Step step, const Message& earlier) {
     const std::int32_t most = unit == &UnitTimes::layer          ? states_.bucket.dense
                               : unit == &UnitTimes::expert_layer ? states_.bucket.experts
                                                                  : 1;
@@ -170,7 +170,7 @@ class StepList {
   const HostWork& of_gather_;
   const UnitTimes* reduce_;
   std::vector<Step>& steps_;
-  Unit of_bucket_ = nullptr;
+  UnitTime of_bucket_ = nullptr;
   std::int32_t bucketed_ = 0;  // layers that wait for others
 };
 
@@ -202,12 +202,12 @@ void UnitSteps::backward(const Piece& piece, ActionTime LayerTimes::*pass, Reduc
   const bool of_layers = pass == &LayerTimes::backward;
   StepList<Step> steps(states_, strategy.zero_stage == 3 ? &states_.gather_for_backward : nullptr, of_gather_,
                        reduced(reduce), into);
-  const auto zeroed = [&](Unit unit) -> const ActionTime& {
+  const auto zeroed = [&](UnitTime unit) -> const ActionTime& {
     return strategy.zero_stage >= 2 ? states_.zero_whole.*unit : kNothing;
   };
   const bool fresh = scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
-  const auto begun = [&](Unit unit) -> const ActionTime& { return fresh ? states_.zero.*unit : kNothing; };
-  const auto add = [&](Unit unit, const ActionTime& compute, std::int32_t count, bool reads, bool reduces) {
+  const auto begun = [&](UnitTime unit) -> const ActionTime& { return fresh ? states_.zero.*unit : kNothing; };
+  const auto add = [&](UnitTime unit, const ActionTime& compute, std::int32_t count, bool reads, bool reduces) {
     steps.add(unit, {compute, kNothing, zeroed(unit), begun(unit)}, count, reads, reduces);
   };
   if (piece.last) add(&UnitTimes::head, compute_.head_backward, 1, true, true);
@@ -216,7 +216,7 @@ void UnitSteps::backward(const Piece& piece, ActionTime LayerTimes::*pass, Reduc
     for (std::size_t i = piece.runs.size(); i-- > 0;) {
       const Piece::Run& r = piece.runs[i];
       const LayerTimes& layer = compute_.layers[r.kind];
-      const Unit unit = unit_of(r);
+      const UnitTime unit = unit_of(r);
       steps.add(unit, {layer.*pass, layer.recompute_last, zeroed(unit), begun(unit)}, r.layers, true,
                 of_layers);
     }

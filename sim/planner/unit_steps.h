@@ -11,8 +11,8 @@
 namespace sim {
 
 // Whose times a piece's layers have.
-using Unit = ActionTime UnitTimes::*;
-inline Unit unit_of(const Piece::Run& r) {
+using UnitTime = ActionTime UnitTimes::*;
+inline UnitTime unit_of(const Piece::Run& r) {
   return r.experts ? &UnitTimes::expert_layer : &UnitTimes::layer;
 }
 

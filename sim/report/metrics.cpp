@@ -42,6 +42,7 @@ std::string whole_percent(double fraction) {
 double product_parameters(const Model& m) {
   const auto mlp = [&](std::int64_t width) { return m.hidden_size * (m.up_size(width) + width); };
   const std::int64_t sparse = m.expert_layers(), h = m.hidden_size;
+  const std::int64_t mixers = m.layers_of(LayerSort::state_space);
   std::int64_t attention = h * (m.qkv_size() + m.value_size());
   if (m.has_latent_attention()) {
     const LatentAttention& a = m.latent;
@@ -49,8 +50,9 @@ double product_parameters(const Model& m) {
     attention += h * (a.kv_lora_rank + a.qk_rope_head_dim) + h * m.value_size();
     attention += a.kv_lora_rank * m.num_attention_heads * (a.qk_nope_head_dim + a.v_head_dim);
   }
-  std::int64_t products = m.num_hidden_layers * attention + h * m.vocab_size;
-  products += (m.num_hidden_layers - sparse) * mlp(m.intermediate_size);
+  std::int64_t products = m.attention_layers() * attention + h * m.vocab_size;
+  products += mixers * h * (m.state_space.projection_size() + m.state_space.inner_size());
+  products += m.dense_layers() * mlp(m.intermediate_size);
   if (sparse > 0)
     products +=
         sparse * (h * m.moe.num_experts + m.moe.num_experts_per_tok * mlp(m.moe.moe_intermediate_size) +
@@ -72,10 +74,13 @@ double unread_expert_parameters(const Model& m, std::int64_t tokens) {
 // Numbers of keys and values, or latents, in the cache of a sequence of this length.
 double cached_numbers(const Model& m, double length) {
   const auto windows = static_cast<double>(m.window_layers()), chunks = static_cast<double>(m.chunk_layers());
-  double seen = (static_cast<double>(m.num_hidden_layers) - windows - chunks) * length +
+  double seen = (static_cast<double>(m.attention_layers()) - windows - chunks) * length +
                 windows * std::min(length, static_cast<double>(m.sliding_window));
   if (chunks > 0) seen += chunks * (std::fmod(length - 1, static_cast<double>(m.attention_chunk_size)) + 1);
-  return seen * static_cast<double>(m.cache_size());
+  // States do not grow.
+  const double states = static_cast<double>(m.layers_of(LayerSort::state_space)) *
+                        static_cast<double>(m.state_space.state_size() + m.state_space.history_size());
+  return seen * static_cast<double>(m.cache_size()) + states;
 }
 
 }  // namespace
@@ -84,7 +89,7 @@ Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention 
   const ParameterCount count = count_parameters(model);
   const double n = static_cast<double>(count.active);  // of experts those that a token passes
   // Width of all heads of all layers; scores and values take 4 x this x s forward, 12 with the backward pass.
-  const double heads = static_cast<double>(model.num_hidden_layers) *
+  const double heads = static_cast<double>(model.attention_layers()) *
                        static_cast<double>(model.query_size() + model.value_size()) / 2;
   const double s = static_cast<double>(seq_len);
   switch (c) {
