@@ -10,13 +10,16 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/causal_conv.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/gated_norm.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "kernels/selective_scan.h"
 #include "kernels/threads.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -39,6 +42,26 @@ class Arguments : public OperationView {
     return bound().operands[operand].bytes / static_cast<std::int64_t>(sizeof(float));
   }
   kernels::MatmulShape matmul() const { return {rows(), cols(), inner()}; }
+
+  // A state-space mixer's row of the projection: a gate, what the convolution takes, a time step a head.
+  kernels::SelectiveScanShape scan() const {
+    const sim::Dims& d = bound().operation->dims;
+    return {batch(), query_length(), d.heads, d.head_dim, d.groups, d.states, d.scan_chunk};
+  }
+  kernels::CausalConvShape conv() const {
+    return {batch(), query_length(), scan().columns(), bound().operation->dims.taps};
+  }
+  kernels::GatedNormShape gated_norm() const {
+    return {batch() * query_length(), scan().inner(), bound().operation->dims.groups};
+  }
+  std::int64_t projected_columns() const { return scan().inner() + scan().columns() + scan().H; }
+  float* convolved_part(std::size_t projected) const { return f32(projected) + scan().inner(); }
+  float* time_part(std::size_t projected) const { return f32(projected) + scan().inner() + scan().columns(); }
+  // Operand `heads` has the time steps' biases, the decays' logarithms and the skips, one after the other.
+  float* of_heads(std::size_t heads, std::int64_t which) const { return f32(heads) + which * scan().H; }
+  kernels::ScanTimeSteps time_steps(std::size_t projected, std::size_t heads) const {
+    return {time_part(projected), projected_columns(), of_heads(heads, 0), of_heads(heads, 1)};
+  }
   // Of operands k and k + 1; `table` and behind it the scales may be absent.
   cpu::KvCache kv_cache(std::size_t k, std::size_t table) const {
     const CacheBlocks blocks = cache_blocks(k, table);
@@ -154,6 +177,46 @@ constexpr KernelEntry kKernels[] = {
     {OpKind::attention_cached,
      [](const Arguments& a, const RunSettings&) {
        cpu::attention_cached(a.f32(0), a.f32(1), a.kv_cache(2, 5), a.i32(4), a.attention());
+     }},
+    {OpKind::causal_conv,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::causal_conv_forward(a.f32(0), a.f32(4), a.convolved_part(1), a.projected_columns(), a.f32(2),
+                                a.f32(3), a.i32(5), a.conv());
+     }},
+    {OpKind::causal_conv_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::causal_conv_backward(a.convolved_part(0), a.projected_columns(), a.f32(1), a.f32(2), a.f32(3),
+                                 a.convolved_part(4), a.projected_columns(), a.f32(5), a.f32(6), a.conv());
+     }},
+    {OpKind::selective_scan,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::selective_scan_forward(a.f32(0), a.f32(4), a.f32(1), a.time_steps(2, 3), a.of_heads(3, 2),
+                                   a.i32(5), a.scan());
+     }},
+    {OpKind::selective_scan_backward,
+     [](const Arguments& a, const RunSettings&) {
+       const cpu::ScanGradients gradients{a.f32(0),         a.time_part(1),   a.projected_columns(),
+                                          a.of_heads(2, 0), a.of_heads(2, 1), a.of_heads(2, 2)};
+       cpu::selective_scan_backward(gradients, a.f32(7), a.f32(3), a.f32(4), a.time_steps(5, 6),
+                                    a.of_heads(6, 2), a.scan());
+     }},
+    {OpKind::gated_norm,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::gated_norm_forward(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.projected_columns(), a.f32(4),
+                               a.scalar(), a.gated_norm());
+     }},
+    {OpKind::gated_norm_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::gated_norm_backward(a.f32(0), a.f32(1), a.projected_columns(), a.f32(2), a.f32(3), a.f32(4),
+                                a.f32(5), a.projected_columns(), a.f32(6), a.f32(7), a.gated_norm());
+     }},
+    {OpKind::squared_relu,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::squared_relu_forward(a.f32(0), a.f32(1), a.rows(), a.cols());
+     }},
+    {OpKind::squared_relu_backward,
+     [](const Arguments& a, const RunSettings&) {
+       cpu::squared_relu_backward(a.f32(0), a.f32(1), a.f32(2), a.rows(), a.cols());
      }},
     {OpKind::gelu, [](const Arguments& a,
                       const RunSettings&) { cpu::gelu_forward(a.f32(0), a.f32(1), a.rows(), a.cols()); }},

@@ -47,7 +47,22 @@ void fill_normal(std::uint64_t key, double standard_deviation, std::span<float> 
 }
 
 bool writes_residual_stream(std::string_view buffer_name) {
-  return buffer_name == "layer.attention.output.weight" || buffer_name == "layer.mlp.down.weight";
+  return buffer_name == "layer.attention.output.weight" || buffer_name == "layer.mlp.down.weight" ||
+         buffer_name == "layer.state_space.out.weight";
+}
+
+// Of each state-space head the time step's bias, so that steps begin between 0.001 and 0.1, evenly in their
+// logarithm; the decay's logarithm, of 1 to 16; the skip, 1 (Mamba-2's initial values,
+// github.com/state-spaces/mamba, modules/mamba2.py).
+void fill_heads(std::uint64_t key, std::span<float> out) {
+  const std::size_t heads = out.size() / 3;
+  for (std::size_t h = 0; h < heads; ++h) {
+    const std::uint64_t bits = mix(key + h);
+    const double step = 0.001 * std::pow(100.0, uniform(static_cast<std::uint32_t>(bits >> 32)));
+    out[h] = static_cast<float>(step + std::log(-std::expm1(-step)));  // softplus of it is the step
+    out[heads + h] = static_cast<float>(std::log(1 + 15 * uniform(static_cast<std::uint32_t>(bits))));
+    out[2 * heads + h] = 1;
+  }
 }
 
 }  // namespace
@@ -58,6 +73,13 @@ void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_vie
     std::fill(out.begin(), out.end(), 0.0f);
   } else if (buffer_name.ends_with("norm.weight")) {
     std::fill(out.begin(), out.end(), 1.0f);
+  } else if (buffer_name == "layer.state_space.heads") {
+    fill_heads(mix(mix(seed) ^ hash(buffer_name)) + static_cast<std::uint64_t>(layer), out);
+  } else if (buffer_name == "layer.state_space.conv.weight") {
+    // As wide as torch.nn.Conv1d's, uniform up to 1 / sqrt(taps).
+    const double deviation = 1 / std::sqrt(3 * static_cast<double>(model.state_space.conv_kernel));
+    fill_normal(mix(mix(mix(seed) ^ hash(buffer_name)) + static_cast<std::uint64_t>(layer) + 1), deviation,
+                out);
   } else {
     const double scale = writes_residual_stream(buffer_name)
                              ? 1 / std::sqrt(2.0 * static_cast<double>(model.num_hidden_layers))

@@ -28,8 +28,8 @@ std::string without_kernels(const sim::Model& m) {
   if (m.parallel_residual) return "feed-forward beside attention";
   if (m.embedding_norm) return "a norm of embeddings";
   if (m.position == sim::Position::alibi) return "ALiBi";
-  if (m.position == sim::Position::none) return "no positions";
-  if (m.activation != sim::Activation::gelu && m.activation != sim::Activation::swiglu)
+  if (m.activation != sim::Activation::gelu && m.activation != sim::Activation::swiglu &&
+      m.activation != sim::Activation::squared_relu)
     return "the activation " + std::string(sim::name(m.activation));
   return "";
 }

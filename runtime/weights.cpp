@@ -25,22 +25,37 @@ bool is_gpt2(const Model& model) {
   return model.position == sim::Position::learned;
 }
 
+// Nemotron-H: every layer is "mixer" behind "norm".
+constexpr LayerName kHybridNames[] = {
+    {"layer.attention_norm", "norm", "", ""},          {"layer.mlp_norm", "norm", "", ""},
+    {"layer.state_space_norm", "norm", "", ""},        {"layer.attention.output", "mixer.o_proj", "", ""},
+    {"layer.mlp.up", "mixer.up_proj", "", ""},         {"layer.mlp.down", "mixer.down_proj", "", ""},
+    {"layer.state_space.in", "mixer.in_proj", "", ""}, {"layer.state_space.out", "mixer.out_proj", "", ""},
+};
+
 class Namer {
  public:
   Namer(const Model& model, WeightNames names, std::string_view buffer_name, std::int32_t layer)
       : model_(model), names_(names), buffer_(buffer_name) {
+    if (buffer_ == "layer.state_space.heads" && model.is_hybrid() && !is_gguf()) {
+      owner_ = buffer_;
+      layer_prefix_ = "backbone.layers." + std::to_string(layer) + ".";
+      return;
+    }
     const std::size_t dot = buffer_.rfind('.');
     if (dot == std::string_view::npos) unknown();
     owner_ = buffer_.substr(0, dot);
     kind_ = buffer_.substr(dot);
     if (kind_ != ".weight" && kind_ != ".bias") unknown();
     const std::string index = std::to_string(layer);
-    layer_prefix_ = is_gguf()        ? "blk." + index + "."
-                    : is_gpt2(model) ? "h." + index + "."
-                                     : "model.layers." + index + ".";
+    layer_prefix_ = is_gguf() ? "blk." + index + "."
+                    : is_gpt2(model)
+                        ? "h." + index + "."
+                        : (model.is_hybrid() ? "backbone.layers." : "model.layers.") + index + ".";
   }
 
   std::vector<WeightPart> parts() const {
+    if (model_.is_hybrid() && !is_gguf()) return hybrid_parts();
     if (owner_ == "embedding")
       return {table(is_gguf()         ? "token_embd"
                     : is_gpt2(model_) ? "wte"
@@ -88,6 +103,42 @@ class Namer {
             .cols = matrix ? in : 0,
             .transposed =
                 matrix && !is_gguf() && is_gpt2(model_)};  // Conv1D; GGUF's converter has turned it back
+  }
+
+  std::vector<WeightPart> hybrid_parts() const {
+    const sim::StateSpace& s = model_.state_space;
+    const auto vector_of = [&](const std::string& name, std::int64_t n) {
+      return WeightPart{.tensor = layer_prefix_ + "mixer." + name, .rows = n};
+    };
+    if (owner_ == "embedding") return {table("backbone.embeddings", model_.vocab_size)};
+    if (owner_ == "head") return {table("lm_head", model_.vocab_size)};
+    if (owner_ == "final_norm") return {vector("backbone.norm_f")};
+    if (owner_ == "layer.state_space.heads")
+      return {vector_of("dt_bias", s.mamba_num_heads), vector_of("A_log", s.mamba_num_heads),
+              vector_of("D", s.mamba_num_heads)};
+    if (owner_ == "layer.state_space.norm") return {vector_of("norm.weight", s.inner_size())};
+    if (owner_ == "layer.state_space.conv") {
+      WeightPart conv = linear(layer_prefix_ + "mixer.conv1d", s.conv_size(), s.conv_kernel);
+      conv.of_channels = conv.cols > 0;
+      return {conv};
+    }
+    if (owner_ == "layer.attention.qkv")
+      return {linear(layer_prefix_ + "mixer.q_proj", model_.query_size(), model_.hidden_size),
+              linear(layer_prefix_ + "mixer.k_proj", model_.key_value_size(), model_.hidden_size),
+              linear(layer_prefix_ + "mixer.v_proj", model_.key_value_size(), model_.hidden_size)};
+    for (const LayerName& name : kHybridNames) {
+      if (name.plan != owner_) continue;
+      const std::string file_name = layer_prefix_ + std::string(name.llama);
+      if (owner_.ends_with("norm")) return {vector(file_name)};
+      if (owner_ == "layer.state_space.in")
+        return {linear(file_name, s.projection_size(), model_.hidden_size)};
+      if (owner_ == "layer.mlp.up") return {linear(file_name, model_.intermediate_size, model_.hidden_size)};
+      const std::int64_t from = owner_ == "layer.state_space.out" ? s.inner_size()
+                                : owner_ == "layer.mlp.down"      ? model_.intermediate_size
+                                                                  : model_.query_size();
+      return {linear(file_name, model_.hidden_size, from)};
+    }
+    unknown();
   }
 
   std::vector<WeightPart> qkv() const {
@@ -142,6 +193,7 @@ void for_each_element(const WeightPart& part, const Visit& visit) {
 
 std::vector<std::int64_t> WeightPart::file_shape() const {
   if (cols == 0) return {rows};
+  if (of_channels) return {rows, 1, cols};
   return transposed ? std::vector<std::int64_t>{cols, rows} : std::vector<std::int64_t>{rows, cols};
 }
 

@@ -19,6 +19,7 @@ struct WeightPart {
   std::string tensor;               // its name in the file
   std::int64_t rows = 0, cols = 0;  // of the part in the plan's parameter; a vector has cols 0
   bool transposed = false;          // the file has (cols, rows)
+  bool of_channels = false;         // the file has (rows, 1, cols), as torch.nn.Conv1d
   std::int64_t interleaved_heads =
       0;  // > 0: rows are that many heads whose rotary halves the file interleaves
 

@@ -163,7 +163,7 @@ TEST_CASE("A full disk is one sentence, and the checkpoint before it stays whole
 TEST_CASE("A checkpoint is a Hugging Face model folder with the trained weights") {
   const TemporaryFolder folder;
   tests::write_tokens(folder.path());
-  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama()}) {
+  for (const sim::Model& model : {tests::small_gpt(), tests::small_llama(), tests::small_hybrid()}) {
     const sim::Scenario s = tests::training(model);
     runtime::TrainSettings settings = settings_in(folder.path());
     settings.checkpoint = (folder.path() / model.name).string();

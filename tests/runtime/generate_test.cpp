@@ -49,6 +49,18 @@ TEST_CASE("With and without a KV cache the tokens are the same: random models, g
   CHECK(cached.tokens == recomputed.tokens);
 }
 
+TEST_CASE("A hybrid's tokens are those of its states carried on, of all tokens again, and of any batch") {
+  sim::Scenario scenario = tests::generation(tests::small_hybrid(), 20, 3);
+  runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8, 13, 21, 34, 55});
+  settings.temperature = GENERATE(0.0f, 1.0f);
+  const runtime::Generation carried = generate(scenario, settings);
+  scenario.workload.kv_cache = false;
+  CHECK(generate(scenario, settings).tokens == carried.tokens);
+  scenario.workload.kv_cache = true;
+  scenario.workload.batch_size = 1;
+  CHECK(generate(scenario, settings).tokens[0] == carried.tokens[0]);
+}
+
 TEST_CASE("A KV cache of blocks gives the tokens of one in a piece, in the memory that was predicted") {
   const auto seed = GENERATE(range(0u, 4u));
   sim::Scenario scenario = tests::generation(tests::random_model(seed), 12, 3);

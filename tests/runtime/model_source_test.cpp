@@ -102,7 +102,7 @@ TEST_CASE("A part in the file's order reads back as it was") {
 }
 
 TEST_CASE("config.json reads back as the model that it was written from") {
-  sim::Model model = GENERATE(tests::small_gpt(), tests::small_llama());
+  sim::Model model = GENERATE(tests::small_gpt(), tests::small_llama(), tests::small_hybrid());
   if (model.position == sim::Position::rope) {
     model.rope_scaling = {sim::RopeScaling::Kind::llama3, 8, 1, 4, 32};
     model.norm_eps = 1e-6;

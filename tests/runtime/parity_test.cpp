@@ -1,5 +1,5 @@
 // Against Hugging Face transformers and torch: small models of each family, recorded by
-// tests/parity/make_references.py.
+// tests/parity/make_references.py; a hybrid against textbook formulas in double, by make_hybrid_reference.py.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -30,6 +30,18 @@ nlohmann::json expected_of(const fs::path& folder) {
   return nlohmann::json::parse(in);
 }
 
+sim::Report train_as_recorded(const fs::path& folder, const runtime::ModelSource& model, std::int64_t steps) {
+  runtime::TrainSettings settings;
+  settings.steps = steps;
+  settings.learning_rate = 1e-3f;
+  settings.schedule = runtime::LearningRateSchedule::constant;
+  settings.weight_decay = 0;
+  settings.grad_clip = 0;
+  settings.data_order = runtime::DataOrder::sequential;
+  settings.data = (folder / "tokens.bin").string();
+  return runtime::train(tests::training(model.model, 64, 2, 2), model, settings, {}, {});
+}
+
 }  // namespace
 
 TEST_CASE("Losses and gradient norms of ten AdamW steps are transformers' to 1e-4") {
@@ -39,22 +51,27 @@ TEST_CASE("Losses and gradient norms of ten AdamW steps are transformers' to 1e-
     INFO(folder.filename());
     const nlohmann::json expected = expected_of(folder).at("training");
     const runtime::ModelSource model = runtime::open_model(folder.string());
-    runtime::TrainSettings settings;
-    settings.steps = static_cast<std::int64_t>(expected.at("losses").size());
-    settings.learning_rate = 1e-3f;
-    settings.schedule = runtime::LearningRateSchedule::constant;
-    settings.weight_decay = 0;
-    settings.grad_clip = 0;
-    settings.data_order = runtime::DataOrder::sequential;
-    settings.data = (folder / "tokens.bin").string();
     const sim::Report report =
-        runtime::train(tests::training(model.model, 64, 2, 2), model, settings, {}, {});
+        train_as_recorded(folder, model, static_cast<std::int64_t>(expected.at("losses").size()));
     REQUIRE(report.steps.size() == expected.at("losses").size());
     for (std::size_t s = 0; s < report.steps.size(); ++s) {
       CHECK(report.steps[s].loss == Approx(expected.at("losses")[s].get<double>()).epsilon(1e-4));
       CHECK(report.steps[s].grad_norm == Approx(expected.at("grad_norms")[s].get<double>()).epsilon(1e-4));
     }
   }
+}
+
+TEST_CASE(
+    "Losses of a hybrid of Mamba-2, attention and feed-forward layers are the recurrence's in double to "
+    "1e-5") {
+  const fs::path folder = fs::path(RIDGEPOINT_SOURCE_DIR) / "tests/parity/fixtures/nemotron-h-numpy";
+  const nlohmann::json losses = expected_of(folder).at("training").at("losses");
+  const runtime::ModelSource model = runtime::open_model(folder.string());
+  CHECK(model.model.is_hybrid());
+  const sim::Report report = train_as_recorded(folder, model, static_cast<std::int64_t>(losses.size()));
+  REQUIRE(report.steps.size() >= 10);
+  for (std::size_t s = 0; s < report.steps.size(); ++s)
+    CHECK(report.steps[s].loss == Approx(losses[s].get<double>()).epsilon(1e-5));
 }
 
 TEST_CASE("Greedy tokens are transformers'") {

@@ -45,6 +45,30 @@ inline sim::Model small_llama() {
   return m;
 }
 
+// Nemotron-H's layers; the chunks of its scans do not divide the sequences.
+inline sim::Model small_hybrid() {
+  sim::Model m;
+  m.name = "small-hybrid";
+  m.activation = sim::Activation::squared_relu;
+  m.position = sim::Position::none;
+  m.hidden_size = 32;
+  m.intermediate_size = 48;
+  m.num_hidden_layers = 5;
+  m.hybrid_override_pattern = "M-*M-";
+  m.num_attention_heads = 4;
+  m.num_key_value_heads = 2;
+  m.head_dim = 8;
+  m.state_space = {.mamba_num_heads = 4,
+                   .mamba_head_dim = 8,
+                   .ssm_state_size = 12,
+                   .n_groups = 2,
+                   .conv_kernel = 4,
+                   .chunk_size = 7};
+  m.vocab_size = 256;
+  m.max_position_embeddings = 64;
+  return m;
+}
+
 // A model of either family with sizes drawn at random.
 inline sim::Model random_model(std::uint32_t seed) {
   std::mt19937 random(seed);

@@ -27,7 +27,8 @@ sim::Report train(const sim::Scenario& scenario, const runtime::TrainSettings& s
 
 TEST_CASE("A fresh model's loss is that of guessing, and training lowers it") {
   const TemporaryFolder folder;
-  const sim::Scenario scenario = tests::training(GENERATE(tests::small_gpt(), tests::small_llama()));
+  const sim::Scenario scenario =
+      tests::training(GENERATE(tests::small_gpt(), tests::small_llama(), tests::small_hybrid()));
   runtime::TrainSettings settings = settings_for(folder, 150);
   settings.learning_rate = 1e-2f;
   const sim::Report report = train(scenario, settings);
@@ -41,7 +42,8 @@ TEST_CASE("A fresh model's loss is that of guessing, and training lowers it") {
 TEST_CASE("Recomputing activations does not change a bit") {
   const TemporaryFolder folder;
   const runtime::TrainSettings settings = settings_for(folder, 4);
-  sim::Scenario scenario = tests::training(GENERATE(tests::small_gpt(), tests::small_llama()));
+  sim::Scenario scenario =
+      tests::training(GENERATE(tests::small_gpt(), tests::small_llama(), tests::small_hybrid()));
   const sim::Report kept = train(scenario, settings);
   scenario.strategy.recompute = GENERATE(sim::Recompute::selective, sim::Recompute::full);
   const sim::Report recomputed = train(scenario, settings);
@@ -55,7 +57,7 @@ TEST_CASE(
     "Inputs kept every k layers, every square root of them, and any choice of operations change no bit") {
   const TemporaryFolder folder;
   const runtime::TrainSettings settings = settings_for(folder, 2);
-  sim::Model model = GENERATE(tests::small_gpt(), tests::small_llama());
+  sim::Model model = GENERATE(tests::small_gpt(), tests::small_llama(), tests::small_hybrid());
   model.num_hidden_layers = 5;
   const sim::Scenario scenario = tests::training(model);
   const sim::Report kept = train(scenario, settings);
@@ -130,7 +132,7 @@ TEST_CASE("Micro-batches accumulate the gradient of the whole batch") {
 TEST_CASE("A head in chunks trains as one at once does, in the planned memory, which is less") {
   const TemporaryFolder folder;
   const runtime::TrainSettings settings = settings_for(folder, 3);
-  sim::Model model = GENERATE(tests::small_gpt(), tests::small_llama());
+  sim::Model model = GENERATE(tests::small_gpt(), tests::small_llama(), tests::small_hybrid());
   const bool tied = model.tie_word_embeddings = GENERATE(true, false);
   model.vocab_size = 2003;
   sim::Scenario scenario = tests::training(model, 16, 2, 4);
