@@ -8,7 +8,6 @@
 #include "sim/plan/legality.h"
 #include "sim/report/memory_report.h"
 #include "sim/report/metrics.h"
-#include "sim/serving/served_batch.h"
 
 namespace app::gui {
 namespace {
@@ -17,14 +16,6 @@ struct Choice {
   std::string field, label, short_label;
   sim::Scenario scenario;
 };
-
-// What the engine's profile says, where there is one.
-sim::Report as_served(sim::Report report, const sim::Calibration* calibration) {
-  const sim::Scenario& scenario = report.source.scenario;
-  if (!sim::is_served(scenario)) return report;
-  const sim::ServedBatch served = sim::served_batch(scenario, calibration);
-  return sim::with_engine_times(std::move(report), served);
-}
 
 // Every choice one step away whose price is worth a line. Each changes the field that it names and no other.
 std::vector<Choice> choices_near(const sim::Scenario& scenario) {
@@ -89,8 +80,8 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
   try {
     const auto begin = std::chrono::steady_clock::now();
     const sim::Plan plan = sim::make_plan(scenario);
-    prediction.report = std::make_shared<const sim::Report>(
-        as_served(sim::predict(plan, scenario.hardware, calibration), calibration));
+    prediction.report =
+        std::make_shared<const sim::Report>(sim::predict(plan, scenario.hardware, calibration));
     prediction.spent =
         sim::Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
     if (!stale()) prediction.live_at_peak = live_lines(plan);
@@ -111,7 +102,7 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
     if (stale()) break;
     if (!sim::validate(choice.scenario).empty()) continue;
     try {
-      sim::Report report = as_served(sim::predict(choice.scenario, calibration), calibration);
+      sim::Report report = sim::predict(choice.scenario, calibration);
       prediction.alternatives.push_back({std::move(choice.field), std::move(choice.label),
                                          std::move(choice.short_label), std::move(choice.scenario),
                                          std::move(report)});

@@ -90,41 +90,63 @@ ProductShape product_shape(OpKind kind, double rows, double cols, double inner, 
 
 // Weights in fewer bits than the arithmetic are read by few rows in the time that memory takes for them: that
 // of the table's product of one row, by bytes, but at least what the arithmetic takes. With many rows
-// arithmetic decides, whatever weights are stored in.
+// arithmetic decides, whatever weights are stored in. Kernels that expand weights on the way may reach a
+// share of the bandwidth alone (software.narrow_weights).
 std::optional<MeasuredTime> forward_product_time(const GpuCalibration& gpu, const Hardware& hardware,
-                                                 const KernelSample& s) {
+                                                 const KernelSample& s, const KernelSoftware& software) {
   const double cols = static_cast<double>(s.cols), inner = static_cast<double>(s.inner);
-  const auto time = product_time(gpu, hardware, {static_cast<double>(s.rows), cols, inner, s.dtype});
+  const auto time =
+      product_time(gpu, hardware, {static_cast<double>(s.rows), cols, inner, s.dtype}, software.products);
   const double whole = cols * inner * static_cast<double>(bits(s.dtype)) / 8;
   const double touched = static_cast<double>(s.bytes.value);
   if (!time || touched >= whole) return time;
-  const auto one_row = product_time(gpu, hardware, {1, cols, inner, s.dtype});
+  const auto one_row = product_time(gpu, hardware, {1, cols, inner, s.dtype}, software.products);
   if (!one_row) return time;
-  const Seconds streamed = gpu.launch + (one_row->seconds - gpu.launch) * (touched / whole);
+  const double share = touched / whole / software.narrow_weights;
+  const Seconds streamed = gpu.launch + (one_row->seconds - gpu.launch) * share;
   const Seconds computed = gpu.launch + s.flops / hardware.peak_for(s.dtype);
   const Seconds narrow = std::min(time->seconds, std::max(streamed, computed));
   return part_of(*time, narrow / time->seconds);
 }
 
+bool decodes(const KernelSample& s) {
+  return s.kind == OpKind::attention_cached && s.query_length <= kFewQueries;
+}
+
+// Decoding streams the cache, which tables have in 16 bits; fewer save the time in which their bytes pass.
+std::optional<MeasuredTime> cached_attention_time(const GpuCalibration& gpu, const KernelSample& s,
+                                                  const Hardware& hardware, std::string_view software) {
+  // FlashAttention streams a long cache at 0.93 of an H100's bandwidth, 0.82 of an A100's (tables of
+  // aiconfigurator).
+  constexpr double kStreamed = 0.93, kTabulatedBytes = 2;
+  const auto kernel = decodes(s) ? MeasuredKernel::attention_decode : MeasuredKernel::attention_prefill;
+  const auto time = attention_time(gpu, hardware, kernel, attention_shape(s), software);
+  if (!time || !decodes(s)) return time;
+  const auto elements = [&](std::int64_t tokens, std::int64_t heads) {
+    return 2 * static_cast<double>(s.batch * tokens) * static_cast<double>(heads * s.head_dim);
+  };
+  const double whole = elements(s.kv_length, s.kv_heads) + elements(s.query_length, s.heads);
+  const double saved = std::max(0.0, kTabulatedBytes * whole - static_cast<double>(s.bytes.value));
+  const Seconds faster = std::min(Seconds{saved / (hardware.memory_bandwidth.value * kStreamed)},
+                                  std::max(Seconds{}, time->seconds - gpu.launch));
+  return part_of(*time, (time->seconds - faster) / time->seconds);
+}
+
 std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelSample& s,
-                                        const Hardware& hardware, std::string_view attention) {
+                                        const Hardware& hardware, const KernelSoftware& software) {
   const double rows = static_cast<double>(s.rows), cols = static_cast<double>(s.cols),
                inner = static_cast<double>(s.inner);
   const bool backward = is_backward(s.kind);
   switch (info(s.kind).curve) {
     case Curve::product:
-      if (!backward) return forward_product_time(gpu, hardware, s);
+      if (!backward) return forward_product_time(gpu, hardware, s, software);
       return product_time(gpu, hardware, product_shape(s.kind, rows, cols, inner, s.dtype));
     case Curve::flash_attention:
       return flash_time(gpu, hardware, attention_shape(s),
                         backward ? MeasuredKernel::attention_backward : MeasuredKernel::attention_forward,
-                        attention);
-    case Curve::cached_attention: {
-      const bool decode = s.query_length <= kFewQueries;
-      return attention_time(gpu, hardware,
-                            decode ? MeasuredKernel::attention_decode : MeasuredKernel::attention_prefill,
-                            attention_shape(s));
-    }
+                        software.attention);
+    case Curve::cached_attention:
+      return cached_attention_time(gpu, s, hardware, software.attention);
     case Curve::grouped_product:
     case Curve::newton_schulz:
     case Curve::standard_attention:
@@ -172,13 +194,13 @@ Price as_price(const MeasuredTime& time, Bound bound) {
 
 std::optional<Price> collective_price(const GpuCalibration& gpu, CollectiveOperation operation,
                                       const Work& work, const Dims& dims, const Hardware& hardware,
-                                      const Group& group) {
+                                      const Group& group, std::string_view software) {
   if (group.size <= 1) return std::nullopt;
   CollectiveShape shape{.operation = operation, .bytes = 0, .ranks = group.size, .ranks_per_node = 1};
   shape.ranks_per_node = ranks_in_node(group, hardware.devices_per_node);
   shape.bytes = static_cast<double>(work.network.value) / bus_factor(operation, group.size);
   shape.crossing = crossing_share(dims, group, hardware);
-  const auto time = collective_time(gpu, hardware, shape);
+  const auto time = collective_time(gpu, hardware, shape, software);
   if (!time) return std::nullopt;
   return as_price(*time, Bound::network);
 }
@@ -187,15 +209,22 @@ std::optional<Price> collective_price(const GpuCalibration& gpu, CollectiveOpera
 
 std::optional<Price> gpu_price(const GpuCalibration& gpu, const Work& work, const Operation& op,
                                const Variables& v, const Hardware& hardware, const Group* group,
-                               std::string_view attention) {
+                               const KernelSoftware& software) {
   if (const auto operation = info(op.kind).collective)
-    return group ? collective_price(gpu, *operation, work, op.dims, hardware, *group) : std::nullopt;
-  const KernelSample shape = kernel_shape(op, v, work);
+    return group ? collective_price(gpu, *operation, work, op.dims, hardware, *group, software.collectives)
+                 : std::nullopt;
+  KernelSample shape = kernel_shape(op, v, work);
+  // Decoding streams the keys alone that its queries see.
+  if (decodes(shape)) {
+    const double queries = static_cast<double>(v.batch * v.query_length);
+    shape.kv_length = std::llround(visible_pairs(v, op.dims.window, op.dims.chunk) / queries +
+                                   static_cast<double>(v.query_length - 1) / 2);
+  }
   auto time = op.dims.groups > 0 ? grouped_product_time(gpu, op, shape, hardware, v, work)
-                                 : kernel_time(gpu, shape, hardware, attention);
+                                 : kernel_time(gpu, shape, hardware, software);
   if (!time) return std::nullopt;
   // As fast as over all keys, for the pairs that are left.
-  if (op.dims.window > 0 || op.dims.chunk > 0) {
+  if (!decodes(shape) && (op.dims.window > 0 || op.dims.chunk > 0)) {
     const double left = visible_pairs(v, op.dims.window, op.dims.chunk) / visible_pairs(v);
     const auto of_pairs = [&](Seconds t) {
       const Seconds launch = std::min(t, gpu.launch);

@@ -7,9 +7,9 @@
 namespace sim {
 
 // Empty where no table has the operation's kind and type. `group` is the operation's where it is a
-// collective; `attention` is the software whose attention kernel runs, where that is known.
+// collective.
 std::optional<Price> gpu_price(const GpuCalibration& gpu, const Work& work, const Operation& op,
                                const Variables& v, const Hardware& hardware, const Group* group,
-                               std::string_view attention = {});
+                               const KernelSoftware& software = {});
 
 }  // namespace sim

@@ -38,11 +38,13 @@ Seconds multi_node_time(const Hardware& hardware, BytesPerSecond node_bus, const
 
   const bool reduces_all = shape.operation == CollectiveOperation::all_reduce;
   const double passes = reduces_all ? 2 : 1;
-  const BytesPerSecond ring_bus{r > 1 ? std::min(node_bus.value, r * adapter.value) : adapter.value};
+  const BytesPerSecond ring_bus{nodes == 1 ? node_bus.value
+                                : r > 1    ? std::min(node_bus.value, r * adapter.value)
+                                           : adapter.value};
   const Seconds hops = kRingNodeHop * (passes * (n - nodes)) + kRingNetworkHop * (passes * (nodes - 1));
   const Seconds ring = kBase + std::max(hops, hardware.network_step * (passes * (n - 1))) +
                        transfer(bus_factor(shape.operation, shape.ranks) * shape.bytes, ring_bus);
-  if (!reduces_all) return ring;
+  if (!reduces_all || nodes == 1) return ring;
   // A tree moves the message up and down, at SimAI's rate (github.com/aliyun/SimAI): two nodes send both ways
   // at once.
   const double both_ways = nodes == 2 ? 2 : nodes == 3 ? 4.0 / 3 : 1;

@@ -11,6 +11,7 @@
 
 #include "sim/cost/generation_prices.h"
 #include "sim/cost/priced_plan.h"
+#include "sim/cost/static_batch.h"
 #include "sim/cost/stragglers.h"
 #include "sim/plan/device_memory.h"
 #include "sim/plan/programs.h"
@@ -227,6 +228,7 @@ Report predict_generation(const Scenario& scenario, const Calibration* calibrati
   for (std::size_t t = 0; t < priced.tokens.size(); ++t)
     report.tokens.push_back(
         {.index = static_cast<std::int64_t>(t), .token = -1, .text = "", .duration = priced.tokens[t]});
+  if (is_served(scenario)) set_engine_results(calibration, report);
   return report;
 }
 
@@ -256,6 +258,7 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   report.memory_timeline = memory_over_time(plan, *memory.fullest, priced, kTimelinePoints);
   if (plan.scenario.workload.task == Task::generate)
     report.tokens = token_durations(plan.programs.front(), priced.expected.programs.front());
+  if (is_served(report.source.scenario)) set_engine_results(calibration, report);
   return report;
 }
 

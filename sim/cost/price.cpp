@@ -27,15 +27,6 @@ constexpr double kHostLinkError = 1.2;
 constexpr double kHostMemoryEfficiency = 0.8;
 constexpr double kHostMemoryError = 1.0;
 
-Price with_error(Seconds t, double error, Bound bound, Provenance provenance) {
-  return {t, t * (1 / (1 + error)), t * (1 + error), bound, provenance};
-}
-
-Bound bound_of(Seconds launch, Seconds compute, Seconds memory) {
-  if (launch > compute && launch > memory) return Bound::launch;
-  return compute > memory ? Bound::compute : Bound::memory;
-}
-
 Price price_collective(const Work& work, const Dims& dims, const Group& group, const Hardware& h,
                        Seconds launch) {
   if (group.size <= 1) return with_error(launch, kCollectiveError, Bound::launch, Provenance::datasheet);
@@ -50,11 +41,20 @@ Price price_collective(const Work& work, const Dims& dims, const Group& group, c
 
 }  // namespace
 
+Price with_error(Seconds t, double error, Bound bound, Provenance provenance) {
+  return {t, t * (1 / (1 + error)), t * (1 + error), bound, provenance};
+}
+
+Bound bound_of(Seconds launch, Seconds compute, Seconds memory) {
+  if (launch > compute && launch > memory) return Bound::launch;
+  return compute > memory ? Bound::compute : Bound::memory;
+}
+
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
             const Calibration* calibration, const Group* group, Bytes working_set,
-            std::string_view attention) {
+            const KernelSoftware& software) {
   if (calibration && calibration->gpu)
-    if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group, attention))
+    if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group, software))
       return *tabulated;
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   if (is_collective(op.kind))

@@ -15,11 +15,22 @@ struct Price {
   Provenance provenance{};
 };
 
+// Whose kernels run, where tables of GPUs have several; empty: not known.
+struct KernelSoftware {
+  std::string_view attention{}, products{}, collectives{};
+  // Weights of fewer bits than the arithmetic: share of the wide product's bandwidth at which they are read.
+  double narrow_weights = 1;
+};
+
+// A price between t / (1 + error) and t (1 + error).
+Price with_error(Seconds t, double error, Bound bound, Provenance provenance = Provenance::datasheet);
+// The longest of the three.
+Bound bound_of(Seconds launch, Seconds compute, Seconds memory);
+
 // `group` is the operation's where it is a collective; `working_set` is what the plan touches before it comes
-// back to the same operands (KernelSample), 0 where that is not known; `attention` is whose kernel runs,
-// where tables of GPUs have several.
+// back to the same operands (KernelSample), 0 where that is not known.
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
             const Calibration* calibration, const Group* group = nullptr, Bytes working_set = {},
-            std::string_view attention = {});
+            const KernelSoftware& software = {});
 
 }  // namespace sim

@@ -35,6 +35,8 @@ class BlockPricer {
     HostTime host;
   };
   Expected expected(BlockId block, Phase phase, const Variables& variables);
+  // One operation of a block alone.
+  PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables);
   // Takes up blocks that the plan has got since; none of their operations is fused with the next.
   void add_new_blocks();
   // The variables that a block's work depends on; the others are 0, so that each price is found once.
@@ -60,7 +62,6 @@ class BlockPricer {
                         std::vector<PricedOperation>& priced);
   HostTime host_of(BlockId id, const std::vector<PricedOperation>& operations, Seconds Price::*which,
                    double factor, Fabric fabric) const;
-  PricedOperation operation(std::size_t block, std::size_t index, const Variables& variables);
   PricedOperation priced(std::size_t index_of_block, std::size_t index, const Variables& v) const;
 
   const Plan& plan_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/cost/engine_price.h"
 #include "sim/cost/side_passes.h"
 #include "sim/plan/decoder.h"
 #include "sim/plan/schedule.h"
@@ -317,12 +318,16 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
                                     const Calibration* calibration, const Group* group, Bytes working_set,
                                     Bytes epilogue) {
   const Operation& op = block.operations[index];
+  if (is_served(plan.scenario)) {
+    const Work work = work_of(plan, op, v);
+    return {work, price_of_engine(plan, block, op, v, work, hardware, calibration, group)};
+  }
   if (is_left_out(plan, block, index)) return {};
   if (group && is_data_exchange(plan, op)) return price_exchange(plan, op, v, hardware, calibration, *group);
   PricedOperation priced{with_expert_dtype(plan, op, with_traffic(plan, op, v, work_of(plan, op, v))), {}};
-  const std::string_view attention = software(plan).kernels.attention;
+  const KernelSoftware kernels{.attention = software(plan).kernels.attention};
   const auto price_of = [&](const Operation& operation, const Work& work) {
-    return price(work, operation, v, hardware, calibration, group, working_set, attention);
+    return price(work, operation, v, hardware, calibration, group, working_set, kernels);
   };
   if (in_pieces(plan, block, index)) {
     const std::int32_t ranks = plan.scenario.strategy.tensor_parallel;

@@ -97,6 +97,7 @@ int PlanBuilder::expert_data_ranks() const {
 
 PlanBuilder::PlanBuilder(const Scenario& scenario)
     : model_(shard_of(scenario.model, scenario.strategy)), types_(element_types(scenario)) {
+  if (has_whole_vocabulary(scenario)) model_.vocab_size = scenario.model.vocab_size;
   constexpr std::size_t kBuffers = 128, kBlocks = 64;  // most plans have no more
   plan_.buffers.reserve(kBuffers);
   plan_.blocks.reserve(kBlocks);

@@ -92,6 +92,11 @@ inline constexpr bool has_experts(Unit unit) {
   return unit == Unit::expert_layer || unit == Unit::experts_alone;
 }
 
+inline bool has_whole_vocabulary(const Scenario& s) {
+  return s.workload.task == Task::generate && s.implementation.serving &&
+         s.implementation.serving->whole_head_on_each_rank;
+}
+
 // What makes one decoder layer's operations other than another's.
 struct LayerKind {
   LayerSort sort = LayerSort::whole;
@@ -167,6 +172,8 @@ class PlanBuilder {
   bool splits_backward() const { return splits_backward_; }
   void split_backward(bool split) { splits_backward_ = split; }
   bool tensor_parallel() const { return groups_.tensor >= 0; }
+  // Whether ranks divide embedding and head; some inference engines hold both whole on each rank.
+  bool divides_vocabulary() const { return tensor_parallel() && !has_whole_vocabulary(scenario()); }
   // Experts of a layer that a rank holds, and ranks that hold the same experts (or parts of them).
   std::int64_t experts_held() const { return model_.moe.num_experts / strategy().expert_parallel; }
   int expert_data_ranks() const;

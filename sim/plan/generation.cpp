@@ -16,6 +16,11 @@ struct GenerationBuffers {
   BufferId residual, logits, next_tokens;
 };
 
+// With the padding that lets ranks divide it.
+std::int64_t all_of_vocabulary(const PlanBuilder& b) {
+  return b.model().vocab_size * (b.divides_vocabulary() ? b.strategy().tensor_parallel : 1);
+}
+
 GenerationBuffers add_buffers(PlanBuilder& b) {
   const Model& m = b.model();
   const Workload& w = b.scenario().workload;
@@ -75,8 +80,7 @@ GenerationBuffers add_buffers(PlanBuilder& b) {
   };
   r.residual = add("residual", t.stored, {kRows, m.hidden_size}, Lifetime::uses);
   // The caller looks at these two after every section.
-  r.logits = add(buffer_names::logits, t.statistic, {kBatch, m.vocab_size * b.strategy().tensor_parallel},
-                 Lifetime::plan);
+  r.logits = add(buffer_names::logits, t.statistic, {kBatch, all_of_vocabulary(b)}, Lifetime::plan);
   r.next_tokens = add(buffer_names::next_tokens, DType::int32, {kBatch}, Lifetime::plan);
   return r;
 }
@@ -93,8 +97,9 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Genera
                 .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
                 .operands = {writes(out), reads(r.tokens), reads(p.embedding.parameter),
                              reads(p.position_embedding.parameter), reads(r.positions)}}}};
-  for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, out, kNoBuffer))
-    block.operations.push_back(std::move(op));
+  if (b.divides_vocabulary())
+    for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, out, kNoBuffer))
+      block.operations.push_back(std::move(op));
   if (m.embedding_norm)
     for (Operation& op :
          norm_forward(b, "embedding_norm", p.embedding_norm, {.out = r.residual}, reads(out), kRows))
@@ -126,7 +131,6 @@ Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers&
 // Only the last row of each sequence decides the next token.
 Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
   const Model& m = b.model();
-  const std::int64_t vocab = m.vocab_size * b.strategy().tensor_parallel;  // with padding
   Block block{"head.forward", {}};
   const BufferId last = b.add_scratch(block.name, "last_rows", b.types().stored, {kBatch, m.hidden_size});
   const NormResult norm{
@@ -138,7 +142,7 @@ Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& 
                               .operands = {writes(last), reads(r.residual)}});
   for (Operation& op : norm_forward(b, "final_norm", p.final_norm, norm, reads(last), kBatch))
     block.operations.push_back(std::move(op));
-  const bool divided = b.tensor_parallel();
+  const bool divided = b.divides_vocabulary();
   const BufferId own =
       divided ? b.add_scratch(block.name, "logits_of_this_rank", b.types().statistic, {kBatch, m.vocab_size})
               : r.logits;
@@ -153,7 +157,7 @@ Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& 
   block.operations.push_back({.id = "head.sample",
                               .kind = OpKind::sample,
                               .dtype = b.types().statistic,
-                              .dims = {.rows = kBatch, .vocab = vocab},
+                              .dims = {.rows = kBatch, .vocab = all_of_vocabulary(b)},
                               .operands = {writes(r.next_tokens), reads(r.logits)}});
   return block;
 }

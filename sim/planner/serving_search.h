@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "sim/cost/calibration.h"
+#include "sim/cost/iteration.h"
 #include "sim/plan/legality.h"
 #include "sim/planner/search.h"
 #include "sim/scenario/scenario.h"
-#include "sim/serving/iteration.h"
 
 namespace sim {
 

@@ -47,6 +47,17 @@ BenchmarkLimits benchmark_limits(const Scenario& s, double cache_of_token) {
   return limits;
 }
 
+// By buffer, whether an operation other than the lookup of tokens uses it.
+std::vector<bool> used_beside_lookup(const Plan& plan) {
+  std::vector<bool> used(plan.buffers.size());
+  for (const Block& block : plan.blocks)
+    for (const Operation& op : block.operations)
+      for (const Operand& o : op.operands)
+        if (op.kind != OpKind::embedding && o.buffer != kNoBuffer)
+          used[static_cast<std::size_t>(o.buffer)] = true;
+  return used;
+}
+
 }  // namespace
 
 EngineMemory engine_memory(const Scenario& scenario) {
@@ -64,7 +75,8 @@ EngineMemory engine_memory(const Scenario& scenario) {
   one.workload.batch_size = one.workload.max_new_tokens = 1;
   one.workload.prompt_length = length - 1;
   const Plan plan = make_plan(one);
-  double weights = 0, cache = 0;
+  double weights = 0, streamed = 0, cache = 0;
+  const std::vector<bool> used = used_beside_lookup(plan);
   for (const Instance& instance : plan_memory(plan, 0, Addresses::none).instances) {
     const Buffer& buffer = plan.buffers[static_cast<std::size_t>(instance.buffer)];
     if (buffer.view_of != kNoBuffer) continue;
@@ -74,12 +86,15 @@ EngineMemory engine_memory(const Scenario& scenario) {
     // Scales and zeros of groups of weights.
     const bool grouped = scenario.workload.weights_group > 0 && bits(buffer.dtype) < 16;
     constexpr double kScaleAndZero = 32;  // bits
-    weights +=
+    const double stored =
         bytes *
         (grouped ? 1 + kScaleAndZero / (d(scenario.workload.weights_group) * d(bits(buffer.dtype))) : 1);
+    weights += stored;
+    if (used[static_cast<std::size_t>(instance.buffer)]) streamed += stored;
   }
   EngineMemory memory;
   memory.weights = {static_cast<std::int64_t>(weights)};
+  memory.streamed_weights = {static_cast<std::int64_t>(streamed)};
   memory.cache_of_token = cache / d(length);
   const double whole = d(scenario.hardware.memory.value), reserved = d(serving.reserved.value);
   const double left = serving.cache_share_of == CacheShareOf::total_memory

@@ -7,6 +7,7 @@ namespace sim {
 
 struct EngineMemory {
   Bytes weights;              // of one rank
+  Bytes streamed_weights;     // of these, without tables that tokens are only looked up in
   double cache_of_token = 0;  // bytes of one rank
   double cache_tokens = 0;    // that the ranks of one engine hold
 };

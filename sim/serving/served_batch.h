@@ -1,14 +1,10 @@
 // A generation as an inference engine serves it: a batch of the workload's size, beside what its memory
 // holds.
 #pragma once
-#include "sim/report/report.h"
+#include "sim/cost/static_batch.h"
 #include "sim/serving/engine_limits.h"
-#include "sim/serving/static_batch.h"
 
 namespace sim {
-
-// Whether the scenario is one of an inference engine, whose profile says what lies between kernels.
-bool is_served(const Scenario& scenario);
 
 struct ServedBatch {
   StaticBatchTimes times;
@@ -20,9 +16,5 @@ struct ServedBatch {
 
 // Throws std::invalid_argument where validate() has problems or nobody serves the scenario.
 ServedBatch served_batch(const Scenario& scenario, const Calibration* calibration);
-
-// The report with the engine's times for those that its operations alone would take: the whole generation,
-// and each token. Rows stay those of the plan's operations, without what the engine does between them.
-Report with_engine_times(Report report, const ServedBatch& served);
 
 }  // namespace sim

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "sim/serving/iteration.h"
+#include "sim/cost/iteration.h"
 #include "sim/serving/scheduler.h"
 
 namespace sim {

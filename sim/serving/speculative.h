@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "sim/serving/iteration_cost.h"
+#include "sim/cost/iteration_cost.h"
 
 namespace sim {
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/cost/iteration_cost.h"
+#include "sim/cost/static_batch.h"
 #include "sim/serving/engine_limits.h"
-#include "sim/serving/iteration_cost.h"
 #include "sim/serving/simulation.h"
-#include "sim/serving/static_batch.h"
 #include "sim/validate/inference_row.h"
 #include "sim/validate/row_reader.h"
 
@@ -42,22 +42,6 @@ double widened(double band, const InferenceCase& c) {
   return 1 + std::sqrt(squares);
 }
 
-// Bytes of the weights on a rank, the embedding table left out where it is only looked up.
-double weight_bytes(const Scenario& s) {
-  const ParameterCount n = count_parameters(s.model);
-  const auto d = [](std::int64_t v) { return static_cast<double>(v); };
-  const DType stored = s.workload.weights_dtype.value_or(s.workload.dtype);
-  const double group_bits = s.workload.weights_group > 0 ? 32.0 / d(s.workload.weights_group) : 0;
-  const double head = d(n.head > 0 ? n.head : n.embedding);
-  const double layers = d(n.total) - d(n.embedding) - d(n.head) - d(n.final_norm);
-  const double of_weight = (d(bits(stored)) + group_bits) / 8, of_head = d(bits(s.workload.dtype)) / 8;
-  const bool quantized_head = s.implementation.serving->quantizes_head;
-  const bool whole_head = s.implementation.serving->whole_head_on_each_rank;
-  const double ranks = s.strategy.tensor_parallel;
-  return layers * of_weight / ranks +
-         head * (quantized_head ? of_weight : of_head) / (whole_head ? 1 : ranks);
-}
-
 std::vector<Prediction> predict_batch(const InferenceCase& c) {
   const Scenario& s = c.scenario;
   const IterationCost cost(s, c.calibration ? &*c.calibration : nullptr);
@@ -73,7 +57,7 @@ std::vector<Prediction> predict_batch(const InferenceCase& c) {
   p.time("tpot_ms", times.later_token.total());
   p.rate("total_output_tok_s", rate * c.replicas);
   p.rate("tok_s_per_gpu", rate / (s.strategy.tensor_parallel * s.strategy.pipeline_parallel));
-  const double bandwidth = weight_bytes(s) * rate / d(s.workload.batch_size);
+  const double bandwidth = d(engine_memory(s).streamed_weights.value) * rate / d(s.workload.batch_size);
   p.rate("achieved_bandwidth_gbps", bandwidth / kGiga);
   p.rate("mbu", kPercent * bandwidth / s.hardware.memory_bandwidth.value);
   return p.take();

@@ -7,7 +7,7 @@
 #include "sim/cost/calibration_preset.h"
 #include "sim/scenario/preset.h"
 #include "sim/serving/engine_limits.h"
-#include "sim/serving/iteration_cost.h"
+#include "sim/cost/iteration_cost.h"
 #include "sim/serving/simulation.h"
 
 int main() {

@@ -15,7 +15,7 @@
 #include "app/gui/settings.h"
 #include "sim/cost/predict.h"
 #include "sim/report/metrics.h"
-#include "sim/serving/static_batch.h"
+#include "sim/cost/static_batch.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 

@@ -14,7 +14,7 @@
 #include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"
-#include "sim/serving/iteration_cost.h"
+#include "sim/cost/iteration_cost.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

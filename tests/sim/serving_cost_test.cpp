@@ -6,9 +6,9 @@
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"
 #include "sim/serving/engine_limits.h"
-#include "sim/serving/iteration_cost.h"
+#include "sim/cost/iteration_cost.h"
 #include "sim/serving/speculative.h"
-#include "sim/serving/static_batch.h"
+#include "sim/cost/static_batch.h"
 #include "tests/support/catch.h"
 
 using sim::Iteration;

@@ -5,8 +5,8 @@
 #include "sim/cost/predict.h"
 #include "sim/scenario/preset.h"
 #include "sim/serving/engine_limits.h"
-#include "sim/serving/iteration_cost.h"
-#include "sim/serving/static_batch.h"
+#include "sim/cost/iteration_cost.h"
+#include "sim/cost/static_batch.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 

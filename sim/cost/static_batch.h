@@ -1,6 +1,6 @@
 // A batch of equal requests that begin and end together: prefill, then a step for each further token.
 #pragma once
-#include "sim/serving/iteration_cost.h"
+#include "sim/cost/iteration_cost.h"
 
 namespace sim {
 
@@ -14,6 +14,12 @@ struct StaticBatchTimes {
 // token waits for its last stage, so that stages are busy only where there are as many micro-batches as
 // stages.
 StaticBatchTimes static_batch_times(const IterationCost& cost, const Scenario& scenario);
+
+// Puts the engine's times and rows into the report of a served scenario, in the place of those that it has:
+// the whole generation, each token, and rows that add up to the whole, of the first rank. Rows without an
+// operation of the plan are the host's time that the device waits for ("engine.host"), a request's fixed time
+// ("engine.request"), and between pipeline stages "engine.send" and "engine.wait".
+void set_engine_results(const Calibration* calibration, Report& report);
 
 // Micro-batches that a batch is cut into for its stages (FasterTransformer, nccl_utils.cc,
 // getLocalBatchSize): `tokens` are those of a sequence in a pass.

@@ -1,4 +1,4 @@
-#include "sim/serving/iteration.h"
+#include "sim/cost/iteration.h"
 
 #include <cmath>
 
@@ -7,6 +7,11 @@ namespace sim {
 void CostBreakdown::add(CostKind kind, Seconds expected, double relative_error) {
   of(kind).expected += expected;
   of(kind).above += expected * relative_error;
+}
+
+void CostBreakdown::add(CostKind kind, const Price& price, double times) {
+  of(kind).expected += price.seconds * times;
+  of(kind).above += (price.high - price.seconds) * times;
 }
 
 Seconds CostBreakdown::total() const {

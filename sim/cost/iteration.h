@@ -3,14 +3,12 @@
 #include <array>
 #include <vector>
 
+#include "sim/cost/engine_price.h"
 #include "sim/units.h"
 
 namespace sim {
 
-// What the time of an iteration is made of; errors of one kind go together, kinds are independent.
-enum class CostKind { products, attention, small_kernels, collectives, host };
-inline constexpr int kCostKinds = 5;
-
+// The time of an iteration by kind of cost; errors of one kind go together, kinds are independent.
 struct CostBreakdown {
   struct Part {
     Seconds expected;
@@ -20,6 +18,7 @@ struct CostBreakdown {
 
   Part& of(CostKind kind) { return parts[static_cast<std::size_t>(kind)]; }
   void add(CostKind kind, Seconds expected, double relative_error);
+  void add(CostKind kind, const Price& price, double times);
   Seconds total() const;
   // Ratio of the band's upper end to the expected time (and of the expected to the lower end): the parts'
   // errors in quadrature.

@@ -1,0 +1,299 @@
+#include "sim/cost/engine_price.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/cost/efficiency.h"
+#include "sim/cost/network.h"
+#include "sim/plan/ranks.h"
+
+namespace sim {
+namespace {
+
+// Operands of up to half the last-level cache stay in it from one kernel to the next, and pass at twice the
+// rate of memory.
+constexpr double kResidentShare = 0.5, kResidentRate = 2;
+// Attention whose scores pass through memory (FasterTransformer without its fused kernel,
+// BaseAttentionLayer.h): fp32 scores are written, masked and normalised, and read: 12 bytes a score in all.
+constexpr double kBytesOfScore = 12;
+// One thread block a head and sequence fills the chip when there are two a multiprocessor.
+constexpr double kBlocksToFill = 2;
+// Rate of the last-level cache over that of memory: A100 5120 bytes a clock, of which kernels reach two
+// thirds.
+constexpr double kCacheOverMemory = 2.4;
+// A segmented radix sort (cub) of a row by one block: six passes of some 2 ns a key. An estimate.
+constexpr Seconds kSortOfKey = us(0.012);
+// Products of experts in one Triton kernel: rows of each expert that is hit are padded to tiles of 16 rows.
+// On H100 (tables of github.com/ai-dynamo/aiconfigurator) it reaches 0.38 of the peak for 1024 tokens of 2 of
+// 8 experts of Mixtral's shape, and 0.15, 0.37, 0.43 for 1, 4, 16 thousand tokens of 8 of 128 small ones;
+// with the efficiencies of cost/efficiency.cpp this gives 0.40, and 0.17, 0.41, 0.50. Kernels of fp8
+// products, and of weights that are expanded on the way, have the tiles of Hopper's warp-group products, 64
+// rows.
+constexpr double kRowsOfTile = 16, kRowsOfGroupTile = 64;
+// How far the profile's shares of the bandwidth for narrow weights lie from single kernels.
+constexpr double kNarrowError = 0.2;
+// Share of a product's rate where weights of 4 bits are expanded on the way, as in Triton's MXFP4 kernels on
+// Hopper: an estimate.
+constexpr double kGroupedExpanded = 0.5;
+// Error where the profile's share of the peak decides: clocks under load differ by machine and by the
+// operands' values.
+constexpr double kPeakShareError = 0.15;
+
+class EngineKernel {
+ public:
+  EngineKernel(const Plan& plan, const Block& block, const Operation& op, const Variables& v,
+               const Work& work, const Hardware& hardware, const Calibration* calibration, const Group* group)
+      : plan_(plan),
+        serving_(*plan.scenario.implementation.serving),
+        block_(block),
+        op_(op),
+        v_(v),
+        work_(work),
+        hardware_(hardware),
+        calibration_(calibration),
+        group_(group) {
+    // Attention works in 16 bits also where products do not.
+    if (is_attention(op.kind) && op_.dtype == DType::fp8) op_.dtype = DType::bf16;
+  }
+
+  Price price() const {
+    const CostKind kind = cost_kind(op_.kind);
+    if (kind == CostKind::small_kernels) return small_kernels();
+    Price p = kind == CostKind::products    ? product()
+              : kind == CostKind::attention ? attention()
+                                            : collective();
+    p.seconds += serving_.gap;
+    p.low += serving_.gap * (1 / (1 + kEstimateError));
+    p.high += serving_.gap * (1 + kEstimateError);
+    return p;
+  }
+
+ private:
+  bool decodes() const { return v_.query_length == 1; }
+  Seconds launch() const { return calibration_ ? calibration_->launch : hardware_.launch; }
+  FlopsPerSecond peak() const { return hardware_.peak_for(op_.dtype); }
+  std::int64_t stored_bits() const {
+    return bits(plan_.buffers[static_cast<std::size_t>(operand(op_, Role::weight).buffer)].dtype);
+  }
+  Price tabulated(const Variables& v, const KernelSoftware& software) const {
+    return sim::price(work_, op_, v, hardware_, calibration_, group_, {}, software);
+  }
+
+  Price product() const {
+    if (op_.dims.groups > 0) return grouped_product();
+    KernelSoftware software{.products = serving_.product_tables};
+    constexpr std::int64_t kFourBits = 4;
+    if (stored_bits() < bits(op_.dtype))
+      software.narrow_weights =
+          stored_bits() > kFourBits ? serving_.int8_efficiency : serving_.int4_efficiency;
+    Price p = sim::price(with_scales(), op_, v_, hardware_, calibration_, nullptr, {}, software);
+    if (software.narrow_weights < 1)
+      p = with_error(p.seconds, std::hypot(p.high / p.seconds - 1, kNarrowError), p.bound, p.provenance);
+    const Seconds least = launch() + work_.flops / (peak() * serving_.product_peak_share);
+    if (p.seconds < least) p = with_error(least, kPeakShareError, Bound::compute, p.provenance);
+    return p;
+  }
+
+  // A scale and a zero, 16 bits each, of every group of weights.
+  Work with_scales() const {
+    Work work = work_;
+    const std::int64_t group = plan_.scenario.workload.weights_group;
+    constexpr std::int64_t kBytes = 4;
+    if (group > 0 && stored_bits() < bits(op_.dtype))
+      work.read += Bytes{op_.dims.cols.value(v_) * op_.dims.inner.value(v_) / group * kBytes};
+    return work;
+  }
+
+  Price grouped_product() const {
+    const double rows = work_.flops.value / (2 * static_cast<double>(op_.dims.cols.value(v_)) *
+                                             static_cast<double>(op_.dims.inner.value(v_)));
+    const double of_expert = rows / std::max(1.0, experts_hit(op_.dims, v_));
+    const bool narrow = stored_bits() < bits(op_.dtype);
+    const bool warp_groups = hardware_.has_peak_for(DType::fp8) && (narrow || op_.dtype == DType::fp8);
+    const double tile = warp_groups ? kRowsOfGroupTile : kRowsOfTile;
+    const Efficiency e = datasheet_efficiency(kernel_shape(op_, v_, work_));
+    const double share = e.compute * (narrow ? kGroupedExpanded : 1) * of_expert / (of_expert + tile);
+    const Seconds compute = work_.flops / (peak() * share);
+    const Seconds memory = work_.memory() / (hardware_.memory_bandwidth * e.memory);
+    return with_error(launch() + Seconds{std::hypot(compute.value, memory.value)}, e.error,
+                      bound_of(launch(), compute, memory));
+  }
+
+  Price attention() const {
+    const KernelSoftware software{.attention = serving_.attention_tables};
+    if (!decodes()) {
+      if (serving_.standard_prefill_attention) return standard_attention();
+      Price p = tabulated(v_, software);
+      const double ratio = fp8_prompt_ratio();
+      for (Seconds Price::*t : {&Price::seconds, &Price::low, &Price::high})
+        p.*t = launch() + (p.*t - launch()) * ratio;
+      return p;
+    }
+    if (serving_.decode_attention == DecodeAttention::block_per_head && op_.kind == OpKind::attention_cached)
+      return block_per_head();
+    // A window's layers keep no more than the window; of a chunk, sequences see up to all.
+    Variables v = v_;
+    if (const std::int64_t reach = std::max(op_.dims.window, op_.dims.chunk); reach > 0)
+      v.kv_length = std::min(v.kv_length, reach);
+    return tabulated(v, software);
+  }
+
+  Price standard_attention() const {
+    KernelSample standard;
+    standard.kind = OpKind::attention_standard;
+    const Efficiency e = datasheet_efficiency(standard);
+    const double square = static_cast<double>(v_.batch * op_.dims.heads) *
+                          static_cast<double>(v_.query_length) * static_cast<double>(v_.kv_length);
+    const Seconds memory{kBytesOfScore * square / (hardware_.memory_bandwidth.value * e.memory)};
+    const Seconds compute{4 * square * static_cast<double>(op_.dims.head_dim) / (peak().value * e.compute)};
+    return with_error(memory + compute, e.error, bound_of({}, compute, memory));
+  }
+
+  // TensorRT-LLM's fused attention of prompts works in fp8 where the cache is fp8 (docs,
+  // use_fp8_context_fmha): as much faster as FlashAttention 3 is.
+  double fp8_prompt_ratio() const {
+    const bool narrow = plan_.scenario.workload.kv_dtype == DType::fp8 && serving_.fp8_cache_with_fp8_weights;
+    if (!narrow || !hardware_.has_peak_for(DType::fp8) || !calibration_ || !calibration_->gpu) return 1;
+    const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+    AttentionShape shape{.batch = d(v_.batch),
+                         .heads = d(op_.dims.heads),
+                         .kv_heads = d(op_.dims.kv_heads),
+                         .head_dim = d(op_.dims.head_dim),
+                         .query_length = d(v_.query_length),
+                         .kv_length = d(v_.kv_length),
+                         .dtype = DType::bf16};
+    const auto time = [&] {
+      return attention_time(*calibration_->gpu, hardware_, MeasuredKernel::attention_forward, shape,
+                            "FlashAttention3");
+    };
+    const auto wide = time();
+    shape.dtype = DType::fp8;
+    const auto narrowed = time();
+    return wide && narrowed ? std::min(1.0, narrowed->seconds / wide->seconds) : 1;
+  }
+
+  // Each head reads the keys and values of its group: the first from memory, the others from the cache.
+  Price block_per_head() const {
+    const double heads = static_cast<double>(op_.dims.heads),
+                 kv_heads = static_cast<double>(op_.dims.kv_heads);
+    const double read = std::max(1.0, heads / kv_heads / kCacheOverMemory);
+    const double blocks = static_cast<double>(v_.batch) * heads;
+    const double filled = std::min(1.0, blocks / (kBlocksToFill * hardware_.multiprocessors));
+    const double rate =
+        hardware_.memory_bandwidth.value * serving_.decode_attention_efficiency * filled / read;
+    const Seconds memory{static_cast<double>(work_.memory().value) / rate};
+    KernelSample shape;
+    shape.kind = op_.kind;
+    return with_error(serving_.decode_attention_latency + memory, datasheet_efficiency(shape).error,
+                      Bound::memory);
+  }
+
+  Price collective() const {
+    if (!group_) return tabulated(v_, {});
+    // Between nodes by NCCL's formulas: the tables' series across nodes name no network.
+    const bool in_node = ranks_in_node(*group_, hardware_.devices_per_node) == group_->size;
+    KernelSoftware software;
+    if (in_node) software.collectives = serving_.collective_tables;
+    for (const auto& own : serving_.custom_all_reduce)
+      if (op_.kind == OpKind::all_reduce && own.ranks == group_->size && message() <= own.up_to)
+        software.collectives = "TensorRT-LLM custom all-reduce";
+    const Price p = tabulated(v_, software);
+    const bool ring = op_.kind == OpKind::all_reduce || op_.kind == OpKind::all_gather;
+    return ring && p.provenance == Provenance::datasheet ? by_formula() : p;
+  }
+  // NCCL's, where no table has collectives of the node.
+  Price by_formula() const {
+    const auto operation =
+        op_.kind == OpKind::all_reduce ? CollectiveOperation::all_reduce : CollectiveOperation::all_gather;
+    const CollectiveShape shape{operation, static_cast<double>(message().value), group_->size,
+                                ranks_in_node(*group_, hardware_.devices_per_node)};
+    return with_error(multi_node_time(hardware_, hardware_.node_link, shape), 1, Bound::network);
+  }
+  Bytes message() const { return plan_.buffers[static_cast<std::size_t>(op_.operands[0].buffer)].bytes(v_); }
+
+  // Layers have as many small kernels as the profile says, whatever the plan's operations are: each operation
+  // has its part of their fixed time.
+  Price small_kernels() const {
+    double kernels = 1, bytes = static_cast<double>(work_.memory().value);
+    Seconds sorting;
+    if (op_.kind == OpKind::sample) {
+      const double logits =
+          static_cast<double>(op_.dims.rows.value(v_)) * static_cast<double>(op_.dims.vocab);
+      kernels = serving_.sampling_kernels;
+      bytes = serving_.sampling_passes * kBytesOfLogit * logits;
+      if (serving_.sorts_vocabulary) sorting = sorting_time();
+    } else {
+      const double resident = kResidentShare * static_cast<double>(hardware_.last_level_cache.value);
+      if (bytes < resident) bytes /= kResidentRate;
+    }
+    if (const Operation* attention = attention_of_layer()) {
+      const double parts = small_operations();
+      kernels = (decodes() ? serving_.decode_kernels : serving_.prefill_kernels);
+      if (has_experts()) kernels += serving_.expert_kernels;
+      kernels /= parts;
+      if (!decodes())
+        bytes += 2 * serving_.prefill_copies / parts *
+                 static_cast<double>(v_.batch * v_.query_length * attention->dims.heads *
+                                     attention->dims.head_dim);
+    }
+    const Seconds fixed = (serving_.kernel_time + serving_.gap) * kernels;
+    const double rate =
+        hardware_.memory_bandwidth.value * datasheet_efficiency(kernel_shape(op_, v_, work_)).memory;
+    return with_error(fixed + Seconds{bytes / rate} + sorting, kEstimateError,
+                      bound_of(fixed, sorting, {bytes / rate}));
+  }
+
+  // Each row of the vocabulary by one thread block.
+  Seconds sorting_time() const {
+    const double waves =
+        std::ceil(static_cast<double>(op_.dims.rows.value(v_)) / (kBlocksToFill * hardware_.multiprocessors));
+    return kSortOfKey * (waves * static_cast<double>(op_.dims.vocab));
+  }
+
+  const Operation* attention_of_layer() const {
+    const auto found = std::find_if(block_.operations.begin(), block_.operations.end(),
+                                    [](const Operation& op) { return is_attention(op.kind); });
+    return found == block_.operations.end() ? nullptr : &*found;
+  }
+  double small_operations() const {
+    return static_cast<double>(
+        std::count_if(block_.operations.begin(), block_.operations.end(),
+                      [](const Operation& op) { return cost_kind(op.kind) == CostKind::small_kernels; }));
+  }
+  bool has_experts() const {
+    return std::any_of(block_.operations.begin(), block_.operations.end(),
+                       [](const Operation& op) { return op.kind == OpKind::route; });
+  }
+
+  static constexpr double kBytesOfLogit = 4;
+  const Plan& plan_;
+  const ServingImplementation& serving_;
+  const Block& block_;
+  Operation op_;
+  Variables v_;
+  const Work& work_;
+  const Hardware& hardware_;
+  const Calibration* calibration_;
+  const Group* group_;
+};
+
+}  // namespace
+
+bool is_served(const Scenario& scenario) {
+  return scenario.workload.task == Task::generate && scenario.implementation.serving.has_value();
+}
+
+CostKind cost_kind(OpKind kind) {
+  if (is_product(kind)) return CostKind::products;
+  if (is_attention(kind)) return CostKind::attention;
+  if (is_collective(kind)) return CostKind::collectives;
+  return kind == OpKind::host_read ? CostKind::host : CostKind::small_kernels;
+}
+
+Price price_of_engine(const Plan& plan, const Block& block, const Operation& op, const Variables& v,
+                      const Work& work, const Hardware& hardware, const Calibration* calibration,
+                      const Group* group) {
+  return EngineKernel(plan, block, op, v, work, hardware, calibration, group).price();
+}
+
+}  // namespace sim
