@@ -12,7 +12,7 @@ namespace {
 
 // Lengths at which decode attention is priced; in between it is linear.
 constexpr double kStepsPerDoubling = 4;
-constexpr std::int64_t kMostContextSteps = 256;  // 64 doublings
+constexpr std::int64_t kMostSteps = 256;  // of both ladders
 // Transfers between stages are priced by formulas.
 constexpr double kSendError = 0.5;
 
@@ -81,9 +81,9 @@ void take_at_least(Node& node, const CostBreakdown& below) {
   const double ratio = below.total() / node.sum.total();
   if (!(ratio > 1)) return;
   node.sum = node.sum * ratio;
-  for (auto& part : node.parts)
+  for (auto& entry : node.entries)
     for (Seconds Price::*t : {&Price::seconds, &Price::low, &Price::high})
-      part.priced.price.*t = part.priced.price.*t * ratio;
+      entry.priced.price.*t = entry.priced.price.*t * ratio;
 }
 
 }  // namespace
@@ -165,49 +165,32 @@ void IterationCost::add_block(BlockId id, const Variables& v, bool attention, do
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
     const Operation& op = block.operations[i];
     if (is_attention(op.kind) != attention) continue;
-    node.parts.push_back({&op, count, pricer_.operation(static_cast<std::size_t>(id), i, v)});
-    node.sum.add(cost_kind(op.kind), node.parts.back().priced.price, count);
+    node.entries.push_back({&op, count, pricer_.operation(static_cast<std::size_t>(id), i, v)});
+    node.sum.add(cost_kind(op.kind), node.entries.back().priced.price, count);
   }
 }
 
-IterationCost::Node IterationCost::blocks_at(Blocks blocks, std::int64_t tokens) const {
+IterationCost::Node IterationCost::priced(Part part, std::int64_t size, std::int64_t context) const {
   Node node;
-  const Variables decoding{.batch = tokens, .query_length = 1, .kv_length = 1};
-  const Variables prompt{.batch = 1, .query_length = tokens, .kv_length = tokens};
-  if (blocks == embedding) add_block(generation_->embedding, decoding, false, 1, node);
-  if (blocks == head) add_block(generation_->head, decoding, false, 1, node);
+  const Variables decoding{.batch = size, .query_length = 1, .kv_length = context};
+  const Variables prompt{.batch = 1, .query_length = size, .kv_length = size};
+  if (part == embedding) add_block(generation_->embedding, decoding, false, 1, node);
+  if (part == head) add_block(generation_->head, decoding, false, 1, node);
   for (const LayersOfKind& kind : kinds_) {
-    if (blocks == prompt_layers) add_block(kind.prompt, prompt, false, kind.share, node);
-    if (blocks == decode_layers) add_block(kind.decode, decoding, false, kind.share, node);
+    if (part == prompt_layers) add_block(kind.prompt, prompt, false, kind.share, node);
+    if (part == decode_layers) add_block(kind.decode, decoding, false, kind.share, node);
+    if (part == decode_attention) add_block(kind.decode, decoding, true, kind.share, node);
   }
   return node;
 }
 
-IterationCost::Node IterationCost::attention_at(bool decode, const Variables& v) const {
-  Node node;
-  for (const LayersOfKind& kind : kinds_)
-    add_block(decode ? kind.decode : kind.prompt, v, true, kind.share, node);
-  return node;
-}
-
-const IterationCost::Node& IterationCost::block_node(Blocks blocks, int step) const {
-  std::vector<Node>& known = blocks_[blocks];
-  while (known.size() <= static_cast<std::size_t>(step)) {
-    Node next = blocks_at(blocks, step_of_ladder(static_cast<int>(known.size())));
-    if (!known.empty()) take_at_least(next, known.back().sum);
-    known.push_back(std::move(next));
-  }
-  return known[static_cast<std::size_t>(step)];
-}
-
-const IterationCost::Node& IterationCost::decode_node(int sequences, int context) const {
-  const std::int64_t key = std::int64_t{sequences} * kMostContextSteps + context;
-  if (const auto found = decode_attention_.find(key); found != decode_attention_.end()) return found->second;
-  Node node = attention_at(
-      true, {.batch = step_of_ladder(sequences), .query_length = 1, .kv_length = context_of(context)});
-  if (sequences > 0) take_at_least(node, decode_node(sequences - 1, context).sum);
-  if (context > 0) take_at_least(node, decode_node(sequences, context - 1).sum);
-  return decode_attention_.emplace(key, std::move(node)).first->second;
+const IterationCost::Node& IterationCost::node(Part part, int size, int context) const {
+  const std::int64_t key = (part * kMostSteps + size) * kMostSteps + context;
+  if (const auto found = nodes_.find(key); found != nodes_.end()) return found->second;
+  Node found = priced(part, step_of_ladder(size), context_of(context));
+  if (size > 0) take_at_least(found, node(part, size - 1, context).sum);
+  if (context > 0) take_at_least(found, node(part, size, context - 1).sum);
+  return nodes_.emplace(key, std::move(found)).first->second;
 }
 
 const IterationCost::Node& IterationCost::prompt_node(const Iteration::Prompt& prompt) const {
@@ -218,26 +201,19 @@ const IterationCost::Node& IterationCost::prompt_node(const Iteration::Prompt& p
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 24, kMostSequences = std::int64_t{1} << 15;
   const std::int64_t key =
       (v.batch % kMostSequences * kMostTokens + v.query_length) * kMostTokens + v.kv_length;
-  const auto found = prompt_attention_.find(key);
-  return found != prompt_attention_.end()
-             ? found->second
-             : prompt_attention_.emplace(key, attention_at(false, v)).first->second;
+  const auto [found, added] = prompt_attention_.try_emplace(key);
+  if (added)
+    for (const LayersOfKind& kind : kinds_) add_block(kind.prompt, v, true, kind.share, found->second);
+  return found->second;
 }
 
 template <class Use>
-void IterationCost::visit_blocks(Blocks blocks, double tokens, double weight, Use use) const {
-  const Between at = on_ladder(tokens);
-  use(block_node(blocks, at.step), weight * (1 - at.share));
-  if (at.share > 0) use(block_node(blocks, at.step + 1), weight * at.share);
-}
-
-template <class Use>
-void IterationCost::visit_decode_attention(double sequences, double context, double weight, Use use) const {
-  const Between n = on_ladder(sequences), length = among_contexts(context);
+void IterationCost::visit_part(Part part, double size, double context, double weight, Use use) const {
+  const Between n = on_ladder(size), length = among_contexts(context);
   for (const int more : {0, 1})
     for (const int longer : {0, 1}) {
       const double share = (more ? n.share : 1 - n.share) * (longer ? length.share : 1 - length.share);
-      if (share > 0) use(decode_node(n.step + more, length.step + longer), weight * share);
+      if (share > 0) use(node(part, n.step + more, length.step + longer), weight * share);
     }
 }
 
@@ -246,15 +222,15 @@ void IterationCost::visit(const EnginePass& pass, Use use) const {
   const Iteration& it = pass.iteration;
   double tokens = computed_sequences(it) * it.decode_tokens;
   if (pass.layers > 0 && it.decode_sequences > 0)
-    visit_decode_attention(it.decode_sequences, it.decode_context, pass.layers, use);
+    visit_part(decode_attention, it.decode_sequences, it.decode_context, pass.layers, use);
   for (const Iteration::Prompt& prompt : it.prompts) {
     tokens += prompt.sequences * prompt.tokens;
     if (pass.layers > 0) use(prompt_node(prompt), pass.layers);
   }
-  if (pass.ends) visit_blocks(embedding, tokens, 1, use);
+  if (pass.ends) visit_part(embedding, tokens, 1, 1, use);
   if (pass.layers > 0)
-    visit_blocks(it.prompts.empty() ? decode_layers : prompt_layers, tokens, pass.layers, use);
-  if (pass.ends && pass.sampled > 0) visit_blocks(head, pass.sampled, 1, use);
+    visit_part(it.prompts.empty() ? decode_layers : prompt_layers, tokens, 1, pass.layers, use);
+  if (pass.ends && pass.sampled > 0) visit_part(head, pass.sampled, 1, 1, use);
 }
 
 bool IterationCost::in_graph(const Iteration& iteration) const {
@@ -308,8 +284,8 @@ CostBreakdown IterationCost::cost(const EnginePass& pass) const {
 void IterationCost::add_rows(const EnginePass& pass, double scale, EngineRows& rows) const {
   const double times = pass.times * scale;
   visit(pass, [&](const Node& node, double weight) {
-    for (const Node::Part& part : node.parts)
-      rows.add(*part.operation, part.priced, part.count * weight * times);
+    for (const Node::Entry& entry : node.entries)
+      rows.add(*entry.operation, entry.priced, entry.count * weight * times);
   });
   const CostBreakdown one = cost(pass);
   const Seconds host = one.parts[static_cast<std::size_t>(CostKind::host)].expected;

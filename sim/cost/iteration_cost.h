@@ -2,7 +2,6 @@
 // It is composed from the prices of the plan's blocks with the iteration's tokens bound, so that a report's
 // rows and a simulation's clock have the same.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -75,16 +74,17 @@ class IterationCost {
  private:
   // Operations priced for one set of variables.
   struct Node {
-    struct Part {
+    struct Entry {
       const Operation* operation;
       double count;
       PricedOperation priced;
     };
     CostBreakdown sum;
-    std::vector<Part> parts;
+    std::vector<Entry> entries;
   };
-  // Blocks whose prices depend on the number of tokens alone, one after the other on a ladder of sizes.
-  enum Blocks { prompt_layers, decode_layers, embedding, head };
+  // Parts of an iteration, each priced at steps of a ladder of tokens or sequences; attention also at steps
+  // of lengths.
+  enum Part { prompt_layers, decode_layers, decode_attention, embedding, head };
   // Layers that are alike; latent attention works otherwise while it decodes.
   struct LayersOfKind {
     BlockId prompt = 0, decode = 0;
@@ -92,18 +92,14 @@ class IterationCost {
   };
 
   void add_block(BlockId block, const Variables& v, bool attention, double count, Node& node) const;
-  Node blocks_at(Blocks blocks, std::int64_t tokens) const;
-  Node attention_at(bool decode, const Variables& v) const;  // of a mean layer
-  const Node& block_node(Blocks blocks, int step) const;
-  const Node& decode_node(int sequences, int context) const;
+  Node priced(Part part, std::int64_t size, std::int64_t context) const;
+  const Node& node(Part part, int size, int context) const;
   const Node& prompt_node(const Iteration::Prompt& prompt) const;
   // Calls use(node, weight) with all that makes up a pass but the host's work.
   template <class Use>
   void visit(const EnginePass& pass, Use use) const;
   template <class Use>
-  void visit_blocks(Blocks blocks, double tokens, double weight, Use use) const;
-  template <class Use>
-  void visit_decode_attention(double sequences, double context, double weight, Use use) const;
+  void visit_part(Part part, double size, double context, double weight, Use use) const;
   void add_host(const EnginePass& pass, CostBreakdown& cost) const;
   bool in_graph(const Iteration& iteration) const;
   double computed_sequences(const Iteration& iteration) const;  // of a decode step, with padding
@@ -119,8 +115,7 @@ class IterationCost {
   double expert_kernels_ = 0;                            // of a layer on average
   // Prices at the steps of a ladder of sizes, found as they are needed; in between they are linear. Tables
   // are noisy: where more would take less time than the step below, it takes as much.
-  mutable std::array<std::vector<Node>, 4> blocks_;
-  mutable std::unordered_map<std::int64_t, Node> decode_attention_;  // by steps of sequences, length
+  mutable std::unordered_map<std::int64_t, Node> nodes_;  // by part and steps
   mutable std::unordered_map<std::int64_t, Node> prompt_attention_;
 };
 

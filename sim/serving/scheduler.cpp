@@ -52,7 +52,6 @@ RequestIndex Scheduler::submit(const ServedRequest& request) {
   Sequence s;
   s.request = request;
   s.to_read = request.prompt;
-  if (request.arrives_read) s.generated = 1;
   sequences_.push_back(std::move(s));
   waiting_.push_back(static_cast<RequestIndex>(sequences_.size() - 1));
   return waiting_.back();
@@ -134,16 +133,14 @@ bool Scheduler::admit(std::int64_t& budget) {
   if (waiting_.empty() || running() >= limits_.max_sequences || budget <= 0) return false;
   const RequestIndex request = waiting_.front();
   Sequence& s = at(request);
-  const bool brings_cache = s.request.arrives_read && s.generated == 1;
-  const KnownPrefix known = brings_cache ? KnownPrefix{} : known_prefix(s);
-  const std::int64_t unread = brings_cache ? 0 : s.to_read - known.blocks * limits_.block_tokens;
+  const KnownPrefix known = known_prefix(s);
+  const std::int64_t unread = s.to_read - known.blocks * limits_.block_tokens;
   // What was preempted may be longer than a step: it is read in parts whatever the rule.
   const bool cut = limits_.chunks_prompts || s.generated > 0;
   if (!cut && unread > budget) return false;
   const std::int64_t kept = limits_.reserves_output ? s.request.prompt + s.request.output : s.to_read + 1;
   if (blocks_for(kept) - known.blocks > pool_.free_blocks() - known.idle) return false;
   take_prefix(s, known.blocks);
-  if (brings_cache) s.cached = s.to_read;
   grow(request, kept);
   waiting_.pop_front();
   running_.push_back(request);
@@ -197,7 +194,7 @@ const Scheduler::Step& Scheduler::next() {
       if (step_.prompts.empty()) decode_all(budget);
       break;
   }
-  if (step_.empty()) decode_all(budget);  // those that joined with their prompts read
+  if (step_.empty()) decode_all(budget);  // those that were just brought back
   return step_;
 }
 

@@ -29,7 +29,6 @@ struct ServedRequest {
   std::int64_t prompt = 0, output = 1;  // tokens; output of at least one
   // Requests of one prefix begin with the same `prefix_tokens` tokens. -1: with nobody's.
   std::int64_t prefix = -1, prefix_tokens = 0;
-  bool arrives_read = false;  // another engine read the prompt and chose the first token
 };
 
 using RequestIndex = std::int32_t;  // in the order of submit()

@@ -175,41 +175,4 @@ double goodput(const Simulation& simulation, Seconds most_ttft, Seconds most_tpo
   return static_cast<double>(kept) / simulation.duration.value;
 }
 
-Disaggregated simulate_disaggregated(const Traffic& traffic, const SchedulerLimits& prefill_limits,
-                                     const IterationPrice& prefill_price,
-                                     const SchedulerLimits& decode_limits, const IterationPrice& decode_price,
-                                     Seconds transfer_of_token) {
-  Traffic first = traffic;
-  for (Arrival& arrival : first.arrivals) arrival.request.output = 1;
-  Disaggregated result;
-  result.prefill = simulate(first, prefill_limits, prefill_price);
-
-  // Those with one token to give have ended; the rest arrive where they are decoded, in the order of their
-  // first tokens.
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < traffic.arrivals.size(); ++i)
-    if (traffic.arrivals[i].request.output > 1) order.push_back(i);
-  const auto ready = [&](std::size_t i) {
-    const RequestTimes& read = result.prefill.requests[i];
-    return read.finished + transfer_of_token * static_cast<double>(traffic.arrivals[i].request.prompt);
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return ready(a) < ready(b); });
-  Traffic second{.arrivals = {}, .most_at_a_time = 0, .swap_of_block = traffic.swap_of_block};
-  for (const std::size_t i : order) {
-    ServedRequest request = traffic.arrivals[i].request;
-    request.arrives_read = true;
-    second.arrivals.push_back({ready(i), request});
-  }
-  Simulation decoded = simulate(second, decode_limits, decode_price);
-  std::vector<RequestTimes> whole = result.prefill.requests;
-  for (std::size_t k = 0; k < order.size(); ++k) {
-    whole[order[k]].finished = decoded.requests[k].finished;
-    whole[order[k]].output = traffic.arrivals[order[k]].request.output;
-  }
-  decoded.requests = std::move(whole);
-  result.decode = std::move(decoded);
-  return result;
-}
-
 }  // namespace sim

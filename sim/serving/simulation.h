@@ -58,14 +58,4 @@ Seconds percentile(std::vector<Seconds> values, double share);
 // Requests a second that kept both objectives.
 double goodput(const Simulation& simulation, Seconds most_ttft, Seconds most_tpot);
 
-// Prefill and decode on GPUs of their own: requests are read by the one engine, their caches then move, and
-// the other engine decodes them. `transfer_of_token`: time a token of cache takes between them.
-struct Disaggregated {
-  Simulation prefill, decode;  // decode's arrivals are prefill's ends; its first token is prefill's
-};
-Disaggregated simulate_disaggregated(const Traffic& traffic, const SchedulerLimits& prefill_limits,
-                                     const IterationPrice& prefill_price,
-                                     const SchedulerLimits& decode_limits, const IterationPrice& decode_price,
-                                     Seconds transfer_of_token);
-
 }  // namespace sim

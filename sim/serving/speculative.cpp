@@ -40,15 +40,4 @@ SpeculativeDecoding speculative_decoding(const IterationCost& target, const Iter
   return s;
 }
 
-SpeculativeDecoding best_speculation(const IterationCost& target, const IterationCost& draft,
-                                     double sequences, double context, double acceptance,
-                                     std::int64_t longest) {
-  SpeculativeDecoding best = speculative_decoding(target, draft, sequences, context, acceptance, 1);
-  for (std::int64_t length = 2; length <= longest; ++length) {
-    SpeculativeDecoding s = speculative_decoding(target, draft, sequences, context, acceptance, length);
-    if (s.speedup > best.speedup) best = std::move(s);
-  }
-  return best;
-}
-
 }  // namespace sim

@@ -32,9 +32,5 @@ struct SpeculativeDecoding {
 SpeculativeDecoding speculative_decoding(const IterationCost& target, const IterationCost& draft,
                                          double sequences, double context, double acceptance,
                                          std::int64_t length);
-// The length from 1 to `longest` with the highest speed-up.
-SpeculativeDecoding best_speculation(const IterationCost& target, const IterationCost& draft,
-                                     double sequences, double context, double acceptance,
-                                     std::int64_t longest = 16);
 
 }  // namespace sim

@@ -146,9 +146,9 @@ TEST_CASE("speculation pays for one sequence, and no longer for a batch that fil
   const auto calibration = sim::load_calibration_preset("h100-sxm");
   const IterationCost target(served("llama-3.1-8b", "h100-sxm", "vllm_0.14"), &*calibration);
   const IterationCost draft(served("llama-3.2-1b", "h100-sxm", "vllm_0.14"), &*calibration);
-  CHECK(sim::best_speculation(target, draft, 1, 1000, 0.8).speedup > 1.4);
   CHECK(sim::speculative_decoding(target, draft, 512, 500, 0.6, 5).speedup < 1);
   const auto one = sim::speculative_decoding(target, draft, 1, 1000, 0.8, 4);
+  CHECK(one.speedup > 1.4);
   CHECK(one.tpot().value * one.speedup == Approx(one.plain_step.total().value));
 }
 

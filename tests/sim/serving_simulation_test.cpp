@@ -106,20 +106,6 @@ TEST_CASE("a cache that is too small makes room by preemption, and all requests 
   CHECK(small.duration > large.duration);
 }
 
-TEST_CASE("prefill and decode on engines of their own: decoding no longer waits for prompts") {
-  const sim::Traffic traffic{.arrivals =
-                                 sim::poisson_arrivals(12, Seconds{300}, {.prompt = 400, .output = 80}, 2)};
-  const Simulation together = simulate(traffic, kLimits, simple_price);
-  const sim::Disaggregated apart =
-      simulate_disaggregated(traffic, kLimits, simple_price, kLimits, simple_price, Seconds{1e-6});
-  REQUIRE(apart.decode.requests.size() == together.requests.size());
-  CHECK(mean(apart.decode, &sim::RequestTimes::tpot) < mean(together, &sim::RequestTimes::tpot));
-  for (std::size_t i = 0; i < apart.decode.requests.size(); ++i) {
-    CHECK(apart.decode.requests[i].first_token == apart.prefill.requests[i].first_token);
-    CHECK(apart.decode.requests[i].finished > apart.prefill.requests[i].finished);
-  }
-}
-
 TEST_CASE("a static batch begins and ends together") {
   sim::SchedulerLimits limits = kLimits;
   limits.batching = sim::Batching::static_batch;
