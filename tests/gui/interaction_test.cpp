@@ -150,6 +150,37 @@ TEST_CASE("a scenario that cannot be is drawn with its reason, and the next that
   CHECK_THAT(next, contains("4,096 tokens a step"));
 }
 
+TEST_CASE(
+    "a measurement of this machine that fails says why where it was asked for, and can be asked for again") {
+  sim::Scenario unmeasured = tests::small_scenario();
+  unmeasured.hardware = {};
+  unmeasured.hardware.name = sim::kThisMachine;
+  NullDesktop desktop(unmeasured);  // whose program to run is none
+  app::gui::Commands& commands = desktop.shell().commands();
+  CHECK(desktop.says("This machine has not been measured yet"));
+  CHECK_FALSE(desktop.says("The last attempt failed"));
+  REQUIRE(commands.invoke("run.calibrate"));
+  CHECK_FALSE(is_enabled(*commands.find("run.calibrate")));
+  desktop.settle_studies();
+  CHECK(desktop.says("The last attempt failed"));
+  CHECK(is_enabled(*commands.find("run.calibrate")));
+}
+
+TEST_CASE(
+    "a run whose program cannot be started is a message in its panel, and the next one can be started") {
+  NullDesktop desktop;
+  app::gui::Runs& runs = desktop.shell().runs();
+  REQUIRE(desktop.shell().commands().invoke("run.start"));
+  while (runs.active()) desktop.frame();
+  desktop.frame();
+  const app::gui::RunView& run = runs.of(sim::Task::train);
+  CHECK(run.phase == app::gui::RunPhase::failed);
+  CHECK_FALSE(run.message.empty());
+  desktop.shell().commands().invoke("maximise.live");
+  CHECK(desktop.says(run.message.substr(0, 20)));
+  CHECK(is_enabled(*desktop.shell().commands().find("run.start")));
+}
+
 TEST_CASE("ten thousand random events leave no interface error behind") {
   NullDesktop desktop;
   sim::Report measured = sim::predict(tests::small_scenario());

@@ -65,7 +65,7 @@ class Study final : public AnyStudy {
     const std::lock_guard lock(mutex_);
     asked_ = waiting_ = std::make_shared<const Request>(std::move(request));
     running_.request_stop();
-    known_.progress.running = true;
+    known_.progress.running = shown_.progress.running = true;
     if (!worker_.joinable())
       worker_ = std::jthread([this](const std::stop_token& stop) { work_until(stop); });
     changed_.notify_all();
@@ -90,7 +90,8 @@ class Study final : public AnyStudy {
     const std::lock_guard lock(mutex_);
     shown_ = known_;
   }
-  // As of the last poll(). Null before the first result; perhaps of the request before the newest.
+  // As of the last poll(), but that what was asked since is known to run. Null before the first result;
+  // perhaps of the request before the newest.
   const Result* result() const { return shown_.result.get(); }
   const Request& request() const { return *shown_.request; }  // that the result answers
   const StudyProgress& progress() const { return shown_.progress; }
