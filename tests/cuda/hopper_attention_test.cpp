@@ -24,6 +24,7 @@ const std::vector<Case> kCases = {
     {{1, 300, 2, 1, 128}, Type::f16},
 };
 
+constexpr const char* kMissing = "GPU with products of warpgroups (Hopper)";
 bool has_warpgroup_products() {
   return cuda::Gpu::compute_capability(0) == 90;
 }
@@ -35,7 +36,7 @@ std::int64_t packed_size(kernels::AttentionShape s) {
 }  // namespace
 
 TEST_CASE("attention by warpgroups is as accurate as plain attention, whatever the order of threads") {
-  if (!has_warpgroup_products()) return;  // no other GPU has them
+  if (!has_warpgroup_products()) SKIP_WITHOUT(kMissing);
   for (const bool causal : {true, false})
     for (const Case& c : kCases) {
       const kernels::AttentionShape s = c.shape;
@@ -61,7 +62,7 @@ TEST_CASE("attention by warpgroups is as accurate as plain attention, whatever t
 }
 
 TEST_CASE("its gradients are as accurate as plain attention's, whatever the order of threads") {
-  if (!has_warpgroup_products()) return;
+  if (!has_warpgroup_products()) SKIP_WITHOUT(kMissing);
   for (const bool causal : {true, false})
     for (const Case& c : kCases) {
       const kernels::AttentionShape s = c.shape;
@@ -88,7 +89,7 @@ TEST_CASE("its gradients are as accurate as plain attention's, whatever the orde
 
 // Keys beyond the end are zeros: beside scores far below zero they would weigh beyond all bounds.
 TEST_CASE("gradients by warpgroups are finite where all scores are far below zero") {
-  if (!has_warpgroup_products()) return;
+  if (!has_warpgroup_products()) SKIP_WITHOUT(kMissing);
   for (const std::int64_t D : {64, 128}) {
     const kernels::AttentionShape s{1, 70, 1, 1, D};
     auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
@@ -131,7 +132,7 @@ TEST_CASE(
 }
 
 TEST_CASE("whichever kernels are chosen, what they do not take is done all the same") {
-  if (!has_warpgroup_products()) return;
+  if (!has_warpgroup_products()) SKIP_WITHOUT(kMissing);
   const cuda::AttentionChoice hopper{true, true};
   struct Choice {
     kernels::AttentionShape shape;

@@ -67,15 +67,30 @@ TEST_CASE("gpt-fast's published tokens a second on A100, bf16, int8, int4, tenso
     int tensor_parallel;
     std::optional<DType> weights;
     double tokens_per_second;
+    double tolerance;
   };
+  // 16-bit weights of 70B, or on one or two devices, are read at the bandwidth that is measured; 7B on four
+  // and eight waits for small all-reduces, whose time of torch's collectives is an estimate; how well
+  // generated kernels read quantised weights was taken from 7B and 70B alone; of 405B, with matrices three
+  // times as large as any of those, there is one figure.
+  constexpr double kRead = 0.05, kReduced = 0.15, kQuantised = 0.15, kLargest = 0.25;
+  // clang-format off
   const Published p = GENERATE(
-      Published{"llama-2-7b", 1, {}, 104.9}, Published{"llama-2-7b", 1, DType::int8, 155.58},
-      Published{"llama-2-7b", 1, DType::int4, 196.80}, Published{"llama-2-7b", 2, {}, 168.84},
-      Published{"llama-2-7b", 4, {}, 254.02}, Published{"llama-2-7b", 8, {}, 328.43},
-      Published{"llama-2-70b", 2, {}, 21.32}, Published{"llama-2-70b", 4, {}, 38.01},
-      Published{"llama-2-70b", 8, {}, 62.50}, Published{"llama-2-70b", 8, DType::int8, 80.44},
-      Published{"llama-2-70b", 8, DType::int4, 90.77}, Published{"mixtral-8x7b", 8, {}, 227.82},
-      Published{"mixtral-8x7b", 8, DType::int8, 279.35}, Published{"llama-3.1-405b", 8, DType::int8, 15.6});
+      Published{"llama-2-7b", 1, {}, 104.9, kRead},
+      Published{"llama-2-7b", 1, DType::int8, 155.58, kQuantised},
+      Published{"llama-2-7b", 1, DType::int4, 196.80, kQuantised},
+      Published{"llama-2-7b", 2, {}, 168.84, kRead},
+      Published{"llama-2-7b", 4, {}, 254.02, kReduced},
+      Published{"llama-2-7b", 8, {}, 328.43, kReduced},
+      Published{"llama-2-70b", 2, {}, 21.32, kRead},
+      Published{"llama-2-70b", 4, {}, 38.01, kRead},
+      Published{"llama-2-70b", 8, {}, 62.50, kRead},
+      Published{"llama-2-70b", 8, DType::int8, 80.44, kQuantised},
+      Published{"llama-2-70b", 8, DType::int4, 90.77, kQuantised},
+      Published{"mixtral-8x7b", 8, {}, 227.82, kReduced},
+      Published{"mixtral-8x7b", 8, DType::int8, 279.35, kQuantised},
+      Published{"llama-3.1-405b", 8, DType::int8, 15.6, kLargest});
+  // clang-format on
   CAPTURE(p.model, p.tensor_parallel, p.tokens_per_second);
   Scenario s = engine(p.model, "a100-sxm-80gb", "gpt_fast", p.tensor_parallel);
   s.workload.weights_dtype = p.weights;
@@ -86,9 +101,7 @@ TEST_CASE("gpt-fast's published tokens a second on A100, bf16, int8, int4, tenso
   const sim::IterationCost cost(s, &*calibration);
   const sim::StaticBatchTimes times = sim::static_batch_times(cost, s);
   const double rate = 200 / times.total.total().value;
-  // The profile comes from what the software does; the largest error of these is 21 %, of 405B, the others'
-  // 14 %.
-  CHECK(rate == Approx(p.tokens_per_second).epsilon(0.21));
+  CHECK(rate == Approx(p.tokens_per_second).epsilon(p.tolerance));
   const double band = times.total.band();
   CHECK((p.tokens_per_second > rate / band && p.tokens_per_second < rate * band));
 }
