@@ -185,8 +185,4 @@ CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
   return state;
 }
 
-bool has_checkpoint(const fs::path& directory) {
-  return fs::exists(directory / kIndex);
-}
-
 }  // namespace runtime

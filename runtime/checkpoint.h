@@ -37,7 +37,4 @@ void save_checkpoint(const std::filesystem::path& directory, const Run& run, con
 // Fills parameters and optimizer states. Throws InputError naming file and tensor.
 CheckpointState load_checkpoint(const std::filesystem::path& directory, Run& run);
 
-// True where the folder has a whole checkpoint.
-bool has_checkpoint(const std::filesystem::path& directory);
-
 }  // namespace runtime

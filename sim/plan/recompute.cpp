@@ -106,8 +106,4 @@ std::vector<RecomputePlace> recompute_places(const Scenario& s) {
   return places;
 }
 
-double best_recompute_interval(double layers, double input, double activations) {
-  return std::sqrt(layers * input / activations);
-}
-
 }  // namespace sim

@@ -44,8 +44,4 @@ RecomputePlace recompute_place(const Strategy& s, std::int32_t layer, std::int32
 // Those that the layers of a model have, each once.
 std::vector<RecomputePlace> recompute_places(const Scenario& s);
 
-// The interval that keeps least of `layers` with kept inputs of `input` bytes and `activations` bytes
-// between: the sum input * layers / r + activations * r is least at sqrt(layers * input / activations).
-double best_recompute_interval(double layers, double input, double activations);
-
 }  // namespace sim

@@ -322,13 +322,4 @@ ScheduleTimes run(const Schedule& schedule, const std::vector<PassTimes>& times,
   return r;
 }
 
-std::int64_t most_in_flight(const Schedule& schedule, std::int32_t stage) {
-  std::int64_t held = 0, most = 0;
-  for (const Slot& s : schedule.slots[static_cast<std::size_t>(stage)]) {
-    if (s.pass == Pass::forward) most = std::max(most, ++held);
-    if (s.pass == Pass::backward || s.pass == Pass::backward_weight) --held;
-  }
-  return most;
-}
-
 }  // namespace sim

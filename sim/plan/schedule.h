@@ -115,8 +115,4 @@ struct ScheduleTimes {
 // transfers take their time beside compute. Requires check(schedule).empty(), and as many `times` as stages.
 ScheduleTimes run(const Schedule& schedule, const std::vector<PassTimes>& times, Seconds transfer);
 
-// Most micro-batches, in chunks, whose activations a stage holds at the same time: from the beginning of
-// their forward pass to the end of the last part of their backward pass. A chunk counts as one.
-std::int64_t most_in_flight(const Schedule& schedule, std::int32_t stage);
-
 }  // namespace sim

@@ -1,7 +1,5 @@
 #include "sim/plan/schedule_closed_forms.h"
 
-#include <algorithm>
-
 namespace sim {
 
 std::optional<Seconds> closed_form_bubble(std::string_view schedule, std::int32_t stages, std::int32_t chunks,
@@ -19,17 +17,6 @@ std::optional<Seconds> closed_form_bubble(std::string_view schedule, std::int32_
   if (schedule == "dualpipe" && all_equal) return (f + b * 2 - w) * (stages / 2.0 - 1);
   if (schedule == "dualpipev" && all_equal) return (f + b * 2 - w) * (others / 2);
   return std::nullopt;
-}
-
-std::optional<std::int64_t> closed_form_in_flight(std::string_view schedule, std::int32_t stages,
-                                                  std::int32_t chunks, std::int32_t micro_batches) {
-  if (schedule == "gpipe") return micro_batches;
-  if (schedule == "zb-h2") return std::min(micro_batches, 2 * stages - 1);
-  if (schedule == "zb-v") return micro_batches >= 2 * stages - 1 ? std::optional(2 * stages) : std::nullopt;
-  if (schedule == "dualpipe") return stages + 1;
-  if (schedule == "dualpipev") return 2 * stages + 1;
-  if (chunks == 1) return std::min(micro_batches, stages);
-  return micro_batches >= 2 * stages ? std::optional(chunks * stages + stages - 1) : std::nullopt;
 }
 
 }  // namespace sim

@@ -24,11 +24,4 @@ namespace sim {
 std::optional<Seconds> closed_form_bubble(std::string_view schedule, std::int32_t stages, std::int32_t chunks,
                                           std::int32_t micro_batches, const PassTimes& stage);
 
-// Most micro-batches, in chunks, whose activations any stage holds at the same time:
-//   gpipe m, 1f1b and zb-h1 min(m, p), interleaved v p + p - 1, zb-h2 min(m, 2p - 1), zb-v 2p,
-//   dualpipe p + 1, dualpipev 2p + 1
-// Empty where there are too few micro-batches for the pattern (interleaved: 2p, zb-v: 2p - 1).
-std::optional<std::int64_t> closed_form_in_flight(std::string_view schedule, std::int32_t stages,
-                                                  std::int32_t chunks, std::int32_t micro_batches);
-
 }  // namespace sim

@@ -66,6 +66,11 @@ pid_t start_training_process(const fs::path& folder) {
   return child;
 }
 
+// The index is what a checkpoint ends with.
+bool has_checkpoint(const fs::path& directory) {
+  return fs::exists(directory / "model.safetensors.index.json");
+}
+
 }  // namespace
 
 TEST_CASE("Trains and saves after every step, until killed", "[.][train-until-killed]") {
@@ -73,7 +78,7 @@ TEST_CASE("Trains and saves after every step, until killed", "[.][train-until-ki
   REQUIRE(folder != nullptr);
   runtime::TrainSettings settings = settings_in(folder);
   settings.checkpoint_every = 1;
-  settings.resume = runtime::has_checkpoint(settings.checkpoint);
+  settings.resume = has_checkpoint(settings.checkpoint);
   train(settings);
 }
 
@@ -90,11 +95,11 @@ TEST_CASE("Killed at any time and resumed, a run is equal bit by bit to one that
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     // Whatever stands there is whole.
-    if (const fs::path checkpoint = killed.path() / "checkpoint"; runtime::has_checkpoint(checkpoint))
+    if (const fs::path checkpoint = killed.path() / "checkpoint"; has_checkpoint(checkpoint))
       CHECK_NOTHROW(weights_in(checkpoint));
   }
   runtime::TrainSettings settings = settings_in(killed.path());
-  settings.resume = runtime::has_checkpoint(settings.checkpoint);
+  settings.resume = has_checkpoint(settings.checkpoint);
   const sim::Report resumed = train(settings);
   for (const sim::StepResult& step : resumed.steps) {
     CHECK(step.loss == expected.steps[static_cast<std::size_t>(step.step - 1)].loss);

@@ -6,6 +6,7 @@
 #include "sim/planner/reserved_memory.h"
 #include "sim/planner/stage_memory.h"
 #include "sim/quantile.h"
+#include "tests/sim/in_flight.h"
 #include "tests/sim/random_strategies.h"
 #include "tests/support/catch.h"
 
@@ -160,6 +161,6 @@ TEST_CASE("micro-batches in flight are the schedule's") {
     std::int64_t most = 0;
     for (const ChunkInFlight& c : stages[static_cast<std::size_t>(stage)].chunks)
       most = std::max<std::int64_t>(most, c.kept + 1);  // with its own
-    CHECK(most == most_in_flight(schedule, stage));
+    CHECK(most == tests::most_in_flight(schedule, stage));
   }
 }

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "sim/plan/schedule_closed_forms.h"
+#include "tests/sim/in_flight.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -104,21 +105,21 @@ TEST_CASE("what DualPipe's table says is never exceeded where the parts take une
 TEST_CASE("stages hold as many micro-batches as the papers say") {
   for (const auto& [p, m] : {std::pair{4, 8}, std::pair{8, 32}, std::pair{8, 4}})
     for (std::int32_t s = 0; s < p; ++s) {
-      CHECK(most_in_flight(make_schedule("gpipe", p, 1, m), s) == m);
-      CHECK(most_in_flight(make_schedule("1f1b", p, 1, m), s) == std::min(m, p - s));
-      CHECK(most_in_flight(make_schedule("zb-h1", p, 1, m), s) <= std::min(m, p));
+      CHECK(tests::most_in_flight(make_schedule("gpipe", p, 1, m), s) == m);
+      CHECK(tests::most_in_flight(make_schedule("1f1b", p, 1, m), s) == std::min(m, p - s));
+      CHECK(tests::most_in_flight(make_schedule("zb-h1", p, 1, m), s) <= std::min(m, p));
     }
   int compared = 0;
   for (const std::string_view name : schedule_names())
     for (const auto& [p, v, m] : {std::tuple{4, 1, 8}, std::tuple{8, 1, 32}, std::tuple{8, 2, 16},
                                   std::tuple{8, 4, 32}, std::tuple{4, 2, 12}, std::tuple{8, 1, 4}}) {
       if (!schedule_problems(name, p, v, m).empty()) continue;
-      const auto expected = closed_form_in_flight(name, p, v, m);
+      const auto expected = tests::closed_form_in_flight(name, p, v, m);
       if (!expected) continue;
       ++compared;
       const Schedule schedule = make_schedule(name, p, v, m);
       std::int64_t most = 0;
-      for (std::int32_t s = 0; s < p; ++s) most = std::max(most, most_in_flight(schedule, s));
+      for (std::int32_t s = 0; s < p; ++s) most = std::max(most, tests::most_in_flight(schedule, s));
       CAPTURE(name, p, v, m);
       CHECK(most == *expected);
     }

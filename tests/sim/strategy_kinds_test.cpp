@@ -140,7 +140,7 @@ TEST_CASE("inputs kept every r layers: least memory near the square root of 2 h 
     CAPTURE(r);
     CHECK(held[r] == Approx(formula).epsilon(0.1));
   }
-  const double best = best_recompute_interval(128, input, layer);  // 2.7
+  const double best = std::sqrt(128 * input / layer);  // where input * 128 / r + layer * r is least: 2.7
   for (const auto& [r, bytes] : held) CHECK(bytes >= held.at(static_cast<int>(std::lround(best))));
   s.strategy.recompute_interval = 1;
   s.strategy.recompute = Recompute::sqrt;
