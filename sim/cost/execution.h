@@ -21,7 +21,6 @@ struct HostTime {
 // What the host does before it launches an action.
 struct HostWork {
   Seconds before;      // work of its own
-  Seconds stall;       // of a transfer, when its fabric stalls
   bool waits = false;  // first until the device has nothing left to do; at a transfer: until it has ended
 };
 

@@ -14,11 +14,9 @@ struct Band {
   Seconds PricedBlock::*duration;
   HostTime PricedBlock::*host;
   double host_factor;
-  bool stalls;
 
   DeviceClock::Span run(const Action& action, const PricedBlock& block, HostWork work) {
     work.before = work.before * host_factor;
-    if (stalls) work.before += work.stall;
     return clock.run(action.stream, {block.*duration, block.*host, work});
   }
 };
@@ -33,9 +31,9 @@ PricedGeneration price_generation(const GenerationPlan& generation, const std::v
   const std::vector<HostWork> host = host_work(plan, program, hardware);
   const DeviceClock begin(Interference{interference(s, hardware)}, s.implementation.pipeline.in_order);
   const double uncertainty = s.implementation.host.uncertainty;
-  Band expected{begin, &PricedBlock::duration, &PricedBlock::host, 1, usually_stalls(s)};
-  Band low{begin, &PricedBlock::low, &PricedBlock::host_low, 1 / uncertainty, false};
-  Band high{begin, &PricedBlock::high, &PricedBlock::host_high, uncertainty, true};
+  Band expected{begin, &PricedBlock::duration, &PricedBlock::host, 1};
+  Band low{begin, &PricedBlock::low, &PricedBlock::host_low, 1 / uncertainty};
+  Band high{begin, &PricedBlock::high, &PricedBlock::host_high, uncertainty};
 
   PricedGeneration priced;
   BlockPricer pricer(plan, hardware, calibration);

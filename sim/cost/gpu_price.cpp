@@ -15,13 +15,6 @@ constexpr std::int64_t kFewQueries = 16;
 // Share of forward and backward together that is backward: 2.5 times the work, at 0.63 of the peak where
 // forward reaches 0.73 (Dao 2023, arXiv 2307.08691, section 1).
 constexpr double kForwardOfPeak = 0.73, kBackwardOfPeak = 0.63, kBackwardWork = 2.5;
-// Of flash-attn's Triton kernel, which llm-foundry carries, nobody printed times. The tutorial's, which it
-// grew from, is "around 1.3-1.5x" slower than FlashAttention 2 forward and "around 2x" backward (there,
-// section 4.1). The charts have that kernel slower still at head size 128, where it spills registers, as
-// flash-attn's was made not to (HazyResearch, flash_attn_triton.py).
-constexpr double kTritonForward = 1.4, kTritonBackward = 2;
-constexpr std::string_view kTriton = "FlashAttnTriton";
-
 constexpr double kBackwardShare =
     (kBackwardWork / kBackwardOfPeak) / (kBackwardWork / kBackwardOfPeak + 1 / kForwardOfPeak);
 
@@ -66,11 +59,6 @@ std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware
     if (!both) return std::nullopt;
     return part_of(*both, backward ? kBackwardShare : 1 - kBackwardShare);
   };
-  if (software == kTriton) {
-    const double slower = backward ? kTritonBackward : kTritonForward;
-    const auto time = flash_time(gpu, hardware, shape, alone, "FlashAttention2");
-    return time ? std::optional(part_of(*time, slower)) : std::nullopt;
-  }
   for (const std::string_view named : {software, nearest_attention(software)}) {
     if (is_tabulated(gpu, alone, named)) return attention_time(gpu, hardware, alone, shape, named);
     if (is_tabulated(gpu, MeasuredKernel::attention_forward_backward, named)) return part_of_both(named);

@@ -133,9 +133,8 @@ void BlockPricer::price_operations(BlockId id, Phase phase, const Variables& var
 }
 
 HostTime BlockPricer::host_of(BlockId id, const std::vector<PricedOperation>& operations,
-                              Seconds Price::*which, double factor, Fabric fabric) const {
-  return host_time(plan_, plan_.blocks[static_cast<std::size_t>(id)], operations, which, factor,
-                   collective_delay(plan_.scenario, hardware_, fabric));
+                              Seconds Price::*which, double factor) const {
+  return host_time(plan_, plan_.blocks[static_cast<std::size_t>(id)], operations, which, factor, hardware_);
 }
 
 PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variables) {
@@ -149,9 +148,9 @@ PricedBlock BlockPricer::price(BlockId id, Phase phase, const Variables& variabl
   priced.low = run_in_turn(operations, priced.operations, &Price::low, nullptr);
   priced.high = run_in_turn(operations, priced.operations, &Price::high, nullptr);
   const double uncertainty = plan_.scenario.implementation.host.uncertainty;
-  priced.host = host_of(id, priced.operations, &Price::seconds, 1, Fabric::usual);
-  priced.host_low = host_of(id, priced.operations, &Price::low, 1 / uncertainty, Fabric::calm);
-  priced.host_high = host_of(id, priced.operations, &Price::high, uncertainty, Fabric::stalls);
+  priced.host = host_of(id, priced.operations, &Price::seconds, 1);
+  priced.host_low = host_of(id, priced.operations, &Price::low, 1 / uncertainty);
+  priced.host_high = host_of(id, priced.operations, &Price::high, uncertainty);
   return priced;
 }
 
@@ -159,8 +158,7 @@ BlockPricer::Expected BlockPricer::expected(BlockId id, Phase phase, const Varia
   std::vector<PricedOperation>& priced = of_expected_;
   price_operations(id, phase, variables, priced);
   const std::vector<Operation>& operations = plan_.blocks[static_cast<std::size_t>(id)].operations;
-  return {run_in_turn(operations, priced, &Price::seconds, nullptr),
-          host_of(id, priced, &Price::seconds, 1, Fabric::usual)};
+  return {run_in_turn(operations, priced, &Price::seconds, nullptr), host_of(id, priced, &Price::seconds, 1)};
 }
 
 PricedOperation BlockPricer::operation(std::size_t block, std::size_t index, const Variables& variables) {
@@ -214,7 +212,7 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   // Of a long generation these are larger than a cache: one place for all three.
   std::vector<std::vector<ActionTime>> times(priced.block_of.size());
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
-                            double host_factor, bool stalls) {
+                            double host_factor) {
     for (std::size_t p = 0; p < priced.block_of.size(); ++p) {
       std::vector<ActionTime>& of_program = times[p];
       of_program.clear();
@@ -223,7 +221,6 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
         const PricedBlock& block = priced.block(p, a);
         HostWork work = host[p][a];
         work.before = work.before * host_factor;
-        if (stalls) work.before += work.stall;
         of_program.push_back({block.*duration, block.*of_host, work});
       }
     }
@@ -231,9 +228,9 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
                    Interference{interference(plan.scenario, hardware)});
   };
   const double uncertainty = plan.scenario.implementation.host.uncertainty;
-  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1, usually_stalls(plan.scenario));
-  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / uncertainty, false);
-  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, uncertainty, true);
+  priced.expected = run_with(&PricedBlock::duration, &PricedBlock::host, 1);
+  priced.low = run_with(&PricedBlock::low, &PricedBlock::host_low, 1 / uncertainty);
+  priced.high = run_with(&PricedBlock::high, &PricedBlock::host_high, uncertainty);
   return priced;
 }
 

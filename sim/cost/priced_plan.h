@@ -61,7 +61,7 @@ class BlockPricer {
   void price_operations(BlockId id, Phase phase, const Variables& variables,
                         std::vector<PricedOperation>& priced);
   HostTime host_of(BlockId id, const std::vector<PricedOperation>& operations, Seconds Price::*which,
-                   double factor, Fabric fabric) const;
+                   double factor) const;
   PricedOperation priced(std::size_t index_of_block, std::size_t index, const Variables& v) const;
 
   const Plan& plan_;

@@ -19,17 +19,6 @@ double listed_passes(const Plan& plan, const Operation& op, const Variables& v) 
   return has_none || !buffer ? 0 : found->second * static_cast<double>(buffer->bytes(v).value);
 }
 
-// Keys and values are copied to as many heads as queries have; backward adds the copies' gradients up.
-double repeated_key_values(const Plan& plan, const Operation& op, const Variables& v) {
-  if (!plan.scenario.implementation.kernels.repeats_key_values) return 0;
-  if (op.kind != OpKind::attention_flash && op.kind != OpKind::attention_flash_backward) return 0;
-  const Dims& n = op.dims;
-  if (n.kv_heads >= n.heads) return 0;
-  constexpr double kBytes = 2;  // of a 16-bit element
-  const double tokens = static_cast<double>(v.batch) * static_cast<double>(v.kv_length);
-  return 2 * kBytes * tokens * static_cast<double>((n.heads + n.kv_heads) * n.head_dim);
-}
-
 // Operands of fp8 products are quantised: the input and the weight before the forward product, the incoming
 // gradient before the two of backward, which use the transposes that were made along.
 double quantised(const Plan& plan, const Operation& op, const Variables& v) {
@@ -63,7 +52,7 @@ double recomputed_share(const Plan& plan, const Operation& op) {
 }
 
 double side_bytes(const Plan& plan, const Operation& op, const Variables& v) {
-  return listed_passes(plan, op, v) + repeated_key_values(plan, op, v) + quantised(plan, op, v);
+  return listed_passes(plan, op, v) + quantised(plan, op, v);
 }
 
 }  // namespace sim

@@ -6,7 +6,7 @@
 namespace sim {
 
 // Bytes that kernels beside `op` move, by the plan's implementation (KernelProfile::side_passes,
-// repeats_key_values, QuantisationProfile).
+// QuantisationProfile).
 double side_bytes(const Plan& plan, const Operation& op, const Variables& v);
 
 // Share of an operation that recompute repeats, over the layers and over the products that the plan lists as

@@ -77,12 +77,16 @@ bool uses_tensor_cores(OpKind kind) {
 
 // ---- Memory traffic
 
+// By kind of operation; 1 where a profile says nothing of it.
+double factor_of(const std::map<std::string, double>& by_kind, OpKind kind) {
+  if (by_kind.empty()) return 1;
+  const auto found = by_kind.find(std::string(name(kind)));
+  return found == by_kind.end() ? 1 : found->second;
+}
+
 Work with_traffic(const Plan& plan, const Operation& op, const Variables& v, Work work) {
   const KernelProfile& kernels = software(plan).kernels;
-  double factor = 1;
-  if (!kernels.traffic.empty())
-    if (const auto found = kernels.traffic.find(std::string(name(op.kind))); found != kernels.traffic.end())
-      factor = found->second;
+  double factor = factor_of(kernels.traffic, op.kind);
   // The profile's figure is of all that happens to a logit between two products.
   if (kernels.loss_bytes_per_logit > 0 && info(op.kind).family == Family::loss) {
     const bool divided = plan.scenario.strategy.tensor_parallel > 1;
@@ -294,7 +298,7 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
                                         : profile.overlaps_reduction;
   const double stage_bytes = bytes_a_stage(plan, dtype);
   double bucket = bucket_bytes(profile);
-  if (!beside) bucket = gathers || profile.reduces_flat ? stage_bytes : std::max(bucket, whole);
+  if (!beside) bucket = gathers ? stage_bytes : std::max(bucket, whole);
   if (bucket > 0 && whole > 0) units = std::min(bucket, std::max(whole, stage_bytes)) / whole;
   Work message = priced.work;
   message.network = scaled(message.network, units);
@@ -352,6 +356,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
   }
   if (group) return priced;
   if (uses_tensor_cores(op.kind)) priced.price = priced.price * software(plan).kernels.slower;
+  priced.price = priced.price * factor_of(software(plan).kernels.times, op.kind);
   if (plan.scenario.workload.task == Task::train && uses_tensor_cores(op.kind))
     priced.price = priced.price * slower_under_load(priced, op.dtype, hardware);
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
@@ -411,33 +416,20 @@ void hide_behind_paired_pass(const Plan& plan, const Block& block, std::vector<P
   }
 }
 
-namespace {
-
-Seconds delayed_by(CollectiveDelay delay, const Plan& plan, const Operation& op, const Work& work) {
-  const HostProfile& host = software(plan).host;
-  const bool stalls = delay == CollectiveDelay::of_stall;
-  if (delay == CollectiveDelay::none || op.group < 0) return {};
-  const Seconds of_ranks = host.collective_rank * (plan.groups[static_cast<std::size_t>(op.group)].size - 1);
-  if (in_group(plan, op, "tensor")) return stalls ? of_ranks + host.collective_stall : of_ranks;
-  // Each message of gradients that are reduced beside passes.
-  const DataParallelProfile& data = software(plan).data_parallel;
-  const bool beside = plan.scenario.strategy.zero_stage == 0 && data.overlaps_reduction;
-  if (!stalls || !beside || !is_data_exchange(plan, op)) return {};
-  constexpr double kPassesOfAllReduce = 2;
-  const double bytes = static_cast<double>(work.network.value) / kPassesOfAllReduce;
-  return of_ranks * (data.bucket_mib > 0 ? std::max(1.0, std::ceil(bytes / bucket_bytes(data))) : 1);
+bool collectives_wait_for_ranks(const Scenario& scenario, const Hardware& hardware) {
+  const Strategy& s = scenario.strategy;
+  const bool staged = s.pipeline_parallel > 1;
+  return s.devices() > hardware.devices_per_node && (staged || scenario.implementation.pipeline.stalls);
 }
 
-}  // namespace
-
 HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
-                   Seconds Price::*which, double factor, CollectiveDelay delay) {
+                   Seconds Price::*which, double factor, const Hardware& hardware) {
   const HostProfile& host = software(plan).host;
   HostTime time;
   if (host.launch.value <= 0) return time;
   const double launches = launches_an_operation(plan, block);
+  const bool waits = collectives_wait_for_ranks(plan.scenario, hardware);
   Seconds around;
-  if (is_layer_block(block, "forward")) around = host.layer_forward;
   if (is_layer_block(block, "recompute")) around = host.layer_recompute;
   if (is_layer_block(block, "backward")) around = host.layer_backward;
   around = around * (1.0 / static_cast<double>(std::max<std::size_t>(1, operations.size())));
@@ -448,7 +440,8 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
     if (is_left_out(plan, block, i)) continue;
     Seconds own = host.launch * launches;
     if (is_collective(op.kind)) own = host.collective;
-    own += delayed_by(delay, plan, op, operations[i].work);
+    if (waits && op.group >= 0 && in_group(plan, op, "tensor"))
+      own += host.collective_rank * (plan.groups[static_cast<std::size_t>(op.group)].size - 1);
     if (in_pieces(plan, block, i)) own = own + host.launch * 2;
     if (op.kind == OpKind::adamw && host.parameter.value > 0)
       own = host.parameter * (static_cast<double>(op.operands.size()) / 5);
@@ -468,30 +461,24 @@ double interference(const Scenario& scenario, const Hardware& hardware) {
 HostWork work_before_pass(const Scenario& scenario) {
   const HostProfile& host = scenario.implementation.host;
   if (host.launch.value <= 0) return {};
-  if (!host.waits_around_passes) return {host.pass, {}, false};
-  return {host.pass + host.wait, {}, true};
-}
-
-HostWork work_around_passes(const Scenario& scenario) {
-  HostWork work = work_before_pass(scenario);
-  if (scenario.implementation.host.launch.value > 0) work.stall = stall_without_stages(scenario);
-  return work;
+  if (!host.waits_around_passes) return {host.pass, false};
+  return {host.pass + host.wait, true};
 }
 
 HostWork work_of_transfer(const Scenario& scenario, bool forward, bool sends, const Hardware& hardware) {
   const PipelineProfile& pipeline = scenario.implementation.pipeline;
   const bool waits = scenario.strategy.virtual_pipeline > 1 ? pipeline.waits_interleaved : pipeline.waits;
   // Both ends take part in what is exchanged before the data; the receiver's part is its waiting. A stall
-  // holds both: who waits already when it begins has lost nothing more.
-  const bool crosses_nodes = scenario.strategy.devices() > hardware.devices_per_node;
-  const Seconds stall = crosses_nodes ? pipeline.stall : Seconds{};
-  if (!sends) return {{}, stall, waits};
+  // blocks both ends; an end that already waits loses no extra time.
+  const bool stalls = pipeline.stalls && scenario.strategy.devices() > hardware.devices_per_node;
+  const Seconds stall = stalls ? pipeline.stall : Seconds{};
+  if (!sends) return {stall, waits};
   const int messages = forward ? pipeline.messages_forward : pipeline.messages_backward;
-  return {pipeline.message * messages, stall, waits};
+  return {pipeline.message * messages + stall, waits};
 }
 
 HostWork work_before_gather(const Scenario& scenario) {
-  return {scenario.implementation.host.unit_hook, {}, false};
+  return {scenario.implementation.host.unit_hook, false};
 }
 
 std::vector<HostWork> host_work(const Plan& plan, const Program& program, const Hardware& hardware) {
@@ -514,9 +501,7 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program, const 
     };
     const bool begins = !last || direction(*last) != direction(action) ||
                         last->micro_batch != action.micro_batch || last->chunk != action.chunk;
-    if (begins)
-      work[a] = action.phase == Phase::optimizer ? work_around_passes(plan.scenario)
-                                                 : work_before_pass(plan.scenario);
+    if (begins) work[a] = work_before_pass(plan.scenario);
     if (!last) work[a].before += software(plan).host.step;
     last = &action;
   }

@@ -6,7 +6,6 @@
 
 #include "sim/cost/execution.h"
 #include "sim/cost/price.h"
-#include "sim/cost/stalls.h"
 
 namespace sim {
 
@@ -36,15 +35,18 @@ void hide_behind_paired_pass(const Plan& plan, const Block& block, std::vector<P
 // The host's part in a block whose operations take `which` of their prices, with a host `factor` times as
 // slow as the implementation says.
 HostTime host_time(const Plan& plan, const Block& block, const std::vector<PricedOperation>& operations,
-                   Seconds Price::*which, double factor, CollectiveDelay delay);
+                   Seconds Price::*which, double factor, const Hardware& hardware);
+
+// Whether collectives of tensor parallelism take HostProfile::collective_rank longer: in pipelines over
+// several nodes, and without stages on several nodes whose network stalls.
+bool collectives_wait_for_ranks(const Scenario& scenario, const Hardware& hardware);
 
 // How much longer compute takes while a scenario's ranks exchange gradients or parameters beside it.
 double interference(const Scenario& scenario, const Hardware& hardware);
 
-// What the host does before a pass of a micro-batch, before and after all passes of a step, at either end of
-// a transfer between stages, and before a unit's parameters are gathered for a pass.
+// What the host does before a pass of a micro-batch and after the last one, at either end of a transfer
+// between stages, and before a unit's parameters are gathered for a pass.
 HostWork work_before_pass(const Scenario& scenario);
-HostWork work_around_passes(const Scenario& scenario);
 HostWork work_of_transfer(const Scenario& scenario, bool forward, bool sends, const Hardware& hardware);
 HostWork work_before_gather(const Scenario& scenario);
 

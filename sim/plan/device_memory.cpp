@@ -178,11 +178,6 @@ StageCopies copies_of_stage(const Scenario& scenario, double held) {
   copies.step_fp16 = bytes(own, profile.step_fp16_bytes);
   copies.step_fp32 = bytes(own, profile.step_fp32_bytes);
   if (ranks > 1) copies.reduced = bytes(whole, profile.reduction_copy_bytes);
-  if (ranks > 1 && s.zero_stage == 1) {
-    copies.gathered_ranks = ranks;
-    copies.gathered_part = bytes(own, profile.gather_part_bytes);
-    copies.gathered_whole = bytes(whole, profile.gather_flat_bytes);
-  }
   return copies;
 }
 
@@ -191,8 +186,6 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes lim
   const StageCopies copies = copies_of_stage(plan.scenario, static_cast<double>(parameters_of(plan, memory)));
   const Bytes always = copies.always;
   const std::vector<Bytes> of_reduction{copies.reduced}, of_step{copies.step_fp16, copies.step_fp32};
-  std::vector<Bytes> of_gather(static_cast<std::size_t>(copies.gathered_ranks), copies.gathered_part);
-  of_gather.push_back(copies.gathered_whole);
   DeviceMemory device;
   device.context = {std::llround(profile.context_gib * kGiB)};
   device.copies = always;
@@ -216,7 +209,6 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes lim
     replay.step();
     pass_through(of_reduction);
     pass_through(of_step);
-    pass_through(of_gather);
   }
   device.reserved = allocator.most_reserved();
   return device;

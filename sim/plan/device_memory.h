@@ -23,14 +23,11 @@ DeviceMemory device_memory(const Plan& plan, const MemoryPlan& memory, Bytes lim
 bool looks_at_instances(const MemoryProfile& profile);
 
 // Copies of whole stages that the memory profile names, for a rank that holds so many elements of parameters:
-// at all times; of the reduction before the optimizer's step, and of the step, one tensor each; of the
-// gathering after it, one of each rank and one of all.
+// at all times; of the reduction before the optimizer's step, and of the step, one tensor each.
 struct StageCopies {
   Bytes always;
   Bytes reduced;
   Bytes step_fp16, step_fp32;
-  std::int64_t gathered_ranks = 0;
-  Bytes gathered_part, gathered_whole;
 };
 StageCopies copies_of_stage(const Scenario& scenario, double held_parameters);
 

@@ -468,7 +468,7 @@ class StageOnce {
   void begin(DeviceClock& clock) const {
     if (scenario_.implementation.memory.weight_gradient == WeightGradient::fresh) return;
     ActionTime first = compute_of(each_unit(states_.zero));
-    first.work = software_.around;
+    first.work = software_.pass;
     first.work.before += scenario_.implementation.host.step;
     clock.run(kComputeStream, first);
   }
@@ -482,7 +482,7 @@ class StageOnce {
     const Seconds ready = clock.free(kComputeStream);
     for (const ActionTime& message : reductions) clock.run(kCollectiveStream, message, ready);
     ActionTime norm = states_.zero_norm;
-    norm.work = software_.around;
+    norm.work = software_.pass;
     clock.run(kComputeStream, norm, clock.free(kCollectiveStream));
     ActionTime before = at_an_end ? states_.sum_tied_embedding : ActionTime{};
     before = in_turn(before, compute_of(each_unit(states_.unscale)));

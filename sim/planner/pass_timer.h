@@ -13,8 +13,8 @@ namespace sim {
 
 // What software does around passes.
 struct StepSoftware {
-  HostWork pass, around, gather;  // around: once a step, before all passes and after them
-  Seconds before_first_pass;      // of the host, where that begins the step
+  HostWork pass, gather;      // before a pass, and once after them all; before a gather
+  Seconds before_first_pass;  // of the host, where that begins the step
   Interference interference;
 };
 

@@ -70,9 +70,7 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
   const double parameters = bytes_of(m.parameters, units) - (both_ends ? m.shared_parameters : 0);
   const StageCopies copies = copies_of_stage(scenario, parameters);
   const double step = number(copies.step_fp16) + number(copies.step_fp32);
-  const double gather = static_cast<double>(copies.gathered_ranks) * number(copies.gathered_part) +
-                        number(copies.gathered_whole);
-  s.between_steps = std::max({number(copies.reduced), step, gather});
+  s.between_steps = std::max(number(copies.reduced), step);
   s.copies = number(copies.always);
   return s;
 }

@@ -42,9 +42,8 @@ struct StepEstimator::ComputeKey {
   Strategy strategy;                                             // but for what is left out below
   std::tuple<std::int32_t, std::int32_t, std::int32_t> strides;  // between ranks that exchange in a pass
   Group expert;
-  CollectiveDelay delay = CollectiveDelay::none;
   BackwardParts parts = BackwardParts::whole;
-  bool pipeline = false, replicas = false;
+  bool pipeline = false, replicas = false, waits_for_ranks = false;
   bool pairs = false;              // experts' exchanges hide behind the other pass of a pair
   bool several_sequences = false;  // and tensors that one sequence does not have
   auto fields() const {
@@ -52,7 +51,7 @@ struct StepEstimator::ComputeKey {
     return std::tie(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
                     s.expert_dispatch, s.sequence_parallel, s.context_parallel_comm, s.recompute,
                     s.recompute_interval, s.recompute_operations, strides, expert.size, expert.stride,
-                    expert.outer_size, expert.outer_stride, parts, pipeline, replicas, pairs, delay,
+                    expert.outer_size, expert.outer_stride, parts, pipeline, replicas, pairs, waits_for_ranks,
                     several_sequences);
   }
   bool operator<(const ComputeKey& o) const { return fields() < o.fields(); }
@@ -133,7 +132,7 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
   if (t.expert_parallel > 1) key.expert = part_of(expert_ranks(t), t.expert_parallel);
   key.pipeline = t.pipeline_parallel > 1;
   key.replicas = data_ranks(t) > 1;
-  key.delay = collective_delay(s, s.hardware, Fabric::usual);
+  key.waits_for_ranks = collectives_wait_for_ranks(s, s.hardware);
   key.several_sequences = s.workload.micro_batch_size > 1 && has_tensors_of_several_sequences(s);
   if (key.pipeline) key.parts = parts_of_plan(s);
   key.pairs = t.expert_parallel > 1 && pairs_passes(t.schedule);
@@ -182,7 +181,7 @@ TransferTimes StepEstimator::transfers(const Scenario& s) {
   const auto of = [&](BlockId block, bool forward, bool sends) {
     ActionTime time =
         known->of(block, forward ? Phase::forward : Phase::backward, s.workload.micro_batch_size);
-    time.work = usual_work(s, work_of_transfer(s, forward, sends, known_->base.hardware));
+    time.work = work_of_transfer(s, forward, sends, known_->base.hardware);
     return time;
   };
   return {.send_forward = of(blocks.send_activation, true, true),
@@ -207,7 +206,6 @@ StepPasses StepEstimator::passes(const Scenario& s) {
           known_->stage_numbers,
           transfers(s),
           {.pass = work_before_pass(s),
-           .around = usual_work(s, work_around_passes(s)),
            .gather = work_before_gather(s),
            .before_first_pass = begins_with_pass ? s.implementation.host.step : Seconds{},
            .interference = {interference(s, known_->base.hardware)}},

@@ -30,12 +30,14 @@ struct KernelProfile {
   std::string attention;  // whose kernel, as calibrations call it: "FlashAttention2", "cuDNN"
   // How much longer products and attention take than those of the libraries that calibrations timed.
   double slower = 1;
+  // Times of operations, by kind ("attention_flash"), in multiples of what is named by `attention`; 1 where
+  // absent.
+  std::map<std::string, double> times;
   // Memory traffic of operations, by kind ("swiglu"), in multiples of one fused kernel's; 1 where absent.
   std::map<std::string, double> traffic;
   // Kernels beside an operation, by its id, in passes over its result (of weights' gradients: over the
   // gradient that they are made from): copies, sums of bias gradients, gradients of several users added up.
   std::map<std::string, double> side_passes;
-  bool repeats_key_values = false;  // to as many heads as queries have, in memory
   QuantisationProfile quantisation;
   // What the loss moves from logits to their gradient, a logit; 0: what the plan's operations move.
   double loss_bytes_per_logit = 0;
@@ -53,12 +55,12 @@ struct HostProfile {
   double uncertainty = 1.5;
   Seconds launch;      // of one kernel, interpreter and autograd included; 0: the host is never late
   Seconds collective;  // of one collective
-  // How much longer one of tensor parallelism takes for each other rank once several nodes take part, and
-  // besides when the network stalls (cost/stalls.h, CollectiveDelay).
-  Seconds collective_rank, collective_stall;
+  // How much longer one of tensor parallelism takes for each other rank of its group in a pipeline over
+  // several nodes, or on several nodes whose network stalls.
+  Seconds collective_rank;
   // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
   // states of random generators.
-  Seconds layer_forward, layer_backward, layer_recompute;
+  Seconds layer_backward, layer_recompute;
   Seconds unit_hook;                 // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
   bool waits_around_passes = false;  // of a micro-batch, before and after (timers, loss.item())
   Seconds wait;                      // cost of one such wait beside the drained queue
@@ -74,7 +76,6 @@ struct DataParallelProfile {
   bool overlaps_sharded_reduction = true;  // the same under ZeRO 1
   bool overlaps_gather = false;            // of updated parameters, with the next step's forward pass
   bool reduces_whole = false;  // ZeRO 1: all-reduce of whole gradients, of which a rank then uses its shard
-  bool reduces_flat = false;   // all of them in one message, where nothing hides it
   std::optional<DType> reduction_dtype;  // of gradients on the network; else that of the gradients
   double bucket_mib = 0;                 // messages are this large; 0: a unit each
   // Passes over what is gathered, or reduced, that copy it into or out of flat buffers, bytes a byte.
@@ -125,12 +126,31 @@ struct PipelineProfile {
   bool in_order = false;           // transfers stand in the compute stream: nothing overlaps them
   bool scatters = false;           // tensor-parallel ranks send a part each, gathered on arrival
   bool balances_head = false;      // layers are dealt out with the head counted by its FLOPs
-  // What a transfer between nodes takes longer when the fabric stalls; in runs of so many ranks it is the
-  // rule.
+  // How much longer a transfer between stages on several nodes takes if the network stalls, and whether the
+  // network does. Presets say how long, whoever knows the run says whether.
   Seconds stall;
-  int stalls_from_ranks = 0;
+  bool stalls = false;
 
   bool operator==(const PipelineProfile&) const = default;
+};
+
+// The usual run of a software, for descriptions that leave these open.
+struct UsualRun {
+  int zero_stage = 0;
+  int zero_stage_in_pipelines = 0;  // with several stages; 0: the same
+  bool sequence_parallel = false;
+  std::string recompute = "none";  // none, selective, full
+  // Pipelines are interleaved, a layer a model chunk; else each stage has one chunk.
+  bool interleaves_layers = false;
+  // A rank's share of the batch is cut into micro-batches; else it is one.
+  bool accumulates = true;
+  // The board that its authors run on, by the one that they name: presets of hardware.
+  std::map<std::string, std::string> hardware;
+  // Whose memory it reports: "fullest" stage's or "first" stage's; and which: what the allocator "reserved"
+  // or what the "device" has given away.
+  std::string memory_of = "fullest", memory_reading = "reserved";
+
+  bool operator==(const UsualRun&) const = default;
 };
 
 struct Implementation {
@@ -159,6 +179,7 @@ struct Implementation {
   ExpertParallelProfile expert_parallel;
   PipelineProfile pipeline;
   MemoryProfile memory;
+  UsualRun usual;
   std::string source;
 
   bool operator==(const Implementation&) const = default;

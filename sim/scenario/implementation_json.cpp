@@ -23,9 +23,9 @@ template <class Visitor, class Profile>
 void kernel_fields(Visitor& v, Profile& p) {
   v("attention", p.attention);
   v("slower", p.slower);
+  v("times", p.times);
   v("traffic", p.traffic);
   v("side_passes", p.side_passes);
-  v("repeats_key_values", p.repeats_key_values);
   v("quantisation", p.quantisation);
   v("loss_bytes_per_logit", p.loss_bytes_per_logit);
   v("accumulation_bytes_per_parameter", p.accumulation_bytes_per_parameter);
@@ -39,8 +39,6 @@ void host_fields(Visitor& v, Profile& p) {
   v("launch", p.launch);
   v("collective", p.collective);
   v("collective_rank", p.collective_rank);
-  v("collective_stall", p.collective_stall);
-  v("layer_forward", p.layer_forward);
   v("layer_backward", p.layer_backward);
   v("layer_recompute", p.layer_recompute);
   v("unit_hook", p.unit_hook);
@@ -57,7 +55,6 @@ void data_parallel_fields(Visitor& v, Profile& p) {
   v("overlaps_sharded_reduction", p.overlaps_sharded_reduction);
   v("overlaps_gather", p.overlaps_gather);
   v("reduces_whole", p.reduces_whole);
-  v("reduces_flat", p.reduces_flat);
   v("reduction_dtype", p.reduction_dtype);
   v("bucket_mib", p.bucket_mib);
   v("gather_copy_passes", p.gather_copy_passes);
@@ -102,7 +99,20 @@ void pipeline_fields(Visitor& v, Profile& p) {
   v("scatters", p.scatters);
   v("balances_head", p.balances_head);
   v("stall", p.stall);
-  v("stalls_from_ranks", p.stalls_from_ranks);
+  v("stalls", p.stalls);
+}
+
+template <class Visitor, class Profile>
+void usual_fields(Visitor& v, Profile& p) {
+  v("zero_stage", p.zero_stage);
+  v("zero_stage_in_pipelines", p.zero_stage_in_pipelines);
+  v("sequence_parallel", p.sequence_parallel);
+  v("recompute", p.recompute);
+  v("interleaves_layers", p.interleaves_layers);
+  v("accumulates", p.accumulates);
+  v("hardware", p.hardware);
+  v("memory_of", p.memory_of);
+  v("memory_reading", p.memory_reading);
 }
 
 template <class Visitor, class Profile>
@@ -124,6 +134,7 @@ void implementation_fields(Visitor& v, Profile& p) {
   v("expert_parallel", p.expert_parallel);
   v("pipeline", p.pipeline);
   v("memory", p.memory);
+  v("usual", p.usual);
 }
 
 template <class Visitor>
@@ -137,6 +148,7 @@ void fields(Visitor& v, auto& p) {
   if constexpr (std::is_same_v<Profile, TensorParallelProfile>) tensor_parallel_fields(v, p);
   if constexpr (std::is_same_v<Profile, ExpertParallelProfile>) expert_parallel_fields(v, p);
   if constexpr (std::is_same_v<Profile, PipelineProfile>) pipeline_fields(v, p);
+  if constexpr (std::is_same_v<Profile, UsualRun>) usual_fields(v, p);
 }
 
 // ---- Reading: a field that is not there keeps its value.
@@ -175,6 +187,11 @@ class Reader {
       x[item.key()] = factor;
     }
   }
+  void operator()(const char* key, std::map<std::string, std::string>& x) {
+    if (!object_.has(key)) return;
+    JsonObject all = object_.object(key);
+    for (const auto& item : object_.at(key).items()) x[item.key()] = all.text(item.key());
+  }
   void operator()(const char* key, MemoryProfile& x) {
     if (object_.has(key)) x = memory_profile_from(object_.object(key));
   }
@@ -204,7 +221,10 @@ class Writer {
   void operator()(const char* key, Seconds x) {
     put_quantity(json_, key, x.value, unit_suffixes::short_time);
   }
-  void operator()(const char* key, const std::map<std::string, double>& x) { json_[key] = Json(x); }
+  template <class Value>
+  void operator()(const char* key, const std::map<std::string, Value>& x) {
+    json_[key] = Json(x);
+  }
   template <class Value>
   void operator()(const char* key, const std::optional<Value>& x) {
     if (x) (*this)(key, *x);

@@ -49,8 +49,6 @@ void for_each_copy(Profile& p, Visit visit) {
   visit("gradient_copy_bytes", p.gradient_copy_bytes);
   visit("bucket_bytes", p.bucket_bytes);
   visit("reduction_copy_bytes", p.reduction_copy_bytes);
-  visit("gather_flat_bytes", p.gather_flat_bytes);
-  visit("gather_part_bytes", p.gather_part_bytes);
   visit("step_fp16_bytes", p.step_fp16_bytes);
   visit("step_fp32_bytes", p.step_fp32_bytes);
   visit("whole_in_pipelines", p.whole_in_pipelines);

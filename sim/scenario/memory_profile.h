@@ -72,9 +72,6 @@ struct MemoryProfile {
   // Of all of a stage's gradients while they are reduced, one tensor, bytes a parameter: their copy in the type
   // that travels.
   double reduction_copy_bytes = 0;
-  // Of all of a stage's parameters while those that ZeRO 1 updated are gathered, bytes a parameter: as one
-  // tensor, and as one of each rank's part.
-  double gather_flat_bytes = 0, gather_part_bytes = 0;
   // Of a rank's own parameters while the optimizer steps, bytes a parameter, one tensor each: flat copies of
   // gradients.
   double step_fp16_bytes = 0, step_fp32_bytes = 0;

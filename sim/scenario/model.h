@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "sim/dtype.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -62,6 +63,10 @@ struct MixtureOfExperts {
   // Width of all experts together that every token passes; 0: none. Its output may have a gate of its own.
   std::int64_t shared_expert_intermediate_size = 0;
   bool shared_expert_gate = false;  // a sigmoid of a product with the token (Qwen1.5-MoE)
+  // Type of the experts' published weights where it has fewer than 16 bits, under 16-bit activations
+  // (gpt-oss: MXFP4); a scale of 32 bits is for so many weights.
+  std::optional<DType> weights_dtype{};
+  std::int64_t weights_group = 0;
   bool router_bias = false;  // one number an expert, of the router or for balance (gpt-oss, DeepSeek-V3)
   // Layers before first_k_dense_replace are dense, and of the rest all but each decoder_sparse_step-th.
   std::int64_t first_k_dense_replace = 0;

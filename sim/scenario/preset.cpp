@@ -119,6 +119,32 @@ PresetFile open_preset(PresetKind kind, std::string_view name, int depth = 0) {
   return {merged(kind, json, path.string(), depth), path.string()};
 }
 
+// Fields of objects replace those of the same name; so do things with a name in lists of such, or join them.
+void merge_into(Json& base, const Json& own) {
+  if (base.is_object() && own.is_object()) {
+    for (const auto& [key, value] : own.items())
+      if (base.contains(key))
+        merge_into(base[key], value);
+      else
+        base[key] = value;
+    return;
+  }
+  const auto is_named = [](const Json& item) { return item.is_object() && item.contains("name"); };
+  if (!base.is_array() || !own.is_array() || !std::all_of(own.begin(), own.end(), is_named)) {
+    base = own;
+    return;
+  }
+  for (const Json& item : own) {
+    const auto same = std::find_if(base.begin(), base.end(), [&](const Json& other) {
+      return is_named(other) && other["name"] == item["name"];
+    });
+    if (same == base.end())
+      base.push_back(item);
+    else
+      *same = item;
+  }
+}
+
 Json merged(PresetKind kind, Json object, const std::string& file, int depth) {
   if (!object.is_object() || !object.contains("extends")) return object;
   if (depth >= kDeepestExtension) throw PresetError(file + ": field \"extends\" leads in a circle");
@@ -128,7 +154,7 @@ Json merged(PresetKind kind, Json object, const std::string& file, int depth) {
   // An implementation's profiles are taken over field by field, everything else whole.
   for (const auto& [key, value] : object.items())
     if (kind == PresetKind::implementation && value.is_object() && base.contains(key))
-      base[key].merge_patch(value);
+      merge_into(base[key], value);
     else
       base[key] = value;
   return base;

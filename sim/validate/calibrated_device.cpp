@@ -12,11 +12,12 @@ namespace sim {
 const CalibratedDevice& calibrated_device(std::string_view name) {
   if (name.empty()) throw CannotPredict("gpu is not given");
   const std::optional<std::string> preset = hardware_preset_of(name);
-  if (!preset) throw CannotPredict("gpu \"" + std::string(name) + "\" is none that there is a preset of");
+  if (!preset) throw CannotPredict("unknown GPU \"" + std::string(name) + "\": no hardware preset matches");
   static std::mutex mutex;
   static std::map<std::string, std::optional<CalibratedDevice>, std::less<>> loaded;
   const std::scoped_lock lock(mutex);
-  auto found = loaded.find(*preset);
+  const std::string key = (preset_directory() / *preset).string();  // of presets that may be exchanged
+  auto found = loaded.find(key);
   if (found == loaded.end()) {
     std::optional<CalibratedDevice> device;
     if (std::optional<GpuCalibration> gpu = load_gpu_calibration(*preset)) {
@@ -28,7 +29,7 @@ const CalibratedDevice& calibrated_device(std::string_view name) {
       device->calibration.launch = device->gpu.launch;
       device->calibration.gpu = device->gpu;
     }
-    found = loaded.emplace(*preset, std::move(device)).first;
+    found = loaded.emplace(key, std::move(device)).first;
   }
   if (!found->second) throw CannotPredict("there is no calibration of " + *preset);
   return *found->second;

@@ -1,7 +1,7 @@
 // Tables of what whole training runs took: hours of accelerators, energy, carbon, money, days. They say which
-// model was trained on how many tokens by which device, and nothing of how: a run is predicted with the
-// strategy that its report gives, else as the fastest strategy of the software of its time would have it,
-// without a loss to what else a budget is spent on.
+// model was trained on how many tokens by which device, and mostly nothing of how: a run whose row gives its
+// batch is predicted as the step that its columns describe (training_scenario.h), any other as the fastest
+// strategy of the software of its time would have it, without a loss to what else a budget is spent on.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -13,8 +13,9 @@
 #include "sim/validate/calibrated_device.h"
 #include "sim/validate/row_model.h"
 #include "sim/validate/row_reader.h"
-#include "sim/validate/stack_names.h"
+#include "sim/validate/software_names.h"
 #include "sim/validate/text_search.h"
+#include "sim/validate/training_scenario.h"
 
 namespace sim {
 namespace {
@@ -47,19 +48,12 @@ Model model_of_run(const TableRow& row) {
   }
 }
 
-// Model cards and papers that reckon with factors of their own say so by who they are.
 int usual_devices(const Model& model, double tokens, const Hardware& hardware, DType dtype) {
   constexpr double kSecondsOfDay = 24 * 3600;
   const double flops = 6 * static_cast<double>(count_parameters(model).active) * tokens;
   const double of_one = hardware.peak_for(dtype).value * kUsualShareOfPeak * kUsualDays * kSecondsOfDay;
   return static_cast<int>(
       std::exp2(std::round(std::log2(std::clamp(flops / of_one, kFewestDevices, kMostDevices)))));
-}
-
-std::string_view site_of(std::string_view source) {
-  if (says_any(source, "2302.13971", "llama paper", "llama-1-paper")) return "llama-1-paper";
-  if (says_any(source, "model card", "model-card", "meta-llama")) return "llama-3.1-model-card";
-  return "world";
 }
 
 // Few enough that a table takes seconds, with what large runs are reported to use.
@@ -74,34 +68,6 @@ SearchSpace strategies_of(const Scenario& base, int devices) {
   space.micro_batch_size = {1, 2, 4};
   space.recompute = {{Recompute::none}, {Recompute::selective}, {Recompute::full}};
   return space;
-}
-
-// Who trained the model, where its software is known.
-std::string_view framework_of(std::string_view model) {
-  return says(lower(model), "deepseek-v3") ? "HAI-LLM" : "Megatron-LM";
-}
-
-// How DeepSeek-V3 was trained (arXiv 2412.19437, sections 3.2 and 4.2): 16 stages in DualPipe, experts over
-// 64 ranks, ZeRO 1, no tensor parallelism, norms and activations computed again, steps of 15,360 sequences of
-// 4,096 tokens.
-std::optional<Scenario> reported_run(Scenario s, int devices) {
-  constexpr int kStages = 16, kExpertRanks = 64;
-  constexpr std::int64_t kSequences = 15360, kLength = 4096;
-  if (s.implementation.name != "deepseek_2024") return std::nullopt;
-  const int replicas = devices / kStages;
-  // Micro-batches enter at both ends, as many at each.
-  if (devices % (kStages * kExpertRanks) != 0 || kSequences % (2 * replicas) != 0) return std::nullopt;
-  s.strategy.pipeline_parallel = kStages;
-  s.strategy.data_parallel = replicas;
-  s.strategy.expert_parallel = kExpertRanks;
-  s.strategy.schedule = "dualpipe";
-  s.strategy.zero_stage = 1;
-  s.strategy.recompute = Recompute::operations;
-  s.strategy.recompute_operations = {"norm", "activation"};
-  s.workload.micro_batch_size = 1;
-  s.workload.global_batch_size = kSequences;
-  s.workload.seq_len = kLength;
-  return s;
 }
 
 struct Run {
@@ -123,6 +89,23 @@ Run fastest_run(const Scenario& base, int devices, const Calibration& calibratio
   return run_of(candidate(space, found.by(Objective::time).front().index), calibration);
 }
 
+// A run of Megatron-LM of its time, over what it steps over at once.
+Scenario usual_run(const TableRow& row, const Model& model, const Hardware& hardware, int devices) {
+  Scenario s;
+  s.model = model;
+  s.hardware = hardware;
+  s.implementation =
+      load_implementation_preset(training_software("Megatron-LM", row.text("date")).presets.front());
+  const bool fp8 = says(lower(row.text("precision")), "fp8") && s.hardware.has_peak_for(DType::fp8);
+  s.workload.dtype = fp8 ? DType::fp8 : DType::bf16;
+  s.workload.seq_len = std::min(model.max_position_embeddings, kLongestSequence);
+  // A multiple of the devices that each may have sequences of its own.
+  const std::int64_t sequences = kTokensOfStep / s.workload.seq_len;
+  s.workload.global_batch_size = (sequences + devices - 1) / devices * devices;
+  s.strategy.expert_dispatch = usual_dispatch(model);
+  return s;
+}
+
 std::vector<Prediction> predict_run(const TableRow& row) {
   const double tokens = number_of(row, "tokens_t") * kTera;
   const Model model = model_of_run(row);
@@ -131,41 +114,30 @@ std::vector<Prediction> predict_run(const TableRow& row) {
   const int devices = given && *given >= 1 ? static_cast<int>(*given)
                                            : usual_devices(model, tokens, device.hardware, DType::bf16);
 
-  Scenario s;
-  s.model = model;
-  s.hardware = device.hardware;
-  s.implementation =
-      load_implementation_preset(stack_of(framework_of(row.text("model_name")), row.text("date"), "").preset);
-  const bool fp8 = says(lower(row.text("precision")), "fp8") && s.hardware.has_peak_for(DType::fp8);
-  s.workload.dtype = fp8 ? DType::fp8 : DType::bf16;
-  s.workload.seq_len = std::min(model.max_position_embeddings, kLongestSequence);
-  // A multiple of the devices that each may have sequences of its own.
-  const std::int64_t sequences = kTokensOfStep / s.workload.seq_len;
-  s.workload.global_batch_size = (sequences + devices - 1) / devices * devices;
-  if (model.moe.topk_group < model.moe.n_group) s.strategy.expert_dispatch = ExpertDispatch::each_node;
-  const std::optional<Scenario> reported = reported_run(s, devices);
-  const Run fastest =
-      reported ? run_of(*reported, device.calibration) : fastest_run(s, devices, device.calibration);
+  const bool says_how = !row.text("global_batch").empty();
+  const Run run =
+      says_how ? run_of(training_row(row).scenario(), device.calibration)
+               : fastest_run(usual_run(row, model, device.hardware, devices), devices, device.calibration);
 
-  const std::string source = lower(row.text("source"));
   const EconomicRates rates = load_economic_rates();
-  const Site* const site = rates.site(site_of(source));
-  const HourlyPrice* const price = rates.price_of(s.hardware.name);
+  const std::string_view named = row.text("site");
+  const Site* const site = rates.site(named.empty() ? "world" : named);
+  if (!site) throw CannotPredict("site \"" + std::string(named) + "\" is none of presets/economics.json");
+  const HourlyPrice* const price = rates.price_of(device.hardware.name);
   const Reliability reliability;
-  const double power = number_in(row.text("gpu_power_w")).value_or(s.hardware.power_w);
+  const double power = number_in(row.text("gpu_power_w")).value_or(device.hardware.power_w);
   const RunCost cost =
       cost_of_run({.tokens = tokens,
-                   .tokens_per_second = fastest.tokens_per_second,
+                   .tokens_per_second = run.tokens_per_second,
                    .devices = static_cast<double>(devices),
                    .power_w = power,
                    .usd_per_device_hour = price ? price->usd() : 0,
-                   .site = site ? *site : rates.sites.front(),
+                   .site = *site,
                    .goodput = goodput(reliability, devices, best_checkpoint_interval(reliability, devices))});
 
   std::vector<Prediction> predictions;
   const auto add = [&](std::string_view column, double value) {
-    if (value > 0)
-      predictions.push_back({column, value, value * fastest.low, value * fastest.high * kSlowestRun});
+    if (value > 0) predictions.push_back({column, value, value * run.low, value * run.high * kSlowestRun});
   };
   add("gpu_hours", cost.device_hours);
   add("energy_mwh", cost.mwh);

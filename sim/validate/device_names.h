@@ -1,4 +1,4 @@
-// What tables of measurements call a GPU, in free text, as the hardware preset that it is: "A100-SXM4-80GB",
+// The hardware preset that a table of measurements means by its free text for a GPU: "A100-SXM4-80GB",
 // "H100-80GB-SXM", "A100 (SXM, NVSwitch)".
 #pragma once
 #include <optional>

@@ -26,8 +26,7 @@ Formula formula_of(std::string_view convention, std::string_view framework) {
 
 }  // namespace
 
-CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::string_view notes,
-                           std::string_view framework) {
+CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::string_view framework) {
   const Model& m = s.model;
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
   const ParameterCount count = count_parameters(m);
@@ -47,7 +46,7 @@ CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::
       break;
     case Formula::parameters_full:
     case Formula::parameters_causal: {
-      // Of experts those that a token passes. NVIDIA's frameworks leave the input embedding out, which
+      // A token passes its chosen experts alone. NVIDIA's frameworks leave the input embedding out, which
       // computes nothing (github NVIDIA/dgxc-benchmarking, NVIDIA-NeMo/Megatron-Bridge).
       double parameters = d(count.active);
       const bool without_embedding = says_any(c, "excludes embedding", "n - input", "input embedding") ||
@@ -70,8 +69,7 @@ CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::
     counted.hardware = {(model + again) * tokens};
   }
   counted.model = {model * tokens};
-  const bool of_fp8 =
-      s.workload.dtype == DType::fp8 && says_any(lower(notes) + c, "fp8 peak", "1979", "fp8 mfu");
+  const bool of_fp8 = s.workload.dtype == DType::fp8 && says_any(c, "fp8 peak", "1979", "fp8 mfu");
   counted.peak = of_fp8 ? DType::fp8 : s.hardware.has_peak_for(DType::bf16) ? DType::bf16 : s.workload.dtype;
   return counted;
 }

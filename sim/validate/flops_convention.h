@@ -12,9 +12,8 @@ struct CountedFlops {
   DType peak{};           // utilisation is of this type's dense peak
 };
 
-// `convention` and `notes` are free text ("6N + 12Lhs", "96BsLh^2", "attention halved"); where they are
-// silent the framework's own formula is taken.
-CountedFlops counted_flops(const Scenario& scenario, std::string_view convention, std::string_view notes,
-                           std::string_view framework);
+// `convention` is free text ("6N + 12Lhs", "96BsLh^2", "attention halved", "fp8 peak"); where it is silent
+// the framework's own formula is taken.
+CountedFlops counted_flops(const Scenario& scenario, std::string_view convention, std::string_view framework);
 
 }  // namespace sim

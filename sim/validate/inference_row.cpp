@@ -7,7 +7,7 @@
 #include "sim/scenario/preset.h"
 #include "sim/validate/device_names.h"
 #include "sim/validate/row_model.h"
-#include "sim/validate/serving_profiles.h"
+#include "sim/validate/software_names.h"
 #include "sim/validate/text_search.h"
 
 namespace sim {
@@ -57,29 +57,15 @@ Precision precision_of(std::string_view column, std::string_view text) {
                       "\" is none of fp32, bf16, fp16, fp8, int8, int4");
 }
 
-// "request rate 4/s" in a note.
-std::optional<double> rate_in(std::string_view notes) {
-  constexpr std::string_view kBefore = "request rate ";
-  const std::size_t at = notes.find(kBefore);
-  if (at == std::string_view::npos) return std::nullopt;
-  const std::string_view rest = notes.substr(at + kBefore.size());
-  return number_in(rest.substr(0, rest.find("/s")));
-}
-
-bool published_in_mxfp4(const Model& model) {
-  return model.name.starts_with("gpt-oss");
-}
-
 void set_precision(const TableRow& row, InferenceCase& c) {
   Workload& w = c.scenario.workload;
   const Precision weights = precision_of("precision_weights", row.text("precision_weights"));
   const Precision cache = precision_of("precision_kv", row.text("precision_kv"));
-  if (published_in_mxfp4(c.scenario.model)) {
-    // Whatever the table calls it: its experts' weights, alone, under 16-bit activations.
-    constexpr std::int64_t kGroupOfMxfp4 = 128;  // 32 weights share 8 bits
+  if (const MixtureOfExperts& moe = c.scenario.model.moe; moe.weights_dtype) {
+    // As it is published, whatever the table calls it.
     w.dtype = DType::bf16;
-    w.expert_weights_dtype = DType::int4;
-    w.weights_group = kGroupOfMxfp4;
+    w.expert_weights_dtype = moe.weights_dtype;
+    w.weights_group = moe.weights_group;
     if (weights.dtype == DType::fp8 && c.scenario.implementation.serving->fp8_cache_with_fp8_weights)
       w.kv_dtype = DType::fp8;
     return;
@@ -105,12 +91,12 @@ InferenceCase inference_case(const TableRow& row) {
   InferenceCase c;
   Scenario& s = c.scenario;
   s.workload.task = Task::generate;
-  const ServingProfile profile = serving_profile_of(row.text("framework"), row.text("date"));
-  c.nearest_engine = profile.nearest;
-  s.implementation = load_implementation_preset(profile.preset);
+  const NamedSoftware software = serving_software(row.text("framework"), row.text("date"));
+  c.nearest_engine = software.nearest;
+  s.implementation = load_implementation_preset(software.presets.front());
   const std::optional<std::string> device = hardware_preset_of(row.text("gpu"));
   if (!device)
-    throw CannotPredict("gpu \"" + std::string(row.text("gpu")) + "\" is none that there is a preset of");
+    throw CannotPredict("unknown GPU \"" + std::string(row.text("gpu")) + "\": no hardware preset matches");
   s.hardware = load_hardware_preset(*device);
   c.calibration = load_calibration_preset(*device);
   s.model = model_of_row(row);
@@ -136,7 +122,7 @@ InferenceCase inference_case(const TableRow& row) {
   s.workload.max_new_tokens = output ? count_or(row, "output_len", 1) : prompt ? 1 : kUsualOutput;
   const std::int64_t batch = count_or(row, "batch", 0), concurrency = count_or(row, "concurrency", 0);
   const bool continuous = s.implementation.serving->batching != Batching::static_batch;
-  c.requests_per_second = rate_in(row.text("notes"));
+  c.requests_per_second = row.number_if_given("requests_per_second");
   c.load = batch > 0               ? Load::batch
            : concurrency > 0       ? Load::concurrency
            : c.requests_per_second ? Load::rate

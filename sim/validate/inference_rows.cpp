@@ -14,9 +14,9 @@ namespace {
 
 constexpr double kMillisecond = 1e-3, kGiga = 1e9, kPercent = 100;
 
-// What is known less well than single kernels are: an engine whose profile is a neighbour's, and lengths that
-// the row does not give.
-// Releases of one engine differ by some percent where nothing in its profile does.
+// Wider bands than those of single kernels: for an engine whose profile is a neighbour's, and for lengths
+// that the row does not give. Releases of one engine differ by some percent where nothing in its profile
+// does.
 constexpr double kOtherEngine = 0.5, kOtherLengths = 0.3, kOtherRelease = 0.08;
 
 class Predictions {
@@ -71,7 +71,7 @@ std::int64_t benchmark_requests(std::int64_t prompt, std::int64_t output) {
   return prompt + output <= 6000 ? 1500 : 1000;
 }
 
-// What was measured did fit: where our estimate of the memory says no, it is off by a little.
+// A measured run did fit. Where the estimate of its memory says no, the estimate is off by a little.
 SchedulerLimits limits_of(const Scenario& s) {
   constexpr double kUnsureMemory = 1.25;
   try {

@@ -18,7 +18,7 @@ std::vector<Prediction> predict_outcome(const TableRow& row) {
     const PeakMemory peak = peak_memory(training_row(row));
     return {memory_prediction(row, "peak_memory_gb", peak), outcome_prediction(peak)};
   } catch (const CannotPredict& reason) {
-    // What cannot be cut as the strategy says does not run either.
+    // A model that cannot be divided as the strategy says does not run either.
     if (!std::string_view(reason.what()).starts_with("strategy.")) throw;
     PeakMemory none;
     none.fits = false;

@@ -14,7 +14,7 @@ bool is_memory_series(const CsvTable& table);
 // number.
 CsvTable steps_of_memory_series(const CsvTable& series, const std::string& file);
 
-// What is predicted of a table: its rows, or of a series its steps.
+// The table whose rows are predicted: the table itself, or the steps of a memory series.
 CsvTable comparable_table(CsvTable table, const std::string& file);
 
 }  // namespace sim

@@ -6,46 +6,36 @@
 #include "sim/plan/legality.h"
 #include "sim/plan/memory.h"
 #include "sim/scenario/preset.h"
+#include "sim/validate/calibrated_device.h"
 #include "sim/validate/row_model.h"
 #include "sim/validate/row_reader.h"
-#include "sim/validate/text_search.h"
 
 namespace sim {
 namespace {
 
-// A table without these columns is the profile of Hugging Face's Ultra-Scale Playbook: Llama 3.2 1B in fp32,
-// PyTorch eager, AdamW, 9,216 tokens on one device (its first activations are 9,216 x 2,048 x 4 bytes).
-constexpr const char* kProfiledModel = "llama-3.2-1b";
-constexpr std::int64_t kProfiledSequences = 9, kProfiledLength = 1024;
-constexpr const char* kProfiledStack = "transformers_fp32";
+// The run that a row describes, by model_name, implementation, precision, seq_len and micro_batch; the
+// published profile's where a table lacks them, as exports of profilers do.
+Scenario profiled_run(const TableRow& row) {
+  Scenario s = load_scenario_preset("profile-llama-3.2-1b");
+  if (!row.text("model_name").empty()) s.model = model_of_row(row);
+  if (const std::string_view stack = row.text("implementation"); !stack.empty())
+    s.implementation = load_implementation_preset(stack);
+  if (const std::string_view precision = row.text("precision"); !precision.empty())
+    s.workload.dtype = tabulated_dtype(precision);
+  if (!row.text("seq_len").empty()) s.workload.seq_len = static_cast<std::int64_t>(row.positive("seq_len"));
+  if (!row.text("micro_batch").empty())
+    s.workload.micro_batch_size = s.workload.global_batch_size =
+        static_cast<std::int64_t>(row.positive("micro_batch"));
+  if (const std::vector<Problem> problems = validate(s); !problems.empty())
+    throw CannotPredict(problems.front().field + " " + problems.front().message);
+  return s;
+}
 
 // Half width of the 90 % band, as of peaks of device memory (peak_memory.cpp): requests that are in no plan.
 constexpr double kRequests = 0.09;
 
-std::int64_t count_or(const TableRow& row, std::string_view column, std::int64_t otherwise) {
-  const std::optional<double> given = row.number_if_given(column);
-  if (!given) return otherwise;
-  if (*given < 1) throw CannotPredict(std::string(column) + " must be 1 or more");
-  return static_cast<std::int64_t>(*given);
-}
-
-Scenario scenario_of(const TableRow& row) {
-  Scenario s;
-  s.model = row.text("model_name").empty() ? load_model_preset(kProfiledModel) : model_of_row(row);
-  s.hardware = load_hardware_preset("h100-sxm");  // memory does not depend on it
-  s.implementation = load_implementation_preset(kProfiledStack);
-  s.workload.dtype = DType::fp32;
-  s.workload.micro_batch_size = s.workload.global_batch_size =
-      count_or(row, "micro_batch", kProfiledSequences);
-  s.workload.seq_len = count_or(row, "seq_len", kProfiledLength);
-  return s;
-}
-
 std::vector<Prediction> predict_step_memory(const TableRow& row) {
-  const Scenario s = scenario_of(row);
-  if (const std::vector<Problem> problems = validate(s); !problems.empty())
-    throw CannotPredict(problems.front().field + " " + problems.front().message);
-  const Plan plan = make_plan(s);
+  const Plan plan = make_plan(profiled_run(row));
   const Step step = row.positive("step") < 2 ? Step::first : Step::later;
   const MemoryPlan memory = plan_memory(plan, 0, Addresses::none, step);
   MemoryByClass most{};

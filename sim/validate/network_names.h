@@ -1,4 +1,5 @@
-// What tables call the network between nodes: "Selene: 8x200Gb HDR IB", "400 Gb/s RoCE per GPU", "EFA".
+// The rate of a network between nodes, by the words of a table: "Selene: 8x200Gb HDR IB", "400 Gb/s RoCE per
+// GPU", "EFA".
 #pragma once
 #include <optional>
 #include <string_view>

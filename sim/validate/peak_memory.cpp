@@ -10,14 +10,14 @@
 namespace sim {
 namespace {
 
-// Of what a datasheet calls 80 GB the driver leaves 79.1 GiB to programs on A100 and H100
+// A datasheet's 80 GB are 79.1 GiB to programs on A100 and H100; the driver takes the rest
 // (torch.cuda.get_device_properties).
 constexpr double kUsable = 79.1 / 80;
 // Half width of the 90 % band of what the allocator holds: the order of requests within an operation and the
 // temporaries of kernels are not in the plan (up to 1.4 layers' worth on the smallest models, and segments of
 // 2 to 20 MiB).
 constexpr double kRequests = 0.09;
-// Of tensors that formulas stand for, and estimated contexts.
+// The same where formulas stand for tensors, and contexts are estimated.
 constexpr double kFormulas = 0.16;
 
 // Micro-batches that a stage never has in flight change nothing.
@@ -31,17 +31,16 @@ Scenario with_few_micro_batches(Scenario s) {
 
 struct Peak {
   Bytes live, reserved, device;
-  Bytes limit;  // of what is reserved
   bool fits = true;
 };
 
-// Of the fullest stage, or of the first.
-Peak peak_of(const Scenario& s, bool of_first_stage) {
+// The peak of the fullest stage, or of the first.
+Peak peak_of(const Scenario& s) {
   const Plan plan = make_plan(s);
+  const bool of_first_stage = s.implementation.usual.memory_of == "first";
   const double context = s.implementation.memory.context_gib * kGiB;
   const Bytes limit{std::llround(static_cast<double>(s.hardware.memory.value) * kUsable - context)};
   Peak peak;
-  peak.limit = limit;
   plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
     const DeviceMemory device = device_memory(plan, memory, limit);
     peak.fits = peak.fits && device.reserved <= limit;
@@ -53,44 +52,43 @@ Peak peak_of(const Scenario& s, bool of_first_stage) {
   return peak;
 }
 
-MemoryBand band(Bytes value, Bytes low, Bytes high, double width) {
+// From the least that a mode takes to the most.
+MemoryBand band(const std::vector<Peak>& modes, const Peak& estimate, Bytes Peak::*which, double width) {
+  MemoryBand band{estimate.*which, estimate.*which, estimate.*which};
+  for (const Peak& mode : modes) {
+    band.low = std::min(band.low, mode.*which);
+    band.high = std::max(band.high, mode.*which);
+  }
   const auto times = [](Bytes b, double factor) {
     return Bytes{std::llround(static_cast<double>(b.value) * factor)};
   };
-  return {value, times(std::min(low, high), 1 - width), times(std::max(low, high), 1 + width)};
+  return {band.value, times(band.low, 1 - width), times(band.high, 1 + width)};
 }
 
 }  // namespace
 
 PeakMemory peak_memory(const TrainingRow& training) {
-  const Scenario s = with_few_micro_batches(training.scenario);
-  const Peak peak = peak_of(s, training.memory_of_first_stage);
-  Peak other = peak;
-  if (training.other_mode) {
-    Scenario in_other_mode = s;
-    in_other_mode.implementation = *training.other_mode;
-    other = peak_of(in_other_mode, training.memory_of_first_stage);
-  }
-  const bool in_other = training.other_mode && training.other_mode_share >= 1 && other.fits;
-  const double share = in_other ? 1 : training.other_mode_share < 1 ? training.other_mode_share : 0;
-  const auto typical = [&](Bytes one, Bytes two) {
-    return Bytes{one.value + std::llround(share * static_cast<double>(two.value - one.value))};
-  };
-  const MemoryProfile& profile = s.implementation.memory;
+  std::vector<Peak> modes;
+  for (const Scenario& mode : training.modes)
+    // Stalls take no memory.
+    if (!mode.implementation.pipeline.stalls) modes.push_back(peak_of(with_few_micro_batches(mode)));
+  if (modes.empty()) modes.push_back(peak_of(with_few_micro_batches(training.scenario())));
+  const Peak& estimate =
+      *std::min_element(modes.begin(), training.guessed_micro_batch ? modes.end() : modes.begin() + 1,
+                        [](const Peak& a, const Peak& b) { return a.reserved < b.reserved; });
+  const MemoryProfile& profile = training.scenario().implementation.memory;
   const double width = profile.tensors.empty() || profile.saved ? kFormulas : kRequests;
-  PeakMemory result;
-  result.live = band(typical(peak.live, other.live), peak.live, other.live, width);
-  result.reserved = band(typical(peak.reserved, other.reserved), peak.reserved, other.reserved, width);
-  result.device = band(typical(peak.device, other.device), peak.device, other.device, width);
-  result.in_other_mode = in_other;
-  result.fits = in_other || (peak.fits && typical(peak.reserved, other.reserved) <= peak.limit);
-  return result;
+  return {.live = band(modes, estimate, &Peak::live, width),
+          .reserved = band(modes, estimate, &Peak::reserved, width),
+          .device = band(modes, estimate, &Peak::device, width),
+          .fits = estimate.fits,
+          .reads_device = training.scenario().implementation.usual.memory_reading == "device"};
 }
 
 Prediction memory_prediction(const TableRow& row, std::string_view column, const PeakMemory& peak) {
   const bool allocated = says(lower(row.text("component")), "allocated");
-  // Read off nvidia-smi; other sources print what PyTorch's allocator reserved.
-  const bool of_device = says(lower(row.text("source")), "bigscience");
+  const std::string reading = lower(row.text("memory_reading"));
+  const bool of_device = reading.empty() ? peak.reads_device : reading == "device";
   const MemoryBand& b = allocated ? peak.live : of_device ? peak.device : peak.reserved;
   const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.value) / kGiB; };
   return {column, gib(b.value), gib(b.low), gib(b.high)};

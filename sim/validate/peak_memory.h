@@ -1,4 +1,4 @@
-// What a row's run is predicted to take of its device's memory.
+// The device memory that a row's run is predicted to take.
 #pragma once
 #include "sim/units.h"
 #include "sim/validate/row_reader.h"
@@ -10,17 +10,18 @@ struct MemoryBand {
   Bytes value, low, high;  // 90 % band
 };
 
-// Of the fullest pipeline stage; of nanotron's runs of the first, whose rank 0 writes its logs.
+// Peaks of the pipeline stage that the software reports, over all modes that the row may have run in.
 struct PeakMemory {
-  MemoryBand live;             // tensors
-  MemoryBand reserved;         // what the allocator holds for them
-  MemoryBand device;           // with what lies outside it
-  bool fits = true;            // on all stages, with free segments given back where the device is full
-  bool in_other_mode = false;  // the row's, as most runs like it, provided that it fits
+  MemoryBand live;            // tensors
+  MemoryBand reserved;        // what the allocator holds for them
+  MemoryBand device;          // with what lies outside it
+  bool fits = true;           // on all stages, with free segments given back where the device is full
+  bool reads_device = false;  // runs of the software report `device`, else `reserved`
 };
 PeakMemory peak_memory(const TrainingRow& training);
 
-// The number that the row's source reports, by its source and component.
+// The number that the row reports: allocated where its component says so, else what its software's runs
+// print.
 Prediction memory_prediction(const TableRow& row, std::string_view column, const PeakMemory& peak);
 // "fits" or "does not fit".
 Prediction outcome_prediction(const PeakMemory& peak);

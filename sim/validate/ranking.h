@@ -36,7 +36,7 @@ struct RankingSummary {
   double lost_median = 0, lost_mean = 0;
 };
 RankingSummary summarize(std::span<const RankedGroup> groups);
-// Of the groups of each number of GPUs.
+// The summary of each number of GPUs.
 std::map<int, RankingSummary> summarize_by_gpus(std::span<const RankedGroup> groups);
 
 }  // namespace sim

@@ -97,8 +97,9 @@ Model model_of_row(const TableRow& row) {
     m.moe.num_experts_per_tok = whole(row, "topk").value_or(2);
     m.moe.moe_intermediate_size = m.intermediate_size;
   }
-  // MPT has no biases (MosaicML 2023); GPT-2 and Megatron-LM's models have all.
-  const bool biased = !llama && !says(named, "mpt");
+  // GPT-2 and Megatron-LM's models have all.
+  const std::string biases = lower(row.text("biases"));
+  const bool biased = biases.empty() ? !llama : biases.starts_with("y");
   m.attention_bias = m.attention_output_bias = m.mlp_bias = biased;
   m.tie_word_embeddings = ties_head(m, row.number_if_given("params_b"));
   m.source = "columns of a table";

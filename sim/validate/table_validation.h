@@ -29,7 +29,7 @@ Validation validate_table(
     const CsvTable& table,
     const std::function<bool(std::size_t done)>& go_on = [](std::size_t) { return true; });
 
-// What was measured of a row, and its prediction.
+// A row's measurement beside its prediction.
 struct RowComparison {
   std::string_view column;
   double measured = 0, predicted = 0, low = 0, high = 0;
@@ -43,7 +43,7 @@ std::optional<RowComparison> compare_row(const CsvTable& table, std::size_t row,
 // The table with predicted_X, predicted_X_low, predicted_X_high for each measured column X, and why_not.
 CsvTable with_predictions(const CsvTable& table, const Validation& validation);
 
-// Of rows that have both a prediction and a measurement, by the first measured column that they have.
+// Errors of the rows that have both a prediction and a measurement, by their first measured column.
 struct ErrorSummary {
   std::string source, gpu;                            // empty: of all
   std::size_t rows = 0, predicted = 0, compared = 0;  // of measurements

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "sim/cost/predict.h"
 #include "sim/validate/calibrated_device.h"
 #include "sim/validate/flops_convention.h"
@@ -14,16 +16,20 @@ constexpr double kTera = 1e12;
 std::vector<Prediction> predict_row(const TableRow& row) {
   const TrainingRow training = training_row(row);
   const PeakMemory memory = peak_memory(training);
-  Scenario s = training.scenario;
-  if (memory.in_other_mode) s.implementation = *training.other_mode;
-  const StepTime step = predict_step(make_plan(s), s.hardware, training.calibration);
+  const Scenario& s = training.scenario();
+  MeasuredTime time{{}, {}, {}, Fit::formula};
+  for (const Scenario& mode : training.modes) {
+    const StepTime step = predict_step(make_plan(mode), mode.hardware, training.calibration);
+    const bool first = &mode == &s;
+    if (first) time.seconds = step.seconds;
+    time.low = first ? step.low : std::min(time.low, step.low);
+    time.high = first ? step.high : std::max(time.high, step.high);
+  }
 
-  const CountedFlops flops =
-      counted_flops(s, row.text("flops_convention"), row.text("notes"), row.text("framework"));
+  const CountedFlops flops = counted_flops(s, row.text("flops_convention"), row.text("framework"));
   const double devices = s.strategy.devices();
   const double tokens =
       static_cast<double>(s.workload.global_batch_size) * static_cast<double>(s.workload.seq_len);
-  const MeasuredTime time{step.seconds, step.low, step.high, Fit::formula};
   const double peak = s.hardware.peak_for(flops.peak).value;
   const double model = flops.model.value / devices, hardware = flops.hardware.value / devices;
   const bool prints_hardware = says(lower(row.text("flops_convention")), "hardware flops") &&

@@ -10,7 +10,7 @@ namespace {
 
 Validation predict(const std::string& rows) {
   return validate_table(csv_from_text(
-      "source,date,model_name,gpu,num_gpus,tokens_t,gpu_power_w,gpu_hours,energy_mwh,co2_t,cost_usd,"
+      "site,date,model_name,gpu,num_gpus,tokens_t,gpu_power_w,gpu_hours,energy_mwh,co2_t,cost_usd,"
       "wall_clock_days\n" +
           rows,
       "runs.csv"));
@@ -26,8 +26,8 @@ double value(const ValidatedRow& row, std::string_view column) {
 
 TEST_CASE("a run of twice the tokens takes twice the hours, energy, carbon, money and days") {
   const Validation v = predict(
-      "x,2023-07,Llama 2 7B,A100-80GB,512,1,400,,,,,\n"
-      "x,2023-07,Llama 2 7B,A100-80GB,512,2,400,,,,,\n");
+      ",2023-07,Llama 2 7B,A100-80GB,512,1,400,,,,,\n"
+      ",2023-07,Llama 2 7B,A100-80GB,512,2,400,,,,,\n");
   for (const char* column : {"gpu_hours", "energy_mwh", "co2_t", "cost_usd", "wall_clock_days"}) {
     CAPTURE(column);
     REQUIRE(value(v.rows[0], column) > 0);
@@ -36,10 +36,10 @@ TEST_CASE("a run of twice the tokens takes twice the hours, energy, carbon, mone
   CHECK(value(v.rows[0], "gpu_hours") == Approx(value(v.rows[0], "wall_clock_days") * 24 * 512));
 }
 
-TEST_CASE("energy is hours of rated power, by the factors of whoever printed it") {
+TEST_CASE("energy is hours of rated power, by the factors of the site that its row names") {
   const Validation v = predict(
-      "LLaMA paper (arXiv 2302.13971),2023-02,LLaMA-7B,A100-80GB,,1,400,,,,,\n"
-      "LLaMA paper (arXiv 2302.13971),2023-02,LLaMA-7B,A100-80GB,,1,200,,,,,\n");
+      "llama-1-paper,2023-02,LLaMA-7B,A100-80GB,,1,400,,,,,\n"
+      "llama-1-paper,2023-02,LLaMA-7B,A100-80GB,,1,200,,,,,\n");
   const double hours = value(v.rows[0], "gpu_hours");
   CHECK(value(v.rows[0], "energy_mwh") == Approx(hours * 400 * 1.1 / 1e6));
   CHECK(value(v.rows[0], "co2_t") == Approx(value(v.rows[0], "energy_mwh") * 0.385));
@@ -48,9 +48,9 @@ TEST_CASE("energy is hours of rated power, by the factors of whoever printed it"
 
 TEST_CASE("a run of which too little is said is left aside and says what is missing") {
   const Validation v = predict(
-      "x,2023,Llama 2 7B,A100-80GB,,,400,184320,,,,\n"
-      "x,2023,Llama 2 family total,A100-80GB,,2,400,3311616,,,,\n"
-      "x,2023,Llama 2 7B,TPU v4,,2,400,184320,,,,\n");
+      ",2023,Llama 2 7B,A100-80GB,,,400,184320,,,,\n"
+      ",2023,Llama 2 family total,A100-80GB,,2,400,3311616,,,,\n"
+      ",2023,Llama 2 7B,TPU v4,,2,400,184320,,,,\n");
   CHECK(v.rows[0].aside);
   CHECK(v.rows[0].why_not == "no inputs to predict from: tokens_t is not given");
   CHECK(v.rows[1].aside);

@@ -1,6 +1,6 @@
 // Rows of generation and serving: what they are taken for, and what is predicted of them.
 #include "sim/validate/inference_row.h"
-#include "sim/validate/serving_profiles.h"
+#include "sim/validate/software_names.h"
 #include "sim/validate/table_validation.h"
 #include "tests/support/catch.h"
 
@@ -44,9 +44,9 @@ TEST_CASE("engines and their versions by what tables call them") {
       Named{"Megatron-LM (inference)", "2022", "megatron_inference_2021"},
       Named{"DeepSpeed-MII", "2024", "deepspeed_inference"});
   CAPTURE(n.framework);
-  CHECK(sim::serving_profile_of(n.framework, n.date).preset == n.preset);
-  CHECK_FALSE(sim::serving_profile_of(n.framework, n.date).nearest);
-  CHECK(sim::serving_profile_of("an engine of one's own", "2026").nearest);
+  CHECK(sim::serving_software(n.framework, n.date).presets.front() == n.preset);
+  CHECK_FALSE(sim::serving_software(n.framework, n.date).nearest);
+  CHECK(sim::serving_software("an engine of one's own", "2026").nearest);
 }
 
 TEST_CASE("what was measured is never read: empty cells give the same predictions") {

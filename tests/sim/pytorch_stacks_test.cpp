@@ -86,18 +86,6 @@ TEST_CASE("Sums of bias gradients are priced where a model has biases") {
   CHECK(sim::side_bytes(llama, operation(llama, gate_up), v) == 0);
 }
 
-TEST_CASE("Keys and values that are repeated for all heads are written once more for each query head") {
-  sim::Scenario s = checkpointed(test::llama_8b());
-  const sim::Variables v{.batch = 1, .query_length = 1024, .kv_length = 1024};
-  const auto bytes = [&] {
-    const sim::Plan plan = sim::make_plan(s);
-    return sim::side_bytes(plan, operation(plan, "layer.attention.flash.forward"), v);
-  };
-  CHECK(bytes() == 0);
-  s.implementation.kernels.repeats_key_values = true;
-  CHECK(bytes() == 2.0 * 2 * 1024 * (32 + 8) * 128);  // keys and values: read of 8 heads, written to 32
-}
-
 TEST_CASE(
     "A policy that keeps every second product repeats keys, the output projection and half of gate and up") {
   sim::Scenario s = test::training(test::llama_8b(), 1024);

@@ -1,5 +1,6 @@
 // What software adds to a plan: laws that hold whatever its figures are.
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -131,21 +132,18 @@ TEST_CASE("reductions beside backward take no longer than after it") {
 
 namespace {
 
-// How many stalls longer a step takes where stalls are the rule from so many ranks on.
-double stalls_of_step(int stages, int tensor, std::int64_t micro_batches, int devices = 32,
-                      int from_ranks = 32) {
+// How many stalls longer a step takes on a network that stalls.
+double stalls_of_step(int stages, std::int64_t micro_batches, int devices = 32) {
   sim::Scenario s = step("nanotron_2025");
   s.model = sim::load_model_preset("llama-style-1b");
   s.strategy.pipeline_parallel = stages;
-  s.strategy.tensor_parallel = tensor;
-  s.strategy.data_parallel = devices / stages / tensor;
+  s.strategy.data_parallel = devices / stages;
   s.workload.global_batch_size = micro_batches * s.strategy.data_parallel;
-  s.hardware.device_spread = 0;  // who waits for the slowest waits for its stalls, too
-  s.implementation.pipeline.stalls_from_ranks = from_ranks;
-  s.implementation.pipeline.stall = {};
-  const double without = seconds(s);
+  s.hardware.device_spread = 0;    // who waits for the slowest waits for its stalls, too
   constexpr double kStall = 1000;  // beside which nothing else counts
   s.implementation.pipeline.stall = Seconds{kStall};
+  const double without = seconds(s);
+  s.implementation.pipeline.stalls = true;
   return (seconds(s) - without) / kStall;
 }
 
@@ -153,49 +151,32 @@ double stalls_of_step(int stages, int tensor, std::int64_t micro_batches, int de
 
 TEST_CASE("a stall holds both ends of a transfer at once: once a hop, and each transfer of a stage in turn") {
   // Of one micro-batch every stage waits for the one before, forward and back.
-  for (const int stages : {2, 4, 8})
-    CHECK(stalls_of_step(stages, 1, 1) == Approx(2 * (stages - 1)).margin(0.1));
+  for (const int stages : {2, 4, 8}) CHECK(stalls_of_step(stages, 1) == Approx(2 * (stages - 1)).margin(0.1));
   // Each further micro-batch passes an end by two transfers, a stage between two others by four.
-  const auto further = [](int stages) {
-    return stalls_of_step(stages, 1, 17) - stalls_of_step(stages, 1, 16);
-  };
+  const auto further = [](int stages) { return stalls_of_step(stages, 17) - stalls_of_step(stages, 16); };
   CHECK(further(2) == Approx(2).margin(0.1));
   CHECK(further(4) == Approx(4).margin(0.1));
 }
 
-TEST_CASE("transfers of fewer ranks stall where tensor parallel groups lie on four nodes") {
-  CHECK(stalls_of_step(2, 32, 1, 64, 512) == Approx(2).margin(0.1));
-  CHECK(stalls_of_step(2, 16, 1, 64, 512) == Approx(0).margin(0.1));
-  CHECK(stalls_of_step(2, 32, 1, 64, 0) == Approx(0).margin(0.1));
-}
-
-TEST_CASE(
-    "a step without stages whose collectives keep their pace loses two stalls, before it and before its "
-    "update") {
-  sim::Scenario s = step("nanotron_2025_gathered");
-  s.hardware.device_spread = 0;
-  s.strategy.data_parallel = 32;
-  s.implementation.pipeline.stalls_from_ranks = 32;
-  s.implementation.pipeline.stall = Seconds{1000};
-  for (const int micro_batches : {1, 4}) {
-    s.workload.global_batch_size = 32 * micro_batches;
-    CHECK(seconds(s) == Approx(2000).epsilon(0.01));
+TEST_CASE("inside a node no transfer stalls, and no preset stalls by itself") {
+  CHECK(stalls_of_step(2, 4, 8) == Approx(0).margin(1e-9));
+  for (const std::string& name : sim::preset_names(sim::PresetKind::implementation)) {
+    INFO(name);
+    CHECK_FALSE(sim::load_implementation_preset(name).pipeline.stalls);
   }
 }
 
 namespace {
 
 // On 32 devices in nodes of eight, host time that one more layer adds to one more micro-batch.
-double delays_of_layer(bool gathers_again, int tensor, int stalls_from_ranks = 0) {
+double delays_of_layer(int tensor, bool stalls) {
   sim::Scenario s = step("nanotron_2025");
   s.strategy.tensor_parallel = tensor;
   s.strategy.data_parallel = 32 / tensor;
   s.strategy.sequence_parallel = true;
   s.hardware.device_spread = 0;
-  s.implementation.tensor_parallel.gathers_again = gathers_again;
   s.implementation.host.collective_rank = Seconds{1000};  // beside which nothing else counts
-  s.implementation.host.collective_stall = Seconds{100};
-  s.implementation.pipeline.stalls_from_ranks = stalls_from_ranks;
+  s.implementation.pipeline.stalls = stalls;
   const auto of = [&](int layers, int micro_batches) {
     s.model.num_hidden_layers = layers;
     s.workload.global_batch_size = micro_batches * s.strategy.data_parallel;
@@ -206,19 +187,13 @@ double delays_of_layer(bool gathers_again, int tensor, int stalls_from_ranks = 0
 
 }  // namespace
 
-TEST_CASE("collectives of several nodes wait for each other rank where products gather inputs again") {
+TEST_CASE("on nodes whose network stalls collectives of tensor parallelism wait for each other rank") {
   // A layer has four collectives in its forward pass, as many in its backward pass, and gathers two inputs
   // again.
-  CHECK(delays_of_layer(true, 16) == Approx(10 * 15 * 1000).epsilon(1e-3));
-  CHECK(delays_of_layer(true, 8) < 1);
-  CHECK(delays_of_layer(false, 16) < 1);
-}
-
-TEST_CASE("where stalls are the rule every collective of a step without stages takes one, in nodes too") {
-  CHECK(delays_of_layer(true, 8, 32) == Approx(10 * (7 * 1000 + 100)).epsilon(1e-3));
-  CHECK(delays_of_layer(true, 16, 32) == Approx(10 * (15 * 1000 + 100)).epsilon(1e-3));
-  CHECK(delays_of_layer(true, 8, 33) < 1);
-  CHECK(delays_of_layer(false, 8, 32) < 1);
+  for (const int tensor : {8, 16}) {
+    CHECK(delays_of_layer(tensor, true) == Approx(10 * (tensor - 1) * 1000).epsilon(1e-3));
+    CHECK(delays_of_layer(tensor, false) < 1);
+  }
 }
 
 TEST_CASE("inputs that are kept as they were gathered are neither moved nor launched again") {
@@ -258,26 +233,6 @@ TEST_CASE("of updated parameters each rank's part of each tensor is copied, and 
   CHECK(of_ranks(32, 1) - of_ranks(32, 0) == Approx(32 * tensors).epsilon(1e-3));
 }
 
-TEST_CASE("gradients that are reduced in one flat message go around the ring once") {
-  sim::Scenario s = step("nanotron_2025");
-  s.hardware.device_spread = 0;
-  s.strategy.data_parallel = 32;
-  s.strategy.zero_stage = 1;
-  s.implementation.data_parallel.gather_part = {};
-  const auto of_steps = [&](bool flat) {
-    s.implementation.data_parallel.reduces_flat = flat;
-    s.hardware.network_step = {};
-    const double without = seconds(s);
-    s.hardware.network_step = Seconds{1};
-    return seconds(s) - without;
-  };
-  // Reduced and scattered, then gathered; what is gathered after the update goes around once more.
-  constexpr double kRanks = 32;
-  CHECK(of_steps(true) == Approx(3 * (kRanks - 1)).epsilon(0.02));
-  // Else at least once for each of 16 layers and the embedding.
-  CHECK(of_steps(false) > 17 * 2 * (kRanks - 1));
-}
-
 TEST_CASE("where a stack's libraries are slower its products and attention are, and nothing else") {
   sim::Scenario s = step("nanotron_2025");
   const auto rows = [&](double slower) {
@@ -295,23 +250,24 @@ TEST_CASE("where a stack's libraries are slower its products and attention are, 
   }
 }
 
-TEST_CASE("FlashAttention in Triton takes 1.4 times FlashAttention 2's time forward and twice backward") {
-  // Dao 2023 (arXiv 2307.08691), section 4.1: 1.3 to 1.5 times, and about twice.
+TEST_CASE("a profile's factors of times make operations of their kinds as much longer, and nothing else") {
+  // FlashAttention in Triton: Dao 2023 (arXiv 2307.08691), section 4.1, 1.3 to 1.5 times and about twice.
+  const auto factors = sim::load_implementation_preset("llm_foundry_2024").kernels.times;
+  CHECK(factors == std::map<std::string, double>{{"attention_flash", 1.4}, {"attention_flash_backward", 2}});
   sim::Scenario s = step("ideal");
   s.hardware.sustained_clock = 1;  // clocks follow how busy a kernel keeps the chip
-  s.workload.seq_len = s.model.max_position_embeddings = 16384;
-  const auto time = [&](const char* attention, const std::string& id) {
-    s.implementation.kernels.attention = attention;
-    const sim::CalibratedDevice& device = sim::calibrated_device("h100-sxm");
-    const sim::Report report = sim::predict(sim::make_plan(s), s.hardware, &device.calibration);
-    double longest = 0;
-    for (const sim::Row& row : report.rows)
-      if (row.id == id) longest = std::max(longest, row.duration.value);
-    return longest;
-  };
-  const std::string forward = "layer.attention.flash.forward", backward = "layer.attention.flash.backward";
-  CHECK(time("FlashAttnTriton", forward) == Approx(1.4 * time("FlashAttention2", forward)).epsilon(0.02));
-  CHECK(time("FlashAttnTriton", backward) == Approx(2 * time("FlashAttention2", backward)).epsilon(0.02));
+  const auto rows = [&] { return sim::predict(sim::make_plan(s), s.hardware).rows; };
+  const std::vector<sim::Row> as_timed = rows();
+  s.implementation.kernels.times = factors;
+  const std::vector<sim::Row> slower = rows();
+  REQUIRE(slower.size() == as_timed.size());
+  for (std::size_t i = 0; i < slower.size(); ++i) {
+    const double factor = slower[i].id == "layer.attention.flash.forward"    ? 1.4
+                          : slower[i].id == "layer.attention.flash.backward" ? 2
+                                                                             : 1;
+    INFO(slower[i].id);
+    CHECK(slower[i].duration.value == Approx(factor * as_timed[i].duration.value).epsilon(0.02));
+  }
 }
 
 TEST_CASE("implementations read back as they were written, profiles and all") {

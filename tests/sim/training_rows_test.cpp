@@ -1,12 +1,13 @@
 // Rows of training tables: how their words are understood.
 #include <string>
+#include <vector>
 
 #include "sim/scenario/preset.h"
 #include "sim/validate/device_names.h"
 #include "sim/validate/network_names.h"
 #include "sim/validate/peak_memory.h"
 #include "sim/validate/row_model.h"
-#include "sim/validate/stack_names.h"
+#include "sim/validate/software_names.h"
 #include "sim/validate/training_scenario.h"
 #include "tests/support/catch.h"
 
@@ -16,7 +17,7 @@ const std::string kHeader =
     "model_name,params_b,layers,hidden,ffn_hidden,heads,kv_heads,vocab,seq_len,arch,gpu,num_gpus,gpus_per_"
     "node,"
     "interconnect,tp,pp,vpp,cp,dp,zero_stage,sequence_parallel,micro_batch,global_batch,recompute,precision,"
-    "framework,date,notes\n";
+    "framework,date,implementation,stalled\n";
 
 sim::CsvTable table_of(const std::string& row) {
   return sim::csv_from_text(kHeader + row + "\n", "rows.csv");
@@ -24,7 +25,7 @@ sim::CsvTable table_of(const std::string& row) {
 
 sim::Scenario scenario_of(const std::string& row) {
   const sim::CsvTable table = table_of(row);
-  return sim::training_row(sim::TableRow(table, 0, {})).scenario;
+  return sim::training_row(sim::TableRow(table, 0, {})).scenario();
 }
 
 double gigabits(std::string_view interconnect) {
@@ -54,19 +55,23 @@ TEST_CASE("the 96 GB, 500 W H100 and export variants are devices of their own") 
 }
 
 TEST_CASE("software is known by name and age; what nobody describes is the nearest, and says so") {
-  CHECK(sim::stack_of("Megatron-LM", "2021-04", "").preset == "megatron_2021");
-  CHECK(sim::stack_of("Megatron-LM", "2022-05", "").preset == "megatron_2022");
-  CHECK(sim::stack_of("Megatron-LM (Core)", "2024-08", "").preset == "mcore_te_2024");
-  CHECK(sim::stack_of("NeMo", "2025-04", "").preset == "mcore_te_2024");
-  CHECK(sim::stack_of("Megatron-Bridge", "2025-09", "").preset == "mcore_te_2026");
-  CHECK(sim::stack_of("Megatron-DeepSpeed", "2022", "").preset == "megatron_deepspeed");
-  CHECK(sim::stack_of("torchtitan (PyTorch)", "2024-12", "no compile").preset == "torchtitan_2024_eager");
-  CHECK(sim::stack_of("llm-foundry/Composer (PyTorch FSDP)", "2023-07", "").preset == "llm_foundry_2023");
-  CHECK_FALSE(sim::stack_of("nanotron", "2025-02", "").nearest);
-  CHECK(sim::stack_of("somebody's own", "2023-01", "").nearest);
+  const auto preset = [](const char* framework, const char* date) {
+    return sim::training_software(framework, date).presets.front();
+  };
+  CHECK(preset("Megatron-LM", "2021-04") == "megatron_2021");
+  CHECK(preset("Megatron-LM", "2022-05") == "megatron_2022");
+  CHECK(preset("Megatron-LM (Core)", "2024-08") == "mcore_te_2024");
+  CHECK(preset("NeMo", "2025-04") == "mcore_te_2024");
+  CHECK(preset("Megatron-Bridge", "2025-09") == "mcore_te_2026");
+  CHECK(preset("Megatron-DeepSpeed", "2022-02-20") == "megatron_deepspeed_fp16");
+  CHECK(preset("Megatron-DeepSpeed", "2022-03") == "megatron_deepspeed");
+  CHECK(preset("Megatron-DeepSpeed", "") == "megatron_deepspeed");
+  CHECK(preset("llm-foundry/Composer (PyTorch FSDP)", "2023-07") == "llm_foundry_2023");
+  CHECK_FALSE(sim::training_software("nanotron", "2025-02").nearest);
+  CHECK(sim::training_software("somebody's own", "2023-01").nearest);
 }
 
-TEST_CASE("every stack that a name leads to has a preset") {
+TEST_CASE("every preset of training software that a name leads to can be loaded") {
   for (const char* framework : {"Megatron-LM",
                                 "NeMo",
                                 "Megatron-Bridge",
@@ -94,14 +99,15 @@ TEST_CASE("every stack that a name leads to has a preset") {
                                 "Meta internal",
                                 ""})
     for (const char* date : {"2021-04", "2022-05", "2024-01", "2026-03", ""})
-      CHECK_NOTHROW(sim::load_implementation_preset(sim::stack_of(framework, date, "").preset));
+      for (const std::string& preset : sim::training_software(framework, date).presets)
+        CHECK_NOTHROW(sim::load_implementation_preset(preset));
 }
 
 TEST_CASE("empty cells are what the stack does; degrees make up the number of GPUs") {
   const sim::Scenario s = scenario_of(
       "Llama-style "
       "3B,3.57,28,3072,8192,32,32,131072,4096,llama,H100-80GB-SXM,64,8,,4,2,,,,zero1,,2,256,,bf16,"
-      "nanotron,2025-02,grad_accum=16");
+      "nanotron,2025-02,,");
   CHECK(s.strategy.tensor_parallel == 4);
   CHECK(s.strategy.data_parallel == 8);
   CHECK(s.strategy.zero_stage == 1);
@@ -113,51 +119,57 @@ TEST_CASE("empty cells are what the stack does; degrees make up the number of GP
 
 namespace {
 
-// Of the playbook's sweep.
-sim::TrainingRow nanotron_row(const std::string& model, int gpus, int tensor, int stages, int zero,
-                              int micro_batch) {
-  const std::string shape = model == "3B"   ? "3.57,28,3072,8192,32,32,131072"
-                            : model == "8B" ? "8.86,32,4096,14336,32,32,131072"
-                                            : "80,80,8192,28672,64,64,131072";
+sim::TrainingRow nanotron_row(int gpus, int tensor, int stages, const std::string& implementation = "",
+                              const std::string& stalled = "") {
   const auto cell = [](int n) { return std::to_string(n) + ","; };
   const sim::CsvTable table =
-      table_of("Llama-style " + model + "," + shape + ",4096,llama,H100-80GB-SXM," + cell(gpus) + "8,," +
-               cell(tensor) + cell(stages) + ",," + cell(gpus / tensor / stages) + "zero" + cell(zero) + "," +
-               cell(micro_batch) + "256,,bf16,nanotron,2025-02,");
+      table_of("Llama-style 8B,8.86,32,4096,14336,32,32,131072,4096,llama,H100-80GB-SXM," + cell(gpus) +
+               "8,," + cell(tensor) + cell(stages) + ",," + cell(gpus / tensor / stages) +
+               "zero1,,2,256,,bf16,nanotron,2025-02," + implementation + "," + stalled);
   return sim::training_row(sim::TableRow(table, 0, {}));
+}
+
+struct Mode {
+  std::string implementation;
+  bool stalls = false;
+  bool operator==(const Mode&) const = default;
+};
+std::vector<Mode> modes_of(const sim::TrainingRow& row) {
+  std::vector<Mode> modes;
+  for (const sim::Scenario& s : row.modes)
+    modes.push_back({s.implementation.name, s.implementation.pipeline.stalls});
+  return modes;
 }
 
 }  // namespace
 
-TEST_CASE("a run of the playbook's sweep is taken to keep gathered inputs as most like it, where that fits") {
-  const auto keeps = [](const std::string& model, int gpus, int tensor, int stages, int micro_batch) {
-    return sim::peak_memory(nanotron_row(model, gpus, tensor, stages, 1, micro_batch)).in_other_mode;
-  };
-  CHECK(keeps("8B", 128, 16, 1, 8));
-  CHECK(keeps("8B", 512, 32, 1, 8));
-  CHECK_FALSE(keeps("80B", 512, 32, 1, 8));  // would take more than 80 GB
-  CHECK_FALSE(keeps("8B", 512, 8, 1, 2));
-  CHECK_FALSE(keeps("8B", 128, 8, 2, 2));
-  CHECK_FALSE(keeps("8B", 128, 1, 1, 1));  // gathers none
+TEST_CASE(
+    "a row that does not say its mode is predicted in each, first as the software's default on a calm "
+    "network") {
+  const std::string again = "nanotron_2025", keeps = "nanotron_2025_gathered";
+  CHECK(modes_of(nanotron_row(64, 4, 2)) ==
+        std::vector<Mode>{{again, false}, {again, true}, {keeps, false}, {keeps, true}});
+  CHECK(modes_of(nanotron_row(64, 1, 1)) == std::vector<Mode>{{again}, {keeps}});  // nothing to stall
+  CHECK(modes_of(nanotron_row(8, 4, 2)) == std::vector<Mode>{{again}, {keeps}});   // nor inside a node
+  CHECK(modes_of(nanotron_row(64, 4, 2, keeps, "n")) == std::vector<Mode>{{keeps}});
+  CHECK(modes_of(nanotron_row(64, 4, 2, again, "y")) == std::vector<Mode>{{again, true}});
 }
 
-TEST_CASE("two series of the playbook's pipelines are taken to have stalled, and no run without stages") {
-  const auto stalls = [](const std::string& model, int gpus, int stages, int zero, int micro_batch) {
-    const sim::Scenario s = nanotron_row(model, gpus, 4, stages, zero, micro_batch).scenario;
-    return s.implementation.pipeline.stalls_from_ranks == 1;
+TEST_CASE("memory's band holds every mode that the row may have run in") {
+  const auto of = [](const std::string& implementation) {
+    return sim::peak_memory(nanotron_row(16, 8, 1, implementation)).reserved;
   };
-  CHECK(stalls("8B", 64, 4, 0, 1));
-  CHECK(stalls("8B", 256, 4, 1, 2));
-  CHECK_FALSE(stalls("8B", 64, 4, 1, 1));
-  CHECK_FALSE(stalls("3B", 256, 4, 1, 2));
-  CHECK_FALSE(stalls("8B", 256, 4, 1, 1));
-  CHECK_FALSE(stalls("8B", 256, 1, 1, 2));
+  const sim::MemoryBand again = of("nanotron_2025"), keeps = of("nanotron_2025_gathered"), either = of("");
+  REQUIRE(again.value < keeps.value);
+  CHECK(either.value == again.value);
+  CHECK(either.low == again.low);
+  CHECK(either.high == keeps.high);
 }
 
 TEST_CASE("zero_stage is read from what FSDP and Megatron call it") {
   const auto stage = [](const std::string& text) {
     return scenario_of("GPT,,24,2048,,16,,,1024,gpt,A100,8,8,,,,,,," + text +
-                       ",,4,32,,bf16,Megatron-LM,2022,")
+                       ",,4,32,,bf16,Megatron-LM,2022,,")
         .strategy.zero_stage;
   };
   CHECK(stage("FSDP FULL_SHARD (zero3)") == 3);
@@ -176,12 +188,13 @@ TEST_CASE("rows that cannot be are refused with what is wrong") {
     }
     return std::string();
   };
-  CHECK(why("GPT,,24,2048,,16,,,1024,gpt,A100,8,8,,3,,,,,,,4,32,,bf16,Megatron-LM,2022,") ==
+  CHECK(why("GPT,,24,2048,,16,,,1024,gpt,A100,8,8,,3,,,,,,,4,32,,bf16,Megatron-LM,2022,,") ==
         "tp x pp x cp does not divide num_gpus");
-  CHECK(why("GPT,,24,2048,,16,,,1024,gpt,TPU v4,8,8,,,,,,,,,4,32,,bf16,Megatron-LM,2022,") != "");
-  CHECK(why("GPT,,24,2048,,16,,,1024,gpt,A100,8,8,,,,,,,,,4,32,,fp8,Megatron-LM,2022,") ==
+  CHECK(why("GPT,,24,2048,,16,,,1024,gpt,TPU v4,8,8,,,,,,,,,4,32,,bf16,Megatron-LM,2022,,") != "");
+  CHECK(why("GPT,,24,2048,,16,,,1024,gpt,A100,8,8,,,,,,,,,4,32,,fp8,Megatron-LM,2022,,") ==
         "the gpu computes nothing in fp8");
-  CHECK(why("GPT,,24,2048,,16,,,1024,gpt,A100,8,8,,,,,,,,,4,32,,bf16,Megatron-LM,2022,LoRA") != "");
+  CHECK(why("GPT,,24,2048,,16,,,1024,gpt,A100,8,8,,,,,,,,,4,32,,bf16,Megatron-LM,2022,megatron_2019,") ==
+        "implementation \"megatron_2019\" is no preset");
 }
 
 TEST_CASE("names of models are spelled as presets are") {

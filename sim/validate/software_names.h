@@ -1,0 +1,20 @@
+// Which implementation presets a table means by the software it names, at the age of its row:
+// presets/software.json.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sim {
+
+struct NamedSoftware {
+  // The first is the estimate; the others are ways in which such runs were carried out besides.
+  std::vector<std::string> presets;
+  bool nearest = false;  // no preset is of this software: the one most like it
+};
+
+// `framework` is free text, with a version or without; `date` begins with the year ("2024-12").
+NamedSoftware training_software(std::string_view framework, std::string_view date);
+NamedSoftware serving_software(std::string_view framework, std::string_view date);
+
+}  // namespace sim
