@@ -1,6 +1,7 @@
 // presets/published/: predictions of what others measured stay within fixed budgets.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -41,7 +42,14 @@ std::size_t column_of(const sim::CsvTable& table, const std::string& name) {
   return static_cast<std::size_t>(found - table.header.begin());
 }
 
+// Says how far off the source is now, beside its budget.
 void check_within(const json& budget, const sim::ErrorSummary& now) {
+  const auto percent = [&](const char* key) { return budget[key].get<double>(); };
+  std::printf(
+      "%s on %s: median %.1f %% of %.0f %%, 90th percentile %.1f %% of %.0f %%, in the band %.0f %% of %.0f "
+      "%%\n",
+      now.source.c_str(), now.gpu.c_str(), 100 * now.median, percent("median_percent"), 100 * now.p90,
+      percent("p90_percent"), 100 * now.inside_band, percent("inside_percent"));
   INFO(budget["source"] << " on " << budget["gpu"] << ": " << budget["reason"]);
   CHECK(static_cast<double>(now.predicted) >= 0.99 * static_cast<double>(now.rows));
   CHECK(100 * now.median <= budget["median_percent"]);
