@@ -5,13 +5,13 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <string_view>
 
 #include "app/cli/exit_code.h"
 #include "sim/format.h"
-#include "sim/plan/schedule.h"
+#include "sim/planner/searched_fields.h"
+#include "sim/scenario/fields.h"
 
 namespace app::cli {
 
@@ -19,13 +19,18 @@ namespace {
 
 using Values = std::vector<std::string>;
 
+// Values to search of a field, by the name of its flag. `said` is how they were typed.
 struct SearchFlag {
   std::string field;
   Values values;
+  std::string said(const std::string& value) const {
+    return typed_alone ? fmt::format("--{} {}", field, value) : fmt::format("--search {}={}", field, value);
+  }
+  bool typed_alone = false;
 };
 
-[[noreturn]] void refuse(const std::string& field, std::string_view accepted, const std::string& value) {
-  throw UsageError(fmt::format("--search {}={}: {} takes {}", field, value, field, accepted));
+[[noreturn]] void refuse(const SearchFlag& flag, std::string_view accepted, const std::string& value) {
+  throw UsageError(fmt::format("{}: {} takes {}", flag.said(value), flag.field, accepted));
 }
 
 std::vector<SearchFlag> search_flags(const std::vector<std::string>& typed) {
@@ -34,7 +39,7 @@ std::vector<SearchFlag> search_flags(const std::vector<std::string>& typed) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
       throw UsageError(fmt::format("--search takes FIELD=VALUE,VALUE, as tp=1,2,4, not \"{}\"", text));
-    SearchFlag flag{text.substr(0, equals), {}};
+    SearchFlag flag{text.substr(0, equals), {}, false};
     std::size_t at = equals + 1;
     while (at <= text.size()) {
       const std::size_t comma = std::min(text.find(',', at), text.size());
@@ -51,7 +56,7 @@ auto each(const SearchFlag& flag, std::string_view accepted, Parse parse) {
   std::vector<typename decltype(parse(std::string()))::value_type> values;
   for (const std::string& text : flag.values) {
     const auto value = parse(text);
-    if (!value) refuse(flag.field, accepted, text);
+    if (!value) refuse(flag, accepted, text);
     if (std::find(values.begin(), values.end(), *value) == values.end()) values.push_back(*value);
   }
   return values;
@@ -70,18 +75,10 @@ std::vector<int> degrees(const SearchFlag& flag, int least = 1) {
   std::vector<int> values;
   for (const std::int64_t value : counts(flag, least)) {
     if (value > std::numeric_limits<int>::max())
-      refuse(flag.field, "numbers below two billion", sim::format_count(value));
+      refuse(flag, "numbers below two billion", sim::format_count(value));
     values.push_back(static_cast<int>(value));
   }
   return values;
-}
-
-std::vector<bool> choices(const SearchFlag& flag) {
-  return each(flag, "true, false or both, as true,false", [](const std::string& text) -> std::optional<bool> {
-    if (text == "true") return true;
-    if (text == "false") return false;
-    return std::nullopt;
-  });
 }
 
 std::vector<sim::RecomputeChoice> recomputes(const SearchFlag& flag) {
@@ -100,133 +97,92 @@ std::vector<sim::RecomputeChoice> recomputes(const SearchFlag& flag) {
       });
 }
 
-std::vector<std::string> schedules(const SearchFlag& flag) {
-  const auto& known = sim::schedule_names();
-  return each(flag, fmt::format("{}", fmt::join(known, ", ")),
-              [&](const std::string& text) -> std::optional<std::string> {
-                if (std::find(known.begin(), known.end(), text) == known.end()) return std::nullopt;
-                return text;
-              });
+// Values of a field, each as its flag takes it; a number not below the least that it may be.
+template <class T, class Part, class Member>
+std::vector<T> values_of(const SearchFlag& flag, Member Part::*member) {
+  const sim::AnyField& field = sim::field_of(member);
+  std::string accepted = field.accepted();
+  if (field.kind == sim::AnyField::Kind::number)
+    accepted = fmt::format("whole numbers of {} or more, as 8 or 1k", field.least);
+  return each(flag, accepted, [&](const std::string& text) -> std::optional<T> {
+    sim::Scenario s;
+    if (text.empty() || !field.set(s, text)) return std::nullopt;
+    const Member& value = s.*sim::kPart<Part>.*member;
+    if constexpr (std::is_integral_v<Member> && !std::is_same_v<Member, bool>)
+      if (static_cast<double>(value) < field.least) return std::nullopt;
+    if constexpr (std::is_same_v<Member, std::string>)
+      if (!field.words.empty() && std::ranges::find(field.words, value) == field.words.end())
+        return std::nullopt;
+    return value;
+  });
+}
+template <>
+std::vector<sim::RecomputeChoice> values_of(const SearchFlag& flag, sim::Recompute sim::Strategy::*) {
+  return recomputes(flag);
 }
 
-std::vector<std::optional<sim::DType>> types(const SearchFlag& flag) {
-  std::vector<std::optional<sim::DType>> values;
-  for (const sim::DType type : each(flag, "fp32, bf16, fp16, fp8, int8 or int4", [](const std::string& text) {
-         return sim::dtype_from_name(std::string_view(text));
-       }))
-    values.push_back(type);
-  return values;
+std::string_view flag_of(std::string_view /*devices*/) {
+  return "gpus";
+}
+template <class Part, class T>
+std::string_view flag_of(T Part::*member) {
+  return sim::field_of(member).flag;
 }
 
-// What --search may name, and what it does to a space.
-template <class Space>
-struct SearchField {
-  std::string_view name;
-  void (*set)(Space&, const SearchFlag&);
-};
-
-using TrainingField = SearchField<sim::SearchSpace>;
-constexpr std::array<TrainingField, 20> kTrainingFields{{
-    {"gpus", [](sim::SearchSpace& s, const SearchFlag& f) { s.devices = degrees(f); }},
-    {"global-batch", [](sim::SearchSpace& s, const SearchFlag& f) { s.global_batch_size = counts(f, 1); }},
-    {"micro-batch", [](sim::SearchSpace& s, const SearchFlag& f) { s.micro_batch_size = counts(f, 1); }},
-    {"tp", [](sim::SearchSpace& s, const SearchFlag& f) { s.tensor_parallel = degrees(f); }},
-    {"pp", [](sim::SearchSpace& s, const SearchFlag& f) { s.pipeline_parallel = degrees(f); }},
-    {"cp", [](sim::SearchSpace& s, const SearchFlag& f) { s.context_parallel = degrees(f); }},
-    {"ep", [](sim::SearchSpace& s, const SearchFlag& f) { s.expert_parallel = degrees(f); }},
-    {"etp", [](sim::SearchSpace& s, const SearchFlag& f) { s.expert_tensor_parallel = degrees(f, 0); }},
-    {"vpp", [](sim::SearchSpace& s, const SearchFlag& f) { s.virtual_pipeline = degrees(f); }},
-    {"zero", [](sim::SearchSpace& s, const SearchFlag& f) { s.zero_stage = degrees(f, 0); }},
-    {"shard-group", [](sim::SearchSpace& s, const SearchFlag& f) { s.shard_group = degrees(f, 0); }},
-    {"prefetch", [](sim::SearchSpace& s, const SearchFlag& f) { s.prefetch = degrees(f, 0); }},
-    {"gradient-bucket", [](sim::SearchSpace& s, const SearchFlag& f) { s.gradient_bucket = counts(f, 0); }},
-    {"schedule", [](sim::SearchSpace& s, const SearchFlag& f) { s.schedule = schedules(f); }},
-    {"recompute", [](sim::SearchSpace& s, const SearchFlag& f) { s.recompute = recomputes(f); }},
-    {"sequence-parallel", [](sim::SearchSpace& s, const SearchFlag& f) { s.sequence_parallel = choices(f); }},
-    {"offload-optimizer", [](sim::SearchSpace& s, const SearchFlag& f) { s.offload_optimizer = choices(f); }},
-    {"offload-activations",
-     [](sim::SearchSpace& s, const SearchFlag& f) { s.offload_activations = choices(f); }},
-    {"cp-comm",
-     [](sim::SearchSpace& s, const SearchFlag& f) {
-       s.context_parallel_comm = each(f, "all_gather, ring or all_to_all", [](const std::string& text) {
-         return sim::context_parallel_comm_from_name(std::string_view(text));
-       });
-     }},
-    {"rank-order", [](sim::SearchSpace& s, const SearchFlag& f) { s.rank_order = f.values; }},
-}};
-
-using ServingField = SearchField<sim::ServingSpace>;
-constexpr std::array<ServingField, 7> kServingFields{{
-    {"gpus", [](sim::ServingSpace& s, const SearchFlag& f) { s.devices = degrees(f); }},
-    {"tp", [](sim::ServingSpace& s, const SearchFlag& f) { s.tensor_parallel = degrees(f); }},
-    {"pp", [](sim::ServingSpace& s, const SearchFlag& f) { s.pipeline_parallel = degrees(f); }},
-    {"ep", [](sim::ServingSpace& s, const SearchFlag& f) { s.expert_parallel = degrees(f); }},
-    {"batch-size", [](sim::ServingSpace& s, const SearchFlag& f) { s.batch_size = counts(f, 1); }},
-    {"weights-dtype", [](sim::ServingSpace& s, const SearchFlag& f) { s.weights_dtype = types(f); }},
-    {"kv-dtype", [](sim::ServingSpace& s, const SearchFlag& f) { s.kv_dtype = types(f); }},
-}};
-
-template <class Fields, class Space>
-void widen(const Fields& fields, const std::vector<SearchFlag>& flags, std::string_view of, Space& space) {
+// Gives the fields that are named their values. `for_each(space, visit)` calls visit(member, values).
+template <class Space, class ForEach>
+void widen(const std::vector<SearchFlag>& flags, std::string_view of, Space& space, ForEach for_each) {
   for (const SearchFlag& flag : flags) {
-    const auto field =
-        std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.name == flag.field; });
-    if (field == fields.end()) {
-      std::string known;
-      for (const auto& f : fields) known += (known.empty() ? "" : ", ") + std::string(f.name);
+    bool found = false;
+    std::string known;
+    for_each(space, [&](auto member, auto& values) {
+      known.append(known.empty() ? "" : ", ").append(flag_of(member));
+      if (found || flag_of(member) != flag.field) return;
+      found = true;
+      if constexpr (std::is_same_v<decltype(member), std::string_view>)
+        values = degrees(flag);
+      else
+        values = values_of<typename std::remove_reference_t<decltype(values)>::value_type>(flag, member);
+    });
+    if (!found && !flag.typed_alone)
       throw UsageError(fmt::format("--search {}: of {} there are {}", flag.field, of, known));
-    }
-    field->set(space, flag);
   }
 }
 
-template <class T>
-void fix(const std::optional<std::int64_t>& flag, std::vector<T>& values, const char* name,
-         std::int64_t least = 1) {
-  if (!flag) return;
-  if (*flag < least || *flag > std::numeric_limits<int>::max())
-    throw UsageError(fmt::format("{} must be {} or more", name, least));
-  values = {static_cast<T>(*flag)};
+// A field that was typed has this value alone.
+std::vector<SearchFlag> typed_flags(const ScenarioFlags& flags) {
+  std::vector<SearchFlag> typed;
+  for (const auto& [field, text] : flags.fields) typed.push_back({std::string(field->flag), {text}, true});
+  return typed;
+}
+
+template <class Space, class Visit>
+void for_each_served(Space& s, const Visit& visit) {
+  visit(sim::kDevicesOfSpace, s.devices);
+  visit(&sim::Strategy::tensor_parallel, s.tensor_parallel);
+  visit(&sim::Strategy::pipeline_parallel, s.pipeline_parallel);
+  visit(&sim::Strategy::expert_parallel, s.expert_parallel);
+  visit(&sim::Workload::batch_size, s.batch_size);
+  visit(&sim::Workload::weights_dtype, s.weights_dtype);
+  visit(&sim::Workload::kv_dtype, s.kv_dtype);
 }
 
 // Numbers of devices: --search gpus, else --gpus.
 std::vector<int> devices_of(const PlanFlags& flags, const std::vector<SearchFlag>& search) {
   for (const SearchFlag& flag : search)
     if (flag.field == "gpus") return degrees(flag);
-  std::vector<int> devices;
-  fix(flags.scenario.gpus, devices, "--gpus");
-  if (devices.empty())
+  if (!flags.scenario.gpus)
     throw UsageError("--gpus says how many devices there are; several numbers: --search gpus=64,128");
-  return devices;
+  return degrees({"gpus", {std::to_string(*flags.scenario.gpus)}, true});
 }
 
-void fix_training(const ScenarioFlags& f, sim::SearchSpace& space) {
-  fix(f.tensor_parallel, space.tensor_parallel, "--tp");
-  fix(f.pipeline_parallel, space.pipeline_parallel, "--pp");
-  fix(f.context_parallel, space.context_parallel, "--cp");
-  fix(f.expert_parallel, space.expert_parallel, "--ep");
-  fix(f.expert_tensor_parallel, space.expert_tensor_parallel, "--etp", 0);
-  fix(f.virtual_pipeline, space.virtual_pipeline, "--vpp");
-  fix(f.zero_stage, space.zero_stage, "--zero", 0);
-  fix(f.shard_group, space.shard_group, "--shard-group", 0);
-  fix(f.micro_batch, space.micro_batch_size, "--micro-batch");
-  if (f.sequence_parallel) space.sequence_parallel = {*f.sequence_parallel};
-  if (f.offload_optimizer) space.offload_optimizer = {*f.offload_optimizer};
-  if (f.offload_activations) space.offload_activations = {*f.offload_activations};
-  if (f.schedule) space.schedule = schedules({"schedule", {*f.schedule}});
-  if (f.recompute || f.recompute_operations)
-    space.recompute = {{space.base.strategy.recompute, space.base.strategy.recompute_interval}};
-}
-
-sim::Strategy undivided(const sim::Strategy& s) {
-  sim::Strategy one;
-  one.rank_order = s.rank_order;
-  one.context_parallel_comm = s.context_parallel_comm;
-  one.expert_dispatch = s.expert_dispatch;
-  one.prefetch = s.prefetch;
-  one.gradient_bucket = s.gradient_bucket;
-  one.recompute_operations = s.recompute_operations;
-  return one;
+// Without what a search decides.
+sim::Strategy undivided(sim::Strategy s) {
+  const sim::Strategy none;
+  sim::for_each_field<sim::Strategy>([&](const auto& row) {
+    if (row.search == sim::FieldSearch::always) s.*row.member = none.*row.member;
+  });
+  return s;
 }
 
 std::optional<sim::Seconds> seconds_of(const std::optional<double>& value, double unit) {
@@ -235,7 +191,7 @@ std::optional<sim::Seconds> seconds_of(const std::optional<double>& value, doubl
 }
 
 // A constraint's field as it is typed.
-std::string flag_of(std::string_view field) {
+std::string constraint_flag(std::string_view field) {
   if (field == "memory_share") return "--memory-share";
   if (field == "memory_reserved") return "--memory-reserved-gib";
   if (field == "slowest_step") return "--slowest-step-s";
@@ -249,7 +205,8 @@ std::string flag_of(std::string_view field) {
 template <class Constraints>
 Constraints checked(const Constraints& constraints) {
   const auto found = problems(constraints);
-  if (!found.empty()) throw UsageError(fmt::format("{} {}", flag_of(found[0].field), found[0].message));
+  if (!found.empty())
+    throw UsageError(fmt::format("{} {}", constraint_flag(found[0].field), found[0].message));
   return constraints;
 }
 
@@ -348,10 +305,14 @@ sim::ServingConstraints serving_constraints(const PlanFlags& f) {
 
 sim::SearchSpace training_space(const sim::Scenario& base, const PlanFlags& flags) {
   const std::vector<SearchFlag> search = search_flags(flags.search);
+  const ScenarioFlags& typed = flags.scenario;
+  const auto for_each = [](auto& space, const auto& visit) { sim::for_each_searched(space, visit); };
   sim::SearchSpace space = sim::every_strategy(base, devices_of(flags, search));
-  fix_training(flags.scenario, space);
-  widen(kTrainingFields, search, "training", space);
-  if (flags.scenario.data_parallel)
+  widen(typed_flags(typed), "training", space, for_each);
+  if (typed.typed("strategy.recompute") || typed.typed("strategy.recompute_operations"))
+    space.recompute = {{base.strategy.recompute, base.strategy.recompute_interval}};
+  widen(search, "training", space, for_each);
+  if (typed.typed("strategy.data_parallel"))
     throw UsageError(
         "--dp is what the other degrees leave of the devices: fix --tp, --pp and --cp, or --gpus");
   return space;
@@ -359,37 +320,36 @@ sim::SearchSpace training_space(const sim::Scenario& base, const PlanFlags& flag
 
 sim::ServingSpace serving_space(const sim::Scenario& base, const PlanFlags& flags) {
   const std::vector<SearchFlag> search = search_flags(flags.search);
+  const auto for_each = [](auto& space, const auto& visit) { for_each_served(space, visit); };
   std::optional<sim::ServingTraffic> traffic;
   if (flags.requests_per_second) traffic.emplace();
   sim::ServingSpace space = sim::every_serving(base, devices_of(flags, search), traffic);
-  const ScenarioFlags& f = flags.scenario;
-  fix(f.tensor_parallel, space.tensor_parallel, "--tp");
-  fix(f.pipeline_parallel, space.pipeline_parallel, "--pp");
-  fix(f.expert_parallel, space.expert_parallel, "--ep");
-  fix(f.batch_size, space.batch_size, "--batch-size");
-  widen(kServingFields, search, "generation", space);
+  widen(typed_flags(flags.scenario), "generation", space, for_each);
+  widen(search, "generation", space, for_each);
   return space;
 }
 
 ResolvedScenario resolve_for_plan(const ScenarioFlags& flags, const runtime::EventSink& sink,
                                   std::stop_token stop) {
   ScenarioFlags of_one = flags;
-  of_one.gpus = of_one.data_parallel = of_one.tensor_parallel = of_one.pipeline_parallel =
-      of_one.context_parallel = of_one.expert_parallel = of_one.expert_tensor_parallel =
-          of_one.virtual_pipeline = of_one.zero_stage = of_one.shard_group = of_one.micro_batch =
-              std::nullopt;
+  of_one.gpus.reset();
+  const auto is_kept = [](const sim::AnyField& f) {
+    return f.path() != "workload.micro_batch_size" &&
+           (f.search != sim::FieldSearch::always || f.name.starts_with("recompute"));
+  };
+  std::erase_if(of_one.fields, [&](const ScenarioFlags::Typed& t) { return !is_kept(*t.field); });
   ResolvedScenario resolved = resolve_unchecked(of_one, sink, std::move(stop));
   sim::Scenario& s = resolved.scenario;
   const sim::Strategy typed = s.strategy;
   s.strategy = undivided(s.strategy);
-  if (flags.recompute || flags.recompute_operations) {
+  if (flags.typed("strategy.recompute") || flags.typed("strategy.recompute_operations")) {
     s.strategy.recompute = typed.recompute;
     s.strategy.recompute_interval = typed.recompute_interval;
   }
   s.workload.micro_batch_size = 1;
   // Llama 3's 405B began with steps of 4 million tokens (arXiv 2407.21783, section 3.4.1).
   constexpr std::int64_t kUsualTokens = std::int64_t{4} << 20;
-  if (!flags.global_batch && !flags.scenario && !flags.workload)
+  if (!flags.typed("workload.global_batch_size") && !flags.scenario && !flags.workload)
     s.workload.global_batch_size =
         std::max<std::int64_t>(1, kUsualTokens / std::max<std::int64_t>(1, s.workload.seq_len));
   require_valid(s);

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "app/cli/predict_command.h"
 #include "app/cli/text_table.h"
 #include "sim/cost/predict.h"
 #include "sim/format.h"
@@ -220,108 +221,13 @@ Table table_of(std::span<const Row> rows) {
   return out;
 }
 
-std::string quoted(const std::string& word) {
-  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("-_./:=+,@").find(c) != std::string_view::npos;
-  });
-  if (plain) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
-class Command {
- public:
-  explicit Command(std::string text) : text_(std::move(text)) {}
-  void add(const char* flag, const std::optional<std::string>& value) {
-    if (value) text_ += fmt::format(" {} {}", flag, quoted(*value));
-  }
-  void add(const char* flag, const std::optional<std::int64_t>& value) {
-    if (value) text_ += fmt::format(" {} {}", flag, *value);
-  }
-  // Where it is not what a scenario has without the flag.
-  template <class T>
-  void add_other(const char* flag, const T& value, const T& usual) {
-    if (value != usual) text_ += fmt::format(" {} {}", flag, value);
-  }
-  // A scenario that was typed may say otherwise.
-  void add_choice(const char* flag, bool is, bool may_be_otherwise) {
-    if (is || may_be_otherwise) text_ += fmt::format(" --{}{}", is ? "" : "no-", flag);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
-// What the user typed of model, hardware and implementation.
-void add_typed(Command& command, const ScenarioFlags& f) {
-  command.add("--scenario", f.scenario);
-  command.add("--model", f.model);
-  command.add("--hardware", f.hardware);
-  command.add("--implementation", f.implementation);
-  command.add("--workload", f.workload);
-  command.add("--task", f.task);
-  command.add("--dtype", f.dtype);
-  command.add("--seq-len", f.seq_len);
-  command.add("--optimizer", f.optimizer);
-  command.add("--recompute-operations", f.recompute_operations);
-  command.add("--prompt-length", f.prompt_length);
-  command.add("--max-new-tokens", f.max_new_tokens);
-  command.add("--weights-group", f.weights_group);
-  command.add("--kv-block", f.kv_block);
-  command.add("--head-chunks", f.head_chunks);
-}
-
-std::string predict_command(const PlanSearch& search, const sim::Scenario& winner) {
-  const sim::Strategy& s = winner.strategy;
-  const sim::Strategy usual;
-  Command command("ridgepoint predict");
-  add_typed(command, search.typed);
-  command.add("--dp", s.data_parallel);
-  command.add("--tp", s.tensor_parallel);
-  command.add("--pp", s.pipeline_parallel);
-  command.add("--cp", s.context_parallel);
-  command.add_other("--ep", s.expert_parallel, usual.expert_parallel);
-  command.add_other("--etp", s.expert_tensor_parallel, usual.expert_tensor_parallel);
-  command.add("--vpp", s.virtual_pipeline);
-  command.add("--schedule", s.schedule);
-  command.add("--zero", s.zero_stage);
-  command.add_other("--shard-group", s.shard_group, usual.shard_group);
-  command.add_other("--prefetch", s.prefetch, usual.prefetch);
-  command.add_other("--gradient-bucket", s.gradient_bucket, usual.gradient_bucket);
-  command.add_choice("sequence-parallel", s.sequence_parallel, search.typed.scenario.has_value());
-  command.add("--recompute", std::string(name(s.recompute)));
-  command.add_other("--recompute-interval", s.recompute_interval, usual.recompute_interval);
-  command.add_other("--expert-dispatch", name(s.expert_dispatch), name(usual.expert_dispatch));
-  command.add_other("--cp-comm", name(s.context_parallel_comm), name(usual.context_parallel_comm));
-  command.add_other("--rank-order", s.rank_order, usual.rank_order);
-  command.add_choice("offload-optimizer", s.offload_optimizer, search.typed.scenario.has_value());
-  command.add_choice("offload-activations", s.offload_activations, search.typed.scenario.has_value());
-  command.add("--micro-batch", winner.workload.micro_batch_size);
-  command.add("--global-batch", winner.workload.global_batch_size);
-  return command.text();
-}
-
 std::string predict_command(const PlanSearch& search, const ServingSearch& of, std::int64_t index) {
   const sim::ServingChoice choice = sim::candidate(of.space, index);
-  const sim::Strategy& s = choice.scenario.strategy;
-  const sim::Workload& w = choice.scenario.workload;
-  Command command("ridgepoint predict");
-  add_typed(command, search.typed);
-  command.add("--tp", s.tensor_parallel);
-  command.add_other("--ep", s.expert_parallel, 1);
-  command.add_other("--dp", s.data_parallel, 1);
-  command.add_other("--pp", s.pipeline_parallel, 1);
-  if (w.weights_dtype) command.add("--weights-dtype", std::string(name(*w.weights_dtype)));
-  if (w.kv_dtype) command.add("--kv-dtype", std::string(name(*w.kv_dtype)));
-  std::string text = command.text();
-  if (of.traffic)
-    return text + fmt::format(" --requests-per-second {:.17g} --minutes {:g} --traffic-seed {}",
-                              of.traffic->requests_per_second / choice.replicas(),
-                              of.traffic->duration.value / 60, of.traffic->seed);
-  return text + fmt::format(" --batch-size {}", w.batch_size);
+  const std::string text = predict_command(choice.scenario, named_by(search.typed));
+  if (!of.traffic) return text;
+  return text + fmt::format(" --requests-per-second {:.17g} --minutes {:g} --traffic-seed {}",
+                            of.traffic->requests_per_second / choice.replicas(),
+                            of.traffic->duration.value / 60, of.traffic->seed);
 }
 
 // What the winner and the runner-up spend their time on.
@@ -382,7 +288,7 @@ Comparison comparison_of(const PlanSearch& search, const Digest& digest) {
 }
 
 std::string winner_command(const PlanSearch& search, const Digest& digest) {
-  if (!digest.first_two.empty()) return predict_command(search, digest.first_two.front());
+  if (!digest.first_two.empty()) return predict_command(digest.first_two.front(), named_by(search.typed));
   if (!digest.first_two_of_space.empty())
     return predict_command(search, std::get<ServingSearch>(search.of), digest.first_two_of_space.front());
   return {};

@@ -1,6 +1,7 @@
 #include "app/cli/plan_sweep.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,65 +21,41 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSweepSchemaVersion = 1;
 
-// Flags that a sweep may vary, and where their values go.
-struct TextField {
+// Flags that a sweep may vary beside those of the scenario's fields.
+struct PartFlag {
   std::string_view name;
   std::optional<std::string> ScenarioFlags::*value;
 };
-constexpr std::array<TextField, 11> kTextFields{{
+constexpr std::array<PartFlag, 5> kPartFlags{{
     {"scenario", &ScenarioFlags::scenario},
     {"model", &ScenarioFlags::model},
     {"hardware", &ScenarioFlags::hardware},
     {"implementation", &ScenarioFlags::implementation},
     {"workload", &ScenarioFlags::workload},
-    {"dtype", &ScenarioFlags::dtype},
-    {"optimizer", &ScenarioFlags::optimizer},
-    {"recompute", &ScenarioFlags::recompute},
-    {"schedule", &ScenarioFlags::schedule},
-    {"weights-dtype", &ScenarioFlags::weights_dtype},
-    {"kv-dtype", &ScenarioFlags::kv_dtype},
 }};
+constexpr std::string_view kDevices = "gpus";
 
-struct CountField {
-  std::string_view name;
-  std::optional<std::int64_t> ScenarioFlags::*value;
-  bool binary_k = false;
-};
-constexpr std::array<CountField, 13> kCountFields{{
-    {"gpus", &ScenarioFlags::gpus},
-    {"tp", &ScenarioFlags::tensor_parallel},
-    {"pp", &ScenarioFlags::pipeline_parallel},
-    {"cp", &ScenarioFlags::context_parallel},
-    {"ep", &ScenarioFlags::expert_parallel},
-    {"vpp", &ScenarioFlags::virtual_pipeline},
-    {"zero", &ScenarioFlags::zero_stage},
-    {"micro-batch", &ScenarioFlags::micro_batch},
-    {"global-batch", &ScenarioFlags::global_batch},
-    {"batch-size", &ScenarioFlags::batch_size},
-    {"seq-len", &ScenarioFlags::seq_len, true},
-    {"prompt-length", &ScenarioFlags::prompt_length, true},
-    {"max-new-tokens", &ScenarioFlags::max_new_tokens, true},
-}};
-
-std::string known_fields() {
-  std::string names;
-  for (const TextField& field : kTextFields) names += (names.empty() ? "" : ", ") + std::string(field.name);
-  for (const CountField& field : kCountFields) names += ", " + std::string(field.name);
-  return names;
+const sim::AnyField* field_of_flag(std::string_view flag) {
+  const auto fields = sim::all_fields();
+  const auto found = std::ranges::find(fields, flag, &sim::AnyField::flag);
+  return flag.empty() || found == fields.end() ? nullptr : &*found;
 }
 
-bool is_known(std::string_view name) {
-  const auto named = [&](const auto& field) { return field.name == name; };
-  return std::any_of(kTextFields.begin(), kTextFields.end(), named) ||
-         std::any_of(kCountFields.begin(), kCountFields.end(), named);
+std::vector<std::string_view> known_flags() {
+  std::vector<std::string_view> names;
+  for (const PartFlag& part : kPartFlags) names.push_back(part.name);
+  names.push_back(kDevices);
+  for (const sim::AnyField& field : sim::all_fields())
+    if (!field.flag.empty()) names.push_back(field.flag);
+  return names;
 }
 
 // A value as it would be typed.
 std::string typed(const std::string& path, const std::string& field, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_integer()) return value.dump();
+  if (value.is_number() || value.is_boolean()) return value.dump();
   throw runtime::InputError(
-      fmt::format("{} {}: values are texts or whole numbers, not {}", path, field, value.dump()));
+      fmt::format("{} {}: values are texts, numbers, true or false, not {}", path, field, value.dump()));
 }
 
 std::vector<std::pair<std::string, std::vector<std::string>>> read_fields(const std::string& path) {
@@ -98,9 +75,10 @@ std::vector<std::pair<std::string, std::vector<std::string>>> read_fields(const 
   std::vector<std::pair<std::string, std::vector<std::string>>> fields;
   for (const auto& [name, values] : json["vary"].items()) {
     const std::string field = "vary." + name;
-    if (!is_known(name))
+    const std::vector<std::string_view> known = known_flags();
+    if (std::ranges::find(known, name) == known.end())
       throw runtime::InputError(
-          fmt::format("{} {}: is not known; there are {}", path, field, known_fields()));
+          fmt::format("{} {}: is not known; there are {}", path, field, fmt::join(known, ", ")));
     if (!values.is_array() || values.empty())
       throw runtime::InputError(fmt::format("{} {}: must be a list of at least one value", path, field));
     auto& list = fields.emplace_back(name, std::vector<std::string>()).second;
@@ -136,25 +114,30 @@ std::vector<Variation> read_sweep(const std::string& path) {
 
 void apply(const Variation& variation, ScenarioFlags& flags) {
   for (const auto& [name, value] : variation) {
-    for (const TextField& field : kTextFields)
-      if (field.name == name) flags.*field.value = value;
-    for (const CountField& field : kCountFields) {
-      if (field.name != name) continue;
-      std::int64_t count = 0;
-      if (!sim::parse_count(value, count, field.binary_k))
-        throw UsageError(
-            fmt::format("{} takes a whole number, as 8, 8k or 1.5M: \"{}\" is none", name, value));
-      flags.*field.value = count;
-    }
+    for (const PartFlag& part : kPartFlags)
+      if (part.name == name) flags.*part.value = value;
+    if (const sim::AnyField* field = field_of_flag(name)) flags.type(*field, value);
+    if (name != kDevices) continue;
+    flags.gpus.emplace();
+    if (!sim::parse_count(value, *flags.gpus))
+      throw UsageError(fmt::format("{} takes a whole number, as 8, 8k or 1.5M: \"{}\" is none", name, value));
   }
 }
 
 std::string sweep_schema() {
-  const Json texts = {{"type", "array"}, {"minItems", 1}, {"items", {{"type", "string"}}}};
-  const Json counts = {{"type", "array"}, {"minItems", 1}, {"items", {{"type", {"integer", "string"}}}}};
+  const auto list_of = [](const Json& type) {
+    return Json{{"type", "array"}, {"minItems", 1}, {"items", {{"type", type}}}};
+  };
   Json fields = Json::object();
-  for (const TextField& field : kTextFields) fields[std::string(field.name)] = texts;
-  for (const CountField& field : kCountFields) fields[std::string(field.name)] = counts;
+  for (const std::string_view name : known_flags()) {
+    const sim::AnyField* const field = field_of_flag(name);
+    const auto is = [&](sim::AnyField::Kind kind) { return field && field->kind == kind; };
+    Json type = "string";
+    if (name == kDevices || is(sim::AnyField::Kind::number)) type = {"integer", "string"};
+    if (is(sim::AnyField::Kind::fraction)) type = {"number", "string"};
+    if (is(sim::AnyField::Kind::toggle)) type = {"boolean", "string"};
+    fields[std::string(name)] = list_of(type);
+  }
   const Json schema = {
       {"type", "object"},
       {"required", {"schema_version", "vary"}},

@@ -4,11 +4,15 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "runtime/devices.h"
 #include "runtime/model_source.h"
 #include "runtime/train.h"
 #include "sim/cost/calibration.h"
+#include "sim/scenario/fields.h"
+#include "sim/scenario/overrides.h"
 #include "sim/scenario/scenario.h"
 
 namespace CLI {
@@ -17,24 +21,24 @@ class App;
 
 namespace app::cli {
 
-// Each stays unset unless typed: what is unset comes from --scenario, else from the command's default.
+// What is not typed comes from --scenario, else from the command's default.
 struct ScenarioFlags {
   std::optional<std::string> scenario;  // file, preset, or "-" for stdin
-  std::optional<std::string> model, hardware, implementation, workload, task, dtype, schedule, recompute;
-  std::optional<std::string> recompute_operations, context_parallel_comm, rank_order, optimizer;
-  std::optional<std::string> expert_dispatch;
-  std::optional<std::string> device;
-  std::optional<std::int64_t> gpus, data_parallel, tensor_parallel, pipeline_parallel, context_parallel;
-  std::optional<std::int64_t> expert_parallel, expert_tensor_parallel, virtual_pipeline, zero_stage;
-  std::optional<std::int64_t> shard_group, prefetch, gradient_bucket, recompute_interval;
-  std::optional<bool> sequence_parallel, offload_optimizer, offload_activations;
-  std::optional<std::int64_t> seq_len, micro_batch, global_batch;
-  std::optional<std::int64_t> batch_size, prompt_length, max_new_tokens, weights_group, kv_block;
-  std::optional<std::int64_t> head_chunks;
-  std::optional<std::string> weights_dtype, kv_dtype;
-  bool no_kv_cache = false;
+  std::optional<std::string> model, hardware, implementation, workload, device;
+  std::optional<std::int64_t> gpus;
+  struct Typed {
+    const sim::AnyField* field;
+    std::string text;  // that the field takes
+  };
+  std::vector<Typed> fields;             // of sim/scenario/fields.h, each once
+  std::vector<sim::Override> overrides;  // --set, in order
 
   void add_to(CLI::App& command);
+
+  // Throws UsageError for a text that the field does not take.
+  void type(const sim::AnyField& field, std::string text);
+  // What was typed for the field of a path, "strategy.zero_stage"; null where nothing was.
+  const std::string* typed(std::string_view path) const;
 };
 
 // A scenario with what it takes to price it and to run it.
@@ -43,6 +47,13 @@ struct ResolvedScenario {
   runtime::ModelSource source;                  // its model, and where the weights come from
   std::optional<sim::Calibration> calibration;  // of the scenario's hardware, where there is one
 };
+
+// The scenario of the flags, from the presets or the file that they name: what each command begins with.
+// Hardware that is this machine has no more than its name.
+ResolvedScenario named_parts(const ScenarioFlags& flags);
+
+// The scenario of named_parts() with the fields that were typed, and what follows from them.
+sim::Scenario with_fields(sim::Scenario parts, const ScenarioFlags& flags);
 
 // To price: hardware is h100-sxm unless said otherwise; "this-machine" is measured once, with progress to
 // `sink`.
@@ -81,6 +92,9 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
 
 // A scenario file, whose model may also be a pretrained one, which the runtime knows alone.
 sim::Scenario read_scenario(const std::string& json, const std::string& file);
+
+// The hardware as predictions take it: this machine measured, and the clock under load where it was measured.
+void settle_hardware(sim::Scenario& scenario, const runtime::EventSink& sink, std::stop_token stop);
 
 // Where the hardware is "this-machine" by name alone: its peaks, measured once, with progress to `sink`.
 void fill_this_machine(sim::Scenario& scenario, const runtime::EventSink& sink, std::stop_token stop);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/gui/command_line.h"
+#include "app/cli/predict_command.h"
 #include "app/gui/presets.h"
 #include "app/gui/shell.h"
 #include "runtime/this_machine.h"
@@ -46,8 +46,8 @@ void Shell::add_document_commands() {
   add({"edit.copy_scenario", "Edit", "Copy scenario as JSON", copy_scenario,
        ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_J});
   const auto copy_command_line = [this] {
-    ImGui::SetClipboardText(command_line(document_.scenario()).c_str());
-    toast_.say("Copied: " + command_line(document_.scenario()));
+    ImGui::SetClipboardText(cli::predict_command(document_.scenario()).c_str());
+    toast_.say("Copied: " + cli::predict_command(document_.scenario()));
   };
   add({"edit.copy_command_line",
        "Edit",
@@ -55,7 +55,7 @@ void Shell::add_document_commands() {
        copy_command_line,
        ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_C,
        {},
-       [this] { return command_line(document_.scenario()); }});
+       [this] { return cli::predict_command(document_.scenario()); }});
 }
 
 void Shell::add_run_commands() {

@@ -4,24 +4,17 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <sstream>
 #include <string_view>
 
 #include "sim/format.h"
 #include "sim/plan/schedule.h"
 #include "sim/plan/strategy_problems.h"
+#include "sim/scenario/fields.h"
 
 namespace sim {
 namespace {
 
-// Sizes up to here, and their products as bounded below, keep every number of a plan inside 64 bits.
-constexpr std::int64_t kLargestWidth = std::int64_t{1} << 24;  // of a layer; 1000 times today's widest
-constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 28;
-constexpr std::int64_t kMostLayers = 1 << 16;
-constexpr std::int64_t kMostExperts = 1 << 16;
-constexpr std::int64_t kLongestSequence = std::int64_t{1} << 28;  // tokens
-constexpr std::int64_t kMostSequences = std::int64_t{1} << 24;
-constexpr std::int64_t kMostDevices = 1 << 22;  // of a job, and of each of its degrees
-constexpr std::int64_t kMostHeadChunks = 1 << 10;
 constexpr std::int64_t kMostTaps = 8;     // of a state-space layer's convolution, as its kernels hold them
 constexpr double kMostActions = 1 << 24;  // a block run once for a layer and micro-batch or token
 constexpr double kMostBytes = 0x1p60;     // of anything of one kind: 1 EiB
@@ -53,16 +46,58 @@ class Checker {
     return false;
   }
 
+  // Whether each field of the part has a value that it may have at all.
+  template <class Part>
+  bool fields_legal() {
+    bool all = true;
+    const Part& part = s_.*kPart<Part>;
+    for_each_field<Part>([&](const auto& row) {
+      const std::string problem = problem_of(row, part.*row.member);
+      all = all && problem.empty();
+      if (!problem.empty()) add(std::string(kPartName<Part>).append(".").append(row.name), problem);
+    });
+    return all;
+  }
+  // Names of schedules and operations are for the plan to check.
+  template <class Row, class T>
+  static std::string problem_of(const Row& row, const T& value) {
+    if constexpr (requires { value.has_value(); }) {
+      return value ? problem_of(row, *value) : std::string();
+    } else if constexpr (std::is_same_v<T, DType>) {
+      if (std::ranges::find(row.words(), name(value)) != row.words().end()) return {};
+      return "must be " + listed(row.words()) + ", but is " + std::string(name(value));
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      return row.in_range(value) ? std::string() : range_problem(row, value);
+    } else {
+      return {};
+    }
+  }
+  static std::string shown(double value) {
+    std::ostringstream text;
+    text << value;
+    return text.str();
+  }
+  template <class Row, class T>
+  static std::string range_problem(const Row& row, const T& value) {
+    const auto written = [](auto number) {
+      if constexpr (std::is_floating_point_v<T>)
+        return shown(number);
+      else
+        return format_count(number);
+    };
+    const bool open = row.most == std::numeric_limits<typename Row::Bound>::max();
+    return "must be " +
+           (open ? written(row.least) + " or more"
+                 : "from " + written(row.least) + " to " + written(row.most)) +
+           ", but is " + written(value);
+  }
+
   // `part` ends the field's name.
   void positive(std::string_view field, double value, std::string_view part = {}) {
     if (!(value > 0) || std::isinf(value)) add(std::string(field).append(part), "must be a number above 0");
   }
   void not_negative(std::string_view field, double value) {
     if (!(value >= 0) || std::isinf(value)) add(field, "must be 0 or more");
-  }
-
-  void fraction(std::string_view field, double value) {
-    if (!(value >= 0 && value < 1)) add(field, "must be from 0 up to 1, as a part of the mean");
   }
 
   void check_model() {
@@ -89,7 +124,7 @@ class Checker {
     check_latent_attention();
     check_window();
     check_pattern();
-    in_range("model.num_nextn_predict_layers", m.num_nextn_predict_layers, 0, kMostLayers);
+    fields_legal<Model>();
     if (m.shared_norm && !m.parallel_residual)
       add("model.shared_norm", "needs parallel_residual: attention and feed-forward read one norm's output");
     if (m.position == Position::rope) {
@@ -122,10 +157,12 @@ class Checker {
       add("model.activation",
           "is " + std::string(name(m.activation)) + ", but experts are gated: it must be swiglu or geglu");
     const Workload& w = s_.workload;
-    if (!(w.expert_imbalance >= 1) || w.expert_imbalance > static_cast<double>(e.num_experts))
-      add("workload.expert_imbalance", "must be from 1, balanced, to the number of experts");
-    if (!(w.expert_capacity_factor >= 0) || w.expert_capacity_factor > static_cast<double>(e.num_experts))
-      add("workload.expert_capacity_factor", "must be from 0, for none, to the number of experts");
+    const auto at_most_experts = [&](const char* field, double value) {
+      if (value > static_cast<double>(e.num_experts))
+        add(field, "must be at most the number of experts, " + format_count(e.num_experts));
+    };
+    at_most_experts("workload.expert_imbalance", w.expert_imbalance);
+    at_most_experts("workload.expert_capacity_factor", w.expert_capacity_factor);
   }
 
   void check_latent_attention() {
@@ -169,8 +206,7 @@ class Checker {
     if (in_range("model.sliding_window_pattern", m.sliding_window_pattern, 0, kMostLayers) &&
         m.sliding_window_pattern > 0 && m.sliding_window == 0)
       add("model.sliding_window_pattern", "says which layers see all tokens, but there is no sliding_window");
-    if (in_range("model.attention_chunk_size", m.attention_chunk_size, 0, kLongestSequence) &&
-        m.attention_chunk_size > 0 && m.sliding_window > 0)
+    if (m.attention_chunk_size > 0 && m.sliding_window > 0)
       add("model.attention_chunk_size",
           "must be 0 beside sliding_window: a layer attends within a window or within stretches");
     if (in_range("model.no_rope_layer_interval", m.no_rope_layer_interval, 0, kMostLayers) &&
@@ -263,29 +299,19 @@ class Checker {
     if (h.memory.value <= 0) add("hardware.memory", "must be more than 0 bytes");
     positive("hardware.memory_bandwidth", h.memory_bandwidth.value);
     not_negative("hardware.launch", h.launch.value);
-    not_negative("hardware.power_w", h.power_w);
+    fields_legal<Hardware>();
     positive("hardware.sustained_clock", h.sustained_clock);
-    fraction("hardware.device_spread", h.device_spread);
-    fraction("hardware.pass_jitter", h.pass_jitter);
     not_negative("hardware.network_step", h.network_step.value);
     not_negative("hardware.node_link", h.node_link.value);
     not_negative("hardware.network_link", h.network_link.value);
     not_negative("hardware.node_latency", h.node_latency.value);
     not_negative("hardware.network_latency", h.network_latency.value);
     if (h.last_level_cache.value < 0) add("hardware.last_level_cache", "must be 0 bytes or more");
-    if (h.multiprocessors < 0) add("hardware.multiprocessors", "must be 0 or more");
-    if (h.devices_per_node < 1) add("hardware.devices_per_node", "must be 1 or more");
   }
 
   void check_strategy() {
     const Strategy& s = s_.strategy;
-    const bool degrees = in_range("strategy.data_parallel", s.data_parallel, 1, kMostDevices) &
-                         in_range("strategy.tensor_parallel", s.tensor_parallel, 1, kMostDevices) &
-                         in_range("strategy.pipeline_parallel", s.pipeline_parallel, 1, kMostDevices) &
-                         in_range("strategy.virtual_pipeline", s.virtual_pipeline, 1, kMostDevices) &
-                         in_range("strategy.context_parallel", s.context_parallel, 1, kMostDevices) &
-                         in_range("strategy.expert_parallel", s.expert_parallel, 1, kMostDevices);
-    if (degrees) {
+    if (fields_legal<Strategy>()) {
       const double devices =
           static_cast<double>(s.data_parallel) * s.tensor_parallel * s.pipeline_parallel * s.context_parallel;
       if (devices > static_cast<double>(kMostDevices))
@@ -300,13 +326,10 @@ class Checker {
       if (devices <= static_cast<double>(kMostDevices))
         for (Problem& problem : strategy_problems(s_)) problems_.push_back(std::move(problem));
     }
-    if (s.zero_stage < 0 || s.zero_stage > 3) {
-      add("strategy.zero_stage", "must be 0, 1, 2 or 3, but is " + std::to_string(s.zero_stage));
-    } else if (s.zero_stage > 0 && s.data_parallel == 1 && s.context_parallel == 1) {
+    if (s.zero_stage > 0 && s.data_parallel == 1 && s.context_parallel == 1)
       add("strategy.zero_stage",
           "is " + std::to_string(s.zero_stage) +
               ", which divides states over data-parallel devices: it needs data_parallel above 1");
-    }
     if (s_.workload.task == Task::generate) check_generating_strategy();
   }
 
@@ -450,11 +473,8 @@ class Checker {
 
   void check_workload() {
     const Workload& w = s_.workload;
-    const bool known = w.dtype == DType::fp32 || w.dtype == DType::tf32 || w.dtype == DType::bf16 ||
-                       w.dtype == DType::fp16 || w.dtype == DType::fp8;
-    if (!known) {
-      add("workload.dtype", "must be fp32, tf32, bf16, fp16 or fp8, but is " + std::string(name(w.dtype)));
-    } else if (!s_.hardware.peak.empty()) {
+    if (!fields_legal<Workload>()) return;
+    if (!s_.hardware.peak.empty()) {
       try {
         s_.hardware.peak_for(w.dtype);
       } catch (const std::exception& error) {
@@ -469,12 +489,9 @@ class Checker {
   }
 
   void check_training(const Workload& w) {
-    const bool length = in_range("workload.seq_len", w.seq_len, 1, kLongestSequence);
-    const bool micro = in_range("workload.micro_batch_size", w.micro_batch_size, 1, kMostSequences);
-    const bool global = in_range("workload.global_batch_size", w.global_batch_size, 1, kMostSequences);
-    if (length) check_positions("workload.seq_len", w.seq_len);
+    check_positions("workload.seq_len", w.seq_len);
     const std::int64_t replicas = s_.strategy.data_parallel;
-    if (micro && global && replicas >= 1 && w.global_batch_size % (w.micro_batch_size * replicas) != 0)
+    if (replicas >= 1 && w.global_batch_size % (w.micro_batch_size * replicas) != 0)
       add("workload.global_batch_size",
           "is " + format_count(w.global_batch_size) +
               ", which is no multiple of micro_batch_size times data_parallel, " +
@@ -482,19 +499,14 @@ class Checker {
   }
 
   void check_generation(const Workload& w) {
-    in_range("workload.batch_size", w.batch_size, 1, kMostSequences);
-    const bool prompt = in_range("workload.prompt_length", w.prompt_length, 1, kLongestSequence);
-    const bool tokens = in_range("workload.max_new_tokens", w.max_new_tokens, 1, kLongestSequence);
-    if (prompt && tokens) check_positions("workload.max_new_tokens", w.prompt_length + w.max_new_tokens);
-    check_stored_type("workload.weights_dtype", w.weights_dtype);
-    check_stored_type("workload.expert_weights_dtype", w.expert_weights_dtype);
-    check_stored_type("workload.kv_dtype", w.kv_dtype);
-    in_range("workload.weights_group", w.weights_group, 0, kLargestWidth);
+    check_positions("workload.max_new_tokens", w.prompt_length + w.max_new_tokens);
+    check_multiplied_type("workload.weights_dtype", w.weights_dtype);
+    check_multiplied_type("workload.expert_weights_dtype", w.expert_weights_dtype);
     check_kv_block(w);
   }
 
   void check_kv_block(const Workload& w) {
-    if (!in_range("workload.kv_block", w.kv_block, 0, kLongestSequence) || w.kv_block == 0) return;
+    if (w.kv_block == 0) return;
     if (!w.kv_cache)
       add("workload.kv_block", "divides the KV cache into blocks: it needs kv_cache");
     else if (s_.implementation.serving)
@@ -502,16 +514,9 @@ class Checker {
           "must be 0: an inference engine has blocks of its own, implementation.serving.kv_block");
   }
 
-  void check_stored_type(std::string_view field, const std::optional<DType>& type) {
-    if (!type) return;
-    const bool known = *type == DType::fp32 || *type == DType::bf16 || *type == DType::fp16 ||
-                       *type == DType::fp8 || *type == DType::int8 || *type == DType::int4;
-    if (!known) {
-      add(field, "must be fp32, bf16, fp16, fp8, int8 or int4, but is " + std::string(name(*type)));
-    } else if (field != "workload.kv_dtype" && *type == DType::fp8 && !s_.hardware.peak.empty() &&
-               !s_.hardware.has_peak_for(DType::fp8)) {
+  void check_multiplied_type(std::string_view field, const std::optional<DType>& type) {
+    if (type == DType::fp8 && !s_.hardware.peak.empty() && !s_.hardware.has_peak_for(DType::fp8))
       add(field, "is fp8, which " + s_.hardware.name + " cannot multiply");
-    }
   }
 
   // RoPE has an angle for any position; a learned embedding has rows.
@@ -526,17 +531,14 @@ class Checker {
   void check_implementation() {
     const Implementation& i = s_.implementation;
     if (!(i.host.uncertainty >= 1)) add("implementation.host.uncertainty", "must be 1 or more");
-    check_head_chunks();
-    if (i.gradient_dtype != DType::fp32 && i.gradient_dtype != DType::bf16 && i.gradient_dtype != DType::fp16)
-      add("implementation.gradient_dtype",
-          "must be fp32, bf16 or fp16, but is " + std::string(name(i.gradient_dtype)));
+    if (fields_legal<Implementation>()) check_head_chunks();
   }
 
   void check_head_chunks() {
     const Implementation& i = s_.implementation;
     const Workload& w = s_.workload;
     const char* const field = "implementation.head_chunks";
-    if (!in_range(field, i.head_chunks, 1, kMostHeadChunks) || i.head_chunks == 1) return;
+    if (i.head_chunks == 1) return;
     const auto is_of_head = [](const std::string& operation) { return operation.starts_with("head."); };
     for (const ExtraTensor& t : i.memory.tensors)
       if (is_of_head(t.from) || is_of_head(t.to))

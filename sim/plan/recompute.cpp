@@ -9,9 +9,6 @@
 namespace sim {
 namespace {
 
-constexpr std::array<std::string_view, 6> kWords{"norm",   "qkv",       "attention_core", "attention_output",
-                                                 "mlp_up", "activation"};
-
 struct PrefixWord {
   std::string_view prefix, word;
 };
@@ -52,10 +49,6 @@ constexpr std::array<PrefixWord, 31> kPrefixes{{
 }};
 
 }  // namespace
-
-std::span<const std::string_view> recompute_words() {
-  return kWords;
-}
 
 std::string_view recompute_word_of(std::string_view id) {
   const auto fits = std::find_if(kPrefixes.begin(), kPrefixes.end(),

@@ -149,12 +149,6 @@ Schedule::Place Schedule::place_of(std::int32_t piece, std::int32_t chunk) const
   return {};
 }
 
-std::span<const std::string_view> schedule_names() {
-  static constexpr std::array<std::string_view, 8> names = {"gpipe", "1f1b", "interleaved", "zb-h1",
-                                                            "zb-h2", "zb-v", "dualpipe",    "dualpipev"};
-  return names;
-}
-
 BackwardParts backward_parts(std::string_view name) {
   if (name.starts_with("zb-")) return BackwardParts::all_split;
   return name.starts_with("dualpipe") ? BackwardParts::some_split : BackwardParts::whole;

@@ -8,6 +8,7 @@
 #include "sim/plan/ranks.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
+#include "sim/scenario/fields.h"
 
 namespace sim {
 namespace {
@@ -37,9 +38,7 @@ class StrategyChecker {
   std::string recompute_is() const { return "recompute is " + std::string(name(s_.recompute)); }
 
   void check_recompute() {
-    if (s_.recompute_interval < 1)
-      add("recompute_interval", "must be 1 or more, but is " + std::to_string(s_.recompute_interval));
-    else if (s_.recompute_interval > 1 && s_.recompute != Recompute::full)
+    if (s_.recompute_interval > 1 && s_.recompute != Recompute::full)
       add("recompute_interval", "is " + std::to_string(s_.recompute_interval) + ", but " + recompute_is() +
                                     ": full alone keeps inputs of layers at intervals");
     if (s_.recompute != Recompute::operations && !s_.recompute_operations.empty())
@@ -52,20 +51,13 @@ class StrategyChecker {
         add("recompute_operations", "must be of " + words() + ", but has \"" + word + "\"");
     }
   }
-  static std::string words() {
-    std::string list;
-    for (const std::string_view word : recompute_words())
-      list += (list.empty() ? "" : ", ") + std::string(word);
-    return list;
-  }
+  static std::string words() { return listed(recompute_words(), "and"); }
 
   void check_sharding() {
     const char* const field = "shard_group";
     const auto is = [&] { return "is " + format_count(s_.shard_group); };
     const int ranks = data_ranks(s_);
-    if (s_.shard_group < 0)
-      add(field, "must be 0 for all data-parallel ranks, or how many share states, but " + is());
-    else if (s_.shard_group > 0 && s_.zero_stage == 0)
+    if (s_.shard_group > 0 && s_.zero_stage == 0)
       add(field, is() + ", but zero_stage is 0: states are not divided");
     else if (s_.shard_group > 0 && !is_divided_by(data_group(s_), s_.shard_group))
       add(field, is() + ", which must divide the " + format_count(ranks) +
@@ -73,14 +65,10 @@ class StrategyChecker {
     else if (s_.shard_group == 1)
       add(field, is() + ", which divides nothing: zero_stage 0 says so");
     check_expert_order();
-    if (s_.prefetch < 0)
-      add("prefetch", "must be 0 or more units ahead, but is " + std::to_string(s_.prefetch));
-    else if (s_.prefetch != 1 && s_.zero_stage != 3)
+    if (s_.prefetch != 1 && s_.zero_stage != 3)
       add("prefetch", "is " + std::to_string(s_.prefetch) +
                           ", but only zero_stage 3 gathers parameters: without it it must be 1");
-    if (s_.gradient_bucket < 0)
-      add("gradient_bucket", "must be 0 bytes for a layer's gradients, or more");
-    else if (s_.gradient_bucket > 0 && ranks == 1)
+    if (s_.gradient_bucket > 0 && ranks == 1)
       add("gradient_bucket", "is for what data-parallel ranks reduce: it needs data_parallel above 1");
     if (placement_of(s_.schedule) == Placement::two_directions && s_.zero_stage >= 2 &&
         (scenario_.model.tie_word_embeddings || scenario_.model.num_nextn_predict_layers > 0))

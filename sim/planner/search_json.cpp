@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sim/json_object.h"
+#include "sim/planner/searched_fields.h"
 #include "sim/scenario/preset.h"
 
 namespace sim {
@@ -98,17 +99,14 @@ auto reading(std::string_view text, const std::string& file, Read from) {
   }
 }
 
-template <class Enum>
-Json names_of(const std::vector<Enum>& values) {
-  Json names = Json::array();
-  for (const Enum value : values) names.push_back(name(value));
-  return names;
-}
-
-Json recomputes_of(const std::vector<RecomputeChoice>& choices) {
-  Json list = Json::array();
-  for (const RecomputeChoice& c : choices) list.push_back({name(c.recompute), c.interval});
-  return list;
+template <class Value>
+Json value_of(const Value& value) {
+  if constexpr (std::is_same_v<Value, RecomputeChoice>)
+    return {name(value.recompute), value.interval};
+  else if constexpr (std::is_enum_v<Value>)
+    return name(value);
+  else
+    return value;
 }
 
 template <class Limit>
@@ -146,26 +144,11 @@ void put_tariff(Json& json, const Tariff& tariff) {
 std::string description(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff) {
   Json json;
   json["base"] = parse_json(to_json(space.base), "the base");
-  json["devices"] = space.devices;
-  json["global_batch_size"] = space.global_batch_size;
-  json["rank_order"] = space.rank_order;
-  json["tensor_parallel"] = space.tensor_parallel;
-  json["context_parallel"] = space.context_parallel;
-  json["expert_parallel"] = space.expert_parallel;
-  json["expert_tensor_parallel"] = space.expert_tensor_parallel;
-  json["context_parallel_comm"] = names_of(space.context_parallel_comm);
-  json["sequence_parallel"] = space.sequence_parallel;
-  json["recompute"] = recomputes_of(space.recompute);
-  json["offload_activations"] = space.offload_activations;
-  json["micro_batch_size"] = space.micro_batch_size;
-  json["pipeline_parallel"] = space.pipeline_parallel;
-  json["schedule"] = space.schedule;
-  json["virtual_pipeline"] = space.virtual_pipeline;
-  json["zero_stage"] = space.zero_stage;
-  json["shard_group"] = space.shard_group;
-  json["prefetch"] = space.prefetch;
-  json["gradient_bucket"] = space.gradient_bucket;
-  json["offload_optimizer"] = space.offload_optimizer;
+  for_each_searched(space, [&](auto member, const auto& values) {
+    Json& list = json[std::string(name_of_searched(member))] = Json::array();
+    for (const auto& value : values)
+      list.push_back(value_of<typename std::remove_cvref_t<decltype(values)>::value_type>(value));
+  });
   put_constraints(json, constraints);
   json["slowest_step_seconds"] = number_if_any(constraints.slowest_step);
   put_tariff(json, tariff);

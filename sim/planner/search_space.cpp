@@ -6,33 +6,32 @@
 
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
+#include "sim/planner/searched_fields.h"
 
 namespace sim {
 namespace {
 
-// Calls visit(name, values) for each field, in the order in which they are listed.
-template <class Space, class Visit>
-void for_each_field(Space& space, Visit visit) {
-  visit("devices", space.devices);
-  visit("global_batch_size", space.global_batch_size);
-  visit("rank_order", space.rank_order);
-  visit("tensor_parallel", space.tensor_parallel);
-  visit("context_parallel", space.context_parallel);
-  visit("expert_parallel", space.expert_parallel);
-  visit("expert_tensor_parallel", space.expert_tensor_parallel);
-  visit("context_parallel_comm", space.context_parallel_comm);
-  visit("sequence_parallel", space.sequence_parallel);
-  visit("recompute", space.recompute);
-  visit("offload_activations", space.offload_activations);
-  visit("micro_batch_size", space.micro_batch_size);
-  visit("pipeline_parallel", space.pipeline_parallel);
-  visit("schedule", space.schedule);
-  visit("virtual_pipeline", space.virtual_pipeline);
-  visit("zero_stage", space.zero_stage);
-  visit("shard_group", space.shard_group);
-  visit("prefetch", space.prefetch);
-  visit("gradient_bucket", space.gradient_bucket);
-  visit("offload_optimizer", space.offload_optimizer);
+// The field of a scenario that a search gives values.
+int value_of(const Scenario& s, std::string_view /*devices*/) {
+  return s.strategy.devices();
+}
+RecomputeChoice value_of(const Scenario& s, Recompute Strategy::*) {
+  return {s.strategy.recompute, s.strategy.recompute_interval};
+}
+template <class Part, class T>
+T value_of(const Scenario& s, T Part::*member) {
+  return s.*kPart<Part>.*member;
+}
+
+void set(Scenario&, std::string_view /*devices*/, int) {}
+void set(Scenario& s, Recompute Strategy::*, const RecomputeChoice& choice) {
+  s.strategy.recompute = choice.recompute;
+  s.strategy.recompute_interval = choice.interval;
+  if (choice.recompute != Recompute::operations) s.strategy.recompute_operations.clear();
+}
+template <class Part, class T>
+void set(Scenario& s, T Part::*member, const T& value) {
+  s.*kPart<Part>.*member = value;
 }
 
 template <class Integer>
@@ -92,29 +91,10 @@ Scenario undivided(const Scenario& base) {
 }  // namespace
 
 SearchSpace space_of(const Scenario& base) {
-  const Strategy& s = base.strategy;
-  const Workload& w = base.workload;
-  return {.base = base,
-          .devices = {s.devices()},
-          .global_batch_size = {w.global_batch_size},
-          .rank_order = {s.rank_order},
-          .tensor_parallel = {s.tensor_parallel},
-          .context_parallel = {s.context_parallel},
-          .expert_parallel = {s.expert_parallel},
-          .expert_tensor_parallel = {s.expert_tensor_parallel},
-          .context_parallel_comm = {s.context_parallel_comm},
-          .sequence_parallel = {s.sequence_parallel},
-          .recompute = {{s.recompute, s.recompute_interval}},
-          .offload_activations = {s.offload_activations},
-          .micro_batch_size = {w.micro_batch_size},
-          .pipeline_parallel = {s.pipeline_parallel},
-          .schedule = {s.schedule},
-          .virtual_pipeline = {s.virtual_pipeline},
-          .zero_stage = {s.zero_stage},
-          .shard_group = {s.shard_group},
-          .prefetch = {s.prefetch},
-          .gradient_bucket = {s.gradient_bucket},
-          .offload_optimizer = {s.offload_optimizer}};
+  SearchSpace space;
+  space.base = base;
+  for_each_searched(space, [&](auto member, auto& values) { values.push_back(value_of(base, member)); });
+  return space;
 }
 
 SearchSpace every_strategy(const Scenario& base, const std::vector<int>& devices) {
@@ -158,7 +138,7 @@ std::int64_t size(const SearchSpace& space) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   std::int64_t n = 1;
   bool empty = false;
-  for_each_field(space, [&](const char*, const auto& values) {
+  for_each_searched(space, [&](auto, const auto& values) {
     const auto v = static_cast<std::int64_t>(values.size());
     empty = empty || v == 0;
     n = v > 0 && n > most / v ? most : n * v;
@@ -171,39 +151,17 @@ Scenario candidate(const SearchSpace& space, std::int64_t index) {
     throw std::out_of_range("candidate " + std::to_string(index) + " of a space of " +
                             std::to_string(size(space)));
   std::vector<std::size_t> radix, digit;
-  for_each_field(space, [&](const char*, const auto& values) { radix.push_back(values.size()); });
+  for_each_searched(space, [&](auto, const auto& values) { radix.push_back(values.size()); });
   digit.resize(radix.size());
   for (std::size_t f = radix.size(); f-- > 0;) {
     digit[f] = static_cast<std::size_t>(index % static_cast<std::int64_t>(radix[f]));
     index /= static_cast<std::int64_t>(radix[f]);
   }
-  std::size_t field = 0;
-  const auto next = [&](const auto& values) { return values[digit[field++]]; };
   Scenario c = space.base;
+  std::size_t field = 0;
+  for_each_searched(space, [&](auto member, const auto& values) { set(c, member, values[digit[field++]]); });
   Strategy& s = c.strategy;
-  const int devices = next(space.devices);
-  c.workload.global_batch_size = next(space.global_batch_size);
-  s.rank_order = next(space.rank_order);
-  s.tensor_parallel = next(space.tensor_parallel);
-  s.context_parallel = next(space.context_parallel);
-  s.expert_parallel = next(space.expert_parallel);
-  s.expert_tensor_parallel = next(space.expert_tensor_parallel);
-  s.context_parallel_comm = next(space.context_parallel_comm);
-  s.sequence_parallel = next(space.sequence_parallel);
-  const RecomputeChoice recompute = next(space.recompute);
-  s.recompute = recompute.recompute;
-  s.recompute_interval = recompute.interval;
-  if (s.recompute != Recompute::operations) s.recompute_operations.clear();
-  s.offload_activations = next(space.offload_activations);
-  c.workload.micro_batch_size = next(space.micro_batch_size);
-  s.pipeline_parallel = next(space.pipeline_parallel);
-  s.schedule = next(space.schedule);
-  s.virtual_pipeline = next(space.virtual_pipeline);
-  s.zero_stage = next(space.zero_stage);
-  s.shard_group = next(space.shard_group);
-  s.prefetch = next(space.prefetch);
-  s.gradient_bucket = next(space.gradient_bucket);
-  s.offload_optimizer = next(space.offload_optimizer);
+  const int devices = space.devices[digit[0]];
   const std::int64_t others =
       std::int64_t{s.tensor_parallel} * s.context_parallel * std::int64_t{s.pipeline_parallel};
   s.data_parallel = others > 0 && devices % others == 0 ? static_cast<int>(devices / others) : 0;
@@ -214,8 +172,10 @@ std::vector<Problem> problems(const SearchSpace& space) {
   std::vector<Problem> found;
   if (space.base.workload.task != Task::train)
     found.push_back({"workload.task", "must be train: the planner searches strategies of training"});
-  for_each_field(space, [&](const char* name, const auto& values) {
-    if (values.empty()) found.push_back({std::string("search.") + name, "must have a value to try at least"});
+  for_each_searched(space, [&](auto member, const auto& values) {
+    if (values.empty())
+      found.push_back(
+          {"search." + std::string(name_of_searched(member)), "must have a value to try at least"});
   });
   return found;
 }

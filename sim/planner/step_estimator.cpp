@@ -12,6 +12,7 @@
 #include "sim/plan/ranks.h"
 #include "sim/plan/schedule.h"
 #include "sim/report/metrics.h"
+#include "sim/scenario/fields.h"
 
 namespace sim {
 namespace {
@@ -29,6 +30,12 @@ BackwardParts parts_of_plan(const Scenario& s) {
   return alone ? parts : BackwardParts::some_split;
 }
 
+void forget_recompute(Strategy& s) {
+  s.recompute = Recompute::none;
+  s.recompute_interval = 1;
+  s.recompute_operations.clear();
+}
+
 bool has_tensors_of_several_sequences(const Scenario& s) {
   const std::vector<ExtraTensor>& tensors = s.implementation.memory.tensors;
   return std::any_of(tensors.begin(), tensors.end(),
@@ -37,36 +44,31 @@ bool has_tensors_of_several_sequences(const Scenario& s) {
 
 }  // namespace
 
-// Strategies that agree in this run the same blocks of compute at the same prices.
+// Strategies that agree in this run the same blocks of compute at the same prices. `strategy` has what does
+// not matter for them set to what it is by default: a field that nobody thought of here costs time, and no
+// price is stale.
 struct StepEstimator::ComputeKey {
-  Strategy strategy;                                             // but for what is left out below
+  Strategy strategy;
   std::tuple<std::int32_t, std::int32_t, std::int32_t> strides;  // between ranks that exchange in a pass
   Group expert;
   BackwardParts parts = BackwardParts::whole;
   bool pipeline = false, replicas = false, waits_for_ranks = false;
   bool pairs = false;              // experts' exchanges hide behind the other pass of a pair
   bool several_sequences = false;  // and tensors that one sequence does not have
-  auto fields() const {
-    const Strategy& s = strategy;
-    return std::tie(s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
-                    s.expert_dispatch, s.sequence_parallel, s.context_parallel_comm, s.recompute,
-                    s.recompute_interval, s.recompute_operations, strides, expert.size, expert.stride,
-                    expert.outer_size, expert.outer_stride, parts, pipeline, replicas, pairs, waits_for_ranks,
-                    several_sequences);
+  auto others() const {
+    return std::tie(strides, expert.size, expert.stride, expert.outer_size, expert.outer_stride, parts,
+                    pipeline, replicas, pairs, waits_for_ranks, several_sequences);
   }
-  bool operator<(const ComputeKey& o) const { return fields() < o.fields(); }
+  bool operator<(const ComputeKey& o) const {
+    if (others() != o.others()) return others() < o.others();
+    return less_by_fields(strategy, o.strategy);
+  }
 };
 
+// The same for states.
 struct StepEstimator::StateKey {
   Strategy strategy;
-  auto fields() const {
-    const Strategy& s = strategy;
-    // What one layout has many of comes first: most comparisons end there.
-    return std::tie(s.shard_group, s.zero_stage, s.offload_optimizer, s.pipeline_parallel, s.data_parallel,
-                    s.tensor_parallel, s.context_parallel, s.expert_parallel, s.expert_tensor_parallel,
-                    s.virtual_pipeline, s.sequence_parallel, s.schedule, s.rank_order);
-  }
-  bool operator<(const StateKey& o) const { return fields() < o.fields(); }
+  bool operator<(const StateKey& o) const { return less_by_fields(strategy, o.strategy); }
 };
 
 struct StepEstimator::Known {
@@ -147,13 +149,21 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
     t.recompute = Recompute::full;
     t.recompute_interval = kSomeInterval;
   }
+  // Strides, groups and `replicas` say what of the layout matters.
+  t.data_parallel = t.pipeline_parallel = 1;
+  t.rank_order = kDefaultRankOrder;
+  t.offload_activations = false;
   auto& known = known_->compute_blocks[key];
   if (known) return *known;
   Scenario with = s;
   with.strategy = t;
+  with.strategy.data_parallel = s.strategy.data_parallel;
+  with.strategy.pipeline_parallel = s.strategy.pipeline_parallel;
+  with.strategy.rank_order = s.strategy.rank_order;
+  with.strategy.offload_activations = s.strategy.offload_activations;
   if (t.recompute == Recompute::full && t.recompute_interval > 1) {
     // As many layers that a last group of one is among them, too.
-    const std::int64_t pieces = t.pipeline_parallel,
+    const std::int64_t pieces = s.strategy.pipeline_parallel,
                        layers = (s.model.num_hidden_layers + pieces - 1) / pieces;
     with.model.num_hidden_layers =
         pieces * ((layers + kSomeInterval - 1) / kSomeInterval * kSomeInterval + 1);
@@ -170,9 +180,10 @@ TransferTimes StepEstimator::transfers(const Scenario& s) {
   t.zero_stage = t.shard_group = 0;
   t.prefetch = 1;
   t.gradient_bucket = 0;
-  t.offload_optimizer = false;
+  t.offload_optimizer = t.offload_activations = false;
   t.virtual_pipeline = 1;
   t.schedule = "1f1b";
+  forget_recompute(t);
   auto& known = known_->transfer_blocks[key];
   if (!known)
     known = std::make_unique<BlockTimes>(make_transfer_plan(known_->with(t, s.workload)),
@@ -220,12 +231,12 @@ UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces place
   if (places == StatePlaces::ends_meet) t.schedule = "zb-v";
   if (places == StatePlaces::apart) t.schedule = "1f1b";
   if (shard_ranks(t) == data_ranks(t)) t.shard_group = 0;  // all of them, by their number
+  t.prefetch = 1;
+  t.offload_activations = false;
+  forget_recompute(t);
   auto& known = known_->unbucketed[key];
   if (known) return *known;
-  Strategy strategy = t;
-  strategy.recompute = Recompute::none;
-  strategy.recompute_interval = 1;
-  strategy.recompute_operations.clear();
+  const Strategy strategy = t;
   t.offload_optimizer = false;
   const int exchanges =
       known_->exchanges.try_emplace(key, static_cast<int>(known_->exchanges.size())).first->second;

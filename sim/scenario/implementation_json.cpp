@@ -1,6 +1,7 @@
 // Profiles are read and written by one list of their fields.
 #include <array>
 
+#include "sim/scenario/fields_json.h"
 #include "sim/scenario/memory_profile_json.h"
 #include "sim/scenario/scenario_json.h"
 #include "sim/scenario/serving_implementation_json.h"
@@ -115,18 +116,9 @@ void usual_fields(Visitor& v, Profile& p) {
   v("memory_reading", p.memory_reading);
 }
 
+// The profiles; what stands beside them is a row of fields.h.
 template <class Visitor, class Profile>
 void implementation_fields(Visitor& v, Profile& p) {
-  v("attention", p.attention);
-  v("dropout", p.dropout);
-  v("fused_residual", p.fused_residual);
-  v("head_chunks", p.head_chunks);
-  v("recompute_stops_early", p.recompute_stops_early);
-  v("selective_by_operation", p.selective_by_operation);
-  v("recomputed_layers", p.recomputed_layers);
-  v("gradient_dtype", p.gradient_dtype);
-  v("master_weights", p.master_weights);
-  v("runs_here", p.runs_here);
   v("kernels", p.kernels);
   v("host", p.host);
   v("data_parallel", p.data_parallel);
@@ -171,12 +163,8 @@ class Reader {
     if (const auto given = object_.quantity(key, unit_suffixes::short_time)) x = {*given};
     if (!(x.value >= 0)) object_.fail(key, "must be 0 or more");
   }
-  void operator()(const char* key, DType& x) { x = object_.word(key, dtype_from_name, kDtypeWords, x); }
   void operator()(const char* key, std::optional<DType>& x) {
     if (object_.has_value(key)) x = object_.word(key, dtype_from_name, kDtypeWords);
-  }
-  void operator()(const char* key, AttentionKind& x) {
-    x = object_.word(key, attention_kind_from_name, "flash, standard", x);
   }
   void operator()(const char* key, std::map<std::string, double>& x) {
     if (!object_.has(key)) return;
@@ -216,7 +204,6 @@ class Writer {
   explicit Writer(Json& json) : json_(json) {}
 
   void operator()(const char* key, DType x) { json_[key] = name(x); }
-  void operator()(const char* key, AttentionKind x) { json_[key] = name(x); }
   void operator()(const char* key, const MemoryProfile& x) { json_[key] = json_of(x); }
   void operator()(const char* key, Seconds x) {
     put_quantity(json_, key, x.value, unit_suffixes::short_time);
@@ -250,6 +237,7 @@ class Writer {
 Implementation implementation_from(JsonObject object, const std::string& name) {
   Implementation i;
   i.name = object.text("name", name);
+  read_fields(object, i);
   Reader reader(object);
   implementation_fields(reader, i);
   if (object.has_value("serving")) i.serving = serving_implementation_from(object.object("serving"));
@@ -260,6 +248,7 @@ Implementation implementation_from(JsonObject object, const std::string& name) {
 
 Json json_of(const Implementation& i) {
   Json json{{"name", i.name}};
+  write_fields(json, i);
   Writer writer(json);
   implementation_fields(writer, i);
   if (i.serving) json["serving"] = json_of(*i.serving);

@@ -3,12 +3,13 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/scenario/fields_json.h"
+
 namespace sim {
 namespace {
 
 constexpr int kScenarioSchemaVersion = 1;
 
-constexpr std::string_view kDtypeWords = "fp32, tf32, bf16, fp16, fp8, int8, int4, int32, fp64";
 constexpr std::initializer_list<DType> kDtypes{DType::fp64, DType::fp32, DType::tf32,
                                                DType::bf16, DType::fp16, DType::fp8,
                                                DType::int8, DType::int4, DType::int32};
@@ -18,17 +19,6 @@ Bytes bytes_of(JsonObject& object, std::string_view stem) {
   // Doubles hold whole numbers up to 2^53, which is 8 PiB.
   if (!(std::fabs(value) <= 0x1p53)) object.fail(stem, "must be less than 8 PiB");
   return {std::llround(value)};
-}
-
-std::vector<std::string> words_of(JsonObject& object, std::string_view key) {
-  std::vector<std::string> words;
-  const Json& array = object.at(key);
-  if (!array.is_array()) object.fail(key, "must be an array of words");
-  for (const Json& word : array) {
-    if (!word.is_string()) object.fail(key, "must be an array of words");
-    words.push_back(word.get<std::string>());
-  }
-  return words;
 }
 
 RopeScaling rope_scaling_from(JsonObject object) {
@@ -63,7 +53,7 @@ MixtureOfExperts mixture_of_experts_from(JsonObject& object) {
   e.shared_expert_intermediate_size = object.integer("shared_expert_intermediate_size", 0);
   e.shared_expert_gate = object.boolean("shared_expert_gate", false);
   if (object.has_value("expert_weights_dtype"))
-    e.weights_dtype = object.word("expert_weights_dtype", dtype_from_name, kDtypeWords);
+    e.weights_dtype = object.word("expert_weights_dtype", dtype_from_name, listed(stored_types()));
   e.weights_group = object.integer("expert_weights_group", 0);
   e.router_bias = object.boolean("router_bias", false);
   e.first_k_dense_replace = object.integer("first_k_dense_replace", 0);
@@ -134,12 +124,11 @@ Model model_from(JsonObject object, const std::string& name) {
   m.shared_norm = object.boolean("shared_norm", false);
   m.sliding_window = object.integer("sliding_window", 0);
   m.sliding_window_pattern = object.integer("sliding_window_pattern", 0);
-  m.attention_chunk_size = object.integer("attention_chunk_size", 0);
   m.no_rope_layer_interval = object.integer("no_rope_layer_interval", 0);
   m.moe = mixture_of_experts_from(object);
   m.state_space = state_space_from(object);
   m.hybrid_override_pattern = object.text("hybrid_override_pattern", "");
-  m.num_nextn_predict_layers = object.integer("num_nextn_predict_layers", 0);
+  read_fields(object, m);
   m.source = object.text("source", "");
   object.finish();
   return m;
@@ -172,7 +161,6 @@ Json json_of(const Model& m) {
             {"shared_norm", m.shared_norm},
             {"sliding_window", m.sliding_window},
             {"sliding_window_pattern", m.sliding_window_pattern},
-            {"attention_chunk_size", m.attention_chunk_size},
             {"no_rope_layer_interval", m.no_rope_layer_interval},
             {"num_experts", m.moe.num_experts},
             {"num_experts_per_tok", m.moe.num_experts_per_tok},
@@ -196,12 +184,12 @@ Json json_of(const Model& m) {
             {"conv_kernel", m.state_space.conv_kernel},
             {"chunk_size", m.state_space.chunk_size},
             {"hybrid_override_pattern", m.hybrid_override_pattern},
-            {"num_nextn_predict_layers", m.num_nextn_predict_layers},
             {"source", m.source}};
   if (m.moe.weights_dtype) {
     json["expert_weights_dtype"] = name(*m.moe.weights_dtype);
     json["expert_weights_group"] = m.moe.weights_group;
   }
+  write_fields(json, m);
   return json;
 }
 
@@ -215,12 +203,7 @@ Hardware hardware_from(JsonObject object, const std::string& name) {
   h.memory_bandwidth = {object.quantity("memory_bandwidth", unit_suffixes::bandwidth).value_or(0)};
   h.last_level_cache = bytes_of(object, "last_level_cache");
   h.launch = {object.quantity("launch", unit_suffixes::short_time).value_or(0)};
-  h.multiprocessors = object.small_integer("multiprocessors", h.multiprocessors);
-  h.power_w = object.number("power_w", h.power_w);
-  h.sustained_clock = object.number("sustained_clock", h.sustained_clock);
-  h.device_spread = object.number("device_spread", h.device_spread);
-  h.pass_jitter = object.number("pass_jitter", h.pass_jitter);
-  h.devices_per_node = object.small_integer("devices_per_node", h.devices_per_node);
+  read_fields(object, h);
   h.node_link = {object.quantity("node_link", unit_suffixes::bandwidth).value_or(0)};
   h.network_link = {object.quantity("network_link", unit_suffixes::bandwidth).value_or(0)};
   h.node_latency = {object.quantity("node_latency", unit_suffixes::short_time).value_or(0)};
@@ -241,12 +224,7 @@ Json json_of(const Hardware& h) {
   put_quantity(json, "last_level_cache", static_cast<double>(h.last_level_cache.value),
                unit_suffixes::memory);
   put_quantity(json, "launch", h.launch.value, unit_suffixes::short_time);
-  json["multiprocessors"] = h.multiprocessors;
-  json["power_w"] = h.power_w;
-  json["sustained_clock"] = h.sustained_clock;
-  json["device_spread"] = h.device_spread;
-  json["pass_jitter"] = h.pass_jitter;
-  json["devices_per_node"] = h.devices_per_node;
+  write_fields(json, h);
   put_quantity(json, "node_link", h.node_link.value, unit_suffixes::bandwidth);
   put_quantity(json, "network_link", h.network_link.value, unit_suffixes::bandwidth);
   put_quantity(json, "node_latency", h.node_latency.value, unit_suffixes::short_time);
@@ -260,105 +238,28 @@ Json json_of(const Hardware& h) {
 
 Workload workload_from(JsonObject object) {
   Workload w;
-  w.task = object.word("task", task_from_name, "train, generate", w.task);
-  w.dtype = object.word("dtype", dtype_from_name, kDtypeWords, w.dtype);
-  w.seq_len = object.integer("seq_len", w.seq_len);
-  w.micro_batch_size = object.integer("micro_batch_size", w.micro_batch_size);
-  w.global_batch_size = object.integer("global_batch_size", w.global_batch_size);
-  w.optimizer =
-      object.word("optimizer", optimizer_from_name, "adamw, adamw_8bit, adafactor, muon, sgd", w.optimizer);
-  w.batch_size = object.integer("batch_size", w.batch_size);
-  w.prompt_length = object.integer("prompt_length", w.prompt_length);
-  w.max_new_tokens = object.integer("max_new_tokens", w.max_new_tokens);
-  w.kv_cache = object.boolean("kv_cache", w.kv_cache);
-  if (object.has_value("weights_dtype"))
-    w.weights_dtype = object.word("weights_dtype", dtype_from_name, kDtypeWords);
-  if (object.has_value("kv_dtype")) w.kv_dtype = object.word("kv_dtype", dtype_from_name, kDtypeWords);
-  if (object.has_value("expert_weights_dtype"))
-    w.expert_weights_dtype = object.word("expert_weights_dtype", dtype_from_name, kDtypeWords);
-  w.kv_block = object.integer("kv_block", w.kv_block);
-  w.weights_group = object.integer("weights_group", w.weights_group);
-  w.expert_imbalance = object.number("expert_imbalance", w.expert_imbalance);
-  w.expert_capacity_factor = object.number("expert_capacity_factor", w.expert_capacity_factor);
+  read_fields(object, w);
   object.text("source", "");  // a preset says what it is modelled on; a workload does not keep it
   object.finish();
   return w;
 }
 
 Json json_of(const Workload& w) {
-  Json json{{"task", name(w.task)},
-            {"dtype", name(w.dtype)},
-            {"seq_len", w.seq_len},
-            {"micro_batch_size", w.micro_batch_size},
-            {"global_batch_size", w.global_batch_size},
-            {"optimizer", name(w.optimizer)},
-            {"batch_size", w.batch_size},
-            {"prompt_length", w.prompt_length},
-            {"max_new_tokens", w.max_new_tokens},
-            {"kv_cache", w.kv_cache},
-            {"kv_block", w.kv_block},
-            {"expert_imbalance", w.expert_imbalance},
-            {"expert_capacity_factor", w.expert_capacity_factor}};
-
-  if (w.weights_dtype) json["weights_dtype"] = name(*w.weights_dtype);
-  if (w.kv_dtype) json["kv_dtype"] = name(*w.kv_dtype);
-  if (w.expert_weights_dtype) json["expert_weights_dtype"] = name(*w.expert_weights_dtype);
-  if (w.weights_group > 0) json["weights_group"] = w.weights_group;
+  Json json;
+  write_fields(json, w);
   return json;
 }
 
 Strategy strategy_from(JsonObject object) {
   Strategy s;
-  s.data_parallel = object.small_integer("data_parallel", s.data_parallel);
-  s.tensor_parallel = object.small_integer("tensor_parallel", s.tensor_parallel);
-  s.pipeline_parallel = object.small_integer("pipeline_parallel", s.pipeline_parallel);
-  s.context_parallel = object.small_integer("context_parallel", s.context_parallel);
-  s.expert_parallel = object.small_integer("expert_parallel", s.expert_parallel);
-  s.expert_tensor_parallel = object.small_integer("expert_tensor_parallel", s.expert_tensor_parallel);
-  s.expert_dispatch =
-      object.word("expert_dispatch", expert_dispatch_from_name, "each_expert, each_node", s.expert_dispatch);
-  s.virtual_pipeline = object.small_integer("virtual_pipeline", s.virtual_pipeline);
-  s.zero_stage = object.small_integer("zero_stage", s.zero_stage);
-  s.shard_group = object.small_integer("shard_group", s.shard_group);
-  s.prefetch = object.small_integer("prefetch", s.prefetch);
-  s.gradient_bucket = bytes_of(object, "gradient_bucket").value;
-  s.sequence_parallel = object.boolean("sequence_parallel", s.sequence_parallel);
-  s.context_parallel_comm = object.word("context_parallel_comm", context_parallel_comm_from_name,
-                                        "all_gather, ring, all_to_all", s.context_parallel_comm);
-  s.schedule = object.text("schedule", s.schedule);
-  s.rank_order = object.text("rank_order", s.rank_order);
-  s.recompute =
-      object.word("recompute", recompute_from_name, "none, selective, full, sqrt, operations", s.recompute);
-  s.recompute_interval = object.small_integer("recompute_interval", s.recompute_interval);
-  if (object.has("recompute_operations")) s.recompute_operations = words_of(object, "recompute_operations");
-  s.offload_optimizer = object.boolean("offload_optimizer", s.offload_optimizer);
-  s.offload_activations = object.boolean("offload_activations", s.offload_activations);
+  read_fields(object, s);
   object.finish();
   return s;
 }
 
 Json json_of(const Strategy& s) {
-  Json json{{"data_parallel", s.data_parallel},
-            {"tensor_parallel", s.tensor_parallel},
-            {"pipeline_parallel", s.pipeline_parallel},
-            {"context_parallel", s.context_parallel},
-            {"expert_parallel", s.expert_parallel},
-            {"expert_tensor_parallel", s.expert_tensor_parallel},
-            {"expert_dispatch", name(s.expert_dispatch)},
-            {"virtual_pipeline", s.virtual_pipeline},
-            {"zero_stage", s.zero_stage},
-            {"shard_group", s.shard_group},
-            {"prefetch", s.prefetch}};
-  put_quantity(json, "gradient_bucket", static_cast<double>(s.gradient_bucket), unit_suffixes::memory);
-  json["sequence_parallel"] = s.sequence_parallel;
-  json["context_parallel_comm"] = name(s.context_parallel_comm);
-  json["schedule"] = s.schedule;
-  json["rank_order"] = s.rank_order;
-  json["recompute"] = name(s.recompute);
-  json["recompute_interval"] = s.recompute_interval;
-  json["recompute_operations"] = s.recompute_operations;
-  json["offload_optimizer"] = s.offload_optimizer;
-  json["offload_activations"] = s.offload_activations;
+  Json json;
+  write_fields(json, s);
   return json;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/scenario/fields.h"
 #include "tests/app/program.h"
 #include "tests/support/catch.h"
 
@@ -53,41 +54,42 @@ struct FuzzedFlag {
   std::vector<std::string> values;  // empty: a switch
 };
 
+// Flags of all fields, and those beside them; each with values that it takes and others.
 const std::vector<FuzzedFlag>& flags() {
-  static const std::vector<FuzzedFlag> all = {
-      {"--gpus", any_number()},
-      {"--dp", any_number()},
-      {"--tp", any_number()},
-      {"--pp", any_number()},
-      {"--cp", any_number()},
-      {"--ep", any_number()},
-      {"--vpp", any_number()},
-      {"--zero", any_number()},
-      {"--seq-len", any_number()},
-      {"--micro-batch", any_number()},
-      {"--global-batch", any_number()},
-      {"--batch-size", any_number()},
-      {"--schedule", {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe", "waltz", ""}},
-      {"--recompute", {"none", "selective", "full", "sqrt", "operations", "all", ""}},
-      {"--dtype", {"fp32", "bf16", "fp16", "fp8", "fp7", ""}},
-      {"--task", {"train", "generate", "sleep"}},
-      {"--optimizer", {"adamw", "muon", "sgd", "adafactor", "adamw_8bit", "adam"}},
-      {"--model", {"tiny-llama", "gpt2-124m", "mixtral-8x7b", "deepseek-v3", "llama-3.1-8x", ""}},
-      {"--hardware", {"h100-sxm", "a100-sxm-80gb", "b300", ""}},
-      {"--implementation", {"ridgepoint", "megatron_2022", "vllm_0.6", "megatron_3022", ""}},
-      {"--scenario", {"/dev/null", "/", "nothing.json", ""}},
-      {"--format", {"text", "json", "csv", "md", "yaml"}}};
+  static const std::vector<FuzzedFlag> all = [] {
+    std::vector<FuzzedFlag> list = {
+        {"--gpus", any_number()},
+        {"--model", {"tiny-llama", "gpt2-124m", "mixtral-8x7b", "deepseek-v3", "llama-3.1-8x", ""}},
+        {"--hardware", {"h100-sxm", "a100-sxm-80gb", "b300", ""}},
+        {"--implementation", {"ridgepoint", "megatron_2022", "vllm_0.6", "megatron_3022", ""}},
+        {"--scenario", {"/dev/null", "/", "nothing.json", ""}},
+        {"--set",
+         {"model.num_hidden_layers=3", "model.head_dim=-1", "hardware.memory_gib=1e300", "strategy={}",
+          "model=null", "workload.seq_len", "=", "implementation.serving={}", ""}},
+        {"--format", {"text", "json", "csv", "md", "yaml"}}};
+    for (const sim::AnyField& f : sim::all_fields()) {
+      if (f.flag.empty()) continue;
+      FuzzedFlag flag{"--" + std::string(f.flag), {}};
+      if (f.kind == sim::AnyField::Kind::number || f.kind == sim::AnyField::Kind::fraction)
+        flag.values = any_number();
+      else if (f.kind != sim::AnyField::Kind::toggle)
+        flag.values = {"waltz", "", ",", "fp7"};
+      for (const std::string_view word : f.words) flag.values.insert(flag.values.end(), 2, std::string(word));
+      list.push_back(std::move(flag));
+    }
+    return list;
+  }();
   return all;
 }
 
 std::vector<std::string> any_command_line(std::mt19937& random) {
   std::vector<std::string> words = {"predict", "--model", "tiny-llama"};
-  const std::size_t count = random() % 6;
+  const std::size_t count = random() % 7;
   for (std::size_t i = 0; i < count; ++i) {
     const FuzzedFlag& flag = one_of(random, flags());
     if (std::find(words.begin(), words.end(), flag.name) != words.end()) continue;
     words.push_back(flag.name);
-    words.push_back(one_of(random, flag.values));
+    if (!flag.values.empty()) words.push_back(one_of(random, flag.values));
   }
   return words;
 }

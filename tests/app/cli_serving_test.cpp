@@ -64,7 +64,7 @@ TEST_CASE("what an inference engine cannot do is said with its flag") {
                     "traffic is served by an inference engine"},
                Case{served({"--requests-per-second", "0"}), 2, "--requests-per-second must be above 0"},
                Case{served({"--concurrency", "0"}), 2, "--concurrency must be 1 or more"},
-               Case{served({"--weights-dtype", "wide"}), 2, "--weights-dtype is fp32"},
+               Case{served({"--weights-dtype", "wide"}), 2, "--weights-dtype takes fp8"},
                Case{served({"--hardware", "a100-sxm-80gb", "--weights-dtype", "fp8"}), 3, "weights_dtype"},
                Case{{"predict", "--model", "llama-3.1-405b", "--implementation", "vllm_0.14",
                      "--prompt-length", "512", "--saturated"},

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <thread>
 
-#include "app/gui/command_line.h"
 #include "app/gui/document.h"
 #include "app/gui/jobs/child_process.h"
 #include "app/gui/jobs/run_state.h"
@@ -237,16 +236,6 @@ TEST_CASE("the desktop opens on what was shown last, and on the default where th
   }
   tests::NullDesktop first(with_layers(12));
   CHECK(first.shell().document().scenario() == with_layers(12));
-}
-
-TEST_CASE("the command line says what the scenario differs in") {
-  sim::Scenario scenario = tests::small_scenario();
-  const std::string train = command_line(scenario);
-  CHECK(train.find("--model gpt2-124m --hardware h100-sxm") != std::string::npos);
-  CHECK(train.find("--seq-len 1024 --micro-batch 4 --global-batch 4") != std::string::npos);
-  scenario.workload.task = sim::Task::generate;
-  scenario.workload.kv_cache = false;
-  CHECK(command_line(scenario).find("--no-kv-cache") != std::string::npos);
 }
 
 TEST_CASE("an inference engine is priced by its profile: launches and the host take their time") {

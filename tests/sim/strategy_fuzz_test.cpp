@@ -1,6 +1,5 @@
 // Strategies drawn from sound and absurd values alike: each is refused with its field, or has a plan.
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -9,7 +8,9 @@
 #include "sim/cost/predict.h"
 #include "sim/plan/check.h"
 #include "sim/plan/legality.h"
+#include "sim/scenario/overrides.h"
 #include "sim/scenario/preset.h"
+#include "tests/sim/random_fields.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 
@@ -17,46 +18,30 @@ namespace {
 
 using namespace sim;
 
-constexpr int kHuge = std::numeric_limits<int>::max(), kLeast = std::numeric_limits<int>::min();
-
 template <class T>
-const T& one_of(std::mt19937& random, const std::vector<T>& values) {
+const T& one_of(std::mt19937_64& random, const std::vector<T>& values) {
   return values[random() % values.size()];
 }
 
-int any_degree(std::mt19937& random) {
-  return one_of<int>(random, {1, 1, 1, 2, 2, 3, 4, 8, 16, 0, -1, 1024, 4096, kHuge, kLeast});
-}
-
-Strategy any_strategy(std::mt19937& random) {
-  const auto coin = [&] { return random() % 2 == 0; };
-  const auto rarely = [&](int value, int otherwise) { return random() % 4 == 0 ? value : otherwise; };
-  Strategy s;
-  s.data_parallel = any_degree(random);
-  s.tensor_parallel = any_degree(random);
-  s.pipeline_parallel = any_degree(random);
-  s.context_parallel = rarely(any_degree(random), 1);
-  s.expert_parallel = rarely(any_degree(random), 1);
-  s.virtual_pipeline = one_of<int>(random, {1, 1, 2, 2, 3, 0, -5, kHuge});
-  s.zero_stage = one_of<int>(random, {0, 0, 1, 2, 3, -1, 4, kHuge});
-  s.shard_group = rarely(any_degree(random), 0);
-  s.prefetch = one_of<int>(random, {1, 1, 0, 2, -1, kHuge});
-  s.gradient_bucket =
-      one_of<std::int64_t>(random, {0, 0, 1, 1 << 20, -1, std::numeric_limits<std::int64_t>::max()});
-  s.sequence_parallel = coin();
-  s.context_parallel_comm = static_cast<ContextParallelComm>(random() % 3);
-  s.schedule = one_of<std::string>(random, {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v",
-                                            "dualpipe", "dualpipev", "", "waltz"});
-  s.rank_order = one_of<std::string>(random, {"tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "pp-dp-cp-tp-ep", "", "-",
-                                              "tp-tp-cp-dp-pp", "tp-cp-dp-pp"});
-  s.recompute = static_cast<Recompute>(random() % 5);
-  s.recompute_interval = one_of<int>(random, {1, 1, 1, 2, 7, 0, -1, kHuge});
-  if (coin())
-    s.recompute_operations =
-        one_of<std::vector<std::string>>(random, {{"norm"}, {"norm", "activation"}, {"everything"}, {""}});
-  s.offload_optimizer = coin();
-  s.offload_activations = coin();
-  return s;
+// Values of any fields of a strategy, those that it may have and others.
+Strategy any_strategy(std::mt19937_64& random) {
+  static const std::vector<std::string> numbers{"1",    "1",    "1",          "2",          "2",  "3",
+                                                "4",    "8",    "16",         "0",          "-1", "-5",
+                                                "1024", "4096", "2147483647", "-2147483648"};
+  std::vector<Override> said;
+  for (const AnyField& f : all_fields()) {
+    if (f.part != "strategy" || random() % 2 == 0) continue;
+    const bool absurd = random() % 8 == 0;
+    std::string value = random_text(random, f);
+    if (f.kind == AnyField::Kind::number && random() % 4 != 0) value = one_of(random, numbers);
+    if (f.kind == AnyField::Kind::text && absurd) value = one_of<std::string>(random, {"waltz", "-", ""});
+    if (f.kind == AnyField::Kind::words)
+      value = one_of<std::string>(
+          random, {"[]", R"(["norm"])", R"(["norm", "activation"])", R"(["everything"])", R"([""])"});
+    if (f.kind == AnyField::Kind::text) value = nlohmann::json(value).dump();
+    said.push_back({f.path() + (f.unit == FieldUnit::bytes ? "_bytes" : ""), value});
+  }
+  return with_overrides({}, said, "drawn").strategy;
 }
 
 bool names_a_field(const Problem& p) {
@@ -69,7 +54,7 @@ bool names_a_field(const Problem& p) {
 
 TEST_CASE("any strategy is refused with its field, or has a plan that can be executed and priced") {
   const unsigned seed = GENERATE(range(0u, 40u));
-  std::mt19937 random(seed);
+  std::mt19937_64 random(seed);
   int sound = 0;
   for (int i = 0; i < 250; ++i) {
     Scenario s = test::training(test::llama(64, 96, 8, 8, 8, 101), 64, 1,
@@ -79,29 +64,16 @@ TEST_CASE("any strategy is refused with its field, or has a plan that can be exe
                             : test::random_parallel_scenario(static_cast<unsigned>(random() % 400)).strategy;
     if (i % 2 == 1) {
       const Strategy any = any_strategy(random);
-      switch (random() % 6) {
-        case 0:
-          s.strategy.schedule = any.schedule;
-          break;
-        case 1:
-          s.strategy.rank_order = any.rank_order;
-          break;
-        case 2:
-          s.strategy.zero_stage = any.zero_stage;
-          break;
-        case 3:
-          s.strategy.recompute = any.recompute;
-          break;
-        case 4:
-          s.strategy.context_parallel_comm = any.context_parallel_comm;
-          break;
-        default:
-          s.strategy.shard_group = any.shard_group;
-          break;
-      }
+      // One field of any strategy.
+      const auto fields = all_fields();
+      const AnyField* field = &fields[random() % fields.size()];
+      while (field->part != "strategy") field = &fields[random() % fields.size()];
+      Scenario other;
+      other.strategy = any;
+      field->copy(other, s);
       s.strategy.expert_parallel = 1;
       s.strategy.expert_tensor_parallel = 0;
-      s.workload.global_batch_size = 8 * s.strategy.data_parallel;
+      s.workload.global_batch_size = std::int64_t{8} * s.strategy.data_parallel;
       s.workload.optimizer = static_cast<Optimizer>(random() % 5);
     }
     INFO(to_json(s));
