@@ -138,10 +138,10 @@ KernelSample kernel_shape(const Operation& op, const Variables& of_action, const
   s.cols = op.dims.hidden > 0 ? op.dims.hidden : op.dims.vocab > 0 ? op.dims.vocab : op.dims.cols.value(v);
   s.inner = op.dims.inner.value(v);
   if (op.dims.heads > 0) {
+    const Variables whole = whole_attention(op, v);
     s.batch = v.batch;
-    s.query_length = v.query_length;
-    // A step of a ring takes as long as causal attention over its own length: as many pairs.
-    s.kv_length = takes(op.kind, Role::other_kv) ? v.query_length : v.kv_length;
+    s.query_length = whole.query_length;
+    s.kv_length = whole.kv_length;
     s.heads = op.dims.heads;
     s.kv_heads = op.dims.kv_heads;
     // Keys and values of different widths take as long as those of their mean.

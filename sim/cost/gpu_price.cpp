@@ -120,34 +120,6 @@ std::optional<MeasuredTime> cached_attention_time(const GpuCalibration& gpu, con
   return part_of(*time, (time->seconds - faster) / time->seconds);
 }
 
-std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const KernelSample& s,
-                                        const Hardware& hardware, const KernelSoftware& software) {
-  const double rows = static_cast<double>(s.rows), cols = static_cast<double>(s.cols),
-               inner = static_cast<double>(s.inner);
-  const bool backward = is_backward(s.kind);
-  switch (info(s.kind).curve) {
-    case Curve::product:
-      if (!backward) return forward_product_time(gpu, hardware, s, software);
-      return product_time(gpu, hardware, product_shape(s.kind, rows, cols, inner, s.dtype));
-    case Curve::flash_attention:
-      return flash_time(gpu, hardware, attention_shape(s),
-                        backward ? MeasuredKernel::attention_backward : MeasuredKernel::attention_forward,
-                        software.attention);
-    case Curve::cached_attention:
-      return cached_attention_time(gpu, s, hardware, software.attention);
-    case Curve::grouped_product:
-    case Curve::newton_schulz:
-    case Curve::standard_attention:
-    case Curve::latent_cached_attention:
-    case Curve::scan:
-    case Curve::streamed:
-    case Curve::scattered:
-    case Curve::network:
-      break;
-  }
-  return std::nullopt;
-}
-
 // Products of experts run as one kernel over the tiles of all of them: a product of all rows, those of each
 // expert padded to whole tiles. DeepGEMM on H800 (github.com/deepseek-ai/DeepGEMM, README): 1288 TFLOPS for 8
 // experts of 4096 rows, 1304 for one; 1093 and 1025 in the other shape it prints. Weights are read at the
@@ -173,6 +145,60 @@ std::optional<MeasuredTime> grouped_product_time(const GpuCalibration& gpu, cons
   }
   time->fit = Fit::between_shapes;
   return time;
+}
+
+// Three products of each matrix and iteration, each a kernel (plan/measure.cpp): X X^T, A A and their sum
+// times X.
+std::optional<MeasuredTime> newton_schulz_time(const GpuCalibration& gpu, const Operation& op,
+                                               const KernelSample& s, const Hardware& hardware) {
+  const double a = static_cast<double>(std::min(s.rows, s.cols));
+  const double b = static_cast<double>(std::max(s.rows, s.cols));
+  MeasuredTime sum{{}, {}, {}, Fit::between_shapes};
+  for (const ProductShape& shape : {ProductShape{a, a, b, s.dtype}, {a, a, a, s.dtype}, {a, b, a, s.dtype}}) {
+    const auto time = product_time(gpu, hardware, shape);
+    if (!time) return std::nullopt;
+    const double times = static_cast<double>(op.dims.groups) * kNewtonSchulzIterations;
+    sum.seconds += time->seconds * times;
+    sum.low += time->low * times;
+    sum.high += time->high * times;
+  }
+  return sum;
+}
+
+std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const Operation& op, const KernelSample& s,
+                                        const Hardware& hardware, const Variables& v, const Work& work,
+                                        const KernelSoftware& software) {
+  const double rows = static_cast<double>(s.rows), cols = static_cast<double>(s.cols),
+               inner = static_cast<double>(s.inner);
+  const bool backward = is_backward(s.kind);
+  switch (info(s.kind).curve) {
+    case Curve::product:
+      if (!backward) return forward_product_time(gpu, hardware, s, software);
+      return product_time(gpu, hardware, product_shape(s.kind, rows, cols, inner, s.dtype));
+    case Curve::flash_attention:
+      return flash_time(gpu, hardware, attention_shape(s),
+                        backward ? MeasuredKernel::attention_backward : MeasuredKernel::attention_forward,
+                        software.attention);
+    case Curve::cached_attention:
+      return cached_attention_time(gpu, s, hardware, software.attention);
+    case Curve::grouped_product:
+      return grouped_product_time(gpu, op, s, hardware, v, work);
+    case Curve::newton_schulz:
+      return newton_schulz_time(gpu, op, s, hardware);
+    case Curve::standard_attention:
+    case Curve::latent_cached_attention:
+    case Curve::scan:
+    case Curve::streamed:
+    case Curve::scattered:
+    case Curve::network:
+      break;
+  }
+  return std::nullopt;
+}
+
+// Pairs that an attention operation computes, of those of the attention that its time is read of.
+double share_of_pairs(const Operation& op, const Variables& v) {
+  return attended_pairs(op, v) / visible_pairs(whole_attention(op, v));
 }
 
 Price as_price(const MeasuredTime& time, Bound bound) {
@@ -205,15 +231,14 @@ std::optional<Price> gpu_price(const GpuCalibration& gpu, const Work& work, cons
   // Decoding streams the keys alone that its queries see.
   if (decodes(shape)) {
     const double queries = static_cast<double>(v.batch * v.query_length);
-    shape.kv_length = std::llround(visible_pairs(v, op.dims.window, op.dims.chunk) / queries +
-                                   static_cast<double>(v.query_length - 1) / 2);
+    shape.kv_length =
+        std::llround(attended_pairs(op, v) / queries + static_cast<double>(v.query_length - 1) / 2);
   }
-  auto time = op.dims.groups > 0 ? grouped_product_time(gpu, op, shape, hardware, v, work)
-                                 : kernel_time(gpu, shape, hardware, software);
+  auto time = kernel_time(gpu, op, shape, hardware, v, work, software);
   if (!time) return std::nullopt;
-  // As fast as over all keys, for the pairs that are left.
-  if (!decodes(shape) && (op.dims.window > 0 || op.dims.chunk > 0)) {
-    const double left = visible_pairs(v, op.dims.window, op.dims.chunk) / visible_pairs(v);
+  // As fast as the whole attention that it is a part of, for the pairs that are left.
+  const bool of_pairs_alone = is_attention(op.kind) && !decodes(shape);
+  if (const double left = of_pairs_alone ? share_of_pairs(op, bound_to(op, v)) : 1; left != 1) {
     const auto of_pairs = [&](Seconds t) {
       const Seconds launch = std::min(t, gpu.launch);
       return launch + (t - launch) * left;

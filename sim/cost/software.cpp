@@ -62,19 +62,6 @@ Bytes scaled(Bytes bytes, double factor) {
   return {std::llround(static_cast<double>(bytes.value) * factor)};
 }
 
-bool uses_tensor_cores(OpKind kind) {
-  switch (kind) {
-    case OpKind::matmul:
-    case OpKind::matmul_backward_input:
-    case OpKind::matmul_backward_weight:
-    case OpKind::attention_flash:
-    case OpKind::attention_flash_backward:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // ---- Memory traffic
 
 // By kind of operation; 1 where a profile says nothing of it.
@@ -355,10 +342,12 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
       priced.price = at_least(priced.price, moved.memory() / (hardware.memory_bandwidth * kMemoryEfficiency));
   }
   if (group) return priced;
-  if (uses_tensor_cores(op.kind)) priced.price = priced.price * software(plan).kernels.slower;
+  if (info(op.kind).arithmetic.tensor_cores) {
+    priced.price = priced.price * software(plan).kernels.slower;
+    if (plan.scenario.workload.task == Task::train)
+      priced.price = priced.price * slower_under_load(priced, op.dtype, hardware);
+  }
   priced.price = priced.price * factor_of(software(plan).kernels.times, op.kind);
-  if (plan.scenario.workload.task == Task::train && uses_tensor_cores(op.kind))
-    priced.price = priced.price * slower_under_load(priced, op.dtype, hardware);
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   priced.price = priced.price + launch * (launches_an_operation(plan, block) - 1);
   if (const double bytes = accumulation_bytes(plan, op, v) + side_bytes(plan, op, v); bytes > 0) {

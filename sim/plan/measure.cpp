@@ -143,16 +143,20 @@ double visible_pairs(const Variables& v, std::int64_t window, std::int64_t chunk
   return d(v.batch) * (q * d(v.kv_length) - q * (q - 1) / 2 - (over > 0 ? excess : 0));
 }
 
+Variables whole_attention(const Operation& op, Variables v) {
+  if (takes(op.kind, Role::other_kv)) v.kv_length = v.query_length;
+  if (has(op, Role::all_kv)) v.query_length = v.kv_length;
+  return v;
+}
+
 double attended_pairs(const Operation& op, const Variables& v) {
-  if (takes(op.kind, Role::other_kv)) {
-    // Of a rank's own keys its queries see those before them, of another's half.
-    const double q = d(v.query_length);
-    return d(v.batch) * q * (has(op, Role::other_kv) ? q : q + 1) / 2;
-  }
-  if (!has(op, Role::all_kv)) return visible_pairs(v, op.dims.window, op.dims.chunk);
+  const double q = d(v.query_length);
+  // Of another rank's keys, which lie before or behind as often, half.
+  if (has(op, Role::other_kv)) return d(v.batch) * q * q / 2;
+  const Variables whole = whole_attention(op, v);
+  const double pairs = visible_pairs(whole, op.dims.window, op.dims.chunk);
   // The queries are spread so that each rank sees its share of all pairs.
-  const Variables whole{.batch = v.batch, .query_length = v.kv_length, .kv_length = v.kv_length};
-  return visible_pairs(whole, op.dims.window, op.dims.chunk) * d(v.query_length) / d(v.kv_length);
+  return has(op, Role::all_kv) ? pairs * q / d(whole.query_length) : pairs;
 }
 
 double scan_flops(const Dims& n, const Variables& v, bool backward) {

@@ -79,7 +79,13 @@ bool depends_on_length(const Product& product);
 // so many tokens. 0: all.
 double visible_pairs(const Variables& v, std::int64_t window = 0, std::int64_t chunk = 0);
 
-// The pairs that an attention operation computes on one rank, over all sequences and one head.
+// The causal attention that an operation on one of several context-parallel ranks is a part of, which it is
+// as fast as: gathered keys have the queries of the whole sequence; a step of a ring is like attention over
+// the rank's own tokens.
+Variables whole_attention(const Operation& op, Variables v);
+
+// The pairs that an attention operation computes, over all sequences and one head. Work, prices and
+// calibrations count them here.
 double attended_pairs(const Operation& op, const Variables& v);
 
 // Experts of those that a rank holds that at least one of its rows is for, in expectation of balanced and
