@@ -60,28 +60,6 @@ Seconds SharedDevice::done_beside_exchanges(Seconds start, Seconds work) {
   return now + work;
 }
 
-DeviceClock::Span DeviceClock::send(const ActionTime& time, Seconds ready) {
-  Seconds& free = free_[static_cast<std::size_t>(transfers_in_order_ ? kComputeStream : kSendStream)];
-  const Seconds host = ready_host(time.work);
-  const Seconds start = std::max({free, ready, host});
-  const Seconds end = std::max(start + time.duration, host + time.host.ahead);
-  host_ = host + time.host.launches;
-  if (time.work.waits) host_ = std::max(host_, end);
-  free = end;
-  return {start, end};
-}
-
-DeviceClock::Span DeviceClock::receive(const ActionTime& time, Seconds ready, Seconds arrival) {
-  Seconds& free = free_[kComputeStream];
-  const Seconds host = host_ + time.work.before;
-  const Seconds start = std::max({free, ready, host});
-  const Seconds end = std::max(start, arrival);
-  host_ = host + time.host.launches;
-  if (time.work.waits) host_ = std::max(host_, end);
-  free = end;
-  return {start, end};
-}
-
 Execution execute(const Plan& plan, const std::vector<std::vector<ActionTime>>& times,
                   bool transfers_in_order, Interference interference) {
   Execution execution;

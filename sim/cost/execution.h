@@ -7,6 +7,7 @@
 
 #include "sim/plan/plan.h"
 #include "sim/units.h"
+#include "sim/vectorize.h"
 
 namespace sim {
 
@@ -45,20 +46,23 @@ struct Interference {
   double compute = 1;
 };
 
+// Clocks run with one time, or with several beside each other (planner/lanes.h).
+constexpr Seconds larger(Seconds a, Seconds b) {
+  return a < b ? b : a;
+}
+constexpr Seconds smaller(Seconds a, Seconds b) {
+  return b < a ? b : a;
+}
+inline constexpr Seconds kNever{-1e30};  // so long ago that nothing waits for it
+
 // Compute of one program that shares the device with what its other streams exchange.
 class SharedDevice {
  public:
-  explicit SharedDevice(double slowdown) : slowdown_(slowdown) {}
+  explicit SharedDevice(Interference interference) : slowdown_(interference.compute) {}
   void exchange(Seconds start, Seconds end);
   // When `work` that begins at `start` has been done. Later calls have later starts.
   Seconds done(Seconds start, Seconds work) {
     return first_ == busy_.size() ? start + work : done_beside_exchanges(start, work);
-  }
-  // The last exchange begins and ends so much later.
-  void skip(Seconds start, Seconds end) {
-    if (busy_.empty()) return;
-    busy_.back().start += start;
-    busy_.back().end += end;
   }
 
  private:
@@ -72,66 +76,98 @@ class SharedDevice {
   std::size_t first_ = 0;  // those before have ended
 };
 
-// The streams of one program and the host that launches them.
-class DeviceClock {
+// The streams of one program and the host that launches them. Device: SharedDevice, or one like it. Without
+// kHost nothing waits for the host. kHeld: of the first so many streams.
+template <class Time, class Device, bool kHost = true, std::size_t kHeld = kStreams>
+class StreamClock {
  public:
-  DeviceClock(Interference interference, bool transfers_in_order)
-      : device_(interference.compute), transfers_in_order_(transfers_in_order) {}
+  StreamClock(Interference interference, bool transfers_in_order, const Time& begin = {})
+      : device_(interference), transfers_in_order_(transfers_in_order), host_(begin) {
+    free_.fill(begin);
+  }
 
   struct Span {
-    Seconds start, end;
+    Time start, end;
   };
   // `ready`: when what an action waits for has ended; `arrival`: when what it receives is there.
-  Span run(std::int32_t stream, const ActionTime& time, Seconds ready = {}) {
-    Seconds& free = free_[static_cast<std::size_t>(stream)];
-    const Seconds host = ready_host(time.work);
-    const Seconds start = std::max(free, ready);
-    const Seconds alone =
-        stream == kComputeStream ? device_.done(start, time.duration) : start + time.duration;
-    const Seconds end = std::max(alone, host + time.host.ahead);
-    if (stream == kCollectiveStream) device_.exchange(std::max(start, host), end);
-    host_ = host + time.host.launches;
+  SIM_INLINE Span run(std::int32_t stream, const ActionTime& time, const Time& ready) {
+    Time& free = free_[static_cast<std::size_t>(stream)];
+    const Time host = ready_host(time.work), start = larger(free, ready);
+    Time end = stream == kComputeStream ? device_.done(start, time.duration) : start + time.duration;
+    if constexpr (kHost) end = larger(end, host + time.host.ahead);
+    if (stream == kCollectiveStream) device_.exchange(kHost ? larger(start, host) : start, end);
+    launch(host, time);
     free = end;
     return {start, end};
   }
-  Span send(const ActionTime& time, Seconds ready);
-  Span receive(const ActionTime& time, Seconds ready, Seconds arrival);
-
-  // As if computing, collectives and the host had gone on for so much longer as they did last.
-  void skip(Seconds compute, Seconds collective, Seconds host) {
-    free_[kComputeStream] += compute;
-    free_[kCollectiveStream] += collective;
-    host_ += host;
-    device_.skip(std::min(compute, collective), collective);
+  SIM_INLINE Span run(std::int32_t stream, const ActionTime& time) {
+    return run(stream, time, free_[static_cast<std::size_t>(stream)]);
+  }
+  SIM_INLINE Span send(const ActionTime& time, const Time& ready) {
+    Time& free = free_[transfers_in_order_ ? kComputeStream : kSendStream];
+    const Time host = ready_host(time.work), start = after(larger(free, ready), host);
+    Time end = start + time.duration;
+    if constexpr (kHost) end = larger(end, host + time.host.ahead);
+    launch(host, time);
+    if (kHost && time.work.waits) host_ = larger(host_, end);
+    free = end;
+    return {start, end};
+  }
+  SIM_INLINE Span receive(const ActionTime& time, const Time& ready, const Time& arrival) {
+    Time& free = free_[kComputeStream];
+    const Time host = kHost ? host_ + time.work.before : host_;
+    const Time start = after(larger(free, ready), host), end = larger(start, arrival);
+    launch(host, time);
+    if (kHost && time.work.waits) host_ = larger(host_, end);
+    free = end;
+    return {start, end};
   }
 
-  // As if what this clock has done since `before` were done so many times again. Where that makes the host
-  // the latest, all that it launches comes as much later.
-  void go_on(const DeviceClock& before, double times) {
-    const DeviceClock now = *this;
-    for (std::size_t i = 0; i < free_.size(); ++i) free_[i] += (free_[i] - before.free_[i]) * times;
-    host_ += (host_ - before.host_) * times;
-    if (host_ <= free(kComputeStream)) return;
-    const Seconds late = host_ - now.free(kComputeStream);
-    for (std::size_t i = 0; i < free_.size(); ++i) free_[i] = std::max(free_[i], now.free_[i] + late);
+  // As if compute, collectives and the host had gone on for so much longer as they did last.
+  SIM_INLINE void skip(const Time& compute, const Time& collectives, const Time& host) {
+    free_[kComputeStream] = free_[kComputeStream] + compute;
+    free_[kCollectiveStream] = free_[kCollectiveStream] + collectives;
+    host_ = host_ + host;
+    device_.skip(collectives);
   }
 
-  Seconds free(std::int32_t stream) const { return free_[static_cast<std::size_t>(stream)]; }
-  Seconds host() const { return host_; }
-  Seconds end() const { return std::max(host_, idle()); }  // of all
+  // Something is exchanged beside compute until then.
+  SIM_INLINE void exchange_until(const Time& end) {
+    free_[kCollectiveStream] = larger(free_[kCollectiveStream], end);
+    device_.exchange(end, end);
+  }
+
+  const Time& free(std::int32_t stream) const { return free_[static_cast<std::size_t>(stream)]; }
+  Time& free(std::int32_t stream) { return free_[static_cast<std::size_t>(stream)]; }
+  const Time& host() const { return host_; }
+  Time& host() { return host_; }
+  Time end() const { return larger(host_, idle()); }  // of all
 
  private:
-  Seconds idle() const { return *std::max_element(free_.begin(), free_.end()); }
+  SIM_INLINE Time idle() const {
+    Time latest = free_[0];
+    for (std::size_t i = 1; i < kHeld; ++i) latest = larger(latest, free_[i]);
+    return latest;
+  }
   // Until the host launches an action that is no receive.
-  Seconds ready_host(const HostWork& work) const {
-    return (work.waits ? std::max(host_, idle()) : host_) + work.before;
+  SIM_INLINE Time ready_host(const HostWork& work) const {
+    if constexpr (!kHost) return host_;
+    return (work.waits ? larger(host_, idle()) : host_) + work.before;
+  }
+  SIM_INLINE Time after(const Time& ready, const Time& host) const {
+    if constexpr (!kHost) return ready;
+    return larger(ready, host);
+  }
+  SIM_INLINE void launch(const Time& host, const ActionTime& time) {
+    if constexpr (kHost) host_ = host + time.host.launches;
   }
 
-  SharedDevice device_;
+  Device device_;
   bool transfers_in_order_;
-  std::array<Seconds, kStreams> free_{};
-  Seconds host_;
+  std::array<Time, kHeld> free_{};
+  Time host_;
 };
+using DeviceClock = StreamClock<Seconds, SharedDevice>;
 
 // times[program][action]. Exact for any legal plan: an action begins when the one before it in its stream and
 // the one that it waits for have ended; a receive ends when what it brings has been sent, whatever its

@@ -111,9 +111,11 @@ bool is_layer_block(const Block& block, std::string_view pass) {
   return place.empty() || place.starts_with("_passed") || place.starts_with("_whole");
 }
 
+// Not of the optimizer, whose products have rows, too (Muon's).
 bool is_of_passes(const Block& block) {
-  return std::any_of(block.operations.begin(), block.operations.end(),
-                     [](const Operation& op) { return op.dims.rows.factor > 0 && !is_collective(op.kind); });
+  return std::any_of(block.operations.begin(), block.operations.end(), [](const Operation& op) {
+    return op.dims.rows.factor > 0 && !is_collective(op.kind) && op.kind != OpKind::orthogonalise;
+  });
 }
 
 double own_operations(const Block& block) {

@@ -10,100 +10,6 @@
 namespace sim {
 namespace {
 
-// Times and meeting points of slots, for whoever walks a schedule: `work(stage, index)` returns when the slot
-// ends. Returns how far each stage came: less than all where they wait for each other.
-struct Progress {
-  std::vector<std::size_t> next;  // of each stage
-  bool complete = true;
-};
-
-class Walker {
- public:
-  explicit Walker(const Schedule& s)
-      : s_(s),
-        forward_(size()),
-        backward_(size()),
-        progress_{std::vector<std::size_t>(s.slots.size()), true} {}
-
-  // visit(stage, index, ready): runs a slot whose input is there since `ready`, and returns its end.
-  template <class Visit>
-  Progress walk(Seconds transfer, Visit visit) {
-    const Seconds never{-1};
-    std::fill(forward_.begin(), forward_.end(), never);
-    std::fill(backward_.begin(), backward_.end(), never);
-    bool moved = true;
-    while (moved) {
-      moved = false;
-      for (std::int32_t stage = 0; stage < s_.stages; ++stage)
-        while (step(stage, transfer, visit)) moved = true;
-    }
-    for (std::size_t i = 0; i < s_.slots.size(); ++i)
-      progress_.complete = progress_.complete && progress_.next[i] == s_.slots[i].size();
-    return progress_;
-  }
-
- private:
-  std::size_t size() const {
-    return static_cast<std::size_t>(s_.pieces()) * static_cast<std::size_t>(s_.micro_batches);
-  }
-  std::size_t at(std::int32_t piece, std::int32_t micro_batch) const {
-    return static_cast<std::size_t>(piece) * static_cast<std::size_t>(s_.micro_batches) +
-           static_cast<std::size_t>(micro_batch);
-  }
-
-  // Since when a slot's input is there; negative: it is not.
-  Seconds ready(std::int32_t stage, const Slot& slot, Seconds transfer) const {
-    const Seconds never{-1};
-    const std::int32_t piece = s_.piece(stage, slot.chunk);
-    const auto arrives = [&](const std::vector<Seconds>& ends, std::int32_t from) {
-      const Seconds end = ends[at(from, slot.micro_batch)];
-      const bool moves = s_.place_of(from, slot.chunk).stage != stage;
-      return end.value < 0 || !moves ? end : end + transfer;
-    };
-    switch (slot.pass) {
-      case Pass::forward:
-        return piece > 0 ? arrives(forward_, piece - 1) : Seconds{};
-      case Pass::backward:
-      case Pass::backward_input:
-        if (forward_[at(piece, slot.micro_batch)].value < 0) return never;
-        return piece + 1 < s_.pieces() ? arrives(backward_, piece + 1) : Seconds{};
-      case Pass::backward_weight:
-        return backward_[at(piece, slot.micro_batch)].value < 0 ? never : Seconds{};
-    }
-    return never;
-  }
-
-  void ended(std::int32_t stage, const Slot& slot, Seconds end) {
-    const std::size_t i = at(s_.piece(stage, slot.chunk), slot.micro_batch);
-    if (slot.pass == Pass::forward) forward_[i] = end;
-    if (slot.pass == Pass::backward || slot.pass == Pass::backward_input) backward_[i] = end;
-  }
-
-  template <class Visit>
-  bool step(std::int32_t stage, Seconds transfer, Visit& visit) {
-    const auto row = static_cast<std::size_t>(stage);
-    const std::vector<Slot>& slots = s_.slots[row];
-    std::size_t& next = progress_.next[row];
-    if (next == slots.size()) return false;
-    std::size_t last = next;  // of those that are worked on together
-    while (slots[last].with_next) ++last;
-    Seconds all_ready, end;
-    for (std::size_t i = next; i <= last; ++i) {
-      const Seconds r = ready(stage, slots[i], transfer);
-      if (r.value < 0) return false;
-      all_ready = std::max(all_ready, r);
-    }
-    const std::size_t first = next;
-    for (; next <= last; ++next) end = visit(stage, next, all_ready);
-    for (std::size_t i = first; i <= last; ++i) ended(stage, slots[i], end);
-    return true;
-  }
-
-  const Schedule& s_;
-  std::vector<Seconds> forward_, backward_;  // ends by piece and micro-batch; negative: not yet
-  Progress progress_;
-};
-
 std::string_view pass_name(Pass pass) {
   switch (pass) {
     case Pass::forward:
@@ -149,58 +55,91 @@ Schedule::Place Schedule::place_of(std::int32_t piece, std::int32_t chunk) const
   return {};
 }
 
-BackwardParts backward_parts(std::string_view name) {
-  if (name.starts_with("zb-")) return BackwardParts::all_split;
-  return name.starts_with("dualpipe") ? BackwardParts::some_split : BackwardParts::whole;
+namespace {
+
+// clang-format off
+constexpr auto all_split = BackwardParts::all_split, some_split = BackwardParts::some_split;
+constexpr std::array<ScheduleTraits, 8> kSchedules{{
+    {.name = "gpipe", .order = gpipe, .filling = 0},
+    {.name = kPlainSchedule, .order = one_forward_one_backward, .chunks = Chunks::any},
+    {.name = "interleaved", .order = interleaved, .chunks = Chunks::several},
+    {.name = "zb-h1", .order = zero_bubble_h1, .parts = all_split},
+    {.name = "zb-h2", .order = zero_bubble_h2, .parts = all_split, .filling = 3},
+    {.name = "zb-v", .order = zero_bubble_v, .chunks = Chunks::two, .parts = all_split, .placement = Placement::v, .filling = 3},
+    {.name = "dualpipe", .order = dualpipe, .parts = some_split, .placement = Placement::two_directions, .pairs = true},
+    {.name = "dualpipev", .order = dualpipe_v, .chunks = Chunks::two, .parts = some_split, .placement = Placement::v, .pairs = true, .filling = 3},
+}};
+// clang-format on
+
+const ScheduleTraits* find_schedule(std::string_view name) {
+  const auto row = std::find_if(kSchedules.begin(), kSchedules.end(),
+                                [&](const ScheduleTraits& s) { return s.name == name; });
+  return row == kSchedules.end() ? nullptr : &*row;
 }
 
-bool pairs_passes(std::string_view name) {
-  return name.starts_with("dualpipe");
+}  // namespace
+
+const ScheduleTraits& traits_of_schedule(std::string_view name) {
+  const ScheduleTraits* const row = find_schedule(name);
+  return row ? *row : *find_schedule(kPlainSchedule);
 }
 
-Placement placement_of(std::string_view name) {
-  if (name == "zb-v" || name == "dualpipev") return Placement::v;
-  return name == "dualpipe" ? Placement::two_directions : Placement::loop;
+std::span<const std::string_view> schedule_names() {
+  static constexpr auto names = [] {
+    std::array<std::string_view, kSchedules.size()> all;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = kSchedules[i].name;
+    return all;
+  }();
+  return names;
+}
+
+std::string_view plainest_schedule(Placement placement, bool pairs) {
+  if (placement == Placement::loop && !pairs) return kPlainSchedule;
+  const auto row = std::find_if(kSchedules.begin(), kSchedules.end(), [&](const ScheduleTraits& s) {
+    return s.placement == placement && s.pairs == pairs;
+  });
+  return row == kSchedules.end() ? kPlainSchedule : row->name;
 }
 
 std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64_t stages,
                                                std::int64_t chunks, std::int64_t micro_batches) {
-  const auto names = schedule_names();
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
+  const ScheduleTraits* const schedule = find_schedule(name);
+  if (!schedule) {
+    const auto names = schedule_names();
     std::string list;
     for (const std::string_view n : names)
       list += (list.empty() ? "" : n == names.back() ? " or " : ", ") + std::string(n);
     return {{"schedule", "must be " + list + ", but is \"" + std::string(name) + "\""}};
   }
-  const bool interleaves = name == "interleaved" || (name == "1f1b" && chunks > 1);
-  const bool is_v = placement_of(name) == Placement::v;
+  const bool two_ways = schedule->placement == Placement::two_directions;
   const auto is = [&] { return "is " + std::string(name) + ", which "; };
   std::vector<ScheduleProblem> problems;
-  if (stages == 1 && name != "1f1b")
+  if (stages == 1 && name != kPlainSchedule)
     problems.push_back({"schedule", is() + "needs pipeline_parallel above 1"});
   if (chunks > 1 && stages == 1)
     problems.push_back(
         {"virtual_pipeline", "cuts a stage's layers into chunks, which needs pipeline_parallel above 1"});
-  if (is_v && chunks != 2)
+  if (schedule->chunks == Chunks::two && chunks != 2)
     problems.push_back({"virtual_pipeline", "is " + format_count(chunks) + ", but schedule " +
                                                 std::string(name) + " has two chunks a stage: it must be 2"});
-  if (chunks > 1 && !interleaves && !is_v)
+  if (chunks > 1 && schedule->chunks == Chunks::one)
     problems.push_back({"virtual_pipeline", "is " + format_count(chunks) + ", but schedule " +
                                                 std::string(name) +
                                                 " has one chunk a stage; 1f1b and interleaved have several"});
-  if (name == "interleaved" && chunks == 1)
-    problems.push_back({"schedule", "is interleaved, which needs virtual_pipeline above 1"});
+  if (schedule->chunks == Chunks::several && chunks == 1)
+    problems.push_back({"schedule", is() + "needs virtual_pipeline above 1"});
+  const bool interleaves = schedule->chunks == Chunks::several || schedule->chunks == Chunks::any;
   if (interleaves && stages > 1 && chunks > 1 && micro_batches % stages != 0)
     problems.push_back({"virtual_pipeline", "interleaves groups of pipeline_parallel micro-batches, but " +
                                                 format_count(stages) + " does not divide the " +
                                                 format_count(micro_batches) + " of a step"});
-  if (name == "dualpipe" && stages % 2 != 0)
+  if (two_ways && stages % 2 != 0)
     problems.push_back({"schedule", is() + "needs an even number of stages, but pipeline_parallel is " +
                                         format_count(stages)});
-  if (name == "dualpipe" && micro_batches % 2 != 0)
+  if (two_ways && micro_batches % 2 != 0)
     problems.push_back({"schedule", is() + "sends half of a step's micro-batches each way, but there are " +
                                         format_count(micro_batches)});
-  if (backward_parts(name) == BackwardParts::some_split && micro_batches < 2 * stages)
+  if (schedule->pairs && micro_batches < 2 * stages)
     problems.push_back({"schedule", is() + "needs two micro-batches a stage, " + format_count(2 * stages) +
                                         ", but a step has " + format_count(micro_batches)});
   return problems;
@@ -210,28 +149,13 @@ Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t 
                        std::int32_t micro_batches) {
   const auto problems = schedule_problems(name, stages, chunks, micro_batches);
   if (!problems.empty()) throw std::invalid_argument(problems[0].field + ": " + problems[0].message);
+  const ScheduleTraits& traits = traits_of_schedule(name);
   Schedule s{.stages = stages,
-             .chunks = name == "dualpipe" ? 2 : chunks,
+             .chunks = traits.placement == Placement::two_directions ? 2 : chunks,
              .micro_batches = micro_batches,
-             .placement = placement_of(name)};
-  for (std::int32_t stage = 0; stage < stages; ++stage) {
-    if (name == "gpipe")
-      s.slots.push_back(gpipe(micro_batches));
-    else if (name == "zb-h1")
-      s.slots.push_back(zero_bubble_h1(stage, stages, micro_batches));
-    else if (name == "zb-h2")
-      s.slots.push_back(zero_bubble_h2(stage, stages, micro_batches));
-    else if (name == "zb-v")
-      s.slots.push_back(zero_bubble_v(stage, stages, micro_batches));
-    else if (name == "dualpipe")
-      s.slots.push_back(dualpipe(stage, stages, micro_batches));
-    else if (name == "dualpipev")
-      s.slots.push_back(dualpipe_v(stage, stages, micro_batches));
-    else if (chunks > 1)
-      s.slots.push_back(interleaved(stage, stages, chunks, micro_batches));
-    else
-      s.slots.push_back(one_forward_one_backward(stage, stages, micro_batches));
-  }
+             .placement = traits.placement};
+  for (std::int32_t stage = 0; stage < stages; ++stage)
+    s.slots.push_back(traits.order(stage, stages, chunks, micro_batches));
   return s;
 }
 
@@ -247,6 +171,61 @@ LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layer
   const std::int32_t each = layers / pieces, more = layers % pieces, first_with_more = (pieces - more) / 2;
   const auto begin = [&](std::int32_t p) { return p * each + std::clamp(p - first_with_more, 0, more); };
   return {begin(piece), begin(piece + 1)};
+}
+
+ScheduleEvents events_of(const Schedule& s) {
+  const auto micro_batches = static_cast<std::size_t>(s.micro_batches);
+  const std::size_t each = static_cast<std::size_t>(s.pieces()) * micro_batches;
+  // By piece and micro-batch: forward passes, then backward ones (of inputs) that have ended. What ends is a
+  // message to the piece next to it where that lies on another stage.
+  std::vector<bool> ended(2 * each);
+  const auto at = [&](bool forward, std::int32_t piece, std::int32_t micro_batch) {
+    return (forward ? 0 : each) + static_cast<std::size_t>(piece) * micro_batches +
+           static_cast<std::size_t>(micro_batch);
+  };
+  ScheduleEvents all{.messages = 2 * each};
+  std::vector<std::size_t> next(s.slots.size());
+  std::vector<ScheduleEvent> together;
+  // The next slots that go together, if all that they need has ended.
+  const auto advance = [&](std::int32_t stage) {
+    const auto row = static_cast<std::size_t>(stage);
+    const std::vector<Slot>& slots = s.slots[row];
+    if (next[row] == slots.size()) return false;
+    together.clear();
+    for (std::size_t i = next[row]; together.empty() || slots[i - 1].with_next; ++i) {
+      const Slot& slot = slots[i];
+      const bool forward = slot.pass == Pass::forward, of_weight = slot.pass == Pass::backward_weight;
+      const std::int32_t piece = s.piece(stage, slot.chunk), way = forward ? 1 : -1;
+      if (of_weight ? !ended[at(false, piece, slot.micro_batch)]
+                    : !forward && !ended[at(true, piece, slot.micro_batch)])
+        return false;
+      ScheduleEvent& e = together.emplace_back(ScheduleEvent{.stage = stage, .slot = i});
+      const auto message = [&](std::int32_t from, std::int32_t to) {
+        const bool moves = !of_weight && from >= 0 && from < s.pieces() && to >= 0 && to < s.pieces() &&
+                           s.place_of(from, slot.chunk).stage != s.place_of(to, slot.chunk).stage;
+        return moves ? static_cast<std::int32_t>(at(forward, from, slot.micro_batch)) : -1;
+      };
+      const std::int32_t before = piece - way;
+      if (!of_weight && before >= 0 && before < s.pieces() && !ended[at(forward, before, slot.micro_batch)])
+        return false;
+      e.received = message(before, piece);
+      e.sent = message(piece, piece + way);
+    }
+    for (const ScheduleEvent& e : together) {
+      const Slot& slot = slots[e.slot];
+      if (slot.pass != Pass::backward_weight)
+        ended[at(slot.pass == Pass::forward, s.piece(stage, slot.chunk), slot.micro_batch)] = true;
+      all.events.push_back(e);
+    }
+    next[row] += together.size();
+    return true;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::int32_t stage = 0; stage < s.stages; ++stage)
+      while (advance(stage)) moved = true;
+  }
+  return all;
 }
 
 std::vector<std::string> check(const Schedule& schedule) {
@@ -280,12 +259,11 @@ std::vector<std::string> check(const Schedule& schedule) {
     }
   }
   if (!violations.empty()) return violations;
-  const Progress p =
-      Walker(schedule).walk({}, [](std::int32_t, std::size_t, Seconds ready) { return ready; });
-  if (p.complete) return violations;
-  for (std::size_t stage = 0; stage < schedule.slots.size(); ++stage)
-    if (p.next[stage] < schedule.slots[stage].size())
-      violations.push_back(describe(stage, schedule.slots[stage][p.next[stage]]) +
+  std::vector<std::size_t> done(schedule.slots.size());  // by stage
+  for (const ScheduleEvent& e : events_of(schedule).events) ++done[static_cast<std::size_t>(e.stage)];
+  for (std::size_t stage = 0; stage < done.size(); ++stage)
+    if (done[stage] < schedule.slots[stage].size())
+      violations.push_back(describe(stage, schedule.slots[stage][done[stage]]) +
                            " waits for what cannot come before it");
   return violations;
 }
@@ -294,19 +272,30 @@ ScheduleTimes run(const Schedule& schedule, const std::vector<PassTimes>& times,
   ScheduleTimes r;
   for (const auto& slots : schedule.slots) r.start.emplace_back(slots.size());
   std::vector<Seconds> free(schedule.slots.size()), busy(schedule.slots.size());  // by stage
-  Walker(schedule).walk(transfer, [&](std::int32_t stage, std::size_t index, Seconds ready) {
-    const auto row = static_cast<std::size_t>(stage);
-    const PassTimes& t = times[row];
-    const Pass pass = schedule.slots[row][index].pass;
-    Seconds duration = t.forward;
-    if (pass == Pass::backward) duration = t.backward_input + t.backward_weight;
-    if (pass == Pass::backward_input) duration = t.backward_input;
-    if (pass == Pass::backward_weight) duration = t.backward_weight;
-    const Seconds start = std::max(free[row], ready);
-    r.start[row][index] = start;
-    busy[row] += duration;
-    return free[row] = start + duration;
-  });
+  const ScheduleEvents all = events_of(schedule);
+  std::vector<Seconds> arrivals(all.messages);
+  for (std::size_t first = 0, end = 0; first < all.events.size(); first = end) {
+    const auto row = static_cast<std::size_t>(all.events[first].stage);
+    const std::vector<Slot>& slots = schedule.slots[row];
+    // Slots that go together begin when all inputs are there.
+    for (end = first; end == first || slots[all.events[end - 1].slot].with_next; ++end)
+      if (const std::int32_t m = all.events[end].received; m >= 0)
+        free[row] = std::max(free[row], arrivals[static_cast<std::size_t>(m)]);
+    for (std::size_t i = first; i < end; ++i) {
+      const PassTimes& t = times[row];
+      const Pass pass = slots[all.events[i].slot].pass;
+      Seconds duration = t.forward;
+      if (pass == Pass::backward) duration = t.backward_input + t.backward_weight;
+      if (pass == Pass::backward_input) duration = t.backward_input;
+      if (pass == Pass::backward_weight) duration = t.backward_weight;
+      r.start[row][all.events[i].slot] = free[row];
+      busy[row] += duration;
+      free[row] += duration;
+    }
+    for (std::size_t i = first; i < end; ++i)
+      if (const std::int32_t m = all.events[i].sent; m >= 0)
+        arrivals[static_cast<std::size_t>(m)] = free[row] + transfer;
+  }
   r.duration = *std::max_element(free.begin(), free.end());
   for (std::size_t stage = 0; stage < free.size(); ++stage) {
     r.idle.push_back(r.duration - busy[stage]);

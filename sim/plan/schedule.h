@@ -1,21 +1,21 @@
-// Pipeline schedules: in which order each stage runs the passes of its micro-batches. A schedule is one
-// function in schedule_orders.cpp that returns the order of a stage; everything else works on any of them.
+// Pipeline schedules: in which order each stage runs the passes of its micro-batches. A schedule is a
+// row of the table in schedule.cpp and a function in schedule_orders.cpp that returns the order of a stage;
+// everything else works on any of them.
 //
+// clang-format off
 //   gpipe        all forward passes, then all backward (Huang et al. 2019)
 //   1f1b         warm-up, then one forward and one backward in turn (Narayanan et al. 2019)
-//   interleaved  1f1b over several chunks of layers a stage (Narayanan et al. 2021); 1f1b with chunks is this
-//   too zb-h1        1f1b with backward in two parts, of inputs and of weights; those of weights fill the
-//   gaps at the
+//   interleaved  1f1b over several chunks of layers a stage (Narayanan et al. 2021); 1f1b with chunks is this too
+//   zb-h1        1f1b with backward in two parts, of inputs and of weights; those of weights fill the gaps at the
 //                memory of 1f1b (Qi et al. 2023, arXiv 2401.10241)
-//   zb-h2        the same with twice the micro-batches in flight, which leaves no gap where all parts take
-//   equally
+//   zb-h2        the same with twice the micro-batches in flight, which leaves no gap where all parts take equally
 //                long (there, section 2.2)
-//   zb-v         two chunks a stage, placed as a V: the first stage has the first and the last piece of the
-//   model
+//   zb-v         two chunks a stage, placed as a V: the first stage has the first and the last piece of the model
 //                (there, section 6)
-//   dualpipe     micro-batches enter at both ends, so that each stage holds two pieces and the model is there
-//                twice (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1)
+//   dualpipe     micro-batches enter at both ends, so that each stage holds two pieces and the model is there twice
+//                (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1)
 //   dualpipev    dualpipe with the pieces of a V: one copy of the model (github.com/deepseek-ai/DualPipe)
+// clang-format on
 #pragma once
 #include <cstdint>
 #include <span>
@@ -66,7 +66,29 @@ struct Schedule {
   }
 };
 
+// Whether backward is in two parts: in some of its passes (some are whole), in all of them.
+enum class BackwardParts { whole, some_split, all_split };
+// Chunks of layers that a stage has: one, two or more, two, or as many as one likes.
+enum class Chunks { one, several, two, any };
+
+// A schedule and what follows from its order. Requires a name of schedule_names().
+struct ScheduleTraits {
+  std::string_view name;
+  // Of (stage, stages, chunks, micro-batches): one of schedule_orders.h.
+  std::vector<Slot> (*order)(std::int32_t, std::int32_t, std::int32_t, std::int32_t) = nullptr;
+  Chunks chunks = Chunks::one;
+  BackwardParts parts = BackwardParts::whole;
+  Placement placement = Placement::loop;
+  bool pairs = false;  // works on passes in pairs (Slot::with_next)
+  // Groups of as many micro-batches as there are stages (of two directions: twice as many) that fill the
+  // pipeline; each further one repeats what the last did. 0: no group repeats another.
+  std::int32_t filling = 2;
+};
+const ScheduleTraits& traits_of_schedule(std::string_view name);
 std::span<const std::string_view> schedule_names();
+// The plainest schedule that places the model so.
+inline constexpr std::string_view kPlainSchedule = "1f1b";
+std::string_view plainest_schedule(Placement placement, bool pairs);
 
 // Why there is no such schedule, as what follows "strategy.FIELD"; empty where there is.
 struct ScheduleProblem {
@@ -75,12 +97,15 @@ struct ScheduleProblem {
 };
 std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64_t stages,
                                                std::int64_t chunks, std::int64_t micro_batches);
-// Whether backward is in two parts: in some of its passes (some are whole), in all of them.
-enum class BackwardParts { whole, some_split, all_split };
-BackwardParts backward_parts(std::string_view name);
-Placement placement_of(std::string_view name);
-// Whether passes are worked on in pairs (Slot::with_next).
-bool pairs_passes(std::string_view name);
+inline BackwardParts backward_parts(std::string_view name) {
+  return traits_of_schedule(name).parts;
+}
+inline Placement placement_of(std::string_view name) {
+  return traits_of_schedule(name).placement;
+}
+inline bool pairs_passes(std::string_view name) {
+  return traits_of_schedule(name).pairs;
+}
 
 // Requires schedule_problems(...).empty(). `chunks` is virtual_pipeline.
 Schedule make_schedule(std::string_view name, std::int32_t stages, std::int32_t chunks,
@@ -94,6 +119,19 @@ struct LayerRange {
 // With a head of the cost of `head` layers, pieces take layers in turn until they exceed their share of the
 // whole cost (nanotron, PipelineParallel's build_model); some may get none.
 LayerRange layers_of(std::int32_t piece, std::int32_t pieces, std::int32_t layers, double head = 0);
+
+// What happens in a schedule, in an order in which nothing waits for what comes later. It ends where all
+// stages wait for each other.
+struct ScheduleEvent {
+  std::int32_t stage = 0;
+  std::size_t slot = 0;                   // of the stage
+  std::int32_t received = -1, sent = -1;  // messages from other stages and to them
+};
+struct ScheduleEvents {
+  std::vector<ScheduleEvent> events = {};
+  std::size_t messages = 0;  // numbers that these may have
+};
+ScheduleEvents events_of(const Schedule& schedule);
 
 // What makes a schedule legal, one sentence a violation: each stage runs each pass of each of its chunks once
 // for each micro-batch; none waits for one that, in the given orders, cannot have come before (which would be

@@ -7,14 +7,16 @@
 
 namespace sim {
 
-Slots gpipe(std::int32_t micro_batches) {
+Slots gpipe(std::int32_t, std::int32_t, std::int32_t, std::int32_t micro_batches) {
   Slots slots;
   for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::forward, m});
   for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::backward, m});
   return slots;
 }
 
-Slots one_forward_one_backward(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+Slots one_forward_one_backward(std::int32_t stage, std::int32_t stages, std::int32_t chunks,
+                               std::int32_t micro_batches) {
+  if (chunks > 1) return interleaved(stage, stages, chunks, micro_batches);
   const std::int32_t warm_up = std::min(stages - stage - 1, micro_batches);
   Slots slots;
   for (std::int32_t m = 0; m < warm_up; ++m) slots.push_back({Pass::forward, m});
@@ -46,9 +48,9 @@ Slots interleaved(std::int32_t stage, std::int32_t stages, std::int32_t chunks, 
 
 // A stage lags with the weights' parts by as many micro-batches as there are stages before it: it then holds
 // as many activations as the first stage of 1f1b.
-Slots zero_bubble_h1(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+Slots zero_bubble_h1(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   Slots slots;
-  for (const Slot& s : one_forward_one_backward(stage, stages, micro_batches)) {
+  for (const Slot& s : one_forward_one_backward(stage, stages, 1, micro_batches)) {
     if (s.pass == Pass::forward) {
       slots.push_back(s);
       continue;
@@ -62,7 +64,7 @@ Slots zero_bubble_h1(std::int32_t stage, std::int32_t stages, std::int32_t micro
 }
 
 // Twice the warm-up of 1f1b and twice the lag of h1: every stage holds 2 stages - 1 micro-batches.
-Slots zero_bubble_h2(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+Slots zero_bubble_h2(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   const std::int32_t warm_up = std::min(2 * (stages - stage) - 1, micro_batches), lag = 2 * stage;
   Slots slots;
   for (std::int32_t m = 0; m < warm_up; ++m) slots.push_back({Pass::forward, m});
@@ -117,7 +119,7 @@ class TwoChunks {
 
 // As in PyTorch, torch/distributed/pipelining/schedules.py. What fills the pipeline is drawn up for at least
 // 2 stages - 1 micro-batches; those that a step does not have fall out.
-Slots zero_bubble_v(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+Slots zero_bubble_v(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   const std::int32_t drawn_up = std::max(2 * stages - 1, micro_batches);
   TwoChunks w;
   const auto backward_in_parts = [&w](int chunk) {
@@ -205,14 +207,14 @@ Slots both_ways(std::int32_t depth, std::int32_t half, std::int32_t micro_batche
 
 }  // namespace
 
-Slots dualpipe(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+Slots dualpipe(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   const std::int32_t each_way = micro_batches / 2;
   const bool near_first = stage < stages / 2;
   return both_ways(near_first ? stage : stages - 1 - stage, stages / 2, each_way, TwoChunks({0, each_way}),
                    near_first ? 0 : 1);
 }
 
-Slots dualpipe_v(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
+Slots dualpipe_v(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
   return both_ways(stage, stages, micro_batches, TwoChunks(), 0);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/plan/layer_division.h"
+#include "sim/plan/pass_steps.h"
 
 namespace sim {
 namespace {
@@ -25,6 +26,7 @@ class StageWriter {
         variables_{.batch = scenario.workload.micro_batch_size,
                    .query_length = scenario.workload.seq_len / strategy_.context_parallel,
                    .kv_length = scenario.workload.seq_len},
+        pieces_(pieces_of(scenario, blocks.kinds)),
         chunk_ends_(static_cast<std::size_t>(schedule.chunks)) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       ChunkEnd& end = chunk_ends_[static_cast<std::size_t>(slots_[i].chunk)];
@@ -36,12 +38,12 @@ class StageWriter {
 
   Program write() {
     program_.role = "stage " + std::to_string(stage_);
-    if (gathers_ahead())
+    if (gathers_ahead(scenario_))
       for_each_unit([&](const At& u) {
-        gathered_ahead_[key(u)] = collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
+        gathered_ahead_[key(u)] = collective(blocks_.gather_updated[u.unit], Phase::optimizer, u.layer);
       });
     if (!fresh_gradients())
-      for_each_unit([&](const At& u) { compute(u.of(blocks_.zero), Phase::optimizer, u.layer); });
+      for_each_unit([&](const At& u) { compute(blocks_.zero[u.unit], Phase::optimizer, u.layer); });
     for (std::size_t i = 0; i < slots_.size();) {
       const std::size_t first = i;
       while (slots_[i].with_next) ++i;
@@ -69,13 +71,10 @@ class StageWriter {
   struct At {
     Unit unit{};
     std::int32_t layer = 0;
-    BlockId of(const UnitBlocks& blocks) const { return blocks[unit]; }
-    bool is_layer() const { return sim::is_layer(unit); }
   };
-  At layer_unit(std::int32_t layer) const { return {kind_of_layer(scenario_, layer).unit(), layer}; }
   // A unit among the stage's: a layer's number, or one after the last two.
   std::int32_t key(const At& u) const {
-    return u.is_layer() ? u.layer : u.unit == Unit::embedding ? -1 : layers_;
+    return is_layer(u.unit) ? u.layer : u.unit == Unit::embedding ? -1 : layers_;
   }
   const LayerBlocks& layer_blocks(std::int32_t layer) const {
     const LayerKind kind = kind_of_layer(scenario_, layer);
@@ -85,8 +84,6 @@ class StageWriter {
 
   std::int32_t piece() const { return schedule_.piece(stage_, chunk_); }
   LayerRange range() const { return layers_of(scenario_, piece()); }
-  bool is_first() const { return piece() == 0; }
-  bool is_last() const { return piece() == schedule_.pieces() - 1; }
   RecomputePlace place(std::int32_t layer) const {
     return recompute_place(strategy_, layer, range().first, range().last);
   }
@@ -97,16 +94,12 @@ class StageWriter {
       const std::int32_t p = schedule_.piece(stage_, chunk);
       const LayerRange layers = layers_of(scenario_, p);
       if (p == 0) visit(At{Unit::embedding, 0});
-      for (std::int32_t l = layers.first; l < layers.last; ++l) visit(layer_unit(l));
+      for (std::int32_t l = layers.first; l < layers.last; ++l)
+        visit(At{kind_of_layer(scenario_, l).unit(), l});
       if (p == schedule_.pieces() - 1) visit(At{Unit::head, layers_});
     }
   }
 
-  // Parameters that the optimizer of the step before updated are gathered beside the first forward pass.
-  bool gathers_ahead() const {
-    return scenario_.implementation.data_parallel.overlaps_gather &&
-           (strategy_.zero_stage == 1 || strategy_.zero_stage == 2);
-  }
   // Gradients are begun by the first backward pass, not set to zero before.
   bool fresh_gradients() const {
     return scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
@@ -125,11 +118,14 @@ class StageWriter {
                                 .variables = variables_});
     return static_cast<std::int32_t>(program_.actions.size()) - 1;
   }
-  void compute(BlockId block, Phase phase, std::int32_t layer, std::int32_t wait = -1,
-               std::int32_t wait_also = -1) {
+  // Actions that another waits for.
+  struct Waits {
+    std::int32_t first = -1, also = -1;
+  };
+  void compute(BlockId block, Phase phase, std::int32_t layer, Waits waits = {-1, -1}) {
     if (block < 0) return;
-    last_compute_ = add(block, phase, layer, kComputeStream, wait);
-    program_.actions.back().wait_also = wait_also;
+    last_compute_ = add(block, phase, layer, kComputeStream, waits.first);
+    program_.actions.back().wait_also = waits.also;
   }
   // A collective that begins when what has been computed so far is there.
   std::int32_t collective(BlockId block, Phase phase, std::int32_t layer) {
@@ -172,68 +168,98 @@ class StageWriter {
   // ---- Passes.
 
   void work(Pass pass) {
-    switch (pass) {
-      case Pass::forward:
-        return forward();
-      case Pass::backward:
-        return backward(&LayerBlocks::backward);
-      case Pass::backward_input:
-        return backward(&LayerBlocks::backward_input);
-      case Pass::backward_weight:
-        for (std::int32_t l = range().last; l-- > range().first;) {
-          compute(layer_blocks(l).weight, Phase::backward, l);
-          reduce(layer_unit(l));
-        }
-        flush_bucket();
-        return;
-    }
+    const ChunkEnd& end = chunk_ends_[static_cast<std::size_t>(chunk_)];
+    const bool each = strategy_.zero_stage >= 2;  // no micro-batch waits for the others
+    set_pass_steps(scenario_, pieces_[static_cast<std::size_t>(piece())], pass,
+                   {.layers = each || slot_ == end.weight, .ends = each || slot_ == end.input},
+                   blocks_.bucket(), steps_);
+    readers_.clear();
+    gathered_.clear();
+    fetched_.clear();
+    next_reader_ = 0;
+    for_each_of(steps_, [this](const UnitStep& s, const At& u) {
+      if (s.reads) readers_.push_back(u);
+    });
+    for_each_of(steps_, [&](const UnitStep& s, const At& u) { run(pass, s, u); });
+    while (!left_.empty()) copy_to_host();
   }
 
-  // A block run for a unit; the first that reads the unit's parameters in a pass waits for them.
-  struct Step {
-    At unit;
-    BlockId block;
-    Phase phase;
-    bool reads_parameters_first = true;
-  };
+  // visit(step, unit) for each unit of each step.
+  template <class Visit>
+  void for_each_of(const std::vector<UnitStep>& steps, Visit visit) const {
+    for (const UnitStep& s : steps)
+      for (std::int32_t n = 0; n < s.count; ++n)
+        visit(s, At{s.unit, is_layer(s.unit)            ? range().first + s.layer + s.direction * n
+                            : s.unit == Unit::embedding ? 0
+                                                        : layers_});
+  }
 
-  // Under ZeRO 3 parameters are gathered while the steps before compute, as many units ahead as the strategy
-  // says.
-  template <class Around>
-  void run(const std::vector<Step>& steps, const UnitBlocks& gather, Phase phase, Around around) {
-    std::vector<std::size_t> users;  // steps
-    for (std::size_t i = 0; i < steps.size(); ++i)
-      if (steps[i].reads_parameters_first) users.push_back(i);
-    std::vector<std::int32_t> gathered, fetched;
-    std::size_t user = 0;
-    const auto ahead = static_cast<std::size_t>(strategy_.prefetch);
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      const Step& s = steps[i];
-      std::int32_t wait = -1, wait_also = -1;
-      if (s.reads_parameters_first) {
-        while (phase == Phase::backward && fetched.size() < users.size() && fetched.size() <= user + 1)
-          fetched.push_back(fetch(steps[users[fetched.size()]].unit));
-        if (phase == Phase::backward) wait_also = fetched[user];
-        while (gathered.size() < users.size() && gathered.size() <= user + ahead) {
-          const At& u = steps[users[gathered.size()]].unit;
-          gathered.push_back(collective(u.of(gather), phase, u.layer));
-        }
-        wait = gathered[user++];
-        if (const auto ahead_of_step = gathered_ahead_.find(key(s.unit));
-            wait < 0 && phase == Phase::forward && ahead_of_step != gathered_ahead_.end()) {
-          wait = ahead_of_step->second;
-          gathered_ahead_.erase(ahead_of_step);
-        }
-      }
-      if (phase == Phase::forward) wait_also = room_for_another();
-      around(s, [&] { compute(s.block, s.phase, s.unit.layer, wait, wait_also); });
+  void run(Pass pass, const UnitStep& s, const At& u) {
+    if (s.flushed > 0) return reduce_first(s.flushed);
+    Waits waits = s.reads ? before_reading(pass, u) : Waits{};
+    if (pass == Pass::forward) waits.also = room_for_another();
+    if (const BlockId again = s.recomputes ? layer_blocks(u.layer).recompute.at(place(u.layer)) : -1;
+        again >= 0)
+      compute(again, Phase::recompute, u.layer, std::exchange(waits, {}));
+    if (!s.works) return;
+    if (pass == Pass::backward || pass == Pass::backward_input) {
+      if (fresh_gradients() && begun_.insert(key(u)).second)
+        compute(blocks_.zero[u.unit], Phase::backward, u.layer);
+      compute(blocks_.zero_whole[u.unit], Phase::backward, u.layer);
     }
+    compute(block_of(pass, u), pass == Pass::forward ? Phase::forward : Phase::backward, u.layer, waits);
+    if (pass == Pass::forward) to_host(u);
+    if (!s.reduces) return;
+    waiting_.push_back(u);
+    if (static_cast<std::int32_t>(waiting_.size()) == s.bucket) reduce_first(s.bucket);
+  }
+
+  BlockId block_of(Pass pass, const At& u) const {
+    const bool forward = pass == Pass::forward;
+    if (u.unit == Unit::embedding) return forward ? blocks_.embedding : blocks_.embedding_backward;
+    if (u.unit == Unit::head) return forward ? blocks_.head : blocks_.head_backward;
+    const LayerBlocks& layer = layer_blocks(u.layer);
+    switch (pass) {
+      case Pass::forward:
+        return layer.forward.at(place(u.layer));
+      case Pass::backward:
+        return layer.backward.at(place(u.layer));
+      case Pass::backward_input:
+        return layer.backward_input.at(place(u.layer));
+      case Pass::backward_weight:
+        break;
+    }
+    return layer.weight;
+  }
+
+  // Under ZeRO 3 parameters are gathered while the units before compute, as many units ahead as the strategy
+  // says.
+  Waits before_reading(Pass pass, const At& u) {
+    const bool forward = pass == Pass::forward;
+    const UnitBlocks& gather = forward ? blocks_.gather_for_forward : blocks_.gather_for_backward;
+    const auto ahead = static_cast<std::size_t>(strategy_.prefetch);
+    Waits waits;
+    while (!forward && fetched_.size() < readers_.size() && fetched_.size() <= next_reader_ + 1)
+      fetched_.push_back(fetch(readers_[fetched_.size()]));
+    if (!forward) waits.also = fetched_[next_reader_];
+    while (gathered_.size() < readers_.size() && gathered_.size() <= next_reader_ + ahead) {
+      const At& next = readers_[gathered_.size()];
+      gathered_.push_back(
+          collective(gather[next.unit], forward ? Phase::forward : Phase::backward, next.layer));
+    }
+    waits.first = gathered_[next_reader_++];
+    if (const auto ahead_of_step = gathered_ahead_.find(key(u));
+        waits.first < 0 && forward && ahead_of_step != gathered_ahead_.end()) {
+      waits.first = ahead_of_step->second;
+      gathered_ahead_.erase(ahead_of_step);
+    }
+    return waits;
   }
 
   // ---- Activations that wait in the host's memory.
 
   bool waits_on_host(const At& u) const {
-    return u.is_layer() && layer_blocks(u.layer).to_host >= 0 && place(u.layer).first;
+    return is_layer(u.unit) && layer_blocks(u.layer).to_host >= 0 && place(u.layer).first;
   }
   // What a layer leaves is copied while the next one computes; no more than two layers' is there at a time.
   void to_host(const At& u) {
@@ -258,125 +284,62 @@ class StageWriter {
     return action;
   }
 
-  void forward() {
-    std::vector<Step> steps;
-    if (is_first()) steps.push_back({{Unit::embedding, 0}, blocks_.embedding, Phase::forward});
-    for (std::int32_t l = range().first; l < range().last; ++l)
-      steps.push_back({layer_unit(l), layer_blocks(l).forward.at(place(l)), Phase::forward});
-    if (is_last()) steps.push_back({{Unit::head, layers_}, blocks_.head, Phase::forward});
-    run(steps, blocks_.gather_for_forward, Phase::forward, [this](const Step& s, auto compute_step) {
-      compute_step();
-      to_host(s.unit);
-    });
-    while (!left_.empty()) copy_to_host();
-  }
-
-  // From the last layer to the first; those that are recomputed from one kept input first run forward again.
-  void backward(PlacedBlocks LayerBlocks::*of_layer) {
-    std::vector<Step> steps;
-    if (is_last()) steps.push_back({{Unit::head, layers_}, blocks_.head_backward, Phase::backward});
-    for (std::int32_t end = range().last; end > range().first;) {
-      std::int32_t begin = end - 1;
-      while (!place(begin).first) --begin;
-      const auto recompute = [&](std::int32_t l) { return layer_blocks(l).recompute.at(place(l)); };
-      for (std::int32_t l = begin; l < end; ++l)
-        if (recompute(l) >= 0) steps.push_back({layer_unit(l), recompute(l), Phase::recompute});
-      for (std::int32_t l = end; l-- > begin;)
-        steps.push_back(
-            {layer_unit(l), (layer_blocks(l).*of_layer).at(place(l)), Phase::backward, recompute(l) < 0});
-      end = begin;
-    }
-    if (is_first()) steps.push_back({{Unit::embedding, 0}, blocks_.embedding_backward, Phase::backward});
-    run(steps, blocks_.gather_for_backward, Phase::backward, [&](const Step& s, auto compute_step) {
-      if (s.phase == Phase::backward && fresh_gradients() && begun_.insert(key(s.unit)).second)
-        compute(s.unit.of(blocks_.zero), Phase::backward, s.unit.layer);
-      if (s.phase == Phase::backward) compute(s.unit.of(blocks_.zero_whole), Phase::backward, s.unit.layer);
-      compute_step();
-      const bool has_weights = !s.unit.is_layer() || of_layer == &LayerBlocks::backward;
-      if (s.phase == Phase::backward && has_weights) reduce(s.unit);
-    });
-    flush_bucket();
-  }
-
   // ---- Gradients.
-
-  // A chunk's gradients are complete with its last pass; embedding and head have no part of weights of their
-  // own.
-  bool is_complete(const At& u) const {
-    const ChunkEnd& end = chunk_ends_[static_cast<std::size_t>(chunk_)];
-    return slot_ == (u.is_layer() ? end.weight : end.input);
-  }
-  // Of a tied head that micro-batches of the other direction use, too.
-  bool is_deferred(const At& u) const {
-    return u.unit == Unit::embedding && scenario_.model.tie_word_embeddings &&
-           schedule_.placement == Placement::two_directions;
-  }
 
   // One message: a unit's, or that of the layers of a bucket, which come from the last to the first.
   struct Reduction {
     std::vector<At> units;
     BlockId block;
+    bool completes;  // the units' gradients of a step
   };
-
-  // From ZeRO 2 on no micro-batch waits for the others.
-  void reduce(const At& u) {
-    if (is_deferred(u) || (strategy_.zero_stage < 2 && !is_complete(u))) return;
-    if (!bucket_.empty() && bucket_.back().unit != u.unit) flush_bucket();
-    const std::int32_t most = u.is_layer() ? bucket_of(u).layers : 1;
-    if (most == 1) return reduce(Reduction{{u}, u.of(blocks_.reduce)});
-    bucket_.push_back(u);
-    if (static_cast<std::int32_t>(bucket_.size()) == most) flush_bucket();
-  }
-  const BucketBlocks& bucket_of(const At& u) const { return blocks_.buckets[u.unit]; }
-  void flush_bucket() {
-    if (bucket_.empty()) return;
-    const BlockId block = bucket_of(bucket_.back()).reduce.at(static_cast<std::int32_t>(bucket_.size()));
-    reduce(Reduction{std::exchange(bucket_, {}), block});
-  }
-  // Beside the backward pass where the implementation does so, else after it.
-  void reduce(Reduction r) {
-    const DataParallelProfile& software = scenario_.implementation.data_parallel;
-    const bool beside =
-        strategy_.zero_stage == 1 ? software.overlaps_sharded_reduction : software.overlaps_reduction;
-    if (beside || strategy_.zero_stage >= 2)
-      reduce_now(r);
+  // Of units whose gradients wait, the first.
+  void reduce_first(std::int32_t units) {
+    Reduction r{{waiting_.begin(), waiting_.begin() + units}, -1, false};
+    waiting_.erase(waiting_.begin(), waiting_.begin() + units);
+    const Unit unit = r.units.front().unit;
+    r.block = units == 1 ? blocks_.reduce[unit] : blocks_.buckets[unit].reduce.at(units);
+    const ChunkEnd& end = chunk_ends_[static_cast<std::size_t>(chunk_)];
+    r.completes = slot_ == (is_layer(unit) ? end.weight : end.input);
+    if (reduces_beside(scenario_))
+      reduce(r);
     else
-      reduced_last_.push_back(std::move(r));
+      reduced_last_.push_back(r);
   }
-  void reduce_now(const Reduction& r) {
+  void reduce(const Reduction& r) {
     collective(r.block, Phase::backward, r.units.back().layer);
     for (const At& u : r.units) {
-      if (slot_ < slots_.size() && !is_complete(u)) continue;
-      collective(u.of(blocks_.reduce_replicas), Phase::backward, u.layer);
-      collective(u.of(blocks_.reduce_directions), Phase::backward, u.layer);
+      if (!r.completes) continue;
+      collective(blocks_.reduce_replicas[u.unit], Phase::backward, u.layer);
+      collective(blocks_.reduce_directions[u.unit], Phase::backward, u.layer);
     }
   }
 
   // ---- After the last slot.
 
   void optimizer() {
-    for (const Reduction& r : reduced_last_) reduce_now(r);
+    for (const Reduction& r : reduced_last_) reduce(r);
     for_each_unit([&](const At& u) {
-      if (is_deferred(u)) reduce_now({{u}, u.of(blocks_.reduce)});
+      if (u.unit == Unit::embedding && defers_embedding(scenario_))
+        reduce({{u}, blocks_.reduce.embedding, true});
     });
-    compute(blocks_.zero_norm, Phase::optimizer, 0, last_collective_);
+    compute(blocks_.zero_norm, Phase::optimizer, 0, {last_collective_});
     if (stage_ == 0 || stage_ == schedule_.stages - 1)
       compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
-    for_each_unit([&](const At& u) { compute(u.of(blocks_.unscale), Phase::optimizer, u.layer); });
+    for_each_unit([&](const At& u) { compute(blocks_.unscale[u.unit], Phase::optimizer, u.layer); });
     compute(blocks_.read_overflow, Phase::optimizer, 0);
-    for_each_unit([&](const At& u) { compute(u.of(blocks_.norm), Phase::optimizer, u.layer); });
+    for_each_unit([&](const At& u) { compute(blocks_.norm[u.unit], Phase::optimizer, u.layer); });
     compute(blocks_.sum_norm, Phase::optimizer, 0);
     compute(blocks_.clip, Phase::optimizer, 0);
     for_each_unit([&](const At& u) {
       const std::int32_t updated = update(u);
-      if (gathers_ahead()) return;
-      const std::int32_t gather = collective(u.of(blocks_.gather_updated), Phase::optimizer, u.layer);
+      if (gathers_ahead(scenario_)) return;
+      const std::int32_t gather = collective(blocks_.gather_updated[u.unit], Phase::optimizer, u.layer);
       if (gather >= 0) program_.actions[static_cast<std::size_t>(gather)].wait = updated;
     });
   }
   // On the device, or on the host between two copies.
   std::int32_t update(const At& u) {
-    const BlockId block = u.of(blocks_.update), out = u.of(blocks_.gradients_to_host);
+    const BlockId block = blocks_.update[u.unit], out = blocks_.gradients_to_host[u.unit];
     if (block < 0) return last_compute_;
     if (out < 0) {
       compute(block, Phase::optimizer, u.layer);
@@ -384,7 +347,7 @@ class StageWriter {
     }
     const std::int32_t gradients = add(out, Phase::optimizer, u.layer, kToHostStream, last_compute_);
     const std::int32_t host = add(block, Phase::optimizer, u.layer, kHostStream, gradients);
-    return add(u.of(blocks_.parameters_from_host), Phase::optimizer, u.layer, kFromHostStream, host);
+    return add(blocks_.parameters_from_host[u.unit], Phase::optimizer, u.layer, kFromHostStream, host);
   }
 
   // A chunk's last slots that give gradients: of inputs, of weights.
@@ -399,9 +362,15 @@ class StageWriter {
   const std::vector<Slot>& slots_;
   std::int32_t stage_, layers_;
   Variables variables_;
+  std::vector<Piece> pieces_;  // of the model
   std::vector<ChunkEnd> chunk_ends_;
   Program program_;
-  std::vector<At> bucket_;
+  // Of the pass at hand: its steps; units that read parameters, in order, and what gathers and fetches these.
+  std::vector<UnitStep> steps_;
+  std::vector<At> readers_;
+  std::vector<std::int32_t> gathered_, fetched_;
+  std::size_t next_reader_ = 0;
+  std::vector<At> waiting_;  // units whose gradients go with a message to come
   std::vector<Reduction> reduced_last_;
   std::map<std::int32_t, std::int32_t> gathered_ahead_;  // actions by unit, until they have been waited for
   std::set<std::int32_t> begun_;                         // units whose gradients are

@@ -38,6 +38,18 @@ struct UnitBlocks : PerUnit<BlockId> {
   }
 };
 
+// Layers of each sort whose gradients are reduced together.
+struct BucketLayers {
+  std::array<std::int32_t, kUnits.size()> layers = [] {
+    std::array<std::int32_t, kUnits.size()> one_by_one{};
+    one_by_one.fill(1);
+    return one_by_one;
+  }();
+  std::int32_t& of(Unit unit) { return layers[static_cast<std::size_t>(unit)]; }
+  std::int32_t of(Unit unit) const { return layers[static_cast<std::size_t>(unit)]; }
+  auto operator<=>(const BucketLayers&) const = default;
+};
+
 // What a unit's passes read and write of its parameters: these, and whole gradients.
 using UnitParameters = PerUnit<std::vector<BufferId>>;
 
@@ -62,7 +74,12 @@ struct StepBlocks {
   UnitBlocks zero;        // of what is accumulated over the step
   UnitBlocks zero_whole;  // ZeRO 2, 3: of one micro-batch's gradients
   UnitBlocks reduce;
-  PerUnit<BucketBlocks> buckets;                       // of layers
+  PerUnit<BucketBlocks> buckets;  // of layers
+  BucketLayers bucket() const {
+    BucketLayers all;
+    for (const Unit unit : kLayerUnits) all.of(unit) = buckets[unit].layers;
+    return all;
+  }
   UnitBlocks reduce_replicas;                          // hybrid sharding: of shards
   UnitBlocks reduce_directions;                        // DualPipe
   UnitBlocks gather_for_forward, gather_for_backward;  // ZeRO 3

@@ -161,7 +161,7 @@ class CandidateWalk::Layout {
 
   static void neutral(Strategy& s) {
     s.pipeline_parallel = s.virtual_pipeline = 1;
-    s.schedule = "1f1b";
+    s.schedule = kPlainSchedule;
     s.recompute = Recompute::none;
     s.recompute_interval = 1;
     s.offload_activations = false;
@@ -184,13 +184,14 @@ class CandidateWalk::Layout {
       s.workload.global_batch_size = std::int64_t{4} * stages * std::max(1, found.data_parallel);
       found.refusal = refusal(s);
       if (!found.refusal.empty()) continue;
-      found.states = reasons(s, "1f1b");
-      if (stages % 2 == 0) found.states_two_directions = reasons(s, "dualpipe");
+      found.states = reasons(s, kPlainSchedule);
+      if (stages % 2 == 0)
+        found.states_two_directions = reasons(s, plainest_schedule(Placement::two_directions, true));
     }
   }
 
   // What refuses each choice of states with a schedule.
-  Refusals reasons(Scenario s, const char* schedule) {
+  Refusals reasons(Scenario s, std::string_view schedule) {
     s.strategy.schedule = schedule;
     std::map<decltype(StateChoice{}.kind()), std::size_t> known;
     Refusals found;
@@ -224,7 +225,7 @@ class CandidateWalk::Layout {
     t.pipeline_parallel = stages.stages;
     t.data_parallel = stages.data_parallel;
     t.virtual_pipeline = 1;
-    t.schedule = "1f1b";
+    t.schedule = kPlainSchedule;
     StateChoice{}.apply(t);
     scenario_.workload.global_batch_size = global_batch_;
     const std::int64_t a_round = scenario_.workload.micro_batch_size * t.data_parallel;
@@ -355,8 +356,7 @@ class CandidateWalk::Layout {
       const bool matters =
           memory <= collector_.most_memory() &&
           (collector_.times_all() ||
-           (memory <= of_any_state && may_matter(pipeline.least_time_of_ends(scenario_, *d.states)) &&
-            may_matter(pipeline.least_time(scenario_, *d.states))));
+           (memory <= of_any_state && may_matter(pipeline.least_time_of_ends(scenario_, *d.states))));
       if (!matters && !any_of(d, row, [&](std::int64_t index) { return collector_.is_drawn(index); })) {
         each_of(d, row, [&](std::int64_t index) { leave(index, memory); });
         continue;

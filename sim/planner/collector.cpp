@@ -1,4 +1,3 @@
-#include "sim/plan/legality.h"
 #include "sim/planner/collector.h"
 
 #include <algorithm>
@@ -6,6 +5,8 @@
 #include <limits>
 #include <tuple>
 #include <utility>
+
+#include "sim/plan/legality.h"
 
 namespace sim {
 namespace {

@@ -87,7 +87,7 @@ class WholeGradients {
       ++layers_;
       of_experts_ = experts;
       waiting_ += bytes_of(m_.whole_gradients, unit);
-      if (layers_ == bucket_.of(experts)) flush();
+      if (layers_ == bucket_.of(experts ? Unit::expert_layer : Unit::layer)) flush();
     } else {
       live_ -= bytes_of(m_.whole_gradients, unit);
       if (is_head(unit)) live_ += shared_;

@@ -37,14 +37,4 @@ struct StageInFlight {
 };
 std::vector<StageInFlight> in_flight(const Schedule& schedule);
 
-// What a stage may hold most of, whatever a micro-batch takes in its chunks.
-struct MostHeld {
-  // Of moments that no other exceeds in everything, one after the other: of each chunk the micro-batches that
-  // are kept, and those that wait.
-  std::vector<std::int32_t> micro_batches;
-  std::int32_t waiting = 0;          // most in all chunks
-  bool no_more_than_before = false;  // than the stage before, whatever they take
-};
-std::vector<MostHeld> most_held(const std::vector<StageInFlight>& stages);
-
 }  // namespace sim

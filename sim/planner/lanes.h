@@ -1,59 +1,113 @@
-// Numbers of several runs of the same steps beside each other: arithmetic is lane by lane.
+// Several times beside each other, with which a clock runs as with one: of several runs of the same steps, or
+// of one run from several beginnings. Arithmetic is lane by lane.
 #pragma once
 #include <cstddef>
 
+#include "sim/units.h"
 #include "sim/vectorize.h"
 
 namespace sim {
 
-inline constexpr std::size_t kLanes = 8;  // as many as the widest registers hold
-
-// Aligned for them even where the baseline has none that are as wide.
-struct alignas(kLanes * sizeof(double)) Lanes {
-  using Vector = double __attribute__((vector_size(kLanes * sizeof(double))));
+template <std::size_t kCount>
+struct alignas(kCount * sizeof(double)) LanesOf {
+  typedef double Vector
+      __attribute__((vector_size(kCount * sizeof(double))));  // an alias would lose the attribute
   Vector of{};
 };
-SIM_INLINE Lanes operator+(const Lanes& a, const Lanes& b) {
+inline constexpr std::size_t kLanes = 8;  // as many as the widest registers hold
+using Lanes = LanesOf<kLanes>;
+
+template <std::size_t n>
+SIM_INLINE LanesOf<n> operator+(const LanesOf<n>& a, const LanesOf<n>& b) {
   return {a.of + b.of};
 }
-SIM_INLINE Lanes operator-(const Lanes& a, const Lanes& b) {
+template <std::size_t n>
+SIM_INLINE LanesOf<n> operator-(const LanesOf<n>& a, const LanesOf<n>& b) {
   return {a.of - b.of};
 }
-SIM_INLINE Lanes operator*(const Lanes& a, const Lanes& b) {
+template <std::size_t n>
+SIM_INLINE LanesOf<n> operator*(const LanesOf<n>& a, const LanesOf<n>& b) {
   return {a.of * b.of};
 }
-SIM_INLINE Lanes operator+(const Lanes& a, double b) {
-  return {a.of + b};
+template <std::size_t n>
+SIM_INLINE LanesOf<n> operator+(const LanesOf<n>& a, Seconds b) {
+  return {a.of + b.value};
 }
-SIM_INLINE Lanes larger(const Lanes& a, const Lanes& b) {
+template <std::size_t n>
+SIM_INLINE LanesOf<n> operator-(const LanesOf<n>& a, Seconds b) {
+  return {a.of - b.value};
+}
+template <std::size_t n>
+SIM_INLINE LanesOf<n> operator*(const LanesOf<n>& a, double b) {
+  return {a.of * b};
+}
+template <std::size_t n>
+SIM_INLINE LanesOf<n> larger(const LanesOf<n>& a, const LanesOf<n>& b) {
   return {a.of < b.of ? b.of : a.of};
 }
-SIM_INLINE Lanes smaller(const Lanes& a, const Lanes& b) {
+template <std::size_t n>
+SIM_INLINE LanesOf<n> smaller(const LanesOf<n>& a, const LanesOf<n>& b) {
   return {b.of < a.of ? b.of : a.of};
 }
-SIM_INLINE double larger(double a, double b) {
-  return a < b ? b : a;
+template <std::size_t n>
+SIM_INLINE LanesOf<n> larger(const LanesOf<n>& a, Seconds b) {
+  const typename LanesOf<n>::Vector all = b.value - typename LanesOf<n>::Vector{};
+  return {a.of < all ? all : a.of};
 }
-SIM_INLINE double smaller(double a, double b) {
-  return b < a ? b : a;
+template <std::size_t n>
+SIM_INLINE LanesOf<n> smaller(const LanesOf<n>& a, Seconds b) {
+  const typename LanesOf<n>::Vector all = b.value - typename LanesOf<n>::Vector{};
+  return {all < a.of ? all : a.of};
 }
 
-SIM_INLINE void set_lane(double& to, std::size_t, double value) {
+// Of which lanes something holds.
+template <std::size_t kCount>
+struct alignas(kCount * sizeof(double)) MaskOf {
+  typedef long Vector __attribute__((vector_size(kCount * sizeof(double))));
+  Vector of{};
+};
+template <std::size_t n>
+SIM_INLINE MaskOf<n> operator<=(const LanesOf<n>& a, const LanesOf<n>& b) {
+  return {a.of <= b.of};
+}
+template <std::size_t n>
+SIM_INLINE MaskOf<n> operator&(const MaskOf<n>& a, const MaskOf<n>& b) {
+  return {a.of & b.of};
+}
+template <std::size_t n>
+SIM_INLINE MaskOf<n> operator|(const MaskOf<n>& a, const MaskOf<n>& b) {
+  return {a.of | b.of};
+}
+template <std::size_t n>
+SIM_INLINE bool all(const MaskOf<n>& mask) {
+  long of_all = -1;
+  for (std::size_t i = 0; i < n; ++i) of_all &= mask.of[i];
+  return of_all != 0;
+}
+
+// The same time in all lanes, and one lane's.
+template <class Time>
+SIM_INLINE Time everywhere(Seconds time) {
+  return Time{} + time;
+}
+SIM_INLINE void set_lane(Seconds& to, std::size_t, Seconds value) {
   to = value;
 }
-SIM_INLINE void set_lane(Lanes& to, std::size_t lane, double value) {
-  to.of[lane] = value;
+template <std::size_t n>
+SIM_INLINE void set_lane(LanesOf<n>& to, std::size_t lane, Seconds value) {
+  to.of[lane] = value.value;
 }
-SIM_INLINE double lane_of(double from, std::size_t) {
+SIM_INLINE Seconds lane_of(Seconds from, std::size_t) {
   return from;
 }
-SIM_INLINE double lane_of(const Lanes& from, std::size_t lane) {
-  return from.of[lane];
+template <std::size_t n>
+SIM_INLINE Seconds lane_of(const LanesOf<n>& from, std::size_t lane) {
+  return {from.of[lane]};
 }
 // How many runs a time of such a type is of.
 template <class Time>
 inline constexpr std::size_t lanes_of = 1;
-template <>
-inline constexpr std::size_t lanes_of<Lanes> = kLanes;
+template <std::size_t n>
+inline constexpr std::size_t lanes_of<LanesOf<n>> = n;
 
 }  // namespace sim

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "sim/plan/piece.h"
 #include "sim/plan/schedule.h"
 #include "sim/planner/map_in_turn.h"
-#include "sim/planner/piece.h"
 #include "sim/planner/unit_prices.h"
 
 namespace sim {

@@ -1,5 +1,12 @@
-// A pass of a micro-batch through a piece of the model as one action, or with what is exchanged beside it.
+// A pass of a micro-batch as a whole: when streams are free after it, from when they were before.
+//
+// A clock's arithmetic is sums and maxima, so that what a pass does to four times - of compute, collectives,
+// the host and sends - is said by how much later each is than each of those before, at least ("max-plus";
+// Baccelli et al. 1992, Synchronization and Linearity). The clock that runs plans finds all of it at once:
+// beside each other, in lanes, the pass begins where one of these is zero and all others were long ago.
 #pragma once
+#include <array>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -11,72 +18,53 @@ namespace sim {
 // maxima. What the host does first is that of the first.
 ActionTime in_turn(const ActionTime& first, const ActionTime& then);
 ActionTime repeated(const ActionTime& action, std::int32_t times);
-
-// Work on units (embedding, layers, head), one after the other; `count` units alike. Zero duration and no
-// launches: nothing is done.
-struct UnitStep {
-  ActionTime recompute = {};
-  ActionTime before = {};  // on the compute stream, with no need of the unit's parameters
-  ActionTime compute = {};
-  ActionTime begin = {};  // before all but `recompute`, in the first pass that has gradients
-  // Of a unit's parameters, before `compute` (ZeRO 3), and of gradients, after it.
-  ActionTime gather = {}, reduce = {};
-  // Of parameters that are gathered in any case: when the first of these units' are there, and how much later
-  // each further one's.
-  Seconds there{-1e30}, each_later{};
-  std::int32_t count = 1;
-  bool reads = true;  // the first of its pass to read the unit's parameters, for which they are gathered
-};
 inline bool is_there(const ActionTime& t) {
   return t.duration.value > 0 || t.host.launches.value > 0;
 }
 
-// Which of a step's actions begins it.
-inline ActionTime& first_of(UnitStep& s) {
-  return is_there(s.recompute) ? s.recompute : is_there(s.before) ? s.before : s.compute;
-}
+// Where a device's streams and its host stand.
+enum From : std::size_t { kFromCompute, kFromCollectives, kFromHost, kFromSends, kFroms };
+using FromEach = std::array<Seconds, kFroms>;
 
-// The same where the host is ahead of the device: durations, and what is launched.
-struct MessageTime {
-  Seconds duration, launches;
+// What gathers from the beginning of the step on come to, from where collectives and the host were before
+// them.
+struct GathersAhead {
+  Seconds compute_from_collectives = kNever,
+          compute_from_host = kNever;  // of the pass that reads what they bring
+  Seconds collectives, collectives_from_host;
+  Seconds launches;
 };
-inline bool is_there(const MessageTime& t) {
-  return t.duration.value > 0 || t.launches.value > 0;
-}
-inline MessageTime message_of(const ActionTime& t) {
-  return {t.duration, t.host.launches};
-}
-inline MessageTime in_turn(const MessageTime& first, const MessageTime& then) {
-  return {first.duration + then.duration, first.launches + then.launches};
-}
-inline MessageTime repeated(const MessageTime& message, std::int32_t times) {
-  return {message.duration * times, message.launches * times};
-}
-struct DeviceStep {
-  Seconds before, compute;  // the latter with what is recomputed
-  MessageTime gather, reduce;
-  Seconds before_gather;  // of the host
+
+struct PassTime {
+  FromEach compute, collectives, host;  // after the pass; sends are where they were
+  // More of compute while earlier collectives still run: a share of the time that they take from its
+  // beginning on, and at most.
+  double slower = 0;
+  Seconds most_slower{};
+  GathersAhead ahead{};
+};
+
+// What `count` units alike take, one after the other; a UnitStep (plan/pass_steps.h) with its prices.
+struct TimedStep {
+  const ActionTime* gather = nullptr;                  // of the parameters that it reads; null: none
+  const ActionTime* recompute = nullptr;               // null: nothing
+  const ActionTime *begin = nullptr, *zero = nullptr;  // with no need of parameters
+  const ActionTime* work = nullptr;
+  ActionTime message = {};  // of gradients
+  std::int32_t bucket = 0,
+               waiting = 0;  // with every so many units, of which so many were there before; 0: none
   std::int32_t count = 1;
-  bool reads = true;
-};
-// Where streams stand after a pass that began at zero; collectives long before, where it has none.
-struct DevicePass {
-  Seconds compute, collectives;
-};
-DevicePass run_pass(std::span<const DeviceStep> steps, std::int32_t prefetch, Interference interference);
-
-struct PassPlace {
-  bool begins = true;            // the host does what it does before a pass
-  bool first_gradients = false;  // of a step
-  Seconds host{};                // more that the host does before it
+  bool reads = false;  // waits for what is gathered for it
 };
 
-// Runs the steps: parameters are gathered so many units ahead. Units alike are run until each takes as long
-// as the one before, and the rest is added.
-void run_pass(DeviceClock& clock, const std::vector<UnitStep>& steps, std::int32_t prefetch,
-              PassPlace place = {});
-
-// All of its compute as one action, exchanges left out.
-ActionTime compute_of(const std::vector<UnitStep>& steps);
+// How a pass begins.
+struct PassBegin {
+  std::int32_t prefetch = 0;    // units that are gathered ahead
+  bool gathers_in_pass = true;  // else from the beginning of the step on
+  HostWork work = {};           // of the host before its first compute
+  Interference interference = {};
+  bool hosts = false;  // take part
+};
+PassTime time_pass(std::span<const TimedStep> steps, const PassBegin& begin);
 
 }  // namespace sim

@@ -10,7 +10,6 @@ ScheduleFacts::ScheduleFacts(const std::string& schedule, std::int32_t stages, s
                 .placement = placement_of(schedule)},
       in_flight(sim::in_flight(
           make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)))),
-      most_held(sim::most_held(in_flight)),
       schedule_(schedule),
       chunks_(chunks) {}
 

@@ -21,7 +21,6 @@ class ScheduleFacts {
                 std::int32_t micro_batches);
   Schedule placement;                    // without slots
   std::vector<StageInFlight> in_flight;  // of each stage
-  std::vector<MostHeld> most_held;       // the same
   // Made when it is first asked for: of many schedules no candidate fits, or all are beaten.
   const ScheduleClock& clock() const;
 

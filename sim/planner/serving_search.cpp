@@ -8,12 +8,12 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/cost/iteration_cost.h"
+#include "sim/cost/static_batch.h"
 #include "sim/enum_names.h"
 #include "sim/plan/legality.h"
 #include "sim/serving/engine_limits.h"
-#include "sim/cost/iteration_cost.h"
 #include "sim/serving/simulation.h"
-#include "sim/cost/static_batch.h"
 
 namespace sim {
 namespace {

@@ -1,59 +1,71 @@
 // A schedule as a list of what happens in an order in which nothing waits for what comes later, and runs of
 // it with whatever passes take.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "sim/cost/execution.h"
 #include "sim/plan/schedule.h"
-#include "sim/planner/pipeline_time.h"
+#include "sim/planner/pass_timer.h"
 
 namespace sim {
 
-struct Lanes;
+// Passes through one chunk of a stage, by PassKind; null where the schedule has none.
+using ChunkPasses = std::array<const PassTime*, kPassKinds>;
+
+struct TransferTimes {
+  ActionTime send_forward, send_backward, receive_forward, receive_backward;
+  bool in_order = false;  // sends stand in the compute stream
+};
+
+// Where a stage's streams stand, after its last pass or before its first.
+struct StageEnd {
+  Seconds compute, collectives, sends, host;
+};
+
+// One of several runs of a pipeline.
+struct PipelinePasses {
+  std::span<const ChunkPasses> passes = {};  // of distinct pieces
+  std::vector<StageEnd> begin = {};          // of stages
+  // By stage and chunk, what ends the first forward pass at the earliest: parameters that are gathered from
+  // the beginning of the step on. Empty: none are.
+  std::vector<Seconds> first_forward = {};
+};
 
 class SlotOrder {
  public:
   explicit SlotOrder(const Schedule& schedule);
-  // piece_of[stage * chunks + chunk]: whose passes these are. Hosts begin at zero, as all streams do.
-  PipelineRun run(std::span<const ChunkPasses> passes, std::span<const std::size_t> piece_of,
-                  const TransferTimes& transfers) const;
-  // Of several runs in each of some orders of the same pipeline, what stages end with:
-  // ends[(run * orders + order) * stages + stage]. Hosts wait before a pass in all of the runs, or in none.
-  static void run(std::span<const SlotOrder* const> orders, std::span<const PipelinePasses> runs,
-                  std::span<const std::size_t> piece_of, const TransferTimes& transfers,
-                  std::vector<StageEnd>& ends);
-  // Unit by unit; clocks[stage] go on from where they stand, and hosts do so much before a stage's first
-  // pass.
-  void run(const std::vector<const ChunkSteps*>& steps, const TransferTimes& transfers, Seconds host_first,
-           std::vector<DeviceClock>& clocks) const;
+  // Of several runs beside each other, what stages end with: ends[run * stages + stage].
+  // piece_of[stage * chunks + chunk]: whose passes these are. `hosts`: decide when anything begins.
+  void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
+           const TransferTimes& transfers, bool hosts, std::vector<StageEnd>& ends) const;
 
  private:
   struct Event {
-    std::uint8_t pass = 0;  // which of ChunkPasses
+    PassKind pass{};
+    std::size_t place = 0;  // of the pass among kinds_
     bool forward = false;
-    bool reduces = false;                   // its gradients are complete
     bool with_next = false;                 // sends when the next one has ended, too
-    bool begins = false;                    // not the rest of the pass before
-    bool begins_gradients = false;          // of its chunk
-    bool begins_stage = false;              // the first of its stage
     std::int32_t stage = 0, at = 0;         // `at`: stage and chunk
     std::int32_t received = -1, sent = -1;  // messages
   };
-  template <class Time>
+  template <bool kHost>
   struct Machine;
-  template <class Time>
-  static Machine<Time>& machine(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of);
-  template <class Time, bool kHost, class Observer>
-  void run_events(Machine<Time>& machine, const TransferTimes& transfers, Observer& observer) const;
-  void run_lanes(Machine<Lanes>& machine, const TransferTimes& transfers) const;
-  void run_lanes_after_hosts(Machine<Lanes>& machine, const TransferTimes& transfers) const;
+  template <bool kHost>
+  void run_some(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
+                const TransferTimes& transfers, StageEnd* ends) const;
+  template <bool kHost>
+  void run_events(Machine<kHost>& machine, const TransferTimes& transfers) const;
+  void run_on_devices(Machine<false>& machine, const TransferTimes& transfers) const;
+  void run_with_hosts(Machine<true>& machine, const TransferTimes& transfers) const;
   void share_messages();
 
   std::int32_t stages_ = 1, chunks_ = 1;
   std::size_t messages_ = 0;
   std::vector<Event> events_;
+  std::vector<PassKind> kinds_;  // that it has
 };
 
 }  // namespace sim

@@ -75,22 +75,39 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
   return s;
 }
 
+double PipelineMemory::kept_at(std::size_t moment, std::span<const std::size_t> chunks,
+                               const StageInFlight& in_flight) const {
+  const InFlight& f = in_flight.moments[moment];
+  const std::span<const ChunkInFlight> held = in_flight.chunks_of(moment);
+  const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
+  double kept = begins_gradients(f.pass)          ? own.kept
+                : f.pass == Pass::backward_weight ? own.kept_for_weight
+                                                  : 0;
+  for (std::size_t c = 0; c < chunks.size(); ++c)
+    kept += memory_[chunks[c]].kept * held[c].kept + memory_[chunks[c]].kept_for_weight * held[c].waiting;
+  return kept + own.carried_back * f.carried_back;
+}
+
 void PipelineMemory::add(StageActivations a) {
   kept_.reserve(kept_.size() + a.in_flight->moments.size());
-  for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i) {
-    const InFlight& f = a.in_flight->moments[i];
-    const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
-    const PieceMemory& own = memory_[a.chunks[static_cast<std::size_t>(f.chunk)]];
-    double kept = begins_gradients(f.pass)          ? own.kept
-                  : f.pass == Pass::backward_weight ? own.kept_for_weight
-                                                    : 0;
-    for (std::size_t c = 0; c < a.chunks.size(); ++c) {
-      const PieceMemory& memory = memory_[a.chunks[c]];
-      kept += memory.kept * chunks[c].kept + memory.kept_for_weight * chunks[c].waiting;
-    }
-    kept_.push_back(kept + own.carried_back * f.carried_back);
-  }
+  for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i)
+    kept_.push_back(kept_at(i, a.chunks, *a.in_flight));
   stages_.push_back(std::move(a));
+}
+
+PipelineMemory::Fullness PipelineMemory::fullness(std::span<const std::size_t> chunks,
+                                                  const StageInFlight& in_flight) const {
+  Fullness most;
+  for (std::size_t i = 0; i < in_flight.moments.size(); ++i) {
+    const InFlight& f = in_flight.moments[i];
+    const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
+    most.bytes =
+        std::max(most.bytes, kept_at(i, chunks, in_flight) + own.most[static_cast<std::size_t>(f.pass)]);
+    std::int32_t waiting = 0;
+    for (const ChunkInFlight& c : in_flight.chunks_of(i)) waiting += c.waiting;
+    most.waiting = std::max(most.waiting, waiting);
+  }
+  return most;
 }
 
 Exchange PipelineMemory::exchange_of(const Strategy& t, const BucketLayers& bucket) {

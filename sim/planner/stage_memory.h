@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "sim/plan/piece.h"
 #include "sim/planner/exchange_memory.h"
 #include "sim/planner/in_flight.h"
 #include "sim/planner/map_in_turn.h"
 #include "sim/planner/pass_memory.h"
-#include "sim/planner/piece.h"
 #include "sim/planner/state_memory.h"
 
 namespace sim {
@@ -56,6 +56,13 @@ class PipelineMemory {
       : pieces_(pieces), memory_(memory), sequences_(sequences) {}
   // Refers to the stage's chunks and what is in flight.
   void add(StageActivations stage);
+  // The most that a stage takes for activations, and the most micro-batches that wait for gradients of
+  // weights.
+  struct Fullness {
+    double bytes = 0;
+    std::int32_t waiting = 0;
+  };
+  Fullness fullness(std::span<const std::size_t> chunks, const StageInFlight& in_flight) const;
 
   // `of_stage(i)`: the StageStates of the i-th that was added. Keeps what it finds for states that exchange
   // the same: not for several threads at a time.
@@ -71,6 +78,9 @@ class PipelineMemory {
   const std::vector<StageActivations>& stages() const { return stages_; }
 
  private:
+  // Bytes at a moment, without the pass that goes on then.
+  double kept_at(std::size_t moment, std::span<const std::size_t> chunks,
+                 const StageInFlight& in_flight) const;
   static Exchange exchange_of(const Strategy& strategy, const BucketLayers& bucket);
   // Of all stages, one after the other.
   const StageMoments* moments_of(const Exchange& exchange, const StateMemory& states) const;

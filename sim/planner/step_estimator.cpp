@@ -89,7 +89,7 @@ struct StepEstimator::Known {
   std::pmr::unsynchronized_pool_resource passes_memory{
       {.max_blocks_per_chunk = 1, .largest_required_pool_block = std::size_t{4} << 20}};
   StageNumbers stage_numbers;
-  std::map<std::tuple<const UnbucketedStates*, std::int32_t, std::int32_t, int>, StepStates> states;
+  std::map<std::tuple<const UnbucketedStates*, BucketLayers, int>, StepStates> states;
   std::map<StateKey, int> exchanges;
   ExchangeNumbers exchange_numbers;
   std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
@@ -138,7 +138,7 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
   key.several_sequences = s.workload.micro_batch_size > 1 && has_tensors_of_several_sequences(s);
   if (key.pipeline) key.parts = parts_of_plan(s);
   key.pairs = t.expert_parallel > 1 && pairs_passes(t.schedule);
-  t.schedule = key.pairs ? "dualpipev" : "1f1b";
+  t.schedule = key.pairs ? plainest_schedule(Placement::v, true) : kPlainSchedule;
   t.virtual_pipeline = 1;
   t.zero_stage = 0;
   t.shard_group = 0;
@@ -182,7 +182,7 @@ TransferTimes StepEstimator::transfers(const Scenario& s) {
   t.gradient_bucket = 0;
   t.offload_optimizer = t.offload_activations = false;
   t.virtual_pipeline = 1;
-  t.schedule = "1f1b";
+  t.schedule = kPlainSchedule;
   forget_recompute(t);
   auto& known = known_->transfer_blocks[key];
   if (!known)
@@ -211,15 +211,23 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   const PassMemory& memory = known_->memory.try_emplace(&blocks, blocks).first->second;
   // No gradients are set to zero before.
   const bool begins_with_pass = s.implementation.memory.weight_gradient == WeightGradient::fresh;
+  const TransferTimes sent = transfers(s);
+  const auto takes_part = [](const HostTime& t, const HostWork& w) {
+    return t.launches.value > 0 || w.waits || w.before.value > 0;
+  };
+  bool hosts = s.implementation.host.launch.value > 0;
+  for (const ActionTime* t :
+       {&sent.send_forward, &sent.send_backward, &sent.receive_forward, &sent.receive_backward})
+    hosts = hosts || takes_part(t->host, t->work);
   return {blocks,
           compute->second,
           memory,
           known_->stage_numbers,
-          transfers(s),
+          sent,
           {.pass = work_before_pass(s),
-           .gather = work_before_gather(s),
            .before_first_pass = begins_with_pass ? s.implementation.host.step : Seconds{},
-           .interference = {interference(s, known_->base.hardware)}},
+           .interference = {interference(s, known_->base.hardware)},
+           .hosts = hosts},
           &known_->passes_memory};
 }
 
@@ -228,8 +236,8 @@ UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces place
   Strategy& t = key.strategy;
   t.gradient_bucket = 0;
   t.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : 1;
-  if (places == StatePlaces::ends_meet) t.schedule = "zb-v";
-  if (places == StatePlaces::apart) t.schedule = "1f1b";
+  if (places == StatePlaces::ends_meet) t.schedule = plainest_schedule(Placement::v, false);
+  if (places == StatePlaces::apart) t.schedule = kPlainSchedule;
   if (shard_ranks(t) == data_ranks(t)) t.shard_group = 0;  // all of them, by their number
   t.prefetch = 1;
   t.offload_activations = false;
@@ -256,7 +264,7 @@ const StepStates& StepEstimator::states(const Scenario& s) {
                   .virtual_pipeline = 1};
   if (buckets.bytes > 0)
     buckets.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : s.strategy.virtual_pipeline;
-  const auto key = std::make_tuple(&base, layers.dense, layers.experts, buckets.virtual_pipeline);
+  const auto key = std::make_tuple(&base, layers, buckets.virtual_pipeline);
   const auto known = known_->states.find(key);
   if (known != known_->states.end()) return known->second;
   return known_->states.try_emplace(key, base, std::move(buckets), known_->exchange_numbers).first->second;

@@ -1,5 +1,6 @@
 #include "sim/planner/unit_prices.h"
 
+#include "sim/cost/software.h"
 #include "sim/planner/pass_time.h"
 
 namespace sim {
@@ -24,8 +25,10 @@ const ActionTime& BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_
 BucketLayers BlockTimes::layers_in(std::int64_t bytes) const {
   const StepBlocks& b = step_.blocks;
   const std::int64_t all = step_.plan.scenario.model.num_hidden_layers;
-  return {.dense = b.reduce.layer < 0 ? 1 : b.buckets.layer.layers_in(bytes, all),
-          .experts = b.reduce.expert_layer < 0 ? 1 : b.buckets.expert_layer.layers_in(bytes, all)};
+  BucketLayers bucket;
+  for (const Unit unit : kLayerUnits)
+    if (b.reduce[unit] >= 0) bucket.of(unit) = b.buckets[unit].layers_in(bytes, all);
+  return bucket;
 }
 
 void BlockTimes::set(const Buckets& buckets) {
@@ -77,12 +80,14 @@ ComputeTimes compute_times(BlockTimes& b, BackwardParts parts, std::int64_t micr
 StateTimes state_times(BlockTimes& b) {
   const StepBlocks& blocks = b.blocks();
   const auto units = [&](const UnitBlocks& u, Phase phase) {
-    return UnitTimes{b.of(u.embedding, phase), b.of(u.layer, phase), b.of(u.expert_layer, phase),
-                     b.of(u.head, phase)};
+    UnitTimes times;
+    for (const Unit unit : kUnits) times[unit] = b.of(u[unit], phase);
+    return times;
   };
   const auto each = [](const UnitTimes& x, const UnitTimes& y) {
-    return UnitTimes{in_turn(x.embedding, y.embedding), in_turn(x.layer, y.layer),
-                     in_turn(x.expert_layer, y.expert_layer), in_turn(x.head, y.head)};
+    UnitTimes both;
+    for (const Unit unit : kUnits) both[unit] = in_turn(x[unit], y[unit]);
+    return both;
   };
   StateTimes t{.zero = units(blocks.zero, Phase::optimizer),
                .zero_whole = units(blocks.zero_whole, Phase::backward),
@@ -95,7 +100,6 @@ StateTimes state_times(BlockTimes& b) {
                .gradients_to_host = units(blocks.gradients_to_host, Phase::optimizer),
                .parameters_from_host = units(blocks.parameters_from_host, Phase::optimizer),
                .reduce = units(blocks.reduce, Phase::backward),
-               .reduce_last = {},
                .only_last = each(units(blocks.reduce_replicas, Phase::backward),
                                  units(blocks.reduce_directions, Phase::backward)),
                .bucket = {},
@@ -106,13 +110,15 @@ StateTimes state_times(BlockTimes& b) {
                .read_overflow = b.of(blocks.read_overflow, Phase::optimizer),
                .sum_norm = b.of(blocks.sum_norm, Phase::optimizer),
                .clip = b.of(blocks.clip, Phase::optimizer)};
-  t.reduce_last = each(t.reduce, t.only_last);
+  for (const Unit unit : kUnits)
+    t.gather_for_forward[unit].work = t.gather_for_backward[unit].work =
+        work_before_gather(b.plan().scenario);
   return t;
 }
 
 void set_bucket_times(BlockTimes& b, StateTimes& t) {
   const StepBlocks& blocks = b.blocks();
-  t.bucket = {.dense = blocks.buckets.layer.layers, .experts = blocks.buckets.expert_layer.layers};
+  t.bucket = blocks.bucket();
   t.reduce_layers.clear();
   t.reduce_expert_layers.clear();
   for (const auto& [n, block] : blocks.buckets.layer.reduce)

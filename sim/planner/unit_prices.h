@@ -24,13 +24,6 @@ struct Buckets {
   int virtual_pipeline = 1;
 };
 
-// Layers whose gradients are reduced together: dense ones, and those with experts.
-struct BucketLayers {
-  std::int32_t dense = 1, experts = 1;
-  std::int32_t of(bool with_experts) const { return with_experts ? experts : dense; }
-  auto operator<=>(const BucketLayers&) const = default;
-};
-
 // The time that a block of a step plan takes, found once for each phase.
 class BlockTimes {
  public:
@@ -82,16 +75,12 @@ struct ComputeTimes {
 ComputeTimes compute_times(BlockTimes& blocks, BackwardParts parts, std::int64_t micro_batch_size);
 
 // What is done for a unit's parameters, once a step or once a pass.
-struct UnitTimes {
-  ActionTime embedding, layer, expert_layer, head;
-};
+using UnitTimes = PerUnit<ActionTime>;
 struct StateTimes {
   UnitTimes zero, zero_whole, gather_for_forward, gather_for_backward, gather_updated, unscale, norm, update;
   UnitTimes gradients_to_host, parameters_from_host;
-  // Of gradients: each micro-batch's, and of the last one, with what replicas and both directions of a
-  // pipeline sum.
-  UnitTimes reduce, reduce_last;
-  UnitTimes only_last;  // what reduce_last has beside reduce
+  UnitTimes reduce;     // of gradients: each micro-batch's
+  UnitTimes only_last;  // of the last one, beside: what replicas and both directions of a pipeline sum
   BucketLayers bucket;
   std::map<std::int32_t, ActionTime> reduce_layers, reduce_expert_layers;  // messages of so many layers
   ActionTime zero_norm, sum_tied_embedding, read_overflow, sum_norm, clip;

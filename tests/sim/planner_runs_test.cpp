@@ -1,6 +1,8 @@
 // Runs of passes through a pipeline, and of units through a pass, each beside a slower way to the same.
+#include <cmath>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/planner/lanes.h"
@@ -20,110 +22,200 @@ class RandomTimes {
   bool one_in(int n) { return between(1, n) == 1; }
 
   PassTime pass(bool hosts) {
-    PassTime t{.duration = upto(1) + Seconds{0.1}};
-    if (one_in(2)) {
-      t.collectives = upto(1.5);
-      t.collectives_after_compute = t.duration + upto(0.3);
-      t.slower = 0.1;
-      t.most_slower = upto(0.1);
-    }
-    if (one_in(3)) t.compute_after_collectives = t.duration;
+    PassTime t;
+    t.compute = t.collectives = t.host = {kNever, kNever, kNever, kNever};
+    t.compute[kFromCompute] = upto(1) + Seconds{0.1};
+    t.collectives[kFromCollectives] = upto(1.5);
+    if (one_in(2)) t.collectives[kFromCompute] = t.compute[kFromCompute] + upto(0.3);
+    if (one_in(3)) t.compute[kFromCollectives] = t.compute[kFromCompute];
     if (hosts) {
-      t.host = {upto(0.5), t.duration + upto(0.1)};
-      t.work.before = upto(0.05);
+      t.host[kFromHost] = upto(0.5);
+      t.compute[kFromHost] = t.compute[kFromCompute] + upto(0.1);
+      if (one_in(3)) t.host[kFromCompute] = t.host[kFromSends] = upto(0.1);
     }
+    t.slower = 0.1;
+    t.most_slower = upto(0.1);
     return t;
-  }
-  ChunkPasses passes(bool hosts) {
-    ChunkPasses p;
-    for (const auto which : kPasses) p.*which = pass(hosts);
-    p.begin_gradients.duration = upto(0.1);
-    return p;
   }
 
  private:
   std::mt19937_64 random_;
 };
 
+struct Passes {
+  explicit Passes(RandomTimes& random, bool hosts) {
+    for (PassTime& t : times) t = random.pass(hosts);
+    for (std::size_t i = 0; i < kPassKinds; ++i) by_kind[i] = &times[i];
+  }
+  std::array<PassTime, kPassKinds> times;
+  ChunkPasses by_kind{};
+};
+
+ActionTime action(RandomTimes& random, double most, double launches) {
+  ActionTime a{.duration = random.upto(most), .host = {}, .work = {}};
+  a.host.launches = random.upto(launches);
+  a.host.ahead = std::max(a.host.launches, a.duration);
+  return a;
+}
+
+// As stage programs have it, unit by unit by the clock that plans are run with.
+void run_each(DeviceClock& clock, const std::vector<TimedStep>& steps, int prefetch, HostWork work) {
+  std::vector<const ActionTime*> readers;
+  for (const TimedStep& s : steps)
+    for (int n = 0; s.reads && n < s.count; ++n) readers.push_back(s.gather);
+  std::vector<Seconds> gathered;
+  std::size_t used = 0;
+  bool begun = false;
+  const auto compute = [&](const ActionTime* a, Seconds ready) {
+    if (!a) return;
+    ActionTime with = *a;
+    if (!std::exchange(begun, true)) with.work = work;
+    clock.run(kComputeStream, with, ready);
+  };
+  for (const TimedStep& s : steps) {
+    int waiting = s.waiting;
+    for (int n = 0; n < s.count; ++n) {
+      Seconds ready = kNever;
+      if (s.reads) {
+        while (gathered.size() < readers.size() &&
+               gathered.size() <= used + static_cast<std::size_t>(prefetch)) {
+          const ActionTime* gather = readers[gathered.size()];
+          gathered.push_back(gather ? clock.run(kCollectiveStream, *gather, clock.free(kComputeStream)).end
+                                    : kNever);
+        }
+        ready = gathered[used++];
+      }
+      compute(s.zero, kNever);
+      compute(s.work, ready);
+      if (s.bucket > 0 && ++waiting == s.bucket) {
+        clock.run(kCollectiveStream, s.message, clock.free(kComputeStream));
+        waiting = 0;
+      }
+    }
+  }
+}
+
 }  // namespace
 
-TEST_CASE("passes that are run beside others end to the bit as they do alone") {
+TEST_CASE("runs of a pipeline beside each other end to the bit as each does alone") {
   RandomTimes random(5);
   for (const std::string schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipev"})
-    for (const int hosts_of_three : {0, 1, 3}) {  // runs whose hosts take part
+    for (const bool hosts : {false, true}) {
       constexpr std::int32_t kStages = 4;
       const int chunks = schedule_problems(schedule, kStages, 2, 16).empty() ? 2 : 1;
       const Schedule slots = make_schedule(schedule, kStages, chunks, 16);
-      const SlotOrder order(slots), shorter(make_schedule(schedule, kStages, chunks, 8));
+      const SlotOrder order(slots);
       const auto at = static_cast<std::size_t>(slots.stages * slots.chunks);
       std::vector<std::size_t> piece_of;
       for (std::size_t i = 0; i < at; ++i) piece_of.push_back(i % 3);
       TransferTimes transfers;
-      for (ActionTime* t : {&transfers.send_forward, &transfers.send_backward}) {
-        t->duration = random.upto(0.2);
-        if (hosts_of_three == 3) t->host = {random.upto(0.02), t->duration + random.upto(0.02)};
-      }
-      std::vector<std::vector<ChunkPasses>> passes;
-      std::vector<PipelinePasses> runs;
-      for (std::size_t i = 0; i < 2 * kLanes + 1; ++i) {  // the last of them has nobody beside it
-        const bool hosts = static_cast<int>(i % 3) < hosts_of_three;
-        passes.push_back({random.passes(hosts), random.passes(hosts), random.passes(hosts)});
-        PipelinePasses& run = runs.emplace_back();
-        for (int stage = 0; stage < kStages; ++stage)
-          run.begin.stages.push_back({random.upto(0.5), random.upto(0.5), {}, random.upto(hosts ? 0.5 : 0)});
-        if (i % 2 == 0)
-          for (std::size_t c = 0; c < at; ++c) run.begin.first_forward.push_back(random.upto(3));
-      }
-      for (std::size_t i = 0; i < runs.size(); ++i) runs[i].passes = passes[i];
-      const std::vector<const SlotOrder*> orders{&order, &shorter};
-      std::vector<StageEnd> together, alone;
-      SlotOrder::run(orders, runs, piece_of, transfers, together);
-      REQUIRE(together.size() == runs.size() * orders.size() * kStages);
+      for (ActionTime* t : {&transfers.send_forward, &transfers.send_backward})
+        *t = action(random, 0.2, hosts ? 0.02 : 0);
+      std::vector<Passes> passes;
+      for (std::size_t i = 0; i < 3 * (2 * kLanes + 1); ++i) passes.emplace_back(random, hosts);
+      for (Passes& p : passes)
+        for (std::size_t i = 0; i < kPassKinds; ++i) p.by_kind[i] = &p.times[i];
+      std::vector<std::vector<ChunkPasses>> of_runs;
+      std::vector<PipelinePasses> runs(2 * kLanes + 1);  // the last of them has nobody beside it
+      for (std::size_t i = 0; i < runs.size(); ++i)
+        of_runs.push_back({passes[3 * i].by_kind, passes[3 * i + 1].by_kind, passes[3 * i + 2].by_kind});
       for (std::size_t i = 0; i < runs.size(); ++i) {
-        SlotOrder::run(orders, {&runs[i], 1}, piece_of, transfers, alone);
+        runs[i].passes = of_runs[i];
+        for (int stage = 0; stage < kStages; ++stage)
+          runs[i].begin.push_back({random.upto(0.5), random.upto(0.5), {}, random.upto(hosts ? 0.5 : 0)});
+        if (i % 2 == 0)
+          for (std::size_t c = 0; c < at; ++c) runs[i].first_forward.push_back(random.upto(3));
+      }
+      std::vector<StageEnd> together, alone;
+      order.run(runs, piece_of, transfers, hosts, together);
+      REQUIRE(together.size() == runs.size() * kStages);
+      for (std::size_t i = 0; i < runs.size(); ++i) {
+        order.run({&runs[i], 1}, piece_of, transfers, hosts, alone);
         for (std::size_t e = 0; e < alone.size(); ++e) {
           const StageEnd& beside = together[i * alone.size() + e];
-          CAPTURE(schedule, hosts_of_three, i, e);
+          CAPTURE(schedule, hosts, i, e);
           CHECK(beside.compute.value == alone[e].compute.value);
           CHECK(beside.collectives.value == alone[e].collectives.value);
           CHECK(beside.sends.value == alone[e].sends.value);
-          CHECK(beside.host.value == alone[e].host.value);
+          if (hosts) CHECK(beside.host.value == alone[e].host.value);
         }
       }
     }
 }
 
 TEST_CASE(
-    "a pass takes a device whose host is ahead as long as its clock says, whatever is exchanged beside") {
+    "a pass as a whole ends when its units run one by one do, wherever streams and host stand before it") {
   RandomTimes random(6);
-  for (int i = 0; i < 2000; ++i) {
-    std::vector<UnitStep> units;
-    std::vector<DeviceStep> steps;
+  for (int i = 0; i < 3000; ++i) {
+    const bool hosts = random.one_in(2);
+    const double launches = hosts ? (random.one_in(2) ? 0.02 : 0.5) : 0;
+    std::vector<ActionTime> actions;
+    actions.reserve(100);
+    const auto any = [&](double most) { return &actions.emplace_back(action(random, most, launches)); };
+    std::vector<TimedStep> steps;
     for (int n = random.between(1, 6); n > 0; --n) {
-      UnitStep u{.count = random.between(1, 20)};
-      u.compute.duration = random.upto(1);
-      if (random.one_in(2)) u.before.duration = random.upto(0.1);
-      if (random.one_in(2)) u.gather.duration = random.upto(1.2);
-      if (random.one_in(2)) u.reduce.duration = random.upto(0.8);
-      u.reads = !random.one_in(4);
-      units.push_back(u);
-      steps.push_back({.before = u.before.duration,
-                       .compute = u.compute.duration,
-                       .gather = {u.gather.duration, {}},
-                       .reduce = {u.reduce.duration, {}},
-                       .before_gather = {},
-                       .count = u.count,
-                       .reads = u.reads});
+      TimedStep s{.count = random.between(1, 40), .reads = !random.one_in(4)};
+      s.work = any(1);
+      if (random.one_in(2)) s.zero = any(0.1);
+      if (s.reads && random.one_in(2)) s.gather = any(1.2);
+      if (random.one_in(2)) {
+        s.message = *any(random.one_in(2) ? 0.8 : 4);
+        s.bucket = random.between(1, 6);
+        s.waiting = random.between(0, s.bucket - 1);
+      }
+      steps.push_back(s);
     }
-    const Interference interference{random.one_in(2) ? 1 : 1.3};
-    const int prefetch = random.between(0, 8);
-    constexpr Seconds kLongAgo{-1e6};
-    DeviceClock clock(interference, false);
-    clock.skip({}, kLongAgo, kLongAgo);
-    run_pass(clock, units, prefetch, {.begins = false});
-    const DevicePass pass = run_pass(steps, prefetch, interference);
-    CAPTURE(i, prefetch, interference.compute, units.size());
-    CHECK(pass.compute.value == Approx(clock.free(kComputeStream).value));
-    CHECK(pass.collectives.value == Approx(clock.free(kCollectiveStream).value));
+    PassBegin begin{.prefetch = random.between(0, 30), .hosts = hosts};
+    if (hosts) begin.work = {random.upto(0.3), {}, random.one_in(3)};
+    const PassTime pass = time_pass(steps, begin);
+    for (int state = 0; state < 4; ++state) {
+      DeviceClock clock(Interference{}, false);
+      const Seconds compute = random.upto(20), collectives = random.upto(20), sends = random.upto(20),
+                    host = hosts ? random.upto(20) : kNever;
+      clock.free(kComputeStream) = compute;
+      clock.free(kCollectiveStream) = collectives;
+      clock.free(kSendStream) = sends;
+      clock.host() = host;
+      run_each(clock, steps, begin.prefetch, begin.work);
+      const auto after = [&](const FromEach& from) {
+        return std::max({compute + from[kFromCompute], collectives + from[kFromCollectives],
+                         host + from[kFromHost], sends + from[kFromSends]})
+            .value;
+      };
+      CAPTURE(i, state, hosts, begin.prefetch, steps.size());
+      CHECK(after(pass.compute) == Approx(clock.free(kComputeStream).value));
+      CHECK(after(pass.collectives) == Approx(clock.free(kCollectiveStream).value));
+      if (hosts) CHECK(after(pass.host) == Approx(clock.host().value));
+    }
+  }
+}
+
+TEST_CASE(
+    "a pass that begins when all is free takes compute beside exchanges as long as the clock of plans says") {
+  RandomTimes random(7);
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<ActionTime> actions;
+    actions.reserve(100);
+    const auto any = [&](double most) { return &actions.emplace_back(action(random, most, 0)); };
+    std::vector<TimedStep> steps;
+    for (int n = random.between(1, 6); n > 0; --n) {
+      TimedStep s{.count = random.between(1, 40), .reads = !random.one_in(4)};
+      s.work = any(1);
+      if (s.reads && random.one_in(2)) s.gather = any(1.2);
+      if (random.one_in(2)) {
+        s.message = *any(2);
+        s.bucket = random.between(1, 6);
+      }
+      steps.push_back(s);
+    }
+    PassBegin begin{.prefetch = random.between(0, 30), .interference = {1.3}};
+    const PassTime pass = time_pass(steps, begin);
+    DeviceClock clock(begin.interference, false);
+    clock.free(kCollectiveStream) = clock.host() = kNever;
+    run_each(clock, steps, begin.prefetch, {});
+    CAPTURE(i, begin.prefetch, steps.size());
+    CHECK(pass.compute[kFromCompute].value == Approx(clock.free(kComputeStream).value));
+    if (clock.free(kCollectiveStream) > Seconds{})
+      CHECK(pass.collectives[kFromCompute].value == Approx(clock.free(kCollectiveStream).value));
   }
 }

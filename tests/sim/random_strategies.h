@@ -1,5 +1,5 @@
 // Training scenarios drawn at random from presets, without contradictions: models dense and with experts,
-// hardware, software, every kind of parallelism.
+// hardware, software, and every field of a strategy and of a training workload.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,7 @@
 
 #include "sim/cost/calibration_preset.h"
 #include "sim/plan/legality.h"
+#include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
 #include "sim/scenario/preset.h"
 
@@ -54,6 +55,8 @@ class RandomStrategies {
         "megatron_2021",   "pytorch_eager", "hf_fsdp",       "hf_zero3",           "nanotron_2025",
         "torchtitan_2025", "meta_2024",     "gpt_neox",      "megatron_deepspeed", "llm_foundry_2024",
         "picotron",        "llmc",          "colossalai",    "maxtext_2026",       "transformers_eager"};
+    static const std::vector<std::string> rank_orders{"tp-dp-pp-cp-ep", "tp-cp-ep-pp-dp", "tp-ep-dp-cp-pp",
+                                                      "pp-tp-cp-ep-dp", "cp-tp-ep-dp-pp"};
     sim::Scenario s;
     s.model = sim::load_model_preset(one_of(models));
     s.hardware = sim::load_hardware_preset(one_of(hardware));
@@ -66,12 +69,13 @@ class RandomStrategies {
     if (s.model.has_experts()) {
       t.expert_parallel = power_of_two(4);
       t.expert_tensor_parallel = one_in(2) ? 1 : 0;
+      if (one_in(3)) t.expert_dispatch = sim::ExpertDispatch::each_node;
     }
     t.sequence_parallel = t.tensor_parallel > 1 && one_in(2);
     t.context_parallel_comm = static_cast<sim::ContextParallelComm>(uniform(0, 2));
     t.zero_stage = static_cast<int>(uniform(0, 3));
     if (t.zero_stage > 0 && one_in(4)) t.shard_group = power_of_two(3);
-    if (t.zero_stage == 3) t.prefetch = static_cast<int>(uniform(0, 2));
+    if (t.zero_stage == 3) t.prefetch = static_cast<int>(one_in(8) ? uniform(0, 40) : uniform(0, 2));
     if (one_in(4)) t.gradient_bucket = uniform(1, 1000) << 20;
     if (t.pipeline_parallel > 1) {
       const auto names = sim::schedule_names();
@@ -81,14 +85,24 @@ class RandomStrategies {
         t.virtual_pipeline = static_cast<int>(uniform(1, 4));
       if (sim::placement_of(t.schedule) == sim::Placement::v) t.virtual_pipeline = 2;
     }
-    t.recompute = static_cast<sim::Recompute>(uniform(0, 3));
+    t.recompute = static_cast<sim::Recompute>(uniform(0, 4));
+    if (t.recompute == sim::Recompute::operations)
+      for (const std::string_view word : sim::recompute_words())
+        if (one_in(2)) t.recompute_operations.emplace_back(word);
     if (t.recompute == sim::Recompute::full && one_in(4))
       t.recompute_interval = static_cast<int>(uniform(2, 4));
     t.offload_optimizer = one_in(6);
-    if (one_in(4)) t.rank_order = "tp-dp-pp-cp-ep";
+    t.offload_activations = one_in(12);
+    if (one_in(4)) t.rank_order = one_of(rank_orders);
     sim::Workload& w = s.workload;
     w.seq_len = std::int64_t{512} << uniform(0, 5);
-    w.micro_batch_size = power_of_two(2);
+    w.micro_batch_size = one_in(8) ? uniform(1, 9) : power_of_two(2);
+    w.optimizer = one_in(2) ? sim::Optimizer::adamw : static_cast<sim::Optimizer>(uniform(0, 4));
+    if (s.model.has_experts() && one_in(4))
+      w.expert_imbalance = 1.0 + 0.25 * static_cast<double>(uniform(1, 4));
+    if (s.model.has_experts() && one_in(6))
+      w.expert_capacity_factor = 1.0 + 0.25 * static_cast<double>(uniform(0, 4));
+    if (one_in(12)) s.model.num_nextn_predict_layers = uniform(1, 2);
     const std::int64_t micro_batches = one_in(2) ? uniform(1, 8) : t.pipeline_parallel * uniform(1, 6);
     w.global_batch_size = w.micro_batch_size * t.data_parallel * micro_batches;
     if (one_in(8)) w.dtype = sim::DType::fp16;

@@ -1,4 +1,4 @@
-#include "sim/planner/piece.h"
+#include "sim/plan/piece.h"
 
 #include <algorithm>
 
@@ -22,7 +22,7 @@ std::vector<Piece> pieces_of(const Scenario& s, const std::vector<LayerKind>& ki
     for (std::int32_t l = range.first; l < range.last; ++l) {
       const LayerKind kind = kind_of_layer(s, l);
       const auto at = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
-      if (piece.runs.empty() || piece.runs.back().kind != at) piece.runs.push_back({at, kind.experts, 0});
+      if (piece.runs.empty() || piece.runs.back().kind != at) piece.runs.push_back({at, kind.unit(), 0});
       ++piece.runs.back().layers;
     }
   }

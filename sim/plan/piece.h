@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/planner/unit_prices.h"
+#include "sim/plan/builder.h"
 
 namespace sim {
 
@@ -11,7 +11,7 @@ namespace sim {
 struct Piece {
   struct Run {
     std::size_t kind = 0;  // of StepBlocks::kinds
-    bool experts = false;
+    Unit unit = Unit::layer;
     std::int32_t layers = 0;
     bool operator==(const Run&) const = default;
   };
