@@ -6,6 +6,7 @@
 
 #include "sim/format.h"
 #include "sim/plan/schedule_orders.h"
+#include "sim/scenario/fields.h"
 
 namespace sim {
 namespace {
@@ -70,6 +71,8 @@ constexpr std::array<ScheduleTraits, 8> kSchedules{{
     {.name = "dualpipev", .order = dualpipe_v, .chunks = Chunks::two, .parts = some_split, .placement = Placement::v, .pairs = true, .filling = 3},
 }};
 // clang-format on
+static_assert(std::ranges::equal(kSchedules, kScheduleNames, {}, &ScheduleTraits::name),
+              "what a strategy may name (scenario/fields.h) are these rows, in their order");
 
 const ScheduleTraits* find_schedule(std::string_view name) {
   const auto row = std::find_if(kSchedules.begin(), kSchedules.end(),
@@ -82,15 +85,6 @@ const ScheduleTraits* find_schedule(std::string_view name) {
 const ScheduleTraits& traits_of_schedule(std::string_view name) {
   const ScheduleTraits* const row = find_schedule(name);
   return row ? *row : *find_schedule(kPlainSchedule);
-}
-
-std::span<const std::string_view> schedule_names() {
-  static constexpr auto names = [] {
-    std::array<std::string_view, kSchedules.size()> all;
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = kSchedules[i].name;
-    return all;
-  }();
-  return names;
 }
 
 std::string_view plainest_schedule(Placement placement, bool pairs) {

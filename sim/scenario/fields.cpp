@@ -209,9 +209,7 @@ std::span<const std::string_view> gradient_types() {
 }
 
 std::span<const std::string_view> schedule_names() {
-  static constexpr std::string_view names[] = {"gpipe", "1f1b", "interleaved", "zb-h1",
-                                               "zb-h2", "zb-v", "dualpipe",    "dualpipev"};
-  return names;
+  return kScheduleNames;
 }
 std::span<const std::string_view> recompute_words() {
   static constexpr std::string_view words[] = {"norm",   "qkv",       "attention_core", "attention_output",
