@@ -42,8 +42,8 @@ class RandomTimes {
   std::mt19937_64 random_;
 };
 
-struct Passes {
-  explicit Passes(RandomTimes& random, bool hosts) {
+struct RandomPasses {
+  explicit RandomPasses(RandomTimes& random, bool hosts) {
     for (PassTime& t : times) t = random.pass(hosts);
     for (std::size_t i = 0; i < kPassKinds; ++i) by_kind[i] = &times[i];
   }
@@ -111,9 +111,9 @@ TEST_CASE("runs of a pipeline beside each other end to the bit as each does alon
       TransferTimes transfers;
       for (ActionTime* t : {&transfers.send_forward, &transfers.send_backward})
         *t = action(random, 0.2, hosts ? 0.02 : 0);
-      std::vector<Passes> passes;
+      std::vector<RandomPasses> passes;
       for (std::size_t i = 0; i < 3 * (2 * kLanes + 1); ++i) passes.emplace_back(random, hosts);
-      for (Passes& p : passes)
+      for (RandomPasses& p : passes)
         for (std::size_t i = 0; i < kPassKinds; ++i) p.by_kind[i] = &p.times[i];
       std::vector<std::vector<ChunkPasses>> of_runs;
       std::vector<PipelinePasses> runs(2 * kLanes + 1);  // the last of them has nobody beside it
@@ -166,7 +166,7 @@ TEST_CASE(
       steps.push_back(s);
     }
     PassBegin begin{.prefetch = random.between(0, 30), .hosts = hosts};
-    if (hosts) begin.work = {random.upto(0.3), {}, random.one_in(3)};
+    if (hosts) begin.work = {random.upto(0.3), random.one_in(3)};
     const PassTime pass = time_pass(steps, begin);
     for (int state = 0; state < 4; ++state) {
       DeviceClock clock(Interference{}, false);
