@@ -108,7 +108,7 @@ TEST_CASE("every field of the table stands in files, and each that people see ha
   }
 }
 
-TEST_CASE("--set takes any field of a scenario's file, and refuses as the file would") {
+TEST_CASE("the flag --set takes any field of a scenario's file, and refuses as the file would") {
   const std::string gpt = "ridgepoint predict --model gpt2-124m ";
   CHECK(scenario_of(gpt + "--set model.num_hidden_layers=4").model.num_hidden_layers == 4);
   CHECK(scenario_of(gpt + "--set hardware.memory_gib=40").hardware.memory.value == std::int64_t{40} << 30);

@@ -110,7 +110,7 @@ std::vector<Scenario> drawn_at_random() {
   return all;
 }
 
-constexpr double kNoLimit = 1e40;
+constexpr double kNoLimit = 1e50;
 
 // A chip of which only arithmetic, or only memory, takes time.
 Hardware bound_by(Hardware h, bool arithmetic, double rate) {
