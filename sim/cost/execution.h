@@ -123,14 +123,6 @@ class StreamClock {
     return {start, end};
   }
 
-  // As if compute, collectives and the host had gone on for so much longer as they did last.
-  SIM_INLINE void skip(const Time& compute, const Time& collectives, const Time& host) {
-    free_[kComputeStream] = free_[kComputeStream] + compute;
-    free_[kCollectiveStream] = free_[kCollectiveStream] + collectives;
-    host_ = host_ + host;
-    device_.skip(collectives);
-  }
-
   // Something is exchanged beside compute until then.
   SIM_INLINE void exchange_until(const Time& end) {
     free_[kCollectiveStream] = larger(free_[kCollectiveStream], end);
