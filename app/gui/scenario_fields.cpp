@@ -11,10 +11,12 @@
 #include "sim/plan/legality.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/schedule.h"
+#include "sim/scenario/fields.h"
 
 namespace app::gui {
 namespace {
 
+using sim::AnyField;
 using sim::Scenario;
 using I = sim::Implementation;
 using M = sim::Model;
@@ -24,86 +26,18 @@ using W = sim::Workload;
 constexpr std::int64_t kMany = std::int64_t{1} << 24;
 constexpr std::int64_t kManyDevices = std::int64_t{1} << 20;
 
-constexpr auto kModel = &Scenario::model;
-constexpr auto kStrategy = &Scenario::strategy;
-constexpr auto kWorkload = &Scenario::workload;
-constexpr auto kImplementation = &Scenario::implementation;
-
-bool trains(const Scenario& s) {
-  return s.workload.task == sim::Task::train;
-}
-bool generates(const Scenario& s) {
-  return s.workload.task == sim::Task::generate;
-}
-
-bool has_experts(const Scenario& s) {
-  return s.model.has_experts();
-}
-bool trains_experts(const Scenario& s) {
-  return trains(s) && has_experts(s);
-}
-bool generates_with_experts(const Scenario& s) {
-  return generates(s) && has_experts(s);
-}
-// Generation divides experts alone over copies of all the rest.
-bool has_replicas(const Scenario& s) {
-  return trains(s) || has_experts(s);
-}
-bool divides_sequences(const Scenario& s) {
-  return trains(s) && s.strategy.context_parallel > 1;
-}
-bool divides_experts(const Scenario& s) {
-  return trains_experts(s) && s.strategy.expert_parallel > 1;
-}
-bool divides_states(const Scenario& s) {
-  return trains(s) && (s.strategy.zero_stage > 0 || s.strategy.shard_group != 0);
-}
-bool gathers_parameters(const Scenario& s) {
-  return trains(s) && (s.strategy.zero_stage == 3 || s.strategy.prefetch != 1);
-}
-bool reduces_gradients(const Scenario& s) {
-  return trains(s) &&
-         (s.strategy.data_parallel * s.strategy.context_parallel > 1 || s.strategy.gradient_bucket != 0);
-}
-bool keeps_inputs_at_intervals(const Scenario& s) {
-  return trains(s) && (s.strategy.recompute == sim::Recompute::full || s.strategy.recompute_interval != 1);
-}
-bool recomputes_operations(const Scenario& s) {
-  return trains(s) &&
-         (s.strategy.recompute == sim::Recompute::operations || !s.strategy.recompute_operations.empty());
-}
-// Engines have blocks of their own; what is set shows, wherever it came from.
-bool keeps_cache(const Scenario& s) {
-  return generates(s) && ((s.workload.kv_cache && !s.implementation.serving) || s.workload.kv_block != 0);
-}
 bool is_served(const Scenario& s) {
-  return generates(s) && s.implementation.serving.has_value();
+  return sim::generates(s) && s.implementation.serving.has_value();
 }
 
-ScenarioField when(bool (*applies)(const Scenario&), ScenarioField field) {
-  field.applies = applies;
-  return field;
-}
-ScenarioField saying(std::string (*says)(const Scenario&), ScenarioField field) {
-  field.says = says;
-  return field;
-}
-ScenarioField in_binary_k(ScenarioField field) {
-  field.style.binary_k = true;
-  return field;
-}
-ScenarioField rare(ScenarioField field) {
-  field.rare = true;
-  return field;
-}
-
-// `at(scenario)` is a reference to the number.
+// Numbers of the model that have no row in the table of fields.
 template <class At, class StepperOf>
-ScenarioField number_at(const char* label, const char* name, At at, StepperOf stepper) {
+ScenarioField number(const char* label, const char* name, At at, StepperOf stepper) {
   ScenarioField field{.label = label, .name = name};
-  field.read = [=](const Scenario& s) { return static_cast<std::int64_t>(at(s)); };
+  field.read = [=](const Scenario& s) -> std::int64_t { return at(s.model); };
   field.write = [=](Scenario& s, std::int64_t value) {
-    at(s) = static_cast<std::remove_reference_t<decltype(at(s))>>(value);
+    auto& number = at(s.model);
+    number = static_cast<std::remove_reference_t<decltype(number)>>(value);
   };
   if constexpr (std::is_convertible_v<StepperOf, Stepper>)
     field.stepper = [=](const Scenario&) { return Stepper(stepper); };
@@ -111,136 +45,97 @@ ScenarioField number_at(const char* label, const char* name, At at, StepperOf st
     field.stepper = stepper;
   return field;
 }
-template <class Part, class Number, class StepperOf>
-ScenarioField number(const char* label, const char* name, Part Scenario::*part, Number Part::*member,
-                     StepperOf stepper) {
-  return number_at(
-      label, name, [=](auto& s) -> auto& { return (s.*part).*member; }, stepper);
+template <class Number, class StepperOf>
+ScenarioField number(const char* label, const char* name, Number M::*member, StepperOf stepper) {
+  return number(
+      label, name, [=](auto& model) -> auto& { return model.*member; }, stepper);
 }
-
-// Of devices along one dimension.
-template <class StepperOf>
-ScenarioField degree(const char* label, const char* name, int S::*member, StepperOf stepper) {
-  return number(label, name, kStrategy, member, stepper);
+ScenarioField saying(std::string (*says)(const Scenario&), ScenarioField field) {
+  field.says = says;
+  return field;
 }
-
-// `values` in the order of `names`.
-template <class Part, class Value>
-ScenarioField choice(const char* label, const char* name, Part Scenario::*part, Value Part::*member,
-                     std::vector<Value> values, std::vector<std::string_view> names) {
-  ScenarioField field{.label = label, .name = name, .choices = std::move(names)};
-  field.read = [=](const Scenario& s) {
-    return std::find(values.begin(), values.end(), (s.*part).*member) - values.begin();
-  };
-  field.write = [=](Scenario& s, std::int64_t index) {
-    (s.*part).*member = values[static_cast<std::size_t>(index)];
-  };
+ScenarioField of_experts(ScenarioField field) {
+  field.applies = sim::has_experts;
   return field;
 }
 
-// An enumeration's values from its first on, by their names.
-template <class Part, class Value>
-ScenarioField choice(const char* label, const char* name, Part Scenario::*part, Value Part::*member,
-                     std::initializer_list<Value> values) {
-  std::vector<std::string_view> names;
-  for (const Value value : values) names.push_back(sim::name(value));
-  return choice(label, name, part, member, std::vector<Value>(values), std::move(names));
+// A row of the table of fields, read and written as text. Numbers of few values are choices.
+std::vector<std::string_view> choices_of(const AnyField& row) {
+  using enum AnyField::Kind;
+  static constexpr std::string_view kDigits[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
+  if (row.kind == toggle) return {"off", "on"};
+  std::vector<std::string_view> choices(row.words.begin(), row.words.end());
+  if (row.optional) choices.insert(choices.begin(), "as dtype");
+  if (row.kind == number && row.least == 0 && row.most < std::size(kDigits))
+    choices.assign(kDigits, kDigits + static_cast<std::size_t>(row.most) + 1);
+  return choices;
 }
 
-template <class Part>
-ScenarioField toggle(const char* label, const char* name, Part Scenario::*part, bool Part::*member) {
-  ScenarioField field{.label = label, .name = name, .choices = {"off", "on"}};
-  field.read = [=](const Scenario& s) { return std::int64_t{(s.*part).*member}; };
-  field.write = [=](Scenario& s, std::int64_t value) { (s.*part).*member = value != 0; };
-  return field;
+// What a choice is called in files.
+std::string word_of(const AnyField& row, std::string_view choice) {
+  if (row.kind == AnyField::Kind::toggle) return choice == "on" ? "true" : "false";
+  return row.optional && choice == "as dtype" ? "" : std::string(choice);
 }
 
-template <class Part>
-ScenarioField named(const char* label, const char* name, Part Scenario::*part, std::string Part::*member,
-                    std::span<const std::string_view> names) {
-  ScenarioField field{.label = label, .name = name, .choices = {names.begin(), names.end()}};
-  field.read = [=](const Scenario& s) {
-    return std::find(names.begin(), names.end(), (s.*part).*member) - names.begin();
+void read_and_write_choice(ScenarioField& field, const AnyField& row) {
+  std::vector<std::string> words;
+  for (const std::string_view choice : field.choices) words.push_back(word_of(row, choice));
+  field.read = [&row, words](const Scenario& s) {
+    return std::find(words.begin(), words.end(), row.text(s)) - words.begin();
   };
-  field.write = [=](Scenario& s, std::int64_t index) {
-    (s.*part).*member = names[static_cast<std::size_t>(index)];
+  field.write = [&row, words](Scenario& s, std::int64_t index) {
+    row.set(s, words[static_cast<std::size_t>(index)]);
   };
-  return field;
 }
 
-// A ratio, in hundredths.
-ScenarioField ratio(const char* label, const char* name, double W::*member) {
-  constexpr double kHundredths = 100;
-  ScenarioField field{.label = label, .name = name};
-  field.read = [=](const Scenario& s) { return std::llround(s.workload.*member * kHundredths); };
-  field.write = [=](Scenario& s, std::int64_t value) {
-    s.workload.*member = static_cast<double>(value) / kHundredths;
-  };
-  field.stepper = [](const Scenario&) { return step_by(25, 0, kMany); };
-  field.style.hundredths = true;
-  return field;
-}
-
-// A part of a mean, in hundredths of a percent.
-ScenarioField percentage(const char* label, const char* name, double sim::Hardware::*member) {
-  constexpr double kHundredthsOfPercent = 1e4;
-  ScenarioField field{.label = label, .name = name};
-  field.read = [=](const Scenario& s) { return std::llround(s.hardware.*member * kHundredthsOfPercent); };
-  field.write = [=](Scenario& s, std::int64_t value) {
-    s.hardware.*member = static_cast<double>(value) / kHundredthsOfPercent;
-  };
-  field.stepper = [](const Scenario&) { return step_by(25, 0, 9999); };
-  field.style.hundredths = true;
-  return field;
-}
-
-// How something is stored; first, as the workload's dtype says.
-ScenarioField stored_type(const char* label, const char* name, std::optional<sim::DType> W::*member) {
-  using D = sim::DType;
-  std::vector<std::optional<D>> types = {std::nullopt, D::fp8, D::int8, D::int4, D::bf16, D::fp16, D::fp32};
-  std::vector<std::string_view> names = {"as dtype"};
-  for (const auto& type : types)
-    if (type) names.push_back(sim::name(*type));
-  return choice(label, name, kWorkload, member, std::move(types), std::move(names));
-}
-
-// What another kind of recompute does not have goes with the old kind; `operations` begins with those that
-// cost least to compute again.
-ScenarioField recompute() {
-  using R = sim::Recompute;
-  ScenarioField field =
-      choice("recompute", "strategy.recompute", kStrategy, &S::recompute,
-             std::initializer_list<R>{R::none, R::selective, R::full, R::sqrt, R::operations});
-  field.write = [write = field.write](Scenario& s, std::int64_t index) {
-    write(s, index);
-    S& strategy = s.strategy;
-    if (strategy.recompute != R::full) strategy.recompute_interval = 1;
-    if (strategy.recompute != R::operations)
-      strategy.recompute_operations.clear();
-    else if (strategy.recompute_operations.empty())
-      strategy.recompute_operations = {"norm", "activation"};
-  };
-  return field;
-}
-
-ScenarioField recompute_operations() {
-  const auto words = sim::recompute_words();
-  ScenarioField field{.label = "operations",
-                      .name = "strategy.recompute_operations",
-                      .choices = {words.begin(), words.end()}};
+void read_and_write_several(ScenarioField& field, const AnyField& row) {
   field.several = true;
-  field.read = [=](const Scenario& s) {
+  field.read = [&row](const Scenario& s) {
+    const std::string list = std::string(1, ',').append(row.text(s)).append(",");
     std::int64_t mask = 0;
-    for (const std::string& word : s.strategy.recompute_operations)
-      if (const auto found = std::find(words.begin(), words.end(), word); found != words.end())
-        mask |= std::int64_t{1} << (found - words.begin());
+    for (std::size_t i = 0; i < row.words.size(); ++i)
+      if (list.find(std::string(1, ',').append(row.words[i]).append(",")) != std::string::npos)
+        mask |= std::int64_t{1} << i;
     return mask;
   };
-  field.write = [=](Scenario& s, std::int64_t mask) {
-    s.strategy.recompute_operations.clear();
-    for (std::size_t i = 0; i < words.size(); ++i)
-      if (mask >> i & 1) s.strategy.recompute_operations.emplace_back(words[i]);
+  field.write = [&row](Scenario& s, std::int64_t mask) {
+    std::string list;
+    for (std::size_t i = 0; i < row.words.size(); ++i)
+      if (mask >> i & 1) list.append(list.empty() ? "" : ",").append(row.words[i]);
+    row.set(s, list);
   };
+}
+
+// Fractions are shown in hundredths, shares in hundredths of a percent.
+void read_and_write_number(ScenarioField& field, const AnyField& row) {
+  const bool whole = row.kind == AnyField::Kind::number;
+  const double scale = whole ? 1 : row.unit == sim::FieldUnit::percent ? 1e4 : 100;
+  field.style = {.binary_k = row.unit == sim::FieldUnit::tokens, .hundredths = !whole};
+  field.read = [&row, scale](const Scenario& s) -> std::int64_t {
+    return std::llround(row.number(s) * scale);
+  };
+  field.write = [&row, scale](Scenario& s, std::int64_t value) {
+    row.set_number(s, static_cast<double>(value) / scale);
+  };
+  const auto least = std::llround(row.least * scale), most = std::llround(row.most * scale);
+  field.stepper = [=](const Scenario&) {
+    return !whole       ? step_by(25, least, most)
+           : least == 0 ? step_by_doubling_from_none(1, most)
+                        : step_by_doubling(least, most);
+  };
+}
+
+ScenarioField from_row(const AnyField& row) {
+  ScenarioField field{.label = std::string(row.label), .name = row.path(), .choices = choices_of(row)};
+  if (row.kind == AnyField::Kind::words)
+    read_and_write_several(field, row);
+  else if (!field.choices.empty())
+    read_and_write_choice(field, row);
+  else
+    read_and_write_number(field, row);
+  field.applies = row.applies;
+  field.rare = row.rare;
+  if (row.rare) field.says = [&row](const Scenario&) { return std::string(row.help); };
   return field;
 }
 
@@ -259,14 +154,10 @@ const std::vector<std::string>& rank_orders() {
   return orders;
 }
 
-ScenarioField rank_order() {
-  static const std::vector<std::string_view> names(rank_orders().begin(), rank_orders().end());
-  return named("rank order", "strategy.rank_order", kStrategy, &S::rank_order, names);
-}
-
 // Tokens of a page of the KV cache, of engines.
 ScenarioField engine_kv_block() {
   ScenarioField field{.label = "KV block", .name = "implementation.serving.kv_block"};
+  field.applies = is_served;
   field.read = [](const Scenario& s) {
     return s.implementation.serving ? s.implementation.serving->kv_block : 0;
   };
@@ -292,6 +183,7 @@ ScenarioField devices() {
                                          s.strategy.context_parallel);
   };
   ScenarioField field{.label = "devices", .name = "devices"};
+  field.applies = sim::trains;
   field.read = [=](const Scenario& s) { return of_a_replica(s) * s.strategy.data_parallel; };
   field.write = [=](Scenario& s, std::int64_t value) {
     s.strategy.data_parallel = static_cast<int>(value / of_a_replica(s));
@@ -357,11 +249,6 @@ std::string chip(const Scenario& s) {
          sim::format(h.memory_bandwidth) + ", " + sim::format(h.memory);
 }
 
-std::string stretch(const Scenario& s) {
-  return s.model.attention_chunk_size == 0
-             ? "queries see all tokens before them"
-             : "tokens of a stretch, within which queries see those before them";
-}
 std::string modules(const Scenario& s) {
   const std::int64_t parameters = sim::count_parameters(s.model).multi_token_prediction;
   return parameters == 0 ? "one token is predicted at a time"
@@ -377,28 +264,13 @@ std::string dispatch(const Scenario& s) {
              ? "a token crosses to each node once"
              : "a token crosses once for each of its experts";
 }
-std::string scale_group(const Scenario& s) {
-  return s.workload.weights_group == 0 ? "a row of weights shares a scale" : "weights that share a scale";
-}
-std::string imbalance(const Scenario&) {
-  return "tokens of the busiest device over the mean";
-}
 std::string capacity(const Scenario& s) {
   return s.workload.expert_capacity_factor == 0 ? "no token is dropped"
                                                 : "places of an expert over the mean; others are dropped";
 }
-std::string interval(const Scenario&) {
-  return "layers between inputs that are kept";
-}
-std::string nearest_first(const Scenario&) {
-  return "neighbouring ranks first";
-}
 std::string sharding(const Scenario& s) {
   return s.strategy.shard_group == 0 ? "states are divided over all data-parallel ranks"
                                      : "ranks that states are divided over; groups of them hold copies";
-}
-std::string prefetching(const Scenario&) {
-  return "units whose parameters are gathered ahead";
 }
 std::string bucket(const Scenario& s) {
   return s.strategy.gradient_bucket == 0 ? "a layer's gradients are a message"
@@ -437,9 +309,81 @@ Stepper step_chunks(const Scenario& s) {
       1, 1, std::max<std::int64_t>(1, s.model.num_hidden_layers / std::max(1, s.strategy.pipeline_parallel)));
 }
 
+// What a screen adds to rows of the table: steps that other fields decide, and what a value comes to.
+struct Extra {
+  const AnyField& row;
+  std::function<Stepper(const Scenario&)> stepper = {};
+  std::string (*says)(const Scenario&) = nullptr;
+};
+const std::vector<Extra>& extras() {
+  using sim::field_of;
+  const auto always = [](Stepper stepper) { return [stepper](const Scenario&) { return stepper; }; };
+  static const std::vector<Extra> all = {
+      {field_of(&M::attention_chunk_size), always(step_by_doubling_from_none(1 << 10, kMany))},
+      {field_of(&M::num_nextn_predict_layers), always(step_by(1, 0, sim::kMostPredictions)), modules},
+      {field_of(&sim::Hardware::device_spread), {}, waiting},
+      {field_of(&sim::Hardware::pass_jitter), {}, waiting},
+      {field_of(&W::micro_batch_size), always(step_by(1, 1, kMany))},
+      {field_of(&W::global_batch_size), step_global_batch, accumulation},
+      {field_of(&W::kv_block), always(step_by_doubling_from_none(16, 1 << 16)), block_size},
+      {field_of(&W::weights_group), always(step_by_doubling_from_none(32, kMany))},
+      {field_of(&W::expert_capacity_factor), {}, capacity},
+      {field_of(&S::tensor_parallel), step_tensor},
+      {field_of(&S::pipeline_parallel), step_pipeline},
+      {field_of(&S::virtual_pipeline), step_chunks},
+      {field_of(&S::expert_dispatch), {}, dispatch},
+      {field_of(&S::recompute_interval), step_layers},
+      {field_of(&S::shard_group), always(step_by_doubling_from_none(2, kManyDevices)), sharding},
+      {field_of(&S::prefetch), always(step_by(1, 0, 1 << 12))},
+      {field_of(&S::gradient_bucket), always(step_by_doubling_from_none(1 << 20, std::int64_t{1} << 40)),
+       bucket},
+      {field_of(&S::offload_optimizer), {}, in_host_memory},
+      {field_of(&S::offload_activations), {}, in_host_memory},
+      {field_of(&I::head_chunks), {}, logits_at_once},
+  };
+  return all;
+}
+
+// What another kind of recompute does not have goes with the old kind; `operations` begins with those that
+// cost least to compute again.
+void write_whole_recompute(ScenarioField& field) {
+  field.write = [write = field.write](Scenario& s, std::int64_t index) {
+    write(s, index);
+    S& strategy = s.strategy;
+    if (strategy.recompute != sim::Recompute::full) strategy.recompute_interval = 1;
+    if (strategy.recompute != sim::Recompute::operations)
+      strategy.recompute_operations.clear();
+    else if (strategy.recompute_operations.empty())
+      strategy.recompute_operations = {"norm", "activation"};
+  };
+}
+
+// All rows of a part that have a label.
+void add_rows(std::vector<ScenarioField>& fields, std::string_view part) {
+  for (const AnyField& row : sim::all_fields()) {
+    if (row.part != part || row.label.empty()) continue;
+    ScenarioField field = from_row(row);
+    for (const Extra& extra : extras()) {
+      if (&extra.row != &row) continue;
+      if (extra.stepper) field.stepper = extra.stepper;
+      if (extra.says) field.says = extra.says;
+    }
+    if (&row == &sim::field_of(&S::recompute)) write_whole_recompute(field);
+    if (&row == &sim::field_of(&S::expert_tensor_parallel)) {
+      field.choices = {"0", "1"};
+      read_and_write_choice(field, row);
+      field.choices[0] = "as tensor";
+    }
+    if (&row == &sim::field_of(&S::rank_order)) {
+      field.choices.assign(rank_orders().begin(), rank_orders().end());
+      read_and_write_choice(field, row);
+    }
+    fields.push_back(std::move(field));
+  }
+}
+
 std::vector<FieldSection> make_sections() {
-  const Stepper doubling = step_by_doubling(1, kMany), degrees = step_by_doubling(1, kManyDevices);
-  return {
+  std::vector<FieldSection> sections = {
       {.id = "model",
        .title = "Model",
        .preset = sim::PresetKind::model,
@@ -450,150 +394,32 @@ std::vector<FieldSection> make_sections() {
                     " parameters";
            },
        .fields =
-           {
-               number("layers", "model.num_hidden_layers", kModel, &M::num_hidden_layers,
-                      step_by(1, 1, 1 << 12)),
-               number("hidden", "model.hidden_size", kModel, &M::hidden_size, step_hidden),
-               number("heads", "model.num_attention_heads", kModel, &M::num_attention_heads, step_heads),
-               saying(grouping, number("KV heads", "model.num_key_value_heads", kModel,
-                                       &M::num_key_value_heads, step_key_value_heads)),
-               number("head size", "model.head_dim", kModel, &M::head_dim, step_by(8, 8, 1 << 12)),
-               number("MLP size", "model.intermediate_size", kModel, &M::intermediate_size,
-                      step_by(256, 256, kMany)),
-               number("vocabulary", "model.vocab_size", kModel, &M::vocab_size, step_by(128, 128, kMany)),
-               when(has_experts,
-                    number_at(
-                        "experts", "model.num_experts",
-                        [](auto& s) -> auto& { return s.model.moe.num_experts; }, step_by(8, 8, 1 << 12))),
-               when(has_experts, number_at(
-                                     "chosen", "model.num_experts_per_tok",
-                                     [](auto& s) -> auto& { return s.model.moe.num_experts_per_tok; },
-                                     step_by(1, 1, 1 << 12))),
-               when(has_experts, number_at(
-                                     "expert size", "model.moe_intermediate_size",
-                                     [](auto& s) -> auto& { return s.model.moe.moe_intermediate_size; },
-                                     step_by(256, 256, kMany))),
-               rare(saying(stretch, in_binary_k(number("attention chunk", "model.attention_chunk_size",
-                                                       kModel, &M::attention_chunk_size,
-                                                       step_by_doubling_from_none(1 << 10, kMany))))),
-               rare(when(trains,
-                         saying(modules, number("MTP modules", "model.num_nextn_predict_layers", kModel,
-                                                &M::num_nextn_predict_layers, step_by(1, 0, 1 << 12))))),
-           }},
+           {number("layers", "model.num_hidden_layers", &M::num_hidden_layers, step_by(1, 1, 1 << 12)),
+            number("hidden", "model.hidden_size", &M::hidden_size, step_hidden),
+            number("heads", "model.num_attention_heads", &M::num_attention_heads, step_heads),
+            saying(grouping, number("KV heads", "model.num_key_value_heads", &M::num_key_value_heads,
+                                    step_key_value_heads)),
+            number("head size", "model.head_dim", &M::head_dim, step_by(8, 8, 1 << 12)),
+            number("MLP size", "model.intermediate_size", &M::intermediate_size, step_by(256, 256, kMany)),
+            number("vocabulary", "model.vocab_size", &M::vocab_size, step_by(128, 128, kMany)),
+            of_experts(number(
+                "experts", "model.num_experts", [](auto& model) -> auto& { return model.moe.num_experts; },
+                step_by(8, 8, 1 << 12))),
+            of_experts(number(
+                "chosen", "model.num_experts_per_tok",
+                [](auto& model) -> auto& { return model.moe.num_experts_per_tok; }, step_by(1, 1, 1 << 12))),
+            of_experts(number(
+                "expert size", "model.moe_intermediate_size",
+                [](auto& model) -> auto& { return model.moe.moe_intermediate_size; },
+                step_by(256, 256, kMany)))}},
       {.id = "hardware",
        .title = "Hardware",
        .preset = sim::PresetKind::hardware,
        .preset_name = [](const Scenario& s) { return s.hardware.name; },
        .preset_says = chip,
-       .fields = {when(trains, devices()),
-                  rare(when(trains, saying(waiting, percentage("spread, %", "hardware.device_spread",
-                                                               &sim::Hardware::device_spread)))),
-                  rare(when(trains, saying(waiting, percentage("pass jitter, %", "hardware.pass_jitter",
-                                                               &sim::Hardware::pass_jitter))))}},
-      {.id = "workload",
-       .title = "Workload",
-       .fields =
-           {
-               choice("task", "workload.task", kWorkload, &W::task, {sim::Task::train, sim::Task::generate}),
-               choice(
-                   "dtype", "workload.dtype", kWorkload, &W::dtype,
-                   {sim::DType::fp32, sim::DType::tf32, sim::DType::bf16, sim::DType::fp16, sim::DType::fp8}),
-               when(trains,
-                    in_binary_k(number("sequence", "workload.seq_len", kWorkload, &W::seq_len, doubling))),
-               when(trains, number("micro-batch", "workload.micro_batch_size", kWorkload,
-                                   &W::micro_batch_size, step_by(1, 1, kMany))),
-               when(
-                   trains, saying(accumulation, number("global batch", "workload.global_batch_size",
-                                                       kWorkload, &W::global_batch_size, step_global_batch))),
-               when(generates, number("batch", "workload.batch_size", kWorkload, &W::batch_size, doubling)),
-               when(generates, in_binary_k(number("prompt", "workload.prompt_length", kWorkload,
-                                                  &W::prompt_length, doubling))),
-               when(generates, in_binary_k(number("new tokens", "workload.max_new_tokens", kWorkload,
-                                                  &W::max_new_tokens, doubling))),
-               when(generates, toggle("KV cache", "workload.kv_cache", kWorkload, &W::kv_cache)),
-               when(trains, choice(
-                                "optimizer", "workload.optimizer", kWorkload, &W::optimizer,
-                                {sim::Optimizer::adamw, sim::Optimizer::adamw_8bit, sim::Optimizer::adafactor,
-                                 sim::Optimizer::muon, sim::Optimizer::sgd})),
-               when(generates, stored_type("weights", "workload.weights_dtype", &W::weights_dtype)),
-               when(generates, stored_type("cache type", "workload.kv_dtype", &W::kv_dtype)),
-               when(keeps_cache,
-                    saying(block_size, number("KV block", "workload.kv_block", kWorkload, &W::kv_block,
-                                              step_by_doubling_from_none(16, 1 << 16)))),
-               rare(when(generates_with_experts,
-                         stored_type("expert weights", "workload.expert_weights_dtype",
-                                     &W::expert_weights_dtype))),
-               rare(when(generates,
-                         saying(
-                             scale_group,
-                             number("weights group", "workload.weights_group", kWorkload, &W::weights_group, step_by_doubling_from_none(32, kMany))))),
-               rare(
-                   when(has_experts,
-                        saying(imbalance,
-                               ratio("imbalance", "workload.expert_imbalance", &W::expert_imbalance)))),
-               rare(when(has_experts, saying(capacity, ratio(
-                                                           "capacity", "workload.expert_capacity_factor",
-                                                           &W::expert_capacity_factor)))),
-           }},
-      {.id = "strategy",
-       .title = "Strategy",
-       .fields =
-           {
-               when(has_replicas, degree("data", "strategy.data_parallel", &S::data_parallel, degrees)),
-               degree("tensor", "strategy.tensor_parallel", &S::tensor_parallel, step_tensor),
-               when(trains,
-                    degree("pipeline", "strategy.pipeline_parallel", &S::pipeline_parallel, step_pipeline)),
-               when(trains, degree("chunks", "strategy.virtual_pipeline", &S::virtual_pipeline, step_chunks)),
-               when(trains, degree("context", "strategy.context_parallel", &S::context_parallel, degrees)),
-               when(has_experts, degree("expert", "strategy.expert_parallel", &S::expert_parallel, degrees)),
-               when(trains_experts, choice("expert tensor", "strategy.expert_tensor_parallel", kStrategy,
-                                           &S::expert_tensor_parallel, {0, 1}, {"as tensor", "1"})),
-               rare(
-                   when(divides_experts,
-                        saying(dispatch,
-                               choice("dispatch to", "strategy.expert_dispatch", kStrategy,
-                                      &S::expert_dispatch,
-                                      {sim::ExpertDispatch::each_expert, sim::ExpertDispatch::each_node})))),
-               when(trains, choice("ZeRO", "strategy.zero_stage", kStrategy, &S::zero_stage, {0, 1, 2, 3},
-                                   {"0", "1", "2", "3"})),
-               when(trains,
-                    toggle("seq. parallel", "strategy.sequence_parallel", kStrategy, &S::sequence_parallel)),
-               when(trains,
-                    named("schedule", "strategy.schedule", kStrategy, &S::schedule, sim::schedule_names())),
-               when(trains, recompute()),
-               when(keeps_inputs_at_intervals,
-                    saying(interval, number("interval", "strategy.recompute_interval",
-                                            kStrategy, &S::recompute_interval, step_layers))),
-               when(recomputes_operations, recompute_operations()),
-               rare(when(divides_sequences,
-                         choice("context comm.", "strategy.context_parallel_comm", kStrategy,
-                                &S::context_parallel_comm,
-                                {sim::ContextParallelComm::all_gather, sim::ContextParallelComm::ring,
-                                 sim::ContextParallelComm::all_to_all}))),
-               rare(when(trains, saying(nearest_first, rank_order()))),
-               rare(
-                   when(
-                       divides_states,
-                       saying(sharding,
-                              number("shard group", "strategy.shard_group", kStrategy, &S::shard_group,
-                                     step_by_doubling_from_none(2, kManyDevices))))),
-               rare(
-                   when(gathers_parameters, saying(prefetching,
-                                                   number("prefetch", "strategy.prefetch",
-                                                          kStrategy, &S::prefetch, step_by(1, 0, 1 << 12))))),
-               rare(
-                   when(reduces_gradients,
-                        saying(bucket, number("bucket", "strategy.gradient_bucket", kStrategy, &S::gradient_bucket,
-                                              step_by_doubling_from_none(1 << 20, std::int64_t{1} << 40))))),
-               rare(when(trains,
-                         saying(
-                             in_host_memory,
-                             toggle("offload opt.", "strategy.offload_optimizer", kStrategy, &S::offload_optimizer)))),
-               rare(when(trains,
-                         saying(
-                             in_host_memory,
-                             toggle("offload act.", "strategy.offload_activations", kStrategy, &S::offload_activations)))),
-           }},
+       .fields = {devices()}},
+      {.id = "workload", .title = "Workload"},
+      {.id = "strategy", .title = "Strategy"},
       {.id = "implementation",
        .title = "Implementation",
        .preset = sim::PresetKind::implementation,
@@ -603,19 +429,11 @@ std::vector<FieldSection> make_sections() {
              if (s.implementation.serving) return std::string("an inference engine: priced by its profile");
              return std::string(s.implementation.runs_here ? "runs here: Start measures it"
                                                            : "priced only: others' software");
-           },
-       .fields =
-           {
-               choice("attention", "implementation.attention", kImplementation, &I::attention,
-                      {sim::AttentionKind::flash, sim::AttentionKind::standard}),
-               toggle("dropout", "implementation.dropout", kImplementation, &I::dropout),
-               toggle("fused residual", "implementation.fused_residual", kImplementation, &I::fused_residual),
-               when(trains, saying(logits_at_once,
-                                   number("head chunks", "implementation.head_chunks", kImplementation,
-                                          &I::head_chunks, step_by_doubling(1, 1 << 10)))),
-               when(is_served, engine_kv_block()),
            }},
   };
+  for (FieldSection& section : sections) add_rows(section.fields, section.id);
+  sections.back().fields.push_back(engine_kv_block());
+  return sections;
 }
 
 bool accepts(const Scenario& scenario, const ScenarioField& field, std::int64_t value) {

@@ -1,4 +1,5 @@
-// What Configure offers, as data: a field of the scenario is one line of scenario_fields.cpp.
+// What Configure offers: every row of the table of fields (sim/scenario/fields.h) that has a label, and the
+// sizes of the model.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -102,6 +102,10 @@ struct Row {
     of(s) = std::move(value);
     return true;
   }
+  static double number(const Scenario& s) { return static_cast<double>(of(s)); }
+  static void set_number(Scenario& s, double value) {
+    of(s) = static_cast<std::remove_reference_t<decltype(of(s))>>(value);
+  }
   static void copy(const Scenario& from, Scenario& to) { of(to) = of(from); }
   static bool same(const Scenario& a, const Scenario& b) { return of(a) == of(b); }
 };
@@ -127,11 +131,14 @@ void add_rows(std::vector<AnyField>& all) {
                  .unit = R::row.unit,
                  .search = R::row.search,
                  .applies = R::row.applies,
+                 .rare = R::row.rare,
                  .text = R::text,
                  .set = R::set,
                  .copy = R::copy,
                  .same = R::same};
-      if constexpr (std::is_arithmetic_v<T>) {
+      if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+        f.number = R::number;
+        f.set_number = R::set_number;
         f.least = static_cast<double>(R::row.least);
         f.most = static_cast<double>(R::row.most);
       }

@@ -37,8 +37,9 @@ inline constexpr std::int64_t kMostBucketBytes = std::int64_t{1} << 53;  // a do
 // How a number is written beside its value.
 enum class FieldUnit {
   none,
-  tokens,  // "8k" is 8,192
-  bytes,   // in files with a unit behind the name
+  tokens,   // "8k" is 8,192
+  bytes,    // in files with a unit behind the name
+  percent,  // on screen; a share in files
 };
 
 // What a search over strategies does with a field.
@@ -86,6 +87,7 @@ struct Field {
   FieldSearch search = FieldSearch::none;
   FieldApplies applies = nullptr;  // whether it changes anything of the scenario, or is set; none: always
   bool required = false;           // in files
+  bool rare = false;               // on screen folded away while it is as it begins
 
   constexpr Field between(Bound low, Bound high) const {
     Field f = *this;
@@ -112,6 +114,11 @@ struct Field {
   constexpr Field when(FieldApplies matters) const {
     Field f = *this;
     f.applies = matters;
+    return f;
+  }
+  constexpr Field seldom_set() const {
+    Field f = *this;
+    f.rare = true;
     return f;
   }
   constexpr Field must_be_given() const {
@@ -187,23 +194,23 @@ inline constexpr auto kFields<Strategy> = [] {
     field("expert_tensor_parallel", &S::expert_tensor_parallel, "etp", "expert tensor",
           "devices that share an expert: 0 as --tp, or 1").between(0, kMostDevices).searched(always).when(trains_experts),
     field("expert_dispatch", &S::expert_dispatch, "expert-dispatch", "dispatch to",
-          "copies of a token that cross between nodes: one for each expert, or for each node").when(divides_experts),
+          "copies of a token that cross between nodes: one for each expert, or for each node").when(divides_experts).seldom_set(),
     field("zero_stage", &S::zero_stage, "zero", "ZeRO",
           "ZeRO stage: 0, 1, 2 or 3").between(0, 3).searched(always).when(trains),
     field("shard_group", &S::shard_group, "shard-group", "shard group",
-          "ranks that ZeRO divides states over (hybrid sharding); 0: all data-parallel ranks").between(0, kMostDevices).searched(always).when(divides_states),
+          "ranks that ZeRO divides states over (hybrid sharding); 0: all data-parallel ranks").between(0, kMostDevices).searched(always).when(divides_states).seldom_set(),
     field("prefetch", &S::prefetch, "prefetch", "prefetch",
-          "ZeRO 3: units whose parameters are gathered ahead").between(0, kMostLayers).searched(allowed).when(gathers_parameters),
+          "ZeRO 3: units whose parameters are gathered ahead").between(0, kMostLayers).searched(allowed).when(gathers_parameters).seldom_set(),
     field("gradient_bucket", &S::gradient_bucket, "gradient-bucket", "bucket",
-          "bytes of layers' gradients reduced as one message; 0: a layer's").between(0, kMostBucketBytes).in(FieldUnit::bytes).searched(allowed).when(reduces_gradients),
+          "bytes of layers' gradients reduced as one message; 0: a layer's").between(0, kMostBucketBytes).in(FieldUnit::bytes).searched(allowed).when(reduces_gradients).seldom_set(),
     field("sequence_parallel", &S::sequence_parallel, "sequence-parallel", "seq. parallel",
           "divide norms along the sequence beside tensor parallelism").searched(always).when(trains),
     field("context_parallel_comm", &S::context_parallel_comm, "cp-comm", "context comm.",
-          "how context-parallel ranks see each other's keys and values").searched(allowed).when(divides_sequences),
+          "how context-parallel ranks see each other's keys and values").searched(allowed).when(divides_sequences).seldom_set(),
     field("schedule", &S::schedule, "schedule", "schedule",
           "of the pipeline").one_of(schedule_names).searched(always).when(trains),
     field("rank_order", &S::rank_order, "rank-order", "rank order",
-          "which ranks are neighbours, nearest first: tp-cp-ep-dp-pp (default), tp-cp-pp-ep-dp, ...").searched(allowed).when(trains),
+          "which ranks are neighbours, nearest first: tp-cp-ep-dp-pp (default), tp-cp-pp-ep-dp, ...").searched(allowed).when(trains).seldom_set(),
     field("recompute", &S::recompute, "recompute", "recompute",
           "activations computed again in the backward pass").searched(always).when(trains),
     field("recompute_interval", &S::recompute_interval, "recompute-interval", "interval",
@@ -211,9 +218,9 @@ inline constexpr auto kFields<Strategy> = [] {
     field("recompute_operations", &S::recompute_operations, "recompute-operations", "operations",
           "what is computed again, by commas").one_of(recompute_words).when(recomputes_operations),
     field("offload_optimizer", &S::offload_optimizer, "offload-optimizer", "offload opt.",
-          "states live in the host's memory, which updates them").searched(always).when(trains),
+          "states live in the host's memory, which updates them").searched(always).when(trains).seldom_set(),
     field("offload_activations", &S::offload_activations, "offload-activations", "offload act.",
-          "what is kept for the backward pass waits in the host's memory").searched(allowed).when(trains)};
+          "what is kept for the backward pass waits in the host's memory").searched(allowed).when(trains).seldom_set()};
 }();
 
 template <>
@@ -242,15 +249,15 @@ inline constexpr auto kFields<Workload> = [] {
     field("kv_dtype", &W::kv_dtype, "kv-dtype", "cache type",
           "of the KV cache; unset: as --dtype").one_of(stored_types).when(generates),
     field("expert_weights_dtype", &W::expert_weights_dtype, "expert-weights-dtype", "expert weights",
-          "how experts' weights are stored; unset: as --weights-dtype").one_of(stored_types).when(generates_with_experts),
+          "how experts' weights are stored; unset: as --weights-dtype").one_of(stored_types).when(generates_with_experts).seldom_set(),
     field("kv_block", &W::kv_block, "kv-block", "KV block",
           "tokens of a block of the KV cache; 0: contiguous").between(0, kLongestSequence).when(keeps_cache),
     field("weights_group", &W::weights_group, "weights-group", "weights group",
-          "weights that share a scale; 0: a whole row").between(0, kLargestWidth).when(generates),
+          "weights that share a scale; 0: a whole row").between(0, kLargestWidth).when(generates).seldom_set(),
     field("expert_imbalance", &W::expert_imbalance, "expert-imbalance", "imbalance",
-          "tokens of the busiest device over the mean; 1: balanced").between(1, kMostExperts).when(has_experts),
+          "tokens of the busiest device over the mean; 1: balanced").between(1, kMostExperts).when(has_experts).seldom_set(),
     field("expert_capacity_factor", &W::expert_capacity_factor, "expert-capacity-factor", "capacity",
-          "rows an expert has places for over the mean, others are dropped; 0: none is").between(0, kMostExperts).when(has_experts)};
+          "rows an expert has places for over the mean, others are dropped; 0: none is").between(0, kMostExperts).when(has_experts).seldom_set()};
 }();
 
 template <>
@@ -280,9 +287,9 @@ inline constexpr auto kFields<Hardware> = [] {
     field("power_w", &H::power_w, "", "", "").at_least(0),
     field("sustained_clock", &H::sustained_clock, "", "", ""),
     field("device_spread", &H::device_spread, "device-spread", "spread, %",
-          "standard deviation of the time of the same work on one device and another, over the mean").between(0, .9999).when(trains),
+          "standard deviation of the time of the same work on one device and another, over the mean").between(0, .9999).when(trains).in(FieldUnit::percent).seldom_set(),
     field("pass_jitter", &H::pass_jitter, "pass-jitter", "pass jitter, %",
-          "the same of a micro-batch's pass on one device from one time to the next").between(0, .9999).when(trains),
+          "the same of a micro-batch's pass on one device from one time to the next").between(0, .9999).when(trains).in(FieldUnit::percent).seldom_set(),
     field("devices_per_node", &H::devices_per_node, "", "", "").at_least(1)};
 }();
 
@@ -291,9 +298,9 @@ inline constexpr auto kFields<Model> = [] {
   using M = Model;
   return std::tuple{
     field("attention_chunk_size", &M::attention_chunk_size, "attention-chunk", "attention chunk",
-          "tokens of a segment within which queries attend; 0: they see all before them").between(0, kLongestSequence).in(FieldUnit::tokens),
+          "tokens of a segment within which queries attend; 0: they see all before them").between(0, kLongestSequence).in(FieldUnit::tokens).seldom_set(),
     field("num_nextn_predict_layers", &M::num_nextn_predict_layers, "mtp-modules", "MTP modules",
-          "modules that predict further tokens in training").between(0, kMostPredictions).when(trains)};
+          "modules that predict further tokens in training").between(0, kMostPredictions).when(trains).seldom_set()};
 }();
 // clang-format on
 
@@ -360,12 +367,16 @@ struct AnyField {
   FieldUnit unit = FieldUnit::none;
   FieldSearch search = FieldSearch::none;
   FieldApplies applies = nullptr;
+  bool rare = false;
 
   // As it is typed behind its flag.
   std::string (*text)(const Scenario&) = nullptr;
   // Sets what the text says; false, and nothing is changed, where it says nothing that the field can hold.
   // A number out of range is for validate() to refuse.
   bool (*set)(Scenario&, const std::string& text) = nullptr;
+  // Of a number, whole or not; null of others.
+  double (*number)(const Scenario&) = nullptr;
+  void (*set_number)(Scenario&, double) = nullptr;
   void (*copy)(const Scenario& from, Scenario& to) = nullptr;
   bool (*same)(const Scenario&, const Scenario&) = nullptr;
 
