@@ -1,5 +1,5 @@
 // What the executor needs of a machine that computes. A backend implements this once: the CPU in
-// cpu_device.cpp, others as shared objects that hand out a Device. Nothing here knows plans or models, only
+// cpu/device.cpp, others as shared objects that hand out a Device. Nothing here knows plans or models, only
 // operations by kind.
 #pragma once
 #include <cstddef>

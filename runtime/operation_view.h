@@ -21,9 +21,26 @@ class OperationView {
   }
   float* f32(std::size_t operand) const { return as<float>(operand); }
   std::int32_t* i32(std::size_t operand) const { return as<std::int32_t>(operand); }
+
+  // The operand that plays a role, the first of those that repeat; null where there is none.
+  const BoundOperand* find(sim::Role role) const {
+    const int i = sim::index_of(bound_.operation->kind, role);
+    return i < 0 || static_cast<std::size_t>(i) >= bound_.operands.size() ? nullptr : &bound_.operands[i];
+  }
+  template <typename T>
+  T* as(sim::Role role) const {
+    const BoundOperand* const operand = find(role);
+    return operand ? reinterpret_cast<T*>(operand->data) : nullptr;
+  }
+  float* f32(sim::Role role) const { return as<float>(role); }
+  std::int32_t* i32(sim::Role role) const { return as<std::int32_t>(role); }
+
   std::size_t operands() const { return bound_.operands.size(); }
   bool updates(std::size_t operand) const {
     return bound_.operation->operands[operand].access == sim::Access::update;
+  }
+  bool updates(sim::Role role) const {
+    return sim::operand(*bound_.operation, role).access == sim::Access::update;
   }
 
   std::int64_t rows() const { return dims_.rows.value(bound_.variables); }
@@ -49,6 +66,12 @@ class OperationView {
     std::int64_t of_sequence = 1;  // blocks
     const std::int32_t* table = nullptr;
   };
+  CacheBlocks cache_blocks(sim::Role cache) const {
+    const auto index = [&](sim::Role role) {
+      return static_cast<std::size_t>(sim::index_of(bound_.operation->kind, role));
+    };
+    return cache_blocks(index(cache), index(sim::Role::block_table));
+  }
   CacheBlocks cache_blocks(std::size_t cache, std::size_t table) const {
     const BoundOperand& operand = bound_.operands[cache];
     const std::int64_t heads = dims_.kv_heads * dims_.head_dim;

@@ -1,4 +1,4 @@
-// A table from operation kinds to the kernels of kernels/cuda, as cpu_device.cpp is for the CPU.
+// A table from operation kinds to the kernels of kernels/cuda, as runtime/cpu/kernel_table.h is for the CPU.
 #include <iterator>
 #include <vector>
 

@@ -1,0 +1,55 @@
+// An operation of a plan as the CPU's kernels take it: operands by the parts that they play
+// (sim/plan/kinds.cpp).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/causal_conv.h"
+#include "kernels/gated_norm.h"
+#include "kernels/kv_cache.h"
+#include "kernels/matmul.h"
+#include "kernels/selective_scan.h"
+#include "runtime/operation_view.h"
+
+namespace runtime {
+
+class Arguments : public OperationView {
+ public:
+  using OperationView::OperationView;
+
+  // Its elements.
+  std::int64_t count(std::size_t operand) const {
+    const BoundOperand& o = bound().operands[operand];
+    return o.bytes * 8 / sim::bits(o.dtype);
+  }
+  kernels::MatmulShape matmul() const { return {rows(), cols(), inner()}; }
+
+  // A state-space mixer's row of the projection: a gate, what the convolution takes, a time step a head.
+  kernels::SelectiveScanShape scan() const {
+    const sim::Dims& d = bound().operation->dims;
+    return {batch(), query_length(), d.heads, d.head_dim, d.groups, d.states, d.scan_chunk};
+  }
+  kernels::CausalConvShape conv() const {
+    return {batch(), query_length(), scan().columns(), bound().operation->dims.taps};
+  }
+  kernels::GatedNormShape gated_norm() const {
+    return {batch() * query_length(), scan().inner(), bound().operation->dims.groups};
+  }
+  std::int64_t projected_columns() const { return scan().inner() + scan().columns() + scan().H; }
+  float* convolved_part(sim::Role projected) const { return f32(projected) + scan().inner(); }
+  float* time_part(sim::Role projected) const { return f32(projected) + scan().inner() + scan().columns(); }
+  // Head weights are the time steps' biases, the decays' logarithms and the skips, one after the other.
+  enum OfHeads { kTimeBias, kDecay, kSkip };
+  float* of_heads(sim::Role heads, OfHeads which) const { return f32(heads) + which * scan().H; }
+  kernels::ScanTimeSteps time_steps() const {
+    return {time_part(sim::Role::projected), projected_columns(),
+            of_heads(sim::Role::head_weights, kTimeBias), of_heads(sim::Role::head_weights, kDecay)};
+  }
+  kernels::cpu::KvCache kv_cache() const {
+    const CacheBlocks blocks = cache_blocks(sim::Role::k_cache);
+    return {as<void>(sim::Role::k_cache), as<void>(sim::Role::v_cache), blocks.tokens, blocks.table,
+            blocks.of_sequence,           f32(sim::Role::scales)};
+  }
+};
+
+}  // namespace runtime

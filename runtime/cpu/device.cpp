@@ -1,0 +1,119 @@
+// The CPU as a Device: memory, time stamps, and the table of kernels (kernel_table.h).
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "kernels/threads.h"
+#include "runtime/cpu/kernel_table.h"
+#include "runtime/error.h"
+#include "runtime/this_machine.h"
+#include "sim/format.h"
+
+namespace runtime {
+namespace {
+
+namespace cpu = kernels::cpu;
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads) {
+    cpu::set_threads(threads);
+    cpu::flush_denormals();
+    name_ = cpu_name();
+  }
+
+  std::string name() const override { return name_; }
+
+  std::span<const sim::DType> dtypes() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::fp32};
+    return kTypes;
+  }
+
+  KvCacheLimits kv_cache_limits() const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::fp8};
+    return {.dtypes = kTypes};
+  }
+
+  bool supports(const sim::Operation& operation, std::span<const sim::DType> types) const override {
+    // No kernel here leaves out what lies before a window or a chunk.
+    return operation.dims.window == 0 && operation.dims.chunk == 0 && find_cpu_kernel(operation, types);
+  }
+
+  sim::Bytes available() const override { return physical_memory(); }
+  sim::Bytes in_use() const override { return resident_memory(); }
+
+  std::byte* allocate(sim::Bytes size) override {
+    void* const memory = mmap(nullptr, length_of(size), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+      throw DeviceError(name_ + " has no " + sim::format(size) + " of memory: " + std::strerror(errno));
+    // Fewer page faults and TLB misses; a system without huge pages says no and all works the same.
+    madvise(memory, length_of(size), MADV_HUGEPAGE);
+    return static_cast<std::byte*>(memory);
+  }
+
+  void release(std::byte* memory, sim::Bytes size) noexcept override { munmap(memory, length_of(size)); }
+
+  void make_resident(std::byte* memory, sim::Bytes size) override {
+    const std::int64_t page = sysconf(_SC_PAGESIZE);
+    volatile std::byte* const bytes = memory;
+    for (std::int64_t at = 0; at < size.value; at += page) bytes[at] = bytes[at];
+  }
+
+  sim::Bytes resident(const std::byte* memory, sim::Bytes size) const override {
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> in_memory((length_of(size) + page - 1) / page);
+    if (mincore(const_cast<std::byte*>(memory), length_of(size), in_memory.data()) != 0) return {};
+    std::int64_t pages = 0;
+    for (const unsigned char flags : in_memory) pages += flags & 1;
+    return {pages * static_cast<std::int64_t>(page)};
+  }
+
+  void copy_to_device(std::byte* to, std::span<const std::byte> from) override {
+    std::memcpy(to, from.data(), from.size());
+  }
+  void copy_from_device(std::span<std::byte> to, const std::byte* from) override {
+    std::memcpy(to.data(), from, to.size());
+  }
+
+  void run(const BoundOperation& operation, const RunSettings& settings) override {
+    types_.clear();
+    for (const BoundOperand& operand : operation.operands) types_.push_back(operand.dtype);
+    find_cpu_kernel(*operation.operation, types_)(Arguments(operation), settings);
+  }
+
+  void record(std::size_t index) override {
+    if (index >= stamps_.size()) stamps_.resize(2 * index + 1);
+    stamps_[index] = Clock::now();
+  }
+  void synchronise() override {}  // run() returns when its kernel is done
+  void stamps(std::span<double> seconds) const override {
+    for (std::size_t i = 0; i < seconds.size(); ++i)
+      seconds[i] = std::chrono::duration<double>(stamps_[i] - stamps_[0]).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // mmap refuses a length of 0.
+  static std::size_t length_of(sim::Bytes size) {
+    return static_cast<std::size_t>(std::max<std::int64_t>(size.value, 1));
+  }
+
+  std::string name_;
+  std::vector<sim::DType> types_;  // of the operands of the operation that runs
+  std::vector<Clock::time_point> stamps_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device(int threads) {
+  return std::make_unique<CpuDevice>(threads);
+}
+
+}  // namespace runtime

@@ -1,0 +1,52 @@
+// The CPU's kernels by kind of operation and by the types of its operands. To add one: a row in its family's
+// file.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "runtime/cpu/arguments.h"
+#include "runtime/device.h"
+
+namespace runtime {
+
+using CpuKernel = void (*)(const Arguments&, const RunSettings&);
+
+// A set of types.
+using ElementTypes = std::uint32_t;
+constexpr ElementTypes types(auto... type) {
+  return ((ElementTypes{1} << static_cast<unsigned>(type)) | ...);
+}
+
+// A role whose operand may be of other types than those of the other roles.
+struct TypedRole {
+  sim::Role role = sim::Role::none;
+  ElementTypes types = 0;
+};
+
+// A kernel and the types that it takes: `element` of all operands, but for those of `others`, and but for
+// what plans keep in 32 bits or more beside elements of any type: token ids, positions, sums and states of
+// norms, losses and the optimizer. A kind may have several rows.
+struct CpuKernelRow {
+  sim::OpKind kind;
+  CpuKernel kernel;
+  sim::DType element = sim::DType::fp32;
+  std::array<TypedRole, 3> others{};
+
+  // `types` parallel to the operation's operands; absent ones may have any.
+  bool takes(const sim::Operation& operation, std::span<const sim::DType> operand_types) const;
+};
+
+std::span<const CpuKernelRow> embedding_kernels();
+std::span<const CpuKernelRow> norm_kernels();
+std::span<const CpuKernelRow> product_kernels();
+std::span<const CpuKernelRow> attention_kernels();
+std::span<const CpuKernelRow> state_space_kernels();
+std::span<const CpuKernelRow> elementwise_kernels();
+std::span<const CpuKernelRow> loss_kernels();
+std::span<const CpuKernelRow> optimizer_kernels();
+
+// Null where the CPU has none.
+CpuKernel find_cpu_kernel(const sim::Operation& operation, std::span<const sim::DType> operand_types);
+
+}  // namespace runtime

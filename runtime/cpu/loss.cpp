@@ -1,0 +1,34 @@
+// Rows of the table of kernels: the loss and sampling.
+#include "kernels/cross_entropy.h"
+#include "kernels/sampling.h"
+#include "runtime/cpu/kernel_table.h"
+
+namespace runtime {
+namespace {
+
+namespace cpu = kernels::cpu;
+using K = sim::OpKind;
+using R = sim::Role;
+using A = Arguments;
+using S = RunSettings;
+
+constexpr CpuKernelRow kRows[] = {
+    {K::cross_entropy,
+     [](const A& a, const S&) {
+       cpu::cross_entropy_forward_backward(a.f32(R::logits), a.f32(R::losses), a.i32(R::targets), a.scalar(),
+                                           a.rows(), a.vocab());
+     }},
+    {K::sample,
+     [](const A& a, const S& settings) {
+       cpu::sample(a.i32(R::tokens), a.f32(R::logits), settings.sampling, settings.sampling_step, a.rows(),
+                   a.vocab());
+     }},
+};
+
+}  // namespace
+
+std::span<const CpuKernelRow> loss_kernels() {
+  return kRows;
+}
+
+}  // namespace runtime

@@ -1,0 +1,57 @@
+// Rows of the table of kernels: norms.
+#include "kernels/gated_norm.h"
+#include "kernels/layernorm.h"
+#include "kernels/rmsnorm.h"
+#include "runtime/cpu/kernel_table.h"
+
+namespace runtime {
+namespace {
+
+namespace cpu = kernels::cpu;
+using K = sim::OpKind;
+using R = sim::Role;
+using A = Arguments;
+using S = RunSettings;
+
+constexpr CpuKernelRow kRows[] = {
+    {K::layernorm,
+     [](const A& a, const S&) {
+       cpu::layernorm_forward(a.f32(R::out), a.f32(R::mean), a.f32(R::rstd), a.f32(R::inp), a.f32(R::weight),
+                              a.f32(R::bias), a.scalar(), a.rows(), a.hidden());
+     }},
+    {K::layernorm_backward,
+     [](const A& a, const S&) {
+       cpu::layernorm_backward(a.f32(R::dinp), a.f32(R::dweight), a.f32(R::dbias), a.f32(R::dout),
+                               a.f32(R::inp), a.f32(R::weight), a.f32(R::mean), a.f32(R::rstd), a.rows(),
+                               a.hidden());
+     }},
+    {K::rmsnorm,
+     [](const A& a, const S&) {
+       cpu::rmsnorm_forward(a.f32(R::out), a.f32(R::rstd), a.f32(R::inp), a.f32(R::weight), a.scalar(),
+                            a.rows(), a.hidden());
+     }},
+    {K::rmsnorm_backward,
+     [](const A& a, const S&) {
+       cpu::rmsnorm_backward(a.f32(R::dinp), a.f32(R::dweight), a.f32(R::dout), a.f32(R::inp),
+                             a.f32(R::weight), a.f32(R::rstd), a.rows(), a.hidden());
+     }},
+    {K::gated_norm,
+     [](const A& a, const S&) {
+       cpu::gated_norm_forward(a.f32(R::out), a.f32(R::rstd), a.f32(R::inp), a.f32(R::projected),
+                               a.projected_columns(), a.f32(R::weight), a.scalar(), a.gated_norm());
+     }},
+    {K::gated_norm_backward,
+     [](const A& a, const S&) {
+       cpu::gated_norm_backward(a.f32(R::dinp), a.f32(R::dprojected), a.projected_columns(),
+                                a.f32(R::dweight), a.f32(R::dout), a.f32(R::inp), a.f32(R::projected),
+                                a.projected_columns(), a.f32(R::weight), a.f32(R::rstd), a.gated_norm());
+     }},
+};
+
+}  // namespace
+
+std::span<const CpuKernelRow> norm_kernels() {
+  return kRows;
+}
+
+}  // namespace runtime

@@ -1,0 +1,60 @@
+// Rows of the table of kernels: the optimizer.
+#include "kernels/optimizer.h"
+
+#include <vector>
+
+#include "runtime/cpu/kernel_table.h"
+
+namespace runtime {
+namespace {
+
+namespace cpu = kernels::cpu;
+using K = sim::OpKind;
+using R = sim::Role;
+
+// The fp64 buffer between squared_norm, clip_scale and adamw.
+enum GradientNorm { kSumOfSquares, kNorm, kClipScale };
+
+void squared_norm(const Arguments& a, const RunSettings&) {
+  thread_local std::vector<const float*> gradients;
+  thread_local std::vector<std::int64_t> counts;
+  gradients.clear();
+  counts.clear();
+  for (std::size_t i = 1; i < a.operands(); ++i) {
+    gradients.push_back(a.f32(i));
+    counts.push_back(a.count(i));
+  }
+  cpu::squared_norm(a.as<double>(R::norm) + kSumOfSquares, gradients, counts);
+}
+
+void clip_scale(const Arguments& a, const RunSettings& settings) {
+  double* const norm = a.as<double>(R::norm);
+  float norm_f32 = 0, scale_f32 = 1;
+  cpu::clip_scale(&norm_f32, &scale_f32, norm + kSumOfSquares, settings.max_gradient_norm);
+  norm[kNorm] = norm_f32;
+  norm[kClipScale] = scale_f32;
+}
+
+void adamw(const Arguments& a, const RunSettings& settings) {
+  constexpr std::size_t kGroup = 5;  // parameter, gradient, two moments, master copy: absent in fp32
+  thread_local std::vector<kernels::AdamWTensor> tensors;
+  tensors.clear();
+  for (std::size_t i = 1; i + kGroup <= a.operands(); i += kGroup)
+    tensors.push_back({a.f32(i), a.f32(i + 1), a.f32(i + 2), a.f32(i + 3), a.count(i), a.decay()});
+  const float scale = static_cast<float>(a.as<double>(R::norm)[kClipScale]);
+  cpu::adamw(tensors, &scale, settings.adamw);
+}
+
+constexpr CpuKernelRow kRows[] = {
+    {K::squared_norm, squared_norm},
+    {K::clip_scale, clip_scale},
+    {K::adamw, adamw},
+};
+
+}  // namespace
+
+std::span<const CpuKernelRow> optimizer_kernels() {
+  return kRows;
+}
+
+}  // namespace runtime
