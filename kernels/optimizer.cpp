@@ -33,6 +33,26 @@ KERNELS_MULTIVERSION void adamw_range(const AdamWTensor& tensor, const AdamWStep
   }
 }
 
+struct LionStep {
+  float gradient_scale, beta1, beta2, one_minus_beta1, one_minus_beta2, learning_rate;
+};
+
+KERNELS_MULTIVERSION void lion_range(const LionTensor& tensor, const LionStep& step, float shrink,
+                                     std::int64_t begin, std::int64_t end) {
+  float* parameter = tensor.parameter;
+  const float* gradient = tensor.gradient;
+  float* moment = tensor.moment;
+  const LionStep s = step;
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) {
+    const float g = gradient[i] * s.gradient_scale;
+    const float direction = s.beta1 * moment[i] + s.one_minus_beta1 * g;
+    const float ahead = direction > 0 ? s.learning_rate : 0.0f, back = direction < 0 ? s.learning_rate : 0.0f;
+    moment[i] = s.beta2 * moment[i] + s.one_minus_beta2 * g;
+    parameter[i] = parameter[i] * shrink - (direction == direction ? ahead - back : direction);
+  }
+}
+
 KERNELS_MULTIVERSION double squares_in_double(const float* values, std::int64_t begin, std::int64_t end) {
   // Four independent vectors of sums: one would wait for its last addition.
   constexpr int kLanes = 32;
@@ -48,6 +68,10 @@ KERNELS_MULTIVERSION double squares_in_double(const float* values, std::int64_t 
   for (const double lane : lanes) sum += lane;
   for (std::int64_t i = whole; i < end; ++i) sum += static_cast<double>(values[i]) * values[i];
   return sum;
+}
+
+float shrink_of(const AdamWSettings& settings) {
+  return static_cast<float>(1 - double{settings.learning_rate} * settings.weight_decay);
 }
 
 // The unit in which sums of squares are formed and then added in order, whatever the number of threads.
@@ -68,11 +92,29 @@ void adamw(std::span<const AdamWTensor> tensors, const float* gradient_scale, co
       .rsqrt_correction2 = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, steps))),
       .eps = settings.eps,
   };
-  const float shrink = static_cast<float>(1 - double{settings.learning_rate} * settings.weight_decay);
+  const float shrink = shrink_of(settings);
   for (const AdamWTensor& tensor : tensors) {
     constexpr std::int64_t kStreams = 7;  // four read, three written
     parallel_ranges(tensor.count, kStreams, [&](std::int64_t begin, std::int64_t end) {
       adamw_range(tensor, step, tensor.decay ? shrink : 1.0f, begin, end);
+    });
+  }
+}
+
+void lion(std::span<const LionTensor> tensors, const float* gradient_scale, const AdamWSettings& settings) {
+  const LionStep step{
+      .gradient_scale = gradient_scale ? *gradient_scale : 1.0f,
+      .beta1 = settings.beta1,
+      .beta2 = settings.beta2,
+      .one_minus_beta1 = static_cast<float>(1 - double{settings.beta1}),
+      .one_minus_beta2 = static_cast<float>(1 - double{settings.beta2}),
+      .learning_rate = settings.learning_rate,
+  };
+  const float shrink = shrink_of(settings);
+  for (const LionTensor& tensor : tensors) {
+    constexpr std::int64_t kStreams = 5;  // three read, two written
+    parallel_ranges(tensor.count, kStreams, [&](std::int64_t begin, std::int64_t end) {
+      lion_range(tensor, step, tensor.decay ? shrink : 1.0f, begin, end);
     });
   }
 }

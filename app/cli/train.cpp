@@ -52,8 +52,8 @@ void add_settings(CLI::App& command, runtime::TrainSettings& settings) {
   command.add_option("--weight-decay", settings.weight_decay, "of matrices")
       ->capture_default_str()
       ->group(kGroup);
-  command.add_option("--beta1", settings.beta1, "AdamW")->capture_default_str()->group(kGroup);
-  command.add_option("--beta2", settings.beta2, "AdamW")->capture_default_str()->group(kGroup);
+  command.add_option("--beta1", settings.beta1, "AdamW, Lion")->capture_default_str()->group(kGroup);
+  command.add_option("--beta2", settings.beta2, "AdamW, Lion")->capture_default_str()->group(kGroup);
   command.add_option("--eps", settings.eps, "AdamW")->capture_default_str()->group(kGroup);
   command.add_option("--grad-clip", settings.grad_clip, "largest gradient norm; 0: none")
       ->capture_default_str()

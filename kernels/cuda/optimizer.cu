@@ -65,6 +65,43 @@ adamw_kernel(P* parameter, const G* gradient, float* moment1, float* moment2, fl
   }
 }
 
+template <class P, class G, int Width>
+CUDA_KERNEL(kThreads)
+lion_kernel(P* parameter, const G* gradient, float* moment, float* master, std::int64_t count,
+            const double* gradient_scale, const AdamWStep* step, bool decay, std::uint64_t stream) {
+  if (*gradient_scale == 0) return;
+  const AdamWStep s = *step;
+  const float scale = static_cast<float>(*gradient_scale);
+  const float shrink = decay ? s.shrink : 1.0f;
+  const std::uint64_t key = mix(mix(s.step) ^ stream);
+  const std::int64_t stride = static_cast<std::int64_t>(grid_size().x) * block_size() * Width;
+  for (std::int64_t i = (static_cast<std::int64_t>(block_index().x) * block_size() + thread_index()) * Width;
+       i < count; i += stride) {
+    float value[Width], g[Width], m[Width];
+    if (master != nullptr)
+      load<Width>(value, master + i);
+    else
+      load<Width>(value, parameter + i);
+    load<Width>(g, gradient + i);
+    load<Width>(m, moment + i);
+    Pack<P, Width> out;
+#pragma unroll
+    for (int w = 0; w < Width; ++w) {
+      g[w] *= scale;
+      const float direction = s.beta1 * m[w] + s.one_minus_beta1 * g[w];
+      const float signed_step = direction > 0   ? s.learning_rate
+                                : direction < 0 ? -s.learning_rate
+                                                : direction;  // zero or NaN
+      m[w] = s.beta2 * m[w] + s.one_minus_beta2 * g[w];
+      value[w] = value[w] * shrink - signed_step;
+      out.values[w] = rounded<P>(value[w], master == nullptr, key + static_cast<std::uint64_t>(i + w));
+    }
+    store<Width>(moment + i, m);
+    if (master != nullptr) store<Width>(master + i, value);
+    *reinterpret_cast<Pack<P, Width>*>(parameter + i) = out;
+  }
+}
+
 // The unit in which squares are summed, a block each.
 constexpr std::int64_t kNormChunk = 1 << 16;
 
@@ -139,6 +176,7 @@ AdamWStep adamw_step(const AdamWSettings& settings, float max_gradient_norm, flo
       .step_size = static_cast<float>(settings.learning_rate / (1 - std::pow(beta1, steps))),
       .rsqrt_correction2 = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, steps))),
       .eps = settings.eps,
+      .learning_rate = settings.learning_rate,
       .shrink = static_cast<float>(1 - double{settings.learning_rate} * settings.weight_decay),
       .max_gradient_norm = max_gradient_norm,
       .loss_scale = loss_scale,
@@ -155,6 +193,22 @@ void adamw(const Context& context, std::span<const AdamWTensor> tensors, const d
           start(context, {.grid = {blocks_for(tensor.count / Width, kThreads), 1, 1}, .threads = kThreads},
                 adamw_kernel<P, G, Width>, tensor.parameter.as<P>(), tensor.gradient.as<G>(), tensor.moment1,
                 tensor.moment2, tensor.master, tensor.count, gradient_scale, step, decay, tensor.stream);
+        };
+        tensor.count % kWidth == 0 ? launch.template operator()<kWidth>() : launch.template operator()<1>();
+      });
+    });
+  }
+}
+
+void lion(const Context& context, std::span<const LionTensor> tensors, const double* gradient_scale,
+          const AdamWStep* step, bool decay) {
+  for (const LionTensor& tensor : tensors) {
+    with_type(tensor.parameter.type, [&]<class P>(P) {
+      with_type(tensor.gradient.type, [&]<class G>(G) {
+        const auto launch = [&]<int Width>() {
+          start(context, {.grid = {blocks_for(tensor.count / Width, kThreads), 1, 1}, .threads = kThreads},
+                lion_kernel<P, G, Width>, tensor.parameter.as<P>(), tensor.gradient.as<G>(), tensor.moment,
+                tensor.master, tensor.count, gradient_scale, step, decay, tensor.stream);
         };
         tensor.count % kWidth == 0 ? launch.template operator()<kWidth>() : launch.template operator()<1>();
       });

@@ -1,5 +1,5 @@
-// AdamW, gradient norm and clipping on the GPU; meanings as kernels/optimizer.h. Numbers that change from
-// step to step lie in device memory, so that a captured step can be replayed.
+// AdamW, Lion, gradient norm and clipping on the GPU; meanings as kernels/optimizer.h. Numbers that change
+// from step to step lie in device memory, so that a captured step can be replayed.
 #pragma once
 #include <span>
 
@@ -11,6 +11,7 @@ namespace kernels::cuda {
 // What does not change from element to element.
 struct AdamWStep {
   float beta1, beta2, one_minus_beta1, one_minus_beta2, step_size, rsqrt_correction2, eps;
+  float learning_rate;      // Lion's step; AdamW's is step_size
   float shrink;             // 1 - learning rate * weight decay, for tensors that decay
   float max_gradient_norm;  // 0: no clipping
   float loss_scale;         // what gradients have been multiplied by (fp16); 0: by nothing
@@ -34,6 +35,17 @@ struct AdamWTensor {
 // `decay` is of all tensors of the call.
 void adamw(const Context& context, std::span<const AdamWTensor> tensors, const double* gradient_scale,
            const AdamWStep* step, bool decay);
+
+struct LionTensor {
+  Tensor parameter;
+  ConstTensor gradient;
+  float *moment, *master;
+  std::int64_t count;
+  std::uint64_t stream;
+};
+// Types, master copies, rounding and skipped steps as adamw's.
+void lion(const Context& context, std::span<const LionTensor> tensors, const double* gradient_scale,
+          const AdamWStep* step, bool decay);
 
 // The gradient norm's three numbers (device memory).
 struct GradientNorm {

@@ -45,10 +45,21 @@ void adamw(const Arguments& a, const RunSettings& settings) {
   cpu::adamw(tensors, &scale, settings.adamw);
 }
 
+void lion(const Arguments& a, const RunSettings& settings) {
+  constexpr std::size_t kGroup = 4;  // parameter, gradient, moment, master copy: absent in fp32
+  thread_local std::vector<kernels::LionTensor> tensors;
+  tensors.clear();
+  for (std::size_t i = 1; i + kGroup <= a.operands(); i += kGroup)
+    tensors.push_back({a.f32(i), a.f32(i + 1), a.f32(i + 2), a.count(i), a.decay()});
+  const float scale = static_cast<float>(a.as<double>(R::norm)[kClipScale]);
+  cpu::lion(tensors, &scale, settings.adamw);
+}
+
 constexpr CpuKernelRow kRows[] = {
     {K::squared_norm, squared_norm},
     {K::clip_scale, clip_scale},
     {K::adamw, adamw},
+    {K::lion, lion},
 };
 
 }  // namespace

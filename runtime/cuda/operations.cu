@@ -42,6 +42,15 @@ void adamw(const Call& c) {
   cuda::adamw(c.context, tensors, &c.as<cuda::GradientNorm>(0)->clip_scale, &c.numbers->adamw, c.decay());
 }
 
+void lion(const Call& c) {
+  constexpr std::size_t kGroup = 4;  // parameter, gradient, moment, master copy
+  std::vector<cuda::LionTensor> tensors;
+  for (std::size_t i = 1; i + kGroup <= c.operands(); i += kGroup)
+    tensors.push_back({c.tensor(i), c.tensor(i + 1), c.f32(i + 2), c.f32(i + 3), c.count(i),
+                       c.random_stream(tensors.size())});
+  cuda::lion(c.context, tensors, &c.as<cuda::GradientNorm>(0)->clip_scale, &c.numbers->adamw, c.decay());
+}
+
 void quantise(const Call& c) {
   const bool is_e4m3 = c.scalar() == cuda::largest_of(cuda::Type::e4m3);
   const Fp8Scales::Tensor& to =
@@ -181,6 +190,7 @@ constexpr KernelEntry kKernels[] = {
     // host reads the value when the step is over.
     {OpKind::host_read, [](const Call&) {}},
     {OpKind::adamw, adamw},
+    {OpKind::lion, lion},
 };
 
 // Operands from this index on are of work that several devices share: there are no kernels for it.

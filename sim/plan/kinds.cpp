@@ -417,6 +417,9 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::sgd, "sgd", F::optimizer, D::any, C::streamed,
  {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), maybe(sum(R::master))}, 4},
  on_each(7, R::parameter)},  // clip 1, momentum 2, decay and step 4
+{K::lion, "lion", F::optimizer, D::any, C::streamed,
+ {{in(R::norm), sum(R::parameter), in(R::gradient), sum(R::moment1), maybe(sum(R::master))}, 4},
+ on_each(12, R::parameter)},  // clip 1, what the sign is of 3, sign 1, moment 3, decay and step 4
 {K::muon_momentum, "muon_momentum", F::optimizer, D::any, C::streamed,
  {{in(R::norm), out(R::update), in(R::gradient), sum(R::moment1)}, 3},
  on_each(5, R::update)},  // clip 1, momentum 2, Nesterov's step 2

@@ -32,7 +32,7 @@ enum class OpKind : std::uint8_t {
   add, dropout, dropout_backward, gather_last, quantise, zero,
   cross_entropy_statistics, cross_entropy, sample,
   squared_norm, clip_scale, unscale, host_read,
-  adamw, adamw_8bit, adafactor, sgd, muon_momentum, orthogonalise, apply_update,
+  adamw, adamw_8bit, adafactor, sgd, lion, muon_momentum, orthogonalise, apply_update,
   copy_to_host, copy_from_host,
   all_reduce, reduce_scatter, all_gather, all_to_all, exchange, send,
   receive,  // stays the last

@@ -47,6 +47,8 @@ OpKind kind_of(Optimizer optimizer) {
       return OpKind::adafactor;
     case Optimizer::sgd:
       return OpKind::sgd;
+    case Optimizer::lion:
+      return OpKind::lion;
   }
   return OpKind::adamw;
 }
@@ -64,6 +66,7 @@ void append_operands(OpKind kind, const Tensor& t, std::vector<Operand>& operand
       return append({parameter, gradient, updates(t.moment_rows != kNoBuffer ? t.moment_rows : t.moment2),
                      updates(t.moment_columns), master});
     case OpKind::sgd:
+    case OpKind::lion:
       return append({parameter, gradient, updates(t.moment1), master});
     default:
       return append({parameter, gradient, updates(t.moment1), updates(t.moment2), master});
@@ -132,6 +135,7 @@ std::vector<OptimizerState> optimizer_states(Optimizer optimizer, const Shape& s
       if (per_layer && is_matrix(shape)) return {moment1};
       return {moment1, moment2};
     case Optimizer::sgd:
+    case Optimizer::lion:
       return {moment1};
   }
   return {};

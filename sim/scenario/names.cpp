@@ -18,11 +18,12 @@ constexpr std::array<EnumName<ContextParallelComm>, 3> kContextParallelComms{
      {ContextParallelComm::all_to_all, "all_to_all"}}};
 constexpr std::array<EnumName<ExpertDispatch>, 2> kExpertDispatches{
     {{ExpertDispatch::each_expert, "each_expert"}, {ExpertDispatch::each_node, "each_node"}}};
-constexpr std::array<EnumName<Optimizer>, 5> kOptimizers{{{Optimizer::adamw, "adamw"},
+constexpr std::array<EnumName<Optimizer>, 6> kOptimizers{{{Optimizer::adamw, "adamw"},
                                                           {Optimizer::adamw_8bit, "adamw_8bit"},
                                                           {Optimizer::adafactor, "adafactor"},
                                                           {Optimizer::muon, "muon"},
-                                                          {Optimizer::sgd, "sgd"}}};
+                                                          {Optimizer::sgd, "sgd"},
+                                                          {Optimizer::lion, "lion"}}};
 constexpr std::array<EnumName<AttentionKind>, 2> kAttentionKinds{
     {{AttentionKind::flash, "flash"}, {AttentionKind::standard, "standard"}}};
 

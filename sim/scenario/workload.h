@@ -18,6 +18,7 @@ enum class Optimizer {
   adafactor,   // Shazeer & Stern 2018: means of squares of rows and columns, no momentum
   muon,        // Jordan et al. 2024: momentum of matrices made orthogonal; AdamW for the rest
   sgd,         // with momentum
+  lion,        // Chen et al. 2023: the sign of a momentum, one state
 };
 std::string_view name(Optimizer optimizer);
 std::optional<Optimizer> optimizer_from_name(std::string_view text);

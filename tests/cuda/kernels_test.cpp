@@ -327,6 +327,31 @@ TEST_CASE("AdamW on the GPU does what the CPU's does, on the master copy in mixe
   CHECK(p.values() == rounded(master_values, Type::bf16));
 }
 
+TEST_CASE("Lion on the GPU does what the CPU's does, on the master copy in mixed precision") {
+  const std::int64_t count = 1001;
+  const kernels::AdamWSettings settings{
+      .learning_rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 0, .weight_decay = 0.1f, .step = 3};
+  const auto parameter = normal_tensor(count, 1, Type::f32), gradient = normal_tensor(count, 2, Type::bf16),
+             moment = normal_tensor(count, 3, Type::f32);
+  OnGpu<cuda::AdamWStep> step(cuda::adamw_step(settings, 0));
+  OnGpu<double> scale(0.5);
+  const float scale_f32 = 0.5f;
+  auto expected = parameter, expected_moment = moment;
+  const kernels::LionTensor tensor{expected.data(), gradient.data(), expected_moment.data(), count, true};
+  kernels::cpu::lion({&tensor, 1}, &scale_f32, settings);
+
+  DeviceArray p(parameter, Type::bf16), g(gradient, Type::bf16), m(moment, Type::f32),
+      master(parameter, Type::f32);
+  const cuda::LionTensor on_gpu{p, g, m.f32(), master.f32(), count, 0};
+  cuda::lion(no_scratch(), {&on_gpu, 1}, scale.data(), step.data(), true);
+  const auto master_values = master.values(), moments = m.values();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CHECK(master_values[i] == Approx(expected[i]).epsilon(1e-6).margin(1e-7));
+    CHECK(moments[i] == Approx(expected_moment[i]).epsilon(1e-6).margin(1e-6));
+  }
+  CHECK(p.values() == rounded(master_values, Type::bf16));
+}
+
 TEST_CASE("without a master copy AdamW rounds to a neighbour, right on average, and the same in every run") {
   const std::int64_t count = 4000;
   const kernels::AdamWSettings settings{

@@ -1,5 +1,7 @@
 #include "kernels/optimizer.h"
 
+#include <cmath>
+
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/reference.h"
@@ -72,6 +74,25 @@ TEST_CASE("AdamW gives the same bits however the elements are cut over threads")
     CHECK(state == first);
   }
   kernels::cpu::set_threads(0);
+}
+
+TEST_CASE(
+    "Lion moves each element by the learning rate against its momentum's sign, and stays where that is 0") {
+  // beta1 * moment + (1 - beta1) * gradient: positive, negative, zero, zero by cancelling, not a number.
+  std::vector<float> parameter = {1, 1, 1, 1, 1}, moment = {0, 1, 0, 1, 0};
+  const std::vector<float> gradient = {2, -20, 0, -1, NAN};
+  const kernels::LionTensor tensor{parameter.data(), gradient.data(), moment.data(), 5, true};
+  kernels::cpu::lion({&tensor, 1}, nullptr, {0.25f, 0.5f, 0.75f, 0, 0.5f, 1});
+  const float shrunk = 1 - 0.25f * 0.5f;
+  CHECK(parameter[0] == shrunk - 0.25f);
+  CHECK(parameter[1] == shrunk + 0.25f);
+  CHECK(parameter[2] == shrunk);
+  CHECK(parameter[3] == shrunk);
+  CHECK(std::isnan(parameter[4]));
+  CHECK(moment[0] == 0.5f);
+  CHECK(moment[1] == 0.75f - 5);
+  CHECK(moment[2] == 0);
+  CHECK(moment[3] == 0.5f);
 }
 
 TEST_CASE("squared_norm adds up in double, with the same bits on any number of threads") {

@@ -1,5 +1,6 @@
 // Against Hugging Face transformers and torch: small models of each family, recorded by
-// tests/parity/make_references.py; a hybrid against textbook formulas in double, by make_hybrid_reference.py.
+// tests/parity/make_references.py; a hybrid against textbook formulas in double, by make_hybrid_reference.py,
+// and under Lion by make_lion_reference.py.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -30,7 +31,7 @@ nlohmann::json expected_of(const fs::path& folder) {
   return nlohmann::json::parse(in);
 }
 
-sim::Report train_as_recorded(const fs::path& folder, const runtime::ModelSource& model, std::int64_t steps) {
+runtime::TrainSettings settings_as_recorded(const fs::path& folder, std::int64_t steps) {
   runtime::TrainSettings settings;
   settings.steps = steps;
   settings.learning_rate = 1e-3f;
@@ -39,7 +40,12 @@ sim::Report train_as_recorded(const fs::path& folder, const runtime::ModelSource
   settings.grad_clip = 0;
   settings.data_order = runtime::DataOrder::sequential;
   settings.data = (folder / "tokens.bin").string();
-  return runtime::train(tests::training(model.model, 64, 2, 2), model, settings, {}, {});
+  return settings;
+}
+
+sim::Report train_as_recorded(const fs::path& folder, const runtime::ModelSource& model, std::int64_t steps) {
+  return runtime::train(tests::training(model.model, 64, 2, 2), model, settings_as_recorded(folder, steps),
+                        {}, {});
 }
 
 }  // namespace
@@ -69,6 +75,23 @@ TEST_CASE(
   const runtime::ModelSource model = runtime::open_model(folder.string());
   CHECK(model.model.is_hybrid());
   const sim::Report report = train_as_recorded(folder, model, static_cast<std::int64_t>(losses.size()));
+  REQUIRE(report.steps.size() >= 10);
+  for (std::size_t s = 0; s < report.steps.size(); ++s)
+    CHECK(report.steps[s].loss == Approx(losses[s].get<double>()).epsilon(1e-5));
+}
+
+TEST_CASE("Losses of ten Lion steps are its algorithm's in double to 1e-5") {
+  const fs::path folder = fs::path(RIDGEPOINT_SOURCE_DIR) / "tests/parity/fixtures/nemotron-h-numpy";
+  std::ifstream in(folder / "lion.json");
+  const nlohmann::json losses = nlohmann::json::parse(in).at("losses");
+  const runtime::ModelSource model = runtime::open_model(folder.string());
+  runtime::TrainSettings settings = settings_as_recorded(folder, static_cast<std::int64_t>(losses.size()));
+  settings.learning_rate = 1e-4f;
+  settings.beta2 = 0.99f;
+  settings.weight_decay = 0.1f;
+  sim::Scenario scenario = tests::training(model.model, 64, 2, 2);
+  scenario.workload.optimizer = sim::Optimizer::lion;
+  const sim::Report report = runtime::train(scenario, model, settings, {}, {});
   REQUIRE(report.steps.size() >= 10);
   for (std::size_t s = 0; s < report.steps.size(); ++s)
     CHECK(report.steps[s].loss == Approx(losses[s].get<double>()).epsilon(1e-5));

@@ -69,7 +69,8 @@ std::vector<Scenario> of_every_kind() {
     all.push_back(test::training(m, 1024));
     all.push_back(test::generation(m, 512, 2));
   }
-  for (const Optimizer o : {Optimizer::adamw_8bit, Optimizer::adafactor, Optimizer::sgd, Optimizer::muon}) {
+  for (const Optimizer o :
+       {Optimizer::adamw_8bit, Optimizer::adafactor, Optimizer::sgd, Optimizer::lion, Optimizer::muon}) {
     all.push_back(test::training(gpt2, 1024));
     all.back().workload.optimizer = o;
   }

@@ -97,7 +97,7 @@ class RandomStrategies {
     sim::Workload& w = s.workload;
     w.seq_len = std::int64_t{512} << uniform(0, 5);
     w.micro_batch_size = one_in(8) ? uniform(1, 9) : power_of_two(2);
-    w.optimizer = one_in(2) ? sim::Optimizer::adamw : static_cast<sim::Optimizer>(uniform(0, 4));
+    w.optimizer = one_in(2) ? sim::Optimizer::adamw : static_cast<sim::Optimizer>(uniform(0, 5));
     if (s.model.has_experts() && one_in(4))
       w.expert_imbalance = 1.0 + 0.25 * static_cast<double>(uniform(1, 4));
     if (s.model.has_experts() && one_in(6))

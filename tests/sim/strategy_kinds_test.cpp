@@ -99,6 +99,7 @@ double state_bytes(Optimizer optimizer) {
 TEST_CASE("optimizers hold the bytes a parameter that their papers say") {
   CHECK(state_bytes(Optimizer::adamw) == 8);
   CHECK(state_bytes(Optimizer::sgd) == 4);
+  CHECK(state_bytes(Optimizer::lion) == 4);
   CHECK(state_bytes(Optimizer::adamw_8bit) == Approx(2 + 2 * 4.0 / 256).epsilon(1e-3));
   // A row and a column of 4,096 and more numbers in place of their product.
   CHECK(state_bytes(Optimizer::adafactor) < 4 * 2.0 / 4096 + 1e-4);
