@@ -60,10 +60,11 @@ namespace {
 
 // clang-format off
 constexpr auto all_split = BackwardParts::all_split, some_split = BackwardParts::some_split;
-constexpr std::array<ScheduleTraits, 8> kSchedules{{
+constexpr std::array<ScheduleTraits, 9> kSchedules{{
     {.name = "gpipe", .order = gpipe, .filling = 0},
-    {.name = kPlainSchedule, .order = one_forward_one_backward, .chunks = Chunks::any},
-    {.name = "interleaved", .order = interleaved, .chunks = Chunks::several},
+    {.name = kPlainSchedule, .order = one_forward_one_backward, .chunks = Chunks::any, .in_groups = true},
+    {.name = "interleaved", .order = interleaved, .chunks = Chunks::several, .in_groups = true},
+    {.name = "breadth-first", .order = breadth_first, .chunks = Chunks::several, .filling = 0},
     {.name = "zb-h1", .order = zero_bubble_h1, .parts = all_split},
     {.name = "zb-h2", .order = zero_bubble_h2, .parts = all_split, .filling = 3},
     {.name = "zb-v", .order = zero_bubble_v, .chunks = Chunks::two, .parts = all_split, .placement = Placement::v, .filling = 3},
@@ -117,13 +118,12 @@ std::vector<ScheduleProblem> schedule_problems(std::string_view name, std::int64
     problems.push_back({"virtual_pipeline", "is " + format_count(chunks) + ", but schedule " +
                                                 std::string(name) + " has two chunks a stage: it must be 2"});
   if (chunks > 1 && schedule->chunks == Chunks::one)
-    problems.push_back({"virtual_pipeline", "is " + format_count(chunks) + ", but schedule " +
-                                                std::string(name) +
-                                                " has one chunk a stage; 1f1b and interleaved have several"});
+    problems.push_back(
+        {"virtual_pipeline", "is " + format_count(chunks) + ", but schedule " + std::string(name) +
+                                 " has one chunk a stage; 1f1b, interleaved and breadth-first have several"});
   if (schedule->chunks == Chunks::several && chunks == 1)
     problems.push_back({"schedule", is() + "needs virtual_pipeline above 1"});
-  const bool interleaves = schedule->chunks == Chunks::several || schedule->chunks == Chunks::any;
-  if (interleaves && stages > 1 && chunks > 1 && micro_batches % stages != 0)
+  if (schedule->in_groups && stages > 1 && chunks > 1 && micro_batches % stages != 0)
     problems.push_back({"virtual_pipeline", "interleaves groups of pipeline_parallel micro-batches, but " +
                                                 format_count(stages) + " does not divide the " +
                                                 format_count(micro_batches) + " of a step"});

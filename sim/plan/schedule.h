@@ -6,6 +6,8 @@
 //   gpipe        all forward passes, then all backward (Huang et al. 2019)
 //   1f1b         warm-up, then one forward and one backward in turn (Narayanan et al. 2019)
 //   interleaved  1f1b over several chunks of layers a stage (Narayanan et al. 2021); 1f1b with chunks is this too
+//   breadth-first  all micro-batches pass a chunk before any passes the next one, forward and then backward
+//                (Lamy-Poirier 2023, arXiv 2211.05953)
 //   zb-h1        1f1b with backward in two parts, of inputs and of weights; those of weights fill the gaps at the
 //                memory of 1f1b (Qi et al. 2023, arXiv 2401.10241)
 //   zb-h2        the same with twice the micro-batches in flight, which leaves no gap where all parts take equally
@@ -80,6 +82,8 @@ struct ScheduleTraits {
   BackwardParts parts = BackwardParts::whole;
   Placement placement = Placement::loop;
   bool pairs = false;  // works on passes in pairs (Slot::with_next)
+  // Chunks are passed by groups of as many micro-batches as there are stages.
+  bool in_groups = false;
   // Groups of as many micro-batches as there are stages (of two directions: twice as many) that fill the
   // pipeline; each further one repeats what the last did. 0: no group repeats another.
   std::int32_t filling = 2;

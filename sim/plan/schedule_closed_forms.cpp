@@ -10,6 +10,7 @@ std::optional<Seconds> closed_form_bubble(std::string_view schedule, std::int32_
   if (schedule == "gpipe" || schedule == "1f1b" || schedule == "interleaved")
     return (f + b + w) * (others / chunks);
   if (micro_batches < stages) return std::nullopt;
+  if (schedule == "breadth-first") return (f + b + w) * (others / chunks);
   if (schedule == "zb-h1") return (f + b - w) * others;
   if (schedule == "zb-h2" && f + b - w * 2 >= Seconds{} && micro_batches >= 2 * stages - 1)
     return (f + b - w * 2) * others;

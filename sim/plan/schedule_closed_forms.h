@@ -12,6 +12,7 @@ namespace sim {
 // chunks. Empty where no formula is exact:
 //   gpipe, 1f1b    (p - 1)(F + B + W)
 //   interleaved    (p - 1)(F + B + W) / v
+//   breadth-first  the same, of p micro-batches or more (arXiv 2211.05953, section 3.2)
 //   zb-h1          (p - 1)(F + B - W)
 //   zb-h2          (p - 1)(F + B - 2W), where that is not negative and there are 2p - 1 micro-batches or more
 //   zb-v           0, where F = B = W and there are 2p - 1 micro-batches or more

@@ -7,10 +7,16 @@
 
 namespace sim {
 
-Slots gpipe(std::int32_t, std::int32_t, std::int32_t, std::int32_t micro_batches) {
+Slots gpipe(std::int32_t stage, std::int32_t stages, std::int32_t, std::int32_t micro_batches) {
+  return breadth_first(stage, stages, 1, micro_batches);
+}
+
+Slots breadth_first(std::int32_t, std::int32_t, std::int32_t chunks, std::int32_t micro_batches) {
   Slots slots;
-  for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::forward, m});
-  for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::backward, m});
+  for (std::int32_t chunk = 0; chunk < chunks; ++chunk)
+    for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::forward, m, chunk});
+  for (std::int32_t chunk = chunks; chunk-- > 0;)
+    for (std::int32_t m = 0; m < micro_batches; ++m) slots.push_back({Pass::backward, m, chunk});
   return slots;
 }
 

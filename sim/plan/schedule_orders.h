@@ -13,6 +13,8 @@ Slots gpipe(std::int32_t stage, std::int32_t stages, std::int32_t chunks, std::i
 Slots one_forward_one_backward(std::int32_t stage, std::int32_t stages, std::int32_t chunks,
                                std::int32_t micro_batches);
 Slots interleaved(std::int32_t stage, std::int32_t stages, std::int32_t chunks, std::int32_t micro_batches);
+// The plain order of looped pipelines: gpipe with one chunk.
+Slots breadth_first(std::int32_t stage, std::int32_t stages, std::int32_t chunks, std::int32_t micro_batches);
 Slots zero_bubble_h1(std::int32_t stage, std::int32_t stages, std::int32_t chunks,
                      std::int32_t micro_batches);
 Slots zero_bubble_h2(std::int32_t stage, std::int32_t stages, std::int32_t chunks,

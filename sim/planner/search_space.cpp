@@ -117,8 +117,9 @@ SearchSpace every_strategy(const Scenario& base, const std::vector<int>& devices
     space.virtual_pipeline =
         chunks(static_cast<int>(layers) / least_stages(space.pipeline_parallel), static_cast<int>(layers));
   space.schedule.assign(schedule_names().begin(), schedule_names().end());
-  // 1f1b with chunks is interleaved.
+  // 1f1b with chunks is interleaved. Breadth first has its bubble and holds all micro-batches.
   std::erase(space.schedule, "interleaved");
+  std::erase(space.schedule, "breadth-first");
   space.recompute = {{Recompute::none}, {Recompute::selective}, {Recompute::full}, {Recompute::sqrt}};
   space.micro_batch_size = divisors(base.workload.global_batch_size, base.workload.global_batch_size);
   space.zero_stage = {0, 1, 2, 3};

@@ -276,7 +276,11 @@ const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {
 }
 
 bool StepEstimator::must_run(const Strategy& strategy) const {
-  return strategy.offload_activations || known_->base.model.is_hybrid() ||
+  // Where a chunk ends long before the step, its gradients are reduced beside passes of other chunks, which
+  // the composition does not slow down for it.
+  const bool reduces_beside_others = strategy.virtual_pipeline > 1 && data_ranks(strategy) > 1 &&
+                                     traits_of_schedule(strategy.schedule).filling == 0;
+  return reduces_beside_others || strategy.offload_activations || known_->base.model.is_hybrid() ||
          (known_->calibration && !known_->calibration->samples.empty());
 }
 

@@ -165,8 +165,8 @@ bool keeps_cache(const Scenario& scenario);
 std::span<const std::string_view> compute_types();   // of matrix products
 std::span<const std::string_view> stored_types();    // of weights and caches
 std::span<const std::string_view> gradient_types();  // of gradients
-inline constexpr std::array<std::string_view, 8> kScheduleNames = {
-    "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipev"};
+inline constexpr std::array<std::string_view, 9> kScheduleNames = {
+    "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipev"};
 std::span<const std::string_view> schedule_names();
 std::span<const std::string_view> recompute_words();
 

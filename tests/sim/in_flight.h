@@ -20,12 +20,12 @@ inline std::int64_t most_in_flight(const sim::Schedule& schedule, std::int32_t s
 }
 
 // Most micro-batches, in chunks, whose activations any stage holds at the same time:
-//   gpipe m, 1f1b and zb-h1 min(m, p), interleaved v p + p - 1, zb-h2 min(m, 2p - 1), zb-v 2p,
-//   dualpipe p + 1, dualpipev 2p + 1
+//   gpipe m, breadth-first v m, 1f1b and zb-h1 min(m, p), interleaved v p + p - 1, zb-h2 min(m, 2p - 1), zb-v
+//   2p, dualpipe p + 1, dualpipev 2p + 1
 // Empty where there are too few micro-batches for the pattern (interleaved: 2p, zb-v: 2p - 1).
 inline std::optional<std::int64_t> closed_form_in_flight(std::string_view schedule, std::int32_t stages,
                                                          std::int32_t chunks, std::int32_t micro_batches) {
-  if (schedule == "gpipe") return micro_batches;
+  if (schedule == "gpipe" || schedule == "breadth-first") return micro_batches * chunks;
   if (schedule == "zb-h2") return std::min(micro_batches, 2 * stages - 1);
   if (schedule == "zb-v") return micro_batches >= 2 * stages - 1 ? std::optional(2 * stages) : std::nullopt;
   if (schedule == "dualpipe") return stages + 1;

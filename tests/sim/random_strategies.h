@@ -81,7 +81,8 @@ class RandomStrategies {
       const auto names = sim::schedule_names();
       t.schedule = std::string(
           names[static_cast<std::size_t>(uniform(0, static_cast<std::int64_t>(names.size()) - 1))]);
-      if (t.schedule == "interleaved" || t.schedule == "1f1b")
+      const sim::Chunks chunks = sim::traits_of_schedule(t.schedule).chunks;
+      if (chunks == sim::Chunks::several || chunks == sim::Chunks::any)
         t.virtual_pipeline = static_cast<int>(uniform(1, 4));
       if (sim::placement_of(t.schedule) == sim::Placement::v) t.virtual_pipeline = 2;
     }

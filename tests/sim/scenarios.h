@@ -265,7 +265,8 @@ inline sim::Scenario random_parallel_scenario(unsigned seed) {
     strategy.schedule = schedules[static_cast<std::size_t>(pick(0, static_cast<int>(schedules.size()) - 1))];
   }
   if (strategy.schedule == "dualpipe") strategy.pipeline_parallel += strategy.pipeline_parallel % 2;
-  if (strategy.schedule == "interleaved") strategy.virtual_pipeline = static_cast<int>(pick(2, 3));
+  if (sim::traits_of_schedule(strategy.schedule).chunks == sim::Chunks::several)
+    strategy.virtual_pipeline = static_cast<int>(pick(2, 3));
   if (sim::placement_of(strategy.schedule) == sim::Placement::v) strategy.virtual_pipeline = 2;
   strategy.sequence_parallel = strategy.tensor_parallel > 1 && coin();
   const int data_ranks = strategy.data_parallel * strategy.context_parallel;

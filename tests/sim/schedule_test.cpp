@@ -23,9 +23,9 @@ Case random_case(unsigned seed) {
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   const auto names = schedule_names();
   Case c{std::string(names[seed % names.size()]), pick(2, 9), 1, pick(1, 40)};
-  if (c.name == "interleaved") {
+  if (traits_of_schedule(c.name).chunks == Chunks::several) {
     c.chunks = pick(2, 4);
-    c.micro_batches = c.stages * pick(1, 6);
+    if (traits_of_schedule(c.name).in_groups) c.micro_batches = c.stages * pick(1, 6);
   }
   if (placement_of(c.name) == Placement::v) c.chunks = 2;
   if (c.name == "dualpipe") c.stages += c.stages % 2;
@@ -128,7 +128,10 @@ TEST_CASE("stages hold as many micro-batches as the papers say") {
 
 TEST_CASE("a piece lies where a schedule says, on the way there and back") {
   for (const std::string_view name : schedule_names()) {
-    const std::int32_t p = 6, v = name == "interleaved" || placement_of(name) == Placement::v ? 2 : 1, m = 12;
+    const std::int32_t p = 6,
+                       v = traits_of_schedule(name).chunks >= Chunks::several && name != kPlainSchedule ? 2
+                                                                                                        : 1,
+                       m = 12;
     const Schedule s = make_schedule(name, p, v, m);
     std::vector<int> held(static_cast<std::size_t>(s.pieces()));
     for (std::int32_t stage = 0; stage < p; ++stage)
