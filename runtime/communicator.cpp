@@ -30,7 +30,7 @@ class SingleRank final : public Communicator {
  private:
   static void alone(const sim::Group& group) {
     if (group.size != 1)
-      throw std::logic_error("group " + group.name + " has " + std::to_string(group.size) +
+      throw std::logic_error("group " + std::string(name(group.axis)) + " has " + std::to_string(group.size) +
                              " ranks, this process is one alone");
   }
   static void copy(const sim::Group& group, std::span<std::byte> to, std::span<const std::byte> from) {
@@ -39,7 +39,7 @@ class SingleRank final : public Communicator {
     if (to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
   }
   [[noreturn]] static void no_neighbour(const sim::Group& group) {
-    throw std::logic_error("one rank alone has no neighbour in group " + group.name);
+    throw std::logic_error("one rank alone has no neighbour in group " + std::string(name(group.axis)));
   }
 };
 

@@ -193,7 +193,7 @@ PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t inde
   if (op.kind == OpKind::send) group.size = 2;
   if (op.kind == OpKind::exchange) {  // all of a ring at once: its longest way counts
     const bool in_node = ranks_in_node(group, hardware_.devices_per_node) == group.size;
-    group = {group.name, 2, in_node ? 1 : hardware_.devices_per_node};
+    group = {group.axis, 2, in_node ? 1 : hardware_.devices_per_node};
   }
   return with(&group);
 }

@@ -44,10 +44,10 @@ double recomputed_share(const Plan& plan, const Operation& op) {
   if (s.strategy.recompute != Recompute::operations || !s.implementation.selective_by_operation) return 1;
   // The order is queries, keys, values, output, gate, up, down: keys, output and up are repeated.
   const Model& m = s.model;
-  if (op.id == "layer.attention.qkv.forward")
+  if (op.place == Place::query_key_value)
     return static_cast<double>(m.num_key_value_heads) /
            static_cast<double>(m.num_attention_heads + 2 * m.num_key_value_heads);
-  if (op.id == "layer.mlp.gate_up.forward") return 0.5;
+  if (op.place == Place::gate_up) return 0.5;
   return 1;
 }
 

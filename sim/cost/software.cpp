@@ -54,8 +54,8 @@ const Implementation& software(const Plan& plan) {
   return plan.scenario.implementation;
 }
 
-bool in_group(const Plan& plan, const Operation& op, std::string_view group) {
-  return op.group >= 0 && plan.groups[static_cast<std::size_t>(op.group)].name == group;
+bool in_group(const Plan& plan, const Operation& op, Axis axis) {
+  return op.group >= 0 && plan.groups[static_cast<std::size_t>(op.group)].axis == axis;
 }
 
 Bytes scaled(Bytes bytes, double factor) {
@@ -96,26 +96,8 @@ double accumulation_bytes(const Plan& plan, const Operation& op, const Variables
 
 // ---- Kernels and their launches
 
-bool is_of_backward(const Block& block) {
-  return block.name.find("backward") != std::string::npos;
-}
-
-// Whatever sort of layer it is of, and wherever among those that are recomputed together.
-bool is_layer_block(const Block& block, std::string_view pass) {
-  const std::string_view name = block.name;
-  const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos || name.find("layer") == std::string_view::npos) return false;
-  const std::string_view of = name.substr(dot + 1);
-  if (!of.starts_with(pass)) return false;
-  const std::string_view place = of.substr(pass.size());
-  return place.empty() || place.starts_with("_passed") || place.starts_with("_whole");
-}
-
-// Not of the optimizer, whose products have rows, too (Muon's).
-bool is_of_passes(const Block& block) {
-  return std::any_of(block.operations.begin(), block.operations.end(), [](const Operation& op) {
-    return op.dims.rows.factor > 0 && !is_collective(op.kind) && op.kind != OpKind::orthogonalise;
-  });
+bool is_layer_block(const Block& block, BlockPass pass) {
+  return block.role == BlockRole::layer && block.pass == pass;
 }
 
 double own_operations(const Block& block) {
@@ -126,10 +108,10 @@ double own_operations(const Block& block) {
 // Kernels that one operation of a pass stands for: the layer's own count over that of the plan.
 double launches_an_operation(const Plan& plan, const Block& block) {
   const KernelProfile& kernels = software(plan).kernels;
-  const bool backward = is_of_backward(block);
+  const bool backward = is_backward(block.pass);
   const int launched = backward ? kernels.launches_backward : kernels.launches_forward;
-  if (launched == 0 || !is_of_passes(block)) return 1;
-  const std::string_view like = backward ? "backward" : "forward";
+  if (launched == 0 || block.pass == BlockPass::none) return 1;
+  const BlockPass like = backward ? BlockPass::backward : BlockPass::forward;
   const auto layer = std::find_if(plan.blocks.begin(), plan.blocks.end(),
                                   [&](const Block& b) { return is_layer_block(b, like); });
   return layer == plan.blocks.end() ? 1 : std::max(1.0, launched / own_operations(*layer));
@@ -195,7 +177,8 @@ Beside beside(const Plan& plan, const Block& block, Phase phase, std::size_t i) 
 bool is_left_out(const Plan& plan, const Block& block, std::size_t i) {
   const Operation& op = block.operations[i];
   return !software(plan).tensor_parallel.gathers_again && op.kind == OpKind::all_gather &&
-         in_group(plan, op, "tensor") && product_after(block, i, OpKind::matmul_backward_weight) != kNone &&
+         in_group(plan, op, Axis::tensor) &&
+         product_after(block, i, OpKind::matmul_backward_weight) != kNone &&
          product_after(block, i, OpKind::matmul_backward_input) == kNone;
 }
 
@@ -207,7 +190,7 @@ bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
   if (op.kind != OpKind::matmul && op.kind != OpKind::matmul_backward_input) return false;
   return std::any_of(block.operations.begin(), block.operations.begin() + static_cast<std::ptrdiff_t>(index),
                      [&](const Operation& before) {
-                       return before.kind == OpKind::all_gather && in_group(plan, before, "tensor") &&
+                       return before.kind == OpKind::all_gather && in_group(plan, before, Axis::tensor) &&
                               reads_buffer(op, written_by(before));
                      });
 }
@@ -228,7 +211,7 @@ double slower_under_load(const PricedOperation& alone, DType dtype, const Hardwa
 // ---- Expert parallelism
 
 bool is_expert_exchange(const Plan& plan, const Operation& op) {
-  return op.kind == OpKind::all_to_all && in_group(plan, op, "expert");
+  return op.kind == OpKind::all_to_all && in_group(plan, op, Axis::expert);
 }
 
 // Tokens go to experts, and gradients of what experts gave go back to them, in e4m3 with a 32-bit scale for
@@ -236,9 +219,7 @@ bool is_expert_exchange(const Plan& plan, const Operation& op) {
 Work with_expert_dtype(const Plan& plan, const Operation& op, Work work) {
   constexpr double kBitsOfElement = 8 + 32.0 / 128;
   const bool in_fp8 = software(plan).expert_parallel.dispatches_fp8 &&
-                      plan.scenario.workload.dtype == DType::fp8 && is_expert_exchange(plan, op) &&
-                      (op.id == "layer.experts.dispatch.all_to_all.forward" ||
-                       op.id == "layer.experts.combine.all_to_all.backward");
+                      plan.scenario.workload.dtype == DType::fp8 && op.place == Place::to_experts;
   if (in_fp8) work.network = scaled(work.network, kBitsOfElement / static_cast<double>(bits(op.dtype)));
   return work;
 }
@@ -246,7 +227,7 @@ Work with_expert_dtype(const Plan& plan, const Operation& op, Work work) {
 // ---- Data parallelism
 
 bool is_data_exchange(const Plan& plan, const Operation& op) {
-  return is_collective(op.kind) && in_group(plan, op, "data") && op.dtype != DType::fp64;
+  return is_collective(op.kind) && in_group(plan, op, Axis::data) && op.dtype != DType::fp64;
 }
 
 double bucket_bytes(const DataParallelProfile& profile) {
@@ -364,7 +345,7 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
   const int ranks = plan.scenario.strategy.tensor_parallel;
   const double slower = ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
-    if (!in_group(plan, block.operations[i], "tensor")) continue;
+    if (!in_group(plan, block.operations[i], Axis::tensor)) continue;
     const Beside with = beside(plan, block, phase, i);
     if (with.overlap.under <= 0 || with.product == kNone) continue;
     const bool pieces = with.own_rows && software(plan).tensor_parallel.product_pieces == 0;
@@ -421,8 +402,8 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
   const double launches = launches_an_operation(plan, block);
   const bool waits = collectives_wait_for_ranks(plan.scenario, hardware);
   Seconds around;
-  if (is_layer_block(block, "recompute")) around = host.layer_recompute;
-  if (is_layer_block(block, "backward")) around = host.layer_backward;
+  if (is_layer_block(block, BlockPass::recompute)) around = host.layer_recompute;
+  if (is_layer_block(block, BlockPass::backward)) around = host.layer_backward;
   around = around * (1.0 / static_cast<double>(std::max<std::size_t>(1, operations.size())));
   Seconds rest;
   for (const PricedOperation& op : operations) rest += op.price.*which;
@@ -431,7 +412,7 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
     if (is_left_out(plan, block, i)) continue;
     Seconds own = host.launch * launches;
     if (is_collective(op.kind)) own = host.collective;
-    if (waits && op.group >= 0 && in_group(plan, op, "tensor"))
+    if (waits && op.group >= 0 && in_group(plan, op, Axis::tensor))
       own += host.collective_rank * (plan.groups[static_cast<std::size_t>(op.group)].size - 1);
     if (in_pieces(plan, block, i)) own = own + host.launch * 2;
     if (op.kind == OpKind::adamw && host.parameter.value > 0)
@@ -482,9 +463,8 @@ std::vector<HostWork> host_work(const Plan& plan, const Program& program, const 
                                  hardware);
       continue;
     }
-    const bool gathers =
-        action.stream == kCollectiveStream && action.phase != Phase::optimizer &&
-        plan.blocks[static_cast<std::size_t>(action.block)].name.find("gather") != std::string::npos;
+    const bool gathers = action.stream == kCollectiveStream && action.phase != Phase::optimizer &&
+                         plan.blocks[static_cast<std::size_t>(action.block)].role == BlockRole::gather;
     if (gathers) work[a] = work_before_gather(plan.scenario);
     if (action.stream != kComputeStream) continue;
     const auto direction = [](const Action& x) {

@@ -23,11 +23,11 @@ std::vector<TimelineSlot> slots_of(const Plan& plan, const PricedPlan& priced) {
         continue;
       }
       const bool again = a.phase == Phase::recompute;
-      const std::string& block = plan.blocks[static_cast<std::size_t>(a.block)].name;
+      const BlockPass pass = plan.blocks[static_cast<std::size_t>(a.block)].pass;
       const TimelineSlot slot{.stage = static_cast<std::int32_t>(p),
                               .phase = again ? Phase::backward : a.phase,
-                              .inputs = block.find(".backward_input") != std::string::npos,
-                              .weights = block.find(".backward_weight") != std::string::npos,
+                              .inputs = pass == BlockPass::backward_input,
+                              .weights = pass == BlockPass::backward_weight,
                               .micro_batch = a.micro_batch,
                               .chunk = a.chunk,
                               .start = executed.start[i],

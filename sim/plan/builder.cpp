@@ -107,38 +107,38 @@ PlanBuilder::PlanBuilder(const Scenario& scenario)
   if (s.sequence_parallel) stream_rows_ = kRows / s.tensor_parallel;
   const int t = s.tensor_parallel, p = s.pipeline_parallel;
   const RankStrides strides = rank_strides(s);
-  groups_.tensor = add_group({"tensor", t, strides.tensor});
+  groups_.tensor = add_group({Axis::tensor, t, strides.tensor});
   if (const auto heads = scenario.model.num_key_value_heads; t > heads)
-    groups_.key_value = add_group({"key_value", t / static_cast<int>(heads), strides.tensor});
-  groups_.context = add_group({"context", s.context_parallel, strides.context});
+    groups_.key_value = add_group({Axis::key_value, t / static_cast<int>(heads), strides.tensor});
+  groups_.context = add_group({Axis::context, s.context_parallel, strides.context});
   const Group data = data_group(s);
-  const auto add_parts = [&](const Group& whole, int n, const char* part, const char* across) {
+  const auto add_parts = [&](const Group& whole, int n, Axis part, Axis across) {
     Group parts = part_of(whole, n), others = across_parts_of(whole, n);
-    parts.name = part;
-    others.name = across;
-    return std::pair{add_group(std::move(parts)), add_group(std::move(others))};
+    parts.axis = part;
+    others.axis = across;
+    return std::pair{add_group(parts), add_group(others)};
   };
   groups_.data = add_group(data);
   groups_.shard = groups_.data;
   if (s.zero_stage > 0 && shard_ranks(s) < data.size)
-    std::tie(groups_.shard, groups_.replica) = add_parts(data, shard_ranks(s), "shard", "replica");
+    std::tie(groups_.shard, groups_.replica) = add_parts(data, shard_ranks(s), Axis::shard, Axis::replica);
   if (scenario.model.has_experts())
     std::tie(groups_.expert, groups_.expert_data) =
-        add_parts(expert_ranks(s), s.expert_parallel, "expert", "expert_data");
-  groups_.pipeline = add_group({"pipeline", p, strides.pipeline});
+        add_parts(expert_ranks(s), s.expert_parallel, Axis::expert, Axis::expert_data);
+  groups_.pipeline = add_group({Axis::pipeline, p, strides.pipeline});
   // Both are priced by their outermost pair.
   const Placement placement = placement_of(s.schedule);
   const bool trains = scenario.workload.task == Task::train;
   if (trains && placement == Placement::two_directions)
-    groups_.directions = add_group({"directions", 2, strides.pipeline * (p - 1)});
+    groups_.directions = add_group({Axis::directions, 2, strides.pipeline * (p - 1)});
   if (p > 1 && placement == Placement::loop &&
       (scenario.model.tie_word_embeddings || scenario.model.num_nextn_predict_layers > 0))
-    groups_.tied_embedding = add_group({"tied_embedding", 2, strides.pipeline * (p - 1)});
+    groups_.tied_embedding = add_group({Axis::tied_embedding, 2, strides.pipeline * (p - 1)});
 }
 
 std::int32_t PlanBuilder::add_group(Group group) {
   if (group.size == 1) return -1;
-  plan_.groups.push_back(std::move(group));
+  plan_.groups.push_back(group);
   return static_cast<std::int32_t>(plan_.groups.size()) - 1;
 }
 
@@ -194,7 +194,8 @@ void PlanBuilder::replace(BlockId in, const std::vector<Replacement>& replacemen
 BlockId PlanBuilder::add_variant(BlockId of, const std::string& name,
                                  const std::vector<Replacement>& replacements) {
   const std::string original = block(of).name;
-  Block variant{name, block(of).operations};
+  Block variant = block(of);
+  variant.name = name;
   std::map<BufferId, BufferId> own;  // scratch
   const auto own_scratch = [&](BufferId b, auto& self) -> BufferId {
     if (b == kNoBuffer || buffer(b).buffer_class != BufferClass::scratch) return b;

@@ -415,6 +415,7 @@ std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderPara
   std::vector<Operation> ops;
   ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(norms ? r.qkv_product : r.qkv), reads(inp),
                        p.qkv, kAbsent, product_dims(m.qkv_size(), m.hidden_size)));
+  ops.back().place = Place::query_key_value;
   if (norms)
     ops.push_back(operation(
         "layer.attention.qk_norm.forward", OpKind::qk_norm, elementwise, head_dims(m),
@@ -499,6 +500,7 @@ std::vector<Operation> layer_forward(PlanBuilder& b, const std::string& block, c
   const BufferId mlp_inp = gathered(mlp_up_id(m), r.mlp_norm.out, c.mlp_norm_gathered);
   ops.push_back(matmul(b, mlp_up_id(m) + ".forward", writes(r.mlp_up), reads(mlp_inp), p.mlp_up, kAbsent,
                        product_dims(m.mlp_up_size(), m.hidden_size)));
+  if (is_gated(m.activation)) ops.back().place = Place::gate_up;
   ops.push_back(operation(activation_id(m) + ".forward", activation_kind(m.activation, Phase::forward),
                           elementwise, row_dims(m.intermediate_size),
                           {writes(r.mlp_activation), reads(r.mlp_up)}));

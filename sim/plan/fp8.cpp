@@ -18,7 +18,7 @@ std::vector<Operation> with_conversions(PlanBuilder& b, const std::string& block
   std::map<std::pair<BufferId, std::int32_t>, BufferId> converted;
   std::vector<Operation> ops;
   for (Operation& op : operations) {
-    if (op.id.starts_with("layer.router.") && op.dtype == DType::fp8) op.dtype = b.types().wide_product;
+    if (op.place == Place::router && op.dtype == DType::fp8) op.dtype = b.types().wide_product;
     if (op.dtype == DType::fp8 && is_product(op.kind)) {
       const auto [left, right] = factors(op.kind);
       for (const Role factor : {left, right}) {

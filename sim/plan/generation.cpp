@@ -96,7 +96,9 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Genera
                 .dtype = b.types().statistic,
                 .dims = {.rows = kRows, .hidden = m.hidden_size, .vocab = m.vocab_size},
                 .operands = {writes(out), reads(r.tokens), reads(p.embedding.parameter),
-                             reads(p.position_embedding.parameter), reads(r.positions)}}}};
+                             reads(p.position_embedding.parameter), reads(r.positions)}}},
+              BlockRole::embedding,
+              BlockPass::forward};
   if (b.divides_vocabulary())
     for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, out, kNoBuffer))
       block.operations.push_back(std::move(op));
@@ -125,13 +127,14 @@ Block layer(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers&
   return {name,
           layer_forward(b, name, p,
                         add_inference_results(b, name, r.residual, static_cast<bool>(context.cache), kind),
-                        with_scratch(b, name, context))};
+                        with_scratch(b, name, context)),
+          BlockRole::layer, BlockPass::forward};
 }
 
 // Only the last row of each sequence decides the next token.
 Block head(PlanBuilder& b, const DecoderParameters& p, const GenerationBuffers& r) {
   const Model& m = b.model();
-  Block block{"head.forward", {}};
+  Block block{"head.forward", {}, BlockRole::head, BlockPass::forward};
   const BufferId last = b.add_scratch(block.name, "last_rows", b.types().stored, {kBatch, m.hidden_size});
   const NormResult norm{
       .out = b.add_scratch(block.name, "final_norm.out", b.types().stored, {kBatch, m.hidden_size})};

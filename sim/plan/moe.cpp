@@ -213,6 +213,7 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
   std::vector<Operation> ops;
   ops.push_back(matmul(b, "layer.router.logits.forward", writes(r.logits), reads(inp), {p.router, {}}, {},
                        {.rows = rows.tokens, .cols = e.num_experts, .inner = hidden}));
+  ops.back().place = Place::router;
   ops.push_back(
       operation("layer.router.route.forward", OpKind::route, elementwise, route_dims(b, rows),
                 {writes(r.weights), writes(r.indices), reads(r.logits), reads(p.router_bias.parameter)}));
@@ -228,6 +229,7 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
     const BufferId weights_to = gathers ? s.received_weights : r.row_weights;
     ops.push_back(exchange(b, "dispatch.all_to_all.forward", OpKind::all_to_all, b.groups().expert,
                            {writes(to), reads(at), writes(weights_to), reads(weights)}));
+    ops.back().place = Place::to_experts;
     at = to;
     weights = weights_to;
   }
@@ -343,6 +345,7 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
     const BufferId to = gathers ? add("out_received", rows.received, hidden) : d_out;
     ops.push_back(exchange(b, "combine.all_to_all.backward", OpKind::all_to_all, b.groups().expert,
                            {writes(to), reads(at)}));
+    ops.back().place = Place::to_experts;
     at = to;
   }
   if (gathers)
@@ -422,8 +425,10 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
                            reads(r.logits), updates(p.router_bias.gradient)}));
   const BufferId d_router =
       b.add_scratch(block, "layer.router.inp.gradient", t.stored, {rows.tokens, hidden});
+  const std::size_t products = ops.size();
   append(ops, matmul_backward(b, "layer.router.logits", d_router, d_logits, inp, {p.router, {}},
                               {.rows = rows.tokens, .cols = e.num_experts, .inner = hidden}));
+  for (std::size_t i = products; i < ops.size(); ++i) ops[i].place = Place::router;
   add_to_dinp("layer.router.add.backward", d_router);
   return {std::move(ops), dinp};
 }

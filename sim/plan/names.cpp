@@ -23,6 +23,18 @@ constexpr std::array<EnumName<Phase>, 6> kPhases{{{Phase::forward, "forward"},
                                                   {Phase::prefill, "prefill"},
                                                   {Phase::decode, "decode"}}};
 
+constexpr std::array<EnumName<Axis>, 11> kAxisNames{{{Axis::tensor, "tensor"},
+                                                     {Axis::key_value, "key_value"},
+                                                     {Axis::context, "context"},
+                                                     {Axis::data, "data"},
+                                                     {Axis::shard, "shard"},
+                                                     {Axis::replica, "replica"},
+                                                     {Axis::expert, "expert"},
+                                                     {Axis::expert_data, "expert_data"},
+                                                     {Axis::pipeline, "pipeline"},
+                                                     {Axis::directions, "directions"},
+                                                     {Axis::tied_embedding, "tied_embedding"}}};
+
 }  // namespace
 
 std::string_view name(BufferClass c) {
@@ -30,6 +42,10 @@ std::string_view name(BufferClass c) {
 }
 std::optional<BufferClass> buffer_class_from_name(std::string_view text) {
   return value_in(kBufferClassNames, text);
+}
+
+std::string_view name(Axis axis) {
+  return name_in(kAxisNames, axis);
 }
 
 std::string_view name(Phase phase) {

@@ -97,10 +97,12 @@ void offload_activations(PlanBuilder& b, const std::string& name, BufferId resid
   for (const BlockId block : later) b.replace(block, replacements);
   if (out.empty()) return;
   const DType type = b.types().stored;
-  layer.to_host =
-      b.add({name + ".to_host", {copy("layer.copy_to_host", OpKind::copy_to_host, type, std::move(out))}});
-  layer.from_host = b.add(
-      {name + ".from_host", {copy("layer.copy_from_host", OpKind::copy_from_host, type, std::move(back))}});
+  layer.to_host = b.add({name + ".to_host",
+                         {copy("layer.copy_to_host", OpKind::copy_to_host, type, std::move(out))},
+                         BlockRole::copy});
+  layer.from_host = b.add({name + ".from_host",
+                           {copy("layer.copy_from_host", OpKind::copy_from_host, type, std::move(back))},
+                           BlockRole::copy});
 }
 
 std::vector<Operation> gradients_to_host(const PlanBuilder& b, const std::vector<Tensor>& unit) {

@@ -34,6 +34,15 @@ struct Dims {
   bool operator==(const Dims&) const = default;
 };
 
+// Where in a layer an operation stands, if that decides more about it than its kind does.
+enum class Place : std::uint8_t {
+  anywhere,
+  query_key_value,
+  gate_up,
+  router,
+  to_experts,  // tokens on their way to experts; in backward, gradients of what experts gave
+};
+
 struct Operation {
   std::string id;  // stable and readable: "layer.attention.qkv.forward"
   OpKind kind{};
@@ -51,6 +60,7 @@ struct Operation {
   // Attention over heads that were exchanged for the sequence: queries are all kv_length tokens of it.
   bool whole_sequence = false;
   bool decay = false;  // adamw: weight decay applies to every tensor of this operation
+  Place place{};
 };
 
 // An action's variables as an operation sees them.

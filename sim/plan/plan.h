@@ -60,9 +60,29 @@ struct Buffer {
 
 using BlockId = std::int32_t;
 
+// What a block is for.
+enum class BlockRole : std::uint8_t {
+  embedding,
+  layer,
+  head,
+  transfer,   // of activations and gradients between pipeline stages
+  gather,     // of a unit's parameters from the ranks that hold shards
+  reduce,     // of a unit's gradients over ranks
+  zero,       // of gradients
+  copy,       // to the host's memory or from it
+  optimizer,  // norms, clipping, update
+};
+// Of a pass over the model, which a block of embedding, layer or head is of.
+enum class BlockPass : std::uint8_t { none, forward, recompute, backward, backward_input, backward_weight };
+constexpr bool is_backward(BlockPass pass) {
+  return pass >= BlockPass::backward;
+}
+
 struct Block {
-  std::string name;  // "layer.forward"
+  std::string name;  // "layer.forward"; for people and for joining reports
   std::vector<Operation> operations;
+  BlockRole role = BlockRole::optimizer;
+  BlockPass pass = BlockPass::none;
 };
 
 enum class Phase { forward, recompute, backward, optimizer, prefill, decode };
@@ -103,10 +123,26 @@ struct Program {
   std::vector<Section> sections;
 };
 
+// What the ranks of a group divide among themselves, or hold alike.
+enum class Axis : std::uint8_t {
+  tensor,
+  key_value,  // tensor-parallel ranks that hold the same key-value head
+  context,
+  data,
+  shard,    // of data: ranks that states are divided over
+  replica,  // of data: ranks that hold the same shard
+  expert,
+  expert_data,  // ranks that hold the same experts
+  pipeline,
+  directions,      // the two stages that hold the same chunks (DualPipe)
+  tied_embedding,  // first and last stage, which hold one table
+};
+std::string_view name(Axis axis);
+
 // Ranks that communicate: `size` of them, at distances of `stride`; where other groups lie in between, in
 // `outer_size` runs of equal length at distances of `outer_stride`.
 struct Group {
-  std::string name;  // "data", "tensor", "pipeline", "context", "expert"
+  Axis axis{};
   std::int32_t size = 1;
   std::int32_t stride = 1;
   std::int32_t outer_size = 1, outer_stride = 0;

@@ -23,11 +23,11 @@ void each_axis(std::string_view order, Visit visit) {
 
 // `inner` ranks at `stride`, in `outer` places at `outer_stride`; one run of ranks where they follow each
 // other.
-Group group_of(const std::string& name, std::int32_t inner, std::int32_t stride, std::int32_t outer,
+Group group_of(Axis axis, std::int32_t inner, std::int32_t stride, std::int32_t outer,
                std::int32_t outer_stride) {
-  if (inner == 1) return {name, outer, outer_stride};
-  if (outer == 1 || outer_stride == inner * stride) return {name, inner * outer, stride};
-  return {name, inner * outer, stride, outer, outer_stride};
+  if (inner == 1) return {axis, outer, outer_stride};
+  if (outer == 1 || outer_stride == inner * stride) return {axis, inner * outer, stride};
+  return {axis, inner * outer, stride, outer, outer_stride};
 }
 
 }  // namespace
@@ -63,14 +63,14 @@ RankStrides rank_strides(const Strategy& s) {
 Group data_group(const Strategy& s) {
   const RankStrides strides = rank_strides(s);
   return strides.context <= strides.data
-             ? group_of("data", s.context_parallel, strides.context, s.data_parallel, strides.data)
-             : group_of("data", s.data_parallel, strides.data, s.context_parallel, strides.context);
+             ? group_of(Axis::data, s.context_parallel, strides.context, s.data_parallel, strides.data)
+             : group_of(Axis::data, s.data_parallel, strides.data, s.context_parallel, strides.context);
 }
 
 Group expert_ranks(const Strategy& s) {
   const Group data = data_group(s);
   const std::int32_t places = s.tensor_parallel / s.devices_of_expert();
-  return places == 1 ? data : group_of("expert", places, rank_strides(s).tensor, data.size, data.stride);
+  return places == 1 ? data : group_of(Axis::expert, places, rank_strides(s).tensor, data.size, data.stride);
 }
 
 bool is_divided_by(const Group& group, std::int32_t n) {
@@ -80,14 +80,14 @@ bool is_divided_by(const Group& group, std::int32_t n) {
 
 Group part_of(const Group& group, std::int32_t n) {
   const std::int32_t inner = group.size / group.outer_size;
-  return n <= inner ? group_of(group.name, n, group.stride, 1, 0)
-                    : group_of(group.name, inner, group.stride, n / inner, group.outer_stride);
+  return n <= inner ? group_of(group.axis, n, group.stride, 1, 0)
+                    : group_of(group.axis, inner, group.stride, n / inner, group.outer_stride);
 }
 
 Group across_parts_of(const Group& group, std::int32_t n) {
   const std::int32_t inner = group.size / group.outer_size;
-  return n <= inner ? group_of(group.name, inner / n, group.stride * n, group.outer_size, group.outer_stride)
-                    : group_of(group.name, 1, 0, group.size / n, group.outer_stride * (n / inner));
+  return n <= inner ? group_of(group.axis, inner / n, group.stride * n, group.outer_size, group.outer_stride)
+                    : group_of(group.axis, 1, 0, group.size / n, group.outer_stride * (n / inner));
 }
 
 std::int32_t ranks_in_node(const Group& group, std::int32_t devices_per_node) {

@@ -120,7 +120,7 @@ void append(Block& block, std::vector<Operation> operations) {
 
 Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
   const Model& m = b.model();
-  Block block{"embedding.forward", {}};
+  Block block{"embedding.forward", {}, BlockRole::embedding, BlockPass::forward};
   const bool scatters = b.strategy().sequence_parallel;
   const BufferId out = m.embedding_norm ? r.embedding : r.residual;
   const BufferId whole =
@@ -150,7 +150,7 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Traini
 
 Block embedding_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r) {
   const Model& m = b.model();
-  Block block{"embedding.backward", {}};
+  Block block{"embedding.backward", {}, BlockRole::embedding, BlockPass::backward};
   if (r.embedding_dropout_mask != kNoBuffer)
     block.operations.push_back({.id = "embedding.dropout.backward",
                                 .kind = OpKind::dropout_backward,
@@ -273,7 +273,8 @@ BufferId append_gathered_hidden(Block& block, PlanBuilder& b, const TrainingBuff
 Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
                    const std::string& name) {
   Block block{name,
-              norm_forward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual), b.stream_rows())};
+              norm_forward(b, "final_norm", p.final_norm, r.final_norm, reads(r.residual), b.stream_rows()),
+              BlockRole::head, BlockPass::forward};
   if (head_chunks(b) > 1) return block;
   const BufferId hidden = append_gathered_hidden(block, b, r, Phase::forward);
   append_loss(block, b, p, {kRows, hidden, r.logits, r.targets, r.losses, kNoBuffer},
@@ -284,7 +285,7 @@ Block head_forward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuf
 Block head_backward(PlanBuilder& b, const DecoderParameters& p, const TrainingBuffers& r,
                     const std::string& name) {
   const Model& m = b.model();
-  Block block{name, {}};
+  Block block{name, {}, BlockRole::head, BlockPass::backward};
   const int chunks = head_chunks(b);
   const BufferId hidden = append_gathered_hidden(block, b, r, Phase::backward);
   const BufferId d_rows = b.strategy().sequence_parallel
@@ -448,8 +449,9 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
   const LayerResults left =
       s.recompute == Recompute::none ? results : forward_results(b, first, kept_results, kind);
   std::vector<Operation> forward = layer_forward(b, first, p, left, with_scratch(b, first, context));
-  blocks.forward = add_placed(b, b.add({first, with_conversions(b, first, std::move(forward))}), places,
-                              {r.residual, 0, r.residual_passed}, {r.residual, 1, r.residual_passed});
+  blocks.forward = add_placed(
+      b, b.add({first, with_conversions(b, first, std::move(forward)), BlockRole::layer, BlockPass::forward}),
+      places, {r.residual, 0, r.residual_passed}, {r.residual, 1, r.residual_passed});
 
   if (s.recompute == Recompute::full || s.recompute == Recompute::sqrt) {
     // The output of the last of them has served already: the second one goes nowhere.
@@ -472,32 +474,41 @@ LayerBlocks add_layer_blocks(PlanBuilder& b, const DecoderParameters& p, const T
       ends.erase(inner, ends.end());
     }
     const PlanBuilder::Replacement on{nowhere, 0, r.residual_again, 1};
-    blocks.recompute = add_placed(b, b.add({second, std::move(ops)}), ends, again_in, on);
+    blocks.recompute = add_placed(b, b.add({second, std::move(ops), BlockRole::layer, BlockPass::recompute}),
+                                  ends, again_in, on);
     if (!others.empty()) {
       const std::string whole_layer = second + "_whole";
-      const PlacedBlocks inner =
-          add_placed(b, b.add({whole_layer, again_forward(whole_layer)}), others, again_in, on);
+      const PlacedBlocks inner = add_placed(
+          b, b.add({whole_layer, again_forward(whole_layer), BlockRole::layer, BlockPass::recompute}), others,
+          again_in, on);
       for (const RecomputePlace& place : others) blocks.recompute.at(place) = inner.at(place);
     }
   } else if (s.recompute != Recompute::none) {
     std::vector<Operation> ops = layer_forward(b, second, again, results, with_scratch(b, second, context));
     std::erase_if(ops, [&](const Operation& op) { return !recomputes(s, recompute_word_of(op.id)); });
-    if (!ops.empty()) blocks.recompute.at({}) = b.add({second, with_conversions(b, second, std::move(ops))});
+    if (!ops.empty())
+      blocks.recompute.at({}) = b.add(
+          {second, with_conversions(b, second, std::move(ops)), BlockRole::layer, BlockPass::recompute});
   }
 
   if (parts != BackwardParts::all_split) {
     LayerBackward ops = layer_backward(b, whole, again, results, context, r.residual_gradient);
-    blocks.backward =
-        add_placed(b, b.add({whole, with_conversions(b, whole, std::move(ops.input))}), places, again_in, {});
+    blocks.backward = add_placed(b,
+                                 b.add({whole, with_conversions(b, whole, std::move(ops.input)),
+                                        BlockRole::layer, BlockPass::backward}),
+                                 places, again_in, {});
   }
   if (parts != BackwardParts::whole) {
     b.split_backward(true);
     LayerBackward ops = layer_backward(b, input, again, results, context, r.residual_gradient);
     b.split_backward(false);
-    blocks.backward_input =
-        add_placed(b, b.add({input, with_conversions(b, input, std::move(ops.input))}), places, again_in, {});
+    blocks.backward_input = add_placed(b,
+                                       b.add({input, with_conversions(b, input, std::move(ops.input)),
+                                              BlockRole::layer, BlockPass::backward_input}),
+                                       places, again_in, {});
     const std::string weight = weight_block(input);
-    blocks.weight = b.add({weight, with_conversions(b, weight, std::move(ops.weight))});
+    blocks.weight = b.add({weight, with_conversions(b, weight, std::move(ops.weight)), BlockRole::layer,
+                           BlockPass::backward_weight});
   }
   if (s.offload_activations) offload_activations(b, kind.prefix(), r.residual, blocks, offloaded);
   return blocks;
@@ -588,13 +599,13 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
 }
 
 template <class Operations>
-UnitBlocks add_unit_blocks(PlanBuilder& b, const UnitTensors& units, std::string_view name,
+UnitBlocks add_unit_blocks(PlanBuilder& b, const UnitTensors& units, BlockRole role, std::string_view name,
                            Operations operations) {
   UnitBlocks blocks;
   const auto add = [&](Unit unit) {
     std::string block = (name_of(unit) + ".").append(name);
     std::vector<Operation> ops = operations(block, units[unit]);
-    if (!ops.empty()) blocks[unit] = b.add({std::move(block), std::move(ops)});
+    if (!ops.empty()) blocks[unit] = b.add({std::move(block), std::move(ops), role});
   };
   add(Unit::embedding);
   for (const Unit layer : units.layers) add(layer);
@@ -615,7 +626,9 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
   const bool whole = gradient == &Tensor::gradient && b.strategy().zero_stage >= 2;
   const auto add = [&](const std::string& unit, Tensors tensors) {
     if (whole) std::erase_if(tensors, [](const Tensor& t) { return t.zero_stage == 0; });
-    return tensors.empty() ? BlockId{-1} : b.add({unit + "." + name, list_of(zero(id, tensors, gradient))});
+    return tensors.empty()
+               ? BlockId{-1}
+               : b.add({unit + "." + name, list_of(zero(id, tensors, gradient)), BlockRole::zero});
   };
   UnitBlocks blocks;
   blocks[Unit::embedding] = add("embedding", std::move(embedding));
@@ -728,7 +741,7 @@ void add_pipeline_blocks(PlanBuilder& b, BufferId residual, BufferId residual_gr
   const auto add = [&](const std::string& what, OpKind kind, Operand operand) {
     Operation op = collective("pipeline." + what, kind, b.types().stored, b.groups().pipeline);
     op.operands = {operand};
-    return b.add({"pipeline." + what, list_of(std::move(op))});
+    return b.add({"pipeline." + what, list_of(std::move(op)), BlockRole::transfer});
   };
   blocks.send_activation = add("activation.send", OpKind::send, reads(residual));
   blocks.receive_activation = add("activation.receive", OpKind::receive, writes(residual));
@@ -769,7 +782,8 @@ void add_buckets(const Scenario& scenario, Unit unit, BlockId reduce, Plan& plan
                                     [&](const Block& block) { return block.name == name; });
     bucket.reduce[n] = static_cast<BlockId>(known - plan.blocks.begin());
     if (known == plan.blocks.end())
-      plan.blocks.push_back({name, of_layers(plan.blocks[static_cast<std::size_t>(reduce)].operations, n)});
+      plan.blocks.push_back(
+          {name, of_layers(plan.blocks[static_cast<std::size_t>(reduce)].operations, n), BlockRole::reduce});
   };
   for (std::int32_t piece = 0; piece < pieces; ++piece) {
     const LayerRange range = layers_of(scenario, piece);
@@ -789,8 +803,9 @@ void add_buckets(const Scenario& scenario, Unit unit, BlockId reduce, Plan& plan
 void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units,
                           StepBlocks& blocks) {
   const int zero_stage = b.strategy().zero_stage;
-  const auto add = [&](const std::string& name, std::vector<Operation> ops) {
-    return ops.empty() ? BlockId{-1} : b.add({name, std::move(ops)});
+  const auto add = [&](const std::string& name, std::vector<Operation> ops,
+                       BlockRole role = BlockRole::reduce) {
+    return ops.empty() ? BlockId{-1} : b.add({name, std::move(ops), role});
   };
   const auto of_own_rows = [&](const Affine& norm) {
     Tensors parts;
@@ -825,7 +840,7 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
       add("head.reduce_gradients", reduce_gradients(b, units[Unit::head], head_parts, head_key_values));
   const auto add_sums = [&](std::string_view name, const char* id, std::int32_t group) {
     if (group < 0) return UnitBlocks{};
-    return add_unit_blocks(b, units, name, [&](const std::string&, const Tensors& unit) {
+    return add_unit_blocks(b, units, BlockRole::reduce, name, [&](const std::string&, const Tensors& unit) {
       return sum_of_shards(b, unit, id, group);
     });
   };
@@ -833,10 +848,10 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   blocks.reduce_directions =
       add_sums("reduce_directions", "gradients.directions.all_reduce", b.groups().directions);
   if (zero_stage == 1 || zero_stage == 2)
-    blocks.gather_updated =
-        add_unit_blocks(b, units, "gather_updated", [&](const std::string&, const Tensors& unit) {
-          return gather_parameters(b, unit, &Tensor::parameter);
-        });
+    blocks.gather_updated = add_unit_blocks(b, units, BlockRole::gather, "gather_updated",
+                                            [&](const std::string&, const Tensors& unit) {
+                                              return gather_parameters(b, unit, &Tensor::parameter);
+                                            });
   if (zero_stage < 2) return;
 
   blocks.zero_whole =
@@ -852,13 +867,14 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   if (p.tied && !p.embedding_is_copied) head.push_back(p.embedding);
   // Modules of multi-token prediction look words up, which no backward pass reads.
   if (!p.tied) std::erase_if(head, [&](const Tensor& t) { return t.parameter == p.embedding.parameter; });
-  blocks.gather_for_forward =
-      add_unit_blocks(b, units, "gather_for_forward", [&](const std::string&, const Tensors& unit) {
-        return gather_parameters(b, unit, &Tensor::parameter);
-      });
+  blocks.gather_for_forward = add_unit_blocks(b, units, BlockRole::gather, "gather_for_forward",
+                                              [&](const std::string&, const Tensors& unit) {
+                                                return gather_parameters(b, unit, &Tensor::parameter);
+                                              });
   // An embedding's backward pass reads no parameter.
   const auto gather_of = [&](const std::string& unit, const Tensors& tensors) {
-    return add(unit + ".gather_for_backward", gather_parameters(b, tensors, &Tensor::parameter_for_backward));
+    return add(unit + ".gather_for_backward", gather_parameters(b, tensors, &Tensor::parameter_for_backward),
+               BlockRole::gather);
   };
   blocks.gather_for_backward = for_layers(gather_of);
   blocks.gather_for_backward[Unit::head] = gather_of("head", head);
@@ -887,12 +903,13 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
     Operation op = collective("gradients.tied_embedding.all_reduce", OpKind::all_reduce, b.types().gradient,
                               b.groups().tied_embedding);
     op.operands = {updates(p.embedding.gradient_shard)};
-    blocks.sum_tied_embedding = b.add({"tied_embedding.reduce_gradients", list_of(std::move(op))});
+    blocks.sum_tied_embedding =
+        b.add({"tied_embedding.reduce_gradients", list_of(std::move(op)), BlockRole::reduce});
   }
   const auto add_norms = [&](const UnitTensors& of) {
-    return add_unit_blocks(b, of, "squared_norm", [&](const std::string&, const Tensors& unit) {
-      return squared_norm(b, unit, norm);
-    });
+    return add_unit_blocks(
+        b, of, BlockRole::optimizer, "squared_norm",
+        [&](const std::string&, const Tensors& unit) { return squared_norm(b, unit, norm); });
   };
   if (p.embedding_is_copied) {  // its copy in the last stage is not counted twice
     DecoderParameters counted = p;
@@ -915,11 +932,12 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
     add_sum("pipeline", b.groups().pipeline);
   };
   if (overflow != kNoBuffer) {
-    blocks.unscale = add_unit_blocks(b, units, "unscale", [&](const std::string&, const Tensors& unit) {
-      Operation op = operation("optimizer.unscale", OpKind::unscale, updates(overflow));
-      for (const Tensor& t : unit) op.operands.push_back(updates(t.gradient_shard));
-      return unit.empty() ? std::vector<Operation>{} : list_of(std::move(op));
-    });
+    blocks.unscale = add_unit_blocks(
+        b, units, BlockRole::optimizer, "unscale", [&](const std::string&, const Tensors& unit) {
+          Operation op = operation("optimizer.unscale", OpKind::unscale, updates(overflow));
+          for (const Tensor& t : unit) op.operands.push_back(updates(t.gradient_shard));
+          return unit.empty() ? std::vector<Operation>{} : list_of(std::move(op));
+        });
     Block read{"read_overflow", {}};
     sum_over_ranks("optimizer.overflow", overflow, read.operations);
     read.operations.push_back(operation("optimizer.read_overflow", OpKind::host_read, reads(overflow)));
@@ -931,15 +949,16 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   blocks.clip =
       b.add({"clip", list_of(operation("optimizer.clip_scale", OpKind::clip_scale, updates(norm)))});
   const std::string_view update = name(b.scenario().workload.optimizer);
-  blocks.update = add_unit_blocks(b, units, update, [&](const std::string& block, const Tensors& unit) {
-    return optimizer_operations(b, block, unit, norm);
-  });
+  blocks.update = add_unit_blocks(b, units, BlockRole::optimizer, update,
+                                  [&](const std::string& block, const Tensors& unit) {
+                                    return optimizer_operations(b, block, unit, norm);
+                                  });
   if (!b.strategy().offload_optimizer) return;
   blocks.gradients_to_host =
-      add_unit_blocks(b, units, "gradients_to_host",
+      add_unit_blocks(b, units, BlockRole::copy, "gradients_to_host",
                       [&](const std::string&, const Tensors& unit) { return gradients_to_host(b, unit); });
   blocks.parameters_from_host =
-      add_unit_blocks(b, units, "parameters_from_host",
+      add_unit_blocks(b, units, BlockRole::copy, "parameters_from_host",
                       [&](const std::string&, const Tensors& unit) { return parameters_from_host(b, unit); });
 }
 

@@ -35,10 +35,10 @@ Spending part_of_compute(OpKind kind) {
 }
 
 Spending part_of_exchange(const Group& group) {
-  if (group.name == "tensor" || group.name == "key_value") return Spending::tensor_exchange;
-  if (group.name == "context") return Spending::context_exchange;
-  if (group.name == "expert") return Spending::expert_exchange;
-  return group.name == "pipeline" ? Spending::pipeline_exchange_and_bubble : Spending::data_exchange;
+  if (group.axis == Axis::tensor || group.axis == Axis::key_value) return Spending::tensor_exchange;
+  if (group.axis == Axis::context) return Spending::context_exchange;
+  if (group.axis == Axis::expert) return Spending::expert_exchange;
+  return group.axis == Axis::pipeline ? Spending::pipeline_exchange_and_bubble : Spending::data_exchange;
 }
 
 Spending part_of(const Plan& plan, Phase phase, const Operation& op) {

@@ -77,7 +77,7 @@ TEST_CASE("a stage's slot at a time is the one that runs then, and its memory wh
 
 TEST_CASE("ranks of a group are a stride apart, inside a node while they fit") {
   sim::Hardware hardware = sim::load_hardware_preset("h100-sxm");
-  const sim::Group tensor{"tensor", 8, 1}, data{"data", 4, 8}, both{"data", 4, 4};
+  const sim::Group tensor{sim::Axis::tensor, 8, 1}, data{sim::Axis::data, 4, 8}, both{sim::Axis::data, 4, 4};
   CHECK(first_of_group(tensor, 13) == 8);
   CHECK(first_of_group(data, 13) == 5);
   CHECK(first_of_group(data, 32 + 13) == 32 + 5);

@@ -78,7 +78,7 @@ TEST_CASE("a token that crosses to each node once crosses no oftener than it has
   Hardware hardware = load_hardware_preset("h100-sxm");
   const auto share = [&](std::int64_t chosen, std::int64_t groups, std::int64_t chosen_groups, int ranks) {
     const Dims dims{.groups = groups, .experts = 256, .chosen = chosen, .chosen_groups = chosen_groups};
-    return crossing_share(dims, {"expert", ranks}, hardware);
+    return crossing_share(dims, {Axis::expert, ranks}, hardware);
   };
   CHECK(share(8, 8, 4, 8) == 1);   // a node's links carry each copy
   CHECK(share(1, 1, 1, 64) == 1);  // one expert, one copy

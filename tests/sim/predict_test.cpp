@@ -132,7 +132,7 @@ TEST_CASE("collectives take their latency and their bytes over the link that joi
   op.group = 0;
   Work work;
   work.network = {450'000'000};
-  const Group in_node{"tensor", 8, 1}, across{"data", 8, 8};
+  const Group in_node{Axis::tensor, 8, 1}, across{Axis::data, 8, 8};
   const Price a = price(work, op, {}, h, nullptr, &in_node), b = price(work, op, {}, h, nullptr, &across);
   CHECK(a.seconds.value > 1e-3);  // 0.45 GB by 450 GB/s
   CHECK(b.seconds.value > 9e-3);  // by 50 GB/s

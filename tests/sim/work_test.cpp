@@ -136,7 +136,7 @@ TEST_CASE(
     "collectives send what rings send: 2 (n - 1) / n of the data to reduce and share it, half of that for "
     "one") {
   Plan plan;
-  plan.groups = {{"data", 8, 1}};
+  plan.groups = {{Axis::data, 8, 1}};
   plan.buffers = {
       {.name = "whole", .buffer_class = BufferClass::communication, .dtype = DType::bf16, .shape = {8000}},
       {.name = "shard", .buffer_class = BufferClass::communication, .dtype = DType::bf16, .shape = {1000}}};

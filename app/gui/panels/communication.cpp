@@ -50,7 +50,7 @@ std::vector<Exchange> exchanges_of(const StepView& step, int stage) {
     auto found = std::find_if(exchanges.begin(), exchanges.end(),
                               [&](const Exchange& e) { return e.group == t.group && e.kind == t.kind; });
     if (found == exchanges.end()) {
-      std::string group = step.groups[static_cast<std::size_t>(t.group)].name;
+      std::string group(name(step.groups[static_cast<std::size_t>(t.group)].axis));
       std::replace(group.begin(), group.end(), '_', ' ');
       exchanges.push_back({t.group, t.kind, std::move(group), kind_title(t.kind), 0, 0, 0, 0});
       found = exchanges.end() - 1;
@@ -179,7 +179,7 @@ const Exchange* draw_table(const Context& context, const StepView& step,
     const float swatch = std::floor(look.px(9));
     ImGui::GetWindowDrawList()->AddRectFilled({screen.x, screen.y + (line - swatch) / 2},
                                               {screen.x + swatch, screen.y + (line + swatch) / 2},
-                                              group_color(c, group.name), look.px(2));
+                                              group_color(c, name(group.axis)), look.px(2));
     ImGui::SetCursorPosX(at.x + swatch + look.px(7));
     text_fitted(look, TextRole::body, c.text, e.group_name + ", " + e.kind_name,
                 ImGui::GetContentRegionAvail().x);
@@ -241,7 +241,7 @@ void draw_ranks(const Context& context, const StepView& step, const Exchange& ex
   }
   const int shown = std::min(nodes, across * down);
   ImDrawList* list = ImGui::GetWindowDrawList();
-  const ImU32 color = group_color(c, group.name);
+  const ImU32 color = group_color(c, name(group.axis));
   const int mine = first_of_group(group, scope.rank);
   const ImVec2 mouse = ImGui::GetMousePos();
   int hovered = -1;
