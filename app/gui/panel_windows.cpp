@@ -156,8 +156,13 @@ void PanelWindows::reset_layout() {
 }
 
 bool PanelWindows::open(const std::filesystem::path& file) {
-  return std::any_of(panels_.begin(), panels_.end(),
-                     [&](const Made& made) { return made.panel->open(file); });
+  for (const Made& made : panels_) {
+    if (!made.panel->open(file)) continue;
+    closed_.erase(made.entry.id);
+    opened_ = window_name(made.entry);
+    return true;
+  }
+  return false;
 }
 
 void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
@@ -179,6 +184,12 @@ void PanelWindows::draw(const PanelContext& context) {
   for (const Made& made : panels_) {
     if (&made.entry == maximised) draw_maximised(made, context);
     if (!maximised && !closed_.count(made.entry.id)) draw_window(made, context);
+  }
+  // To the front, once it has its place.
+  if (const ImGuiWindow* window = opened_.empty() ? nullptr : ImGui::FindWindowByName(opened_.c_str());
+      window && window->DockNode) {
+    ImGui::SetWindowFocus(opened_.c_str());
+    opened_.clear();
   }
 }
 

@@ -50,6 +50,7 @@ class PanelWindows {
   std::vector<Made> panels_;
   std::set<std::string> closed_;
   bool layout_is_old_;
+  std::string opened_;  // the window that a file was opened in, until it is in front
 };
 
 }  // namespace app::gui

@@ -53,7 +53,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   // In the order of menus and of the palette.
   add_document_commands();
   add_run_commands();
-  panels_.make({studies_, commands_, document_, calibrations_});
+  panels_.make({studies_, commands_, document_, calibrations_, options.settings_directory});
   add_view_commands();
   panels_.add_commands(commands_, view_);
   add_preset_commands();

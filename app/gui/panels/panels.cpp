@@ -7,7 +7,7 @@ namespace app::gui {
 // clang-format off
 extern const PanelEntry scenario_panel, overview_panel, memory_panel, roofline_panel, live_panel, compare_panel,
     explain_panel, pipeline_panel, communication_panel, validation_panel, inference_panel, economics_panel,
-    planner_panel, sweep_panel;
+    planner_panel, sweep_panel, lessons_panel;
 // clang-format on
 
 std::span<const PanelEntry* const> panels() {
@@ -15,7 +15,7 @@ std::span<const PanelEntry* const> panels() {
   static constexpr std::array all = {
       &scenario_panel,  &overview_panel,  &memory_panel,   &roofline_panel,      &live_panel,
       &compare_panel,   &explain_panel,   &pipeline_panel, &communication_panel, &validation_panel,
-      &inference_panel, &economics_panel, &planner_panel,  &sweep_panel};
+      &inference_panel, &economics_panel, &planner_panel,  &sweep_panel,         &lessons_panel};
   return all;
 }
 

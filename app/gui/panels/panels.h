@@ -32,6 +32,7 @@ struct PanelTools {
   Commands& commands;
   const Document& document;
   Calibrations& calibrations;
+  const std::filesystem::path& settings_directory;  // empty: nothing is kept
 };
 
 // Where there is no height for two rows in the middle, lower panels share tabs with the upper ones.

@@ -1,0 +1,186 @@
+// ridgepoint lesson: lists lessons, plays one as text, checks them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "app/cli/command.h"
+#include "app/cli/flags.h"
+#include "app/cli/text_table.h"
+#include "app/lesson/play.h"
+#include "sim/format.h"
+
+namespace app::cli {
+
+namespace {
+
+struct LessonFlags {
+  std::vector<std::string> names;
+  bool check = false, answers = false, quantities = false;
+};
+
+// A file, or the name of one in presets/lessons.
+std::filesystem::path lesson_file(const std::string& name) {
+  if (std::filesystem::is_regular_file(name)) return name;
+  const std::filesystem::path shipped = lesson::lesson_directory() / (name + ".md");
+  if (std::filesystem::is_regular_file(shipped)) return shipped;
+  std::vector<std::string> names;
+  for (const auto& file : lesson::lesson_files(lesson::lesson_directory()))
+    names.push_back(file.stem().string());
+  throw sim::PresetError(fmt::format("{}: no such file, and no lesson of that name; there are {}", name,
+                                     fmt::join(names, ", ")));
+}
+
+ExitCode list_lessons() {
+  TextTable table{{{"lesson", TextTable::Align::left},
+                   {"chapter", TextTable::Align::left},
+                   {"title", TextTable::Align::left},
+                   {"steps"},
+                   {"min"}},
+                  {}};
+  std::vector<lesson::Lesson> lessons;
+  for (const auto& file : lesson::lesson_files(lesson::lesson_directory()))
+    lessons.push_back(lesson::load_lesson(file));
+  std::ranges::stable_sort(lessons, {}, &lesson::Lesson::chapter);
+  for (const lesson::Lesson& l : lessons)
+    table.rows.push_back(
+        {l.id, l.chapter, l.title, std::to_string(l.steps.size()), std::to_string(l.minutes)});
+  fmt::print("{}", table.text());
+  return ExitCode::fine;
+}
+
+ExitCode list_quantities() {
+  TextTable table{{{"quantity", TextTable::Align::left},
+                   {"unit", TextTable::Align::left},
+                   {"what it is", TextTable::Align::left}},
+                  {}};
+  for (const lesson::Quantity& q : lesson::quantities())
+    table.rows.push_back({std::string(q.name), q.dimension.name(),
+                          std::string(q.words).append(q.help.empty() ? "" : ": ").append(q.help)});
+  fmt::print("{}", table.text());
+  return ExitCode::fine;
+}
+
+struct Printer {
+  bool answers = false;
+
+  void operator()(const lesson::ShownParagraph& p) const {
+    if (!p.words.empty()) fmt::print("{}{}\n\n", p.bullet ? "  - " : "", lesson::plain(p.words));
+  }
+  void operator()(const lesson::ShownFormula& f) const {
+    fmt::print("    {}\n    = {}\n    = {}\n\n", f.words, f.numbers, f.result);
+  }
+  void operator()(const lesson::ShownQuestion& q) const {
+    fmt::print("? {}\n", lesson::plain(q.ask));
+    for (std::size_t i = 0; i < q.choices.size(); ++i)
+      fmt::print("  {} {}\n", answers && q.right == i ? '*' : 'o', lesson::plain(q.choices[i]));
+    if (answers) fmt::print("  Answer: {}. {}\n", q.answer_text, lesson::plain(q.because));
+    fmt::print("\n");
+  }
+  void operator()(const lesson::ShownPlot& p) const {
+    TextTable table{{{p.path}}, {}};
+    for (const auto& curve : p.curves)
+      table.columns.push_back({curve.label.empty() ? p.quantity : curve.label});
+    std::vector<double> values;
+    for (const auto& curve : p.curves)
+      for (const auto& point : curve.points) values.push_back(point.first);
+    std::ranges::sort(values);
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    for (const double x : values) {
+      std::vector<std::string> row = {sim::format_count(static_cast<std::int64_t>(x))};
+      for (const auto& curve : p.curves) {
+        const auto at = std::ranges::find(curve.points, x, &std::pair<double, double>::first);
+        row.push_back(at == curve.points.end() ? "" : lesson::text({at->second, p.dimension}, p.style));
+      }
+      table.rows.push_back(std::move(row));
+    }
+    fmt::print("{}:\n{}\n", p.quantity, table.text());
+  }
+  void operator()(const lesson::ShownTable& t) const {
+    TextTable table;
+    for (const std::string& column : t.columns) table.columns.push_back({column});
+    table.columns.front().align = TextTable::Align::left;
+    table.rows = t.rows;
+    fmt::print("{}\n", table.text());
+  }
+  void operator()(const lesson::ShownMeasurement& m) const {
+    fmt::print("To be measured on this machine, by Start in the desktop; predicted here:\n");
+    for (const auto& row : m.rows) fmt::print("    {}: {}\n", row.name, row.predicted);
+    fmt::print("\n");
+  }
+  void operator()(const lesson::ShownGoal& g) const {
+    fmt::print("  [{}] {} ({})\n", g.holds ? 'x' : ' ', lesson::plain(g.words), g.numbers);
+  }
+};
+
+ExitCode play(const std::filesystem::path& file, bool answers) {
+  const lesson::Lesson lesson = lesson::load_lesson(file);
+  lesson::Predictions predictions;
+  fmt::print("{}\n{}\n\n", lesson.title, lesson.chapter);
+  for (std::size_t i = 0; i < lesson.steps.size(); ++i) {
+    const lesson::Step& step = lesson.steps[i];
+    fmt::print("{}. {}\n\n", i + 1, step.title);
+    const lesson::ShownStep shown = lesson::show(lesson, i, lesson::scenario_at(lesson, i), predictions);
+    for (const lesson::ShownBlock& block : shown.blocks) std::visit(Printer{answers}, block);
+    for (const std::string& failure : shown.failures) fmt::print(stderr, "ridgepoint: {}\n", failure);
+    if (!step.take_home.empty()) fmt::print("  => {}\n\n", step.take_home);
+  }
+  return ExitCode::fine;
+}
+
+ExitCode check(const std::vector<std::filesystem::path>& files) {
+  std::size_t steps = 0, wrong = 0;
+  for (const auto& file : files) {
+    std::vector<std::string> problems;
+    try {
+      const lesson::Lesson lesson = lesson::load_lesson(file);
+      lesson::Predictions predictions;
+      problems = lesson::problems_of(lesson, predictions);
+      steps += lesson.steps.size();
+    } catch (const sim::PresetError& error) {
+      problems.emplace_back(error.what());
+    }
+    for (const std::string& problem : problems) fmt::print("{}\n", problem);
+    wrong += !problems.empty();
+  }
+  fmt::print("{} lessons, {} steps played from first to last: {}\n", files.size(), steps,
+             wrong == 0 ? "nothing is wrong" : fmt::format("{} have problems", wrong));
+  return wrong == 0 ? ExitCode::fine : ExitCode::bad_input;
+}
+
+ExitCode run(LessonFlags flags) {
+  if (flags.quantities) return list_quantities();
+  if (!flags.names.empty() && flags.names.front() == "check") {
+    flags.check = true;
+    flags.names.erase(flags.names.begin());
+  }
+  if (flags.names.empty() && !flags.check) return list_lessons();
+  std::vector<std::filesystem::path> files;
+  for (const std::string& name : flags.names) files.push_back(lesson_file(name));
+  if (flags.check) return check(files.empty() ? lesson::lesson_files(lesson::lesson_directory()) : files);
+  for (const auto& file : files) play(file, flags.answers);
+  return ExitCode::fine;
+}
+
+}  // namespace
+
+void add_lesson(CLI::App& program, Invocation& invocation) {
+  const auto flags = std::make_shared<LessonFlags>();
+  CLI::App* command = program.add_subcommand(
+      "lesson", describe("List the lessons, read one as text, or check what a lecturer wrote.",
+                         {"ridgepoint lesson", "ridgepoint lesson cost-of-a-step --answers",
+                          "ridgepoint lesson check my_lesson.md", "ridgepoint lesson --check",
+                          "ridgepoint lesson --quantities"}));
+  command->add_option("LESSON", flags->names, "a lesson's name or file; `check` before them checks")
+      ->type_name("NAME|FILE");
+  command->add_flag("--check", flags->check,
+                    "play every step and say what is wrong; all lessons where none is named");
+  command->add_flag("--answers", flags->answers, "with the answers, as the model computes them");
+  command->add_flag("--quantities", flags->quantities, "what the expressions of a lesson may name");
+  command->callback([flags, &invocation] { invocation.run = [flags] { return run(*flags); }; });
+}
+
+}  // namespace app::cli

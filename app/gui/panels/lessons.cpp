@@ -1,0 +1,664 @@
+// Lessons: a step at a time, beside the panels that it talks about. Its numbers are those of the scenario of
+// the moment; its questions show nothing before they are answered.
+#include "app/gui/panels/lessons.h"
+
+#include <imgui_internal.h>
+#include <misc/cpp/imgui_stdlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/flags.h"
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/widgets/chart.h"
+#include "app/gui/widgets/fields.h"
+#include "app/gui/widgets/parts.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+
+namespace app::gui {
+namespace {
+
+using Context = ContextWith<LessonsState>;
+using lesson::Span;
+
+constexpr auto kBetweenLooks = std::chrono::seconds(1);
+constexpr float kTextWidth = 760, kLessonWidth = 420, kLargeType = 1.75f;
+
+LessonView make_view(const LessonRequest& request, lesson::Predictions& predictions,
+                     const std::function<bool()>& stopped) {
+  LessonView view;
+  view.scenario = request.scenario ? *request.scenario : lesson::scenario_at(*request.lesson, request.step);
+  predictions.forget_if_many();
+  view.shown = lesson::show(*request.lesson, request.step, view.scenario, predictions, request.measured.get(),
+                            stopped);
+  return view;
+}
+
+// Words of several kinds, broken into lines as one text.
+void draw_words(const Look& look, const lesson::ShownWords& words, TextRole role = TextRole::body) {
+  const Palette& c = look.color();
+  if (std::ranges::all_of(words, [](const auto& span) { return span.kind == Span::Kind::plain; }))
+    return text_wrapped(look, role, c.text, lesson::plain(words));
+  const float right = ImGui::GetCursorPosX() + ImGui::GetContentRegionAvail().x;
+  const float left = ImGui::GetCursorPosX();
+  const float space = text_size_of(look, role, " ").x;
+  float x = left;
+  bool first = true, gap = false;
+  for (const lesson::ShownSpan& span : words) {
+    const TextRole shown = span.kind == Span::Kind::bold   ? TextRole::title
+                           : span.kind == Span::Kind::code ? TextRole::number
+                                                           : role;
+    const ImU32 color = span.kind == Span::Kind::value ? c.predicted : c.text;
+    // A number stays with its unit.
+    std::string_view rest = span.words;
+    while (!rest.empty()) {
+      if (rest.front() == ' ') {
+        gap = true;
+        rest.remove_prefix(1);
+        continue;
+      }
+      const std::size_t end =
+          span.kind == Span::Kind::value ? rest.size() : std::min(rest.find(' '), rest.size());
+      const std::string word(rest.substr(0, end));
+      rest.remove_prefix(end);
+      const float width = text_size_of(look, shown, word).x;
+      const float before = gap ? space : 0;
+      if (!first && x + before + width <= right) {
+        ImGui::SameLine(0, before);
+        x += before + width;
+      } else {
+        x = left + width;
+      }
+      text(look, shown, color, word);
+      first = gap = false;
+    }
+  }
+}
+
+class StepView {
+ public:
+  StepView(const Context& context, const Look& look, const lesson::Lesson& lesson, const LessonView& view)
+      : context_(context),
+        look_(look),
+        c_(look.color()),
+        state_(context.state),
+        lesson_(lesson),
+        view_(view) {}
+
+  // What stands behind a question shows when that is answered.
+  void blocks() {
+    for (std::size_t i = 0; i < view_.shown.blocks.size() && !waits_; ++i) {
+      ImGui::PushID(static_cast<int>(i));
+      block_ = i;
+      std::visit(*this, view_.shown.blocks[i]);
+      ImGui::PopID();
+      ImGui::Dummy({0, look_.px(4)});
+    }
+    for (const std::string& failure : view_.shown.failures)
+      text_wrapped(look_, TextRole::caption, c_.bad, failure);
+  }
+  bool waits_for_answer() const { return waits_; }
+
+  void operator()(const lesson::ShownParagraph& p) {
+    if (p.words.empty()) return;
+    if (!p.bullet) return draw_words(look_, p.words);
+    text(look_, TextRole::body, c_.dim, "\u2022");
+    ImGui::SameLine(0, look_.px(8));
+    ImGui::BeginGroup();
+    draw_words(look_, p.words);
+    ImGui::EndGroup();
+  }
+
+  void operator()(const lesson::ShownFormula& f) {
+    ImGui::Indent(look_.px(14));
+    text_wrapped(look_, TextRole::number, c_.dim, f.words);
+    if (f.numbers != f.result) text_wrapped(look_, TextRole::number, c_.text, "= " + f.numbers);
+    text_wrapped(look_, TextRole::title, c_.predicted, "= " + f.result);
+    ImGui::Unindent(look_.px(14));
+  }
+
+  void operator()(const lesson::ShownQuestion& q) {
+    ImGui::BeginGroup();
+    text(look_, TextRole::title, c_.warn, "?");
+    ImGui::SameLine(0, look_.px(8));
+    ImGui::BeginGroup();
+    draw_words(look_, q.ask, TextRole::title);
+    LessonAnswer& answer = state_.progress.answers[key()];
+    q.choices.empty() ? typed(q, answer) : chosen(q, answer);
+    waits_ = !answer.locked;
+    if (answer.locked) {
+      text_wrapped(look_, TextRole::title, is_right(q, answer) ? c_.good : c_.bad,
+                   is_right(q, answer) ? "Right: " + q.answer_text : "The answer is " + q.answer_text);
+      if (!q.because.empty()) draw_words(look_, q.because);
+    }
+    ImGui::EndGroup();
+    ImGui::EndGroup();
+  }
+
+  void operator()(const lesson::ShownPlot& p) {
+    double least = 0, most = 0, left = 0, right = 0;
+    for (const auto& curve : p.curves)
+      for (const auto& [x, y] : curve.points) {
+        least = most == 0 ? y : std::min(least, y);
+        most = std::max(most, y);
+        left = left == 0 ? x : std::min(left, x);
+        right = std::max(right, x);
+      }
+    if (!(most > 0) || right <= left)
+      return text_wrapped(look_, TextRole::caption, c_.mute, "Nothing to plot here.");
+    const bool wide = least > 0 && most > 20 * least;
+    const ScaleUnit unit = unit_of(p, most);
+    const std::string label = p.quantity + (*unit.name ? std::string(", ") + unit.name : "");
+    Chart chart(look_, "##plot", {ImGui::GetContentRegionAvail().x, look_.px(230)},
+                logarithmic_axis(p.path.substr(p.path.find('.') + 1), left, right),
+                wide ? logarithmic_axis(label, least, most, unit) : linear_axis(label, most, unit));
+    if (!chart) return;
+    static constexpr sim::BufferClass kColors[] = {sim::BufferClass::parameter, sim::BufferClass::activation,
+                                                   sim::BufferClass::optimizer, sim::BufferClass::kv_cache,
+                                                   sim::BufferClass::gradient};
+    for (std::size_t i = 0; i < p.curves.size(); ++i) {
+      const ImU32 color = p.curves.size() == 1
+                              ? c_.predicted
+                              : c_.memory[static_cast<std::size_t>(kColors[i % std::size(kColors)])];
+      std::vector<ChartPoint> line;
+      for (const auto& [x, y] : p.curves[i].points) line.push_back({x, y});
+      if (line.empty()) continue;
+      chart.line(line, color, Stroke::dashed, 1.8f);
+      for (const ChartPoint& point : line) chart.dot(point, color);
+      if (!p.curves[i].label.empty()) chart.name(line.back(), color, p.curves[i].label);
+    }
+  }
+
+  void operator()(const lesson::ShownTable& t) {
+    const int columns = static_cast<int>(t.columns.size());
+    if (!ImGui::BeginTable("##table", columns,
+                           ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_SizingStretchProp))
+      return;
+    const auto row = [&](const std::vector<std::string>& cells, bool heading) {
+      ImGui::TableNextRow();
+      for (int i = 0; i < columns; ++i) {
+        ImGui::TableSetColumnIndex(i);
+        const std::string& cell = cells[static_cast<std::size_t>(i)];
+        if (heading)
+          text_wrapped(look_, TextRole::caption, c_.dim, cell);
+        else
+          text_wrapped(look_, i == 0 ? TextRole::body : TextRole::number, i == 0 ? c_.text : c_.predicted,
+                       cell);
+      }
+    };
+    row(t.columns, true);
+    for (const auto& cells : t.rows) row(cells, false);
+    ImGui::EndTable();
+  }
+
+  void operator()(const lesson::ShownMeasurement& m) {
+    const bool runs = context_.runs.active();
+    if (primary_button(look_, runs ? "Stop" : "Measure it here", runs ? c_.bad : c_.measured))
+      context_.invoke(runs ? "run.stop" : "run.start");
+    if (ImGui::BeginTable("##measured", 4,
+                          ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_SizingStretchProp)) {
+      ImGui::TableNextRow();
+      for (const char* heading : {"", "predicted", "measured here", "measured / predicted"}) {
+        ImGui::TableNextColumn();
+        text(look_, TextRole::caption, c_.dim, heading);
+      }
+      for (const auto& row : m.rows) {
+        ImGui::TableNextRow();
+        ImGui::TableNextColumn();
+        text_wrapped(look_, TextRole::body, c_.text, row.name);
+        ImGui::TableNextColumn();
+        text(look_, TextRole::number, c_.predicted, row.predicted);
+        ImGui::TableNextColumn();
+        text(look_, TextRole::number, c_.measured, row.measured.empty() ? "\u2013" : row.measured);
+        ImGui::TableNextColumn();
+        text(look_, TextRole::number, c_.text, row.ratio > 0 ? significant(row.ratio) : "\u2013");
+      }
+      ImGui::EndTable();
+    }
+  }
+
+  void operator()(const lesson::ShownGoal& g) {
+    text(look_, TextRole::title, g.holds ? c_.good : c_.mute, g.holds ? "\u2713" : "\u25CB");
+    ImGui::SameLine(0, look_.px(8));
+    ImGui::BeginGroup();
+    draw_words(look_, g.words);
+    text_wrapped(look_, TextRole::number, g.holds ? c_.good : c_.dim, g.numbers);
+    ImGui::EndGroup();
+  }
+
+  bool reached() const {
+    bool any = false;
+    for (const lesson::ShownBlock& block : view_.shown.blocks)
+      if (const auto* goal = std::get_if<lesson::ShownGoal>(&block)) {
+        any = true;
+        if (!goal->holds) return false;
+      }
+    return any;
+  }
+
+ private:
+  std::string key() const {
+    return lesson_.id + "/" + std::to_string(state_.step) + "/" + std::to_string(block_);
+  }
+
+  static ScaleUnit unit_of(const lesson::ShownPlot& plot, double most) {
+    using D = lesson::Dimension;
+    if (plot.dimension == D::of(D::bytes)) return byte_unit(most);
+    if (plot.dimension == D::of(D::seconds)) return time_unit(most);
+    if (plot.style == lesson::Style::percent) return {.01, "%"};
+    return {1, ""};
+  }
+
+  void lock(LessonAnswer& answer) {
+    answer.locked = true;
+    save_lesson_progress(state_.progress, state_.settings);
+  }
+
+  void chosen(const lesson::ShownQuestion& q, LessonAnswer& answer) {
+    for (std::size_t i = 0; i < q.choices.size(); ++i) {
+      const std::string number = std::to_string(i);
+      const bool picked = answer.text == number;
+      const ImU32 color = !answer.locked ? picked ? c_.text : c_.dim
+                          : q.right == i ? c_.good
+                          : picked       ? c_.bad
+                                         : c_.mute;
+      ImGui::PushID(static_cast<int>(i));
+      ImGui::PushStyleColor(ImGuiCol_Text, color);
+      ImGui::PushStyleColor(ImGuiCol_CheckMark, color);
+      const std::string words =
+          lesson::plain(q.choices[i]) +
+          (answer.locked && q.values[i] != lesson::plain(q.choices[i]) ? "   " + q.values[i] : "");
+      {
+        const TextScope scope(look_, TextRole::body);
+        if (ImGui::RadioButton(words.c_str(), picked) && !answer.locked) answer.text = number;
+      }
+      ImGui::PopStyleColor(2);
+      ImGui::PopID();
+    }
+    if (answer.locked) return;
+    ImGui::BeginDisabled(answer.text.empty());
+    if (primary_button(look_, "Lock in", c_.predicted)) lock(answer);
+    ImGui::EndDisabled();
+  }
+
+  void typed(const lesson::ShownQuestion& q, LessonAnswer& answer) {
+    ImGui::BeginDisabled(answer.locked);
+    ImGui::SetNextItemWidth(look_.px(160));
+    const bool entered = ImGui::InputTextWithHint("##answer", hint(q).c_str(), &answer.text,
+                                                  ImGuiInputTextFlags_EnterReturnsTrue);
+    ImGui::SameLine();
+    const bool pressed = !answer.locked && primary_button(look_, "Lock in", c_.predicted);
+    ImGui::EndDisabled();
+    if (answer.locked) return;
+    std::string problem;
+    const bool understood = number_of(q, answer.text, problem).has_value();
+    if ((entered || pressed) && understood) lock(answer);
+    if (!understood && !answer.text.empty()) text_wrapped(look_, TextRole::caption, c_.warn, problem);
+  }
+
+  static std::string hint(const lesson::ShownQuestion& q) {
+    const std::string unit = split_unit(q.answer_text).unit;
+    return unit.empty() ? "a number" : "a number, in " + unit;
+  }
+
+  // What was typed, as an expression with its unit, or a number in the unit of the hint.
+  std::optional<double> number_of(const lesson::ShownQuestion& q, const std::string& typed,
+                                  std::string& problem) const {
+    try {
+      const lesson::Expression expression(typed);
+      lesson::Predictions predictions;
+      double number = expression.value({view_.scenario, predictions}).number;
+      if (expression.dimension() == q.answer.dimension) {
+        // "59" of a share that is shown in percent.
+        if (split_unit(q.answer_text).unit == "%" && typed.find('%') == std::string::npos && number > 1)
+          number /= 100;
+        return number;
+      }
+      if (!expression.dimension().is_none()) {
+        problem = "the answer is " + q.answer.dimension.name() + ", this is " + expression.dimension().name();
+        return std::nullopt;
+      }
+      const lesson::Expression with_unit(typed + " " + split_unit(q.answer_text).unit);
+      if (with_unit.dimension() == q.answer.dimension)
+        return with_unit.value({view_.scenario, predictions}).number;
+      return number;
+    } catch (const std::exception& error) {
+      problem = error.what();
+      return std::nullopt;
+    }
+  }
+
+  bool is_right(const lesson::ShownQuestion& q, const LessonAnswer& answer) const {
+    if (q.right) return answer.text == std::to_string(*q.right);
+    std::string problem;
+    const auto number = number_of(q, answer.text, problem);
+    return number && std::abs(*number - q.answer.number) <= q.tolerance * std::abs(q.answer.number);
+  }
+
+  const Context& context_;
+  const Look& look_;
+  const Palette& c_;
+  LessonsState& state_;
+  const lesson::Lesson& lesson_;
+  const LessonView& view_;
+  std::size_t block_ = 0;
+  bool waits_ = false;
+};
+
+void draw_library(const Context& context) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  LessonsState& state = context.state;
+  if (state.entries.empty())
+    return draw_empty_state(
+        context, "No lessons",
+        "There are none in presets/lessons. A lesson is a file; its README says how to write one.");
+  std::string chapter;
+  for (std::size_t i = 0; i < state.entries.size(); ++i) {
+    const LessonsState::Entry& entry = state.entries[i];
+    ImGui::PushID(static_cast<int>(i));
+    if (!entry.lesson) {
+      text_wrapped(look, TextRole::caption, c.bad, entry.problem);
+    } else {
+      const lesson::Lesson& one = *entry.lesson;
+      if (one.chapter != chapter) {
+        ImGui::Dummy({0, look.px(6)});
+        text(look, TextRole::title, c.text, chapter = one.chapter);
+      }
+      const auto seen = state.progress.steps.find(one.id);
+      const std::size_t steps =
+          seen == state.progress.steps.end() ? 0 : std::min(seen->second, one.steps.size());
+      const std::string done = steps == 0 ? std::to_string(one.minutes) + " min"
+                               : steps == one.steps.size()
+                                   ? "done"
+                                   : std::to_string(steps) + " of " + std::to_string(one.steps.size());
+      const ImVec2 begin = ImGui::GetCursorScreenPos();
+      const float width = ImGui::GetContentRegionAvail().x, height = look.px(30);
+      if (ImGui::InvisibleButton("open", {width, height})) state.open_lesson(i);
+      ImDrawList* const list = ImGui::GetWindowDrawList();
+      list->AddRectFilled(begin, {begin.x + width, begin.y + height - look.px(4)},
+                          ImGui::IsItemHovered() ? c.raised : c.panel, look.px(6));
+      const float middle = begin.y + (height - look.px(4)) / 2;
+      const float room = width - look.px(40) - text_size_of(look, TextRole::number, done).x;
+      draw_text(list, look, TextRole::body, {begin.x + look.px(10), middle}, c.text,
+                fitted(look, TextRole::body, (one.mission ? "Mission: " : "") + one.title, room), {0, .5f});
+      draw_text(list, look, TextRole::number, {begin.x + width - look.px(10), middle},
+                steps == one.steps.size() ? c.good : c.dim, done, {1, .5f});
+    }
+    ImGui::PopID();
+  }
+}
+
+// Back to the list; where in the lesson; larger type; notes.
+void draw_header(const Context& context, const Look& look, const lesson::Lesson& lesson) {
+  const Palette& c = look.color();
+  LessonsState& state = context.state;
+  if (ImGui::Button("\u2190 Lessons")) state.current.reset();
+  ImGui::SameLine();
+  if (ImGui::Button(state.large_type ? "Small type" : "Large type")) state.large_type = !state.large_type;
+  if (!lesson.steps[state.step].notes.empty()) {
+    ImGui::SameLine();
+    if (ImGui::Button(state.notes ? "Hide notes" : "Notes")) state.notes = !state.notes;
+  }
+  ImGui::SameLine();
+  if (ImGui::Button("Reset step")) state.entering = true;
+  ImGui::Dummy({0, look.px(2)});
+  text_wrapped(look, TextRole::caption, c.dim, lesson.chapter + " \u00B7 " + lesson.title);
+  text_wrapped(look, TextRole::heading, c.text, lesson.steps[state.step].title);
+  ImGui::Dummy({0, look.px(4)});
+}
+
+void draw_footer(const Context& context, const Look& look, const lesson::Lesson& lesson) {
+  LessonsState& state = context.state;
+  ImGui::BeginDisabled(state.step == 0);
+  if (ImGui::Button("Back")) state.go_to(state.step - 1);
+  ImGui::EndDisabled();
+  ImGui::SameLine();
+  text(look, TextRole::number, look.color().dim,
+       std::to_string(state.step + 1) + " of " + std::to_string(lesson.steps.size()));
+  ImGui::SameLine();
+  const bool last = state.step + 1 == lesson.steps.size();
+  if (primary_button(look, last ? "Done" : "Next", look.color().predicted)) {
+    if (last)
+      state.current.reset();
+    else
+      state.go_to(state.step + 1);
+  }
+}
+
+// A lesson needs more room than what shares its place: once, as it is opened.
+void widen(const Look& look) {
+  ImGuiDockNode* const node = ImGui::GetCurrentWindow()->RootWindow->DockNode;
+  const float width = look.px(kLessonWidth);
+  if (node && node->Size.x < width && ImGui::GetMainViewport()->Size.x > 3 * width)
+    ImGui::DockBuilderSetNodeSize(node->ID, {width, node->Size.y});
+}
+
+void draw_step(const Context& context, const Look& look,
+               const std::shared_ptr<const lesson::Lesson>& lesson) {
+  LessonsState& state = context.state;
+  const Palette& c = look.color();
+  const lesson::Step& step = lesson->steps[state.step];
+  state.study.follow({lesson, state.step, state.entering ? std::nullopt : std::optional(context.scenario),
+                      state.entering       ? nullptr
+                      : context.measured() ? context.run().measured
+                                           : nullptr});
+  if (std::exchange(state.opening, false)) widen(context.look);
+  draw_header(context, look, *lesson);
+  const LessonView* const view = state.study.result();
+  const bool is_of_step =
+      view && state.study.request().lesson == lesson && state.study.request().step == state.step;
+  if (state.entering && is_of_step && !state.study.request().scenario) {
+    state.entering = false;
+    if (!(view->scenario == context.scenario)) context.edit("lesson: " + step.title, view->scenario);
+    // Maximised, the lesson stands alone.
+    if (context.view.maximised.empty() && !step.panel.empty()) {
+      context.invoke("panel." + step.panel);
+      context.invoke("panel.lessons");
+    }
+  }
+  const float footer = ImGui::GetFrameHeightWithSpacing() + look.px(8);
+  ImGui::BeginChild("step", {0, -footer});
+  ImGui::BeginChild("text",
+                    {std::min(ImGui::GetContentRegionAvail().x - look.px(12), look.px(kTextWidth)), 0},
+                    ImGuiChildFlags_AutoResizeY);
+  if (!state.study.progress().failure.empty()) {
+    text_wrapped(look, TextRole::body, c.bad, as_sentence(state.study.progress().failure));
+  } else if (!is_of_step) {
+    text(look, TextRole::caption, c.mute, "The numbers of this step are on their way.");
+  } else {
+    StepView shown(context, look, *lesson, *view);
+    shown.blocks();
+    if (shown.reached()) text_wrapped(look, TextRole::heading, c.good, "Every goal is reached.");
+    for (std::size_t i = 0; i < std::min(state.hints_shown, step.hints.size()); ++i)
+      text_wrapped(look, TextRole::body, c.dim, "Hint: " + step.hints[i]);
+    if (state.hints_shown < step.hints.size() &&
+        ImGui::Button(state.hints_shown == 0 ? "A hint" : "Another hint"))
+      ++state.hints_shown;
+    if (!step.take_home.empty() && !shown.waits_for_answer()) {
+      ImGui::Dummy({0, look.px(4)});
+      const ImVec2 begin = ImGui::GetCursorScreenPos();
+      ImGui::Indent(look.px(12));
+      text_wrapped(look, TextRole::title, c.text, step.take_home);
+      ImGui::Unindent(look.px(12));
+      ImGui::GetWindowDrawList()->AddRectFilled(begin, {begin.x + look.px(3), ImGui::GetItemRectMax().y},
+                                                c.predicted);
+    }
+    if (state.notes)
+      for (const std::string& note : step.notes)
+        text_wrapped(look, TextRole::caption, c.warn, "Note: " + note);
+  }
+  ImGui::EndChild();
+  ImGui::EndChild();
+  draw_footer(context, look, *lesson);
+}
+
+// All that is drawn while it lives is this much larger.
+class LargerType {
+ public:
+  explicit LargerType(float factor) : before_(ImGui::GetStyle().FontScaleMain) {
+    ImGui::GetStyle().FontScaleMain = before_ * factor;
+    ImGui::PushFont(nullptr, 0);
+  }
+  ~LargerType() {
+    ImGui::PopFont();
+    ImGui::GetStyle().FontScaleMain = before_;
+  }
+
+ private:
+  float before_;
+};
+
+std::string caption(const PanelContext&) {
+  return "";
+}
+
+void draw(const Context& context) {
+  LessonsState& state = context.state;
+  state.reload();
+  if (!state.current || *state.current >= state.entries.size()) return draw_library(context);
+  const LessonsState::Entry& entry = state.entries[*state.current];
+  if (!entry.lesson) {
+    if (ImGui::Button("\u2190 Lessons")) state.current.reset();
+    return text_wrapped(context.look, TextRole::body, context.look.color().bad, entry.problem);
+  }
+  state.step = std::min(state.step, entry.lesson->steps.size() - 1);
+  const std::shared_ptr<const lesson::Lesson> lesson = entry.lesson;
+  if (!state.large_type) return draw_step(context, context.look, lesson);
+  Look large = context.look;
+  large.scale *= kLargeType;
+  const LargerType larger(kLargeType);
+  draw_step(context, large, lesson);
+}
+
+constexpr const char* kProgressFile = "lessons.json";
+
+}  // namespace
+
+LessonProgress load_lesson_progress(const std::filesystem::path& directory) {
+  LessonProgress progress;
+  std::ifstream stream(directory / kProgressFile);
+  const nlohmann::json file = nlohmann::json::parse(stream, nullptr, false);
+  if (!file.is_object()) return progress;
+  if (const auto steps = file.find("steps"); steps != file.end() && steps->is_object())
+    for (const auto& [id, seen] : steps->items())
+      if (seen.is_number_unsigned()) progress.steps[id] = seen.get<std::size_t>();
+  if (const auto answers = file.find("answers"); answers != file.end() && answers->is_object())
+    for (const auto& [id, text] : answers->items())
+      if (text.is_string()) progress.answers[id] = {text.get<std::string>(), true};
+  return progress;
+}
+
+void save_lesson_progress(const LessonProgress& progress, const std::filesystem::path& directory) {
+  if (directory.empty()) return;
+  nlohmann::json file = {{"steps", progress.steps}, {"answers", nlohmann::json::object()}};
+  for (const auto& [id, answer] : progress.answers)
+    if (answer.locked) file["answers"][id] = answer.text;
+  try {
+    std::filesystem::create_directories(directory);
+    cli::write_file((directory / kProgressFile).string(), file.dump(2));
+  } catch (const std::exception&) {
+    // A lesson goes on where nothing can be kept.
+  }
+}
+
+LessonsState::LessonsState(const PanelTools& tools)
+    : study(tools.studies.add<LessonRequest, LessonView>(
+          [predictions = std::make_shared<lesson::Predictions>()](const LessonRequest& request,
+                                                                  const auto& course) {
+            return make_view(request, *predictions, [&course] { return course.stopped(); });
+          })),
+      settings(tools.settings_directory),
+      progress(load_lesson_progress(tools.settings_directory)) {
+  tools.commands.add({.id = "lesson.next",
+                      .category = "Lessons",
+                      .label = "Next step of the lesson",
+                      .run = [this] { go_to(step + 1); },
+                      .shortcut = ImGuiKey_PageDown,
+                      .enabled = [this] { return open_now() && step + 1 < open_now()->steps.size(); }});
+  tools.commands.add({.id = "lesson.back",
+                      .category = "Lessons",
+                      .label = "Step before",
+                      .run = [this] { go_to(step - 1); },
+                      .shortcut = ImGuiKey_PageUp,
+                      .enabled = [this] { return open_now() && step > 0; }});
+}
+
+void LessonsState::reload() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look) return;
+  next_look = now + kBetweenLooks;
+  std::vector<std::filesystem::path> files = lesson::lesson_files(lesson::lesson_directory());
+  files.insert(files.end(), opened.begin(), opened.end());
+  const std::filesystem::path shown = current && *current < entries.size() ? entries[*current].file : "";
+  std::vector<Entry> fresh;
+  for (const std::filesystem::path& file : files) {
+    std::error_code error;
+    const auto written = std::filesystem::last_write_time(file, error);
+    const auto known = std::ranges::find(entries, file, &Entry::file);
+    if (known != entries.end() && known->written == written) {
+      fresh.push_back(*known);
+      continue;
+    }
+    Entry entry{file, written, nullptr, {}};
+    try {
+      entry.lesson = std::make_shared<const lesson::Lesson>(lesson::load_lesson(file));
+    } catch (const std::exception& problem) {
+      entry.problem = problem.what();
+    }
+    fresh.push_back(std::move(entry));
+  }
+  std::ranges::stable_sort(fresh, {},
+                           [](const Entry& e) { return e.lesson ? e.lesson->chapter : std::string(); });
+  entries = std::move(fresh);
+  if (!shown.empty()) {
+    const auto again = std::ranges::find(entries, shown, &Entry::file);
+    if (again == entries.end())
+      current.reset();
+    else
+      current = static_cast<std::size_t>(again - entries.begin());
+  }
+}
+
+const lesson::Lesson* LessonsState::open_now() const {
+  return current && *current < entries.size() ? entries[*current].lesson.get() : nullptr;
+}
+
+void LessonsState::open_lesson(std::size_t index) {
+  current = index;
+  opening = true;
+  const auto seen = progress.steps.find(entries[index].lesson->id);
+  const std::size_t steps = entries[index].lesson->steps.size();
+  go_to(seen == progress.steps.end() || seen->second >= steps ? 0
+                                                              : seen->second - (seen->second > 0 ? 1 : 0));
+}
+
+void LessonsState::go_to(std::size_t to) {
+  step = to;
+  entering = true;
+  hints_shown = 0;
+  std::size_t& seen = progress.steps[entries[*current].lesson->id];
+  seen = std::max(seen, to + 1);
+  save_lesson_progress(progress, settings);
+}
+
+bool LessonsState::open(const std::filesystem::path& file) {
+  if (file.extension() != ".md") return false;
+  if (std::ranges::find(opened, file) == opened.end()) opened.push_back(file);
+  next_look = {};
+  reload();
+  const auto entry = std::ranges::find(entries, file, &Entry::file);
+  if (entry == entries.end()) return false;
+  current = static_cast<std::size_t>(entry - entries.begin());
+  opening = true;
+  if (entry->lesson) go_to(0);
+  return true;
+}
+
+extern const PanelEntry lessons_panel = {"lessons", "Lessons", "a step at a time: ask, predict, measure",
+                                         Dock::right, panel_of<LessonsState, caption, draw>};
+
+}  // namespace app::gui

@@ -1,0 +1,71 @@
+// Lessons: what the user has open, what was answered, and what the step shows under the scenario of the
+// moment.
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/gui/panels/panels.h"
+#include "app/lesson/play.h"
+
+namespace app::gui {
+
+struct LessonRequest {
+  std::shared_ptr<const lesson::Lesson> lesson;
+  std::size_t step = 0;
+  std::optional<sim::Scenario> scenario;             // empty: as the step begins
+  std::shared_ptr<const sim::Report> measured = {};  // a run of the scenario; null: none
+  bool operator==(const LessonRequest&) const = default;
+};
+
+struct LessonView {
+  sim::Scenario scenario;  // that it was asked of
+  lesson::ShownStep shown;
+};
+
+// What was answered, kept between starts.
+struct LessonAnswer {
+  std::string text;  // a choice's number, or what was typed
+  bool locked = false;
+};
+struct LessonProgress {
+  std::map<std::string, std::size_t> steps;     // of a lesson: those that were seen
+  std::map<std::string, LessonAnswer> answers;  // "cost-of-a-step/0/2": lesson, step, block
+};
+LessonProgress load_lesson_progress(const std::filesystem::path& directory);
+void save_lesson_progress(const LessonProgress& progress, const std::filesystem::path& directory);
+
+struct LessonsState {
+  explicit LessonsState(const PanelTools& tools);
+  // Reads what is new or was written since; a file that is wrong has its message in its place.
+  void reload();
+  void open_lesson(std::size_t index);
+  void go_to(std::size_t step);
+  bool open(const std::filesystem::path& file);
+  const lesson::Lesson* open_now() const;  // null: the list is shown
+
+  struct Entry {
+    std::filesystem::path file;
+    std::filesystem::file_time_type written;
+    std::shared_ptr<const lesson::Lesson> lesson;  // null where it is wrong
+    std::string problem;
+  };
+  Study<LessonRequest, LessonView>& study;
+  std::filesystem::path settings;
+  std::vector<Entry> entries;                 // by chapter
+  std::vector<std::filesystem::path> opened;  // files from elsewhere
+  std::optional<std::size_t> current;
+  std::size_t step = 0;
+  bool opening = false;   // in this frame
+  bool entering = false;  // the step's scenario is still to be made the desktop's
+  bool large_type = false, notes = false;
+  std::size_t hints_shown = 0;
+  LessonProgress progress;
+  std::chrono::steady_clock::time_point next_look;
+};
+
+}  // namespace app::gui

@@ -1,0 +1,62 @@
+// Arithmetic over quantities, with its dimension checked:
+//
+//     expression  = sum [ ("<" | "<=" | ">" | ">=") sum ] [ "@" changes ]
+//     sum         = product { ("+" | "-") product }
+//     product     = power { ("*" | "/") power }
+//     power       = operand [ "^" number ]               of what has no dimension
+//     operand     = number [ unit ] | quantity | "(" expression ")" | "-" operand
+//     changes     = PATH "=" VALUE { "," PATH "=" VALUE }
+//
+// "@" is the scenario with fields changed: (peak_memory @ strategy.recompute=full) / peak_memory.
+#pragma once
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/lesson/quantities.h"
+#include "app/lesson/situation.h"
+#include "app/lesson/unit.h"
+
+namespace app::lesson {
+
+// What is wrong with a text, without its place.
+struct ExpressionError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Expression {
+ public:
+  // Throws ExpressionError.
+  explicit Expression(std::string_view text);
+  Expression(Expression&&) noexcept;
+  Expression& operator=(Expression&&) noexcept;
+  ~Expression();
+
+  const std::string& source() const { return source_; }
+  Dimension dimension() const;
+  // How its value is written: a quantity's own style, else plainly.
+  Style style() const;
+  bool is_comparison() const;
+
+  // Throws what predictions throw. Of a comparison, 1 where it holds.
+  Value value(const Situation& situation) const;
+  // Whether a comparison holds.
+  bool holds(const Situation& situation) const { return value(situation).number != 0; }
+  // "6 x parameters x tokens".
+  std::string in_words() const;
+  // The same with the numbers put in: "6 x 8.03B x 16,384 tokens".
+  std::string in_numbers(const Situation& situation) const;
+
+  struct Node;
+
+ private:
+  std::string source_;
+  std::unique_ptr<Node> root_;
+};
+
+// "strategy.recompute=full, workload.seq_len=8192". Throws ExpressionError.
+Changes parse_changes(std::string_view text);
+
+}  // namespace app::lesson

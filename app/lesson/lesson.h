@@ -1,0 +1,114 @@
+// A lesson as data: presets/lessons/*.md, whose grammar presets/lessons/README.md describes.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "app/lesson/expression.h"
+#include "sim/preset_error.h"
+
+namespace app::lesson {
+
+// A piece of running text.
+struct Span {
+  enum class Kind { plain, bold, code, value } kind = Kind::plain;
+  std::string words;  // of a value: as it was written
+  std::optional<Expression>
+      value;                   // of Kind::value; empty where `words` is model, hardware or implementation
+  std::optional<Style> style;  // that the lesson asks for
+};
+using Words = std::vector<Span>;
+
+struct Paragraph {
+  Words words;
+  bool bullet = false;
+  int line = 0;  // in the file
+};
+
+// Its name, and the numbers put in: "6 x parameters = 6 x 8.03B = 48.2B".
+struct Formula {
+  Expression expression;
+  int line = 0;
+};
+
+// Locked until it is answered. The right answer is computed, never written down.
+struct Choice {
+  Words words;
+  std::optional<Expression> value;
+};
+struct Question {
+  enum class Right { nearest, least, greatest } right = Right::nearest;
+  Words ask;
+  std::optional<Expression> answer;  // of Right::nearest
+  double tolerance = .1;             // of a number that is typed: relative
+  std::vector<Choice> choices;       // none: a number is typed
+  Words because;
+  int line = 0;
+};
+
+// A quantity over a field, a curve for each variant.
+struct Variant {
+  std::string label;  // "full"
+  Changes changes;    // none: the scenario as it is
+};
+struct Plot {
+  Expression quantity;
+  std::string path;            // "workload.seq_len"
+  std::vector<double> values;  // of the field, ascending
+  std::vector<Variant> variants;
+  int line = 0;
+};
+// Quantities in columns, a row for each variant.
+struct Table {
+  std::vector<Expression> columns;
+  std::vector<Variant> rows;
+  int line = 0;
+};
+// A run on this machine, whose figures stand beside the predicted ones.
+struct Measurement {
+  std::vector<Expression> quantities;
+  int line = 0;
+};
+// What a mission asks for.
+struct Goal {
+  Words words;
+  Expression holds;
+  int line = 0;
+};
+
+using Block = std::variant<Paragraph, Formula, Question, Plot, Table, Measurement, Goal>;
+
+struct Step {
+  std::string title;
+  Changes set;        // of the scenario as the step before left it
+  std::string panel;  // that is shown beside; empty: none
+  std::vector<Block> blocks;
+  std::vector<std::string> notes, hints;  // the lecturer's; a mission's, one at a time
+  std::string take_home;
+  Changes solution;  // of a mission: one that reaches its goals
+  int line = 0;
+};
+
+struct Lesson {
+  std::string id;  // the file's name without .md
+  std::filesystem::path file;
+  std::string title, chapter;
+  std::vector<int> systems;  // of the program's list of 35 (presets/lessons/README.md)
+  int minutes = 0;
+  std::string scenario;  // a preset, or a file beside the lesson
+  bool mission = false;
+  std::vector<Step> steps;
+};
+
+// Throw sim::PresetError: file, line, what is wrong and what would be accepted.
+Lesson parse_lesson(std::string_view text, const std::filesystem::path& file);
+Lesson load_lesson(const std::filesystem::path& file);
+
+// presets/lessons/*.md but its README, by chapter and name.
+std::vector<std::filesystem::path> lesson_files(const std::filesystem::path& directory);
+std::filesystem::path lesson_directory();
+
+}  // namespace app::lesson

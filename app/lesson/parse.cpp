@@ -1,0 +1,410 @@
+// Reads a lesson's file: front matter, then steps of paragraphs and directives.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+
+#include "app/lesson/lesson.h"
+#include "sim/format.h"
+#include "sim/scenario/preset.h"
+
+namespace app::lesson {
+namespace {
+
+constexpr std::uintmax_t kLargestFile = 1 << 20;
+constexpr int kSystems = 35;
+constexpr std::size_t kMostPoints = 24;  // of a curve
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
+}
+
+// At commas outside of brackets.
+std::vector<std::string_view> at_commas(std::string_view text) {
+  std::vector<std::string_view> parts;
+  std::size_t begin = 0;
+  int depth = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(' || text[i] == '[') ++depth;
+    if (text[i] == ')' || text[i] == ']') --depth;
+    if (text[i] != ',' || depth > 0) continue;
+    parts.push_back(trimmed(text.substr(begin, i - begin)));
+    begin = i + 1;
+  }
+  parts.push_back(trimmed(text.substr(begin)));
+  return parts;
+}
+
+class Reader {
+ public:
+  Reader(std::string_view text, const std::filesystem::path& file) : file_(file) {
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find('\n'), text.size());
+      std::string_view line = text.substr(0, end);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      lines_.push_back(line);
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+  }
+
+  Lesson read() {
+    lesson_.file = file_;
+    lesson_.id = file_.stem().string();
+    front_matter();
+    for (; line_ < lines_.size(); ++line_) body_line(trimmed(lines_[line_]));
+    end_paragraph();
+    if (lesson_.steps.empty()) fail("has no step: a line that begins with \"## \" begins one");
+    finish_questions();
+    return std::move(lesson_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const { fail_at(number(), why); }
+  [[noreturn]] void fail_at(int line, const std::string& why) const {
+    throw sim::PresetError(fmt::format("{}:{}: {}", file_.string(), line, why));
+  }
+  int number() const { return static_cast<int>(std::min(line_, lines_.size() - 1)) + 1; }
+
+  void front_matter() {
+    if (lines_.empty() || trimmed(lines_[0]) != "---")
+      throw sim::PresetError(file_.string() +
+                             ":1: begins with a line ---, then title: and the like, then ---");
+    std::vector<std::string_view> seen;
+    for (line_ = 1; line_ < lines_.size() && trimmed(lines_[line_]) != "---"; ++line_) {
+      const std::string_view line = trimmed(lines_[line_]);
+      if (line.empty()) continue;
+      const std::size_t colon = line.find(':');
+      if (colon == std::string_view::npos) fail("is no KEY: VALUE");
+      const std::string_view key = trimmed(line.substr(0, colon));
+      const std::string value(trimmed(line.substr(colon + 1)));
+      if (std::ranges::find(seen, key) != seen.end()) fail(fmt::format("{} is there twice", key));
+      seen.push_back(key);
+      if (key == "title")
+        lesson_.title = value;
+      else if (key == "chapter")
+        lesson_.chapter = value;
+      else if (key == "scenario")
+        lesson_.scenario = value;
+      else if (key == "minutes")
+        lesson_.minutes = whole(value, 1, 240);
+      else if (key == "systems")
+        for (const std::string_view one : at_commas(value))
+          lesson_.systems.push_back(whole(one, 1, kSystems));
+      else if (key == "kind")
+        lesson_.mission = one_of(value, {"lesson", "mission"}) == 1;
+      else
+        fail(fmt::format("{} is none of title, chapter, systems, minutes, scenario, kind", key));
+    }
+    if (line_ >= lines_.size()) fail("the front matter does not end: a line --- is missing");
+    for (const std::string_view key : {"title", "chapter", "minutes", "scenario"})
+      if (std::ranges::find(seen, key) == seen.end()) fail(fmt::format("{}: is missing above", key));
+    ++line_;
+  }
+
+  int whole(std::string_view text, int least, int most) const {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+      fail(fmt::format("\"{}\" is no whole number from {} to {}", text, least, most));
+    return value;
+  }
+  std::size_t one_of(std::string_view word, std::initializer_list<std::string_view> words) const {
+    const auto found = std::find(words.begin(), words.end(), word);
+    if (found == words.end()) fail(fmt::format("\"{}\" is none of {}", word, fmt::join(words, ", ")));
+    return static_cast<std::size_t>(found - words.begin());
+  }
+
+  void body_line(std::string_view line) {
+    if (line.starts_with("## ")) {
+      end_paragraph();
+      Step& begun = lesson_.steps.emplace_back();
+      begun.title = trimmed(line.substr(3));
+      begun.line = number();
+    } else if (line.empty()) {
+      end_paragraph();
+    } else if (line.starts_with("# ")) {
+      fail("the title stands in the front matter; steps begin with \"## \"");
+    } else if (lesson_.steps.empty()) {
+      fail("stands before the first step: a line that begins with \"## \" begins one");
+    } else if (line.starts_with(":")) {
+      end_paragraph();
+      directive(line);
+    } else if (line.starts_with("- ")) {
+      end_paragraph();
+      paragraph_ = line.substr(2);
+      bullet_ = true;
+      paragraph_line_ = number();
+    } else {
+      if (paragraph_.empty()) paragraph_line_ = number();
+      paragraph_.append(paragraph_.empty() ? "" : " ").append(line);
+    }
+  }
+
+  void end_paragraph() {
+    if (!paragraph_.empty())
+      step().blocks.push_back(Paragraph{words(paragraph_, paragraph_line_), bullet_, paragraph_line_});
+    paragraph_.clear();
+    bullet_ = false;
+  }
+
+  Step& step() { return lesson_.steps.back(); }
+
+  void directive(std::string_view line) {
+    const std::size_t space = std::min(line.find(' '), line.size());
+    const std::string_view word = line.substr(1, space - 1), rest = trimmed(line.substr(space));
+    static const std::map<std::string_view, void (Reader::*)(std::string_view)> kDirectives = {
+        {"set", &Reader::set},         {"panel", &Reader::panel},   {"formula", &Reader::formula},
+        {"ask", &Reader::ask},         {"answer", &Reader::answer}, {"choice", &Reader::choice},
+        {"because", &Reader::because}, {"plot", &Reader::plot},     {"table", &Reader::table},
+        {"measure", &Reader::measure}, {"take", &Reader::take},     {"note", &Reader::note},
+        {"hint", &Reader::hint},       {"goal", &Reader::goal},     {"solution", &Reader::solution}};
+    const auto found = kDirectives.find(word);
+    if (found == kDirectives.end()) {
+      std::vector<std::string_view> names;
+      for (const auto& [name, read] : kDirectives) names.push_back(name);
+      fail(fmt::format("\":{}\" is none of :{}", word, fmt::join(names, ", :")));
+    }
+    if (rest.empty()) fail(fmt::format(":{} says nothing behind it", word));
+    (this->*found->second)(rest);
+  }
+
+  void set(std::string_view rest) { append(step().set, rest); }
+  void solution(std::string_view rest) { append(step().solution, rest); }
+  void append(Changes& to, std::string_view rest) {
+    const Changes more = attempt(number(), [&] { return parse_changes(rest); });
+    to.insert(to.end(), more.begin(), more.end());
+  }
+  void panel(std::string_view rest) { step().panel = rest; }
+  void take(std::string_view rest) { step().take_home = rest; }
+  void note(std::string_view rest) { step().notes.emplace_back(rest); }
+  void hint(std::string_view rest) { step().hints.emplace_back(rest); }
+  void formula(std::string_view rest) { step().blocks.push_back(Formula{expression(rest), number()}); }
+  void measure(std::string_view rest) { step().blocks.push_back(Measurement{expressions(rest), number()}); }
+  void goal(std::string_view rest) {
+    const std::size_t equals = rest.find(" if ");
+    if (equals == std::string_view::npos)
+      fail(":goal WORDS if COMPARISON, as :goal It fits if peak_memory <= capacity");
+    Expression holds = expression(rest.substr(equals + 4));
+    if (!holds.is_comparison()) fail("a goal is a comparison: <, <=, > or >=");
+    step().blocks.push_back(
+        Goal{words(trimmed(rest.substr(0, equals)), number()), std::move(holds), number()});
+  }
+
+  void ask(std::string_view rest) {
+    Question question;
+    question.ask = words(rest, number());
+    question.line = number();
+    step().blocks.push_back(std::move(question));
+  }
+  Question& question(std::string_view directive) {
+    if (!step().blocks.empty())
+      if (auto* const last = std::get_if<Question>(&step().blocks.back())) return *last;
+    fail(fmt::format(":{} stands right behind its :ask", directive));
+  }
+  void answer(std::string_view rest) {
+    Question& q = question("answer");
+    if (rest == "least" || rest == "greatest") {
+      q.right = rest == "least" ? Question::Right::least : Question::Right::greatest;
+      return;
+    }
+    if (const std::size_t within = rest.rfind(" within "); within != std::string_view::npos) {
+      const Expression share = expression(rest.substr(within + 8));
+      if (!share.dimension().is_none()) fail("a tolerance is a share: within 10%");
+      Predictions none;
+      const sim::Scenario nothing;
+      q.tolerance = share.value({nothing, none}).number;
+      rest = rest.substr(0, within);
+    }
+    q.answer = expression(rest);
+  }
+  void choice(std::string_view rest) {
+    Question& q = question("choice");
+    Choice choice;
+    const std::size_t equals = rest.rfind(" = ");
+    choice.value = expression(equals == std::string_view::npos ? rest : rest.substr(equals + 3));
+    choice.words = words(trimmed(rest.substr(0, equals)), number());
+    q.choices.push_back(std::move(choice));
+  }
+  void because(std::string_view rest) { question("because").because = words(rest, number()); }
+
+  // EXPRESSION over PATH from A to B [for VARIANTS]
+  void plot(std::string_view rest) {
+    constexpr std::string_view kForm = ":plot QUANTITY over PATH from A to B [for PATH: VALUE, VALUE]";
+    const std::size_t over = rest.find(" over "), from = rest.find(" from "), to = rest.find(" to ");
+    if (over == std::string_view::npos || from == std::string_view::npos || to == std::string_view::npos ||
+        !(over < from && from < to))
+      fail(fmt::format("is not of the form {}", kForm));
+    const std::size_t variants = std::min(rest.find(" for ", to), rest.size());
+    Plot plot{expression(rest.substr(0, over)),
+              std::string(trimmed(rest.substr(over + 6, from - over - 6))),
+              {},
+              {},
+              number()};
+    const double low = count(rest.substr(from + 6, to - from - 6)),
+                 high = count(rest.substr(to + 4, variants - to - 4));
+    if (!(low >= 1 && high > low)) fail("a plot goes from a number of at least 1 to a greater one");
+    for (double value = low; value < high * 1.0001; value *= 2) plot.values.push_back(value);
+    if (plot.values.size() < 2 || plot.values.size() > kMostPoints)
+      fail(fmt::format("a plot doubles from A to B: that is 2 to {} points, not {}", kMostPoints,
+                       plot.values.size()));
+    if (variants < rest.size())
+      plot.variants = variants_of(rest.substr(variants + 5));
+    else
+      plot.variants.push_back({});
+    step().blocks.push_back(std::move(plot));
+  }
+  double count(std::string_view text) const {
+    std::int64_t value = 0;
+    if (!sim::parse_count(std::string(trimmed(text)), value, true))
+      fail(fmt::format("\"{}\" is no number, as 8 or 8k", trimmed(text)));
+    return static_cast<double>(value);
+  }
+
+  // EXPRESSIONS for PATH: VALUE, VALUE
+  void table(std::string_view rest) {
+    const std::size_t rows = rest.rfind(" for ");
+    if (rows == std::string_view::npos)
+      fail("is not of the form :table QUANTITY, QUANTITY for PATH: VALUE, VALUE");
+    step().blocks.push_back(
+        Table{expressions(rest.substr(0, rows)), variants_of(rest.substr(rows + 5)), number()});
+  }
+  // PATH: VALUE, VALUE
+  std::vector<Variant> variants_of(std::string_view text) const {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string_view::npos)
+      fail("variants are PATH: VALUE, VALUE, as strategy.recompute: none, full");
+    const std::string path(trimmed(text.substr(0, colon)));
+    std::vector<Variant> variants;
+    for (const std::string_view value : at_commas(text.substr(colon + 1))) {
+      if (value.empty()) fail("a value is missing between commas");
+      variants.push_back({std::string(value), {{path, std::string(value)}}});
+    }
+    return variants;
+  }
+
+  std::vector<Expression> expressions(std::string_view list) const {
+    std::vector<Expression> all;
+    for (const std::string_view one : at_commas(list)) all.push_back(expression(one));
+    return all;
+  }
+  Expression expression(std::string_view text) const {
+    return attempt(number(), [&] { return Expression(text); });
+  }
+  template <class Make>
+  auto attempt(int line, const Make& make) const -> decltype(make()) {
+    try {
+      return make();
+    } catch (const ExpressionError& error) {
+      fail_at(line, error.what());
+    }
+  }
+
+  // **bold**, `code`, {expression} and {expression|style}.
+  Words words(std::string_view text, int line) const {
+    Words spans;
+    std::string plain;
+    const auto flush = [&] {
+      if (!plain.empty()) spans.push_back({Span::Kind::plain, std::move(plain), {}, {}});
+      plain.clear();
+    };
+    const auto until = [&](std::size_t from, std::string_view end) {
+      const std::size_t found = text.find(end, from);
+      if (found == std::string_view::npos) fail_at(line, fmt::format("{} is not closed", end));
+      return found;
+    };
+    for (std::size_t i = 0; i < text.size();) {
+      const auto marked = [&](std::string_view begin, std::string_view end, Span::Kind kind) {
+        if (!text.substr(i).starts_with(begin)) return false;
+        const std::size_t close = until(i + begin.size(), end);
+        flush();
+        spans.push_back({kind, std::string(text.substr(i + begin.size(), close - i - begin.size())), {}, {}});
+        i = close + end.size();
+        return true;
+      };
+      if (marked("**", "**", Span::Kind::bold) || marked("`", "`", Span::Kind::code)) continue;
+      if (marked("{", "}", Span::Kind::value)) {
+        read_value(spans.back(), line);
+        continue;
+      }
+      plain += text[i++];
+    }
+    flush();
+    return spans;
+  }
+  void read_value(Span& span, int line) const {
+    std::string_view text = span.words;
+    if (text == "model" || text == "hardware" || text == "implementation") return;
+    if (const std::size_t bar = text.rfind('|'); bar != std::string_view::npos) {
+      span.style = style_from_name(trimmed(text.substr(bar + 1)));
+      if (!span.style)
+        fail_at(line, fmt::format("\"{}\" is none of percent, times, count", trimmed(text.substr(bar + 1))));
+      text = text.substr(0, bar);
+    }
+    span.value = attempt(line, [&] { return Expression(text); });
+  }
+
+  void finish_questions() const {
+    for (const Step& step : lesson_.steps)
+      for (const Block& block : step.blocks) {
+        const auto* q = std::get_if<Question>(&block);
+        if (!q) continue;
+        const bool nearest = q->right == Question::Right::nearest;
+        if (nearest && !q->answer) fail_at(q->line, "the question has no :answer");
+        if (!nearest && q->choices.size() < 2)
+          fail_at(q->line, ":answer least and greatest ask for two choices or more");
+        if (q->choices.size() == 1) fail_at(q->line, "a question has no :choice, or two and more");
+        for (const Choice& choice : q->choices) {
+          const Dimension& asked = nearest ? q->answer->dimension() : q->choices[0].value->dimension();
+          if (!(choice.value->dimension() == asked))
+            fail_at(q->line, fmt::format("a choice is {}, the answer {}", choice.value->dimension().name(),
+                                         asked.name()));
+        }
+      }
+  }
+
+  std::filesystem::path file_;
+  std::vector<std::string_view> lines_;
+  std::size_t line_ = 0;  // from 0
+  Lesson lesson_;
+  std::string paragraph_;
+  bool bullet_ = false;
+  int paragraph_line_ = 0;
+};
+
+}  // namespace
+
+Lesson parse_lesson(std::string_view text, const std::filesystem::path& file) {
+  return Reader(text, file).read();
+}
+
+Lesson load_lesson(const std::filesystem::path& file) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  std::ifstream stream(file, std::ios::binary);
+  if (error || !stream) throw sim::PresetError(file.string() + ": cannot be read");
+  if (size > kLargestFile) throw sim::PresetError(file.string() + ": is larger than a lesson may be, 1 MiB");
+  return parse_lesson(std::string(std::istreambuf_iterator<char>(stream), {}), file);
+}
+
+std::filesystem::path lesson_directory() {
+  return sim::preset_directory() / "lessons";
+}
+
+std::vector<std::filesystem::path> lesson_files(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error))
+    if (entry.path().extension() == ".md" && entry.path().stem() != "README") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace app::lesson

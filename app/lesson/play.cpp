@@ -1,0 +1,291 @@
+#include "app/lesson/play.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <regex>
+
+#include "app/cli/flags.h"
+#include "app/cli/scenario_flags.h"
+#include "app/gui/desktop.h"
+#include "sim/plan/legality.h"
+#include "sim/scenario/preset.h"
+
+namespace app::lesson {
+namespace {
+
+std::string where(const Lesson& lesson, int line) {
+  return fmt::format("{}:{}", lesson.file.string(), line);
+}
+
+std::string text_of(const Expression& expression, const Situation& situation,
+                    std::optional<Style> style = {}) {
+  return text(expression.value(situation), style.value_or(expression.style()));
+}
+
+ShownWords shown(const Words& words, const Situation& situation) {
+  ShownWords result;
+  for (const Span& span : words) {
+    if (span.kind != Span::Kind::value) {
+      result.push_back({span.kind, span.words});
+    } else if (span.value) {
+      result.push_back({span.kind, text_of(*span.value, situation, span.style)});
+    } else {
+      const sim::Scenario& s = situation.scenario;
+      result.push_back({span.kind, span.words == "model"      ? s.model.name
+                                   : span.words == "hardware" ? s.hardware.name
+                                                              : s.implementation.name});
+    }
+  }
+  return result;
+}
+
+// How far apart two numbers are: the ratio's logarithm, or where there is none, the difference.
+double distance(double a, double b) {
+  return a > 0 && b > 0 ? std::abs(std::log(a / b)) : std::abs(a - b);
+}
+
+struct Shower {
+  const Situation& situation;
+  const std::function<bool()>& stopped;
+
+  ShownBlock operator()(const Paragraph& p) const {
+    return ShownParagraph{shown(p.words, situation), p.bullet};
+  }
+
+  ShownBlock operator()(const Formula& f) const {
+    return ShownFormula{f.expression.in_words(), f.expression.in_numbers(situation),
+                        text_of(f.expression, situation)};
+  }
+
+  ShownBlock operator()(const Question& q) const {
+    ShownQuestion result;
+    result.ask = shown(q.ask, situation);
+    result.because = shown(q.because, situation);
+    result.tolerance = q.tolerance;
+    std::vector<double> values;
+    for (const Choice& choice : q.choices) {
+      result.choices.push_back(shown(choice.words, situation));
+      result.values.push_back(text_of(*choice.value, situation));
+      values.push_back(choice.value->value(situation).number);
+    }
+    if (q.right == Question::Right::nearest) {
+      result.answer = q.answer->value(situation);
+      result.answer_text = text_of(*q.answer, situation);
+      for (double& value : values) value = distance(value, result.answer.number);
+    } else if (q.right == Question::Right::greatest) {
+      for (double& value : values) value = -value;
+    }
+    if (!values.empty())
+      result.right = static_cast<std::size_t>(std::ranges::min_element(values) - values.begin());
+    if (q.right != Question::Right::nearest) result.answer_text = result.values[*result.right];
+    return result;
+  }
+
+  ShownBlock operator()(const Plot& p) const {
+    ShownPlot result{p.quantity.in_words(), p.path, p.quantity.dimension(), p.quantity.style(), {}};
+    for (const Variant& variant : p.variants) {
+      ShownPlot::Curve curve{variant.label, {}};
+      for (const double value : p.values) {
+        if (stopped && stopped()) break;
+        Changes changes = variant.changes;
+        changes.push_back({p.path, fmt::format("{:.0f}", value)});
+        const Situation other{situation.predictions.changed(situation.scenario, changes, "the plot"),
+                              situation.predictions};
+        // A value that divides into nothing leaves a gap.
+        if (sim::validate(other.scenario).empty())
+          curve.points.emplace_back(value, p.quantity.value(other).number);
+      }
+      result.curves.push_back(std::move(curve));
+    }
+    return result;
+  }
+
+  ShownBlock operator()(const Table& t) const {
+    ShownTable result;
+    result.columns.push_back(t.rows.empty() ? "" : t.rows[0].changes[0].path);
+    for (const Expression& column : t.columns) result.columns.push_back(column.in_words());
+    for (const Variant& row : t.rows) {
+      const Situation other{situation.predictions.changed(situation.scenario, row.changes, "the table"),
+                            situation.predictions};
+      std::vector<std::string> cells = {row.label};
+      const auto problems = sim::validate(other.scenario);
+      for (const Expression& column : t.columns)
+        cells.push_back(problems.empty() ? text_of(column, other) : "cannot be");
+      result.rows.push_back(std::move(cells));
+    }
+    return result;
+  }
+
+  ShownBlock operator()(const Measurement& m) const {
+    const Situation predicted{situation.scenario, situation.predictions};
+    ShownMeasurement result;
+    for (const Expression& quantity : m.quantities) {
+      ShownMeasurement::Row row{quantity.in_words(), text_of(quantity, predicted), {}, 0};
+      if (situation.measured) {
+        row.measured = text_of(quantity, situation);
+        row.ratio = quantity.value(situation).number / quantity.value(predicted).number;
+      }
+      result.rows.push_back(std::move(row));
+    }
+    return result;
+  }
+
+  ShownBlock operator()(const Goal& g) const {
+    return ShownGoal{shown(g.words, situation), g.holds.in_numbers(situation), g.holds.holds(situation)};
+  }
+};
+
+int line_of(const Block& block) {
+  return std::visit([](const auto& b) { return b.line; }, block);
+}
+
+// Figures that a reader would ask the source of: with a unit or of three digits and more, outside of {}.
+bool has_bare_figure(const Words& words) {
+  static const std::regex figure(
+      R"((^|[^A-Za-z0-9_.-])(\d[\d,.]*\s?(%|percent|times|GB|GiB|TB|MB|ms|TFLOP|GFLOP|PFLOP|tokens/s|W|kWh|dollars|\$|hours|days)|\d{3,}))");
+  static const std::regex cited(R"(\[[^\]]*\d{4}[^\]]*\])");
+  std::string all;
+  bool bare = false;
+  for (const Span& span : words) {
+    if (span.kind == Span::Kind::value || span.kind == Span::Kind::code) continue;
+    all += span.words;
+  }
+  const std::string without_sources = std::regex_replace(all, cited, "");
+  bare = std::regex_search(without_sources, figure);
+  return bare && !std::regex_search(all, cited);
+}
+
+class Checker {
+ public:
+  Checker(const Lesson& lesson, Predictions& predictions) : lesson_(lesson), predictions_(predictions) {}
+
+  std::vector<std::string> problems() {
+    if (!lesson_.mission && lesson_.systems.empty())
+      add(1, "systems: is missing: which of the 35 it teaches");
+    for (std::size_t i = 0; i < lesson_.steps.size(); ++i) check(i);
+    return std::move(problems_);
+  }
+
+ private:
+  void add(int line, const std::string& why) { problems_.push_back(where(lesson_, line) + ": " + why); }
+
+  void check(std::size_t index) {
+    const Step& step = lesson_.steps[index];
+    const std::vector<std::string> panels = panel_names();
+    if (!step.panel.empty() && !panels.empty() && std::ranges::find(panels, step.panel) == panels.end())
+      add(step.line, fmt::format(":panel {} is none of {}", step.panel, fmt::join(panels, ", ")));
+    for (const Block& block : step.blocks)
+      if (const auto* p = std::get_if<Paragraph>(&block); p && has_bare_figure(p->words))
+        add(p->line, "a figure without a source: compute it, {EXPRESSION}, or cite it, [Author YEAR, where]");
+    try {
+      const sim::Scenario scenario = scenario_at(lesson_, index);
+      const ShownStep shown = show(lesson_, index, scenario, predictions_);
+      problems_.insert(problems_.end(), shown.failures.begin(), shown.failures.end());
+      for (std::size_t b = 0; b < shown.blocks.size(); ++b)
+        if (const auto* q = std::get_if<Question>(&step.blocks[b]))
+          check_question(*q, {scenario, predictions_});
+      if (lesson_.mission) check_mission(step, shown, scenario);
+    } catch (const std::exception& error) {
+      add(step.line, error.what());
+    }
+  }
+
+  // The second best must be clearly worse, or a guess decides.
+  void check_question(const Question& q, const Situation& situation) {
+    if (q.choices.empty()) return;
+    std::vector<double> values;
+    for (const Choice& choice : q.choices) values.push_back(choice.value->value(situation).number);
+    if (q.right == Question::Right::nearest) {
+      const double answer = q.answer->value(situation).number;
+      for (double& value : values) value = distance(value, answer);
+      std::ranges::sort(values);
+      if (values[1] < 2 * values[0] || values[0] == values[1])
+        add(q.line,
+            fmt::format("two choices are about as near to the answer, {}", text_of(*q.answer, situation)));
+    } else {
+      std::ranges::sort(values);
+      if (q.right == Question::Right::greatest) std::ranges::reverse(values);
+      if (distance(values[0], values[1]) < .01) add(q.line, "two choices are the same to one percent");
+    }
+  }
+
+  void check_mission(const Step& step, const ShownStep& begun, const sim::Scenario& scenario) {
+    const auto reached = [](const ShownStep& shown) {
+      return std::ranges::all_of(shown.blocks, [](const ShownBlock& block) {
+        const auto* goal = std::get_if<ShownGoal>(&block);
+        return !goal || goal->holds;
+      });
+    };
+    const bool has_goals = std::ranges::any_of(
+        begun.blocks, [](const ShownBlock& block) { return std::holds_alternative<ShownGoal>(block); });
+    if (!has_goals) return;
+    if (step.solution.empty()) return add(step.line, "the mission has no :solution");
+    if (reached(begun)) add(step.line, "the mission is solved as it begins");
+    const sim::Scenario solved = predictions_.changed(scenario, step.solution, where(lesson_, step.line));
+    std::size_t index = 0;
+    while (&lesson_.steps[index] != &step) ++index;
+    const ShownStep end = show(lesson_, index, solved, predictions_);
+    for (const std::string& failure : end.failures) problems_.push_back(failure + " (under the solution)");
+    for (const ShownBlock& block : end.blocks)
+      if (const auto* goal = std::get_if<ShownGoal>(&block); goal && !goal->holds)
+        add(step.line, fmt::format("the solution misses a goal: {}", goal->numbers));
+  }
+
+  const Lesson& lesson_;
+  Predictions& predictions_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::string plain(const ShownWords& words) {
+  std::string text;
+  for (const ShownSpan& span : words) text += span.words;
+  return text;
+}
+
+sim::Scenario first_scenario(const Lesson& lesson) {
+  const std::filesystem::path beside = lesson.file.parent_path() / lesson.scenario;
+  sim::Scenario scenario;
+  if (lesson.scenario.ends_with(".json") && beside.parent_path() == lesson.file.parent_path())
+    scenario = cli::read_scenario(cli::read_file(beside.string()), beside.string());
+  else
+    scenario = sim::load_scenario_preset(lesson.scenario);
+  cli::settle_hardware(scenario, {}, {});
+  return scenario;
+}
+
+sim::Scenario scenario_at(const Lesson& lesson, std::size_t step) {
+  sim::Scenario scenario = first_scenario(lesson);
+  for (std::size_t i = 0; i <= step; ++i) {
+    const Step& s = lesson.steps[i];
+    if (!s.set.empty()) scenario = sim::with_overrides(scenario, s.set, where(lesson, s.line));
+    cli::settle_hardware(scenario, {}, {});
+  }
+  return scenario;
+}
+
+ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scenario,
+               Predictions& predictions, const sim::Report* measured, const std::function<bool()>& stopped) {
+  const Situation situation{scenario, predictions, measured};
+  ShownStep result;
+  for (const Block& block : lesson.steps[step].blocks) {
+    if (stopped && stopped()) break;
+    try {
+      result.blocks.push_back(std::visit(Shower{situation, stopped}, block));
+    } catch (const std::exception& error) {
+      result.failures.push_back(where(lesson, line_of(block)) + ": " + error.what());
+      result.blocks.push_back(ShownParagraph{});
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> problems_of(const Lesson& lesson, Predictions& predictions) {
+  return Checker(lesson, predictions).problems();
+}
+
+}  // namespace app::lesson

@@ -1,0 +1,85 @@
+// A lesson with its numbers: every step under a scenario, as words, tables and curves that anybody can draw.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/lesson/lesson.h"
+
+namespace app::lesson {
+
+struct ShownSpan {
+  Span::Kind kind{};
+  std::string words;
+};
+using ShownWords = std::vector<ShownSpan>;
+std::string plain(const ShownWords& words);
+
+struct ShownParagraph {
+  ShownWords words;
+  bool bullet = false;
+};
+struct ShownFormula {
+  std::string words, numbers, result;
+};
+struct ShownQuestion {
+  ShownWords ask, because;
+  std::vector<ShownWords> choices;
+  std::vector<std::string> values;   // of the choices
+  std::optional<std::size_t> right;  // of the choices
+  Value answer;                      // of a number that is typed
+  std::string answer_text;
+  double tolerance = 0;
+};
+struct ShownPlot {
+  struct Curve {
+    std::string label;
+    std::vector<std::pair<double, double>> points;  // of values that are legal
+  };
+  std::string quantity, path;
+  Dimension dimension;
+  Style style = Style::plain;
+  std::vector<Curve> curves;
+};
+struct ShownTable {
+  std::vector<std::string> columns;  // the first is what rows differ in
+  std::vector<std::vector<std::string>> rows;
+};
+struct ShownMeasurement {
+  struct Row {
+    std::string name, predicted, measured;  // measured: empty before a run
+    double ratio = 0;                       // measured over predicted; 0: none
+  };
+  std::vector<Row> rows;
+};
+struct ShownGoal {
+  ShownWords words;
+  std::string numbers;  // "31.2 % >= 40 %"
+  bool holds = false;
+};
+using ShownBlock = std::variant<ShownParagraph, ShownFormula, ShownQuestion, ShownPlot, ShownTable,
+                                ShownMeasurement, ShownGoal>;
+
+struct ShownStep {
+  std::vector<ShownBlock> blocks;
+  std::vector<std::string> failures;  // of blocks that this scenario has no numbers for: each a sentence
+};
+
+// The scenario that a lesson begins with. Throws sim::PresetError.
+sim::Scenario first_scenario(const Lesson& lesson);
+// As a step begins: with the changes of all steps up to it. Throws sim::PresetError.
+sim::Scenario scenario_at(const Lesson& lesson, std::size_t step);
+
+// A step under a scenario. `measured`: a run of it, or null. `stopped` is asked between blocks.
+ShownStep show(const Lesson& lesson, std::size_t step, const sim::Scenario& scenario,
+               Predictions& predictions, const sim::Report* measured = nullptr,
+               const std::function<bool()>& stopped = {});
+
+// What is wrong with a lesson that reads well: steps whose scenario cannot be, questions without one right
+// answer, panels that do not exist, figures in the text without a source, missions that are solved as they
+// begin or are not by their solution. Each a sentence with file and line.
+std::vector<std::string> problems_of(const Lesson& lesson, Predictions& predictions);
+
+}  // namespace app::lesson

@@ -1,0 +1,137 @@
+#include "app/lesson/unit.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "sim/format.h"
+
+namespace app::lesson {
+namespace {
+
+Dimension bytes() {
+  return Dimension::of(Dimension::bytes);
+}
+Dimension seconds() {
+  return Dimension::of(Dimension::seconds);
+}
+Dimension flops() {
+  return Dimension::of(Dimension::flops);
+}
+Dimension tokens() {
+  return Dimension::of(Dimension::tokens);
+}
+Dimension dollars() {
+  return Dimension::of(Dimension::dollars);
+}
+Dimension joules() {
+  return Dimension::of(Dimension::joules);
+}
+
+// Three significant digits; numbers from 1,000 on in full where they are whole or beyond three digits.
+std::string digits(double number) {
+  const double size = std::abs(number);
+  if (!std::isfinite(number)) return "no number";
+  if (size >= 1e6) return sim::format_short(number);
+  if (size >= 1000) return sim::format_count(std::llround(number));
+  return fmt::format("{:.3g}", number);
+}
+
+std::string energy(double in_joules) {
+  const double kwh = in_joules / 3.6e6;
+  if (kwh >= 1e6) return fmt::format("{} GWh", digits(kwh / 1e6));
+  if (kwh >= 1e3) return fmt::format("{} MWh", digits(kwh / 1e3));
+  if (kwh >= 1) return fmt::format("{} kWh", digits(kwh));
+  return fmt::format("{} J", digits(in_joules));
+}
+
+std::string money(double usd) {
+  return usd >= 100 || usd == 0 ? fmt::format("${}", digits(std::round(usd))) : fmt::format("${:.2f}", usd);
+}
+
+}  // namespace
+
+std::string Dimension::name() const {
+  if (is_none()) return "a number";
+  static constexpr std::array<std::string_view, 6> kNames = {"bytes",  "s",       "FLOP",
+                                                             "tokens", "dollars", "joules"};
+  std::string above, below;
+  for (std::size_t i = 0; i < power.size(); ++i)
+    for (int n = 0; n < std::abs(power[i]); ++n) {
+      std::string& side = power[i] > 0 ? above : below;
+      side.append(side.empty() ? "" : " x ").append(kNames[i]);
+    }
+  return below.empty() ? above : fmt::format("{}/{}", above.empty() ? std::string_view("1") : above, below);
+}
+
+std::optional<Style> style_from_name(std::string_view name) {
+  if (name == "percent") return Style::percent;
+  if (name == "times") return Style::times;
+  if (name == "count") return Style::count;
+  return std::nullopt;
+}
+
+std::string text(const Value& value, Style style) {
+  const Dimension& d = value.dimension;
+  const double n = value.number;
+  if (d.is_none()) {
+    if (style == Style::percent) return sim::format_percent(n);
+    if (style == Style::times) return digits(n) + " times";
+    if (style == Style::count) return sim::format_count(std::llround(n));
+    return digits(n);
+  }
+  if (d == bytes()) return sim::format(sim::Bytes{std::llround(n)});
+  if (d == seconds()) return sim::format(sim::Seconds{n});
+  if (d == flops()) return sim::format(sim::Flops{n});
+  if (d == flops() / seconds()) return sim::format(sim::FlopsPerSecond{n});
+  if (d == bytes() / seconds()) return sim::format(sim::BytesPerSecond{n});
+  if (d == flops() / bytes()) return digits(n) + " FLOP/byte";
+  if (d == flops() / tokens()) return sim::format(sim::Flops{n}) + " a token";
+  if (d == bytes() / tokens()) return sim::format(sim::Bytes{std::llround(n)}) + " a token";
+  if (d == seconds() / tokens()) return sim::format(sim::Seconds{n}) + " a token";
+  if (d == tokens()) return digits(n) + " tokens";
+  if (d == tokens() / seconds()) return digits(n) + " tokens/s";
+  if (d == dollars()) return money(n);
+  if (d == dollars() / tokens()) return money(n * 1e6) + " a million tokens";
+  if (d == joules()) return energy(n);
+  if (d == joules() / seconds()) return digits(n) + " W";
+  if (d == joules() / tokens()) return digits(n) + " J a token";
+  return digits(n) + " " + d.name();
+}
+
+std::optional<Value> unit_from_name(std::string_view name) {
+  static const std::pair<std::string_view, Value> kUnits[] = {
+      {"k", {1e3, {}}},
+      {"M", {1e6, {}}},
+      {"B", {1e9, {}}},
+      {"T", {1e12, {}}},
+      {"%", {.01, {}}},
+      {"bytes", {1, bytes()}},
+      {"KiB", {1024., bytes()}},
+      {"MiB", {1048576., bytes()}},
+      {"GiB", {1073741824., bytes()}},
+      {"TiB", {1099511627776., bytes()}},
+      {"GB", {1e9, bytes()}},
+      {"GB/s", {1e9, bytes() / seconds()}},
+      {"us", {1e-6, seconds()}},
+      {"ms", {1e-3, seconds()}},
+      {"s", {1, seconds()}},
+      {"h", {3600, seconds()}},
+      {"days", {86400, seconds()}},
+      {"GFLOP", {1e9, flops()}},
+      {"TFLOP", {1e12, flops()}},
+      {"PFLOP", {1e15, flops()}},
+      {"TFLOP/s", {1e12, flops() / seconds()}},
+      {"FLOP", {1, flops()}},
+      {"tokens", {1, tokens()}},
+      {"tokens/s", {1, tokens() / seconds()}},
+      {"dollars", {1, dollars()}},
+      {"kWh", {3.6e6, joules()}},
+  };
+  for (const auto& [word, value] : kUnits)
+    if (word == name) return value;
+  return std::nullopt;
+}
+
+}  // namespace app::lesson

@@ -1,0 +1,147 @@
+// Lessons: expressions with units, what is wrong with a file, and every lesson that is shipped.
+#include <set>
+
+#include "app/lesson/play.h"
+#include "sim/report/metrics.h"
+#include "sim/scenario/preset.h"
+#include "tests/support/catch.h"
+
+using namespace app::lesson;
+
+namespace {
+
+double number(const std::string& expression, const sim::Scenario& scenario = {}) {
+  Predictions predictions;
+  return Expression(expression).value({scenario, predictions}).number;
+}
+
+std::string error_of(const std::string& expression) {
+  try {
+    const Expression wrong(expression);
+  } catch (const ExpressionError& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+// A lesson of one step with these lines.
+Lesson lesson_with(const std::string& lines) {
+  return parse_lesson(
+      "---\ntitle: T\nchapter: C\nminutes: 1\nsystems: 2\nscenario: train-llama-3.1-8b-h100\n---\n\n## S\n" +
+          lines,
+      "here.md");
+}
+std::string refusal_of(const std::string& lines) {
+  try {
+    lesson_with(lines);
+  } catch (const sim::PresetError& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+}  // namespace
+
+TEST_CASE("an expression computes as arithmetic does, with units") {
+  CHECK(number("2 + 3 * 4") == 14);
+  CHECK(number("(2 + 3) * 4 - 1") == 19);
+  CHECK(number("2 ^ 10 / 4") == 256);
+  CHECK(number("10 - 3 - 2") == 5);
+  CHECK(number("64 / 4 / 2") == 8);
+  CHECK(number("-2 + 5") == 3);
+  CHECK(number("80 GiB / 1 MiB") == 80 * 1024);
+  CHECK(number("1.5M tokens / 500 tokens/s / 1 h") == Approx(1.5e6 / 500 / 3600));
+  CHECK(number("40 % < 0.5") == 1);
+  CHECK(number("3 >= 4") == 0);
+  CHECK(text({3.6e6, Dimension::of(Dimension::joules)}) == "1 kWh");
+  CHECK(Expression("1 GB / 2 s").dimension() ==
+        Dimension::of(Dimension::bytes) / Dimension::of(Dimension::seconds));
+}
+
+TEST_CASE("units that do not agree are refused, and so is what is not understood") {
+  CHECK_THAT(error_of("1 s + 1 bytes"), contains("s and bytes cannot be added or compared"));
+  CHECK_THAT(error_of("peak_memory < 3 ms"), contains("bytes and s"));
+  CHECK_THAT(error_of("2 ^ 1 s"), contains("without a unit"));
+  CHECK_THAT(error_of("3 +"), contains("missing at the end"));
+  CHECK_THAT(error_of("(3"), contains("\")\" is missing"));
+  CHECK_THAT(error_of("peak_memry"), contains("peak_memory"));
+  CHECK_THAT(error_of("3 parsecs"), contains("\"parsecs\" is no unit"));
+  CHECK_THAT(error_of("mfu @ full"), contains("PATH=VALUE"));
+}
+
+TEST_CASE("quantities of a lesson are those of the report, and @ is the scenario with fields changed") {
+  const sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-h100");
+  Predictions predictions;
+  const Situation situation{s, predictions};
+  const auto of = [&](const char* expression) { return Expression(expression).value(situation).number; };
+  CHECK(of("peak_memory") == static_cast<double>(sim::peak_memory(situation.report()).value));
+  CHECK(of("tokens_per_second * step_time") == Approx(of("tokens")).epsilon(1e-9));
+  CHECK(of("(mfu @ strategy.recompute=full) - mfu") < 0);
+  CHECK(of("peak_memory @ strategy.recompute=full, workload.seq_len=1024") < of("peak_memory"));
+  CHECK(of("(layers @ model=gpt2-124m) * 1") == 12);
+  // The words and the numbers of a formula keep the parentheses that matter.
+  const Expression formula("(step_time + step_time) / (step_time - 0 s)");
+  CHECK(formula.in_words() == "(step + step) / (step - 0 s)");
+  CHECK_THAT(formula.in_numbers(situation), contains(" + "));
+}
+
+TEST_CASE("what is wrong with a lesson is named with its line") {
+  CHECK(refusal_of("Fine.") == "nothing");
+  CHECK_THAT(refusal_of(":pannel memory"), contains("here.md:10: \":pannel\" is none of :answer"));
+  CHECK_THAT(refusal_of(":ask How many?"), contains("here.md:10: the question has no :answer"));
+  CHECK_THAT(refusal_of(":ask How many?\n:answer 3 s\n:choice 3\n:choice 4"),
+             contains("a choice is a number, the answer s"));
+  CHECK_THAT(refusal_of(":answer 3"), contains("stands right behind its :ask"));
+  CHECK_THAT(refusal_of("It is {mfu."), contains("} is not closed"));
+  CHECK_THAT(refusal_of("It is {mfu|loud}."), contains("none of percent, times, count"));
+  CHECK_THAT(refusal_of(":plot mfu over workload.seq_len from 8k to 1k"), contains("to a greater one"));
+  CHECK_THAT(refusal_of(":goal Fast if mfu"), contains("a goal is a comparison"));
+  CHECK_THROWS_WITH(parse_lesson("no front", "x.md"), contains("x.md:1"));
+  CHECK_THROWS_WITH(parse_lesson("---\ntitle: T\n---\n## S\n", "x.md"), contains("chapter: is missing"));
+}
+
+TEST_CASE(
+    "a check finds a scenario that cannot be, a figure without a source and a question without one answer") {
+  const auto problem_of = [](const std::string& lines) {
+    Predictions predictions;
+    const auto problems = problems_of(lesson_with(lines), predictions);
+    return problems.empty() ? "nothing" : problems.front();
+  };
+  CHECK(problem_of("It is {mfu}.") == "nothing");
+  CHECK_THAT(problem_of(":set strategy.tensor_parallel=7\nIt is {mfu}."), contains("tensor_parallel"));
+  CHECK_THAT(problem_of(":set strategy.tensor=7"), contains("here.md:9"));
+  CHECK_THAT(problem_of("It takes 30 % more."), contains("here.md:10: a figure without a source"));
+  CHECK(problem_of("It takes 30 % more [Korthikanti 2022, table 4].") == "nothing");
+  CHECK_THAT(problem_of(":panel nowhere"), contains("is none of"));
+  CHECK_THAT(problem_of(":ask Which?\n:answer 10\n:choice 9\n:choice 11"), contains("about as near"));
+  CHECK_THAT(problem_of(":ask Which?\n:answer least\n:choice a = 5\n:choice b = 5"), contains("the same"));
+}
+
+TEST_CASE("the right answer of a question is computed by the model") {
+  const Lesson lesson = lesson_with(":ask How many?\n:answer 6.2\n:choice 2\n:choice six = 6\n:choice 20");
+  Predictions predictions;
+  const ShownStep shown = show(lesson, 0, scenario_at(lesson, 0), predictions);
+  REQUIRE(shown.blocks.size() == 1);
+  CHECK(std::get<ShownQuestion>(shown.blocks[0]).right == 1);
+}
+
+TEST_CASE("every lesson plays from its first step to its last, and every mission can be won") {
+  for (const auto& file : lesson_files(lesson_directory())) {
+    INFO(file.string());
+    const Lesson lesson = load_lesson(file);
+    Predictions predictions;
+    const std::vector<std::string> problems = problems_of(lesson, predictions);
+    for (const std::string& problem : problems) UNSCOPED_INFO(problem);
+    CHECK(problems.empty());
+  }
+}
+
+TEST_CASE("all 35 systems have a lesson") {
+  std::set<int> taught;
+  for (const auto& file : lesson_files(lesson_directory()))
+    for (const int system : load_lesson(file).systems) taught.insert(system);
+  for (int system = 1; system <= 35; ++system) {
+    INFO("system " << system);
+    CHECK(taught.count(system) == 1);
+  }
+}
