@@ -51,7 +51,7 @@ class IdleDevice final : public runtime::Device {
 // Four floats x and four floats y, one block of the given operations, run once.
 sim::Plan plan_of(std::vector<sim::Operation> operations) {
   sim::Plan plan;
-  plan.groups = {{"data", 1, 1}};
+  plan.groups = {{sim::Axis::data, 1, 1}};
   for (const char* name : {"x", "y"})
     plan.buffers.push_back({.name = name,
                             .buffer_class = sim::BufferClass::activation,
@@ -149,8 +149,8 @@ TEST_CASE("Collectives over one rank leave what a computation without them gives
 TEST_CASE("One rank alone refuses groups of several and has nobody to send to") {
   const auto communicator = runtime::make_single_rank_communicator();
   std::vector<std::byte> bytes(4);
-  CHECK_THROWS_AS(communicator->all_reduce({"data", 2, 1}, bytes, sim::DType::fp32), std::logic_error);
-  CHECK_THROWS_AS(communicator->send({"pipeline", 1, 1}, bytes), std::logic_error);
+  CHECK_THROWS_AS(communicator->all_reduce({sim::Axis::data, 2, 1}, bytes, sim::DType::fp32), std::logic_error);
+  CHECK_THROWS_AS(communicator->send({sim::Axis::pipeline, 1, 1}, bytes), std::logic_error);
 }
 
 TEST_CASE("An operation without a kernel is refused before anything runs") {
