@@ -67,10 +67,6 @@ class Device {
   // Types with fewer bits that weights may be stored in while generating; none where they are stored as they
   // are multiplied.
   virtual std::span<const sim::DType> weight_dtypes() const { return {}; }
-  // The scales of such a weight (weight_quantisation.h), by its address. Requires weight_dtypes().
-  virtual void set_weight_scales(const std::byte* weight, std::span<const float> scales) {
-    (void)weight, (void)scales;
-  }
   virtual KvCacheLimits kv_cache_limits() const { return {}; }
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
   // operation.operands; of absent ones anything).

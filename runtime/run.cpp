@@ -119,9 +119,9 @@ std::vector<InstanceName> Run::instances_of(sim::BufferClass buffer_class) const
   std::vector<InstanceName> names;
   for (const sim::Instance& instance : memory_.instances) {
     const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(instance.buffer)];
-    const bool of_a_parameter =
-        buffer_class == sim::BufferClass::parameter || buffer.parameter != sim::kNoBuffer;
-    if (buffer.buffer_class == buffer_class && of_a_parameter)
+    // Scales of a parameter follow from it.
+    const bool is_parameter = buffer_class == sim::BufferClass::parameter;
+    if (buffer.buffer_class == buffer_class && is_parameter == (buffer.parameter == sim::kNoBuffer))
       names.push_back({instance.buffer, instance.layer});
   }
   return names;
@@ -138,7 +138,10 @@ void Run::write_values(InstanceName name, std::span<const float> values) {
   if (sim::bits(dtype) < 16) {
     const QuantisedWeights weights = quantise_weights(values, buffer.shape.back().factor, dtype);
     write(name.buffer, std::span<const std::byte>(weights.bytes), name.layer);
-    device_->set_weight_scales(executor_->instance(name.buffer, name.layer).data(), weights.scales);
+    for (std::size_t b = 0; b < plan_.buffers.size(); ++b)
+      if (plan_.buffers[b].buffer_class == sim::BufferClass::parameter &&
+          plan_.buffers[b].parameter == name.buffer)
+        write(static_cast<sim::BufferId>(b), std::span<const float>(weights.scales), name.layer);
     return;
   }
   if (sim::bits(dtype) != 16) return write(name.buffer, values, name.layer);

@@ -34,25 +34,16 @@ inline cuda::Type type_of(sim::DType dtype) {
   }
 }
 
-// Scales of weights that are stored in fewer bits, by the weights' addresses.
-using WeightScales = std::map<const std::byte*, float*>;
-
 // An operation, and what kernels work with.
 class Call : public OperationView {
  public:
   Call(const BoundOperation& bound, const cuda::Context& with, cuda::Products& multiplier,
-       Fp8Scales& fp8_scales, const WeightScales& scales_of_weights, const StepNumbers* step_numbers)
-      : OperationView(bound),
-        context(with),
-        products(multiplier),
-        fp8(fp8_scales),
-        weight_scales(scales_of_weights),
-        numbers(step_numbers) {}
+       Fp8Scales& fp8_scales, const StepNumbers* step_numbers)
+      : OperationView(bound), context(with), products(multiplier), fp8(fp8_scales), numbers(step_numbers) {}
 
   const cuda::Context& context;
   cuda::Products& products;
   Fp8Scales& fp8;
-  const WeightScales& weight_scales;
   const StepNumbers* numbers;
 
   cuda::Tensor tensor(std::size_t operand) const {
@@ -60,15 +51,15 @@ class Call : public OperationView {
     const BoundOperand& o = bound().operands[operand];
     return {o.data, o.dtype == sim::DType::fp8 ? fp8.at(o.data).type : type_of(o.dtype)};
   }
-  // An operand in one of the formats of decoding's weights; in bf16 without scales where it is in none.
-  cuda::Weights weights(std::size_t operand) const {
-    const BoundOperand& o = bound().operands[operand];
-    const auto found = weight_scales.find(o.data);
-    if (found == weight_scales.end()) return {cuda::WeightFormat::bf16, o.data, nullptr};
+  // A product's weight in one of decoding's formats; in bf16 without scales where it is in none.
+  cuda::Weights weights() const {
+    const BoundOperand& o = *find(sim::Role::weight);
+    const float* const scales = f32(sim::Role::weight_scales);
+    if (!scales) return {cuda::WeightFormat::bf16, o.data, nullptr};
     return {o.dtype == sim::DType::int8   ? cuda::WeightFormat::int8
             : o.dtype == sim::DType::int4 ? cuda::WeightFormat::int4
                                           : cuda::WeightFormat::fp8,
-            o.data, found->second};
+            o.data, scales};
   }
   // Of an operand in fp8, a device scalar; null of others.
   const float* scale(std::size_t operand) const {

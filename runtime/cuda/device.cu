@@ -44,7 +44,6 @@ class CudaDevice final : public Device {
     numbers_ = reinterpret_cast<StepNumbers*>(gpu_.allocate(sizeof(StepNumbers)));
   }
   ~CudaDevice() override {
-    for (const auto& [weight, scales] : weight_scales_) gpu_.release(reinterpret_cast<std::byte*>(scales));
     gpu_.release(context_.scratch);
     gpu_.release(reinterpret_cast<std::byte*>(numbers_));
   }
@@ -61,16 +60,6 @@ class CudaDevice final : public Device {
   std::span<const sim::DType> weight_dtypes() const override {
     static constexpr sim::DType kTypes[] = {sim::DType::int8, sim::DType::fp8, sim::DType::int4};
     return kTypes;
-  }
-  void set_weight_scales(const std::byte* weight, std::span<const float> scales) override {
-    on_device(name_, [&] {
-      float*& place = weight_scales_[weight];
-      if (place != nullptr) gpu_.release(reinterpret_cast<std::byte*>(place));
-      const std::int64_t before = in_use().value;
-      place = reinterpret_cast<float*>(gpu_.allocate(static_cast<std::int64_t>(scales.size_bytes())));
-      scale_bytes_ += in_use().value - before;
-      gpu_.copy_to_device(reinterpret_cast<std::byte*>(place), std::as_bytes(scales));
-    });
   }
 
   KvCacheLimits kv_cache_limits() const override {
@@ -91,7 +80,6 @@ class CudaDevice final : public Device {
     return {{"platform.context", {context_bytes_}},
             {"platform.matrix_library", {library_bytes_}},
             {"platform.kernel_scratch", {context_.scratch_bytes}},
-            {"platform.weight_scales", {scale_bytes_}},
             {"platform.graphs", {graph_bytes_}}};
   }
 
@@ -174,7 +162,7 @@ class CudaDevice final : public Device {
 
  private:
   Call call(const BoundOperation& operation) {
-    return {operation, context_, products_, fp8_scales_, weight_scales_, numbers_};
+    return {operation, context_, products_, fp8_scales_, numbers_};
   }
   // "1.5 GiB". Here, since the backend links nothing of sim/.
   static std::string gib(std::int64_t bytes) {
@@ -187,9 +175,8 @@ class CudaDevice final : public Device {
   cuda::Gpu gpu_;
   std::int64_t context_bytes_;
   cuda::Products products_;
-  std::int64_t library_bytes_, graph_bytes_ = 0, before_capture_ = 0, scale_bytes_ = 0;
+  std::int64_t library_bytes_, graph_bytes_ = 0, before_capture_ = 0;
   Fp8Scales fp8_scales_;
-  WeightScales weight_scales_;
   int compute_capability_;
   cuda::Context context_;
   StepNumbers* numbers_ = nullptr;

@@ -177,7 +177,7 @@ bool weight_and_bias_at_once(const Call& c) {
 }  // namespace
 
 void matmul(const Call& c) {
-  if (const cuda::Weights weights = c.weights(2); weights.scales != nullptr)
+  if (const cuda::Weights weights = c.weights(); weights.scales != nullptr)
     return matmul_with_quantised_weight(c, weights);
   if (is_gemv(c))
     return cuda::gemv(c.context, c.tensor(0), c.tensor(1),
@@ -189,7 +189,7 @@ void matmul(const Call& c) {
 bool matmul_and_gelu(const Call& c, const Call& gelu) {
   const Tensor pre_activation = c.tensor(0), out = gelu.tensor(0);
   const ConstTensor bias = c.tensor(3);
-  if (gelu.tensor(1).data != pre_activation.data || c.weights(2).scales != nullptr || is_gemv(c))
+  if (gelu.tensor(1).data != pre_activation.data || c.weights().scales != nullptr || is_gemv(c))
     return false;
   if (cuda::is_fp8(c.tensor(1).type) || c.tensor(4) || out.type != pre_activation.type ||
       (bias && bias.type != out.type) || !fits_gelu(out.type, c.cols()))

@@ -86,22 +86,12 @@ class EngineKernel {
     if (stored_bits() < bits(op_.dtype))
       software.narrow_weights =
           stored_bits() > kFourBits ? serving_.int8_efficiency : serving_.int4_efficiency;
-    Price p = sim::price(with_scales(), op_, v_, hardware_, calibration_, nullptr, {}, software);
+    Price p = sim::price(work_, op_, v_, hardware_, calibration_, nullptr, {}, software);
     if (software.narrow_weights < 1)
       p = with_error(p.seconds, std::hypot(p.high / p.seconds - 1, kNarrowError), p.bound, p.provenance);
     const Seconds least = launch() + work_.flops / (peak() * serving_.product_peak_share);
     if (p.seconds < least) p = with_error(least, kPeakShareError, Bound::compute, p.provenance);
     return p;
-  }
-
-  // A scale and a zero, 16 bits each, of every group of weights.
-  Work with_scales() const {
-    Work work = work_;
-    const std::int64_t group = plan_.scenario.workload.weights_group;
-    constexpr std::int64_t kBytes = 4;
-    if (group > 0 && stored_bits() < bits(op_.dtype))
-      work.read += Bytes{op_.dims.cols.value(v_) * op_.dims.inner.value(v_) / group * kBytes};
-    return work;
   }
 
   Price grouped_product() const {

@@ -211,6 +211,15 @@ BlockId PlanBuilder::add_variant(BlockId of, const std::string& name,
   return add(std::move(variant));
 }
 
+std::vector<BufferId> PlanBuilder::scales_of(BufferId weight) const {
+  std::vector<BufferId> scales;
+  if (bits(buffer(weight).dtype) >= 16) return scales;
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b)
+    if (plan_.buffers[b].buffer_class == BufferClass::parameter && plan_.buffers[b].parameter == weight)
+      scales.push_back(static_cast<BufferId>(b));
+  return scales;
+}
+
 BlockId PlanBuilder::add(Block block) {
   plan_.blocks.push_back(std::move(block));
   return static_cast<BlockId>(plan_.blocks.size()) - 1;

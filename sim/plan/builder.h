@@ -212,6 +212,8 @@ class PlanBuilder {
   BlockId add_variant(BlockId of, const std::string& name, const std::vector<Replacement>& replacements);
   void replace(BlockId in, const std::vector<Replacement>& replacements);
   const Block& block(BlockId b) const { return plan_.blocks[static_cast<std::size_t>(b)]; }
+  // Scales, then zeros, of a weight that is stored in fewer than 16 bits, as far as it has them.
+  std::vector<BufferId> scales_of(BufferId weight) const;
   Plan take() { return std::move(plan_); }
 
  private:

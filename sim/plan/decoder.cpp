@@ -251,12 +251,25 @@ BufferId scratch(PlanBuilder& builder, const std::string& block, const std::stri
   return builder.add_scratch(block, name, dtype, shape);
 }
 
+DType product_type(const PlanBuilder& builder, BufferId weight) {
+  const bool fp8 = builder.buffer(weight).dtype == DType::fp8 && !builder.scenario().implementation.runs_here;
+  return fp8 ? DType::fp8 : builder.types().product;
+}
+
+void add_scales(const PlanBuilder& builder, BufferId weight, Operation& product) {
+  const std::vector<BufferId> scales = builder.scales_of(weight);
+  if (scales.empty()) return;
+  product.dims.scale_groups = builder.buffer(scales.front()).shape.back().factor;
+  product.operands.resize(static_cast<std::size_t>(index_of(product.kind, Role::weight_scales)));
+  for (const BufferId b : scales) product.operands.push_back(reads(b));
+}
+
 Operation matmul(const PlanBuilder& builder, const std::string& id, Operand out, Operand inp, const Affine& p,
                  Operand residual, Dims dims) {
-  // fp8 weights are multiplied as they are; narrower integers are expanded on the way.
-  const bool fp8 = builder.buffer(p.weight.parameter).dtype == DType::fp8;
-  return operation(id, OpKind::matmul, fp8 ? DType::fp8 : builder.types().product, dims,
-                   {out, inp, reads(p.weight.parameter), reads(p.bias.parameter), residual});
+  Operation op = operation(id, OpKind::matmul, product_type(builder, p.weight.parameter), dims,
+                           {out, inp, reads(p.weight.parameter), reads(p.bias.parameter), residual});
+  add_scales(builder, p.weight.parameter, op);
+  return op;
 }
 
 std::vector<Operation> matmul_backward(const PlanBuilder& builder, const std::string& id, BufferId dinp,

@@ -120,6 +120,11 @@ Operation gather_rows(const PlanBuilder& builder, const std::string& id, Phase p
                       BufferId rows);
 
 // out (rows, cols) = inp (rows, inner) W^T [+ bias] [+ residual]
+// What a product with a weight computes in: engines multiply fp8 weights as they are; own kernels expand
+// weights of fewer bits on the way (kernels/cuda/gemv.h), as all do integers.
+DType product_type(const PlanBuilder& builder, BufferId weight);
+// Lets a forward product read the scales and zeros that its weight has.
+void add_scales(const PlanBuilder& builder, BufferId weight, Operation& product);
 Operation matmul(const PlanBuilder& builder, const std::string& id, Operand out, Operand inp, const Affine& p,
                  Operand residual, Dims dims);
 // The two products of its backward pass, weight first: what only it needs can then go.

@@ -152,10 +152,12 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   in(R::weight, hidden), in(R::rstd, rows)},
  elementwise(10 * row_vectors)},  // one mean 3, dinp 4, dweight 2, the normalised input again 1
 
-// ---- Matrix products: out (rows M, cols N), weight (N, inner K). The residual may be the result.
+// ---- Matrix products: out (rows M, cols N), weight (N, inner K). The residual may be the result. Weights in fewer than 16 bits
+// have scales, and some have zeros, (N, scale_groups): one for each run of columns of a row.
 {K::matmul, "matmul", F::products, D::forward, C::product,
  {out(R::out, matrix), in(R::inp, rows * inner), in(R::weight, cols * inner), maybe(in(R::bias, cols)),
-  maybe(in(R::residual, matrix))},
+  maybe(in(R::residual, matrix)), maybe(in(R::weight_scales, cols * scale_groups)),
+  maybe(in(R::weight_zeros, cols * scale_groups))},
  dense},
 {K::matmul_backward_input, "matmul_backward_input", F::products, D::input_gradient, C::product,
  {out(R::dinp, rows * inner), in(R::dout, matrix), in(R::weight, cols * inner)},
@@ -169,7 +171,9 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // the share of rows that is no padding and no excess of the busiest rank; 0: all.
 {K::grouped_matmul, "grouped_matmul", F::products, D::forward, C::grouped_product,
  {out(R::out, matrix), in(R::inp, rows * inner),
-  in(R::weight, groups * cols * inner).touching(hit_experts * cols * inner), maybe(in(R::bias, groups * cols))},
+  in(R::weight, groups * cols * inner).touching(hit_experts * cols * inner), maybe(in(R::bias, groups * cols)),
+  maybe(in(R::weight_scales, groups * cols * scale_groups).touching(hit_experts * cols * scale_groups)),
+  maybe(in(R::weight_zeros, groups * cols * scale_groups).touching(hit_experts * cols * scale_groups))},
  by_expert},
 {K::grouped_matmul_backward_input, "grouped_matmul_backward_input", F::products, D::input_gradient,
  C::grouped_product,
@@ -487,6 +491,8 @@ constexpr std::string_view kRoles[] = {"none",
                                        "dinp",
                                        "weight",
                                        "dweight",
+                                       "weight_scales",
+                                       "weight_zeros",
                                        "bias",
                                        "dbias",
                                        "residual",

@@ -42,7 +42,7 @@ inline constexpr std::size_t kOpKinds = static_cast<std::size_t>(OpKind::receive
 // The parts that operands play.
 enum class Role : std::uint8_t {
   none,
-  out, inp, dout, dinp, weight, dweight, bias, dbias, residual,
+  out, inp, dout, dinp, weight, dweight, weight_scales, weight_zeros, bias, dbias, residual,
   tokens, positions, position_weight, dposition_weight,
   mean, rstd,
   weights, dweights, row_weights, drow_weights, indices, logits, dlogits,

@@ -86,6 +86,8 @@ double value(Measure measure, const Operation& op, const Variables& v) {
       return d(std::min(reach_of(n, v.kv_length), v.kv_length));
     case Measure::kept_tokens:
       return d(std::min(reach_of(n, v.query_length), v.query_length));
+    case Measure::scale_groups:
+      return d(n.scale_groups);
     case Measure::states:
       return d(n.states);
     case Measure::taps:

@@ -65,9 +65,10 @@ Dims gate_product(std::int64_t hidden) {
 Operation grouped(const PlanBuilder& b, const std::string& id, OpKind kind, std::int64_t cols,
                   std::int64_t inner, std::vector<Operand> operands) {
   const MixtureOfExperts& e = b.model().moe;
-  // The weights stand third in a forward product; fp8 ones are multiplied as they are.
-  const bool fp8 = kind == OpKind::grouped_matmul && b.buffer(operands[2].buffer).dtype == DType::fp8;
-  Operation op = operation(id, kind, fp8 ? DType::fp8 : b.types().product,
+  const bool forward = kind == OpKind::grouped_matmul;
+  const BufferId weight =
+      forward ? operands[static_cast<std::size_t>(index_of(kind, Role::weight))].buffer : kNoBuffer;
+  Operation op = operation(id, kind, forward ? product_type(b, weight) : b.types().product,
                            {.rows = expert_rows(b).computed,
                             .cols = cols,
                             .inner = inner,
@@ -75,6 +76,7 @@ Operation grouped(const PlanBuilder& b, const std::string& id, OpKind kind, std:
                             .experts = e.num_experts,
                             .chosen = e.num_experts_per_tok},
                            std::move(operands));
+  if (forward) add_scales(b, weight, op);
   op.scalar = static_cast<float>(1 / std::max(1.0, rows_over_mean(b)));
   return op;
 }

@@ -31,6 +31,7 @@ struct Dims {
   std::int64_t window = 0, chunk = 0;
   std::int64_t chosen_groups = 0;
   std::int64_t states = 0, taps = 0, scan_chunk = 0;
+  std::int64_t scale_groups = 0;
   bool operator==(const Dims&) const = default;
 };
 

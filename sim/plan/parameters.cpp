@@ -28,8 +28,10 @@ class ParameterWriter {
     const bool matrices = shape.size() == 3;
     const int ranks = builder_.expert_data_ranks();
     const ElementTypes& types = builder_.types();
+    of_experts_ = true;
     Tensor t =
         tensor(std::move(name), shape, true, false, matrices ? types.expert_weights : types.stored, ranks);
+    of_experts_ = false;
     t.decay = matrices;
     t.of_experts = true;
     return t;
@@ -89,6 +91,7 @@ class ParameterWriter {
       t.parameter = held("", BufferClass::parameter, stored, shape, kNoBuffer, kNoBuffer);
       t.parameter_for_backward = t.parameter_shard = t.parameter;
     }
+    if (!training_) add_scales_of_groups(t.parameter, of_experts_ && shape.size() == 3);
     if (!training_) return t;
     const BufferId parameter = zero == 3 ? t.parameter_shard : t.parameter;
     if (zero == 1 || zero == 2)
@@ -165,8 +168,38 @@ class ParameterWriter {
     return a;
   }
 
+  // Of weights that are read in fewer than 16 bits: a scale for each row or each group of its columns. Own
+  // kernels have it in fp32 and read integers around zero (runtime/weight_quantisation.h); others' in 16
+  // bits, with a zero beside it where integers come in groups (AWQ and GPTQ checkpoints; gpt-fast,
+  // quantize.py). Experts that a model was published in have the scales of its own format.
+  void add_scales_of_groups(BufferId weight, bool of_experts) {
+    const Buffer of = builder_.buffer(weight);
+    if (bits(of.dtype) >= 16 || of.shape.size() < 2) return;
+    const Scenario& s = builder_.scenario();
+    const MixtureOfExperts& e = s.model.moe;
+    const bool own_format = of_experts && e.weights_group > 0 && e.weights_dtype == of.dtype;
+    const std::int64_t group = own_format ? e.weights_group : s.workload.weights_group;
+    Shape shape = of.shape;
+    const std::int64_t columns = shape.back().factor;
+    shape[shape.size() - 1] = group > 0 ? (columns + group - 1) / group : 1;
+    const auto add_beside = [&](const char* prefix, DType dtype) {
+      builder_.add({.name = prefix + of.name,
+                    .buffer_class = BufferClass::parameter,
+                    .dtype = dtype,
+                    .shape = shape,
+                    .lifetime = Lifetime::plan,
+                    .per_layer = of.per_layer,
+                    .parameter = weight});
+    };
+    if (own_format) return add_beside("scales.", DType::int8);  // MXFP4: an exponent
+    if (s.implementation.runs_here) return add_beside("scales.", DType::fp32);
+    add_beside("scales.", builder_.types().stored);
+    if (group > 0 && of.dtype != DType::fp8) add_beside("zeros.", builder_.types().stored);
+  }
+
   PlanBuilder& builder_;
   bool training_;
+  bool of_experts_ = false;
   std::string prefix_;
   bool of_one_layer_ = false;
 };

@@ -83,14 +83,8 @@ EngineMemory engine_memory(const Scenario& scenario) {
     const double bytes = d(instance.bytes.value) / (buffer.per_layer ? stages : 1);
     if (buffer.buffer_class == BufferClass::kv_cache) cache += bytes;
     if (buffer.buffer_class != BufferClass::parameter) continue;
-    // Scales and zeros of groups of weights.
-    const bool grouped = scenario.workload.weights_group > 0 && bits(buffer.dtype) < 16;
-    constexpr double kScaleAndZero = 32;  // bits
-    const double stored =
-        bytes *
-        (grouped ? 1 + kScaleAndZero / (d(scenario.workload.weights_group) * d(bits(buffer.dtype))) : 1);
-    weights += stored;
-    if (used[static_cast<std::size_t>(instance.buffer)]) streamed += stored;
+    weights += bytes;
+    if (used[static_cast<std::size_t>(instance.buffer)]) streamed += bytes;
   }
   EngineMemory memory;
   memory.weights = {static_cast<std::int64_t>(weights)};
