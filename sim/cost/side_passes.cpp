@@ -40,7 +40,8 @@ double quantised(const Plan& plan, const Operation& op, const Variables& v) {
 
 double recomputed_share(const Plan& plan, const Operation& op) {
   const Scenario& s = plan.scenario;
-  if (s.strategy.recompute == Recompute::full) return s.implementation.recomputed_layers;
+  const bool is_full = s.strategy.recompute == Recompute::full || s.strategy.recompute == Recompute::sqrt;
+  if (is_full) return s.implementation.recomputed_layers;
   if (s.strategy.recompute != Recompute::operations || !s.implementation.selective_by_operation) return 1;
   // The order is queries, keys, values, output, gate, up, down: keys, output and up are repeated.
   const Model& m = s.model;

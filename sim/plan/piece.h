@@ -13,7 +13,7 @@ struct Piece {
     std::size_t kind = 0;  // of StepBlocks::kinds
     Unit unit = Unit::layer;
     std::int32_t layers = 0;
-    bool operator==(const Run&) const = default;
+    auto operator<=>(const Run&) const = default;
   };
   bool first = false, last = false;  // has the embedding, the head
   std::vector<Run> runs;

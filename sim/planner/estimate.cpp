@@ -29,7 +29,7 @@ Estimate Estimator::estimate(const Strategy& strategy, const Workload& workload)
   StepPipeline pipeline(s, passes, steps.schedule(s));
   const StepStates& states = steps.states(s);
   const bool planned = s.implementation.memory.allocator == AllocatorKind::planned;
-  return {pipeline.time(s, states), planned ? pipeline.memory(s, states) : reserved_memory(s)};
+  return {pipeline.time(s, states), planned ? pipeline.memory(s, states) : reserved_memory(make_plan(s))};
 }
 
 Estimate estimate(const Scenario& scenario, const Calibration* calibration) {

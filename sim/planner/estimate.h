@@ -1,7 +1,7 @@
 // Time and memory of a training step: what predict() finds by running a plan, composed of prices of blocks
 // and lives of buffers that are found once for many strategies. A test holds both within 0.5 % of predict()
-// for random strategies (tests/sim/planner_estimate_test.cpp; tests/bench/planner_bench --accuracy for more
-// of them).
+// for random scenarios of all fields (tests/sim/planner_estimate_test.cpp; tests/bench/planner_bench
+// --accuracy for more of them).
 #pragma once
 #include <memory>
 

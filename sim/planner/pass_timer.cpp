@@ -181,7 +181,7 @@ using EndClock = UnitClock<EndTime, true, kStreams>;
 // The once of a step of one stage.
 class StageOnce {
  public:
-  StageOnce(const Scenario& scenario, const Piece& units, const StateTimes& states,
+  StageOnce(const Scenario& scenario, std::span<const Piece::Run> units, const StateTimes& states,
             const StepSoftware& software)
       : scenario_(scenario), units_(units), states_(states), software_(software) {}
 
@@ -231,9 +231,7 @@ class StageOnce {
 
   template <class Visit>
   void for_each_unit(Visit visit) const {
-    if (units_.first) visit(Unit::embedding, 1);
-    for (const Piece::Run& r : units_.runs) visit(r.unit, r.layers);
-    if (units_.last) visit(Unit::head, 1);
+    for (const Piece::Run& r : units_) visit(r.unit, r.layers);
   }
 
   // Gradients go out, the host updates, parameters come in: the slowest of the three sets the pace of units
@@ -252,7 +250,7 @@ class StageOnce {
   }
 
   const Scenario& scenario_;
-  const Piece& units_;
+  std::span<const Piece::Run> units_;
   const StateTimes& states_;
   const StepSoftware& software_;
 };
@@ -281,8 +279,9 @@ std::vector<ActionTime> reductions_after_passes(const Scenario& scenario, const 
 
 }  // namespace
 
-StageEnds stage_ends(const Scenario& scenario, const Piece& units, const std::vector<const Piece*>& pieces,
-                     bool at_an_end, const StateTimes& states, const StepSoftware& software) {
+StageEnds stage_ends(const Scenario& scenario, std::span<const Piece::Run> units,
+                     const std::vector<const Piece*>& pieces, bool at_an_end, const StateTimes& states,
+                     const StepSoftware& software) {
   const StageOnce once(scenario, units, states, software);
   const bool ahead = gathers_ahead(scenario);
   StageEnds ends;

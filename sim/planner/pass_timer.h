@@ -2,6 +2,7 @@
 // a step.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/plan/pass_steps.h"
@@ -85,8 +86,9 @@ struct StageEnds {
   Seconds begin, host_begin;
   FromEach finish;  // the end of the step, from where streams are after the last pass
 };
-// `units`: all of the stage's; `pieces`: as its chunks have them.
-StageEnds stage_ends(const Scenario& scenario, const Piece& units, const std::vector<const Piece*>& pieces,
-                     bool at_an_end, const StateTimes& states, const StepSoftware& software);
+// `units`: all of the stage's, in the order in which they are updated; `pieces`: as its chunks have them.
+StageEnds stage_ends(const Scenario& scenario, std::span<const Piece::Run> units,
+                     const std::vector<const Piece*>& pieces, bool at_an_end, const StateTimes& states,
+                     const StepSoftware& software);
 
 }  // namespace sim

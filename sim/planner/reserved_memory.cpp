@@ -6,8 +6,7 @@
 
 namespace sim {
 
-Bytes reserved_memory(const Scenario& scenario) {
-  const Plan plan = make_plan(scenario);
+Bytes reserved_memory(const Plan& plan) {
   Bytes most;
   plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
     most = std::max(most, device_memory(plan, memory).total());

@@ -1,7 +1,7 @@
 // Memory of a training step where a caching allocator hands it out: what it reserves beyond the live follows
 // from the order of requests, and no closed form knows that order.
 #pragma once
-#include "sim/scenario/scenario.h"
+#include "sim/plan/plan.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -11,6 +11,6 @@ namespace sim {
 // micro-batch to micro-batch, and the stage with most that is live is often not that with most reserved.
 // Takes about 20 us a stage and micro-batch where the live peak takes 100 ns: for single scenarios and for
 // those that a search keeps, not for all that it looks at.
-Bytes reserved_memory(const Scenario& scenario);
+Bytes reserved_memory(const Plan& plan);
 
 }  // namespace sim

@@ -11,7 +11,7 @@
 #include "sim/cost/software.h"
 #include "sim/plan/ranks.h"
 #include "sim/plan/schedule.h"
-#include "sim/report/metrics.h"
+#include "sim/planner/reserved_memory.h"
 #include "sim/scenario/fields.h"
 
 namespace sim {
@@ -285,8 +285,8 @@ bool StepEstimator::must_run(const Strategy& strategy) const {
 }
 
 Estimate StepEstimator::by_running(const Scenario& s) const {
-  const Report report = predict(s, known_->calibration);
-  return {report.step_time, peak_memory(report)};
+  const Plan plan = make_plan(s);
+  return {predict_step(plan, s.hardware, known_->calibration).seconds, reserved_memory(plan)};
 }
 
 }  // namespace sim

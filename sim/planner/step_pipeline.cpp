@@ -100,13 +100,7 @@ void StepPipeline::find_kinds() {
       kind.units.at_an_end = at_an_end;
       for (std::size_t c = 0; c < chunks_; ++c) {
         kind.chunks.push_back(piece(c));
-        const Piece& of_chunk = cut_.distinct[kind.chunks.back()];
-        kind.units.first = kind.units.first || of_chunk.first;
-        kind.units.last = kind.units.last || of_chunk.last;
-        for (const Piece::Run& r : of_chunk.runs) {
-          if (kind.units.layers.size() <= r.kind) kind.units.layers.resize(r.kind + 1);
-          kind.units.layers[r.kind] += r.layers;
-        }
+        kind.units.add(cut_.distinct[kind.chunks.back()]);
       }
       kind.number =
           passes_.stage_numbers_.try_emplace(kind.units, passes_.stage_numbers_.size()).first->second;
@@ -138,9 +132,7 @@ void StepPipeline::find_fullest() {
         waits = stage;
       }
     }
-    const UnitCounts units{.embedding = kind.units.first ? 1.0 : 0.0,
-                           .head = kind.units.last ? 1.0 : 0.0,
-                           .layers = {kind.units.layers.begin(), kind.units.layers.end()}};
+    const UnitCounts units = kind.units.counts();
     const auto add = [&](std::size_t stage) {
       numbers_.push_back(kind.number);
       memory_.add({.chunks = kind.chunks, .in_flight = &facts_.in_flight[stage], .units = units});
@@ -248,15 +240,6 @@ std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const S
   return passes;
 }
 
-// In whatever pieces a stage has its units, they are worked on one after the other.
-Piece StepPipeline::all_units(const StageUnits& units) const {
-  Piece all{.first = units.first, .last = units.last, .runs = {}};
-  for (std::size_t k = 0; k < units.layers.size(); ++k)
-    if (units.layers[k] > 0)
-      all.runs.push_back({k, passes_.blocks_.blocks().kinds[k].unit(), units.layers[k]});
-  return all;
-}
-
 std::vector<const Piece*> StepPipeline::pieces_of(const Kind& kind) const {
   std::vector<const Piece*> pieces;
   for (const std::size_t chunk : kind.chunks) pieces.push_back(&cut_.distinct[chunk]);
@@ -271,7 +254,7 @@ const EndsOfStages& StepPipeline::ends_of(const Scenario& s, const StepStates& s
     if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
     std::optional<StageEnds>& ends = known[kind.number];
     if (!ends)
-      ends = stage_ends(s, all_units(kind.units), pieces_of(kind), kind.units.at_an_end,
+      ends = stage_ends(s, kind.units.runs, pieces_of(kind), kind.units.at_an_end,
                         buckets ? states.times() : states.unbucketed().times(), passes_.software_);
   }
   return known;

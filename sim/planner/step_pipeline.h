@@ -104,7 +104,6 @@ class StepPipeline {
   std::span<const ChunkPasses> exchanging(const Scenario& scenario, const StepStates& states, int ahead);
   // With those of all kinds.
   const EndsOfStages& ends_of(const Scenario& scenario, const StepStates& states) const;
-  Piece all_units(const StageUnits& units) const;
   std::vector<const Piece*> pieces_of(const Kind& kind) const;
   Seconds slower_beside(Seconds exchanged, Seconds compute) const;
 

@@ -6,6 +6,27 @@
 
 namespace sim {
 
+void StageUnits::add(const Piece& piece) {
+  const auto append = [this](const Piece::Run& r) {
+    if (!runs.empty() && runs.back().unit == r.unit && runs.back().kind == r.kind)
+      runs.back().layers += r.layers;
+    else
+      runs.push_back(r);
+  };
+  if (piece.first) append({.unit = Unit::embedding, .layers = 1});
+  for (const Piece::Run& r : piece.runs) append(r);
+  if (piece.last) append({.unit = Unit::head, .layers = 1});
+}
+
+UnitCounts StageUnits::counts() const {
+  UnitCounts n;
+  for (const Piece::Run& r : runs) {
+    if (is_layer(r.unit) && n.layers.size() <= r.kind) n.layers.resize(r.kind + 1);
+    (r.unit == Unit::embedding ? n.embedding : r.unit == Unit::head ? n.head : n.layers[r.kind]) += r.layers;
+  }
+  return n;
+}
+
 UnbucketedStates::UnbucketedStates(const Scenario& s, const Hardware& hardware,
                                    const Calibration* calibration, const BlockTimes& passes,
                                    int number_of_exchanges)

@@ -12,10 +12,13 @@
 
 namespace sim {
 
-// What a stage has, in whatever pieces.
+// What a stage has in the order in which it is updated, in whatever pieces; embedding and head are runs of
+// one.
 struct StageUnits {
-  bool first = false, last = false, at_an_end = false;
-  std::vector<std::int32_t> layers;  // of each kind
+  bool at_an_end = false;
+  std::vector<Piece::Run> runs;
+  void add(const Piece& piece);
+  UnitCounts counts() const;
   auto operator<=>(const StageUnits&) const = default;
 };
 // Numbers for those that a search has met.

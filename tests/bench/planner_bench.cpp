@@ -146,6 +146,7 @@ void rates(const Calibration* calibration, int threads) {
 
 void accuracy(int count, std::uint64_t seed) {
   RandomStrategies random(seed);
+  constexpr double kWithin = 0.005;
   struct Error {
     double time = 0, memory = 0;
     bool planned = false;
@@ -164,14 +165,14 @@ void accuracy(int count, std::uint64_t seed) {
     const Estimate e = estimate(s, calibration);
     estimated.push_back(e.step.value);
     predicted.push_back(predict_step(plan, s.hardware, calibration).seconds.value);
-    errors.push_back({std::abs(estimated.back() / predicted.back() - 1),
-                      std::abs(static_cast<double>(e.memory.value) / static_cast<double>(peak.value) - 1),
-                      s.implementation.memory.allocator == AllocatorKind::planned, words(s)});
+    errors.push_back({error_of(estimated.back(), predicted.back()),
+                      error_of(static_cast<double>(e.memory.value), static_cast<double>(peak.value)),
+                      s.implementation.memory.allocator == AllocatorKind::planned, described(s)});
   }
   const auto line = [](const char* what, const std::vector<double>& of) {
     if (of.empty()) return;
     std::printf("%-44s %8zu %11.2f %% %9.3f %% %9.2f %% %9.2f %% %9.1f %%\n", what, of.size(),
-                100 * share_within(of, 0.02), 100 * quantile(of, 0.5), 100 * quantile(of, 0.9),
+                100 * share_within(of, kWithin), 100 * quantile(of, 0.5), 100 * quantile(of, 0.9),
                 100 * quantile(of, 0.99), 100 * quantile(of, 1));
   };
   const auto part = [&](double Error::*error, auto chosen) {
@@ -180,15 +181,19 @@ void accuracy(int count, std::uint64_t seed) {
       if (chosen(e)) of.push_back(e.*error);
     return of;
   };
-  std::printf("%-44s %8s %13s %11s %11s %11s %11s\n", "estimate beside prediction", "", "within 2 %",
+  std::printf("%-44s %8s %13s %11s %11s %11s %11s\n", "estimate beside prediction", "", "within 0.5 %",
               "median", "90th", "99th", "worst");
   line("time", part(&Error::time, [](const Error&) { return true; }));
   line("memory, planned arenas", part(&Error::memory, [](const Error& e) { return e.planned; }));
   line("memory, caching allocators", part(&Error::memory, [](const Error& e) { return !e.planned; }));
   std::printf("Kendall's tau of times: %.4f\n", kendalls_tau(estimated, predicted));
-  std::sort(errors.begin(), errors.end(), [](const Error& a, const Error& b) { return a.time > b.time; });
-  for (std::size_t i = 0; i < std::min<std::size_t>(10, errors.size()); ++i)
-    std::printf("  %5.1f %%  %s\n", 100 * errors[i].time, errors[i].scenario.c_str());
+  for (const auto error : {&Error::time, &Error::memory}) {
+    std::printf("worst %s\n", error == &Error::time ? "times" : "memory");
+    std::sort(errors.begin(), errors.end(),
+              [&](const Error& a, const Error& b) { return a.*error > b.*error; });
+    for (std::size_t i = 0; i < std::min<std::size_t>(10, errors.size()); ++i)
+      std::printf("  %6.3f %%  %s\n", 100 * (errors[i].*error), errors[i].scenario.c_str());
+  }
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ Bytes predicted_peak(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("estimates are within 2 % of predictions for every random strategy, 99.5 of 100 within 0.5 %, and rank them alike") {
+TEST_CASE(
+    "estimates are within 0.5 % of predictions in time and memory for every random scenario of all fields, "
+    "and rank them alike") {
   RandomStrategies random(20261121);
   std::vector<double> errors, memory_errors, estimated, predicted;
   for (int i = 0; i < 1000; ++i) {
@@ -33,16 +35,16 @@ TEST_CASE("estimates are within 2 % of predictions for every random strategy, 99
     const Estimate e = estimate(s, calibration);
     predicted.push_back(predict_step(plan, s.hardware, calibration).seconds.value);
     estimated.push_back(e.step.value);
-    errors.push_back(std::abs(estimated.back() / predicted.back() - 1));
+    errors.push_back(error_of(estimated.back(), predicted.back()));
     memory_errors.push_back(
-        std::abs(static_cast<double>(e.memory.value) / static_cast<double>(predicted_peak(plan).value) - 1));
+        error_of(static_cast<double>(e.memory.value), static_cast<double>(predicted_peak(plan).value)));
+    INFO(described(s));
+    CHECK(errors.back() < 0.005);
+    CHECK(memory_errors.back() < 0.005);
   }
   CHECK(quantile(errors, 0.5) < 1e-6);
-  CHECK(quantile(errors, 0.995) < 0.005);
-  CHECK(quantile(errors, 1) < 0.02);
   CHECK(kendalls_tau(estimated, predicted) > 0.999);
   CHECK(quantile(memory_errors, 0.5) < 1e-6);
-  CHECK(quantile(memory_errors, 1) < 0.005);
 }
 
 TEST_CASE("an estimate does not depend on what was estimated before") {

@@ -130,7 +130,7 @@ TEST_CASE("what a caching allocator reserves is as predicted, and no less than w
       s.strategy.data_parallel = 2;
       s.strategy.pipeline_parallel = stages;
       s.workload.global_batch_size = 16;
-      const Bytes reserved = reserved_memory(s);
+      const Bytes reserved = reserved_memory(make_plan(s));
       CAPTURE(implementation, stages);
       CHECK(reserved == predicted_peak(s));
       s.implementation.memory.allocator = AllocatorKind::planned;
