@@ -38,8 +38,8 @@ std::string key_of(sim::FlopsConvention convention) {
       return "mfu_6n_causal_attention";
     case sim::FlopsConvention::torchtitan:
       return "mfu_torchtitan";
-    case sim::FlopsConvention::megatron:
-      return "mfu_megatron";
+    case sim::FlopsConvention::all_parameters:
+      return "mfu_all_parameters";
   }
   return "mfu";
 }
@@ -86,6 +86,25 @@ void add_device_metrics(std::vector<Metric>& metrics, const sim::Report& report)
                                    : "never"});
 }
 
+// What is computed: the model's parameters, and the FLOPs that all devices execute together and each of them.
+void add_sizes(std::vector<Metric>& metrics, const sim::Report& report) {
+  const sim::Scenario& scenario = report.source.scenario;
+  const sim::ParameterCount count = sim::count_parameters(scenario.model);
+  const auto parameters = [&](std::string key, std::string label, std::int64_t n) {
+    metrics.push_back({std::move(key), std::move(label), static_cast<double>(n), sim::format_count(n)});
+  };
+  parameters("parameters", "parameters", count.total);
+  if (count.active != count.total) parameters("active_parameters", "  that a token passes", count.active);
+  parameters("non_embedding_parameters", "  without embedding tables", count.total - count.embedding);
+  const sim::Flops whole = sim::executed_flops(report);
+  if (!(whole.value > 0)) return;
+  const char* const what = is_training(report) ? "FLOPs of the step" : "FLOPs of the generation";
+  metrics.push_back({"flops", what, whole.value, sim::format(whole)});
+  if (const int devices = scenario.strategy.devices(); devices > 1)
+    metrics.push_back({"flops_per_device", "  of one device, the mean", whole.value / devices,
+                       sim::format(sim::Flops{whole.value / devices})});
+}
+
 std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metric>& further) {
   const sim::Scenario& scenario = report.source.scenario;
   std::vector<Metric> metrics;
@@ -98,6 +117,7 @@ std::vector<Metric> metrics_of(const sim::Report& report, const std::vector<Metr
     metrics.push_back({"waiting_for_slowest_s", "  waiting for the slowest", report.waiting_for_slowest.value,
                        fmt::format("{}, {} of the step", sim::format(report.waiting_for_slowest),
                                    sim::format_percent(sim::waiting_share(report)))});
+  add_sizes(metrics, report);
   const double rate = sim::tokens_per_second(report);
   metrics.push_back({"tokens_per_s", "throughput", rate, sim::format_short(rate) + " tokens/s"});
   if (is_training(report)) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "sim/format.h"
+#include "sim/plan/measure.h"
 
 namespace sim {
 namespace {
@@ -27,11 +28,6 @@ std::int64_t ranks_in(const Report& report) {
   std::set<std::int32_t> ranks;
   for (const Row& row : report.rows) ranks.insert(row.rank);
   return static_cast<std::int64_t>(ranks.size());
-}
-
-// Parameters and KV cache are stored in 32 or 16 bits; narrower types are types of arithmetic.
-std::int64_t stored_bytes(DType t) {
-  return bits(t) >= 32 ? 4 : 2;
 }
 
 std::string whole_percent(double fraction) {
@@ -60,50 +56,37 @@ double product_parameters(const Model& m) {
   return static_cast<double>(products);
 }
 
-// Weights of routed experts that no token of a batch goes to, in expectation of balanced routing.
-double unread_expert_parameters(const Model& m, std::int64_t tokens) {
-  if (!m.has_experts()) return 0;
-  const ParameterCount count = count_parameters(m);
-  const double experts = static_cast<double>(m.moe.num_experts),
-               chosen = static_cast<double>(m.moe.num_experts_per_tok);
-  if (chosen == experts) return 0;
-  const double unchosen = static_cast<double>(count.total - count.active) / (experts - chosen);
-  return unchosen * experts * std::pow(1 - chosen / experts, static_cast<double>(tokens));
-}
-
-// Numbers of keys and values, or latents, in the cache of a sequence of this length.
-double cached_numbers(const Model& m, double length) {
-  const auto windows = static_cast<double>(m.window_layers()), chunks = static_cast<double>(m.chunk_layers());
-  double seen = (static_cast<double>(m.attention_layers()) - windows - chunks) * length +
-                windows * std::min(length, static_cast<double>(m.sliding_window));
-  if (chunks > 0) seen += chunks * (std::fmod(length - 1, static_cast<double>(m.attention_chunk_size)) + 1);
-  // States do not grow.
-  const double states = static_cast<double>(m.layers_of(LayerSort::state_space)) *
-                        static_cast<double>(m.state_space.state_size() + m.state_space.history_size());
-  return seen * static_cast<double>(m.cache_size()) + states;
+// Pairs of a query and a key that a token of a sequence of `s` sees in the mean, summed over layers.
+double pairs_a_token(const Model& m, std::int64_t s) {
+  const Variables sequence{1, s, s};
+  const std::int64_t windows = m.window_layers(), chunks = m.chunk_layers();
+  const double pairs =
+      static_cast<double>(m.attention_layers() - windows - chunks) * visible_pairs(sequence) +
+      static_cast<double>(windows) * visible_pairs(sequence, m.sliding_window) +
+      static_cast<double>(chunks) * visible_pairs(sequence, 0, m.attention_chunk_size);
+  return pairs / static_cast<double>(s);
 }
 
 }  // namespace
 
 Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention c) {
   const ParameterCount count = count_parameters(model);
-  const double n = static_cast<double>(count.active);  // of experts those that a token passes
-  // Width of all heads of all layers; scores and values take 4 x this x s forward, 12 with the backward pass.
-  const double heads = static_cast<double>(model.attention_layers()) *
-                       static_cast<double>(model.query_size() + model.value_size()) / 2;
-  const double s = static_cast<double>(seq_len);
+  const double all = static_cast<double>(count.active);  // of experts those that a token passes
+  const double n = product_parameters(model);
+  // Scores and values take 4 x the heads' width for each pair forward, 12 with the backward pass.
+  const double heads = static_cast<double>(model.query_size() + model.value_size()) / 2;
+  const double full = 12 * heads * static_cast<double>(model.attention_layers() * seq_len);
   switch (c) {
     case FlopsConvention::six_n:
       return {6 * n};
     case FlopsConvention::six_n_full:
-      return {6 * n + 12 * heads * s};
+      return {6 * n + full};
     case FlopsConvention::six_n_causal:
-      return {6 * n + 6 * heads * s};
+      return {6 * n + 12 * heads * pairs_a_token(model, seq_len)};
     case FlopsConvention::torchtitan:
-      return {6 * (n - static_cast<double>(count.embedding)) + 12 * heads * s};
-    case FlopsConvention::megatron: {
-      return {6 * product_parameters(model) + 6 * heads * s};
-    }
+      return {6 * (all - static_cast<double>(count.embedding)) + full};
+    case FlopsConvention::all_parameters:
+      return {6 * all + full};
   }
   return {};
 }
@@ -166,22 +149,13 @@ double hfu(const Report& report) {
 double mbu(const Report& report) {
   const std::optional<Seconds> time = tpot(report);
   if (!time) return 0;
-  const Scenario& s = report.source.scenario;
-  const Model& m = s.model;
-  const Workload& w = s.workload;
-  const ParameterCount count = count_parameters(m);
-  // Every weight is read once a token, except embeddings, of which a row is; tied, the head reads them all.
-  const std::int64_t tied_head = m.tie_word_embeddings ? m.vocab_size * m.hidden_size : 0;
-  double elements = static_cast<double>(count.total - count.embedding + tied_head) -
-                    unread_expert_parameters(m, w.batch_size);
-  if (w.kv_cache) {
-    // Tokens 1 .. n - 1 are decoded; on average half of the new ones are in the cache.
-    const double length =
-        static_cast<double>(w.prompt_length) + static_cast<double>(report.tokens.size()) / 2;
-    elements += cached_numbers(m, length) * static_cast<double>(w.batch_size);
-  }
-  const double bytes = elements * static_cast<double>(stored_bytes(w.dtype));
-  return ratio_or_zero(bytes, time->value * s.hardware.memory_bandwidth.value);
+  std::map<std::int32_t, double> traffic;  // of each rank
+  for (const Row& row : report.rows)
+    if (row.phase == Phase::decode) traffic[row.rank] += static_cast<double>(row.memory.value);
+  double most = 0;
+  for (const auto& [rank, bytes] : traffic) most = std::max(most, bytes);
+  const double seconds = time->value * static_cast<double>(report.tokens.size() - 1);
+  return ratio_or_zero(most, seconds * report.source.scenario.hardware.memory_bandwidth.value);
 }
 
 std::optional<Seconds> ttft(const Report& report) {

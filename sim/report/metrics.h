@@ -7,16 +7,19 @@
 
 namespace sim {
 
-// FLOPs of a token of training (forward and backward) by the conventions in use; s is the sequence length, N
-// the parameters.
+// FLOPs of a token of training (forward and backward) by the conventions in use. N are the weights of matrix
+// products that a token passes: of experts the chosen ones, a head once whether tied or not, and no table
+// that tokens are only looked up in. s is the sequence length, a d the width of all heads, L the layers.
 enum class FlopsConvention {
-  six_n,         // 6 N
-  six_n_full,    // 6 N + 12 L a d s: attention counted as if it were not causal (PaLM, nanoGPT)
-  six_n_causal,  // 6 N + 6 L a d s: half of it (llm.c)
-  torchtitan,    // 6 (N - embedding) + 12 L a d s; a head that is tied to the embedding goes with it
-  megatron,      // 3 x forward of the matrix products that run: linear layers, head, causal attention
+  six_n,         // 6 N, as the lectures have it: attention left out
+  six_n_full,    // 6 N + 12 L a d s: pairs that causal attention masks are counted, too
+  six_n_causal,  // 6 N + 12 a d for each pair that a query sees: with windows and chunks as layers have them
+  torchtitan,    // 6 (all parameters - embedding) + 12 L a d s; a tied head goes with the embedding
+  all_parameters,  // 6 x all parameters, embedding tables too, + 12 L a d s (PaLM's and nanoGPT's formula)
 };
 inline constexpr int kFlopsConventions = 5;
+// Executed FLOPs are never fewer than those of the first and the third; the others count what nobody
+// computes.
 std::string_view name(FlopsConvention c);
 Flops flops_per_token(const Model& model, std::int64_t seq_len, FlopsConvention c);
 
@@ -32,8 +35,9 @@ double mfu(const Scenario& scenario, double tokens_per_second, FlopsConvention c
 // stands for the others. One device executes the mean: this over the strategy's devices().
 Flops executed_flops(const Report& report);
 double hfu(const Report& report);  // executed FLOPs over the time and the dense peak of all devices
-// Decode: bytes of the parameters that every token reads (no embedding table, unless the head is tied to it)
-// and of the KV cache at its mean length, over tpot and the peak bandwidth; gpt-fast's convention.
+// Decode: memory traffic of a device's later tokens, by the rows of its plan (weights as they are stored, its
+// part of the cache, activations), over their time and the peak bandwidth. At batch 1 this is the bytes of
+// weights and cache, gpt-fast's convention, within a percent or two.
 double mbu(const Report& report);
 std::optional<Seconds> ttft(const Report& report);           // time to first token
 std::optional<Seconds> tpot(const Report& report);           // mean time a later token

@@ -22,7 +22,7 @@ constexpr std::array<EnumName<FlopsConvention>, 5> kConventions{
      {FlopsConvention::six_n_full, "6N + full attention"},
      {FlopsConvention::six_n_causal, "6N + causal attention"},
      {FlopsConvention::torchtitan, "torchtitan"},
-     {FlopsConvention::megatron, "Megatron"}}};
+     {FlopsConvention::all_parameters, "6 x all parameters"}}};
 static_assert(kConventions.size() == kFlopsConventions);
 
 }  // namespace
