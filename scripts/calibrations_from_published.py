@@ -426,13 +426,26 @@ def curve_time(parameters, factor, nbytes):
     return a + moved * b + c * np.sqrt(moved)
 
 
-def fit_curve(nbytes, seconds, factor):
-    """a, 1/B, c > 0 of least summed |log error|, by damped Gauss-Newton on their logarithms."""
+# GB/s of a device's links in one direction, and how much less an all-reduce sends where switches add up (NVLink SHARP).
+LINKS = {"a100": (300, 1), "h100": (450, 2), "h200": (450, 2), "b200": (900, 2)}
+
+
+def most_of_link(hardware, operation):
+    """Bytes a second that no curve passes; 0: not known."""
+    link, reduced = LINKS.get(hardware.split("-")[0], (0, 1))
+    return link * 1e9 * (reduced if operation == "all_reduce" else 1)
+
+
+def fit_curve(nbytes, seconds, factor, most=0):
+    """a, 1/B, c > 0 of least summed |log error|, by damped Gauss-Newton on their logarithms. B is at most `most`: where
+    all messages are small, nothing else tells it from infinity."""
     moved = factor * nbytes
+    least = -np.log(most) if most > 0 else -np.inf
     best = None
     rate = np.max(moved / seconds)
     for start in ([seconds.min(), 1 / rate, 5e-9], [0.8 * seconds.min(), 0.5 / rate, 1e-8], [seconds.min(), 2 / rate, 1e-9]):
         p, damping = np.log(start), 1e-2
+        p[1] = max(p[1], least)
         loss = np.abs(np.log(seconds / curve_time(np.exp(p), factor, nbytes))).sum()
         for _ in range(60):
             e = np.exp(p)
@@ -442,6 +455,7 @@ def fit_curve(nbytes, seconds, factor):
             jacobian = np.stack([e[0] / model, e[1] * moved / model, e[2] * np.sqrt(moved) / model], 1)
             normal = jacobian.T @ (jacobian * weight[:, None]) + damping * np.eye(3) * len(seconds)
             trial = p + np.clip(np.linalg.solve(normal, jacobian.T @ (weight * error)), -1, 1)
+            trial[1] = max(trial[1], least)
             trial_loss = np.abs(np.log(seconds / curve_time(np.exp(trial), factor, nbytes))).sum()
             if trial_loss < loss:
                 p, loss, damping = trial, trial_loss, max(damping / 3, 1e-6)
@@ -492,17 +506,17 @@ def first_choice_first(key):
 class CollectiveCurve:
     """A time over message sizes: parameters, and corrections at sizes."""
 
-    def __init__(self, nbytes, seconds, factor, base=None, base_sizes=()):
+    def __init__(self, nbytes, seconds, factor, most, base=None, base_sizes=()):
         """From points; with `base`, a curve known already (another chip's on the same links, or other group sizes'),
         the points say how far that is off."""
         self.factor = factor
         sizes = np.unique(np.concatenate([np.round(np.log2(nbytes)), base_sizes]))
         if base:
             times = base(2.0**sizes) * np.exp(correction(np.log2(nbytes), np.log(seconds / base(nbytes)), sizes))
-            self.parameters = fit_curve(2.0**sizes, times, factor)
+            self.parameters = fit_curve(2.0**sizes, times, factor, most)
             values = np.log(times / curve_time(self.parameters, factor, 2.0**sizes))
         else:
-            self.parameters = fit_curve(nbytes, seconds, factor)
+            self.parameters = fit_curve(nbytes, seconds, factor, most)
             y = np.log(seconds / curve_time(self.parameters, factor, nbytes))
             values = correction(np.log2(nbytes), y, sizes)
         self.sizes, self.values = sizes, values
@@ -532,14 +546,14 @@ def collective_curves(rows, hardware, gpus, rng, report, same_links=None):
     curves, by_software = {}, {}
     for key in enough:
         nbytes, seconds = series[key][1].T
-        factor = bus_factor(key[1], key[3])
+        factor, most = bus_factor(key[1], key[3]), most_of_link(hardware, key[1])
         other = (same_links or {}).get(key)
         base = (other, other.sizes) if other else (None, ())
         predicted = np.empty(len(nbytes))
         for i in range(len(nbytes)):
             rest = np.arange(len(nbytes)) != i
-            predicted[i] = CollectiveCurve(nbytes[rest], seconds[rest], factor, *base)(nbytes[i:i + 1])[0]
-        curves[key] = CollectiveCurve(nbytes, seconds, factor, *base)
+            predicted[i] = CollectiveCurve(nbytes[rest], seconds[rest], factor, most, *base)(nbytes[i:i + 1])[0]
+        curves[key] = CollectiveCurve(nbytes, seconds, factor, most, *base)
         by_software.setdefault(key[:2], []).append((predicted, np.log(seconds / predicted)))
     pooled, everything = {}, np.concatenate([r for parts in by_software.values() for _, r in parts])
     for (software, operation), parts in by_software.items():
@@ -551,11 +565,11 @@ def collective_curves(rows, hardware, gpus, rng, report, same_links=None):
         software, operation, nodes, ranks = key
         source, data = series[key]
         nbytes, seconds = data.T
-        factor = bus_factor(operation, ranks)
+        factor, most = bus_factor(operation, ranks), most_of_link(hardware, operation)
         if key in few:
             base = between_groups(key, {k: curves[k] for k in enough})
             if base:
-                curves[key] = CollectiveCurve(nbytes, seconds, factor, *base)
+                curves[key] = CollectiveCurve(nbytes, seconds, factor, most, *base)
         if key in curves:
             a, b, c = curves[key].parameters
             sizes, values = 2.0 ** curves[key].sizes, curves[key].values

@@ -275,7 +275,13 @@ std::optional<MeasuredTime> collective_time(const GpuCalibration& gpu, const Har
       largest = curve.ranks;
       node_bus = curve.bus;
     }
-  const Seconds t = multi_node_time(hardware, node_bus, s);
+  Seconds t = multi_node_time(hardware, node_bus, s);
+  // Formulas of several nodes know nothing of what delays one node's ranks: no bus is faster across nodes.
+  const CollectiveShape inside{s.operation, s.bytes, s.ranks_per_node, s.ranks_per_node};
+  if (s.ranks_per_node > 1 && s.crossing >= 1)
+    if (const auto in_node = collective_time(gpu, hardware, inside, software))
+      t = std::max(t, in_node->seconds *
+                          (bus_factor(s.operation, s.ranks) / bus_factor(s.operation, s.ranks_per_node)));
   return MeasuredTime{t, t * (1 / (1 + kFormula)), t * (1 + kFormula), Fit::formula};
 }
 

@@ -5,7 +5,6 @@
 
 #include "sim/cost/engine_price.h"
 #include "sim/cost/side_passes.h"
-#include "sim/plan/decoder.h"
 #include "sim/plan/schedule.h"
 
 namespace sim {
@@ -90,7 +89,8 @@ Work with_traffic(const Plan& plan, const Operation& op, const Variables& v, Wor
 double accumulation_bytes(const Plan& plan, const Operation& op, const Variables& v) {
   const double each = software(plan).kernels.accumulation_bytes_per_parameter;
   if (each <= 0) return 0;
-  if (op.kind != OpKind::matmul_backward_weight && op.kind != OpKind::embedding_backward) return 0;
+  const bool of_weight = info(op.kind).direction == Direction::weight_gradient;
+  if (!of_weight && op.kind != OpKind::embedding_backward) return 0;
   return each * plan.elements_of(op, Role::dweight, v);
 }
 
@@ -195,6 +195,15 @@ bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
                      });
 }
 
+// What a pass writes that expands a stored weight for a product of many rows, as own kernels do
+// (kernels/cuda/gemv.h: up to eight rows read the weight as it is); nothing for others.
+Bytes dequantised(const Plan& plan, const Operation& op, const Variables& v) {
+  constexpr std::int64_t kRowsThatReadStored = 8;
+  if (!software(plan).runs_here || op.kind != OpKind::matmul || !has(op, Role::weight_scales)) return {};
+  if (op.dims.rows.value(v) <= kRowsThatReadStored) return {};
+  return {op.dims.cols.value(v) * op.dims.inner.value(v) * bits(op.dtype) / 8};
+}
+
 // ---- Clocks
 
 // The best products reach this share of the peak (cost/efficiency.cpp): their power is what clocks give way
@@ -226,8 +235,10 @@ Work with_expert_dtype(const Plan& plan, const Operation& op, Work work) {
 
 // ---- Data parallelism
 
-bool is_data_exchange(const Plan& plan, const Operation& op) {
-  return is_collective(op.kind) && in_group(plan, op, Axis::data) && op.dtype != DType::fp64;
+bool is_data_exchange(const Plan& plan, const Block& block, const Operation& op) {
+  if (block.role != BlockRole::gather && block.role != BlockRole::reduce) return false;
+  return in_group(plan, op, Axis::data) || in_group(plan, op, Axis::shard) ||
+         in_group(plan, op, Axis::replica) || in_group(plan, op, Axis::expert_data);
 }
 
 double bucket_bytes(const DataParallelProfile& profile) {
@@ -297,7 +308,8 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     return {work, price_of_engine(plan, block, op, v, work, hardware, calibration, group)};
   }
   if (is_left_out(plan, block, index)) return {};
-  if (group && is_data_exchange(plan, op)) return price_exchange(plan, op, v, hardware, calibration, *group);
+  if (group && is_data_exchange(plan, block, op))
+    return price_exchange(plan, op, v, hardware, calibration, *group);
   PricedOperation priced{with_expert_dtype(plan, op, with_traffic(plan, op, v, work_of(plan, op, v))), {}};
   const KernelSoftware kernels{.attention = software(plan).kernels.attention};
   const auto price_of = [&](const Operation& operation, const Work& work) {
@@ -325,12 +337,23 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
       priced.price = at_least(priced.price, moved.memory() / (hardware.memory_bandwidth * kMemoryEfficiency));
   }
   if (group) return priced;
-  if (info(op.kind).arithmetic.tensor_cores) {
-    priced.price = priced.price * software(plan).kernels.slower;
+  if (const Bytes wide = dequantised(plan, op, v); wide.value > 0) {
+    Work product = priced.work;  // reads all of what the pass before it wrote
+    product.read += wide;
+    const Bytes stored = plan.buffer(operand(op, Role::weight))->bytes(v);
+    const Seconds pass = (stored + wide) / (hardware.memory_bandwidth * kMemoryEfficiency);
+    priced.price = price_of(op, product) + pass;
+    priced.work.read += wide;
+    priced.work.written += wide;
+  }
+  const double times = factor_of(software(plan).kernels.times, op.kind);
+  if (!info(op.kind).arithmetic.tensor_cores) {
+    priced.price = priced.price * times;
+  } else {
+    priced.price = priced.price * (software(plan).kernels.slower * times);
     if (plan.scenario.workload.task == Task::train)
       priced.price = priced.price * slower_under_load(priced, op.dtype, hardware);
   }
-  priced.price = priced.price * factor_of(software(plan).kernels.times, op.kind);
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
   priced.price = priced.price + launch * (launches_an_operation(plan, block) - 1);
   if (const double bytes = accumulation_bytes(plan, op, v) + side_bytes(plan, op, v); bytes > 0) {

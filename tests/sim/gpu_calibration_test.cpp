@@ -317,7 +317,7 @@ TEST_CASE("a plan on a GPU with tables is priced by them, forward and backward p
 }
 
 TEST_CASE(
-    "decoding reads narrower weights in less time, by their bytes at most, and a long prompt gains nothing") {
+    "decoding reads narrower weights in less time, by their bytes at most, and a long prompt expands them") {
   const auto calibration = sim::load_calibration_preset("h100-sxm");
   REQUIRE(calibration.has_value());
   const auto products = [&](std::optional<DType> weights, std::int64_t prompt) {
@@ -343,6 +343,9 @@ TEST_CASE(
   CHECK(decode4 < decode8);
   CHECK(decode8 > decode / 2);  // launches and activations do not shrink
   CHECK(decode4 > decode / 4);
-  CHECK(prefill8 == prefill);
-  CHECK(prefill4 == prefill);
+  // Own kernels expand weights in a pass before products of many rows.
+  CHECK(prefill8 > prefill);
+  CHECK(prefill8 < 1.1 * prefill);
+  CHECK(prefill4 > prefill);
+  CHECK(prefill4 < prefill8);
 }
