@@ -3,6 +3,7 @@
 #include <misc/cpp/imgui_stdlib.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "app/gui/widgets/text.h"
 
@@ -42,7 +43,7 @@ void draw_palette_line(const Look& look, const Command& command, bool chosen, bo
 }  // namespace
 
 void draw_palette(const Look& look, const Commands& commands, View& view, Requests& requests) {
-  if (view.palette_open && !ImGui::IsPopupOpen(kPalette)) {
+  if (std::exchange(view.palette_asked, false)) {
     ImGui::OpenPopup(kPalette);
     view.palette_query.clear();
     view.palette_index = 0;
@@ -51,10 +52,9 @@ void draw_palette(const Look& look, const Commands& commands, View& view, Reques
   const float width = std::min(look.px(620), viewport->Size.x - look.px(40));
   ImGui::SetNextWindowPos({viewport->Pos.x + (viewport->Size.x - width) / 2, viewport->Pos.y + look.px(72)});
   ImGui::SetNextWindowSize({width, std::min(look.px(430), viewport->Size.y - look.px(110))});
-  if (!ImGui::BeginPopup(kPalette)) {
-    view.palette_open = false;
-    return;
-  }
+  if (!ImGui::BeginPopup(kPalette)) return;
+  // The query has the keyboard and would take the first Escape for itself.
+  if (ImGui::IsKeyPressed(ImGuiKey_Escape)) ImGui::CloseCurrentPopup();
   if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
   ImGui::SetNextItemWidth(-FLT_MIN);
   if (ImGui::InputTextWithHint("##query", "A command, a model, a panel", &view.palette_query))
@@ -80,22 +80,19 @@ void draw_palette(const Look& look, const Commands& commands, View& view, Reques
   ImGui::EndChild();
   if (picked) {
     requests.commands.push_back(picked->id);
-    view.palette_open = false;
     ImGui::CloseCurrentPopup();
   }
   ImGui::EndPopup();
 }
 
 void draw_shortcut_sheet(const Look& look, const Commands& commands, View& view) {
-  if (view.shortcuts_open && !ImGui::IsPopupOpen(kSheet)) ImGui::OpenPopup(kSheet);
+  if (std::exchange(view.shortcuts_asked, false)) ImGui::OpenPopup(kSheet);
   const ImGuiViewport* viewport = ImGui::GetMainViewport();
   ImGui::SetNextWindowPos({viewport->Pos.x + viewport->Size.x / 2, viewport->Pos.y + viewport->Size.y / 2}, 0,
                           {0.5f, 0.5f});
   ImGui::SetNextWindowSizeConstraints({0, 0}, {FLT_MAX, viewport->Size.y - look.px(20)});
-  if (!ImGui::BeginPopup(kSheet, ImGuiWindowFlags_AlwaysAutoResize)) {
-    view.shortcuts_open = false;
-    return;
-  }
+  if (!ImGui::BeginPopup(kSheet, ImGuiWindowFlags_AlwaysAutoResize)) return;
+  if (ImGui::IsKeyPressed(ImGuiKey_Escape)) ImGui::CloseCurrentPopup();
   text(look, TextRole::heading, look.color().text, kSheet);
   ImGui::Spacing();
   if (ImGui::BeginTable("shortcuts", 3, ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_BordersInnerH)) {

@@ -85,7 +85,7 @@ void Shell::add_view_commands() {
   add({.id = "view.palette",
        .category = "View",
        .label = "Search commands",
-       .run = [this] { view_.palette_open = true; },
+       .run = [this] { view_.palette_asked = true; },
        .shortcut = ImGuiMod_Ctrl | ImGuiKey_K,
        .remembered = false});
   const auto switch_theme = [this] {
@@ -135,7 +135,7 @@ void Shell::add_view_commands() {
     view_.maximised.clear();
   };
   add({"view.reset_layout", "View", "Reset layout", reset_layout});
-  add({"help.shortcuts", "Help", "Shortcuts", [this] { view_.shortcuts_open = true; }, ImGuiKey_F1});
+  add({"help.shortcuts", "Help", "Shortcuts", [this] { view_.shortcuts_asked = true; }, ImGuiKey_F1});
   add({"app.quit", "Help", "Quit", [this] { wants_close_ = true; }, ImGuiMod_Ctrl | ImGuiKey_Q});
 }
 

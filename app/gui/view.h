@@ -36,7 +36,7 @@ struct View {
   std::string hovered_operation;  // linked over panels, for one frame
   std::string maximised;          // a panel's id; empty: all of them, docked
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
-  bool palette_open = false, shortcuts_open = false;
+  bool palette_asked = false, shortcuts_asked = false;  // to be opened in this frame
   std::string palette_query;
   int palette_index = 0;
 };

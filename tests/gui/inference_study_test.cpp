@@ -42,6 +42,16 @@ TEST_CASE("a scenario of training is served on as many tensor-parallel devices a
   CHECK(as_served(own, "sglang_0.4") == own);
 }
 
+TEST_CASE("an engine keeps a KV cache, whatever the scenario of a run says") {
+  sim::Scenario s = served("llama-3.1-8b");
+  s.workload.kv_cache = false;
+  const InferenceStudy study = study_of(s);
+  CHECK(study.served->memory.cache_of_token > 0);
+  CHECK(study.served->requests_that_fit >= 1);
+  CHECK(study.served->times.later_token.total().value ==
+        study_of(served("llama-3.1-8b")).served->times.later_token.total().value);
+}
+
 TEST_CASE("no token comes sooner in a larger batch or after a longer context") {
   const InferenceStudy s = study_of(served("llama-3.1-8b"));
   REQUIRE(s.rates.size() > 1);

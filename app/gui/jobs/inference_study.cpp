@@ -219,6 +219,7 @@ sim::Scenario as_served(const sim::Scenario& scenario, const std::string& chosen
   sim::Scenario s = scenario;
   if (!s.implementation.serving)
     s.implementation = sim::load_implementation_preset(engine_of(scenario, chosen));
+  s.workload.kv_cache = true;  // engines always keep one
   if (s.workload.task == sim::Task::generate) return s;
   sim::Workload& w = s.workload;
   w.task = sim::Task::generate;

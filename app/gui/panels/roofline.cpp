@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
@@ -99,6 +100,14 @@ constexpr double kWorthAFrame = 0.001;  // of the time
 
 struct Frame {
   double x_low, x_high, y_low, y_high;
+  bool operator==(const Frame&) const = default;
+};
+
+// The axes follow the scenario until the user zooms or drags; a double click, and a roof that leaves the
+// picture, give them back.
+struct RooflineState {
+  std::optional<Frame> fitted;  // that the axes were set to last
+  bool zoomed = false;          // by the user, since
 };
 
 // The other types' peaks, with the names of those that share one: what another dtype would allow.
@@ -243,7 +252,18 @@ std::string caption(const PanelContext& context) {
          ", a dot an operation, area = time";
 }
 
-void draw(const PanelContext& context) {
+// Whether the axes are other than they were set to, and still show where the roof bends.
+void note_zoom(RooflineState& state, const Machine& machine) {
+  const ImPlotRect shown = ImPlot::GetPlotLimits();
+  const auto differs = [](double a, double b) { return std::abs(std::log(a / b)) > 1e-6; };
+  const Frame& f = *state.fitted;
+  state.zoomed = differs(shown.X.Min, f.x_low) || differs(shown.X.Max, f.x_high) ||
+                 differs(shown.Y.Min, f.y_low) || differs(shown.Y.Max, f.y_high);
+  const bool asked = ImPlot::IsPlotHovered() && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left);
+  if (asked || !shown.Contains(machine.ridge(), machine.peak)) state.fitted.reset();
+}
+
+void draw(const ContextWith<RooflineState>& context) {
   if (draw_missing_prediction(context)) return;
   const Look& look = context.look;
   const Palette& c = look.color();
@@ -270,8 +290,11 @@ void draw(const PanelContext& context) {
   ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
   label_axis(ImAxis_Y1, unit);
   label_axis(ImAxis_X1);
-  ImPlot::SetupAxesLimits(frame.x_low, frame.x_high, frame.y_low, frame.y_high,
-                          context.frozen ? ImPlotCond_Always : ImPlotCond_Once);
+  RooflineState& state = context.state;
+  if (context.frozen || !state.fitted || (!state.zoomed && !(*state.fitted == frame))) {
+    ImPlot::SetupAxesLimits(frame.x_low, frame.x_high, frame.y_low, frame.y_high, ImPlotCond_Always);
+    state.fitted = frame;
+  }
   ImPlot::PushPlotClipRect();
   ImDrawList* list = ImPlot::GetPlotDrawList();
   const ImVec2 least = ImPlot::GetPlotPos();
@@ -326,6 +349,7 @@ void draw(const PanelContext& context) {
     if (ImGui::IsMouseClicked(ImGuiMouseButton_Left))
       context.view.selection = {Quantity::operation, 0, hovered->key};
   }
+  note_zoom(state, machine);
   ImPlot::EndPlot();
   ImPlot::PopStyleVar();
   if (tells_without)
@@ -340,6 +364,6 @@ void draw(const PanelContext& context) {
 }  // namespace
 
 extern const PanelEntry roofline_panel = {"roofline", "Roofline", "what bounds each operation",
-                                          Dock::upper_right, panel_of<NoState, caption, draw>};
+                                          Dock::upper_right, panel_of<RooflineState, caption, draw>};
 
 }  // namespace app::gui
