@@ -1,5 +1,6 @@
 // What a hand on mouse and keyboard does to the desktop, without a display.
-#include <implot_internal.h>  // behind implot.h
+#include <implot.h>
+#include <implot_internal.h>
 
 #include <algorithm>
 #include <array>
