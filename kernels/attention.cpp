@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/bf16_rows.h"
 #include "kernels/cuda/types.h"
 #include "kernels/parallel.h"
 #include "kernels/tile_product.h"
@@ -436,12 +437,14 @@ class CachedTiles {
   // `count` <= kKeyTile rows from `first` on: where they lie, if they follow each other in fp32; else brought
   // together in `gathered`.
   ConstRows tile(std::int64_t first, std::int64_t count, float* gathered) const {
-    if (!cache_.is_fp8() && cache_.run(first) >= count) return {f32(first), D_};
+    if (is_wide() && cache_.run(first) >= count) return {f32(first), D_};
     for (std::int64_t done = 0; done < count;) {
       const std::int64_t rows = std::min(count - done, cache_.run(first + done));
       float* const to = gathered + done * D_;
       if (cache_.is_fp8())
         expand(to, static_cast<const std::uint8_t*>(data_) + row(first + done) * D_, rows * D_);
+      else if (cache_.is_bf16)
+        widen(to, static_cast<const cuda::bf16*>(data_) + row(first + done) * D_, rows * D_);
       else
         std::copy_n(f32(first + done), rows * D_, to);
       done += rows;
@@ -450,15 +453,17 @@ class CachedTiles {
   }
 
   void write(std::int64_t t, const float* from) const {
-    if (!cache_.is_fp8()) {
+    if (is_wide()) {
       std::copy_n(from, D_, static_cast<float*>(data_) + row(t) * D_);
       return;
     }
+    if (cache_.is_bf16) return narrow(static_cast<cuda::bf16*>(data_) + row(t) * D_, from, D_);
     std::uint8_t* const to = static_cast<std::uint8_t*>(data_) + row(t) * D_;
     for (std::int64_t d = 0; d < D_; ++d) to[d] = cuda::to_e4m3(from[d] / scale_).bits;
   }
 
  private:
+  bool is_wide() const { return !cache_.is_fp8() && !cache_.is_bf16; }
   std::int64_t row(std::int64_t t) const { return cache_.row(b_, g_, t, G_); }
   const float* f32(std::int64_t t) const { return static_cast<const float*>(data_) + row(t) * D_; }
   void expand(float* to, const std::uint8_t* from, std::int64_t count) const {

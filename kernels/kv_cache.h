@@ -9,13 +9,15 @@
 namespace kernels::cpu {
 
 struct KvCache {
-  void *k = nullptr, *v = nullptr;  // fp32; e4m3 (OCP 8-bit floating point, arXiv 2209.05433) with scales
-  std::int64_t block_size = 0;      // tokens
+  // fp32 or, with is_bf16, bf16; e4m3 (OCP 8-bit floating point, arXiv 2209.05433) with scales
+  void *k = nullptr, *v = nullptr;
+  std::int64_t block_size = 0;                // tokens
   const std::int32_t* block_table = nullptr;  // (B, blocks_per_sequence)
   std::int64_t blocks_per_sequence = 1;
   // (2, G): what is stored is a key or value divided by its head's scale, keys' first, rounded to the
-  // nearest; beyond 448 it is 448. Null: fp32.
+  // nearest; beyond 448 it is 448.
   const float* scales = nullptr;
+  bool is_bf16 = false;  // keys and values are rounded to the nearest
 
   bool is_fp8() const { return scales != nullptr; }
   // The row of D elements, counted over the whole cache, that holds token t of sequence b and head g of G.

@@ -94,6 +94,28 @@ std::vector<SingleOperation> operations_to_time() {
   return all;
 }
 
+// What is another kernel in bf16: products, of the rows that training and decoding have, and attention.
+std::vector<SingleOperation> operations_in_bf16() {
+  std::vector<SingleOperation> all;
+  constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
+      // (N, K)
+      {256, 256}, {1024, 256}, {256, 1024}, {768, 768}, {2304, 768}, {3072, 768}, {768, 3072}, {32768, 768}};
+  constexpr double kMostFlops = 3e10;
+  for (const OpKind kind : {OpKind::matmul, OpKind::matmul_backward_input, OpKind::matmul_backward_weight})
+    for (const std::int64_t M : {1, 8, 256, 1024, 4096}) {
+      if (kind != OpKind::matmul && M < 256) continue;
+      for (const auto& [N, K] : kWeights)
+        if (2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) <= kMostFlops)
+          all.push_back(product(kind, M, N, K));
+    }
+  for (const Heads& h : {Heads{8, 8, 32}, Heads{12, 12, 64}})
+    for (const std::int64_t T : {128, 512, 1024})
+      for (const OpKind kind : {OpKind::attention_flash, OpKind::attention_flash_backward})
+        all.push_back(attention(kind, 4, T, h));
+  for (SingleOperation& single : all) single.computing_in(sim::DType::bf16);
+  return all;
+}
+
 // Memory that no cache holds, as far as this machine has it to spare.
 sim::Bytes uncached_size(std::int64_t last_level_cache) {
   constexpr std::int64_t kLeast = 256 << 20, kMost = std::int64_t{2} << 30;
@@ -252,7 +274,7 @@ std::vector<SingleOperation> operations_of_gpu_in(sim::DType dtype) {
 }  // namespace
 
 std::string kernels_version() {
-  return software_version() + ", cpu kernels fp32";
+  return software_version() + ", cpu kernels fp32 bf16";
 }
 
 std::string gpu_kernels_version() {
@@ -318,6 +340,10 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   const double peak = time_operations(operations, stopwatch, memory, kCachedRotation,
                                       "measuring this machine", sink, stop, calibration);
   hardware.peak[sim::DType::fp32] = {peak};
+  Stopwatch in_bf16(*device, memory, kCachedRotation, sim::DType::bf16);
+  hardware.peak[sim::DType::bf16] = {time_operations(operations_in_bf16(), in_bf16, memory, kCachedRotation,
+                                                     "measuring this machine in bf16", sink, stop,
+                                                     calibration)};
   sim::set_residuals(calibration);
   return calibration;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/optimizer.h"
+#include "kernels/quantised.h"
 #include "kernels/sampling.h"
 #include "sim/plan/operation.h"
 #include "sim/units.h"
@@ -49,6 +50,18 @@ struct RunSettings {
   std::int64_t sampling_step = 0;
 };
 
+// Columns of a weight that share a scale: `exactly` so many, or any multiple of `multiple_of`; 0 of either: a
+// whole row.
+struct WeightGroups {
+  std::int64_t exactly = 0, multiple_of = 0;
+};
+
+// A weight in fewer than 16 bits.
+struct StoredWeight {
+  sim::DType dtype{};
+  std::int64_t rows = 0, columns = 0, group = 0;
+};
+
 // What of a device's memory is for something that no plan knows: "platform.context", ...
 struct PlatformMemory {
   std::string name;
@@ -64,9 +77,29 @@ class Device {
   virtual std::string pci_bus_id() const { return {}; }
   // Types that matrix products are formed in: what a scenario's workload.dtype may be.
   virtual std::span<const sim::DType> dtypes() const = 0;
-  // Types with fewer bits that weights may be stored in while generating; none where they are stored as they
-  // are multiplied.
-  virtual std::span<const sim::DType> weight_dtypes() const { return {}; }
+  // Types with fewer bits that weights may be stored in while generating in `computing`; none where they are
+  // stored as they are multiplied.
+  virtual std::span<const sim::DType> weight_dtypes(sim::DType computing) const {
+    (void)computing;
+    return {};
+  }
+  // The columns that share a scale in such a weight.
+  virtual WeightGroups weight_groups(sim::DType stored) const {
+    (void)stored;
+    return {};
+  }
+  // A weight (rows, columns) as this device's kernels read it, and four bytes for each group of its columns:
+  // its scale, in the device's own format. Requires weight_dtypes() and weight_groups().
+  virtual void store_weight(std::span<std::byte> codes, std::span<std::byte> scales,
+                            std::span<const float> values, const StoredWeight& weight) const {
+    (void)codes, (void)scales, (void)values, (void)weight;
+  }
+  // The same from codes that a file has, where the device takes them as they are; false where it does not.
+  virtual bool store_codes(std::span<std::byte> codes, std::span<std::byte> scales,
+                           const kernels::GroupedCodes& from, const StoredWeight& weight) const {
+    (void)codes, (void)scales, (void)from, (void)weight;
+    return false;
+  }
   virtual KvCacheLimits kv_cache_limits() const { return {}; }
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
   // operation.operands; of absent ones anything).

@@ -82,6 +82,58 @@ ModelSource open_hugging_face(const fs::path& directory) {
   return source;
 }
 
+constexpr std::int64_t kCodedGroup = 32;  // columns that share a scale in all of GGUF's codes
+
+// In bits; 0 where some tensor is in none, or its rows are no whole groups.
+int most_bits(const Gguf& file, const auto& is_asked_for) {
+  int most = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (!is_asked_for(tensor) || tensor.shape.size() != 2) continue;
+    // Q6_K has a scale for 16 columns: its values are rounded to 8 bits anew.
+    const int bits = tensor.type == GgmlType::q6_k ? 8 : code_bits(tensor.type);
+    if (bits == 0 || tensor.shape.back() % kCodedGroup != 0) return 0;
+    most = std::max(most, bits);
+  }
+  return most;
+}
+
+StoredTypes stored_types(const Gguf& file) {
+  const auto type_of = [](int bits) -> std::optional<sim::DType> {
+    if (bits == 0) return std::nullopt;
+    return bits <= 4 ? sim::DType::int4 : sim::DType::int8;
+  };
+  StoredTypes stored;
+  stored.weights =
+      type_of(most_bits(file, [](const GgufTensor& tensor) { return tensor.name.starts_with("blk."); }));
+  stored.embedding = type_of(most_bits(file, [](const GgufTensor& tensor) {
+    return tensor.name == "token_embd.weight" || tensor.name == "output.weight";
+  }));
+  if (stored.weights || stored.embedding) stored.group = kCodedGroup;
+  return stored;
+}
+
+// A part's rows, in the plan's order, behind what `out` has; false where the file codes it otherwise.
+bool append_codes(const GgufTensor& tensor, const WeightPart& part, CodedWeight& out) {
+  const int bits = code_bits(tensor.type);
+  if (bits == 0 || part.transposed || part.cols == 0 || part.cols % kCodedGroup != 0) return false;
+  const auto cols = static_cast<std::size_t>(part.cols), groups = cols / kCodedGroup;
+  const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(part.rows);
+  const std::size_t first = out.codes.size() / cols, rows = static_cast<std::size_t>(part.rows);
+  out.bits = std::max(out.bits, bits);
+  out.codes.resize((first + rows) * cols);
+  out.scales.resize((first + rows) * groups);
+  out.minima.resize((first + rows) * groups);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto there = static_cast<std::size_t>(part.file_row(static_cast<std::int64_t>(r)));
+    const std::size_t here = first + r;
+    read_codes(tensor.type, tensor.bytes.subspan(there * row_bytes, row_bytes),
+               std::span(out.codes).subspan(here * cols, cols),
+               std::span(out.scales).subspan(here * groups, groups),
+               std::span(out.minima).subspan(here * groups, groups));
+  }
+  return true;
+}
+
 ModelSource open_gguf(const fs::path& path) {
   const auto file = std::make_shared<const Gguf>(Gguf::open(path));
   ModelSource source;
@@ -103,6 +155,19 @@ ModelSource open_gguf(const fs::path& path) {
       file->read_as_f32(part.tensor, values);
     };
     assemble(weight_parts(model, names, buffer_name, layer), read, out);
+  };
+  source.stored = stored_types(*file);
+  source.load_codes = [file, names, model = source.model, path](std::string_view buffer_name,
+                                                                std::int32_t layer, CodedWeight& out) {
+    out = {};
+    out.group = kCodedGroup;
+    for (const WeightPart& part : weight_parts(model, names, buffer_name, layer)) {
+      const GgufTensor* const tensor = file->find(part.tensor);
+      if (!tensor) return false;  // reading its values says what is wrong
+      require_shape(path, part, tensor->shape);
+      if (!append_codes(*tensor, part, out)) return false;
+    }
+    return true;
   };
   return source;
 }

@@ -8,11 +8,27 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/text/tokenizer.h"
 #include "sim/scenario/model.h"
 
 namespace runtime {
+
+// A weight as a file codes it, by rows: a value is scale * code + minimum, code below 2^bits; scales and
+// minima are those of each `group` columns of a row.
+struct CodedWeight {
+  int bits = 0;
+  std::int64_t group = 0;
+  std::vector<std::uint8_t> codes;
+  std::vector<float> scales, minima;
+};
+
+// How a file stores the weights of the layers' products, and embedding and head, as workloads have it.
+struct StoredTypes {
+  std::optional<sim::DType> weights, embedding;
+  std::int64_t group = 0;
+};
 
 struct ModelSource {
   sim::Model model;
@@ -22,6 +38,9 @@ struct ModelSource {
   // weights, draw them. Packs Q, K, V and gate, up; transposes GPT-2's Conv1D; dequantises block formats;
   // undoes GGUF's rotary permutation.
   std::function<void(std::string_view buffer_name, std::int32_t layer, std::span<float> out)> load;
+  // The same as the file codes it; false where it does not, or not in groups of one length. Null: no codes.
+  std::function<bool(std::string_view buffer_name, std::int32_t layer, CodedWeight& out)> load_codes{};
+  StoredTypes stored{};
 };
 
 // Throws InputError or sim::PresetError, one sentence.

@@ -8,7 +8,6 @@
 #include "runtime/formats/float_formats.h"
 #include "runtime/initial_values.h"
 #include "runtime/measured.h"
-#include "runtime/weight_quantisation.h"
 #include "sim/dtype.h"
 #include "sim/format.h"
 
@@ -59,22 +58,59 @@ void require_kv_cache(const sim::Workload& w, const Device& device) {
                    std::to_string(w.kv_block));
 }
 
-void require_stored_types(const sim::Workload& w, const Device& device) {
-  const sim::DType weights = w.weights_dtype.value_or(w.dtype);
-  if (weights == w.dtype) return;
-  const std::span<const sim::DType> types = device.weight_dtypes();
-  if (!contains(types, weights) || w.dtype != sim::DType::bf16)
-    throw NoDevice(device.name() +
-                   (types.empty()
-                        ? " stores weights as it multiplies them"
-                        : " stores weights in " + names_of(types) + " while it multiplies in bf16") +
-                   "; workload.weights_dtype is " + std::string(sim::name(weights)) + ", workload.dtype " +
+// A type that weights are stored in beside the one that they are multiplied in.
+void require_stored_type(const char* field, std::optional<sim::DType> stored, const sim::Workload& w,
+                         const Device& device) {
+  if (stored.value_or(w.dtype) == w.dtype) return;
+  const std::span<const sim::DType> types = device.weight_dtypes(w.dtype);
+  if (!contains(types, *stored))
+    throw NoDevice(device.name() + " stores weights " +
+                   (types.empty() ? "as it multiplies them"
+                                  : "in " + names_of(types) + " while it multiplies in " +
+                                        std::string(sim::name(w.dtype))) +
+                   "; workload." + field + " is " + std::string(sim::name(*stored)) + ", workload.dtype " +
                    std::string(sim::name(w.dtype)));
-  const std::int64_t group = weights == sim::DType::int4 ? quantisation_group(weights, 0) : 0;
-  if (w.weights_group != group)
-    throw NoDevice("weights in " + std::string(sim::name(weights)) + " run with workload.weights_group " +
-                   std::to_string(group) + ", not " + std::to_string(w.weights_group) +
-                   (group == 0 ? " (0: a scale for each row)" : ""));
+  if (sim::bits(*stored) >= 16) return;
+  const WeightGroups groups = device.weight_groups(*stored);
+  const bool fits = w.weights_group == groups.exactly ||
+                    (groups.multiple_of > 0 && w.weights_group % groups.multiple_of == 0);
+  if (!fits)
+    throw NoDevice("weights in " + std::string(sim::name(*stored)) + " run with workload.weights_group " +
+                   std::to_string(groups.exactly) +
+                   (groups.multiple_of > 0 ? " or a multiple of " + std::to_string(groups.multiple_of) : "") +
+                   ", not " + std::to_string(w.weights_group) +
+                   (groups.exactly == 0 ? " (0: a scale for each row)" : ""));
+}
+
+// The scales of a weight in fewer than 16 bits, (rows, groups): a buffer beside it.
+sim::BufferId scales_of(const sim::Plan& plan, sim::BufferId weight) {
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b)
+    if (plan.buffers[b].buffer_class == sim::BufferClass::parameter && plan.buffers[b].parameter == weight)
+      return static_cast<sim::BufferId>(b);
+  return sim::kNoBuffer;
+}
+
+StoredWeight stored_weight(const sim::Plan& plan, sim::BufferId id) {
+  const sim::Buffer& weight = plan.buffers[static_cast<std::size_t>(id)];
+  const sim::Buffer& scales = plan.buffers[static_cast<std::size_t>(scales_of(plan, id))];
+  const std::int64_t columns = weight.shape.back().factor, groups = scales.shape.back().factor;
+  return {weight.dtype, weight.elements({}) / columns, columns, (columns + groups - 1) / groups};
+}
+
+// Scales are those of whole groups of a row.
+void require_whole_groups(const sim::Plan& plan, const Device& device) {
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    if (scales_of(plan, static_cast<sim::BufferId>(b)) == sim::kNoBuffer) continue;
+    const StoredWeight weight = stored_weight(plan, static_cast<sim::BufferId>(b));
+    const std::int64_t asked = plan.scenario.workload.weights_group;
+    const std::int64_t group = asked > 0 ? asked : weight.columns;
+    const std::int64_t multiple = std::max<std::int64_t>(1, device.weight_groups(weight.dtype).multiple_of);
+    if (weight.columns % group != 0 || group % multiple != 0)
+      throw NoDevice("rows of " + plan.buffers[b].name + " have " + std::to_string(weight.columns) +
+                     " columns, which are no whole groups of workload.weights_group " +
+                     std::to_string(asked) +
+                     (multiple > 1 ? " in multiples of " + std::to_string(multiple) : ""));
+  }
 }
 
 void require_fit(const sim::MemoryPlan& memory, const Device& device) {
@@ -97,7 +133,8 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (!contains(dtypes, scenario.workload.dtype))
     throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
-  require_stored_types(scenario.workload, device);
+  require_stored_type("weights_dtype", scenario.workload.weights_dtype, scenario.workload, device);
+  require_stored_type("embedding_dtype", scenario.workload.embedding_dtype, scenario.workload, device);
   require_kv_cache(scenario.workload, device);
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +
@@ -109,6 +146,7 @@ Run::Run(const sim::Scenario& scenario, int threads) : Run(scenario, make_cpu_de
 Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device) : device_(std::move(device)) {
   require_runnable(scenario, *device_);
   plan_ = sim::make_plan(scenario);
+  require_whole_groups(plan_, *device_);
   memory_ = sim::plan_memory(plan_);
   require_fit(memory_, *device_);
   communicator_ = make_single_rank_communicator();
@@ -132,16 +170,25 @@ std::size_t Run::elements_of(InstanceName name) const {
   return executor_->instance(name.buffer, name.layer).size() * 8 / static_cast<std::size_t>(bits);
 }
 
+// What store(codes, scales, weight) makes of a weight in fewer than 16 bits; false where that is.
+bool Run::write_stored(InstanceName name, const auto& store) {
+  const sim::BufferId beside = scales_of(plan_, name.buffer);
+  std::vector<std::byte> codes(executor_->instance(name.buffer, name.layer).size());
+  std::vector<std::byte> scales(executor_->instance(beside, name.layer).size());
+  if (!store(std::span(codes), std::span(scales), stored_weight(plan_, name.buffer))) return false;
+  write(name.buffer, std::span<const std::byte>(codes), name.layer);
+  write(beside, std::span<const std::byte>(scales), name.layer);
+  return true;
+}
+
 void Run::write_values(InstanceName name, std::span<const float> values) {
-  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)];
-  const sim::DType dtype = buffer.dtype;
+  const sim::DType dtype = plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype;
   if (sim::bits(dtype) < 16) {
-    const QuantisedWeights weights = quantise_weights(values, buffer.shape.back().factor, dtype);
-    write(name.buffer, std::span<const std::byte>(weights.bytes), name.layer);
-    for (std::size_t b = 0; b < plan_.buffers.size(); ++b)
-      if (plan_.buffers[b].buffer_class == sim::BufferClass::parameter &&
-          plan_.buffers[b].parameter == name.buffer)
-        write(static_cast<sim::BufferId>(b), std::span<const float>(weights.scales), name.layer);
+    write_stored(name,
+                 [&](std::span<std::byte> codes, std::span<std::byte> scales, const StoredWeight& weight) {
+                   device_->store_weight(codes, scales, values, weight);
+                   return true;
+                 });
     return;
   }
   if (sim::bits(dtype) != 16) return write(name.buffer, values, name.layer);
@@ -149,6 +196,19 @@ void Run::write_values(InstanceName name, std::span<const float> values) {
   std::transform(values.begin(), values.end(), rounded.begin(),
                  dtype == sim::DType::bf16 ? f32_to_bf16 : f32_to_f16);
   write(name.buffer, std::span<const std::uint16_t>(rounded), name.layer);
+}
+
+// From a file whose codes the device multiplies as they are. A scenario that generates has no master copy.
+bool Run::write_codes(InstanceName name, const ModelSource& model) {
+  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)];
+  if (sim::bits(buffer.dtype) >= 16 || !model.load_codes) return false;
+  CodedWeight codes;
+  if (!model.load_codes(buffer.name, name.layer, codes)) return false;
+  return write_stored(
+      name, [&](std::span<std::byte> to, std::span<std::byte> scales, const StoredWeight& weight) {
+        return codes.bits <= sim::bits(weight.dtype) && codes.group == weight.group &&
+               device_->store_codes(to, scales, {codes.codes, codes.scales, codes.minima}, weight);
+      });
 }
 
 void Run::read_values(InstanceName name, std::span<float> values) const {
@@ -163,8 +223,9 @@ void Run::read_values(InstanceName name, std::span<float> values) const {
 void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
   std::vector<float> values;
   for (const InstanceName& name : instances_of(sim::BufferClass::parameter)) {
-    values.resize(elements_of(name));
     const std::string& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)].name;
+    if (write_codes(name, model)) continue;
+    values.resize(elements_of(name));
     if (model.load)
       model.load(buffer, name.layer, values);
     else

@@ -72,6 +72,8 @@ class Run {
 
  private:
   void fill_cache_tables();
+  bool write_codes(InstanceName name, const ModelSource& model);
+  bool write_stored(InstanceName name, const auto& store);
   void write_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,
                    std::span<const std::byte> bytes);
   void read_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,

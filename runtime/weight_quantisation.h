@@ -1,14 +1,36 @@
 // Weights in fewer bits than they were trained in, as kernels that decode read them: each row, or group of
-// columns of a row, by its largest magnitude (kernels/cuda/quantization.h).
+// columns of a row, by its largest magnitude (kernels/cuda/quantization.h). In the header, since the backend
+// of GPUs, which does this, links nothing of the program.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/quantization.h"
 #include "sim/dtype.h"
 
 namespace runtime {
+
+namespace weight_quantisation {
+
+inline kernels::cuda::WeightFormat format_of(sim::DType dtype) {
+  return dtype == sim::DType::int8   ? kernels::cuda::WeightFormat::int8
+         : dtype == sim::DType::int4 ? kernels::cuda::WeightFormat::int4
+                                     : kernels::cuda::WeightFormat::fp8;
+}
+
+// The code of what is nearest to a value within the format's range.
+inline std::uint8_t code_of(kernels::cuda::WeightFormat format, float value) {
+  if (format == kernels::cuda::WeightFormat::fp8) return kernels::cuda::to_e4m3(value).bits;
+  const float most = kernels::cuda::largest_of(format);
+  const auto whole = static_cast<int>(std::lrintf(std::clamp(value, -most, most)));
+  return static_cast<std::uint8_t>(format == kernels::cuda::WeightFormat::int4 ? whole + 8 : whole);
+}
+
+}  // namespace weight_quantisation
 
 struct QuantisedWeights {
   std::vector<std::byte>
@@ -17,9 +39,33 @@ struct QuantisedWeights {
 };
 
 // Columns that share a scale: a whole row in int8 and fp8 (e4m3), 128 in int4.
-std::int64_t quantisation_group(sim::DType dtype, std::int64_t columns);
+inline std::int64_t quantisation_group(sim::DType dtype, std::int64_t columns) {
+  return dtype == sim::DType::int4 ? kernels::cuda::kInt4Group : columns;
+}
 
 // Of values (rows, columns), to the nearest; dtype is int8, fp8 or int4, and the group divides the columns.
-QuantisedWeights quantise_weights(std::span<const float> values, std::int64_t columns, sim::DType dtype);
+inline QuantisedWeights quantise_weights(std::span<const float> values, std::int64_t columns,
+                                         sim::DType dtype) {
+  const kernels::cuda::WeightFormat format = weight_quantisation::format_of(dtype);
+  const auto group = static_cast<std::size_t>(quantisation_group(dtype, columns));
+  const bool halves = format == kernels::cuda::WeightFormat::int4;
+  QuantisedWeights q;
+  q.bytes.resize(halves ? values.size() / 2 : values.size());
+  q.scales.reserve(values.size() / group);
+  for (std::size_t first = 0; first < values.size(); first += group) {
+    float largest = 0;
+    for (const float value : values.subspan(first, group)) largest = std::max(largest, std::abs(value));
+    const float scale = largest > 0 ? largest / kernels::cuda::largest_of(format) : 1.0f;
+    q.scales.push_back(scale);
+    for (std::size_t i = first; i < first + group; ++i) {
+      const std::uint8_t code = weight_quantisation::code_of(format, values[i] / scale);
+      if (halves)
+        q.bytes[i / 2] |= static_cast<std::byte>(i % 2 == 0 ? code : code << 4);
+      else
+        q.bytes[i] = static_cast<std::byte>(code);
+    }
+  }
+  return q;
+}
 
 }  // namespace runtime

@@ -176,13 +176,8 @@ class Namer {
 template <typename Visit>
 void for_each_element(const WeightPart& part, const Visit& visit) {
   const std::int64_t cols = std::max<std::int64_t>(part.cols, 1);
-  const std::int64_t head_dim = part.interleaved_heads > 0 ? part.rows / part.interleaved_heads : 0;
   for (std::int64_t row = 0; row < part.rows; ++row) {
-    std::int64_t file_row = row;
-    if (head_dim > 0) {  // dimension half * head_dim/2 + i lies at 2 i + half
-      const std::int64_t head = row / head_dim, within = row % head_dim, half = within / (head_dim / 2);
-      file_row = head * head_dim + 2 * (within % (head_dim / 2)) + half;
-    }
+    const std::int64_t file_row = part.file_row(row);
     for (std::int64_t col = 0; col < cols; ++col)
       visit(static_cast<std::size_t>(row * cols + col),
             static_cast<std::size_t>(part.transposed ? col * part.rows + file_row : file_row * cols + col));
@@ -195,6 +190,13 @@ std::vector<std::int64_t> WeightPart::file_shape() const {
   if (cols == 0) return {rows};
   if (of_channels) return {rows, 1, cols};
   return transposed ? std::vector<std::int64_t>{cols, rows} : std::vector<std::int64_t>{rows, cols};
+}
+
+std::int64_t WeightPart::file_row(std::int64_t row) const {
+  if (interleaved_heads == 0) return row;
+  const std::int64_t head_dim = rows / interleaved_heads;  // dimension half * head_dim/2 + i lies at 2 i + half
+  const std::int64_t head = row / head_dim, within = row % head_dim, half = within / (head_dim / 2);
+  return head * head_dim + 2 * (within % (head_dim / 2)) + half;
 }
 
 std::vector<WeightPart> weight_parts(const Model& model, WeightNames names, std::string_view buffer_name,

@@ -24,6 +24,8 @@ struct WeightPart {
       0;  // > 0: rows are that many heads whose rotary halves the file interleaves
 
   std::vector<std::int64_t> file_shape() const;
+  // Where the file has row `row` of the part, transposed or not.
+  std::int64_t file_row(std::int64_t row) const;
   std::int64_t elements() const { return rows * (cols > 0 ? cols : 1); }
 };
 

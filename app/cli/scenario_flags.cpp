@@ -275,11 +275,25 @@ sim::Scenario with_fields(sim::Scenario s, const ScenarioFlags& flags) {
   return with_overrides(std::move(s), flags, {"hardware", "strategy", "workload", "implementation"});
 }
 
+// A file's weights are multiplied in the codes that it has, unless flags or a scenario say otherwise.
+void store_as_file(const runtime::StoredTypes& stored, const ScenarioFlags& flags, sim::Scenario& scenario) {
+  if (flags.scenario || flags.workload || flags.typed("workload.dtype") ||
+      flags.typed("workload.weights_dtype") || flags.typed("workload.embedding_dtype") ||
+      flags.typed("workload.weights_group") ||
+      std::ranges::any_of(flags.overrides, [](const auto& o) { return o.path.starts_with("workload"); }))
+    return;
+  scenario.workload.weights_dtype = stored.weights;
+  scenario.workload.embedding_dtype = stored.embedding;
+  scenario.workload.weights_group = stored.group;
+}
+
 ResolvedScenario resolve_unchecked(const ScenarioFlags& flags, const runtime::EventSink& sink,
                                    std::stop_token stop) {
   ResolvedScenario resolved = named_parts(flags);
   settle_hardware(resolved.scenario, sink, std::move(stop));
   resolved.scenario = with_fields(std::move(resolved.scenario), flags);
+  if (flags.hardware == kThisMachine && resolved.scenario.workload.task == sim::Task::generate)
+    store_as_file(resolved.source.stored, flags, resolved.scenario);
   resolved.calibration = calibration_of(resolved.scenario.hardware);
   if (resolved.source.model != resolved.scenario.model) resolved.source = source_of(resolved.scenario.model);
   return resolved;
@@ -308,6 +322,7 @@ ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task) {
   resolved.scenario.workload.dtype = on_gpu ? sim::DType::bf16 : sim::DType::fp32;
   resolved.scenario = with_fields(std::move(resolved.scenario), here);
   resolved.scenario.workload.task = task;
+  if (!on_gpu && task == sim::Task::generate) store_as_file(resolved.source.stored, here, resolved.scenario);
   if (resolved.source.model != resolved.scenario.model) resolved.source = source_of(resolved.scenario.model);
   return resolved;
 }

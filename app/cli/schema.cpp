@@ -45,7 +45,7 @@ sim::Scenario example_scenario() {
   scenario.workload.seq_len = scenario.model.max_position_embeddings;
   // Types that files leave out where they are the workload's own.
   scenario.workload.weights_dtype = scenario.workload.kv_dtype = scenario.workload.expert_weights_dtype =
-      scenario.workload.dtype;
+      scenario.workload.embedding_dtype = scenario.workload.dtype;
   return scenario;
 }
 

@@ -5,9 +5,11 @@
 #include <cstdint>
 
 #include "kernels/causal_conv.h"
+#include "kernels/cuda/types.h"
 #include "kernels/gated_norm.h"
 #include "kernels/kv_cache.h"
 #include "kernels/matmul.h"
+#include "kernels/quantised.h"
 #include "kernels/selective_scan.h"
 #include "runtime/operation_view.h"
 
@@ -22,6 +24,17 @@ class Arguments : public OperationView {
     const BoundOperand& o = bound().operands[operand];
     return o.bytes * 8 / sim::bits(o.dtype);
   }
+  // The weight, in fewer than 16 bits, of `columns` columns.
+  kernels::QuantisedWeight quantised(std::int64_t columns) const {
+    const kernels::QuantisedFormat format{static_cast<int>(sim::bits(dtype(sim::Role::weight))),
+                                          columns / bound().operation->dims.scale_groups};
+    return {as<std::byte>(sim::Role::weight), as<std::byte>(sim::Role::weight_scales), format};
+  }
+  kernels::cuda::bf16* b16(sim::Role role) const { return as<kernels::cuda::bf16>(role); }
+  kernels::cuda::bf16* b16(std::size_t operand) const { return as<kernels::cuda::bf16>(operand); }
+  std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
+  sim::DType dtype(sim::Role role) const { return find(role)->dtype; }
+
   kernels::MatmulShape matmul() const { return {rows(), cols(), inner()}; }
 
   // A state-space mixer's row of the projection: a gate, what the convolution takes, a time step a head.
@@ -47,8 +60,13 @@ class Arguments : public OperationView {
   }
   kernels::cpu::KvCache kv_cache() const {
     const CacheBlocks blocks = cache_blocks(sim::Role::k_cache);
-    return {as<void>(sim::Role::k_cache), as<void>(sim::Role::v_cache), blocks.tokens, blocks.table,
-            blocks.of_sequence,           f32(sim::Role::scales)};
+    return {as<void>(sim::Role::k_cache),
+            as<void>(sim::Role::v_cache),
+            blocks.tokens,
+            blocks.table,
+            blocks.of_sequence,
+            f32(sim::Role::scales),
+            find(sim::Role::k_cache)->dtype == sim::DType::bf16};
   }
 };
 

@@ -30,12 +30,29 @@ class CpuDevice final : public Device {
   std::string name() const override { return name_; }
 
   std::span<const sim::DType> dtypes() const override {
-    static constexpr sim::DType kTypes[] = {sim::DType::fp32};
+    static constexpr sim::DType kTypes[] = {sim::DType::fp32, sim::DType::bf16};
     return kTypes;
   }
 
+  std::span<const sim::DType> weight_dtypes(sim::DType computing) const override {
+    static constexpr sim::DType kTypes[] = {sim::DType::int8, sim::DType::int4};
+    return computing == sim::DType::fp32 ? std::span(kTypes) : std::span<const sim::DType>();
+  }
+  WeightGroups weight_groups(sim::DType) const override {
+    return {.exactly = 0, .multiple_of = kernels::QuantisedFormat::kColumns};
+  }
+  void store_weight(std::span<std::byte> codes, std::span<std::byte> scales, std::span<const float> values,
+                    const StoredWeight& weight) const override {
+    cpu::quantise(place_of(codes, scales, weight), values.data(), weight.rows, weight.columns);
+  }
+  bool store_codes(std::span<std::byte> codes, std::span<std::byte> scales, const kernels::GroupedCodes& from,
+                   const StoredWeight& weight) const override {
+    cpu::pack_quantised(place_of(codes, scales, weight), from, weight.rows, weight.columns);
+    return true;
+  }
+
   KvCacheLimits kv_cache_limits() const override {
-    static constexpr sim::DType kTypes[] = {sim::DType::fp8};
+    static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp8};
     return {.dtypes = kTypes};
   }
 
@@ -99,6 +116,11 @@ class CpuDevice final : public Device {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  static kernels::QuantisedWeight place_of(std::span<std::byte> codes, std::span<std::byte> scales,
+                                           const StoredWeight& weight) {
+    return {codes.data(), scales.data(), {static_cast<int>(sim::bits(weight.dtype)), weight.group}};
+  }
 
   // mmap refuses a length of 0.
   static std::size_t length_of(sim::Bytes size) {

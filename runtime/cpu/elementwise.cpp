@@ -1,7 +1,11 @@
 // Rows of the table of kernels: activations and what else works element by element.
 #include "kernels/elementwise.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/activation.h"
+#include "kernels/bf16_rows.h"
 #include "runtime/cpu/kernel_table.h"
 
 namespace runtime {
@@ -42,8 +46,42 @@ constexpr CpuKernelRow kRows[] = {
      }},
     {K::zero,
      [](const A& a, const S&) {
-       for (std::size_t i = 0; i < a.operands(); ++i) cpu::zero(a.f32(i), a.count(i));
-     }},
+       constexpr std::int64_t kWord = sizeof(float);
+       for (std::size_t i = 0; i < a.operands(); ++i) {
+         const std::int64_t words = a.bytes(i) / kWord;
+         cpu::zero(a.f32(i), words);
+         std::memset(a.f32(i) + words, 0, static_cast<std::size_t>(a.bytes(i) % kWord));
+       }
+     },
+     sim::DType::fp32,
+     {{{R::buffer, types(sim::DType::fp32, sim::DType::bf16)}}}},
+    {K::gelu,
+     [](const A& a, const S&) { cpu::gelu_forward(a.b16(R::out), a.b16(R::inp), a.rows(), a.cols()); },
+     sim::DType::bf16},
+    {K::gelu_backward,
+     [](const A& a, const S&) {
+       cpu::gelu_backward(a.b16(R::dinp), a.b16(R::dout), a.b16(R::inp), a.rows(), a.cols());
+     },
+     sim::DType::bf16},
+    {K::swiglu,
+     [](const A& a, const S&) { cpu::swiglu_forward(a.b16(R::out), a.b16(R::gate_up), a.rows(), a.cols()); },
+     sim::DType::bf16},
+    {K::swiglu_backward,
+     [](const A& a, const S&) {
+       cpu::swiglu_backward(a.b16(R::dgate_up), a.b16(R::dout), a.b16(R::gate_up), a.rows(), a.cols());
+     },
+     sim::DType::bf16},
+    {K::add,
+     [](const A& a, const S&) { cpu::add(a.b16(R::out), a.b16(R::a), a.b16(R::b), a.rows(), a.cols()); },
+     sim::DType::bf16},
+    {K::gather_last,
+     [](const A& a, const S&) {
+       // The last rows as they are.
+       const std::int64_t T = a.query_length(), C = a.cols();
+       for (std::int64_t b = 0; b < a.batch(); ++b)
+         std::copy_n(a.b16(R::inp) + (b * T + T - 1) * C, C, a.b16(R::out) + b * C);
+     },
+     sim::DType::bf16},
 };
 
 }  // namespace

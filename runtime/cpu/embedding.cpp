@@ -1,6 +1,8 @@
 // Rows of the table of kernels: embeddings.
 #include "kernels/embedding.h"
 
+#include "kernels/bf16_rows.h"
+#include "kernels/quantised.h"
 #include "runtime/cpu/kernel_table.h"
 
 namespace runtime {
@@ -18,11 +20,30 @@ constexpr CpuKernelRow kRows[] = {
        cpu::embedding_forward(a.f32(R::out), a.i32(R::tokens), a.f32(R::weight), a.f32(R::position_weight),
                               a.i32(R::positions), a.embedding());
      }},
+    {K::embedding,
+     [](const A& a, const S&) {
+       cpu::embedding_quantised(a.f32(R::out), a.i32(R::tokens), a.quantised(a.hidden()), a.rows(),
+                                a.hidden(), a.vocab());
+     },
+     sim::DType::fp32,
+     {{{R::weight, types(sim::DType::int8, sim::DType::int4)}, {R::position_weight, ElementTypes{}}}}},
     {K::embedding_backward,
      [](const A& a, const S&) {
        cpu::embedding_backward(a.f32(R::dweight), a.f32(R::dposition_weight), a.f32(R::dout),
                                a.i32(R::tokens), a.embedding());
      }},
+    {K::embedding,
+     [](const A& a, const S&) {
+       cpu::embedding_forward(a.b16(R::out), a.i32(R::tokens), a.b16(R::weight), a.b16(R::position_weight),
+                              a.i32(R::positions), a.embedding());
+     },
+     sim::DType::bf16},
+    {K::embedding_backward,
+     [](const A& a, const S&) {
+       cpu::embedding_backward(a.b16(R::dweight), a.b16(R::dposition_weight), a.b16(R::dout),
+                               a.i32(R::tokens), a.embedding());
+     },
+     sim::DType::bf16},
 };
 
 }  // namespace

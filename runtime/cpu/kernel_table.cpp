@@ -10,9 +10,9 @@ using R = sim::Role;
 
 // Of 32 bits or more beside elements of any type.
 bool is_wide(R role) {
-  constexpr R kWide[] = {R::mean,   R::rstd,   R::lse,        R::part_lse,   R::table,
-                         R::scales, R::losses, R::statistics, R::moment1,    R::moment2,
-                         R::scale1, R::scale2, R::master,     R::row_moment, R::column_moment};
+  constexpr R kWide[] = {R::mean,          R::rstd,   R::lse,        R::part_lse,     R::table,   R::scales,
+                         R::weight_scales, R::losses, R::statistics, R::moment1,      R::moment2, R::scale1,
+                         R::scale2,        R::master, R::row_moment, R::column_moment};
   return std::find(std::begin(kWide), std::end(kWide), role) != std::end(kWide);
 }
 

@@ -18,7 +18,7 @@ constexpr ElementTypes types(auto... type) {
   return ((ElementTypes{1} << static_cast<unsigned>(type)) | ...);
 }
 
-// A role whose operand may be of other types than those of the other roles.
+// A role whose operand may be of other types than those of the other roles; without types it must be absent.
 struct TypedRole {
   sim::Role role = sim::Role::none;
   ElementTypes types = 0;

@@ -1,4 +1,5 @@
 // Rows of the table of kernels: the loss and sampling.
+#include "kernels/bf16_rows.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/sampling.h"
 #include "runtime/cpu/kernel_table.h"
@@ -23,6 +24,12 @@ constexpr CpuKernelRow kRows[] = {
        cpu::sample(a.i32(R::tokens), a.f32(R::logits), settings.sampling, settings.sampling_step, a.rows(),
                    a.vocab());
      }},
+    {K::cross_entropy,
+     [](const A& a, const S&) {
+       cpu::cross_entropy_forward_backward(a.b16(R::logits), a.f32(R::losses), a.i32(R::targets), a.scalar(),
+                                           a.rows(), a.vocab());
+     },
+     sim::DType::bf16},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Rows of the table of kernels: norms.
+#include "kernels/bf16_rows.h"
 #include "kernels/gated_norm.h"
 #include "kernels/layernorm.h"
 #include "kernels/rmsnorm.h"
@@ -46,6 +47,31 @@ constexpr CpuKernelRow kRows[] = {
                                 a.f32(R::dweight), a.f32(R::dout), a.f32(R::inp), a.f32(R::projected),
                                 a.projected_columns(), a.f32(R::weight), a.f32(R::rstd), a.gated_norm());
      }},
+    {K::layernorm,
+     [](const A& a, const S&) {
+       cpu::layernorm_forward(a.b16(R::out), a.f32(R::mean), a.f32(R::rstd), a.b16(R::inp), a.b16(R::weight),
+                              a.b16(R::bias), a.scalar(), a.rows(), a.hidden());
+     },
+     sim::DType::bf16},
+    {K::layernorm_backward,
+     [](const A& a, const S&) {
+       cpu::layernorm_backward(a.b16(R::dinp), a.b16(R::dweight), a.b16(R::dbias), a.b16(R::dout),
+                               a.b16(R::inp), a.b16(R::weight), a.f32(R::mean), a.f32(R::rstd), a.rows(),
+                               a.hidden());
+     },
+     sim::DType::bf16},
+    {K::rmsnorm,
+     [](const A& a, const S&) {
+       cpu::rmsnorm_forward(a.b16(R::out), a.f32(R::rstd), a.b16(R::inp), a.b16(R::weight), a.scalar(),
+                            a.rows(), a.hidden());
+     },
+     sim::DType::bf16},
+    {K::rmsnorm_backward,
+     [](const A& a, const S&) {
+       cpu::rmsnorm_backward(a.b16(R::dinp), a.b16(R::dweight), a.b16(R::dout), a.b16(R::inp),
+                             a.b16(R::weight), a.f32(R::rstd), a.rows(), a.hidden());
+     },
+     sim::DType::bf16},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "kernels/bf16_rows.h"
 #include "runtime/cpu/kernel_table.h"
 
 namespace runtime {
@@ -55,11 +56,26 @@ void lion(const Arguments& a, const RunSettings& settings) {
   cpu::lion(tensors, &scale, settings.adamw);
 }
 
+void squared_norm_bf16(const Arguments& a, const RunSettings&) {
+  for (std::size_t i = 1; i < a.operands(); ++i)
+    cpu::squared_norm(a.as<double>(R::norm) + kSumOfSquares, a.b16(i), a.count(i));
+}
+
+void adamw_bf16(const Arguments& a, const RunSettings& settings) {
+  constexpr std::size_t kGroup = 5;  // parameter, gradient, two moments, master copy
+  const float scale = static_cast<float>(a.as<double>(R::norm)[kClipScale]);
+  for (std::size_t i = 1; i + kGroup <= a.operands(); i += kGroup)
+    cpu::adamw({a.b16(i), a.b16(i + 1), a.f32(i + 2), a.f32(i + 3), a.f32(i + 4), a.count(i), a.decay()},
+               &scale, settings.adamw);
+}
+
 constexpr CpuKernelRow kRows[] = {
     {K::squared_norm, squared_norm},
     {K::clip_scale, clip_scale},
     {K::adamw, adamw},
     {K::lion, lion},
+    {K::squared_norm, squared_norm_bf16, sim::DType::bf16},
+    {K::adamw, adamw_bf16, sim::DType::bf16},
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Rows of the table of kernels: matrix products.
 #include "kernels/matmul.h"
+#include "kernels/matmul_bf16.h"
+#include "kernels/quantised.h"
 #include "runtime/cpu/kernel_table.h"
 
 namespace runtime {
@@ -11,12 +13,21 @@ using R = sim::Role;
 using A = Arguments;
 using S = RunSettings;
 
+constexpr ElementTypes kCodes = types(sim::DType::int8, sim::DType::int4);
+
 constexpr CpuKernelRow kRows[] = {
     {K::matmul,
      [](const A& a, const S&) {
        cpu::matmul_forward(a.f32(R::out), a.f32(R::inp), a.f32(R::weight), a.f32(R::bias), a.f32(R::residual),
                            a.matmul());
      }},
+    {K::matmul,
+     [](const A& a, const S&) {
+       cpu::matmul_quantised(a.f32(R::out), a.f32(R::inp), a.quantised(a.inner()), a.f32(R::bias),
+                             a.f32(R::residual), a.matmul());
+     },
+     sim::DType::fp32,
+     {{{R::weight, kCodes}}}},
     {K::matmul_backward_input,
      [](const A& a, const S&) {
        cpu::matmul_backward_input(a.f32(R::dinp), a.f32(R::dout), a.f32(R::weight), a.updates(R::dinp),
@@ -27,6 +38,27 @@ constexpr CpuKernelRow kRows[] = {
        cpu::matmul_backward_weight(a.f32(R::dweight), a.f32(R::dbias), a.f32(R::dout), a.f32(R::inp),
                                    a.matmul());
      }},
+    // In generation the head's logits are fp32.
+    {K::matmul,
+     [](const A& a, const S&) {
+       const bool wide = a.dtype(R::out) == sim::DType::fp32;
+       cpu::matmul_forward({wide ? nullptr : a.b16(R::out), wide ? a.f32(R::out) : nullptr}, a.b16(R::inp),
+                           a.b16(R::weight), a.b16(R::bias), a.b16(R::residual), a.matmul());
+     },
+     sim::DType::bf16,
+     {{{R::out, types(sim::DType::bf16, sim::DType::fp32)}}}},
+    {K::matmul_backward_input,
+     [](const A& a, const S&) {
+       cpu::matmul_backward_input(a.b16(R::dinp), a.b16(R::dout), a.b16(R::weight), a.updates(R::dinp),
+                                  a.matmul());
+     },
+     sim::DType::bf16},
+    {K::matmul_backward_weight,
+     [](const A& a, const S&) {
+       cpu::matmul_backward_weight(a.b16(R::dweight), a.b16(R::dbias), a.b16(R::dout), a.b16(R::inp),
+                                   a.matmul());
+     },
+     sim::DType::bf16},
 };
 
 }  // namespace

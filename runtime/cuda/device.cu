@@ -1,4 +1,5 @@
 // A GPU as a Device: its memory, its stream's time stamps, captured work, and the operations it is given.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -8,6 +9,7 @@
 #include "runtime/cuda/operations.h"
 #include "runtime/cuda_device.h"
 #include "runtime/error.h"
+#include "runtime/weight_quantisation.h"
 #include "sim/plan/memory.h"
 
 namespace runtime {
@@ -57,9 +59,19 @@ class CudaDevice final : public Device {
     return has_kernel(operation, operands);
   }
 
-  std::span<const sim::DType> weight_dtypes() const override {
+  std::span<const sim::DType> weight_dtypes(sim::DType computing) const override {
     static constexpr sim::DType kTypes[] = {sim::DType::int8, sim::DType::fp8, sim::DType::int4};
-    return kTypes;
+    return computing == sim::DType::bf16 ? std::span(kTypes) : std::span<const sim::DType>();
+  }
+  WeightGroups weight_groups(sim::DType stored) const override {
+    return {.exactly = stored == sim::DType::int4 ? quantisation_group(stored, 0) : 0};
+  }
+  void store_weight(std::span<std::byte> codes, std::span<std::byte> scales, std::span<const float> values,
+                    const StoredWeight& weight) const override {
+    const QuantisedWeights q = quantise_weights(values, weight.columns, weight.dtype);
+    std::copy(q.bytes.begin(), q.bytes.end(), codes.begin());
+    const auto in_fp32 = std::as_bytes(std::span(q.scales));
+    std::copy(in_fp32.begin(), in_fp32.end(), scales.begin());
   }
 
   KvCacheLimits kv_cache_limits() const override {

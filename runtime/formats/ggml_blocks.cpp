@@ -141,6 +141,78 @@ void block_q6_k(const Byte* block, float* out) {
   }
 }
 
+// The same blocks as codes: value = scale * code + minimum, of each 32.
+struct Codes {
+  Byte* codes;
+  float *scales, *minima;
+};
+
+void codes_of_nibbles(const Byte* q, std::uint32_t high, Byte* codes) {
+  for (int j = 0; j < 16; ++j) {
+    codes[j] = static_cast<Byte>((q[j] & 0xf) | fifth_bit(high, j));
+    codes[j + 16] = static_cast<Byte>((q[j] >> 4) | fifth_bit(high, j + 16));
+  }
+}
+void codes_q4_0(const Byte* block, Codes to) {
+  codes_of_nibbles(block + 2, 0, to.codes);
+  *to.scales = f16_at(block);
+  *to.minima = -8 * *to.scales;
+}
+void codes_q4_1(const Byte* block, Codes to) {
+  codes_of_nibbles(block + 4, 0, to.codes);
+  *to.scales = f16_at(block);
+  *to.minima = f16_at(block + 2);
+}
+void codes_q5_0(const Byte* block, Codes to) {
+  codes_of_nibbles(block + 6, u32_at(block + 2), to.codes);
+  *to.scales = f16_at(block);
+  *to.minima = -16 * *to.scales;
+}
+void codes_q5_1(const Byte* block, Codes to) {
+  codes_of_nibbles(block + 8, u32_at(block + 4), to.codes);
+  *to.scales = f16_at(block);
+  *to.minima = f16_at(block + 2);
+}
+void codes_q8_0(const Byte* block, Codes to) {
+  for (int j = 0; j < 32; ++j) to.codes[j] = static_cast<Byte>(block[2 + j] ^ 0x80);  // plus 128
+  *to.scales = f16_at(block);
+  *to.minima = -128 * *to.scales;
+}
+void codes_k(const Byte* scales, const Byte* nibbles, const Byte* high, float d, float dmin, Codes to) {
+  for (int s = 0; s < 8; ++s) {
+    const ScaleAndMinimum sub = sub_block(scales, s);
+    to.scales[s] = d * sub.scale;
+    to.minima[s] = -dmin * sub.minimum;
+    const Byte* pair = nibbles + 32 * (s / 2);
+    for (int i = 0; i < 32; ++i) {
+      const int low = s % 2 == 0 ? pair[i] & 0xf : pair[i] >> 4;
+      const int fifth = high == nullptr ? 0 : ((high[i] >> s) & 1) << 4;
+      to.codes[32 * s + i] = static_cast<Byte>(low | fifth);
+    }
+  }
+}
+void codes_q4_k(const Byte* block, Codes to) {
+  codes_k(block + 4, block + 16, nullptr, f16_at(block), f16_at(block + 2), to);
+}
+void codes_q5_k(const Byte* block, Codes to) {
+  codes_k(block + 4, block + 48, block + 16, f16_at(block), f16_at(block + 2), to);
+}
+
+struct Coding {
+  GgmlType type;
+  int bits;
+  void (*read)(const Byte*, Codes);
+};
+constexpr Coding kCodings[] = {{GgmlType::q4_0, 4, codes_q4_0}, {GgmlType::q4_1, 4, codes_q4_1},
+                               {GgmlType::q4_k, 4, codes_q4_k}, {GgmlType::q5_0, 5, codes_q5_0},
+                               {GgmlType::q5_1, 5, codes_q5_1}, {GgmlType::q5_k, 5, codes_q5_k},
+                               {GgmlType::q8_0, 8, codes_q8_0}};
+
+const Coding* coding_of(GgmlType type) {
+  const auto* found = std::ranges::find(kCodings, type, &Coding::type);
+  return found == std::end(kCodings) ? nullptr : found;
+}
+
 void element_f32(const Byte* block, float* out) {
   std::memcpy(out, block, sizeof *out);
 }
@@ -173,6 +245,26 @@ std::string ggml_type_names() {
   std::string names;
   for (const GgmlTypeInfo& type : kTypes) names += (names.empty() ? "" : ", ") + std::string(type.name);
   return names;
+}
+
+int code_bits(GgmlType type) {
+  const Coding* coding = coding_of(type);
+  return coding == nullptr ? 0 : coding->bits;
+}
+
+void read_codes(GgmlType type, std::span<const std::byte> blocks, std::span<std::uint8_t> codes,
+                std::span<float> scales, std::span<float> minima) {
+  constexpr std::size_t kGroup = 32;
+  const GgmlTypeInfo& info = ggml_type_info(type);
+  const Coding* const coding = coding_of(type);
+  const auto elements = static_cast<std::size_t>(info.elements);
+  if (coding == nullptr || codes.size() % elements != 0 ||
+      blocks.size() != codes.size() / elements * static_cast<std::size_t>(info.bytes) ||
+      scales.size() != codes.size() / kGroup || minima.size() != scales.size())
+    throw std::invalid_argument("read_codes: blocks and elements disagree");
+  const auto* from = reinterpret_cast<const Byte*>(blocks.data());
+  for (std::size_t i = 0; i < codes.size(); i += elements, from += info.bytes)
+    coding->read(from, {codes.data() + i, scales.data() + i / kGroup, minima.data() + i / kGroup});
 }
 
 void dequantize(GgmlType type, std::span<const std::byte> blocks, std::span<float> out) {

@@ -40,6 +40,15 @@ const GgmlTypeInfo* find_ggml_type(std::uint32_t number);
 const GgmlTypeInfo& ggml_type_info(GgmlType type);
 std::string ggml_type_names();  // "F32, F16, Q4_0, ...": what is accepted, for messages
 
+// Bits of the codes that a block's values are (0 .. 2^bits - 1, times a scale, plus a minimum, both the same
+// for each 32 elements); 0 of types whose values are none.
+int code_bits(GgmlType type);
+
+// Codes (elements), scales and minima (elements / 32) of blocks. Requires code_bits(type) > 0.
+// std::invalid_argument where sizes disagree.
+void read_codes(GgmlType type, std::span<const std::byte> blocks, std::span<std::uint8_t> codes,
+                std::span<float> scales, std::span<float> minima);
+
 // `blocks` holds exactly the blocks of `out` (out.size() a multiple of the block's elements); any alignment.
 // std::invalid_argument otherwise.
 void dequantize(GgmlType type, std::span<const std::byte> blocks, std::span<float> out);

@@ -53,6 +53,7 @@ ElementTypes element_types(const Scenario& scenario) {
           .stored = stored,
           .weights = weights,
           .expert_weights = generates ? scenario.workload.expert_weights_dtype.value_or(weights) : stored,
+          .embedding = generates ? scenario.workload.embedding_dtype.value_or(stored) : stored,
           .cache = generates ? scenario.workload.kv_dtype.value_or(stored) : stored,
           .gradient = mixed ? sixteen_bits_as(stored, i.gradient_dtype) : DType::fp32,
           .shard = shard,

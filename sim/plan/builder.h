@@ -35,6 +35,7 @@ struct ElementTypes {
   DType stored;          // parameters, activations
   DType weights;         // of the layers' products
   DType expert_weights;  // of the experts' products
+  DType embedding;       // of tokens, and of the head
   DType cache;           // keys and values of earlier tokens
   DType gradient;        // of parameters
   DType shard;           // parameters as ZeRO 3 divides them

@@ -99,6 +99,7 @@ Block embedding_forward(PlanBuilder& b, const DecoderParameters& p, const Genera
                              reads(p.position_embedding.parameter), reads(r.positions)}}},
               BlockRole::embedding,
               BlockPass::forward};
+  add_scales(b, p.embedding.parameter, block.operations.front());
   if (b.divides_vocabulary())
     for (Operation& op : sum_over_tensor_ranks(b, "embedding", Phase::forward, out, kNoBuffer))
       block.operations.push_back(std::move(op));

@@ -169,7 +169,8 @@ class ParameterWriter {
   }
 
   // Of weights that are read in fewer than 16 bits: a scale for each row or each group of its columns. Own
-  // kernels have it in fp32 and read integers around zero (runtime/weight_quantisation.h); others' in 16
+  // kernels have four bytes for it: fp32, around zero (runtime/weight_quantisation.h), or on the CPU a scale and
+  // a minimum in fp16 (kernels/quantised.h); others' in 16
   // bits, with a zero beside it where integers come in groups (AWQ and GPTQ checkpoints; gpt-fast,
   // quantize.py). Experts that a model was published in have the scales of its own format.
   void add_scales_of_groups(BufferId weight, bool of_experts) {
@@ -475,7 +476,8 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   const Model& m = builder.model();
   ParameterWriter w(builder, training);
   DecoderParameters p;
-  p.embedding = w.tensor("embedding.weight", {m.vocab_size, m.hidden_size}, false, false);
+  p.embedding = w.tensor("embedding.weight", {m.vocab_size, m.hidden_size}, false, false,
+                         builder.types().embedding);
   if (m.position == Position::learned)
     p.position_embedding =
         w.tensor("position_embedding.weight", {m.max_position_embeddings, m.hidden_size}, false, true);
@@ -487,7 +489,7 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   const bool as_layers = !training && serving && serving->quantizes_head;
   p.head = p.tied ? p.embedding
                   : w.tensor("head.weight", {m.vocab_size, m.hidden_size}, false, false,
-                             as_layers ? builder.types().weights : builder.types().stored);
+                             as_layers ? builder.types().weights : builder.types().embedding);
   p.head_uses_embedding = p.tied || (training && m.num_nextn_predict_layers > 0);
   p.embedding_is_copied = p.head_uses_embedding && builder.groups().tied_embedding >= 0;
   const std::int64_t modules = training ? m.num_nextn_predict_layers : 0;

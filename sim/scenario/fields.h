@@ -246,6 +246,8 @@ inline constexpr auto kFields<Workload> = [] {
           "without it the whole sequence is computed again for every token").when(generates),
     field("weights_dtype", &W::weights_dtype, "weights-dtype", "weights",
           "how weights are stored; unset: as --dtype").one_of(stored_types).when(generates),
+    field("embedding_dtype", &W::embedding_dtype, "embedding-dtype", "embedding",
+          "how the embedding of tokens and the head are stored; unset: as --dtype").one_of(stored_types).when(generates).seldom_set(),
     field("kv_dtype", &W::kv_dtype, "kv-dtype", "cache type",
           "of the KV cache; unset: as --dtype").one_of(stored_types).when(generates),
     field("expert_weights_dtype", &W::expert_weights_dtype, "expert-weights-dtype", "expert weights",

@@ -40,8 +40,10 @@ struct Workload {
   std::int64_t max_new_tokens = 128;
   bool kv_cache = true;
   // How weights of the layers' products and the KV cache are stored; empty: as dtype says. fp8 weights are
-  // multiplied in fp8, int8 and int4 are expanded to dtype in the product; the head keeps its type.
+  // multiplied in fp8, int8 and int4 are expanded to dtype in the product; embedding and head keep its type
+  // unless embedding_dtype says otherwise.
   std::optional<DType> weights_dtype, kv_dtype;
+  std::optional<DType> embedding_dtype;
   std::optional<DType> expert_weights_dtype;  // of mixtures of experts, where it is not weights_dtype
   // Tokens of a block of the KV cache: a sequence's blocks lie anywhere, a table says where (paged attention,
   // Kwon et al. 2023, arXiv 2309.06180). 0: a sequence's whole length in one piece.

@@ -93,6 +93,28 @@ TEST_CASE("every GGUF tensor type is widened as the gguf package does, bit for b
   check_values(file, expected_values()["gguf"]);
 }
 
+TEST_CASE(
+    "Codes of GGUF's blocks, times their scale, plus their minimum, are the values that blocks stand for") {
+  const Gguf file = Gguf::open(kData / "small.gguf");
+  std::size_t coded = 0;
+  for (const runtime::GgufTensor& tensor : file.tensors()) {
+    const int bits = runtime::code_bits(tensor.type);
+    if (bits == 0) continue;
+    ++coded;
+    CAPTURE(tensor.name);
+    const auto elements = static_cast<std::size_t>(tensor.element_count());
+    std::vector<float> values(elements), scales(elements / 32), minima(elements / 32);
+    std::vector<std::uint8_t> codes(elements);
+    runtime::dequantize(tensor.type, tensor.bytes, values);
+    runtime::read_codes(tensor.type, tensor.bytes, codes, scales, minima);
+    for (std::size_t e = 0; e < elements; ++e) {
+      REQUIRE(codes[e] < 1 << bits);
+      REQUIRE(scales[e / 32] * static_cast<float>(codes[e]) + minima[e / 32] == values[e]);
+    }
+  }
+  CHECK(coded >= 5);
+}
+
 TEST_CASE("every GGUF metadata type is read") {
   const Gguf file = Gguf::open(kData / "small.gguf");
   CHECK(file.integer("test.uint8") == 200);

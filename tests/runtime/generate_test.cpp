@@ -185,3 +185,92 @@ TEST_CASE("Prompts that the model cannot read are refused by a sentence") {
                     "prompt token 256 is not in the vocabulary of small-gpt (0 to 255)");
   CHECK_THROWS_AS(generate(scenario, with_prompt({-1})), runtime::InputError);
 }
+
+namespace {
+
+// Rows of whole groups of 32 columns.
+sim::Model wide_llama() {
+  sim::Model m = tests::small_llama();
+  m.hidden_size = 64;
+  m.intermediate_size = 96;
+  return m;
+}
+
+double norm_of(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float v : values) sum += static_cast<double>(v) * v;
+  return std::sqrt(sum);
+}
+
+// Of the root mean square.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  std::vector<float> difference(a);
+  for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
+  return norm_of(difference) / norm_of(b);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "Weights in 8 and 4 bits give logits as far off as their steps are, in the memory that was predicted") {
+  sim::Scenario scenario = tests::generation(wide_llama(), 6, 2);
+  const runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8});
+  scenario.workload.prompt_length = 5;
+  const runtime::Generation exact = generate(scenario, settings);
+  // Half a step at the largest magnitude of a group, about three times its root mean square; roundings of the
+  // layers' products, four each, and of the head's add up as random numbers do.
+  constexpr double kPeakToRms = 3;
+  const double products = std::sqrt(4.0 * static_cast<double>(scenario.model.num_hidden_layers) + 1);
+  for (const auto& [type, half_step] :
+       {std::pair{sim::DType::int8, kPeakToRms / 254}, std::pair{sim::DType::int4, kPeakToRms / 15}})
+    for (const std::int64_t group : {0, 32}) {
+      CAPTURE(std::string(sim::name(type)), group);
+      scenario.workload.weights_dtype = scenario.workload.embedding_dtype = type;
+      scenario.workload.weights_group = group;
+      const runtime::Generation stored = generate(scenario, settings);
+      // Activations of each 32 columns are rounded to 8 bits besides.
+      CHECK(distance(stored.first_logits, exact.first_logits) < products * (half_step + kPeakToRms / 254));
+      CHECK(stored.first_logits != exact.first_logits);
+      const auto parameters = [](const sim::Report& report) {
+        std::int64_t bytes = 0;
+        for (const sim::MemoryLine& line : report.memory)
+          if (line.category == "parameter") bytes += line.bytes.value;
+        return bytes;
+      };
+      CHECK(parameters(stored.report) > 0);
+      CHECK(parameters(stored.report) == parameters(sim::predict(scenario)));
+      CHECK(parameters(stored.report) < parameters(exact.report) * (sim::bits(type) + 4) / 32);
+    }
+}
+
+TEST_CASE("In bf16, and with a KV cache in bf16, logits are fp32's to the roundings on the way") {
+  sim::Scenario scenario = tests::generation(GENERATE(tests::small_gpt(), tests::small_llama()), 4, 2);
+  const runtime::GenerateSettings settings = with_prompt({1, 2, 3, 5, 8});
+  const runtime::Generation wide = generate(scenario, settings);
+  constexpr double kHalfStep = 0x1p-9;
+  scenario.workload.kv_dtype = sim::DType::bf16;
+  const runtime::Generation cached = generate(scenario, settings);
+  CHECK(distance(cached.first_logits, wide.first_logits) < 4 * kHalfStep);
+  CHECK(cached.first_logits != wide.first_logits);
+  scenario.workload.kv_dtype.reset();
+  scenario.workload.dtype = sim::DType::bf16;
+  scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  const runtime::Generation narrow = generate(scenario, settings);
+  // Some ten tensors a layer.
+  CHECK(distance(narrow.first_logits, wide.first_logits) <
+        std::sqrt(10.0 * static_cast<double>(scenario.model.num_hidden_layers)) * 2 * kHalfStep);
+}
+
+TEST_CASE("Weights in groups that rows are no whole multiples of are refused with what there is") {
+  sim::Scenario scenario = tests::generation(wide_llama(), 2);
+  scenario.workload.weights_dtype = sim::DType::int4;
+  scenario.workload.weights_group = 48;
+  CHECK_THROWS_WITH(
+      generate(scenario, with_prompt({1})),
+      "weights in int4 run with workload.weights_group 0 or a multiple of 32, not 48 (0: a scale "
+      "for each row)");
+  scenario.workload.weights_group = 64;  // of 64 columns, of 96 not
+  CHECK_THROWS_WITH(
+      generate(scenario, with_prompt({1})),
+      Catch::Matchers::Contains("columns, which are no whole groups of workload.weights_group 64"));
+}

@@ -1,0 +1,38 @@
+// Linear layers in bf16: the products of kernels/matmul.h on 16-bit tensors, sums in fp32. By AVX-512 BF16's
+// dot products of pairs where the processor has them, otherwise by fp32 multiplications.
+#pragma once
+#include <cstdint>
+
+#include "kernels/cuda/types.h"
+#include "kernels/matmul.h"
+
+namespace kernels::cpu {
+
+using cuda::bf16;
+
+// A tensor that a product writes: one of the two is there.
+struct WideOrNarrow {
+  bf16* narrow = nullptr;
+  float* wide = nullptr;
+};
+
+// out (M, N) = inp (M, K) * weight (N, K)^T + bias (N) + residual (M, N). bias and residual may be null;
+// residual may be the same memory as out.
+void matmul_forward(WideOrNarrow out, const bf16* inp, const bf16* weight, const bf16* bias,
+                    const bf16* residual, MatmulShape s);
+
+// dinp (M, K) = dout (M, N) * weight (N, K); with accumulate, += instead of =.
+void matmul_backward_input(bf16* dinp, const bf16* dout, const bf16* weight, bool accumulate, MatmulShape s);
+
+// dweight (N, K) += dout (M, N)^T * inp (M, K); dbias (N) += column sums of dout, where dbias is not null.
+// Sums of one call are rounded once, when they join what is there.
+void matmul_backward_weight(bf16* dweight, bf16* dbias, const bf16* dout, const bf16* inp, MatmulShape s);
+
+// Which instructions bf16 products are formed by.
+enum class Bf16Products { plain, avx512_bf16 };
+const char* name(Bf16Products path);
+Bf16Products fastest_bf16_products();
+// For tests and benchmarks; a path that the processor has.
+void use_bf16_products(Bf16Products path);
+
+}  // namespace kernels::cpu

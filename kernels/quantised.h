@@ -1,0 +1,78 @@
+// Linear layers whose weights are stored in 4 or 8 bits and multiplied as they are stored: y = x W^T (+ bias)
+// (+ residual), where a weight is scale * code + minimum, with a scale and a minimum of 16 bits for each
+// group of columns of a row. GGUF's Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 are such codes exactly.
+//
+// The activations of each 32 columns are rounded to 8 bits, by the largest of them (as ggml's Q8_1), so that
+// products of codes are integers: 4 of them to an instruction where the processor has AVX-512 VNNI, 2 to an
+// instruction with AVX2. All paths form the same integers.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/matmul.h"
+
+namespace kernels {
+
+// How a weight (N, K) lies in memory: tiles of 16 rows (the last may have fewer), one after the other. Of a
+// tile of r rows the numbers are, for each group of columns, r scales and r minima in fp16. Its codes are,
+// for each 32 columns, in 8 bits (8, r, 4), 4 columns of a row side by side; in 4 bits (4, r, 4), columns 4 i
+// .. 4 i + 3 in the low halves and 16 columns further in the high halves.
+struct QuantisedFormat {
+  int bits;            // 4 or 8
+  std::int64_t group;  // columns; a multiple of 32 that divides K
+
+  static constexpr std::int64_t kTileRows = 16, kColumns = 32;
+  std::int64_t code_bytes(std::int64_t rows, std::int64_t K) const { return rows * K * bits / 8; }
+  std::int64_t number_bytes(std::int64_t rows, std::int64_t K) const {
+    return rows * (K / group) * 2 * static_cast<std::int64_t>(sizeof(std::uint16_t));
+  }
+};
+
+// codes: code_bytes(N, K); numbers: number_bytes(N, K).
+struct QuantisedWeight {
+  std::byte *codes, *numbers;
+  QuantisedFormat format;
+
+  // From row n on, n a multiple of kTileRows.
+  QuantisedWeight from_row(std::int64_t n, std::int64_t K) const {
+    return {codes + format.code_bytes(n, K), numbers + format.number_bytes(n, K), format};
+  }
+};
+
+// Codes of a weight (N, K) by rows, 0 .. 2^bits - 1; scales and minima (N, K / group).
+struct GroupedCodes {
+  std::span<const std::uint8_t> codes;
+  std::span<const float> scales, minima;
+};
+
+namespace cpu {
+
+// weight (N, K) from codes.
+void pack_quantised(QuantisedWeight weight, const GroupedCodes& from, std::int64_t N, std::int64_t K);
+
+// weight from values (N, K): each group's minimum and maximum get the first and the last code in 4 bits; in 8
+// bits zero has the middle one, and the largest magnitude the last. To the nearest.
+void quantise(QuantisedWeight weight, const float* values, std::int64_t N, std::int64_t K);
+
+// out (M, N) = inp (M, K) * weight (N, K)^T + bias (N) + residual (M, N). bias and residual may be null;
+// residual may be the same memory as out.
+void matmul_quantised(float* out, const float* inp, QuantisedWeight weight, const float* bias,
+                      const float* residual, MatmulShape s);
+
+// out (R, C) = rows of weight (V, C) by token.
+void embedding_quantised(float* out, const std::int32_t* tokens, QuantisedWeight weight, std::int64_t R,
+                         std::int64_t C, std::int64_t V);
+
+// values (N, K): what the weight stands for.
+void dequantise(float* values, QuantisedWeight weight, std::int64_t N, std::int64_t K);
+
+// Which instructions products of codes are formed by: "AVX-512 VNNI", "AVX2", "plain".
+enum class IntegerProducts { plain, avx2, avx512_vnni };
+const char* name(IntegerProducts path);
+IntegerProducts fastest_integer_products();
+// For tests and benchmarks; a path that the processor has.
+void use_integer_products(IntegerProducts path);
+
+}  // namespace cpu
+}  // namespace kernels

@@ -1,0 +1,213 @@
+#include "kernels/quantised_tile.h"
+
+#include <cstring>
+
+#include "kernels/cuda/types.h"
+#include "kernels/vectorize.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+// GCC takes the undefined operands of its own AVX-512 intrinsics for uninitialised variables (bug 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#define KERNELS_X86 1
+#else
+#define KERNELS_X86 0
+#endif
+
+namespace kernels::cpu {
+namespace {
+
+constexpr std::int64_t kColumns = QuantisedFormat::kColumns, kTileRows = QuantisedFormat::kTileRows;
+
+float widened(const std::byte* from) {
+  std::uint16_t bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return cuda::to_float(cuda::f16{bits});
+}
+
+}  // namespace
+
+void plain_tile(float* products, CodedRows activations, std::int64_t rows, QuantisedWeight tile,
+                std::int64_t tile_rows) {
+  const std::int64_t K = activations.K, r = tile_rows;
+  const auto* const codes = reinterpret_cast<const std::uint8_t*>(tile.codes);
+  const std::int64_t chunk_bytes = r * kColumns * tile.format.bits / 8;
+  for (std::int64_t m = 0; m < rows; ++m) {
+    const CodedRows row = activations.from(m);
+    float sums[kTileRows] = {};
+    for (std::int64_t chunk = 0; chunk < K / kColumns; ++chunk) {
+      const std::int8_t* const a = row.codes + chunk * kColumns;
+      const std::uint8_t* const w = codes + chunk * chunk_bytes;
+      const std::byte* const scales = tile.numbers + chunk * kColumns / tile.format.group * r * 4;
+      for (std::int64_t n = 0; n < r; ++n) {
+        std::int32_t dot = 0;
+        for (std::int64_t k = 0; k < kColumns; ++k) {
+          const std::int64_t quad = k / 4, within = k % 4;
+          const int code = tile.format.bits == 8 ? w[(quad * r + n) * 4 + within]
+                           : quad < 4            ? w[(quad * r + n) * 4 + within] & 15
+                                                 : w[((quad - 4) * r + n) * 4 + within] >> 4;
+          dot += code * a[k];
+        }
+        sums[n] += widened(scales + 2 * n) * row.scales[chunk] * static_cast<float>(dot) +
+                   widened(scales + 2 * (r + n)) * row.sums[chunk];
+      }
+    }
+    for (std::int64_t n = 0; n < r; ++n) products[m * kTileRows + n] = sums[n];
+  }
+}
+
+#if KERNELS_X86
+
+namespace {
+
+#define KERNELS_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,f16c,fma")))
+#define KERNELS_AVX2 __attribute__((target("avx2,f16c,fma")))
+
+KERNELS_VNNI inline __m512i four_codes(const std::int8_t* a) {
+  std::int32_t four;
+  std::memcpy(&four, a, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+
+template <int kBits, int kRows>
+KERNELS_VNNI void vnni_rows(float* products, CodedRows activations, QuantisedWeight tile) {
+  const std::int64_t K = activations.K, chunks = K / kColumns, of_group = tile.format.group / kColumns;
+  const std::byte* codes = tile.codes;
+  const __m512i low = _mm512_set1_epi8(15);
+  __m512 sums[kRows];
+  for (int m = 0; m < kRows; ++m) sums[m] = _mm512_setzero_ps();
+  std::int64_t chunk = 0;
+  for (std::int64_t g = 0; g < K / tile.format.group; ++g) {
+    const auto* const numbers = reinterpret_cast<const __m256i*>(tile.numbers + g * kTileRows * 4);
+    const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(numbers));
+    const __m512 minimum = _mm512_cvtph_ps(_mm256_loadu_si256(numbers + 1));
+    for (std::int64_t i = 0; i < of_group; ++i, ++chunk) {
+      const std::int8_t* const a = activations.codes + chunk * kColumns;
+      __m512i first[kRows], second[kRows];  // two chains of sums
+      for (int m = 0; m < kRows; ++m) first[m] = second[m] = _mm512_setzero_si512();
+      for (int quad = 0; quad < 4; ++quad) {
+        __m512i here, there;
+        if constexpr (kBits == 4) {
+          const __m512i both = _mm512_loadu_si512(codes + quad * 64);
+          here = _mm512_and_si512(both, low);
+          there = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+        } else {
+          here = _mm512_loadu_si512(codes + quad * 64);
+          there = _mm512_loadu_si512(codes + (quad + 4) * 64);
+        }
+        for (int m = 0; m < kRows; ++m) {
+          first[m] = _mm512_dpbusd_epi32(first[m], here, four_codes(a + m * K + 4 * quad));
+          second[m] = _mm512_dpbusd_epi32(second[m], there, four_codes(a + m * K + 16 + 4 * quad));
+        }
+      }
+      codes += kTileRows * kColumns * kBits / 8;
+      for (int m = 0; m < kRows; ++m) {
+        const __m512 dot = _mm512_cvtepi32_ps(_mm512_add_epi32(first[m], second[m]));
+        const __m512 by = _mm512_mul_ps(scale, _mm512_set1_ps(activations.scales[m * chunks + chunk]));
+        sums[m] = _mm512_fmadd_ps(dot, by, sums[m]);
+        sums[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(activations.sums[m * chunks + chunk]), sums[m]);
+      }
+    }
+  }
+  for (int m = 0; m < kRows; ++m) _mm512_storeu_ps(products + m * kTileRows, sums[m]);
+}
+
+template <int kBits>
+KERNELS_VNNI void vnni_tile(float* products, CodedRows activations, std::int64_t rows, QuantisedWeight tile) {
+  switch (rows) {
+    case 1:
+      return vnni_rows<kBits, 1>(products, activations, tile);
+    case 2:
+      return vnni_rows<kBits, 2>(products, activations, tile);
+    case 3:
+      return vnni_rows<kBits, 3>(products, activations, tile);
+    default:
+      return vnni_rows<kBits, 4>(products, activations, tile);
+  }
+}
+
+// Bytes of 4 columns become two pairs of 16-bit numbers, columns 0 and 2, 1 and 3: their products and sums of
+// two fit 32 bits, which those of bytes in 16 (vpmaddubsw) would not.
+KERNELS_AVX2 inline __m256i add_products(__m256i sums, __m256i codes, const std::int8_t* a) {
+  std::int32_t four;
+  std::memcpy(&four, a, sizeof four);
+  const __m256i activations = _mm256_set1_epi32(four);
+  const __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(codes, 8);
+  const __m256i even_a = _mm256_srai_epi16(_mm256_slli_epi16(activations, 8), 8);
+  const __m256i odd_a = _mm256_srai_epi16(activations, 8);
+  return _mm256_add_epi32(sums,
+                          _mm256_add_epi32(_mm256_madd_epi16(even, even_a), _mm256_madd_epi16(odd, odd_a)));
+}
+
+KERNELS_AVX2 inline __m256 eight(const std::byte* halves) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves)));
+}
+
+template <int kBits>
+KERNELS_AVX2 void avx2_rows(float* products, CodedRows activations, std::int64_t rows, QuantisedWeight tile) {
+  const std::int64_t K = activations.K, chunks = K / kColumns, of_group = tile.format.group / kColumns;
+  const __m256i low = _mm256_set1_epi8(15);
+  for (std::int64_t m = 0; m < rows; ++m)
+    for (int half = 0; half < 2; ++half) {  // 8 of the tile's rows
+      const std::byte* codes = tile.codes + half * 32;
+      __m256 sums = _mm256_setzero_ps();
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        const std::int8_t* const a = activations.codes + m * K + chunk * kColumns;
+        const std::byte* const numbers = tile.numbers + chunk / of_group * kTileRows * 4 + half * 16;
+        __m256i dot = _mm256_setzero_si256();
+        for (int quad = 0; quad < 4; ++quad) {
+          const auto* const at = reinterpret_cast<const __m256i*>(codes + quad * 64);
+          __m256i here = _mm256_loadu_si256(at), there;
+          if constexpr (kBits == 4) {
+            there = _mm256_and_si256(_mm256_srli_epi16(here, 4), low);
+            here = _mm256_and_si256(here, low);
+          } else {
+            there = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + (quad + 4) * 64));
+          }
+          dot = add_products(add_products(dot, here, a + 4 * quad), there, a + 16 + 4 * quad);
+        }
+        codes += kTileRows * kColumns * kBits / 8;
+        const __m256 by =
+            _mm256_mul_ps(eight(numbers), _mm256_set1_ps(activations.scales[m * chunks + chunk]));
+        sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), by, sums);
+        sums = _mm256_fmadd_ps(eight(numbers + 2 * kTileRows),
+                               _mm256_set1_ps(activations.sums[m * chunks + chunk]), sums);
+      }
+      _mm256_storeu_ps(products + m * kTileRows + half * 8, sums);
+    }
+}
+
+}  // namespace
+
+TileProduct avx2_tile(QuantisedFormat format) {
+  return format.bits == 4 ? avx2_rows<4> : avx2_rows<8>;
+}
+TileProduct avx512_vnni_tile(QuantisedFormat format) {
+  return format.bits == 4 ? vnni_tile<4> : vnni_tile<8>;
+}
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+bool has_avx512_vnni() {
+  return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bw");
+}
+
+#else
+
+TileProduct avx2_tile(QuantisedFormat) {
+  return nullptr;
+}
+TileProduct avx512_vnni_tile(QuantisedFormat) {
+  return nullptr;
+}
+bool has_avx2() {
+  return false;
+}
+bool has_avx512_vnni() {
+  return false;
+}
+
+#endif
+
+}  // namespace kernels::cpu

@@ -1,0 +1,39 @@
+// The innermost part of products with quantised weights (quantised.h): one tile of weight rows.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/quantised.h"
+
+namespace kernels::cpu {
+
+// Activations of some rows, in 8 bits: codes (rows, K); of each 32 columns the scale, and the scale times the
+// sum of its codes, (rows, K / 32).
+struct CodedRows {
+  const std::int8_t* codes;
+  const float *scales, *sums;
+  std::int64_t K;
+
+  CodedRows from(std::int64_t row) const {
+    const std::int64_t chunks = K / QuantisedFormat::kColumns;
+    return {codes + row * K, scales + row * chunks, sums + row * chunks, K};
+  }
+};
+
+// Rows that one call multiplies by the tile at most.
+inline constexpr std::int64_t kCodedRowsAtOnce = 4;
+
+// products (rows, 16) = rows of activations times the tile's rows^T. rows <= kCodedRowsAtOnce. A tile has 16
+// rows, but for plain_tile.
+using TileProduct = void (*)(float* products, CodedRows activations, std::int64_t rows, QuantisedWeight tile);
+
+void plain_tile(float* products, CodedRows activations, std::int64_t rows, QuantisedWeight tile,
+                std::int64_t tile_rows);
+
+// Null where this program was built for another architecture.
+TileProduct avx2_tile(QuantisedFormat format);
+TileProduct avx512_vnni_tile(QuantisedFormat format);
+bool has_avx2();
+bool has_avx512_vnni();
+
+}  // namespace kernels::cpu

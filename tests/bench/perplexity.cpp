@@ -1,0 +1,110 @@
+// Perplexity of a model on a text, for each way that weights and the KV cache are stored here. The text is
+// read token by token through the KV cache, as generation does.
+//
+//   perplexity MODEL.gguf TEXT_FILE [MOST_TOKENS]
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "runtime/model_source.h"
+#include "runtime/run.h"
+#include "sim/scenario/preset.h"
+
+namespace {
+
+// Negative log-likelihood of the next token.
+double surprise(const std::vector<float>& logits, std::int32_t next) {
+  const double highest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - highest);
+  return std::log(sum) + highest - logits[static_cast<std::size_t>(next)];
+}
+
+double perplexity(const runtime::ModelSource& source, const sim::Workload& workload,
+                  const std::vector<std::int32_t>& tokens) {
+  sim::Scenario scenario;
+  scenario.model = source.model;
+  scenario.hardware.peak[sim::DType::fp32] = scenario.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  scenario.hardware.memory = sim::gib(64);
+  scenario.hardware.memory_bandwidth = sim::gb_per_s(20);
+  scenario.implementation = sim::load_implementation_preset("ridgepoint");
+  scenario.workload = workload;
+  scenario.workload.task = sim::Task::generate;
+  scenario.workload.prompt_length = 1;
+  scenario.workload.max_new_tokens = static_cast<std::int64_t>(tokens.size()) - 1;
+  runtime::Run run(scenario, 0);
+  run.fill_parameters(source, 1);
+  const auto buffer = [&](std::string_view name) { return run.plan().find(name); };
+  std::vector<float> logits(static_cast<std::size_t>(source.model.vocab_size));
+  double sum = 0;
+  for (std::size_t t = 0; t + 1 < tokens.size(); ++t) {
+    const auto position = static_cast<std::int32_t>(t);
+    run.write(buffer(sim::buffer_names::tokens), std::span<const std::int32_t>(&tokens[t], 1));
+    run.write(buffer(sim::buffer_names::positions), std::span<const std::int32_t>(&position, 1));
+    run.executor().run_whole(t, {});
+    run.read(buffer(sim::buffer_names::logits), std::span(logits));
+    sum += surprise(logits, tokens[t + 1]);
+  }
+  return std::exp(sum / static_cast<double>(tokens.size() - 1));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: perplexity MODEL.gguf TEXT_FILE [MOST_TOKENS]\n");
+    return 2;
+  }
+  using sim::DType;
+  const runtime::ModelSource source = runtime::open_model(argv[1]);
+  std::ifstream file(argv[2]);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!source.tokenizer || text.empty()) {
+    std::fprintf(stderr, "%s\n", text.empty() ? "the text is empty" : "the model has no tokenizer");
+    return 4;
+  }
+  std::vector<std::int32_t> tokens = source.tokenizer->encode(text, true);
+  if (argc > 3) tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(std::atoll(argv[3]))));
+
+  struct Way {
+    const char* name;
+    DType dtype = DType::fp32;
+    std::optional<DType> weights, embedding, cache;
+    std::int64_t group = 0;
+  };
+  const Way ways[] = {
+      {"fp32", DType::fp32, {}, {}, {}, 0},
+      {"as the file has them",
+       DType::fp32,
+       source.stored.weights,
+       source.stored.embedding,
+       {},
+       source.stored.group},
+      {"int8, groups of 32", DType::fp32, DType::int8, DType::int8, {}, 32},
+      {"int8, rows", DType::fp32, DType::int8, DType::int8, {}, 0},
+      {"int4, groups of 32", DType::fp32, DType::int4, DType::int4, {}, 32},
+      {"bf16", DType::bf16, {}, {}, {}, 0},
+      {"fp32, cache in bf16", DType::fp32, {}, {}, DType::bf16, 0},
+      {"fp32, cache in fp8", DType::fp32, {}, {}, DType::fp8, 0},
+  };
+  std::printf("%zu tokens\n", tokens.size());
+  double exact = 0;
+  for (const Way& way : ways) {
+    sim::Workload workload;
+    workload.dtype = way.dtype;
+    workload.weights_dtype = way.weights;
+    workload.embedding_dtype = way.embedding;
+    workload.kv_dtype = way.cache;
+    workload.weights_group = way.group;
+    const double p = perplexity(source, workload, tokens);
+    if (exact == 0) exact = p;
+    std::printf("%-24s %9.4f  %+7.3f %%\n", way.name, p, 100 * (p / exact - 1));
+    std::fflush(stdout);
+  }
+  return 0;
+}

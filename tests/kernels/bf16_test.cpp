@@ -1,0 +1,239 @@
+// Kernels on bf16 tensors beside the double reference on the same numbers. The plain implementation that they
+// are held to sums in fp32 and rounds its result to bf16.
+#include "kernels/bf16_rows.h"
+#include "kernels/matmul_bf16.h"
+#include "kernels/threads.h"
+#include "tests/kernels/compare.h"
+#include "tests/kernels/reference.h"
+
+using kernels::AttentionShape;
+using kernels::MatmulShape;
+using kernels::cpu::Bf16Products;
+using kernels::cuda::bf16;
+using test::kBackward;
+using test::kForward;
+using test::to_double;
+
+namespace {
+
+using Narrow = std::vector<bf16>;
+
+Narrow narrow(const std::vector<float>& values) {
+  Narrow all(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) all[i] = kernels::cuda::to_bf16(values[i]);
+  return all;
+}
+std::vector<float> wide(const Narrow& values) {
+  std::vector<float> all;
+  for (const bf16 x : values) all.push_back(kernels::cuda::to_float(x));
+  return all;
+}
+std::vector<float> rounded(const std::vector<float>& values) {
+  return wide(narrow(values));
+}
+std::vector<float> normal(std::int64_t count, unsigned seed) {
+  return rounded(test::normal_tensor(count, seed));
+}
+
+void check(const Narrow& out, const std::vector<float>& plain, const std::vector<double>& exact,
+           double factor) {
+  test::check_as_accurate_as_plain(wide(out), rounded(plain), exact, factor);
+}
+
+// Few rows, whole and partial tiles of 8 x 48, blocks of 256 that are summed, odd lengths of sums.
+const std::vector<MatmulShape> kShapes = {{1, 5, 33},   {3, 50, 64},   {8, 49, 100},   {9, 48, 31},
+                                          {17, 65, 33}, {64, 96, 257}, {100, 131, 64}, {257, 241, 300}};
+
+struct PathsThenFastest {
+  ~PathsThenFastest() { kernels::cpu::use_bf16_products(kernels::cpu::fastest_bf16_products()); }
+};
+
+std::vector<Bf16Products> paths_here() {
+  std::vector<Bf16Products> paths{Bf16Products::plain};
+  if (kernels::cpu::fastest_bf16_products() != Bf16Products::plain)
+    paths.push_back(kernels::cpu::fastest_bf16_products());
+  return paths;
+}
+
+}  // namespace
+
+TEST_CASE("bf16 products, forward and backward, are as accurate as plain loops that round once") {
+  const PathsThenFastest restore;
+  for (const Bf16Products path : paths_here()) {
+    kernels::cpu::use_bf16_products(path);
+    for (const MatmulShape s : kShapes) {
+      CAPTURE(name(path), s.M, s.N, s.K);
+      const auto inp = normal(s.M * s.K, 1), weight = normal(s.N * s.K, 2), bias = normal(s.N, 3);
+      const auto residual = normal(s.M * s.N, 4), dout = normal(s.M * s.N, 5);
+      const Narrow n_inp = narrow(inp), n_weight = narrow(weight), n_bias = narrow(bias),
+                   n_dout = narrow(dout);
+
+      const auto plain = reference::matmul_forward(inp, weight, bias, residual, s);
+      const auto exact = reference::matmul_forward(to_double(inp), to_double(weight), to_double(bias),
+                                                   to_double(residual), s);
+      Narrow out = narrow(residual);
+      kernels::cpu::matmul_forward({.narrow = out.data()}, n_inp.data(), n_weight.data(), n_bias.data(),
+                                   out.data(), s);
+      check(out, plain, exact, kForward);
+      std::vector<float> logits(out.size());
+      kernels::cpu::matmul_forward({.wide = logits.data()}, n_inp.data(), n_weight.data(), n_bias.data(),
+                                   narrow(residual).data(), s);
+      test::check_as_accurate_as_plain(logits, plain, exact, kForward);
+
+      const auto before = normal(s.M * s.K, 6);
+      for (const bool accumulate : {false, true}) {
+        const auto start = accumulate ? before : reference::zeros<float>(s.M * s.K);
+        Narrow dinp = narrow(before);
+        kernels::cpu::matmul_backward_input(dinp.data(), n_dout.data(), n_weight.data(), accumulate, s);
+        check(dinp, reference::matmul_backward_input(start, dout, weight, s),
+              reference::matmul_backward_input(to_double(start), to_double(dout), to_double(weight), s),
+              kBackward);
+      }
+
+      auto plain_dweight = normal(s.N * s.K, 7), plain_dbias = normal(s.N, 8);
+      auto exact_dweight = to_double(plain_dweight), exact_dbias = to_double(plain_dbias);
+      Narrow dweight = narrow(plain_dweight), dbias = narrow(plain_dbias);
+      reference::matmul_backward_weight(plain_dweight, plain_dbias, dout, inp, s);
+      reference::matmul_backward_weight(exact_dweight, exact_dbias, to_double(dout), to_double(inp), s);
+      kernels::cpu::matmul_backward_weight(dweight.data(), dbias.data(), n_dout.data(), n_inp.data(), s);
+      check(dweight, plain_dweight, exact_dweight, kBackward);
+      check(dbias, plain_dbias, exact_dbias, kBackward);
+    }
+  }
+}
+
+TEST_CASE("bf16 products are the same bits on any number of threads") {
+  const MatmulShape s{300, 500, 320};
+  const Narrow inp = narrow(normal(s.M * s.K, 1)), weight = narrow(normal(s.N * s.K, 2));
+  const auto products = [&] {
+    std::vector<float> out(static_cast<std::size_t>(s.M * s.N));
+    kernels::cpu::matmul_forward({.wide = out.data()}, inp.data(), weight.data(), nullptr, nullptr, s);
+    return out;
+  };
+  kernels::cpu::set_threads(1);
+  const auto alone = products();
+  kernels::cpu::set_threads(3);
+  CHECK(products() == alone);
+  kernels::cpu::set_threads(0);
+}
+
+TEST_CASE("norms on bf16 rows are as accurate as plain loops that round once") {
+  constexpr float kEps = 1e-5f;
+  for (const auto& [R, C] : {std::pair<std::int64_t, std::int64_t>{3, 17}, {100, 768}, {333, 48}}) {
+    CAPTURE(R, C);
+    const auto inp = normal(R * C, 1), weight = normal(C, 2), bias = normal(C, 3), dout = normal(R * C, 4);
+    const Narrow n_inp = narrow(inp), n_weight = narrow(weight), n_bias = narrow(bias), n_dout = narrow(dout);
+    Narrow out(inp.size());
+    std::vector<float> mean(static_cast<std::size_t>(R)), rstd(mean.size());
+    kernels::cpu::layernorm_forward(out.data(), mean.data(), rstd.data(), n_inp.data(), n_weight.data(),
+                                    n_bias.data(), kEps, R, C);
+    std::vector<float> plain_mean, plain_rstd;
+    std::vector<double> exact_mean, exact_rstd;
+    check(out, reference::layernorm_forward<float>(inp, weight, bias, kEps, R, C, &plain_mean, &plain_rstd),
+          reference::layernorm_forward<double>(to_double(inp), to_double(weight), to_double(bias), kEps, R, C,
+                                               &exact_mean, &exact_rstd),
+          kForward);
+    test::check_as_accurate_as_plain(rstd, plain_rstd, exact_rstd, kForward);
+
+    auto dinp = normal(R * C, 5), dweight = normal(C, 6), dbias = normal(C, 7);
+    Narrow n_dinp = narrow(dinp), n_dweight = narrow(dweight), n_dbias = narrow(dbias);
+    auto x_dinp = to_double(dinp), x_dweight = to_double(dweight), x_dbias = to_double(dbias);
+    reference::layernorm_backward(dinp, dweight, dbias, dout, inp, weight, kEps, R, C);
+    reference::layernorm_backward(x_dinp, x_dweight, x_dbias, to_double(dout), to_double(inp),
+                                  to_double(weight), double{kEps}, R, C);
+    kernels::cpu::layernorm_backward(n_dinp.data(), n_dweight.data(), n_dbias.data(), n_dout.data(),
+                                     n_inp.data(), n_weight.data(), mean.data(), rstd.data(), R, C);
+    check(n_dinp, dinp, x_dinp, kBackward);
+    check(n_dweight, dweight, x_dweight, kBackward);
+    check(n_dbias, dbias, x_dbias, kBackward);
+  }
+}
+
+TEST_CASE("activations on bf16 are as accurate as plain loops that round once") {
+  const std::int64_t R = 37, F = 129;
+  const auto inp = normal(R * F, 1), gate_up = normal(2 * R * F, 2), dout = normal(R * F, 3);
+  const Narrow n_inp = narrow(inp), n_gate_up = narrow(gate_up), n_dout = narrow(dout);
+  Narrow out(inp.size()), of_both(gate_up.size());
+  kernels::cpu::gelu_forward(out.data(), n_inp.data(), R, F);
+  check(out, reference::gelu_forward(inp), reference::gelu_forward(to_double(inp)), kForward);
+  kernels::cpu::gelu_backward(out.data(), n_dout.data(), n_inp.data(), R, F);
+  check(out, reference::gelu_backward(dout, inp), reference::gelu_backward(to_double(dout), to_double(inp)),
+        kBackward);
+  kernels::cpu::swiglu_forward(out.data(), n_gate_up.data(), R, F);
+  check(out, reference::swiglu_forward(gate_up, R, F), reference::swiglu_forward(to_double(gate_up), R, F),
+        kForward);
+  kernels::cpu::swiglu_backward(of_both.data(), n_dout.data(), n_gate_up.data(), R, F);
+  check(of_both, reference::swiglu_backward(dout, gate_up, R, F),
+        reference::swiglu_backward(to_double(dout), to_double(gate_up), R, F), kBackward);
+}
+
+TEST_CASE("attention on bf16 is fp32's on the same numbers, rounded once, with grouped heads too") {
+  for (const AttentionShape s : {AttentionShape{2, 70, 4, 2, 16}, AttentionShape{1, 130, 3, 3, 64}}) {
+    CAPTURE(s.T, s.H, s.G, s.D);
+    const auto qkv = normal(s.B * s.T * (s.H + 2 * s.G) * s.D, 1), dout = normal(s.B * s.T * s.H * s.D, 2);
+    const Narrow n_qkv = narrow(qkv);
+    Narrow out(dout.size()), dqkv(qkv.size());
+    std::vector<float> lse(static_cast<std::size_t>(s.B * s.H * s.T)), wide_lse(lse.size());
+    std::vector<float> wide_out(dout.size()), wide_dqkv(qkv.size());
+    kernels::cpu::attention_flash_forward(out.data(), lse.data(), n_qkv.data(), s);
+    kernels::cpu::attention_flash_forward(wide_out.data(), wide_lse.data(), qkv.data(), s);
+    CHECK(wide(out) == rounded(wide_out));
+    CHECK(lse == wide_lse);
+    kernels::cpu::attention_flash_backward(dqkv.data(), narrow(dout).data(), n_qkv.data(), out.data(),
+                                           lse.data(), s);
+    kernels::cpu::attention_flash_backward(wide_dqkv.data(), dout.data(), qkv.data(), wide(out).data(),
+                                           lse.data(), s);
+    CHECK(wide(dqkv) == rounded(wide_dqkv));
+  }
+}
+
+TEST_CASE("an embedding's gradient in bf16 is rounded once however often a token occurs") {
+  const kernels::EmbeddingShape s{2, 40, 24, 11};
+  const auto tokens = test::random_ids(s.B * s.T, static_cast<std::int32_t>(s.V), 3);
+  const auto dout = normal(s.B * s.T * s.C, 1);
+  auto dweight = normal(s.V * s.C, 2), dpositions = normal(s.T * s.C, 4);
+  auto exact = to_double(dweight), exact_positions = to_double(dpositions);
+  Narrow n_dweight = narrow(dweight), n_dpositions = narrow(dpositions);
+  reference::embedding_backward(dweight, dpositions, dout, tokens, s);
+  reference::embedding_backward(exact, exact_positions, to_double(dout), tokens, s);
+  kernels::cpu::embedding_backward(n_dweight.data(), n_dpositions.data(), narrow(dout).data(), tokens.data(),
+                                   s);
+  check(n_dweight, dweight, exact, kBackward);
+  check(n_dpositions, dpositions, exact_positions, kBackward);
+}
+
+TEST_CASE("AdamW with a master copy updates it as fp32's does, and the parameter is its rounding") {
+  const std::int64_t count = 5000;
+  const kernels::AdamWSettings settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 3};
+  auto master = test::normal_tensor(count, 1), moment1 = test::normal_tensor(count, 2);
+  auto moment2 = test::normal_tensor(count, 3);
+  for (float& v : moment2) v *= v;
+  const auto gradient = normal(count, 4);
+  auto wanted = master, wanted1 = moment1, wanted2 = moment2;
+  const kernels::AdamWTensor all{wanted.data(), gradient.data(), wanted1.data(), wanted2.data(), count, true};
+  kernels::cpu::adamw({{all}}, nullptr, settings);
+  Narrow parameter(static_cast<std::size_t>(count));
+  kernels::cpu::adamw(
+      {parameter.data(), narrow(gradient).data(), moment1.data(), moment2.data(), master.data(), count, true},
+      nullptr, settings);
+  CHECK(master == wanted);
+  CHECK(moment2 == wanted2);
+  CHECK(wide(parameter) == rounded(wanted));
+
+  double norm = 0, wanted_norm = 0;
+  kernels::cpu::squared_norm(&norm, narrow(gradient).data(), count);
+  for (const float g : gradient) wanted_norm += static_cast<double>(g) * g;
+  CHECK(norm == Approx(wanted_norm).epsilon(1e-12));
+}
+
+TEST_CASE("rotation of bf16 rows is the rounding of fp32's, at any position") {
+  const kernels::RopeShape s{2, 33, 3, 1, 16};
+  std::vector<float> table(static_cast<std::size_t>(80 * s.D));
+  kernels::cpu::rope_table(table.data(), 10000, {}, 80, s.D);
+  const std::vector<std::int32_t> positions{5, 40};
+  auto qkv = normal(s.B * s.T * (s.H + 2 * s.G) * s.D, 1);
+  Narrow narrowed = narrow(qkv);
+  kernels::cpu::rope_forward(qkv.data(), table.data(), positions.data(), s);
+  kernels::cpu::rope_forward(narrowed.data(), table.data(), positions.data(), s);
+  CHECK(wide(narrowed) == rounded(qkv));
+}

@@ -1,0 +1,178 @@
+#include "kernels/quantised.h"
+
+#include "kernels/threads.h"
+#include "tests/kernels/compare.h"
+#include "tests/kernels/reference.h"
+
+using kernels::MatmulShape;
+using kernels::QuantisedFormat;
+using kernels::cpu::IntegerProducts;
+using test::normal_tensor;
+using test::to_double;
+
+namespace {
+
+// Both sides of a whole tile of 16 rows and of the 4 and 64 rows that are multiplied at once.
+const std::vector<MatmulShape> kShapes = {{1, 1, 32},   {1, 16, 64},  {2, 17, 128}, {3, 40, 96},
+                                          {4, 33, 256}, {5, 64, 160}, {66, 48, 64}, {1, 300, 576}};
+
+std::vector<QuantisedFormat> formats_of(std::int64_t K) {
+  std::vector<QuantisedFormat> all;
+  for (const int bits : {4, 8})
+    for (const std::int64_t group : {std::int64_t{32}, K}) all.push_back({bits, group});
+  return all;
+}
+
+std::vector<IntegerProducts> paths_here() {
+  std::vector<IntegerProducts> paths;
+  for (int path = 0; path <= static_cast<int>(kernels::cpu::fastest_integer_products()); ++path)
+    paths.push_back(static_cast<IntegerProducts>(path));
+  return paths;
+}
+
+struct AllPathsThenFastest {
+  ~AllPathsThenFastest() { kernels::cpu::use_integer_products(kernels::cpu::fastest_integer_products()); }
+};
+
+struct Stored {
+  Stored(QuantisedFormat f, MatmulShape s)
+      : format(f),
+        codes(static_cast<std::size_t>(f.code_bytes(s.N, s.K))),
+        numbers(static_cast<std::size_t>(f.number_bytes(s.N, s.K))) {}
+  kernels::QuantisedWeight weight() { return {codes.data(), numbers.data(), format}; }
+
+  QuantisedFormat format;
+  std::vector<std::byte> codes, numbers;
+};
+
+Stored quantised(const std::vector<float>& weight, QuantisedFormat f, MatmulShape s) {
+  Stored stored(f, s);
+  kernels::cpu::quantise(stored.weight(), weight.data(), s.N, s.K);
+  return stored;
+}
+
+std::vector<float> values_of(Stored stored, MatmulShape s) {
+  std::vector<float> values(static_cast<std::size_t>(s.N * s.K));
+  kernels::cpu::dequantise(values.data(), stored.weight(), s.N, s.K);
+  return values;
+}
+
+// Each 32 to 8 bits by the largest of them, as the header says: what the kernel multiplies.
+std::vector<float> coded(const std::vector<float>& inp) {
+  std::vector<float> out(inp.size());
+  for (std::size_t first = 0; first < inp.size(); first += 32) {
+    float largest = 0;
+    for (std::size_t i = first; i < first + 32; ++i) largest = std::max(largest, std::abs(inp[i]));
+    for (std::size_t i = first; i < first + 32; ++i)
+      out[i] = std::nearbyint(inp[i] * (127 / largest)) * (largest / 127);
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("products with quantised weights are as accurate as plain loops over what the codes stand for") {
+  const AllPathsThenFastest restore;
+  for (const IntegerProducts path : paths_here()) {
+    kernels::cpu::use_integer_products(path);
+    for (const MatmulShape s : kShapes)
+      for (const QuantisedFormat f : formats_of(s.K)) {
+        CAPTURE(name(path), s.M, s.N, s.K, f.bits, f.group);
+        const auto inp = normal_tensor(s.M * s.K, 1), bias = normal_tensor(s.N, 3);
+        auto weight = quantised(normal_tensor(s.N * s.K, 2), f, s);
+        const auto residual = normal_tensor(s.M * s.N, 4);
+        const auto multiplied = coded(inp), stored = values_of(weight, s);
+        const auto plain = reference::matmul_forward(multiplied, stored, bias, residual, s);
+        const auto exact = reference::matmul_forward(to_double(multiplied), to_double(stored),
+                                                     to_double(bias), to_double(residual), s);
+        std::vector<float> out = residual;
+        kernels::cpu::matmul_quantised(out.data(), inp.data(), weight.weight(), bias.data(), out.data(), s);
+        test::check_as_accurate_as_plain(out, plain, exact, test::kForward);
+      }
+  }
+}
+
+TEST_CASE("every path of instructions gives products with quantised weights that differ by roundings alone") {
+  const AllPathsThenFastest restore;
+  const MatmulShape s{3, 48, 256};
+  for (const QuantisedFormat f : formats_of(s.K)) {
+    const auto inp = normal_tensor(s.M * s.K, 1);
+    auto weight = quantised(normal_tensor(s.N * s.K, 2), f, s);
+    std::vector<std::vector<float>> outs;
+    for (const IntegerProducts path : paths_here()) {
+      kernels::cpu::use_integer_products(path);
+      std::vector<float>& out = outs.emplace_back(static_cast<std::size_t>(s.M * s.N));
+      kernels::cpu::matmul_quantised(out.data(), inp.data(), weight.weight(), nullptr, nullptr, s);
+      for (std::size_t i = 0; i < out.size(); ++i) CHECK(std::abs(out[i] - outs[0][i]) <= 1e-5f * 256);
+    }
+  }
+}
+
+TEST_CASE(
+    "a quantised weight is off by at most half a step of its codes, and by the roundings of its numbers") {
+  const MatmulShape s{1, 19, 128};
+  const auto weight = normal_tensor(s.N * s.K, 5);
+  for (const QuantisedFormat f : formats_of(s.K)) {
+    CAPTURE(f.bits, f.group);
+    const auto values = values_of(quantised(weight, f, s), s);
+    for (std::int64_t first = 0; first < s.N * s.K; first += f.group) {
+      const auto begin = weight.begin() + first;
+      const auto [low, high] = std::minmax_element(begin, begin + f.group);
+      const float step = f.bits == 4 ? (*high - *low) / 15 : std::max(-*low, *high) / 127;
+      for (std::int64_t i = first; i < first + f.group; ++i)
+        // fp16 keeps 11 bits of the scale, which is multiplied by at most 127, and of the minimum.
+        CHECK(std::abs(values[i] - weight[i]) <=
+              step / 2 + 127 * step * 0x1p-11f + std::abs(*low) * 0x1p-11f);
+    }
+  }
+}
+
+TEST_CASE(
+    "packed codes, scales and minima come back as they were, and so does each row that tokens ask for") {
+  const std::int64_t N = 21, K = 96;
+  for (const int bits : {4, 8}) {
+    const QuantisedFormat f{bits, 32};
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(N * K));
+    const auto random = test::random_ids(N * K, 1 << bits, 7);
+    std::copy(random.begin(), random.end(), codes.begin());
+    std::vector<float> scales, minima, expected;
+    for (std::int64_t g = 0; g < N * K / 32; ++g) {
+      scales.push_back(0x1p-8f * static_cast<float>(1 + g % 31));
+      minima.push_back(-0x1p-3f * static_cast<float>(g % 17));
+    }
+    for (std::size_t i = 0; i < codes.size(); ++i)
+      expected.push_back(scales[i / 32] * static_cast<float>(codes[i]) + minima[i / 32]);
+    Stored stored(f, {1, N, K});
+    kernels::cpu::pack_quantised(stored.weight(), {codes, scales, minima}, N, K);
+    CHECK(values_of(stored, {1, N, K}) == expected);
+
+    const std::vector<std::int32_t> tokens{20, 0, 15, 16};
+    std::vector<float> rows(tokens.size() * static_cast<std::size_t>(K));
+    kernels::cpu::embedding_quantised(rows.data(), tokens.data(), stored.weight(), 4, K, N);
+    for (std::size_t r = 0; r < tokens.size(); ++r)
+      for (std::int64_t k = 0; k < K; ++k)
+        CHECK(rows[r * static_cast<std::size_t>(K) + static_cast<std::size_t>(k)] ==
+              expected[static_cast<std::size_t>(tokens[r] * K + k)]);
+  }
+}
+
+TEST_CASE("products with quantised weights are the same bits on any number of threads, and NaN stays NaN") {
+  const MatmulShape s{70, 160, 256};
+  const QuantisedFormat f{4, 32};
+  auto inp = normal_tensor(s.M * s.K, 1);
+  auto weight = quantised(normal_tensor(s.N * s.K, 2), f, s);
+  const auto products = [&] {
+    std::vector<float> out(static_cast<std::size_t>(s.M * s.N));
+    kernels::cpu::matmul_quantised(out.data(), inp.data(), weight.weight(), nullptr, nullptr, s);
+    return out;
+  };
+  kernels::cpu::set_threads(1);
+  const auto alone = products();
+  kernels::cpu::set_threads(3);
+  CHECK(products() == alone);
+  kernels::cpu::set_threads(0);
+  inp[5] = NAN;
+  CHECK(std::isnan(products()[0]));
+  inp[5] = INFINITY;
+  CHECK_FALSE(std::isfinite(products()[0]));
+}
