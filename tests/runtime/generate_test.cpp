@@ -109,9 +109,9 @@ TEST_CASE("A KV cache in fp8 takes a quarter of the bytes, and the logits follow
   CHECK(std::sqrt(difference / size) < half_step);
   scenario.workload.kv_dtype = sim::DType::int8;
   CHECK_THROWS_AS(generate(scenario, settings), runtime::NoDevice);
-  CHECK_THROWS_WITH(
-      generate(scenario, settings),
-      Catch::Matchers::EndsWith(" keeps the KV cache in workload.dtype or fp8; workload.kv_dtype is int8"));
+  CHECK_THROWS_WITH(generate(scenario, settings),
+                    Catch::Matchers::EndsWith(
+                        " keeps the KV cache in workload.dtype or bf16, fp8; workload.kv_dtype is int8"));
 }
 
 TEST_CASE("Greedy sequences of a batch are those that each would be alone") {
