@@ -13,6 +13,7 @@
 
 #include "runtime/model_source.h"
 #include "runtime/run.h"
+#include "runtime/thread_waiting.h"
 #include "sim/scenario/preset.h"
 
 namespace {
@@ -56,6 +57,7 @@ double perplexity(const runtime::ModelSource& source, const sim::Workload& workl
 }  // namespace
 
 int main(int argc, char** argv) {
+  runtime::restart_with_short_waiting(argv);
   if (argc < 3) {
     std::fprintf(stderr, "usage: perplexity MODEL.gguf TEXT_FILE [MOST_TOKENS]\n");
     return 2;
