@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "sim/cost/engine_price.h"
+#include "sim/cost/network.h"
 #include "sim/cost/side_passes.h"
+#include "sim/plan/ranks.h"
 #include "sim/plan/schedule.h"
 
 namespace sim {
@@ -55,6 +57,10 @@ const Implementation& software(const Plan& plan) {
 
 bool in_group(const Plan& plan, const Operation& op, Axis axis) {
   return op.group >= 0 && plan.groups[static_cast<std::size_t>(op.group)].axis == axis;
+}
+
+bool has_ideal_kernels(const Scenario& scenario) {
+  return scenario.implementation.kernels.slower == 0;
 }
 
 Bytes scaled(Bytes bytes, double factor) {
@@ -204,6 +210,10 @@ Bytes dequantised(const Plan& plan, const Operation& op, const Variables& v) {
   return {op.dims.cols.value(v) * op.dims.inner.value(v) * bits(op.dtype) / 8};
 }
 
+std::vector<CollectiveCurve> curves_of(const Calibration* calibration) {
+  return calibration && calibration->gpu ? calibration->gpu->collectives : std::vector<CollectiveCurve>{};
+}
+
 // ---- Clocks
 
 // The best products reach this share of the peak (cost/efficiency.cpp): their power is what clocks give way
@@ -231,6 +241,44 @@ Work with_expert_dtype(const Plan& plan, const Operation& op, Work work) {
                       plan.scenario.workload.dtype == DType::fp8 && op.place == Place::to_experts;
   if (in_fp8) work.network = scaled(work.network, kBitsOfElement / static_cast<double>(bits(op.dtype)));
   return work;
+}
+
+// ---- Limits of the hardware
+
+// Operands of up to half the last-level cache stay in it from one operation to the next (engine_price.cpp).
+constexpr double kResidentShare = 0.5;
+// Switches that add up halve what an all-reduce sends (NVLink SHARP; nccl-tests, PERFORMANCE.md).
+constexpr double kReducedInSwitches = 2;
+
+Seconds shortest_exchange(const Operation& op, const Work& work, const Hardware& hardware,
+                          const Group& group) {
+  const int in_node = ranks_in_node(group, hardware.devices_per_node);
+  const bool reduces = op.kind == OpKind::all_reduce;
+  if (in_node == group.size) return work.network / (hardware.node_link * (reduces ? kReducedInSwitches : 1));
+  const bool through_own_adapter = op.kind == OpKind::all_to_all || op.kind == OpKind::send;
+  const double adapters = through_own_adapter ? 1 : in_node * (reduces ? kReducedInSwitches : 1);
+  const double leaves = op.kind == OpKind::all_to_all
+                            ? static_cast<double>(group.size - in_node) / std::max(1, group.size - 1)
+                            : 1;
+  return work.network / (hardware.network_link * adapters) *
+         (leaves * crossing_share(op.dims, group, hardware));
+}
+
+// The least that the hardware allows an operation; nothing where its operands never leave the cache.
+Seconds shortest_time(const Operation& op, const Work& work, const Hardware& hardware, const Group* group) {
+  if (is_collective(op.kind)) return group ? shortest_exchange(op, work, hardware, *group) : Seconds{};
+  if (work.copied.value > 0) return work.copied / hardware.host_link;
+  if (work.host.value > 0) return work.host / hardware.host_memory_bandwidth;
+  const double resident = kResidentShare * static_cast<double>(hardware.last_level_cache.value);
+  if (!info(op.kind).arithmetic.tensor_cores && static_cast<double>(work.memory().value) <= resident)
+    return {};
+  const Seconds compute = work.flops.value > 0 ? work.flops / hardware.peak_for(op.dtype) : Seconds{};
+  return std::max(compute, work.memory() / hardware.memory_bandwidth);
+}
+
+Price at_most(Price a, Seconds limit) {
+  if (limit >= a.seconds) return a;
+  return a * (limit / a.seconds);
 }
 
 // ---- Data parallelism
@@ -308,8 +356,13 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     return {work, price_of_engine(plan, block, op, v, work, hardware, calibration, group)};
   }
   if (is_left_out(plan, block, index)) return {};
-  if (group && is_data_exchange(plan, block, op))
-    return price_exchange(plan, op, v, hardware, calibration, *group);
+  const bool at_limits = has_ideal_kernels(plan.scenario);
+  if (group && is_data_exchange(plan, block, op)) {
+    PricedOperation exchange = price_exchange(plan, op, v, hardware, calibration, *group);
+    if (at_limits)
+      exchange.price = at_most(exchange.price, shortest_time(op, exchange.work, hardware, group));
+    return exchange;
+  }
   PricedOperation priced{with_expert_dtype(plan, op, with_traffic(plan, op, v, work_of(plan, op, v))), {}};
   const KernelSoftware kernels{.attention = software(plan).kernels.attention};
   const auto price_of = [&](const Operation& operation, const Work& work) {
@@ -335,6 +388,21 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     priced.price = price_of(op, moved);
     if (epilogue.value > 0)
       priced.price = at_least(priced.price, moved.memory() / (hardware.memory_bandwidth * kMemoryEfficiency));
+  }
+  if (at_limits) {
+    const Seconds shortest = shortest_time(op, priced.work, hardware, group);
+    if (!group && priced.price.seconds.value > 0) {
+      priced.price = priced.price * (shortest / priced.price.seconds);
+      if (shortest.value <= 0) priced.work.read = priced.work.written = {};
+      return priced;
+    }
+    priced.price = at_most(priced.price, shortest);
+    for (const CollectiveCurve& curve : curves_of(calibration))
+      if (group && curve.operation == info(op.kind).collective)
+        priced.price = at_most(priced.price, price(priced.work, op, v, hardware, calibration, group, {},
+                                                   {.collectives = curve.software})
+                                                 .seconds);
+    return priced;
   }
   if (group) return priced;
   if (const Bytes wide = dequantised(plan, op, v); wide.value > 0) {
@@ -366,7 +434,11 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
 void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
                           std::vector<PricedOperation>& operations, const Hardware& hardware) {
   const int ranks = plan.scenario.strategy.tensor_parallel;
-  const double slower = ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks : kComputeBesideNetwork;
+  const bool at_limits = has_ideal_kernels(plan.scenario);
+  const double slower = at_limits                            ? 1
+                        : ranks <= hardware.devices_per_node ? kComputeBesideNodeLinks
+                                                             : kComputeBesideNetwork;
+  const double alongside = at_limits ? 1 : kExchangeBesideCompute;
   for (std::size_t i = 0; i < block.operations.size(); ++i) {
     if (!in_group(plan, block.operations[i], Axis::tensor)) continue;
     const Beside with = beside(plan, block, phase, i);
@@ -375,7 +447,7 @@ void hide_behind_products(const Plan& plan, const Block& block, Phase phase,
     const double under = pieces ? with.overlap.under / ranks : with.overlap.under;
     const double product = operations[with.product].price.seconds.value * under;
     Price& price = operations[i].price;
-    const double alone = price.seconds.value, exchanged = alone * kExchangeBesideCompute;
+    const double alone = price.seconds.value, exchanged = alone * alongside;
     const double hidable = with.overlap.chunks > 0 ? exchanged * (1 - 1.0 / with.overlap.chunks) : exchanged;
     const double together = std::min(hidable, product * slower);
     const double exposed = std::min(alone, exchanged - together / slower);
@@ -401,7 +473,7 @@ void hide_behind_paired_pass(const Plan& plan, const Block& block, std::vector<P
   if (alone.value <= 0) return;
   const double all = std::max(1, hardware.multiprocessors);
   const double slower = all / std::max(1.0, all - profile.multiprocessors);
-  const Seconds exchanged = alone * kExchangeBesideCompute;
+  const Seconds exchanged = alone * (has_ideal_kernels(plan.scenario) ? 1 : kExchangeBesideCompute);
   const Seconds together = std::min(exchanged, compute * (profile.under * slower));
   const double exposed = std::min(alone, exchanged - together * (1 / slower)) / alone;
   for (std::size_t i = 0; i < operations.size(); ++i) {
@@ -448,7 +520,7 @@ HostTime host_time(const Plan& plan, const Block& block, const std::vector<Price
 }
 
 double interference(const Scenario& scenario, const Hardware& hardware) {
-  if (scenario.implementation.runs_here) return 1;
+  if (scenario.implementation.runs_here || has_ideal_kernels(scenario)) return 1;
   return scenario.strategy.devices() <= hardware.devices_per_node ? kComputeBesideNodeLinks
                                                                   : kComputeBesideNetwork;
 }

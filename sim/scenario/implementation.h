@@ -28,7 +28,7 @@ struct QuantisationProfile {
 // Kernels that a plan's operations stand for.
 struct KernelProfile {
   std::string attention;  // whose kernel, as calibrations call it: "FlashAttention2", "cuDNN"
-  // How much longer products and attention take than those of the libraries that calibrations timed.
+  // How much longer products and attention take than what calibrations timed; 0: all at the hardware's limits.
   double slower = 1;
   // Times of operations, by kind ("attention_flash"), in multiples of what is named by `attention`; 1 where
   // absent.

@@ -1,4 +1,5 @@
-// Laws of order between prices: fewer bytes are never slower than more, nor one node than several.
+// Laws of order between prices: ideal software is never slower than other software, fewer bytes never than
+// more, one node never than several.
 #include <cmath>
 #include <map>
 #include <optional>
@@ -28,6 +29,68 @@ Chip chip(const std::string& name) {
 Scenario on(const Chip& c, Scenario s) {
   s.hardware = c.hardware;
   return s;
+}
+
+// Numbers that training is carried out with are a choice of their own: a lower bound of the time is one for
+// the same numbers.
+Implementation with_numbers_of(Implementation i, const Implementation& other) {
+  i.dropout = other.dropout;
+  i.master_weights = other.master_weights;
+  i.gradient_dtype = other.gradient_dtype;
+  i.memory.shard_dtype = other.memory.shard_dtype;
+  i.recomputed_layers = other.recomputed_layers;
+  i.selective_by_operation = other.selective_by_operation;
+  return i;
+}
+
+std::vector<Scenario> of_both_tasks() {
+  const Model dense = load_model_preset("llama-3.1-8b"), gpt2 = load_model_preset("gpt2-124m"),
+              experts = load_model_preset("mixtral-8x7b"), scanned = load_model_preset("nemotron-h-8b");
+  std::vector<Scenario> all;
+  for (const Model& m : {dense, gpt2, experts, scanned}) {
+    all.push_back(test::training(m, 1024));
+    all.push_back(test::generation(m, 256, 8));
+  }
+  Scenario s = test::training(dense, 4096, 1, 8);
+  s.strategy.tensor_parallel = 8;
+  s.strategy.sequence_parallel = true;
+  s.strategy.data_parallel = 4;
+  s.strategy.zero_stage = 1;
+  all.push_back(s);
+  s = test::training(dense, 4096, 1, 16);
+  s.strategy.data_parallel = 16;
+  s.strategy.zero_stage = 3;
+  all.push_back(s);
+  s = test::training(dense, 4096, 1, 8);
+  s.strategy.pipeline_parallel = 4;
+  s.strategy.recompute = Recompute::full;
+  all.push_back(s);
+  s = test::generation(dense, 2048, 8, true, 16);
+  s.strategy.tensor_parallel = 4;
+  all.push_back(s);
+  return all;
+}
+
+TEST_CASE("ideal software is never slower than any other, whatever the task, the model and the chip") {
+  const Implementation ideal = load_implementation_preset("ideal");
+  for (const std::string name : {"h100-sxm", "a100-sxm-80gb"}) {
+    const Chip c = chip(name);
+    for (const Scenario& each : of_both_tasks())
+      for (const std::string& other : preset_names(PresetKind::implementation)) {
+        Scenario theirs = on(c, each);
+        theirs.implementation = load_implementation_preset(other);
+        const bool engine = theirs.implementation.serving.has_value();
+        if (each.workload.task == Task::generate ? !engine && !theirs.implementation.runs_here : engine)
+          continue;
+        Scenario ours = theirs;
+        ours.implementation = with_numbers_of(ideal, theirs.implementation);
+        if (!validate(theirs).empty() || !validate(ours).empty()) continue;
+        INFO(name << ", " << each.model.name << ", " << other);
+        for (const Calibration* tables : {static_cast<const Calibration*>(nullptr), &c.tables})
+          CHECK(predict(ours, tables).step_time.value <=
+                predict(theirs, tables).step_time.value * (1 + 1e-9));
+      }
+  }
 }
 
 Seconds later_token(const Scenario& s, const Calibration* tables) {

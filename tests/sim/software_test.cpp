@@ -255,7 +255,8 @@ TEST_CASE("a profile's factors of times make operations of their kinds as much l
   const auto factors = sim::load_implementation_preset("llm_foundry_2024").kernels.times;
   CHECK(factors == std::map<std::string, double>{{"attention_flash", 1.4}, {"attention_flash_backward", 2}});
   sim::Scenario s = step("ideal");
-  s.hardware.sustained_clock = 1;  // clocks follow how busy a kernel keeps the chip
+  s.implementation.kernels.slower = 1;  // kernels as they were timed
+  s.hardware.sustained_clock = 1;       // clocks follow how busy a kernel keeps the chip
   const auto rows = [&] { return sim::predict(sim::make_plan(s), s.hardware).rows; };
   const std::vector<sim::Row> as_timed = rows();
   s.implementation.kernels.times = factors;
