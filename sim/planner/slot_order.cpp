@@ -124,9 +124,10 @@ struct Undisturbed {
 }  // namespace
 
 // What runs beside each other are made of and write to, a lane each.
-template <bool kHost>
+template <bool kHost, std::size_t n>
 struct SlotOrder::Machine {
   static constexpr std::size_t kStreamsOfPipeline = 3;
+  using Lanes = LanesOf<n>;
   using Row = std::array<Lanes, kHost ? static_cast<std::size_t>(kFroms) : 2>;
   struct Pass {
     Row compute, collectives;
@@ -187,8 +188,8 @@ struct SlotOrder::Machine {
   }
 };
 
-template <bool kHost>
-SIM_INLINE void SlotOrder::run_events(Machine<kHost>& m, const TransferTimes& transfers) const {
+template <bool kHost, std::size_t n>
+SIM_INLINE void SlotOrder::run_events(Machine<kHost, n>& m, const TransferTimes& transfers) const {
   std::size_t together = 0;  // first of those that are worked on together
   for (std::size_t i = 0; i < events_.size(); ++i) {
     const Event& e = events_[i];
@@ -220,34 +221,36 @@ SIM_INLINE void SlotOrder::run_events(Machine<kHost>& m, const TransferTimes& tr
 }
 
 SIM_MULTIVERSION
-void SlotOrder::run_on_devices(Machine<false>& m, const TransferTimes& transfers) const {
+void SlotOrder::run_machine(Machine<false, kLanes>& m, const TransferTimes& transfers) const {
   run_events(m, transfers);
 }
 SIM_MULTIVERSION
-void SlotOrder::run_with_hosts(Machine<true>& m, const TransferTimes& transfers) const {
+void SlotOrder::run_machine(Machine<true, kLanes>& m, const TransferTimes& transfers) const {
+  run_events(m, transfers);
+}
+void SlotOrder::run_machine(Machine<false, kFewLanes>& m, const TransferTimes& transfers) const {
+  run_events(m, transfers);
+}
+void SlotOrder::run_machine(Machine<true, kFewLanes>& m, const TransferTimes& transfers) const {
   run_events(m, transfers);
 }
 
-template <bool kHost>
+template <bool kHost, std::size_t n>
 void SlotOrder::run_some(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
                          const TransferTimes& transfers, StageEnd* ends) const {
-  thread_local Machine<kHost> m;  // kept from one run to the next
+  thread_local Machine<kHost, n> m;  // kept from one run to the next
   m.piece_of = piece_of;
   m.passes.resize(runs.front().passes.size() * kinds_.size());
   const bool ahead =
       std::any_of(runs.begin(), runs.end(), [](const PipelinePasses& r) { return !r.first_forward.empty(); });
   m.first_forward.resize(ahead ? piece_of.size() : 0);
-  m.clocks.assign(static_cast<std::size_t>(stages_), typename Machine<kHost>::Clock(transfers.in_order));
+  m.clocks.assign(static_cast<std::size_t>(stages_), typename Machine<kHost, n>::Clock(transfers.in_order));
   m.arrivals.resize(messages_);
-  for (std::size_t lane = 0; lane < kLanes; ++lane)
-    m.set(lane, runs[std::min(lane, runs.size() - 1)], kinds_);
-  if constexpr (kHost)
-    run_with_hosts(m, transfers);
-  else
-    run_on_devices(m, transfers);
+  for (std::size_t lane = 0; lane < n; ++lane) m.set(lane, runs[std::min(lane, runs.size() - 1)], kinds_);
+  run_machine(m, transfers);
   for (std::size_t lane = 0; lane < runs.size(); ++lane)
     for (const auto& c : m.clocks) {
-      const auto of = [lane](const Lanes& time) { return lane_of(time, lane); };
+      const auto of = [lane](const auto& time) { return lane_of(time, lane); };
       *ends++ = {of(c.free(kComputeStream)), of(c.free(kCollectiveStream)), of(c.free(kSendStream)),
                  of(c.host())};
     }
@@ -260,10 +263,15 @@ void SlotOrder::run(std::span<const PipelinePasses> runs, std::span<const std::s
   for (std::size_t first = 0; first < runs.size(); first += kLanes) {
     const auto some = runs.subspan(first, std::min(kLanes, runs.size() - first));
     StageEnd* const of_some = ends.data() + first * stages;
-    if (hosts)
-      run_some<true>(some, piece_of, transfers, of_some);
+    const bool few = some.size() <= kFewLanes;
+    if (hosts && few)
+      run_some<true, kFewLanes>(some, piece_of, transfers, of_some);
+    else if (hosts)
+      run_some<true, kLanes>(some, piece_of, transfers, of_some);
+    else if (few)
+      run_some<false, kFewLanes>(some, piece_of, transfers, of_some);
     else
-      run_some<false>(some, piece_of, transfers, of_some);
+      run_some<false, kLanes>(some, piece_of, transfers, of_some);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "sim/cost/execution.h"
 #include "sim/plan/schedule.h"
+#include "sim/planner/lanes.h"
 #include "sim/planner/pass_timer.h"
 
 namespace sim {
@@ -51,15 +52,18 @@ class SlotOrder {
     std::int32_t stage = 0, at = 0;         // `at`: stage and chunk
     std::int32_t received = -1, sent = -1;  // messages
   };
-  template <bool kHost>
+  static constexpr std::size_t kFewLanes = 2;  // most pipelines of a large search are run for few states
+  template <bool kHost, std::size_t n>
   struct Machine;
-  template <bool kHost>
+  template <bool kHost, std::size_t n>
   void run_some(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
                 const TransferTimes& transfers, StageEnd* ends) const;
-  template <bool kHost>
-  void run_events(Machine<kHost>& machine, const TransferTimes& transfers) const;
-  void run_on_devices(Machine<false>& machine, const TransferTimes& transfers) const;
-  void run_with_hosts(Machine<true>& machine, const TransferTimes& transfers) const;
+  template <bool kHost, std::size_t n>
+  void run_events(Machine<kHost, n>& machine, const TransferTimes& transfers) const;
+  void run_machine(Machine<false, kLanes>& machine, const TransferTimes& transfers) const;
+  void run_machine(Machine<true, kLanes>& machine, const TransferTimes& transfers) const;
+  void run_machine(Machine<false, kFewLanes>& machine, const TransferTimes& transfers) const;
+  void run_machine(Machine<true, kFewLanes>& machine, const TransferTimes& transfers) const;
   void share_messages();
 
   std::int32_t stages_ = 1, chunks_ = 1;

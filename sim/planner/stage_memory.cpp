@@ -75,36 +75,44 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
   return s;
 }
 
-double PipelineMemory::kept_at(std::size_t moment, std::span<const std::size_t> chunks,
-                               const StageInFlight& in_flight) const {
-  const InFlight& f = in_flight.moments[moment];
-  const std::span<const ChunkInFlight> held = in_flight.chunks_of(moment);
-  const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
-  double kept = begins_gradients(f.pass)          ? own.kept
-                : f.pass == Pass::backward_weight ? own.kept_for_weight
-                                                  : 0;
-  for (std::size_t c = 0; c < chunks.size(); ++c)
-    kept += memory_[chunks[c]].kept * held[c].kept + memory_[chunks[c]].kept_for_weight * held[c].waiting;
-  return kept + own.carried_back * f.carried_back;
+void PipelineMemory::add_kept(std::span<const std::size_t> chunks, const StageInFlight& in_flight,
+                              std::vector<double>& kept) const {
+  const ChunkInFlight* held = in_flight.chunks.data();
+  const std::size_t before = kept.size();
+  kept.resize(before + in_flight.moments.size());
+  double* at = kept.data() + before;
+  for (const InFlight& f : in_flight.moments) {
+    const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
+    double bytes = begins_gradients(f.pass)          ? own.kept
+                   : f.pass == Pass::backward_weight ? own.kept_for_weight
+                                                     : 0;
+    for (const std::size_t chunk : chunks) {
+      const PieceMemory& piece = memory_[chunk];
+      bytes += piece.kept * held->kept + piece.kept_for_weight * held->waiting;
+      ++held;
+    }
+    *at++ = bytes + own.carried_back * f.carried_back;
+  }
 }
 
 void PipelineMemory::add(StageActivations a) {
-  kept_.reserve(kept_.size() + a.in_flight->moments.size());
-  for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i)
-    kept_.push_back(kept_at(i, a.chunks, *a.in_flight));
+  add_kept(a.chunks, *a.in_flight, kept_);
   stages_.push_back(std::move(a));
 }
 
 PipelineMemory::Fullness PipelineMemory::fullness(std::span<const std::size_t> chunks,
                                                   const StageInFlight& in_flight) const {
+  thread_local std::vector<double> kept;  // kept from one stage to the next
+  kept.clear();
+  add_kept(chunks, in_flight, kept);
   Fullness most;
-  for (std::size_t i = 0; i < in_flight.moments.size(); ++i) {
+  const ChunkInFlight* held = in_flight.chunks.data();
+  for (std::size_t i = 0; i < kept.size(); ++i) {
     const InFlight& f = in_flight.moments[i];
     const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
-    most.bytes =
-        std::max(most.bytes, kept_at(i, chunks, in_flight) + own.most[static_cast<std::size_t>(f.pass)]);
+    most.bytes = std::max(most.bytes, kept[i] + own.most[static_cast<std::size_t>(f.pass)]);
     std::int32_t waiting = 0;
-    for (const ChunkInFlight& c : in_flight.chunks_of(i)) waiting += c.waiting;
+    for (std::size_t c = 0; c < chunks.size(); ++c) waiting += held++->waiting;
     most.waiting = std::max(most.waiting, waiting);
   }
   return most;

@@ -78,9 +78,9 @@ class PipelineMemory {
   const std::vector<StageActivations>& stages() const { return stages_; }
 
  private:
-  // Bytes at a moment, without the pass that goes on then.
-  double kept_at(std::size_t moment, std::span<const std::size_t> chunks,
-                 const StageInFlight& in_flight) const;
+  // Appends bytes at each moment, without the pass that goes on then.
+  void add_kept(std::span<const std::size_t> chunks, const StageInFlight& in_flight,
+                std::vector<double>& kept) const;
   static Exchange exchange_of(const Strategy& strategy, const BucketLayers& bucket);
   // Of all stages, one after the other.
   const StageMoments* moments_of(const Exchange& exchange, const StateMemory& states) const;

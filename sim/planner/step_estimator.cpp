@@ -9,6 +9,7 @@
 
 #include "sim/cost/predict.h"
 #include "sim/cost/software.h"
+#include "sim/plan/builder.h"
 #include "sim/plan/ranks.h"
 #include "sim/plan/schedule.h"
 #include "sim/planner/reserved_memory.h"
@@ -162,11 +163,17 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
   with.strategy.rank_order = s.strategy.rank_order;
   with.strategy.offload_activations = s.strategy.offload_activations;
   if (t.recompute == Recompute::full && t.recompute_interval > 1) {
-    // As many layers that a last group of one is among them, too.
+    // As many layers that a last group of one is among them, too; the last layer's kind is that of modules
+    // that predict further tokens.
     const std::int64_t pieces = s.strategy.pipeline_parallel,
                        layers = (s.model.num_hidden_layers + pieces - 1) / pieces;
-    with.model.num_hidden_layers =
-        pieces * ((layers + kSomeInterval - 1) / kSomeInterval * kSomeInterval + 1);
+    const std::int64_t own = s.model.num_hidden_layers;
+    std::int64_t& with_layers = with.model.num_hidden_layers;
+    with_layers = pieces * ((layers + kSomeInterval - 1) / kSomeInterval * kSomeInterval + 1);
+    // Kinds recur, but for the dense layers that a model may begin with.
+    if (with.model.moe.first_k_dense_replace >= own) with.model.moe.first_k_dense_replace = kMostLayers;
+    if (s.model.num_nextn_predict_layers > 0)
+      while (kind_of_layer(with, with_layers - 1) != kind_of_layer(s, own - 1)) ++with_layers;
     with.implementation.pipeline.balances_head = false;
   }
   known = std::make_unique<BlockTimes>(make_step_plan(with, key.parts), known_->base.hardware,

@@ -42,12 +42,11 @@ void BlockTimes::set(const Buckets& buckets) {
 
 namespace {
 
-// The block of a place, or of one that there is.
+// The block of a place, or of one that there is: where a group ends counts more than where it begins.
 BlockId any(const PlacedBlocks& blocks, RecomputePlace place) {
-  if (blocks.at(place) >= 0) return blocks.at(place);
-  for (const bool first : {false, true})
-    for (const bool last : {false, true})
-      if (blocks.at({first, last}) >= 0) return blocks.at({first, last});
+  for (const bool last : {place.last, !place.last})
+    for (const bool first : {place.first, !place.first})
+      if (const BlockId block = blocks.at({first, last}); block >= 0) return block;
   return -1;
 }
 
