@@ -50,7 +50,8 @@ ExitCode predict_one(const PredictFlags& flags) {
   EventOutput events({});
   const ResolvedScenario resolved = resolve_for_prediction(flags.scenario, events.sink(), interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
-  if (sim::is_served(resolved.scenario)) return predict_serving(resolved, flags.serving, flags.format);
+  if (sim::is_served(resolved.scenario))
+    return predict_serving(resolved, flags.serving, flags.run, flags.format);
   if (flags.serving.traffic())
     throw UsageError(
         "traffic is served by an inference engine: --implementation vllm_0.14, tensorrt_llm_1.0, ...");

@@ -10,7 +10,7 @@
 #include "app/cli/report_output.h"
 #include "app/cli/text_table.h"
 #include "sim/format.h"
-#include "sim/plan/legality.h"
+#include "sim/plan/remarks.h"
 #include "sim/serving/served_batch.h"
 #include "sim/serving/simulation.h"
 
@@ -32,6 +32,7 @@ class Metrics {
   void number(std::string key, std::string label, double value, std::string text) {
     add(std::move(key), std::move(label), value, std::move(text));
   }
+  void add(const std::vector<Metric>& further) { list_.insert(list_.end(), further.begin(), further.end()); }
   const std::vector<Metric>& list() const { return list_; }
 
  private:
@@ -52,8 +53,26 @@ void add_memory(Metrics& m, const sim::EngineMemory& memory, double requests_tha
            sim::format_count(static_cast<std::int64_t>(requests_that_fit)));
 }
 
-Metrics batch_metrics(const ResolvedScenario& resolved) {
-  const sim::ServedBatch served = sim::served_batch(resolved.scenario, pointer_to(resolved.calibration));
+// What is predicted, and why it cannot be: empty where it fits.
+struct Served {
+  Metrics metrics;
+  std::string problem;
+};
+
+std::string problem_of(const sim::Scenario& s, const sim::ServedBatch& served) {
+  if (sim::fits(served, s)) return {};
+  if (served.memory.weights > s.hardware.memory)
+    return fmt::format("the weights, {} a device, do not fit its memory, {}",
+                       sim::format(served.memory.weights), sim::format(s.hardware.memory));
+  return fmt::format(
+      "a batch of {} does not fit the device's memory, which has room for {} beside the weights",
+      sim::format_count(s.workload.batch_size),
+      sim::format_count(static_cast<std::int64_t>(served.requests_that_fit)));
+}
+
+Served batch_metrics(const ResolvedScenario& resolved, const RunCostFlags& costs) {
+  const sim::Scenario& s = resolved.scenario;
+  const sim::ServedBatch served = sim::served_batch(s, pointer_to(resolved.calibration));
   Metrics m;
   m.time("ttft", "time to first token", served.times.first_token.total(), served.band);
   m.time("tpot", "time a later token", served.times.later_token.total(), served.band);
@@ -61,7 +80,10 @@ Metrics batch_metrics(const ResolvedScenario& resolved) {
   m.number("output_tokens_per_second", "output tokens a second", served.output_per_second,
            fmt::format("{:.1f}", served.output_per_second));
   add_memory(m, served.memory, served.requests_that_fit);
-  return m;
+  const std::string problem = problem_of(s, served);
+  m.number("fits", "fits", problem.empty() ? 1 : 0, problem.empty() ? "yes" : "no");
+  m.add(token_cost_metrics(s.hardware, sim::served_devices(s), served.output_per_second, costs));
+  return {std::move(m), problem};
 }
 
 sim::Traffic traffic_of(const sim::Workload& w, const ServingFlags& flags) {
@@ -91,7 +113,8 @@ void add_percentiles(Metrics& m, const std::string& key, const std::string& labe
            sim::percentile(values, share / kPercent));
 }
 
-Metrics traffic_metrics(const ResolvedScenario& resolved, const ServingFlags& flags) {
+Metrics traffic_metrics(const ResolvedScenario& resolved, const ServingFlags& flags,
+                        const RunCostFlags& costs) {
   const sim::Scenario& s = resolved.scenario;
   const sim::IterationCost cost(s, pointer_to(resolved.calibration));
   const sim::SchedulerLimits limits = sim::engine_limits(s);
@@ -124,6 +147,7 @@ Metrics traffic_metrics(const ResolvedScenario& resolved, const ServingFlags& fl
   const sim::EngineMemory memory = sim::engine_memory(s);
   add_memory(m, memory,
              memory.cache_tokens / static_cast<double>(s.workload.prompt_length + s.workload.max_new_tokens));
+  m.add(token_cost_metrics(s.hardware, sim::served_devices(s), run.output_per_second(), costs));
   return m;
 }
 
@@ -134,10 +158,14 @@ std::string as_text(const Metrics& metrics, bool markdown) {
   return markdown ? table.markdown() : table.text();
 }
 
-std::string as_json(const Metrics& metrics) {
+std::string as_json(const Metrics& metrics, const sim::Scenario& scenario) {
   nlohmann::ordered_json json;
   json["schema_version"] = kServingSchemaVersion;
   for (const Metric& metric : metrics.list()) json["metrics"][metric.key] = *metric.value;
+  if (json["metrics"].contains("fits")) json["metrics"]["fits"] = json["metrics"]["fits"] != 0;
+  json["remarks"] = nlohmann::ordered_json::array();
+  for (const sim::Problem& remark : sim::remarks(scenario))
+    json["remarks"].push_back({{"field", remark.field}, {"message", remark.message}});
   return json.dump(2) + "\n";
 }
 
@@ -171,28 +199,34 @@ void ServingFlags::add_to(CLI::App& command) {
       ->group(group);
 }
 
-ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& flags, Format format) {
+ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& flags,
+                         const RunCostFlags& costs, Format format) {
   if (flags.requests_per_second && !(*flags.requests_per_second > 0))
     throw UsageError("--requests-per-second must be above 0");
   if (!(flags.minutes > 0)) throw UsageError("--minutes must be above 0");
   if (flags.concurrency && *flags.concurrency < 1) throw UsageError("--concurrency must be 1 or more");
-  Metrics metrics;
+  Served served;
   try {
-    metrics = flags.traffic() ? traffic_metrics(resolved, flags) : batch_metrics(resolved);
+    if (flags.traffic())
+      served.metrics = traffic_metrics(resolved, flags, costs);
+    else
+      served = batch_metrics(resolved, costs);
   } catch (const std::invalid_argument& problem) {
     throw ConstraintError(std::vector<sim::Problem>{{"workload", problem.what()}});
   }
   switch (format) {
     case Format::json:
-      fmt::print("{}", as_json(metrics));
+      fmt::print("{}", as_json(served.metrics, resolved.scenario));
       break;
     case Format::csv:
-      fmt::print("{}", as_csv(metrics));
+      fmt::print("{}", as_csv(served.metrics));
       break;
     default:
-      fmt::print("{}", as_text(metrics, format == Format::markdown));
+      fmt::print("{}", as_text(served.metrics, format == Format::markdown) + remarks_text(resolved.scenario));
   }
-  return ExitCode::fine;
+  if (served.problem.empty()) return ExitCode::fine;
+  fmt::print(stderr, "ridgepoint: {}\n", served.problem);
+  return ExitCode::constraint;
 }
 
 }  // namespace app::cli

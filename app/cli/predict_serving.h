@@ -5,6 +5,7 @@
 
 #include "app/cli/exit_code.h"
 #include "app/cli/flags.h"
+#include "app/cli/run_cost.h"
 #include "app/cli/scenario_flags.h"
 
 namespace app::cli {
@@ -21,7 +22,10 @@ struct ServingFlags {
   bool traffic() const { return requests_per_second || concurrency || saturated; }
 };
 
-// Throws UsageError naming the flag; ConstraintError where the model does not fit.
-ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& flags, Format format);
+// Times, memory, and the cost of a million tokens. ExitCode::constraint where the batch does not fit, which
+// is written besides. Throws UsageError naming the flag; ConstraintError where traffic has no room for a
+// request.
+ExitCode predict_serving(const ResolvedScenario& resolved, const ServingFlags& flags,
+                         const RunCostFlags& costs, Format format);
 
 }  // namespace app::cli

@@ -11,6 +11,7 @@
 #include "app/cli/text_table.h"
 #include "runtime/error.h"
 #include "sim/format.h"
+#include "sim/plan/remarks.h"
 #include "sim/report/events.h"
 #include "sim/report/metrics.h"
 #include "sim/scenario/preset.h"
@@ -232,7 +233,21 @@ sim::Report report_from_stream(const std::string& content) {
   return report;
 }
 
+Json remarks_json(const sim::Scenario& scenario) {
+  Json remarks = Json::array();
+  for (const sim::Problem& remark : sim::remarks(scenario))
+    remarks.push_back({{"field", remark.field}, {"message", remark.message}});
+  return remarks;
+}
+
 }  // namespace
+
+std::string remarks_text(const sim::Scenario& scenario) {
+  std::string text;
+  for (const sim::Problem& remark : sim::remarks(scenario))
+    text += fmt::format("\nRemark: {}: {}\n", remark.field, remark.message);
+  return text;
+}
 
 std::string headline(const sim::Report& report) {
   const sim::Scenario& scenario = report.source.scenario;
@@ -272,7 +287,7 @@ std::string report_text(const sim::Report& report, const std::vector<Metric>& fu
                          report.rows.size() - kOperationsInText);
   }
   if (!report.message.empty()) out += '\n' + report.message + '\n';
-  return out;
+  return out + remarks_text(report.source.scenario);
 }
 
 std::string report_json(const sim::Report& report, int indent, const std::vector<Metric>& further) {
@@ -288,6 +303,7 @@ std::string report_json(const sim::Report& report, int indent, const std::vector
   if (!report.rows.empty()) metrics["bottleneck"] = sim::bottleneck_sentence(report);
   const Json envelope = {{"schema_version", sim::kReportSchemaVersion},
                          {"metrics", metrics},
+                         {"remarks", remarks_json(report.source.scenario)},
                          {"report", Json::parse(sim::to_json(report))}};
   return envelope.dump(indent) + '\n';
 }
@@ -340,7 +356,8 @@ std::string report_markdown(const sim::Report& report, const std::vector<Metric>
     totals.rows.push_back({metric.label.substr(metric.label.find_first_not_of(' ')), metric.text});
   std::string out = headline(report) + "\n\n" + totals.markdown() + '\n';
   if (!report.memory.empty()) out += ledger_table(report).markdown() + '\n';
-  return out + operations_table(report, report.rows.size()).markdown();
+  out += operations_table(report, report.rows.size()).markdown();
+  return out + remarks_text(report.source.scenario);
 }
 
 std::string report_as(const sim::Report& report, Format format, const std::vector<Metric>& further) {

@@ -25,8 +25,11 @@ std::string headline(const sim::Report& report);
 // operations.
 std::string report_text(const sim::Report& report, const std::vector<Metric>& further = {});
 
-// {"schema_version", "metrics": {...}, "report": {...}}: the totals beside what they are functions of. Units
-// stand in the keys. `indent` as nlohmann::json::dump has it: -1 is one line.
+// sim::remarks(), a paragraph each.
+std::string remarks_text(const sim::Scenario& scenario);
+
+// {"schema_version", "metrics": {...}, "remarks": [...], "report": {...}}: the totals beside what they are
+// functions of. Units stand in the keys. `indent` as nlohmann::json::dump has it: -1 is one line.
 std::string report_json(const sim::Report& report, int indent = 2, const std::vector<Metric>& further = {});
 
 // The rows, a line each.

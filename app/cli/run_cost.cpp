@@ -101,7 +101,28 @@ DeviceRates device_rates(const sim::Hardware& hardware, const RunCostFlags& flag
   }
   if (hardware.power_w > 0) found.watts = (hardware.power_w + site.host_w_per_device) * site.pue;
   found.site = site.name;
+  found.kg_co2e_per_kwh = site.kg_co2e_per_kwh;
   return found;
+}
+
+std::vector<Metric> token_cost_metrics(const sim::Hardware& hardware, double devices,
+                                       double tokens_per_second, const RunCostFlags& flags) {
+  if (!(tokens_per_second > 0)) return {};
+  const DeviceRates rates = device_rates(hardware, flags);
+  std::vector<Metric> metrics;
+  if (!rates.price.empty())
+    metrics.push_back(money("usd_per_million_tokens", "money per million tokens",
+                            sim::usd_per_million_tokens(rates.usd_per_hour, devices, tokens_per_second),
+                            {rates.usd_per_hour, rates.price}));
+  if (rates.watts > 0) {
+    const double kwh = sim::kwh_per_million_tokens(rates.watts, devices, tokens_per_second);
+    const double kg = kwh * rates.kg_co2e_per_kwh;
+    metrics.push_back({"kwh_per_million_tokens", "energy per million tokens", kwh,
+                       fmt::format("{:.3g} kWh (site \"{}\", rated power)", kwh, rates.site)});
+    metrics.push_back({"kg_co2e_per_million_tokens", "carbon per million tokens", kg,
+                       fmt::format("{:.3g} kg CO2e ({} kg a kWh)", kg, rates.kg_co2e_per_kwh)});
+  }
+  return metrics;
 }
 
 std::vector<Metric> run_cost_metrics(const sim::Report& report, const RunCostFlags& flags) {
@@ -109,15 +130,11 @@ std::vector<Metric> run_cost_metrics(const sim::Report& report, const RunCostFla
   const bool training = scenario.workload.task == sim::Task::train;
   if (flags.tokens && !training) throw UsageError("--tokens is of a training run, and the task is generate");
   if (training && !flags.tokens) return {};
+  if (!training)
+    return token_cost_metrics(scenario.hardware, scenario.strategy.devices(), sim::tokens_per_second(report),
+                              flags);
   const sim::EconomicRates rates = sim::load_economic_rates();
-  const std::optional<Rate> rate = rate_of(rates, scenario.hardware, flags);
-  if (training) return training_metrics(report, flags, rates, rate);
-  const double tokens_per_second = sim::tokens_per_second(report);
-  if (!rate || !(tokens_per_second > 0)) return {};
-  return {
-      money("usd_per_million_tokens", "money per million tokens",
-            sim::usd_per_million_tokens(rate->usd_per_hour, scenario.strategy.devices(), tokens_per_second),
-            *rate)};
+  return training_metrics(report, flags, rates, rate_of(rates, scenario.hardware, flags));
 }
 
 }  // namespace app::cli

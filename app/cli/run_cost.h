@@ -23,12 +23,19 @@ struct DeviceRates {
   std::string price;  // where the money is from; empty: no price is known
   double watts = 0;   // (device + its share of the node) x PUE; 0: the hardware says no power
   std::string site;
+  double kg_co2e_per_kwh = 0;
 };
 // Throws UsageError naming the flag.
 DeviceRates device_rates(const sim::Hardware& hardware, const RunCostFlags& flags);
 
 // Training with --tokens: device hours, days, money, energy, carbon, share of time that is progress.
-// Generation: money for a million tokens, where a price is known. Throws UsageError naming the flag.
+// Generation: token_cost_metrics() of its rate. Throws UsageError naming the flag.
 std::vector<Metric> run_cost_metrics(const sim::Report& report, const RunCostFlags& flags);
+
+// Money, energy and carbon of a million generated tokens: money where a price is known, the others where the
+// hardware says its power. `tokens_per_second` is of all `devices` together. Throws UsageError naming the
+// flag.
+std::vector<Metric> token_cost_metrics(const sim::Hardware& hardware, double devices,
+                                       double tokens_per_second, const RunCostFlags& flags);
 
 }  // namespace app::cli

@@ -155,8 +155,8 @@ void add_train(CLI::App& program, Invocation& invocation) {
           "Train a model here, on real text, and measure every operation.",
           {"ridgepoint train --model tiny-llama --steps 100",
            "ridgepoint train --model gpt2-124m --seq-len 512 --micro-batch 4 --steps 20 --lr 6e-4",
-           "ridgepoint train --model tiny-gpt2 --data my_notes/ --checkpoint my_run --checkpoint-every 50",
-           "ridgepoint train --model tiny-gpt2 --checkpoint my_run --resume --steps 200",
+           "ridgepoint train --model tiny-gpt --data my_notes/ --checkpoint my_run --checkpoint-every 50",
+           "ridgepoint train --model tiny-gpt --checkpoint my_run --resume --steps 200",
            "ridgepoint train --model ./hugging_face_folder --data tokens.bin --data-order sequential "
            "--stream"}));
   flags->scenario.add_to(*command);

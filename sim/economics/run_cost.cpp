@@ -43,4 +43,8 @@ double usd_per_million_tokens(double usd_per_device_hour, double devices, double
   return usd_per_device_hour * devices / (kSecondsPerHour * tokens_per_second) * 1e6;
 }
 
+double kwh_per_million_tokens(double watts, double devices, double tokens_per_second) {
+  return usd_per_million_tokens(watts / 1e3, devices, tokens_per_second);  // kWh in place of dollars an hour
+}
+
 }  // namespace sim

@@ -40,5 +40,7 @@ RunCost cost_of_hours(double device_hours, const RunPlan& run);
 
 // US dollars for a million tokens at a steady rate.
 double usd_per_million_tokens(double usd_per_device_hour, double devices, double tokens_per_second);
+// kWh for them: `watts` is what a device draws of the site, its share of the node and the site's PUE in it.
+double kwh_per_million_tokens(double watts, double devices, double tokens_per_second);
 
 }  // namespace sim

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string_view>
@@ -419,9 +419,14 @@ class Checker {
           is() + ", which does not divide the model's " + format_count(m.moe.num_experts) + " experts");
     const std::int64_t ranks = t / of_expert * s.data_parallel * s.context_parallel;
     if (ranks % s.expert_parallel != 0)
-      add(field, is() + ", which does not divide the " + format_count(ranks) +
-                     " devices over which experts can be: data_parallel times context_parallel" +
-                     (t > 1 && of_expert == 1 ? " times tensor_parallel" : ""));
+      add(field,
+          is() + ", which does not divide the " + format_count(ranks) +
+              " devices over which experts can be: data_parallel times context_parallel" +
+              (t > 1 && of_expert == 1 ? " times tensor_parallel" : "") +
+              (t > 1 && of_expert > 1 && t * ranks % s.expert_parallel == 0
+                   ? "; with sequence_parallel and expert_tensor_parallel 1 tensor-parallel devices are "
+                     "more of them"
+                   : ""));
     if (t > 1 && !s.sequence_parallel && s_.workload.task == Task::train)
       add(field,
           is() + ", with which each tensor-parallel device sends its own rows: it needs sequence_parallel");
@@ -477,18 +482,26 @@ class Checker {
   void check_workload() {
     const Workload& w = s_.workload;
     if (!fields_legal<Workload>()) return;
-    if (!s_.hardware.peak.empty()) {
-      try {
-        s_.hardware.peak_for(w.dtype);
-      } catch (const std::exception& error) {
-        add("workload.dtype", error.what());
-      }
-    }
+    check_arithmetic(w);
     if (w.task == Task::train) {
       check_training(w);
     } else {
       check_generation(w);
     }
+  }
+
+  // A type that the chip has no arithmetic for is refused: none stands in for another.
+  void check_arithmetic(const Workload& w) {
+    const Hardware& h = s_.hardware;
+    if (h.peak.empty() || h.has_peak_for(w.dtype)) return;
+    const auto types = compute_types();
+    std::vector<std::string_view> has;
+    std::ranges::copy_if(types, std::back_inserter(has), [&](std::string_view type) {
+      return h.has_peak_for(dtype_from_name(type).value_or(w.dtype));
+    });
+    const std::string type(name(w.dtype));
+    add("workload.dtype", "is " + type + ", but hardware " + h.name + " has no " + type +
+                              " arithmetic: it must be " + listed(has));
   }
 
   void check_training(const Workload& w) {

@@ -85,7 +85,8 @@ class StrategyChecker {
       if (s_.rank_order != kDefaultRankOrder)
         add("rank_order", apart + "experts are divided over: with expert_tensor_parallel it must be " +
                               std::string(kDefaultRankOrder));
-    } else if (!is_divided_by(data_group(s_), s_.expert_parallel)) {
+    } else if (const Group group = data_group(s_);
+               group.size % s_.expert_parallel == 0 && !is_divided_by(group, s_.expert_parallel)) {
       add("rank_order", apart + "expert_parallel " + format_count(s_.expert_parallel) + " would join");
     }
   }

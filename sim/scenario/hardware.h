@@ -38,7 +38,7 @@ struct Hardware {
 
   bool operator==(const Hardware&) const = default;
 
-  // Peak for a type; falls back fp16 <-> bf16, tf32 -> fp32. Throws PresetError if the chip lacks the type.
+  // Peak for a type. Throws PresetError if the chip has no arithmetic for it: none stands in for another.
   FlopsPerSecond peak_for(DType t) const;
   bool has_peak_for(DType t) const;
 };

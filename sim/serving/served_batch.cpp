@@ -15,4 +15,12 @@ ServedBatch served_batch(const Scenario& scenario, const Calibration* calibratio
   return served;
 }
 
+bool fits(const ServedBatch& served, const Scenario& scenario) {
+  return served.requests_that_fit >= static_cast<double>(scenario.workload.batch_size);
+}
+
+int served_devices(const Scenario& scenario) {
+  return scenario.strategy.tensor_parallel * scenario.strategy.pipeline_parallel;
+}
+
 }  // namespace sim

@@ -17,4 +17,9 @@ struct ServedBatch {
 // Throws std::invalid_argument where validate() has problems or nobody serves the scenario.
 ServedBatch served_batch(const Scenario& scenario, const Calibration* calibration);
 
+// Whether weights and the caches of the scenario's whole batch lie in the memory at the same time.
+bool fits(const ServedBatch& served, const Scenario& scenario);
+// Devices whose tokens ServedBatch counts: copies that experts are divided over have sequences of their own.
+int served_devices(const Scenario& scenario);
+
 }  // namespace sim

@@ -4,6 +4,7 @@
 
 #include "sim/cost/iteration_cost.h"
 #include "sim/cost/static_batch.h"
+#include "sim/format.h"
 #include "sim/serving/engine_limits.h"
 #include "sim/serving/simulation.h"
 #include "sim/validate/inference_row.h"
@@ -127,9 +128,18 @@ std::vector<Prediction> predict_traffic(const InferenceCase& c) {
   return p.take();
 }
 
+// Caches and what a run adds are estimates, weights are exact: without room for them nothing ran.
+void require_room_for_weights(const Scenario& s) {
+  const Bytes weights = engine_memory(s).weights;
+  if (weights > s.hardware.memory)
+    throw CannotPredict("does not fit: the weights, " + format(weights) +
+                        " a device, are more than its memory, " + format(s.hardware.memory));
+}
+
 std::vector<Prediction> predict(const TableRow& row) {
   const InferenceCase c = inference_case(row);
   try {
+    require_room_for_weights(c.scenario);
     return c.load == Load::batch ? predict_batch(c) : predict_traffic(c);
   } catch (const std::invalid_argument& problem) {
     throw CannotPredict(problem.what());

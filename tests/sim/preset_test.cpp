@@ -90,6 +90,8 @@ TEST_CASE("every model runs on every hardware without a contradiction") {
     for (const std::string& hardware : sim::preset_names(PresetKind::hardware)) {
       CAPTURE(model, hardware);
       scenario.hardware = sim::load_hardware_preset(hardware);
+      using enum sim::DType;
+      scenario.workload.dtype = scenario.hardware.has_peak_for(bf16) ? bf16 : fp16;
       CHECK(sim::validate(scenario).empty());
     }
   }

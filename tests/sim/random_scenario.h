@@ -94,6 +94,8 @@ inline sim::Hardware random_hardware(std::mt19937_64& random) {
   h.display_name = "Random chip";
   for (const sim::DType t : {sim::DType::fp32, sim::DType::bf16, sim::DType::fp8})
     h.peak[t] = {draw_magnitude(random, 9, 16)};
+  h.peak[sim::DType::tf32] = h.peak[sim::DType::fp32];
+  h.peak[sim::DType::fp16] = h.peak[sim::DType::bf16];
   h.memory = {draw(random, 1, std::int64_t{1} << 40)};
   h.memory_bandwidth = {draw_magnitude(random, 9, 13)};
   h.last_level_cache = {draw(random, 0, 1 << 30)};

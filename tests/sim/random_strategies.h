@@ -56,6 +56,7 @@ class RandomStrategies {
     s.hardware = one_of(sim::PresetKind::hardware, hardware_, sim::load_hardware_preset);
     s.implementation =
         one_of(sim::PresetKind::implementation, implementations_, sim::load_implementation_preset);
+    if (!s.hardware.has_peak_for(s.workload.dtype)) s.workload.dtype = sim::DType::fp16;
     s.workload.seq_len = std::int64_t{512} << random_() % 6;
     s.workload.global_batch_size = std::int64_t{1 + static_cast<std::int64_t>(random_() % 6)}
                                    << random_() % 10;
