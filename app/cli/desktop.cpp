@@ -8,8 +8,8 @@
 
 #include "app/cli/command.h"
 #include "app/cli/executable.h"
-#include "app/cli/scenario_flags.h"
 #include "app/cli/tour.h"
+#include "sim/scenario/preset.h"
 
 namespace app::cli {
 
@@ -29,7 +29,7 @@ std::filesystem::path settings_directory() {
 
 ExitCode run_without_command(const std::vector<std::string>& tables) {
   try {
-    return run_desktop({default_scenario(),
+    return run_desktop({sim::load_scenario_preset("train-llama-3.1-8b-8-h100"),
                         executable_path(),
                         settings_directory(),
                         {tables.begin(), tables.end()}}) == 0

@@ -13,8 +13,8 @@
 #include "app/gui/redraw_policy.h"
 #include "app/gui/settings.h"
 #include "sim/cost/predict.h"
-#include "sim/report/metrics.h"
 #include "sim/cost/static_batch.h"
+#include "sim/report/metrics.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
 
@@ -148,6 +148,22 @@ TEST_CASE("a cancelled child ends at once, with what it had started") {
   const Finished cancelled = run_shell("sleep 60 & wait", 0.1);
   CHECK(cancelled.seconds < 10);
   CHECK(cancelled.end.message.empty());
+}
+
+TEST_CASE("a cancelled child that does not listen is killed before its operation is done") {
+  const Finished cancelled =
+      run_shell("trap '' TERM; echo begun; sleep 8; echo finished; exec sleep 60", 0.5);
+  CHECK(cancelled.lines == std::vector<std::string>{"begun"});
+  CHECK(cancelled.end.exit_code == 128 + 9);
+  CHECK(cancelled.end.message.empty());
+}
+
+TEST_CASE("the scenario of the first start is legal, fits, and keeps its devices busy") {
+  const sim::Scenario scenario = sim::load_scenario_preset("train-llama-3.1-8b-8-h100");
+  CHECK(sim::validate(scenario).empty());
+  const sim::Report report = sim::predict(scenario);
+  CHECK(sim::fits(report));
+  CHECK(sim::hfu(report) > 0.4);
 }
 
 TEST_CASE("settings read back as they were written; a spoilt file is no reason not to start") {

@@ -1,8 +1,14 @@
 // The panels of a training step: pipeline and communication.
+#include <implot.h>
+#include <implot_internal.h>
+
 #include <algorithm>
 
 #include "app/gui/panels/pipeline.h"
 #include "app/gui/step_view.h"
+#include "app/gui/widgets/numbers.h"
+#include "sim/cost/calibration_preset.h"
+#include "sim/cost/predict.h"
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
 #include "tests/gui/null_desktop.h"
@@ -33,6 +39,25 @@ ImGuiWindow* body_of_maximised() {
 }
 
 }  // namespace
+
+TEST_CASE("memory over time reaches the end of the step, as the pipeline does") {
+  tests::NullDesktop desktop;
+  REQUIRE(desktop.shell().commands().invoke("maximise.memory"));
+  desktop.frames(4);
+  const auto calibration = sim::load_calibration_preset("h100-sxm");
+  REQUIRE(calibration);
+  const double step = sim::predict(tests::small_scenario(), &*calibration).step_time.value;
+  double end = 0, steps = 0;
+  for (int i = 0; i < GImPlot->Plots.GetBufSize(); ++i) {
+    const ImPlotPlot& plot = *GImPlot->Plots.GetByIndex(i);
+    const std::string_view label = plot.XAxis(0).LabelOffset < 0 ? "" : plot.GetAxisLabel(plot.XAxis(0));
+    if (!label.starts_with("time ")) continue;
+    steps = label.starts_with("time from the start") ? 2 : 1;  // the first one before a later one
+    end = plot.XAxis(0).Range.Max;
+  }
+  REQUIRE(steps > 0);
+  CHECK(end * time_unit(steps * step).size == Approx(steps * step));
+}
 
 TEST_CASE("every panel draws every preset scenario") {
   std::vector<std::string> names = sim::preset_names(sim::PresetKind::scenario);

@@ -56,6 +56,23 @@ TEST_CASE("a table's points are its rows that were measured and predicted, by so
   CHECK_FALSE(table.validation.rows[2].why_not.empty());
 }
 
+TEST_CASE("what is predicted too low is below zero, a rate as well as a time, and never below -100 %") {
+  const TableFile file("ridgepoint_signs.csv",
+                       "source,gpu,collective,num_gpus,message_bytes,time_us,busbw_gbps,library\n"
+                       "a,H100-80GB-SXM,all_reduce,8,1048576,1000000,1000000,NCCL\n"
+                       "a,H100-80GB-SXM,all_reduce,8,1048576,0.001,0.001,NCCL\n");
+  const ValidatedTable table = validate_file(file.path(), [](std::size_t, std::size_t) { return true; });
+  CHECK(table.failure.empty());
+  REQUIRE(table.columns.size() == 2);
+  for (const ValidatedColumn& column : table.columns) {
+    INFO(column.name);
+    REQUIRE(column.points.size() == 2);
+    CHECK(column.points[0].error < 0);
+    CHECK(column.points[0].error > -1);
+    CHECK(column.points[1].error > 0);
+  }
+}
+
 TEST_CASE("a validation that is stopped leaves the rest without predictions") {
   const TableFile file("ridgepoint_stopped.csv", kCollectives);
   const ValidatedTable table =

@@ -19,8 +19,9 @@ namespace app::gui {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// A training step in hand may be finished and a checkpoint written before the program ends.
-constexpr auto kGrace = std::chrono::seconds(10);
+// Who presses Stop sees the end within half a second: a program in a long operation is killed. What it said
+// until then stays; rows that a generation tells at its end are lost with it.
+constexpr auto kGrace = std::chrono::milliseconds(400);
 constexpr int kPollMilliseconds = 50;
 
 struct Pipe {

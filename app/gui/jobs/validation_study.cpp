@@ -43,8 +43,8 @@ void collect(ValidatedTable& t) {
     ValidatedColumn collected{std::string(column.name), {}};
     for (std::size_t row = 0; row < t.table.rows.size(); ++row)
       if (const auto c = sim::compare_row(t.table, row, t.validation, column.name))
-        collected.points.push_back(
-            {row, t.row_source[row], t.row_gpu[row], c->measured, c->predicted, c->low, c->high, c->error});
+        collected.points.push_back({row, t.row_source[row], t.row_gpu[row], c->measured, c->predicted, c->low,
+                                    c->high, difference(*c)});
     if (!collected.points.empty()) t.columns.push_back(std::move(collected));
   }
   // What rows are judged by stays first, unless few of them have it.

@@ -12,12 +12,18 @@
 
 namespace app::gui {
 
+// Of the quantity itself, be it a time or a rate: what is predicted too low is below zero.
+inline double difference(const sim::RowComparison& row) {
+  return row.predicted / row.measured - 1;
+}
+
 // A measurement beside its prediction.
 struct ValidationPoint {
   std::size_t row = 0;     // of the table
   std::size_t source = 0;  // index into ValidatedTable::sources
   std::size_t gpu = 0;     // index into ValidatedTable::gpus
-  double measured = 0, predicted = 0, low = 0, high = 0, error = 0;
+  double measured = 0, predicted = 0, low = 0, high = 0;
+  double error = 0;  // difference()
   bool inside() const { return measured >= low && measured <= high; }
 };
 

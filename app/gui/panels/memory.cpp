@@ -228,6 +228,13 @@ Stack stack_of(const std::vector<sim::MemoryTimePoint>& points, double begin_sec
   return stack;
 }
 
+// What is there at the last point stays until `time`, in the plot's unit.
+void hold_until(Stack& stack, double time) {
+  if (stack.time.empty() || time <= stack.time.back()) return;
+  stack.time.push_back(time);
+  for (auto& edge : stack.edge) edge.push_back(edge.back());
+}
+
 // A step, where it begins on the time axis.
 struct TimelinePart {
   const std::vector<sim::MemoryTimePoint>* points;
@@ -306,8 +313,10 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(peak_bytes, capacity) : peak_bytes);
   const sim::Report* measured = context.measured();
   if (measured && measured->memory_timeline.size() < 2) measured = nullptr;
-  const double end = last.begin + std::max(last.points->back().time.value,
-                                           measured ? measured->memory_timeline.back().time.value : 0.0);
+  // The optimizer, which may allocate nothing, is part of the step.
+  const double step = std::max(last.points->back().time.value, context.prediction.report->step_time.value);
+  const double end =
+      last.begin + std::max(step, measured ? measured->memory_timeline.back().time.value : 0.0);
   const ScaleUnit time = time_unit(end);
   const bool train = context.scenario.workload.task == sim::Task::train;
   const TextScope axes(look, TextRole::caption);
@@ -323,9 +332,11 @@ void draw_timeline(const PanelContext& context, ImVec2 size) {
   round_axis(ImAxis_X1, 0, end / time.size, static_cast<int>(size.x / look.px(80)));
   round_axis(ImAxis_Y1, 0, top, static_cast<int>(size.y / look.px(45)));
   constexpr std::size_t kColumns = 600;
-  for (const TimelinePart& part : parts)
-    draw_part(context, part,
-              stack_of(*part.points, part.begin, time.size, unit.size, kColumns / parts.size()), unit);
+  for (const TimelinePart& part : parts) {
+    Stack stack = stack_of(*part.points, part.begin, time.size, unit.size, kColumns / parts.size());
+    hold_until(stack, (part.begin + step) / time.size);
+    draw_part(context, part, stack, unit);
+  }
   ImPlot::PushPlotClipRect();
   ImDrawList* list = ImPlot::GetPlotDrawList();
   if (measured) {

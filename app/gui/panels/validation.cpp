@@ -431,7 +431,7 @@ void draw_row(const Context& context, const Shown& shown, ImVec2 size) {
       ImGui::TableNextColumn();
       if (compared)
         text_right(look, TextRole::number, compared->inside() ? c.good : c.bad,
-                   signed_percent(compared->error));
+                   signed_percent(difference(*compared)));
     }
     ImGui::EndTable();
   }
