@@ -10,6 +10,15 @@ void add(float* out, const float* a, const float* b, std::int64_t R, std::int64_
 // out (B, C) = the last of each sequence's T rows of inp (B, T, C).
 void gather_last(float* out, const float* inp, std::int64_t B, std::int64_t T, std::int64_t C);
 
+// Columns [first, first + C) of rows that are `width` wide.
+struct Columns {
+  std::int64_t C, width, first;
+};
+// out's columns of R rows += scale * inp (R, C).
+void add_columns(float* out, const float* inp, float scale, std::int64_t R, Columns columns);
+// out (R, C) = scale * inp's columns of R rows.
+void take_columns(float* out, const float* inp, float scale, std::int64_t R, Columns columns);
+
 // Zeroes count floats, threaded.
 void zero(float* out, std::int64_t count);
 

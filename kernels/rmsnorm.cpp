@@ -58,6 +58,7 @@ void rmsnorm_backward(float* dinp, float* dweight, const float* dout, const floa
           rmsnorm_gradient_row(dinp + r * C, partial, dout + r * C, inp + r * C, weight, rstd[r], C);
       },
       [=](const float* partial) {
+        if (dweight == nullptr) return;
         for (std::int64_t c = 0; c < C; ++c) dweight[c] += partial[c];
       });
 }

@@ -8,7 +8,8 @@ namespace kernels::cpu {
 void rmsnorm_forward(float* out, float* rstd, const float* inp, const float* weight, float eps,
                      std::int64_t R, std::int64_t C);
 
-// dinp (R, C) += gradient with respect to inp (it adds to the residual stream's gradient); dweight (C) +=.
+// dinp (R, C) += gradient with respect to inp (it adds to the residual stream's gradient); dweight (C) +=,
+// null where it is not wanted.
 void rmsnorm_backward(float* dinp, float* dweight, const float* dout, const float* inp, const float* weight,
                       const float* rstd, std::int64_t R, std::int64_t C);
 

@@ -42,10 +42,13 @@ class TensorList {
   explicit TensorList(const Run& run) : run_(run) {}
 
   void add_parameter(InstanceName name) {
-    const std::string& buffer = run_.plan().buffers[static_cast<std::size_t>(name.buffer)].name;
+    const sim::Buffer& of = run_.plan().buffers[static_cast<std::size_t>(name.buffer)];
     std::span<const float> rest = values_of(name);
-    for (const WeightPart& part :
-         weight_parts(run_.plan().scenario.model, WeightNames::hugging_face, buffer, name.layer)) {
+    const auto adapter = adapter_part(of.name, name.layer, of.shape.front().factor, of.shape.back().factor);
+    const std::vector<WeightPart> parts =
+        adapter ? std::vector{*adapter}
+                : weight_parts(run_.plan().scenario.model, WeightNames::hugging_face, of.name, name.layer);
+    for (const WeightPart& part : parts) {
       const std::span<const float> rows = rest.first(static_cast<std::size_t>(part.elements()));
       rest = rest.subspan(rows.size());
       tensors_.push_back(

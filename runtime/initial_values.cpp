@@ -69,7 +69,9 @@ void fill_heads(std::uint64_t key, std::span<float> out) {
 
 void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_view buffer_name,
                     std::int32_t layer, std::span<float> out) {
-  if (buffer_name.ends_with(".bias")) {
+  // Of an adapter's two factors the second begins at 0, so that it begins by changing nothing (Hu et al.
+  // 2021).
+  if (buffer_name.ends_with(".bias") || buffer_name.ends_with("_adapter_up.weight")) {
     std::fill(out.begin(), out.end(), 0.0f);
   } else if (buffer_name.ends_with("norm.weight")) {
     std::fill(out.begin(), out.end(), 1.0f);

@@ -65,9 +65,16 @@ ModelSource open_hugging_face(const fs::path& directory) {
     source.origin += " (no weights: drawn at random)";
     return source;
   }
-  source.load = [file = std::make_shared<const Safetensors>(Safetensors::open(directory)),
-                 model = source.model,
-                 directory](std::string_view buffer_name, std::int32_t layer, std::span<float> out) {
+  const auto weights = std::make_shared<const Safetensors>(Safetensors::open(directory));
+  source.load_adapter = [weights, directory](const WeightPart& part, std::span<float> out) {
+    const SafetensorsTensor* const tensor = find_tensor(*weights, part.tensor);
+    if (!tensor) return false;
+    require_shape(directory, part, tensor->shape);
+    weights->read_as_f32(tensor->name, out);
+    return true;
+  };
+  source.load = [file = weights, model = source.model, directory](std::string_view buffer_name,
+                                                                  std::int32_t layer, std::span<float> out) {
     const auto read = [&](const WeightPart& part, std::span<float> values) {
       const SafetensorsTensor* const tensor = find_tensor(*file, part.tensor);
       if (!tensor)

@@ -8,6 +8,7 @@
 #include "runtime/formats/float_formats.h"
 #include "runtime/initial_values.h"
 #include "runtime/measured.h"
+#include "runtime/weights.h"
 #include "sim/dtype.h"
 #include "sim/format.h"
 
@@ -56,6 +57,13 @@ void require_kv_cache(const sim::Workload& w, const Device& device) {
     throw NoDevice(device.name() + " keeps the KV cache in blocks of a multiple of " +
                    std::to_string(limits.block_multiple) + " tokens; workload.kv_block is " +
                    std::to_string(w.kv_block));
+}
+
+void require_frozen_type(const sim::Workload& w, const Device& device) {
+  if (!sim::trains_adapters(w) || w.frozen_weights == sim::FrozenWeights::as_dtype) return;
+  throw NoDevice(device.name() +
+                 " trains beside frozen weights in workload.dtype; workload.frozen_weights is " +
+                 std::string(sim::name(w.frozen_weights)) + ", which can be predicted but not run here");
 }
 
 // A type that weights are stored in beside the one that they are multiplied in.
@@ -133,6 +141,7 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (!contains(dtypes, scenario.workload.dtype))
     throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +
                    std::string(sim::name(scenario.workload.dtype)));
+  require_frozen_type(scenario.workload, device);
   require_stored_type("weights_dtype", scenario.workload.weights_dtype, scenario.workload, device);
   require_stored_type("embedding_dtype", scenario.workload.embedding_dtype, scenario.workload, device);
   require_kv_cache(scenario.workload, device);
@@ -220,15 +229,29 @@ void Run::read_values(InstanceName name, std::span<float> values) const {
                  dtype == sim::DType::bf16 ? bf16_to_f32 : f16_to_f32);
 }
 
+namespace {
+
+// False where the model has no weights, or none of an adapter.
+bool load_parameter(const ModelSource& model, const sim::Buffer& buffer, std::int32_t layer,
+                    std::span<float> values) {
+  if (!model.load) return false;
+  const auto adapter =
+      adapter_part(buffer.name, layer, buffer.shape.front().factor, buffer.shape.back().factor);
+  if (adapter) return model.load_adapter && model.load_adapter(*adapter, values);
+  model.load(buffer.name, layer, values);
+  return true;
+}
+
+}  // namespace
+
 void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
   std::vector<float> values;
   for (const InstanceName& name : instances_of(sim::BufferClass::parameter)) {
-    const std::string& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)].name;
     if (write_codes(name, model)) continue;
     values.resize(elements_of(name));
-    if (model.load)
-      model.load(buffer, name.layer, values);
-    else
+    const sim::Buffer& of = plan_.buffers[static_cast<std::size_t>(name.buffer)];
+    const std::string& buffer = of.name;
+    if (!load_parameter(model, of, name.layer, values))
       draw_parameter(plan_.scenario.model, seed, buffer, name.layer, values);
     write_values(name, values);
     if (const sim::BufferId master = plan_.find("master." + buffer); master != sim::kNoBuffer)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <utility>
 
 namespace runtime {
 namespace {
@@ -202,6 +203,27 @@ std::int64_t WeightPart::file_row(std::int64_t row) const {
 std::vector<WeightPart> weight_parts(const Model& model, WeightNames names, std::string_view buffer_name,
                                      std::int32_t layer) {
   return Namer(model, names, buffer_name, layer).parts();
+}
+
+std::optional<WeightPart> adapter_part(std::string_view buffer_name, std::int32_t layer, std::int64_t rows,
+                                       std::int64_t cols) {
+  struct Module {
+    std::string_view plan, peft;
+  };
+  static constexpr Module kModules[] = {
+      {".query_adapter", "self_attn.q_proj"}, {".key_adapter", "self_attn.k_proj"},
+      {".value_adapter", "self_attn.v_proj"}, {".output_adapter", "self_attn.o_proj"},
+      {".gate_adapter", "mlp.gate_proj"},     {".up_adapter", "mlp.up_proj"},
+      {".down_adapter", "mlp.down_proj"}};
+  for (const Module& module : kModules)
+    for (const auto& [factor, name] :
+         {std::pair{"_down.weight", ".lora_A.weight"}, {"_up.weight", ".lora_B.weight"}})
+      if (buffer_name.ends_with(std::string(module.plan) + factor))
+        return WeightPart{
+            .tensor = "model.layers." + std::to_string(layer) + "." + std::string(module.peft) + name,
+            .rows = rows,
+            .cols = cols};
+  return std::nullopt;
 }
 
 void assemble(std::span<const WeightPart> parts, const ReadTensor& read, std::span<float> out) {

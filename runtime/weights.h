@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,11 @@ enum class WeightNames { hugging_face, gguf_llama, gguf };
 // layer's). std::invalid_argument for a name that no plan of the model has.
 std::vector<WeightPart> weight_parts(const sim::Model& model, WeightNames names, std::string_view buffer_name,
                                      std::int32_t layer);
+
+// The adapter of a weight that learns beside it (LoRA), (rows, cols), as peft names it within a layer; empty
+// where the name is of no adapter.
+std::optional<WeightPart> adapter_part(std::string_view buffer_name, std::int32_t layer, std::int64_t rows,
+                                       std::int64_t cols);
 
 // Reads a tensor's values as they lie in the file; throws where it is missing or has not part.file_shape().
 using ReadTensor = std::function<void(const WeightPart& part, std::span<float> out)>;

@@ -6,6 +6,7 @@
 
 #include "kernels/causal_conv.h"
 #include "kernels/cuda/types.h"
+#include "kernels/elementwise.h"
 #include "kernels/gated_norm.h"
 #include "kernels/kv_cache.h"
 #include "kernels/matmul.h"
@@ -36,6 +37,7 @@ class Arguments : public OperationView {
   sim::DType dtype(sim::Role role) const { return find(role)->dtype; }
 
   kernels::MatmulShape matmul() const { return {rows(), cols(), inner()}; }
+  kernels::cpu::Columns columns() const { return {cols(), inner(), bound().operation->dims.first_column}; }
 
   // A state-space mixer's row of the projection: a gate, what the convolution takes, a time step a head.
   kernels::SelectiveScanShape scan() const {

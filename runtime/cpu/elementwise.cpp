@@ -40,6 +40,14 @@ constexpr CpuKernelRow kRows[] = {
      }},
     {K::add,
      [](const A& a, const S&) { cpu::add(a.f32(R::out), a.f32(R::a), a.f32(R::b), a.rows(), a.cols()); }},
+    {K::add_columns,
+     [](const A& a, const S&) {
+       cpu::add_columns(a.f32(R::out), a.f32(R::inp), a.scalar(), a.rows(), a.columns());
+     }},
+    {K::take_columns,
+     [](const A& a, const S&) {
+       cpu::take_columns(a.f32(R::out), a.f32(R::inp), a.scalar(), a.rows(), a.columns());
+     }},
     {K::gather_last,
      [](const A& a, const S&) {
        cpu::gather_last(a.f32(R::out), a.f32(R::inp), a.batch(), a.query_length(), a.cols());

@@ -46,8 +46,14 @@ ElementTypes element_types(const Scenario& scenario) {
   const DType product = scenario.workload.dtype;
   // What generates in fewer than 16 bits holds its weights so, too, unless it says otherwise; training keeps
   // what it adds its updates to.
-  const DType weights =
-      generates ? scenario.workload.weights_dtype.value_or(bits(product) < 16 ? product : stored) : stored;
+  const FrozenWeights frozen =
+      trains_adapters(scenario.workload) ? scenario.workload.frozen_weights : FrozenWeights::as_dtype;
+  const DType learns_or_frozen = frozen == FrozenWeights::as_dtype ? stored
+                                 : frozen == FrozenWeights::int8   ? DType::int8
+                                                                   : DType::int4;
+  const DType weights = generates
+                            ? scenario.workload.weights_dtype.value_or(bits(product) < 16 ? product : stored)
+                            : learns_or_frozen;
   return {.product = product,
           .wide_product = product == DType::fp8 ? stored : product,
           .stored = stored,

@@ -104,6 +104,7 @@ struct LayerKind {
   bool experts = false;
   bool window = false;     // a query sees a window or a stretch of the tokens before it
   bool unrotated = false;  // no rotary embedding
+  bool lowest = false;     // nothing below it learns
   bool operator==(const LayerKind&) const = default;
   bool attends() const { return sort == LayerSort::whole || sort == LayerSort::attention; }
   bool has_states() const { return sort == LayerSort::state_space; }
@@ -128,15 +129,15 @@ struct LayerKind {
     return experts ? Unit::expert_layer : Unit::layer;
   }
   // What the names of its blocks begin with: "layer", "layer.experts", "layer.window",
-  // "layer.window.experts", "layer.unrotated", ...; in hybrid models "layer.state_space", "layer.attention",
-  // "layer.mlp", "layer.experts".
+  // "layer.window.experts", "layer.unrotated", "layer.lowest", ...; in hybrid models "layer.state_space",
+  // "layer.attention", "layer.mlp", "layer.experts".
   std::string prefix() const {
     const std::string_view own = has_states()                      ? ".state_space"
                                  : sort == LayerSort::attention    ? ".attention"
                                  : sort == LayerSort::feed_forward ? ".mlp"
                                                                    : "";
     return std::string("layer").append(own) + (window ? ".window" : "") + (unrotated ? ".unrotated" : "") +
-           (experts ? ".experts" : "");
+           (lowest ? ".lowest" : "") + (experts ? ".experts" : "");
   }
 };
 // Tokens of the longest sequence that a workload makes.
@@ -151,7 +152,8 @@ inline LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
           .experts = m.is_expert_layer(layer),
           .window = (longest > m.sliding_window && m.is_window_layer(layer)) ||
                     (longest > m.attention_chunk_size && m.is_chunk_layer(layer)),
-          .unrotated = m.is_unrotated_layer(layer)};
+          .unrotated = m.is_unrotated_layer(layer),
+          .lowest = trains_adapters(s.workload) && layer == 0};
 }
 // Those that a scenario has, in the order in which they first come.
 std::vector<LayerKind> layer_kinds(const Scenario& scenario);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/plan/lora.h"
+
 namespace sim {
 namespace {
 
@@ -379,6 +381,7 @@ LayerResults add_layer_results(PlanBuilder& b, const std::string& block, AddBuff
     r.attention_dropout_mask = add(b, block, "layer.attention.output_dropout_mask", DType::int8, shape);
     r.mlp_dropout_mask = add(b, block, "layer.mlp.down_dropout_mask", DType::int8, shape);
   }
+  r.adapters = add_adapter_results(b, block, add);
   return r;
 }
 
@@ -451,9 +454,7 @@ std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderPara
   return ops;
 }
 
-}  // namespace
-
-std::vector<Operation> layer_forward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
+std::vector<Operation> plain_forward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
                                      const LayerResults& r, const LayerContext& c) {
   const Model& m = b.model();
   const DType elementwise = b.types().statistic;
@@ -522,8 +523,8 @@ std::vector<Operation> layer_forward(PlanBuilder& b, const std::string& block, c
   return ops;
 }
 
-LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
-                             const LayerResults& r, const LayerContext& c, BufferId gradient) {
+std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
+                                      const LayerResults& r, const LayerContext& c, BufferId gradient) {
   const Model& m = b.model();
   const ElementTypes& t = b.types();
   const auto add = [&](const std::string& name, const Shape& shape) {
@@ -681,6 +682,20 @@ LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const Dec
                               c.residual_in, gradient, d_norm));
   }
 
+  return ops;
+}
+
+}  // namespace
+
+std::vector<Operation> layer_forward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
+                                     const LayerResults& r, const LayerContext& c) {
+  return with_adapters(b, block, p, r, plain_forward(b, block, p, r, c));
+}
+
+LayerBackward layer_backward(PlanBuilder& b, const std::string& block, const DecoderParameters& p,
+                             const LayerResults& r, const LayerContext& c, BufferId gradient) {
+  std::vector<Operation> ops =
+      with_adapters_backward(b, block, p, r, c.kind, gradient, plain_backward(b, block, p, r, c, gradient));
   LayerBackward backward;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const auto is_weight_part = [](const Operation& op) {

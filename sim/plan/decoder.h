@@ -40,6 +40,7 @@ struct LayerResults {
   BufferId mlp_up = kNoBuffer, mlp_activation = kNoBuffer;
   ExpertResults experts;
   BufferId mlp_dropout_mask = kNoBuffer;
+  std::vector<BufferId> adapters;  // between their two products
 };
 
 BufferId kept(PlanBuilder& builder, const std::string& block, const std::string& name, DType dtype,

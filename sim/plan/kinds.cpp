@@ -142,14 +142,14 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   in(R::weight, hidden), in(R::bias, hidden)},
  elementwise(8 * row_vectors)},  // mean 1, variance 3, normalise 2, gain and bias 2
 {K::layernorm_backward, "layernorm_backward", F::norms, D::backward, C::streamed,
- {sum(R::dinp, row_vectors), sum(R::dweight, hidden), sum(R::dbias, hidden), in(R::dout, row_vectors),
+ {sum(R::dinp, row_vectors), maybe(sum(R::dweight, hidden)), maybe(sum(R::dbias, hidden)), in(R::dout, row_vectors),
   in(R::inp, row_vectors), in(R::weight, hidden), in(R::mean, rows), in(R::rstd, rows)},
  elementwise(15 * row_vectors)},  // two means 5, dinp 5, dweight and dbias 3, the normalised input again 2
 {K::rmsnorm, "rmsnorm", F::norms, D::forward, C::streamed,
  {out(R::out, row_vectors), maybe(out(R::rstd, rows)), in(R::inp, row_vectors), in(R::weight, hidden)},
  elementwise(4 * row_vectors)},  // mean of squares 2, normalise 1, gain 1
 {K::rmsnorm_backward, "rmsnorm_backward", F::norms, D::backward, C::streamed,
- {sum(R::dinp, row_vectors), sum(R::dweight, hidden), in(R::dout, row_vectors), in(R::inp, row_vectors),
+ {sum(R::dinp, row_vectors), maybe(sum(R::dweight, hidden)), in(R::dout, row_vectors), in(R::inp, row_vectors),
   in(R::weight, hidden), in(R::rstd, rows)},
  elementwise(10 * row_vectors)},  // one mean 3, dinp 4, dweight 2, the normalised input again 1
 
@@ -213,7 +213,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   in(R::inp, qkv_size).touching(queries_and_keys), in(R::weight)},
  elementwise(4 * queries_and_keys)},
 {K::qk_norm_backward, "qk_norm_backward", F::norms, D::backward, C::streamed,
- {sum(R::dqkv, qkv_size).touching(queries_and_keys), sum(R::dweight),
+ {sum(R::dqkv, qkv_size).touching(queries_and_keys), maybe(sum(R::dweight)),
   in(R::inp, qkv_size).touching(queries_and_keys), in(R::weight), in(R::rstd, tokens * query_key_heads)},
  elementwise(10 * queries_and_keys)},
 // Values stay; a row of the table for each position.
@@ -362,6 +362,12 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::add, "add", F::elementwise, D::any, C::streamed,
  {out(R::out, matrix), in(R::a, matrix), maybe(in(R::b, matrix)), maybe(in(R::bias, cols))},
  elementwise(matrix)},
+// Between a matrix and `cols` columns of wider rows, `inner` wide, from Dims::first_column on; Operation::scalar is
+// what the values are multiplied by. Added to the columns; read from them.
+{K::add_columns, "add_columns", F::elementwise, D::any, C::streamed,
+ {sum(R::out, rows * inner).touching(matrix), in(R::inp, matrix)}, elementwise(2 * matrix)},
+{K::take_columns, "take_columns", F::elementwise, D::any, C::streamed,
+ {out(R::out, matrix), in(R::inp, rows * inner).touching(matrix)}, elementwise(matrix)},
 // Bias first, then mask and scale.
 {K::dropout, "dropout", F::elementwise, D::forward, C::streamed,
  {out(R::out, matrix), out(R::mask, matrix), in(R::inp, matrix), maybe(in(R::bias, cols))},
@@ -376,6 +382,10 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::quantise, "quantise", F::elementwise, D::any, C::streamed,
  {out(R::out, at_least(one)), in(R::inp, at_least(one)).passing(2, 0)},
  on_each(4, R::inp)},
+// Weights in fewer bits as the type that they are multiplied in; their scales may be in fewer bits, too.
+{K::dequantise, "dequantise", F::elementwise, D::any, C::streamed,
+ {out(R::out, at_least(one)), in(R::weight, at_least(one)), in(R::scale1, at_least(one)), maybe(in(R::scale2))},
+ on_each(2, R::out)},
 {K::zero, "zero", F::elementwise, D::any, C::streamed, {{out(R::buffer)}, 1}},
 
 // ---- The loss, of (rows, vocab). Where ranks divide the vocabulary: each row's maximum, sum of exponentials

@@ -29,7 +29,7 @@ enum class OpKind : std::uint8_t {
   causal_conv, causal_conv_backward, selective_scan, selective_scan_backward, gated_norm, gated_norm_backward,
   gelu, gelu_backward, relu, relu_backward, squared_relu, squared_relu_backward,
   swiglu, swiglu_backward, geglu, geglu_backward,
-  add, dropout, dropout_backward, gather_last, quantise, zero,
+  add, add_columns, take_columns, dropout, dropout_backward, gather_last, quantise, dequantise, zero,
   cross_entropy_statistics, cross_entropy, sample,
   squared_norm, clip_scale, unscale, host_read,
   adamw, adamw_8bit, adafactor, sgd, lion, muon_momentum, orthogonalise, apply_update,

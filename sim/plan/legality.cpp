@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "sim/format.h"
+#include "sim/plan/lora.h"
 #include "sim/plan/schedule.h"
 #include "sim/plan/strategy_problems.h"
 #include "sim/scenario/fields.h"
@@ -506,6 +507,7 @@ class Checker {
 
   void check_training(const Workload& w) {
     check_positions("workload.seq_len", w.seq_len);
+    for (const Problem& p : lora_problems(s_)) add(p.field, p.message);
     const std::int64_t replicas = s_.strategy.data_parallel;
     if (replicas >= 1 && w.global_batch_size % (w.micro_batch_size * replicas) != 0)
       add("workload.global_batch_size",

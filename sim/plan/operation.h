@@ -32,6 +32,7 @@ struct Dims {
   std::int64_t chosen_groups = 0;
   std::int64_t states = 0, taps = 0, scan_chunk = 0;
   std::int64_t scale_groups = 0;
+  std::int64_t first_column = 0;  // of the rows of add_columns and take_columns
   bool operator==(const Dims&) const = default;
 };
 

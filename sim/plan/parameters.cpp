@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "sim/plan/lora.h"
 #include "sim/plan/optimizer.h"
 
 namespace sim {
@@ -48,7 +49,9 @@ class ParameterWriter {
     name.insert(0, prefix_);
     const bool per_layer = of_layer && !of_one_layer_;
     const ElementTypes& types = builder_.types();
-    const int zero = training_ && ranks > 1 ? builder_.strategy().zero_stage : 0;
+    const bool learns = training_ && (adapters_ || !trains_adapters(builder_.scenario().workload));
+    int zero = training_ && ranks > 1 ? builder_.strategy().zero_stage : 0;
+    if (!learns && zero < 3) zero = 0;  // there are no gradients and states to divide
     std::int64_t elements = 1;
     for (const Extent& e : shape) elements *= e.factor;
     const Shape shard = zero ? Shape{(elements + ranks - 1) / ranks} : shape;
@@ -92,7 +95,7 @@ class ParameterWriter {
       t.parameter_for_backward = t.parameter_shard = t.parameter;
     }
     if (!training_) add_scales_of_groups(t.parameter, of_experts_ && shape.size() == 3);
-    if (!training_) return t;
+    if (!learns) return t;
     const BufferId parameter = zero == 3 ? t.parameter_shard : t.parameter;
     if (zero == 1 || zero == 2)
       t.parameter_shard = held("shard.", BufferClass::parameter, types.stored, shard, parameter, parameter);
@@ -131,6 +134,18 @@ class ParameterWriter {
     return linear(name, outputs, inputs, bias, true);
   }
 
+  // Beside column_parallel products B is divided with their outputs, beside row_parallel ones A with the
+  // inputs; of the other every rank has all, and a part of its gradient.
+  Adapter adapter(const AdapterSite& site) {
+    const std::int64_t rank = builder_.scenario().workload.lora_rank;
+    const std::string name = adapter_name(builder_.model(), site);
+    adapters_ = true;
+    Adapter a{site, tensor(name + "_down.weight", {rank, site.inputs}, true, !site.divides_inputs),
+              tensor(name + "_up.weight", {site.outputs, rank}, true, site.divides_inputs)};
+    adapters_ = false;
+    return a;
+  }
+
   Affine norm(std::string_view name, bool per_layer) {
     const Model& m = builder_.model();
     Affine a;
@@ -165,6 +180,8 @@ class ParameterWriter {
     Affine a;
     a.weight = tensor(joined(name, ".weight"), {outputs, inputs}, true, false, builder_.types().weights);
     if (bias) a.bias = tensor(joined(name, ".bias"), {outputs}, true, replicated_bias);
+    if (training_ && trains_adapters(builder_.scenario().workload))
+      add_scales_of_frozen(a.weight.parameter, outputs, outputs * inputs);
     return a;
   }
 
@@ -198,9 +215,38 @@ class ParameterWriter {
     if (group > 0 && of.dtype != DType::fp8) add_beside("zeros.", builder_.types().stored);
   }
 
+  // Of weights that learning reads in fewer than 16 bits and leaves as they are.
+  void add_scales_of_frozen(BufferId weight, std::int64_t rows, std::int64_t elements) {
+    constexpr std::int64_t kBlock = 64, kBlockOfScales = 256;
+    const auto add_beside = [&](const char* prefix, DType dtype, std::int64_t count) {
+      const Buffer of = builder_.buffer(weight);
+      builder_.add({.name = prefix + of.name,
+                    .buffer_class = BufferClass::parameter,
+                    .dtype = dtype,
+                    .shape = {count},
+                    .lifetime = Lifetime::plan,
+                    .per_layer = of.per_layer,
+                    .parameter = weight});
+    };
+    const std::int64_t blocks = (elements + kBlock - 1) / kBlock;
+    switch (builder_.scenario().workload.frozen_weights) {
+      case FrozenWeights::as_dtype:
+        return;
+      case FrozenWeights::int8:
+        return add_beside("scales.", DType::fp32, rows);
+      case FrozenWeights::nf4:
+        return add_beside("scales.", DType::fp32, blocks);
+      case FrozenWeights::nf4_double:
+        add_beside("scales.", DType::int8, blocks);
+        add_beside("scales_of_scales.", DType::fp32, (blocks + kBlockOfScales - 1) / kBlockOfScales);
+        return;
+    }
+  }
+
   PlanBuilder& builder_;
   bool training_;
   bool of_experts_ = false;
+  bool adapters_ = false;  // what is added learns beside weights that do not
   std::string prefix_;
   bool of_one_layer_ = false;
 };
@@ -334,7 +380,13 @@ std::vector<Tensor> DecoderParameters::layer_group(Unit unit) const {
   }
   if (parts.experts)
     for (const Tensor& t : experts.group()) group.push_back(t);
+  for (const Adapter& a : adapters) group.insert(group.end(), {a.down, a.up});
   return group;
+}
+
+std::vector<Tensor> learning(std::vector<Tensor> tensors) {
+  std::erase_if(tensors, [](const Tensor& t) { return !t.learns(); });
+  return tensors;
 }
 
 std::vector<Tensor> DecoderParameters::of_own_rows(Unit unit) const {
@@ -389,6 +441,10 @@ DecoderParameters for_backward(DecoderParameters p) {
     turn(a->weight);
     turn(a->bias);
   }
+  for (Adapter& a : p.adapters) {
+    turn(a.down);
+    turn(a.up);
+  }
   for (DecoderParameters& module : p.modules) module = for_backward(std::move(module));
   return p;
 }
@@ -414,7 +470,7 @@ void add_attention_parameters(ParameterWriter& w, const Model& m, bool divides_k
     p.qk_norm.weight =
         w.tensor("layer.attention.qk_norm.weight", {m.query_size() + m.key_value_size()}, true, false);
   if (m.attention_sinks) p.sinks = w.tensor("layer.attention.sinks", {m.num_attention_heads}, true, false);
-  if (divides_key_values && p.qkv.weight) {
+  if (divides_key_values && p.qkv.weight.learns()) {
     p.key_value_gradients.push_back(
         w.key_value_rows(p.qkv.weight, "layer.attention.qkv.weight", m.hidden_size));
     if (p.qkv.bias)
@@ -482,7 +538,14 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
     p.position_embedding =
         w.tensor("position_embedding.weight", {m.max_position_embeddings, m.hidden_size}, false, true);
   if (m.embedding_norm) p.embedding_norm = w.norm("embedding_norm", false);
-  add_layer_parameters(w, m, layer_units(builder.scenario()), training && builder.groups().key_value >= 0, p);
+  const bool divides_key_values = training && builder.groups().key_value >= 0;
+  add_layer_parameters(w, m, layer_units(builder.scenario()), divides_key_values, p);
+  for (const AdapterSite& site : adapter_sites(m, builder.scenario().workload)) {
+    const Adapter& a = p.adapters.emplace_back(w.adapter(site));
+    // Ranks that hold the same keys and values hold the same part of B.
+    const bool of_heads = site.product == &DecoderParameters::qkv && site.first > 0;
+    if (divides_key_values && of_heads) p.key_value_gradients.push_back(a.up.gradient);
+  }
   p.final_norm = w.norm("final_norm", false);
   p.tied = m.tie_word_embeddings;
   const auto& serving = builder.scenario().implementation.serving;

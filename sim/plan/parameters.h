@@ -27,11 +27,25 @@ struct Tensor {
   bool of_experts = false;  // ranks that hold the same are those of the group `expert_data`
   int zero_stage = 0;       // 0 also where no other rank holds the same
   explicit operator bool() const { return parameter != kNoBuffer; }
+  bool learns() const { return gradient != kNoBuffer; }
 };
 
 // y = x W^T + b, or a norm's gain and bias; the bias may be absent.
 struct Affine {
   Tensor weight, bias;
+};
+
+// A weight that may have an adapter (plan/lora.h): columns [first, first + outputs) of a product's result.
+struct DecoderParameters;
+struct AdapterSite {
+  std::string_view target;  // a word of lora_target_words()
+  Affine DecoderParameters::*product = nullptr;
+  std::int64_t inputs = 0, outputs = 0, first = 0;
+  std::int64_t columns = 0;     // of the whole product
+  bool divides_inputs = false;  // over tensor-parallel ranks, which otherwise divide the outputs
+};
+struct Adapter : AdapterSite {
+  Tensor down, up;  // (rank, inputs), (outputs, rank)
 };
 
 // Of a layer with experts: those that a rank holds, (experts, out, in), and what every rank holds.
@@ -77,7 +91,8 @@ struct DecoderParameters {
   ExpertParameters experts;
   Affine mlp_norm, mlp_up, mlp_down;  // mlp_up: gate and up together for SwiGLU
   Affine final_norm;
-  Tensor head;  // the embedding's where the model ties them
+  std::vector<Adapter> adapters;  // of each layer
+  Tensor head;                    // the embedding's where the model ties them
   // Modules of multi-token prediction: each the model with `prediction`, and a layer of its own.
   std::vector<DecoderParameters> modules;
   PredictionParameters prediction;
@@ -99,6 +114,9 @@ struct DecoderParameters {
   bool head_uses_embedding = false;
   bool embedding_is_copied = false;
 };
+
+// Those of them that learn.
+std::vector<Tensor> learning(std::vector<Tensor> tensors);
 
 // The same with the parameters that backward and recompute read.
 DecoderParameters for_backward(DecoderParameters p);

@@ -255,6 +255,7 @@ void append_head_products_backward(Block& block, const PlanBuilder& b, const Dec
                                    const HeadRows& r) {
   for (Operation& op : matmul_backward(b, "head.logits", r.d_hidden, r.logits, r.hidden, {p.head, {}},
                                        head_product(b.model(), r.rows))) {
+    if (info(op.kind).direction == Direction::weight_gradient && !p.head.learns()) continue;
     op.dtype = b.types().wide_product;
     block.operations.push_back(std::move(op));
   }
@@ -539,15 +540,17 @@ std::string name_of(Unit unit) {
 using Tensors = std::vector<Tensor>;
 
 // The units' groups of tensors, put together once for all that is done to them.
-struct UnitTensors : PerUnit<Tensors> {  // of layers that the model does not have: empty
+struct UnitTensors : PerUnit<Tensors> {  // that learn; of layers that the model does not have: empty
+  PerUnit<Tensors> held;                 // and those that do not
   std::vector<Unit> layers;
 };
 UnitTensors unit_tensors(const PlanBuilder& b, const DecoderParameters& p) {
   UnitTensors units;
   units.layers = layer_units(b.scenario());
-  units[Unit::embedding] = p.embedding_group();
-  units[Unit::head] = p.head_group();
-  for (const Unit layer : units.layers) units[layer] = p.layer_group(layer);
+  units.held[Unit::embedding] = p.embedding_group();
+  units.held[Unit::head] = p.head_group();
+  for (const Unit layer : units.layers) units.held[layer] = p.layer_group(layer);
+  for (const Unit unit : kUnits) units[unit] = learning(units.held[unit]);
   return units;
 }
 
@@ -619,7 +622,7 @@ UnitBlocks add_zero_blocks(PlanBuilder& b, const DecoderParameters& p, const Uni
                            const std::string& name, const std::string& id, BufferId Tensor::*gradient,
                            bool before_backward) {
   Tensors head = units[Unit::head], embedding = units[Unit::embedding];
-  if (before_backward && p.head_uses_embedding && !p.embedding_is_copied) {
+  if (before_backward && p.head_uses_embedding && !p.embedding_is_copied && p.embedding.learns()) {
     head.push_back(p.embedding);
     embedding.erase(embedding.begin());
   }
@@ -711,11 +714,13 @@ std::vector<Operation> of_layers(std::vector<Operation> operations, std::int32_t
 // What sequence-parallel ranks have from their own rows, and all from their own heads.
 Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& p, Unit unit) {
   Tensors parts;
-  if (b.strategy().sequence_parallel) parts = p.of_own_rows(unit);
+  if (b.strategy().sequence_parallel) parts = learning(p.of_own_rows(unit));
   const bool attends = unit == Unit::layer || unit == Unit::expert_layer || unit == Unit::attention;
-  if (attends && p.qk_norm.weight && p.qk_norm.weight.replicated) parts.push_back(p.qk_norm.weight);
+  if (attends && p.qk_norm.weight.learns() && p.qk_norm.weight.replicated) parts.push_back(p.qk_norm.weight);
   // Each has a part of the gradient that the width of the shared expert is divided for.
   if (has_experts(unit) && p.experts.shared_gate) parts.push_back(p.experts.shared_gate);
+  // Of an adapter's two factors one is divided, and the other's gradient follows from each rank's part of it.
+  for (const Adapter& a : p.adapters) parts.push_back(a.down.replicated ? a.down : a.up);
   return parts;
 }
 
@@ -810,8 +815,8 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   const auto of_own_rows = [&](const Affine& norm) {
     Tensors parts;
     if (!b.strategy().sequence_parallel) return parts;
-    if (norm.weight) parts.push_back(norm.weight);
-    if (norm.bias) parts.push_back(norm.bias);
+    if (norm.weight.learns()) parts.push_back(norm.weight);
+    if (norm.bias.learns()) parts.push_back(norm.bias);
     return parts;
   };
   const auto layer = [&](Unit unit) {
@@ -859,15 +864,17 @@ void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   if (zero_stage < 3) return;
   const auto for_layers = [&](auto block_of) {
     UnitBlocks u;
-    for (const Unit unit : units.layers) u[unit] = block_of(name_of(unit), units[unit]);
+    for (const Unit unit : units.layers) u[unit] = block_of(name_of(unit), units.held[unit]);
     return u;
   };
-  Tensors head = units[Unit::head];
+  Tensors head = units.held[Unit::head];
   // The copy of a tied head's weight for backward: forward's lives until the head.
   if (p.tied && !p.embedding_is_copied) head.push_back(p.embedding);
   // Modules of multi-token prediction look words up, which no backward pass reads.
   if (!p.tied) std::erase_if(head, [&](const Tensor& t) { return t.parameter == p.embedding.parameter; });
-  blocks.gather_for_forward = add_unit_blocks(b, units, BlockRole::gather, "gather_for_forward",
+  UnitTensors held = units;
+  static_cast<PerUnit<Tensors>&>(held) = units.held;
+  blocks.gather_for_forward = add_unit_blocks(b, held, BlockRole::gather, "gather_for_forward",
                                               [&](const std::string&, const Tensors& unit) {
                                                 return gather_parameters(b, unit, &Tensor::parameter);
                                               });
@@ -899,7 +906,7 @@ void add_optimizer_blocks(PlanBuilder& b, const DecoderParameters& p, const Unit
   if (overflow != kNoBuffer)
     zeros.operations.push_back(operation("optimizer.zero_overflow", OpKind::zero, writes(overflow)));
   blocks.zero_norm = b.add(std::move(zeros));
-  if (b.groups().tied_embedding >= 0) {
+  if (b.groups().tied_embedding >= 0 && p.embedding.learns()) {
     Operation op = collective("gradients.tied_embedding.all_reduce", OpKind::all_reduce, b.types().gradient,
                               b.groups().tied_embedding);
     op.operands = {updates(p.embedding.gradient_shard)};
@@ -971,8 +978,8 @@ UnitParameters unit_parameters(const PlanBuilder& b, const DecoderParameters& p,
     return buffers;
   };
   UnitParameters parameters;
-  for (const Unit unit : kUnits) parameters[unit] = of(units[unit]);
-  Tensors head = units[Unit::head];
+  for (const Unit unit : kUnits) parameters[unit] = of(units.held[unit]);
+  Tensors head = units.held[Unit::head];
   if (p.head_uses_embedding) {
     Tensor embedding = p.embedding;
     // In chunks all products with the head's weight are of backward passes.
@@ -1020,7 +1027,7 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   append_predictions(b, r, p, again, head, head_back);
   blocks.head = b.add(std::move(head));
   blocks.head_backward = b.add(std::move(head_back));
-  blocks.embedding_backward = b.add(embedding_backward(b, p, r));
+  if (p.embedding.learns()) blocks.embedding_backward = b.add(embedding_backward(b, p, r));
   add_pipeline_blocks(b, r.residual, r.residual_gradient, blocks);
   add_state_blocks(b, p, units, r.gradient_norm, blocks);
   return blocks;

@@ -288,6 +288,7 @@ bool StepEstimator::must_run(const Strategy& strategy) const {
   const bool reduces_beside_others = strategy.virtual_pipeline > 1 && data_ranks(strategy) > 1 &&
                                      traits_of_schedule(strategy.schedule).filling == 0;
   return reduces_beside_others || strategy.offload_activations || known_->base.model.is_hybrid() ||
+         trains_adapters(known_->base.workload) ||
          (known_->calibration && !known_->calibration->samples.empty());
 }
 

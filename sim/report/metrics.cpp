@@ -123,13 +123,32 @@ double tokens_per_second(const Report& report) {
   return ratio_or_zero(tokens, step_time(report).value);
 }
 
+namespace {
+
+// Of a token. Beside frozen weights (LoRA) neither these have gradients nor what enters the lowest layer,
+// which counts forward alone.
+double flops_that_learning_needs(const Scenario& s, FlopsConvention c) {
+  const double all = flops_per_token(s.model, s.workload.seq_len, c).value;
+  if (!trains_adapters(s.workload)) return all;
+  const ParameterCount count = count_parameters(s.model);
+  const double counted = c == FlopsConvention::torchtitan
+                             ? static_cast<double>(count.active - count.embedding)
+                         : c == FlopsConvention::all_parameters ? static_cast<double>(count.active)
+                                                                : product_parameters(s.model);
+  const double layers = static_cast<double>(s.model.num_hidden_layers);
+  const double attention = all - 6 * counted;
+  return all - 2 * counted - (2 * counted + attention * 2 / 3) / layers;
+}
+
+}  // namespace
+
 double mfu(const Report& report, FlopsConvention c) {
   return mfu(report.source.scenario, tokens_per_second(report), c);
 }
 
 double mfu(const Scenario& s, double tokens_per_second, FlopsConvention c) {
   if (s.workload.task != Task::train) return 0;
-  const double rate = tokens_per_second * flops_per_token(s.model, s.workload.seq_len, c).value;
+  const double rate = tokens_per_second * flops_that_learning_needs(s, c);
   return ratio_or_zero(rate, peak_rate(s) * s.strategy.devices());
 }
 

@@ -202,6 +202,13 @@ bool keeps_cache(const Scenario& s) {
   return generates(s) && ((s.workload.kv_cache && !s.implementation.serving) || s.workload.kv_block != 0);
 }
 
+bool freezes_weights(const Scenario& s) {
+  const Workload usual;
+  const Workload& w = s.workload;
+  return trains_adapters(w) || w.lora_alpha != usual.lora_alpha || w.lora_targets != usual.lora_targets ||
+         w.frozen_weights != usual.frozen_weights;
+}
+
 std::span<const std::string_view> compute_types() {
   static constexpr std::string_view types[] = {"fp32", "tf32", "bf16", "fp16", "fp8"};
   return types;
@@ -217,6 +224,11 @@ std::span<const std::string_view> gradient_types() {
 
 std::span<const std::string_view> schedule_names() {
   return kScheduleNames;
+}
+std::span<const std::string_view> lora_target_words() {
+  static constexpr std::string_view words[] = {"query", "key",  "value",     "output", "gate",
+                                               "up",    "down", "attention", "mlp",    "all"};
+  return words;
 }
 std::span<const std::string_view> recompute_words() {
   static constexpr std::string_view words[] = {"norm",   "qkv",       "attention_core", "attention_output",

@@ -159,6 +159,7 @@ bool reduces_gradients(const Scenario& scenario);
 bool keeps_inputs_at_intervals(const Scenario& scenario);
 bool recomputes_operations(const Scenario& scenario);
 bool keeps_cache(const Scenario& scenario);
+bool freezes_weights(const Scenario& scenario);
 
 // Words that fields take. What schedules and groups of recomputed operations are, plan/schedule.h and
 // plan/recompute.h say.
@@ -169,6 +170,7 @@ inline constexpr std::array<std::string_view, 9> kScheduleNames = {
     "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipev"};
 std::span<const std::string_view> schedule_names();
 std::span<const std::string_view> recompute_words();
+std::span<const std::string_view> lora_target_words();  // plan/lora.h
 
 template <class Part>
 inline constexpr std::nullptr_t kFields = nullptr;
@@ -236,6 +238,14 @@ inline constexpr auto kFields<Workload> = [] {
     field("global_batch_size", &W::global_batch_size, "global-batch", "global batch",
           "sequences of a step").between(1, kMostSequences).when(trains),
     field("optimizer", &W::optimizer, "optimizer", "optimizer", "what updates the parameters").when(trains),
+    field("lora_rank", &W::lora_rank, "lora-rank", "LoRA rank",
+          "rank of the products that learn beside frozen weights (LoRA); 0: all weights learn").between(0, kLargestWidth).when(trains),
+    field("lora_alpha", &W::lora_alpha, "lora-alpha", "LoRA alpha",
+          "what adapters give is multiplied by alpha over rank").between(0, kLargestWidth).when(freezes_weights),
+    field("lora_targets", &W::lora_targets, "lora-targets", "LoRA targets",
+          "weights that have adapters, by commas").one_of(lora_target_words).when(freezes_weights),
+    field("frozen_weights", &W::frozen_weights, "frozen-weights", "frozen weights",
+          "how weights of layers that do not learn are stored; nf4: in 4 bits, a scale for 64, which nf4_double stores in 8 bits").when(freezes_weights),
     field("batch_size", &W::batch_size, "batch-size", "batch",
           "sequences generated at a time").between(1, kMostSequences).when(generates),
     field("prompt_length", &W::prompt_length, "prompt-length", "prompt",

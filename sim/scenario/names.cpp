@@ -24,6 +24,10 @@ constexpr std::array<EnumName<Optimizer>, 6> kOptimizers{{{Optimizer::adamw, "ad
                                                           {Optimizer::muon, "muon"},
                                                           {Optimizer::sgd, "sgd"},
                                                           {Optimizer::lion, "lion"}}};
+constexpr std::array<EnumName<FrozenWeights>, 4> kFrozenWeights{{{FrozenWeights::as_dtype, "as_dtype"},
+                                                                 {FrozenWeights::int8, "int8"},
+                                                                 {FrozenWeights::nf4, "nf4"},
+                                                                 {FrozenWeights::nf4_double, "nf4_double"}}};
 constexpr std::array<EnumName<AttentionKind>, 2> kAttentionKinds{
     {{AttentionKind::flash, "flash"}, {AttentionKind::standard, "standard"}}};
 
@@ -43,6 +47,9 @@ std::string_view name(ExpertDispatch dispatch) {
 }
 std::string_view name(Optimizer optimizer) {
   return name_in(kOptimizers, optimizer);
+}
+std::string_view name(FrozenWeights weights) {
+  return name_in(kFrozenWeights, weights);
 }
 std::string_view name(AttentionKind kind) {
   return name_in(kAttentionKinds, kind);

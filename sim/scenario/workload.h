@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/dtype.h"
 
@@ -23,6 +25,15 @@ enum class Optimizer {
 std::string_view name(Optimizer optimizer);
 std::optional<Optimizer> optimizer_from_name(std::string_view text);
 
+// How weights that do not learn are stored.
+enum class FrozenWeights {
+  as_dtype,
+  int8,        // a scale a row (Dettmers et al. 2022, arXiv 2208.07339)
+  nf4,         // 4 bits, a scale of 32 bits for 64 weights (Dettmers et al. 2023, arXiv 2305.14314)
+  nf4_double,  // the scales in 8 bits, 256 of them with a scale of their own (there, section 3)
+};
+std::string_view name(FrozenWeights weights);
+
 struct Workload {
   Task task = Task::train;
   DType dtype =
@@ -33,6 +44,11 @@ struct Workload {
   std::int64_t micro_batch_size = 1;   // sequences a device works on at a time
   std::int64_t global_batch_size = 1;  // sequences a step; micro-batches = global / (micro * data_parallel)
   Optimizer optimizer = Optimizer::adamw;
+  // LoRA (plan/lora.h). 0: all weights learn.
+  std::int64_t lora_rank = 0;
+  double lora_alpha = 16;  // adapters' results times alpha / rank
+  std::vector<std::string> lora_targets = {"query", "value"};
+  FrozenWeights frozen_weights = FrozenWeights::as_dtype;
 
   // generation
   std::int64_t batch_size = 1;  // sequences
@@ -59,5 +75,9 @@ struct Workload {
 
   bool operator==(const Workload&) const = default;
 };
+
+inline bool trains_adapters(const Workload& w) {
+  return w.task == Task::train && w.lora_rank > 0;
+}
 
 }  // namespace sim

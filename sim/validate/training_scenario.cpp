@@ -9,6 +9,7 @@
 
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
+#include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/calibrated_device.h"
 #include "sim/validate/device_names.h"
@@ -169,6 +170,19 @@ void set_strategy(const TableRow& row, Scenario& s) {
   if (!p.recompute_operations.empty()) p.recompute = Recompute::operations;
 }
 
+// LoRA, where the row has a rank; targets and types by the words of the fields.
+void set_adapters(const TableRow& row, Workload& w) {
+  w.lora_rank = count_if_given(row, "lora_rank").value_or(0);
+  std::istringstream words{std::string(row.text("lora_targets"))};
+  if (const std::vector<std::string> targets{std::istream_iterator<std::string>(words), {}}; !targets.empty())
+    w.lora_targets = targets;
+  const std::string_view frozen = row.text("frozen_weights");
+  if (frozen.empty()) return;
+  const auto type = from_word<FrozenWeights>(frozen);
+  if (!type) throw CannotPredict("frozen_weights must be " + listed(words_of<FrozenWeights>()));
+  w.frozen_weights = *type;
+}
+
 // The row's run by one preset's software; on a network that does not stall, unless the row says that it did.
 Scenario scenario_of(const TableRow& row, const std::string& preset, bool& guessed_batch) {
   Scenario s;
@@ -194,6 +208,7 @@ Scenario scenario_of(const TableRow& row, const std::string& preset, bool& guess
   w.micro_batch_size = batch.micro;
   w.global_batch_size = batch.global;
   guessed_batch = batch.guessed;
+  set_adapters(row, w);
 
   // An interleaved schedule of micro-batches that the stages do not divide runs as the plain one.
   const auto micro_batches = w.global_batch_size / (w.micro_batch_size * p.data_parallel);
@@ -239,9 +254,9 @@ ExpertDispatch usual_dispatch(const Model& model) {
 }
 
 TrainingRow training_row(const TableRow& row) {
-  // Low-rank adapters train other tensors than the model's.
-  if (says(lower(row.text("notes")), "lora"))
-    throw CannotPredict("rows of low-rank adapters are not predicted");
+  // Low-rank adapters train other tensors than the model's: notes do not say which.
+  if (says(lower(row.text("notes")), "lora") && row.text("lora_rank").empty())
+    throw CannotPredict("rows of low-rank adapters are predicted by their lora_rank, which is not given");
   const NamedSoftware software = software_of(row);
   TrainingRow result;
   result.nearest_stack = software.nearest;

@@ -189,6 +189,42 @@ TEST_CASE("A checkpoint is a Hugging Face model folder with the trained weights"
   }
 }
 
+TEST_CASE(
+    "A LoRA run that is resumed is equal bit by bit, and leaves the frozen weights as they were drawn") {
+  const TemporaryFolder folder;
+  tests::write_tokens(folder.path());
+  sim::Scenario lora = scenario();
+  lora.workload.lora_rank = 4;
+  lora.workload.lora_targets = {"all"};
+  runtime::TrainSettings settings = settings_in(folder.path());
+  settings.schedule = runtime::LearningRateSchedule::constant;
+  const auto run = [&] { return runtime::train(lora, tests::drawn(lora.model), settings, {}, {}); };
+  const double whole = run().steps.back().loss;
+  fs::remove_all(settings.checkpoint);
+  settings.steps = kSteps / 2;
+  run();
+  settings.steps = kSteps;
+  settings.resume = true;
+  CHECK(run().steps.back().loss == whole);
+
+  runtime::Run learned(lora, 1), drawn(lora, 1);
+  runtime::load_checkpoint(settings.checkpoint, learned);
+  drawn.fill_parameters(tests::drawn(lora.model), settings.seed);
+  int adapters = 0, frozen = 0;
+  for (const runtime::InstanceName& name : drawn.instances_of(sim::BufferClass::parameter)) {
+    std::vector<float> before(drawn.elements_of(name)), after(before.size());
+    drawn.read(name.buffer, std::span(before), name.layer);
+    learned.read(name.buffer, std::span(after), name.layer);
+    const std::string& buffer = drawn.plan().buffers[static_cast<std::size_t>(name.buffer)].name;
+    const bool learns = buffer.find("_adapter_") != std::string::npos;
+    CAPTURE(buffer, name.layer);
+    CHECK((before == after) != learns);
+    ++(learns ? adapters : frozen);
+  }
+  CHECK(adapters == 2 * 7 * lora.model.num_hidden_layers);
+  CHECK(frozen > 0);
+}
+
 TEST_CASE("Only the newest step's files stay in the folder") {
   const TemporaryFolder folder;
   tests::write_tokens(folder.path());

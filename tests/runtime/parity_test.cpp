@@ -97,6 +97,33 @@ TEST_CASE("Losses of ten Lion steps are its algorithm's in double to 1e-5") {
     CHECK(report.steps[s].loss == Approx(losses[s].get<double>()).epsilon(1e-5));
 }
 
+TEST_CASE("Losses and gradient norms of ten LoRA steps are those of textbook formulas in double to 1e-5") {
+  const fs::path folder = fs::path(RIDGEPOINT_SOURCE_DIR) / "tests/parity/fixtures/llama-lora-numpy";
+  std::ifstream in(folder / "lora.json");
+  const nlohmann::json expected = nlohmann::json::parse(in);
+  const runtime::ModelSource model = runtime::open_model(folder.string());
+  REQUIRE(expected.at("cases").size() >= 3);
+  for (const auto& [name, of] : expected.at("cases").items()) {
+    const std::size_t steps = of.at("losses").size();
+    REQUIRE(steps >= 10);
+    sim::Scenario scenario = tests::training(model.model, 64, 2, 2);
+    scenario.workload.lora_rank = expected.at("rank");
+    scenario.workload.lora_alpha = expected.at("alpha");
+    scenario.workload.lora_targets = of.at("targets").get<std::vector<std::string>>();
+    for (const sim::Recompute recompute : {sim::Recompute::none, sim::Recompute::full}) {
+      CAPTURE(name, sim::name(recompute));
+      scenario.strategy.recompute = recompute;
+      const sim::Report report = runtime::train(
+          scenario, model, settings_as_recorded(folder, static_cast<std::int64_t>(steps)), {}, {});
+      REQUIRE(report.steps.size() == steps);
+      for (std::size_t s = 0; s < steps; ++s) {
+        CHECK(report.steps[s].loss == Approx(of.at("losses")[s].get<double>()).epsilon(1e-5));
+        CHECK(report.steps[s].grad_norm == Approx(of.at("grad_norms")[s].get<double>()).epsilon(1e-5));
+      }
+    }
+  }
+}
+
 TEST_CASE("Greedy tokens are transformers'") {
   for (const fs::path& folder : fixtures()) {
     INFO(folder.filename());

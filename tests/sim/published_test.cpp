@@ -90,7 +90,7 @@ bool is_of(const json& source, const std::string& name) {
 
 TEST_CASE("errors of every published source are within its budget") {
   const json all = published("budgets");
-  const std::string name = GENERATE(std::string("training"), "training_runs", "memory_of_steps");
+  const std::string name = GENERATE(std::string("training"), "training_runs", "memory_of_steps", "lora");
   const sim::CsvTable table = published_table(name);
   const sim::Validation validation = sim::validate_table(table);
   for (const sim::ErrorSummary& now : sim::summarize(table, validation)) {
