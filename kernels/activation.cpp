@@ -44,21 +44,98 @@ KERNELS_MULTIVERSION void squared_relu_gradient_range(float* dinp, const float* 
   for (std::int64_t i = begin; i < end; ++i) dinp[i] = inp[i] <= 0.0f ? 0.0f : 2.0f * inp[i] * dout[i];
 }
 
-KERNELS_MULTIVERSION void swiglu_row(float* out, const float* gate, const float* up, std::int64_t F) {
+KERNELS_MULTIVERSION void relu_range(float* out, const float* inp, std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-  for (std::int64_t f = 0; f < F; ++f) out[f] = gate[f] * sigmoid_approx(gate[f]).value * up[f];
+  for (std::int64_t i = begin; i < end; ++i) out[i] = inp[i] <= 0.0f ? 0.0f : inp[i];  // NaN stays NaN
 }
 
-KERNELS_MULTIVERSION void swiglu_gradient_row(float* dgate, float* dup, const float* dout, const float* gate,
-                                              const float* up, std::int64_t F) {
+KERNELS_MULTIVERSION void relu_gradient_range(float* dinp, const float* dout, const float* inp,
+                                              std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-  for (std::int64_t f = 0; f < F; ++f) {
-    const float x = gate[f];
+  for (std::int64_t i = begin; i < end; ++i) dinp[i] = inp[i] <= 0.0f ? 0.0f : dout[i];
+}
+
+// A gate's activation and its slope.
+struct Gate {
+  float value, slope;
+};
+struct Silu {
+  static KERNELS_INLINE float value(float x) { return x * sigmoid_approx(x).value; }
+  static KERNELS_INLINE Gate gradient(float x) {
     const Sigmoid s = sigmoid_approx(x);
-    const float upward = dout[f];
-    dgate[f] = upward * up[f] * s.value * (1.0f + x * s.complement);
-    dup[f] = upward * x * s.value;
+    return {x * s.value, s.value * (1.0f + x * s.complement)};
   }
+};
+struct Gelu {
+  static KERNELS_INLINE float value(float x) { return x * gelu_gate(x).value; }
+  static KERNELS_INLINE Gate gradient(float x) {
+    const Sigmoid s = gelu_gate(x);
+    const float twice_u_slope = kTwiceSqrt2OverPi * (1.0f + 3.0f * kCubic * x * x);
+    return {x * s.value, s.value + x * s.value * s.complement * twice_u_slope};
+  }
+};
+
+template <class Activation>
+KERNELS_INLINE void gated_row(float* out, const float* gate, const float* up, float weight, std::int64_t F) {
+#pragma omp simd
+  for (std::int64_t f = 0; f < F; ++f) out[f] = weight * Activation::value(gate[f]) * up[f];
+}
+
+// Returns the gradient of the row's weight.
+template <class Activation>
+KERNELS_INLINE float gated_gradient_row(float* dgate, float* dup, const float* dout, const float* gate,
+                                        const float* up, float weight, std::int64_t F) {
+  float dweight = 0;
+#pragma omp simd reduction(+ : dweight)
+  for (std::int64_t f = 0; f < F; ++f) {
+    const Gate g = Activation::gradient(gate[f]);
+    const float upward = weight * dout[f];
+    dweight += dout[f] * g.value * up[f];
+    dgate[f] = upward * up[f] * g.slope;
+    dup[f] = upward * g.value;
+  }
+  return dweight;
+}
+
+KERNELS_MULTIVERSION void swiglu_row(float* out, const float* gate, const float* up, float weight,
+                                     std::int64_t F) {
+  gated_row<Silu>(out, gate, up, weight, F);
+}
+KERNELS_MULTIVERSION void geglu_row(float* out, const float* gate, const float* up, float weight,
+                                    std::int64_t F) {
+  gated_row<Gelu>(out, gate, up, weight, F);
+}
+KERNELS_MULTIVERSION float swiglu_gradient_row(float* dgate, float* dup, const float* dout, const float* gate,
+                                               const float* up, float weight, std::int64_t F) {
+  return gated_gradient_row<Silu>(dgate, dup, dout, gate, up, weight, F);
+}
+KERNELS_MULTIVERSION float geglu_gradient_row(float* dgate, float* dup, const float* dout, const float* gate,
+                                              const float* up, float weight, std::int64_t F) {
+  return gated_gradient_row<Gelu>(dgate, dup, dout, gate, up, weight, F);
+}
+
+// A row's weight, and by what its gradient is multiplied to be that of the number it was made of.
+struct Weight {
+  float value, slope;
+};
+Weight weight_of_row(RowWeights weights, std::int64_t r) {
+  if (!weights.values) return {1.0f, 0.0f};
+  if (!weights.sigmoid) return {weights.values[r], 1.0f};
+  const Sigmoid s = sigmoid_approx(weights.values[r]);
+  return {s.value, s.value * s.complement};
+}
+
+KERNELS_MULTIVERSION float weighted_squared_relu_gradient_row(float* dinp, const float* dout,
+                                                              const float* inp, float weight,
+                                                              std::int64_t F) {
+  float dweight = 0;
+#pragma omp simd reduction(+ : dweight)
+  for (std::int64_t f = 0; f < F; ++f) {
+    const float x = inp[f] <= 0.0f ? 0.0f : inp[f];
+    dweight += dout[f] * x * x;
+    dinp[f] = 2.0f * weight * x * dout[f];
+  }
+  return dweight;
 }
 
 // An exponential and a division weigh about as much as this many floats touched.
@@ -88,22 +165,79 @@ void squared_relu_backward(float* dinp, const float* dout, const float* inp, std
   });
 }
 
-void swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F) {
+void relu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F) {
+  parallel_ranges(R * F, 1, [=](std::int64_t begin, std::int64_t end) { relu_range(out, inp, begin, end); });
+}
+
+void relu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F) {
+  parallel_ranges(R * F, 1, [=](std::int64_t begin, std::int64_t end) {
+    relu_gradient_range(dinp, dout, inp, begin, end);
+  });
+}
+
+namespace {
+
+void gated_forward(decltype(&swiglu_row) of_row, float* out, const float* gate_up, std::int64_t R,
+                   std::int64_t F, RowWeights weights) {
   parallel_ranges(R, kSigmoidCost * F, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const float* gate = gate_up + r * 2 * F;
-      swiglu_row(out + r * F, gate, gate + F, F);
+      of_row(out + r * F, gate, gate + F, weight_of_row(weights, r).value, F);
     }
   });
 }
 
-void swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R,
-                     std::int64_t F) {
+void gated_backward(decltype(&swiglu_gradient_row) of_row, float* dgate_up, const float* dout,
+                    const float* gate_up, std::int64_t R, std::int64_t F, RowWeights weights,
+                    float* drow_weights) {
   parallel_ranges(R, kSigmoidCost * F, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const float* gate = gate_up + r * 2 * F;
       float* dgate = dgate_up + r * 2 * F;
-      swiglu_gradient_row(dgate, dgate + F, dout + r * F, gate, gate + F, F);
+      const Weight weight = weight_of_row(weights, r);
+      const float dweight = of_row(dgate, dgate + F, dout + r * F, gate, gate + F, weight.value, F);
+      if (drow_weights) drow_weights[r] = weight.slope * dweight;
+    }
+  });
+}
+
+}  // namespace
+
+void swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F, RowWeights weights) {
+  gated_forward(swiglu_row, out, gate_up, R, F, weights);
+}
+
+void swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
+                     RowWeights weights, float* drow_weights) {
+  gated_backward(swiglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
+}
+
+void geglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F, RowWeights weights) {
+  gated_forward(geglu_row, out, gate_up, R, F, weights);
+}
+
+void geglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
+                    RowWeights weights, float* drow_weights) {
+  gated_backward(geglu_gradient_row, dgate_up, dout, gate_up, R, F, weights, drow_weights);
+}
+
+void weigh_rows(float* out, const float* inp, std::int64_t R, std::int64_t F, RowWeights weights) {
+  parallel_ranges(R, F, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const float weight = weight_of_row(weights, r).value;
+      for (std::int64_t f = 0; f < F; ++f) out[r * F + f] = weight * inp[r * F + f];
+    }
+  });
+}
+
+void weighted_squared_relu_backward(float* dinp, float* drow_weights, const float* dout, const float* inp,
+                                    std::int64_t R, std::int64_t F, RowWeights weights) {
+  parallel_ranges(R, F, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const Weight weight = weight_of_row(weights, r);
+      const float dweight =
+          weighted_squared_relu_gradient_row(dinp + r * F, dout + r * F, inp + r * F, weight.value, F);
+      if (drow_weights) drow_weights[r] = weight.slope * dweight;
     }
   });
 }

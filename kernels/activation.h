@@ -9,15 +9,40 @@ void gelu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F);
 // dinp (R, F) = gradient; dinp may be the same memory as dout.
 void gelu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F);
 
+// ReLU: out (R, F) = max(inp, 0).
+void relu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F);
+// dinp (R, F) = gradient; dinp may be the same memory as dout.
+void relu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F);
+
 // Squared ReLU (Nemotron): out (R, F) = max(inp, 0)^2.
 void squared_relu_forward(float* out, const float* inp, std::int64_t R, std::int64_t F);
 // dinp (R, F) = gradient; dinp may be the same memory as dout.
 void squared_relu_backward(float* dinp, const float* dout, const float* inp, std::int64_t R, std::int64_t F);
 
-// SwiGLU: gate_up (R, 2F) holds a row's F gates, then its F ups; out (R, F) = silu(gate) * up.
-void swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F);
-// dgate_up (R, 2F) = gradient.
-void swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R,
-                     std::int64_t F);
+// What multiplies the rows of a gated activation: the weights of experts' rows, or, of a shared expert, gates
+// that pass a sigmoid first. Null: nothing.
+struct RowWeights {
+  const float* values = nullptr;  // (R)
+  bool sigmoid = false;
+};
+
+// SwiGLU: gate_up (R, 2F) holds a row's F gates, then its F ups; out (R, F) = silu(gate) * up (* weight).
+void swiglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F,
+                    RowWeights weights = {});
+// dgate_up (R, 2F) = gradient; drow_weights (R) = gradient of weights.values, where there are any.
+void swiglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
+                     RowWeights weights = {}, float* drow_weights = nullptr);
+
+// GeGLU (Shazeer 2020, arXiv 2002.05202), with GELU's tanh form (Gemma): gelu(gate) * up (* weight); as
+// above.
+void geglu_forward(float* out, const float* gate_up, std::int64_t R, std::int64_t F, RowWeights weights = {});
+void geglu_backward(float* dgate_up, const float* dout, const float* gate_up, std::int64_t R, std::int64_t F,
+                    RowWeights weights = {}, float* drow_weights = nullptr);
+
+// Rows times their weights, for activations without a gate: out (R, F) = inp * weight; out may be inp.
+void weigh_rows(float* out, const float* inp, std::int64_t R, std::int64_t F, RowWeights weights);
+// Of out = activation(inp) * weight, by the squared ReLU: dinp (R, F), drow_weights (R) = gradients.
+void weighted_squared_relu_backward(float* dinp, float* drow_weights, const float* dout, const float* inp,
+                                    std::int64_t R, std::int64_t F, RowWeights weights);
 
 }  // namespace kernels::cpu

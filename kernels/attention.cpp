@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -126,10 +127,37 @@ struct OnlineSoftmax {
   alignas(64) float factor[kQueryTile];
 };
 
-// scores (keys, queries): query j does not see key i from i = visible_first + j on.
-void mask_tile(float* scores, std::int64_t visible_first, std::int64_t keys, std::int64_t queries) {
+// A mask as one head sees it.
+struct HeadMask {
+  AttentionMask mask;
+  float slope;
+};
+
+HeadMask mask_of_head(AttentionShape s, std::int64_t h) {
+  return {s.mask, s.mask.alibi ? s.mask.slope(h, s.H) : 0.0f};
+}
+
+// scores (keys, queries), of queries from `position` and keys from `first_key` on: ALiBi is added, and what a
+// query does not see becomes -inf.
+KERNELS_MULTIVERSION void mask_tile(float* scores, const HeadMask& head, std::int64_t position,
+                                    std::int64_t first_key, std::int64_t keys, std::int64_t queries) {
+  if (head.slope != 0)
+    for (std::int64_t i = 0; i < keys; ++i) {
+      float* row = scores + i * kQueryTile;
+      const int distance = static_cast<int>(first_key + i - position);
+#pragma omp simd
+      for (int j = 0; j < static_cast<int>(queries); ++j)
+        row[j] += head.slope * static_cast<float>(distance - j);
+    }
+  const std::int64_t visible_first = position + 1 - first_key;  // keys that query 0 sees or could see
   for (std::int64_t i = std::max<std::int64_t>(visible_first, 0); i < keys; ++i)
     std::fill_n(scores + i * kQueryTile, std::min(i - visible_first + 1, queries), kMinusInfinity);
+  if (!head.mask.hides_early_keys() || head.mask.first_key(position + queries - 1) <= first_key) return;
+  for (std::int64_t j = 0; j < queries; ++j) {
+    const std::int64_t hidden =
+        std::clamp<std::int64_t>(head.mask.first_key(position + j) - first_key, 0, keys);
+    for (std::int64_t i = 0; i < hidden; ++i) scores[i * kQueryTile + j] = kMinusInfinity;
+  }
 }
 
 // scores (keys, queries) become exp(score - maximum), after maxima and sums have taken them in.
@@ -175,14 +203,15 @@ struct DirectTiles {
   ConstRows tile(std::int64_t first, std::int64_t, float*) const { return {rows.row(first), rows.stride}; }
 };
 
-// out (rows, D) = attention of `rows` <= kQueryTile queries to keys and values; query i sees the first
-// visible_first + i of them. Writes each row's log-sum-exp where lse is not null.
+// out (rows, D) = attention of `rows` <= kQueryTile queries, from `position` on, to keys and values. Writes
+// each row's log-sum-exp where lse is not null.
 template <class Tiles>
 void attend_query_tile(Rows out, float* lse, ConstRows queries, const Tiles& keys, const Tiles& values,
-                       std::int64_t visible_first, std::int64_t rows, std::int64_t D) {
+                       const HeadMask& mask, std::int64_t position, std::int64_t rows, std::int64_t D) {
   alignas(64) float scores[kKeyTile * kQueryTile];
   OnlineSoftmax state;
-  std::fill_n(state.maximum, kQueryTile, kMinusInfinity);
+  // Not -inf: a query may see no key of its tile's first ones, and -inf less -inf is no number.
+  std::fill_n(state.maximum, kQueryTile, std::numeric_limits<float>::lowest());
   std::fill_n(state.sum, kQueryTile, 0.0f);
   float* queries_transposed = tile_scratch(3, D);
   float* packed_values = queries_transposed + D * kQueryTile;
@@ -190,17 +219,18 @@ void attend_query_tile(Rows out, float* lse, ConstRows queries, const Tiles& key
   pack_transposed(queries_transposed, queries, 1.0f / std::sqrt(static_cast<float>(D)), rows, D);
 
   const std::int64_t width = padded(rows);
-  const std::int64_t seen = visible_first + rows - 1;
-  for (std::int64_t j = 0; j < seen; j += kKeyTile) {
+  const std::int64_t seen = position + rows, begin = mask.mask.first_key(position);
+  for (std::int64_t j = begin; j < seen; j += kKeyTile) {
     const std::int64_t columns = std::min(kKeyTile, seen - j);
     tile_product({scores, kQueryTile}, matrix(keys.tile(j, columns, gathered_keys)),
                  {queries_transposed, kQueryTile}, false, columns, width, D);
-    mask_tile(scores, visible_first - j, columns, rows);
+    mask_tile(scores, mask, position, j, columns, rows);
     online_softmax_tile(scores, state, columns, width);
-    if (j > 0) multiply_rows(out, state.factor, rows, D);
+    if (j > begin) multiply_rows(out, state.factor, rows, D);
     const ConstRows tile = values.tile(j, columns, packed_values);
     if (tile.data != packed_values) pack_rows(packed_values, tile, columns, D);
-    tile_product_transposed(matrix(out), {scores, kQueryTile}, {packed_values, D}, j > 0, rows, D, columns);
+    tile_product_transposed(matrix(out), {scores, kQueryTile}, {packed_values, D}, j > begin, rows, D,
+                            columns);
   }
   for (std::int64_t i = 0; i < rows; ++i) state.factor[i] = 1.0f / state.sum[i];
   multiply_rows(out, state.factor, rows, D);
@@ -267,10 +297,11 @@ void attention_flash_forward(float* out, float* lse, const float* qkv, Attention
   parallel_tasks(tiles * s.B * s.H, [&](std::int64_t task) {
     const std::int64_t first = (tiles - 1 - task / (s.B * s.H)) * kQueryTile;
     const std::int64_t b = task % (s.B * s.H) / s.H, h = task % s.H;
-    attend_query_tile(
-        from_row(output_rows(out, s, b, h), first), lse ? lse + (b * s.H + h) * s.T + first : nullptr,
-        from_row(packed.queries(b, h), first), DirectTiles{packed.keys(b, h / group)},
-        DirectTiles{packed.values(b, h / group)}, first + 1, std::min(kQueryTile, s.T - first), s.D);
+    attend_query_tile(from_row(output_rows(out, s, b, h), first),
+                      lse ? lse + (b * s.H + h) * s.T + first : nullptr,
+                      from_row(packed.queries(b, h), first), DirectTiles{packed.keys(b, h / group)},
+                      DirectTiles{packed.values(b, h / group)}, mask_of_head(s, h), first,
+                      std::min(kQueryTile, s.T - first), s.D);
   });
 }
 
@@ -296,6 +327,7 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
     float* packed_upward = packed_queries + kQueryTile * s.D;
     float* packed_keys = packed_upward + kQueryTile * s.D;
     for (std::int64_t h = g * group; h < (g + 1) * group; ++h) {
+      const HeadMask mask = mask_of_head(s, h);
       for (std::int64_t i = 0; i < s.T; i += kQueryTile) {
         const std::int64_t rows = std::min(kQueryTile, s.T - i), width = padded(rows);
         const ConstRows queries = from_row(packed.queries(b, h), i);
@@ -307,11 +339,12 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
         pack_rows(packed_upward, upward, rows, s.D);
         row_dots(delta, upward, from_row(output_rows(out, s, b, h), i), rows, s.D);
         std::copy_n(lse + (b * s.H + h) * s.T + i, rows, tile_lse);
-        for (std::int64_t j = 0; j < i + rows; j += kKeyTile) {
+        const std::int64_t begin = s.mask.first_key(i);
+        for (std::int64_t j = begin; j < i + rows; j += kKeyTile) {
           const std::int64_t columns = std::min(kKeyTile, i + rows - j);
           tile_product({scores, kQueryTile}, matrix(from_row(keys, j)), {queries_transposed, kQueryTile},
                        false, columns, width, s.D);
-          mask_tile(scores, i + 1 - j, columns, rows);
+          mask_tile(scores, mask, i, j, columns, rows);
           tile_product({dprobabilities, kQueryTile}, matrix(from_row(values, j)),
                        {upward_transposed, kQueryTile}, false, columns, width, s.D);
           softmax_gradient_tile(scores, dprobabilities, tile_lse, delta, scale, columns, width);
@@ -320,8 +353,8 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
           tile_product(matrix(from_row(dkeys, j)), {dprobabilities, kQueryTile}, {packed_queries, s.D}, true,
                        columns, s.D, rows);
           pack_rows(packed_keys, from_row(keys, j), columns, s.D);
-          tile_product_transposed(matrix(dqueries), {dprobabilities, kQueryTile}, {packed_keys, s.D}, j > 0,
-                                  rows, s.D, columns);
+          tile_product_transposed(matrix(dqueries), {dprobabilities, kQueryTile}, {packed_keys, s.D},
+                                  j > begin, rows, s.D, columns);
         }
       }
     }
@@ -332,20 +365,24 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
 
 namespace {
 
-// Raw scores of row i become probabilities over its first i + 1 keys, zero beyond.
-KERNELS_MULTIVERSION void causal_softmax(float* scores, float scale, std::int64_t T) {
+// Raw scores of row i become probabilities over the keys that it sees, zero elsewhere.
+KERNELS_MULTIVERSION void causal_softmax(float* scores, const HeadMask& head, float scale, std::int64_t T) {
   for (std::int64_t i = 0; i < T; ++i) {
     float* row = scores + i * T;
+    const std::int64_t begin = head.mask.first_key(i);
+    if (head.slope != 0)
+      for (std::int64_t j = begin; j <= i; ++j) row[j] += head.slope / scale * static_cast<float>(j - i);
     float maximum = kMinusInfinity;
 #pragma omp simd reduction(max : maximum)
-    for (std::int64_t j = 0; j <= i; ++j) maximum = row[j] > maximum ? row[j] : maximum;
+    for (std::int64_t j = begin; j <= i; ++j) maximum = row[j] > maximum ? row[j] : maximum;
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j <= i; ++j) {
+    for (std::int64_t j = begin; j <= i; ++j) {
       row[j] = exp_approx((row[j] - maximum) * scale);
       sum += row[j];
     }
-    multiply(row, 1.0f / sum, i + 1);
+    multiply(row + begin, 1.0f / sum, i + 1 - begin);
+    std::fill_n(row, begin, 0.0f);
     std::fill(row + i + 1, row + T, 0.0f);
   }
 }
@@ -373,7 +410,7 @@ void attention_standard_forward(float* out, float* probabilities, const float* q
     float* scores = probabilities + task * s.T * s.T;
     const Rows head_out = output_rows(out, s, b, h);
     product_nt(scores, s.T, packed.queries(b, h), packed.keys(b, g), s.T, s.T, s.D);
-    causal_softmax(scores, scale, s.T);
+    causal_softmax(scores, mask_of_head(s, h), scale, s.T);
     zero_rows(head_out, s.T, s.D);
     add_product_nn(head_out, 1.0f, scores, s.T, packed.values(b, g), s.T, s.T, s.D);
   });
@@ -508,9 +545,11 @@ std::int64_t split_count(std::int64_t keys) {
   return std::clamp<std::int64_t>(keys / kMinKeysInSplit, 1, kMaxSplits);
 }
 
-// Queries of one key/value head; query r (of count) sees the first visible[r] keys.
+// Queries of one key/value head; query r (of count) sees the keys from first[r] to before visible[r].
 struct StreamedQueries {
   const float* rows[kMaxStreamedQueries] = {};
+  float slopes[kMaxStreamedQueries] = {};  // ALiBi's
+  std::int64_t first[kMaxStreamedQueries] = {};
   std::int64_t visible[kMaxStreamedQueries] = {};
   std::int64_t count = 0;
 };
@@ -532,15 +571,20 @@ KERNELS_MULTIVERSION void attend_streamed_tile(StreamedSums to, const StreamedQu
       scores[r][j] = scale * dot(queries.rows[r], k + j * D, D);
   for (std::int64_t r = 0; r < queries.count; ++r) {
     const std::int64_t seen = std::clamp<std::int64_t>(queries.visible[r] - first, 0, keys);
+    const std::int64_t begin = std::clamp<std::int64_t>(queries.first[r] - first, 0, seen);
+    if (queries.slopes[r] != 0)
+      for (std::int64_t j = begin; j < seen; ++j)
+        scores[r][j] += queries.slopes[r] * static_cast<float>(first + j + 1 - queries.visible[r]);
     float highest = to.maximum[r];
 #pragma omp simd reduction(max : highest)
-    for (std::int64_t j = 0; j < seen; ++j) highest = scores[r][j] > highest ? scores[r][j] : highest;
+    for (std::int64_t j = begin; j < seen; ++j) highest = scores[r][j] > highest ? scores[r][j] : highest;
     float tile_sum = 0;
 #pragma omp simd reduction(+ : tile_sum)
-    for (std::int64_t j = 0; j < seen; ++j) {
+    for (std::int64_t j = begin; j < seen; ++j) {
       scores[r][j] = exp_approx(scores[r][j] - highest);
       tile_sum += scores[r][j];
     }
+    std::fill(scores[r], scores[r] + begin, 0.0f);
     std::fill(scores[r] + seen, scores[r] + keys, 0.0f);
     if (highest != to.maximum[r]) {
       const float factor = exp_approx(to.maximum[r] - highest);
@@ -615,23 +659,26 @@ void attention_cached_streamed(float* out, const float* qkv, const KvCache& cach
                     for (std::int64_t task = begin; task < end; ++task) {
                       const std::int64_t head = task / max_splits, split = task % max_splits;
                       const std::int64_t b = head / s.G, g = head % s.G;
-                      const std::int64_t keys = positions[b] + s.T, splits = split_count(keys);
+                      const std::int64_t from = s.mask.first_key(positions[b]);
+                      const std::int64_t keys = positions[b] + s.T - from, splits = split_count(keys);
                       if (split >= splits) continue;
                       for (std::int64_t r = 0; r < count; ++r) {
                         queries.rows[r] = packed.queries(b, g * group + r % group).row(r / group);
                         queries.visible[r] = positions[b] + r / group + 1;
+                        queries.first[r] = s.mask.first_key(positions[b] + r / group);
+                        queries.slopes[r] = mask_of_head(s, g * group + r % group).slope;
                       }
                       float* rows = partials + task * partial_size;
                       attend_streamed({rows, rows + count * s.D, rows + count * (s.D + 1)}, queries,
                                       CachedTiles(cache, CachedTiles::kKeys, s, b, g),
                                       CachedTiles(cache, CachedTiles::kValues, s, b, g),
-                                      keys * split / splits, keys * (split + 1) / splits, s.D);
+                                      from + keys * split / splits, from + keys * (split + 1) / splits, s.D);
                     }
                   });
 
   for (std::int64_t head = 0; head < s.B * s.G; ++head) {
     const std::int64_t b = head / s.G, g = head % s.G;
-    const std::int64_t splits = split_count(positions[b] + s.T);
+    const std::int64_t splits = split_count(positions[b] + s.T - s.mask.first_key(positions[b]));
     const float* rows = partials + head * max_splits * partial_size;
     for (std::int64_t r = 0; r < count; ++r)
       combine_splits(output_rows(out, s, b, g * group + r % group).row(r / group), rows + r * s.D,
@@ -643,6 +690,11 @@ void attention_cached_streamed(float* out, const float* qkv, const KvCache& cach
 
 void attention_cached(float* out, const float* qkv, const KvCache& cache, const std::int32_t* positions,
                       AttentionShape s) {
+  // A prompt longer than the cache has left its own first keys there no more.
+  if (s.T > 1 && cache.block_table == nullptr && s.T > cache.block_size) {
+    attention_flash_forward(out, nullptr, qkv, s);
+    return;
+  }
   const std::int64_t group = s.H / s.G;
   if (s.T * group <= kMaxStreamedQueries) {
     attention_cached_streamed(out, qkv, cache, positions, s);
@@ -656,9 +708,20 @@ void attention_cached(float* out, const float* qkv, const KvCache& cache, const 
     attend_query_tile(from_row(output_rows(out, s, b, h), first), nullptr,
                       from_row(packed.queries(b, h), first),
                       CachedTiles(cache, CachedTiles::kKeys, s, b, h / group),
-                      CachedTiles(cache, CachedTiles::kValues, s, b, h / group), positions[b] + first + 1,
-                      std::min(kQueryTile, s.T - first), s.D);
+                      CachedTiles(cache, CachedTiles::kValues, s, b, h / group), mask_of_head(s, h),
+                      positions[b] + first, std::min(kQueryTile, s.T - first), s.D);
   });
 }
 
 }  // namespace kernels::cpu
+
+namespace kernels {
+
+float AttentionMask::slope(std::int64_t h, std::int64_t H) const {
+  const std::int64_t power = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(H)));
+  const bool further = h >= power;
+  const double step = -8.0 / static_cast<double>(further ? 2 * power : power);
+  return static_cast<float>(std::exp2(step * static_cast<double>(further ? 2 * (h - power) + 1 : h + 1)));
+}
+
+}  // namespace kernels

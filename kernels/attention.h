@@ -12,8 +12,29 @@
 
 namespace kernels {
 
+// Which keys a query sees, and what is added to its scores. Every attention kernel reads it.
+struct AttentionMask {
+  std::int64_t window = 0;  // keys that a query sees, its own included; 0: all before it
+  std::int64_t chunk = 0;   // a query sees the keys of its own segment of so many tokens; 0: of all
+  // ALiBi (Press, Smith, Lewis 2022, arXiv 2108.12409): a head's slope times the key's distance is
+  // subtracted.
+  bool alibi = false;
+
+  // The first key that the query at a position sees; it never decreases with the position.
+  std::int64_t first_key(std::int64_t position) const {
+    if (chunk > 0) return position / chunk * chunk;
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+  bool hides_early_keys() const { return window > 0 || chunk > 0; }
+  // Of head h of H: 2^(-8 i / n), i = 1 .. n, for the n heads up to a power of two, and every other slope of
+  // twice as many heads for the rest (as the authors' code,
+  // github.com/ofirpress/attention_with_linear_biases).
+  float slope(std::int64_t h, std::int64_t H) const;
+};
+
 struct AttentionShape {
   std::int64_t B, T, H, G, D;
+  AttentionMask mask{};
 };
 
 namespace cpu {
@@ -25,7 +46,7 @@ void attention_flash_forward(float* out, float* lse, const float* qkv, Attention
 void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out,
                               const float* lse, AttentionShape s);
 
-// probabilities (B, H, T, T): softmax of the masked scores, zero above the diagonal.
+// probabilities (B, H, T, T): softmax of the masked scores, zero where the mask hides a key.
 void attention_standard_forward(float* out, float* probabilities, const float* qkv, AttentionShape s);
 
 // scratch_dprobabilities (B, H, T, T) is overwritten.
@@ -35,7 +56,9 @@ void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, con
 // Writes the key and value heads of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b]+T-1.
 void kv_append(const KvCache& cache, const float* qkv, const std::int32_t* positions, AttentionShape s);
 
-// out (B, T, H*D): query t of sequence b sees cache entries 0 .. positions[b]+t, which kv_append has written.
+// out (B, T, H*D): query t of sequence b sees cache entries up to positions[b]+t, which kv_append has
+// written, from the first that the mask leaves.
+// Where a contiguous cache is shorter than the sequence, new tokens come one at a time, or all from position 0.
 // How the cache is cut into blocks changes no bit.
 void attention_cached(float* out, const float* qkv, const KvCache& cache, const std::int32_t* positions,
                       AttentionShape s);

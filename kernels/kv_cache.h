@@ -2,7 +2,8 @@
 //
 // Keys and values are (blocks, G, block_size, D) each; the tokens [i * block_size, (i + 1) * block_size) of
 // sequence b are in block block_table[b * blocks_per_sequence + i] (paged attention, Kwon et al. 2023, arXiv
-// 2309.06180). A contiguous cache is one block a sequence, and needs no table.
+// 2309.06180). A contiguous cache is one block a sequence, and needs no table; where a
+// window or chunks let it be shorter than the sequence, token t lies in place t modulo its length.
 #pragma once
 #include <cstdint>
 
@@ -25,11 +26,11 @@ struct KvCache {
   std::int64_t row(std::int64_t b, std::int64_t g, std::int64_t t, std::int64_t G) const {
     const std::int64_t block =
         block_table == nullptr ? b : block_table[b * blocks_per_sequence + t / block_size];
-    return (block * G + g) * block_size + (block_table == nullptr ? t : t % block_size);
+    return (block * G + g) * block_size + (t < block_size ? t : t % block_size);
   }
   // Tokens from t on that lie one after the other.
   std::int64_t run(std::int64_t t) const {
-    return block_table == nullptr ? block_size - t : block_size - t % block_size;
+    return block_size - (t < block_size ? t : t % block_size);
   }
 };
 

@@ -52,7 +52,7 @@ class TensorList {
       const std::span<const float> rows = rest.first(static_cast<std::size_t>(part.elements()));
       rest = rest.subspan(rows.size());
       tensors_.push_back(
-          {part.tensor, part.file_shape(), part.transposed ? keep(file_order(part, rows)) : rows});
+          {part.tensor, part.file_shape(), part.lies_otherwise() ? keep(file_order(part, rows)) : rows});
     }
   }
 

@@ -48,7 +48,8 @@ void fill_normal(std::uint64_t key, double standard_deviation, std::span<float> 
 
 bool writes_residual_stream(std::string_view buffer_name) {
   return buffer_name == "layer.attention.output.weight" || buffer_name == "layer.mlp.down.weight" ||
-         buffer_name == "layer.state_space.out.weight";
+         buffer_name == "layer.state_space.out.weight" || buffer_name == "layer.experts.down.weight" ||
+         buffer_name == "layer.shared_expert.down.weight";
 }
 
 // Of each state-space head the time step's bias, so that steps begin between 0.001 and 0.1, evenly in their

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "runtime/error.h"
@@ -42,6 +43,23 @@ const SafetensorsTensor* find_tensor(const Safetensors& file, const std::string&
   return name.starts_with(kWrapper) ? file.find(name.substr(kWrapper.size())) : nullptr;
 }
 
+// Families whose weights mean here what they mean there. Others can be predicted, and run with weights drawn
+// at random: Gemma scales embeddings, OLMo 2 norms results, GPT-NeoX and GPT-J rotate a part of each head,
+// ...
+constexpr std::string_view kReadFamilies[] = {"gpt2",  "llama",     "mistral", "qwen2",     "qwen3",
+                                              "bloom", "qwen2_moe", "mixtral", "qwen3_moe", "nemotron_h"};
+
+void require_read_family(const std::string& json, const fs::path& file) {
+  const std::string family = nlohmann::json::parse(json).value("model_type", "");
+  if (std::find(std::begin(kReadFamilies), std::end(kReadFamilies), family) != std::end(kReadFamilies))
+    return;
+  std::string all;
+  for (const std::string_view name : kReadFamilies) all += (all.empty() ? "" : ", ") + std::string(name);
+  throw InputError(file.string() + ": model_type is \"" + family +
+                   "\", whose weights are not read; those of " + all +
+                   " are, and without weights in the folder the model runs with ones drawn at random");
+}
+
 ModelSource open_hugging_face(const fs::path& directory) {
   const fs::path config = directory / "config.json";
   const std::optional<std::string> json = read_whole_file(config);
@@ -65,6 +83,7 @@ ModelSource open_hugging_face(const fs::path& directory) {
     source.origin += " (no weights: drawn at random)";
     return source;
   }
+  require_read_family(*json, config);
   const auto weights = std::make_shared<const Safetensors>(Safetensors::open(directory));
   source.load_adapter = [weights, directory](const WeightPart& part, std::span<float> out) {
     const SafetensorsTensor* const tensor = find_tensor(*weights, part.tensor);

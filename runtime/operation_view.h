@@ -54,7 +54,8 @@ class OperationView {
   bool decay() const { return bound_.operation->decay; }
 
   kernels::AttentionShape attention() const {
-    return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};
+    return {batch(),        query_length(), dims_.heads,
+            dims_.kv_heads, dims_.head_dim, {dims_.window, dims_.chunk, dims_.alibi_heads > 0}};
   }
   kernels::RopeShape rope() const {
     return {batch(), query_length(), dims_.heads, dims_.kv_heads, dims_.head_dim};

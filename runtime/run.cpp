@@ -17,20 +17,9 @@ namespace {
 
 // What of a model no kernel here computes; empty where all is.
 std::string without_kernels(const sim::Model& m) {
-  if (m.has_experts()) return "experts";
   if (m.has_latent_attention()) return "latent attention";
-  if (m.sliding_window > 0) return "a sliding window";
-  if (m.attention_chunk_size > 0) return "attention in chunks";
-  if (m.no_rope_layer_interval > 0) return "layers without rotary embedding";
   if (m.attention_sinks) return "attention sinks";
   if (m.num_nextn_predict_layers > 0) return "multi-token prediction";
-  if (m.qk_norm != sim::QkNorm::none) return "norms of queries and keys";
-  if (m.parallel_residual) return "feed-forward beside attention";
-  if (m.embedding_norm) return "a norm of embeddings";
-  if (m.position == sim::Position::alibi) return "ALiBi";
-  if (m.activation != sim::Activation::gelu && m.activation != sim::Activation::swiglu &&
-      m.activation != sim::Activation::squared_relu)
-    return "the activation " + std::string(sim::name(m.activation));
   return "";
 }
 
@@ -45,7 +34,8 @@ std::string names_of(std::span<const sim::DType> types) {
   return all;
 }
 
-void require_kv_cache(const sim::Workload& w, const Device& device) {
+void require_kv_cache(const sim::Scenario& scenario, const Device& device) {
+  const sim::Workload& w = scenario.workload;
   if (w.task != sim::Task::generate || !w.kv_cache) return;
   const KvCacheLimits limits = device.kv_cache_limits();
   const sim::DType type = w.kv_dtype.value_or(w.dtype);
@@ -53,6 +43,9 @@ void require_kv_cache(const sim::Workload& w, const Device& device) {
     throw NoDevice(device.name() + " keeps the KV cache in workload.dtype" +
                    (limits.dtypes.empty() ? "" : " or " + names_of(limits.dtypes)) +
                    "; workload.kv_dtype is " + std::string(sim::name(type)));
+  if (w.kv_block > 0 && scenario.model.reach_of_windows() > 0)
+    throw NoDevice(
+        "a KV cache in blocks runs here for models whose layers see all tokens; workload.kv_block must be 0");
   if (w.kv_block % limits.block_multiple != 0)
     throw NoDevice(device.name() + " keeps the KV cache in blocks of a multiple of " +
                    std::to_string(limits.block_multiple) + " tokens; workload.kv_block is " +
@@ -137,6 +130,9 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (const int devices = scenario.strategy.devices(); devices > 1)
     throw NoDevice("the strategy divides the work over " + std::to_string(devices) +
                    " devices, which can be predicted but not run here; this process is one");
+  if (scenario.workload.expert_capacity_factor > 0)
+    throw NoDevice(
+        "experts take all rows that are sent to them here; workload.expert_capacity_factor must be 0 to run");
   const std::span<const sim::DType> dtypes = device.dtypes();
   if (!contains(dtypes, scenario.workload.dtype))
     throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +
@@ -144,7 +140,7 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   require_frozen_type(scenario.workload, device);
   require_stored_type("weights_dtype", scenario.workload.weights_dtype, scenario.workload, device);
   require_stored_type("embedding_dtype", scenario.workload.embedding_dtype, scenario.workload, device);
-  require_kv_cache(scenario.workload, device);
+  require_kv_cache(scenario, device);
   if (!scenario.implementation.runs_here)
     throw NoDevice("implementation " + scenario.implementation.name +
                    " can be predicted but not run here; ridgepoint can");

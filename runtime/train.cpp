@@ -12,6 +12,7 @@
 #include "runtime/checkpoint.h"
 #include "runtime/error.h"
 #include "runtime/gpu_state.h"
+#include "runtime/hugging_face_config.h"
 #include "runtime/loss_scale.h"
 #include "runtime/measured.h"
 #include "runtime/run.h"
@@ -329,6 +330,8 @@ class Trainer {
 sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
                   const EventSink& sink, std::stop_token stop) {
   check(settings);
+  if (!settings.checkpoint.empty())
+    hugging_face_config(scenario.model);  // throws now, not after the training
   return Trainer(scenario, model, settings, sink).train(stop);
 }
 

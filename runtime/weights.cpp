@@ -34,6 +34,24 @@ constexpr LayerName kHybridNames[] = {
     {"layer.state_space.in", "mixer.in_proj", "", ""}, {"layer.state_space.out", "mixer.out_proj", "", ""},
 };
 
+// BLOOM's, beside ALiBi; weights are stored (out, in).
+constexpr LayerName kBloomNames[] = {
+    {"layer.attention_norm", "input_layernorm", "", ""},
+    {"layer.attention.output", "self_attention.dense", "", ""},
+    {"layer.mlp_norm", "post_attention_layernorm", "", ""},
+    {"layer.mlp.up", "mlp.dense_h_to_4h", "", ""},
+    {"layer.mlp.down", "mlp.dense_4h_to_h", "", ""},
+};
+
+bool is_bloom(const Model& model) {
+  return model.position == sim::Position::alibi;
+}
+
+// Mixtral calls the three matrices of an expert by numbers; Qwen's mixtures as those of a dense layer.
+bool is_mixtral(const Model& model) {
+  return model.qk_norm == sim::QkNorm::none && !model.moe.shared_expert_gate;
+}
+
 class Namer {
  public:
   Namer(const Model& model, WeightNames names, std::string_view buffer_name, std::int32_t layer)
@@ -50,13 +68,18 @@ class Namer {
     if (kind_ != ".weight" && kind_ != ".bias") unknown();
     const std::string index = std::to_string(layer);
     layer_prefix_ = is_gguf() ? "blk." + index + "."
-                    : is_gpt2(model)
+                    : is_gpt2(model) || is_bloom(model)
                         ? "h." + index + "."
                         : (model.is_hybrid() ? "backbone.layers." : "model.layers.") + index + ".";
   }
 
   std::vector<WeightPart> parts() const {
     if (model_.is_hybrid() && !is_gguf()) return hybrid_parts();
+    if (is_bloom(model_) && !is_gguf()) return bloom_parts();
+    if (owner_.starts_with("layer.router") || owner_.starts_with("layer.experts") ||
+        owner_.starts_with("layer.shared_expert"))
+      return expert_parts();
+    if (owner_ == "layer.attention.qk_norm") return qk_norm();
     if (owner_ == "embedding")
       return {table(is_gguf()         ? "token_embd"
                     : is_gpt2(model_) ? "wte"
@@ -142,6 +165,72 @@ class Namer {
     unknown();
   }
 
+  std::vector<WeightPart> bloom_parts() const {
+    if (owner_ == "embedding") return {table("word_embeddings", model_.vocab_size)};
+    if (owner_ == "embedding_norm") return {vector("word_embeddings_layernorm")};
+    if (owner_ == "head") return {table("lm_head", model_.vocab_size)};
+    if (owner_ == "final_norm") return {vector("ln_f")};
+    if (owner_ == "layer.attention.qkv") {
+      WeightPart fused =
+          linear(layer_prefix_ + "self_attention.query_key_value", model_.qkv_size(), model_.hidden_size);
+      fused.fused_heads = model_.num_attention_heads;
+      return {fused};
+    }
+    for (const LayerName& name : kBloomNames) {
+      if (name.plan != owner_) continue;
+      const std::string file_name = layer_prefix_ + std::string(name.llama);
+      if (owner_.ends_with("norm")) return {vector(file_name)};
+      const bool up = owner_ == "layer.mlp.up", down = owner_ == "layer.mlp.down";
+      return {linear(file_name, up ? model_.intermediate_size : model_.hidden_size,
+                     down ? model_.intermediate_size : model_.hidden_size)};
+    }
+    unknown();
+  }
+
+  // Experts one after the other, each with its gate before what the gate multiplies.
+  std::vector<WeightPart> expert_parts() const {
+    if (is_gguf()) unknown();
+    const sim::MixtureOfExperts& e = model_.moe;
+    const std::string block = layer_prefix_ + (is_mixtral(model_) ? "block_sparse_moe." : "mlp.");
+    const std::int64_t hidden = model_.hidden_size;
+    const auto gate_and_up = [&](std::vector<WeightPart>& parts, const std::string& owner, const char* gate,
+                                 const char* up, std::int64_t width) {
+      parts.push_back(linear(owner + gate, width, hidden));
+      parts.push_back(linear(owner + up, width, hidden));
+    };
+    std::vector<WeightPart> parts;
+    if (owner_ == "layer.router") return {linear(block + "gate", e.num_experts, hidden)};
+    if (owner_ == "layer.shared_expert.gate") return {linear(block + "shared_expert_gate", 1, hidden)};
+    if (owner_ == "layer.shared_expert.gate_up") {
+      gate_and_up(parts, block + "shared_expert.", "gate_proj", "up_proj", e.shared_expert_intermediate_size);
+      return parts;
+    }
+    if (owner_ == "layer.shared_expert.down")
+      return {linear(block + "shared_expert.down_proj", hidden, e.shared_expert_intermediate_size)};
+    for (std::int64_t i = 0; i < e.num_experts; ++i) {
+      const std::string expert = block + "experts." + std::to_string(i) + ".";
+      if (owner_ == "layer.experts.gate_up" && is_mixtral(model_))
+        gate_and_up(parts, expert, "w1", "w3", e.moe_intermediate_size);
+      else if (owner_ == "layer.experts.gate_up")
+        gate_and_up(parts, expert, "gate_proj", "up_proj", e.moe_intermediate_size);
+      else if (owner_ == "layer.experts.down")
+        parts.push_back(
+            linear(expert + (is_mixtral(model_) ? "w2" : "down_proj"), hidden, e.moe_intermediate_size));
+      else
+        unknown();
+    }
+    return parts;
+  }
+
+  // One gain for all heads of queries, one for those of keys.
+  std::vector<WeightPart> qk_norm() const {
+    if (model_.qk_norm != sim::QkNorm::per_head || is_gguf()) unknown();
+    const auto part = [&](const char* name) {
+      return WeightPart{.tensor = layer_prefix_ + "self_attn." + name + ".weight", .rows = model_.head_dim};
+    };
+    return {part("q_norm"), part("k_norm")};
+  }
+
   std::vector<WeightPart> qkv() const {
     if (is_gpt2(model_))
       return {linear(layer_prefix_ + (is_gguf() ? "attn_qkv" : "attn.c_attn"), model_.qkv_size(),
@@ -194,8 +283,13 @@ std::vector<std::int64_t> WeightPart::file_shape() const {
 }
 
 std::int64_t WeightPart::file_row(std::int64_t row) const {
+  if (fused_heads > 0) {  // row d of head h's part i lies at (3 h + i) head_dim + d
+    const std::int64_t size = rows / (3 * fused_heads), which = row / (fused_heads * size);
+    return (3 * (row / size % fused_heads) + which) * size + row % size;
+  }
   if (interleaved_heads == 0) return row;
-  const std::int64_t head_dim = rows / interleaved_heads;  // dimension half * head_dim/2 + i lies at 2 i + half
+  const std::int64_t head_dim =
+      rows / interleaved_heads;  // dimension half * head_dim/2 + i lies at 2 i + half
   const std::int64_t head = row / head_dim, within = row % head_dim, half = within / (head_dim / 2);
   return head * head_dim + 2 * (within % (head_dim / 2)) + half;
 }
@@ -232,7 +326,7 @@ void assemble(std::span<const WeightPart> parts, const ReadTensor& read, std::sp
     const auto elements = static_cast<std::size_t>(part.elements());
     if (elements > out.size()) throw std::invalid_argument(part.tensor + " does not fit into its parameter");
     const std::span<float> rows = out.first(elements);
-    if (part.transposed || part.interleaved_heads > 0) {
+    if (part.lies_otherwise()) {
       in_file.resize(elements);
       read(part, in_file);
       for_each_element(part, [&](std::size_t here, std::size_t there) { rows[here] = in_file[there]; });

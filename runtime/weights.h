@@ -24,6 +24,10 @@ struct WeightPart {
   std::int64_t interleaved_heads =
       0;  // > 0: rows are that many heads whose rotary halves the file interleaves
 
+  // > 0: rows are the queries, keys and values of that many heads, which the file has head by head (BLOOM)
+  std::int64_t fused_heads = 0;
+
+  bool lies_otherwise() const { return transposed || interleaved_heads > 0 || fused_heads > 0; }
   std::vector<std::int64_t> file_shape() const;
   // Where the file has row `row` of the part, transposed or not.
   std::int64_t file_row(std::int64_t row) const;

@@ -4,13 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/activation.h"
 #include "kernels/causal_conv.h"
 #include "kernels/cuda/types.h"
 #include "kernels/elementwise.h"
 #include "kernels/gated_norm.h"
+#include "kernels/grouped_matmul.h"
 #include "kernels/kv_cache.h"
 #include "kernels/matmul.h"
+#include "kernels/permute.h"
+#include "kernels/qk_norm.h"
 #include "kernels/quantised.h"
+#include "kernels/route.h"
 #include "kernels/selective_scan.h"
 #include "runtime/operation_view.h"
 
@@ -38,6 +43,30 @@ class Arguments : public OperationView {
 
   kernels::MatmulShape matmul() const { return {rows(), cols(), inner()}; }
   kernels::cpu::Columns columns() const { return {cols(), inner(), bound().operation->dims.first_column}; }
+
+  // Experts.
+  kernels::RouteShape route() const {
+    const sim::Dims& d = bound().operation->dims;
+    return {rows(), d.experts, d.chosen, d.groups, d.chosen_groups};
+  }
+  kernels::RouteSettings routing() const {
+    return {bound().operation->sigmoid, bound().operation->normalised, scalar()};
+  }
+  kernels::PermuteShape permutation() const {
+    const sim::Dims& d = bound().operation->dims;
+    return {rows(), cols(), d.experts, d.chosen};
+  }
+  kernels::cpu::GroupedShape grouped() const { return {cols(), inner()}; }
+  std::int64_t grouped_count() const { return bound().operation->dims.groups; }
+  kernels::cpu::RowWeights row_weights() const {
+    return {f32(sim::Role::row_weights), bound().operation->place == sim::Place::shared_expert};
+  }
+
+  kernels::QkNormShape qk_norm() const {
+    const sim::Dims& d = bound().operation->dims;
+    const auto weights = static_cast<std::size_t>(sim::index_of(bound().operation->kind, sim::Role::weight));
+    return {batch() * query_length(), d.heads, d.kv_heads, d.head_dim, count(weights) != 2 * d.head_dim};
+  }
 
   // A state-space mixer's row of the projection: a gate, what the convolution takes, a time step a head.
   kernels::SelectiveScanShape scan() const {

@@ -18,13 +18,25 @@ using A = Arguments;
 using S = RunSettings;
 
 constexpr CpuKernelRow kRows[] = {
+    {K::relu,
+     [](const A& a, const S&) { cpu::relu_forward(a.f32(R::out), a.f32(R::inp), a.rows(), a.cols()); }},
+    {K::relu_backward,
+     [](const A& a, const S&) {
+       cpu::relu_backward(a.f32(R::dinp), a.f32(R::dout), a.f32(R::inp), a.rows(), a.cols());
+     }},
     {K::squared_relu,
      [](const A& a, const S&) {
        cpu::squared_relu_forward(a.f32(R::out), a.f32(R::inp), a.rows(), a.cols());
+       if (a.row_weights().values)
+         cpu::weigh_rows(a.f32(R::out), a.f32(R::out), a.rows(), a.cols(), a.row_weights());
      }},
     {K::squared_relu_backward,
      [](const A& a, const S&) {
-       cpu::squared_relu_backward(a.f32(R::dinp), a.f32(R::dout), a.f32(R::inp), a.rows(), a.cols());
+       if (a.row_weights().values)
+         cpu::weighted_squared_relu_backward(a.f32(R::dinp), a.f32(R::drow_weights), a.f32(R::dout),
+                                             a.f32(R::inp), a.rows(), a.cols(), a.row_weights());
+       else
+         cpu::squared_relu_backward(a.f32(R::dinp), a.f32(R::dout), a.f32(R::inp), a.rows(), a.cols());
      }},
     {K::gelu,
      [](const A& a, const S&) { cpu::gelu_forward(a.f32(R::out), a.f32(R::inp), a.rows(), a.cols()); }},
@@ -33,10 +45,22 @@ constexpr CpuKernelRow kRows[] = {
        cpu::gelu_backward(a.f32(R::dinp), a.f32(R::dout), a.f32(R::inp), a.rows(), a.cols());
      }},
     {K::swiglu,
-     [](const A& a, const S&) { cpu::swiglu_forward(a.f32(R::out), a.f32(R::gate_up), a.rows(), a.cols()); }},
+     [](const A& a, const S&) {
+       cpu::swiglu_forward(a.f32(R::out), a.f32(R::gate_up), a.rows(), a.cols(), a.row_weights());
+     }},
     {K::swiglu_backward,
      [](const A& a, const S&) {
-       cpu::swiglu_backward(a.f32(R::dgate_up), a.f32(R::dout), a.f32(R::gate_up), a.rows(), a.cols());
+       cpu::swiglu_backward(a.f32(R::dgate_up), a.f32(R::dout), a.f32(R::gate_up), a.rows(), a.cols(),
+                            a.row_weights(), a.f32(R::drow_weights));
+     }},
+    {K::geglu,
+     [](const A& a, const S&) {
+       cpu::geglu_forward(a.f32(R::out), a.f32(R::gate_up), a.rows(), a.cols(), a.row_weights());
+     }},
+    {K::geglu_backward,
+     [](const A& a, const S&) {
+       cpu::geglu_backward(a.f32(R::dgate_up), a.f32(R::dout), a.f32(R::gate_up), a.rows(), a.cols(),
+                           a.row_weights(), a.f32(R::drow_weights));
      }},
     {K::add,
      [](const A& a, const S&) { cpu::add(a.f32(R::out), a.f32(R::a), a.f32(R::b), a.rows(), a.cols()); }},

@@ -23,8 +23,8 @@ const std::array<Rows, sim::kOpKinds>& table() {
   static const std::array<Rows, sim::kOpKinds> rows = [] {
     std::array<Rows, sim::kOpKinds> all;
     for (const auto& family :
-         {embedding_kernels(), norm_kernels(), product_kernels(), attention_kernels(), state_space_kernels(),
-          elementwise_kernels(), loss_kernels(), optimizer_kernels()})
+         {embedding_kernels(), norm_kernels(), product_kernels(), expert_kernels(), attention_kernels(),
+          state_space_kernels(), elementwise_kernels(), loss_kernels(), optimizer_kernels()})
       for (const CpuKernelRow& row : family) all[static_cast<std::size_t>(row.kind)].push_back(&row);
     return all;
   }();

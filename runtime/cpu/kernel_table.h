@@ -40,6 +40,7 @@ struct CpuKernelRow {
 std::span<const CpuKernelRow> embedding_kernels();
 std::span<const CpuKernelRow> norm_kernels();
 std::span<const CpuKernelRow> product_kernels();
+std::span<const CpuKernelRow> expert_kernels();
 std::span<const CpuKernelRow> attention_kernels();
 std::span<const CpuKernelRow> state_space_kernels();
 std::span<const CpuKernelRow> elementwise_kernels();

@@ -2,6 +2,7 @@
 #include "kernels/bf16_rows.h"
 #include "kernels/gated_norm.h"
 #include "kernels/layernorm.h"
+#include "kernels/qk_norm.h"
 #include "kernels/rmsnorm.h"
 #include "runtime/cpu/kernel_table.h"
 
@@ -35,6 +36,16 @@ constexpr CpuKernelRow kRows[] = {
      [](const A& a, const S&) {
        cpu::rmsnorm_backward(a.f32(R::dinp), a.f32(R::dweight), a.f32(R::dout), a.f32(R::inp),
                              a.f32(R::weight), a.f32(R::rstd), a.rows(), a.hidden());
+     }},
+    {K::qk_norm,
+     [](const A& a, const S&) {
+       cpu::qk_norm_forward(a.f32(R::out), a.f32(R::rstd), a.f32(R::inp), a.f32(R::weight), a.scalar(),
+                            a.qk_norm());
+     }},
+    {K::qk_norm_backward,
+     [](const A& a, const S&) {
+       cpu::qk_norm_backward(a.f32(R::dqkv), a.f32(R::dweight), a.f32(R::inp), a.f32(R::weight),
+                             a.f32(R::rstd), a.qk_norm());
      }},
     {K::gated_norm,
      [](const A& a, const S&) {

@@ -260,7 +260,7 @@ bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> ope
     return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||
            type == sim::DType::fp16;
   };
-  if (operation.dims.window != 0 || operation.dims.chunk != 0) return false;
+  if (operation.dims.window != 0 || operation.dims.chunk != 0 || operation.dims.alibi_heads != 0) return false;
   if (operation.dtype == sim::DType::fp8) return takes_fp8(operation);
   if (!runs_in(operation.dtype)) return false;
   const std::size_t unsupported = first_unsupported_operand(operation.kind);

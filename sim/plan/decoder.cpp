@@ -17,12 +17,15 @@ void append(std::vector<Operation>& to, std::vector<Operation> more) {
   for (Operation& op : more) to.push_back(std::move(op));
 }
 
-Dims head_dims(const Model& m, LayerKind kind = {}) {
+Dims head_dims(const PlanBuilder& b, LayerKind kind = {}) {
+  const Model& m = b.model();
   return {.heads = m.num_attention_heads,
           .kv_heads = m.num_key_value_heads,
           .head_dim = m.head_dim,
           .window = kind.window ? m.sliding_window : 0,
-          .chunk = kind.window ? m.attention_chunk_size : 0};
+          .chunk = kind.window ? m.attention_chunk_size : 0,
+          .alibi_heads =
+              m.position == Position::alibi ? b.scenario().model.num_attention_heads : std::int64_t{0}};
 }
 
 Dims row_dims(std::int64_t cols) {
@@ -403,7 +406,7 @@ namespace {
 
 std::vector<Operation> attention_core_forward(const PlanBuilder& b, const LayerResults& r,
                                               const LayerContext& c) {
-  const Dims dims = head_dims(b.model(), c.kind);
+  const Dims dims = head_dims(b, c.kind);
   if (exchanges_by(b, ContextParallelComm::ring))
     return ring_attention_forward(b, dims, {r.qkv, r.kv, r.attention, r.lse}, c.ring);
   if (exchanges_by(b, ContextParallelComm::all_to_all))
@@ -432,20 +435,22 @@ std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderPara
   ops.push_back(matmul(b, "layer.attention.qkv.forward", writes(norms ? r.qkv_product : r.qkv), reads(inp),
                        p.qkv, kAbsent, product_dims(m.qkv_size(), m.hidden_size)));
   ops.back().place = Place::query_key_value;
-  if (norms)
+  if (norms) {
     ops.push_back(operation(
-        "layer.attention.qk_norm.forward", OpKind::qk_norm, elementwise, head_dims(m),
+        "layer.attention.qk_norm.forward", OpKind::qk_norm, elementwise, head_dims(b),
         {writes(r.qkv), writes(r.qk_rstd), reads(r.qkv_product), reads(p.qk_norm.weight.parameter)}));
+    ops.back().scalar = static_cast<float>(m.norm_eps);
+  }
   if (m.position == Position::rope && !c.kind.unrotated)
-    ops.push_back(operation("layer.attention.rope.forward", OpKind::rope, elementwise, head_dims(m),
+    ops.push_back(operation("layer.attention.rope.forward", OpKind::rope, elementwise, head_dims(b),
                             {updates(r.qkv), reads(c.rope_table), reads(c.positions)}));
   if (c.cache.k != kNoBuffer) {
     ops.push_back(operation("layer.attention.kv_append.forward", OpKind::kv_append, elementwise,
-                            head_dims(m, c.kind),
+                            head_dims(b, c.kind),
                             {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions),
                              reads(c.cache.table), reads(c.cache.scales)}));
     ops.push_back(operation("layer.attention.cached.forward", OpKind::attention_cached,
-                            b.types().wide_product, head_dims(m, c.kind),
+                            b.types().wide_product, head_dims(b, c.kind),
                             {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v),
                              reads(c.positions), reads(c.cache.table), reads(c.cache.scales)}));
   } else {
@@ -604,10 +609,10 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
     const auto attention_backward = [&] {
       const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
       if (exchanges_by(b, ContextParallelComm::ring)) {
-        append(ops, ring_attention_backward(b, block, head_dims(m, c.kind), {r.qkv, r.kv, r.attention, r.lse},
+        append(ops, ring_attention_backward(b, block, head_dims(b, c.kind), {r.qkv, r.kv, r.attention, r.lse},
                                             d_qkv, key_value_part(b, d_qkv), d_attention));
       } else if (exchanges_by(b, ContextParallelComm::all_to_all)) {
-        append(ops, exchanged_attention_backward(b, block, head_dims(m, c.kind),
+        append(ops, exchanged_attention_backward(b, block, head_dims(b, c.kind),
                                                  {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse},
                                                  d_qkv, d_attention));
       } else if (uses_flash(b)) {
@@ -615,7 +620,7 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
         const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
         if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
         ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward,
-                                t.wide_product, head_dims(m, c.kind),
+                                t.wide_product, head_dims(b, c.kind),
                                 {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
                                  reads(r.lse), reads(kv), writes(d_kv)}));
         if (kv != kNoBuffer)
@@ -628,16 +633,16 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
         const BufferId d_probabilities =
             add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
         ops.push_back(operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
-                                t.wide_product, head_dims(m, c.kind),
+                                t.wide_product, head_dims(b, c.kind),
                                 {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
                                  reads(r.probabilities), reads(r.mask), reads(r.dropped)}));
       }
       if (m.position == Position::rope && !c.kind.unrotated)
         ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic,
-                                head_dims(m), {updates(d_qkv), reads(c.rope_table)}));
+                                head_dims(b), {updates(d_qkv), reads(c.rope_table)}));
       if (r.qkv_product != kNoBuffer)
         ops.push_back(operation("layer.attention.qk_norm.backward", OpKind::qk_norm_backward, t.statistic,
-                                head_dims(m),
+                                head_dims(b),
                                 {updates(d_qkv), updates(p.qk_norm.weight.gradient), reads(r.qkv_product),
                                  reads(p.qk_norm.weight.parameter), reads(r.qk_rstd)}));
       auto [qkv, d_norm] =

@@ -107,6 +107,9 @@ constexpr Product product_flops = 2 * rows * cols * inner;
 constexpr Arithmetic dense = tensor_cores(product_flops);
 constexpr Arithmetic by_expert = tensor_cores(product_flops, product_flops* useful_share);
 
+// A few bytes a row, beside rows of thousands: traffic that nobody counts.
+constexpr Row choice = maybe(in(R::indices).passing(0, 0));
+
 constexpr Operands activation{out(R::out, matrix), in(R::inp, matrix)};
 constexpr Operands activation_backward{out(R::dinp, matrix), in(R::dout, matrix), in(R::inp, matrix)};
 // With experts each row is multiplied by its weight.
@@ -168,23 +171,25 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  dense},
 
 // ---- Experts. Products with a weight each, over the groups (here: experts) that a rank holds, whose rows
-// are stored one after the other: out (M, N), weight (groups, N, K), bias (groups, N). Operation::scalar is
-// the share of rows that is no padding and no excess of the busiest rank; 0: all.
+// are stored one after the other: out (M, N), weight (groups, N, K), bias (groups, N). How many rows a group has
+// follows from the experts chosen for all tokens, where the rank chose for all of its rows, and is even without
+// them. Operation::scalar is the share of rows that is no padding and no excess of the busiest rank; 0: all.
 {K::grouped_matmul, "grouped_matmul", F::products, D::forward, C::grouped_product,
  {out(R::out, matrix), in(R::inp, rows * inner),
   in(R::weight, groups * cols * inner).touching(hit_experts * cols * inner), maybe(in(R::bias, groups * cols)),
+  choice,
   maybe(in(R::weight_scales, groups * cols * scale_groups).touching(hit_experts * cols * scale_groups)),
   maybe(in(R::weight_zeros, groups * cols * scale_groups).touching(hit_experts * cols * scale_groups))},
  by_expert},
 {K::grouped_matmul_backward_input, "grouped_matmul_backward_input", F::products, D::input_gradient,
  C::grouped_product,
  {out(R::dinp, rows * inner), in(R::dout, matrix),
-  in(R::weight, groups * cols * inner).touching(hit_experts * cols * inner)},
+  in(R::weight, groups * cols * inner).touching(hit_experts * cols * inner), choice},
  by_expert},
 {K::grouped_matmul_backward_weight, "grouped_matmul_backward_weight", F::products, D::weight_gradient,
  C::grouped_product,
  {sum(R::dweight, groups * cols * inner), maybe(sum(R::dbias, groups * cols)), in(R::dout, matrix),
-  in(R::inp, rows * inner)},
+  in(R::inp, rows * inner), choice},
  by_expert},
 // For each row `chosen` of the experts, and their weights.
 {K::route, "route", F::elementwise, D::forward, C::streamed,
@@ -193,7 +198,8 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  elementwise(rows * experts * softmax_and_choice)},  // softmax 4, and a comparison for each of the chosen
 {K::route_backward, "route_backward", F::elementwise, D::backward, C::streamed,
  {out(R::dlogits, rows * experts), in(R::dweights, rows * chosen), in(R::weights, rows * chosen),
-  in(R::indices, rows * chosen), in(R::logits, rows * experts), maybe(sum(R::dbias, experts))},
+  in(R::indices, rows * chosen), in(R::logits, rows * experts), maybe(sum(R::dbias, experts)),
+  maybe(in(R::bias, experts))},
  elementwise(4 * rows * experts)},
 // Each row once for each of its experts, ordered by expert, which makes `inner` rows with the places that
 // stay empty; the sum of these rows. Weights (rows, chosen) go with them as weights of rows (inner), or back.

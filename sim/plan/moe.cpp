@@ -47,13 +47,29 @@ OpKind activation_kind(Activation a, bool backward) {
 
 Dims route_dims(const PlanBuilder& b, const ExpertRows& rows) {
   const MixtureOfExperts& e = b.model().moe;
-  return {.rows = rows.tokens, .experts = e.num_experts, .chosen = e.num_experts_per_tok};
+  return {.rows = rows.tokens,
+          .groups = e.n_group,
+          .experts = e.num_experts,
+          .chosen = e.num_experts_per_tok,
+          .chosen_groups = e.topk_group};
+}
+
+Operation route(const PlanBuilder& b, std::string id, OpKind kind, const ExpertRows& rows,
+                std::vector<Operand> operands) {
+  const MixtureOfExperts& e = b.model().moe;
+  Operation op =
+      operation(std::move(id), kind, b.types().statistic, route_dims(b, rows), std::move(operands));
+  op.scalar = static_cast<float>(e.routed_scaling_factor);
+  op.sigmoid = e.scoring_func == ScoringFunc::sigmoid;
+  op.normalised = e.norm_topk_prob;
+  return op;
 }
 
 Dims permute_dims(const PlanBuilder& b, const ExpertRows& rows) {
   return {.rows = rows.tokens,
           .cols = b.model().hidden_size,
           .inner = rows.routed,
+          .experts = b.model().moe.num_experts,
           .chosen = b.model().moe.num_experts_per_tok};
 }
 
@@ -79,6 +95,11 @@ Operation grouped(const PlanBuilder& b, const std::string& id, OpKind kind, std:
   if (forward) add_scales(b, weight, op);
   op.scalar = static_cast<float>(1 / std::max(1.0, rows_over_mean(b)));
   return op;
+}
+
+// The choice that rows of grouped products follow, where it is the rank's own: not of rows that others sent.
+Operand own_choice(const PlanBuilder& b, const ExpertResults& r) {
+  return b.groups().expert >= 0 || gathers_over_tensor_ranks(b) ? Operand{} : reads(r.indices);
 }
 
 Operation exchange(const PlanBuilder& b, const std::string& id, OpKind kind, std::int32_t group,
@@ -186,6 +207,7 @@ std::vector<Operation> shared_expert_forward(const PlanBuilder& b, const ExpertP
   ops.push_back(operation("layer.shared_expert.activation.forward", activation_kind(m.activation, false),
                           b.types().statistic, {.rows = kRows, .cols = width},
                           {writes(r.shared_activation), reads(r.shared_up), reads(r.shared_gate)}));
+  ops.back().place = Place::shared_expert;
   const Dims down{.rows = kRows, .cols = hidden, .inner = width};
   if (!gathers) {
     ops.push_back(matmul(b, "layer.shared_expert.down.forward", updates(s.sum), reads(r.shared_activation),
@@ -217,8 +239,8 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
                        {.rows = rows.tokens, .cols = e.num_experts, .inner = hidden}));
   ops.back().place = Place::router;
   ops.push_back(
-      operation("layer.router.route.forward", OpKind::route, elementwise, route_dims(b, rows),
-                {writes(r.weights), writes(r.indices), reads(r.logits), reads(p.router_bias.parameter)}));
+      route(b, "layer.router.route.forward", OpKind::route, rows,
+            {writes(r.weights), writes(r.indices), reads(r.logits), reads(p.router_bias.parameter)}));
 
   const bool sends = b.groups().expert >= 0, gathers = gathers_over_tensor_ranks(b);
   BufferId at = sends || gathers ? s.routed : r.inp;
@@ -239,15 +261,17 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
     ops.push_back(exchange(b, "gate_up.all_gather.forward", OpKind::all_gather, b.groups().tensor,
                            {writes(r.inp), reads(at), writes(r.row_weights), reads(weights)}));
 
+  const Operand chosen = own_choice(b, r);
   ops.push_back(grouped(
       b, "layer.experts.gate_up.forward", OpKind::grouped_matmul, m.up_size(e.moe_intermediate_size), hidden,
-      {writes(r.up), reads(r.inp), reads(p.up.weight.parameter), reads(p.up.bias.parameter)}));
+      {writes(r.up), reads(r.inp), reads(p.up.weight.parameter), reads(p.up.bias.parameter), chosen}));
   ops.push_back(operation("layer.experts.activation.forward", activation_kind(m.activation, false),
                           elementwise, {.rows = rows.computed, .cols = e.moe_intermediate_size},
                           {writes(r.activation), reads(r.up), reads(r.row_weights)}));
-  ops.push_back(grouped(
-      b, "layer.experts.down.forward", OpKind::grouped_matmul, hidden, e.moe_intermediate_size,
-      {writes(s.out), reads(r.activation), reads(p.down.weight.parameter), reads(p.down.bias.parameter)}));
+  ops.push_back(grouped(b, "layer.experts.down.forward", OpKind::grouped_matmul, hidden,
+                        e.moe_intermediate_size,
+                        {writes(s.out), reads(r.activation), reads(p.down.weight.parameter),
+                         reads(p.down.bias.parameter), chosen}));
   at = s.out;
   if (gathers) {
     const BufferId to = sends ? s.out_received : s.out_routed;
@@ -299,6 +323,7 @@ std::vector<Operation> shared_expert_backward(PlanBuilder& b, const std::string&
       "layer.shared_expert.activation.backward", activation_kind(m.activation, true), t.statistic,
       {.rows = kRows, .cols = width},
       {writes(d_up), reads(d_activation), reads(r.shared_up), reads(r.shared_gate), writes(d_gate)}));
+  ops.back().place = Place::shared_expert;
   if (b.strategy().sequence_parallel) {
     const BufferId whole = b.add_scratch(b.splits_backward() ? weight_block(block) : block,
                                          "layer.shared_expert.inp", t.stored, {kRows, hidden});
@@ -354,13 +379,14 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
     ops.push_back(exchange(b, "down.all_gather.backward", OpKind::all_gather, b.groups().tensor,
                            {writes(d_out), reads(at)}));
 
+  const Operand chosen = own_choice(b, r);
   const auto product = [&](const std::string& id, BufferId dinp, BufferId dresult, BufferId from,
                            const Affine& a, std::int64_t cols, std::int64_t inner) {
     ops.push_back(
         grouped(b, id + ".backward_weight", OpKind::grouped_matmul_backward_weight, cols, inner,
-                {updates(a.weight.gradient), updates(a.bias.gradient), reads(dresult), reads(from)}));
+                {updates(a.weight.gradient), updates(a.bias.gradient), reads(dresult), reads(from), chosen}));
     ops.push_back(grouped(b, id + ".backward_input", OpKind::grouped_matmul_backward_input, cols, inner,
-                          {writes(dinp), reads(dresult), reads(a.weight.parameter)}));
+                          {writes(dinp), reads(dresult), reads(a.weight.parameter), chosen}));
   };
   const BufferId d_activation = add("activation", rows.computed, width);
   product("layer.experts.down", d_activation, d_out, r.activation, p.down, hidden, width);
@@ -421,10 +447,9 @@ ExpertsBackward experts_backward(PlanBuilder& b, const std::string& block, const
   // The router's own part is whole on every rank.
   const BufferId d_logits =
       read_by_weights(b, block, "layer.router.logits.gradient", t.statistic, {rows.tokens, e.num_experts});
-  ops.push_back(operation("layer.router.route.backward", OpKind::route_backward, t.statistic,
-                          route_dims(b, rows),
-                          {writes(d_logits), reads(d_weights), reads(r.weights), reads(r.indices),
-                           reads(r.logits), updates(p.router_bias.gradient)}));
+  ops.push_back(route(b, "layer.router.route.backward", OpKind::route_backward, rows,
+                      {writes(d_logits), reads(d_weights), reads(r.weights), reads(r.indices),
+                       reads(r.logits), updates(p.router_bias.gradient), reads(p.router_bias.parameter)}));
   const BufferId d_router =
       b.add_scratch(block, "layer.router.inp.gradient", t.stored, {rows.tokens, hidden});
   const std::size_t products = ops.size();

@@ -20,8 +20,8 @@ struct Operand {
   std::int32_t layer_offset = 0;  // a per-layer buffer's instance is at action.layer + layer_offset
 };
 
-// Those that the kind's row in kinds.cpp multiplies, and of attention its window or chunk; the others stay
-// zero.
+// Those that the kind's row in kinds.cpp multiplies, and of attention its window or chunk and its ALiBi; the
+// others stay zero.
 struct Dims {
   Extent rows = 0, cols = 0, inner = 0;
   std::int64_t hidden = 0, vocab = 0;
@@ -33,6 +33,7 @@ struct Dims {
   std::int64_t states = 0, taps = 0, scan_chunk = 0;
   std::int64_t scale_groups = 0;
   std::int64_t first_column = 0;  // of the rows of add_columns and take_columns
+  std::int64_t alibi_heads = 0;  // attention with ALiBi: query heads of the whole model; 0: without
   bool operator==(const Dims&) const = default;
 };
 
@@ -42,7 +43,8 @@ enum class Place : std::uint8_t {
   query_key_value,
   gate_up,
   router,
-  to_experts,  // tokens on their way to experts; in backward, gradients of what experts gave
+  shared_expert,  // an activation whose row weights are numbers before their sigmoid
+  to_experts,     // tokens on their way to experts; in backward, gradients of what experts gave
 };
 
 struct Operation {
@@ -54,8 +56,10 @@ struct Operation {
   // Tensors that the implementation makes, keeps or frees here beside the operands
   // (scenario/memory_profile.h): they take memory; what they cost in time is no part of the operation.
   std::vector<Operand> beside{};
-  float scalar =
-      0;  // norms: epsilon; cross_entropy: what a token's gradient is scaled by, 1 / tokens of a step
+  float scalar = 0;  // norms: epsilon; cross_entropy: what a token's gradient is scaled by, 1 / tokens of a
+                     // step; route: what weights are multiplied by
+  // route: weights are sigmoids of the logits, not their softmax; they are divided by their sum.
+  bool sigmoid = false, normalised = false;
   std::int32_t group = -1;  // collectives: index into Plan::groups
   // Runs beside the next operation of its block, and the one after that waits for both.
   bool beside_next = false;

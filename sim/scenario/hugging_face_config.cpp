@@ -150,6 +150,9 @@ Model model_from_hugging_face_config(std::string_view json, const std::string& f
     m = read_llama_like(config, family);
   } else if (const std::optional<Model> predicted = read_predicted_family(config, family)) {
     m = *predicted;
+    const bool llama_rotation = family == "mixtral" || family.starts_with("qwen");
+    if (llama_rotation) read_rope(config, m);
+    if (family == "mixtral") read_window(config, m);
   } else {
     fields.fail("model_type", "must be one of gpt2, llama, mistral, qwen2, " +
                                   std::string(kPredictedFamilies) + ", but is \"" + family + "\"");

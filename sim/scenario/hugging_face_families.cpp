@@ -34,11 +34,16 @@ Model read_qwen(HuggingFaceConfig& config, std::string_view family) {
     m.attention_bias = true;  // always, and its config does not say
   else
     m.qk_norm = QkNorm::per_head;
+  if (family != "qwen2_moe")
+    m.attention_bias = m.attention_output_bias = fields.boolean("attention_bias", false);
   if (family == "qwen3") return m;
-  m.moe.num_experts = config.size("num_experts");
+  // transformers 5 writes the other name.
+  m.moe.num_experts =
+      config.size(fields.has_value("num_local_experts") ? "num_local_experts" : "num_experts");
   m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
   m.moe.moe_intermediate_size = config.size("moe_intermediate_size");
   m.moe.decoder_sparse_step = config.size("decoder_sparse_step", 1);
+  m.moe.norm_topk_prob = fields.boolean("norm_topk_prob", false);
   if (fields.has_value("shared_expert_intermediate_size")) {
     m.moe.shared_expert_intermediate_size = fields.integer("shared_expert_intermediate_size");
     m.moe.shared_expert_gate = m.moe.shared_expert_intermediate_size > 0;
@@ -66,6 +71,9 @@ Model read_deepseek(HuggingFaceConfig& config, std::string_view family) {
   m.moe.n_group = config.size("n_group", 1);
   m.moe.topk_group = config.size("topk_group", 1);
   m.moe.router_bias = family == "deepseek_v3";  // of its balance without a loss
+  m.moe.scoring_func = family == "deepseek_v3" ? ScoringFunc::sigmoid : ScoringFunc::softmax;
+  m.moe.norm_topk_prob = fields.boolean("norm_topk_prob", family == "deepseek_v3");
+  m.moe.routed_scaling_factor = fields.number("routed_scaling_factor", family == "deepseek_v3" ? 2.5 : 1.0);
   m.num_nextn_predict_layers = fields.integer("num_nextn_predict_layers", 0);
   if (fields.integer("moe_layer_freq", 1) != 1)
     fields.fail("moe_layer_freq", "must be 1: all layers after first_k_dense_replace have experts");

@@ -20,6 +20,8 @@ constexpr std::array<EnumName<Position>, 4> kPositions{{{Position::learned, "lea
                                                         {Position::none, "none"}}};
 constexpr std::array<EnumName<QkNorm>, 3> kQkNorms{
     {{QkNorm::none, "none"}, {QkNorm::per_head, "per_head"}, {QkNorm::all_heads, "all_heads"}}};
+constexpr std::array<EnumName<ScoringFunc>, 2> kScoringFuncs{
+    {{ScoringFunc::softmax, "softmax"}, {ScoringFunc::sigmoid, "sigmoid"}}};
 constexpr std::array<EnumName<RopeScaling::Kind>, 3> kRopeScalings{{{RopeScaling::Kind::none, "default"},
                                                                     {RopeScaling::Kind::linear, "linear"},
                                                                     {RopeScaling::Kind::llama3, "llama3"}}};
@@ -38,6 +40,9 @@ std::string_view name(Position position) {
 std::string_view name(QkNorm norm) {
   return name_in(kQkNorms, norm);
 }
+std::string_view name(ScoringFunc function) {
+  return name_in(kScoringFuncs, function);
+}
 std::string_view name(RopeScaling::Kind kind) {
   return name_in(kRopeScalings, kind);
 }
@@ -52,6 +57,9 @@ std::optional<Position> position_from_name(std::string_view text) {
 }
 std::optional<QkNorm> qk_norm_from_name(std::string_view text) {
   return value_in(kQkNorms, text);
+}
+std::optional<ScoringFunc> scoring_func_from_name(std::string_view text) {
+  return value_in(kScoringFuncs, text);
 }
 std::optional<RopeScaling::Kind> rope_scaling_from_name(std::string_view text) {
   return value_in(kRopeScalings, text);

@@ -30,6 +30,13 @@ enum class QkNorm {
   per_head,   // one gain of head_dim for all heads of queries and one for keys (Qwen3)
   all_heads,  // over all heads at once (OLMo 2)
 };
+// What a router makes of its logits.
+enum class ScoringFunc {
+  softmax,
+  sigmoid,  // DeepSeek-V3
+};
+std::string_view name(ScoringFunc function);
+std::optional<ScoringFunc> scoring_func_from_name(std::string_view text);
 std::string_view name(Norm norm);
 std::string_view name(Activation activation);
 std::string_view name(Position position);
@@ -73,6 +80,10 @@ struct MixtureOfExperts {
   std::int64_t decoder_sparse_step = 1;
   // Experts lie in n_group groups, of which a token's lie in topk_group at most (DeepSeek-V3).
   std::int64_t n_group = 1, topk_group = 1;
+  // Weights of the chosen experts: scores, divided by their sum or not, times the factor.
+  ScoringFunc scoring_func = ScoringFunc::softmax;
+  bool norm_topk_prob = true;
+  double routed_scaling_factor = 1;
   bool operator==(const MixtureOfExperts&) const = default;
 };
 

@@ -56,6 +56,10 @@ MixtureOfExperts mixture_of_experts_from(JsonObject& object) {
     e.weights_dtype = object.word("expert_weights_dtype", dtype_from_name, listed(stored_types()));
   e.weights_group = object.integer("expert_weights_group", 0);
   e.router_bias = object.boolean("router_bias", false);
+  e.scoring_func =
+      object.word("scoring_func", scoring_func_from_name, "softmax, sigmoid", ScoringFunc::softmax);
+  e.norm_topk_prob = object.boolean("norm_topk_prob", true);
+  e.routed_scaling_factor = object.number("routed_scaling_factor", 1.0);
   e.first_k_dense_replace = object.integer("first_k_dense_replace", 0);
   e.decoder_sparse_step = object.integer("decoder_sparse_step", 1);
   e.n_group = object.integer("n_group", 1);
@@ -168,6 +172,9 @@ Json json_of(const Model& m) {
             {"shared_expert_intermediate_size", m.moe.shared_expert_intermediate_size},
             {"shared_expert_gate", m.moe.shared_expert_gate},
             {"router_bias", m.moe.router_bias},
+            {"scoring_func", name(m.moe.scoring_func)},
+            {"norm_topk_prob", m.moe.norm_topk_prob},
+            {"routed_scaling_factor", m.moe.routed_scaling_factor},
             {"first_k_dense_replace", m.moe.first_k_dense_replace},
             {"decoder_sparse_step", m.moe.decoder_sparse_step},
             {"n_group", m.moe.n_group},

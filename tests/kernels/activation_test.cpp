@@ -86,3 +86,113 @@ TEST_CASE("activations give the same bits however the elements are cut over thre
   }
   kernels::cpu::set_threads(0);
 }
+
+namespace {
+
+struct RowsOf {
+  std::int64_t R, F;
+};
+
+// Of a gated activation with rows' weights, by its definition; gradients by the chain rule.
+struct GatedReference {
+  bool gelu;
+  bool sigmoid;
+
+  template <class Real>
+  Real gate(Real x) const {
+    if (!gelu) return x / (1 + std::exp(-x));
+    const Real u = std::sqrt(Real(2) / std::acos(Real(-1))) * (x + Real(0.044715) * x * x * x);
+    return x / 2 * (1 + std::tanh(u));
+  }
+  template <class Real>
+  Real slope(Real x) const {
+    if (!gelu) {
+      const Real s = 1 / (1 + std::exp(-x));
+      return s + x * s * (1 - s);
+    }
+    const Real root = std::sqrt(Real(2) / std::acos(Real(-1)));
+    const Real t = std::tanh(root * (x + Real(0.044715) * x * x * x));
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * root * (1 + 3 * Real(0.044715) * x * x);
+  }
+  template <class Real>
+  struct Result {
+    std::vector<Real> out, dgate_up, dweights;
+  };
+  template <class Real>
+  Result<Real> run(const std::vector<Real>& gate_up, const std::vector<Real>& weights,
+                   const std::vector<Real>& dout, RowsOf s) const {
+    Result<Real> r{std::vector<Real>(dout.size()), std::vector<Real>(gate_up.size()),
+                   std::vector<Real>(weights.size())};
+    for (std::int64_t row = 0; row < s.R; ++row) {
+      const auto at = static_cast<std::size_t>(row);
+      const Real w = sigmoid ? 1 / (1 + std::exp(-weights[at])) : weights[at];
+      Real dw = 0;
+      for (std::int64_t f = 0; f < s.F; ++f) {
+        const auto i = static_cast<std::size_t>(row * s.F + f),
+                   g = static_cast<std::size_t>(row * 2 * s.F + f), u = g + static_cast<std::size_t>(s.F);
+        r.out[i] = w * gate(gate_up[g]) * gate_up[u];
+        r.dgate_up[g] = dout[i] * w * slope(gate_up[g]) * gate_up[u];
+        r.dgate_up[u] = dout[i] * w * gate(gate_up[g]);
+        dw += dout[i] * gate(gate_up[g]) * gate_up[u];
+      }
+      r.dweights[at] = sigmoid ? dw * w * (1 - w) : dw;
+    }
+    return r;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Gated activations of weighted rows, with their gradients, are as accurate as plain loops") {
+  for (const RowsOf s : {RowsOf{1, 1}, {3, 17}, {65, 100}})
+    for (const bool gelu : {false, true})
+      for (const bool sigmoid : {false, true}) {
+        CAPTURE(s.R, s.F, gelu, sigmoid);
+        const auto gate_up = normal_tensor(s.R * 2 * s.F, 1, 2.0f), dout = normal_tensor(s.R * s.F, 2),
+                   weights = normal_tensor(s.R, 3);
+        std::vector<float> out(dout.size(), NAN), dgate_up(gate_up.size(), NAN),
+            dweights(weights.size(), NAN);
+        const kernels::cpu::RowWeights rows{weights.data(), sigmoid};
+        (gelu ? kernels::cpu::geglu_forward : kernels::cpu::swiglu_forward)(out.data(), gate_up.data(), s.R,
+                                                                            s.F, rows);
+        (gelu ? kernels::cpu::geglu_backward : kernels::cpu::swiglu_backward)(
+            dgate_up.data(), dout.data(), gate_up.data(), s.R, s.F, rows, dweights.data());
+        const GatedReference reference{gelu, sigmoid};
+        const auto plain = reference.run(gate_up, weights, dout, s);
+        const auto exact = reference.run(to_double(gate_up), to_double(weights), to_double(dout), s);
+        test::check_as_accurate_as_plain(out, plain.out, exact.out, kForward);
+        test::check_as_accurate_as_plain(dgate_up, plain.dgate_up, exact.dgate_up, kBackward);
+        test::check_as_accurate_as_plain(dweights, plain.dweights, exact.dweights, kBackward);
+      }
+}
+
+TEST_CASE("ReLU is max(x, 0), its gradient passes where x is above 0, and NaN stays") {
+  const std::vector<float> inp{-2, -0.0f, 0, 3, NAN}, dout{1, 2, 3, 4, 5};
+  std::vector<float> out(5), dinp(5);
+  kernels::cpu::relu_forward(out.data(), inp.data(), 1, 5);
+  kernels::cpu::relu_backward(dinp.data(), dout.data(), inp.data(), 1, 5);
+  CHECK(std::vector<float>(out.begin(), out.end() - 1) == std::vector<float>{0, 0, 0, 3});
+  CHECK(std::isnan(out[4]));
+  CHECK(dinp == std::vector<float>{0, 0, 0, 4, 5});
+}
+
+TEST_CASE("A squared ReLU of weighted rows has the weighted rows' gradients") {
+  const std::int64_t R = 3, F = 40;
+  const auto inp = normal_tensor(R * F, 1), dout = normal_tensor(R * F, 2), weights = normal_tensor(R, 3);
+  std::vector<float> dinp(inp.size(), NAN), dweights(weights.size(), NAN), out(inp.size());
+  kernels::cpu::squared_relu_forward(out.data(), inp.data(), R, F);
+  kernels::cpu::weigh_rows(out.data(), out.data(), R, F, {weights.data()});
+  kernels::cpu::weighted_squared_relu_backward(dinp.data(), dweights.data(), dout.data(), inp.data(), R, F,
+                                               {weights.data()});
+  for (std::int64_t r = 0; r < R; ++r) {
+    double dweight = 0;
+    for (std::int64_t f = 0; f < F; ++f) {
+      const auto i = static_cast<std::size_t>(r * F + f);
+      const double x = std::max(0.0f, inp[i]), w = weights[static_cast<std::size_t>(r)];
+      CHECK(out[i] == Approx(w * x * x).epsilon(1e-6));
+      CHECK(dinp[i] == Approx(2 * w * x * dout[i]).epsilon(1e-6));
+      dweight += dout[i] * x * x;
+    }
+    CHECK(dweights[static_cast<std::size_t>(r)] == Approx(dweight).epsilon(1e-5));
+  }
+}

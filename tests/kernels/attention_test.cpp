@@ -23,6 +23,26 @@ const std::vector<AttentionShape> kShapes = {
     {1, 1, 1, 1, 16},   {2, 3, 2, 1, 16},   {1, 17, 4, 2, 32},  {1, 64, 3, 3, 64}, {2, 65, 6, 2, 40},
     {1, 100, 4, 1, 80}, {1, 129, 2, 2, 96}, {1, 70, 2, 1, 128}, {3, 33, 4, 4, 24}, {1, 200, 3, 1, 64}};
 
+// Windows and chunks shorter than a tile, as long, longer and longer than the sequence; ALiBi of heads that
+// are no power of two; all at once.
+const std::vector<AttentionShape> kMaskedShapes = {{1, 17, 2, 1, 16, {.window = 2}},
+                                                   {2, 65, 2, 2, 16, {.window = 5}},
+                                                   {1, 200, 3, 1, 24, {.window = 64}},
+                                                   {1, 200, 2, 1, 32, {.window = 100}},
+                                                   {1, 40, 2, 1, 16, {.window = 500}},
+                                                   {1, 100, 4, 2, 16, {.chunk = 7}},
+                                                   {1, 200, 2, 1, 16, {.chunk = 64}},
+                                                   {1, 150, 2, 2, 16, {.chunk = 90}},
+                                                   {2, 70, 6, 3, 16, {.alibi = true}},
+                                                   {1, 130, 8, 8, 16, {.alibi = true}},
+                                                   {1, 140, 3, 1, 16, {.window = 30, .alibi = true}}};
+
+std::vector<AttentionShape> all_shapes() {
+  std::vector<AttentionShape> all = kShapes;
+  all.insert(all.end(), kMaskedShapes.begin(), kMaskedShapes.end());
+  return all;
+}
+
 std::int64_t packed_width(AttentionShape s) {
   return (s.H + 2 * s.G) * s.D;
 }
@@ -48,8 +68,8 @@ TEST_CASE("flash attention, forward and backward, is as accurate as plain loops"
   // Scores of deviation 1 spread the softmax; of deviation 9 they make it nearly one-hot, and rows change
   // their maximum from tile to tile.
   for (const float deviation : {1.0f, 3.0f})
-    for (const AttentionShape s : kShapes) {
-      CAPTURE(s.B, s.T, s.H, s.G, s.D, deviation);
+    for (const AttentionShape s : all_shapes()) {
+      CAPTURE(s.B, s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk, s.mask.alibi, deviation);
       const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1, deviation);
       const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
       std::vector<float> plain_lse;
@@ -66,8 +86,8 @@ TEST_CASE("flash attention, forward and backward, is as accurate as plain loops"
 }
 
 TEST_CASE("standard attention, forward and backward, is as accurate as plain loops") {
-  for (const AttentionShape s : kShapes) {
-    CAPTURE(s.B, s.T, s.H, s.G, s.D);
+  for (const AttentionShape s : all_shapes()) {
+    CAPTURE(s.B, s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk, s.mask.alibi);
     const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1);
     const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
     std::vector<float> plain_probabilities;
@@ -128,6 +148,11 @@ TEST_CASE("attention over a KV cache that is filled piece by piece equals attent
       {{3, 68, 4, 1, 80}, {1, 1, 65, 1}},
       {{1, 700, 3, 1, 64}, {695, 1, 3, 1}},  // several key splits
       {{1, 130, 2, 2, 128}, {64, 64, 2}},
+      {{2, 75, 6, 2, 16, {.window = 9}}, {70, 1, 1, 2, 1}},
+      {{1, 700, 3, 1, 16, {.window = 600}},
+       {650, 45, 1, 3, 1}},  // several key splits, none of them from key 0
+      {{1, 150, 9, 3, 16, {.chunk = 40}}, {3, 100, 1, 17, 29}},
+      {{1, 90, 6, 2, 16, {.alibi = true}}, {3, 60, 1, 1, 25}},
   };
   for (const Case& c : cases) {
     const AttentionShape w = c.whole;
@@ -142,7 +167,7 @@ TEST_CASE("attention over a KV cache that is filled piece by piece equals attent
     std::vector<float> joined(exact.size(), NAN);
     std::int64_t done = 0;
     for (const std::int64_t length : c.pieces) {
-      const AttentionShape s{w.B, length, w.H, w.G, w.D};
+      const AttentionShape s{w.B, length, w.H, w.G, w.D, w.mask};
       std::vector<float> piece, out(static_cast<std::size_t>(s.B * s.T * s.H * s.D), NAN);
       for (std::int64_t b = 0; b < w.B; ++b) {
         const auto from = qkv.begin() + (b * w.T + done) * packed_width(w);
@@ -161,6 +186,38 @@ TEST_CASE("attention over a KV cache that is filled piece by piece equals attent
     REQUIRE(done == w.T);
     test::check_as_accurate_as_plain(joined, plain, exact, kForward);
   }
+}
+
+TEST_CASE("a cache as long as the window or the chunk gives what the whole sequence's would") {
+  for (const AttentionShape w : {AttentionShape{2, 60, 4, 2, 16, {.window = 9}},
+                                 {1, 60, 3, 1, 16, {.chunk = 8}},
+                                 {1, 90, 2, 2, 16, {.window = 80}}})
+    for (const std::int64_t prompt : {1, 5, 40}) {
+      CAPTURE(w.mask.window, w.mask.chunk, prompt);
+      const auto qkv = normal_tensor(w.B * w.T * packed_width(w), 1, 1.5f);
+      const std::int64_t capacity = std::max(w.mask.window, w.mask.chunk);
+      std::vector<float> keys(static_cast<std::size_t>(w.B * w.G * capacity * w.D), NAN), values = keys;
+      std::vector<float> joined(static_cast<std::size_t>(w.B * w.T * w.H * w.D), NAN);
+      const auto cache = kernels::cpu::contiguous_cache(keys.data(), values.data(), capacity);
+      for (std::int64_t done = 0; done < w.T;) {
+        const AttentionShape s{w.B, done == 0 ? prompt : 1, w.H, w.G, w.D, w.mask};
+        std::vector<float> section, out(static_cast<std::size_t>(s.B * s.T * s.H * s.D), NAN);
+        for (std::int64_t b = 0; b < w.B; ++b) {
+          const auto from = qkv.begin() + (b * w.T + done) * packed_width(w);
+          section.insert(section.end(), from, from + s.T * packed_width(w));
+        }
+        const std::vector<std::int32_t> positions(static_cast<std::size_t>(w.B),
+                                                  static_cast<std::int32_t>(done));
+        kernels::cpu::kv_append(cache, section.data(), positions.data(), s);
+        kernels::cpu::attention_cached(out.data(), section.data(), cache, positions.data(), s);
+        for (std::int64_t b = 0; b < w.B; ++b)
+          std::copy_n(out.begin() + b * s.T * w.H * w.D, s.T * w.H * w.D,
+                      joined.begin() + (b * w.T + done) * w.H * w.D);
+        done += s.T;
+      }
+      test::check_as_accurate_as_plain(joined, reference::attention_forward<float>(qkv, w),
+                                       reference::attention_forward<double>(to_double(qkv), w), kForward);
+    }
 }
 
 TEST_CASE("sequences of one batch may stand at different positions of their caches") {

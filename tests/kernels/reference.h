@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -216,6 +217,29 @@ inline std::int64_t packed(kernels::AttentionShape s, std::int64_t b, std::int64
 }
 
 // probabilities (B, H, T, T), under a causal mask zero above the diagonal; lse (B, H, T).
+// Whether query i sees key j of those before it, by the definitions of a window and of chunks.
+inline bool sees(const kernels::AttentionMask& mask, std::int64_t i, std::int64_t j) {
+  return (mask.window == 0 || i - j < mask.window) && (mask.chunk == 0 || i / mask.chunk == j / mask.chunk);
+}
+
+// ALiBi's slopes of n heads: a geometric sequence that begins with its ratio, 2^(-8/n); where n is no power
+// of two, those of the power below, then every other one of twice that power (Press et al. 2022, section 3
+// and its code).
+inline std::vector<double> alibi_slopes(std::int64_t n) {
+  std::int64_t power = 1;
+  while (2 * power <= n) power *= 2;
+  const auto sequence = [](std::int64_t of) {
+    std::vector<double> all;
+    for (std::int64_t i = 1; i <= of; ++i)
+      all.push_back(std::pow(2.0, -8.0 * static_cast<double>(i) / static_cast<double>(of)));
+    return all;
+  };
+  std::vector<double> slopes = sequence(power);
+  const std::vector<double> further = sequence(2 * power);
+  for (std::size_t i = 0; slopes.size() < static_cast<std::size_t>(n); i += 2) slopes.push_back(further[i]);
+  return slopes;
+}
+
 template <class Real>
 Tensor<Real> attention_forward(const Tensor<Real>& qkv, kernels::AttentionShape s,
                                Tensor<Real>* probabilities = nullptr, Tensor<Real>* lse = nullptr,
@@ -230,13 +254,17 @@ Tensor<Real> attention_forward(const Tensor<Real>& qkv, kernels::AttentionShape 
       for (std::int64_t i = 0; i < s.T; ++i) {
         const std::int64_t key_head = s.H + h / (s.H / s.G), value_head = key_head + s.G;
         const std::int64_t keys = causal ? i + 1 : s.T;
-        Real highest = 0;
+        const Real slope =
+            s.mask.alibi ? static_cast<Real>(alibi_slopes(s.H)[static_cast<std::size_t>(h)]) : Real(0);
+        Real highest = -std::numeric_limits<Real>::infinity();
         for (std::int64_t j = 0; j < keys; ++j) {
+          p[j] = -std::numeric_limits<Real>::infinity();
+          if (!sees(s.mask, i, j)) continue;
           Real score = 0;
           for (std::int64_t d = 0; d < s.D; ++d)
             score += qkv[packed(s, b, i, h, d)] * qkv[packed(s, b, j, key_head, d)];
-          p[j] = score * scale;
-          highest = j == 0 ? p[j] : std::max(highest, p[j]);
+          p[j] = score * scale + slope * static_cast<Real>(j - i);
+          highest = std::max(highest, p[j]);
         }
         Real sum = 0;
         for (std::int64_t j = 0; j < keys; ++j) {

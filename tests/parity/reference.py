@@ -40,6 +40,12 @@ def llama(width, **settings):
     return transformers.LlamaConfig(**(common | settings))
 
 
+def common(width):
+    return {"vocab_size": 256, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": False}
+
+
 FAMILIES = {
     "gpt2": lambda width: transformers.GPT2Config(
         vocab_size=256, n_embd=width, n_layer=2, n_head=4, n_positions=80, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
@@ -52,6 +58,22 @@ FAMILIES = {
         vocab_size=256, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-6, tie_word_embeddings=True,
         use_sliding_window=False, **rope(1e6)),
+    # Families of a later day: a window shorter than the sequence, norms of queries and keys, experts, ALiBi.
+    "mistral-window": lambda width: transformers.MistralConfig(**common(width), sliding_window=20, **rope(10000.0)),
+    "qwen3": lambda width: transformers.Qwen3Config(**common(width), head_dim=16, **rope(1e6)),
+    "mixtral": lambda width: transformers.MixtralConfig(
+        **common(width), num_local_experts=4, num_experts_per_tok=2, sliding_window=None, **rope(10000.0)),
+    "qwen2-moe": lambda width: transformers.Qwen2MoeConfig(
+        **common(width), num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, decoder_sparse_step=2,
+        shared_expert_intermediate_size=40, norm_topk_prob=False, use_sliding_window=False, **rope(1e6)),
+    "qwen3-moe": lambda width: transformers.Qwen3MoeConfig(
+        **common(width), head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
+        norm_topk_prob=True, use_sliding_window=False, **rope(1e6)),
+    "bloom": lambda width: transformers.BloomConfig(
+        vocab_size=256, hidden_size=width, n_layer=2, n_head=4, hidden_dropout=0.0, attention_dropout=0.0),
+    # Heads that are no power of two have the slopes of two series.
+    "bloom-6-heads": lambda width: transformers.BloomConfig(
+        vocab_size=256, hidden_size=width // 4 * 6, n_layer=1, n_head=6, hidden_dropout=0.0, attention_dropout=0.0),
 }
 
 

@@ -202,6 +202,7 @@ TEST_CASE("the published configs of families that are predicted are the presets 
               {"rope_theta", 1000000.0},
               {"num_experts", 128},
               {"num_experts_per_tok", 8},
+              {"norm_topk_prob", true},
               {"moe_intermediate_size", 768},
               {"decoder_sparse_step", 1}},
              "qwen3-30b-a3b");

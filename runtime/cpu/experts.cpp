@@ -1,0 +1,66 @@
+// Rows of the table of kernels: routing and experts.
+#include <vector>
+
+#include "kernels/grouped_matmul.h"
+#include "kernels/permute.h"
+#include "kernels/route.h"
+#include "runtime/cpu/kernel_table.h"
+
+namespace runtime {
+namespace {
+
+namespace cpu = kernels::cpu;
+using K = sim::OpKind;
+using R = sim::Role;
+using A = Arguments;
+using S = RunSettings;
+
+std::vector<std::int64_t> offsets(const A& a) {
+  return cpu::expert_offsets(a.i32(R::indices), a.rows(), a.grouped_count());
+}
+
+constexpr CpuKernelRow kRows[] = {
+    {K::route,
+     [](const A& a, const S&) {
+       cpu::route_forward(a.f32(R::weights), a.i32(R::indices), a.f32(R::logits), a.f32(R::bias), a.route(),
+                          a.routing());
+     }},
+    {K::route_backward,
+     [](const A& a, const S&) {
+       cpu::route_backward(a.f32(R::dlogits), a.f32(R::dbias), a.f32(R::dweights), a.i32(R::indices),
+                           a.f32(R::logits), a.f32(R::bias), a.route(), a.routing());
+     }},
+    {K::permute,
+     [](const A& a, const S&) {
+       cpu::permute(a.f32(R::out), a.f32(R::row_weights), a.f32(R::inp), a.f32(R::weights), a.i32(R::indices),
+                    a.permutation());
+     }},
+    {K::unpermute,
+     [](const A& a, const S&) {
+       cpu::unpermute(a.f32(R::out), a.f32(R::weights), a.f32(R::inp), a.f32(R::row_weights),
+                      a.i32(R::indices), a.permutation());
+     }},
+    {K::grouped_matmul,
+     [](const A& a, const S&) {
+       cpu::grouped_matmul_forward(a.f32(R::out), a.f32(R::inp), a.f32(R::weight), a.f32(R::bias), offsets(a),
+                                   a.grouped());
+     }},
+    {K::grouped_matmul_backward_input,
+     [](const A& a, const S&) {
+       cpu::grouped_matmul_backward_input(a.f32(R::dinp), a.f32(R::dout), a.f32(R::weight), offsets(a),
+                                          a.grouped());
+     }},
+    {K::grouped_matmul_backward_weight,
+     [](const A& a, const S&) {
+       cpu::grouped_matmul_backward_weight(a.f32(R::dweight), a.f32(R::dbias), a.f32(R::dout), a.f32(R::inp),
+                                           offsets(a), a.grouped());
+     }},
+};
+
+}  // namespace
+
+std::span<const CpuKernelRow> expert_kernels() {
+  return kRows;
+}
+
+}  // namespace runtime

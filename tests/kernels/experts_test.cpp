@@ -1,0 +1,227 @@
+// The router, the permutation of rows and products by expert, against their definitions in double and finite
+// differences.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "kernels/grouped_matmul.h"
+#include "kernels/permute.h"
+#include "kernels/route.h"
+#include "kernels/threads.h"
+#include "tests/kernels/compare.h"
+#include "tests/kernels/reference.h"
+
+using kernels::RouteSettings;
+using kernels::RouteShape;
+using test::normal_tensor;
+
+namespace {
+
+struct Routed {
+  std::vector<double> weights;
+  std::vector<std::int32_t> indices;
+};
+
+// One row, by the definition: chosen by repeatedly taking the best that is left.
+Routed route_row(const std::vector<double>& logits, const std::vector<double>& bias, RouteShape s,
+                 RouteSettings settings) {
+  const auto E = static_cast<std::size_t>(s.E);
+  std::vector<double> scores(E), ranks;
+  double sum = 0;
+  for (std::size_t e = 0; e < E; ++e) {
+    scores[e] = settings.sigmoid ? 1 / (1 + std::exp(-logits[e]))
+                                 : std::exp(logits[e] + (bias.empty() ? 0 : bias[e]));
+    sum += scores[e];
+  }
+  if (!settings.sigmoid)
+    for (double& score : scores) score /= sum;
+  ranks = scores;
+  if (settings.sigmoid && !bias.empty())
+    for (std::size_t e = 0; e < E; ++e) ranks[e] += bias[e];
+  const auto size = static_cast<std::size_t>(s.E / s.groups);
+  std::vector<double> of_group;
+  for (std::size_t g = 0; g < static_cast<std::size_t>(s.groups); ++g) {
+    std::vector<double> in(ranks.begin() + static_cast<std::ptrdiff_t>(g * size),
+                           ranks.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
+    std::sort(in.begin(), in.end(), std::greater<>());
+    of_group.push_back(in[0] + (settings.sigmoid && size > 1 ? in[1] : 0));
+  }
+  for (std::size_t e = 0; e < E; ++e) {
+    const auto better = std::count_if(of_group.begin(), of_group.end(),
+                                      [&](double other) { return other > of_group[e / size]; });
+    if (better >= s.chosen_groups) ranks[e] = -INFINITY;
+  }
+  Routed r;
+  double chosen_sum = 0;
+  for (std::int64_t k = 0; k < s.K; ++k) {
+    const auto best = std::max_element(ranks.begin(), ranks.end()) - ranks.begin();
+    ranks[static_cast<std::size_t>(best)] = -INFINITY;
+    r.indices.push_back(static_cast<std::int32_t>(best));
+    r.weights.push_back(scores[static_cast<std::size_t>(best)]);
+    chosen_sum += r.weights.back();
+  }
+  for (double& w : r.weights) w *= settings.scale / (settings.normalised ? chosen_sum : 1);
+  return r;
+}
+
+struct RouteCase {
+  RouteShape shape;
+  RouteSettings settings;
+  bool bias;
+};
+const std::vector<RouteCase> kCases = {
+    {{7, 8, 2}, {}, false},                                        // Mixtral
+    {{5, 6, 3}, {.normalised = false}, false},                     // Qwen1.5-MoE
+    {{4, 8, 8}, {}, false},                                        // all of them
+    {{9, 6, 2}, {}, true},                                         // gpt-oss
+    {{6, 12, 3, 4, 2}, {.normalised = false, .scale = 2}, false},  // DeepSeek-V2
+    {{8, 12, 4, 3, 2}, {.sigmoid = true, .scale = 2.5f}, true},    // DeepSeek-V3
+    {{3, 5, 1}, {.sigmoid = true, .normalised = false}, false},    // Llama 4
+    {{300, 16, 4}, {}, false},
+};
+
+std::vector<double> part(const std::vector<float>& all, std::int64_t first, std::int64_t count) {
+  return {all.begin() + first, all.begin() + first + count};
+}
+
+}  // namespace
+
+TEST_CASE("A router chooses the experts, with the weights, of its definition in double") {
+  for (const RouteCase& c : kCases) {
+    const RouteShape s = c.shape;
+    CAPTURE(s.R, s.E, s.K, s.groups, c.settings.sigmoid, c.settings.normalised);
+    const auto logits = normal_tensor(s.R * s.E, 1, 2.0f);
+    const auto bias = c.bias ? normal_tensor(s.E, 2, 0.3f) : std::vector<float>{};
+    std::vector<float> weights(static_cast<std::size_t>(s.R * s.K), NAN);
+    std::vector<std::int32_t> indices(weights.size(), -1);
+    kernels::cpu::route_forward(weights.data(), indices.data(), logits.data(), c.bias ? bias.data() : nullptr,
+                                s, c.settings);
+    for (std::int64_t r = 0; r < s.R; ++r) {
+      const Routed exact = route_row(part(logits, r * s.E, s.E), test::to_double(bias), s, c.settings);
+      for (std::int64_t k = 0; k < s.K; ++k) {
+        const auto at = static_cast<std::size_t>(r * s.K + k);
+        CHECK(indices[at] == exact.indices[static_cast<std::size_t>(k)]);
+        CHECK(weights[at] == Approx(exact.weights[static_cast<std::size_t>(k)]).epsilon(1e-5));
+      }
+    }
+  }
+}
+
+TEST_CASE("A router's gradients are finite differences of its weights in double") {
+  for (const RouteCase& c : kCases) {
+    const RouteShape s = c.shape;
+    CAPTURE(s.R, s.E, s.K, s.groups, c.settings.sigmoid, c.settings.normalised);
+    const auto logits = normal_tensor(s.R * s.E, 1, 2.0f), upward = normal_tensor(s.R * s.K, 3);
+    const auto bias = c.bias ? normal_tensor(s.E, 2, 0.3f) : std::vector<float>{};
+    const float* const bias_or_null = c.bias ? bias.data() : nullptr;
+    std::vector<float> weights(upward.size()), dlogits(logits.size(), NAN),
+        dbias(static_cast<std::size_t>(s.E), 1);
+    std::vector<std::int32_t> indices(weights.size());
+    kernels::cpu::route_forward(weights.data(), indices.data(), logits.data(), bias_or_null, s, c.settings);
+    kernels::cpu::route_backward(dlogits.data(), dbias.data(), upward.data(), indices.data(), logits.data(),
+                                 bias_or_null, s, c.settings);
+    // The sum of upward times the weights of the row's choice.
+    const auto value = [&](std::int64_t r, const std::vector<double>& row) {
+      RouteShape all = s;  // the choice is fixed while the logits move
+      all.K = s.E, all.groups = all.chosen_groups = 1;
+      RouteSettings plain = c.settings;
+      plain.normalised = false, plain.scale = 1;
+      const Routed scores =
+          route_row(row, c.settings.sigmoid ? std::vector<double>{} : test::to_double(bias), all, plain);
+      double total = 0, sum = 0;
+      for (std::int64_t k = 0; k < s.K; ++k) {
+        const auto at = static_cast<std::size_t>(r * s.K + k);
+        const auto place =
+            std::find(scores.indices.begin(), scores.indices.end(), indices[at]) - scores.indices.begin();
+        total += upward[at] * scores.weights[static_cast<std::size_t>(place)];
+        sum += scores.weights[static_cast<std::size_t>(place)];
+      }
+      return c.settings.scale * total / (c.settings.normalised ? sum : 1);
+    };
+    std::vector<double> of_bias(static_cast<std::size_t>(s.E), 1);
+    constexpr double kStep = 1e-5;
+    for (std::int64_t r = 0; r < s.R; ++r)
+      for (std::int64_t e = 0; e < s.E; ++e) {
+        auto up = part(logits, r * s.E, s.E), down = up;
+        up[static_cast<std::size_t>(e)] += kStep, down[static_cast<std::size_t>(e)] -= kStep;
+        const double slope = (value(r, up) - value(r, down)) / (2 * kStep);
+        CHECK(dlogits[static_cast<std::size_t>(r * s.E + e)] == Approx(slope).epsilon(1e-4).margin(2e-6));
+        of_bias[static_cast<std::size_t>(e)] += slope;
+      }
+    const bool bias_learns = c.bias && !c.settings.sigmoid;
+    for (std::size_t e = 0; e < dbias.size(); ++e)
+      CHECK(dbias[e] == Approx(bias_learns ? of_bias[e] : 1.0).epsilon(1e-4).margin(1e-5));
+  }
+}
+
+TEST_CASE("Permuting orders rows by expert, and unpermuting sums each token's rows") {
+  const kernels::PermuteShape s{50, 33, 7, 3};
+  const auto inp = normal_tensor(s.R * s.C, 1), weights = normal_tensor(s.R * s.K, 2);
+  std::vector<std::int32_t> indices;
+  for (std::int32_t r = 0; r < s.R; ++r)  // three different experts each; expert 6 has none
+    for (std::int32_t k = 0; k < s.K; ++k) indices.push_back((r * r + 2 * k) % 6);
+  std::vector<float> rows(static_cast<std::size_t>(s.R * s.K * s.C), NAN), row_weights(weights.size(), NAN);
+  kernels::cpu::permute(rows.data(), row_weights.data(), inp.data(), weights.data(), indices.data(), s);
+
+  const auto offsets = kernels::cpu::expert_offsets(indices.data(), s.R * s.K, s.E);
+  REQUIRE(offsets.size() == 8);
+  CHECK(offsets[6] == s.R * s.K);
+  CHECK(offsets[7] == s.R * s.K);
+  std::int64_t place = 0;
+  for (std::int32_t e = 0; e < s.E; ++e) {
+    CHECK(offsets[static_cast<std::size_t>(e)] == place);
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] != e) continue;
+      CHECK(row_weights[static_cast<std::size_t>(place)] == weights[i]);
+      const auto row = static_cast<std::int64_t>(i) / s.K;
+      CHECK(std::equal(inp.begin() + row * s.C, inp.begin() + (row + 1) * s.C, rows.begin() + place * s.C));
+      ++place;
+    }
+  }
+
+  std::vector<float> back(inp.size(), NAN), weights_back(weights.size(), NAN);
+  for (const int threads : {1, 3}) {
+    kernels::cpu::set_threads(threads);
+    kernels::cpu::unpermute(back.data(), weights_back.data(), rows.data(), row_weights.data(), indices.data(),
+                            s);
+    CHECK(weights_back == weights);
+    for (std::size_t i = 0; i < inp.size(); ++i) CHECK(back[i] == inp[i] + inp[i] + inp[i]);
+  }
+  kernels::cpu::set_threads(0);
+}
+
+TEST_CASE("Products by expert multiply each row by its own expert's weight") {
+  // An expert without rows, with one, with many.
+  const std::vector<std::int64_t> offsets{0, 5, 5, 6, 140};
+  const std::int64_t rows = 140, E = 4;
+  const kernels::cpu::GroupedShape s{24, 17};
+  const auto inp = normal_tensor(rows * s.K, 1), weight = normal_tensor(E * s.N * s.K, 2),
+             bias = normal_tensor(E * s.N, 3), dout = normal_tensor(rows * s.N, 4);
+  std::vector<float> out(dout.size(), NAN), dinp(inp.size(), NAN);
+  std::vector<float> dweight(weight.size(), 1), dbias(bias.size(), 1);
+  kernels::cpu::grouped_matmul_forward(out.data(), inp.data(), weight.data(), bias.data(), offsets, s);
+  kernels::cpu::grouped_matmul_backward_input(dinp.data(), dout.data(), weight.data(), offsets, s);
+  kernels::cpu::grouped_matmul_backward_weight(dweight.data(), dbias.data(), dout.data(), inp.data(), offsets,
+                                               s);
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  std::vector<double> exact_dweight(weight.size(), 1), exact_dbias(bias.size(), 1), exact_dinp(inp.size(), 0);
+  for (std::int64_t e = 0; e < E; ++e)
+    for (std::int64_t r = offsets[at(e)]; r < offsets[at(e + 1)]; ++r)
+      for (std::int64_t n = 0; n < s.N; ++n) {
+        double sum = bias[at(e * s.N + n)];
+        const double upward = dout[at(r * s.N + n)];
+        for (std::int64_t k = 0; k < s.K; ++k) {
+          const auto w = at((e * s.N + n) * s.K + k);
+          sum += static_cast<double>(inp[at(r * s.K + k)]) * weight[w];
+          exact_dinp[at(r * s.K + k)] += upward * weight[w];
+          exact_dweight[w] += upward * inp[at(r * s.K + k)];
+        }
+        exact_dbias[at(e * s.N + n)] += upward;
+        CHECK(out[at(r * s.N + n)] == Approx(sum).epsilon(1e-5).margin(1e-5));
+      }
+  CHECK(test::worst_error(dinp, exact_dinp) <= 2e-5);
+  CHECK(test::worst_error(dweight, exact_dweight) <= 5e-5);
+  CHECK(test::worst_error(dbias, exact_dbias) <= 2e-5);
+}
