@@ -81,4 +81,46 @@ void cross_entropy_forward(float* losses, const float* logits, const std::int32_
   });
 }
 
+void cross_entropy_statistics(float* statistics, const float* logits, const std::int32_t* targets,
+                              std::int64_t R, std::int64_t V, VocabularyPart part) {
+  parallel_ranges(R, kCostPerLogit * V, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const float* row = logits + r * V;
+      const std::int64_t target = targets[r] - part.first;
+      float* of_row = statistics + 3 * r;
+      of_row[0] = row_max(row, part.count);
+      of_row[1] = sum_exp(row, of_row[0], part.count);
+      of_row[2] = target >= 0 && target < part.count ? row[target] : 0;
+    }
+  });
+}
+
+void cross_entropy_of_part(float* logits_to_dlogits, float* losses, const std::int32_t* targets,
+                           const float* statistics, std::int64_t ranks, float scale, std::int64_t R,
+                           std::int64_t V, VocabularyPart part) {
+  parallel_ranges(R, kCostPerLogit * V, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      float* row = logits_to_dlogits + r * V;
+      if (targets[r] < 0) {
+        losses[r] = 0;
+        std::fill_n(row, V, 0.0f);
+        continue;
+      }
+      float highest = -std::numeric_limits<float>::infinity(), sum = 0, target_logit = 0;
+      for (std::int64_t i = 0; i < ranks; ++i) highest = std::max(highest, statistics[3 * (i * R + r)]);
+      for (std::int64_t i = 0; i < ranks; ++i) {
+        const float* of_part = statistics + 3 * (i * R + r);
+        sum += of_part[1] * std::exp(of_part[0] - highest);
+        target_logit += of_part[2];
+      }
+      losses[r] = std::log(sum) - (target_logit - highest);
+      exponentiate(row, highest, part.count);
+      multiply(row, scale / sum, part.count);
+      std::fill(row + part.count, row + V, 0.0f);
+      const std::int64_t target = targets[r] - part.first;
+      if (target >= 0 && target < part.count) row[target] -= scale;
+    }
+  });
+}
+
 }  // namespace kernels::cpu

@@ -2,7 +2,15 @@
 #pragma once
 #include <cstdint>
 
-namespace kernels::cpu {
+namespace kernels {
+
+// Where ranks divide the vocabulary: this rank's columns are ids [first, first + count); columns beyond
+// `count` are padding.
+struct VocabularyPart {
+  std::int64_t first = 0, count = 0;
+};
+
+namespace cpu {
 
 // logits (R, V) are replaced by the gradient: (softmax - onehot(target)) * scale. losses (R) = -log
 // p[target]. A negative target is ignored: loss 0, gradient 0.
@@ -13,4 +21,16 @@ void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, con
 void cross_entropy_forward(float* losses, const float* logits, const std::int32_t* targets, std::int64_t R,
                            std::int64_t V);
 
-}  // namespace kernels::cpu
+// Of a part of each row, statistics (R, 3): its largest logit, the sum of exponentials below it, and the
+// target's logit, 0 where the target is another part's (Megatron-LM's vocab_parallel_cross_entropy).
+void cross_entropy_statistics(float* statistics, const float* logits, const std::int32_t* targets,
+                              std::int64_t R, std::int64_t V, VocabularyPart part);
+
+// As cross_entropy_forward_backward() of a part of each row, given the statistics (ranks, R, 3) of all parts.
+// Padding has gradient 0.
+void cross_entropy_of_part(float* logits_to_dlogits, float* losses, const std::int32_t* targets,
+                           const float* statistics, std::int64_t ranks, float scale, std::int64_t R,
+                           std::int64_t V, VocabularyPart part);
+
+}  // namespace cpu
+}  // namespace kernels

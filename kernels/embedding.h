@@ -6,6 +6,9 @@ namespace kernels {
 
 struct EmbeddingShape {
   std::int64_t B, T, C, V;
+  // Where ranks divide the vocabulary: the id of this part's first row. Tokens of other parts give rows of
+  // zeros, and positions are added by the part that begins with token 0, so that the parts' sum is the whole.
+  std::int64_t first = 0;
 };
 
 namespace cpu {

@@ -33,17 +33,18 @@ void write_file(const fs::path& path, std::string_view content) {
 }
 
 std::string optimizer_name(const Run& run, InstanceName name) {
-  return run.plan().buffers[static_cast<std::size_t>(name.buffer)].name + "/" + std::to_string(name.layer);
+  return run.whole_plan().buffers[static_cast<std::size_t>(name.buffer)].name + "/" + std::to_string(name.layer);
 }
 
-// Values of instances under their names in a file. Where they cannot be used in place, copies are held here.
+// Values of the whole model under their names in a file, on rank 0; of other ranks' lists nothing comes.
 class TensorList {
  public:
   explicit TensorList(const Run& run) : run_(run) {}
 
   void add_parameter(InstanceName name) {
-    const sim::Buffer& of = run_.plan().buffers[static_cast<std::size_t>(name.buffer)];
+    const sim::Buffer& of = run_.whole_plan().buffers[static_cast<std::size_t>(name.buffer)];
     std::span<const float> rest = values_of(name);
+    if (rest.empty()) return;
     const auto adapter = adapter_part(of.name, name.layer, of.shape.front().factor, of.shape.back().factor);
     const std::vector<WeightPart> parts =
         adapter ? std::vector{*adapter}
@@ -58,6 +59,7 @@ class TensorList {
 
   void add_optimizer_state(InstanceName name) {
     const std::span<const float> values = values_of(name);
+    if (values.empty()) return;
     tensors_.push_back({optimizer_name(run_, name), {static_cast<std::int64_t>(values.size())}, values});
   }
 
@@ -65,9 +67,7 @@ class TensorList {
 
  private:
   std::span<const float> values_of(InstanceName name) {
-    std::vector<float> values(run_.elements_of(name));
-    run_.read_values(name, values);
-    return keep(std::move(values));
+    return keep(run_.collect(name));
   }
   std::span<const float> keep(std::vector<float> values) { return copies_.emplace_back(std::move(values)); }
 
@@ -110,22 +110,24 @@ void save_checkpoint(const fs::path& directory, const Run& run, const Checkpoint
   require_checkpoint_folder(directory);
   const std::string suffix = std::to_string(state.step) + ".safetensors";
   const std::string model_file = "model-" + suffix, optimizer_file = "optimizer-" + suffix;
+  const bool writes = run.communicator().rank() == 0;
   json weight_map = json::object();
   std::int64_t total_size = 0;
   {
     TensorList parameters(run);
-    for (const InstanceName& name : run.instances_of(sim::BufferClass::parameter))
+    for (const InstanceName& name : run.whole_instances_of(sim::BufferClass::parameter))
       parameters.add_parameter(name);
     for (const SafetensorsF32& tensor : parameters.tensors()) {
       weight_map[tensor.name] = model_file;
       total_size += static_cast<std::int64_t>(tensor.values.size_bytes());
     }
-    write_safetensors(directory / model_file, parameters.tensors(), kMetadata);
+    if (writes) write_safetensors(directory / model_file, parameters.tensors(), kMetadata);
   }
   {
     TensorList moments(run);
-    for (const InstanceName& name : run.instances_of(sim::BufferClass::optimizer))
+    for (const InstanceName& name : run.whole_instances_of(sim::BufferClass::optimizer))
       moments.add_optimizer_state(name);
+    if (!writes) return;
     write_safetensors(directory / optimizer_file, moments.tensors());
   }
   write_file(directory / "config.json", hugging_face_config(run.plan().scenario.model));
@@ -180,10 +182,10 @@ CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
   run.fill_parameters(model, state.seed);
   const Safetensors moments = Safetensors::open(directory / optimizer_file);
   std::vector<float> values;
-  for (const InstanceName& name : run.instances_of(sim::BufferClass::optimizer)) {
-    values.resize(run.elements_of(name));
+  for (const InstanceName& name : run.whole_instances_of(sim::BufferClass::optimizer)) {
+    values.resize(run.whole_elements_of(name));
     moments.read_as_f32(optimizer_name(run, name), values);
-    run.write_values(name, values);
+    run.write_part(name, values);
   }
   return state;
 }

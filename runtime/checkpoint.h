@@ -29,12 +29,13 @@ struct CheckpointState {
 // checkpoint.
 void require_checkpoint_folder(const std::filesystem::path& directory);
 
+// Every rank of a run calls it; rank 0 writes the whole model, whatever the ranks divide.
 // `model_directory`: where tokenizer.json is copied from, may be empty. Throws DeviceError (a full disk) with
 // the previous checkpoint intact, and InputError where the folder holds a model that is no checkpoint.
 void save_checkpoint(const std::filesystem::path& directory, const Run& run, const CheckpointState& state,
                      const std::filesystem::path& model_directory);
 
-// Fills parameters and optimizer states. Throws InputError naming file and tensor.
+// Fills parameters and optimizer states, of each rank its own parts. Throws InputError naming file and tensor.
 CheckpointState load_checkpoint(const std::filesystem::path& directory, Run& run);
 
 }  // namespace runtime

@@ -1,52 +1,317 @@
 #include "runtime/communicator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <string>
+
+#include "runtime/formats/float_formats.h"
 
 namespace runtime {
 namespace {
 
-class SingleRank final : public Communicator {
- public:
-  std::int32_t rank() const override { return 0; }
-  std::int32_t size() const override { return 1; }
+// Tags of messages that no plan names.
+enum OwnTag : MessageTag { kCollective = Communicator::kFirstFreeTag, kGathered, kBarrier };
 
-  void all_reduce(const sim::Group& group, std::span<std::byte>, sim::DType) override { alone(group); }
-  void reduce_scatter(const sim::Group& group, std::span<std::byte> shard, std::span<const std::byte> buffer,
-                      sim::DType) override {
-    copy(group, shard, buffer);
-  }
-  void all_gather(const sim::Group& group, std::span<std::byte> buffer,
-                  std::span<const std::byte> shard) override {
-    copy(group, buffer, shard);
-  }
-  void all_to_all(const sim::Group& group, std::span<std::byte> out,
-                  std::span<const std::byte> inp) override {
-    copy(group, out, inp);
-  }
-  void send(const sim::Group& group, std::span<const std::byte>) override { no_neighbour(group); }
-  void receive(const sim::Group& group, std::span<std::byte>) override { no_neighbour(group); }
+// Up to here each member sends all that it has to each other: one message's latency instead of two.
+constexpr std::size_t kSmallReduction = 8192;  // bytes
 
- private:
-  static void alone(const sim::Group& group) {
-    if (group.size != 1)
-      throw std::logic_error("group " + std::string(name(group.axis)) + " has " + std::to_string(group.size) +
-                             " ranks, this process is one alone");
-  }
-  static void copy(const sim::Group& group, std::span<std::byte> to, std::span<const std::byte> from) {
-    alone(group);
-    if (to.size() != from.size()) throw std::logic_error("shards of one rank must be whole buffers");
-    if (to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
-  }
-  [[noreturn]] static void no_neighbour(const sim::Group& group) {
-    throw std::logic_error("one rank alone has no neighbour in group " + std::string(name(group.axis)));
-  }
+std::size_t element_size(sim::DType dtype) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(sim::bits(dtype) / 8, 1));
+}
+
+// Part i of n.
+template <class Bytes>
+Bytes part_of(Bytes buffer, std::size_t element, std::size_t n, std::size_t i) {
+  const std::size_t count = buffer.size() / element, part = (count + n - 1) / n;
+  const std::size_t begin = std::min(count, i * part), end = std::min(count, begin + part);
+  return buffer.subspan(begin * element, (end - begin) * element);
+}
+
+template <class Bytes>
+std::vector<Bytes> parts_of(std::span<const Bytes> buffers, std::size_t element, std::size_t n,
+                            std::size_t i) {
+  std::vector<Bytes> parts;
+  parts.reserve(buffers.size());
+  for (const Bytes buffer : buffers) parts.push_back(part_of(buffer, element, n, i));
+  return parts;
+}
+
+template <class Bytes>
+std::size_t total(std::span<const Bytes> parts) {
+  std::size_t bytes = 0;
+  for (const Bytes part : parts) bytes += part.size();
+  return bytes;
+}
+
+// How an element is added up.
+struct Fp32 {
+  using Stored = float;
+  using Sum = float;
+  static float widen(float x) { return x; }
+  static float narrow(float x) { return x; }
 };
+struct Fp64 {
+  using Stored = double;
+  using Sum = double;
+  static double widen(double x) { return x; }
+  static double narrow(double x) { return x; }
+};
+struct Bf16 {
+  using Stored = std::uint16_t;
+  using Sum = float;
+  static float widen(std::uint16_t x) { return bf16_to_f32(x); }
+  static std::uint16_t narrow(float x) { return f32_to_bf16(x); }
+};
+struct Fp16 {
+  using Stored = std::uint16_t;
+  using Sum = float;
+  static float widen(std::uint16_t x) { return f16_to_f32(x); }
+  static std::uint16_t narrow(float x) { return f32_to_f16(x); }
+};
+
+template <class Visit>
+void with_element(sim::DType dtype, Visit visit) {
+  switch (dtype) {
+    case sim::DType::fp32:
+      return visit(Fp32{});
+    case sim::DType::fp64:
+      return visit(Fp64{});
+    case sim::DType::bf16:
+      return visit(Bf16{});
+    case sim::DType::fp16:
+      return visit(Fp16{});
+    default:
+      throw std::logic_error("ranks add up numbers of 16 bits and more, not " + std::string(sim::name(dtype)));
+  }
+}
+
+template <class E>
+void add_up(typename E::Sum* sum, ConstBytes part, bool first) {
+  const auto* const values = reinterpret_cast<const typename E::Stored*>(part.data());
+  const std::size_t count = part.size() / sizeof(typename E::Stored);
+  if (first)
+    for (std::size_t i = 0; i < count; ++i) sum[i] = E::widen(values[i]);
+  else
+    for (std::size_t i = 0; i < count; ++i) sum[i] += E::widen(values[i]);
+}
+
+// Sums of `parts`, in the order of members: `part_of_member(m)` is what member m has, as segments.
+template <class E, class PartOfMember>
+void sum_in_order(std::size_t members, std::size_t bytes, std::vector<std::byte>& storage,
+                  std::span<const MutableBytes> out, bool adds, PartOfMember part_of_member) {
+  using Sum = typename E::Sum;
+  using Stored = typename E::Stored;
+  storage.resize(bytes / sizeof(Stored) * sizeof(Sum));
+  auto* const sum = reinterpret_cast<Sum*>(storage.data());
+  for (std::size_t m = 0; m < members; ++m) {
+    std::size_t at = 0;
+    for (const ConstBytes segment : part_of_member(m)) {
+      add_up<E>(sum + at, segment, m == 0);
+      at += segment.size() / sizeof(Stored);
+    }
+  }
+  const Sum* next = sum;
+  for (const MutableBytes segment : out) {
+    auto* const values = reinterpret_cast<Stored*>(segment.data());
+    const std::size_t count = segment.size() / sizeof(Stored);
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] = E::narrow(adds ? E::widen(values[i]) + next[i] : next[i]);
+    next += count;
+  }
+}
+
+std::vector<ConstBytes> as_const(std::span<const MutableBytes> parts) {
+  return {parts.begin(), parts.end()};
+}
+
+void copy(std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const std::size_t bytes = std::min(to[i].size(), from[i].size());
+    if (bytes > 0 && to[i].data() != from[i].data()) std::memmove(to[i].data(), from[i].data(), bytes);
+  }
+}
+
+// Shards as long as the parts they hold: a shard is padded where its buffer ends before.
+template <class Bytes>
+std::vector<Bytes> cut(std::span<const Bytes> shards, std::span<const std::size_t> lengths) {
+  std::vector<Bytes> cut_shards;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (shards[i].size() < lengths[i]) throw std::logic_error("a shard is smaller than its part");
+    cut_shards.push_back(shards[i].first(lengths[i]));
+  }
+  return cut_shards;
+}
+
+template <class Bytes>
+std::vector<std::size_t> lengths_of(const std::vector<Bytes>& parts) {
+  std::vector<std::size_t> lengths;
+  for (const Bytes part : parts) lengths.push_back(part.size());
+  return lengths;
+}
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_single_rank_communicator() {
-  return std::make_unique<SingleRank>();
+Transport& Communicator::transport(const Members& members) const {
+  for (const std::int32_t rank : members.ranks)
+    if (rank < 0 || rank >= size())
+      throw std::logic_error("there is no rank " + std::to_string(rank) + " of " + std::to_string(size()));
+  return *transport_;
+}
+
+void Communicator::all_reduce(const Members& members, std::span<const MutableBytes> buffers,
+                              sim::DType dtype) {
+  const std::size_t n = members.size();
+  if (n == 1) return;
+  Transport& t = transport(members);
+  const std::size_t element = element_size(dtype), bytes = total(buffers);
+  const auto each_other = [&](auto visit) {
+    for (std::size_t step = 1; step < n; ++step) visit((members.self + step) % n);
+  };
+  if (bytes <= kSmallReduction) {
+    const std::vector<ConstBytes> own = as_const(buffers);
+    each_other([&](std::size_t j) { t.send(members.ranks[j], kCollective, own); });
+    arriving_.resize(bytes);
+    const MutableBytes arriving(arriving_);
+    with_element(dtype, [&]<class E>(E) {
+      sum_in_order<E>(n, bytes, summed_, buffers, false, [&](std::size_t m) {
+        if (m == members.self) return own;
+        t.receive(members.ranks[m], kCollective, std::span(&arriving, 1));
+        return std::vector<ConstBytes>{arriving};
+      });
+    });
+    return;
+  }
+  // As one buffer: each member adds up a part and sends the sum to the others.
+  MutableBytes whole = buffers.front();
+  if (buffers.size() > 1) {
+    packed_.resize(bytes);
+    whole = packed_;
+    std::size_t at = 0;
+    for (const MutableBytes buffer : buffers) {
+      std::memcpy(packed_.data() + at, buffer.data(), buffer.size());
+      at += buffer.size();
+    }
+  }
+  const ConstBytes whole_read = whole;
+  const MutableBytes own = part_of(whole, element, n, members.self);
+  reduce_scatter(members, std::span(&own, 1), std::span(&whole_read, 1), dtype, false);
+  const ConstBytes own_read = own;
+  all_gather(members, std::span(&whole, 1), std::span(&own_read, 1), dtype);
+  if (buffers.size() == 1) return;
+  std::size_t at = 0;
+  for (const MutableBytes buffer : buffers) {
+    std::memcpy(buffer.data(), packed_.data() + at, buffer.size());
+    at += buffer.size();
+  }
+}
+
+void Communicator::reduce_scatter(const Members& members, std::span<const MutableBytes> shards,
+                                  std::span<const ConstBytes> buffers, sim::DType dtype, bool adds) {
+  const std::size_t n = members.size(), element = element_size(dtype);
+  const std::vector<ConstBytes> own = parts_of(buffers, element, n, members.self);
+  const std::vector<MutableBytes> out = cut(shards, lengths_of(own));
+  if (n > 1) {
+    Transport& t = transport(members);
+    for (std::size_t step = 1; step < n; ++step) {
+      const std::size_t j = (members.self + step) % n;
+      t.send(members.ranks[j], kCollective, parts_of(buffers, element, n, j));
+    }
+  }
+  const std::size_t bytes = total(std::span<const ConstBytes>(own));
+  arriving_.resize(bytes);
+  const MutableBytes arriving(arriving_);
+  with_element(dtype, [&]<class E>(E) {
+    sum_in_order<E>(n, bytes, summed_, out, adds, [&](std::size_t m) {
+      if (m == members.self) return own;
+      transport_->receive(members.ranks[m], kCollective, std::span(&arriving, 1));
+      return std::vector<ConstBytes>{arriving};
+    });
+  });
+}
+
+void Communicator::all_gather(const Members& members, std::span<const MutableBytes> buffers,
+                              std::span<const ConstBytes> shards, sim::DType dtype) {
+  const std::size_t n = members.size(), element = element_size(dtype);
+  const std::vector<MutableBytes> place = parts_of(buffers, element, n, members.self);
+  const std::vector<ConstBytes> own = cut(shards, lengths_of(place));
+  copy(place, own);
+  if (n == 1) return;
+  Transport& t = transport(members);
+  for (std::size_t step = 1; step < n; ++step)
+    t.send(members.ranks[(members.self + step) % n], kCollective, own);
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t i = (members.self + n - step) % n;
+    t.receive(members.ranks[i], kCollective, parts_of(buffers, element, n, i));
+  }
+}
+
+void Communicator::all_to_all(const Members& members, MutableBytes out, ConstBytes inp) {
+  const std::size_t n = members.size(), part = inp.size() / n;
+  if (out.size() != inp.size() || part * n != inp.size())
+    throw std::logic_error("an all-to-all of " + std::to_string(n) + " ranks has equal parts");
+  std::memcpy(out.data() + members.self * part, inp.data() + members.self * part, part);
+  if (n == 1) return;
+  Transport& t = transport(members);
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t j = (members.self + step) % n;
+    const ConstBytes sent = inp.subspan(j * part, part);
+    t.send(members.ranks[j], kCollective, std::span(&sent, 1));
+  }
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t i = (members.self + n - step) % n;
+    const MutableBytes arriving = out.subspan(i * part, part);
+    t.receive(members.ranks[i], kCollective, std::span(&arriving, 1));
+  }
+}
+
+void Communicator::exchange(const Members& members, std::span<const MutableBytes> out,
+                            std::span<const ConstBytes> inp) {
+  const std::size_t n = members.size();
+  if (n == 1) return copy(out, inp);
+  Transport& t = transport(members);
+  t.send(members.ranks[(members.self + 1) % n], kCollective, inp);
+  t.receive(members.ranks[(members.self + n - 1) % n], kCollective, out);
+}
+
+void Communicator::send(std::int32_t to, MessageTag tag, ConstBytes buffer) {
+  transport({{to}, 0}).send(to, tag, std::span(&buffer, 1));
+}
+
+void Communicator::receive(std::int32_t from, MessageTag tag, MutableBytes buffer) {
+  transport({{from}, 0}).receive(from, tag, std::span(&buffer, 1));
+}
+
+std::vector<std::vector<std::byte>> Communicator::gather_to_first(ConstBytes own) {
+  std::uint64_t length = own.size();
+  const auto length_bytes = std::as_writable_bytes(std::span(&length, 1));
+  if (rank() > 0) {
+    const ConstBytes of_length = length_bytes;
+    transport_->send(0, kGathered, std::span(&of_length, 1));
+    transport_->send(0, kGathered, std::span(&own, 1));
+    return {};
+  }
+  std::vector<std::vector<std::byte>> all{{own.begin(), own.end()}};
+  for (std::int32_t from = 1; from < size(); ++from) {
+    transport_->receive(from, kGathered, std::span(&length_bytes, 1));
+    const MutableBytes into(all.emplace_back(length));
+    transport_->receive(from, kGathered, std::span(&into, 1));
+  }
+  return all;
+}
+
+void Communicator::barrier() {
+  std::byte nothing{};
+  const ConstBytes sent(&nothing, 1);
+  const MutableBytes received(&nothing, 1);
+  for (std::int32_t other = 1; rank() == 0 && other < size(); ++other)
+    transport_->receive(other, kBarrier, std::span(&received, 1));
+  if (rank() > 0) {
+    transport_->send(0, kBarrier, std::span(&sent, 1));
+    transport_->receive(0, kBarrier, std::span(&received, 1));
+  }
+  for (std::int32_t other = 1; rank() == 0 && other < size(); ++other)
+    transport_->send(other, kBarrier, std::span(&sent, 1));
 }
 
 }  // namespace runtime

@@ -1,42 +1,66 @@
-// How ranks exchange buffers: what the executor calls for a plan's collective operations.
+// How ranks exchange buffers: what the executor calls for a plan's collective operations. Written once over
+// messages, whatever carries them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
+#include <vector>
 
+#include "runtime/transport.h"
 #include "sim/dtype.h"
-#include "sim/plan/plan.h"
 
 namespace runtime {
 
-// Every rank of the group makes the same calls in the same order. Buffers are device memory of the caller;
-// reductions are sums in the element type, in the order of ranks.
-class Communicator {
- public:
-  virtual ~Communicator() = default;
-
-  virtual std::int32_t rank() const = 0;
-  virtual std::int32_t size() const = 0;
-
-  // buffer = sum over the group.
-  virtual void all_reduce(const sim::Group& group, std::span<std::byte> buffer, sim::DType dtype) = 0;
-  // shard (1/size of buffer) = this rank's part of the sum.
-  virtual void reduce_scatter(const sim::Group& group, std::span<std::byte> shard,
-                              std::span<const std::byte> buffer, sim::DType dtype) = 0;
-  // buffer = the group's shards, in the order of ranks.
-  virtual void all_gather(const sim::Group& group, std::span<std::byte> buffer,
-                          std::span<const std::byte> shard) = 0;
-  // Part j of `inp` goes to rank j of the group; part i of `out` came from rank i.
-  virtual void all_to_all(const sim::Group& group, std::span<std::byte> out,
-                          std::span<const std::byte> inp) = 0;
-  // To and from the neighbour in the group: the next rank, the previous rank.
-  virtual void send(const sim::Group& group, std::span<const std::byte> buffer) = 0;
-  virtual void receive(const sim::Group& group, std::span<std::byte> buffer) = 0;
+// The ranks that take part, in their order, and where this one stands among them.
+struct Members {
+  std::vector<std::int32_t> ranks;
+  std::size_t self = 0;
+  std::size_t size() const { return ranks.size(); }
 };
 
-// One rank alone: every group has size 1, so reductions leave the data as it is and gathers copy. A send has
-// no neighbour: std::logic_error, as for a larger group.
-std::unique_ptr<Communicator> make_single_rank_communicator();
+// Every member makes the same calls in the same order. Buffers are host memory of the caller; several are one
+// message. Sums are in the order of members whatever their number and the size, so that all members have the
+// same bits; of 16-bit types in fp32, rounded once. A buffer's part i of n is elements
+// [i * ceil(count / n), (i + 1) * ceil(count / n)), less at the end. Throws RankLost where a member is no more,
+// std::logic_error for ranks that are not there.
+class Communicator {
+ public:
+  // One rank alone: groups have one member, gathers copy.
+  Communicator() = default;
+  explicit Communicator(Transport& transport) : transport_(&transport) {}
+
+  std::int32_t rank() const { return transport_ ? transport_->rank() : 0; }
+  std::int32_t size() const { return transport_ ? transport_->size() : 1; }
+
+  // buffer = sum over the members.
+  void all_reduce(const Members& members, std::span<const MutableBytes> buffers, sim::DType dtype);
+  // shard = this rank's part of the sum, added to what it holds where `adds`. A shard may lie in its buffer,
+  // at its part. The shard may be longer than the part.
+  void reduce_scatter(const Members& members, std::span<const MutableBytes> shards,
+                      std::span<const ConstBytes> buffers, sim::DType dtype, bool adds);
+  // buffer = the members' parts, one after the other. Shards as above.
+  void all_gather(const Members& members, std::span<const MutableBytes> buffers,
+                  std::span<const ConstBytes> shards, sim::DType dtype);
+  // Part j of `inp` goes to member j; part i of `out` came from member i. Of equal parts.
+  void all_to_all(const Members& members, MutableBytes out, ConstBytes inp);
+  // To the next member, from the one before, in a ring.
+  void exchange(const Members& members, std::span<const MutableBytes> out, std::span<const ConstBytes> inp);
+
+  // Messages of their own, below kFirstFreeTag; send() does not wait for the receiver.
+  static constexpr MessageTag kFirstFreeTag = MessageTag{1} << 62;
+  void send(std::int32_t to, MessageTag tag, ConstBytes buffer);
+  void receive(std::int32_t from, MessageTag tag, MutableBytes buffer);
+
+  // Bytes of any length from each rank of the job to rank 0: by rank there, nothing elsewhere.
+  std::vector<std::vector<std::byte>> gather_to_first(ConstBytes own);
+  void barrier();
+
+ private:
+  Transport& transport(const Members& members) const;
+
+  Transport* transport_ = nullptr;
+  // Of reductions: what one member sent; several buffers as one; sums.
+  std::vector<std::byte> arriving_, packed_, summed_;
+};
 
 }  // namespace runtime

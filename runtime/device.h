@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cross_entropy.h"
 #include "kernels/optimizer.h"
 #include "kernels/quantised.h"
 #include "kernels/sampling.h"
@@ -46,6 +47,7 @@ struct RunSettings {
   float loss_scale = 0;            // fp16: what the loss is multiplied by; 0: it is not
   float dropout = 0;               // probability of an element to be dropped, where the plan drops any
   std::uint64_t dropout_seed = 0;
+  kernels::VocabularyPart vocabulary;  // that this rank has, where ranks divide it
   kernels::SamplingSettings sampling;
   std::int64_t sampling_step = 0;
 };

@@ -9,6 +9,7 @@
 
 #include "runtime/error.h"
 #include "sim/plan/neighbours.h"
+#include "sim/plan/ranks.h"
 
 namespace runtime {
 namespace {
@@ -26,6 +27,20 @@ sim::DType dtype_of(const sim::Plan& plan, const sim::Operand& operand) {
 
 std::span<std::byte> bytes_of(const BoundOperand& operand) {
   return {operand.data, static_cast<std::size_t>(operand.bytes)};
+}
+
+// Every `step`-th operand from `first` on.
+template <class Bytes>
+std::vector<Bytes> every(std::span<const BoundOperand> operands, std::size_t first, std::size_t step) {
+  std::vector<Bytes> bytes;
+  for (std::size_t i = first; i < operands.size(); i += step) bytes.push_back(bytes_of(operands[i]));
+  return bytes;
+}
+
+// What is sent between stages: forward or backward, of a micro-batch, to a chunk of the receiver.
+MessageTag tag_of(const sim::Action& action) {
+  return (static_cast<MessageTag>(action.micro_batch) << 32) | (static_cast<MessageTag>(action.chunk) << 8) |
+         static_cast<MessageTag>(action.phase);
 }
 
 }  // namespace
@@ -49,6 +64,12 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
                        std::string(sim::name(operation.dtype)) +
                        "); the CPU runs implementation ridgepoint in fp32");
     }
+  for (const sim::Group& group : plan.groups) {
+    Members members{sim::members_of(plan.scenario.strategy, group, communicator.rank()), 0};
+    const auto self = std::find(members.ranks.begin(), members.ranks.end(), communicator.rank());
+    members.self = static_cast<std::size_t>(self - members.ranks.begin());
+    groups_.push_back(std::move(members));
+  }
   index_rows();
   pairs_ = sim::always_followed(plan_);
   arena_.make_resident();
@@ -114,20 +135,32 @@ void Executor::bind(std::size_t section) {
           operands_.push_back({});
           continue;
         }
-        const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
-        const sim::Bytes bytes = buffer.bytes(action.variables), before = bytes * buffer.part;
-        // Memory is handed out in whole units.
-        arena_.touch(instance->offset, sim::aligned(before + bytes));
-        operands_.push_back({arena_.at(instance->offset + before), bytes.value, dtype_of(plan_, operand)});
+        operands_.push_back(bind(operand, *instance, action.variables));
       }
       bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first), action.layer,
                          action.micro_batch},
                         rows[o],
-                        pairs_[static_cast<std::size_t>(action.block)][o]});
+                        pairs_[static_cast<std::size_t>(action.block)][o], &action});
     }
   }
   part_what_overlaps();
   bound_section_ = section;
+}
+
+BoundOperand Executor::bind(const sim::Operand& operand, const sim::Instance& instance,
+                            const sim::Variables& variables) {
+  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
+  sim::Bytes bytes = buffer.bytes(variables), before = bytes * buffer.part;
+  if (buffer.view_of != sim::kNoBuffer && buffer.shard_group >= 0) {
+    // Shards are padded; what they are a part of is not.
+    const sim::Bytes whole = plan_.buffers[static_cast<std::size_t>(buffer.view_of)].bytes(variables);
+    const Members& ranks = groups_[static_cast<std::size_t>(buffer.shard_group)];
+    before = std::min(whole, bytes * static_cast<std::int64_t>(ranks.self));
+    bytes = std::min(bytes, whole - before);
+  }
+  // Memory is handed out in whole units.
+  arena_.touch(instance.offset, sim::aligned(before + bytes));
+  return {arena_.at(instance.offset + before), bytes.value, buffer.dtype};
 }
 
 // Memory is planned for one operation after the other: what the second of a pair writes may lie where the
@@ -226,37 +259,51 @@ bool Executor::is_bound_alike(const Captured& captured) const {
 std::size_t Executor::execute_from(std::size_t i, const RunSettings& settings) {
   if (bound_[i].may_fuse && device_.run_fused(bound_[i].operation, bound_[i + 1].operation, settings))
     return 2;
-  execute(bound_[i].operation, settings);
+  if (sim::is_collective(bound_[i].operation.operation->kind))
+    communicate(bound_[i]);
+  else
+    device_.run(bound_[i].operation, settings);
   return 1;
 }
 
-void Executor::execute(const BoundOperation& operation, const RunSettings& settings) {
-  if (sim::is_collective(operation.operation->kind))
-    communicate(operation);
-  else
-    device_.run(operation, settings);
-}
-
-void Executor::communicate(const BoundOperation& operation) {
-  const sim::Group& group = plan_.groups.at(static_cast<std::size_t>(operation.operation->group));
-  const sim::DType dtype = operation.operation->dtype;
-  const auto operand = [&](std::size_t i) { return bytes_of(operation.operands[i]); };
-  switch (operation.operation->kind) {
+void Executor::communicate(const Bound& bound) {
+  const BoundOperation& operation = bound.operation;
+  const sim::OpKind kind = operation.operation->kind;
+  if (kind == sim::OpKind::send || kind == sim::OpKind::receive) return send_or_receive(bound);
+  const Members& members = groups_.at(static_cast<std::size_t>(operation.operation->group));
+  const std::span<const BoundOperand> operands = operation.operands;
+  const sim::DType dtype = operands.front().dtype;
+  switch (kind) {
     case sim::OpKind::all_reduce:
-      return communicator_.all_reduce(group, operand(0), dtype);
+      return communicator_.all_reduce(members, every<MutableBytes>(operands, 0, 1), dtype);
     case sim::OpKind::reduce_scatter:
-      return communicator_.reduce_scatter(group, operand(0), operand(1), dtype);
+      return communicator_.reduce_scatter(
+          members, every<MutableBytes>(operands, 0, 2), every<ConstBytes>(operands, 1, 2), dtype,
+          operation.operation->operands.front().access == sim::Access::update);
     case sim::OpKind::all_gather:
-      return communicator_.all_gather(group, operand(0), operand(1));
+      return communicator_.all_gather(members, every<MutableBytes>(operands, 0, 2),
+                                      every<ConstBytes>(operands, 1, 2), dtype);
     case sim::OpKind::all_to_all:
-      return communicator_.all_to_all(group, operand(0), operand(1));
-    case sim::OpKind::send:
-      return communicator_.send(group, operand(0));
-    case sim::OpKind::receive:
-      return communicator_.receive(group, operand(0));
+      return communicator_.all_to_all(members, bytes_of(operands[0]), bytes_of(operands[1]));
+    case sim::OpKind::exchange:
+      return communicator_.exchange(members, every<MutableBytes>(operands, 0, 2),
+                                    every<ConstBytes>(operands, 1, 2));
     default:
       throw std::logic_error("not a collective: " + operation.operation->id);
   }
+}
+
+void Executor::send_or_receive(const Bound& bound) {
+  const sim::Strategy& strategy = plan_.scenario.strategy;
+  const std::int32_t rank = communicator_.rank();
+  const std::int32_t peer =
+      rank + (bound.action->peer - sim::place_of_rank(strategy, rank).pipeline) *
+                 sim::rank_strides(strategy).pipeline;
+  const std::span<std::byte> bytes = bytes_of(bound.operation.operands.front());
+  if (bound.operation.operation->kind == sim::OpKind::send)
+    communicator_.send(peer, tag_of(*bound.action), bytes);
+  else
+    communicator_.receive(peer, tag_of(*bound.action), bytes);
 }
 
 }  // namespace runtime

@@ -65,6 +65,7 @@ class Executor {
     BoundOperation operation;
     std::size_t row = 0;
     bool may_fuse = false;  // with the one behind it
+    const sim::Action* action = nullptr;
   };
 
   // What a capture holds: bound operations, with their operands.
@@ -81,10 +82,11 @@ class Executor {
   void index_rows();
   void bind(std::size_t section);
   void part_what_overlaps();
-  void execute(const BoundOperation& operation, const RunSettings& settings);
+  BoundOperand bind(const sim::Operand& operand, const sim::Instance& instance, const sim::Variables& variables);
   // bound_[i], and if the device carries out the next with it, that too; returns how many.
   std::size_t execute_from(std::size_t i, const RunSettings& settings);
-  void communicate(const BoundOperation& operation);
+  void communicate(const Bound& bound);
+  void send_or_receive(const Bound& bound);
   bool is_bound_alike(const Captured& captured) const;
 
   const sim::Plan& plan_;
@@ -92,6 +94,7 @@ class Executor {
   const sim::Program& program_;
   Device& device_;
   Communicator& communicator_;
+  std::vector<Members> groups_;  // those of the plan, as this rank is in them
   Arena arena_;
 
   std::vector<RowKey> rows_;

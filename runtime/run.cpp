@@ -1,6 +1,8 @@
 #include "runtime/run.h"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 #include <optional>
 #include <stdexcept>
 
@@ -11,6 +13,7 @@
 #include "runtime/weights.h"
 #include "sim/dtype.h"
 #include "sim/format.h"
+#include "sim/plan/schedule.h"
 
 namespace runtime {
 namespace {
@@ -114,6 +117,18 @@ void require_whole_groups(const sim::Plan& plan, const Device& device) {
   }
 }
 
+// What of a strategy no executor here carries out.
+void require_strategy(const sim::Strategy& s) {
+  if (s.context_parallel > 1)
+    throw NoDevice(
+        "context parallelism can be predicted but not run here: no kernel attends to tokens of other ranks; "
+        "strategy.context_parallel runs as 1");
+  if (s.devices() > 1 && sim::placement_of(s.schedule) == sim::Placement::two_directions)
+    throw NoDevice("schedule " + s.schedule +
+                   " can be predicted but not run here: its stages sum the gradients of both directions in "
+                   "opposite orders");
+}
+
 void require_fit(const sim::MemoryPlan& memory, const Device& device) {
   const sim::Bytes available = device.available();
   if (memory.arena > available)
@@ -127,12 +142,10 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (const std::string what = without_kernels(scenario.model); !what.empty())
     throw NoDevice("model " + scenario.model.name + " has " + what +
                    ", which can be predicted but not run here: there are no kernels for it");
-  if (const int devices = scenario.strategy.devices(); devices > 1)
-    throw NoDevice("the strategy divides the work over " + std::to_string(devices) +
-                   " devices, which can be predicted but not run here; this process is one");
   if (scenario.workload.expert_capacity_factor > 0)
     throw NoDevice(
         "experts take all rows that are sent to them here; workload.expert_capacity_factor must be 0 to run");
+  require_strategy(scenario.strategy);
   const std::span<const sim::DType> dtypes = device.dtypes();
   if (!contains(dtypes, scenario.workload.dtype))
     throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +
@@ -148,26 +161,167 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
 
 Run::Run(const sim::Scenario& scenario, int threads) : Run(scenario, make_cpu_device(threads)) {}
 
-Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device) : device_(std::move(device)) {
+Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device)
+    : Run(scenario, std::move(device), std::make_unique<Communicator>(), nullptr) {}
+
+Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, Communicator& communicator)
+    : Run(scenario, std::move(device), nullptr, &communicator) {}
+
+Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, std::unique_ptr<Communicator> alone,
+         Communicator* communicator)
+    : device_(std::move(device)),
+      alone_(std::move(alone)),
+      communicator_(alone_ ? *alone_ : *communicator) {
   require_runnable(scenario, *device_);
+  if (const int devices = scenario.strategy.devices(); devices != communicator_.size())
+    throw NoDevice("the strategy divides the work over " + std::to_string(devices) + " devices; here " +
+                   (communicator_.size() == 1 ? "is one process"
+                                              : "are " + std::to_string(communicator_.size()) + " processes"));
   plan_ = sim::make_plan(scenario);
   require_whole_groups(plan_, *device_);
-  memory_ = sim::plan_memory(plan_);
+  place_ = sim::place_of_rank(scenario.strategy, communicator_.rank());
+  const auto program = static_cast<std::size_t>(place_.pipeline);
+  memory_ = sim::plan_memory(plan_, program);
   require_fit(memory_, *device_);
-  communicator_ = make_single_rank_communicator();
-  executor_ = std::make_unique<Executor>(plan_, memory_, *device_, *communicator_);
+  if (communicator_.size() > 1) {
+    sim::Scenario of_one = scenario;
+    of_one.strategy = {};
+    whole_plan_ = sim::make_plan(of_one);
+    whole_memory_ = sim::plan_memory(*whole_plan_);
+  }
+  executor_ = std::make_unique<Executor>(plan_, memory_, *device_, communicator_, program);
 }
 
-std::vector<InstanceName> Run::instances_of(sim::BufferClass buffer_class) const {
+kernels::VocabularyPart Run::vocabulary() const {
+  const sim::Strategy& strategy = plan_.scenario.strategy;
+  const std::int64_t all = plan_.scenario.model.vocab_size, ranks = strategy.tensor_parallel;
+  const std::int64_t own = (all + ranks - 1) / ranks, first = std::min(all, place_.tensor * own);
+  return {first, std::min(own, all - first)};
+}
+
+namespace {
+
+std::vector<InstanceName> instances_in(const sim::Plan& plan, const sim::MemoryPlan& memory,
+                                       sim::BufferClass buffer_class) {
   std::vector<InstanceName> names;
-  for (const sim::Instance& instance : memory_.instances) {
-    const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(instance.buffer)];
+  for (const sim::Instance& instance : memory.instances) {
+    const sim::Buffer& buffer = plan.buffers[static_cast<std::size_t>(instance.buffer)];
     // Scales of a parameter follow from it.
     const bool is_parameter = buffer_class == sim::BufferClass::parameter;
     if (buffer.buffer_class == buffer_class && is_parameter == (buffer.parameter == sim::kNoBuffer))
       names.push_back({instance.buffer, instance.layer});
   }
   return names;
+}
+
+}  // namespace
+
+std::vector<InstanceName> Run::instances_of(sim::BufferClass buffer_class) const {
+  return instances_in(plan_, memory_, buffer_class);
+}
+
+std::vector<InstanceName> Run::whole_instances_of(sim::BufferClass buffer_class) const {
+  return instances_in(whole_plan(), whole_plan_ ? whole_memory_ : memory_, buffer_class);
+}
+
+std::size_t Run::whole_elements_of(InstanceName whole) const {
+  return static_cast<std::size_t>(
+      whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].elements({}));
+}
+
+InstanceName Run::own(InstanceName whole) const {
+  const sim::BufferId buffer =
+      plan_.find(whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].name);
+  const auto is_it = [&](const sim::Instance& i) { return i.buffer == buffer && i.layer == whole.layer; };
+  const bool has = std::any_of(memory_.instances.begin(), memory_.instances.end(), is_it);
+  return {has ? buffer : sim::kNoBuffer, whole.layer};
+}
+
+const std::string& Run::parameter_of(InstanceName whole) const {
+  const std::vector<sim::Buffer>& buffers = whole_plan().buffers;
+  const sim::Buffer& buffer = buffers[static_cast<std::size_t>(whole.buffer)];
+  return buffer.parameter == sim::kNoBuffer ? buffer.name
+                                            : buffers[static_cast<std::size_t>(buffer.parameter)].name;
+}
+
+Run::Part Run::part_of(InstanceName whole, std::int32_t rank) const {
+  const sim::Strategy& strategy = plan_.scenario.strategy;
+  const sim::Buffer& buffer = whole_plan().buffers[static_cast<std::size_t>(whole.buffer)];
+  Part part;
+  part.of_tensor = part_of_parameter(plan_.scenario.model, parameter_of(whole), strategy.tensor_parallel,
+                                     sim::place_of_rank(strategy, rank).tensor);
+  part.elements = part.of_tensor ? static_cast<std::size_t>(part.of_tensor->elements())
+                                 : whole_elements_of(whole);
+  part.count = part.elements;
+  const sim::Buffer& here = plan_.buffers[static_cast<std::size_t>(plan_.find(buffer.name))];
+  if (here.shard_group < 0) return part;
+  const std::vector<std::int32_t> ranks = sim::members_of(
+      strategy, plan_.groups[static_cast<std::size_t>(here.shard_group)], rank);
+  const auto index =
+      static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  const auto shard = static_cast<std::size_t>(here.elements({}));
+  part.begin = std::min(part.elements, index * shard);
+  part.count = std::min(shard, part.elements - part.begin);
+  return part;
+}
+
+void Run::write_part(InstanceName whole, std::span<const float> values) {
+  const InstanceName here = own(whole);
+  if (here.buffer == sim::kNoBuffer) return;
+  const Part part = part_of(whole, communicator_.rank());
+  std::vector<float> of_tensor;
+  if (part.of_tensor) {
+    of_tensor.resize(part.elements);
+    part.of_tensor->take(values, of_tensor);
+    values = of_tensor;
+  }
+  if (part.count == part.elements) return write_values(here, values);
+  // Shards are padded.
+  std::vector<float> shard(values.begin() + static_cast<std::ptrdiff_t>(part.begin),
+                           values.begin() + static_cast<std::ptrdiff_t>(part.begin + part.count));
+  shard.resize(elements_of(here));
+  write_values(here, shard);
+}
+
+std::vector<float> Run::collect(InstanceName whole) const {
+  const sim::Strategy& strategy = plan_.scenario.strategy;
+  const InstanceName here = own(whole);
+  const Part own_part = part_of(whole, communicator_.rank());
+  // Of those who hold the same, one sends it.
+  const bool divided = own_part.of_tensor.has_value(), sharded = own_part.count < own_part.elements;
+  const bool sends = here.buffer != sim::kNoBuffer && (divided || place_.tensor == 0) &&
+                     (sharded || (place_.data == 0 && place_.context == 0));
+  std::vector<float> own_values;
+  if (sends) {
+    own_values.resize(elements_of(here));
+    read_values(here, own_values);
+    own_values.resize(own_part.count);
+  }
+  const auto parts = communicator_.gather_to_first(std::as_bytes(std::span(own_values)));
+  if (communicator_.rank() > 0) return {};
+  std::vector<float> values(whole_elements_of(whole));
+  std::map<std::int32_t, std::vector<float>> of_tensor;  // by tensor-parallel rank
+  for (std::int32_t rank = 0; rank < communicator_.size(); ++rank) {
+    const std::vector<std::byte>& bytes = parts[static_cast<std::size_t>(rank)];
+    if (bytes.empty()) continue;
+    const Part part = part_of(whole, rank);
+    std::vector<float>& local = of_tensor[sim::place_of_rank(strategy, rank).tensor];
+    local.resize(part.elements);
+    std::memcpy(local.data() + part.begin, bytes.data(), bytes.size());
+  }
+  for (const auto& [tensor_rank, local] : of_tensor) {
+    if (const auto part = part_of_parameter(plan_.scenario.model, parameter_of(whole),
+                                            strategy.tensor_parallel, tensor_rank))
+      part->put(local, values);
+    else
+      values = local;
+  }
+  return values;
+}
+
+bool Run::holds(sim::BufferId buffer) const {
+  return std::any_of(memory_.instances.begin(), memory_.instances.end(),
+                     [&](const sim::Instance& i) { return i.buffer == buffer; });
 }
 
 std::size_t Run::elements_of(InstanceName name) const {
@@ -242,16 +396,19 @@ bool load_parameter(const ModelSource& model, const sim::Buffer& buffer, std::in
 
 void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
   std::vector<float> values;
-  for (const InstanceName& name : instances_of(sim::BufferClass::parameter)) {
-    if (write_codes(name, model)) continue;
-    values.resize(elements_of(name));
-    const sim::Buffer& of = plan_.buffers[static_cast<std::size_t>(name.buffer)];
+  const sim::Plan& whole = whole_plan();
+  for (const InstanceName& name : whole_instances_of(sim::BufferClass::parameter)) {
+    const sim::Buffer& of = whole.buffers[static_cast<std::size_t>(name.buffer)];
     const std::string& buffer = of.name;
+    const sim::BufferId master = whole.find("master." + buffer);
+    const InstanceName mine = own(name);
+    if (mine.buffer == sim::kNoBuffer) continue;
+    if (communicator_.size() == 1 && write_codes(mine, model)) continue;
+    values.resize(whole_elements_of(name));
     if (!load_parameter(model, of, name.layer, values))
       draw_parameter(plan_.scenario.model, seed, buffer, name.layer, values);
-    write_values(name, values);
-    if (const sim::BufferId master = plan_.find("master." + buffer); master != sim::kNoBuffer)
-      write_values({master, name.layer}, values);
+    write_part(name, values);
+    if (master != sim::kNoBuffer) write_part({master, name.layer}, values);
   }
   if (const sim::BufferId table = plan_.find(sim::buffer_names::rope_table); table != sim::kNoBuffer) {
     values.resize(elements_of({table}));

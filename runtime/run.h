@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,8 +13,10 @@
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "runtime/model_source.h"
+#include "runtime/parameter_division.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/plan.h"
+#include "sim/plan/ranks.h"
 #include "sim/report/report.h"
 
 namespace runtime {
@@ -24,7 +27,7 @@ struct InstanceName {
   std::int32_t layer = 0;
 };
 
-// Throws NoDevice where the device does not run the scenario's model, types or implementation.
+// Throws NoDevice where the device does not run the scenario's model, types, implementation or strategy.
 void require_runnable(const sim::Scenario& scenario, const Device& device);
 
 class Run {
@@ -32,12 +35,18 @@ class Run {
   // Throws as require_runnable() does, and DoesNotFit where its arena exceeds what the device has of memory;
   // nothing has been allocated then.
   Run(const sim::Scenario& scenario, std::unique_ptr<Device> device);
+  // As the rank that the communicator says, of as many as the scenario's strategy has; it outlives the run.
+  Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, Communicator& communicator);
   // On the CPU with that many threads (0: all cores).
   Run(const sim::Scenario& scenario, int threads);
 
   const sim::Plan& plan() const { return plan_; }
   const sim::MemoryPlan& memory() const { return memory_; }
   Executor& executor() { return *executor_; }
+  Communicator& communicator() const { return communicator_; }
+  const sim::RankPlace& place() const { return place_; }
+  // Where ranks divide the vocabulary.
+  kernels::VocabularyPart vocabulary() const;
   const Device& device() const { return *device_; }
 
   // From the model's files, or drawn at random with `seed` where it has none; master copies, the rope table
@@ -47,6 +56,17 @@ class Run {
   // Parameters, or what belongs to parameters (moments), instance by instance in the plan's order.
   std::vector<InstanceName> instances_of(sim::BufferClass buffer_class) const;
   std::size_t elements_of(InstanceName name) const;
+  // Whether this rank's program uses the buffer: of what stages of a pipeline have, some have none.
+  bool holds(sim::BufferId buffer) const;
+
+  // What ranks divide, whole. The names are those of one rank's plan, in its order.
+  const sim::Plan& whole_plan() const { return whole_plan_ ? *whole_plan_ : plan_; }
+  std::vector<InstanceName> whole_instances_of(sim::BufferClass buffer_class) const;
+  std::size_t whole_elements_of(InstanceName whole) const;
+  // Writes this rank's part, where it has one.
+  void write_part(InstanceName whole, std::span<const float> values);
+  // Every rank calls it; rank 0 gets the values, the others nothing.
+  std::vector<float> collect(InstanceName whole) const;
 
   // Whole instances as fp32, whatever the buffer's type: rounded to nearest on the way in. Weights in fewer
   // than 16 bits are written alone, with scales of their own (weight_quantisation.h).
@@ -71,6 +91,20 @@ class Run {
   void add_memory(sim::Report& report, std::span<const double> stamps) const;
 
  private:
+  // One of the two communicators is given.
+  Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, std::unique_ptr<Communicator> alone,
+      Communicator* communicator);
+
+  // The part of a whole tensor that a rank has: of its divided dimension, then of the flat shards of that.
+  struct Part {
+    std::optional<TensorPart> of_tensor;
+    std::size_t elements = 0;           // of the tensor-parallel part
+    std::size_t begin = 0, count = 0;  // of those
+  };
+  Part part_of(InstanceName whole, std::int32_t rank) const;
+  const std::string& parameter_of(InstanceName whole) const;  // its name, or that of what it belongs to
+  // This rank's instance of it; kNoBuffer where it has none.
+  InstanceName own(InstanceName whole) const;
   void fill_cache_tables();
   bool write_codes(InstanceName name, const ModelSource& model);
   bool write_stored(InstanceName name, const auto& store);
@@ -84,7 +118,11 @@ class Run {
   sim::Plan plan_;
   sim::MemoryPlan memory_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Communicator> alone_;
+  Communicator& communicator_;
+  sim::RankPlace place_;
+  std::optional<sim::Plan> whole_plan_;  // among several
+  sim::MemoryPlan whole_memory_;
   std::unique_ptr<Executor> executor_;
 };
 

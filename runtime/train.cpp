@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <numbers>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/checkpoint.h"
@@ -119,14 +120,15 @@ class Measurements {
 class Trainer {
  public:
   Trainer(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
-          const EventSink& sink)
+          Communicator& communicator, const EventSink& sink)
       : settings_(settings),
         model_(model),
-        sink_(sink),
-        run_(scenario, open_device(settings.device)),
+        sink_(communicator.rank() == 0 ? sink : EventSink()),
+        run_(scenario, open_device(settings.device), communicator),
         measurements_(run_) {
     const sim::Workload& workload = scenario.workload;
-    micro_batches_ = workload.global_batch_size / workload.micro_batch_size;
+    micro_batches_ =
+        workload.global_batch_size / scenario.strategy.data_parallel / workload.micro_batch_size;
     tokens_per_micro_batch_ = static_cast<std::size_t>(workload.micro_batch_size * workload.seq_len);
     const sim::Plan& plan = run_.plan();
     tokens_ = plan.find(sim::buffer_names::tokens);
@@ -145,9 +147,9 @@ class Trainer {
     GpuMonitor monitor(run_.device().pci_bus_id());
     double rows_sent = -kRowsEverySeconds;
     std::int64_t step = done;
-    while (step < settings_.steps && !diverged_ && !stop.stop_requested()) {
+    while (step < settings_.steps && !diverged_ && !stopped_) {
       ++step;
-      run_step(step);
+      run_step(step, stop);
       for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
       const double now = seconds_between(begin, Clock::now());
       if (now - rows_sent >= kRowsEverySeconds && step < settings_.steps) {
@@ -160,6 +162,8 @@ class Trainer {
 
     if (diverged_)
       report_.message = "the loss of step " + std::to_string(step) +
+                        (run_.communicator().size() > 1 ? ", of rank " + std::to_string(diverged_rank_) + ","
+                                                        : "") +
                         " is no finite number: a smaller learning rate may help";
     else if (step < settings_.steps)
       report_.message =
@@ -198,7 +202,7 @@ class Trainer {
     return state.step;
   }
 
-  void run_step(std::int64_t step) {
+  void run_step(std::int64_t step, const std::stop_token& stop) {
     const Clock::time_point begin = Clock::now();
     fill_inputs(step);
     RunSettings run_settings;
@@ -211,6 +215,7 @@ class Trainer {
     run_settings.max_gradient_norm = settings_.grad_clip;
     run_settings.dropout = settings_.dropout;
     run_settings.dropout_seed = settings_.seed;
+    run_settings.vocabulary = run_.vocabulary();
     if (scales_loss()) run_settings.loss_scale = loss_scale_.scale;
     const bool whole = settings_.replay && measurements_.timed_steps() >= kTimedBeforeReplay;
     SectionTiming timing;
@@ -221,10 +226,10 @@ class Trainer {
 
     sim::StepResult result;
     result.step = step;
-    result.loss = mean_loss();
+    result.loss = mean_loss(stop);
     result.grad_norm = gradient_norm();
     if (scales_loss()) loss_scale_.update(overflowed());
-    result.tokens = micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_);
+    result.tokens = tokens_per_step();
     result.duration = {seconds_between(begin, Clock::now())};
     if (whole)
       measurements_.add_whole(result.duration.value);
@@ -234,32 +239,60 @@ class Trainer {
     diverged_ = !std::isfinite(result.loss);
   }
 
-  // Row b of step i (from 0) is sequence i * B + b, B the global batch.
+  std::int64_t tokens_per_step() const {
+    return run_.plan().scenario.workload.global_batch_size * run_.plan().scenario.workload.seq_len;
+  }
+
+  // Row b of step i (from 0) is sequence i * B + b, B the global batch. Each data-parallel rank has as many
+  // rows in turn.
   void fill_inputs(std::int64_t step) {
     std::vector<std::int32_t>& tokens = host_tokens_;
     std::vector<std::int32_t>& targets = host_targets_;
-    const std::size_t all = tokens_per_micro_batch_ * static_cast<std::size_t>(micro_batches_);
+    const auto all = static_cast<std::size_t>(tokens_per_step());
     tokens.resize(all);
     targets.resize(all);
     batches_->read(step - 1, tokens, targets);
+    const std::int64_t before = run_.place().data * micro_batches_;
     for (std::int64_t m = 0; m < micro_batches_; ++m) {
-      const std::size_t first = static_cast<std::size_t>(m) * tokens_per_micro_batch_;
-      const auto part = [&](const std::vector<std::int32_t>& of) {
-        return std::span<const std::int32_t>(of).subspan(first, tokens_per_micro_batch_);
+      const std::size_t first = static_cast<std::size_t>(before + m) * tokens_per_micro_batch_;
+      const auto write = [&](sim::BufferId buffer, const std::vector<std::int32_t>& of) {
+        if (run_.holds(buffer))
+          run_.write(buffer, std::span<const std::int32_t>(of).subspan(first, tokens_per_micro_batch_), 0,
+                     static_cast<std::int32_t>(m));
       };
-      run_.write(tokens_, part(tokens), 0, static_cast<std::int32_t>(m));
-      run_.write(targets_, part(targets), 0, static_cast<std::int32_t>(m));
+      write(tokens_, tokens);
+      write(targets_, targets);
     }
   }
 
-  double mean_loss() {
-    double sum = 0;
-    host_losses_.resize(tokens_per_micro_batch_);
-    for (std::int64_t m = 0; m < micro_batches_; ++m) {
-      run_.read(losses_, std::span(host_losses_), 0, static_cast<std::int32_t>(m));
-      for (const float loss : host_losses_) sum += loss;
+  // Over all ranks' tokens. What ranks must agree on after a step goes with it: whether one was asked to stop.
+  double mean_loss(const std::stop_token& stop) {
+    struct OfRank {
+      double loss = 0, stop = 0;
+    };
+    OfRank own{.stop = stop.stop_requested() ? 1.0 : 0.0};
+    // Tensor-parallel ranks have the same losses.
+    if (run_.holds(losses_) && run_.place().tensor == 0) {
+      host_losses_.resize(tokens_per_micro_batch_);
+      for (std::int64_t m = 0; m < micro_batches_; ++m) {
+        run_.read(losses_, std::span(host_losses_), 0, static_cast<std::int32_t>(m));
+        for (const float loss : host_losses_) own.loss += loss;
+      }
     }
-    return sum / static_cast<double>(micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_));
+    Communicator& communicator = run_.communicator();
+    std::vector<OfRank> all(static_cast<std::size_t>(communicator.size()));
+    Members everyone{{}, static_cast<std::size_t>(communicator.rank())};
+    for (std::int32_t rank = 0; rank < communicator.size(); ++rank) everyone.ranks.push_back(rank);
+    const MutableBytes gathered = std::as_writable_bytes(std::span(all));
+    const ConstBytes own_bytes = std::as_bytes(std::span(&own, 1));
+    communicator.all_gather(everyone, std::span(&gathered, 1), std::span(&own_bytes, 1), sim::DType::fp64);
+    double sum = 0;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (!std::isfinite(all[rank].loss) && std::isfinite(sum)) diverged_rank_ = rank;
+      sum += all[rank].loss;
+      stopped_ = stopped_ || all[rank].stop != 0;
+    }
+    return sum / static_cast<double>(tokens_per_step());
   }
 
   // In fp16 (loss_scale.h).
@@ -284,7 +317,7 @@ class Trainer {
         settings_.checkpoint, run_,
         {.step = step,
          .seed = settings_.seed,
-         .data_position = step * micro_batches_ * static_cast<std::int64_t>(tokens_per_micro_batch_),
+         .data_position = step * tokens_per_step(),
          .loss_scale = loss_scale_},
         std::filesystem::is_directory(origin) ? origin : std::filesystem::path());
     saved_ = step;
@@ -309,7 +342,7 @@ class Trainer {
 
   const TrainSettings& settings_;
   const ModelSource& model_;
-  const EventSink& sink_;
+  const EventSink sink_;
   Run run_;
   Measurements measurements_;
   std::optional<TokenData> data_;
@@ -317,7 +350,8 @@ class Trainer {
   sim::Report report_;
   std::int64_t micro_batches_ = 1;
   std::int64_t saved_ = 0;  // the step of the last checkpoint
-  bool diverged_ = false;
+  bool diverged_ = false, stopped_ = false;
+  std::size_t diverged_rank_ = 0;
   std::size_t tokens_per_micro_batch_ = 0;
   sim::BufferId tokens_, targets_, losses_, norm_, overflow_;
   LossScale loss_scale_;
@@ -329,10 +363,16 @@ class Trainer {
 
 sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
                   const EventSink& sink, std::stop_token stop) {
+  Communicator alone;
+  return train(scenario, model, settings, alone, sink, std::move(stop));
+}
+
+sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
+                  Communicator& communicator, const EventSink& sink, std::stop_token stop) {
   check(settings);
   if (!settings.checkpoint.empty())
     hugging_face_config(scenario.model);  // throws now, not after the training
-  return Trainer(scenario, model, settings, sink).train(stop);
+  return Trainer(scenario, model, settings, communicator, sink).train(stop);
 }
 
 }  // namespace runtime

@@ -4,6 +4,7 @@
 #include <stop_token>
 #include <string>
 
+#include "runtime/communicator.h"
 #include "runtime/devices.h"
 #include "runtime/model_source.h"
 #include "sim/cost/calibration.h"
@@ -46,5 +47,10 @@ using EventSink = std::function<void(const sim::Event&)>;
 // the plan's arena exceeds the machine's memory.
 sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
                   const EventSink& sink, std::stop_token stop);
+
+// The same as one rank of several, which all call it. Events go to rank 0's sink; losses and gradient norms
+// are those of the whole step on every rank. Throws RankLost where another rank is no more.
+sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const TrainSettings& settings,
+                  Communicator& communicator, const EventSink& sink, std::stop_token stop);
 
 }  // namespace runtime

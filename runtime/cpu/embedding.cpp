@@ -14,11 +14,17 @@ using R = sim::Role;
 using A = Arguments;
 using S = RunSettings;
 
+kernels::EmbeddingShape part_of(const A& a, const S& settings) {
+  kernels::EmbeddingShape shape = a.embedding();
+  shape.first = settings.vocabulary.first;
+  return shape;
+}
+
 constexpr CpuKernelRow kRows[] = {
     {K::embedding,
-     [](const A& a, const S&) {
+     [](const A& a, const S& settings) {
        cpu::embedding_forward(a.f32(R::out), a.i32(R::tokens), a.f32(R::weight), a.f32(R::position_weight),
-                              a.i32(R::positions), a.embedding());
+                              a.i32(R::positions), part_of(a, settings));
      }},
     {K::embedding,
      [](const A& a, const S&) {
@@ -28,9 +34,9 @@ constexpr CpuKernelRow kRows[] = {
      sim::DType::fp32,
      {{{R::weight, types(sim::DType::int8, sim::DType::int4)}, {R::position_weight, ElementTypes{}}}}},
     {K::embedding_backward,
-     [](const A& a, const S&) {
+     [](const A& a, const S& settings) {
        cpu::embedding_backward(a.f32(R::dweight), a.f32(R::dposition_weight), a.f32(R::dout),
-                               a.i32(R::tokens), a.embedding());
+                               a.i32(R::tokens), part_of(a, settings));
      }},
     {K::embedding,
      [](const A& a, const S&) {

@@ -25,7 +25,11 @@ void squared_norm(const Arguments& a, const RunSettings&) {
     gradients.push_back(a.f32(i));
     counts.push_back(a.count(i));
   }
-  cpu::squared_norm(a.as<double>(R::norm) + kSumOfSquares, gradients, counts);
+  // Of several ranks that hold the same each adds its part.
+  const double part = a.scalar() == 0 ? 1 : double{a.scalar()};
+  double squares = 0;
+  cpu::squared_norm(&squares, gradients, counts);
+  a.as<double>(R::norm)[kSumOfSquares] += part * squares;
 }
 
 void clip_scale(const Arguments& a, const RunSettings& settings) {

@@ -31,7 +31,8 @@ class ParameterWriter {
     const ElementTypes& types = builder_.types();
     of_experts_ = true;
     Tensor t =
-        tensor(std::move(name), shape, true, false, matrices ? types.expert_weights : types.stored, ranks);
+        tensor(std::move(name), shape, true, false, matrices ? types.expert_weights : types.stored, ranks,
+               builder_.groups().expert_data);
     of_experts_ = false;
     t.decay = matrices;
     t.of_experts = true;
@@ -41,11 +42,12 @@ class ParameterWriter {
     return tensor(std::move(name), shape, per_layer, replicated, builder_.types().stored);
   }
   Tensor tensor(std::string name, const Shape& shape, bool per_layer, bool replicated, DType stored) {
-    return tensor(std::move(name), shape, per_layer, replicated, stored, shard_ranks(builder_.strategy()));
+    return tensor(std::move(name), shape, per_layer, replicated, stored, shard_ranks(builder_.strategy()),
+                  builder_.groups().shard);
   }
-  // `ranks` hold the same.
+  // `ranks` hold the same, those of `group`.
   Tensor tensor(std::string name, const Shape& shape, bool of_layer, bool replicated, DType stored,
-                std::int64_t ranks) {
+                std::int64_t ranks, std::int32_t group) {
     name.insert(0, prefix_);
     const bool per_layer = of_layer && !of_one_layer_;
     const ElementTypes& types = builder_.types();
@@ -70,7 +72,8 @@ class ParameterWriter {
                                                                      : Lifetime::plan,
                            .per_layer = per_layer,
                            .parameter = parameter,
-                           .view_of = whole});
+                           .view_of = whole,
+                           .shard_group = zero > 0 && &of_shape != &shape ? group : -1});
     };
     // Whole for one pass of one micro-batch over one unit.
     const auto whole_for_a_while = [&](const char* prefix, BufferClass c, DType dtype) {

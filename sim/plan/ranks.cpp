@@ -60,6 +60,32 @@ RankStrides rank_strides(const Strategy& s) {
   return strides;
 }
 
+RankPlace place_of_rank(const Strategy& s, std::int32_t rank) {
+  const RankStrides strides = rank_strides(s);
+  const auto at = [rank](std::int32_t stride, int size) { return rank / std::max(1, stride) % size; };
+  return {at(strides.tensor, s.tensor_parallel), at(strides.context, s.context_parallel),
+          at(strides.data, s.data_parallel), at(strides.pipeline, s.pipeline_parallel)};
+}
+
+std::vector<std::int32_t> members_of(const Strategy& s, const Group& group, std::int32_t rank) {
+  if (group.axis == Axis::directions || group.axis == Axis::tied_embedding) {
+    const std::int32_t stage = place_of_rank(s, rank).pipeline, other = s.pipeline_parallel - 1 - stage;
+    const std::int32_t image = rank + (other - stage) * rank_strides(s).pipeline;
+    return {std::min(rank, image), std::max(rank, image)};
+  }
+  const std::int32_t inner = group.size / group.outer_size;
+  const auto at = [rank](std::int32_t stride, std::int32_t size) {
+    return size == 1 ? 0 : rank / stride % size;
+  };
+  const std::int32_t first = rank - at(group.stride, inner) * group.stride -
+                             at(group.outer_stride, group.outer_size) * group.outer_stride;
+  std::vector<std::int32_t> members;
+  for (std::int32_t outer = 0; outer < group.outer_size; ++outer)
+    for (std::int32_t i = 0; i < inner; ++i)
+      members.push_back(first + outer * group.outer_stride + i * group.stride);
+  return members;
+}
+
 Group data_group(const Strategy& s) {
   const RankStrides strides = rank_strides(s);
   return strides.context <= strides.data

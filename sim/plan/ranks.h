@@ -1,6 +1,7 @@
 // Which ranks of a job belong together: the groups of Plan::groups, by Strategy::rank_order.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "sim/plan/plan.h"
 
@@ -14,6 +15,15 @@ struct RankStrides {
   std::int32_t tensor = 1, context = 1, data = 1, pipeline = 1;
 };
 RankStrides rank_strides(const Strategy& s);
+
+// Where a rank of a job stands.
+struct RankPlace {
+  std::int32_t tensor = 0, context = 0, data = 0, pipeline = 0;
+};
+RankPlace place_of_rank(const Strategy& s, std::int32_t rank);
+
+// The ranks of a group that this one is of, in their order.
+std::vector<std::int32_t> members_of(const Strategy& s, const Group& group, std::int32_t rank);
 
 // The data- and context-parallel ranks together: those that hold the same parameters.
 Group data_group(const Strategy& s);

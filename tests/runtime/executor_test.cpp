@@ -117,8 +117,8 @@ TEST_CASE("The executor's own time is below a microsecond an operation") {
   const sim::Plan plan = sim::make_plan(tests::training(tests::small_gpt()));
   const sim::MemoryPlan memory = sim::plan_memory(plan);
   IdleDevice device;
-  const auto communicator = runtime::make_single_rank_communicator();
-  Executor executor(plan, memory, device, *communicator);
+  runtime::Communicator communicator;
+  Executor executor(plan, memory, device, communicator);
   double best = std::numeric_limits<double>::max();
   for (int repetition = 0; repetition < 50; ++repetition) best = std::min(best, executor.run(0, {}).seconds);
   CHECK(best / static_cast<double>(executor.stamps().size() - 1) < 1e-6);
@@ -126,7 +126,7 @@ TEST_CASE("The executor's own time is below a microsecond an operation") {
 
 TEST_CASE("Collectives over one rank leave what a computation without them gives") {
   const auto device = runtime::make_cpu_device(1);
-  const auto communicator = runtime::make_single_rank_communicator();
+  runtime::Communicator communicator;
   const sim::Operand x{kX, sim::Access::update}, read_x{kX, sim::Access::read}, y{kY, sim::Access::write};
   const sim::Plan plan = plan_of({operation("double", sim::OpKind::add, {x, read_x, read_x}),
                                   operation("all_reduce", sim::OpKind::all_reduce, {x}),
@@ -134,7 +134,7 @@ TEST_CASE("Collectives over one rank leave what a computation without them gives
                                   operation("reduce_scatter", sim::OpKind::reduce_scatter, {y, read_x}),
                                   operation("all_to_all", sim::OpKind::all_to_all, {y, read_x})});
   const sim::MemoryPlan memory = sim::plan_memory(plan);
-  Executor executor(plan, memory, *device, *communicator);
+  Executor executor(plan, memory, *device, communicator);
   const auto floats = [&](sim::BufferId buffer) {
     return reinterpret_cast<float*>(executor.instance(buffer).data());
   };
@@ -147,17 +147,17 @@ TEST_CASE("Collectives over one rank leave what a computation without them gives
 }
 
 TEST_CASE("One rank alone refuses groups of several and has nobody to send to") {
-  const auto communicator = runtime::make_single_rank_communicator();
+  runtime::Communicator communicator;
   std::vector<std::byte> bytes(4);
-  CHECK_THROWS_AS(communicator->all_reduce({sim::Axis::data, 2, 1}, bytes, sim::DType::fp32), std::logic_error);
-  CHECK_THROWS_AS(communicator->send({sim::Axis::pipeline, 1, 1}, bytes), std::logic_error);
+  CHECK_THROWS_AS(communicator.all_reduce({{0, 1}, 0}, std::vector<runtime::MutableBytes>{bytes}, sim::DType::fp32), std::logic_error);
+  CHECK_THROWS_AS(communicator.send(1, 0, bytes), std::logic_error);
 }
 
 TEST_CASE("An operation without a kernel is refused before anything runs") {
   const auto device = runtime::make_cpu_device(1);
-  const auto communicator = runtime::make_single_rank_communicator();
+  runtime::Communicator communicator;
   const sim::Operand y{kY, sim::Access::write}, x{kX, sim::Access::read};
   const sim::Plan plan = plan_of({operation("layer.dropout", sim::OpKind::dropout, {y, y, x})});
   const sim::MemoryPlan memory = sim::plan_memory(plan);
-  REQUIRE_THROWS_AS(Executor(plan, memory, *device, *communicator), runtime::NoDevice);
+  REQUIRE_THROWS_AS(Executor(plan, memory, *device, communicator), runtime::NoDevice);
 }

@@ -1,0 +1,126 @@
+#include "runtime/thread_ranks.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace runtime {
+namespace {
+
+// Messages that have been sent and not yet received, of all ranks.
+class Mail {
+ public:
+  using Message = std::vector<std::byte>;
+
+  void put(std::int32_t from, std::int32_t to, MessageTag tag, Message message) {
+    {
+      const std::lock_guard lock(mutex_);
+      throw_if_lost();
+      boxes_[{from, to, tag}].push_back(std::move(message));
+    }
+    arrived_.notify_all();
+  }
+
+  Message take(std::int32_t from, std::int32_t to, MessageTag tag) {
+    std::unique_lock lock(mutex_);
+    std::deque<Message>& box = boxes_[{from, to, tag}];
+    arrived_.wait(lock, [&] { return lost_ || !box.empty(); });
+    throw_if_lost();
+    Message message = std::move(box.front());
+    box.pop_front();
+    return message;
+  }
+
+  void lose(std::int32_t rank, const std::string& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!lost_) lost_.emplace(rank, reason);
+    }
+    arrived_.notify_all();
+  }
+
+ private:
+  void throw_if_lost() const {
+    if (lost_) throw RankLost(lost_->first, lost_->second);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::map<std::tuple<std::int32_t, std::int32_t, MessageTag>, std::deque<Message>> boxes_;
+  std::optional<std::pair<std::int32_t, std::string>> lost_;
+};
+
+class ThreadTransport final : public Transport {
+ public:
+  ThreadTransport(Mail& mail, std::int32_t rank, std::int32_t size)
+      : mail_(mail), rank_(rank), size_(size) {}
+
+  std::int32_t rank() const override { return rank_; }
+  std::int32_t size() const override { return size_; }
+
+  void send(std::int32_t to, MessageTag tag, std::span<const ConstBytes> parts) override {
+    Mail::Message message;
+    for (const ConstBytes part : parts) message.insert(message.end(), part.begin(), part.end());
+    mail_.put(rank_, to, tag, std::move(message));
+  }
+
+  void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) override {
+    const Mail::Message message = mail_.take(from, rank_, tag);
+    std::size_t wanted = 0;
+    for (const MutableBytes part : parts) wanted += part.size();
+    if (wanted != message.size())
+      throw std::logic_error("rank " + std::to_string(rank_) + " waits for " + std::to_string(wanted) +
+                             " bytes, rank " + std::to_string(from) + " sent " +
+                             std::to_string(message.size()));
+    const std::byte* next = message.data();
+    for (const MutableBytes part : parts) {
+      if (!part.empty()) std::memcpy(part.data(), next, part.size());
+      next += part.size();
+    }
+  }
+
+  void give_up(const std::string& reason) noexcept override { mail_.lose(rank_, reason); }
+
+ private:
+  Mail& mail_;
+  std::int32_t rank_, size_;
+};
+
+}  // namespace
+
+void run_thread_ranks(std::int32_t ranks, const std::function<void(Transport&)>& work) {
+  Mail mail;
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (std::int32_t rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      ThreadTransport transport(mail, rank, ranks);
+      const auto fail = [&](const char* reason) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        transport.give_up(reason);
+      };
+      try {
+        work(transport);
+      } catch (const std::exception& error) {
+        fail(error.what());
+      } catch (...) {
+        fail("an unknown exception");
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace runtime

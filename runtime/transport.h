@@ -1,0 +1,42 @@
+// Messages between ranks: what a Communicator's collectives are made of. Threads of one process
+// (thread_ranks.h) and processes of one machine (socket_ranks.h) have one each.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace runtime {
+
+// Another rank is no more, and why, as far as it said: "rank 3 ended: ...".
+struct RankLost : std::runtime_error {
+  RankLost(std::int32_t lost, const std::string& reason)
+      : std::runtime_error("rank " + std::to_string(lost) + " ended: " + reason), rank(lost) {}
+  std::int32_t rank;
+};
+
+// Tells messages between the same two ranks apart. Those of one tag arrive in the order in which they went.
+using MessageTag = std::uint64_t;
+
+using ConstBytes = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual std::int32_t rank() const = 0;
+  virtual std::int32_t size() const = 0;
+
+  // The parts, one after the other, as one message. Returns when they may be changed, whether the receiver
+  // waits for them or not: two ranks that send to each other first never wait for each other. Throws RankLost.
+  virtual void send(std::int32_t to, MessageTag tag, std::span<const ConstBytes> parts) = 0;
+  // Waits for the next message of that rank and tag, which has as many bytes as the parts together:
+  // std::logic_error where it has not. Throws RankLost.
+  virtual void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) = 0;
+  // Has every other rank's calls throw RankLost with this rank and reason.
+  virtual void give_up(const std::string& reason) noexcept = 0;
+};
+
+}  // namespace runtime
