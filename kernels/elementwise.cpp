@@ -36,6 +36,12 @@ void add(float* out, const float* a, const float* b, std::int64_t R, std::int64_
   });
 }
 
+void add_bias(float* out, const float* bias, std::int64_t R, std::int64_t C) {
+  parallel_ranges(R, C, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) add_range(out + r * C, out + r * C, bias, 0, C);
+  });
+}
+
 void gather_last(float* out, const float* inp, std::int64_t B, std::int64_t T, std::int64_t C) {
   for (std::int64_t b = 0; b < B; ++b) std::copy_n(inp + (b * T + T - 1) * C, C, out + b * C);
 }

@@ -7,6 +7,9 @@ namespace kernels::cpu {
 // out (R, C) = a (R, C) + b (R, C); out may be a or b. Without b it is a copy of a, elsewhere.
 void add(float* out, const float* a, const float* b, std::int64_t R, std::int64_t C);
 
+// out (R, C) += bias (C), to each row.
+void add_bias(float* out, const float* bias, std::int64_t R, std::int64_t C);
+
 // out (B, C) = the last of each sequence's T rows of inp (B, T, C).
 void gather_last(float* out, const float* inp, std::int64_t B, std::int64_t T, std::int64_t C);
 

@@ -82,7 +82,8 @@ void with_element(sim::DType dtype, Visit visit) {
     case sim::DType::fp16:
       return visit(Fp16{});
     default:
-      throw std::logic_error("ranks add up numbers of 16 bits and more, not " + std::string(sim::name(dtype)));
+      throw std::logic_error("ranks add up numbers of 16 bits and more, not " +
+                             std::string(sim::name(dtype)));
   }
 }
 

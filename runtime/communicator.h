@@ -21,8 +21,8 @@ struct Members {
 // Every member makes the same calls in the same order. Buffers are host memory of the caller; several are one
 // message. Sums are in the order of members whatever their number and the size, so that all members have the
 // same bits; of 16-bit types in fp32, rounded once. A buffer's part i of n is elements
-// [i * ceil(count / n), (i + 1) * ceil(count / n)), less at the end. Throws RankLost where a member is no more,
-// std::logic_error for ranks that are not there.
+// [i * ceil(count / n), (i + 1) * ceil(count / n)), less at the end. Throws RankLost where a member is no
+// more, std::logic_error for ranks that are not there.
 class Communicator {
  public:
   // One rank alone: groups have one member, gathers copy.

@@ -91,8 +91,8 @@ std::optional<TensorPart> part_of_parameter(const sim::Model& model, std::string
   part.by_columns = division->by_columns;
   std::int64_t whole = 0;
   for (const Units& u : division->units) {
-    const std::int64_t own = division->padded ? (u.count + ranks - 1) / ranks
-                                              : std::max<std::int64_t>(1, u.count / ranks);
+    const std::int64_t own =
+        division->padded ? (u.count + ranks - 1) / ranks : std::max<std::int64_t>(1, u.count / ranks);
     const std::int64_t first = std::min(u.count, division->padded ? rank * own : rank * u.count / ranks);
     part.runs.push_back({whole + first * u.size, std::min(own, u.count - first) * u.size});
     part.length += own * u.size;

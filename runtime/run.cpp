@@ -118,7 +118,14 @@ void require_whole_groups(const sim::Plan& plan, const Device& device) {
 }
 
 // What of a strategy no executor here carries out.
-void require_strategy(const sim::Strategy& s) {
+void require_strategy(const sim::Scenario& scenario) {
+  const sim::Strategy& s = scenario.strategy;
+  const std::int64_t heads = scenario.model.num_key_value_heads;
+  if (scenario.workload.task == sim::Task::train && s.tensor_parallel > heads)
+    throw NoDevice("training with strategy.tensor_parallel " + std::to_string(s.tensor_parallel) +
+                   " above the model's " + std::to_string(heads) +
+                   " key-value heads can be predicted but not run here: the gradient norm would count the "
+                   "heads that several ranks hold more than once");
   if (s.context_parallel > 1)
     throw NoDevice(
         "context parallelism can be predicted but not run here: no kernel attends to tokens of other ranks; "
@@ -145,7 +152,7 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (scenario.workload.expert_capacity_factor > 0)
     throw NoDevice(
         "experts take all rows that are sent to them here; workload.expert_capacity_factor must be 0 to run");
-  require_strategy(scenario.strategy);
+  require_strategy(scenario);
   const std::span<const sim::DType> dtypes = device.dtypes();
   if (!contains(dtypes, scenario.workload.dtype))
     throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +
@@ -169,14 +176,13 @@ Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, Communic
 
 Run::Run(const sim::Scenario& scenario, std::unique_ptr<Device> device, std::unique_ptr<Communicator> alone,
          Communicator* communicator)
-    : device_(std::move(device)),
-      alone_(std::move(alone)),
-      communicator_(alone_ ? *alone_ : *communicator) {
+    : device_(std::move(device)), alone_(std::move(alone)), communicator_(alone_ ? *alone_ : *communicator) {
   require_runnable(scenario, *device_);
   if (const int devices = scenario.strategy.devices(); devices != communicator_.size())
     throw NoDevice("the strategy divides the work over " + std::to_string(devices) + " devices; here " +
-                   (communicator_.size() == 1 ? "is one process"
-                                              : "are " + std::to_string(communicator_.size()) + " processes"));
+                   (communicator_.size() == 1
+                        ? "is one process"
+                        : "are " + std::to_string(communicator_.size()) + " processes"));
   plan_ = sim::make_plan(scenario);
   require_whole_groups(plan_, *device_);
   place_ = sim::place_of_rank(scenario.strategy, communicator_.rank());
@@ -225,13 +231,11 @@ std::vector<InstanceName> Run::whole_instances_of(sim::BufferClass buffer_class)
 }
 
 std::size_t Run::whole_elements_of(InstanceName whole) const {
-  return static_cast<std::size_t>(
-      whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].elements({}));
+  return static_cast<std::size_t>(whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].elements({}));
 }
 
 InstanceName Run::own(InstanceName whole) const {
-  const sim::BufferId buffer =
-      plan_.find(whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].name);
+  const sim::BufferId buffer = plan_.find(whole_plan().buffers[static_cast<std::size_t>(whole.buffer)].name);
   const auto is_it = [&](const sim::Instance& i) { return i.buffer == buffer && i.layer == whole.layer; };
   const bool has = std::any_of(memory_.instances.begin(), memory_.instances.end(), is_it);
   return {has ? buffer : sim::kNoBuffer, whole.layer};
@@ -250,15 +254,14 @@ Run::Part Run::part_of(InstanceName whole, std::int32_t rank) const {
   Part part;
   part.of_tensor = part_of_parameter(plan_.scenario.model, parameter_of(whole), strategy.tensor_parallel,
                                      sim::place_of_rank(strategy, rank).tensor);
-  part.elements = part.of_tensor ? static_cast<std::size_t>(part.of_tensor->elements())
-                                 : whole_elements_of(whole);
+  part.elements =
+      part.of_tensor ? static_cast<std::size_t>(part.of_tensor->elements()) : whole_elements_of(whole);
   part.count = part.elements;
   const sim::Buffer& here = plan_.buffers[static_cast<std::size_t>(plan_.find(buffer.name))];
   if (here.shard_group < 0) return part;
-  const std::vector<std::int32_t> ranks = sim::members_of(
-      strategy, plan_.groups[static_cast<std::size_t>(here.shard_group)], rank);
-  const auto index =
-      static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  const std::vector<std::int32_t> ranks =
+      sim::members_of(strategy, plan_.groups[static_cast<std::size_t>(here.shard_group)], rank);
+  const auto index = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
   const auto shard = static_cast<std::size_t>(here.elements({}));
   part.begin = std::min(part.elements, index * shard);
   part.count = std::min(shard, part.elements - part.begin);

@@ -60,8 +60,7 @@ class Mail {
 
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(Mail& mail, std::int32_t rank, std::int32_t size)
-      : mail_(mail), rank_(rank), size_(size) {}
+  ThreadTransport(Mail& mail, std::int32_t rank, std::int32_t size) : mail_(mail), rank_(rank), size_(size) {}
 
   std::int32_t rank() const override { return rank_; }
   std::int32_t size() const override { return size_; }

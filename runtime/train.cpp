@@ -147,7 +147,7 @@ class Trainer {
     GpuMonitor monitor(run_.device().pci_bus_id());
     double rows_sent = -kRowsEverySeconds;
     std::int64_t step = done;
-    while (step < settings_.steps && !diverged_ && !stopped_) {
+    while (step < settings_.steps && !diverged_ && !stopped(stop)) {
       ++step;
       run_step(step, stop);
       for (const sim::DeviceSample& sample : monitor.take()) emit(sim::DeviceSampleEvent{sample});
@@ -200,6 +200,11 @@ class Trainer {
     saved_ = state.step;
     loss_scale_ = state.loss_scale;
     return state.step;
+  }
+
+  // Several ranks end after the same step: that in which one was asked to.
+  bool stopped(const std::stop_token& stop) const {
+    return run_.communicator().size() > 1 ? stopped_ : stop.stop_requested();
   }
 
   void run_step(std::int64_t step, const std::stop_token& stop) {

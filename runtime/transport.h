@@ -4,15 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
 #include <string>
+
+#include "runtime/error.h"
 
 namespace runtime {
 
 // Another rank is no more, and why, as far as it said: "rank 3 ended: ...".
-struct RankLost : std::runtime_error {
+struct RankLost : DeviceError {
   RankLost(std::int32_t lost, const std::string& reason)
-      : std::runtime_error("rank " + std::to_string(lost) + " ended: " + reason), rank(lost) {}
+      : DeviceError("rank " + std::to_string(lost) + " ended: " + reason), rank(lost) {}
   std::int32_t rank;
 };
 
@@ -30,7 +31,8 @@ class Transport {
   virtual std::int32_t size() const = 0;
 
   // The parts, one after the other, as one message. Returns when they may be changed, whether the receiver
-  // waits for them or not: two ranks that send to each other first never wait for each other. Throws RankLost.
+  // waits for them or not: two ranks that send to each other first never wait for each other. Throws
+  // RankLost.
   virtual void send(std::int32_t to, MessageTag tag, std::span<const ConstBytes> parts) = 0;
   // Waits for the next message of that rank and tag, which has as many bytes as the parts together:
   // std::logic_error where it has not. Throws RankLost.

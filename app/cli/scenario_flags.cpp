@@ -348,6 +348,15 @@ runtime::DeviceChoice device_of(const std::optional<std::string>& flag) {
   throw UsageError(fmt::format("--device is cpu, cuda or cuda:N, not \"{}\"", *flag));
 }
 
+// Ranks of a machine pass messages through its memory: each byte is written and read twice.
+void link_ranks(sim::Scenario& scenario) {
+  const int ranks = scenario.strategy.devices();
+  if (ranks == 1) return;
+  scenario.hardware.devices_per_node = ranks;
+  if (scenario.hardware.node_link.value == 0)
+    scenario.hardware.node_link = {scenario.hardware.memory_bandwidth.value / 4};
+}
+
 void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
                 const runtime::EventSink& sink, std::stop_token stop) {
   sim::Scenario& scenario = resolved.scenario;
@@ -364,6 +373,7 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
     runtime::require_runnable(scenario, *runtime::make_cpu_device(device.threads));
     resolved.calibration = runtime::this_machine(sink, std::move(stop));
     scenario.hardware = resolved.calibration->hardware;
+    link_ranks(scenario);
   }
   require_valid(scenario);
 }

@@ -9,6 +9,7 @@
 #include "app/cli/event_output.h"
 #include "app/cli/flags.h"
 #include "app/cli/interrupt.h"
+#include "app/cli/ranks.h"
 #include "app/cli/report_output.h"
 #include "app/cli/scenario_flags.h"
 #include "sim/cost/predict.h"
@@ -124,19 +125,49 @@ std::string beside_prediction(const ResolvedScenario& resolved, const sim::Repor
                      sim::step_time(measured) / sim::step_time(predicted));
 }
 
+// As one of several ranks. What goes wrong is told by the first: the others tell it, and end.
+ExitCode train_among(const RankOfJob& job, const ResolvedScenario& resolved, runtime::TrainSettings settings,
+                     EventOutput& events, const InterruptSignals& interrupt, sim::Report& report) {
+  const std::unique_ptr<runtime::Transport> transport = join_ranks(job, settings.device);
+  runtime::Communicator communicator(*transport);
+  try {
+    report = runtime::train(resolved.scenario, resolved.source, settings, communicator, events.sink(),
+                            interrupt.stop());
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    transport->give_up(failure.message);
+    if (job.is_first()) throw;
+    return failure.code;
+  }
+  return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
+}
+
 ExitCode train(const TrainFlags& flags) {
   check(flags.settings);
   const InterruptSignals interrupt;
-  EventOutput events(flags.events);
+  const RankOfJob job = rank_of_job();
   ResolvedScenario resolved = resolve_for_run(flags.scenario, sim::Task::train);
+  settle_degrees(resolved.scenario.strategy, job);
+  const int ranks = resolved.scenario.strategy.devices();
+  const bool starts_ranks = ranks > 1 && job.size == 1;
+  EventFlags event_flags = flags.events;
+  if (starts_ranks || !job.is_first()) event_flags.record.clear();  // of the first rank alone
+  EventOutput events(event_flags);
   const runtime::TrainSettings settings = on_device(flags.settings, flags.scenario);
   sim::Implementation& implementation = resolved.scenario.implementation;
   implementation.dropout = implementation.dropout || settings.dropout > 0;
   if (flags.stochastic_rounding) implementation.master_weights = false;
-  place_here(resolved, settings.device, events.sink(), interrupt.stop());
+  place_here(resolved, settings.device, job.is_first() ? events.sink() : runtime::EventSink(),
+             interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
-  const sim::Report report =
-      runtime::train(resolved.scenario, resolved.source, settings, events.sink(), interrupt.stop());
+  if (starts_ranks) return start_ranks(ranks, interrupt);
+  sim::Report report;
+  if (job.size > 1) {
+    const ExitCode code = train_among(job, resolved, settings, events, interrupt, report);
+    if (!job.is_first() || (code != ExitCode::fine && code != ExitCode::interrupted)) return code;
+  } else {
+    report = runtime::train(resolved.scenario, resolved.source, settings, events.sink(), interrupt.stop());
+  }
   if (!flags.events.stream) {
     fmt::print("{}", report_as(report, flags.format));
     if (flags.format == Format::text && !interrupt.arrived())
@@ -155,6 +186,7 @@ void add_train(CLI::App& program, Invocation& invocation) {
           "Train a model here, on real text, and measure every operation.",
           {"ridgepoint train --model tiny-llama --steps 100",
            "ridgepoint train --model gpt2-124m --seq-len 512 --micro-batch 4 --steps 20 --lr 6e-4",
+           "ridgepoint train --model tiny-llama --tp 2 --dp 2 --zero 1",
            "ridgepoint train --model tiny-gpt --data my_notes/ --checkpoint my_run --checkpoint-every 50",
            "ridgepoint train --model tiny-gpt --checkpoint my_run --resume --steps 200",
            "ridgepoint train --model ./hugging_face_folder --data tokens.bin --data-order sequential "

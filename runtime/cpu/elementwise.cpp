@@ -63,7 +63,10 @@ constexpr CpuKernelRow kRows[] = {
                            a.row_weights(), a.f32(R::drow_weights));
      }},
     {K::add,
-     [](const A& a, const S&) { cpu::add(a.f32(R::out), a.f32(R::a), a.f32(R::b), a.rows(), a.cols()); }},
+     [](const A& a, const S&) {
+       cpu::add(a.f32(R::out), a.f32(R::a), a.f32(R::b), a.rows(), a.cols());
+       if (const float* const bias = a.f32(R::bias)) cpu::add_bias(a.f32(R::out), bias, a.rows(), a.cols());
+     }},
     {K::add_columns,
      [](const A& a, const S&) {
        cpu::add_columns(a.f32(R::out), a.f32(R::inp), a.scalar(), a.rows(), a.columns());

@@ -39,6 +39,52 @@ TEST_CASE("cross-entropy's losses and gradients are as accurate as plain loops; 
     }
 }
 
+TEST_CASE("cross-entropy of a divided vocabulary is as accurate as of a whole one; padding has no gradient") {
+  struct Shape {
+    std::int64_t R, V, ranks;
+  };
+  for (const Shape s : {Shape{3, 17, 2}, {17, 66, 4}, {5, 9, 8}}) {
+    CAPTURE(s.R, s.V, s.ranks);
+    const auto logits = normal_tensor(s.R * s.V, 1, 5.0f);
+    auto targets = test::random_ids(s.R, static_cast<std::int32_t>(s.V), 2);
+    targets[1] = -1;
+    auto plain = logits;
+    auto exact = to_double(logits);
+    const auto plain_losses = reference::cross_entropy<float>(plain, targets, 0.5f, s.R, s.V);
+    const auto exact_losses = reference::cross_entropy<double>(exact, targets, 0.5, s.R, s.V);
+
+    // Columns of padding hold what would outweigh all others.
+    const std::int64_t width = (s.V + s.ranks - 1) / s.ranks;
+    std::vector<std::vector<float>> parts;
+    std::vector<kernels::VocabularyPart> vocabularies;
+    std::vector<float> statistics(static_cast<std::size_t>(3 * s.ranks * s.R));
+    for (std::int64_t rank = 0; rank < s.ranks; ++rank) {
+      const std::int64_t first = std::min(s.V, rank * width);
+      vocabularies.push_back({first, std::min(width, s.V - first)});
+      std::vector<float>& part = parts.emplace_back(static_cast<std::size_t>(s.R * width), 1000.0f);
+      for (std::int64_t r = 0; r < s.R; ++r)
+        std::copy_n(logits.begin() + r * s.V + first, vocabularies.back().count, part.begin() + r * width);
+      kernels::cpu::cross_entropy_statistics(statistics.data() + 3 * rank * s.R, part.data(), targets.data(),
+                                             s.R, width, vocabularies.back());
+    }
+    std::vector<float> gradient(static_cast<std::size_t>(s.R * s.V)), losses(targets.size());
+    for (std::int64_t rank = 0; rank < s.ranks; ++rank) {
+      std::vector<float>& part = parts[static_cast<std::size_t>(rank)];
+      const kernels::VocabularyPart vocabulary = vocabularies[static_cast<std::size_t>(rank)];
+      kernels::cpu::cross_entropy_of_part(part.data(), losses.data(), targets.data(), statistics.data(),
+                                          s.ranks, 0.5f, s.R, width, vocabulary);
+      test::check_as_accurate_as_plain(losses, plain_losses, exact_losses, kForward);
+      for (std::int64_t r = 0; r < s.R; ++r) {
+        std::copy_n(part.begin() + r * width, vocabulary.count,
+                    gradient.begin() + r * s.V + vocabulary.first);
+        for (std::int64_t v = vocabulary.count; v < width; ++v)
+          CHECK(part[static_cast<std::size_t>(r * width + v)] == 0);
+      }
+    }
+    test::check_as_accurate_as_plain(gradient, plain, exact, kBackward);
+  }
+}
+
 TEST_CASE("a NaN logit makes a NaN loss") {
   std::vector<float> logits = {1, NAN, 2};
   const std::vector<std::int32_t> targets = {0};

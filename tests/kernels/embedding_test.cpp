@@ -31,6 +31,31 @@ TEST_CASE("embedding_forward looks up tokens and adds positions from where each 
   }
 }
 
+TEST_CASE("what parts of a vocabulary embed adds up to the whole, and so do their gradients") {
+  const EmbeddingShape whole{2, 33, 8, 50};
+  const auto tokens = test::random_ids(whole.B * whole.T, 50, 1);
+  const auto weight = normal_tensor(whole.V * whole.C, 2), positions = normal_tensor(whole.T * whole.C, 3);
+  const auto dout = normal_tensor(whole.B * whole.T * whole.C, 4);
+  std::vector<float> out(dout.size()), sum(dout.size()), gradient(weight.size()), gradients(weight.size());
+  kernels::cpu::embedding_forward(out.data(), tokens.data(), weight.data(), positions.data(), nullptr, whole);
+  kernels::cpu::embedding_backward(gradient.data(), nullptr, dout.data(), tokens.data(), whole);
+  for (std::int64_t first = 0; first < whole.V; first += 20) {
+    EmbeddingShape part = whole;
+    part.first = first;
+    part.V = std::min<std::int64_t>(20, whole.V - first);
+    const std::ptrdiff_t at = first * whole.C;
+    std::vector<float> of_part(dout.size(), NAN);
+    kernels::cpu::embedding_forward(of_part.data(), tokens.data(), weight.data() + at, positions.data(),
+                                    nullptr, part);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += of_part[i];
+    kernels::cpu::embedding_backward(gradients.data() + at, nullptr, dout.data(), tokens.data(), part);
+  }
+  CHECK(gradients == gradient);
+  // Positions are added before the sum, of rows of zeros too: one rounding apart.
+  for (std::size_t i = 0; i < sum.size(); ++i)
+    CHECK(std::abs(sum[i] - out[i]) <= 1e-6f * (1 + std::abs(out[i])));
+}
+
 TEST_CASE("embedding_backward adds every row to its token, with the same bits on any threads") {
   for (const EmbeddingShape s :
        {EmbeddingShape{1, 1, 1, 1}, {2, 3, 17, 5}, {4, 65, 100, 7}, {1, 100, 768, 3}}) {

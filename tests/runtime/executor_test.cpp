@@ -149,7 +149,9 @@ TEST_CASE("Collectives over one rank leave what a computation without them gives
 TEST_CASE("One rank alone refuses groups of several and has nobody to send to") {
   runtime::Communicator communicator;
   std::vector<std::byte> bytes(4);
-  CHECK_THROWS_AS(communicator.all_reduce({{0, 1}, 0}, std::vector<runtime::MutableBytes>{bytes}, sim::DType::fp32), std::logic_error);
+  CHECK_THROWS_AS(
+      communicator.all_reduce({{0, 1}, 0}, std::vector<runtime::MutableBytes>{bytes}, sim::DType::fp32),
+      std::logic_error);
   CHECK_THROWS_AS(communicator.send(1, 0, bytes), std::logic_error);
 }
 

@@ -1,0 +1,189 @@
+#include "app/cli/ranks.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "app/cli/interrupt.h"
+#include "runtime/error.h"
+#include "runtime/process_group.h"
+#include "runtime/socket_ranks.h"
+
+namespace app::cli {
+namespace {
+
+constexpr const char* kRank = "RIDGEPOINT_RANK";
+constexpr const char* kRanks = "RIDGEPOINT_RANKS";
+
+// The first rank may measure this machine before it comes.
+constexpr std::chrono::seconds kPatience{600};
+// What the others have to end in after one has ended badly.
+constexpr std::chrono::seconds kGrace{5};
+
+std::optional<int> number_in_environment(const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (!text) return std::nullopt;
+  const std::string_view view(text);
+  int value = 0;
+  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
+  return error == std::errc() && end == view.data() + view.size() ? std::optional(value) : std::nullopt;
+}
+
+std::vector<int> cores_of_this_process() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set)) cores.push_back(core);
+  return cores;
+}
+
+// Consecutive ones; where there are fewer cores than ranks, some share one.
+std::vector<int> share_of(const std::vector<int>& cores, int place, int places) {
+  const auto n = static_cast<int>(cores.size());
+  if (n < places) return {cores[static_cast<std::size_t>(place % n)]};
+  const auto at = [&](int i) { return cores.begin() + i * n / places; };
+  return {at(place), at(place + 1)};
+}
+
+// All threads of the process: those of the kernels may be there already.
+void keep_to(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  std::error_code ignored;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", ignored))
+    sched_setaffinity(static_cast<pid_t>(std::atoi(thread.path().filename().c_str())), sizeof set, &set);
+}
+
+std::vector<std::string> own_command_line() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(in, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
+// Its process group; the first one's is its own.
+pid_t start_rank(int rank, int ranks, pid_t group, std::vector<std::string> arguments) {
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0)
+    throw runtime::DeviceError(fmt::format("rank {} cannot be started: {}", rank, std::strerror(errno)));
+  if (child > 0) {
+    setpgid(child, group == 0 ? child : group);
+    return child;
+  }
+  // A signal of the terminal is the parent's to pass on, once.
+  setpgid(0, group);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(static_cast<int>(ExitCode::device_error));
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  setenv(kRank, std::to_string(rank).c_str(), 1);
+  setenv(kRanks, std::to_string(ranks).c_str(), 1);
+  execv("/proc/self/exe", argv.data());
+  _exit(static_cast<int>(ExitCode::internal));
+}
+
+}  // namespace
+
+RankOfJob rank_of_job() {
+  const auto own_rank = number_in_environment(kRank), own_ranks = number_in_environment(kRanks);
+  if (own_rank && own_ranks) return {*own_rank, *own_ranks, *own_ranks, true};
+  const auto torch_rank = number_in_environment("RANK"), torch_size = number_in_environment("WORLD_SIZE");
+  if (torch_rank && torch_size && *torch_size > 1)
+    return {*torch_rank, *torch_size, number_in_environment("LOCAL_WORLD_SIZE").value_or(1), false};
+  const runtime::Launched launched = runtime::launched();
+  return {launched.rank, launched.size, launched.on_this_machine, false};
+}
+
+void settle_degrees(sim::Strategy& strategy, const RankOfJob& job) {
+  if (job.size == 1 || strategy.devices() == job.size) return;
+  if (strategy.devices() > 1)
+    throw UsageError(fmt::format(
+        "{} ranks were started, but --tp {} --pp {} --cp {} --dp {} are {}; start as many, or leave out what "
+        "started them",
+        job.size, strategy.tensor_parallel, strategy.pipeline_parallel, strategy.context_parallel,
+        strategy.data_parallel, strategy.devices()));
+  strategy.data_parallel = job.size;
+}
+
+ExitCode start_ranks(int ranks, const InterruptSignals& interrupt) {
+  const std::vector<std::string> arguments = own_command_line();
+  std::vector<pid_t> children;
+  pid_t group = 0;
+  const std::vector<int> cores = cores_of_this_process();
+  const auto n = static_cast<int>(cores.size());
+  fmt::print(stderr, "{} ranks on {} core{} of this machine: {}\n", ranks, n, n == 1 ? "" : "s",
+             n >= ranks ? fmt::format("{} to {} each", n / ranks, (n + ranks - 1) / ranks)
+                        : "several share one, which tells nothing about their speed");
+  for (int rank = 0; rank < ranks; ++rank) {
+    children.push_back(start_rank(rank, ranks, group, arguments));
+    group = children.front();
+  }
+  const std::stop_callback pass_on(interrupt.stop(), [group] { kill(-group, SIGTERM); });
+
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> end;
+  bool killed_by_us = false;
+  std::optional<ExitCode> code;
+  std::string killed;
+  for (auto left = static_cast<int>(children.size()); left > 0;) {
+    int status = 0;
+    const pid_t ended = waitpid(-group, &status, WNOHANG);
+    if (ended <= 0) {
+      if (end && Clock::now() > *end && !killed_by_us) {
+        kill(-group, SIGKILL);
+        killed_by_us = true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      continue;
+    }
+    --left;
+    const auto rank = std::find(children.begin(), children.end(), ended) - children.begin();
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+    if (WIFEXITED(status) && !code) code = static_cast<ExitCode>(WEXITSTATUS(status));
+    if (WIFSIGNALED(status) && !killed_by_us && killed.empty())
+      killed = fmt::format("rank {} was killed by signal {} ({})", rank, WTERMSIG(status),
+                           strsignal(WTERMSIG(status)));
+    if (!end) end = Clock::now() + kGrace;
+  }
+  if (!killed.empty()) throw runtime::DeviceError(killed + "; the other ranks have ended");
+  return code.value_or(ExitCode::fine);
+}
+
+std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::DeviceChoice& device) {
+  if (job.on_this_machine != job.size)
+    throw runtime::NoDevice(fmt::format(
+        "{} ranks were started, {} of them on this machine; ranks of one run are on one machine here",
+        job.size, job.on_this_machine));
+  // Who starts processes together on a machine is the parent of all of them.
+  std::unique_ptr<runtime::Transport> transport =
+      runtime::join_socket_ranks(job.rank, job.size, std::to_string(getppid()), kPatience);
+  const std::vector<int> cores = share_of(cores_of_this_process(), job.rank, job.size);
+  keep_to(cores);
+  if (device.threads == 0) device.threads = static_cast<int>(cores.size());
+  return transport;
+}
+
+}  // namespace app::cli

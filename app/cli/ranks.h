@@ -1,0 +1,37 @@
+// The ranks of a run: started by this program itself, or by mpirun, srun or torchrun.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "app/cli/exit_code.h"
+#include "runtime/communicator.h"
+#include "runtime/devices.h"
+#include "sim/scenario/scenario.h"
+
+namespace app::cli {
+
+class InterruptSignals;
+
+// This process among those that were started together.
+struct RankOfJob {
+  int rank = 0, size = 1;
+  int on_this_machine = 1;  // of them
+  bool own_launch = false;  // started by start_ranks()
+  bool is_first() const { return rank == 0; }
+};
+RankOfJob rank_of_job();
+
+// Ranks that were started without degrees divide the batch. UsageError where there are degrees, and not of as
+// many ranks.
+void settle_degrees(sim::Strategy& strategy, const RankOfJob& job);
+
+// Starts this program's command once more for each rank, with cores of its own, waits for all of them and
+// returns how they ended. Throws runtime::DeviceError naming a rank that was killed. When one ends badly the
+// others have a few seconds to end too.
+ExitCode start_ranks(int ranks, const InterruptSignals& interrupt);
+
+// Meets the others, and keeps this rank to its share of the machine's cores, whose number becomes
+// `device.threads` unless that is set. Throws runtime::NoDevice for ranks on several machines.
+std::unique_ptr<runtime::Transport> join_ranks(const RankOfJob& job, runtime::DeviceChoice& device);
+
+}  // namespace app::cli

@@ -1,0 +1,327 @@
+#include "runtime/socket_ranks.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/error.h"
+
+namespace runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class File {
+ public:
+  explicit File(int descriptor = -1) : descriptor_(descriptor) {}
+  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  File& operator=(File&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~File() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+[[noreturn]] void fail(const std::string& what) {
+  throw DeviceError("ranks on this machine cannot reach each other: " + what + ": " + std::strerror(errno));
+}
+
+// In Linux's abstract name space: no file is left behind.
+std::pair<sockaddr_un, socklen_t> address_of(const std::string& job, std::int32_t rank) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "ridgepoint/" + std::to_string(getuid()) + "/" + job + "/" + std::to_string(rank);
+  const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
+}
+
+// Anybody on the machine may connect to an abstract name.
+bool is_own_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
+}
+
+// Until then calls may block; they take no longer than a few bytes do.
+bool transfer(int socket, std::int32_t& rank, bool sends) {
+  return (sends ? ::send(socket, &rank, sizeof rank, MSG_NOSIGNAL)
+                : ::recv(socket, &rank, sizeof rank, MSG_WAITALL)) == sizeof rank;
+}
+
+struct Header {
+  MessageTag tag = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Instead of a message: the rank has all that it wants, or gives up; then rank and reason follow.
+constexpr MessageTag kGoodbye = ~MessageTag{0}, kGivenUp = kGoodbye - 1;
+
+class SocketTransport final : public Transport {
+ public:
+  SocketTransport(std::int32_t rank, std::vector<File> sockets) : rank_(rank), peers_(sockets.size()) {
+    for (std::size_t i = 0; i < sockets.size(); ++i) peers_[i].socket = std::move(sockets[i]);
+  }
+
+  ~SocketTransport() override {
+    if (!ended_) tell_all(kGoodbye, {});
+  }
+
+  std::int32_t rank() const override { return rank_; }
+  std::int32_t size() const override { return static_cast<std::int32_t>(peers_.size()); }
+
+  void send(std::int32_t to, MessageTag tag, std::span<const ConstBytes> parts) override {
+    Header header{tag, 0};
+    for (const ConstBytes part : parts) header.bytes += part.size();
+    std::vector<iovec> rest{{&header, sizeof header}};
+    for (const ConstBytes part : parts)
+      if (!part.empty()) rest.push_back({const_cast<std::byte*>(part.data()), part.size()});
+    std::size_t first = 0;
+    while (first < rest.size()) {
+      constexpr std::size_t kMostAtOnce = 256;  // below IOV_MAX
+      msghdr message{};
+      message.msg_iov = rest.data() + first;
+      message.msg_iovlen = std::min(rest.size() - first, kMostAtOnce);
+      const ssize_t sent = sendmsg(peer(to).socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+        take_what_is_there(peer(to));  // it may have said why
+        lose(to, "its connection broke (" + std::string(std::strerror(errno)) + ")");
+      }
+      if (sent < 0) {
+        wait_for(to);
+        continue;
+      }
+      auto done = static_cast<std::size_t>(sent);
+      while (first < rest.size() && done >= rest[first].iov_len) done -= rest[first++].iov_len;
+      if (done > 0) {
+        rest[first].iov_base = static_cast<std::byte*>(rest[first].iov_base) + done;
+        rest[first].iov_len -= done;
+      }
+    }
+  }
+
+  void receive(std::int32_t from, MessageTag tag, std::span<const MutableBytes> parts) override {
+    std::size_t bytes = 0;
+    for (const MutableBytes part : parts) bytes += part.size();
+    Peer& p = peer(from);
+    std::deque<Message>& box = p.box[tag];
+    // What comes now may go where it is wanted, without a copy between.
+    arrived_ = false;
+    if (box.empty() && parts.size() == 1) awaited_ = {&p, tag, parts.front()};
+    while (box.empty() && !arrived_) wait_for(kNobody);
+    awaited_ = {};
+    if (arrived_) return;
+    const Message message = std::move(box.front());
+    box.pop_front();
+    if (message.size() != bytes)
+      throw std::logic_error("rank " + std::to_string(rank_) + " waits for " + std::to_string(bytes) +
+                             " bytes, rank " + std::to_string(from) + " sent " +
+                             std::to_string(message.size()));
+    const std::byte* next = message.data();
+    for (const MutableBytes part : parts) {
+      if (!part.empty()) std::memcpy(part.data(), next, part.size());
+      next += part.size();
+    }
+  }
+
+  void give_up(const std::string& reason) noexcept override { say_lost(rank_, reason); }
+
+ private:
+  using Message = std::vector<std::byte>;
+
+  struct Peer {
+    File socket;
+    bool ended = false;  // said so
+    Header header;
+    std::size_t got = 0;  // bytes of the header, then of the message
+    bool in_message = false;
+    Message message;
+    std::byte* into = nullptr;  // where the message goes
+    std::map<MessageTag, std::deque<Message>> box;
+  };
+  struct Awaited {
+    Peer* from = nullptr;
+    MessageTag tag = 0;
+    MutableBytes into{};
+  };
+  static constexpr std::int32_t kNobody = -1;
+
+  Peer& peer(std::int32_t rank) { return peers_.at(static_cast<std::size_t>(rank)); }
+  std::int32_t rank_of(const Peer& p) const { return static_cast<std::int32_t>(&p - peers_.data()); }
+
+  // Until something arrives, or `to` can take more; takes what has arrived.
+  void wait_for(std::int32_t to) {
+    std::vector<pollfd> polled;
+    std::vector<Peer*> of;
+    for (Peer& p : peers_) {
+      if (p.socket.get() < 0 || p.ended) continue;
+      const short events = rank_of(p) == to ? POLLIN | POLLOUT : POLLIN;
+      polled.push_back({p.socket.get(), events, 0});
+      of.push_back(&p);
+    }
+    if (polled.empty()) throw std::logic_error("a rank waits for ranks that have all ended");
+    if (poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR)
+      throw std::system_error(errno, std::generic_category(), "poll");
+    for (std::size_t i = 0; i < polled.size(); ++i)
+      if ((polled[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) take_what_is_there(*of[i]);
+  }
+
+  void take_what_is_there(Peer& p) {
+    while (!p.ended && !arrived_) {
+      std::byte* const to = p.in_message ? p.into : reinterpret_cast<std::byte*>(&p.header);
+      const std::size_t all = p.in_message ? p.header.bytes : sizeof p.header;
+      if (p.got < all) {
+        const ssize_t n = recv(p.socket.get(), to + p.got, all - p.got, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n <= 0) lose(rank_of(p), "its process is no more");
+        p.got += static_cast<std::size_t>(n);
+        if (p.got < all) continue;
+      }
+      p.got = 0;
+      if (p.in_message) {
+        p.in_message = false;
+        end_message(p);
+      } else {
+        begin_message(p);
+      }
+    }
+  }
+
+  void begin_message(Peer& p) {
+    if (p.header.tag == kGoodbye) {
+      p.ended = true;
+      return;
+    }
+    p.in_message = true;
+    const bool awaited = awaited_.from == &p && awaited_.tag == p.header.tag &&
+                         awaited_.into.size() == p.header.bytes && p.box[p.header.tag].empty();
+    if (awaited) {
+      p.into = awaited_.into.data();
+      return;
+    }
+    p.message.resize(p.header.bytes);
+    p.into = p.message.data();
+  }
+
+  void end_message(Peer& p) {
+    if (awaited_.from == &p && p.into == awaited_.into.data() && p.into != p.message.data()) {
+      arrived_ = true;
+      return;
+    }
+    if (p.header.tag != kGivenUp) {
+      p.box[p.header.tag].push_back(std::exchange(p.message, {}));
+      return;
+    }
+    std::int32_t lost = 0;
+    std::memcpy(&lost, p.message.data(), sizeof lost);
+    lose(lost, std::string(reinterpret_cast<const char*>(p.message.data()) + sizeof lost,
+                           p.message.size() - sizeof lost));
+  }
+
+  // The first that is lost is what all hear of.
+  [[noreturn]] void lose(std::int32_t lost, const std::string& reason) {
+    say_lost(lost, reason);
+    throw RankLost(lost, reason);
+  }
+  void say_lost(std::int32_t lost, const std::string& reason) noexcept {
+    if (std::exchange(ended_, true)) return;
+    std::string text(sizeof lost, '\0');
+    std::memcpy(text.data(), &lost, sizeof lost);
+    tell_all(kGivenUp, text + reason);
+  }
+  // To whoever can take it at once.
+  void tell_all(MessageTag tag, const std::string& text) noexcept {
+    const Header header{tag, text.size()};
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+    bytes += text;
+    for (const Peer& p : peers_)
+      if (p.socket.get() >= 0 && !p.ended)
+        ::send(p.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+  std::int32_t rank_;
+  std::vector<Peer> peers_;  // by rank
+  Awaited awaited_;
+  bool arrived_ = false, ended_ = false;
+};
+
+File listen_as(std::int32_t rank, std::int32_t size, const std::string& job) {
+  File listening(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto [address, length] = address_of(job, rank);
+  if (listening.get() < 0 ||
+      bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(listening.get(), size) != 0)
+    fail("rank " + std::to_string(rank) + " cannot listen");
+  return listening;
+}
+
+File connect_to(std::int32_t rank, const std::string& job, Clock::time_point end) {
+  const auto [address, length] = address_of(job, rank);
+  for (;;) {
+    File file(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (file.get() < 0) fail("no socket");
+    if (connect(file.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) return file;
+    if (errno != ECONNREFUSED && errno != ENOENT && errno != EAGAIN)
+      fail("rank " + std::to_string(rank) + " does not answer");
+    if (Clock::now() > end) throw DeviceError("rank " + std::to_string(rank) + " has not come");
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+std::pair<std::int32_t, File> accept_one(const File& listening, Clock::time_point end) {
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    pollfd polled{listening.get(), POLLIN, 0};
+    if (poll(&polled, 1, static_cast<int>(std::max<std::int64_t>(left, 0))) <= 0)
+      throw DeviceError("not all ranks of the run have come");
+    File file(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::int32_t rank = 0;
+    if (file.get() >= 0 && is_own_user(file.get()) && transfer(file.get(), rank, false))
+      return {rank, std::move(file)};
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> join_socket_ranks(std::int32_t rank, std::int32_t size, const std::string& job,
+                                             std::chrono::seconds patience) {
+  const Clock::time_point end = Clock::now() + patience;
+  const File listening = listen_as(rank, size, job);
+  std::vector<File> sockets(static_cast<std::size_t>(size));
+  for (std::int32_t lower = 0; lower < rank; ++lower) {
+    File& file = sockets[static_cast<std::size_t>(lower)];
+    file = connect_to(lower, job, end);
+    std::int32_t own = rank;
+    if (!transfer(file.get(), own, true)) fail("rank " + std::to_string(lower) + " does not listen");
+  }
+  for (std::int32_t more = rank + 1; more < size; ++more) {
+    auto [higher, file] = accept_one(listening, end);
+    if (higher <= rank || higher >= size || sockets[static_cast<std::size_t>(higher)].get() >= 0)
+      throw DeviceError("two processes are rank " + std::to_string(higher) + " of the same run");
+    sockets[static_cast<std::size_t>(higher)] = std::move(file);
+  }
+  constexpr int kBuffer = 4 << 20;  // what the system allows of it
+  for (const File& file : sockets)
+    if (file.get() >= 0) setsockopt(file.get(), SOL_SOCKET, SO_SNDBUF, &kBuffer, sizeof kBuffer);
+  return std::make_unique<SocketTransport>(rank, std::move(sockets));
+}
+
+}  // namespace runtime

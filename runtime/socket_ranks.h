@@ -1,0 +1,18 @@
+// Ranks that are processes of one machine, each connected to each other by a Unix socket: whoever dies is
+// seen by all others at once, by the end of its connection.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/transport.h"
+
+namespace runtime {
+
+// All processes of a job call it, with the job's name and their ranks. Throws DeviceError where not all have
+// come in time.
+std::unique_ptr<Transport> join_socket_ranks(std::int32_t rank, std::int32_t size, const std::string& job,
+                                             std::chrono::seconds patience);
+
+}  // namespace runtime

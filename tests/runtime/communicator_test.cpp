@@ -1,0 +1,147 @@
+// Collectives against sums in a loop, over threads and over processes' sockets.
+#include "runtime/communicator.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "runtime/socket_ranks.h"
+#include "runtime/thread_ranks.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using runtime::Communicator;
+using runtime::ConstBytes;
+using runtime::Members;
+using runtime::MutableBytes;
+
+// Ranks that talk by sockets, in threads of this process.
+void run_socket_ranks(std::int32_t ranks, const std::function<void(runtime::Transport&)>& work) {
+  static int job = 0;
+  const std::string name = "test-" + std::to_string(getpid()) + "-" + std::to_string(job++);
+  std::vector<std::thread> threads;
+  for (std::int32_t rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto transport = runtime::join_socket_ranks(rank, ranks, name, std::chrono::seconds(60));
+      work(*transport);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+Members all_of(std::int32_t ranks, std::int32_t self) {
+  Members members{{}, static_cast<std::size_t>(self)};
+  for (std::int32_t rank = 0; rank < ranks; ++rank) members.ranks.push_back(rank);
+  return members;
+}
+
+std::vector<float> values_of(std::int32_t rank, std::size_t count) {
+  std::mt19937 random(static_cast<unsigned>(rank) + 1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// In the order of ranks.
+std::vector<float> sum_of_all(std::int32_t ranks, std::size_t count) {
+  std::vector<float> sum = values_of(0, count);
+  for (std::int32_t rank = 1; rank < ranks; ++rank) {
+    const std::vector<float> more = values_of(rank, count);
+    for (std::size_t i = 0; i < count; ++i) sum[i] += more[i];
+  }
+  return sum;
+}
+
+MutableBytes bytes_of(std::vector<float>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
+ConstBytes read_bytes_of(const std::vector<float>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+}  // namespace
+
+TEST_CASE("Collectives give the sums and orders of a loop over ranks, bit by bit, whatever carries them") {
+  const auto run_ranks = GENERATE(&run_socket_ranks, &runtime::run_thread_ranks);
+  const std::int32_t ranks = GENERATE(2, 3, 5);
+  const std::size_t count = GENERATE(1, 7, 1000, 100003);
+  CAPTURE(ranks, count);
+  const std::vector<float> sum = sum_of_all(ranks, count);
+  const std::size_t part = (count + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
+  struct Results {
+    std::vector<float> reduced, two, scattered, gathered;
+  };
+  std::vector<Results> results(static_cast<std::size_t>(ranks));
+  run_ranks(ranks, [&](runtime::Transport& transport) {
+    Communicator communicator(transport);
+    const Members members = all_of(ranks, transport.rank());
+    Results& own = results[static_cast<std::size_t>(transport.rank())];
+    const std::vector<float> values = values_of(transport.rank(), count);
+    own.reduced = values;
+    own.two = values;
+    communicator.all_reduce(members, std::vector<MutableBytes>{bytes_of(own.reduced)}, sim::DType::fp32);
+    // Two buffers as one message.
+    const MutableBytes both = bytes_of(own.two);
+    const std::size_t cut = count / 3 * sizeof(float);
+    communicator.all_reduce(members, std::vector<MutableBytes>{both.first(cut), both.subspan(cut)},
+                            sim::DType::fp32);
+    // Shards are padded, and keep what they hold where they are added to.
+    own.scattered.assign(part, 1.0f);
+    communicator.reduce_scatter(members, std::vector<MutableBytes>{bytes_of(own.scattered)},
+                                std::vector<ConstBytes>{read_bytes_of(values)}, sim::DType::fp32, true);
+    std::vector<float> shard(part);
+    communicator.reduce_scatter(members, std::vector<MutableBytes>{bytes_of(shard)},
+                                std::vector<ConstBytes>{read_bytes_of(values)}, sim::DType::fp32, false);
+    own.gathered.resize(count);
+    communicator.all_gather(members, std::vector<MutableBytes>{bytes_of(own.gathered)},
+                            std::vector<ConstBytes>{read_bytes_of(shard)}, sim::DType::fp32);
+  });
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    CAPTURE(rank);
+    CHECK(results[rank].reduced == sum);
+    CHECK(results[rank].two == sum);
+    CHECK(results[rank].gathered == sum);
+    for (std::size_t i = 0; i < part; ++i) {
+      const std::size_t at = rank * part + i;
+      CHECK(results[rank].scattered[i] == (at < count ? 1.0f + sum[at] : 1.0f));
+    }
+  }
+}
+
+TEST_CASE("Messages of different tags do not mix, and two ranks may send before either receives") {
+  const auto run_ranks = GENERATE(&run_socket_ranks, &runtime::run_thread_ranks);
+  constexpr std::size_t kLarge = 4'000'000;  // more than a socket holds
+  std::array<bool, 2> fine{};
+  run_ranks(2, [&](runtime::Transport& transport) {
+    Communicator communicator(transport);
+    const std::int32_t self = transport.rank(), other = 1 - self;
+    const std::vector<float> first = values_of(self, kLarge), second = values_of(self + 2, 3);
+    communicator.send(other, 1, read_bytes_of(first));
+    communicator.send(other, 2, read_bytes_of(second));
+    std::vector<float> of_second(3), of_first(kLarge);
+    communicator.receive(other, 2, bytes_of(of_second));
+    communicator.receive(other, 1, bytes_of(of_first));
+    fine[static_cast<std::size_t>(self)] =
+        of_first == values_of(other, kLarge) && of_second == values_of(other + 2, 3);
+  });
+  CHECK(fine[0]);
+  CHECK(fine[1]);
+}
+
+TEST_CASE("A rank that gives up is named to all others") {
+  std::array<std::int32_t, 4> lost{-1, -1, -1, -1};
+  run_socket_ranks(4, [&](runtime::Transport& transport) {
+    try {
+      if (transport.rank() == 2) return transport.give_up("its loss is no number");
+      Communicator communicator(transport);
+      communicator.barrier();
+    } catch (const runtime::RankLost& error) {
+      lost[static_cast<std::size_t>(transport.rank())] = error.rank;
+    }
+  });
+  CHECK(lost == std::array<std::int32_t, 4>{2, 2, -1, 2});
+}
