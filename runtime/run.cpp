@@ -104,6 +104,8 @@ StoredWeight stored_weight(const sim::Plan& plan, sim::BufferId id) {
 // Scales are those of whole groups of a row.
 void require_whole_groups(const sim::Plan& plan, const Device& device) {
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    // Beside wider parameters lie their shards.
+    if (sim::bits(plan.buffers[b].dtype) >= 16) continue;
     if (scales_of(plan, static_cast<sim::BufferId>(b)) == sim::kNoBuffer) continue;
     const StoredWeight weight = stored_weight(plan, static_cast<sim::BufferId>(b));
     const std::int64_t asked = plan.scenario.workload.weights_group;
@@ -130,10 +132,21 @@ void require_strategy(const sim::Scenario& scenario) {
     throw NoDevice(
         "context parallelism can be predicted but not run here: no kernel attends to tokens of other ranks; "
         "strategy.context_parallel runs as 1");
-  if (s.devices() > 1 && sim::placement_of(s.schedule) == sim::Placement::two_directions)
+  if (s.devices() == 1) return;
+  if (sim::placement_of(s.schedule) == sim::Placement::two_directions)
     throw NoDevice("schedule " + s.schedule +
                    " can be predicted but not run here: its stages sum the gradients of both directions in "
                    "opposite orders");
+  const sim::Workload& w = scenario.workload;
+  const auto refuse = [&](const std::string& what) {
+    throw NoDevice(what + " can be predicted but not run here on several devices; the strategy has " +
+                   std::to_string(s.devices()));
+  };
+  if (w.task == sim::Task::generate) refuse("generation");
+  if (w.dtype != sim::DType::fp32) refuse("training in " + std::string(sim::name(w.dtype)));
+  if (scenario.model.has_experts()) refuse("training with experts");
+  if (scenario.model.layers_of(sim::LayerSort::state_space) > 0) refuse("training with state-space layers");
+  if (sim::trains_adapters(w)) refuse("training of adapters");
 }
 
 void require_fit(const sim::MemoryPlan& memory, const Device& device) {

@@ -124,14 +124,14 @@ TEST_CASE("a device that this program lacks has an exit code of its own") {
                 {"--hardware", "predict"});
 }
 
-TEST_CASE("attention that no kernel here computes is predicted, and refused by name where it would run") {
+TEST_CASE("what no kernel here computes is predicted, and refused by name where it would run") {
   const Folder folder;
-  const std::string chunks = folder.write("chunks.json", R"({
-    "model": {"extends": "tiny-llama", "attention_chunk_size": 16}, "hardware": "h100-sxm",
+  const std::string modules = folder.write("modules.json", R"({
+    "model": {"extends": "tiny-llama", "num_nextn_predict_layers": 1}, "hardware": "h100-sxm",
     "workload": {"seq_len": 64}})");
-  CHECK(run({"predict", "--scenario", chunks}).exit_code == 0);
-  check_refusal(run({"train", "--scenario", chunks, "--hardware", "this-machine", "--dtype", "fp32"}), 5,
-                {"attention in chunks", "predicted"});
+  CHECK(run({"predict", "--scenario", modules}).exit_code == 0);
+  check_refusal(run({"train", "--scenario", modules, "--hardware", "this-machine", "--dtype", "fp32"}), 5,
+                {"multi-token prediction", "predicted"});
 }
 
 TEST_CASE("a full disk under --record is a device error") {

@@ -20,8 +20,11 @@ constexpr OpKind kProducts[] = {OpKind::matmul, OpKind::matmul_backward_input,
 sim::Hardware small_gpu() {
   sim::Hardware hardware;
   hardware.name = "small-gpu";
-  hardware.peak = {
-      {DType::fp32, {1e12}}, {DType::tf32, {8e12}}, {DType::bf16, {16e12}}, {DType::fp8, {32e12}}};
+  hardware.peak = {{DType::fp32, {1e12}},
+                   {DType::tf32, {8e12}},
+                   {DType::bf16, {16e12}},
+                   {DType::fp16, {16e12}},
+                   {DType::fp8, {32e12}}};
   hardware.memory = {std::int64_t{1} << 30};
   hardware.memory_bandwidth = {1e12};
   hardware.last_level_cache = {1 << 18};

@@ -109,7 +109,7 @@ sim::Scenario training(const sim::Model& model, sim::DType dtype, sim::Attention
   s.workload.dtype = dtype;
   s.implementation.attention = attention;
   s.strategy.recompute = recompute;
-  s.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  s.hardware.peak[sim::DType::bf16] = s.hardware.peak[sim::DType::fp16] = sim::tflops(0.1);
   return s;
 }
 
