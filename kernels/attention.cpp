@@ -119,7 +119,7 @@ Matrix matrix(Rows rows) {
   return {rows.data, rows.stride};
 }
 
-// Of every query the running maximum of its scores, the sum of exp(score - maximum), and by what the last
+// For every query, the running maximum of its scores, the sum of exp(score - maximum), and by what the last
 // tile rescaled them: exp(previous maximum - new maximum).
 struct OnlineSoftmax {
   alignas(64) float maximum[kQueryTile];

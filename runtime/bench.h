@@ -52,7 +52,7 @@ struct BenchRow {
   std::string size;  // "4096 x 4096 x 4096, backward to weights"
   sim::DType dtype{};
   sim::Seconds median, least;
-  // Of one run; what bounds it by its own arithmetic and traffic is what the share is of.
+  // One run's; what bounds it by its own arithmetic and traffic is what the share is of.
   sim::Flops flops;
   sim::Bytes bytes;
   bool by_arithmetic = false;  // the rate is in FLOP/s, else in bytes a second

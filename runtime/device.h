@@ -75,7 +75,7 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string name() const = 0;  // "Intel Xeon ..., 2 threads"
-  // Of a GPU, by which its driver knows it (gpu_state.h): "0000:17:00.0"; empty of others.
+  // By which a GPU's driver knows it (gpu_state.h): "0000:17:00.0"; empty for other devices.
   virtual std::string pci_bus_id() const { return {}; }
   // Types that matrix products are formed in: what a scenario's workload.dtype may be.
   virtual std::span<const sim::DType> dtypes() const = 0;

@@ -30,7 +30,7 @@ struct SectionTiming {
   double seconds = 0;  // from the first operation's start to the last one's end
   std::vector<double> start, duration;
   std::vector<std::int64_t> count;
-  // Of a row whose operations were carried out by another's kernel (Device::run_fused): that row, which has
+  // For a row whose operations were carried out by another's kernel (Device::run_fused): that row, which has
   // the time of both; its own duration is 0. Otherwise kAlone.
   static constexpr std::size_t kAlone = static_cast<std::size_t>(-1);
   std::vector<std::size_t> fused_into;
@@ -57,7 +57,7 @@ class Executor {
   // length of the context, as decoding's do, share a capture. Each of their shapes must have run() before.
   double run_whole(std::size_t section, const RunSettings& settings);
 
-  // Of the last run(): the operations' time stamps in seconds, one more than operations.
+  // The time stamps of the last run()'s operations, in seconds, one more than operations.
   std::span<const double> stamps() const { return stamps_; }
 
  private:

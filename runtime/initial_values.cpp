@@ -52,7 +52,7 @@ bool writes_residual_stream(std::string_view buffer_name) {
          buffer_name == "layer.shared_expert.down.weight";
 }
 
-// Of each state-space head the time step's bias, so that steps begin between 0.001 and 0.1, evenly in their
+// The bias of each state-space head's time step, so that steps begin between 0.001 and 0.1, evenly in their
 // logarithm; the decay's logarithm, of 1 to 16; the skip, 1 (Mamba-2's initial values,
 // github.com/state-spaces/mamba, modules/mamba2.py).
 void fill_heads(std::uint64_t key, std::span<float> out) {

@@ -28,7 +28,7 @@ class SingleOperation {
     operation_.dims = dims;
     return *this;
   }
-  // Of the type that the operation's tensors are stored in, or of one that is always the same.
+  // In the type that the operation's tensors are stored in, or of one that is always the same.
   SingleOperation& add(sim::Access access, const sim::Shape& shape, std::optional<sim::DType> dtype = {}) {
     if (!dtype) stored_.push_back(plan_.buffers.size());
     operation_.operands.push_back({static_cast<sim::BufferId>(plan_.buffers.size()), access, 0});
@@ -69,7 +69,7 @@ class SingleOperation {
   std::vector<std::size_t> stored_;
 };
 
-// Of all operands, each in whole units of the arena.
+// For all operands, each in whole units of the arena.
 sim::Bytes operands_size(const SingleOperation& single);
 
 // A row of heads as models have them: queries' and keys' heads, and their size.

@@ -36,7 +36,7 @@ enum class SpreadEnd {
 struct SpreadResult {
   SpreadEnd end = SpreadEnd::done;
   std::vector<std::optional<std::string>> finished;  // by piece
-  // Of pieces that were stopped on the way, with their numbers.
+  // Pieces that were stopped on the way, with their numbers.
   std::vector<std::pair<std::int64_t, std::string>> unfinished;
 };
 

@@ -43,7 +43,7 @@ inline std::int64_t quantisation_group(sim::DType dtype, std::int64_t columns) {
   return dtype == sim::DType::int4 ? kernels::cuda::kInt4Group : columns;
 }
 
-// Of values (rows, columns), to the nearest; dtype is int8, fp8 or int4, and the group divides the columns.
+// For values (rows, columns), to the nearest; dtype is int8, fp8 or int4, and the group divides the columns.
 inline QuantisedWeights quantise_weights(std::span<const float> values, std::int64_t columns,
                                          sim::DType dtype) {
   const kernels::cuda::WeightFormat format = weight_quantisation::format_of(dtype);

@@ -331,7 +331,7 @@ ExitCode plan(const PlanFlags& flags) {
   try {
     return Plan(flags, interrupt, events).run();
   } catch (...) {
-    // Of processes that were started together, one says what is wrong with all of them.
+    // One of the processes that were started together says what is wrong with all of them.
     if (runtime::launched().rank == 0) throw;
     return failure_of(std::current_exception()).code;
   }

@@ -45,7 +45,7 @@ Cell measure(std::string key, std::string header, std::string text, double value
   return {std::move(key), std::move(header), std::move(text), value, Cell::Mention::always};
 }
 
-// Of a field that is rarely searched.
+// For a field that is rarely searched.
 Cell rare(Cell cell) {
   cell.mention = Cell::Mention::never_alike;
   return cell;
@@ -55,7 +55,7 @@ std::string_view yes_or_no(bool yes) {
   return yes ? "yes" : "no";
 }
 
-// Of all searches the same columns, whether a price is known or not.
+// All searches have the same columns, whether a price is known or not.
 Cell rate(const char* key, const char* header, bool known, double value) {
   if (known) return measure(key, header, fmt::format("{:.4g}", value), value);
   return {key, header, std::string(kUnknown), {}, Cell::Mention::never_alike};
@@ -277,7 +277,7 @@ Comparison comparison_of(const PlanSearch& search, const Digest& digest) {
   constexpr std::array<const char*, 2> kWhich = {"the first", "the second"};
   for (std::size_t i = 0; i < spent.size(); ++i)
     c.columns.push_back(fmt::format("{} ({} at a time)", kWhich[i], spent[i].sequences));
-  // Of a later token, which is most of what is waited for: the largest part.
+  // The largest part of a later token, which is most of what is waited for.
   const auto& parts = spent[0].later_token.parts;
   const auto largest = std::max_element(parts.begin(), parts.end(),
                                         [](const auto& a, const auto& b) { return a.expected < b.expected; });
@@ -352,7 +352,7 @@ std::string comparison_text(const Comparison& c, bool markdown) {
                      markdown ? table.markdown() : table.text());
 }
 
-// Of a whole run by the winner, where --tokens says how long it is.
+// A whole run by the winner, where --tokens says how long it is.
 std::vector<Metric> run_metrics(const PlanSearch& search, const Digest& digest, const RunCostFlags& flags) {
   if (!flags.tokens || digest.first_two.empty()) return {};
   return run_cost_metrics(sim::predict(digest.first_two.front(), pointer_to(search.calibration)), flags);

@@ -107,7 +107,7 @@ std::string most_common(const std::map<std::string, std::int64_t>& refused) {
   return most == refused.end() ? std::string() : most->first;
 }
 
-// Of a space without any legal candidate.
+// For a space without any legal candidate.
 std::string nothing_legal(const std::map<std::string, std::int64_t>& refused) {
   return fmt::format(
       "no candidate is without contradiction: most are refused by {}; fix fewer flags, or widen --search",

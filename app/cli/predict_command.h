@@ -13,7 +13,7 @@ std::string predict_command(const sim::Scenario& scenario);
 // The same beside a scenario file, or presets of other names, that the user typed.
 std::string predict_command(const sim::Scenario& scenario, ScenarioFlags names);
 
-// Of typed flags, those that name presets and files.
+// Those of the typed flags that name presets and files.
 ScenarioFlags named_by(const ScenarioFlags& flags);
 
 }  // namespace app::cli

@@ -83,7 +83,7 @@ void add_settings(CLI::App& command, runtime::TrainSettings& settings) {
             else
               throw UsageError(fmt::format("--data-order is shuffled or sequential, not \"{}\"", text));
           },
-          "which stretches of the data a step sees (default shuffled)")
+          "which parts of the data a step sees (default shuffled)")
       ->type_name("shuffled|sequential")
       ->group(kGroup);
   command.add_option("--checkpoint", settings.checkpoint, "folder to keep the run in")

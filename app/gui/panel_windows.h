@@ -31,7 +31,7 @@ class PanelWindows {
   const std::set<std::string>& closed() const { return closed_; }
   // Asks panel after panel; false where none shows such a file.
   bool open(const std::filesystem::path& file);
-  // Of the panel that has a state of this type.
+  // The state of the panel that has one of this type.
   template <class State>
   State& state() const {
     for (const Made& made : panels_)

@@ -33,7 +33,7 @@ std::vector<Choice> choices_near(const sim::Scenario& scenario) {
         [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::selective; });
     add("strategy.recompute", "full recompute", "full",
         [](sim::Scenario& s) { s.strategy.recompute = sim::Recompute::full; });
-    // Of the same global batch: twice as much where that divides it, else half.
+    // With the same global batch: twice as much where that divides it, else half.
     const std::int64_t now = scenario.workload.micro_batch_size, replicas = scenario.strategy.data_parallel;
     const bool divides = scenario.workload.global_batch_size % (2 * now * replicas) == 0;
     const std::int64_t micro_batch = divides ? 2 * now : std::max<std::int64_t>(1, now / 2);

@@ -38,7 +38,7 @@ struct Prediction {
   sim::Scenario scenario;
   std::vector<sim::Problem> problems = {};  // of the scenario; where there are any, nothing else is
   std::string failure = {};                 // why it could not be priced, empty if it could
-  // Null where there are problems or a failure. Of an inference engine: with the times of its profile.
+  // Null where there are problems or a failure. For an inference engine: with the times of its profile.
   std::shared_ptr<const sim::Report> report = {};
   std::shared_ptr<const StepView> step = {};            // of training
   std::vector<sim::MemoryLine> first_step_ledger = {};  // of training, of the fullest stage

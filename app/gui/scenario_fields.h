@@ -27,7 +27,7 @@ struct ScenarioField {
   bool rare = false;                                           // folded away while it is as it begins
   std::function<bool(const sim::Scenario&)> applies = {};      // none: always
   std::function<std::string(const sim::Scenario&)> says = {};  // below it, where nothing is wrong
-  // Of what write() could not make of a value: why, naming what could be.
+  // Why write() could make nothing of a value, naming what would be accepted.
   std::function<std::string(const sim::Scenario&, std::int64_t)> refuses = {};
 
   // As it is written on screen: "1,024", "selective", "norm, activation".

@@ -25,7 +25,7 @@ struct MessageCurve {
 // Where the ranks of a group are.
 struct GroupPlace {
   int ranks_per_node = 1, nodes = 1;  // of one group
-  // Of a rank in a ring through all of them: between nodes the adapters of those side by side work together.
+  // The link of a rank in a ring through all of them: between nodes the adapters of those side by side work together.
   // 0: the hardware names none.
   sim::BytesPerSecond link;
 };

@@ -40,7 +40,7 @@ class Expression {
   Style style() const;
   bool is_comparison() const;
 
-  // Throws what predictions throw. Of a comparison, 1 where it holds.
+  // Throws what predictions throw. A comparison is 1 where it holds.
   Value value(const Situation& situation) const;
   // Whether a comparison holds.
   bool holds(const Situation& situation) const { return value(situation).number != 0; }

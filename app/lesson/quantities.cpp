@@ -36,7 +36,7 @@ double tokens(const Situation& s) {
   return static_cast<double>(w.batch_size * (w.prompt_length + w.max_new_tokens));
 }
 
-// Of the fullest rank, at the peak.
+// The fullest rank's, at the peak.
 template <sim::BufferClass kClass>
 double ledger(const Situation& s) {
   double sum = 0;
@@ -52,7 +52,7 @@ double share(const Situation& s) {
   return 0;
 }
 
-// Of the rows of the first rank, in one phase.
+// Over the rows of the first rank, in one phase.
 template <sim::Phase kPhase, class Of>
 double sum_of_phase(const Situation& s, Of of) {
   double sum = 0;

@@ -26,7 +26,7 @@ struct AttentionMask {
   std::int64_t rows = 0;
 };
 
-// out (B, T, H*D), qkv (B, T, (H+2G)*D) of one type; lse (B, H, T) fp32, may be null. Of different lengths:
+// out (B, T, H*D), qkv (B, T, (H+2G)*D) of one type; lse (B, H, T) fp32, may be null. With different lengths:
 // out (rows, H*D), qkv (rows, (H+2G)*D), lse (H, rows).
 void attention_flash_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
                              AttentionShape s, const AttentionMask& mask = {});

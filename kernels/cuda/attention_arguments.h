@@ -10,7 +10,7 @@
 
 namespace kernels::cuda {
 
-// Of a call: sequences, heads, mask.
+// A call's sequences, heads and mask.
 struct AttentionSizes {
   int T, H, G, D;
   float scale;  // of the scores
@@ -98,7 +98,7 @@ struct KeyHeads {
   }
 };
 
-// Of packed rows of (H + 2G) D.
+// For packed rows of (H + 2G) D.
 template <class T>
 KeyHeads<T> packed_keys(T* rows, AttentionShape s, const AttentionMask& mask = {}) {
   const std::int64_t width = (s.H + 2 * s.G) * s.D;
@@ -145,7 +145,7 @@ struct BackwardArguments {
   const float *lse, *delta;  // as AttentionSizes::statistic() has it
   AttentionSizes s;
 };
-// Of qkv and dqkv packed rows of (H + 2G) D, queries before keys before values; dout rows of H D.
+// qkv and dqkv are packed rows of (H + 2G) D, queries before keys before values; dout rows of H D.
 template <class T>
 BackwardArguments<T> backward_arguments(T* dqkv, const T* dout, const T* qkv, const float* lse,
                                         const float* delta, AttentionShape s, const AttentionMask& mask) {

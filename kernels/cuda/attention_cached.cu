@@ -176,7 +176,7 @@ struct AppendArguments {
   AttentionSizes s;
 };
 
-// Of a token's row, Width elements from d on of a head of keys (then values: head G ..) into the cache.
+// Copies Width elements of a token's row, from d on, of a head of keys (then values: head G ..) into the cache.
 template <int Width, class T, class K>
 CUDA_DEVICE void store_cached(const AppendArguments<T, K>& a, int b, int head, int position, int d,
                               float (&x)[Width]) {

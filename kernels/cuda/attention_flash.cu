@@ -318,7 +318,7 @@ row_products_kernel(float* products, Heads<const T> a, Heads<const T> b, Attenti
   if (t < s.length(batch) && column == 0) products[s.statistic(batch, head, t)] = product;
 }
 
-// Of a tile in shared memory, whose elements have 16 bits.
+// For a tile in shared memory, whose elements have 16 bits.
 template <int D>
 std::size_t tile_bytes(int rows) {
   return static_cast<std::size_t>(SharedTile<D>::elements(rows)) * size_of(Type::bf16);

@@ -105,7 +105,7 @@ CUDA_DEVICE void store_rows(const Rows<T>& to, int row, int rows, int columns, c
           pack_pair<T>(o[n][2 * half] * factor[half], o[n][2 * half + 1] * factor[half]);
       const std::uint32_t right =
           pack_pair<T>(o[n + 1][2 * half] * factor[half], o[n + 1][2 * half + 1] * factor[half]);
-      // Of its tile, pair lane % 2 of the four of columns and the one two further.
+      // In its tile, pair lane % 2 of the four of columns and the one two further.
       const std::uint32_t other_tiles = shuffle_xor(in_right_tile ? left : right, 2);
       const std::uint32_t near = in_right_tile ? other_tiles : left,
                           far = in_right_tile ? right : other_tiles;

@@ -1,7 +1,7 @@
 // A run of cached keys or values in shared memory, in 16 bits (T: bf16 or f16, as the queries have it) or
 // e4m3, and a warp's products with it. Plain C++ besides the copies: the maps are proven on the host.
 //
-// Of e4m3 a fragment of B is four neighbouring bytes of a key, or the bytes of two neighbouring columns of
+// In e4m3 a fragment of B is four neighbouring bytes of a key, or the bytes of two neighbouring columns of
 // two values: no byte is moved between lanes. The head's elements are summed, and the output's columns come,
 // in another order than they lie in; the queries' fragments and column_of() have the same order.
 #pragma once
@@ -76,7 +76,7 @@ CUDA_DEVICE void widen_in_order(std::uint32_t& first, std::uint32_t& second, std
 }
 
 // The fragments of A of a row of queries: row lane / 4 of the tile where half is 0, 8 rows below where it is
-// 1; zeros where `from` is null. Of e4m3 keys, A's columns 2c, 2c + 1, 2c + 8, 2c + 9 of 16 are elements 4c,
+// 1; zeros where `from` is null. With e4m3 keys, A's columns 2c, 2c + 1, 2c + 8, 2c + 9 of 16 are elements 4c,
 // 4c + 2, 4c + 1, 4c + 3.
 template <int D, class K, class T>
 CUDA_DEVICE void load_query_fragments(std::uint32_t (&q)[D / 16][4], int half, const T* from, int columns) {

@@ -11,7 +11,7 @@
 
 namespace kernels::cuda {
 
-// Of the CUDA runtime; opaque here, so that those who launch need none of its headers.
+// The CUDA runtime's; opaque here, so that those who launch need none of its headers.
 using Stream = struct CUstream_st*;
 
 struct Launch {
@@ -30,7 +30,7 @@ struct OutOfMemory : CudaError {
   using CudaError::CudaError;
 };
 
-// Of arrays in scratch memory that lie behind one another: cudaMalloc's.
+// The alignment of arrays in scratch memory that lie behind one another: cudaMalloc's.
 inline constexpr std::int64_t kScratchAlignment = 256;
 
 // What kernels need beside their operands: a stream, and memory of the device for partial results, which one

@@ -196,7 +196,7 @@ struct Products::Implementation {
   bool choose(const Context& context, const Product& p, Prepared& prepared) const;
   // The product's descriptions and algorithm, found once.
   const Prepared& prepare(const Context& context, const Product& p);
-  // Of a product with an epilogue: empty where the library has none, or where it is not faster.
+  // For a product with an epilogue: empty where the library has none, or where it is not faster.
   std::optional<Prepared> prepare_if_faster(const Context& context, const Product& fused,
                                             const Product& plain,
                                             const std::function<void(const Context&)>& rest);

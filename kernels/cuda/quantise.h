@@ -7,7 +7,7 @@ namespace kernels::cuda {
 
 // out (count), e4m3 or e5m2, = inp / scale, to nearest; scale (a device scalar) is chosen so that the largest
 // magnitude becomes the format's largest value (scaling by abs-max, as torchao's dynamic scaling by tensor).
-// Of zeros it is 1. inp in 16 bits or fp32. kQuantiseBlocks floats of scratch.
+// For zeros it is 1. inp in 16 bits or fp32. kQuantiseBlocks floats of scratch.
 inline constexpr int kQuantiseBlocks = 1056;
 void quantise(const Context& context, Tensor out, float* scale, ConstTensor inp, std::int64_t count);
 

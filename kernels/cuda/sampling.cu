@@ -169,7 +169,7 @@ sample_kernel(std::int32_t* tokens, const float* all_logits, const SamplingStep*
     if (by_weight.key > border.key || ties < border.ties) border = {by_weight.key, ties};
   }
 
-  // Of the tokens on the border, only the first by id are kept: each thread has a contiguous part of the ids.
+  // Only the first by id of the tokens on the border are kept: each thread has a contiguous part of the ids.
   const std::int64_t begin = V * thread_index() / block_size(), end = V * (thread_index() + 1) / block_size();
   std::uint64_t own_ties = 0;
   for (std::int64_t v = begin; v < end; ++v) own_ties += order_of(logits[v]) == border.key;

@@ -37,7 +37,7 @@ void submit(std::function<void()> work);
 void begin_capture();
 std::vector<std::function<void()>> end_capture();
 
-// Of the thread that runs.
+// The thread that runs.
 struct Thread {
   int thread, threads;
   Index3 block, grid;

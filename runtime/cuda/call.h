@@ -61,7 +61,7 @@ class Call : public OperationView {
                                           : cuda::WeightFormat::fp8,
             o.data, scales};
   }
-  // Of an operand in fp8, a device scalar; null of others.
+  // For an operand in fp8, a device scalar; null for others.
   const float* scale(std::size_t operand) const {
     const BoundOperand& o = bound().operands[operand];
     return o.dtype == sim::DType::fp8 ? fp8.at(o.data).scale : nullptr;

@@ -63,7 +63,7 @@ struct KernelEntry {
   Kernel kernel;
 };
 
-// Of operands k and k + 1; `table` and behind it the scales may be absent.
+// Operands k and k + 1; `table` and behind it the scales may be absent.
 cuda::KvCache kv_cache(const Call& c, std::size_t k, std::size_t table) {
   const Call::CacheBlocks blocks = c.cache_blocks(k, table);
   const float* const scales = c.f32(table + 1);
@@ -210,7 +210,7 @@ std::size_t first_unsupported_operand(OpKind kind) {
   }
 }
 
-// Of dropout: a byte an element.
+// For dropout: a byte an element.
 bool is_mask(OpKind kind, std::size_t operand) {
   return (kind == OpKind::dropout && operand == 1) || (kind == OpKind::dropout_backward && operand == 2) ||
          (kind == OpKind::attention_standard && operand == 3) ||

@@ -8,10 +8,10 @@ namespace runtime {
 
 using Kernel = void (*)(const Call&);
 
-// Of the kind, or null: `zero`, which is of the device's memory, has none either.
+// The kind's, or null: `zero`, which is of the device's memory, has none either.
 Kernel kernel_of(sim::OpKind kind);
 
-// Of two kinds that follow each other, or null: carries out both by one kernel and returns true, or does
+// For two kinds that follow each other, or null: carries out both by one kernel and returns true, or does
 // nothing.
 using FusedKernel = bool (*)(const Call& first, const Call& second);
 FusedKernel fused_kernel_of(sim::OpKind first, sim::OpKind second);

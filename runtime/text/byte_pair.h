@@ -22,7 +22,7 @@ class BytePairMerger {
  public:
   BytePairMerger() { byte_tokens_.fill(kNoToken); }
   // byte_tokens[b] is the token of the single byte b, or kNoToken: such a byte is dropped, as Hugging Face's
-  // tokenizers do when the vocabulary has no unknown token. Of equal pairs the last counts, as there.
+  // tokenizers do when the vocabulary has no unknown token. The last of equal pairs counts, as there.
   BytePairMerger(const std::array<std::int32_t, 256>& byte_tokens, const std::vector<TokenMerge>& merges);
 
   // Appends the tokens of `word`. O(n log n) in its bytes.

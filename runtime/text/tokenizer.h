@@ -78,7 +78,7 @@ class Tokenizer {
  private:
   class Call;  // the scratch of one encode(): a Tokenizer itself is constant and may be shared by threads
 
-  // Of the added tokens of one kind, by first byte, longest first: which begins a text.
+  // The added tokens of one kind, by first byte, longest first: which begins a text.
   using Matcher = std::array<std::vector<std::uint32_t>, 256>;
 
   TokenizerDescription description_;

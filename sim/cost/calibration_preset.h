@@ -7,7 +7,7 @@
 
 namespace sim {
 
-// Of presets/calibrations/NAME.json, with the hardware preset of that name; empty where there is none. Throws
+// Read from presets/calibrations/NAME.json, with the hardware preset of that name; empty where there is none. Throws
 // PresetError.
 std::optional<Calibration> load_calibration_preset(const std::string& hardware);
 

@@ -90,7 +90,7 @@ struct CollectiveShape {
   CollectiveOperation operation{};
   double bytes = 0;  // of the message
   int ranks = 1, ranks_per_node = 1;
-  // Of an all-to-all: what crosses nodes, as a part of what would if all of it went straight to its rank
+  // For an all-to-all: what crosses nodes, as a part of what would if all of it went straight to its rank
   // (crossing_share() of cost/network.h). Below 1 a node's ranks pass on what has crossed for each other.
   double crossing = 1;
 };

@@ -131,7 +131,7 @@ std::optional<MeasuredTime> grouped_product_time(const GpuCalibration& gpu, cons
   const double hit = std::max(1.0, experts_hit(op.dims, v)), rows = static_cast<double>(s.rows);
   const double padded = hit * kTile * std::ceil(rows / hit / kTile);
   const double cols = static_cast<double>(s.cols), inner = static_cast<double>(s.inner);
-  // Of the weights' gradients rows are what is summed over, expert by expert.
+  // For the weights' gradients rows are what is summed over, expert by expert.
   const bool of_weight = info(op.kind).direction == Direction::weight_gradient;
   const ProductShape shape = of_weight ? product_shape(op.kind, rows / hit, hit * cols, inner, s.dtype)
                                        : product_shape(op.kind, padded, cols, inner, s.dtype);

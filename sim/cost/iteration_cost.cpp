@@ -75,7 +75,7 @@ double sequences_of(const Iteration& iteration) {
   return sequences;
 }
 
-// Of two steps of a ladder, the higher never takes less time.
+// The higher of two steps of a ladder never takes less time.
 template <class Node>
 void take_at_least(Node& node, const CostBreakdown& below) {
   const double ratio = below.total() / node.sum.total();

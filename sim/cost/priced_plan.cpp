@@ -209,7 +209,7 @@ PricedPlan price_plan(const Plan& plan, const Hardware& hardware, const Calibrat
   priced.blocks = pricer.take();
   std::vector<std::vector<HostWork>> host;
   for (const Program& program : plan.programs) host.push_back(host_work(plan, program, hardware));
-  // Of a long generation these are larger than a cache: one place for all three.
+  // For a long generation these are larger than a cache: one place for all three.
   std::vector<std::vector<ActionTime>> times(priced.block_of.size());
   const auto run_with = [&](Seconds PricedBlock::*duration, HostTime PricedBlock::*of_host,
                             double host_factor) {

@@ -74,7 +74,7 @@ class Exposure {
     return {executed.start[action], executed.end[action]};
   }
 
-  // Of the collective stream's actions, what no computing covers.
+  // The part of the collective stream's actions that no computing hides.
   void beside_compute(std::size_t program) {
     std::vector<Interval> computing;
     for (std::size_t i = 0; i < actions(program).size(); ++i) {
@@ -93,7 +93,7 @@ class Exposure {
     }
   }
 
-  // Of sends, what their receivers wait for.
+  // The part of sends that their receivers wait for.
   void waiting() {
     using Meeting = std::tuple<std::size_t, bool, std::int32_t, std::int32_t>;  // receiver and what it gets
     const auto meeting = [](std::size_t receiver, const Action& a) {

@@ -10,7 +10,7 @@
 
 namespace sim {
 
-// What a pipeline stage does when: a pass of a micro-batch through a chunk, or a stretch of the optimizer.
+// What a pipeline stage does when: a pass of a micro-batch through a chunk, or a part of the optimizer.
 struct TimelineSlot {
   std::int32_t stage = 0;
   Phase phase{};                         // forward, backward (recompute with it) or optimizer
@@ -41,7 +41,7 @@ struct StepDetail {
   std::vector<MemoryTimePoint> first_step;  // of the fullest stage: what is made once is not there yet
   std::vector<MessageTraffic> traffic;      // by stage, in the order of the plan's blocks
 };
-// At most `memory_points` a stage, each the fullest moment of its stretch.
+// At most `memory_points` a stage, each the fullest moment of its interval.
 StepDetail step_detail(const Plan& plan, const Hardware& hardware, const Calibration* calibration = nullptr,
                        std::size_t memory_points = 1000);
 

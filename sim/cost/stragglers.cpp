@@ -7,7 +7,7 @@
 namespace sim {
 namespace {
 
-// Of the standard normal distribution, for p from 0.5 up to 1: Newton's method on the share above.
+// The standard normal distribution's, for p from 0.5 up to 1: Newton's method on the share above.
 double normal_quantile(double p) {
   const double above = 1 - p;
   double x = 0;

@@ -20,7 +20,7 @@ struct BatchTradeOff {
 // The run whose `tokens` at batch `batch` reach the loss, where the critical batch is `critical`.
 BatchTradeOff trade_off(double tokens, double batch, double critical);
 
-// Of the loss in nats a token: 2e8 tokens / loss^(1 / 0.21) (Kaplan et al. 2020, arXiv 2001.08361, section
+// By the loss in nats a token: 2e8 tokens / loss^(1 / 0.21) (Kaplan et al. 2020, arXiv 2001.08361, section
 // 5.1).
 double critical_batch_by_loss(double loss);
 

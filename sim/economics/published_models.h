@@ -7,7 +7,7 @@
 
 namespace sim {
 
-// Of base models, in percent.
+// Scores of base models, in percent.
 enum class QualityMeasure {
   commonsense,  // mean over PIQA, SIQA, HellaSwag, WinoGrande, ARC, OpenBookQA, CommonsenseQA (Llama 2's)
   mmlu,         // 5-shot

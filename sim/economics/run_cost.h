@@ -35,7 +35,7 @@ struct RunCost {
   double device_hours = 0, days = 0, usd = 0, mwh = 0, tonnes_co2e = 0;
 };
 RunCost cost_of_run(const RunPlan& run);
-// Of device hours that were counted by others.
+// The same for device hours that were counted by others.
 RunCost cost_of_hours(double device_hours, const RunPlan& run);
 
 // US dollars for a million tokens at a steady rate.

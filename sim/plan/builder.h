@@ -102,7 +102,7 @@ inline bool has_whole_vocabulary(const Scenario& s) {
 struct LayerKind {
   LayerSort sort = LayerSort::whole;
   bool experts = false;
-  bool window = false;     // a query sees a window or a stretch of the tokens before it
+  bool window = false;     // a query sees a window or a segment of the tokens before it
   bool unrotated = false;  // no rotary embedding
   bool lowest = false;     // nothing below it learns
   bool operator==(const LayerKind&) const = default;
@@ -144,7 +144,7 @@ struct LayerKind {
 inline std::int64_t longest_sequence(const Workload& w) {
   return w.task == Task::train ? w.seq_len : w.prompt_length + w.max_new_tokens;
 }
-// A window or a stretch as long as all sequences hides nothing: such a layer is like any other.
+// A window or a segment as long as all sequences hides nothing: such a layer is like any other.
 inline LayerKind kind_of_layer(const Scenario& s, std::int64_t layer) {
   const Model& m = s.model;
   const std::int64_t longest = longest_sequence(s.workload);
@@ -184,7 +184,7 @@ class PlanBuilder {
   // Indices into Plan::groups, -1 where a group would be of one rank.
   struct Groups {
     std::int32_t tensor = -1, key_value = -1, context = -1, data = -1, pipeline = -1, tied_embedding = -1;
-    // Of data: ranks that states are divided over, and those that hold the same shard (hybrid sharding).
+    // In data parallelism: ranks that states are divided over, and those that hold the same shard (hybrid sharding).
     std::int32_t shard = -1, replica = -1;
     std::int32_t directions = -1;  // the two stages that hold the same pieces (DualPipe)
     std::int32_t expert = -1, expert_data = -1;

@@ -89,7 +89,7 @@ void CachingAllocator::return_free_segments() {
   for (FreeBlocks& blocks : free_)
     for (const Block block : blocks.in_order()) {
       const Node& node = at(block);
-      // Of a segment that grows, the end can be returned.
+      // The end of a segment that grows can be returned.
       const bool whole = node.before == kNone && node.after == kNone;
       const bool end = expandable_ && node.after == kNone;
       if (!whole && !end) continue;

@@ -39,7 +39,7 @@ class CachingAllocator {
   enum Pool : std::int32_t { kSmall, kLarge };
   static constexpr Block kNone = -1;
 
-  // A stretch of a segment.
+  // A part of a segment.
   struct Node {
     std::int64_t offset = 0, bytes = 0;
     std::int32_t segment = 0;

@@ -1,4 +1,4 @@
-// Attention over the tokens of several context-parallel ranks, each of which has two stretches of every
+// Attention over the tokens of several context-parallel ranks, each of which has two segments of every
 // sequence, one from each end (zigzag), so that all see as many pairs.
 //
 // ring: keys and values pass from rank to rank while each computes what its queries see of those that it has;
@@ -39,7 +39,7 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& builder, const std::
 
 // ---- all-to-all
 
-// Of a rank's own heads all rows of the sequence: (batch, kv_length, size / ranks).
+// All rows of the sequence, of a rank's own heads: (batch, kv_length, size / ranks).
 Shape shape_of_heads(const PlanBuilder& builder, std::int64_t size);
 
 // `of_heads` are the buffers of that shape; the other two are a rank's own rows.

@@ -10,7 +10,7 @@ namespace {
 
 struct GenerationBuffers {
   BufferId tokens, positions = kNoBuffer, rope_table = kNoBuffer;
-  // Of layers that see all tokens, and of those that see a window or a stretch of them.
+  // For layers that see all tokens, and for those that see a window or a segment of them.
   KvCache cache, window_cache;
   StateSpaceCache states;  // of layers that have no keys and values
   BufferId residual, logits, next_tokens;

@@ -100,7 +100,7 @@ constexpr Product seen = batch * seen_keys * kv_heads * head_dim;
 // all that the mask then hides.
 constexpr Product visible = 4 * heads * head_dim * pairs, square = 4 * heads * head_dim * tokens * kv_length;
 constexpr Product visible_latent = 2 * heads * key_value_dim * pairs;
-// Of state-space mixers.
+// State-space mixers.
 constexpr Product scanned = rows * heads * head_dim, convolved = rows * scan_columns;
 constexpr Product projection = rows * projected_columns, time_steps = rows * heads;
 constexpr Product product_flops = 2 * rows * cols * inner;
@@ -212,7 +212,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  elementwise(inner * cols)},
 
 // ---- Attention. Sequences and lengths are variables; qkv is packed (rows, (heads + 2 kv_heads) head_dim).
-// Dims::window is how many keys a query sees, 0: all; Dims::chunk how long the stretches are within which it
+// Dims::window is how many keys a query sees, 0: all; Dims::chunk how long the segments are within which it
 // sees those before it, 0: there are none. RMSNorm of queries and keys; values are copied.
 {K::qk_norm, "qk_norm", F::norms, D::forward, C::streamed,
  {out(R::out, qkv_size).touching(queries_and_keys), maybe(out(R::rstd, tokens * query_key_heads)),
@@ -232,7 +232,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   in(R::table, at_least(kv_length * head_dim)).touching(query_length * head_dim)},
  elementwise(3 * queries_and_keys)},
 // all_kv: keys and values of all ranks of a context-parallel group (batch, kv_length, 2 kv_heads head_dim).
-// The queries are then two stretches of the sequence, one from each end, so that every rank sees as many
+// The queries are then two segments of the sequence, one from each end, so that every rank sees as many
 // pairs; dkv is of all ranks, and dqkv takes the queries' part alone.
 {K::attention_flash, "attention_flash", F::attention, D::forward, C::flash_attention,
  {out(R::out, query_size), maybe(out(R::lse, row_sums)), in(R::qkv, qkv_size), maybe(in(R::all_kv, of_all))},
@@ -269,7 +269,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
   maybe(in(R::block_table, at_least(batch)))},
  tensor_cores(visible_latent)},
 // Attention in steps of a ring: a rank's queries, and the keys and values of one rank (rows, 2 kv_heads
-// head_dim): its own in qkv, or another's, of which only its queries are then read. Of two stretches from both
+// head_dim): its own in qkv, or another's, of which only its queries are then read. With two segments from both
 // ends of the sequence, half of the pairs see each other, whatever rank they are of.
 {K::attention_partial, "attention_partial", F::attention, D::forward, C::flash_attention,
  {out(R::out, query_size), out(R::lse, row_sums), in(R::qkv, qkv_size).touching(query_size, R::other_kv),

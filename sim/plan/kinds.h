@@ -97,7 +97,7 @@ enum class Curve : std::uint8_t {
 // As communication libraries know them.
 enum class CollectiveOperation { all_reduce, all_gather, reduce_scatter, all_to_all, send_receive };
 
-// Of a message's bytes, what passes a rank's link by the ring algorithms (nccl-tests, PERFORMANCE.md): of
+// What passes a rank's link of a message's bytes by the ring algorithms (nccl-tests, PERFORMANCE.md): of
 // all-gather and reduce-scatter the message is the gathered tensor.
 struct BusShare {
   std::int64_t parts, of;
@@ -138,7 +138,7 @@ struct Operands {
   }
   constexpr const OperandInfo* begin() const { return all.data(); }
   constexpr const OperandInfo* end() const { return all.data() + count; }
-  // Of the operation's operand i.
+  // The operation's operand i.
   constexpr const OperandInfo& at(std::size_t i) const {
     return all[i < count || repeated == 0 ? i : count - repeated + (i - count) % repeated];
   }

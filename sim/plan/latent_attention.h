@@ -1,7 +1,7 @@
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): the hidden state is projected
 // down to latents, these are normed and projected up to the queries of all heads and to their keys and
 // values; beside them one key of all heads is turned by rotary embeddings. What is cached is the latent and
-// the turned key.
+// the rotary key.
 //
 // Training and prefill expand keys and values and attend as usual. Decoding multiplies the queries by the
 // keys' up-projection instead, attends to the cached latents themselves, and multiplies what comes out by the
@@ -24,7 +24,7 @@ struct LatentResults {
   BufferId kv_down = kNoBuffer, kv_rstd = kNoBuffer, kv_latent = kNoBuffer;  // kv_down: latent, then key
   BufferId kv_down_latent = kNoBuffer, key = kNoBuffer;                      // these two parts
   BufferId q = kNoBuffer;                                                    // of all heads, after rotation
-  BufferId kv = kNoBuffer, kv_up = kNoBuffer;  // expanded with the turned key; what the product writes of it
+  BufferId kv = kNoBuffer, kv_up = kNoBuffer;  // expanded with the rotary key; what the product writes of it
 };
 LatentResults add_latent_results(PlanBuilder& builder, const std::string& block, AddBuffer add,
                                  bool statistics);

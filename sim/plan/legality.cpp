@@ -212,7 +212,7 @@ class Checker {
       add("model.sliding_window_pattern", "says which layers see all tokens, but there is no sliding_window");
     if (m.attention_chunk_size > 0 && m.sliding_window > 0)
       add("model.attention_chunk_size",
-          "must be 0 beside sliding_window: a layer attends within a window or within stretches");
+          "must be 0 beside sliding_window: a layer attends within a window or within segments");
     if (in_range("model.no_rope_layer_interval", m.no_rope_layer_interval, 0, kMostLayers) &&
         m.no_rope_layer_interval > 0 && (m.position != Position::rope || m.has_latent_attention()))
       add("model.no_rope_layer_interval",
@@ -371,12 +371,12 @@ class Checker {
   void check_context_parallel() {
     const Strategy& s = s_.strategy;
     if (s.context_parallel == 1 || s_.workload.task == Task::generate) return;
-    // A rank takes a stretch from each end, each of whole rows for every tensor-parallel rank.
-    const std::int64_t stretches = std::int64_t{2} * s.context_parallel;
+    // A rank takes a segment from each end, each of whole rows for every tensor-parallel rank.
+    const std::int64_t segments = std::int64_t{2} * s.context_parallel;
     const std::int64_t length = s_.workload.seq_len;
-    if (length > 0 && length % stretches != 0)
-      add("strategy.context_parallel", "cuts sequences into " + format_count(stretches) +
-                                           " equal stretches, two a rank, but seq_len is " +
+    if (length > 0 && length % segments != 0)
+      add("strategy.context_parallel", "cuts sequences into " + format_count(segments) +
+                                           " equal segments, two a rank, but seq_len is " +
                                            format_count(length));
     else if (s.sequence_parallel && length > 0 && length / s.context_parallel % s.tensor_parallel != 0)
       add("strategy.sequence_parallel",

@@ -17,7 +17,7 @@ struct BlockUse {
 };
 using BlockUses = std::vector<std::vector<BlockUse>>;  // by block
 
-// Of buffers in the device's memory, or of those in the host's; of views, what they are part of.
+// Buffers in the device's memory, or those in the host's; for views, what they are part of.
 BlockUses uses_of_blocks(const Plan& plan, bool on_host = false);
 
 inline bool is_scratch(const Buffer& b) {
@@ -61,7 +61,7 @@ class LifeGroups {
   std::vector<std::vector<BlockUse>> scratch_;    // by block
 };
 
-// The lives of a program's instances. Of micro-batches that repeat each other the first has them alone.
+// The lives of a program's instances. Where micro-batches repeat each other, the first alone has them.
 // Refers to `groups`.
 class Lives {
  public:
@@ -88,7 +88,7 @@ class Lives {
                   : std::max(life->pass_end, life->end + operations(life->last_use, member.index).last));
       }
   }
-  // Of scratch: within each action of a block that the program runs.
+  // For scratch: within each action of a block that the program runs.
   std::span<const BlockUse> scratch_of(std::size_t block) const { return groups_.scratch_[block]; }
   std::size_t most_instances() const { return lives_.size(); }
   bool runs(std::size_t block) const { return runs_[block]; }

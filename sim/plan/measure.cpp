@@ -129,7 +129,7 @@ bool depends_on_length(const Product& product) {
 
 double visible_pairs(const Variables& v, std::int64_t window, std::int64_t chunk) {
   if (chunk > 0) {
-    // Of a sequence's first n queries: whole stretches, and the part of the last one.
+    // A sequence's first n queries: whole segments, and a part of the last one.
     const auto of_first = [chunk](std::int64_t n) {
       const double whole = d(n / chunk), rest = d(n % chunk);
       return whole * d(chunk) * d(chunk + 1) / 2 + rest * (rest + 1) / 2;
@@ -153,7 +153,7 @@ Variables whole_attention(const Operation& op, Variables v) {
 
 double attended_pairs(const Operation& op, const Variables& v) {
   const double q = d(v.query_length);
-  // Of another rank's keys, which lie before or behind as often, half.
+  // Half of another rank's keys, which lie before or behind as often.
   if (has(op, Role::other_kv)) return d(v.batch) * q * q / 2;
   const Variables whole = whole_attention(op, v);
   const double pairs = visible_pairs(whole, op.dims.window, op.dims.chunk);

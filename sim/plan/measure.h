@@ -76,7 +76,7 @@ double value(const Product& product, const Operation& op, const Variables& v);
 bool depends_on_length(const Product& product);
 
 // Pairs of a query and a key that causal attention lets see each other, over all sequences and one head; with
-// a window a query sees as many of the latest keys, itself included, with a chunk those of its own stretch of
+// a window a query sees as many of the latest keys, itself included, with a chunk those of its own segment of
 // so many tokens. 0: all.
 double visible_pairs(const Variables& v, std::int64_t window = 0, std::int64_t chunk = 0);
 

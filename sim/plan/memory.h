@@ -30,7 +30,7 @@ struct Instance {
   BufferId buffer = kNoBuffer;
   std::int32_t layer = 0, micro_batch = 0;  // 0 where the buffer is not per layer, per micro-batch
   Bytes bytes;                              // largest over the variables that it is used with
-  // Inclusive. Of scratch: indices of operations in its block. Of instances that micro-batches share: in the
+  // Inclusive. For scratch: indices of operations in its block. For instances that micro-batches share: in the
   // first of them.
   OpTime first = 0, last = 0;
   Bytes offset;  // in the arena
@@ -76,7 +76,7 @@ struct MemoryPlan {
 // Without addresses, all offsets are 0 and the arena is the live peak: what a prediction needs of plans with
 // many instances. Unlisted: the same without the instances, for whoever asks for the peak alone.
 enum class Addresses { assigned, none, unlisted };
-// Of training: what the first step makes, later ones find.
+// In training, later steps find what the first one makes.
 enum class Step { first, later };
 MemoryPlan plan_memory(const Plan& plan, std::size_t program = 0, Addresses addresses = Addresses::assigned,
                        Step step = Step::later);
@@ -88,7 +88,7 @@ MemoryPlan plan_host_memory(const Plan& plan, std::size_t program = 0);
 void plan_memory_of_all(const Plan& plan, Addresses addresses, const std::function<void(MemoryPlan)>& visit);
 
 // Live bytes by class at each operation, thinned to the points where something changes; where that makes more
-// than max_points, to the largest total of each of max_points equal stretches.
+// than max_points, to the largest total of each of max_points equal intervals.
 struct MemoryPoint {
   OpTime time = 0;
   MemoryByClass bytes{};

@@ -294,7 +294,7 @@ std::vector<Operation> experts_forward(const PlanBuilder& b, const ExpertParamet
 
 namespace {
 
-// Of the shared expert: its own gradient of the norm's output, for all rows, a part of the sum over ranks.
+// The shared expert's own gradient of the norm's output, for all rows, a part of the sum over ranks.
 std::vector<Operation> shared_expert_backward(PlanBuilder& b, const std::string& block,
                                               const ExpertParameters& p, const ExpertResults& r, BufferId inp,
                                               BufferId dout, BufferId dinp) {

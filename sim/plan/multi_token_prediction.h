@@ -1,6 +1,6 @@
 // Multi-token prediction in training (DeepSeek-V3, arXiv 2412.19437, section 2.2): a module takes the last
 // hidden state and the embedding of the next token, each normed, projects both together to one hidden state,
-// and runs a layer of its own; the model's head then predicts the token after the next. Of several modules,
+// and runs a layer of its own; the model's head then predicts the token after the next. Among several modules,
 // each takes the one's before in place of the last hidden state and predicts a token further on. Embedding
 // and head are the model's, the former a copy in the last pipeline stage. What the modules compute stands in
 // the blocks of the head.

@@ -9,7 +9,7 @@ namespace sim {
 
 struct PackItem {
   Bytes bytes;  // a multiple of the alignment
-  // Inclusive. Of a recurring item: relative to each of the times at which its group begins.
+  // Inclusive. For a recurring item: relative to each of the times at which its group begins.
   std::int64_t first = 0, last = 0;
   std::int32_t recurring = -1;  // group, or -1: lives once
   bool always = false;          // lives at all times

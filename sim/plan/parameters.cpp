@@ -494,7 +494,7 @@ void add_state_space_parameters(ParameterWriter& w, const Model& m, DecoderParam
   p.state_space.out = w.row_parallel("layer.state_space.out", m.hidden_size, s.inner_size(), false);
 }
 
-// Of the model's layers, or of one beside them: all parts that at least one of these units has.
+// The model's layers, or one beside them: all parts that at least one of these units has.
 void add_layer_parameters(ParameterWriter& w, const Model& m, const std::vector<Unit>& units,
                           bool divides_key_values, DecoderParameters& p) {
   const auto any = [&](bool UnitParts::*part) {

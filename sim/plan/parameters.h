@@ -48,7 +48,7 @@ struct Adapter : AdapterSite {
   Tensor down, up;  // (rank, inputs), (outputs, rank)
 };
 
-// Of a layer with experts: those that a rank holds, (experts, out, in), and what every rank holds.
+// A layer with experts: those that a rank holds, (experts, out, in), and what every rank holds.
 struct ExpertParameters {
   Tensor router, router_bias;
   Affine up, down;  // up: gate and up together
@@ -57,14 +57,14 @@ struct ExpertParameters {
   std::vector<Tensor> group() const;
 };
 
-// Of latent attention. Without a latent of queries q_up is from the hidden state.
+// Latent attention. Without a latent of queries q_up is from the hidden state.
 struct LatentParameters {
   Affine q_down, q_up, kv_down, kv_up;
   Tensor q_norm, kv_norm;
   std::vector<Tensor> group() const;
 };
 
-// Of a state-space mixer: projection in, convolution of each channel, the gated norm's gain, projection out.
+// A state-space mixer: projection in, convolution of each channel, the gated norm's gain, projection out.
 struct StateSpaceParameters {
   Affine in, conv;
   Tensor heads;  // of each head: the time step's bias; the decay's logarithm; the skip
@@ -73,7 +73,7 @@ struct StateSpaceParameters {
   std::vector<Tensor> group() const;
 };
 
-// Of a module of multi-token prediction, beside its layer's; embedding and head are the model's.
+// A module of multi-token prediction, beside its layer's; embedding and head are the model's.
 struct PredictionParameters {
   Affine hidden_norm, embedding_norm, projection, final_norm;
   std::vector<Tensor> group() const;
@@ -104,7 +104,7 @@ struct DecoderParameters {
   std::vector<Tensor> layer_group(Unit unit) const;
   std::vector<Tensor> head_group() const;
 
-  // Of a layer, what sequence-parallel ranks hold alike but have gradients of their own rows of.
+  // What sequence-parallel ranks hold alike of a layer, but have gradients of their own rows of.
   std::vector<Tensor> of_own_rows(Unit unit) const;
   // Key and value rows of the QKV gradients, where several ranks hold the same key-value head.
   std::vector<BufferId> key_value_gradients;

@@ -75,7 +75,7 @@ enum class BlockRole : std::uint8_t {
   copy,       // to the host's memory or from it
   optimizer,  // norms, clipping, update
 };
-// Of a pass over the model, which a block of embedding, layer or head is of.
+// A pass over the model, which a block of embedding, layer or head is of.
 enum class BlockPass : std::uint8_t { none, forward, recompute, backward, backward_input, backward_weight };
 constexpr bool is_backward(BlockPass pass) {
   return pass >= BlockPass::backward;
@@ -113,7 +113,7 @@ struct Action {
   Variables variables;
 };
 
-// A stretch of a program after which whoever runs it may look at the results: a training step, the prefill,
+// A part of a program after which whoever runs it may look at the results: a training step, the prefill,
 // one token.
 struct Section {
   std::string name;
@@ -168,7 +168,7 @@ struct Plan {
   const Buffer* buffer(const Operand& o) const {      // null if there is none
     return o.buffer == kNoBuffer ? nullptr : &buffers[static_cast<std::size_t>(o.buffer)];
   }
-  // Of all operands of the role, together.
+  // All operands of the role, together.
   double elements_of(const Operation& op, Role role, const Variables& v) const;
 };
 

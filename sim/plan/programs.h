@@ -21,7 +21,7 @@ StepPlan make_step_plan(const Scenario& scenario, BackwardParts parts);
 StepPlan make_state_plan(const Scenario& scenario);
 // What a pipeline's stages send to each other alone.
 StepPlan make_transfer_plan(const Scenario& scenario);
-// Of a scenario that differs in gradient_bucket and in the pieces of its pipeline alone: its buckets become
+// For a scenario that differs in gradient_bucket and in the pieces of its pipeline alone: its buckets become
 // the plan's, whose blocks of others stay.
 void add_bucket_blocks(const Scenario& scenario, StepPlan& step);
 

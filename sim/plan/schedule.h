@@ -12,7 +12,7 @@
 //                memory of 1f1b (Qi et al. 2023, arXiv 2401.10241)
 //   zb-h2        the same with twice the micro-batches in flight, which leaves no gap where all parts take equally
 //                long (there, section 2.2)
-//   zb-v         two chunks a stage, placed as a V: the first stage has the first and the last piece of the model
+//   zb-v         two chunks a stage, placed as a V: the first stage has the first and the last model chunk
 //                (there, section 6)
 //   dualpipe     micro-batches enter at both ends, so that each stage holds two pieces and the model is there twice
 //                (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1)
@@ -42,7 +42,7 @@ struct Slot {
   bool operator==(const Slot&) const = default;
 };
 
-// Where the pieces of the model lie.
+// Where the model chunks lie.
 enum class Placement {
   loop,            // piece chunk * stages + stage is chunk `chunk` of a stage
   v,               // two chunks: down the stages, and back up

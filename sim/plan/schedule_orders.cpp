@@ -99,7 +99,7 @@ class TwoChunks {
     waiting_.push_back({Pass::backward_weight, next(backward_, chunk), chunk});
     add(Pass::backward_input, waiting_.back().micro_batch, chunk);
   }
-  // Of the oldest part of inputs whose weights wait.
+  // The oldest part of inputs whose weights wait.
   void backward_weight() {
     slots_.push_back(waiting_.front());
     waiting_.pop_front();

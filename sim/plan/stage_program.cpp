@@ -292,7 +292,7 @@ class StageWriter {
     BlockId block;
     bool completes;  // the units' gradients of a step
   };
-  // Of units whose gradients wait, the first.
+  // The first unit whose gradients wait.
   void reduce_first(std::int32_t units) {
     Reduction r{{waiting_.begin(), waiting_.begin() + units}, -1, false};
     waiting_.erase(waiting_.begin(), waiting_.begin() + units);
@@ -365,7 +365,7 @@ class StageWriter {
   std::vector<Piece> pieces_;  // of the model
   std::vector<ChunkEnd> chunk_ends_;
   Program program_;
-  // Of the pass at hand: its steps; units that read parameters, in order, and what gathers and fetches these.
+  // The pass at hand: its steps; units that read parameters, in order, and what gathers and fetches these.
   std::vector<UnitStep> steps_;
   std::vector<At> readers_;
   std::vector<std::int32_t> gathered_, fetched_;

@@ -5,7 +5,7 @@
 namespace sim {
 namespace {
 
-// Of convolution, scan and norm alike.
+// The same for convolution, scan and norm.
 Dims mixer_dims(const Model& m) {
   const StateSpace& s = m.state_space;
   return {.rows = kRows,

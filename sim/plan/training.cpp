@@ -566,7 +566,7 @@ Operation zero(const std::string& id, const Tensors& unit, BufferId Tensor::*buf
   return op;
 }
 
-// Of what several of the ranks hold alike over which the norm is summed, each adds its part of the square.
+// Where several of the ranks over which the norm is summed hold the same, each adds its part of the square.
 std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, BufferId norm) {
   const Strategy& s = b.strategy();
   const bool over_data = sums_norm_over_data(b);
@@ -657,7 +657,7 @@ std::array<DataGroup, 2> data_groups(const PlanBuilder& b) {
 }
 
 // Sums of gradients: first of what tensor-parallel ranks hold alike but have each from a part of the work
-// (`parts`), then over the ranks that divide the batch. Of each unit one message, whose size is that of the
+// (`parts`), then over the ranks that divide the batch. Each unit is one message, whose size is that of the
 // unit.
 std::vector<Operation> reduce_gradients(const PlanBuilder& b, const Tensors& unit, const Tensors& parts,
                                         const std::vector<BufferId>& key_values) {

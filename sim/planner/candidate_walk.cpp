@@ -142,7 +142,7 @@ class CandidateWalk::Layout {
     std::vector<std::size_t> reason;
     std::map<std::size_t, std::int64_t> choices;
   };
-  // Of one number of stages.
+  // For one number of stages.
   struct Stages {
     int stages = 1, data_parallel = 0;
     Refusal refusal;

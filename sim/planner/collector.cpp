@@ -104,7 +104,7 @@ std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
   constexpr std::int64_t kTried = 2048;
   const std::int64_t candidates = size(space);
   if (most_points == 0) return 0;
-  // Of a small space most would be drawn whatever was found here.
+  // Most of a small space would be drawn whatever was found here.
   constexpr std::int64_t kWorthwhile = 16;
   if (candidates / kWorthwhile < std::max(kTried, static_cast<std::int64_t>(most_points))) return kDrawsAll;
   std::int64_t legal = 0;
@@ -197,7 +197,7 @@ Bytes Collector::memory_that_matters(std::int32_t devices, double tokens, Second
   }
   const auto found = fronts_.find(devices);
   if (found == fronts_.end()) return kAny;
-  // Of those that are faster, the slowest has the least memory.
+  // The slowest of those that are faster has the least memory.
   const std::vector<Candidate>& front = found->second;
   const double time = cost(c, Objective::time);
   const auto slower = std::lower_bound(front.begin(), front.end(), time, [](const Candidate& f, double t) {

@@ -43,7 +43,7 @@ class Collector {
                       const Estimate& estimate) const;
   void add_too_large(std::int64_t index, Bytes memory);
   Bytes most_memory() const { return most_memory_; }
-  // Of all that fit the time is asked for, whatever bounds of it say.
+  // The time of all that fit is asked for, whatever its bounds say.
   bool times_all() const { return limits_time_ || draw_below_ == kDrawsAll; }
   // A candidate that fits and takes `least` or longer may yet be among what is kept where it has no more
   // memory than this. Never less as long as nothing is added.
@@ -100,7 +100,7 @@ class Collector {
   std::vector<std::int64_t> refused_;
   std::int64_t looked_at_ = 0, legal_ = 0, evaluated_ = 0, fitting_ = 0;
   std::array<Best, kObjectives> best_;
-  // Of each number of devices, where time decides money and energy: by time, memory falls.
+  // For each number of devices, where time decides money and energy: by time, memory falls.
   std::map<std::int32_t, std::vector<Candidate>> fronts_;
   std::vector<Candidate> points_;
   std::optional<Candidate> fastest_;

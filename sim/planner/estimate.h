@@ -13,7 +13,7 @@ namespace sim {
 
 struct Estimate {
   Seconds step;  // as predict(): until the last rank has ended
-  // Of the fullest device, as peak_memory() of predict()'s report. Where a caching allocator hands memory out
+  // The fullest device's, as peak_memory() of predict()'s report. Where a caching allocator hands memory out
   // its requests are replayed (reserved_memory.h), which takes milliseconds.
   Bytes memory;
 };
@@ -29,7 +29,7 @@ class Estimator {
   Estimator(Estimator&&) noexcept;
   Estimator& operator=(Estimator&&) noexcept;
 
-  // Of the base's model, hardware and implementation with this strategy and workload. Requires that
+  // Estimates the base's model, hardware and implementation with this strategy and workload. Requires that
   // validate() finds no problem in the whole; task must be train.
   Estimate estimate(const Strategy& strategy, const Workload& workload);
 

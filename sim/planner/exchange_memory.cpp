@@ -45,7 +45,7 @@ class MostWhileReading {
   std::size_t next_ = 0;
 };
 
-// `shared`: what the head uses of the embedding's, which is gathered before the one and let go after the
+// `shared`: what the head uses of the embedding's, which is gathered before the one and freed after the
 // other.
 GatheredPass gathered_pass(const std::vector<PassStep>& steps, const UnitBytes& bytes, double shared,
                            OfSequences of_sequences) {
@@ -114,7 +114,7 @@ struct Begun {
   std::int32_t from = 0, kind = -1;  // the gradients of this unit and those after it
 };
 
-// Of steps between two others that begin layers of one kind, those that are no fuller than both ends: what is
+// Steps between two others that begin layers of one kind and are no fuller than both ends: what is
 // begun grows by the layer.
 void cut_to_corners(std::vector<Begun>& steps) {
   const auto below = [](const Begun& a, const Begun& b, const Begun& c) {

@@ -25,7 +25,7 @@ struct ChunkInFlight {
   bool operator==(const ChunkInFlight&) const = default;
 };
 
-// Of a stage: for each kind of pass the moments that hold most.
+// A stage's moments that hold most, for each kind of pass.
 struct StageInFlight {
   std::vector<InFlight> moments;
   std::vector<ChunkInFlight> chunks;  // of each moment, one after the other

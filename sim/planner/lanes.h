@@ -60,7 +60,7 @@ SIM_INLINE LanesOf<n> smaller(const LanesOf<n>& a, Seconds b) {
   return {all < a.of ? all : a.of};
 }
 
-// Of which lanes something holds.
+// The lanes for which something holds.
 template <std::size_t kCount>
 struct alignas(kCount * sizeof(double)) MaskOf {
   typedef long Vector __attribute__((vector_size(kCount * sizeof(double))));

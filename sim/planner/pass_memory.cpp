@@ -149,7 +149,7 @@ class PassMemory::Tracer {
     }
   }
 
-  // Of a piece of layers of one kind, with backward passes whole or in two parts.
+  // For a piece of layers of one kind, with backward passes whole or in two parts.
   const Traced& of(bool first, bool last, bool splits, std::size_t kind, FewPiece piece) {
     const std::size_t shape = (first ? 4u : 0u) + (last ? 2u : 0u) + (splits ? 1u : 0u);
     std::unique_ptr<const Traced>& known = traced_[(kind * kShapes + shape) * kFewPieces + piece];
@@ -194,7 +194,7 @@ class PassMemory::Tracer {
     return *known;
   }
 
-  // Of a stage with or without neighbours, what its second micro-batch changes.
+  // What the second micro-batch changes in a stage with or without neighbours.
   Traced trace(bool first, bool last, bool splits, std::size_t kind, const FewLayers& piece) {
     const std::int32_t stages = first && last ? 1 : 3;
     const std::int32_t stage = first ? 0 : last ? stages - 1 : 1;
@@ -240,7 +240,7 @@ class PassMemory::Tracer {
     StepChange ignored;
     StepChange* step = nullptr;
     BytesBySequences left{};  // after the operation at hand
-    // Of the step at hand; the most in each of its parts, and the one at hand.
+    // The step at hand; the most in each of its parts, and the one at hand.
     BytesBySequences before{};
     std::vector<BytesBySequences> most(1);
     std::size_t part = 0;
@@ -344,7 +344,7 @@ double PassMemory::gradient_of_residual(std::int64_t sequences) const {
 PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) const {
   const std::int32_t layers = piece.layers();
   const std::int32_t interval = std::max(1, std::min(layers, recompute_interval(strategy, layers)));
-  // Of several kinds each layer adds what it would in a piece of its kind alone.
+  // Where there are several kinds, each layer adds what it would in a piece of its kind alone.
   struct TracedLayer {
     std::size_t kind;
     SameLayer same;

@@ -88,7 +88,7 @@ struct UnitCounts {
 // The most in a pass with what is exchanged beside it.
 struct PassMost {
   double bytes = 0;  // at any step
-  // Of a first pass that begins gradients where they are not there all the time, steps at which the stage may
+  // For a first pass that begins gradients where they are not there all the time, steps at which the stage may
   // be fullest: with what was begun.
   struct Step {
     double bytes = 0;
@@ -97,7 +97,7 @@ struct PassMost {
   std::vector<Step> steps;
 };
 
-// A pass whose parameters are gathered unit by unit, ahead of it, and let go one by one as a unit reads them
+// A pass whose parameters are gathered unit by unit, ahead of it, and freed one by one as a unit reads them
 // for the last time.
 struct GatheredPass {
   struct Step {
@@ -117,7 +117,7 @@ struct GatheredPass {
   }
 };
 
-// Of a pass with exchanges beside it, what has been asked for (exchange_memory.h). What is gathered depends
+// What has been asked for, of a pass with exchanges beside it (exchange_memory.h). What is gathered depends
 // on how far ahead it is, whole gradients on buckets: each is followed through the pass by itself, and the
 // most is that of their sums.
 struct PassExchanges {

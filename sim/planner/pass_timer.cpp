@@ -193,7 +193,7 @@ class StageOnce {
     clock.run(kComputeStream, first);
   }
 
-  // Of updated parameters.
+  // For updated parameters.
   Seconds launches_of_gathers() const { return all_of(states_.gather_updated).host.launches; }
 
   // `reductions`: what was not reduced beside passes.

@@ -6,7 +6,7 @@
 
 namespace sim {
 
-// Of the fullest stage, as peak_memory() of predict()'s report: every stage's requests are replayed, of all
+// The fullest stage's, as peak_memory() of predict()'s report: every stage's requests are replayed, of all
 // micro-batches. None can be left out: where backward passes come in two parts free segments drift from
 // micro-batch to micro-batch, and the stage with most that is live is often not that with most reserved.
 // Takes about 20 us a stage and micro-batch where the live peak takes 100 ns: for single scenarios and for

@@ -60,7 +60,7 @@ class SharedSearch {
   }
 
  private:
-  // Of a candidate that memory refused, time was not asked for.
+  // Time was not asked for where memory refused a candidate.
   void complete(Candidate& c) const {
     if (c.tokens_per_second > 0) return;
     const Scenario s = candidate(space_, c.index);

@@ -51,19 +51,19 @@ struct Candidate {
   Bytes memory;
   double tokens_per_second = 0;  // of all devices together
   double usd_per_million_tokens = 0, kwh_per_million_tokens = 0;
-  // Of points alone: the constraint that refuses it ("memory"), empty where none does.
+  // For points alone: the constraint that refuses it ("memory"), empty where none does.
   std::string refused_by = {};
 
   bool operator==(const Candidate&) const = default;
 };
-// Of an objective, less is better: seconds a token, bytes, US dollars and kWh a million tokens.
+// Less of an objective is better: seconds a token, bytes, US dollars and kWh a million tokens.
 double cost(const Candidate& candidate, Objective objective);
 
 struct SearchResult {
   std::int64_t begin = 0, end = 0;  // candidates that were asked for
   std::int64_t looked_at = 0;       // of these; less where the search was stopped
   std::int64_t legal = 0;           // without contradiction
-  // Of which memory is found, and time as far as to tell whether it is among the best, the front or the
+  // Candidates whose memory is found, and whose time as far as to tell whether it is among the best, the front or the
   // points: of these it is found, of others a bound that says no.
   std::int64_t evaluated = 0;
   std::int64_t fitting = 0;  // that keep to all constraints
@@ -76,7 +76,7 @@ struct SearchResult {
   std::vector<Candidate> front;
   // Some of the legal ones, fitting or not, drawn evenly: for a scatter. By number.
   std::vector<Candidate> points;
-  // Of legal ones, what comes nearest where nothing fits: the smallest and the fastest.
+  // The legal ones that come nearest where nothing fits: the smallest and the fastest.
   std::optional<Candidate> smallest, fastest;
   double seconds = 0;  // wall clock; of merged results, the sum
 

@@ -52,7 +52,7 @@ std::vector<int> degrees(const std::vector<int>& devices, std::int64_t most) {
   return all;
 }
 
-// Of a pipeline that is one.
+// For a pipeline of more than one stage.
 int least_stages(const std::vector<int>& pipeline_parallel) {
   const auto several =
       std::find_if(pipeline_parallel.begin(), pipeline_parallel.end(), [](int p) { return p > 1; });

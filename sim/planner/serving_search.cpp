@@ -83,7 +83,7 @@ SchedulerLimits limits_of(const ServingChoice& choice) {
   return limits;
 }
 
-// Of one replica, with its share of the requests.
+// One replica, with its share of the requests.
 Simulation simulated(const ServingChoice& choice, const ServingTraffic& all, const SchedulerLimits& limits,
                      const IterationCost& cost) {
   const Workload& w = choice.scenario.workload;

@@ -67,7 +67,7 @@ std::vector<Problem> problems(const ServingSpace& space);
 struct ServingConstraints {
   double memory_share = 1;  // of each device's memory that the engine may know of
   Bytes memory_reserved;
-  // Of a batch its mean; of traffic what 90 % of the requests keep to.
+  // A batch's mean; in traffic what 90 % of the requests keep to.
   std::optional<Seconds> most_ttft, most_tpot;
   std::optional<double> least_tokens_per_second;  // of all devices together
   std::optional<double> most_usd_per_million_tokens;
@@ -124,7 +124,7 @@ ServingResult search(const ServingSpace& space, const std::optional<ServingTraff
                      const Calibration* calibration, const ServingOptions& options = {});
 void merge(ServingResult& into, const ServingResult& other, std::size_t most_kept);
 
-// What the first token (the prompt) and a later one spend their time on. Of traffic: of a batch of as many
+// What the first token (the prompt) and a later one spend their time on. In traffic: of a batch of as many
 // sequences as the scheduler had on average.
 struct ServingSpending {
   std::int64_t sequences = 1;  // of the batch

@@ -38,7 +38,7 @@ struct PipelinePasses {
 class SlotOrder {
  public:
   explicit SlotOrder(const Schedule& schedule);
-  // Of several runs beside each other, what stages end with: ends[run * stages + stage].
+  // What stages end with, in several runs beside each other: ends[run * stages + stage].
   // piece_of[stage * chunks + chunk]: whose passes these are. `hosts`: decide when anything begins.
   void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
            const TransferTimes& transfers, bool hosts, std::vector<StageEnd>& ends) const;

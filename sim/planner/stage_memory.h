@@ -82,7 +82,7 @@ class PipelineMemory {
   void add_kept(std::span<const std::size_t> chunks, const StageInFlight& in_flight,
                 std::vector<double>& kept) const;
   static Exchange exchange_of(const Strategy& strategy, const BucketLayers& bucket);
-  // Of all stages, one after the other.
+  // All stages, one after the other.
   const StageMoments* moments_of(const Exchange& exchange, const StateMemory& states) const;
   // As kept_, with what is exchanged whole and stays from pass to pass.
   std::span<const double> kept_with(const Exchange& exchange, const StateMemory& states) const;

@@ -80,7 +80,7 @@ void add_beside_parameters(const BlockTimes& passes, StateMemory& m) {
   }
 }
 
-// What a head's backward pass gathers and does not read is let go at once: of a module that predicts further
+// What a head's backward pass gathers and does not read is freed at once: of a module that predicts further
 // tokens the embedding, whose backward pass reads no parameter.
 double gathered_unread(const BlockTimes& states, const BlockTimes& passes) {
   const BlockId gathers = states.blocks().gather_for_backward.head, reads = passes.blocks().head_backward;

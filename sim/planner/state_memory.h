@@ -35,7 +35,7 @@ struct StateMemory {
   std::vector<OncePerStage> once;                 // tables, inputs and losses
   UnitBytes whole_gradients;                      // ZeRO 2 and 3: of one micro-batch
   UnitBytes gathered_forward, gathered_backward;  // ZeRO 3
-  // Of those, what the head uses of the embedding's: gathered before the one and let go after the other; made
+  // What the head uses of the embedding's: gathered before the one and freed after the other; made
   // by the one, and reduced with the other.
   double shared_gathered = 0, shared_gradient = 0;
   UnitBytes optimizer;   // while it updates a unit

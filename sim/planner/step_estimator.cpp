@@ -86,7 +86,7 @@ struct StepEstimator::Known {
   std::map<std::tuple<const BlockTimes*, BackwardParts, std::int64_t>, ComputeTimes> compute;
   std::map<const BlockTimes*, PassMemory> memory;
   std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
-  // Of passes that are found and forgotten again and again.
+  // Passes that are found and forgotten again and again.
   std::pmr::unsynchronized_pool_resource passes_memory{
       {.max_blocks_per_chunk = 1, .largest_required_pool_block = std::size_t{4} << 20}};
   StageNumbers stage_numbers;

@@ -14,7 +14,7 @@ std::int32_t micro_batches_of_chunk(const Schedule& s) {
   return s.placement == Placement::two_directions ? s.micro_batches / 2 : s.micro_batches;
 }
 
-// Of a micro-batch's backward pass, where a schedule runs some whole and some in two parts: whichever is
+// For a micro-batch's backward pass, where a schedule runs some whole and some in two parts: whichever is
 // less. 0: it has none of a sort.
 Seconds of_either(Seconds whole, Seconds parts) {
   return whole.value > 0 && parts.value > 0 ? std::min(whole, parts) : std::max(whole, parts);
@@ -111,7 +111,7 @@ void StepPipeline::find_kinds() {
   }
 }
 
-// Of stages with the same pieces one is the fullest whatever is exchanged: that which takes most for
+// Among stages with the same pieces one is the fullest whatever is exchanged: that which takes most for
 // activations, or that where most micro-batches wait for gradients of weights, whole ones with them.
 void StepPipeline::find_fullest() {
   for (std::size_t k = 0; k < kinds_.size(); ++k) {

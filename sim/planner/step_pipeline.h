@@ -45,7 +45,7 @@ class StepPasses {
     std::vector<std::size_t> of_piece;
     std::vector<PieceMemory> memory;
     std::map<PassTimer::Order, std::vector<std::vector<UnitStep>>> steps;  // of all distinct pieces
-    // Of all distinct pieces, by what a pass depends on: its kind, what is exchanged beside it (-1: nothing),
+    // All distinct pieces, by what a pass depends on: its kind, what is exchanged beside it (-1: nothing),
     // and units that are gathered ahead.
     std::pmr::map<std::tuple<PassKind, int, int>, const PassTime*> passes;
     // By what is exchanged beside passes, and units that are gathered ahead.
@@ -61,7 +61,7 @@ class StepPasses {
   StageNumbers& stage_numbers_;
   TransferTimes transfers_;
   StepSoftware software_;
-  // Of passes with exchanges, which are many and go together.
+  // Passes with exchanges, which are many and go together.
   std::unique_ptr<std::pmr::monotonic_buffer_resource> passes_memory_;
   std::map<std::pair<std::int32_t, BackwardParts>, Cut> cuts_;  // by pieces and schedule's parts
   std::vector<PipelinePasses> runs_;  // of what was asked for; more are used again by other pipelines

@@ -61,7 +61,7 @@ struct StateExchange {
 // Numbers for those that a search has met.
 using ExchangeNumbers = std::map<StateExchange, int>;
 
-// Of strategies that do the same to parameters and their states.
+// For strategies that do the same to parameters and their states.
 class StepStates {
  public:
   // Buckets of no bytes: of one layer each.

@@ -27,7 +27,7 @@ struct Buckets {
 // The time that a block of a step plan takes, found once for each phase.
 class BlockTimes {
  public:
-  // Of a whole step's plan, or of one that has some of its blocks. Refers to hardware and calibration.
+  // Prices a whole step's plan, or one that has some of its blocks. Refers to hardware and calibration.
   BlockTimes(StepPlan plan, const Hardware& hardware, const Calibration* calibration)
       : step_(std::move(plan)), hardware_(hardware), calibration_(calibration) {}
   BlockTimes(const BlockTimes&) = delete;
@@ -48,7 +48,7 @@ class BlockTimes {
     layers = own;
   }
   const StepBlocks& blocks() const { return step_.blocks; }
-  // Of the same strategy with other buckets: their messages become those of blocks().
+  // For the same strategy with other buckets: their messages become those of blocks().
   void set(const Buckets& buckets);
   BucketLayers layers_in(std::int64_t bytes) const;
 

@@ -29,7 +29,7 @@ struct StepMemory {
   std::vector<MemoryPoint> timeline;
 };
 
-// Of a stage, or of the fullest in a later step. In the first step, what an implementation makes lazily is
+// A stage's, or the fullest one's in a later step. In the first step, what an implementation makes lazily is
 // missing until it is made: moments of the optimizer, gradients before the first backward pass.
 struct MemoryReport {
   StepMemory first, later;

@@ -386,7 +386,7 @@ struct AnyField {
   // Sets what the text says; false, and nothing is changed, where it says nothing that the field can hold.
   // A number out of range is for validate() to refuse.
   bool (*set)(Scenario&, const std::string& text) = nullptr;
-  // Of a number, whole or not; null of others.
+  // For a number, whole or not; null for others.
   double (*number)(const Scenario&) = nullptr;
   void (*set_number)(Scenario&, double) = nullptr;
   void (*copy)(const Scenario& from, Scenario& to) = nullptr;
@@ -396,7 +396,7 @@ struct AnyField {
   // What set() takes: "a whole number, as 8 or 8k", "none, selective, full, sqrt or operations".
   std::string accepted() const;
 };
-// Of all parts: model, hardware, strategy, workload, implementation.
+// The fields of all parts: model, hardware, strategy, workload, implementation.
 std::span<const AnyField> all_fields();
 // By its path, "strategy.zero_stage"; null where there is none.
 const AnyField* field_at(std::string_view path);

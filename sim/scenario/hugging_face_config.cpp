@@ -135,7 +135,7 @@ Model read_sizes(HuggingFaceConfig& config) {
 
 Model model_from_hugging_face_config(std::string_view json, const std::string& file) {
   Json parsed = parse_json(json, file);
-  // Of a model that sees, too, the part that speaks.
+  // The part that speaks, of a model that also sees.
   const auto has = [&](const char* key) { return parsed.is_object() && parsed.contains(key); };
   if (has("text_config") && has("model_type") && parsed["model_type"] == "llama4")
     parsed = Json(parsed["text_config"]);

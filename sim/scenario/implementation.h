@@ -58,7 +58,7 @@ struct HostProfile {
   // How much longer one of tensor parallelism takes for each other rank of its group in a pipeline over
   // several nodes, or on several nodes whose network stalls.
   Seconds collective_rank;
-  // Of a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
+  // For a decoder layer beside its launches: modules, autograd functions, hooks; under full recompute the
   // states of random generators.
   Seconds layer_backward, layer_recompute;
   Seconds unit_hook;                 // of a unit that is gathered or scattered around its pass (FSDP, ZeRO-3)
@@ -111,7 +111,7 @@ struct ExpertParallelProfile {
   // exchanges run beside, while the other's computes. Alone, or in other schedules, nothing hides them.
   double under = 0;
   int multiprocessors = 0;  // of the device, that exchanges keep while they run
-  // Of fp8 training, tokens on the way to experts and gradients on the way back to them travel in fp8; what
+  // In fp8 training, tokens on the way to experts and gradients on the way back to them travel in fp8; what
   // is summed on arrival stays as it is.
   bool dispatches_fp8 = false;
 

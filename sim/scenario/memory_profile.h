@@ -63,16 +63,16 @@ struct MemoryProfile {
   // Logits and their gradient, in place; fp32 where absent.
   std::optional<DType> logits_dtype;
   WeightGradient weight_gradient = WeightGradient::accumulated;
-  // Of parameters, as they are sharded (ZeRO 3): FSDP keeps fp32 and gathers in the type of the products.
+  // The type of parameters as they are sharded (ZeRO 3): FSDP keeps fp32 and gathers in the type of the products.
   std::optional<DType> shard_dtype;
   bool lazy_optimizer = false;  // moments made by the first optimizer step
   // Copies of all of a stage's gradients beside them at all times, bytes a parameter: those that an optimizer
   // keeps below its own, and DDP's buckets (without ZeRO).
   double gradient_copy_bytes = 0, bucket_bytes = 0;
-  // Of all of a stage's gradients while they are reduced, one tensor, bytes a parameter: their copy in the type
+  // For all of a stage's gradients while they are reduced, one tensor, bytes a parameter: their copy in the type
   // that travels.
   double reduction_copy_bytes = 0;
-  // Of a rank's own parameters while the optimizer steps, bytes a parameter, one tensor each: flat copies of
+  // For a rank's own parameters while the optimizer steps, bytes a parameter, one tensor each: flat copies of
   // gradients.
   double step_fp16_bytes = 0, step_fp32_bytes = 0;
   // Pipelines under ZeRO 3: what a stage holds whole between micro-batches, bytes a parameter.

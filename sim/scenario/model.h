@@ -151,7 +151,7 @@ struct Model {
   // none.
   std::int64_t sliding_window = 0;
   std::int64_t sliding_window_pattern = 0;
-  // Attention within stretches of so many tokens, of which a query sees those before it (Llama 4); 0: none.
+  // Attention within segments of so many tokens, of which a query sees those before it (Llama 4); 0: none.
   // Each no_rope_layer_interval-th layer sees all and has no rotary embedding; 0: no layer is so.
   std::int64_t attention_chunk_size = 0;
   std::int64_t no_rope_layer_interval = 0;
@@ -171,7 +171,7 @@ struct Model {
   bool has_latent_attention() const { return latent.kv_lora_rank > 0; }
   bool is_hybrid() const { return !hybrid_override_pattern.empty(); }
   LayerSort sort_of_layer(std::int64_t layer) const;
-  // Of the layers of a hybrid model, those of a sort; of any other model all are whole.
+  // Layers of a sort in a hybrid model; in any other model all are whole.
   std::int64_t layers_of(LayerSort sort) const;
   std::int64_t attention_layers() const {
     return layers_of(LayerSort::whole) + layers_of(LayerSort::attention);
@@ -190,7 +190,7 @@ struct Model {
   bool is_chunk_layer(std::int64_t layer) const {
     return attention_chunk_size > 0 && !is_unrotated_layer(layer);
   }
-  // Most tokens that a query of a layer with a window, or with stretches, sees; 0: there are no such layers.
+  // Most tokens that a query of a layer with a window, or with segments, sees; 0: there are no such layers.
   std::int64_t reach_of_windows() const { return sliding_window > 0 ? sliding_window : attention_chunk_size; }
   // Layers of a kind among the first num_hidden_layers; dense_layers: with a feed-forward network of their
   // own.
@@ -208,7 +208,7 @@ struct Model {
   std::int64_t rope_size() const { return has_latent_attention() ? latent.qk_rope_head_dim : head_dim; }
   std::int64_t key_value_size() const { return num_key_value_heads * head_dim; }
   std::int64_t qkv_size() const { return query_size() + 2 * key_value_size(); }
-  // Numbers that a layer's cache holds of a token: latent attention keeps the latent and the turned key.
+  // Numbers that a layer's cache holds of a token: latent attention keeps the latent and the rotary key.
   std::int64_t cache_size() const {
     return has_latent_attention() ? latent.kv_lora_rank + latent.qk_rope_head_dim : 2 * key_value_size();
   }

@@ -1,4 +1,4 @@
-// Continuous batching: which sequences the next step decodes, and which stretches of prompts it reads. It
+// Continuous batching: which sequences the next step decodes, and which parts of prompts it reads. It
 // knows requests, tokens and blocks of the KV cache, and nothing of time: a simulation prices its steps, a
 // runtime executes them.
 #pragma once

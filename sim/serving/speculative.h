@@ -16,7 +16,7 @@ double expected_tokens(double acceptance, std::int64_t length);
 // 1 + sum over j of the product of the first j.
 double expected_tokens(std::span<const double> acceptance_by_depth);
 
-// Of time a token, against decoding without a draft: expected tokens / (length * draft_cost + verify_cost),
+// The gain in time a token over decoding without a draft: expected tokens / (length * draft_cost + verify_cost),
 // where a step of the draft, and the model's step over length + 1 tokens a sequence, are in units of the
 // model's step over one.
 double speculative_speedup(double acceptance, std::int64_t length, double draft_cost, double verify_cost);

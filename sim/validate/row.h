@@ -21,7 +21,7 @@ struct LeftAside : CannotPredict {
   using CannotPredict::CannotPredict;
 };
 
-// A column that is predicted. Of a rate the error is that of the time behind it: measured / predicted - 1.
+// A column that is predicted. For a rate the error is that of the time behind it: measured / predicted - 1.
 struct MeasuredColumn {
   std::string_view name;
   bool rate = false;

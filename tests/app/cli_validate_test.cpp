@@ -60,7 +60,7 @@ TEST_CASE("validate shows its errors as text and as Markdown") {
 }
 
 TEST_CASE("validate names each group's first choice and best, and sums them up by number of GPUs") {
-  // Of the published steps, those of one model on two numbers of GPUs.
+  // The published steps of one model on two numbers of GPUs.
   const std::string name = "training.csv";
   const sim::CsvTable published =
       sim::csv_from_text(content(std::string(RIDGEPOINT_SOURCE_DIR) + "/presets/published/" + name), name);

@@ -40,7 +40,7 @@ sim::Scenario scenario_of(const std::string& line) {
   return with_fields(std::move(parts), flags);
 }
 
-// Of presets, changed here and there, or all of its own.
+// Made of presets, changed here and there, or all of its own.
 sim::Scenario any_scenario(std::mt19937_64& random) {
   static const std::vector<std::string> models{"gpt2-124m", "mixtral-8x7b", "deepseek-v3", "llama-3.1-8b"};
   static const std::vector<std::string> software{"ridgepoint", "vllm_0.14", "megatron_2022"};

@@ -293,7 +293,7 @@ TEST_CASE("steps that are captured and replayed give the bits of steps that run 
 
 namespace {
 
-// Of two sequences: what the run's program generates, and the logits of its last section.
+// What the run's program generates for two sequences, and the logits of its last section.
 struct Generated {
   std::vector<std::vector<std::int32_t>> sequences{2, {5, 17, 99}};
   std::vector<float> logits;

@@ -29,7 +29,7 @@ struct Results {
 
 constexpr std::int64_t kM = 24, kN = 40, kK = 32;
 
-// Of a (M, K) b (K, N) + bias.
+// a (M, K) b (K, N) + bias.
 Results product(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& bias,
                 Type type) {
   Results r;

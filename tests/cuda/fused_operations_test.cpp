@@ -1,4 +1,4 @@
-// Operations of a plan that become one kernel. Of the emulated GPU alone: which of the two ways a real one
+// Operations of a plan that become one kernel. For the emulated GPU alone: which of the two ways a real one
 // takes is for its own timing to say.
 #include <algorithm>
 #include <memory>

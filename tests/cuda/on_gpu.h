@@ -141,7 +141,7 @@ class Scratch {
   std::int64_t bytes_;
 };
 
-// Of operations that need no scratch memory.
+// For operations that need no scratch memory.
 inline cuda::Context no_scratch() {
   return {gpu().stream(), nullptr, 0};
 }

@@ -206,7 +206,7 @@ TEST_CASE("e4m3 widens to bf16 and to fp16 exactly, in every place of a word") {
 
 namespace {
 
-// Of a run of e4m3: places, and the banks that a lane's reads of keys and of values fall into.
+// A run of e4m3: places, and the banks that a lane's reads of keys and of values fall into.
 template <int D>
 void check_cached_tile() {
   CAPTURE(D);

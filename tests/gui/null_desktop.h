@@ -39,7 +39,7 @@ class NullDesktop {
   }
 
   app::gui::Shell& shell() { return shell_; }
-  // Of the panel whose state it is.
+  // The state of the panel that has one of this type.
   template <class State>
   State& state() {
     return shell_.panels().state<State>();

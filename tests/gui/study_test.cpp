@@ -115,7 +115,7 @@ TEST_CASE("who follows a request in every frame asks once until it changes") {
   CHECK(asked == 2);
 }
 
-TEST_CASE("a study that is let go while it works, or before it ever did, ends") {
+TEST_CASE("a study that is given up while it works, or before it ever did, ends") {
   const auto endless = [](int, const auto& course) {
     while (!course.stopped()) std::this_thread::yield();
     return 0;

@@ -95,7 +95,7 @@ TEST_CASE("top-p draws from the fewest tokens that reach p, in their renormalise
 }
 
 TEST_CASE("top-p cuts what top-k has left, after the temperature") {
-  // Of the three best, renormalised at temperature 2, two hold 0.6 or more: 0.43 + 0.31.
+  // Two of the three best, renormalised at temperature 2, hold 0.6 or more: 0.43 + 0.31.
   const auto three = distribution(kLogits, 2, {1, 5, 3});
   REQUIRE(three.at(1) < 0.6);
   REQUIRE(three.at(1) + three.at(5) >= 0.6);

@@ -180,7 +180,7 @@ TEST_CASE("merging the lowest rank first gives the same as the quadratic definit
       std::ptrdiff_t best = -1;
       std::size_t best_rank = merges.size();
       for (std::ptrdiff_t i = 0; i + 1 < std::ssize(expected); ++i) {
-        // Of equal pairs the last in the list counts.
+        // The last of equal pairs in the list counts.
         for (std::size_t rank = merges.size(); rank-- > 0;) {
           if (merges[rank].left != expected[i] || merges[rank].right != expected[i + 1]) continue;
           if (rank < best_rank) {

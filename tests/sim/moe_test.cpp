@@ -82,7 +82,7 @@ TEST_CASE("a token that crosses to each node once crosses no oftener than it has
   };
   CHECK(share(8, 8, 4, 8) == 1);   // a node's links carry each copy
   CHECK(share(1, 1, 1, 64) == 1);  // one expert, one copy
-  // DeepSeek-V3: 8 experts of a token on 4 of 8 nodes at most. Of four nodes with 32 experts each, one has
+  // DeepSeek-V3: 8 experts of a token on 4 of 8 nodes at most. With four nodes of 32 experts each, one has
   // none of 8 with 96! 120! / (88! 128!).
   const double none = std::exp(std::lgamma(97) + std::lgamma(121) - std::lgamma(89) - std::lgamma(129));
   CHECK(share(8, 8, 4, 64) == Approx(4 * (1 - none) / 8));
@@ -218,7 +218,7 @@ TEST_CASE("a window's pairs are those that counting finds") {
       }
 }
 
-TEST_CASE("the pairs of attention in stretches are those that counting finds") {
+TEST_CASE("the pairs of attention in segments are those that counting finds") {
   for (std::int64_t q = 1; q <= 9; ++q)
     for (std::int64_t kv = q; kv <= 12; ++kv)
       for (std::int64_t chunk = 1; chunk <= 13; ++chunk) {
@@ -274,7 +274,7 @@ TEST_CASE("layers with a window cache the window alone") {
 }
 
 TEST_CASE(
-    "Llama 4 caches a stretch in three of four layers, all tokens in the fourth, which is not rotated") {
+    "Llama 4 caches a segment in three of four layers, all tokens in the fourth, which is not rotated") {
   for (const char* name : {"llama-4-scout", "llama-4-maverick"}) {
     const Model m = load_model_preset(name);
     CHECK(m.chunk_layers() == 36);
@@ -291,7 +291,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("stretches that hide nothing from the longest sequence change nothing, shorter ones take less") {
+TEST_CASE("segments that hide nothing from the longest sequence change nothing, shorter ones take less") {
   const auto with = [](std::int64_t chunk) {
     Model m = test::llama(512, 1024, 4, 8, 2, 1000);
     m.attention_chunk_size = chunk;
@@ -312,7 +312,7 @@ TEST_CASE("stretches that hide nothing from the longest sequence change nothing,
   CHECK(attention(halves) / attention(all) == Approx(2 * pairs(2048) / pairs(4096)));
 }
 
-TEST_CASE("a decoded token reads its own stretch of the cache, from its first token on") {
+TEST_CASE("a decoded token reads its own segment of the cache, from its first token on") {
   Model m = test::llama(64, 128, 1, 4, 2, 100);
   m.attention_chunk_size = 16;
   const Scenario s = test::generation(m, 20, 30);
@@ -327,7 +327,7 @@ TEST_CASE("a decoded token reads its own stretch of the cache, from its first to
       const Variables v{.batch = 1, .query_length = 1, .kv_length = length};
       return work_of(plan, op, v).flops.value;
     };
-    const double key = read(17);  // a stretch begins
+    const double key = read(17);  // a segment begins
     CHECK(read(32) == 16 * key);
     CHECK(read(33) == key);
     CHECK(read(40) == 8 * key);

@@ -12,7 +12,7 @@ using namespace sim;
 
 namespace {
 
-// Of the fullest stage, as peak_memory() of a prediction, without the rest of it.
+// The fullest stage's, as peak_memory() of a prediction, without the rest of it.
 Bytes predicted_peak(const Plan& plan) {
   Bytes most;
   plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {

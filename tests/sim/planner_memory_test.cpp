@@ -13,7 +13,7 @@ using namespace sim;
 
 namespace {
 
-// Of the fullest stage, as peak_memory() of a prediction, without the rest of it.
+// The fullest stage's, as peak_memory() of a prediction, without the rest of it.
 Bytes predicted_peak(const Scenario& scenario) {
   const Plan plan = make_plan(scenario);
   Bytes most;

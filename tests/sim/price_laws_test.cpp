@@ -227,7 +227,7 @@ struct Attention {
   Flops flops, model_flops;
   Seconds seconds;
 };
-// Of one layer, both passes.
+// One layer, both passes.
 Attention attention_of(Scenario s, ContextParallelComm comm, int ranks, const Calibration* tables) {
   s.strategy.context_parallel = ranks;
   s.strategy.context_parallel_comm = comm;

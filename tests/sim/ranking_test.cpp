@@ -132,7 +132,7 @@ TEST_CASE("the numbers of GPUs share out groups, configurations, pairs, order an
     pairs += summary.pairs;
     balance += summary.tau * static_cast<double>(summary.pairs);
     lost += summary.lost_mean * static_cast<double>(summary.groups);
-    // Of three, the median is what lies between the others.
+    // The median of three is what lies between the others.
     std::vector<double> of_gpus;
     for (const sim::RankedGroup& group : groups)
       if (group.gpus == gpus) of_gpus.push_back(group.lost);

@@ -148,7 +148,7 @@ TEST_CASE("training against generation: one forward pass of all positions, and t
 }
 
 TEST_CASE("DeepSeek-V3 keeps 70,272 bytes of cache a token in bf16, on every tensor-parallel rank") {
-  // 61 layers of a latent of 512 and a turned key of 64, two bytes each (arXiv 2412.19437).
+  // 61 layers of a latent of 512 and a rotary key of 64, two bytes each (arXiv 2412.19437).
   const int ranks = GENERATE(1, 8);
   Scenario s = engine("deepseek-v3", "h200-sxm", "vllm_0.14", ranks);
   s.hardware.memory = sim::gib(2000);

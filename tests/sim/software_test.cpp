@@ -150,7 +150,7 @@ double stalls_of_step(int stages, std::int64_t micro_batches, int devices = 32) 
 }  // namespace
 
 TEST_CASE("a stall holds both ends of a transfer at once: once a hop, and each transfer of a stage in turn") {
-  // Of one micro-batch every stage waits for the one before, forward and back.
+  // With one micro-batch every stage waits for the one before, forward and back.
   for (const int stages : {2, 4, 8}) CHECK(stalls_of_step(stages, 1) == Approx(2 * (stages - 1)).margin(0.1));
   // Each further micro-batch passes an end by two transfers, a stage between two others by four.
   const auto further = [](int stages) { return stalls_of_step(stages, 17) - stalls_of_step(stages, 16); };

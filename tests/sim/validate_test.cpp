@@ -111,7 +111,7 @@ TEST_CASE("a scenario that says one wrong thing gets a problem beside that field
       {"strategy.context_parallel",
        [](Scenario& s) {
          s.strategy.context_parallel = 2;
-         s.workload.seq_len = 1026;  // two stretches a rank
+         s.workload.seq_len = 1026;  // two segments a rank
        }},
       {"strategy.context_parallel",
        [](Scenario& s) {

@@ -16,7 +16,7 @@ class Calibrations {
   // `executable` is this program. `say` is given a sentence about a file that cannot be read.
   Calibrations(Studies& studies, std::string executable, std::function<void(std::string)> say);
 
-  // Of the hardware; null where there is none.
+  // The hardware's calibration; null where there is none.
   std::shared_ptr<const sim::Calibration> of(const sim::Hardware& hardware);
   const sim::Calibration* this_machine() const { return here_.get(); }
 

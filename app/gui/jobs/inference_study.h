@@ -107,7 +107,7 @@ struct InferenceStudy {
 
 // The implementation that serves the scenario: its own, where that serves; else the one that was chosen.
 std::string engine_of(const sim::Scenario& scenario, const std::string& chosen);
-// The scenario as an engine would serve it: itself, where it is one of generation by an engine. Of training:
+// The scenario as an engine would serve it: itself, where it is one of generation by an engine. For training:
 // the model on as many tensor-parallel devices as its weights ask for.
 sim::Scenario as_served(const sim::Scenario& scenario, const std::string& chosen);
 

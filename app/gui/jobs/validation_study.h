@@ -55,7 +55,7 @@ struct ValidationView {
 using OpenedFiles = std::vector<std::filesystem::path>;
 using ValidationStudy = Study<OpenedFiles, ValidationView>;
 
-// Predicts one table after the other, and none twice. Of files of one name the last takes the others' place.
+// Predicts one table after the other, and none twice. The last of several files of one name takes the others' place.
 // The parts of a course are the rows of the table that it names.
 class ValidationStudies {
  public:

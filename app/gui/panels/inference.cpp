@@ -346,7 +346,7 @@ class InferenceParts {
     ImGui::EndTable();
   }
 
-  // Of more points than pixels, the highest and the last of each pixel.
+  // Where there are more points than pixels: the highest and the last of each pixel.
   template <class Value>
   std::vector<ChartPoint> over_time(float pixels, Value value) const {
     const sim::Simulation& run = study_.traffic.run;

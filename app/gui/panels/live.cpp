@@ -295,7 +295,7 @@ void draw_generation(const PanelContext& context, const RunView& run) {
   line("time to the first token", first ? sim::format(*first) : "n/a",
        run.time_to_first_token.value > 0 ? sim::format(run.time_to_first_token) : "");
   const auto per_token = predicted ? sim::tpot(*run.predicted) : std::nullopt;
-  // Of the whole run once it is over, of the last token until then.
+  // The whole run's once it is over, the last token's until then.
   const Series& rates = run.tokens_per_second;
   auto real = run.measured && !run.active() ? sim::tpot(*run.measured) : std::nullopt;
   if (!real && rates.size() > 0 && rates.last().y > 0) real = sim::Seconds{1 / rates.last().y};

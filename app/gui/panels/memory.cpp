@@ -203,7 +203,7 @@ struct Stack {
   std::size_t peak = 0;
 };
 
-// At most `columns` points, each the fullest moment of its stretch, from `begin` seconds on.
+// At most `columns` points, each the fullest moment of its interval, from `begin` seconds on.
 Stack stack_of(const std::vector<sim::MemoryTimePoint>& points, double begin_seconds, double time_unit,
                double byte_unit, std::size_t columns) {
   Stack stack;
@@ -249,7 +249,7 @@ double peak_of(const TimelinePart& part) {
   return peak;
 }
 
-// Of training, the first step before a later one, where they differ: what is made once is not there yet.
+// In training, the first step before a later one, where they differ: what is made once is not there yet.
 std::vector<TimelinePart> timeline_parts(const PanelContext& context) {
   const auto& later = context.prediction.report->memory_timeline;
   const auto& step = context.prediction.step;

@@ -229,7 +229,7 @@ void draw_moment(const Context& context, const StepView& step, const Frame& fram
   const int every = std::max(1, static_cast<int>(std::ceil(line / frame.row)));
   const bool chunks = context.prediction.scenario.strategy.virtual_pipeline > 1 && width > look.px(190);
   for (int stage = 0; stage < step.stages; stage += every) {
-    // Of rows too low for words, the one whose memory is shown below is never left out.
+    // The row whose memory is shown below is never left out, even where rows are too low for words.
     const int shown = scope.stage > stage && scope.stage < stage + every ? scope.stage : stage;
     const float middle = frame.top + frame.row * (static_cast<float>(stage) + 0.5f);
     const sim::TimelineSlot* slot = step.slot_at(shown, {scope.cursor});
@@ -271,7 +271,7 @@ void describe_slot(const Look& look, const StepView& step, int stage, double tim
   ImGui::EndTooltip();
 }
 
-// Columns of pixels, each with its stretch's fullest moment.
+// Columns of pixels, each with its interval's fullest moment.
 class MemoryColumns {
  public:
   MemoryColumns(const Frame& frame, float width)

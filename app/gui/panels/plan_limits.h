@@ -13,10 +13,10 @@ enum class NoLimit { at_low_end, at_high_end };
 void limit_slider(const Look& look, const char* words, double& limit, SliderRange range, NoLimit none,
                   std::string (*text)(double), float width);
 
-// Of money and energy where the tariff knows them.
+// Limits of money and energy, where the tariff knows them.
 void draw_plan_limits(const Look& look, PlanLimits& limits, const sim::Tariff& tariff, float width);
 
-// Of a million tokens, in US dollars: three significant digits, which line up in a column: "0.150", "12.4".
+// The price of a million tokens, in US dollars: three significant digits, which line up in a column: "0.150", "12.4".
 std::string dollar_digits(double usd);
 
 }  // namespace app::gui

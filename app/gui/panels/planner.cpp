@@ -308,7 +308,7 @@ class PlannerParts {
     if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) toggle_pick(scope_.picks, (*hovered)->index);
   }
 
-  // Of the two axes alone: a staircase from the best by one to the best by the other.
+  // By the two axes alone: a staircase from the best by one to the best by the other.
   void draw_front(Chart& chart) {
     std::vector<const sim::Candidate*> by_x;
     for (const sim::Candidate& c : view_->result.front) by_x.push_back(&c);

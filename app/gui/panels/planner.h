@@ -10,7 +10,7 @@ namespace app::gui {
 
 struct PlannerState {
   explicit PlannerState(const PanelTools& tools);
-  // Of the document's scenario as it is now.
+  // For the document's scenario as it is now.
   void start_search();
   PlannerStudy& search;
   Study<PicksQuestion, sim::Explanation>& comparison;

@@ -59,7 +59,7 @@ class Form {
   explicit Form(const ContextWith<ScenarioState>& context)
       : context_(context), look_(context.look), s_(context.scenario), state_(context.state) {
     if (!state_.refusal.field.empty() && !(state_.refusal.of == s_)) state_.refusal = {};
-    // Of the prediction, not of the moment: both are the same a frame later.
+    // The prediction's problems, not the moment's: both are the same a frame later.
     for (const sim::Problem& problem : sim::validate(s_)) problems_.push_back(problem);
   }
 

@@ -309,7 +309,7 @@ void draw_summaries(const Context& context, const Shown& shown, ImVec2 size) {
   const auto& summaries = shown.table->summaries;
   std::vector<const char*> headings = {"source", "GPU",  "rows", "predicted", "median",
                                        "mean",   "90th", "bias", "in band"};
-  // Of tables that say whether a run fitted: how often that is foreseen, of those that did and did not alike.
+  // For tables that say whether a run fitted: how often that is foreseen, of those that did and did not alike.
   const bool outcomes = summaries.front().fitted + summaries.front().failed > 0;
   if (outcomes) headings.push_back("outcome");
   if (!ImGui::BeginTable("summaries", static_cast<int>(headings.size()), flags, size)) return;

@@ -59,7 +59,7 @@ class Chart {
   void dot(ChartPoint p, ImU32 color, bool filled = true, float radius = 3.5f, float weight = 1.4f);
   void name(ChartPoint beside, ImU32 color, std::string words);
 
-  // Of the pointer, while it is inside.
+  // The pointer's place, while it is inside.
   std::optional<ChartPoint> pointer() const;
   // The item whose place is nearest to the pointer, less than so many pixels at scale 1 away; null: none is.
   template <class Items, class Place>

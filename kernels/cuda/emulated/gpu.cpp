@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMemoryBytes = std::int64_t{1} << 30;
 
-// Of all emulated GPUs, which are one.
+// All emulated GPUs are one.
 std::map<std::byte*, std::int64_t>& allocations() {
   static std::map<std::byte*, std::int64_t> sizes;
   return sizes;

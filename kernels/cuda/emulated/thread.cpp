@@ -100,7 +100,7 @@ struct Fiber {
   std::int64_t round = 0;
 };
 
-// Of one warp: what its lanes have handed out, in the last exchange and the one before, and how many arrived
+// One warp: what its lanes have handed out, in the last exchange and the one before, and how many arrived
 // at each.
 struct Warp {
   alignas(16) std::byte slots[2][kLanes][kExchangeBytes];
@@ -292,7 +292,7 @@ void Block::wait_for_phase(std::uint64_t* barrier, int parity) {
 }
 
 bool Block::barrier(bool own) {
-  // Of the flags of two barriers in turn, the older has been read by all once one thread comes to the next.
+  // The older of the flags of two barriers in turn has been read by all once one thread comes to the next.
   bool& any = any_[running().barriers % 2];
   if (at_barrier_ % threads_ == 0) any = false;
   any = any || own;

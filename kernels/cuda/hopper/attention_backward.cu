@@ -189,7 +189,7 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, cons
   using M = Memory<D, T>;
   constexpr int kQueries = M::kQueries;
   const AttentionSizes& s = a.s;
-  // Of this lane, among the keys.
+  // This lane's place among the keys.
   const int row_of_lane = consumer * kRows + warp_index() % 4 * 16 + lane_index() / 4;
   const int first_key = work.key_tile * kKeys;
   const T* const k = memory.k + SwizzledTile::elements(consumer * kRows);

@@ -36,7 +36,7 @@ struct Memory {
   static constexpr int kQueryTile = SwizzledTile::elements(kQueries),
                        kKeyTile = SwizzledTile::elements(kKeys);
   T *q, *k, *v;  // (tiles, 128, 64); (stages, tiles, 128, 64) each
-  // Of the queries; of each stage of keys and values: that it has arrived, and that nobody needs it any more.
+  // For the queries, and for each stage of keys and values: that it has arrived, and that nobody needs it any more.
   PhaseBarrier *has_q, *has_k, *has_v, *free_k, *free_v;
 
   static constexpr std::size_t kBytes = (kTiles * (kQueryTile + 2 * kStages * kKeyTile)) * sizeof(T) +

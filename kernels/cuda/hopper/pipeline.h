@@ -107,7 +107,7 @@ CUDA_DEVICE void init_barrier(PhaseBarrier* barrier, int arrivals) {
   emulation::init_barrier(barrier, arrivals);
 }
 CUDA_DEVICE void publish_barriers() {}
-// Of this thread; what it has written to shared memory is seen by those who wait for the phase.
+// This thread's arrival; what it has written to shared memory is seen by those who wait for the phase.
 CUDA_DEVICE void arrive(PhaseBarrier* barrier) {
   emulation::arrive(barrier, 0);
 }
@@ -165,7 +165,7 @@ CUDA_DEVICE void add_to_global(float* to, const float (&x)[4]) {
 
 #endif
 
-// Of a tile's rows, whose elements have 16 bits.
+// For a tile's rows, whose elements have 16 bits.
 template <int D>
 constexpr int tile_bytes(int rows) {
   return rows * D * static_cast<int>(size_of(Type::bf16));
