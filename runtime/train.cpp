@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <numbers>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -127,8 +128,7 @@ class Trainer {
         run_(scenario, open_device(settings.device), communicator),
         measurements_(run_) {
     const sim::Workload& workload = scenario.workload;
-    micro_batches_ =
-        workload.global_batch_size / scenario.strategy.data_parallel / workload.micro_batch_size;
+    micro_batches_ = workload.global_batch_size / scenario.strategy.data_parallel / workload.micro_batch_size;
     tokens_per_micro_batch_ = static_cast<std::size_t>(workload.micro_batch_size * workload.seq_len);
     const sim::Plan& plan = run_.plan();
     tokens_ = plan.find(sim::buffer_names::tokens);
@@ -161,14 +161,14 @@ class Trainer {
     if (step > saved_ && !diverged_) save(step);
 
     if (diverged_)
-      report_.message = "the loss of step " + std::to_string(step) +
-                        (run_.communicator().size() > 1 ? ", of rank " + std::to_string(diverged_rank_) + ","
-                                                        : "") +
-                        " is no finite number: a smaller learning rate may help";
+      report_.message =
+          "the loss of step " + std::to_string(step) +
+          (run_.communicator().size() > 1 ? ", of rank " + std::to_string(diverged_rank_) + "," : "") +
+          " is no finite number: a smaller learning rate may help";
     else if (step < settings_.steps)
       report_.message =
           "interrupted after " + std::to_string(step) + " of " + std::to_string(settings_.steps) + " steps";
-    send_rows();
+    send_rows_of_all();
     send_timeline();  // once: its points add up in a stream, and the first step's times are no step's
     emit(sim::EndEvent{report_.step_time, report_.step_low, report_.step_high, report_.message});
     return report_;
@@ -270,7 +270,8 @@ class Trainer {
     }
   }
 
-  // Over all ranks' tokens. What ranks must agree on after a step goes with it: whether one was asked to stop.
+  // Over all ranks' tokens. What ranks must agree on after a step goes with it: whether one was asked to
+  // stop.
   double mean_loss(const std::stop_token& stop) {
     struct OfRank {
       double loss = 0, stop = 0;
@@ -318,13 +319,12 @@ class Trainer {
   void save(std::int64_t step) {
     if (settings_.checkpoint.empty()) return;
     const std::filesystem::path origin = model_.origin;
-    save_checkpoint(
-        settings_.checkpoint, run_,
-        {.step = step,
-         .seed = settings_.seed,
-         .data_position = step * tokens_per_step(),
-         .loss_scale = loss_scale_},
-        std::filesystem::is_directory(origin) ? origin : std::filesystem::path());
+    save_checkpoint(settings_.checkpoint, run_,
+                    {.step = step,
+                     .seed = settings_.seed,
+                     .data_position = step * tokens_per_step(),
+                     .loss_scale = loss_scale_},
+                    std::filesystem::is_directory(origin) ? origin : std::filesystem::path());
     saved_ = step;
     emit(sim::CheckpointEvent{step, settings_.checkpoint});
   }
@@ -337,6 +337,28 @@ class Trainer {
     report_.step_time = measured.step_time;
     report_.step_low = measured.step_low;
     report_.step_high = measured.step_high;
+  }
+
+  // Rows and ledger of every rank, each with its number.
+  void send_rows_of_all() {
+    Communicator& communicator = run_.communicator();
+    if (communicator.size() == 1) return send_rows();
+    sim::Report own;
+    measurements_.fill(own);
+    own.source = report_.source;
+    for (sim::Row& row : own.rows) row.rank = communicator.rank();
+    for (sim::MemoryLine& line : own.memory) line.rank = communicator.rank();
+    const std::string text = sim::to_json(own, -1);
+    const auto all = communicator.gather_to_first(std::as_bytes(std::span(text)));
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      const std::string_view json(reinterpret_cast<const char*>(all[rank].data()), all[rank].size());
+      const sim::Report of_rank = sim::report_from_json(json, "rank " + std::to_string(rank));
+      for (const sim::Row& row : of_rank.rows) emit(sim::RowEvent{row});
+      for (const sim::MemoryLine& line : of_rank.memory) emit(sim::MemoryEvent{line});
+    }
+    report_.step_time = own.step_time;
+    report_.step_low = own.step_low;
+    report_.step_high = own.step_high;
   }
 
   void send_timeline() {

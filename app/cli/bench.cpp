@@ -13,8 +13,10 @@
 #include "app/cli/event_output.h"
 #include "app/cli/flags.h"
 #include "app/cli/interrupt.h"
+#include "app/cli/ranks.h"
 #include "app/cli/scenario_flags.h"
 #include "app/cli/text_table.h"
+#include "runtime/collectives_bench.h"
 #include "runtime/this_machine.h"
 #include "sim/format.h"
 #include "sim/scenario/preset.h"
@@ -31,6 +33,7 @@ struct BenchFlags {
   std::vector<std::string> gemms, attentions, norms, copies;
   std::optional<std::int64_t> launches, batch, prompt, tokens;
   std::optional<double> seconds;
+  std::optional<std::int64_t> ranks, largest_mib;
   int threads = 0;
   bool deterministic = false;
   EventFlags events;
@@ -200,7 +203,61 @@ void print(const std::vector<runtime::BenchRow>& rows, const sim::Hardware& hard
   }
 }
 
+std::string bandwidth(double bytes_per_second) {
+  return fmt::format("{:.2f}", bytes_per_second / 1e9);
+}
+
+void print(const std::vector<runtime::CollectiveRow>& rows, int ranks, Format format) {
+  using Align = TextTable::Align;
+  TextTable table{{{"collective", Align::left}, {"size"}, {"time"}, {"algorithm GB/s"}, {"bus GB/s"}}, {}};
+  Json json = {{"schema_version", 1}, {"ranks", ranks}, {"rows", Json::array()}};
+  std::string csv = "collective,bytes,seconds,algorithm_gb_per_s,bus_gb_per_s\n";
+  for (const runtime::CollectiveRow& row : rows) {
+    table.rows.push_back({std::string(sim::name(row.kind)), sim::format(sim::Bytes{row.bytes}),
+                          sim::format(sim::Seconds{row.seconds}), bandwidth(row.algorithm_bandwidth),
+                          bandwidth(row.bus_bandwidth)});
+    json["rows"].push_back({{"collective", sim::name(row.kind)},
+                            {"bytes", row.bytes},
+                            {"seconds", row.seconds},
+                            {"algorithm_gb_per_s", row.algorithm_bandwidth / 1e9},
+                            {"bus_gb_per_s", row.bus_bandwidth / 1e9}});
+    csv += fmt::format("{},{},{},{},{}\n", sim::name(row.kind), row.bytes, row.seconds,
+                       row.algorithm_bandwidth / 1e9, row.bus_bandwidth / 1e9);
+  }
+  switch (format) {
+    case Format::json:
+      return fmt::print("{}\n", json.dump(2));
+    case Format::csv:
+      return fmt::print("{}", csv);
+    case Format::markdown:
+      return fmt::print("{}", table.markdown());
+    case Format::text:
+      return fmt::print("{} ranks of this machine\n\n{}", ranks, table.text());
+  }
+}
+
+// Over as many ranks, which this process starts where nothing else has.
+ExitCode bench_collectives(const BenchFlags& flags) {
+  const RankOfJob job = rank_of_job();
+  const auto ranks = static_cast<int>(*flags.ranks);
+  constexpr std::int64_t kMostRanks = 64;
+  if (*flags.ranks < 2 || *flags.ranks > kMostRanks)
+    throw UsageError(fmt::format("--collectives is over 2 to {} ranks, not {}", kMostRanks, *flags.ranks));
+  const InterruptSignals interrupt;
+  if (job.size == 1) return start_ranks(ranks, interrupt);
+  if (job.size != ranks)
+    throw UsageError(fmt::format("--collectives {}: {} ranks were started", ranks, job.size));
+  runtime::DeviceChoice device;
+  const std::unique_ptr<runtime::Transport> transport = join_ranks(job, device);
+  runtime::Communicator communicator(*transport);
+  const std::vector<runtime::CollectiveRow> rows = runtime::time_collectives(
+      communicator, flags.largest_mib.value_or(64) << 20, flags.seconds.value_or(0.3));
+  if (job.is_first()) print(rows, ranks, flags.format);
+  return ExitCode::fine;
+}
+
 ExitCode bench(const BenchFlags& flags) {
+  if (flags.ranks) return bench_collectives(flags);
   const runtime::BenchSettings settings = settings_of(flags);
   const InterruptSignals interrupt;
   EventOutput events(flags.events);
@@ -226,7 +283,8 @@ void add_bench(CLI::App& program, Invocation& invocation) {
   const auto flags = std::make_shared<BenchFlags>();
   CLI::App* command = program.add_subcommand(
       "bench", describe("Time kernels and decoding on this machine, each beside its prediction.",
-                        {"ridgepoint bench", "ridgepoint bench gemm attention --format md",
+                        {"ridgepoint bench", "ridgepoint bench --collectives 4",
+                         "ridgepoint bench gemm attention --format md",
                          "ridgepoint bench gemm --gemm 1024x4096x4096 --gemm 1x4096x4096",
                          "ridgepoint bench --device cuda --dtype fp8 gemm",
                          "ridgepoint bench --device cuda launch graph-launch",
@@ -240,6 +298,8 @@ void add_bench(CLI::App& program, Invocation& invocation) {
       ->add_option("--dtype", flags->dtype,
                    "fp32, tf32, bf16, fp16, fp8 (default: fp32 on a CPU, bf16 on a GPU)")
       ->type_name("TYPE");
+  command->add_option("--collectives", flags->ranks, "collectives alone, over so many ranks of this machine")
+      ->type_name("RANKS");
   command->add_option("--threads", flags->threads, "of the CPU; 0: all cores")->capture_default_str();
   command->add_flag("--deterministic", flags->deterministic,
                     "on a GPU: the library's first algorithm for each product, not the fastest of several");
@@ -253,6 +313,8 @@ void add_bench(CLI::App& program, Invocation& invocation) {
   sizes("--attention", flags->attentions, "BxTxHxGxD",
         "sequences, tokens, heads, key-value heads, head size");
   sizes("--norm", flags->norms, "RxC", "rows and columns of an RMSNorm");
+  add_count(*command, "--largest-mib", flags->largest_mib, "of collectives, from 1 KiB on (default 64)")
+      ->group(kSizes);
   sizes("--copy", flags->copies, "MiB", "bytes to copy");
   add_count(*command, "--launches", flags->launches, "operations in a row")->group(kSizes);
   command->add_option("--model", flags->model, "what decodes (default: tiny-llama, llama-3.2-1b on a GPU)")
