@@ -1,0 +1,94 @@
+// ridgepoint train over several ranks, which it starts itself.
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "tests/app/program.h"
+#include "tests/support/catch.h"
+
+using program::Folder;
+using program::Result;
+using program::run;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+const Arguments kTrain{"train",         "--model", "tiny-llama",     "--seq-len", "32",
+                       "--micro-batch", "1",       "--global-batch", "4"};
+
+Arguments with(Arguments arguments, const Arguments& further) {
+  arguments.insert(arguments.end(), further.begin(), further.end());
+  return arguments;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The process of a rank in the run that has this argument; 0 where there is none.
+pid_t process_of_rank(int rank, const std::string& argument) {
+  std::error_code ignored;
+  const std::string variable = "RIDGEPOINT_RANK=" + std::to_string(rank) + '\0';
+  for (const auto& process : std::filesystem::directory_iterator("/proc", ignored))
+    if (text_of(process.path() / "cmdline").find(argument) != std::string::npos &&
+        text_of(process.path() / "environ").find(variable) != std::string::npos)
+      return static_cast<pid_t>(std::atoi(process.path().filename().c_str()));
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("Four ranks that train starts itself have one process's losses, and rows of each rank") {
+  const Arguments steps{"--steps", "3", "--format", "json"};
+  const Result one = run(with(kTrain, steps));
+  const Result four = run(with(with(kTrain, {"--tp", "2", "--pp", "2", "--dp", "1"}), steps));
+  REQUIRE(one.exit_code == 0);
+  INFO(four.err);
+  REQUIRE(four.exit_code == 0);
+  CHECK(four.err.find("4 ranks on ") != std::string::npos);
+  const auto a = nlohmann::json::parse(one.out).at("report"),
+             b = nlohmann::json::parse(four.out).at("report");
+  REQUIRE(b.at("steps").size() == 3);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(b["steps"][i]["loss"].get<double>() == Approx(a["steps"][i]["loss"].get<double>()).epsilon(1e-5));
+  std::set<int> ranks;
+  for (const auto& row : b.at("rows")) ranks.insert(row.at("rank").get<int>());
+  CHECK(ranks == std::set<int>{0, 1, 2, 3});
+}
+
+TEST_CASE("Ranks that were started, but not as many as the degrees say, are a usage error") {
+  const Result result =
+      run(with(kTrain, {"--tp", "4"}), {"env", "RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2"});
+  CHECK(result.exit_code == 2);
+  CHECK(result.err.find("2 ranks were started, but --tp 4") != std::string::npos);
+}
+
+TEST_CASE("A rank that is killed is named, all others end, and other ranks resume from the checkpoint") {
+  const Folder folder;
+  const std::string checkpoint = folder.path("run");
+  const Arguments kept = with(kTrain, {"--checkpoint", checkpoint, "--checkpoint-every", "1", "--stream"});
+  program::Running running(with(kept, {"--tp", "2", "--pp", "2", "--steps", "100000"}));
+  REQUIRE(running.wait_for("\"event\":\"checkpoint\""));
+  const pid_t rank_2 = process_of_rank(2, checkpoint);
+  REQUIRE(rank_2 > 0);
+  REQUIRE(kill(rank_2, SIGKILL) == 0);
+  const Result result = running.finish();
+  CHECK(result.exit_code == 6);
+  CHECK(result.err.find("rank 2 was killed by signal 9") != std::string::npos);
+  for (int rank = 0; rank < 4; ++rank) CHECK(process_of_rank(rank, checkpoint) == 0);
+
+  const std::string index = text_of(checkpoint + "/model.safetensors.index.json");
+  const auto step = nlohmann::json::parse(index).at("metadata").at("step").get<std::int64_t>();
+  const Result resumed =
+      run(with(kept, {"--dp", "2", "--zero", "1", "--resume", "--steps", std::to_string(step + 1)}));
+  INFO(resumed.err);
+  CHECK(resumed.exit_code == 0);
+  CHECK(resumed.out.find("\"step\":" + std::to_string(step + 1)) != std::string::npos);
+}
