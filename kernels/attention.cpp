@@ -1,7 +1,5 @@
 #include "kernels/attention.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "kernels/bf16_rows.h"
+#include "kernels/blas.h"
 #include "kernels/cuda/types.h"
 #include "kernels/parallel.h"
 #include "kernels/tile_product.h"
@@ -40,22 +39,22 @@ int blas_int(std::int64_t n) {
 // c (rows, columns) = a (rows, D) b (columns, D)^T
 void product_nt(float* c, std::int64_t c_stride, ConstRows a, ConstRows b, std::int64_t rows,
                 std::int64_t columns, std::int64_t D) {
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(rows), blas_int(columns), blas_int(D), 1.0f,
-              a.data, blas_int(a.stride), b.data, blas_int(b.stride), 0.0f, c, blas_int(c_stride));
+  blas().sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(rows), blas_int(columns), blas_int(D), 1.0f,
+               a.data, blas_int(a.stride), b.data, blas_int(b.stride), 0.0f, c, blas_int(c_stride));
 }
 
 // c (rows, D) += alpha a (rows, inner) b (inner, D)
 void add_product_nn(Rows c, float alpha, const float* a, std::int64_t a_stride, ConstRows b,
                     std::int64_t rows, std::int64_t inner, std::int64_t D) {
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas_int(rows), blas_int(D), blas_int(inner), alpha,
-              a, blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
+  blas().sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas_int(rows), blas_int(D), blas_int(inner), alpha,
+               a, blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
 }
 
 // c (rows, D) += alpha a (inner, rows)^T b (inner, D)
 void add_product_tn(Rows c, float alpha, const float* a, std::int64_t a_stride, ConstRows b,
                     std::int64_t rows, std::int64_t inner, std::int64_t D) {
-  cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas_int(rows), blas_int(D), blas_int(inner), alpha, a,
-              blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
+  blas().sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas_int(rows), blas_int(D), blas_int(inner), alpha,
+               a, blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
 }
 
 KERNELS_INLINE float dot(const float* a, const float* b, std::int64_t D) {

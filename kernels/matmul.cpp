@@ -1,10 +1,9 @@
 #include "kernels/matmul.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/blas.h"
 #include "kernels/parallel.h"
 #include "kernels/vectorize.h"
 
@@ -33,8 +32,8 @@ KERNELS_INLINE float sum_lanes(const float (&lanes)[kLanes]) {
 }
 
 // products[m][n] = inp row m . weight row n, for M rows of inp and N of weight, each weight row read once.
-// The weight is asked for one group of rows ahead: its rows are too short for the processor's own prefetchers to
-// get up to speed, and a model's weights come from memory, not from a cache.
+// The weight is asked for one group of rows ahead: its rows are too short for the processor's own prefetchers
+// to get up to speed, and a model's weights come from memory, not from a cache.
 template <int M, int N>
 KERNELS_INLINE void dot_rows(float (&products)[kMaxStreamedRows][4], const float* inp, const float* weight,
                              std::int64_t K) {
@@ -155,14 +154,14 @@ void matmul_forward(float* out, const float* inp, const float* weight, const flo
   const bool preloaded = bias || (residual && residual != out);
   if (preloaded) preload(out, bias, residual, s);
   const float beta = preloaded || residual ? 1.0f : 0.0f;
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(s.M), blas_int(s.N), blas_int(s.K), 1.0f, inp,
-              blas_int(s.K), weight, blas_int(s.K), beta, out, blas_int(s.N));
+  blas().sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(s.M), blas_int(s.N), blas_int(s.K), 1.0f,
+               inp, blas_int(s.K), weight, blas_int(s.K), beta, out, blas_int(s.N));
 }
 
 void matmul_backward_input(float* dinp, const float* dout, const float* weight, bool accumulate,
                            MatmulShape s) {
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas_int(s.M), blas_int(s.K), blas_int(s.N), 1.0f,
-              dout, blas_int(s.N), weight, blas_int(s.K), accumulate ? 1.0f : 0.0f, dinp, blas_int(s.K));
+  blas().sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas_int(s.M), blas_int(s.K), blas_int(s.N), 1.0f,
+               dout, blas_int(s.N), weight, blas_int(s.K), accumulate ? 1.0f : 0.0f, dinp, blas_int(s.K));
 }
 
 void matmul_backward_weight(float* dweight, float* dbias, const float* dout, const float* inp,
@@ -170,8 +169,8 @@ void matmul_backward_weight(float* dweight, float* dbias, const float* dout, con
   if (dbias)
     parallel_ranges(
         s.N, s.M, [=](std::int64_t begin, std::int64_t end) { add_column_sums(dbias, dout, s, begin, end); });
-  cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas_int(s.N), blas_int(s.K), blas_int(s.M), 1.0f,
-              dout, blas_int(s.N), inp, blas_int(s.K), 1.0f, dweight, blas_int(s.K));
+  blas().sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas_int(s.N), blas_int(s.K), blas_int(s.M), 1.0f,
+               dout, blas_int(s.N), inp, blas_int(s.K), 1.0f, dweight, blas_int(s.K));
 }
 
 }  // namespace kernels::cpu

@@ -1,6 +1,5 @@
 #include "kernels/threads.h"
 
-#include <cblas.h>
 #include <omp.h>
 
 #if defined(__SSE__)
@@ -9,11 +8,13 @@
 
 #include <cstdint>
 
+#include "kernels/blas.h"
+
 namespace kernels::cpu {
 
 int set_threads(int count) {
   omp_set_num_threads(count > 0 ? count : omp_get_num_procs());
-  openblas_set_num_threads(omp_get_max_threads());
+  blas().set_num_threads(omp_get_max_threads());
   return omp_get_max_threads();
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 
+#include "kernels/blas.h"
 #include "kernels/threads.h"
 #include "runtime/calibrate.h"
 #include "runtime/error.h"
@@ -77,6 +78,14 @@ fs::path cache_directory() {
 
 fs::path this_machine_file() {
   return cache_directory() / "this-machine.json";
+}
+
+std::string blas_name() {
+  try {
+    return kernels::cpu::blas().get_config();
+  } catch (const std::runtime_error& error) {
+    throw NoDevice(error.what());
+  }
 }
 
 std::string cpu_name() {

@@ -26,6 +26,7 @@ sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token s
 // The cached one, else measures.
 sim::Calibration this_machine(const EventSink& sink, std::stop_token stop);
 
+std::string blas_name();       // as it calls itself; loads it, and throws NoDevice where that fails
 std::string cpu_name();        // "Intel Xeon ..., 2 threads"
 sim::Bytes physical_memory();  // of the machine or of its control group, whichever is less
 sim::Bytes resident_memory();  // of this process

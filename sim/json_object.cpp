@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/foreign_text.h"
+
 namespace sim {
 namespace {
 
@@ -44,6 +46,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& file) {
+  if (const std::optional<std::size_t> byte = nested_too_deep(text))
+    throw PresetError(file + ": is nested too deeply at " + place(text, *byte));
   try {
     return Json::parse(text);
   } catch (const Json::parse_error& error) {

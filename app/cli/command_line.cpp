@@ -4,13 +4,17 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <iostream>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "app/cli/command.h"
 #include "app/cli/flags.h"
+#include "sim/foreign_text.h"
 #include "sim/report/events.h"
 
 namespace app::cli {
@@ -77,8 +81,18 @@ int report_failure(const Failure& failure, bool stream) {
     const sim::Event event = sim::ErrorEvent{failure.message, static_cast<int>(failure.code)};
     fmt::print("{}\n", sim::to_ndjson(event));
   }
-  fmt::print(stderr, "ridgepoint: {}\n", failure.message);
+  fmt::print(stderr, "ridgepoint: {}\n", sim::visible(failure.message));
   return static_cast<int>(failure.code);
+}
+
+// What was printed may still wait in a buffer: a result that did not arrive is no success.
+int end_with(int code, bool stream) {
+  errno = 0;
+  std::cout.flush();
+  const bool arrived = std::fflush(stdout) == 0 && std::cout.good() && std::ferror(stdout) == 0;
+  if (arrived || code != static_cast<int>(ExitCode::fine)) return code;
+  const std::string why = errno != 0 ? fmt::format(": {}", std::strerror(errno)) : "";
+  return report_failure({ExitCode::device_error, "the result could not be written to stdout" + why}, stream);
 }
 
 }  // namespace
@@ -108,9 +122,9 @@ int run_command_line(int argc, char** argv) {
 
   try {
     program.parse(argc, argv);
-    return static_cast<int>(invocation.run());
+    return end_with(static_cast<int>(invocation.run()), invocation.stream);
   } catch (const CLI::Success& help) {  // --help, --version
-    return program.exit(help);
+    return end_with(program.exit(help), false);
   } catch (const CLI::ParseError& error) {
     return report_failure({ExitCode::usage, explain(program, error)}, invocation.stream);
   } catch (...) {

@@ -1,5 +1,4 @@
 // ridgepoint doctor: what this machine offers and what is missing, a sentence each.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
@@ -19,6 +18,7 @@
 #include "app/cli/executable.h"
 #include "app/cli/flags.h"
 #include "runtime/cuda_backend.h"
+#include "runtime/error.h"
 #include "runtime/gpu_state.h"
 #include "runtime/model_source.h"
 #include "runtime/this_machine.h"
@@ -46,13 +46,12 @@ Finding memory() {
           fmt::format("{} for this program and its neighbours.", sim::format(runtime::physical_memory()))};
 }
 
-// The library is asked, since which one is loaded is decided when the program starts.
 Finding blas() {
-  using Describe = char* (*)();
-  const auto describe = reinterpret_cast<Describe>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
-  if (describe == nullptr)
-    return {"blas", false, "Matrix products are not OpenBLAS's; predictions still fit, they are measured."};
-  return {"blas", true, fmt::format("{}.", describe())};
+  try {
+    return {"blas", true, fmt::format("{}.", runtime::blas_name())};
+  } catch (const runtime::NoDevice& error) {
+    return {"blas", false, fmt::format("Nothing can be computed on the CPU: {}.", error.what())};
+  }
 }
 
 Finding display() {

@@ -48,8 +48,12 @@ Failure failure_of(const std::exception_ptr& error) {
     return {ExitCode::device_error,
             "the machine has no memory left for this; a smaller model, batch or sequence needs less"};
   } catch (const std::system_error& e) {  // std::filesystem::filesystem_error among them
-    const bool full = e.code() == std::errc::no_space_on_device;
-    return {full ? ExitCode::device_error : ExitCode::bad_input, e.what()};
+    // What stands in the way of every file, not of this one.
+    const bool of_device = e.code() == std::errc::no_space_on_device || e.code() == std::errc::io_error ||
+                           e.code() == std::errc::file_too_large ||
+                           e.code() == std::errc::read_only_file_system ||
+                           e.code() == std::errc::bad_file_descriptor;
+    return {of_device ? ExitCode::device_error : ExitCode::bad_input, e.what()};
   } catch (const std::exception& e) {
     return {ExitCode::internal, std::string("internal error: ") + e.what()};
   }

@@ -13,6 +13,7 @@
 #include "app/cli/command.h"
 #include "app/cli/event_output.h"
 #include "app/cli/flags.h"
+#include "app/cli/generated_text.h"
 #include "app/cli/interrupt.h"
 #include "app/cli/report_output.h"
 #include "app/cli/scenario_flags.h"
@@ -129,11 +130,8 @@ class TokenPrinter {
   void print(const sim::Event& event) const {
     const auto* token = std::get_if<sim::TokenEvent>(&event);
     if (token == nullptr) return;
-    if (has_text_)
-      fmt::print("{}", token->token.text);
-    else
-      fmt::print("{}{}", token->token.index == 0 ? "" : " ", token->token.token);
-    std::fflush(stdout);
+    print_generated(has_text_ ? token->token.text
+                              : fmt::format("{}{}", token->token.index == 0 ? "" : " ", token->token.token));
   }
 
  private:
@@ -162,11 +160,11 @@ ExitCode generate(const GenerateFlags& flags) {
       interrupt.stop());
 
   if (prints_text) {
-    fmt::print("\n");
+    print_generated("\n");
     for (std::size_t i = 1; i < generation.tokens.size(); ++i)
-      fmt::print("{}\n", resolved.source.tokenizer ? text_of(resolved.source, generation.tokens[i])
-                                                   : fmt::format("{}", fmt::join(generation.tokens[i], " ")));
-    std::fflush(stdout);
+      print_generated((resolved.source.tokenizer ? text_of(resolved.source, generation.tokens[i])
+                                                 : fmt::format("{}", fmt::join(generation.tokens[i], " "))) +
+                      "\n");
     events.progress().note(speed_line(generation.report));
   } else if (!flags.events.stream) {
     fmt::print("{}", generation_json(resolved.source, settings.prompt, generation));

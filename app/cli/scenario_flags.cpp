@@ -371,7 +371,8 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
   } else {
     // Before this machine is measured for it, which takes a while.
     runtime::require_runnable(scenario, *runtime::make_cpu_device(device.threads));
-    resolved.calibration = runtime::this_machine(sink, std::move(stop));
+    resolved.calibration = runtime::this_machine(sink, stop);
+    if (stop.stop_requested()) return;  // measured in part: nothing to begin with
     scenario.hardware = resolved.calibration->hardware;
     link_ranks(scenario);
   }

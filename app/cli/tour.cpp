@@ -13,6 +13,7 @@
 #include "app/cli/comparison_output.h"
 #include "app/cli/event_output.h"
 #include "app/cli/flags.h"
+#include "app/cli/generated_text.h"
 #include "app/cli/interrupt.h"
 #include "app/cli/report_output.h"
 #include "app/cli/scenario_flags.h"
@@ -197,8 +198,7 @@ class Tour {
         [&](const sim::Event& event) {
           if (record) record->write(event);
           if (const auto* token = std::get_if<sim::TokenEvent>(&event)) {
-            fmt::print("{}", token->token.text);
-            std::fflush(stdout);
+            print_generated(token->token.text);
           }
         },
         interrupt_.stop());

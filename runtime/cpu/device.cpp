@@ -22,6 +22,7 @@ namespace cpu = kernels::cpu;
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threads) {
+    blas_name();  // where it cannot be loaded, nothing begins
     cpu::set_threads(threads);
     cpu::flush_denormals();
     name_ = cpu_name();

@@ -17,7 +17,8 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   const auto fail = [&](const std::string& why) -> InputError {
     return InputError(path.string() + ": " + why);
   };
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a pipe without a writer is refused below instead of being waited for. Files do not heed it.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) throw fail(std::string("cannot be opened: ") + std::strerror(errno));
 
   struct stat status {};

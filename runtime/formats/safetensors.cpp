@@ -12,6 +12,7 @@
 #include "runtime/formats/atomic_file.h"
 #include "runtime/formats/excerpt.h"
 #include "runtime/formats/float_formats.h"
+#include "sim/foreign_text.h"
 
 namespace runtime {
 namespace {
@@ -47,12 +48,16 @@ json parse_object(const std::string& where, std::string_view text) {
     }
     return true;
   };
+  if (const auto byte = sim::nested_too_deep(text))
+    throw InputError(where + ": is nested too deeply (at byte " + std::to_string(*byte) + ")");
   try {
     json object = json::parse(text.begin(), text.end(), refuse_repeats);
     if (!object.is_object()) throw InputError(where + ": must be a JSON object");
     return object;
   } catch (const json::parse_error& error) {
     throw InputError(where + ": is not valid JSON (at byte " + std::to_string(error.byte) + ")");
+  } catch (const json::out_of_range&) {
+    throw InputError(where + ": is not valid JSON: a number is beyond what a double holds, 1.8e308");
   }
 }
 

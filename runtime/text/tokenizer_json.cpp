@@ -8,6 +8,7 @@
 #include "runtime/formats/mapped_file.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/vocabulary.h"
+#include "sim/foreign_text.h"
 
 namespace runtime {
 namespace {
@@ -16,11 +17,15 @@ using nlohmann::json;
 
 json parse_file(const std::filesystem::path& path) {
   const MappedFile file = MappedFile::open(path);
+  if (const auto byte = sim::nested_too_deep(file.text()))
+    throw InputError(path.string() + ": is nested too deeply (at byte " + std::to_string(*byte) + ")");
   try {
     json root = json::parse(file.text().begin(), file.text().end());
     if (root.is_object()) return root;
   } catch (const json::parse_error& error) {
     throw InputError(path.string() + ": is not valid JSON (at byte " + std::to_string(error.byte) + ")");
+  } catch (const json::out_of_range&) {
+    throw InputError(path.string() + ": is not valid JSON: a number is beyond what a double holds, 1.8e308");
   }
   throw InputError(path.string() + ": must be a JSON object");
 }

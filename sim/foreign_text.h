@@ -1,0 +1,18 @@
+// Text that comes from outside: what has to be known of it before it is parsed or shown.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sim {
+
+// Where JSON is nested deeper than any file of ours or of others that we read (100 levels): a parser or a
+// destructor that calls itself level by level would run out of stack. The byte, counted from 1 as parsers do.
+std::optional<std::size_t> nested_too_deep(std::string_view json);
+
+// With control characters written as \x1b or \u009b, and bytes that are no UTF-8 as \xff, so that a terminal
+// shows them instead of obeying them. Line ends and tabs stay.
+std::string visible(std::string_view text);
+
+}  // namespace sim
