@@ -178,6 +178,9 @@ ScheduleEvents events_of(const Schedule& s) {
            static_cast<std::size_t>(micro_batch);
   };
   ScheduleEvents all{.messages = 2 * each};
+  std::size_t slots_of_all = 0;
+  for (const std::vector<Slot>& slots : s.slots) slots_of_all += slots.size();
+  all.events.reserve(slots_of_all);
   std::vector<std::size_t> next(s.slots.size());
   std::vector<ScheduleEvent> together;
   // The next slots that go together, if all that they need has ended.

@@ -10,20 +10,22 @@ namespace {
 struct Moment {
   InFlight flight;
   std::vector<ChunkInFlight> chunks;
-  // Whether another of the same pass and chunk holds as much of everything, and more: then this one is never
-  // the fullest, whatever a micro-batch takes in a chunk.
-  bool within(const Moment& o) const {
-    const InFlight &a = flight, &b = o.flight;
-    if (a.between_forward > b.between_forward || a.between_backward > b.between_backward ||
-        a.carried_back > b.carried_back)
-      return false;
-    for (std::size_t c = 0; c < chunks.size(); ++c)
-      if (chunks[c].begun != o.chunks[c].begun || chunks[c].kept > o.chunks[c].kept ||
-          chunks[c].waiting > o.chunks[c].waiting)
-        return false;
-    return true;
-  }
 };
+
+// Whether another moment of the same pass and chunk holds as much of everything, and more: then this one is
+// never the fullest, whatever a micro-batch takes in a chunk.
+bool within(const InFlight& a, std::span<const ChunkInFlight> of_a, const InFlight& b,
+            std::span<const ChunkInFlight> of_b) {
+  if (a.between_forward > b.between_forward || a.between_backward > b.between_backward ||
+      a.carried_back > b.carried_back)
+    return false;
+  return std::equal(of_a.begin(), of_a.end(), of_b.begin(), [](ChunkInFlight x, ChunkInFlight y) {
+    return x.begun == y.begun && x.kept <= y.kept && x.waiting <= y.waiting;
+  });
+}
+bool within(const Moment& a, const Moment& b) {
+  return within(a.flight, a.chunks, b.flight, b.chunks);
+}
 
 // A stage from pass to pass.
 class Stage {
@@ -99,8 +101,8 @@ std::vector<StageInFlight> in_flight(const Schedule& schedule) {
       std::vector<Moment>& alike =
           most[static_cast<std::size_t>(slot.pass) * chunks + static_cast<std::size_t>(slot.chunk)];
       stage.during(slot, now);
-      if (std::none_of(alike.begin(), alike.end(), [&](const Moment& m) { return now.within(m); })) {
-        std::erase_if(alike, [&](const Moment& m) { return m.within(now); });
+      if (std::none_of(alike.begin(), alike.end(), [&](const Moment& m) { return within(now, m); })) {
+        std::erase_if(alike, [&](const Moment& m) { return within(m, now); });
         alike.push_back(now);
       }
       stage.end(slot);
@@ -115,6 +117,18 @@ std::vector<StageInFlight> in_flight(const Schedule& schedule) {
     }
   }
   return stages;
+}
+
+bool within(const StageInFlight& a, const StageInFlight& b) {
+  for (std::size_t i = 0; i < a.moments.size(); ++i) {
+    const InFlight& moment = a.moments[i];
+    bool is = false;
+    for (std::size_t j = 0; j < b.moments.size() && !is; ++j)
+      is = moment.pass == b.moments[j].pass && moment.chunk == b.moments[j].chunk &&
+           within(moment, a.chunks_of(i), b.moments[j], b.chunks_of(j));
+    if (!is) return false;
+  }
+  return true;
 }
 
 }  // namespace sim

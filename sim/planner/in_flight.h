@@ -36,5 +36,8 @@ struct StageInFlight {
   bool operator==(const StageInFlight&) const = default;
 };
 std::vector<StageInFlight> in_flight(const Schedule& schedule);
+// Whether each moment of a stage holds no more than one of another stage, whatever a micro-batch takes in a
+// chunk.
+bool within(const StageInFlight& a, const StageInFlight& b);
 
 }  // namespace sim

@@ -86,8 +86,7 @@ PassTime time_pass(std::span<const TimedStep> steps, const PassBegin& begin) {
   bool gathers = false;
   for (const TimedStep& s : steps) {
     gathers = gathers || (begin.gathers_in_pass && s.gather && is_there(*s.gather));
-    for (const ActionTime* action : {s.recompute, s.begin, s.zero, s.work})
-      if (action) compute += action->duration * s.count;
+    compute += (s.before.duration + s.work.duration) * s.count;
   }
   if (gathers) return pass;  // the first waits for earlier collectives
   const double slowdown = begin.interference.compute;

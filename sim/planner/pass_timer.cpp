@@ -1,6 +1,7 @@
 #include "sim/planner/pass_timer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/planner/run_units.h"
 
@@ -116,29 +117,24 @@ PassTimer::Needs PassTimer::needs(PassKind kind) const {
 }
 
 TimedStep PassTimer::priced(const UnitStep& s, const Variant& v, const UnitTimes* gather) const {
+  if (s.flushed > 0) return {.message = message_of(states_, s.unit, s.flushed, v.ends_gradients), .count = 0};
   TimedStep step{.count = s.count, .reads = s.reads};
-  if (s.flushed > 0) {
-    step.message = message_of(states_, s.unit, s.flushed, v.ends_gradients);
-    return step;
-  }
   const bool forward = v.pass == Pass::forward;
   const LayerTimes* layer = is_layer(s.unit) ? &compute_.layers[static_cast<std::size_t>(s.kind)] : nullptr;
   if (gather && s.reads) step.gather = if_there((*gather)[s.unit]);
-  if (s.recomputes) {
-    static constexpr ActionTime kNothing{};
-    step.recompute = if_there(s.ends_group ? layer->recompute_last : layer->recompute);
-    if (!s.works && !step.recompute) step.recompute = &kNothing;
-  }
+  if (s.recomputes) step.work = s.ends_group ? layer->recompute_last : layer->recompute;
   if (!s.works) return step;
-  step.work = s.unit == Unit::embedding  ? (forward ? &compute_.embedding : &compute_.embedding_backward)
-              : s.unit == Unit::head     ? (forward ? &compute_.head : &compute_.head_backward)
-              : forward                  ? &layer->forward
-              : v.pass == Pass::backward ? &layer->backward
-              : v.pass == Pass::backward_input ? &layer->input
-                                               : &layer->weight;
-  if (v.begins_gradients) step.begin = if_there(states_.zero[s.unit]);
+  if (v.begins_gradients) step.before = states_.zero[s.unit];
   if (v.pass == Pass::backward || v.pass == Pass::backward_input)
-    step.zero = if_there(states_.zero_whole[s.unit]);
+    step.before = in_turn(step.before, states_.zero_whole[s.unit]);
+  if (s.recomputes) step.work = in_turn(step.work, std::exchange(step.before, {}));
+  step.work = in_turn(step.work, s.unit == Unit::embedding
+                                     ? (forward ? compute_.embedding : compute_.embedding_backward)
+                                 : s.unit == Unit::head ? (forward ? compute_.head : compute_.head_backward)
+                                 : forward              ? layer->forward
+                                 : v.pass == Pass::backward       ? layer->backward
+                                 : v.pass == Pass::backward_input ? layer->input
+                                                                  : layer->weight);
   if (s.bucket == 0) return step;
   step.message = message_of(states_, s.unit, s.bucket, v.ends_gradients);
   step.bucket = s.bucket;
@@ -213,7 +209,7 @@ class StageOnce {
     if (scenario_.strategy.offload_optimizer) return update_on_host(clock, gathers);
     std::vector<TimedStep> updates;
     for_each_unit([&](Unit unit, std::int32_t count) {
-      updates.push_back({.work = &states_.update[unit], .count = count});
+      updates.push_back({.work = states_.update[unit], .count = count});
       if (!gathers) return;
       updates.back().message = states_.gather_updated[unit];
       updates.back().bucket = 1;

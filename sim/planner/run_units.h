@@ -37,7 +37,10 @@ class UnitRun {
   UnitRun(Clock& clock, Clock& gathers, std::span<const TimedStep> steps, const PassBegin& begin)
       : clock_(clock), gathers_(gathers), steps_(steps), work_(begin.work), never_(everywhere<Time>(kNever)) {
     std::int32_t readers = 0;
-    for (const TimedStep& s : steps) readers += s.reads ? s.count : 0;
+    for (const TimedStep& s : steps) {
+      readers += s.reads ? s.count : 0;
+      gathers_any_ = gathers_any_ || s.gather;
+    }
     ahead_ = std::clamp(begin.prefetch, 0, std::max(0, readers - 1));
     thread_local std::vector<Time> ends;  // kept from one pass to the next
     if (static_cast<std::int32_t>(ends.size()) <= ahead_) ends.resize(static_cast<std::size_t>(ahead_) + 1);
@@ -54,7 +57,7 @@ class UnitRun {
     }
     skip_others();
     for (const TimedStep& s : steps_) {
-      if (s.work || s.recompute)
+      if (s.count > 0)
         step(s);
       else
         send(s);
@@ -98,14 +101,13 @@ class UnitRun {
       while (gather_step_ < steps_.size() && issued_ <= used_ + ahead_) gather_next();
       ready = gathered_[used_++ % ring_];
     }
-    if (s.recompute) compute(*s.recompute, std::exchange(ready, never_));
-    if (s.begin) compute(*s.begin, never_);
-    if (s.zero) compute(*s.zero, never_);
-    if (s.work) compute(*s.work, ready);
+    if (is_there(s.before)) compute(s.before, never_);
+    compute(s.work, ready);
   }
 
   SIM_INLINE void step(const TimedStep& s) {
     const bool reduces = s.bucket > 0 && is_there(s.message);
+    if (!reduces && !gathers_any_) return compute(repeated(in_turn(s.before, s.work), s.count), never_);
     std::int32_t waiting = s.waiting;
     for (std::int32_t done = 0; done < s.count; ++done) {
       unit(s);
@@ -120,6 +122,7 @@ class UnitRun {
   std::span<const TimedStep> steps_;
   HostWork work_;
   Time never_;
+  bool gathers_any_ = false;
   Time* gathered_ = nullptr;  // ends of gathers that were not waited for, in a ring
   std::int32_t ahead_ = 0, ring_ = 1;
   std::size_t gather_step_ = 0;

@@ -11,7 +11,10 @@ ScheduleFacts::ScheduleFacts(const std::string& schedule, std::int32_t stages, s
       in_flight(sim::in_flight(
           make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)))),
       schedule_(schedule),
-      chunks_(chunks) {}
+      chunks_(chunks) {
+  for (std::size_t i = 0; i < in_flight.size(); ++i)
+    within_before.push_back(i > 0 && within(in_flight[i], in_flight[i - 1]));
+}
 
 const ScheduleClock& ScheduleFacts::clock() const {
   std::call_once(made_,

@@ -21,6 +21,7 @@ class ScheduleFacts {
                 std::int32_t micro_batches);
   Schedule placement;                    // without slots
   std::vector<StageInFlight> in_flight;  // of each stage
+  std::vector<bool> within_before;       // of each stage, whether within() the one before
   // Made when it is first asked for: of many schedules no candidate fits, or all are beaten.
   const ScheduleClock& clock() const;
 

@@ -60,6 +60,7 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
   for (const std::vector<Slot>& slots : s.slots) chunk_slots.emplace_back(slots, s.chunks);
   ScheduleEvents all = events_of(s);
   messages_ = all.messages;
+  events_.reserve(all.events.size());
   for (const ScheduleEvent& event : all.events) {
     const std::vector<Slot>& slots = s.slots[static_cast<std::size_t>(event.stage)];
     const std::size_t i = event.slot;
@@ -72,7 +73,7 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
     const PassKind kind = kind_of(slot.pass, i == 0, ends.is_first(i, slot), ends.is_last(i, slot), begins);
     const auto known = std::find(kinds_.begin(), kinds_.end(), kind);
     events_.push_back({.pass = kind,
-                       .place = static_cast<std::size_t>(known - kinds_.begin()),
+                       .place = static_cast<std::uint8_t>(known - kinds_.begin()),
                        .forward = forward,
                        .with_next = slot.with_next,
                        .stage = event.stage,

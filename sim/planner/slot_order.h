@@ -46,7 +46,7 @@ class SlotOrder {
  private:
   struct Event {
     PassKind pass{};
-    std::size_t place = 0;  // of the pass among kinds_
+    std::uint8_t place = 0;  // of the pass among kinds_
     bool forward = false;
     bool with_next = false;                 // sends when the next one has ended, too
     std::int32_t stage = 0, at = 0;         // `at`: stage and chunk

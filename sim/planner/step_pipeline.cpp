@@ -119,9 +119,7 @@ void StepPipeline::find_fullest() {
     std::size_t holds = kind.stages.front(), waits = holds;
     PipelineMemory::Fullness most, most_waiting;
     for (const std::size_t stage : kind.stages) {
-      if (stage > 0 && kind_of_stage_[stage - 1] == k &&
-          facts_.in_flight[stage] == facts_.in_flight[stage - 1])
-        continue;
+      if (facts_.within_before[stage] && kind_of_stage_[stage - 1] == k) continue;
       const PipelineMemory::Fullness full = memory_.fullness(kind.chunks, facts_.in_flight[stage]);
       if (full.bytes > most.bytes) {
         most = full;

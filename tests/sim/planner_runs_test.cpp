@@ -66,9 +66,8 @@ void run_each(DeviceClock& clock, const std::vector<TimedStep>& steps, int prefe
   std::vector<Seconds> gathered;
   std::size_t used = 0;
   bool begun = false;
-  const auto compute = [&](const ActionTime* a, Seconds ready) {
-    if (!a) return;
-    ActionTime with = *a;
+  const auto compute = [&](const ActionTime& a, Seconds ready) {
+    ActionTime with = a;
     if (!std::exchange(begun, true)) with.work = work;
     clock.run(kComputeStream, with, ready);
   };
@@ -85,7 +84,7 @@ void run_each(DeviceClock& clock, const std::vector<TimedStep>& steps, int prefe
         }
         ready = gathered[used++];
       }
-      compute(s.zero, kNever);
+      if (is_there(s.before)) compute(s.before, kNever);
       compute(s.work, ready);
       if (s.bucket > 0 && ++waiting == s.bucket) {
         clock.run(kCollectiveStream, s.message, clock.free(kComputeStream));
@@ -155,8 +154,8 @@ TEST_CASE(
     std::vector<TimedStep> steps;
     for (int n = random.between(1, 6); n > 0; --n) {
       TimedStep s{.count = random.between(1, 40), .reads = !random.one_in(4)};
-      s.work = any(1);
-      if (random.one_in(2)) s.zero = any(0.1);
+      s.work = *any(1);
+      if (random.one_in(2)) s.before = *any(0.1);
       if (s.reads && random.one_in(2)) s.gather = any(1.2);
       if (random.one_in(2)) {
         s.message = *any(random.one_in(2) ? 0.8 : 4);
@@ -200,7 +199,7 @@ TEST_CASE(
     std::vector<TimedStep> steps;
     for (int n = random.between(1, 6); n > 0; --n) {
       TimedStep s{.count = random.between(1, 40), .reads = !random.one_in(4)};
-      s.work = any(1);
+      s.work = *any(1);
       if (s.reads && random.one_in(2)) s.gather = any(1.2);
       if (random.one_in(2)) {
         s.message = *any(2);
