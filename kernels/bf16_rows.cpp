@@ -128,7 +128,8 @@ void embedding_backward(bf16* dweight, bf16* dposition_weight, const bf16* dout,
 
 void layernorm_forward(bf16* out, float* mean, float* rstd, const bf16* inp, const bf16* weight,
                        const bf16* bias, float eps, std::int64_t R, std::int64_t C) {
-  const float *const w = widened(5, weight, C), *const b = widened(6, bias, C);
+  const float* const w = weight ? widened(5, weight, C) : nullptr;
+  const float* const b = bias ? widened(6, bias, C) : nullptr;
   in_blocks(R, C, [=](std::int64_t r, std::int64_t rows) {
     float* const wide = scratch(0, rows * C);
     layernorm_forward(wide, mean ? mean + r : nullptr, rstd ? rstd + r : nullptr,
@@ -140,7 +141,7 @@ void layernorm_forward(bf16* out, float* mean, float* rstd, const bf16* inp, con
 void layernorm_backward(bf16* dinp, bf16* dweight, bf16* dbias, const bf16* dout, const bf16* inp,
                         const bf16* weight, const float* mean, const float* rstd, std::int64_t R,
                         std::int64_t C) {
-  const float* const w = widened(5, weight, C);
+  const float* const w = weight ? widened(5, weight, C) : nullptr;
   float* const total = scratch(6, 2 * C);
   std::fill_n(total, 2 * C, 0.0f);
   sum_over_row_chunks(
@@ -156,8 +157,8 @@ void layernorm_backward(bf16* dinp, bf16* dweight, bf16* dbias, const bf16* dout
       [=](const float* partial) {
         for (std::int64_t c = 0; c < 2 * C; ++c) total[c] += partial[c];
       });
-  join(dweight, total, C);
-  join(dbias, total + C, C);
+  if (dweight) join(dweight, total, C);
+  if (dbias) join(dbias, total + C, C);
 }
 
 void rmsnorm_forward(bf16* out, float* rstd, const bf16* inp, const bf16* weight, float eps, std::int64_t R,

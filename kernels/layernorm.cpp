@@ -1,6 +1,7 @@
 #include "kernels/layernorm.h"
 
 #include <cmath>
+#include <vector>
 
 #include "kernels/parallel.h"
 #include "kernels/row_chunks.h"
@@ -60,10 +61,18 @@ KERNELS_MULTIVERSION void layernorm_gradient_row(float* dinp, float* dweight, fl
   }
 }
 
+// Of a norm without parameters of its own.
+std::vector<float> stand_in(const float* parameters, float value, std::int64_t C) {
+  return parameters ? std::vector<float>() : std::vector<float>(static_cast<std::size_t>(C), value);
+}
+
 }  // namespace
 
 void layernorm_forward(float* out, float* mean, float* rstd, const float* inp, const float* weight,
                        const float* bias, float eps, std::int64_t R, std::int64_t C) {
+  const std::vector<float> ones = stand_in(weight, 1, C), zeros = stand_in(bias, 0, C);
+  if (!weight) weight = ones.data();
+  if (!bias) bias = zeros.data();
   parallel_ranges(R, C, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const Moments moments = layernorm_row(out + r * C, inp + r * C, weight, bias, eps, C);
@@ -76,6 +85,8 @@ void layernorm_forward(float* out, float* mean, float* rstd, const float* inp, c
 void layernorm_backward(float* dinp, float* dweight, float* dbias, const float* dout, const float* inp,
                         const float* weight, const float* mean, const float* rstd, std::int64_t R,
                         std::int64_t C) {
+  const std::vector<float> ones = stand_in(weight, 1, C);
+  if (!weight) weight = ones.data();
   sum_over_row_chunks(
       R, 2 * C,
       [=](float* partial, std::int64_t begin, std::int64_t end) {
@@ -84,9 +95,8 @@ void layernorm_backward(float* dinp, float* dweight, float* dbias, const float* 
                                  {mean[r], rstd[r]}, C);
       },
       [=](const float* partial) {
-        if (dweight == nullptr) return;
-        for (std::int64_t c = 0; c < C; ++c) dweight[c] += partial[c];
-        for (std::int64_t c = 0; c < C; ++c) dbias[c] += partial[C + c];
+        for (std::int64_t c = 0; dweight && c < C; ++c) dweight[c] += partial[c];
+        for (std::int64_t c = 0; dbias && c < C; ++c) dbias[c] += partial[C + c];
       });
 }
 

@@ -20,6 +20,7 @@
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
 #include "sim/plan/legality.h"
+#include "sim/scenario/expert_division.h"
 #include "sim/scenario/preset.h"
 
 namespace app::cli {
@@ -93,6 +94,8 @@ void complete(const ScenarioFlags& flags, sim::Scenario& s) {
   if (!typed("workload.global_batch_size") &&
       (typed("workload.micro_batch_size") || (!flags.scenario && !flags.workload)))
     w.global_batch_size = w.micro_batch_size * s.strategy.data_parallel;
+  sim::complete_expert_division(
+      s, {typed("strategy.sequence_parallel"), typed("strategy.expert_tensor_parallel")});
 }
 
 // What --set says of these parts.

@@ -10,6 +10,14 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 
+// Of columns from c on; 1 where a norm has none.
+template <int Width, class T>
+CUDA_DEVICE void load_gain(float (&gain)[Width], const T* weight, std::int64_t c) {
+  if (weight != nullptr) return load<Width>(gain, weight + c);
+#pragma unroll
+  for (int w = 0; w < Width; ++w) gain[w] = 1;
+}
+
 // Shared memory: C floats of the row, then a partial sum for each warp.
 template <class T, int Width, bool Layer>
 CUDA_KERNEL(kThreads)
@@ -48,8 +56,8 @@ norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, cons
   }
   for (std::int64_t c = first; c < C; c += stride) {
     float gain[Width], shift[Width] = {};
-    load<Width>(gain, weight + c);
-    if (Layer) load<Width>(shift, bias + c);
+    load_gain(gain, weight, c);
+    if (Layer && bias != nullptr) load<Width>(shift, bias + c);
 #pragma unroll
     for (int w = 0; w < Width; ++w) gain[w] = (values[c + w] - mean) * rstd * gain[w] + shift[w];
     store<Width>(out + row * C + c, gain);
@@ -84,7 +92,7 @@ norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, cons
       float gradient[Width], x[Width], gain[Width];
       load<Width>(gradient, dout + row * C + c);
       load<Width>(x, inp + row * C + c);
-      load<Width>(gain, weight + c);
+      load_gain(gain, weight, c);
 #pragma unroll
       for (int w = 0; w < Width; ++w) {
         const float normed = (x[w] - mean) * rstd;
@@ -101,7 +109,7 @@ norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, cons
       float gradient[Width], x[Width], gain[Width], total[Width];
       load<Width>(gradient, dout + row * C + c);
       load<Width>(x, inp + row * C + c);
-      load<Width>(gain, weight + c);
+      load_gain(gain, weight, c);
       load<Width>(total, dinp + row * C + c);
 #pragma unroll
       for (int w = 0; w < Width; ++w) {
@@ -208,8 +216,8 @@ void backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias,
     };
     vectors_fit<T>(C) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });
-  add_partials(context, dweight, partial_dweight, blocks, C);
-  if (Layer) add_partials(context, dbias, partial_dbias, blocks, C);
+  if (dweight) add_partials(context, dweight, partial_dweight, blocks, C);
+  if (Layer && dbias) add_partials(context, dbias, partial_dbias, blocks, C);
 }
 
 }  // namespace

@@ -142,11 +142,11 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // ---- Norms. Operation::scalar is epsilon.
 {K::layernorm, "layernorm", F::norms, D::forward, C::streamed,
  {out(R::out, row_vectors), maybe(out(R::mean, rows)), maybe(out(R::rstd, rows)), in(R::inp, row_vectors),
-  in(R::weight, hidden), in(R::bias, hidden)},
+  maybe(in(R::weight, hidden)), maybe(in(R::bias, hidden))},
  elementwise(8 * row_vectors)},  // mean 1, variance 3, normalise 2, gain and bias 2
 {K::layernorm_backward, "layernorm_backward", F::norms, D::backward, C::streamed,
  {sum(R::dinp, row_vectors), maybe(sum(R::dweight, hidden)), maybe(sum(R::dbias, hidden)), in(R::dout, row_vectors),
-  in(R::inp, row_vectors), in(R::weight, hidden), in(R::mean, rows), in(R::rstd, rows)},
+  in(R::inp, row_vectors), maybe(in(R::weight, hidden)), in(R::mean, rows), in(R::rstd, rows)},
  elementwise(15 * row_vectors)},  // two means 5, dinp 5, dweight and dbias 3, the normalised input again 2
 {K::rmsnorm, "rmsnorm", F::norms, D::forward, C::streamed,
  {out(R::out, row_vectors), maybe(out(R::rstd, rows)), in(R::inp, row_vectors), in(R::weight, hidden)},

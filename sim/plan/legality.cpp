@@ -116,6 +116,9 @@ class Checker {
     in_range("model.vocab_size", m.vocab_size, 1, kLargestVocabulary);
     in_range("model.max_position_embeddings", m.max_position_embeddings, 1, kLongestSequence);
     positive("model.norm_eps", m.norm_eps);
+    if (m.norm == Norm::rmsnorm && m.norm_parameters != NormParameters::gain_and_bias)
+      add("model.norm_parameters", "is " + std::string(name(m.norm_parameters)) +
+                                       ", but norm is rmsnorm: LayerNorm alone leaves parameters out");
 
     if (heads && key_value_heads && m.num_attention_heads % m.num_key_value_heads != 0)
       add("model.num_key_value_heads", format_count(m.num_key_value_heads) +

@@ -152,8 +152,8 @@ class ParameterWriter {
   Affine norm(std::string_view name, bool per_layer) {
     const Model& m = builder_.model();
     Affine a;
-    a.weight = tensor(joined(name, ".weight"), {m.hidden_size}, per_layer, true);
-    if (m.norm == Norm::layernorm) a.bias = tensor(joined(name, ".bias"), {m.hidden_size}, per_layer, true);
+    if (m.norm_has_gain()) a.weight = tensor(joined(name, ".weight"), {m.hidden_size}, per_layer, true);
+    if (m.norm_has_bias()) a.bias = tensor(joined(name, ".bias"), {m.hidden_size}, per_layer, true);
     return a;
   }
   Affine expert_products(std::string_view name, std::int64_t outputs, std::int64_t inputs, bool bias) {

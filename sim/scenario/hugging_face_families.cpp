@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
 #include "sim/scenario/hugging_face_reader.h"
 
 namespace sim {
@@ -27,6 +31,26 @@ Model read_mixtral(HuggingFaceConfig& config) {
   return m;
 }
 
+// How many layers a list names: the first ones, in any order.
+std::int64_t first_layers_alone(HuggingFaceConfig& config, std::string_view key) {
+  JsonObject& fields = config.fields();
+  if (!fields.has_value(key)) return 0;
+  const Json& layers = fields.at(key);
+  const auto refuse = [&] {
+    fields.fail(key,
+                "must list the first layers alone, as [0, 1, 2]: plans have dense layers before those "
+                "with experts");
+  };
+  if (!layers.is_array()) refuse();
+  std::vector<bool> named(layers.size());
+  for (const Json& layer : layers) {
+    if (!layer.is_number_unsigned() || layer.get<std::size_t>() >= named.size()) refuse();
+    named[layer.get<std::size_t>()] = true;
+  }
+  if (std::ranges::find(named, false) != named.end()) refuse();
+  return std::ssize(named);
+}
+
 Model read_qwen(HuggingFaceConfig& config, std::string_view family) {
   JsonObject& fields = config.fields();
   Model m = read_sizes(config);
@@ -43,6 +67,7 @@ Model read_qwen(HuggingFaceConfig& config, std::string_view family) {
   m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
   m.moe.moe_intermediate_size = config.size("moe_intermediate_size");
   m.moe.decoder_sparse_step = config.size("decoder_sparse_step", 1);
+  m.moe.first_k_dense_replace = first_layers_alone(config, "mlp_only_layers");
   m.moe.norm_topk_prob = fields.boolean("norm_topk_prob", false);
   if (fields.has_value("shared_expert_intermediate_size")) {
     m.moe.shared_expert_intermediate_size = fields.integer("shared_expert_intermediate_size");
@@ -87,6 +112,8 @@ Model read_llama4(HuggingFaceConfig& config) {
   m.moe.num_experts_per_tok = config.size("num_experts_per_tok");
   m.moe.moe_intermediate_size = m.moe.shared_expert_intermediate_size = m.intermediate_size;
   m.moe.decoder_sparse_step = config.size("interleave_moe_layer_step", 1);
+  m.moe.scoring_func = ScoringFunc::sigmoid;
+  m.moe.norm_topk_prob = false;
   m.intermediate_size = config.size("intermediate_size_mlp");
   m.attention_chunk_size = config.size("attention_chunk_size", 8192);
   m.no_rope_layer_interval = config.size("no_rope_layer_interval", 4);
@@ -204,6 +231,9 @@ Model read_nemotron_h(HuggingFaceConfig& config) {
     m.moe.n_group = config.size("n_group", 1);
     m.moe.topk_group = config.size("topk_group", 1);
     m.moe.router_bias = true;  // of its balance without a loss
+    m.moe.scoring_func = ScoringFunc::sigmoid;
+    m.moe.norm_topk_prob = fields.boolean("norm_topk_prob", true);
+    m.moe.routed_scaling_factor = fields.number("routed_scaling_factor", 1.0);
   }
   const std::string activation = fields.text("mlp_hidden_act", "relu2");
   if (activation != "relu2") fields.fail("mlp_hidden_act", "must be relu2, but is \"" + activation + "\"");

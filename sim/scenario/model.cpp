@@ -9,6 +9,10 @@ namespace sim {
 namespace {
 
 constexpr std::array<EnumName<Norm>, 2> kNorms{{{Norm::layernorm, "layernorm"}, {Norm::rmsnorm, "rmsnorm"}}};
+constexpr std::array<EnumName<NormParameters>, 3> kNormParameters{
+    {{NormParameters::gain_and_bias, "gain_and_bias"},
+     {NormParameters::gain, "gain"},
+     {NormParameters::none, "none"}}};
 constexpr std::array<EnumName<Activation>, 5> kActivations{{{Activation::gelu, "gelu"},
                                                             {Activation::relu, "relu"},
                                                             {Activation::squared_relu, "squared_relu"},
@@ -31,6 +35,9 @@ constexpr std::array<EnumName<RopeScaling::Kind>, 3> kRopeScalings{{{RopeScaling
 std::string_view name(Norm norm) {
   return name_in(kNorms, norm);
 }
+std::string_view name(NormParameters parameters) {
+  return name_in(kNormParameters, parameters);
+}
 std::string_view name(Activation activation) {
   return name_in(kActivations, activation);
 }
@@ -48,6 +55,9 @@ std::string_view name(RopeScaling::Kind kind) {
 }
 std::optional<Norm> norm_from_name(std::string_view text) {
   return value_in(kNorms, text);
+}
+std::optional<NormParameters> norm_parameters_from_name(std::string_view text) {
+  return value_in(kNormParameters, text);
 }
 std::optional<Activation> activation_from_name(std::string_view text) {
   return value_in(kActivations, text);
@@ -166,7 +176,7 @@ std::int64_t state_space_parameters(const Model& m) {
 
 ParameterCount count_parameters(const Model& m) {
   const std::int64_t h = m.hidden_size;
-  const std::int64_t norm = m.norm == Norm::layernorm ? 2 * h : h;  // weight, and LayerNorm's bias
+  const std::int64_t norm = h * (m.norm_has_gain() + m.norm_has_bias());
 
   ParameterCount n;
   n.embedding = m.vocab_size * h;

@@ -11,6 +11,12 @@
 namespace sim {
 
 enum class Norm { layernorm, rmsnorm };
+// What a LayerNorm learns; an RMSNorm has a gain.
+enum class NormParameters {
+  gain_and_bias,
+  gain,  // PaLM, DBRX
+  none,  // OLMo
+};
 enum class Activation {
   gelu,
   relu,
@@ -38,10 +44,12 @@ enum class ScoringFunc {
 std::string_view name(ScoringFunc function);
 std::optional<ScoringFunc> scoring_func_from_name(std::string_view text);
 std::string_view name(Norm norm);
+std::string_view name(NormParameters parameters);
 std::string_view name(Activation activation);
 std::string_view name(Position position);
 std::string_view name(QkNorm norm);
 std::optional<Norm> norm_from_name(std::string_view text);
+std::optional<NormParameters> norm_parameters_from_name(std::string_view text);
 std::optional<Activation> activation_from_name(std::string_view text);
 std::optional<Position> position_from_name(std::string_view text);
 std::optional<QkNorm> qk_norm_from_name(std::string_view text);
@@ -125,6 +133,7 @@ std::optional<LayerSort> layer_sort_from_letter(char letter);  // M, *, -, E
 struct Model {
   std::string name;
   Norm norm = Norm::rmsnorm;
+  NormParameters norm_parameters = NormParameters::gain_and_bias;  // of LayerNorm
   Activation activation = Activation::swiglu;
   Position position = Position::rope;
   std::int64_t hidden_size = 0;
@@ -167,6 +176,10 @@ struct Model {
 
   bool operator==(const Model&) const = default;
 
+  bool norm_has_gain() const { return norm == Norm::rmsnorm || norm_parameters != NormParameters::none; }
+  bool norm_has_bias() const {
+    return norm == Norm::layernorm && norm_parameters == NormParameters::gain_and_bias;
+  }
   bool has_experts() const { return moe.num_experts > 0; }
   bool has_latent_attention() const { return latent.kv_lora_rank > 0; }
   bool is_hybrid() const { return !hybrid_override_pattern.empty(); }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/scenario/expert_division.h"
 #include "sim/scenario/fields_json.h"
 
 namespace sim {
@@ -94,6 +95,8 @@ Model model_from(JsonObject object, const std::string& name) {
   Model m;
   m.name = object.text("name", name);
   m.norm = object.word("norm", norm_from_name, "layernorm, rmsnorm");
+  m.norm_parameters =
+      object.word("norm_parameters", norm_parameters_from_name, "gain_and_bias, gain, none", m.norm_parameters);
   m.activation = object.word("activation", activation_from_name, "gelu, relu, squared_relu, swiglu, geglu");
   m.position = object.word("position", position_from_name, "learned, rope, alibi, none");
   m.hidden_size = object.integer("hidden_size");
@@ -141,6 +144,7 @@ Model model_from(JsonObject object, const std::string& name) {
 Json json_of(const Model& m) {
   Json json{{"name", m.name},
             {"norm", name(m.norm)},
+            {"norm_parameters", name(m.norm_parameters)},
             {"activation", name(m.activation)},
             {"position", name(m.position)},
             {"hidden_size", m.hidden_size},
@@ -298,7 +302,13 @@ Scenario scenario_from(JsonObject object) {
       [](JsonObject o) { return hardware_from(o, "custom"); });
   if (object.has("workload"))
     s.workload = part("workload", PresetKind::workload, load_workload_preset, workload_from);
-  if (object.has("strategy")) s.strategy = strategy_from(object.object("strategy"));
+  SaidOfExperts said;
+  if (object.has("strategy")) {
+    JsonObject strategy = object.object("strategy");
+    said = {strategy.has("sequence_parallel"), strategy.has("expert_tensor_parallel")};
+    s.strategy = strategy_from(std::move(strategy));
+  }
+  complete_expert_division(s, said);
   s.implementation = object.has("implementation")
                          ? part("implementation", PresetKind::implementation, load_implementation_preset,
                                 [](JsonObject o) { return implementation_from(o, "custom"); })

@@ -9,6 +9,7 @@
 
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
+#include "sim/scenario/expert_division.h"
 #include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/calibrated_device.h"
@@ -200,6 +201,7 @@ Scenario scenario_of(const TableRow& row, const std::string& preset, bool& guess
   Workload& w = s.workload;
   Strategy& p = s.strategy;
   w.task = Task::train;
+  complete_expert_division(s, {.sequence_parallel = !row.text("sequence_parallel").empty()});
   w.dtype = dtype_in(row.text("precision"), s.hardware);
   w.seq_len = count_if_given(row, "seq_len").value_or(static_cast<int>(s.model.max_position_embeddings));
   if (s.model.position == Position::learned)
