@@ -14,6 +14,7 @@
 #include "sim/plan/remarks.h"
 #include "sim/report/events.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 #include "sim/scenario/preset.h"
 
 namespace app::cli {

@@ -105,13 +105,30 @@ void draw_caption_beside_tabs(const Look& look, const ImGuiTabBar& tabs, const s
   list->PopClipRect();
 }
 
+// What is drawn in a window and its children, but for those that say why.
+void grey_out(const ImGuiWindow& body) {
+  constexpr float kLeft = 0.4f;
+  for (ImGuiWindow* window : ImGui::GetCurrentContext()->Windows) {
+    if (!window->Active || std::string_view(window->Name).find(kNotGreyed) != std::string_view::npos)
+      continue;
+    if (window != &body && !ImGui::IsWindowChildOf(window, const_cast<ImGuiWindow*>(&body), false, false))
+      continue;
+    for (ImDrawVert& vertex : window->DrawList->VtxBuffer) {
+      const auto alpha = static_cast<float>(vertex.col >> IM_COL32_A_SHIFT & 255) * kLeft;
+      vertex.col = (vertex.col & ~IM_COL32_A_MASK) | static_cast<ImU32>(alpha) << IM_COL32_A_SHIFT;
+    }
+  }
+}
+
 void draw_body(const PanelEntry& entry, Panel& panel, const PanelContext& context, bool with_title,
                bool with_caption) {
   if (!entry.bare && (with_title || with_caption))
     draw_panel_title(context.look, entry.title, with_caption ? panel.caption(context) : "", with_title);
   ImGui::BeginChild("body");
+  const ImGuiWindow& body = *ImGui::GetCurrentWindow();
   panel.draw(context);
   ImGui::EndChild();
+  if (entry.of_prediction && !context.disagreement.empty()) grey_out(body);
 }
 
 }  // namespace
@@ -179,11 +196,12 @@ void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
   ImGui::PopStyleColor(2);
 }
 
-void PanelWindows::draw(const PanelContext& context) {
+void PanelWindows::draw(const PanelContext& context, const PanelContext& legal) {
   const PanelEntry* maximised = find_panel(context.view.maximised);
   for (const Made& made : panels_) {
-    if (&made.entry == maximised) draw_maximised(made, context);
-    if (!maximised && !closed_.count(made.entry.id)) draw_window(made, context);
+    const PanelContext& given = made.entry.of_prediction ? legal : context;
+    if (&made.entry == maximised) draw_maximised(made, given);
+    if (!maximised && !closed_.count(made.entry.id)) draw_window(made, given);
   }
   // To the front, once it has its place.
   if (const ImGuiWindow* window = opened_.empty() ? nullptr : ImGui::FindWindowByName(opened_.c_str());

@@ -25,7 +25,8 @@ class PanelWindows {
   // The dock, from the cursor on in the window that is open.
   void draw_dock(const Look& look, ImVec2 size);
   // The panels, or the one that is maximised, which stands for the whole desktop.
-  void draw(const PanelContext& context);
+  // Where the scenario cannot be, panels of predictions are given the context of the last that could, and are greyed.
+  void draw(const PanelContext& context, const PanelContext& legal);
 
   void reset_layout();
   const std::set<std::string>& closed() const { return closed_; }

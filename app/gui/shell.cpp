@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "app/gui/bars.h"
+#include "app/gui/legal.h"
 #include "sim/cost/predict.h"
 
 namespace app::gui {
@@ -48,6 +49,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   io.ConfigInputTextCursorBlink = false;
   if (!settings.layout.empty())
     ImGui::LoadIniSettingsFromMemory(settings.layout.c_str(), settings.layout.size());
+  first_ = options.scenario;
   document_ = opened(options, std::move(settings.scenario), calibrations_.this_machine());
   unpredicted_.scenario = document_.scenario();
   // In the order of menus and of the palette.
@@ -102,12 +104,30 @@ void Shell::open(const std::filesystem::path& file) {
   if (!panels_.open(file)) toast_.say("No panel shows " + file.string() + ".");
 }
 
-PanelContext Shell::context(Requests& requests) {
-  const sim::Scenario& scenario = document_.scenario();
+// A scenario that cannot be leaves the figures of the last that could on screen.
+void Shell::take_over_prediction() {
+  const Prediction* newest = prediction_.result();
+  if (newest == seen_) return;
+  seen_ = newest;
+  disagreement_.clear();
+  if (!newest) return;
+  if (newest->report) {
+    legal_ = *newest;
+  } else if (legal_ && !newest->problems.empty() && !newest->scenario.hardware.peak.empty()) {
+    for (const sim::Problem& problem : newest->problems)
+      disagreement_.append(disagreement_.empty() ? "" : "; ").append(in_labels(problem));
+  }
+}
+
+PanelContext Shell::context(Requests& requests, const sim::Scenario& scenario) {
+  const bool is_legal_alone = !disagreement_.empty();
   return {look_,
           scenario,
           calibrations_.of(scenario.hardware),
-          prediction_.result() ? *prediction_.result() : unpredicted_,
+          is_legal_alone         ? *legal_
+          : prediction_.result() ? *prediction_.result()
+                                 : unpredicted_,
+          disagreement_,
           calibrations_.progress(),
           runs_,
           frozen_,
@@ -115,8 +135,17 @@ PanelContext Shell::context(Requests& requests) {
           requests};
 }
 
+void Shell::edit(std::string label, sim::Scenario next, std::string_view key) {
+  const sim::Scenario followed = with_batch_following(document_.scenario(), next);
+  if (const std::string more = differences(next, followed); !more.empty()) {
+    label += ", " + more;
+    toast_.say("The batch follows: " + more + ". Undo takes both back.");
+  }
+  document_.edit(std::move(label), followed, key);
+}
+
 void Shell::carry_out(Requests& requests) {
-  for (Edit& edit : requests.edits) document_.edit(std::move(edit.label), std::move(edit.scenario), edit.key);
+  for (Edit& one : requests.edits) edit(std::move(one.label), std::move(one.scenario), one.key);
   for (const std::string& command : requests.commands) commands_.invoke(command);
   if (!ImGui::IsAnyMouseDown() && !ImGui::IsAnyItemActive()) document_.end_gesture();
 }
@@ -129,10 +158,13 @@ void Shell::frame() {
   if (calibrations_.take_over()) commands_.invoke("hardware.this-machine");
   commands_.handle_shortcuts();
   Requests requests;
-  const PanelContext panel_context = context(requests);
+  take_over_prediction();
+  const PanelContext panel_context = context(requests, document_.scenario());
+  const PanelContext legal_context =
+      context(requests, disagreement_.empty() ? document_.scenario() : legal_->scenario);
   view_.hovered_operation.clear();
   if (!find_panel(view_.maximised)) draw_host(panel_context);
-  panels_.draw(panel_context);
+  panels_.draw(panel_context, legal_context);
   draw_palette(look_, commands_, view_, requests);
   draw_shortcut_sheet(look_, commands_, view_);
   toast_.draw(look_);

@@ -56,9 +56,13 @@ class Shell {
   void add_document_commands();
   void add_run_commands();
   void add_view_commands();
+  void add_scenario_commands();
   void add_preset_commands();
   void follow_document();
-  PanelContext context(Requests& requests);
+  PanelContext context(Requests& requests, const sim::Scenario& scenario);
+  // One undo step; the batch follows what it is divided over.
+  void edit(std::string label, sim::Scenario next, std::string_view key = {});
+  void take_over_prediction();
   void carry_out(Requests& requests);
   void draw_host(const PanelContext& context);
 
@@ -75,7 +79,11 @@ class Shell {
   Calibrations calibrations_;
   Runs runs_;
   Study<PredictionQuestion, Prediction>& prediction_;
-  Prediction unpredicted_;  // until the first one is there
+  Prediction unpredicted_;            // until the first one is there
+  std::optional<Prediction> legal_;   // the last that has figures
+  const Prediction* seen_ = nullptr;  // of the study, when it was last looked at
+  std::string disagreement_;
+  sim::Scenario first_;  // of a new document
   PanelWindows panels_;
 };
 

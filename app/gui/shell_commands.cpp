@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "app/cli/predict_command.h"
+#include "app/gui/legal.h"
 #include "app/gui/presets.h"
 #include "app/gui/shell.h"
 #include "runtime/this_machine.h"
@@ -17,6 +18,16 @@ constexpr float kScaleStep = 0.125f;
 // A scenario that is not trained alone but on other hardware keeps its type where the chip has it.
 void set_hardware(sim::Scenario& scenario, sim::Hardware hardware) {
   scenario.hardware = std::move(hardware);
+  // One device has no other to divide work with.
+  if (scenario.hardware.name == sim::kThisMachine && scenario.strategy.devices() > 1) {
+    const sim::Strategy one;
+    sim::Strategy& s = scenario.strategy;
+    s.data_parallel = s.tensor_parallel = s.pipeline_parallel = s.context_parallel = s.expert_parallel = 1;
+    s.virtual_pipeline = one.virtual_pipeline;
+    s.sequence_parallel = one.sequence_parallel;
+    s.zero_stage = one.zero_stage;
+    s.schedule = one.schedule;
+  }
   if (!scenario.hardware.peak.empty() && !scenario.hardware.peak.count(scenario.workload.dtype))
     scenario.workload.dtype = sim::DType::fp32;
 }
@@ -35,6 +46,23 @@ sim::Hardware unmeasured_machine() {
 // Each: id, menu, label, what it does; then its shortcut, when it can be done, and what it would act on.
 void Shell::add_document_commands() {
   const auto add = [this](Command command) { commands_.add(std::move(command)); };
+  add({"file.new",
+       "File",
+       "New",
+       [this] { document_.edit("New", first_); },
+       ImGuiMod_Ctrl | ImGuiKey_N,
+       {},
+       [this] { return first_.model.name + " on " + first_.hardware.name; }});
+  add_scenario_commands();
+  const auto make_it_legal = [this] {
+    const auto legal = make_legal(document_.scenario());
+    if (!legal) return toast_.say("No legal scenario was found near this one: New begins again.");
+    const std::string changes = differences(document_.scenario(), *legal);
+    document_.edit("Make it legal: " + changes, *legal);
+    toast_.say("Made legal: " + changes + ".");
+  };
+  add({"edit.make_legal", "Edit", "Make it legal", make_it_legal, ImGuiKey_None,
+       [this] { return !sim::validate(document_.scenario()).empty(); }});
   add({"edit.undo", "Edit", "Undo", [this] { document_.undo(); }, ImGuiMod_Ctrl | ImGuiKey_Z,
        [this] { return document_.can_undo(); }, [this] { return std::string(document_.undo_label()); }});
   add({"edit.redo", "Edit", "Redo", [this] { document_.redo(); }, ImGuiMod_Ctrl | ImGuiKey_Y,
@@ -139,6 +167,21 @@ void Shell::add_view_commands() {
   add({"app.quit", "Help", "Quit", [this] { wants_close_ = true; }, ImGuiMod_Ctrl | ImGuiKey_Q});
 }
 
+void Shell::add_scenario_commands() {
+  for (const std::string& name : sim::preset_names(sim::PresetKind::scenario))
+    commands_.add({.id = "scenario." + name, .category = "Scenario", .label = name, .run = [this, name] {
+                     try {
+                       sim::Scenario next = sim::load_scenario_preset(name);
+                       const sim::Calibration* here = calibrations_.this_machine();
+                       if (next.hardware.name == sim::kThisMachine)
+                         next.hardware = here ? here->hardware : unmeasured_machine();
+                       document_.edit("scenario " + name, std::move(next));
+                     } catch (const std::exception& error) {
+                       toast_.say(error.what());
+                     }
+                   }});
+}
+
 void Shell::add_preset_commands() {
   using Change = std::function<void(sim::Scenario & scenario, const std::string& preset)>;
   const auto add = [this](sim::PresetKind kind, std::string what, const char* category,
@@ -150,7 +193,7 @@ void Shell::add_preset_commands() {
       std::string label = what + " " + now(before) + " \u2192 " + name;
       if (next.workload.dtype != before.workload.dtype)
         label.append(", dtype ").append(sim::name(next.workload.dtype));
-      document_.edit(std::move(label), std::move(next));
+      edit(std::move(label), std::move(next));
     };
     for (const std::string& name : preset_choices(kind))
       commands_.add({.id = what + "." + name,

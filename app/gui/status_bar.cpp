@@ -42,7 +42,9 @@ void draw_status_bar(const PanelContext& context, std::string_view undo) {
   };
 
   const Prediction& prediction = context.prediction;
-  if (!prediction.problems.empty() || !prediction.failure.empty())
+  if (!context.disagreement.empty())
+    say(c.bad, "no prediction: figures are of the last scenario that could be");
+  else if (!prediction.problems.empty() || !prediction.failure.empty())
     say(c.bad, "no prediction");
   else if (prediction.spent && !context.frozen)
     say(c.mute, "predicted in " + sim::format(*prediction.spent));

@@ -19,12 +19,25 @@ constexpr std::array<ImU32, kMemoryCategories> kMemoryColors = {
     rgb(0x3B82C4), rgb(0xE3A02C), rgb(0xB5739D), rgb(0x2FA084), rgb(0x6BB7E8), rgb(0x8E7CC3),
     rgb(0x9AA84F), rgb(0xC9B79C), rgb(0x5F6B7A), rgb(0x8B95A3), rgb(0xC08A5E)};
 
+// forward, backward, backward of weights, recompute, optimizer: hues that no memory category has.
+constexpr std::array<ImU32, kPasses> kPassColors = {rgb(0x5A67D8), rgb(0xD4577B), rgb(0xE9A3B8),
+                                                    rgb(0xA3ABEE), rgb(0xC6BE4A)};
+// compute, memory, launch, host, network, bubble, slowest, other (after Tol's "bright" scheme, kept apart for
+// colour-blind eyes).
+constexpr std::array<ImU32, sim::kStepParts> kPartColors = {rgb(0x4A86C8), rgb(0x66CCEE), rgb(0x3E9B5B),
+                                                            rgb(0xAA7ACC), rgb(0xE07A9A), rgb(0xD8C24A),
+                                                            rgb(0xB07B4F), rgb(0x8B95A3)};
+constexpr std::array<ImU32, kPins> kPinColors = {rgb(0x9C6BDF), rgb(0x1FA5A0), rgb(0xD9609B), rgb(0x7C9A2E),
+                                                 rgb(0xD0694A)};
+
 constexpr Palette kDark = {rgb(0x0E1116), rgb(0x151920), rgb(0x1C222B), rgb(0x272E39), rgb(0xE7ECF2),
                            rgb(0x9CA7B5), rgb(0x7E8A9A), rgb(0x5BA8FF), rgb(0xFFA63D), rgb(0x3CCB91),
-                           rgb(0xFF6B6B), rgb(0xF2C14E), rgb(0xE7ECF2), kMemoryColors};
+                           rgb(0xFF6B6B), rgb(0xF2C14E), rgb(0xE7ECF2), kMemoryColors, kPassColors,
+                           kPartColors,   kPinColors};
 constexpr Palette kLight = {rgb(0xEEF1F5), rgb(0xFFFFFF), rgb(0xF3F5F8), rgb(0xD9DFE7), rgb(0x1B2430),
                             rgb(0x55616F), rgb(0x677281), rgb(0x2166C2), rgb(0xAB5507), rgb(0x177A4F),
-                            rgb(0xC23B3B), rgb(0xB7791F), rgb(0x1B2430), kMemoryColors};
+                            rgb(0xC23B3B), rgb(0xB7791F), rgb(0x1B2430), kMemoryColors, kPassColors,
+                            kPartColors,   kPinColors};
 
 float linear(float channel) {
   return channel <= 0.04045f ? channel / 12.92f : std::pow((channel + 0.055f) / 1.055f, 2.4f);

@@ -9,6 +9,7 @@
 #include "app/gui/desktop.h"
 #include "app/gui/fonts.h"
 #include "sim/plan/memory.h"
+#include "sim/report/step_parts.h"
 
 namespace app::gui {
 
@@ -19,6 +20,13 @@ inline constexpr int kPlatformCategory = sim::kBufferClasses + 1;
 inline constexpr int kCopiesCategory = sim::kBufferClasses + 2;
 inline constexpr int kMemoryCategories = sim::kBufferClasses + 3;
 
+// What a stage does at a time.
+enum class Pass { forward, backward, weights, recompute, optimizer };
+inline constexpr std::size_t kPasses = 5;
+
+// Scenarios and reports that stand beside each other.
+inline constexpr std::size_t kPins = 5;
+
 struct Palette {
   ImU32 background, panel, raised, border;
   ImU32 text, dim, mute;
@@ -26,6 +34,9 @@ struct Palette {
   ImU32 good, bad, warn;
   ImU32 ceiling;                                // lines that a machine cannot pass
   std::array<ImU32, kMemoryCategories> memory;  // the same in both themes: one category, one colour
+  std::array<ImU32, kPasses> passes;
+  std::array<ImU32, sim::kStepParts> parts;  // of a step's time
+  std::array<ImU32, kPins> pins;
 };
 
 const Palette& palette(Theme theme);

@@ -57,8 +57,10 @@ struct PanelContext {
   const Look& look;
   const sim::Scenario& scenario;
   std::shared_ptr<const sim::Calibration> calibration;  // of the scenario's hardware; null: there is none
-  const Prediction& prediction;                         // perhaps of the scenario of a moment ago
-  const StudyProgress& measuring;                       // of this machine
+  // Perhaps of the scenario of a moment ago; of the last that could be, where this one cannot.
+  const Prediction& prediction;
+  std::string_view disagreement;   // why this one cannot, in the labels of Configure; empty: it can
+  const StudyProgress& measuring;  // of this machine
   Runs& runs;
   bool frozen;  // a picture: nothing that changes from one drawing to the next
   View& view;

@@ -4,6 +4,7 @@
 
 #include "sim/economics/run_cost.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 
 namespace app::lesson {
 namespace {
@@ -45,11 +46,9 @@ double ledger(const Situation& s) {
   return sum;
 }
 
-template <sim::Bound kBound>
+template <sim::StepPart kPart>
 double share(const Situation& s) {
-  for (const sim::BoundShare& bound : sim::bound_shares(s.report()))
-    if (bound.bound == kBound) return bound.share;
-  return 0;
+  return sim::step_parts(s.report()).share(kPart);
 }
 
 // Over the rows of the first rank, in one phase.
@@ -172,10 +171,10 @@ const Quantity kQuantities[] = {
     {"mbu", "MBU", "bytes that decoding must read, over the bandwidth", kNumber, Style::percent, [](const Situation& s) { return sim::mbu(s.report()); }},
     {"ttft", "time to first token", "", kSeconds, Style::plain, [](const Situation& s) { return sim::ttft(s.report()).value_or(sim::Seconds{}).value; }},
     {"tpot", "time a later token", "", kSeconds, Style::plain, [](const Situation& s) { return sim::tpot(s.report()).value_or(sim::Seconds{}).value; }},
-    {"compute_share", "bound by compute", "share of the time", kNumber, Style::percent, share<sim::Bound::compute>},
-    {"memory_share", "bound by memory", "share of the time", kNumber, Style::percent, share<sim::Bound::memory>},
-    {"launch_share", "bound by launches", "share of the time", kNumber, Style::percent, share<sim::Bound::launch>},
-    {"network_share", "bound by the network", "share of the time", kNumber, Style::percent, share<sim::Bound::network>},
+    {"compute_share", "bound by compute", "share of the time", kNumber, Style::percent, share<sim::StepPart::compute>},
+    {"memory_share", "bound by memory", "share of the time", kNumber, Style::percent, share<sim::StepPart::memory>},
+    {"launch_share", "bound by launches", "share of the time", kNumber, Style::percent, share<sim::StepPart::launch>},
+    {"network_share", "bound by the network", "share of the time", kNumber, Style::percent, share<sim::StepPart::network>},
 
     {"peak_memory", "peak memory", "of the fullest device", kBytes, Style::plain, [](const Situation& s) { return static_cast<double>(sim::peak_memory(s.report()).value); }},
     {"parameter_memory", "parameters' memory", "of the fullest device, as the next", kBytes, Style::plain, ledger<sim::BufferClass::parameter>},

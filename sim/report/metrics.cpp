@@ -9,7 +9,6 @@
 #include <set>
 #include <string>
 
-#include "sim/format.h"
 #include "sim/plan/measure.h"
 
 namespace sim {
@@ -28,10 +27,6 @@ std::int64_t ranks_in(const Report& report) {
   std::set<std::int32_t> ranks;
   for (const Row& row : report.rows) ranks.insert(row.rank);
   return static_cast<std::int64_t>(ranks.size());
-}
-
-std::string whole_percent(double fraction) {
-  return std::to_string(std::lround(fraction * 100)) + " %";
 }
 
 // Parameters that a token is multiplied with: neither norms, biases nor embeddings; the head, tied or not.
@@ -226,73 +221,6 @@ std::vector<MemoryLine> peak_ledger(const Report& report) {
 
 bool fits(const Report& report) {
   return peak_memory(report) <= report.source.scenario.hardware.memory;
-}
-
-std::vector<BoundShare> bound_shares(const Report& report) {
-  std::map<Bound, double> seconds;
-  double total = 0;
-  for (const Row& row : report.rows) {
-    seconds[row.bound] += row.duration.value;
-    total += row.duration.value;
-  }
-  std::vector<BoundShare> shares;
-  if (!(total > 0)) return shares;
-  for (const auto& [bound, time] : seconds) shares.push_back({bound, time / total});
-  std::stable_sort(shares.begin(), shares.end(),
-                   [](const BoundShare& a, const BoundShare& b) { return a.share > b.share; });
-  return shares;
-}
-
-std::string bottleneck_sentence(const Report& report) {
-  const std::vector<BoundShare> shares = bound_shares(report);
-  if (shares.empty()) return "No operation has been priced or measured yet.";
-  const Bound bound = shares.front().bound;
-
-  // The family that takes the most of the time so bound.
-  struct Sum {
-    double seconds = 0, flops = 0, memory = 0, network = 0;
-    std::int64_t count = 0;
-  };
-  std::map<std::string_view, Sum> families;
-  double total = 0;
-  for (const Row& row : report.rows) {
-    total += row.duration.value;
-    if (row.bound != bound) continue;
-    Sum& sum = families[name(info(row.kind).family)];
-    sum.seconds += row.duration.value;
-    sum.flops += row.flops.value;
-    sum.memory += static_cast<double>(row.memory.value);
-    sum.network += static_cast<double>(row.network.value);
-    sum.count += row.count;
-  }
-  const auto& [what, sum] =
-      *std::max_element(families.begin(), families.end(),
-                        [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
-
-  const Hardware& hardware = report.source.scenario.hardware;
-  const std::string whole =
-      report.source.scenario.workload.task == Task::train ? "the step" : "the generation";
-  const std::string part = whole_percent(sum.seconds / total) + " of " + whole + " is " + std::string(what);
-  const auto reached = [&sum](double amount, double rate) {
-    return whole_percent(ratio_or_zero(amount, sum.seconds * rate));
-  };
-  switch (bound) {
-    case Bound::compute:
-      return "Bound by arithmetic: " + part + " at " + reached(sum.flops, peak_rate(report.source.scenario)) +
-             " of what the chip can do.";
-    case Bound::memory:
-      return "Bound by memory bandwidth: " + part + " at " +
-             reached(sum.memory, hardware.memory_bandwidth.value) + " of what the memory can do.";
-    case Bound::launch:
-      return "Bound by launches: " + part + ", " + format_count(sum.count) +
-             " operations so short that starting them takes most of their time.";
-    case Bound::network:
-      return "Bound by the network: " + part + " at " + reached(sum.network, hardware.node_link.value) +
-             " of what the links can do.";
-    case Bound::host:
-      return "Bound by the host: " + part + ", in the host's memory or on the way there.";
-  }
-  return {};
 }
 
 }  // namespace sim

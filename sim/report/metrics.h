@@ -48,12 +48,4 @@ Bytes host_memory(const Report& report);                     // most that a rank
 std::vector<MemoryLine> peak_ledger(const Report& report);   // its lines: they add up to peak_memory(report)
 bool fits(const Report& report);
 
-// Share of the time by what bounds it, and the one sentence that says so.
-struct BoundShare {
-  Bound bound{};
-  double share = 0;
-};
-std::vector<BoundShare> bound_shares(const Report& report);
-std::string bottleneck_sentence(const Report& report);
-
 }  // namespace sim

@@ -8,6 +8,7 @@
 
 #include "sim/report/events.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 #include "tests/app/program.h"
 #include "tests/support/catch.h"
 

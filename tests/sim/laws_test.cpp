@@ -6,6 +6,7 @@
 #include "sim/cost/predict.h"
 #include "sim/plan/legality.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 #include "sim/scenario/preset.h"
 #include "tests/sim/random_scenario.h"
 #include "tests/support/catch.h"
@@ -79,7 +80,7 @@ void check_report(const sim::Report& r) {
   // Engines multiply weights of 8 bits in 8 bits, whose peak is above the workload's type's.
   if (!s.workload.weights_dtype) CHECK(sim::hfu(r) <= kWhole);
   double shares = 0;
-  for (const sim::BoundShare& share : sim::bound_shares(r)) {
+  for (const sim::PartShare& share : sim::part_shares(r)) {
     CHECK(share.share >= 0);
     shares += share.share;
   }

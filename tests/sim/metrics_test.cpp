@@ -1,4 +1,5 @@
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 
 #include <string>
 
@@ -225,9 +226,9 @@ TEST_CASE("the bottleneck sentence says what binds, its share, and how much of t
             row(sim::OpKind::adamw, sim::Bound::launch, 1.0, 0, 1000)};
   CHECK(sim::bottleneck_sentence(r) ==
         "Bound by arithmetic: 71 % of the step is matrix products at 78 % of what the chip can do.");
-  const auto shares = sim::bound_shares(r);
+  const auto shares = sim::part_shares(r);
   REQUIRE(shares.size() == 3);
-  CHECK(shares[0].bound == sim::Bound::compute);
+  CHECK(shares[0].part == sim::StepPart::compute);
   CHECK(shares[0].share + shares[1].share + shares[2].share == Approx(1));
 
   r.source.scenario.workload.task = sim::Task::generate;
@@ -237,5 +238,6 @@ TEST_CASE("the bottleneck sentence says what binds, its share, and how much of t
         "Bound by memory bandwidth: 90 % of the generation is matrix products at 50 % of what the memory can "
         "do.");
   r.rows = {row(sim::OpKind::add, sim::Bound::launch, 1, 0, 1000)};
+  r.step_time = {1};
   CHECK_THAT(sim::bottleneck_sentence(r), contains("Bound by launches: 100 %") && contains("32 operations"));
 }

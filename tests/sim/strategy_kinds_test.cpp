@@ -13,6 +13,7 @@
 #include "sim/plan/ranks.h"
 #include "sim/plan/recompute.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 
@@ -310,7 +311,7 @@ TEST_CASE("with the optimizer offloaded the device holds parameters and gradient
   const Report report = predict(s);
   CHECK(host_memory(report).value == plan_host_memory(away).live_peak.value);
   CHECK(static_cast<double>(peak_memory(report).value) < 12 * parameters);
-  CHECK(bound_shares(report).front().bound == Bound::host);
+  CHECK(part_shares(report).front().part == StepPart::host);
 }
 
 TEST_CASE(

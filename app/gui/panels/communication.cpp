@@ -14,6 +14,7 @@
 #include "app/gui/widgets/tile.h"
 #include "sim/format.h"
 #include "sim/plan/names.h"
+#include "sim/report/step_parts.h"
 
 namespace app::gui {
 namespace {
@@ -89,17 +90,21 @@ void draw_headline(const Context& context, const StepView& step, const std::vect
   const Palette& c = look.color();
   double exposed = 0, hidden = 0;
   for (const Exchange& e : exchanges) {
+    if (e.kind == sim::OpKind::send) continue;  // what stages wait for each other is the bubble's
     exposed += e.exposed;
     hidden += e.duration - e.exposed;
   }
   const float picker = step.stages > 1 ? look.px(110) : 0;
   const float begin = ImGui::GetCursorPosX(), room = ImGui::GetContentRegionAvail().x;
   ImGui::AlignTextToFramePadding();
-  text_fitted(look, TextRole::title, c.text,
-              "Stands in the way for " + sim::format_percent(exposed / step.duration.value) +
-                  " of the step: " + sim::format(sim::Seconds{exposed}) + " exposed, " +
-                  sim::format(sim::Seconds{hidden}) + " hidden behind compute",
-              room - picker - look.px(8));
+  text_fitted(
+      look, TextRole::title, c.text,
+      "Exposed for " +
+          sim::format_percent(sim::step_parts(*context.prediction.report).share(sim::StepPart::network)) +
+          " of the step" + (step.stages > 1 ? "; on this stage " : ": ") +
+          sim::format(sim::Seconds{exposed}) + " exposed, " + sim::format(sim::Seconds{hidden}) +
+          " hidden behind compute",
+      room - picker - look.px(8));
   if (step.stages < 2) return;
   ImGui::SameLine();
   CommunicationState& scope = context.state;

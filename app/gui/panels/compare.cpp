@@ -320,8 +320,12 @@ void draw(const ContextWith<CompareState>& context) {
 
 }  // namespace
 
-extern const PanelEntry compare_panel = {"compare", "Predicted and measured",
-                                         "where prediction and kernels part", Dock::lower_right,
-                                         panel_of<CompareState, caption, draw>};
+extern const PanelEntry compare_panel = {"compare",
+                                         "Predicted and measured",
+                                         "where prediction and kernels part",
+                                         Dock::lower_right,
+                                         panel_of<CompareState, caption, draw>,
+                                         false,
+                                         false};
 
 }  // namespace app::gui

@@ -186,7 +186,7 @@ class EconomicsParts {
                 {"batch, tokens, each device with as many", least, most, true, {1, ""}},
                 {"times the least", 0.9, std::min(greatest * 1.2, 1000.0), true, {1, ""}});
     if (!chart) return;
-    const ImU32 dim = c_.mute, paid = c_.measured;
+    const ImU32 dim = c_.mute, paid = c_.text;
     chart.line(steps, dim);
     chart.line(tokens, dim);
     chart.line(time, c_.predicted, Stroke::dashed, 1.8f);

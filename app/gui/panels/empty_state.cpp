@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/gui/legal.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
@@ -64,7 +65,7 @@ bool draw_missing_prediction(const PanelContext& context, bool with_reason) {
         "Measure this machine", "run.calibrate");
   } else if (!prediction.problems.empty()) {
     draw_empty_state(context, "This cannot be",
-                     prediction.problems.front().field + " " + prediction.problems.front().message + ".");
+                     in_labels(prediction.problems.front()) + ".", "Make it legal", "edit.make_legal");
   } else if (!prediction.failure.empty()) {
     draw_empty_state(context, "No prediction", prediction.failure);
   } else {

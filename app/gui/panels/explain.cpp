@@ -10,6 +10,7 @@
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 
 namespace app::gui {
 namespace {
@@ -66,15 +67,9 @@ Explanation explain_step(const PanelContext& context, const sim::Report& report)
   e.band = range(report.step_low, report.step_high);
   e.formula =
       "sum over operations of\ncount x (launch + max(\n  FLOPs / reached FLOP/s,\n  bytes / reached B/s))";
-  double whole = 0;
-  for (const sim::Row& row : report.rows)
-    if (row.rank == 0) whole += row.duration.value;
-  for (const sim::BoundShare& share : sim::bound_shares(report))
-    if (share.share >= 0.005)
-      e.numbers.push_back({"bound by " + std::string(sim::name(share.bound)),
-                           sim::format(sim::Seconds{share.share * whole})});
-  if (report.waiting_for_slowest.value > 0)
-    e.numbers.push_back({"waiting for the slowest", sim::format(report.waiting_for_slowest)});
+  const sim::StepParts parts = sim::step_parts(report);
+  for (const sim::PartShare& share : sim::part_shares(report))
+    e.numbers.push_back({std::string(sim::name(share.part)), sim::format(parts[share.part])});
   e.numbers.push_back({"operations", sim::format_count(static_cast<std::int64_t>(report.rows.size()))});
   e.changes =
       changes_by(context, [](const sim::Report& other) { return sim::format(sim::step_time(other)); });

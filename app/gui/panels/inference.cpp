@@ -480,7 +480,7 @@ class InferenceParts {
         draw_text(chart.list(), look_, TextRole::caption, at, text_on(speedup_color(speedup)),
                   few_digits(speedup) + "x", {0.5f, 0.5f});
       }
-    chart.vertical(scope_.acceptance * 100, c_.measured, "");
+    chart.vertical(scope_.acceptance * 100, c_.text, "");
     if (const auto at = chart.pointer()) {
       const std::int64_t length = std::clamp<std::int64_t>(whole(at->y), 1, kLongestDraft);
       const double acceptance = std::clamp(at->x / 100, 0.0, 1.0);

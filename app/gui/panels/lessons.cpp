@@ -658,7 +658,12 @@ bool LessonsState::open(const std::filesystem::path& file) {
   return true;
 }
 
-extern const PanelEntry lessons_panel = {"lessons", "Lessons", "a step at a time: ask, predict, measure",
-                                         Dock::right, panel_of<LessonsState, caption, draw>};
+extern const PanelEntry lessons_panel = {"lessons",
+                                         "Lessons",
+                                         "a step at a time: ask, predict, measure",
+                                         Dock::right,
+                                         panel_of<LessonsState, caption, draw>,
+                                         false,
+                                         false};
 
 }  // namespace app::gui

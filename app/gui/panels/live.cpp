@@ -340,7 +340,8 @@ void draw(const PanelContext& context) {
 
 }  // namespace
 
-extern const PanelEntry live_panel = {"live", "Live run", "the same quantities, measured", Dock::lower_left,
-                                      panel_of<NoState, caption, draw>};
+extern const PanelEntry live_panel = {
+    "live", "Live run", "the same quantities, measured", Dock::lower_left, panel_of<NoState, caption, draw>,
+    false,  false};
 
 }  // namespace app::gui

@@ -5,11 +5,13 @@
 
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/text.h"
 #include "app/gui/widgets/tile.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 
 namespace app::gui {
 namespace {
@@ -127,10 +129,8 @@ Quantity quantity_of(std::string_view tile) {
   return Quantity::step_time;
 }
 
-ImU32 bound_color(const Palette& c, sim::Bound bound) {
-  // Shades of the prediction's colour: what bounds a step is neither good nor bad news.
-  static constexpr std::array<float, 5> shade = {0.95f, 0.6f, 0.32f, 0.18f, 0.45f};
-  return mix(c.panel, c.predicted, shade[static_cast<std::size_t>(bound)]);
+ImU32 part_color(const Palette& c, sim::StepPart part) {
+  return c.parts[static_cast<std::size_t>(part)];
 }
 
 void draw_bottleneck(const PanelContext& context, const sim::Report& report, ImVec2 size) {
@@ -146,24 +146,43 @@ void draw_bottleneck(const PanelContext& context, const sim::Report& report, ImV
   draw_text(list, look, TextRole::title, {least.x + pad, least.y + look.px(9)}, c.text,
             fitted(look, TextRole::title, sim::bottleneck_sentence(report), inner));
   std::vector<BarPart> parts;
-  const auto shares = sim::bound_shares(report);
-  for (const sim::BoundShare& share : shares) parts.push_back({share.share, bound_color(c, share.bound)});
+  const auto shares = sim::part_shares(report);
+  for (const sim::PartShare& share : shares) parts.push_back({share.share, part_color(c, share.part)});
   const float bar_top = std::floor(least.y + look.px(33));
   const float thickness = std::floor(look.px(5));
   draw_bar(list, look, {least.x + pad, bar_top}, {most.x - pad, bar_top + thickness}, parts, 0);
   float x = least.x + pad;
-  for (const sim::BoundShare& share : shares) {
+  for (const sim::PartShare& share : shares) {
     if (share.share < 0.005) continue;
     const float y = bar_top + thickness + look.px(5);
-    const std::string words = std::string(sim::name(share.bound)) + " " + sim::format_percent(share.share);
+    const std::string words = std::string(sim::name(share.part)) + " " + sim::format_percent(share.share);
     const float swatch = std::floor(look.px(8));
     const ImVec2 extent = text_size_of(look, TextRole::caption, words);
     if (y + extent.y > most.y || x + swatch + extent.x > most.x - pad) break;
     list->AddRectFilled({x, y + extent.y / 2 - swatch / 2}, {x + swatch, y + extent.y / 2 + swatch / 2},
-                        bound_color(c, share.bound), look.px(2));
+                        part_color(c, share.part), look.px(2));
     draw_text(list, look, TextRole::caption, {x + swatch + look.px(6), y}, c.dim, words);
     x += swatch + look.px(24) + extent.x;
   }
+}
+
+// Why the figures above are not of this scenario, and the ways out.
+void draw_disagreement(const PanelContext& context, ImVec2 size) {
+  const Look& look = context.look;
+  const ImVec2 least = ImGui::GetCursorScreenPos();
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(look.px(14), look.px(7)));
+  ImGui::BeginChild(std::string(kNotGreyed).c_str(), size, ImGuiChildFlags_AlwaysUseWindowPadding);
+  ImGui::PopStyleVar();
+  draw_card_frame(look, least, {least.x + size.x, least.y + size.y}, look.color().bad);
+  text_fitted(look, TextRole::title, look.color().bad,
+              "This cannot be: " + std::string(context.disagreement) + ".", ImGui::GetContentRegionAvail().x);
+  if (primary_button(look, "Make it legal", look.color().predicted)) context.invoke("edit.make_legal");
+  ImGui::SameLine();
+  if (ImGui::Button("Undo")) context.invoke("edit.undo");
+  ImGui::SameLine();
+  text_fitted(look, TextRole::caption, look.color().dim,
+              "Greyed figures are of the last scenario that could be.", ImGui::GetContentRegionAvail().x);
+  ImGui::EndChild();
 }
 
 // Where the time goes, operation by operation: only where the panel has room for it.
@@ -253,7 +272,10 @@ void draw(const PanelContext& context) {
     }
   }
   ImGui::SetCursorPosX(inset.x);
-  draw_bottleneck(context, report, {room.x, sentence_height});
+  if (context.disagreement.empty())
+    draw_bottleneck(context, report, {room.x, sentence_height});
+  else
+    draw_disagreement(context, {room.x, sentence_height});
   const float rest = ImGui::GetContentRegionAvail().y - inset.y;
   if (rest > look.px(120)) {
     ImGui::SetCursorPosX(inset.x);

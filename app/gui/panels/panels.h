@@ -45,7 +45,12 @@ struct PanelEntry {
   Dock dock;
   std::unique_ptr<Panel> (*make)(const PanelTools& tools);
   bool bare = false;  // draws its own cards: no title row, no padding
+  // Shows what is predicted of the scenario: greyed, and of the last that could be, while this one cannot.
+  bool of_prediction = true;
 };
+
+// Part of the name of a child window that a greyed panel shows as ever.
+inline constexpr std::string_view kNotGreyed = "not greyed";
 
 std::span<const PanelEntry* const> panels();
 const PanelEntry* find_panel(std::string_view id);

@@ -18,6 +18,7 @@
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 #include "sim/plan/schedule.h"
+#include "sim/report/step_parts.h"
 
 namespace app::gui {
 namespace {
@@ -41,10 +42,8 @@ Kind kind_of(const sim::TimelineSlot& slot) {
 }
 
 ImU32 kind_color(const Palette& c, std::size_t kind) {
-  static constexpr std::array<sim::BufferClass, kKinds> like = {
-      sim::BufferClass::parameter, sim::BufferClass::activation, sim::BufferClass::optimizer,
-      sim::BufferClass::kv_cache, sim::BufferClass::gradient};
-  return c.memory[static_cast<std::size_t>(like[kind])];
+  static_assert(kKinds == kPasses);
+  return c.passes[kind];
 }
 
 // Micro-batches in so many hues, forward passes bright and backward passes dark.
@@ -102,15 +101,20 @@ void draw_controls(const Context& context) {
 }
 
 void draw_bubble(const Context& context, const StepView& step) {
-  if (!step.bubble) return;
+  if (!step.bubble || step.stages < 2) return;
   const Look& look = context.look;
   const Palette& c = look.color();
-  text(look, TextRole::title, c.text, "Bubble " + sim::format_percent(step.bubble->share));
+  text(look, TextRole::title, c.text,
+       "Bubble " +
+           sim::format_percent(sim::step_parts(*context.prediction.report).share(sim::StepPart::bubble)) +
+           " of the step");
   ImGui::SameLine(0, look.px(10));
-  const std::string closed = step.bubble->closed_form ? "closed form, equal stages and free transfers: " +
-                                                            sim::format_percent(*step.bubble->closed_form)
-                                                      : "no closed form is known for this schedule";
-  text_fitted(look, TextRole::caption, c.dim, "of the stages' time until the last pass; " + closed,
+  const std::string closed = step.bubble->closed_form
+                                 ? "by the closed form, equal stages and free transfers, " +
+                                       sim::format_percent(*step.bubble->closed_form)
+                                 : "no closed form is known for this schedule";
+  text_fitted(look, TextRole::caption, c.dim,
+              sim::format_percent(step.bubble->share) + " of the time until the last pass; " + closed,
               ImGui::GetContentRegionAvail().x);
 }
 

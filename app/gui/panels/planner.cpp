@@ -497,7 +497,12 @@ void PlannerState::start_search() {
   search.ask({scenario, tools_.calibrations.of(scenario.hardware), choices});
 }
 
-extern const PanelEntry planner_panel = {"planner", "Planner", "every legal strategy, and which to take",
-                                         Dock::upper_left, panel_of<PlannerState, caption, draw>};
+extern const PanelEntry planner_panel = {"planner",
+                                         "Planner",
+                                         "every legal strategy, and which to take",
+                                         Dock::upper_left,
+                                         panel_of<PlannerState, caption, draw>,
+                                         false,
+                                         false};
 
 }  // namespace app::gui

@@ -12,6 +12,7 @@
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
+#include "sim/report/step_parts.h"
 
 namespace app::gui {
 namespace {
@@ -48,8 +49,7 @@ std::string short_name(const sim::Row& row) {
 
 struct Cloud {
   std::vector<Dot> dots;     // longest first
-  std::size_t without = 0;   // operations that do no arithmetic
-  double without_share = 0;  // of the time
+  double without_share = 0;  // of the step, of operations that do no arithmetic
 };
 
 Cloud cloud_of(const PanelContext& context) {
@@ -65,15 +65,13 @@ Cloud cloud_of(const PanelContext& context) {
         measured_rows[key_of(row)] = &row;
         measured_whole += row.duration.value;
       }
-  double whole = 0;
-  for (const sim::Row& row : report.rows)
-    if (row.rank == 0) whole += row.duration.value;
+  const double whole = sim::step_parts(report, 0).whole.value;
   if (whole <= 0) return cloud;
   for (const sim::Row& row : report.rows) {
     if (row.rank != 0) continue;
     const double share = row.duration.value / whole;
+    if (row.network.value > 0 || row.kind == sim::OpKind::receive) continue;  // the footnote has their share
     if (!(row.flops.value > 0) || row.memory.value <= 0 || !(row.duration.value > 0)) {
-      ++cloud.without;
       cloud.without_share += share;
       continue;
     }
@@ -89,6 +87,21 @@ Cloud cloud_of(const PanelContext& context) {
   std::stable_sort(cloud.dots.begin(), cloud.dots.end(),
                    [](const Dot& a, const Dot& b) { return a.share > b.share; });
   return cloud;
+}
+
+// What has no place under a roof, as shares of the step; the last two are those of Overview.
+std::string words_of_what_is_not_drawn(const PanelContext& context, const Cloud& cloud) {
+  const sim::StepParts parts = sim::step_parts(*context.prediction.report);
+  std::string list;
+  const auto add = [&](std::string_view what, double share) {
+    if (share < 0.0005) return;
+    list.append(list.empty() ? "" : ", ").append(what).append(" ").append(sim::format_percent(share));
+  };
+  add("moving data in memory", cloud.without_share);
+  add(sim::name(sim::StepPart::network), parts.share(sim::StepPart::network));
+  add(sim::name(sim::StepPart::bubble), parts.share(sim::StepPart::bubble));
+  const bool train = context.prediction.report->source.scenario.workload.task == sim::Task::train;
+  return list.empty() ? "" : "Not drawn: " + list + (train ? " of the step" : " of the generation");
 }
 
 struct Machine {
@@ -274,7 +287,8 @@ void draw(const ContextWith<RooflineState>& context) {
   Peaks others = other_peaks(scenario.hardware, machine);
   const Frame frame = frame_of(
       cloud, machine, others.empty() ? machine.peak : std::max(machine.peak, others.rbegin()->first));
-  const bool tells_without = cloud.without > 0;
+  const std::string not_drawn = words_of_what_is_not_drawn(context, cloud);
+  const bool tells_without = !not_drawn.empty();
   const float note =
       tells_without ? text_size_of(look, TextRole::caption, "x").y + ImGui::GetStyle().ItemSpacing.y : 0;
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -353,12 +367,7 @@ void draw(const ContextWith<RooflineState>& context) {
   ImPlot::EndPlot();
   ImPlot::PopStyleVar();
   if (tells_without)
-    text_fitted(look, TextRole::caption, c.mute,
-                sim::format_count(static_cast<std::int64_t>(cloud.without)) +
-                    (cloud.without == 1 ? " operation only moves data and is not drawn: "
-                                        : " operations only move data and are not drawn: ") +
-                    sim::format_percent(cloud.without_share) + " of the time",
-                ImGui::GetContentRegionAvail().x);
+    text_fitted(look, TextRole::caption, c.mute, not_drawn, ImGui::GetContentRegionAvail().x);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "app/gui/legal.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/presets.h"
 #include "app/gui/scenario_fields.h"
@@ -84,11 +85,19 @@ class Form {
     ImGui::PopID();
   }
 
+  // Where something is wrong, what leads out of it at once.
+  void ways_back() const {
+    if (problems_.empty()) return;
+    if (primary_button(look_, "Make it legal", look_.color().predicted)) context_.invoke("edit.make_legal");
+    ImGui::SameLine();
+    if (ImGui::Button("New")) context_.invoke("file.new");
+  }
+
   // What no field above has said.
   void remaining_problems() {
     for (const sim::Problem& problem : problems_)
       if (!shown_.count(problem.field))
-        text_wrapped(look_, TextRole::caption, look_.color().bad, problem.field + " " + problem.message);
+        text_wrapped(look_, TextRole::caption, look_.color().bad, in_labels(problem));
   }
 
  private:
@@ -124,7 +133,7 @@ class Form {
     const Refusal& refusal = state_.refusal;
     if (refusal.field == field.name) note.problem = refusal.message;
     for (const sim::Problem& problem : problems_)
-      if (problem.field == field.name) note.problem = problem.message;
+      if (problem.field == field.name) note.problem = in_labels({"", problem.message}).substr(1);
     if (!note.problem.empty()) {
       if (refusal.field != field.name)
         for (const std::int64_t value : accepted_values(s_, field))
@@ -185,7 +194,7 @@ class Form {
 };
 
 std::string caption(const PanelContext& context) {
-  const auto problems = context.prediction.problems.size();
+  const auto problems = sim::validate(context.scenario).size();
   if (problems == 0) return "";
   return sim::format_count(static_cast<std::int64_t>(problems)) + (problems == 1 ? " problem" : " problems");
 }
@@ -202,6 +211,7 @@ void draw(const ContextWith<ScenarioState>& context) {
     sections();
     if (columns) ImGui::EndChild();
   };
+  form.ways_back();
   const std::vector<FieldSection>& sections = scenario_fields();
   // Model; hardware and workload; the rest.
   column("what", [&] { form.section(sections[0]); });
@@ -220,7 +230,8 @@ void draw(const ContextWith<ScenarioState>& context) {
 
 }  // namespace
 
-extern const PanelEntry scenario_panel = {"scenario", "Configure", "what is computed, on what", Dock::left,
-                                          panel_of<ScenarioState, caption, draw>};
+extern const PanelEntry scenario_panel = {
+    "scenario", "Configure", "what is computed, on what", Dock::left, panel_of<ScenarioState, caption, draw>,
+    false,      false};
 
 }  // namespace app::gui

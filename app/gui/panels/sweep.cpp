@@ -92,7 +92,7 @@ void draw_quantity(const Context& context, const SweptField& field, const char* 
   const std::int64_t now = context.scenario.workload.*field.value;
   chart.line(line, c.predicted, Stroke::dashed, 1.8f);
   for (const SweepPoint& p : points) chart.dot(place(p), p.memory > capacity ? c.bad : c.predicted);
-  chart.vertical(static_cast<double>(now), c.good, "now", Stroke::dashed);
+  chart.vertical(static_cast<double>(now), c.text, "now", Stroke::dashed);
   if (is_memory) chart.horizontal(capacity, c.bad, "the device's memory");
   const SweepPoint* hovered = chart.nearest(points, place);
   if (!hovered) return;

@@ -20,7 +20,7 @@ void toggle_pick(Picks& picks, std::int64_t candidate) {
 }
 
 ImU32 pick_color(const Look& look, std::size_t pick) {
-  return pick == 0 ? look.color().predicted : look.color().measured;
+  return look.color().pins[static_cast<std::size_t>(pick)];
 }
 
 void picks_title(const Look& look, const Picks& picks) {

@@ -176,7 +176,7 @@ void describe(const Look& look, const ValidatedTable& table, const ValidationPoi
   text(look, TextRole::number, c.predicted,
        "predicted " + significant(point.predicted, 4) + ", 90 % in " + significant(point.low, 4) + " to " +
            significant(point.high, 4));
-  text(look, TextRole::number, point.inside() ? c.good : c.bad,
+  text(look, TextRole::number, point.inside() ? c.text : c.bad,
        "error " + signed_percent(point.error) + (point.inside() ? ", inside" : ", outside") + " the band");
   ImGui::EndTooltip();
 }
@@ -309,7 +309,8 @@ void draw_summaries(const Context& context, const Shown& shown, ImVec2 size) {
   const auto& summaries = shown.table->summaries;
   std::vector<const char*> headings = {"source", "GPU",  "rows", "predicted", "median",
                                        "mean",   "90th", "bias", "in band"};
-  // For tables that say whether a run fitted: how often that is foreseen, of those that did and did not alike.
+  // For tables that say whether a run fitted: how often that is foreseen, of those that did and did not
+  // alike.
   const bool outcomes = summaries.front().fitted + summaries.front().failed > 0;
   if (outcomes) headings.push_back("outcome");
   if (!ImGui::BeginTable("summaries", static_cast<int>(headings.size()), flags, size)) return;
@@ -430,7 +431,7 @@ void draw_row(const Context& context, const Shown& shown, ImVec2 size) {
         text_right(look, TextRole::number, c.dim, significant(p.low, 4) + " to " + significant(p.high, 4));
       ImGui::TableNextColumn();
       if (compared)
-        text_right(look, TextRole::number, compared->inside() ? c.good : c.bad,
+        text_right(look, TextRole::number, compared->inside() ? c.text : c.bad,
                    signed_percent(difference(*compared)));
     }
     ImGui::EndTable();
@@ -557,8 +558,12 @@ bool ValidationState::open(const std::filesystem::path& file) {
   return true;
 }
 
-extern const PanelEntry validation_panel = {"validation", "Validation",
-                                            "predictions beside what others measured", Dock::lower_right,
-                                            panel_of<ValidationState, caption, draw>};
+extern const PanelEntry validation_panel = {"validation",
+                                            "Validation",
+                                            "predictions beside what others measured",
+                                            Dock::lower_right,
+                                            panel_of<ValidationState, caption, draw>,
+                                            false,
+                                            false};
 
 }  // namespace app::gui

@@ -1,0 +1,172 @@
+#include "app/gui/legal.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+#include <vector>
+
+#include "app/gui/scenario_fields.h"
+#include "sim/scenario/preset.h"
+
+namespace app::gui {
+namespace {
+
+constexpr int kMostRounds = 24;
+constexpr std::string_view kBatch = "workload.global_batch_size";
+
+const ScenarioField* field_called(std::string_view name) {
+  for (const FieldSection& section : scenario_fields())
+    for (const ScenarioField& field : section.fields)
+      if (field.name == name) return &field;
+  return nullptr;
+}
+
+// By "workload.seq_len" or "seq_len" alone.
+const ScenarioField* field_meant(std::string_view word) {
+  for (const FieldSection& section : scenario_fields())
+    for (const ScenarioField& field : section.fields)
+      if (field.name == word || field.name.ends_with('.' + std::string(word))) return &field;
+  return nullptr;
+}
+
+bool is_wrong(const std::vector<sim::Problem>& problems, std::string_view field) {
+  return std::any_of(problems.begin(), problems.end(),
+                     [&](const sim::Problem& problem) { return problem.field == field; });
+}
+
+// One step away, the likeliest first.
+std::vector<sim::Scenario> repairs(const sim::Scenario& scenario, const std::vector<sim::Problem>& problems) {
+  std::vector<sim::Scenario> found;
+  const auto add = [&](auto change) {
+    sim::Scenario next = scenario;
+    change(next);
+    sim::Scenario followed = with_batch_following(scenario, next);
+    found.push_back(std::move(next));
+    if (!(followed == found.back())) found.push_back(std::move(followed));
+  };
+  add([](sim::Scenario&) {});
+  for (const sim::Problem& problem : problems) {
+    const ScenarioField* field = field_called(problem.field);
+    if (!field) continue;
+    for (const std::int64_t value : accepted_values(scenario, *field))
+      add([&](sim::Scenario& s) { field->write(s, value); });
+    add([&](sim::Scenario& s) { field->write(s, field->read(sim::Scenario{})); });
+  }
+  for (const sim::DType dtype : {sim::DType::bf16, sim::DType::fp32})
+    if (scenario.hardware.peak.count(dtype)) add([&](sim::Scenario& s) { s.workload.dtype = dtype; });
+  for (const char* degree :
+       {"strategy.virtual_pipeline", "strategy.expert_parallel", "strategy.context_parallel",
+        "strategy.tensor_parallel", "strategy.pipeline_parallel", "strategy.data_parallel"})
+    if (const ScenarioField* field = field_called(degree)) add([&](sim::Scenario& s) { field->write(s, 1); });
+  const auto shorten = [](sim::Scenario& s) {
+    const std::int64_t positions = std::max<std::int64_t>(2, s.model.max_position_embeddings);
+    s.workload.seq_len = std::min(s.workload.seq_len, positions);
+    s.workload.prompt_length = std::min(s.workload.prompt_length, positions / 2);
+    s.workload.max_new_tokens = std::min(s.workload.max_new_tokens, positions / 2);
+  };
+  add(shorten);
+  add([](sim::Scenario& s) { s.strategy = {}; });
+  add([](sim::Scenario& s) { s.implementation = sim::load_implementation_preset("ridgepoint"); });
+  add([](sim::Scenario& s) {  // types of parts, of a machine that has others
+    s.workload.weights_dtype = s.workload.kv_dtype = std::nullopt;
+  });
+  add([&](sim::Scenario& s) {
+    s.strategy = {};
+    shorten(s);
+    s.workload.micro_batch_size = s.workload.global_batch_size = 1;
+  });
+  return found;
+}
+
+}  // namespace
+
+std::string differences(const sim::Scenario& from, const sim::Scenario& to) {
+  std::string words;
+  const auto add = [&](std::string_view what, std::string_view before, std::string_view after) {
+    words.append(words.empty() ? "" : ", ").append(what).append(" ").append(before);
+    words.append(" \u2192 ").append(after);
+  };
+  for (const FieldSection& section : scenario_fields()) {
+    const bool has_name = section.preset_name != nullptr;
+    if (has_name && section.preset_name(from) != section.preset_name(to)) {
+      add(section.id, section.preset_name(from), section.preset_name(to));
+      if (std::string_view(section.id) == "model") continue;  // whose sizes go with it
+    }
+    for (const ScenarioField& field : section.fields) {
+      if (field.applies && !field.applies(from) && !field.applies(to)) continue;
+      const std::int64_t before = field.read(from), after = field.read(to);
+      if (before != after) add(field.label, field.text(before), field.text(after));
+    }
+  }
+  return words;
+}
+
+std::string in_labels(const sim::Problem& problem) {
+  const std::string all = problem.field + ' ' + problem.message;
+  std::string words, word;
+  const auto flush = [&] {
+    // A full stop ends a sentence; within a word it parts a field from its section.
+    std::string tail;
+    while (!word.empty() && word.back() == '.') {
+      tail += '.';
+      word.pop_back();
+    }
+    const bool path = word.find('_') != std::string::npos || word.find('.') != std::string::npos;
+    const ScenarioField* field = path ? field_meant(word) : nullptr;
+    words += field ? field->label : word;
+    words += tail;
+    word.clear();
+  };
+  for (const char letter : all) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) || letter == '_' || letter == '.') {
+      word += letter;
+    } else {
+      flush();
+      words += letter;
+    }
+  }
+  flush();
+  return words;
+}
+
+sim::Scenario with_batch_following(const sim::Scenario& before, sim::Scenario next) {
+  if (next.workload.task != sim::Task::train ||
+      next.workload.global_batch_size != before.workload.global_batch_size)
+    return next;
+  const std::vector<sim::Problem> problems = sim::validate(next);
+  if (!is_wrong(problems, kBatch)) return next;
+  const auto of_one_pass = [](const sim::Scenario& s) {
+    return std::max<std::int64_t>(1, s.workload.micro_batch_size * std::max(1, s.strategy.data_parallel));
+  };
+  const std::int64_t passes =
+      std::max<std::int64_t>(1, before.workload.global_batch_size / of_one_pass(before));
+  const std::int64_t stages = std::max(1, next.strategy.pipeline_parallel);
+  for (const std::int64_t micro_batches : {passes, (passes + stages - 1) / stages * stages}) {
+    sim::Scenario followed = next;
+    followed.workload.global_batch_size = micro_batches * of_one_pass(next);
+    if (!is_wrong(sim::validate(followed), kBatch)) return followed;
+  }
+  return next;
+}
+
+std::optional<sim::Scenario> make_legal(const sim::Scenario& scenario) {
+  sim::Scenario now = scenario;
+  std::vector<sim::Problem> problems = sim::validate(now);
+  for (int round = 0; round < kMostRounds && !problems.empty(); ++round) {
+    std::optional<sim::Scenario> best;
+    std::size_t fewest = problems.size();
+    for (sim::Scenario& next : repairs(now, problems)) {
+      const std::size_t left = sim::validate(next).size();
+      if (left >= fewest) continue;
+      fewest = left;
+      best = std::move(next);
+      if (left == 0) break;
+    }
+    if (!best) return std::nullopt;
+    now = std::move(*best);
+    problems = sim::validate(now);
+  }
+  return problems.empty() ? std::optional(std::move(now)) : std::nullopt;
+}
+
+}  // namespace app::gui

@@ -1,0 +1,25 @@
+// Ways from a scenario that cannot be to one that can.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "sim/plan/legality.h"
+#include "sim/scenario/scenario.h"
+
+namespace app::gui {
+
+// What differs, by the labels of Configure: "devices 1 -> 64, batch 8 -> 512". Presets by name. Empty where
+// nothing that has a label does.
+std::string differences(const sim::Scenario& from, const sim::Scenario& to);
+
+// A problem in the words of Configure: "batch is 8, which is no multiple of micro-batch times data, 512".
+std::string in_labels(const sim::Problem& problem);
+
+// The edit, and with it the batch where that is the one thing against it: as many micro-batches a replica as
+// before, or the fewest more that its schedule asks for. A batch that the edit sets stays as it is.
+sim::Scenario with_batch_following(const sim::Scenario& before, sim::Scenario next);
+
+// A legal scenario, found field by field from what is wrong; empty where the search finds none.
+std::optional<sim::Scenario> make_legal(const sim::Scenario& scenario);
+
+}  // namespace app::gui

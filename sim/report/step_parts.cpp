@@ -1,0 +1,212 @@
+#include "sim/report/step_parts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "sim/enum_names.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace sim {
+namespace {
+
+constexpr std::array<EnumName<StepPart>, kStepParts> kNames{{{StepPart::compute, "compute"},
+                                                             {StepPart::memory, "memory"},
+                                                             {StepPart::launch, "launch"},
+                                                             {StepPart::host, "host"},
+                                                             {StepPart::network, "exposed communication"},
+                                                             {StepPart::bubble, "pipeline bubble"},
+                                                             {StepPart::slowest, "waiting for the slowest"},
+                                                             {StepPart::other, "between operations"}}};
+
+// Of a row that compute waits for. Exchanges are apart: they may run beside compute.
+StepPart part_of(const Row& row) {
+  if (row.kind == OpKind::receive) return StepPart::bubble;
+  switch (row.bound) {
+    case Bound::compute:
+      return StepPart::compute;
+    case Bound::memory:
+      return StepPart::memory;
+    case Bound::launch:
+      return StepPart::launch;
+    case Bound::host:
+      return StepPart::host;
+    case Bound::network:
+      return StepPart::network;
+  }
+  return StepPart::other;
+}
+
+// What the rows of a rank come to.
+struct RankRows {
+  StepParts parts;          // without exchanges
+  Seconds busy, exchanged;  // the sum of those parts; exchanges, exposed or not
+  Seconds& at(StepPart part) { return parts.seconds[static_cast<std::size_t>(part)]; }
+};
+
+std::map<std::int32_t, RankRows> rows_by_rank(const Report& report) {
+  std::map<std::int32_t, RankRows> ranks;
+  for (const Row& row : report.rows) {
+    RankRows& of_rank = ranks[row.rank];
+    const StepPart part = part_of(row);
+    if (part == StepPart::network) {
+      of_rank.exchanged += row.duration;
+    } else {
+      of_rank.at(part) += row.duration;
+      of_rank.busy += row.duration;
+    }
+  }
+  return ranks;
+}
+
+// Of the exchanges' time, what is exposed at most. Stages exchange alike, and those that end early have room
+// for more than they expose: the stage with the least room tells.
+double exposed_at_most(const Report& report, const std::map<std::int32_t, RankRows>& ranks) {
+  const Seconds step = step_time(report) - report.waiting_for_slowest;
+  double least = 1;
+  for (const auto& [rank, rows] : ranks)
+    if (rows.exchanged.value > 0) least = std::min(least, std::max(0.0, (step - rows.busy) / rows.exchanged));
+  return least;
+}
+
+StepParts parts_of_rank(const Report& report, RankRows rows, double most_exposed) {
+  StepParts& parts = rows.parts;
+  const auto at = [&](StepPart part) -> Seconds& { return rows.at(part); };
+  const auto [busy, exchanged] = std::pair(rows.busy, rows.exchanged);
+  const Seconds step = step_time(report), slowest = report.waiting_for_slowest;
+  const Seconds rest = step - slowest - busy;
+  if (rest.value <= 0) {
+    // Rows that overlap fill more than the step: each counts in proportion.
+    at(StepPart::network) = step.value > 0 ? Seconds{} : exchanged;
+    const Seconds all = busy + at(StepPart::network);
+    const double scale = step.value > 0 && all.value > 0 ? (step - slowest) / all : 1;
+    for (Seconds& part : parts.seconds) part = part * scale;
+  } else {
+    at(StepPart::network) = std::min(rest, exchanged * most_exposed);
+    const bool staged = report.source.scenario.strategy.pipeline_parallel > 1;
+    at(staged ? StepPart::bubble : StepPart::other) += rest - at(StepPart::network);
+  }
+  at(StepPart::slowest) = slowest;
+  for (const Seconds part : parts.seconds) parts.whole += part;
+  return parts;
+}
+
+std::string whole_percent(double fraction) {
+  return std::to_string(std::lround(fraction * 100)) + " %";
+}
+
+// Of the rows of a part, those of the family that takes longest.
+struct FamilyTotal {
+  std::string_view name;
+  double seconds = 0, flops = 0, memory = 0, network = 0;
+  std::int64_t count = 0;
+};
+FamilyTotal longest_family(const Report& report, StepPart part) {
+  std::map<std::string_view, FamilyTotal> families;
+  for (const Row& row : report.rows) {
+    if (part_of(row) != part) continue;
+    FamilyTotal& sum = families[name(info(row.kind).family)];
+    sum.name = name(info(row.kind).family);
+    sum.seconds += row.duration.value;
+    sum.flops += row.flops.value;
+    sum.memory += static_cast<double>(row.memory.value);
+    sum.network += static_cast<double>(row.network.value);
+    sum.count += row.count;
+  }
+  const auto longest = std::max_element(families.begin(), families.end(), [](const auto& a, const auto& b) {
+    return a.second.seconds < b.second.seconds;
+  });
+  return longest == families.end() ? FamilyTotal{} : longest->second;
+}
+
+}  // namespace
+
+std::string_view name(StepPart part) {
+  return name_in(kNames, part);
+}
+
+StepParts step_parts(const Report& report, std::optional<std::int32_t> rank) {
+  const std::map<std::int32_t, RankRows> ranks = rows_by_rank(report);
+  const double most_exposed = exposed_at_most(report, ranks);
+  StepParts mean;
+  if (rank) {
+    const auto found = ranks.find(*rank);
+    return found == ranks.end() ? mean : parts_of_rank(report, found->second, most_exposed);
+  }
+  for (const auto& [one, rows] : ranks) {
+    const StepParts parts = parts_of_rank(report, rows, most_exposed);
+    const double weight = 1.0 / static_cast<double>(ranks.size());
+    for (std::size_t i = 0; i < kStepParts; ++i) mean.seconds[i] += parts.seconds[i] * weight;
+    mean.whole += parts.whole * weight;
+  }
+  return mean;
+}
+
+std::vector<PartShare> part_shares(const Report& report) {
+  const StepParts parts = step_parts(report);
+  std::vector<PartShare> shares;
+  for (std::size_t i = 0; i < kStepParts; ++i)
+    if (parts.seconds[i].value > 0)
+      shares.push_back({static_cast<StepPart>(i), parts.share(static_cast<StepPart>(i))});
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const PartShare& a, const PartShare& b) { return a.share > b.share; });
+  return shares;
+}
+
+std::string bottleneck_sentence(const Report& report) {
+  const std::vector<PartShare> shares = part_shares(report);
+  if (shares.empty()) return "No operation has been priced or measured yet.";
+  const StepPart part = shares.front().part;
+  const Scenario& s = report.source.scenario;
+  const std::string whole = s.workload.task == Task::train ? "the step" : "the generation";
+  const std::string share = whole_percent(shares.front().share) + " of " + whole;
+
+  // What the longest family of operations takes of the part's time it takes of the whole, too.
+  const FamilyTotal family = longest_family(report, part);
+  double of_rows = 0;
+  for (const Row& row : report.rows)
+    if (part_of(row) == part) of_rows += row.duration.value;
+  const double of_part = of_rows > 0 ? family.seconds / of_rows : 0;
+  const std::string is_family =
+      whole_percent(shares.front().share * of_part) + " of " + whole + " is " + std::string(family.name);
+  const auto reached = [&](double amount, double rate) {
+    const double most = family.seconds * rate;
+    return whole_percent(most > 0 ? amount / most : 0);
+  };
+  switch (part) {
+    case StepPart::compute: {
+      const bool known = s.hardware.has_peak_for(s.workload.dtype);
+      const double peak = known ? s.hardware.peak_for(s.workload.dtype).value : 0;
+      return "Bound by arithmetic: " + is_family + " at " + reached(family.flops, peak) +
+             " of what the chip can do.";
+    }
+    case StepPart::memory:
+      return "Bound by memory bandwidth: " + is_family + " at " +
+             reached(family.memory, s.hardware.memory_bandwidth.value) + " of what the memory can do.";
+    case StepPart::launch:
+      return "Bound by launches: " + is_family + ", " + format_count(family.count) +
+             " operations so short that starting them takes most of their time.";
+    case StepPart::network:
+      return "Bound by the network: " + share + " is communication that compute waits for, at " +
+             reached(family.network, s.hardware.node_link.value) + " of what the links can do.";
+    case StepPart::bubble: {
+      const std::int64_t sequences = s.workload.micro_batch_size * s.strategy.data_parallel;
+      const std::int64_t micro_batches = sequences > 0 ? s.workload.global_batch_size / sequences : 0;
+      return "Bound by the pipeline: " + share + " its stages wait for each other; " +
+             format_count(micro_batches) +
+             (micro_batches == 1 ? " micro-batch feeds " : " micro-batches feed ") +
+             format_count(s.strategy.pipeline_parallel) + " stages.";
+    }
+    case StepPart::host:
+      return "Bound by the host: " + is_family + ", in the host's memory or on the way there.";
+    case StepPart::slowest:
+      return "Bound by the slowest device: " + share + " the others wait for it.";
+    case StepPart::other:
+      return "Bound by what no operation accounts for: " + share + " passes between operations.";
+  }
+  return {};
+}
+
+}  // namespace sim

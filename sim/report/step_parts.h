@@ -1,0 +1,54 @@
+// Where the time of a step or generation goes: parts that exclude each other and add up to it. Every share
+// that a user reads (what bounds a step, its bubble, its exposed communication) is one of these over the
+// whole.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/report/report.h"
+
+namespace sim {
+
+enum class StepPart {
+  compute,  // operations that arithmetic bounds
+  memory,   // that memory bandwidth bounds
+  launch,   // that their launch bounds
+  host,     // in the host's memory, or on the way there
+  network,  // exposed communication: exchanges that compute waits for
+  bubble,   // pipeline stages without work, and transfers that they wait for
+  slowest,  // all ranks wait for the slowest
+  other     // what no row accounts for
+};
+inline constexpr std::size_t kStepParts = 8;
+std::string_view name(StepPart part);
+
+struct StepParts {
+  std::array<Seconds, kStepParts> seconds{};
+  Seconds whole;  // their sum: the step or generation
+
+  Seconds operator[](StepPart part) const { return seconds[static_cast<std::size_t>(part)]; }
+  double share(StepPart part) const { return whole.value > 0 ? (*this)[part] / whole : 0; }
+};
+
+// Of one rank that has rows, or the mean over all that have. Rows of operations count as long as they took.
+// Exchanges run beside them: they count as far as the rest of the step has room for them, on no stage to a
+// larger part than on the one with the least room. What a stage of a pipeline has left is bubble. Zero where
+// nothing has been priced or measured.
+StepParts step_parts(const Report& report, std::optional<std::int32_t> rank = {});
+
+// The parts that are not 0, largest first.
+struct PartShare {
+  StepPart part{};
+  double share = 0;
+};
+std::vector<PartShare> part_shares(const Report& report);
+
+// The one sentence that says what bounds it.
+std::string bottleneck_sentence(const Report& report);
+
+}  // namespace sim
