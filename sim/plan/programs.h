@@ -21,9 +21,9 @@ StepPlan make_step_plan(const Scenario& scenario, BackwardParts parts);
 StepPlan make_state_plan(const Scenario& scenario);
 // What a pipeline's stages send to each other alone.
 StepPlan make_transfer_plan(const Scenario& scenario);
-// For a scenario that differs in gradient_bucket and in the pieces of its pipeline alone: its buckets become
-// the plan's, whose blocks of others stay.
-void add_bucket_blocks(const Scenario& scenario, StepPlan& step);
+// The block that reduces so many layers' gradients in one message, which is added where there is none yet; -1
+// where a layer's are not reduced.
+BlockId bucket_block(StepPlan& step, Unit unit, std::int32_t layers);
 
 // A generation's blocks and buffers, without its program.
 struct GenerationPlan {

@@ -773,38 +773,6 @@ Bytes gradients_of(const PlanBuilder& b, const Tensors& unit) {
   return bytes;
 }
 
-// Several layers' gradients as one message, as many as a bucket holds; where layers of the kind end, there
-// may be fewer.
-void add_buckets(const Scenario& scenario, Unit unit, BlockId reduce, Plan& plan, BucketBlocks& bucket) {
-  const Strategy& s = scenario.strategy;
-  if (reduce < 0 || s.gradient_bucket == 0) return;
-  const std::int32_t pieces = pieces_of(s);
-  bucket.layers = bucket.layers_in(s.gradient_bucket, scenario.model.num_hidden_layers);
-  const auto add = [&](std::int32_t n) {
-    if (n <= 1 || bucket.reduce.contains(n)) return;
-    const std::string name = name_of(unit) + ".reduce_gradients_of_" + std::to_string(n);
-    const auto known = std::find_if(plan.blocks.begin() + reduce, plan.blocks.end(),
-                                    [&](const Block& block) { return block.name == name; });
-    bucket.reduce[n] = static_cast<BlockId>(known - plan.blocks.begin());
-    if (known == plan.blocks.end())
-      plan.blocks.push_back(
-          {name, of_layers(plan.blocks[static_cast<std::size_t>(reduce)].operations, n), BlockRole::reduce});
-  };
-  for (std::int32_t piece = 0; piece < pieces; ++piece) {
-    const LayerRange range = layers_of(scenario, piece);
-    for (std::int32_t l = range.first, run = 0; l <= range.last; ++l) {
-      const bool of_run = l < range.last && kind_of_layer(scenario, l).unit() == unit;
-      if (of_run) ++run;
-      if (!of_run) {
-        if (run >= bucket.layers) add(bucket.layers);
-        add(run % bucket.layers);
-        run = 0;
-      }
-    }
-  }
-  bucket.reduce[1] = reduce;
-}
-
 void add_reduction_blocks(PlanBuilder& b, const DecoderParameters& p, const UnitTensors& units,
                           StepBlocks& blocks) {
   const int zero_stage = b.strategy().zero_stage;
@@ -1033,6 +1001,29 @@ StepBlocks add_step_blocks(PlanBuilder& b, BackwardParts parts) {
   return blocks;
 }
 
+// As many layers' gradients in a message as a bucket holds; where layers of the kind end, there may be fewer.
+void add_buckets(const Scenario& scenario, StepPlan& step) {
+  if (scenario.strategy.gradient_bucket == 0) return;
+  for (const Unit unit : kLayerUnits) {
+    BucketBlocks& bucket = step.blocks.buckets[unit];
+    if (step.blocks.reduce[unit] < 0) continue;
+    bucket.layers = bucket.layers_in(scenario.strategy.gradient_bucket, scenario.model.num_hidden_layers);
+    for (std::int32_t piece = 0; piece < pieces_of(scenario.strategy); ++piece) {
+      const LayerRange range = layers_of(scenario, piece);
+      for (std::int32_t l = range.first, run = 0; l <= range.last; ++l) {
+        const bool of_run = l < range.last && kind_of_layer(scenario, l).unit() == unit;
+        if (of_run) {
+          ++run;
+          continue;
+        }
+        if (run >= bucket.layers) bucket_block(step, unit, bucket.layers);
+        if (run % bucket.layers > 0) bucket_block(step, unit, run % bucket.layers);
+        run = 0;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 StepPlan make_step_plan(const Scenario& scenario) {
@@ -1043,7 +1034,7 @@ StepPlan make_step_plan(const Scenario& scenario, BackwardParts parts) {
   PlanBuilder b(scenario);
   StepBlocks blocks = add_step_blocks(b, parts);
   StepPlan step{b.take(), std::move(blocks)};
-  add_bucket_blocks(scenario, step);
+  add_buckets(scenario, step);
   add_extra_tensors(step.plan);
   return step;
 }
@@ -1055,7 +1046,6 @@ StepPlan make_state_plan(const Scenario& scenario) {
   StepBlocks blocks = begin_step_blocks(b, p, units);
   add_state_blocks(b, p, units, add_gradient_norm(b), blocks);
   StepPlan step{b.take(), std::move(blocks)};
-  add_bucket_blocks(scenario, step);
   add_extra_tensors(step.plan);
   return step;
 }
@@ -1068,13 +1058,17 @@ StepPlan make_transfer_plan(const Scenario& scenario) {
   return {b.take(), std::move(blocks)};
 }
 
-void add_bucket_blocks(const Scenario& scenario, StepPlan& step) {
-  for (const Unit unit : kLayerUnits) {
-    BucketBlocks& bucket = step.blocks.buckets[unit];
-    bucket.layers = 1;
-    bucket.reduce.clear();
-    add_buckets(scenario, unit, step.blocks.reduce[unit], step.plan, bucket);
-  }
+BlockId bucket_block(StepPlan& step, Unit unit, std::int32_t layers) {
+  const BlockId of_one = step.blocks.reduce[unit];
+  if (of_one < 0 || layers == 1) return of_one;
+  std::vector<Block>& blocks = step.plan.blocks;
+  const auto [known, added] =
+      step.blocks.buckets[unit].reduce.try_emplace(layers, static_cast<BlockId>(blocks.size()));
+  if (added)
+    blocks.push_back({name_of(unit) + ".reduce_gradients_of_" + std::to_string(layers),
+                      of_layers(blocks[static_cast<std::size_t>(of_one)].operations, layers),
+                      BlockRole::reduce});
+  return known->second;
 }
 
 Plan make_training_plan(const Scenario& scenario) {

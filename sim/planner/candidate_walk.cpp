@@ -147,8 +147,7 @@ class CandidateWalk::Layout {
     int stages = 1, data_parallel = 0;
     Refusal refusal;
     Refusals states, states_two_directions;  // of choices of states, with so many directions of the pipeline
-    std::map<std::pair<int, StatePlaces>, std::vector<AlikeStates>>
-        alike;  // by chunks, over which buckets reach
+    std::map<StatePlaces, std::vector<AlikeStates>> alike;
   };
   // Candidates whose time is asked for, all of them or those that are drawn: it is found for several at a
   // time.
@@ -369,8 +368,7 @@ class CandidateWalk::Layout {
 
   // With the scenario's schedule.
   const std::vector<AlikeStates>& alike_states(Stages& stages) {
-    const Strategy& t = scenario_.strategy;
-    const auto [known, added] = stages.alike.try_emplace({t.virtual_pipeline, state_places(scenario_)});
+    const auto [known, added] = stages.alike.try_emplace(state_places(scenario_));
     std::vector<AlikeStates>& alike = known->second;
     if (!added) return alike;
     const Refusals& refusals = refusals_of(stages);

@@ -34,8 +34,8 @@ class SpaceParts {
 
 class CandidateWalk {
  public:
-  // Walks the candidates in [begin, end). Refers to the space and the calibration; walks on several threads may
-  // share what they find of schedules.
+  // Walks the candidates in [begin, end). Refers to the space and the calibration; walks on several threads
+  // may share what they find of schedules.
   CandidateWalk(const SearchSpace& space, const Calibration* calibration, std::int64_t begin,
                 std::int64_t end, std::shared_ptr<Schedules> schedules);
   ~CandidateWalk();

@@ -60,31 +60,6 @@ SIM_INLINE LanesOf<n> smaller(const LanesOf<n>& a, Seconds b) {
   return {all < a.of ? all : a.of};
 }
 
-// The lanes for which something holds.
-template <std::size_t kCount>
-struct alignas(kCount * sizeof(double)) MaskOf {
-  typedef long Vector __attribute__((vector_size(kCount * sizeof(double))));
-  Vector of{};
-};
-template <std::size_t n>
-SIM_INLINE MaskOf<n> operator<=(const LanesOf<n>& a, const LanesOf<n>& b) {
-  return {a.of <= b.of};
-}
-template <std::size_t n>
-SIM_INLINE MaskOf<n> operator&(const MaskOf<n>& a, const MaskOf<n>& b) {
-  return {a.of & b.of};
-}
-template <std::size_t n>
-SIM_INLINE MaskOf<n> operator|(const MaskOf<n>& a, const MaskOf<n>& b) {
-  return {a.of | b.of};
-}
-template <std::size_t n>
-SIM_INLINE bool all(const MaskOf<n>& mask) {
-  long of_all = -1;
-  for (std::size_t i = 0; i < n; ++i) of_all &= mask.of[i];
-  return of_all != 0;
-}
-
 // The same time in all lanes, and one lane's.
 template <class Time>
 SIM_INLINE Time everywhere(Seconds time) {

@@ -88,8 +88,8 @@ struct UnitCounts {
 // The most in a pass with what is exchanged beside it.
 struct PassMost {
   double bytes = 0;  // at any step
-  // For a first pass that begins gradients where they are not there all the time, steps at which the stage may
-  // be fullest: with what was begun.
+  // For a first pass that begins gradients where they are not there all the time, steps at which the stage
+  // may be fullest: with what was begun.
   struct Step {
     double bytes = 0;
     UnitCounts begun;

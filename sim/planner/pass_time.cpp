@@ -85,7 +85,7 @@ PassTime time_pass(std::span<const TimedStep> steps, const PassBegin& begin) {
   Seconds compute;
   bool gathers = false;
   for (const TimedStep& s : steps) {
-    gathers = gathers || (begin.gathers_in_pass && s.gather && is_there(*s.gather));
+    gathers = gathers || (begin.gathers_in_pass && s.gathers && is_there(s.gather));
     compute += (s.before.duration + s.work.duration) * s.count;
   }
   if (gathers) return pass;  // the first waits for earlier collectives

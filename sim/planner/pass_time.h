@@ -46,14 +46,14 @@ struct PassTime {
 
 // What `count` units alike take, one after the other; a UnitStep (plan/pass_steps.h) with its prices.
 struct TimedStep {
-  const ActionTime* gather = nullptr;  // of the parameters that it reads; null: none
-  ActionTime before = {};              // compute with no need of parameters
-  ActionTime work = {};                // compute from where it reads them on
-  ActionTime message = {};             // of gradients
+  ActionTime gather = {};   // of the parameters that it reads, if it gathers them
+  ActionTime before = {};   // compute with no need of parameters
+  ActionTime work = {};     // compute from where it reads them on
+  ActionTime message = {};  // of gradients
   // With every so many units, of which so many were there before; 0: none.
   std::int32_t bucket = 0, waiting = 0;
   std::int32_t count = 1;  // 0: the message alone
-  bool reads = false;  // waits for what is gathered for it
+  bool reads = false, gathers = false;
 };
 
 // How a pass begins.

@@ -3,167 +3,129 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/cost/software.h"
 #include "sim/planner/run_units.h"
+#include "sim/planner/step_states.h"
 
 namespace sim {
 namespace {
 
-const ActionTime* if_there(const ActionTime& t) {
-  return is_there(t) ? &t : nullptr;
-}
-
-// Gradients of so many units in one message; of the last micro-batch, what replicas sum of each follows.
-ActionTime message_of(const StateTimes& states, Unit unit, std::int32_t units, bool last) {
-  const auto& buckets = has_experts(unit) ? states.reduce_expert_layers : states.reduce_layers;
-  const auto found = buckets.find(units);
-  const ActionTime& one = states.reduce[unit];
-  const ActionTime message = !is_layer(unit) || found == buckets.end() ? repeated(one, units) : found->second;
-  const ActionTime& others = states.only_last[unit];
-  return last && is_there(others) ? in_turn(message, repeated(others, units)) : message;
+// Gradients of so many units in one message; of the last micro-batch, what replicas and both directions of a
+// pipeline sum of each follows.
+ActionTime message_of(BlockTimes& states, Unit unit, std::int32_t units, bool last) {
+  ActionTime message = states.message(unit, units);
+  if (!last) return message;
+  const StepBlocks& blocks = states.blocks();
+  for (const UnitBlocks* sums : {&blocks.reduce_replicas, &blocks.reduce_directions})
+    if ((*sums)[unit] >= 0)
+      message = in_turn(message, repeated(states.of((*sums)[unit], Phase::backward), units));
+  return message;
 }
 
 }  // namespace
 
-PassTimer::PassTimer(const Scenario& scenario, const ComputeTimes& compute, const StateTimes& states,
+PassTimer::PassTimer(const Scenario& scenario, const ComputeTimes& compute, const StepStates* states,
                      const StepSoftware& software, bool single)
     : scenario_(scenario), compute_(compute), states_(states), software_(software), single_(single) {
-  const UnitTimes& last = states.only_last;
-  last_differs_ =
-      is_there(last.embedding) || is_there(last.layer) || is_there(last.expert_layer) || is_there(last.head);
+  if (!states) return;
+  const StepBlocks& blocks = states->unbucketed.blocks.blocks();
+  last_differs_ = std::any_of(kUnits.begin(), kUnits.end(), [&](Unit unit) {
+    return blocks.reduce_replicas[unit] >= 0 || blocks.reduce_directions[unit] >= 0;
+  });
 }
 
-PassTimer::Variant PassTimer::variant(PassKind kind) const {
-  switch (kind) {
-    case PassKind::forward:
-      return {.pass = Pass::forward};
-    case PassKind::first_forward:
-      return {.pass = Pass::forward, .reads_ahead = true};
-    case PassKind::first_of_stage:
-      return {.pass = Pass::forward, .begins_step = true, .reads_ahead = true};
-    case PassKind::backward:
-      return {.pass = Pass::backward};
-    case PassKind::first_backward:
-      return {.pass = Pass::backward, .begins_gradients = true, .ends_gradients = single_};
-    case PassKind::last_backward:
-      return {.pass = Pass::backward, .ends_gradients = true};
-    case PassKind::input:
-      return {.pass = Pass::backward_input};
-    case PassKind::first_input:
-      return {.pass = Pass::backward_input, .begins_gradients = true, .ends_gradients = single_};
-    case PassKind::last_input:
-      return {.pass = Pass::backward_input, .ends_gradients = true};
-    case PassKind::weight:
-      return {.pass = Pass::backward_weight};
-    case PassKind::last_weight:
-      return {.pass = Pass::backward_weight, .ends_gradients = true};
-    case PassKind::rest_weight:
-      return {.pass = Pass::backward_weight, .rest = true};
-    case PassKind::last_rest_weight:
-      return {.pass = Pass::backward_weight, .ends_gradients = true, .rest = true};
-  }
-  return {};
-}
-
-PassKind PassTimer::same_as(PassKind kind) const {
-  const auto ending = [&](PassKind last, PassKind usual) {
-    const bool differs = reduces_beside(scenario_) && (scenario_.strategy.zero_stage < 2 || last_differs_);
-    return differs ? last : usual;
-  };
-  const bool begins = scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
+PassKind PassTimer::normal(PassKind kind) const {
+  const bool ends_matter = reduces_beside(scenario_) && (scenario_.strategy.zero_stage < 2 || last_differs_);
   const bool has_work = software_.pass.waits || software_.pass.before.value > 0;
-  switch (kind) {
-    case PassKind::first_of_stage:
-      return software_.before_first_pass.value > 0 ? kind : same_as(PassKind::first_forward);
-    case PassKind::first_forward:
-      return gathers_ahead(scenario_) ? kind : PassKind::forward;
-    case PassKind::first_backward:
-      return begins ? kind : same_as(single_ ? PassKind::last_backward : PassKind::backward);
-    case PassKind::first_input:
-      return begins ? kind : same_as(single_ ? PassKind::last_input : PassKind::input);
-    case PassKind::last_backward:
-      return ending(kind, PassKind::backward);
-    case PassKind::last_input:
-      return ending(kind, PassKind::input);
-    case PassKind::last_weight:
-      return ending(kind, PassKind::weight);
-    case PassKind::rest_weight:
-      return has_work ? kind : PassKind::weight;
-    case PassKind::last_rest_weight:
-      return has_work ? ending(kind, PassKind::rest_weight) : same_as(PassKind::last_weight);
-    case PassKind::forward:
-    case PassKind::backward:
-    case PassKind::input:
-    case PassKind::weight:
-      break;
-  }
+  kind.begins_step &= software_.before_first_pass.value > 0;
+  kind.reads_ahead &= gathers_ahead(scenario_);
+  kind.ends_gradients |= kind.begins_gradients && single_;
+  kind.ends_gradients &= ends_matter;
+  kind.begins_gradients &= scenario_.implementation.memory.weight_gradient == WeightGradient::fresh;
+  kind.follows_input &= has_work;
   return kind;
 }
 
-bool PassTimer::reduces(const Variant& v) const {
-  return v.pass != Pass::forward &&
-         (scenario_.strategy.zero_stage >= 2 || (v.ends_gradients && reduces_beside(scenario_)));
+bool PassTimer::reduces(const PassKind& kind) const {
+  return states_ && kind.pass != Pass::forward &&
+         (scenario_.strategy.zero_stage >= 2 || (kind.ends_gradients && reduces_beside(scenario_)));
 }
-bool PassTimer::gathers(const Variant& v) const {
-  return scenario_.strategy.zero_stage == 3 && v.pass != Pass::backward_weight;
+bool PassTimer::gathers(const PassKind& kind) const {
+  return states_ && scenario_.strategy.zero_stage == 3 && kind.pass != Pass::backward_weight;
 }
-
-PassTimer::Needs PassTimer::needs(PassKind kind) const {
-  const Variant v = variant(kind);
-  const bool ahead = v.reads_ahead && gathers_ahead(scenario_);
-  return {.exchanges = gathers(v) || ahead || reduces(v) || v.begins_gradients ||
-                       (scenario_.strategy.zero_stage >= 2 && v.pass != Pass::forward),
-          .buckets = reduces(v) && v.pass != Pass::backward_input,
-          .ahead = gathers(v)};
+bool PassTimer::reads_ahead(const PassKind& kind) const {
+  return states_ && kind.reads_ahead && gathers_ahead(scenario_);
 }
 
-TimedStep PassTimer::priced(const UnitStep& s, const Variant& v, const UnitTimes* gather) const {
-  if (s.flushed > 0) return {.message = message_of(states_, s.unit, s.flushed, v.ends_gradients), .count = 0};
+int PassTimer::exchange(const PassKind& kind) const {
+  // Layers' gradients go with the pass that ends them.
+  if (reduces(kind))
+    return kind.pass == Pass::backward_input ? states_->unbucketed.exchange : states_->exchange;
+  const bool any = states_ && (gathers(kind) || reads_ahead(kind) || kind.begins_gradients);
+  return any ? states_->unbucketed.exchange : -1;
+}
+
+TimedStep PassTimer::priced(const UnitStep& s, const PassKind& kind, const UnitBlocks* gather) const {
+  const auto message = [&](std::int32_t units) {
+    return message_of(states_->unbucketed.blocks, s.unit, units, kind.ends_gradients);
+  };
+  if (s.flushed > 0) return {.message = message(s.flushed), .count = 0};
   TimedStep step{.count = s.count, .reads = s.reads};
-  const bool forward = v.pass == Pass::forward;
+  const bool forward = kind.pass == Pass::forward;
+  if (gather && s.reads && (*gather)[s.unit] >= 0) {
+    step.gathers = true;
+    const Phase phase = reads_ahead(kind) ? Phase::optimizer : forward ? Phase::forward : Phase::backward;
+    step.gather = states_->unbucketed.blocks.of((*gather)[s.unit], phase);
+    if (phase != Phase::optimizer) step.gather.work = work_before_gather(scenario_);
+  }
   const LayerTimes* layer = is_layer(s.unit) ? &compute_.layers[static_cast<std::size_t>(s.kind)] : nullptr;
-  if (gather && s.reads) step.gather = if_there((*gather)[s.unit]);
   if (s.recomputes) step.work = s.ends_group ? layer->recompute_last : layer->recompute;
   if (!s.works) return step;
-  if (v.begins_gradients) step.before = states_.zero[s.unit];
-  if (v.pass == Pass::backward || v.pass == Pass::backward_input)
-    step.before = in_turn(step.before, states_.zero_whole[s.unit]);
+  const bool begins = states_ && (kind.pass == Pass::backward || kind.pass == Pass::backward_input);
+  if (begins) {
+    BlockTimes& times = states_->unbucketed.blocks;
+    const StepBlocks& blocks = times.blocks();
+    if (kind.begins_gradients) step.before = times.of(blocks.zero[s.unit], Phase::optimizer);
+    step.before = in_turn(step.before, times.of(blocks.zero_whole[s.unit], Phase::backward));
+  }
   if (s.recomputes) step.work = in_turn(step.work, std::exchange(step.before, {}));
   step.work = in_turn(step.work, s.unit == Unit::embedding
                                      ? (forward ? compute_.embedding : compute_.embedding_backward)
                                  : s.unit == Unit::head ? (forward ? compute_.head : compute_.head_backward)
                                  : forward              ? layer->forward
-                                 : v.pass == Pass::backward       ? layer->backward
-                                 : v.pass == Pass::backward_input ? layer->input
-                                                                  : layer->weight);
+                                 : kind.pass == Pass::backward       ? layer->backward
+                                 : kind.pass == Pass::backward_input ? layer->input
+                                                                     : layer->weight);
   if (s.bucket == 0) return step;
-  step.message = message_of(states_, s.unit, s.bucket, v.ends_gradients);
+  step.message = message(s.bucket);
   step.bucket = s.bucket;
   step.waiting = s.waiting;
   return step;
 }
 
-PassTimer::Order PassTimer::order(PassKind kind) const {
-  const Variant v = variant(kind);
-  const bool sends = reduces(v);
-  return {v.pass, sends, sends ? states_.bucket : BucketLayers{}};
+PassTimer::Order PassTimer::order(const PassKind& kind) const {
+  const bool sends = reduces(kind);
+  return {kind.pass, sends, sends ? states_->bucket : BucketLayers{}};
 }
 
-PassTime PassTimer::time(const std::vector<UnitStep>& steps, PassKind kind) const {
-  const Variant v = variant(kind);
-  const bool ahead = v.reads_ahead && gathers_ahead(scenario_);
-  const UnitTimes* gather = ahead                     ? &states_.gather_updated
-                            : !gathers(v)             ? nullptr
-                            : v.pass == Pass::forward ? &states_.gather_for_forward
-                                                      : &states_.gather_for_backward;
+PassTime PassTimer::time(const std::vector<UnitStep>& steps, const PassKind& kind) const {
+  const bool ahead = reads_ahead(kind);
+  const UnitBlocks* gather = nullptr;
+  if (ahead || gathers(kind)) {
+    const StepBlocks& blocks = states_->unbucketed.blocks.blocks();
+    gather = ahead                        ? &blocks.gather_updated
+             : kind.pass == Pass::forward ? &blocks.gather_for_forward
+                                          : &blocks.gather_for_backward;
+  }
   thread_local std::vector<TimedStep> timed;  // kept from one pass to the next
   timed.clear();
-  for (const UnitStep& s : steps) timed.push_back(priced(s, v, gather));
+  for (const UnitStep& s : steps) timed.push_back(priced(s, kind, gather));
   PassBegin begin{.prefetch = scenario_.strategy.prefetch,
                   .gathers_in_pass = !ahead,
-                  .work = v.rest ? HostWork{} : software_.pass,
+                  .work = kind.follows_input ? HostWork{} : software_.pass,
                   .interference = software_.interference,
                   .hosts = software_.hosts};
-  if (v.begins_step) begin.work.before += software_.before_first_pass;
+  if (kind.begins_step) begin.work.before += software_.before_first_pass;
   return time_pass(timed, begin);
 }
 
@@ -177,86 +139,89 @@ using EndClock = UnitClock<EndTime, true, kStreams>;
 // The once of a step of one stage.
 class StageOnce {
  public:
-  StageOnce(const Scenario& scenario, std::span<const Piece::Run> units, const StateTimes& states,
+  StageOnce(const Scenario& scenario, std::span<const Piece::Run> units, const StepStates& states,
             const StepSoftware& software)
-      : scenario_(scenario), units_(units), states_(states), software_(software) {}
+      : scenario_(scenario),
+        units_(units),
+        states_(states.unbucketed.blocks),
+        blocks_(states_.blocks()),
+        software_(software) {}
 
   void begin(DeviceClock& clock) const {
     if (scenario_.implementation.memory.weight_gradient == WeightGradient::fresh) return;
-    ActionTime first = all_of(states_.zero);
+    ActionTime first = of_all(blocks_.zero);
     first.work = software_.pass;
     first.work.before += scenario_.implementation.host.step;
     clock.run(kComputeStream, first);
   }
 
   // For updated parameters.
-  Seconds launches_of_gathers() const { return all_of(states_.gather_updated).host.launches; }
+  Seconds launches_of_gathers() const { return of_all(blocks_.gather_updated).host.launches; }
 
   // `reductions`: what was not reduced beside passes.
   void finish(EndClock& clock, const std::vector<ActionTime>& reductions, bool gathers,
               bool at_an_end) const {
     const EndTime ready = clock.free(kComputeStream);
     for (const ActionTime& message : reductions) clock.run(kCollectiveStream, message, ready);
-    ActionTime norm = states_.zero_norm;
+    ActionTime norm = of(blocks_.zero_norm);
     norm.work = software_.pass;
     clock.run(kComputeStream, norm, clock.free(kCollectiveStream));
-    ActionTime before = at_an_end ? states_.sum_tied_embedding : ActionTime{};
-    before = in_turn(before, all_of(states_.unscale));
-    before = in_turn(before, states_.read_overflow);
-    before = in_turn(before, all_of(states_.norm));
-    before = in_turn(before, in_turn(states_.sum_norm, states_.clip));
+    ActionTime before = at_an_end ? of(blocks_.sum_tied_embedding) : ActionTime{};
+    before = in_turn(before, of_all(blocks_.unscale));
+    before = in_turn(before, of(blocks_.read_overflow));
+    before = in_turn(before, of_all(blocks_.norm));
+    before = in_turn(before, in_turn(of(blocks_.sum_norm), of(blocks_.clip)));
     clock.run(kComputeStream, before);
     if (scenario_.strategy.offload_optimizer) return update_on_host(clock, gathers);
     std::vector<TimedStep> updates;
-    for_each_unit([&](Unit unit, std::int32_t count) {
-      updates.push_back({.work = states_.update[unit], .count = count});
-      if (!gathers) return;
-      updates.back().message = states_.gather_updated[unit];
+    for (const Piece::Run& r : units_) {
+      updates.push_back({.work = of(blocks_.update[r.unit]), .count = r.layers});
+      if (!gathers) continue;
+      updates.back().message = of(blocks_.gather_updated[r.unit]);
       updates.back().bucket = 1;
-    });
+    }
     UnitRun<kEndLanes, true, false, EndClock>(clock, clock, updates, {}).run();
   }
 
  private:
-  // As one action.
-  ActionTime all_of(const UnitTimes& times) const {
+  ActionTime of(BlockId block) const { return states_.of(block, Phase::optimizer); }
+  // Of the stage's units, as one action.
+  ActionTime of_all(const UnitBlocks& blocks) const {
     ActionTime all;
-    for_each_unit([&](Unit unit, std::int32_t count) { all = in_turn(all, repeated(times[unit], count)); });
+    for (const Piece::Run& r : units_) all = in_turn(all, repeated(of(blocks[r.unit]), r.layers));
     return all;
-  }
-
-  template <class Visit>
-  void for_each_unit(Visit visit) const {
-    for (const Piece::Run& r : units_) visit(r.unit, r.layers);
   }
 
   // Gradients go out, the host updates, parameters come in: the slowest of the three sets the pace of units
   // alike.
   void update_on_host(EndClock& clock, bool gathers) const {
     const EndTime computed = clock.free(kComputeStream);
-    for_each_unit([&](Unit u, std::int32_t count) {
-      for (std::int32_t n = 0; n < count; ++n) {
-        const EndTime out = clock.run(kToHostStream, states_.gradients_to_host[u], computed).end;
-        const EndTime updated = clock.run(kHostStream, states_.update[u], out).end;
-        const EndTime in = clock.run(kFromHostStream, states_.parameters_from_host[u], updated).end;
-        if (gathers && is_there(states_.gather_updated[u]))
-          clock.run(kCollectiveStream, states_.gather_updated[u], in);
+    for (const Piece::Run& r : units_) {
+      const ActionTime out = of(blocks_.gradients_to_host[r.unit]), update = of(blocks_.update[r.unit]),
+                       in = of(blocks_.parameters_from_host[r.unit]),
+                       gather = of(blocks_.gather_updated[r.unit]);
+      for (std::int32_t n = 0; n < r.layers; ++n) {
+        const EndTime sent = clock.run(kToHostStream, out, computed).end;
+        const EndTime updated = clock.run(kHostStream, update, sent).end;
+        const EndTime received = clock.run(kFromHostStream, in, updated).end;
+        if (gathers && is_there(gather)) clock.run(kCollectiveStream, gather, received);
       }
-    });
+    }
   }
 
   const Scenario& scenario_;
   std::span<const Piece::Run> units_;
-  const StateTimes& states_;
+  BlockTimes& states_;
+  const StepBlocks& blocks_;
   const StepSoftware& software_;
 };
 
 // What is not reduced beside passes, in the order of its messages.
-std::vector<ActionTime> reductions_after_passes(const Scenario& scenario, const StateTimes& states,
+std::vector<ActionTime> reductions_after_passes(const Scenario& scenario, const StepStates& states,
                                                 const std::vector<const Piece*>& pieces) {
   std::vector<ActionTime> messages;
   const auto add = [&](Unit unit, std::int32_t units, std::int32_t times) {
-    const ActionTime message = message_of(states, unit, units, true);
+    const ActionTime message = message_of(states.unbucketed.blocks, unit, units, true);
     if (is_there(message) && times > 0) messages.push_back(repeated(message, times));
   };
   std::vector<UnitStep> steps;
@@ -276,7 +241,7 @@ std::vector<ActionTime> reductions_after_passes(const Scenario& scenario, const 
 }  // namespace
 
 StageEnds stage_ends(const Scenario& scenario, std::span<const Piece::Run> units,
-                     const std::vector<const Piece*>& pieces, bool at_an_end, const StateTimes& states,
+                     const std::vector<const Piece*>& pieces, bool at_an_end, const StepStates& states,
                      const StepSoftware& software) {
   const StageOnce once(scenario, units, states, software);
   const bool ahead = gathers_ahead(scenario);

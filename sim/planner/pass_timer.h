@@ -1,6 +1,7 @@
 // What passes over a piece of the model take, with what is exchanged beside them, and what a stage does once
 // a step.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,6 +12,8 @@
 
 namespace sim {
 
+struct StepStates;  // step_states.h
+
 // What software does around passes.
 struct StepSoftware {
   HostWork pass;              // before a pass, and once before and after them all
@@ -19,40 +22,48 @@ struct StepSoftware {
   bool hosts = false;  // decide when anything begins
 };
 
-// Passes of a schedule's slots, and those that do more: the first of a chunk or of its stage, the first that
-// has gradients, the last, which ends them. `rest`: what the host does before a pass it has done before the
-// part of inputs.
-enum class PassKind : std::uint8_t {
-  forward,
-  backward,
-  input,
-  weight,
-  first_forward,
-  first_of_stage,
-  first_backward,
-  first_input,
-  last_backward,
-  last_input,
-  last_weight,
-  rest_weight,
-  last_rest_weight,
+// A pass of a schedule's slot, and what it does because of its place in the step.
+struct PassKind {
+  Pass pass{};
+  bool begins_step = false;       // its stage's first
+  bool reads_ahead = false;       // its chunk's first: reads what is gathered from the step's beginning on
+  bool begins_gradients = false;  // its chunk's first that has gradients
+  bool ends_gradients = false;    // the last that has them
+  bool follows_input = false;     // what the host does before a pass it has done before the part of inputs
+  auto operator<=>(const PassKind&) const = default;
 };
-inline constexpr std::size_t kPassKinds = 13;
+// Those that schedules have.
+inline constexpr std::array<PassKind, 13> kPassKinds{{
+    {.pass = Pass::forward},
+    {.pass = Pass::forward, .reads_ahead = true},
+    {.pass = Pass::forward, .begins_step = true, .reads_ahead = true},
+    {.pass = Pass::backward},
+    {.pass = Pass::backward, .begins_gradients = true},
+    {.pass = Pass::backward, .ends_gradients = true},
+    {.pass = Pass::backward_input},
+    {.pass = Pass::backward_input, .begins_gradients = true},
+    {.pass = Pass::backward_input, .ends_gradients = true},
+    {.pass = Pass::backward_weight},
+    {.pass = Pass::backward_weight, .ends_gradients = true},
+    {.pass = Pass::backward_weight, .follows_input = true},
+    {.pass = Pass::backward_weight, .ends_gradients = true, .follows_input = true},
+}};
+inline constexpr std::size_t kFirstForward = 1, kFirstOfStage = 2;
 
 // Times of passes over pieces, with what each exchanges by the strategy's ZeRO stage.
 class PassTimer {
  public:
-  // Refers to all that it is given. `single`: a chunk has one micro-batch, whose pass is both first and last.
-  PassTimer(const Scenario& scenario, const ComputeTimes& compute, const StateTimes& states,
+  // Refers to all that it is given. `states`: null where passes exchange nothing and begin no gradients.
+  // `single`: a chunk has one micro-batch, whose pass is both first and last.
+  PassTimer(const Scenario& scenario, const ComputeTimes& compute, const StepStates* states,
             const StepSoftware& software, bool single);
 
-  // The first kind that takes the same.
-  PassKind same_as(PassKind kind) const;
-  // What of states such a pass depends on: what is exchanged, the sizes of buckets, and units gathered ahead.
-  struct Needs {
-    bool exchanges = false, buckets = false, ahead = false;
-  };
-  Needs needs(PassKind kind) const;
+  // Without what makes no difference here.
+  PassKind normal(PassKind kind) const;
+  // What else such a pass depends on: the number of what is exchanged beside it (-1: nothing), and whether on
+  // how many units are gathered ahead.
+  int exchange(const PassKind& kind) const;
+  bool gathers(const PassKind& kind) const;
   // What the steps of such a pass depend on beside its piece, and its time with them.
   struct Order {
     Pass pass{};
@@ -60,23 +71,17 @@ class PassTimer {
     BucketLayers bucket = {};
     auto operator<=>(const Order&) const = default;
   };
-  Order order(PassKind kind) const;
-  PassTime time(const std::vector<UnitStep>& steps, PassKind kind) const;
+  Order order(const PassKind& kind) const;
+  PassTime time(const std::vector<UnitStep>& steps, const PassKind& kind) const;
 
  private:
-  struct Variant {
-    Pass pass{};
-    bool begins_gradients = false, ends_gradients = false, begins_step = false, reads_ahead = false;
-    bool rest = false;
-  };
-  Variant variant(PassKind kind) const;
-  bool reduces(const Variant& v) const;
-  bool gathers(const Variant& v) const;
-  TimedStep priced(const UnitStep& step, const Variant& variant, const UnitTimes* gather) const;
+  bool reduces(const PassKind& kind) const;
+  bool reads_ahead(const PassKind& kind) const;
+  TimedStep priced(const UnitStep& step, const PassKind& kind, const UnitBlocks* gather) const;
 
   const Scenario& scenario_;
   const ComputeTimes& compute_;
-  const StateTimes& states_;
+  const StepStates* states_;
   const StepSoftware& software_;
   bool single_, last_differs_ = false;
 };
@@ -88,7 +93,7 @@ struct StageEnds {
 };
 // `units`: all of the stage's, in the order in which they are updated; `pieces`: as its chunks have them.
 StageEnds stage_ends(const Scenario& scenario, std::span<const Piece::Run> units,
-                     const std::vector<const Piece*>& pieces, bool at_an_end, const StateTimes& states,
+                     const std::vector<const Piece*>& pieces, bool at_an_end, const StepStates& states,
                      const StepSoftware& software);
 
 }  // namespace sim

@@ -39,7 +39,7 @@ class UnitRun {
     std::int32_t readers = 0;
     for (const TimedStep& s : steps) {
       readers += s.reads ? s.count : 0;
-      gathers_any_ = gathers_any_ || s.gather;
+      gathers_any_ = gathers_any_ || s.gathers;
     }
     ahead_ = std::clamp(begin.prefetch, 0, std::max(0, readers - 1));
     thread_local std::vector<Time> ends;  // kept from one pass to the next
@@ -52,7 +52,7 @@ class UnitRun {
     if constexpr (kAhead) {  // all gathers go on beside compute
       Clock all = gathers_;
       for (const TimedStep& s : steps_)
-        if (s.reads && s.gather) all.run(kCollectiveStream, repeated(*s.gather, s.count));
+        if (s.gathers) all.run(kCollectiveStream, repeated(s.gather, s.count));
       clock_.exchange_until(all.free(kCollectiveStream));
     }
     skip_others();
@@ -71,12 +71,12 @@ class UnitRun {
   SIM_INLINE void gather_next() {
     const TimedStep& s = steps_[gather_step_];
     Time& end = gathered_[issued_++ % ring_];
-    if (!s.gather)
+    if (!s.gathers)
       end = never_;
     else if constexpr (kAhead)
-      end = gathers_.run(kCollectiveStream, *s.gather).end;
+      end = gathers_.run(kCollectiveStream, s.gather).end;
     else
-      end = clock_.run(kCollectiveStream, *s.gather, clock_.free(kComputeStream)).end;
+      end = clock_.run(kCollectiveStream, s.gather, clock_.free(kComputeStream)).end;
     if (++gather_in_step_ < s.count) return;
     gather_in_step_ = 0;
     ++gather_step_;

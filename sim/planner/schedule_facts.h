@@ -4,17 +4,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "sim/planner/in_flight.h"
-#include "sim/planner/schedule_clock.h"
+#include "sim/planner/slot_order.h"
 
 namespace sim {
 
-// A schedule with all that follows from it alone. May be asked by several threads at a time.
+// May be asked by several threads at a time.
 class ScheduleFacts {
  public:
   ScheduleFacts(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
@@ -22,14 +22,26 @@ class ScheduleFacts {
   Schedule placement;                    // without slots
   std::vector<StageInFlight> in_flight;  // of each stage
   std::vector<bool> within_before;       // of each stage, whether within() the one before
-  // Made when it is first asked for: of many schedules no candidate fits, or all are beaten.
-  const ScheduleClock& clock() const;
+
+  // As SlotOrder::run(). With many micro-batches the step grows by the same with each further group of them,
+  // and two shorter steps say by how much. All micro-batches are run where a further group does not take what
+  // the one before did.
+  void run(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
+           const TransferTimes& transfers, bool hosts, std::vector<StageEnd>& ends) const;
 
  private:
+  // Made when it is first asked for: of many schedules no candidate fits, or all are beaten.
+  struct Order {
+    std::int32_t micro_batches = 0;
+    mutable std::once_flag made = {};
+    mutable std::unique_ptr<SlotOrder> order = {};
+  };
+  const SlotOrder& made(const Order& order) const;
+
   std::string schedule_;
   std::int32_t chunks_;
-  mutable std::once_flag made_;
-  mutable std::optional<ScheduleClock> clock_;
+  Order all_, longer_, shorter_;  // where all are no more than longer has, it has them
+  double more_ = 0;               // groups beyond longer
 };
 
 // The schedules that a search has met, for all of its threads.

@@ -63,8 +63,8 @@ struct SearchResult {
   std::int64_t begin = 0, end = 0;  // candidates that were asked for
   std::int64_t looked_at = 0;       // of these; less where the search was stopped
   std::int64_t legal = 0;           // without contradiction
-  // Candidates whose memory is found, and whose time as far as to tell whether it is among the best, the front or the
-  // points: of these it is found, of others a bound that says no.
+  // Candidates whose memory is found, and whose time as far as to tell whether it is among the best, the
+  // front or the points: of these it is found, of others a bound that says no.
   std::int64_t evaluated = 0;
   std::int64_t fitting = 0;  // that keep to all constraints
   // Candidates by what refuses them first: a field ("strategy.tensor_parallel"), or a constraint ("memory",

@@ -37,22 +37,6 @@ struct ChunkSlots {
   std::vector<std::size_t> first_forward, first_backward, last_input, last_weight;
 };
 
-// `begins`: the host has not yet done what it does before the pass.
-PassKind kind_of(Pass pass, bool first_of_stage, bool first, bool last, bool begins) {
-  switch (pass) {
-    case Pass::forward:
-      return first_of_stage ? PassKind::first_of_stage : first ? PassKind::first_forward : PassKind::forward;
-    case Pass::backward:
-      return first ? PassKind::first_backward : last ? PassKind::last_backward : PassKind::backward;
-    case Pass::backward_input:
-      return first ? PassKind::first_input : last ? PassKind::last_input : PassKind::input;
-    case Pass::backward_weight:
-      break;
-  }
-  if (begins) return last ? PassKind::last_weight : PassKind::weight;
-  return last ? PassKind::last_rest_weight : PassKind::rest_weight;
-}
-
 }  // namespace
 
 SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
@@ -70,19 +54,32 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
                         slots[i - 1].micro_batch != slot.micro_batch ||
                         (slots[i - 1].pass == Pass::forward) != forward;
     const ChunkSlots& ends = chunk_slots[static_cast<std::size_t>(event.stage)];
-    const PassKind kind = kind_of(slot.pass, i == 0, ends.is_first(i, slot), ends.is_last(i, slot), begins);
-    const auto known = std::find(kinds_.begin(), kinds_.end(), kind);
-    events_.push_back({.pass = kind,
-                       .place = static_cast<std::uint8_t>(known - kinds_.begin()),
+    const bool of_weight = slot.pass == Pass::backward_weight, first = ends.is_first(i, slot) && !of_weight;
+    const PassKind kind{.pass = slot.pass,
+                        .begins_step = i == 0,
+                        .reads_ahead = forward && first,
+                        .begins_gradients = !forward && first,
+                        .ends_gradients = !forward && !first && ends.is_last(i, slot),
+                        .follows_input = of_weight && !begins};
+    events_.push_back({.kind = index_of(kind),
                        .forward = forward,
+                       .reads_ahead = kind.reads_ahead,
                        .with_next = slot.with_next,
                        .stage = event.stage,
                        .at = event.stage * s.chunks + slot.chunk,
                        .received = event.received,
                        .sent = event.sent});
-    if (known == kinds_.end()) kinds_.push_back(kind);
   }
   share_messages();
+}
+
+std::uint8_t SlotOrder::index_of(const PassKind& kind) {
+  std::size_t known = 0;
+  while (known < kinds_.size() && kPassKinds[kinds_[known]] != kind) ++known;
+  if (known == kinds_.size())
+    kinds_.push_back(static_cast<std::uint8_t>(std::find(kPassKinds.begin(), kPassKinds.end(), kind) -
+                                               kPassKinds.begin()));
+  return static_cast<std::uint8_t>(known);
 }
 
 // A message's place is free for another once it has been received: few are under way at a time.
@@ -164,10 +161,10 @@ struct SlotOrder::Machine {
   std::vector<Clock> clocks;              // of stages
   std::vector<Lanes> arrivals;            // of messages
 
-  void set(std::size_t lane, const PipelinePasses& run, const std::vector<PassKind>& kinds) {
+  void set(std::size_t lane, const PipelinePasses& run, const std::vector<std::uint8_t>& kinds) {
     for (std::size_t p = 0; p < run.passes.size(); ++p)
       for (std::size_t k = 0; k < kinds.size(); ++k) {
-        const PassTime& from = *run.passes[p][static_cast<std::size_t>(kinds[k])];
+        const PassTime& from = *run.passes[p][kinds[k]];
         Pass& to = passes[p * kinds.size() + k];
         for (std::size_t i = 0; i < to.compute.size(); ++i) {
           set_lane(to.compute[i], lane, from.compute[i]);
@@ -205,9 +202,8 @@ SIM_INLINE void SlotOrder::run_events(Machine<kHost, n>& m, const TransferTimes&
         if (!with.with_next) break;
       }
     const auto at = static_cast<std::size_t>(e.at);
-    clock.pass(m.passes[m.piece_of[at] * kinds_.size() + e.place]);
-    const bool first = e.pass == PassKind::first_of_stage || e.pass == PassKind::first_forward;
-    if (first && !m.first_forward.empty())
+    clock.pass(m.passes[m.piece_of[at] * kinds_.size() + e.kind]);
+    if (e.reads_ahead && !m.first_forward.empty())
       clock.free(kComputeStream) = larger(clock.free(kComputeStream), m.first_forward[at]);
     if (e.with_next) continue;
     for (std::size_t j = together; j <= i; ++j)

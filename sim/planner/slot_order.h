@@ -13,8 +13,8 @@
 
 namespace sim {
 
-// Passes through one chunk of a stage, by PassKind; null where the schedule has none.
-using ChunkPasses = std::array<const PassTime*, kPassKinds>;
+// Passes over a piece, in the order of kPassKinds; null where the schedule has none.
+using ChunkPasses = std::array<const PassTime*, kPassKinds.size()>;
 
 struct TransferTimes {
   ActionTime send_forward, send_backward, receive_forward, receive_backward;
@@ -45,9 +45,9 @@ class SlotOrder {
 
  private:
   struct Event {
-    PassKind pass{};
-    std::uint8_t place = 0;  // of the pass among kinds_
+    std::uint8_t kind = 0;  // of its pass, among kinds_
     bool forward = false;
+    bool reads_ahead = false;               // PassKind's
     bool with_next = false;                 // sends when the next one has ended, too
     std::int32_t stage = 0, at = 0;         // `at`: stage and chunk
     std::int32_t received = -1, sent = -1;  // messages
@@ -64,12 +64,13 @@ class SlotOrder {
   void run_machine(Machine<true, kLanes>& machine, const TransferTimes& transfers) const;
   void run_machine(Machine<false, kFewLanes>& machine, const TransferTimes& transfers) const;
   void run_machine(Machine<true, kFewLanes>& machine, const TransferTimes& transfers) const;
+  std::uint8_t index_of(const PassKind& kind);
   void share_messages();
 
   std::int32_t stages_ = 1, chunks_ = 1;
   std::size_t messages_ = 0;
   std::vector<Event> events_;
-  std::vector<PassKind> kinds_;  // that it has
+  std::vector<std::uint8_t> kinds_;  // that it has, of kPassKinds
 };
 
 }  // namespace sim

@@ -74,54 +74,45 @@ struct StepEstimator::StateKey {
 
 struct StepEstimator::Known {
   // The base with the strategy and the workload of whatever is being found.
-  const Scenario& with(const Strategy& strategy, const Workload& workload) {
+  const Scenario& with(const Strategy& strategy, const Workload& with_workload) {
     base.strategy = strategy;
-    base.workload = workload;
+    base.workload = with_workload;
     return base;
   }
 
   Scenario base;
   const Calibration* calibration;
-  std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
-  std::map<std::tuple<const BlockTimes*, BackwardParts, std::int64_t>, ComputeTimes> compute;
-  std::map<const BlockTimes*, PassMemory> memory;
-  std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
+  std::shared_ptr<Schedules> schedules;
+  Workload workload = {};  // but for its batches, that all below is of
   // Passes that are found and forgotten again and again.
   std::pmr::unsynchronized_pool_resource passes_memory{
       {.max_blocks_per_chunk = 1, .largest_required_pool_block = std::size_t{4} << 20}};
-  StageNumbers stage_numbers;
-  std::map<std::tuple<const UnbucketedStates*, BucketLayers, int>, StepStates> states;
-  std::map<StateKey, int> exchanges;
-  ExchangeNumbers exchange_numbers;
-  std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
-  std::shared_ptr<Schedules> schedules;
+  struct Found {
+    std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
+    std::map<std::tuple<const BlockTimes*, BackwardParts, std::int64_t>, ComputeTimes> compute;
+    std::map<const BlockTimes*, PassMemory> memory;
+    std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
+    std::map<std::pair<const UnbucketedStates*, BucketLayers>, StepStates> states;
+    std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
+    StageNumbers stage_numbers;
+    int exchanges = 0;  // numbers given
+  } found = {};
 };
 
 StepEstimator::StepEstimator(const Scenario& base, const Calibration* calibration,
                              std::shared_ptr<Schedules> schedules)
-    : known_(new Known{.base = base,
-                       .calibration = calibration,
-                       .compute_blocks = {},
-                       .compute = {},
-                       .memory = {},
-                       .unbucketed = {},
-                       .stage_numbers = {},
-                       .states = {},
-                       .exchanges = {},
-                       .exchange_numbers = {},
-                       .transfer_blocks = {},
-                       .schedules = std::move(schedules)}) {}
+    : known_(new Known{.base = base, .calibration = calibration, .schedules = std::move(schedules)}) {}
 
 void StepEstimator::forget_layout() {
-  known_->compute.clear();
-  known_->memory.clear();
-  known_->stage_numbers.clear();
-  known_->compute_blocks.clear();
-  known_->states.clear();
-  known_->unbucketed.clear();
-  known_->exchanges.clear();
-  known_->exchange_numbers.clear();
-  known_->transfer_blocks.clear();
+  known_->found = {};
+}
+
+void StepEstimator::forget_other_workloads(const Scenario& s) {
+  Workload workload = s.workload;
+  workload.micro_batch_size = workload.global_batch_size = 1;  // which what is found is asked with
+  if (workload == known_->workload) return;
+  forget_layout();
+  known_->workload = workload;
 }
 
 BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
@@ -154,7 +145,7 @@ BlockTimes& StepEstimator::compute_blocks(const Scenario& s) {
   t.data_parallel = t.pipeline_parallel = 1;
   t.rank_order = kDefaultRankOrder;
   t.offload_activations = false;
-  auto& known = known_->compute_blocks[key];
+  auto& known = known_->found.compute_blocks[key];
   if (known) return *known;
   Scenario with = s;
   with.strategy = t;
@@ -191,7 +182,7 @@ TransferTimes StepEstimator::transfers(const Scenario& s) {
   t.virtual_pipeline = 1;
   t.schedule = kPlainSchedule;
   forget_recompute(t);
-  auto& known = known_->transfer_blocks[key];
+  auto& known = known_->found.transfer_blocks[key];
   if (!known)
     known = std::make_unique<BlockTimes>(make_transfer_plan(known_->with(t, s.workload)),
                                          known_->base.hardware, known_->calibration);
@@ -210,12 +201,13 @@ TransferTimes StepEstimator::transfers(const Scenario& s) {
 }
 
 StepPasses StepEstimator::passes(const Scenario& s) {
+  forget_other_workloads(s);
   BlockTimes& blocks = compute_blocks(s);
   const std::int64_t sequences = s.workload.micro_batch_size;
   const BackwardParts parts = backward_parts(s.strategy.schedule);
-  const auto [compute, added] = known_->compute.try_emplace({&blocks, parts, sequences});
+  const auto [compute, added] = known_->found.compute.try_emplace({&blocks, parts, sequences});
   if (added) compute->second = compute_times(blocks, parts, sequences);
-  const PassMemory& memory = known_->memory.try_emplace(&blocks, blocks).first->second;
+  const PassMemory& memory = known_->found.memory.try_emplace(&blocks, blocks).first->second;
   // No gradients are set to zero before.
   const bool begins_with_pass = s.implementation.memory.weight_gradient == WeightGradient::fresh;
   const TransferTimes sent = transfers(s);
@@ -229,7 +221,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   return {blocks,
           compute->second,
           memory,
-          known_->stage_numbers,
+          known_->found.stage_numbers,
           sent,
           {.pass = work_before_pass(s),
            .before_first_pass = begins_with_pass ? s.implementation.host.step : Seconds{},
@@ -249,32 +241,38 @@ UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces place
   t.prefetch = 1;
   t.offload_activations = false;
   forget_recompute(t);
-  auto& known = known_->unbucketed[key];
+  auto& known = known_->found.unbucketed[key];
   if (known) return *known;
-  const Strategy strategy = t;
-  t.offload_optimizer = false;
-  const int exchanges =
-      known_->exchanges.try_emplace(key, static_cast<int>(known_->exchanges.size())).first->second;
-  const Scenario& with = known_->with(strategy, s.workload);
+  int exchange = known_->found.exchanges;
+  if (t.offload_optimizer) {  // which passes know nothing of
+    Scenario on_device = s;
+    on_device.strategy.offload_optimizer = false;
+    exchange = unbucketed(on_device, places).exchange;
+  } else {
+    ++known_->found.exchanges;
+  }
+  const Scenario& with = known_->with(t, s.workload);
   known = std::make_unique<UnbucketedStates>(with, with.hardware, known_->calibration, compute_blocks(with),
-                                             exchanges);
+                                             exchange);
   return *known;
 }
 
 const StepStates& StepEstimator::states(const Scenario& s) {
-  const StatePlaces places = state_places(s);
-  UnbucketedStates& base = unbucketed(s, places);
+  forget_other_workloads(s);
+  UnbucketedStates& base = unbucketed(s, state_places(s));
   // Many buckets are too small for a second layer.
-  const BucketLayers layers = base.blocks.layers_in(s.strategy.gradient_bucket);
-  Buckets buckets{.bytes = layers == BucketLayers{} ? 0 : s.strategy.gradient_bucket,
-                  .schedule = base.blocks.plan().scenario.strategy.schedule,
-                  .virtual_pipeline = 1};
-  if (buckets.bytes > 0)
-    buckets.virtual_pipeline = places == StatePlaces::ends_meet ? 2 : s.strategy.virtual_pipeline;
-  const auto key = std::make_tuple(&base, layers, buckets.virtual_pipeline);
-  const auto known = known_->states.find(key);
-  if (known != known_->states.end()) return known->second;
-  return known_->states.try_emplace(key, base, std::move(buckets), known_->exchange_numbers).first->second;
+  const BucketLayers bucket = base.blocks.layers_in(s.strategy.gradient_bucket);
+  const auto known = known_->found.states.find({&base, bucket});
+  if (known != known_->found.states.end()) return known->second;
+  int exchange = known_->found.exchanges;
+  if (s.strategy.offload_optimizer) {
+    Scenario on_device = s;
+    on_device.strategy.offload_optimizer = false;
+    exchange = states(on_device).exchange;
+  } else {
+    ++known_->found.exchanges;
+  }
+  return known_->found.states.try_emplace({&base, bucket}, StepStates{base, bucket, exchange}).first->second;
 }
 
 const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {

@@ -21,6 +21,7 @@ class StepEstimator {
   StepEstimator(const Scenario& base, const Calibration* calibration,
                 std::shared_ptr<Schedules> schedules = std::make_shared<Schedules>());
 
+  // Passes and states refer to what is kept until a scenario has another workload but for its batches.
   StepPasses passes(const Scenario& scenario);
   const StepStates& states(const Scenario& scenario);
   const ScheduleFacts& schedule(const Scenario& scenario);
@@ -35,6 +36,7 @@ class StepEstimator {
   struct ComputeKey;
   struct StateKey;
   struct Known;
+  void forget_other_workloads(const Scenario& scenario);
   BlockTimes& compute_blocks(const Scenario& scenario);
   TransferTimes transfers(const Scenario& scenario);
   UnbucketedStates& unbucketed(const Scenario& scenario, StatePlaces places);

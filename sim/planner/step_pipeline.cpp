@@ -20,11 +20,9 @@ Seconds of_either(Seconds whole, Seconds parts) {
   return whole.value > 0 && parts.value > 0 ? std::min(whole, parts) : std::max(whole, parts);
 }
 
-constexpr int kNoExchange = -1;
-
 }  // namespace
 
-PassTimer StepPipeline::timer(const Scenario& s, const StateTimes& states) const {
+PassTimer StepPipeline::timer(const Scenario& s, const StepStates* states) const {
   return {s, passes_.compute_, states, passes_.software_, micro_batches_of_chunk(facts_.placement) == 1};
 }
 
@@ -44,8 +42,10 @@ StepPasses::Cut& StepPasses::cut(const Scenario& s) {
 }
 
 const PassTime* StepPasses::passes_of(Cut& cut, const Scenario& s, const PassTimer& timer, PassKind kind,
-                                      int exchange, int ahead) {
-  const auto [known, added] = cut.passes.try_emplace({kind, exchange, ahead});
+                                      int ahead) {
+  kind = timer.normal(kind);
+  const auto [known, added] =
+      cut.passes.try_emplace({kind, timer.exchange(kind), timer.gathers(kind) ? ahead : 0});
   if (!added) return known->second;
   const PassTimer::Order order = timer.order(kind);
   const auto [steps, is_new] = cut.steps.try_emplace(order, cut.distinct.size());
@@ -146,24 +146,21 @@ void StepPipeline::find_fullest() {
 Seconds StepPipeline::least_of_compute(const Scenario& s) {
   const Schedule& placement = facts_.placement;
   const double micro_batches = micro_batches_of_chunk(placement);
-  static const StateTimes no_states{};
-  Scenario without = s;
-  without.strategy.zero_stage = 0;
-  const PassTimer plain = timer(without, no_states);
+  const PassTimer plain = timer(s, nullptr);
   const BackwardParts parts = backward_parts(s.strategy.schedule);
   struct Durations {
     Seconds forward, backward, input, weight;
   };
   std::vector<Durations> durations(cut_.distinct.size());
-  const auto find = [&](PassKind kind, Seconds Durations::*of) {
-    const PassTime* const passes = passes_.passes_of(cut_, s, plain, kind, kNoExchange, 0);
+  const auto find = [&](Pass pass, Seconds Durations::*of) {
+    const PassTime* const passes = passes_.passes_of(cut_, s, plain, {.pass = pass}, 0);
     for (std::size_t p = 0; p < durations.size(); ++p) durations[p].*of = passes[p].compute[kFromCompute];
   };
-  find(PassKind::forward, &Durations::forward);
-  if (parts != BackwardParts::all_split) find(PassKind::backward, &Durations::backward);
+  find(Pass::forward, &Durations::forward);
+  if (parts != BackwardParts::all_split) find(Pass::backward, &Durations::backward);
   if (parts != BackwardParts::whole) {
-    find(PassKind::input, &Durations::input);
-    find(PassKind::weight, &Durations::weight);
+    find(Pass::backward_input, &Durations::input);
+    find(Pass::backward_weight, &Durations::weight);
   }
   const auto back = [](const Durations& p) { return of_either(p.backward, p.input); };
   struct Way {
@@ -196,45 +193,32 @@ Seconds StepPipeline::least_of_compute(const Scenario& s) {
 }
 
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
-  std::vector<std::optional<StageStates>>& known = states.unbucketed().of_stages;
-  return memory_.peak(s, states.memory(), states.bucket_layers(), [&](std::size_t i) -> const StageStates& {
+  std::vector<std::optional<StageStates>>& known = states.unbucketed.of_stages;
+  const StateMemory& of_states = states.unbucketed.memory;
+  return memory_.peak(s, of_states, states.bucket, [&](std::size_t i) -> const StageStates& {
     const std::size_t number = numbers_[i];
     if (known.size() <= number) known.resize(passes_.stage_numbers_.size());
-    if (!known[number]) known[number] = stage_states(s, states.memory(), memory_.stages()[i].units);
+    if (!known[number]) known[number] = stage_states(s, of_states, memory_.stages()[i].units);
     return *known[number];
   });
 }
 
 std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const StepStates& states,
                                                       int ahead) {
-  const auto [known, added] = cut_.exchanging.try_emplace({states.exchange(), ahead});
+  const auto [known, added] = cut_.exchanging.try_emplace({states.exchange, ahead});
   std::pmr::vector<ChunkPasses>& passes = known->second;
   if (!added) return passes;
-  const PassTimer of_passes = timer(s, states.times());
+  const PassTimer of_passes = timer(s, &states);
   const BackwardParts parts = backward_parts(s.strategy.schedule);
   passes.resize(cut_.distinct.size());
-  const auto set = [&](PassKind kind) {
-    const PassKind same = of_passes.same_as(kind);
-    const auto k = static_cast<std::size_t>(kind), known_as = static_cast<std::size_t>(same);
-    const PassTimer::Needs needs = of_passes.needs(same);
-    const int exchange = needs.buckets     ? states.exchange()
-                         : needs.exchanges ? -2 - states.unbucketed().exchanges
-                                           : kNoExchange;
-    const PassTime* of_pieces = passes[0][known_as];
-    if (!of_pieces)
-      of_pieces = passes_.passes_of(cut_, s, of_passes, same, exchange, needs.ahead ? ahead : 0);
+  for (std::size_t k = 0; k < kPassKinds.size(); ++k) {
+    const Pass pass = kPassKinds[k].pass;
+    if (pass != Pass::forward &&
+        parts == (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole))
+      continue;
+    const PassTime* const of_pieces = passes_.passes_of(cut_, s, of_passes, kPassKinds[k], ahead);
     for (std::size_t p = 0; p < passes.size(); ++p) passes[p][k] = of_pieces + p;
-  };
-  for (const PassKind kind : {PassKind::forward, PassKind::first_forward, PassKind::first_of_stage})
-    set(kind);
-  if (parts != BackwardParts::all_split)
-    for (const PassKind kind : {PassKind::backward, PassKind::last_backward, PassKind::first_backward})
-      set(kind);
-  if (parts != BackwardParts::whole)
-    for (const PassKind kind :
-         {PassKind::input, PassKind::last_input, PassKind::first_input, PassKind::weight,
-          PassKind::last_weight, PassKind::rest_weight, PassKind::last_rest_weight})
-      set(kind);
+  }
   return passes;
 }
 
@@ -245,15 +229,12 @@ std::vector<const Piece*> StepPipeline::pieces_of(const Kind& kind) const {
 }
 
 const EndsOfStages& StepPipeline::ends_of(const Scenario& s, const StepStates& states) const {
-  // Buckets that go beside the passes are not among what a stage does once.
-  const bool buckets = states.bucket_layers() != BucketLayers{} && !reduces_beside(s);
-  EndsOfStages& known = buckets ? states.bucket_ends() : states.unbucketed().ends;
+  EndsOfStages& known = reduces_beside(s) ? states.unbucketed.ends : states.ends;
   for (const Kind& kind : kinds_) {
     if (known.size() <= kind.number) known.resize(passes_.stage_numbers_.size());
     std::optional<StageEnds>& ends = known[kind.number];
     if (!ends)
-      ends = stage_ends(s, kind.units.runs, pieces_of(kind), kind.units.at_an_end,
-                        buckets ? states.times() : states.unbucketed().times(), passes_.software_);
+      ends = stage_ends(s, kind.units.runs, pieces_of(kind), kind.units.at_an_end, states, passes_.software_);
   }
   return known;
 }
@@ -266,9 +247,8 @@ Seconds StepPipeline::slower_beside(Seconds exchanged, Seconds compute) const {
 
 std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
   const int ahead = s.strategy.zero_stage == 3 ? std::min(s.strategy.prefetch, most_ahead_) : 0;
-  const auto place =
-      static_cast<std::size_t>(states.exchange()) * (static_cast<std::size_t>(most_ahead_) + 1) +
-      static_cast<std::size_t>(ahead);
+  const auto place = static_cast<std::size_t>(states.exchange) * (static_cast<std::size_t>(most_ahead_) + 1) +
+                     static_cast<std::size_t>(ahead);
   if (place >= numbered_.size()) numbered_.resize(place + 1, -1);
   if (numbered_[place] >= 0) return static_cast<std::size_t>(numbered_[place]);
   const std::size_t number = ends_.size() / kinds_.size();
@@ -287,8 +267,7 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
     const Kind& kind = kinds_[kind_of_stage_[stage]];
     Seconds gathered, launched;  // parameters arrive one after the other
     for (std::size_t c = 0; gathers && c < chunks_; ++c) {
-      const PassKind first = c == 0 ? PassKind::first_of_stage : PassKind::first_forward;
-      const GathersAhead& g = run.passes[kind.chunks[c]][static_cast<std::size_t>(first)]->ahead;
+      const GathersAhead& g = run.passes[kind.chunks[c]][c == 0 ? kFirstOfStage : kFirstForward]->ahead;
       run.first_forward.push_back(
           std::max(gathered + g.compute_from_collectives, launched + g.compute_from_host));
       gathered = std::max(gathered + g.collectives, launched + g.collectives_from_host);
@@ -304,8 +283,8 @@ std::size_t StepPipeline::ask(const Scenario& s, const StepStates& states) {
 void StepPipeline::run_asked() {
   if (asked_.empty()) return;
   thread_local std::vector<StageEnd> ends;
-  facts_.clock().run({passes_.runs_.data(), asked_.size()}, piece_of_, passes_.transfers_,
-                     passes_.software_.hosts, ends);
+  facts_.run({passes_.runs_.data(), asked_.size()}, piece_of_, passes_.transfers_, passes_.software_.hosts,
+             ends);
   auto e = ends.begin();
   for (const std::size_t number : asked_) {
     StageEnd* const of_kinds = ends_.data() + number * kinds_.size();

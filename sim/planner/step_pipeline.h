@@ -45,14 +45,14 @@ class StepPasses {
     std::vector<std::size_t> of_piece;
     std::vector<PieceMemory> memory;
     std::map<PassTimer::Order, std::vector<std::vector<UnitStep>>> steps;  // of all distinct pieces
-    // All distinct pieces, by what a pass depends on: its kind, what is exchanged beside it (-1: nothing),
-    // and units that are gathered ahead.
+    // All distinct pieces, by what a pass depends on: its kind, PassTimer::exchange(), and units that are
+    // gathered ahead.
     std::pmr::map<std::tuple<PassKind, int, int>, const PassTime*> passes;
     // By what is exchanged beside passes, and units that are gathered ahead.
     std::pmr::map<std::pair<int, int>, std::pmr::vector<ChunkPasses>> exchanging;
   };
   const PassTime* passes_of(Cut& cut, const Scenario& scenario, const PassTimer& timer, PassKind kind,
-                            int exchange, int ahead);
+                            int ahead);
   Cut& cut(const Scenario& scenario);
 
   BlockTimes& blocks_;
@@ -99,7 +99,7 @@ class StepPipeline {
   };
   void find_kinds();
   void find_fullest();
-  PassTimer timer(const Scenario& scenario, const StateTimes& states) const;
+  PassTimer timer(const Scenario& scenario, const StepStates* states) const;
   Seconds least_of_compute(const Scenario& scenario);
   std::span<const ChunkPasses> exchanging(const Scenario& scenario, const StepStates& states, int ahead);
   // With those of all kinds.

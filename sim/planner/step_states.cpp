@@ -1,7 +1,5 @@
 #include "sim/planner/step_states.h"
 
-#include <utility>
-
 #include "sim/plan/schedule.h"
 
 namespace sim {
@@ -29,32 +27,10 @@ UnitCounts StageUnits::counts() const {
 
 UnbucketedStates::UnbucketedStates(const Scenario& s, const Hardware& hardware,
                                    const Calibration* calibration, const BlockTimes& passes,
-                                   int number_of_exchanges)
-    : exchanges(number_of_exchanges),
-      blocks(make_state_plan(s), hardware, calibration),
-      memory(state_memory(blocks, passes)) {}
-
-const StateTimes& UnbucketedStates::times() {
-  if (!times_) times_ = state_times(blocks);
-  return *times_;
-}
-
-StepStates::StepStates(UnbucketedStates& unbucketed, Buckets buckets, ExchangeNumbers& numbers)
-    : unbucketed_(unbucketed),
-      buckets_(std::move(buckets)),
-      bucket_layers_(unbucketed.blocks.layers_in(buckets_.bytes)) {
-  const StateExchange exchange{unbucketed.exchanges, bucket_layers_, buckets_.virtual_pipeline};
-  exchange_ = numbers.try_emplace(exchange, static_cast<int>(numbers.size())).first->second;
-}
-
-const StateTimes& StepStates::times() const {
-  if (buckets_.bytes == 0) return unbucketed_.times();
-  if (times_) return *times_;
-  times_ = std::make_unique<StateTimes>(unbucketed_.times());
-  unbucketed_.blocks.set(buckets_);
-  set_bucket_times(unbucketed_.blocks, *times_);
-  return *times_;
-}
+                                   int number_of_exchange)
+    : blocks(make_state_plan(s), hardware, calibration),
+      memory(state_memory(blocks, passes)),
+      exchange(number_of_exchange) {}
 
 StatePlaces state_places(const Scenario& s) {
   const Placement placement = placement_of(s.strategy.schedule);

@@ -1,9 +1,7 @@
 // Where a strategy's parameters and their states lie, and what is exchanged of them: what strategies that do
 // the same to them share.
 #pragma once
-#include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -35,56 +33,24 @@ enum class StatePlaces {
 };
 StatePlaces state_places(const Scenario& scenario);
 
-// States whose gradients go layer by layer, from which those with buckets are made.
+// States with all that does not depend on how many layers' gradients go in one message.
 struct UnbucketedStates {
   UnbucketedStates(const Scenario& scenario, const Hardware& hardware, const Calibration* calibration,
-                   const BlockTimes& passes, int number_of_exchanges);
-  const StateTimes& times();
+                   const BlockTimes& passes, int number_of_exchange);
 
-  int exchanges = 0;  // the same number for those that differ in what the optimizer does alone
   BlockTimes blocks;
   StateMemory memory;
-  EndsOfStages ends;
+  int exchange = 0;   // a number, the same where passes exchange the same beside them
+  EndsOfStages ends;  // where no gradients go after the passes
   std::vector<std::optional<StageStates>> of_stages;  // by StageNumbers, too
-
- private:
-  std::optional<StateTimes> times_;
 };
-
-// What of states decides how they are exchanged beside passes.
-struct StateExchange {
-  int unbucketed = 0;  // UnbucketedStates::exchanges
-  BucketLayers bucket;
-  int virtual_pipeline = 1;
-  auto operator<=>(const StateExchange&) const = default;
-};
-// Numbers for those that a search has met.
-using ExchangeNumbers = std::map<StateExchange, int>;
 
 // For strategies that do the same to parameters and their states.
-class StepStates {
- public:
-  // Buckets of no bytes: of one layer each.
-  StepStates(UnbucketedStates& unbucketed, Buckets buckets, ExchangeNumbers& numbers);
-  const StateMemory& memory() const { return unbucketed_.memory; }
-  const BucketLayers& bucket_layers() const { return bucket_layers_; }
-  // The number of their StateExchange.
-  int exchange() const { return exchange_; }
-  // Found where a candidate fits: most do not.
-  const StateTimes& times() const;
-  // Where these buckets go after the passes.
-  EndsOfStages& bucket_ends() const { return bucket_ends_; }
-
-  // What does not depend on buckets.
-  UnbucketedStates& unbucketed() const { return unbucketed_; }
-
- private:
-  UnbucketedStates& unbucketed_;
-  Buckets buckets_;
-  BucketLayers bucket_layers_;
-  int exchange_ = 0;
-  mutable std::unique_ptr<StateTimes> times_;  // of most states nobody asks
-  mutable EndsOfStages bucket_ends_;
+struct StepStates {
+  UnbucketedStates& unbucketed;
+  BucketLayers bucket;
+  int exchange = 0;  // as UnbucketedStates::exchange, with the bucket
+  mutable EndsOfStages ends = {};
 };
 
 }  // namespace sim

@@ -1,13 +1,9 @@
 // Prices of a training step's units of work - embedding, layers of each kind, head - for all strategies that
 // run the same blocks.
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <map>
-#include <memory>
-#include <memory_resource>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,14 +13,7 @@
 
 namespace sim {
 
-// What of a strategy decides how layers' gradients are put together.
-struct Buckets {
-  std::int64_t bytes = 0;  // gradient_bucket
-  std::string schedule;    // which, with the chunks, says where pieces of the model begin
-  int virtual_pipeline = 1;
-};
-
-// The time that a block of a step plan takes, found once for each phase.
+// The time that a block of a step plan takes, found once for each number of sequences in a micro-batch.
 class BlockTimes {
  public:
   // Prices a whole step's plan, or one that has some of its blocks. Refers to hardware and calibration.
@@ -33,9 +22,14 @@ class BlockTimes {
   BlockTimes(const BlockTimes&) = delete;
   BlockTimes& operator=(const BlockTimes&) = delete;
 
-  // Nothing, where there is no such block.
-  const ActionTime& of(BlockId block, Phase phase, std::int64_t micro_batch_size = 1);
+  // Nothing, where there is no such block. A block is of one phase.
+  ActionTime of(BlockId block, Phase phase, std::int64_t micro_batch_size = 1);
+  // Gradients of so many units in one message.
+  ActionTime message(Unit unit, std::int32_t units);
+  // Layers whose gradients go in one message of so many bytes.
+  BucketLayers layers_in(std::int64_t bytes) const;
   const Plan& plan() const { return step_.plan; }
+  const StepBlocks& blocks() const { return step_.blocks; }
   // The plan with a program of fewer layers than its model's, for as long as visit(plan) takes.
   template <class Visit>
   void with_program(Program program, Visit visit) {
@@ -47,18 +41,14 @@ class BlockTimes {
     step_.plan.programs.clear();
     layers = own;
   }
-  const StepBlocks& blocks() const { return step_.blocks; }
-  // For the same strategy with other buckets: their messages become those of blocks().
-  void set(const Buckets& buckets);
-  BucketLayers layers_in(std::int64_t bytes) const;
 
  private:
   StepPlan step_;
   const Hardware& hardware_;
   const Calibration* calibration_;
-  std::optional<BlockPricer> pricer_;          // of some plans only the buffers are looked at
-  std::pmr::monotonic_buffer_resource space_;  // all are kept as long as this
-  std::pmr::map<std::tuple<BlockId, Phase, std::int64_t>, ActionTime> times_{&space_};
+  std::optional<BlockPricer> pricer_;  // of some plans only the buffers are looked at
+  std::map<std::int64_t, std::vector<std::optional<ActionTime>>>
+      times_;  // by micro_batch_size, of each block
 };
 
 // Passes through a layer of a kind, and how a layer lies among those that are recomputed together.
@@ -73,21 +63,5 @@ struct ComputeTimes {
   std::vector<LayerTimes> layers;  // of each kind, in the order of StepBlocks::kinds
 };
 ComputeTimes compute_times(BlockTimes& blocks, BackwardParts parts, std::int64_t micro_batch_size);
-
-// What is done for a unit's parameters, once a step or once a pass.
-using UnitTimes = PerUnit<ActionTime>;
-struct StateTimes {
-  UnitTimes zero, zero_whole, gather_for_forward, gather_for_backward, gather_updated, unscale, norm, update;
-  UnitTimes gradients_to_host, parameters_from_host;
-  UnitTimes reduce;     // of gradients: each micro-batch's
-  UnitTimes only_last;  // of the last one, beside: what replicas and both directions of a pipeline sum
-  BucketLayers bucket;
-  std::map<std::int32_t, ActionTime> reduce_layers, reduce_expert_layers;  // messages of so many layers
-  ActionTime zero_norm, sum_tied_embedding, read_overflow, sum_norm, clip;
-};
-// Where layers' gradients go one by one.
-StateTimes state_times(BlockTimes& blocks);
-// The same with the buckets of the blocks.
-void set_bucket_times(BlockTimes& blocks, StateTimes& times);
 
 }  // namespace sim

@@ -45,9 +45,9 @@ class RandomTimes {
 struct RandomPasses {
   explicit RandomPasses(RandomTimes& random, bool hosts) {
     for (PassTime& t : times) t = random.pass(hosts);
-    for (std::size_t i = 0; i < kPassKinds; ++i) by_kind[i] = &times[i];
+    for (std::size_t i = 0; i < kPassKinds.size(); ++i) by_kind[i] = &times[i];
   }
-  std::array<PassTime, kPassKinds> times;
+  std::array<PassTime, kPassKinds.size()> times;
   ChunkPasses by_kind{};
 };
 
@@ -60,9 +60,9 @@ ActionTime action(RandomTimes& random, double most, double launches) {
 
 // As stage programs have it, unit by unit by the clock that plans are run with.
 void run_each(DeviceClock& clock, const std::vector<TimedStep>& steps, int prefetch, HostWork work) {
-  std::vector<const ActionTime*> readers;
+  std::vector<const TimedStep*> readers;
   for (const TimedStep& s : steps)
-    for (int n = 0; s.reads && n < s.count; ++n) readers.push_back(s.gather);
+    for (int n = 0; s.reads && n < s.count; ++n) readers.push_back(&s);
   std::vector<Seconds> gathered;
   std::size_t used = 0;
   bool begun = false;
@@ -78,9 +78,10 @@ void run_each(DeviceClock& clock, const std::vector<TimedStep>& steps, int prefe
       if (s.reads) {
         while (gathered.size() < readers.size() &&
                gathered.size() <= used + static_cast<std::size_t>(prefetch)) {
-          const ActionTime* gather = readers[gathered.size()];
-          gathered.push_back(gather ? clock.run(kCollectiveStream, *gather, clock.free(kComputeStream)).end
-                                    : kNever);
+          const TimedStep& next = *readers[gathered.size()];
+          gathered.push_back(next.gathers
+                                 ? clock.run(kCollectiveStream, next.gather, clock.free(kComputeStream)).end
+                                 : kNever);
         }
         ready = gathered[used++];
       }
@@ -113,7 +114,7 @@ TEST_CASE("runs of a pipeline beside each other end to the bit as each does alon
       std::vector<RandomPasses> passes;
       for (std::size_t i = 0; i < 3 * (2 * kLanes + 1); ++i) passes.emplace_back(random, hosts);
       for (RandomPasses& p : passes)
-        for (std::size_t i = 0; i < kPassKinds; ++i) p.by_kind[i] = &p.times[i];
+        for (std::size_t i = 0; i < kPassKinds.size(); ++i) p.by_kind[i] = &p.times[i];
       std::vector<std::vector<ChunkPasses>> of_runs;
       std::vector<PipelinePasses> runs(2 * kLanes + 1);  // the last of them has nobody beside it
       for (std::size_t i = 0; i < runs.size(); ++i)
@@ -148,17 +149,16 @@ TEST_CASE(
   for (int i = 0; i < 3000; ++i) {
     const bool hosts = random.one_in(2);
     const double launches = hosts ? (random.one_in(2) ? 0.02 : 0.5) : 0;
-    std::vector<ActionTime> actions;
-    actions.reserve(100);
-    const auto any = [&](double most) { return &actions.emplace_back(action(random, most, launches)); };
+    const auto any = [&](double most) { return action(random, most, launches); };
     std::vector<TimedStep> steps;
     for (int n = random.between(1, 6); n > 0; --n) {
       TimedStep s{.count = random.between(1, 40), .reads = !random.one_in(4)};
-      s.work = *any(1);
-      if (random.one_in(2)) s.before = *any(0.1);
-      if (s.reads && random.one_in(2)) s.gather = any(1.2);
+      s.work = any(1);
+      if (random.one_in(2)) s.before = any(0.1);
+      s.gathers = s.reads && random.one_in(2);
+      if (s.gathers) s.gather = any(1.2);
       if (random.one_in(2)) {
-        s.message = *any(random.one_in(2) ? 0.8 : 4);
+        s.message = any(random.one_in(2) ? 0.8 : 4);
         s.bucket = random.between(1, 6);
         s.waiting = random.between(0, s.bucket - 1);
       }
@@ -193,16 +193,15 @@ TEST_CASE(
     "a pass that begins when all is free takes compute beside exchanges as long as the clock of plans says") {
   RandomTimes random(7);
   for (int i = 0; i < 2000; ++i) {
-    std::vector<ActionTime> actions;
-    actions.reserve(100);
-    const auto any = [&](double most) { return &actions.emplace_back(action(random, most, 0)); };
+    const auto any = [&](double most) { return action(random, most, 0); };
     std::vector<TimedStep> steps;
     for (int n = random.between(1, 6); n > 0; --n) {
       TimedStep s{.count = random.between(1, 40), .reads = !random.one_in(4)};
-      s.work = *any(1);
-      if (s.reads && random.one_in(2)) s.gather = any(1.2);
+      s.work = any(1);
+      s.gathers = s.reads && random.one_in(2);
+      if (s.gathers) s.gather = any(1.2);
       if (random.one_in(2)) {
-        s.message = *any(2);
+        s.message = any(2);
         s.bucket = random.between(1, 6);
       }
       steps.push_back(s);

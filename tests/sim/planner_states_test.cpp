@@ -25,32 +25,22 @@ void require_same(const StateMemory& a, const StateMemory& b) {
   CHECK(a.once == b.once);
 }
 
-void require_same(const UnitTimes& a, const UnitTimes& b) {
-  for (const auto unit :
-       {&UnitTimes::embedding, &UnitTimes::layer, &UnitTimes::expert_layer, &UnitTimes::head}) {
-    CHECK((a.*unit).duration == (b.*unit).duration);
-    CHECK((a.*unit).host.launches == (b.*unit).host.launches);
-  }
-}
-
-void require_same(const StateTimes& a, const StateTimes& b) {
-  for (const auto units :
-       {&StateTimes::zero, &StateTimes::zero_whole, &StateTimes::gather_for_forward,
-        &StateTimes::gather_for_backward, &StateTimes::gather_updated, &StateTimes::unscale,
-        &StateTimes::norm, &StateTimes::update, &StateTimes::gradients_to_host,
-        &StateTimes::parameters_from_host, &StateTimes::reduce, &StateTimes::only_last})
-    require_same(a.*units, b.*units);
-  for (const auto once : {&StateTimes::zero_norm, &StateTimes::sum_tied_embedding, &StateTimes::read_overflow,
-                          &StateTimes::sum_norm, &StateTimes::clip})
-    CHECK((a.*once).duration == (b.*once).duration);
-  CHECK(a.bucket == b.bucket);
-  for (const auto messages : {&StateTimes::reduce_layers, &StateTimes::reduce_expert_layers}) {
-    REQUIRE((a.*messages).size() == (b.*messages).size());
-    for (const auto& [layers, time] : a.*messages) {
-      REQUIRE((b.*messages).contains(layers));
-      CHECK((b.*messages).at(layers).duration == time.duration);
+void require_same(BlockTimes& a, BlockTimes& b) {
+  for (const auto units : {&StepBlocks::zero, &StepBlocks::zero_whole, &StepBlocks::gather_for_forward,
+                           &StepBlocks::gather_for_backward, &StepBlocks::gather_updated,
+                           &StepBlocks::unscale, &StepBlocks::norm, &StepBlocks::update,
+                           &StepBlocks::gradients_to_host, &StepBlocks::parameters_from_host,
+                           &StepBlocks::reduce, &StepBlocks::reduce_replicas, &StepBlocks::reduce_directions})
+    for (const Unit unit : kUnits) {
+      const ActionTime of_a = a.of((a.blocks().*units)[unit], Phase::optimizer),
+                       of_b = b.of((b.blocks().*units)[unit], Phase::optimizer);
+      CHECK(of_a.duration == of_b.duration);
+      CHECK(of_a.host.launches == of_b.host.launches);
     }
-  }
+  for (const auto once : {&StepBlocks::zero_norm, &StepBlocks::sum_tied_embedding, &StepBlocks::read_overflow,
+                          &StepBlocks::sum_norm, &StepBlocks::clip})
+    CHECK(a.of(a.blocks().*once, Phase::optimizer).duration ==
+          b.of(b.blocks().*once, Phase::optimizer).duration);
 }
 
 }  // namespace
@@ -64,11 +54,11 @@ TEST_CASE("a plan of states alone has the states of a step's plan, at the same p
         states(make_state_plan(s), s.hardware, calibration);
     CAPTURE(i, s.model.name, s.implementation.name, s.strategy.zero_stage, s.strategy.schedule);
     require_same(state_memory(states, step), state_memory(step, step));
-    require_same(state_times(states), state_times(step));
+    require_same(states, step);
   }
 }
 
-TEST_CASE("messages of buckets are the same whatever buckets a plan had before") {
+TEST_CASE("messages of several layers are a step's, whatever messages a plan of states had before") {
   RandomStrategies random(6);
   for (int i = 0; i < 100; ++i) {
     Scenario s = random.next();
@@ -77,13 +67,12 @@ TEST_CASE("messages of buckets are the same whatever buckets a plan had before")
     BlockTimes reused(make_state_plan(s), s.hardware, calibration);
     for (const std::int64_t bucket : {200 << 20, 1 << 30, 50 << 20}) {
       s.strategy.gradient_bucket = bucket;
-      BlockTimes own(make_state_plan(s), s.hardware, calibration);
-      reused.set({bucket, s.strategy.schedule, s.strategy.virtual_pipeline});
-      StateTimes of_reused = state_times(reused), of_own = state_times(own);
-      set_bucket_times(reused, of_reused);
-      set_bucket_times(own, of_own);
+      BlockTimes step(make_step_plan(s), s.hardware, calibration);
       CAPTURE(i, s.model.name, bucket);
-      require_same(of_reused, of_own);
+      CHECK(reused.layers_in(bucket) == step.blocks().bucket());
+      for (const Unit unit : kLayerUnits)
+        for (const auto& [layers, block] : step.blocks().buckets[unit].reduce)
+          CHECK(reused.message(unit, layers).duration == step.of(block, Phase::backward).duration);
     }
   }
 }
