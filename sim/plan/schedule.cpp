@@ -172,14 +172,29 @@ ScheduleEvents events_of(const Schedule& s) {
   const std::size_t each = static_cast<std::size_t>(s.pieces()) * micro_batches;
   // By piece and micro-batch: forward passes, then backward ones (of inputs) that have ended. What ends is a
   // message to the piece next to it where that lies on another stage.
-  std::vector<bool> ended(2 * each);
+  std::vector<char> ended(2 * each);
   const auto at = [&](bool forward, std::int32_t piece, std::int32_t micro_batch) {
     return (forward ? 0 : each) + static_cast<std::size_t>(piece) * micro_batches +
            static_cast<std::size_t>(micro_batch);
   };
+  // A chunk's piece, and whether there are pieces before and after it, and on other stages.
+  struct Chunk {
+    std::int32_t piece;
+    bool has_before, has_after, from_other, to_other;
+  };
+  std::vector<Chunk> chunks;
   ScheduleEvents all{.messages = 2 * each};
   std::size_t slots_of_all = 0;
-  for (const std::vector<Slot>& slots : s.slots) slots_of_all += slots.size();
+  for (std::int32_t stage = 0; stage < s.stages; ++stage) {
+    slots_of_all += s.slots[static_cast<std::size_t>(stage)].size();
+    for (std::int32_t chunk = 0; chunk < s.chunks; ++chunk) {
+      const std::int32_t piece = s.piece(stage, chunk);
+      const bool has_before = piece > 0, has_after = piece + 1 < s.pieces();
+      chunks.push_back({piece, has_before, has_after,
+                        has_before && s.place_of(piece - 1, chunk).stage != stage,
+                        has_after && s.place_of(piece + 1, chunk).stage != stage});
+    }
+  }
   all.events.reserve(slots_of_all);
   std::vector<std::size_t> next(s.slots.size());
   std::vector<ScheduleEvent> together;
@@ -191,27 +206,25 @@ ScheduleEvents events_of(const Schedule& s) {
     together.clear();
     for (std::size_t i = next[row]; together.empty() || slots[i - 1].with_next; ++i) {
       const Slot& slot = slots[i];
-      const bool forward = slot.pass == Pass::forward, of_weight = slot.pass == Pass::backward_weight;
-      const std::int32_t piece = s.piece(stage, slot.chunk), way = forward ? 1 : -1;
-      if (of_weight ? !ended[at(false, piece, slot.micro_batch)]
-                    : !forward && !ended[at(true, piece, slot.micro_batch)])
-        return false;
+      const Chunk& chunk = chunks[static_cast<std::size_t>(stage * s.chunks + slot.chunk)];
       ScheduleEvent& e = together.emplace_back(ScheduleEvent{.stage = stage, .slot = i});
-      const auto message = [&](std::int32_t from, std::int32_t to) {
-        const bool moves = !of_weight && from >= 0 && from < s.pieces() && to >= 0 && to < s.pieces() &&
-                           s.place_of(from, slot.chunk).stage != s.place_of(to, slot.chunk).stage;
-        return moves ? static_cast<std::int32_t>(at(forward, from, slot.micro_batch)) : -1;
-      };
-      const std::int32_t before = piece - way;
-      if (!of_weight && before >= 0 && before < s.pieces() && !ended[at(forward, before, slot.micro_batch)])
-        return false;
-      e.received = message(before, piece);
-      e.sent = message(piece, piece + way);
+      if (slot.pass == Pass::backward_weight) {
+        if (!ended[at(false, chunk.piece, slot.micro_batch)]) return false;
+        continue;
+      }
+      const bool forward = slot.pass == Pass::forward;
+      const std::size_t own = at(forward, chunk.piece, slot.micro_batch);
+      const std::size_t before = forward ? own - micro_batches : own + micro_batches;
+      if (!forward && !ended[at(true, chunk.piece, slot.micro_batch)]) return false;
+      if ((forward ? chunk.has_before : chunk.has_after) && !ended[before]) return false;
+      if (forward ? chunk.from_other : chunk.to_other) e.received = static_cast<std::int32_t>(before);
+      if (forward ? chunk.to_other : chunk.from_other) e.sent = static_cast<std::int32_t>(own);
     }
     for (const ScheduleEvent& e : together) {
       const Slot& slot = slots[e.slot];
+      const Chunk& chunk = chunks[static_cast<std::size_t>(stage * s.chunks + slot.chunk)];
       if (slot.pass != Pass::backward_weight)
-        ended[at(slot.pass == Pass::forward, s.piece(stage, slot.chunk), slot.micro_batch)] = true;
+        ended[at(slot.pass == Pass::forward, chunk.piece, slot.micro_batch)] = 1;
       all.events.push_back(e);
     }
     next[row] += together.size();

@@ -12,30 +12,31 @@ struct Moment {
   std::vector<ChunkInFlight> chunks;
 };
 
-// Whether another moment of the same pass and chunk holds as much of everything, and more: then this one is
-// never the fullest, whatever a micro-batch takes in a chunk.
-bool within(const InFlight& a, std::span<const ChunkInFlight> of_a, const InFlight& b,
-            std::span<const ChunkInFlight> of_b) {
-  if (a.between_forward > b.between_forward || a.between_backward > b.between_backward ||
-      a.carried_back > b.carried_back)
-    return false;
-  return std::equal(of_a.begin(), of_a.end(), of_b.begin(), [](ChunkInFlight x, ChunkInFlight y) {
-    return x.begun == y.begun && x.kept <= y.kept && x.waiting <= y.waiting;
+bool holds_within(std::span<const ChunkInFlight> a, std::span<const ChunkInFlight> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), [](const ChunkInFlight& x, const ChunkInFlight& y) {
+    return x.kept <= y.kept && x.waiting <= y.waiting;
   });
 }
+
+// Whether another moment of the same pass and chunk holds as much of everything, and more: then this one is
+// never the fullest, whatever a micro-batch takes in a chunk.
 bool within(const Moment& a, const Moment& b) {
-  return within(a.flight, a.chunks, b.flight, b.chunks);
+  return a.flight.between_forward <= b.flight.between_forward &&
+         a.flight.between_backward <= b.flight.between_backward &&
+         a.flight.carried_back <= b.flight.carried_back && holds_within(a.chunks, b.chunks) &&
+         std::equal(a.chunks.begin(), a.chunks.end(), b.chunks.begin(),
+                    [](const ChunkInFlight& x, const ChunkInFlight& y) { return x.begun == y.begun; });
 }
 
 // A stage from pass to pass.
 class Stage {
  public:
-  Stage(const Schedule& schedule, std::int32_t stage)
+  Stage(const Schedule& schedule, std::int32_t stage, bool begins_gradients)
       : schedule_(schedule),
         stage_(stage),
         has_both_ends_(schedule.placement == Placement::v && stage == 0),
         carries_(schedule.chunks > 1 && schedule.placement != Placement::two_directions),
-        chunks_(static_cast<std::size_t>(schedule.chunks)),
+        chunks_(static_cast<std::size_t>(schedule.chunks), ChunkInFlight{.begun = !begins_gradients}),
         chunks_done_(static_cast<std::size_t>(schedule.micro_batches)) {}
 
   // While the pass goes on.
@@ -89,14 +90,14 @@ class Stage {
 
 }  // namespace
 
-std::vector<StageInFlight> in_flight(const Schedule& schedule) {
+std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradients) {
   std::vector<StageInFlight> stages;
   constexpr std::size_t kPasses = 4;
   const auto chunks = static_cast<std::size_t>(schedule.chunks);
   std::vector<std::vector<Moment>> most(kPasses * chunks);  // of each pass and chunk
   Moment now;
   for (const std::vector<Slot>& slots : schedule.slots) {
-    Stage stage(schedule, static_cast<std::int32_t>(stages.size()));
+    Stage stage(schedule, static_cast<std::int32_t>(stages.size()), begins_gradients);
     for (const Slot& slot : slots) {
       std::vector<Moment>& alike =
           most[static_cast<std::size_t>(slot.pass) * chunks + static_cast<std::size_t>(slot.chunk)];
@@ -119,16 +120,19 @@ std::vector<StageInFlight> in_flight(const Schedule& schedule) {
   return stages;
 }
 
-bool within(const StageInFlight& a, const StageInFlight& b) {
-  for (std::size_t i = 0; i < a.moments.size(); ++i) {
-    const InFlight& moment = a.moments[i];
-    bool is = false;
-    for (std::size_t j = 0; j < b.moments.size() && !is; ++j)
-      is = moment.pass == b.moments[j].pass && moment.chunk == b.moments[j].chunk &&
-           within(moment, a.chunks_of(i), b.moments[j], b.chunks_of(j));
-    if (!is) return false;
+std::vector<ChunkInFlight> most_held(const StageInFlight& stage) {
+  std::vector<std::span<const ChunkInFlight>> most;
+  for (std::size_t i = 0; i < stage.moments.size(); ++i) {
+    const std::span<const ChunkInFlight> chunks = stage.chunks_of(i);
+    if (std::any_of(most.begin(), most.end(), [&](auto other) { return holds_within(chunks, other); }))
+      continue;
+    std::erase_if(most, [&](auto other) { return holds_within(other, chunks); });
+    most.push_back(chunks);
   }
-  return true;
+  std::vector<ChunkInFlight> held;
+  for (const std::span<const ChunkInFlight> chunks : most)
+    held.insert(held.end(), chunks.begin(), chunks.end());
+  return held;
 }
 
 }  // namespace sim

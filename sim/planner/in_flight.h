@@ -21,7 +21,7 @@ struct InFlight {
 struct ChunkInFlight {
   std::int32_t kept = 0;     // between forward and backward
   std::int32_t waiting = 0;  // for the backward pass of weights
-  bool begun = false;        // has had a backward pass
+  bool begun = false;        // has had a backward pass, where that matters
   bool operator==(const ChunkInFlight&) const = default;
 };
 
@@ -35,9 +35,10 @@ struct StageInFlight {
   }
   bool operator==(const StageInFlight&) const = default;
 };
-std::vector<StageInFlight> in_flight(const Schedule& schedule);
-// Whether each moment of a stage holds no more than one of another stage, whatever a micro-batch takes in a
-// chunk.
-bool within(const StageInFlight& a, const StageInFlight& b);
+// `begins_gradients`: whether gradients are there from a chunk's first backward pass on, not before.
+std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradients);
+// What a stage may hold most of, whatever pass goes on: its moments but those in which each chunk holds no
+// more than in another, as StageInFlight::chunks has them.
+std::vector<ChunkInFlight> most_held(const StageInFlight& stage);
 
 }  // namespace sim

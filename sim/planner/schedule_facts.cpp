@@ -37,17 +37,17 @@ bool goes_on(std::span<const StageEnd> less, std::span<const StageEnd> more) {
 }  // namespace
 
 ScheduleFacts::ScheduleFacts(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
-                             std::int32_t micro_batches)
+                             std::int32_t micro_batches, bool begins_gradients)
     : placement{.stages = stages,
                 .chunks = placement_of(schedule) == Placement::two_directions ? 2 : chunks,
                 .micro_batches = micro_batches,
                 .placement = placement_of(schedule)},
       in_flight(sim::in_flight(
-          make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)))),
+          make_schedule(schedule, stages, chunks, enough_micro_batches(schedule, stages, micro_batches)),
+          begins_gradients)),
       schedule_(schedule),
       chunks_(chunks) {
-  for (std::size_t i = 0; i < in_flight.size(); ++i)
-    within_before.push_back(i > 0 && within(in_flight[i], in_flight[i - 1]));
+  for (const StageInFlight& stage : in_flight) most_held.push_back(sim::most_held(stage));
   // With all micro-batches in flight a step grows by the same with each, too.
   const std::int32_t group = group_of(schedule, stages),
                      filling = std::max(2, traits_of_schedule(schedule).filling);
@@ -89,13 +89,13 @@ void ScheduleFacts::run(std::span<const PipelinePasses> runs, std::span<const st
 }
 
 const ScheduleFacts& Schedules::of(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
-                                   std::int32_t micro_batches) {
+                                   std::int32_t micro_batches, bool begins_gradients) {
   Known& known = [&]() -> Known& {
     const std::lock_guard lock(mutex_);
-    return known_[{schedule, stages, chunks, micro_batches}];
+    return known_[{schedule, stages, chunks, micro_batches, begins_gradients}];
   }();
   std::call_once(known.made, [&] {
-    known.facts = std::make_unique<ScheduleFacts>(schedule, stages, chunks, micro_batches);
+    known.facts = std::make_unique<ScheduleFacts>(schedule, stages, chunks, micro_batches, begins_gradients);
   });
   return *known.facts;
 }

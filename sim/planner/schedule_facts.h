@@ -17,11 +17,12 @@ namespace sim {
 // May be asked by several threads at a time.
 class ScheduleFacts {
  public:
+  // `begins_gradients`: as in_flight() has it.
   ScheduleFacts(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
-                std::int32_t micro_batches);
-  Schedule placement;                    // without slots
-  std::vector<StageInFlight> in_flight;  // of each stage
-  std::vector<bool> within_before;       // of each stage, whether within() the one before
+                std::int32_t micro_batches, bool begins_gradients);
+  Schedule placement;                                 // without slots
+  std::vector<StageInFlight> in_flight;               // of each stage
+  std::vector<std::vector<ChunkInFlight>> most_held;  // of each stage
 
   // As SlotOrder::run(). With many micro-batches the step grows by the same with each further group of them,
   // and two shorter steps say by how much. All micro-batches are run where a further group does not take what
@@ -48,7 +49,7 @@ class ScheduleFacts {
 class Schedules {
  public:
   const ScheduleFacts& of(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
-                          std::int32_t micro_batches);
+                          std::int32_t micro_batches, bool begins_gradients);
 
  private:
   struct Known {
@@ -56,7 +57,7 @@ class Schedules {
     std::unique_ptr<ScheduleFacts> facts;
   };
   std::mutex mutex_;
-  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>, Known> known_;
+  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t, bool>, Known> known_;
 };
 
 }  // namespace sim

@@ -75,45 +75,34 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
   return s;
 }
 
-void PipelineMemory::add_kept(std::span<const std::size_t> chunks, const StageInFlight& in_flight,
-                              std::vector<double>& kept) const {
-  const ChunkInFlight* held = in_flight.chunks.data();
-  const std::size_t before = kept.size();
-  kept.resize(before + in_flight.moments.size());
-  double* at = kept.data() + before;
-  for (const InFlight& f : in_flight.moments) {
-    const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
+void PipelineMemory::add(StageActivations a) {
+  const ChunkInFlight* held = a.in_flight->chunks.data();
+  kept_.reserve(kept_.size() + a.in_flight->moments.size());
+  for (const InFlight& f : a.in_flight->moments) {
+    const PieceMemory& own = memory_[a.chunks[static_cast<std::size_t>(f.chunk)]];
     double bytes = begins_gradients(f.pass)          ? own.kept
                    : f.pass == Pass::backward_weight ? own.kept_for_weight
                                                      : 0;
-    for (const std::size_t chunk : chunks) {
-      const PieceMemory& piece = memory_[chunk];
-      bytes += piece.kept * held->kept + piece.kept_for_weight * held->waiting;
+    for (const std::size_t chunk : a.chunks) {
+      bytes += memory_[chunk].kept * held->kept + memory_[chunk].kept_for_weight * held->waiting;
       ++held;
     }
-    *at++ = bytes + own.carried_back * f.carried_back;
+    kept_.push_back(bytes + own.carried_back * f.carried_back);
   }
-}
-
-void PipelineMemory::add(StageActivations a) {
-  add_kept(a.chunks, *a.in_flight, kept_);
   stages_.push_back(std::move(a));
 }
 
 PipelineMemory::Fullness PipelineMemory::fullness(std::span<const std::size_t> chunks,
-                                                  const StageInFlight& in_flight) const {
-  thread_local std::vector<double> kept;  // kept from one stage to the next
-  kept.clear();
-  add_kept(chunks, in_flight, kept);
+                                                  std::span<const ChunkInFlight> held) const {
   Fullness most;
-  const ChunkInFlight* held = in_flight.chunks.data();
-  for (std::size_t i = 0; i < kept.size(); ++i) {
-    const InFlight& f = in_flight.moments[i];
-    const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
-    most.bytes = std::max(most.bytes, kept[i] + own.most[static_cast<std::size_t>(f.pass)]);
-    std::int32_t waiting = 0;
-    for (std::size_t c = 0; c < chunks.size(); ++c) waiting += held++->waiting;
-    most.waiting = std::max(most.waiting, waiting);
+  for (auto of_chunk = held.begin(); of_chunk != held.end();) {
+    Fullness full;
+    for (const std::size_t chunk : chunks) {
+      full.bytes += memory_[chunk].kept * of_chunk->kept + memory_[chunk].kept_for_weight * of_chunk->waiting;
+      full.waiting += of_chunk->waiting;
+      ++of_chunk;
+    }
+    most = {std::max(most.bytes, full.bytes), std::max(most.waiting, full.waiting)};
   }
   return most;
 }

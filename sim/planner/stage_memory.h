@@ -56,13 +56,13 @@ class PipelineMemory {
       : pieces_(pieces), memory_(memory), sequences_(sequences) {}
   // Refers to the stage's chunks and what is in flight.
   void add(StageActivations stage);
-  // The most that a stage takes for activations, and the most micro-batches that wait for gradients of
-  // weights.
+  // The most that a stage keeps from pass to pass, and the most micro-batches that wait for gradients of
+  // weights. `held`: its most_held().
   struct Fullness {
     double bytes = 0;
     std::int32_t waiting = 0;
   };
-  Fullness fullness(std::span<const std::size_t> chunks, const StageInFlight& in_flight) const;
+  Fullness fullness(std::span<const std::size_t> chunks, std::span<const ChunkInFlight> held) const;
 
   // `of_stage(i)`: the StageStates of the i-th that was added. Keeps what it finds for states that exchange
   // the same: not for several threads at a time.
@@ -78,9 +78,6 @@ class PipelineMemory {
   const std::vector<StageActivations>& stages() const { return stages_; }
 
  private:
-  // Appends bytes at each moment, without the pass that goes on then.
-  void add_kept(std::span<const std::size_t> chunks, const StageInFlight& in_flight,
-                std::vector<double>& kept) const;
   static Exchange exchange_of(const Strategy& strategy, const BucketLayers& bucket);
   // All stages, one after the other.
   const StageMoments* moments_of(const Exchange& exchange, const StateMemory& states) const;

@@ -277,7 +277,8 @@ const StepStates& StepEstimator::states(const Scenario& s) {
 
 const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {
   const Strategy& t = s.strategy;
-  return known_->schedules->of(t.schedule, t.pipeline_parallel, t.virtual_pipeline, micro_batches_of(s));
+  return known_->schedules->of(t.schedule, t.pipeline_parallel, t.virtual_pipeline, micro_batches_of(s),
+                               s.implementation.memory.weight_gradient == WeightGradient::fresh);
 }
 
 bool StepEstimator::must_run(const Strategy& strategy) const {

@@ -119,8 +119,11 @@ void StepPipeline::find_fullest() {
     std::size_t holds = kind.stages.front(), waits = holds;
     PipelineMemory::Fullness most, most_waiting;
     for (const std::size_t stage : kind.stages) {
-      if (facts_.within_before[stage] && kind_of_stage_[stage - 1] == k) continue;
-      const PipelineMemory::Fullness full = memory_.fullness(kind.chunks, facts_.in_flight[stage]);
+      if (kind.stages.size() == 1) break;
+      const bool as_before = stage > 0 && kind_of_stage_[stage - 1] == k &&
+                             facts_.most_held[stage] == facts_.most_held[stage - 1];
+      if (as_before) continue;
+      const PipelineMemory::Fullness full = memory_.fullness(kind.chunks, facts_.most_held[stage]);
       if (full.bytes > most.bytes) {
         most = full;
         holds = stage;

@@ -142,7 +142,7 @@ TEST_CASE("micro-batches in flight are the schedule's") {
   const std::string name = GENERATE(std::string("1f1b"), std::string("gpipe"));
   constexpr std::int32_t kStages = 4, kMicroBatches = 12;
   const Schedule schedule = make_schedule(name, kStages, 1, kMicroBatches);
-  const std::vector<StageInFlight> stages = in_flight(schedule);
+  const std::vector<StageInFlight> stages = in_flight(schedule, false);
   for (std::int32_t stage = 0; stage < kStages; ++stage) {
     std::int64_t most = 0;
     for (const ChunkInFlight& c : stages[static_cast<std::size_t>(stage)].chunks)
