@@ -103,12 +103,7 @@ TimedStep PassTimer::priced(const UnitStep& s, const PassKind& kind, const UnitB
   return step;
 }
 
-PassTimer::Order PassTimer::order(const PassKind& kind) const {
-  const bool sends = reduces(kind);
-  return {kind.pass, sends, sends ? states_->bucket : BucketLayers{}};
-}
-
-PassTime PassTimer::time(const std::vector<UnitStep>& steps, const PassKind& kind) const {
+PassTime PassTimer::time(const Piece& piece, const PassKind& kind) const {
   const bool ahead = reads_ahead(kind);
   const UnitBlocks* gather = nullptr;
   if (ahead || gathers(kind)) {
@@ -117,7 +112,11 @@ PassTime PassTimer::time(const std::vector<UnitStep>& steps, const PassKind& kin
              : kind.pass == Pass::forward ? &blocks.gather_for_forward
                                           : &blocks.gather_for_backward;
   }
-  thread_local std::vector<TimedStep> timed;  // kept from one pass to the next
+  const bool sends = reduces(kind);
+  thread_local std::vector<UnitStep> steps;  // kept from one pass to the next
+  thread_local std::vector<TimedStep> timed;
+  set_pass_steps(scenario_, piece, kind.pass, {.layers = sends, .ends = sends},
+                 sends ? states_->bucket : BucketLayers{}, steps);
   timed.clear();
   for (const UnitStep& s : steps) timed.push_back(priced(s, kind, gather));
   PassBegin begin{.prefetch = scenario_.strategy.prefetch,

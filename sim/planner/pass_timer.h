@@ -64,15 +64,7 @@ class PassTimer {
   // how many units are gathered ahead.
   int exchange(const PassKind& kind) const;
   bool gathers(const PassKind& kind) const;
-  // What the steps of such a pass depend on beside its piece, and its time with them.
-  struct Order {
-    Pass pass{};
-    bool reduces = false;
-    BucketLayers bucket = {};
-    auto operator<=>(const Order&) const = default;
-  };
-  Order order(const PassKind& kind) const;
-  PassTime time(const std::vector<UnitStep>& steps, const PassKind& kind) const;
+  PassTime time(const Piece& piece, const PassKind& kind) const;
 
  private:
   bool reduces(const PassKind& kind) const;

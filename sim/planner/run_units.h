@@ -70,7 +70,9 @@ class UnitRun {
   }
   SIM_INLINE void gather_next() {
     const TimedStep& s = steps_[gather_step_];
-    Time& end = gathered_[issued_++ % ring_];
+    Time& end = gathered_[next_end_];
+    if (++next_end_ == ring_) next_end_ = 0;
+    ++issued_;
     if (!s.gathers)
       end = never_;
     else if constexpr (kAhead)
@@ -99,7 +101,9 @@ class UnitRun {
     Time ready = never_;
     if (s.reads) {
       while (gather_step_ < steps_.size() && issued_ <= used_ + ahead_) gather_next();
-      ready = gathered_[used_++ % ring_];
+      ready = gathered_[next_ready_];
+      if (++next_ready_ == ring_) next_ready_ = 0;
+      ++used_;
     }
     if (is_there(s.before)) compute(s.before, never_);
     compute(s.work, ready);
@@ -124,7 +128,7 @@ class UnitRun {
   Time never_;
   bool gathers_any_ = false;
   Time* gathered_ = nullptr;  // ends of gathers that were not waited for, in a ring
-  std::int32_t ahead_ = 0, ring_ = 1;
+  std::int32_t ahead_ = 0, ring_ = 1, next_end_ = 0, next_ready_ = 0;
   std::size_t gather_step_ = 0;
   std::int32_t gather_in_step_ = 0, issued_ = 0, used_ = 0;
   bool begun_ = false;

@@ -41,21 +41,15 @@ StepPasses::Cut& StepPasses::cut(const Scenario& s) {
   return cut;
 }
 
-const PassTime* StepPasses::passes_of(Cut& cut, const Scenario& s, const PassTimer& timer, PassKind kind,
-                                      int ahead) {
+const PassTime* StepPasses::passes_of(Cut& cut, const PassTimer& timer, PassKind kind, int ahead) {
   kind = timer.normal(kind);
   const auto [known, added] =
       cut.passes.try_emplace({kind, timer.exchange(kind), timer.gathers(kind) ? ahead : 0});
   if (!added) return known->second;
-  const PassTimer::Order order = timer.order(kind);
-  const auto [steps, is_new] = cut.steps.try_emplace(order, cut.distinct.size());
-  for (std::size_t p = 0; is_new && p < cut.distinct.size(); ++p)
-    set_pass_steps(s, cut.distinct[p], order.pass, {.layers = order.reduces, .ends = order.reduces},
-                   order.bucket, steps->second[p]);
   std::pmr::polymorphic_allocator<PassTime> allocator(passes_memory_.get());
   PassTime* const passes = allocator.allocate(cut.distinct.size());
   for (std::size_t p = 0; p < cut.distinct.size(); ++p)
-    allocator.construct(passes + p, timer.time(steps->second[p], kind));
+    allocator.construct(passes + p, timer.time(cut.distinct[p], kind));
   return known->second = passes;
 }
 
@@ -156,7 +150,7 @@ Seconds StepPipeline::least_of_compute(const Scenario& s) {
   };
   std::vector<Durations> durations(cut_.distinct.size());
   const auto find = [&](Pass pass, Seconds Durations::*of) {
-    const PassTime* const passes = passes_.passes_of(cut_, s, plain, {.pass = pass}, 0);
+    const PassTime* const passes = passes_.passes_of(cut_, plain, {.pass = pass}, 0);
     for (std::size_t p = 0; p < durations.size(); ++p) durations[p].*of = passes[p].compute[kFromCompute];
   };
   find(Pass::forward, &Durations::forward);
@@ -219,7 +213,7 @@ std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const S
     if (pass != Pass::forward &&
         parts == (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole))
       continue;
-    const PassTime* const of_pieces = passes_.passes_of(cut_, s, of_passes, kPassKinds[k], ahead);
+    const PassTime* const of_pieces = passes_.passes_of(cut_, of_passes, kPassKinds[k], ahead);
     for (std::size_t p = 0; p < passes.size(); ++p) passes[p][k] = of_pieces + p;
   }
   return passes;

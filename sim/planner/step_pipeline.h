@@ -44,15 +44,13 @@ class StepPasses {
     std::vector<Piece> distinct;
     std::vector<std::size_t> of_piece;
     std::vector<PieceMemory> memory;
-    std::map<PassTimer::Order, std::vector<std::vector<UnitStep>>> steps;  // of all distinct pieces
     // All distinct pieces, by what a pass depends on: its kind, PassTimer::exchange(), and units that are
     // gathered ahead.
     std::pmr::map<std::tuple<PassKind, int, int>, const PassTime*> passes;
     // By what is exchanged beside passes, and units that are gathered ahead.
     std::pmr::map<std::pair<int, int>, std::pmr::vector<ChunkPasses>> exchanging;
   };
-  const PassTime* passes_of(Cut& cut, const Scenario& scenario, const PassTimer& timer, PassKind kind,
-                            int ahead);
+  const PassTime* passes_of(Cut& cut, const PassTimer& timer, PassKind kind, int ahead);
   Cut& cut(const Scenario& scenario);
 
   BlockTimes& blocks_;
