@@ -1,147 +1,22 @@
 #include "sim/planner/exchange_memory.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
 #include <vector>
+
+#include "sim/plan/pass_steps.h"
 
 namespace sim {
 namespace {
 
 // A piece's embedding is unit 0, its head comes after its layers.
-bool is_layer(const PassStep& s) {
-  return s.kind >= 0;
-}
 bool is_head(const PassStep& s) {
   return s.kind < 0 && s.unit > 0;
 }
+bool is_embedding(const PassStep& s) {
+  return s.kind < 0 && s.unit == 0;
+}
 double bytes_of(const UnitBytes& u, const PassStep& s) {
-  return is_layer(s) ? u.layers[static_cast<std::size_t>(s.kind)] : is_head(s) ? u.head : u.embedding;
-}
-
-// The most in steps that read parameters for the last time, above what is there when they begin. Few steps of
-// a pass differ.
-class MostWhileReading {
- public:
-  explicit MostWhileReading(OfSequences of_sequences) : of_sequences_(of_sequences) {}
-  // `own`: bytes of the parameters that the step reads.
-  double of(const StepChange& change, double own) {
-    for (const Read& r : read_)
-      if (r.change == &change && r.own == own) return r.most;
-    double most = 0;
-    for (const StepChange::WhileReading& r : change.reads)
-      most = std::max(most, of_sequences_(r.most) + r.share * own);
-    read_[next_++ % read_.size()] = {&change, own, most};
-    return most;
-  }
-
- private:
-  struct Read {
-    const StepChange* change = nullptr;
-    double own = 0, most = 0;
-  };
-  OfSequences of_sequences_;
-  std::array<Read, 4> read_;  // the last of these
-  std::size_t next_ = 0;
-};
-
-// `shared`: what the head uses of the embedding's, which is gathered before the one and freed after the
-// other.
-GatheredPass gathered_pass(const std::vector<PassStep>& steps, const UnitBytes& bytes, double shared,
-                           OfSequences of_sequences) {
-  GatheredPass pass;
-  pass.steps.reserve(steps.size());
-  pass.of_first.reserve(steps.size() + 1);
-  pass.of_first.push_back(0);
-  MostWhileReading reading(of_sequences);
-  double let_go = 0;
-  for (const PassStep& s : steps) {
-    double own = bytes_of(bytes, s);
-    if (s.is_first_of_unit) pass.of_first.push_back(pass.of_first.back() + own);
-    double while_reading = 0;
-    if (!s.recomputes) {
-      if (is_head(s)) own += shared;
-      if (!is_layer(s) && !is_head(s)) own -= shared;
-      let_go += own;
-      while_reading = reading.of(*s.change, own);
-    }
-    pass.steps.push_back({.begin = s.begin,
-                          .most = s.most,
-                          .reading = while_reading,
-                          .let_go = let_go,
-                          .units = pass.of_first.size() - 1});
-  }
-  return pass;
-}
-
-// Whole gradients of a micro-batch, from a unit's backward pass until they are reduced, alone or with others.
-class WholeGradients {
- public:
-  WholeGradients(const StateMemory& m, const BucketLayers& bucket, double shared, double live)
-      : m_(m), bucket_(bucket), shared_(shared), live_(live) {}
-  void begin(const PassStep& unit) { live_ += bytes_of(m_.whole_gradients, unit); }
-  void reduce(const PassStep& unit) {
-    const bool experts = is_layer(unit) && m_.has_experts[static_cast<std::size_t>(unit.kind)];
-    if (layers_ > 0 && (!is_layer(unit) || experts != of_experts_)) flush();
-    if (is_layer(unit)) {
-      ++layers_;
-      of_experts_ = experts;
-      waiting_ += bytes_of(m_.whole_gradients, unit);
-      if (layers_ == bucket_.of(experts ? Unit::expert_layer : Unit::layer)) flush();
-    } else {
-      live_ -= bytes_of(m_.whole_gradients, unit);
-      if (is_head(unit)) live_ += shared_;
-    }
-  }
-  double live() const { return live_; }
-
- private:
-  void flush() {
-    live_ -= waiting_;
-    waiting_ = 0;
-    layers_ = 0;
-  }
-  const StateMemory& m_;
-  BucketLayers bucket_;
-  double shared_;  // of the head's, what is reduced with the embedding's
-  double live_, waiting_ = 0;
-  std::int32_t layers_ = 0;
-  bool of_experts_ = false;
-};
-
-struct Begun {
-  double bytes = 0;
-  std::int32_t from = 0, kind = -1;  // the gradients of this unit and those after it
-};
-
-// Steps between two others that begin layers of one kind and are no fuller than both ends: what is
-// begun grows by the layer.
-void cut_to_corners(std::vector<Begun>& steps) {
-  const auto below = [](const Begun& a, const Begun& b, const Begun& c) {
-    if (a.kind < 0 || a.kind != b.kind || b.kind != c.kind) return false;
-    const double from_a = a.from - b.from, all = a.from - c.from;
-    if (all == 0) return b.bytes <= std::max(a.bytes, c.bytes);
-    return b.bytes <= a.bytes + (c.bytes - a.bytes) * from_a / all;
-  };
-  std::size_t kept = 0;
-  for (const Begun& s : steps) {
-    while (kept >= 2 && below(steps[kept - 2], steps[kept - 1], s)) --kept;
-    steps[kept++] = s;
-  }
-  steps.resize(kept);
-}
-
-// From a unit of a piece to the last.
-UnitCounts units_from(std::int32_t unit, const Piece& piece, std::size_t kinds) {
-  UnitCounts n{.embedding = piece.first && unit == 0 ? 1.0 : 0.0,
-               .head = piece.last ? 1.0 : 0.0,
-               .layers = std::vector<double>(kinds)};
-  std::int32_t first = 1;  // of the run
-  for (const Piece::Run& r : piece.runs) {
-    n.layers[r.kind] += std::clamp(first + r.layers - unit, 0, r.layers);
-    first += r.layers;
-  }
-  return n;
+  return s.kind >= 0 ? u.layers[static_cast<std::size_t>(s.kind)] : is_head(s) ? u.head : u.embedding;
 }
 
 bool gathers(const Exchange& exchange, Pass pass) {
@@ -153,96 +28,127 @@ bool reduces(const Exchange& exchange, Pass pass) {
 
 // What of an exchange a pass has something of.
 Exchange in_pass(const Exchange& exchange, Pass pass, const PieceMemory& memory) {
-  if (!gathers(exchange, pass) && !reduces(exchange, pass)) return {};
-  Exchange e = exchange;
-  e.prefetch = gathers(e, pass) ? std::min(e.prefetch, memory.units - 1) : 0;
+  Exchange e{.begun = exchange.begun};
+  if (!gathers(exchange, pass) && !reduces(exchange, pass)) return e;
+  e.zero_stage = exchange.zero_stage;
+  e.both_ends = exchange.both_ends;
+  if (gathers(exchange, pass)) e.prefetch = std::min(exchange.prefetch, memory.units - 1);
   // Layers' gradients are reduced by the pass that ends them.
-  if (pass == Pass::forward || pass == Pass::backward_input) e.bucket = {};
+  if (pass == Pass::backward || pass == Pass::backward_weight) {
+    e.layers = exchange.layers;
+    e.expert_layers = exchange.expert_layers;
+  }
   return e;
 }
 
-const GatheredPass& gathered_in(const Exchange& e, Pass pass, const PieceMemory& memory,
-                                const StateMemory& m) {
-  const bool forward = pass == Pass::forward, shared = e.both_ends && forward;
-  GatheredPass& known = memory.exchanges_in(pass).gathered[shared];
-  if (known.steps.empty())
-    known = gathered_pass(memory.of(pass), forward ? m.gathered_forward : m.gathered_backward,
-                          shared ? m.shared_gathered : 0, memory.of_sequences);
-  return known;
+// The most at each step, with parameters that are gathered unit by unit, ahead of the pass, and freed one by
+// one as a unit reads them for the last time.
+std::vector<double> with_gathered(const Exchange& e, Pass pass, const PieceMemory& memory,
+                                  const StateMemory& m) {
+  const bool forward = pass == Pass::forward;
+  const UnitBytes& bytes = forward ? m.gathered_forward : m.gathered_backward;
+  // What the head uses of the embedding's is gathered before the one and freed after the other.
+  const double shared = e.both_ends && forward ? m.shared_gathered : 0;
+  const std::vector<PassStep>& steps = memory.of(pass);
+  std::vector<double> of_first{0};  // parameters of no unit, of the first, of the first two, ...
+  for (const PassStep& s : steps)
+    if (s.is_first_of_unit) of_first.push_back(of_first.back() + bytes_of(bytes, s));
+  std::vector<double> most;
+  most.reserve(steps.size());
+  double freed = 0;
+  std::size_t begun = 0;  // units
+  for (const PassStep& s : steps) {
+    begun += s.is_first_of_unit;
+    double at_most = s.most;
+    if (!s.recomputes) {
+      const double own = bytes_of(bytes, s) + (is_head(s) ? shared : 0) - (is_embedding(s) ? shared : 0);
+      freed += own;
+      for (const StepChange::WhileReading& r : s.change->reads)
+        at_most = std::max(at_most, s.begin + memory.of_sequences(r.most) + r.share * own);
+    }
+    const std::size_t gathered = begun + static_cast<std::size_t>(e.prefetch);
+    most.push_back(at_most + of_first[std::min(gathered, of_first.size() - 1)] - freed);
+  }
+  return most;
 }
 
-// Whole gradients that are there at each step; until others are asked for.
-std::span<const double> gradients_in(const Exchange& e, Pass pass, const Piece& piece,
-                                     const PieceMemory& memory, const StateMemory& m) {
-  constexpr std::size_t kUsualReductions = 8;
+// Gradients at each step: whole ones of a micro-batch, from a unit's backward pass until they are reduced,
+// alone or with others, and accumulated ones that begin with the pass.
+std::vector<double> gradients_in(const Exchange& e, Pass pass, const Scenario& scenario, const Piece& piece,
+                                 const PieceMemory& memory, const StateMemory& m) {
+  BucketLayers bucket;
+  bucket.of(Unit::layer) = e.layers;
+  bucket.of(Unit::expert_layer) = e.expert_layers;
+  std::vector<UnitStep> units;
+  set_pass_steps(scenario, piece, pass, {.layers = true, .ends = true}, bucket, units);
   const std::vector<PassStep>& steps = memory.of(pass);
-  PassExchanges& known = memory.exchanges_in(pass);
-  Exchange reduction = e;
-  reduction.prefetch = 0;
-  const auto [first, added] = known.reductions.try_emplace(reduction);
-  if (added) {
-    first = known.whole_gradients.size();
-    double all_layers = 0;
-    for (const Piece::Run& r : piece.runs) all_layers += m.whole_gradients.layers[r.kind] * r.layers;
-    WholeGradients gradients(m, e.bucket, e.both_ends ? m.shared_gradient : 0,
-                             pass == Pass::backward_weight ? all_layers : 0);
-    if (first == 0) known.whole_gradients.reserve(kUsualReductions * steps.size());
-    for (const PassStep& s : steps) {
-      if (pass != Pass::backward_weight && !s.recomputes) gradients.begin(s);
-      known.whole_gradients.push_back(gradients.live());
-      const bool has_weights = pass != Pass::backward_input || !is_layer(s);
-      if (has_weights && !s.recomputes) gradients.reduce(s);
+  const bool whole = reduces(e, pass);
+  double live = 0;
+  if (whole && pass == Pass::backward_weight)
+    for (const Piece::Run& r : piece.runs) live += m.whole_gradients.layers[r.kind] * r.layers;
+  std::vector<double> waiting;  // to be reduced, of each unit
+  const auto reduce = [&](std::int32_t first) {
+    for (std::int32_t i = 0; i < first; ++i) live -= waiting[static_cast<std::size_t>(i)];
+    waiting.erase(waiting.begin(), waiting.begin() + first);
+  };
+  std::vector<double> at;
+  at.reserve(steps.size());
+  for (const UnitStep& u : units) {
+    if (u.flushed > 0) reduce(u.flushed);
+    for (std::int32_t n = 0; u.flushed == 0 && n < u.count; ++n) {
+      if (u.recomputes && steps[at.size()].recomputes) at.push_back(live);
+      if (!u.works || at.size() == steps.size()) continue;
+      const PassStep& s = steps[at.size()];
+      const double own = whole ? bytes_of(m.whole_gradients, s) : 0;
+      if (pass != Pass::backward_weight) live += own;
+      if (e.begun)
+        live += bytes_of(m.accumulators, s) - (e.both_ends && is_embedding(s) ? m.shared_accumulators : 0);
+      at.push_back(live);
+      if (!u.reduces) continue;
+      // Of the head's what both ends share is reduced with the embedding's.
+      waiting.push_back(own - (e.both_ends && is_head(s) ? m.shared_gradient : 0));
+      if (static_cast<std::int32_t>(waiting.size()) == u.bucket) reduce(u.bucket);
     }
   }
-  return std::span(known.whole_gradients).subspan(first, steps.size());
-}
-
-bool has_accumulators(const StateMemory& m) {
-  const UnitBytes& a = m.accumulators;
-  return a.embedding > 0 || a.head > 0 ||
-         std::any_of(a.layers.begin(), a.layers.end(), [](double bytes) { return bytes > 0; });
-}
-
-PassMost most_of(const Exchange& e, Pass pass, const Piece& piece, const PieceMemory& memory,
-                 const StateMemory& m) {
-  const bool begins = pass == Pass::backward || pass == Pass::backward_input;
-  const bool accumulates = begins && has_accumulators(m);
-  if (e.zero_stage < 2 && !accumulates) return {memory.most[static_cast<std::size_t>(pass)], {}};
-  const std::vector<PassStep>& steps = memory.of(pass);
-  const GatheredPass* gathered = gathers(e, pass) ? &gathered_in(e, pass, memory, m) : nullptr;
-  std::span<const double> gradients;
-  if (reduces(e, pass)) gradients = gradients_in(e, pass, piece, memory, m);
-  const auto bytes_at = [&](std::size_t step) {
-    const double most = gathered ? gathered->most_at(step, e.prefetch) : steps[step].most;
-    return gradients.empty() ? most : most + gradients[step];
-  };
-  double bytes = 0;
-  for (std::size_t i = 0; i < steps.size(); ++i) bytes = std::max(bytes, bytes_at(i));
-  PassMost most{bytes, {}};
-  if (!accumulates) return most;
-  thread_local std::vector<Begun> begun;  // kept from one pass to the next
-  begun.clear();
-  Begun from{.from = piece.layers() + 2};
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const PassStep& s = steps[i];
-    if (!s.recomputes && s.unit < from.from) from = {.from = s.unit, .kind = s.kind};
-    begun.push_back({bytes_at(i), from.from, from.kind});
-  }
-  cut_to_corners(begun);
-  most.steps.reserve(begun.size());
-  for (const Begun& b : begun)
-    most.steps.push_back({b.bytes, units_from(b.from, piece, m.parameters.layers.size())});
-  return most;
+  return at;
 }
 
 }  // namespace
 
-const PassMost& pass_with(const Exchange& exchange, Pass pass, const Piece& piece, const PieceMemory& memory,
-                          const StateMemory& states) {
+double most_with(const Exchange& exchange, Pass pass, const Scenario& scenario, const Piece& piece,
+                 const PieceMemory& memory, const StateMemory& states) {
   const Exchange e = in_pass(exchange, pass, memory);
-  const auto [most, added] = memory.exchanges_in(pass).most.try_emplace(e);
-  if (added) most = most_of(e, pass, piece, memory, states);
+  if (e == Exchange{}) return memory.most[static_cast<std::size_t>(pass)];
+  PassExchanges& known = memory.exchanges_in(pass);
+  const auto [most, added] = known.most.try_emplace(e);
+  if (!added) return most;
+  // What is gathered depends on how far ahead it is, gradients on buckets: each is followed through the pass
+  // by itself, and the most is that of their sums.
+  Exchange gathered = e;
+  gathered.layers = gathered.expert_layers = 1;
+  gathered.begun = nullptr;
+  const auto [activations, is_new] = known.gathered.try_emplace(gathered);
+  if (is_new && gathers(e, pass)) activations = with_gathered(e, pass, memory, states);
+  if (is_new && !gathers(e, pass))
+    for (const PassStep& s : memory.of(pass)) activations.push_back(s.most);
+  Exchange reduced = e;
+  reduced.prefetch = 0;
+  const auto [gradients, not_known] = known.gradients.try_emplace(reduced);
+  if (not_known) {
+    if (reduces(e, pass) || e.begun)
+      gradients = gradients_in(e, pass, scenario, piece, memory, states);
+    else
+      gradients.resize(activations.size());
+  }
+  for (std::size_t i = 0; i < activations.size(); ++i) most = std::max(most, activations[i] + gradients[i]);
   return most;
+}
+
+double accumulated(const StateMemory& m, const Piece& piece, bool both_ends) {
+  double bytes = piece.last ? m.accumulators.head : 0;
+  if (piece.first) bytes += m.accumulators.embedding - (both_ends ? m.shared_accumulators : 0);
+  for (const Piece::Run& r : piece.runs) bytes += m.accumulators.layers[r.kind] * r.layers;
+  return bytes;
 }
 
 }  // namespace sim

@@ -7,6 +7,7 @@
 
 #include "sim/plan/lives.h"
 #include "sim/plan/memory.h"
+#include "sim/plan/pass_steps.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/stage_program.h"
 #include "sim/planner/state_memory.h"
@@ -341,77 +342,61 @@ double PassMemory::gradient_of_residual(std::int64_t sequences) const {
   return static_cast<double>(aligned(residual_gradient_->bytes(v)).value);
 }
 
-PieceMemory PassMemory::of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) const {
+PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
+  const Strategy& strategy = scenario.strategy;
+  const std::int64_t sequences = scenario.workload.micro_batch_size;
   const std::int32_t layers = piece.layers();
   const std::int32_t interval = std::max(1, std::min(layers, recompute_interval(strategy, layers)));
-  // Where there are several kinds, each layer adds what it would in a piece of its kind alone.
-  struct TracedLayer {
-    std::size_t kind;
-    SameLayer same;
-  };
-  std::vector<TracedLayer> traced_layers;
-  traced_layers.reserve(static_cast<std::size_t>(layers));
   std::size_t kind_of_ends = piece.runs.empty() ? 0 : piece.runs.front().kind;
-  for (const Piece::Run& r : piece.runs) {
-    kind_of_ends = std::min(kind_of_ends, r.kind);
-    for (std::int32_t i = 0; i < r.layers; ++i)
-      traced_layers.push_back(
-          {r.kind, same_layer(static_cast<std::int32_t>(traced_layers.size()), layers, interval)});
-  }
+  for (const Piece::Run& r : piece.runs) kind_of_ends = std::min(kind_of_ends, r.kind);
   const BackwardParts parts = backward_parts(strategy.schedule);
 
   PieceMemory memory;
   memory.of_sequences = OfSequences(sequences);
   memory.units = piece.units();
   memory.carried_back = gradient_of_residual(sequences);
+  std::vector<UnitStep> units;
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
     if (parts == (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole) &&
         pass != Pass::forward)
       continue;
     const bool splits = parts != BackwardParts::whole && pass != Pass::backward;
-    const auto traced = [&](std::size_t kind, FewPiece of) -> const TracedPass& {
-      return tracer_->of(piece.first, piece.last, splits, kind, of)[index(pass)];
-    };
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];
-    steps.reserve(static_cast<std::size_t>(layers) * (pass == Pass::forward ? 1 : 2) + 2);
     const auto add = [&](PassStep step, const StepChange& change) {
-      if (!change.is_there) return;
+      if (!change.is_there) return false;
       step.begin = level;
       step.most = level + memory.of_sequences(change.most);
       step.change = &change;
       steps.push_back(step);
       memory.most[index(pass)] = std::max(memory.most[index(pass)], step.most);
       level += memory.of_sequences(change.left);
+      return true;
     };
-    const auto end = [&](std::int32_t unit, StepChange TracedPass::*of) {
-      add({.unit = unit, .is_first_of_unit = true}, traced(kind_of_ends, kThreeLayers).*of);
-    };
-    const auto layer = [&](std::int32_t l, bool recomputes) {
-      const auto& [kind, same] = traced_layers[static_cast<std::size_t>(l)];
-      const TracedPass& of = traced(kind, same.piece);
-      add({.unit = l + 1,
-           .kind = static_cast<std::int32_t>(kind),
-           .recomputes = recomputes,
-           .is_first_of_unit = recomputes || !of.recomputed[same.layer].is_there},
-          (recomputes ? of.recomputed : of.layers)[same.layer]);
-    };
-    if (pass == Pass::forward) {
-      end(0, &TracedPass::embedding);
-      for (std::int32_t l = 0; l < layers; ++l) layer(l, false);
-      end(layers + 1, &TracedPass::head);
-      memory.kept = level;
-    } else {
-      end(layers + 1, &TracedPass::head);
-      for (std::int32_t last = layers; last > 0;) {
-        const std::int32_t begin = (last - 1) / interval * interval;
-        for (std::int32_t l = begin; l < last; ++l) layer(l, true);
-        for (std::int32_t l = last; l-- > begin;) layer(l, false);
-        last = begin;
+    set_pass_steps(scenario, piece, pass, {}, {}, units);
+    for (const UnitStep& u : units)
+      for (std::int32_t n = 0; n < u.count; ++n) {
+        // Where there are several kinds, each layer adds what it would in a piece of its kind alone.
+        const std::int32_t layer = u.layer + u.direction * n;
+        const SameLayer same =
+            is_layer(u.unit) ? same_layer(layer, layers, interval) : SameLayer{kThreeLayers, 0};
+        const auto kind = is_layer(u.unit) ? static_cast<std::size_t>(u.kind) : kind_of_ends;
+        const TracedPass& traced =
+            tracer_->of(piece.first, piece.last, splits, kind, same.piece)[index(pass)];
+        if (!is_layer(u.unit)) {
+          const bool head = u.unit == Unit::head;
+          add({.unit = head ? layers + 1 : 0, .is_first_of_unit = true},
+              head ? traced.head : traced.embedding);
+          continue;
+        }
+        PassStep step{.unit = layer + 1, .kind = u.kind, .recomputes = true, .is_first_of_unit = true};
+        const bool again = u.recomputes && add(step, traced.recomputed[same.layer]);
+        step.recomputes = false;
+        step.is_first_of_unit = u.reads && !again;
+        if (u.works) add(step, traced.layers[same.layer]);
       }
-      end(0, &TracedPass::embedding);
-    }
-    if (pass == Pass::backward_input && !steps.empty()) memory.kept_for_weight = memory.kept + level;
+    if (pass == Pass::forward) memory.kept = level;
+    if (pass == Pass::backward_input) memory.kept_for_weight = memory.kept + level;
   }
   return memory;
 }

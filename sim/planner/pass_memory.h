@@ -63,68 +63,29 @@ struct PassStep {
   const StepChange* change = nullptr;  // above its own begin
 };
 
+struct StateMemory;
+
 // What is gathered and reduced beside passes: the ZeRO stage from 2 on, units gathered ahead, layers reduced
 // together, and whether the stage has both embedding and head, which may share their weight. Sizes of what is
 // exchanged whole do not depend on how many ranks share it.
 struct Exchange {
   int zero_stage = 0, prefetch = 0;
-  BucketLayers bucket;
+  std::int32_t layers = 1, expert_layers = 1;
   bool both_ends = false;
+  const StateMemory* begun = nullptr;  // whose accumulated gradients begin with the pass
   bool operator==(const Exchange&) const = default;
+};
+
+// What has been asked for, of a pass with exchanges beside it (exchange_memory.h).
+struct PassExchanges {
+  MapInTurn<Exchange, std::vector<double>> gathered, gradients;  // at each step
+  MapInTurn<Exchange, double> most;
 };
 
 // How many of each unit.
 struct UnitCounts {
   double embedding = 0, head = 0;
   std::vector<double> layers;  // of each kind
-  UnitCounts& operator+=(const UnitCounts& o) {
-    embedding += o.embedding;
-    head += o.head;
-    for (std::size_t k = 0; k < layers.size(); ++k) layers[k] += o.layers[k];
-    return *this;
-  }
-};
-
-// The most in a pass with what is exchanged beside it.
-struct PassMost {
-  double bytes = 0;  // at any step
-  // For a first pass that begins gradients where they are not there all the time, steps at which the stage
-  // may be fullest: with what was begun.
-  struct Step {
-    double bytes = 0;
-    UnitCounts begun;
-  };
-  std::vector<Step> steps;
-};
-
-// A pass whose parameters are gathered unit by unit, ahead of it, and freed one by one as a unit reads them
-// for the last time.
-struct GatheredPass {
-  struct Step {
-    double begin = 0, most = 0;  // bytes without parameters
-    double reading = 0;          // above its begin, while it reads them for the last time, if it does
-    double let_go = 0;           // parameters, with this step and those before it
-    std::size_t units = 0;       // that have begun
-  };
-  std::vector<Step> steps;
-  std::vector<double> of_first;  // parameters of no unit, of the first, of the first two, ...
-  // In a step, where units are gathered so far ahead.
-  double most_at(std::size_t step, std::int32_t ahead) const {
-    const Step& s = steps[step];
-    const std::size_t gathered = std::min(s.units + static_cast<std::size_t>(ahead), of_first.size() - 1);
-    const double live = of_first[gathered] - s.let_go;
-    return std::max(s.most + live, s.begin + live + s.reading);
-  }
-};
-
-// What has been asked for, of a pass with exchanges beside it (exchange_memory.h). What is gathered depends
-// on how far ahead it is, whole gradients on buckets: each is followed through the pass by itself, and the
-// most is that of their sums.
-struct PassExchanges {
-  std::array<GatheredPass, 2> gathered;         // without parameters that both ends share, and with them
-  MapInTurn<Exchange, std::size_t> reductions;  // where the first step is among:
-  std::vector<double> whole_gradients;          // at each step of a pass
-  MapInTurn<Exchange, PassMost> most;
 };
 
 // Bytes, without parameters, their states and accumulated gradients. Refers to the PassMemory that found it.
@@ -152,7 +113,8 @@ class PassMemory {
   ~PassMemory();
   PassMemory(const PassMemory&) = delete;
   PassMemory& operator=(const PassMemory&) = delete;
-  PieceMemory of(const Piece& piece, const Strategy& strategy, std::int64_t sequences) const;
+  // With the scenario's recomputation, schedule and sequences of a micro-batch.
+  PieceMemory of(const Piece& piece, const Scenario& scenario) const;
 
  private:
   class Tracer;

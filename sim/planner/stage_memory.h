@@ -18,19 +18,6 @@
 
 namespace sim {
 
-// A moment at which a stage may be fullest.
-struct StageMoment {
-  double bytes = 0;  // but for what lives always and accumulated gradients
-  UnitCounts begun;  // whose gradients are accumulated
-};
-
-// Those of which one is, whatever the states. Where gradients are accumulated all the time, or never, the
-// most bytes alone; else moments of which none has both more bytes and more gradients than another.
-struct StageMoments {
-  double bytes = 0;
-  std::vector<StageMoment> begin_gradients;
-};
-
 // What parameters and their states take of a stage, in bytes.
 struct StageStates {
   double always = 0;         // without what each sequence has
@@ -69,34 +56,32 @@ class PipelineMemory {
   template <class OfStage>
   Bytes peak(const Scenario& scenario, const StateMemory& states, const BucketLayers& bucket,
              OfStage of_stage) const {
-    const StageMoments* moments = moments_of(exchange_of(scenario.strategy, bucket), states);
+    const double* const in_passes = most_in_passes(scenario, states, bucket);
     double most = 0;
-    for (std::size_t i = 0; i < stages_.size(); ++i)
-      most = std::max(most, peak_of_stage(moments[i], of_stage(i), states));
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      const StageStates& s = of_stage(i);
+      most = std::max(most, s.always + s.per_sequence * sequences_ + s.copies +
+                                std::max({in_passes[i], s.updating, s.between_steps}));
+    }
     return {std::llround(most + scenario.implementation.memory.context_gib * kGiB)};
   }
   const std::vector<StageActivations>& stages() const { return stages_; }
 
  private:
-  static Exchange exchange_of(const Strategy& strategy, const BucketLayers& bucket);
-  // All stages, one after the other.
-  const StageMoments* moments_of(const Exchange& exchange, const StateMemory& states) const;
-  // As kept_, with what is exchanged whole and stays from pass to pass.
-  std::span<const double> kept_with(const Exchange& exchange, const StateMemory& states) const;
-  // `kept`: of its moments.
-  StageMoments moments_of(const StageActivations& stage, std::span<const double> kept,
-                          const Exchange& exchange, const StateMemory& states) const;
-  double peak_of_stage(const StageMoments& moments, const StageStates& of_stage,
-                       const StateMemory& states) const;
+  // Of all stages, one after the other: above what lives always.
+  const double* most_in_passes(const Scenario& scenario, const StateMemory& states,
+                               const BucketLayers& bucket) const;
+  // `kept`: at each of its moments, from pass to pass.
+  double most_in_passes(const StageActivations& stage, const double* kept, Exchange exchange,
+                        const Scenario& scenario, const StateMemory& states) const;
 
   const std::vector<Piece>& pieces_;
   const std::vector<PieceMemory>& memory_;
   double sequences_;
   std::vector<StageActivations> stages_;
   std::vector<double> kept_;  // bytes at each moment of each stage, without what is exchanged
-  mutable std::array<std::vector<double>, 4> kept_with_;  // by ZeRO stage, those that have been asked for
-  mutable MapInTurn<Exchange, std::size_t> exchanges_;    // where the first stage is among:
-  mutable std::vector<StageMoments> moments_;
+  mutable MapInTurn<Exchange, std::size_t> exchanges_;  // where the first stage is among:
+  mutable std::vector<double> most_;
 };
 
 }  // namespace sim

@@ -209,7 +209,6 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
   m.shared_gathered = passing(blocks.gather_for_forward.embedding, false, kHeadUnit);
   m.shared_gradient = passing(blocks.zero_whole.head, false, kEmbeddingUnit);
   add_beside_parameters(passes, m);
-  for (const LayerKind& kind : blocks.kinds) m.has_experts.push_back(kind.experts);
   return m;
 }
 

@@ -41,7 +41,6 @@ struct StateMemory {
   UnitBytes optimizer;   // while it updates a unit
   UnitBytes parameters;  // elements
   double shared_parameters = 0;
-  std::vector<bool> has_experts;  // of each kind of layer
 };
 // `states` are blocks of a step or of make_state_plan(); of `passes`, of a step of the same ranks, what they
 // have beside parameters that lives at all times.

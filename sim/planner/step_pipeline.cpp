@@ -36,8 +36,7 @@ StepPasses::Cut& StepPasses::cut(const Scenario& s) {
     cut.of_piece.push_back(static_cast<std::size_t>(same - cut.distinct.begin()));
     if (same == cut.distinct.end()) cut.distinct.push_back(std::move(p));
   }
-  for (const Piece& p : cut.distinct)
-    cut.memory.push_back(memory_.of(p, s.strategy, s.workload.micro_batch_size));
+  for (const Piece& p : cut.distinct) cut.memory.push_back(memory_.of(p, s));
   return cut;
 }
 
