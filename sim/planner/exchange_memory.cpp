@@ -1,6 +1,7 @@
 #include "sim/planner/exchange_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "sim/plan/pass_steps.h"
@@ -113,6 +114,16 @@ std::vector<double> gradients_in(const Exchange& e, Pass pass, const Scenario& s
   return at;
 }
 
+// Several at a time: a search asks it of each exchange.
+double most_of_sums(const std::vector<double>& a, const std::vector<double>& b) {
+  std::array<double, 4> most{};
+  std::size_t i = 0;
+  for (; i + most.size() <= a.size(); i += most.size())
+    for (std::size_t k = 0; k < most.size(); ++k) most[k] = std::max(most[k], a[i + k] + b[i + k]);
+  for (; i < a.size(); ++i) most[0] = std::max(most[0], a[i] + b[i]);
+  return *std::max_element(most.begin(), most.end());
+}
+
 }  // namespace
 
 double most_with(const Exchange& exchange, Pass pass, const Scenario& scenario, const Piece& piece,
@@ -140,8 +151,7 @@ double most_with(const Exchange& exchange, Pass pass, const Scenario& scenario, 
     else
       gradients.resize(activations.size());
   }
-  for (std::size_t i = 0; i < activations.size(); ++i) most = std::max(most, activations[i] + gradients[i]);
-  return most;
+  return most = most_of_sums(activations, gradients);
 }
 
 double accumulated(const StateMemory& m, const Piece& piece, bool both_ends) {

@@ -109,8 +109,10 @@ double PipelineMemory::most_in_passes(const StageActivations& a, const double* k
   const bool exchanges = exchange.zero_stage >= 2, begins = exchange.begun;
   exchange.both_ends = (exchanges || begins) && a.units.embedding > 0 && a.units.head > 0;
   // Gradients of a stage's chunks: of a micro-batch, which may wait for a pass of weights, and accumulated.
-  std::vector<double> whole(a.chunks.size()), begun(a.chunks.size());
-  for (std::size_t c = 0; c < a.chunks.size(); ++c) {
+  thread_local std::vector<double> whole, begun;  // kept from one stage to the next
+  whole.assign(a.chunks.size(), 0);
+  begun.assign(a.chunks.size(), 0);
+  for (std::size_t c = 0; (exchanges || begins) && c < a.chunks.size(); ++c) {
     const Piece& piece = pieces_[a.chunks[c]];
     for (const Piece::Run& r : piece.runs)
       if (exchanges) whole[c] += m.whole_gradients.layers[r.kind] * r.layers;
