@@ -277,6 +277,15 @@ std::string kernels_version() {
   return software_version() + ", cpu kernels fp32 bf16";
 }
 
+std::vector<sim::OpKind> calibrated_kinds() {
+  std::vector<sim::OpKind> kinds;
+  for (const std::vector<SingleOperation>& operations : {operations_to_time(), operations_in_bf16()})
+    for (const SingleOperation& single : operations)
+      if (std::find(kinds.begin(), kinds.end(), single.operation().kind) == kinds.end())
+        kinds.push_back(single.operation().kind);
+  return kinds;
+}
+
 std::string gpu_kernels_version() {
   return software_version() + ", cuda kernels";
 }

@@ -17,6 +17,9 @@ namespace runtime {
 // rotate through more memory than the upper caches hold. Ends early, with what there is, on a stop request.
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads);
 
+// Kinds that calibrate_cpu() times.
+std::vector<sim::OpKind> calibrated_kinds();
+
 // What of a GPU is timed.
 struct GpuMeasurements {
   // By the type that products compute in.

@@ -1,7 +1,6 @@
 #include "runtime/cpu/kernel_table.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace runtime {
 namespace {
@@ -46,6 +45,13 @@ bool CpuKernelRow::takes(const sim::Operation& operation, std::span<const sim::D
     if ((allowed & types(type)) == 0) return false;
   }
   return operation.dtype == sim::DType::fp32 || operation.dtype == element;
+}
+
+std::vector<sim::DType> cpu_types(sim::OpKind kind) {
+  std::vector<sim::DType> all;
+  for (const CpuKernelRow* row : table()[static_cast<std::size_t>(kind)])
+    if (std::find(all.begin(), all.end(), row->element) == all.end()) all.push_back(row->element);
+  return all;
 }
 
 CpuKernel find_cpu_kernel(const sim::Operation& operation, std::span<const sim::DType> operand_types) {

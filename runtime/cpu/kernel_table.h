@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "runtime/cpu/arguments.h"
 #include "runtime/device.h"
@@ -46,6 +47,9 @@ std::span<const CpuKernelRow> state_space_kernels();
 std::span<const CpuKernelRow> elementwise_kernels();
 std::span<const CpuKernelRow> loss_kernels();
 std::span<const CpuKernelRow> optimizer_kernels();
+
+// Types of elements that the kind has kernels for; empty where it has none.
+std::vector<sim::DType> cpu_types(sim::OpKind kind);
 
 // Null where the CPU has none.
 CpuKernel find_cpu_kernel(const sim::Operation& operation, std::span<const sim::DType> operand_types);

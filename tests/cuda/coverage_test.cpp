@@ -1,0 +1,70 @@
+// The table of runtime/README.md that says which kinds of operations run where: made here from the registries
+// of kernels and from what is timed to calibrate, and compared with what stands there.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "runtime/calibrate.h"
+#include "runtime/cpu/kernel_table.h"
+#include "runtime/cuda/operations.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using sim::OpKind;
+
+constexpr std::string_view kHead =
+    "| kind | CPU | CUDA | calibrated | predicted only |\n|---|---|---|---|---|\n";
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string all;
+  for (const std::string& part : parts) all += (all.empty() ? "" : ", ") + part;
+  return all;
+}
+
+std::set<OpKind> kinds_timed_on_gpus() {
+  constexpr sim::DType kTypes[] = {sim::DType::fp32, sim::DType::bf16, sim::DType::fp16, sim::DType::fp8};
+  sim::Hardware hardware;
+  for (const sim::DType type : kTypes) hardware.peak[type] = sim::tflops(1);
+  std::set<OpKind> kinds;
+  for (const auto& [type, operations] : runtime::gpu_measurements(kTypes, hardware).operations)
+    for (const runtime::SingleOperation& single : operations) kinds.insert(single.operation().kind);
+  return kinds;
+}
+
+std::string coverage() {
+  const std::vector<OpKind> on_cpu = runtime::calibrated_kinds();
+  const std::set<OpKind> on_gpus = kinds_timed_on_gpus();
+  std::string table(kHead);
+  for (const sim::KindInfo& info : sim::kKinds) {
+    std::vector<std::string> cpu, calibrated;
+    if (sim::is_collective(info.kind)) cpu.emplace_back("over ranks");
+    for (const sim::DType type : runtime::cpu_types(info.kind)) cpu.emplace_back(sim::name(type));
+    const bool cuda = info.kind == OpKind::zero || runtime::kernel_of(info.kind) != nullptr;
+    if (std::find(on_cpu.begin(), on_cpu.end(), info.kind) != on_cpu.end()) calibrated.emplace_back("CPU");
+    if (on_gpus.count(info.kind) > 0) calibrated.emplace_back("CUDA");
+    table += "| `" + std::string(info.name) + "` | " + join(cpu) + " | " + (cuda ? "yes" : "") + " | " +
+             join(calibrated) + " | " + (cpu.empty() && !cuda ? "yes" : "") + " |\n";
+  }
+  return table;
+}
+
+std::string table_of_readme() {
+  std::ifstream in(RIDGEPOINT_SOURCE_DIR "/runtime/README.md");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::size_t begin = text.find(kHead);
+  if (begin == std::string::npos) return {};
+  std::size_t end = begin;
+  while (end < text.size() && text[end] == '|') end = text.find('\n', end) + 1;
+  return text.substr(begin, end - begin);
+}
+
+}  // namespace
+
+TEST_CASE("The README's table of kinds is what the registries of kernels and of calibrations say") {
+  const std::string made = coverage();
+  INFO("the table is\n" << made);
+  CHECK(table_of_readme() == made);
+}
