@@ -1,28 +1,51 @@
 // Which kernels a run's attention takes: those of any GPU from sm_80 on (attention_flash), or those of sm_90a
-// (hopper/). Runs take the former until both have been measured on the GPU at hand, with their results
-// checked; choose_attention() is where a calibration changes that.
+// (hopper/), where the GPU has them.
 #pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+
 #include "kernels/cuda/attention.h"
 
 namespace kernels::cuda {
 
-// Seconds of the same attention by either; 0 where it has not been measured, or gave a wrong result.
-struct AttentionTimes {
-  double flash = 0, hopper = 0;
+class AttentionKernels {
+ public:
+  // The first time that a shape occurs, both run on its operands. Hopper's are taken for it from then on
+  // where they give what the others give, and are no slower; if `deterministic`, wherever they give the same,
+  // so that every process takes the same kernels.
+  AttentionKernels(int compute_capability, bool deterministic)
+      : has_warpgroup_products_(compute_capability == 90), deterministic_(deterministic) {}
+
+  // As attention_flash_forward() and attention_flash_backward(), which also do what Hopper's kernels do not
+  // take, or have too little scratch memory for.
+  void forward(const Context& context, Tensor out, float* lse, ConstTensor qkv, AttentionShape s,
+               const AttentionMask& mask = {});
+  void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv, ConstTensor out,
+                const float* lse, AttentionShape s, const AttentionMask& mask = {});
+
+  // Of the shapes so far: how many Hopper's kernels are taken for, and for how many they gave another result,
+  // which is a defect of theirs.
+  struct Counts {
+    int shapes = 0, hopper = 0, disagreeing = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  using Key = std::array<std::int64_t, 8>;  // backward, type, the shape, causal
+  bool takes_hopper(const Context& context, const Key& key, ConstTensor result, std::int64_t elements,
+                    const std::function<void()>& flash, const std::function<void()>& hopper);
+
+  bool has_warpgroup_products_, deterministic_;
+  std::map<Key, bool> takes_hopper_;
+  Counts counts_;
 };
 
-struct AttentionChoice {
-  bool hopper_forward = false, hopper_backward = false;
-};
-
-AttentionChoice choose_attention(const AttentionTimes& forward, const AttentionTimes& backward);
-
-// As attention_flash_forward() and attention_flash_backward(), which also do what the chosen kernels do not
-// take, or have no scratch memory for.
-void attention_forward(const Context& context, const AttentionChoice& choice, Tensor out, float* lse,
-                       ConstTensor qkv, AttentionShape s, const AttentionMask& mask = {});
-void attention_backward(const Context& context, const AttentionChoice& choice, Tensor dqkv, ConstTensor dout,
-                        ConstTensor qkv, ConstTensor out, const float* lse, AttentionShape s,
-                        const AttentionMask& mask = {});
+// Whether two results of the same attention differ by no more than 16-bit rounding of sums in another order
+// makes them: the length of their difference, over that of the first, at most 2 %. Not so where either holds
+// a number that is none.
+bool agree(std::span<const float> a, std::span<const float> b);
 
 }  // namespace kernels::cuda

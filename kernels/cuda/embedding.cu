@@ -30,12 +30,14 @@ embedding_forward_kernel(T* out, const std::int32_t* tokens, const T* weight, co
 constexpr int kLookBack = 8 * kThreads;
 
 // A block a row and kThreads * Width columns of it: the block of a token's first row sums all rows of that
-// token, those of its later rows have nothing to do. Shared memory: a bit for each of kThreads rows, set
-// where the row is of this token.
+// token, in order, several of them being loaded at a time; those of its later rows have nothing to do. Shared
+// memory: how many of each warp's rows are of this token, and which of kThreads rows are.
 template <class G, class T, int Width>
 CUDA_KERNEL(kThreads)
 embedding_backward_kernel(G* dweight, const T* dout, const std::int32_t* tokens, int R, std::int64_t C) {
-  std::uint32_t* const matches = shared_memory<std::uint32_t>();
+  constexpr int kOnTheirWay = sizeof(T) == 4 ? 4 : 8;  // as many as registers hold
+  int* const counts = shared_memory<int>();
+  int* const rows = counts + kThreads / kWarp;
   const int row = block_index().x;
   const std::int32_t token = tokens[row];
   for (int begin = 0; begin < row; begin += kLookBack) {
@@ -49,17 +51,32 @@ embedding_backward_kernel(G* dweight, const T* dout, const std::int32_t* tokens,
   float sum[Width] = {};
   for (int begin = row; begin < R; begin += kThreads) {
     const int other = begin + thread_index();
-    const std::uint32_t set = ballot(other < R && tokens[other] == token);
-    if (lane_index() == 0) matches[warp_index()] = set;
+    const bool matches = other < R && tokens[other] == token;
+    const std::uint32_t set = ballot(matches), of_earlier_lanes = (1u << lane_index()) - 1;
+    if (lane_index() == 0) counts[warp_index()] = count_bits(set);
     sync_block();
-    if (c < C)
-      for (int warp = 0; warp < kThreads / kWarp; ++warp)
-        for (std::uint32_t rest = matches[warp]; rest != 0; rest &= rest - 1) {
-          float x[Width];
-          load<Width>(x, dout + (begin + warp * kWarp + lowest_bit(rest)) * C + c);
+    int before = 0, found = 0;
+    for (int warp = 0; warp < kThreads / kWarp; ++warp) {
+      if (warp < warp_index()) before += counts[warp];
+      found += counts[warp];
+    }
+    if (matches) rows[before + count_bits(set & of_earlier_lanes)] = other;
+    sync_block();
+    for (int i = 0; c < C && i < found; i += kOnTheirWay) {
+      // All loads first, of rows that are there: a condition around each would put it behind the one before.
+      Pack<T, Width> packs[kOnTheirWay];
 #pragma unroll
-          for (int w = 0; w < Width; ++w) sum[w] += x[w];
-        }
+      for (int k = 0; k < kOnTheirWay; ++k) {
+        const int there = i + k < found ? i + k : found - 1;
+        packs[k] = *reinterpret_cast<const Pack<T, Width>*>(dout + rows[there] * C + c);
+      }
+#pragma unroll
+      for (int k = 0; k < kOnTheirWay; ++k) {
+        if (i + k >= found) break;
+#pragma unroll
+        for (int w = 0; w < Width; ++w) sum[w] += to_float(packs[k].values[w]);
+      }
+    }
     sync_block();
   }
   if (c >= C) return;
@@ -134,7 +151,7 @@ void embedding_backward(const Context& context, Tensor dweight, Tensor dposition
         start(context,
               {.grid = {static_cast<int>(s.B * s.T), static_cast<int>(ceil_div(s.C, kThreads * Width)), 1},
                .threads = kThreads,
-               .shared_bytes = kThreads / kWarp * sizeof(std::uint32_t)},
+               .shared_bytes = (kThreads / kWarp + kThreads) * sizeof(int)},
               embedding_backward_kernel<G, T, Width>, dweight.as<G>(), dout.as<T>(), tokens,
               static_cast<int>(s.B * s.T), s.C);
         if (dposition_weight)

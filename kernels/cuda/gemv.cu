@@ -18,19 +18,59 @@ struct alignas(16) Vector {
 template <WeightFormat Format>
 inline constexpr int kWeights = 128 / bits_of_format(Format);
 
+// 2^23 plus a byte of the word: an fp32 number whose last place is 1.
+constexpr float kByteBase = 0x1p23f;
+CUDA_DEVICE float based_byte(std::uint32_t word, int byte) {
+  const std::uint32_t base = bits_of(kByteBase);
+#ifdef __CUDA_ARCH__
+  return float_of(__byte_perm(word, base, 0x7440u | static_cast<unsigned>(byte)));
+#else
+  return float_of(base | (word >> 8 * byte & 0xffu));
+#endif
+}
+
+// The fp8 numbers of a word's lower or upper half.
+CUDA_DEVICE void fp8_pair(float& first, float& second, std::uint32_t word, int half) {
+  const std::uint32_t pair = word >> 16 * half;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{\n .reg .b32 halves;\n .reg .f16 low, high;\n cvt.rn.f16x2.e4m3x2 halves, %2;\n mov.b32 {low, high}, "
+      "halves;\n"
+      " cvt.f32.f16 %0, low;\n cvt.f32.f16 %1, high;\n}"
+      : "=f"(first), "=f"(second)
+      : "h"(static_cast<std::uint16_t>(pair)));
+#else
+  first = to_float(e4m3{static_cast<std::uint8_t>(pair & 0xffu)});
+  second = to_float(e4m3{static_cast<std::uint8_t>(pair >> 8 & 0xffu)});
+#endif
+}
+
+// Eight weights before their scale: the part-th of those in 16 bytes. Whole words are turned into numbers at
+// once, which takes two to three instructions a weight.
 template <WeightFormat Format>
-CUDA_DEVICE float weight_of(const Vector& vector, int i) {
-  constexpr int kBits = bits_of_format(Format);
-  constexpr int kInWord = 32 / kBits;
-  const std::uint32_t bits = vector.words[i / kInWord] >> (i % kInWord * kBits);
-  if constexpr (Format == WeightFormat::bf16)
-    return float_of(bits << 16);
-  else if constexpr (Format == WeightFormat::int4)
-    return int4_value(bits);
-  else if constexpr (Format == WeightFormat::int8)
-    return static_cast<float>(static_cast<std::int8_t>(bits & 0xffu));
-  else
-    return to_float(e4m3{static_cast<std::uint8_t>(bits & 0xffu)});
+CUDA_DEVICE void eight_weights(float (&to)[8], const Vector& vector, int part) {
+  if constexpr (Format == WeightFormat::bf16) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t word = vector.words[part * 4 + i];
+      to[2 * i] = float_of(word << 16);
+      to[2 * i + 1] = float_of(word & 0xffff0000u);
+    }
+  } else if constexpr (Format == WeightFormat::int4) {
+    const std::uint32_t even = vector.words[part] & 0x0f0f0f0fu, odd = vector.words[part] >> 4 & 0x0f0f0f0fu;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      to[2 * i] = based_byte(even, i) - (kByteBase + kInt4Zero);
+      to[2 * i + 1] = based_byte(odd, i) - (kByteBase + kInt4Zero);
+    }
+  } else if constexpr (Format == WeightFormat::int8) {
+    constexpr std::uint32_t kSigns = 0x80808080u;  // flipped, -128 to 127 are 0 to 255
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      to[i] = based_byte(vector.words[part * 2 + i / 4] ^ kSigns, i % 4) - (kByteBase + 128);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) fp8_pair(to[2 * i], to[2 * i + 1], vector.words[part * 2 + i / 2], i % 2);
+  }
 }
 
 struct Arguments {
@@ -63,25 +103,32 @@ gemv_kernel(Out* out, Arguments a) {
       const std::int64_t v = begin + step * kThreads;
       if (v >= vectors) break;
       const std::int64_t column = v * kVectorWeights;
+      float partial[Rows][kRows] = {};
 #pragma unroll
-      for (int m = 0; m < Rows; ++m) {
-        if (m >= a.M) break;
-        float partial[kRows] = {};
+      for (int part = 0; part < kVectorWeights / 8; ++part) {
+        float weight[kRows][8];
 #pragma unroll
-        for (int part = 0; part < kVectorWeights / 8; ++part) {
+        for (int r = 0; r < kRows; ++r) eight_weights<Format>(weight[r], ahead[r][step], part);
+#pragma unroll
+        for (int m = 0; m < Rows; ++m) {
+          if (m >= a.M) break;
           float x[8];
           load<8>(x, a.inp + m * a.K + column + part * 8);
 #pragma unroll
           for (int r = 0; r < kRows; ++r)
 #pragma unroll
-            for (int i = 0; i < 8; ++i) partial[r] += x[i] * weight_of<Format>(ahead[r][step], part * 8 + i);
+            for (int i = 0; i < 8; ++i) partial[m][r] += x[i] * weight[r][i];
         }
+      }
+#pragma unroll
+      for (int m = 0; m < Rows; ++m) {
+        if (m >= a.M) break;
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           if (first + r >= a.N) break;
           if constexpr (Format == WeightFormat::int4)
-            partial[r] *= a.weights.scales[(first + r) * (a.K / kInt4Group) + column / kInt4Group];
-          sums[r][m] += partial[r];
+            partial[m][r] *= a.weights.scales[(first + r) * (a.K / kInt4Group) + column / kInt4Group];
+          sums[r][m] += partial[m][r];
         }
       }
     }
@@ -140,8 +187,9 @@ dequantise_kernel(Out* out, Weights weights, std::int64_t first, std::int64_t ro
 #pragma unroll
     for (int part = 0; part < kVectorWeights / 8; ++part) {
       float x[8];
+      eight_weights<Format>(x, vector, part);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = weight_of<Format>(vector, part * 8 + i) * scale;
+      for (int i = 0; i < 8; ++i) x[i] *= scale;
       store<8>(out + v * kVectorWeights + part * 8, x);
     }
   }

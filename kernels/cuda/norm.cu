@@ -1,5 +1,6 @@
-// A block a row in forward, the row kept in shared memory as fp32. In backward a block walks over many rows
-// and keeps its share of the weights' gradients in shared memory, where each column belongs to one thread.
+// A block a row in forward, the row kept in shared memory as fp32. In backward a block walks over many rows,
+// and each column belongs to one of its threads, which keeps the column's share of the weights' gradients: in
+// registers, or in shared memory where a row is too wide for them.
 #include <algorithm>
 
 #include "kernels/cuda/norm.h"
@@ -64,13 +65,82 @@ norm_forward_kernel(T* out, float* mean_out, float* rstd_out, const T* inp, cons
   }
 }
 
-// partial_dweight, partial_dbias (blocks, C); the latter for Layer. Shared memory: C floats for each of them,
-// then two partial sums for each warp.
-template <class T, int Width, bool Layer>
+// Columns that a thread keeps in registers: of Vectors vectors, a block's width apart.
+template <int Width, int Vectors>
+struct Columns {
+  float of[Vectors][Width];
+};
+
+// partial_dweight, partial_dbias (blocks, C); the latter for Layer. C <= Vectors * Width * block size. A row
+// is read once. Shared memory: two partial sums for each warp.
+template <class T, int Width, int Vectors, bool Layer>
 CUDA_KERNEL(kThreads)
 norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, const T* dout, const T* inp,
                      const T* weight, const float* mean_in, const float* rstd_in, std::int64_t R,
                      std::int64_t C) {
+  float* const partials = shared_memory<float>();
+  const std::int64_t first = static_cast<std::int64_t>(thread_index()) * Width;
+  const std::int64_t stride = static_cast<std::int64_t>(block_size()) * Width;
+  const float per_column = 1 / static_cast<float>(C);
+
+  Columns<Width, Vectors> dweight{}, dbias{};
+  for (std::int64_t row = block_index().x; row < R; row += grid_size().x) {
+    const float rstd = rstd_in[row];
+    const float mean = Layer ? mean_in[row] : 0;
+    Columns<Width, Vectors> scaled{}, normed{};  // the gradient times the gain; the normalised input
+    float sum_scaled = 0, sum_slope = 0;
+#pragma unroll
+    for (int v = 0; v < Vectors; ++v) {
+      const std::int64_t c = first + v * stride;
+      if (c >= C) continue;
+      float gradient[Width], x[Width], gain[Width];
+      load<Width>(gradient, dout + row * C + c);
+      load<Width>(x, inp + row * C + c);
+      load_gain(gain, weight, c);
+#pragma unroll
+      for (int w = 0; w < Width; ++w) {
+        normed.of[v][w] = (x[w] - mean) * rstd;
+        scaled.of[v][w] = gradient[w] * gain[w];
+        sum_scaled += scaled.of[v][w];
+        sum_slope += scaled.of[v][w] * normed.of[v][w];
+        dweight.of[v][w] += gradient[w] * normed.of[v][w];
+        if (Layer) dbias.of[v][w] += gradient[w];
+      }
+    }
+    const float scaled_mean = Layer ? block_sum(sum_scaled, partials) * per_column : 0;
+    const float slope = block_sum(sum_slope, partials + kWarps) * per_column;
+#pragma unroll
+    for (int v = 0; v < Vectors; ++v) {
+      const std::int64_t c = first + v * stride;
+      if (c >= C) continue;
+      float total[Width];
+      load<Width>(total, dinp + row * C + c);
+#pragma unroll
+      for (int w = 0; w < Width; ++w)
+        total[w] += rstd * (scaled.of[v][w] - scaled_mean - normed.of[v][w] * slope);
+      store<Width>(dinp + row * C + c, total);
+    }
+  }
+  const std::int64_t mine = static_cast<std::int64_t>(block_index().x) * C;
+#pragma unroll
+  for (int v = 0; v < Vectors; ++v) {
+    const std::int64_t c = first + v * stride;
+    if (c >= C) continue;
+#pragma unroll
+    for (int w = 0; w < Width; ++w) {
+      partial_dweight[mine + c + w] = dweight.of[v][w];
+      if (Layer) partial_dbias[mine + c + w] = dbias.of[v][w];
+    }
+  }
+}
+
+// The same for rows of any width. Shared memory: C floats for each of the weights' gradients, then two
+// partial sums for each warp.
+template <class T, int Width, bool Layer>
+CUDA_KERNEL(kThreads)
+wide_norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, const T* dout, const T* inp,
+                          const T* weight, const float* mean_in, const float* rstd_in, std::int64_t R,
+                          std::int64_t C) {
   float* const dweight = shared_memory<float>();
   float* const dbias = dweight + C;
   float* const partials = dweight + (Layer ? 2 : 1) * C;
@@ -129,20 +199,24 @@ norm_backward_kernel(T* dinp, float* partial_dweight, float* partial_dbias, cons
 }
 
 // total (C) += the sum of partials (blocks, C), block after block. A warp's 32 columns are summed by all
-// warps of the block, each taking every kWarps-th partial; shared memory holds (kWarps, 32) floats.
+// warps of the block, each taking every kAddingWarps-th partial, several on their way at a time; shared
+// memory holds (kAddingWarps, 32) floats.
+constexpr int kAddingWarps = 32, kAddingThreads = kAddingWarps * kWarp;
 template <class G>
-CUDA_KERNEL(kThreads)
+CUDA_KERNEL(kAddingThreads)
 add_partials_kernel(G* total, const float* partials, int blocks, std::int64_t C) {
   float* const sums = shared_memory<float>();
   const std::int64_t c = static_cast<std::int64_t>(block_index().x) * kWarp + lane_index();
   float sum = 0;
-  if (c < C)
-    for (int block = warp_index(); block < blocks; block += kWarps) sum += partials[block * C + c];
+  if (c < C) {
+#pragma unroll 8
+    for (int block = warp_index(); block < blocks; block += kAddingWarps) sum += partials[block * C + c];
+  }
   sums[thread_index()] = sum;
   sync_block();
   if (warp_index() != 0 || c >= C) return;
   sum = 0;
-  for (int warp = 0; warp < kWarps; ++warp) sum += sums[warp * kWarp + lane_index()];
+  for (int warp = 0; warp < kAddingWarps; ++warp) sum += sums[warp * kWarp + lane_index()];
   total[c] = from_float<G>(to_float(total[c]) + sum);
 }
 
@@ -192,27 +266,49 @@ void add_partials(const Context& context, Tensor total, const float* partials, i
   with_type(total.type, [&]<class G>(G) {
     start(context,
           {.grid = {static_cast<int>(ceil_div(C, kWarp)), 1, 1},
-           .threads = kThreads,
-           .shared_bytes = kThreads * sizeof(float)},
+           .threads = kAddingThreads,
+           .shared_bytes = kAddingThreads * sizeof(float)},
           add_partials_kernel<G>, total.as<G>(), partials, blocks, C);
   });
+}
+
+// Enough warps on each multiprocessor for its loads to be on their way beside each other; as many on every
+// GPU, so that sums are in the same order.
+int backward_blocks(std::int64_t R, int threads) {
+  constexpr int kMultiprocessors = 132, kThreadsEach = 1024, kMostEach = kNormBlocks / kMultiprocessors;
+  return static_cast<int>(
+      std::min<std::int64_t>(R, kMultiprocessors * std::clamp(kThreadsEach / threads, 1, kMostEach)));
 }
 
 template <bool Layer>
 void backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias, ConstTensor dout,
               ConstTensor inp, ConstTensor weight, const float* mean, const float* rstd, std::int64_t R,
               std::int64_t C) {
-  const int blocks = static_cast<int>(std::min<std::int64_t>(R, kNormBlocks));
-  float* const partial_dweight = context.scratch_for<float>((Layer ? 2 : 1) * blocks * C);
-  float* const partial_dbias = partial_dweight + blocks * C;
+  int blocks = 0;
+  float *partial_dweight = nullptr, *partial_dbias = nullptr;
   with_type(inp.type, [&]<class T>(T) {
     const auto launch = [&]<int Width>() {
-      start(context,
-            {.grid = {blocks, 1, 1},
-             .threads = threads_for(ceil_div(C, Width), kThreads),
-             .shared_bytes = static_cast<std::size_t>((Layer ? 2 : 1) * C + 2 * kWarps) * sizeof(float)},
-            norm_backward_kernel<T, Width, Layer>, dinp.as<T>(), partial_dweight, partial_dbias, dout.as<T>(),
-            inp.as<T>(), weight.as<T>(), mean, rstd, R, C);
+      const int threads = threads_for(ceil_div(C, Width), kThreads);
+      blocks = backward_blocks(R, threads);
+      partial_dweight = context.scratch_for<float>((Layer ? 2 : 1) * blocks * C);
+      partial_dbias = partial_dweight + blocks * C;
+      const auto run = [&](auto kernel, std::int64_t columns) {
+        start(context,
+              {.grid = {blocks, 1, 1},
+               .threads = threads,
+               .shared_bytes = static_cast<std::size_t>(columns + 2 * kWarps) * sizeof(float)},
+              kernel, dinp.as<T>(), partial_dweight, partial_dbias, dout.as<T>(), inp.as<T>(), weight.as<T>(),
+              mean, rstd, R, C);
+      };
+      const std::int64_t vectors = ceil_div(C, static_cast<std::int64_t>(threads) * Width);
+      if (vectors == 1)
+        run(norm_backward_kernel<T, Width, 1, Layer>, 0);
+      else if (vectors == 2)
+        run(norm_backward_kernel<T, Width, 2, Layer>, 0);
+      else if (vectors <= 4)
+        run(norm_backward_kernel<T, Width, 4, Layer>, 0);
+      else
+        run(wide_norm_backward_kernel<T, Width, Layer>, (Layer ? 2 : 1) * C);
     };
     vectors_fit<T>(C) ? launch.template operator()<kVector<T>>() : launch.template operator()<1>();
   });
@@ -245,8 +341,8 @@ void rmsnorm_backward(const Context& context, Tensor dinp, Tensor dweight, Const
 
 void add_column_sums(const Context& context, Tensor dbias, ConstTensor dout, const float* scale,
                      std::int64_t M, std::int64_t N) {
-  constexpr std::int64_t kRowsEach = 32;
-  const int parts = static_cast<int>(std::clamp<std::int64_t>(M / kRowsEach, 1, kNormBlocks));
+  constexpr std::int64_t kRowsEach = 32, kMostParts = 264;
+  const int parts = static_cast<int>(std::clamp<std::int64_t>(M / kRowsEach, 1, kMostParts));
   float* const partials = context.scratch_for<float>(parts * N);
   with_any_type(dout.type, [&]<class T>(T) {
     const auto launch = [&]<int Width>() {

@@ -12,8 +12,8 @@ void rmsnorm_forward(const Context& context, Tensor out, float* rstd, ConstTenso
                      float eps, std::int64_t R, std::int64_t C);
 
 // dinp, dweight and dbias are added to. Weight gradients are summed over rows in an order that depends on R
-// alone; their partial sums, 2 C floats for each of at most kNormBlocks blocks, lie in scratch memory.
-inline constexpr int kNormBlocks = 264;
+// and C alone; their partial sums, 2 C floats for each of at most kNormBlocks blocks, lie in scratch memory.
+inline constexpr int kNormBlocks = 1056;
 void layernorm_backward(const Context& context, Tensor dinp, Tensor dweight, Tensor dbias, ConstTensor dout,
                         ConstTensor inp, ConstTensor weight, const float* mean, const float* rstd,
                         std::int64_t R, std::int64_t C);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/stream.h"
 
 namespace kernels::cuda {
 namespace {
@@ -119,35 +120,6 @@ cublasLtEpilogue_t epilogue_of(const Product& p) {
     default:
       return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   }
-}
-
-bool is_capturing(const Context& context) {
-  cudaStreamCaptureStatus capturing{};
-  check(cudaStreamIsCapturing(context.stream, &capturing));
-  return capturing != cudaStreamCaptureStatusNone;
-}
-
-struct Event {
-  cudaEvent_t handle = nullptr;
-  Event() { check(cudaEventCreate(&handle)); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  ~Event() { cudaEventDestroy(handle); }
-};
-
-// Milliseconds of some runs of `work` in the stream; one before them is the warm-up.
-template <class Work>
-float milliseconds_of(const Context& context, const Work& work) {
-  constexpr int kRuns = 3;
-  const Event start, end;
-  work();
-  check(cudaEventRecord(start.handle, context.stream));
-  for (int run = 0; run < kRuns; ++run) work();
-  check(cudaEventRecord(end.handle, context.stream));
-  check(cudaEventSynchronize(end.handle));
-  float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, start.handle, end.handle));
-  return milliseconds;
 }
 
 // Products that add to their own output are timed on it all the same: what was there is kept in scratch
@@ -276,21 +248,29 @@ bool Products::Implementation::choose(const Context& context, const Product& p, 
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle, prepared.description.get(), prepared.first.get(), prepared.second.get(), prepared.out.get(),
       prepared.out.get(), preference.get(), deterministic ? 1 : kCandidates, candidates.data(), &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
+  // The library answers a combination of types, epilogue and alignment that it has not in several ways.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+      status == CUBLAS_STATUS_ARCH_MISMATCH)
+    return false;
   check_cublas(status);
+  const auto usable =
+      std::remove_if(candidates.begin(), candidates.begin() + found,
+                     [](const auto& candidate) { return candidate.state != CUBLAS_STATUS_SUCCESS; });
+  found = static_cast<int>(usable - candidates.begin());
+  if (found == 0) return false;
   prepared.algorithm = candidates[0].algo;
   if (found == 1 || is_capturing(context)) return true;
 
   const KeptOutput kept(context, p);
   if (!kept.fits()) return true;
-  float least = 0;
+  double least = 0;
   for (int c = 0; c < found; ++c) {
     const cublasLtMatmulAlgo_t& algorithm = candidates[static_cast<std::size_t>(c)].algo;
     if (multiply(context, p, prepared, algorithm) != CUBLAS_STATUS_SUCCESS) continue;
-    const float milliseconds =
-        milliseconds_of(context, [&] { check_cublas(multiply(context, p, prepared, algorithm)); });
-    if (least == 0 || milliseconds < least) {
-      least = milliseconds;
+    const double seconds =
+        seconds_of(context, [&] { check_cublas(multiply(context, p, prepared, algorithm)); });
+    if (least == 0 || seconds < least) {
+      least = seconds;
       prepared.algorithm = algorithm;
     }
   }
@@ -326,10 +306,10 @@ std::optional<Prepared> Products::Implementation::prepare_if_faster(
     kept.put_back();
     return runs ? std::optional(std::move(prepared)) : std::nullopt;
   }
-  const float with_epilogue =
-      milliseconds_of(context, [&] { check_cublas(multiply(context, fused, prepared, prepared.algorithm)); });
+  const double with_epilogue =
+      seconds_of(context, [&] { check_cublas(multiply(context, fused, prepared, prepared.algorithm)); });
   const Context left = kept.rest();
-  const float in_passes = milliseconds_of(context, [&] {
+  const double in_passes = seconds_of(context, [&] {
     check_cublas(multiply(left, plain, *prepared_plain, prepared_plain->algorithm));
     rest(left);
   });

@@ -26,8 +26,7 @@ constexpr float largest_of(WeightFormat format) {
   return format == WeightFormat::int8 ? 127.0f : format == WeightFormat::int4 ? 7.0f : 448.0f;
 }
 
-CUDA_HOST_DEVICE float int4_value(std::uint32_t nibble) {
-  return static_cast<float>(static_cast<int>(nibble & 15u) - 8);
-}
+// What a weight of 0 is stored as.
+inline constexpr int kInt4Zero = 8;
 
 }  // namespace kernels::cuda

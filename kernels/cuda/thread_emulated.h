@@ -35,6 +35,7 @@ void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function
 // Does the work, or notes it while a capture is under way (gpu.h): kernels, products, zeroing.
 void submit(std::function<void()> work);
 void begin_capture();
+bool is_capturing();
 std::vector<std::function<void()>> end_capture();
 
 // The thread that runs.

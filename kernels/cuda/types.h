@@ -101,12 +101,11 @@ CUDA_HOST_DEVICE float to_float(f16 x) {
 #endif
 }
 
-// The index of the lowest bit that is set; x is not 0.
-CUDA_HOST_DEVICE int lowest_bit(std::uint32_t x) {
+CUDA_HOST_DEVICE int count_bits(std::uint32_t x) {
 #ifdef __CUDA_ARCH__
-  return __ffs(static_cast<int>(x)) - 1;
+  return __popc(x);
 #else
-  return std::countr_zero(x);
+  return std::popcount(x);
 #endif
 }
 

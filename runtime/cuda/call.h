@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 
+#include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/optimizer.h"
@@ -38,11 +39,17 @@ inline cuda::Type type_of(sim::DType dtype) {
 class Call : public OperationView {
  public:
   Call(const BoundOperation& bound, const cuda::Context& with, cuda::Products& multiplier,
-       Fp8Scales& fp8_scales, const StepNumbers* step_numbers)
-      : OperationView(bound), context(with), products(multiplier), fp8(fp8_scales), numbers(step_numbers) {}
+       cuda::AttentionKernels& attention_kernels, Fp8Scales& fp8_scales, const StepNumbers* step_numbers)
+      : OperationView(bound),
+        context(with),
+        products(multiplier),
+        flash_attention(attention_kernels),
+        fp8(fp8_scales),
+        numbers(step_numbers) {}
 
   const cuda::Context& context;
   cuda::Products& products;
+  cuda::AttentionKernels& flash_attention;
   Fp8Scales& fp8;
   const StepNumbers* numbers;
 

@@ -35,14 +35,18 @@ class CudaDevice final : public Device {
       : gpu_(settings.ordinal),
         context_bytes_(in_use().value),
         products_(settings.deterministic),
+        attention_(cuda::Gpu::compute_capability(settings.ordinal), settings.deterministic),
         library_bytes_(in_use().value - context_bytes_),
         fp8_scales_(gpu_),
         compute_capability_(cuda::Gpu::compute_capability(settings.ordinal)),
         name_(cuda::Gpu::name_of(settings.ordinal)),
         pci_bus_id_(cuda::Gpu::pci_bus_id(settings.ordinal)) {
     context_.stream = gpu_.stream();
-    context_.scratch = gpu_.allocate(settings.scratch.value);
-    context_.scratch_bytes = settings.scratch.value;
+    constexpr std::int64_t kShare = 128, kLeast = std::int64_t{128} << 20, kMost = std::int64_t{1} << 30;
+    context_.scratch_bytes = settings.scratch.value > 0
+                                 ? settings.scratch.value
+                                 : std::clamp(gpu_.memory().total / kShare, kLeast, kMost);
+    context_.scratch = gpu_.allocate(context_.scratch_bytes);
     numbers_ = reinterpret_cast<StepNumbers*>(gpu_.allocate(sizeof(StepNumbers)));
   }
   ~CudaDevice() override {
@@ -174,7 +178,7 @@ class CudaDevice final : public Device {
 
  private:
   Call call(const BoundOperation& operation) {
-    return {operation, context_, products_, fp8_scales_, numbers_};
+    return {operation, context_, products_, attention_, fp8_scales_, numbers_};
   }
   // "1.5 GiB". Here, since the backend links nothing of sim/.
   static std::string gib(std::int64_t bytes) {
@@ -187,6 +191,7 @@ class CudaDevice final : public Device {
   cuda::Gpu gpu_;
   std::int64_t context_bytes_;
   cuda::Products products_;
+  cuda::AttentionKernels attention_;
   std::int64_t library_bytes_, graph_bytes_ = 0, before_capture_ = 0;
   Fp8Scales fp8_scales_;
   int compute_capability_;

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/embedding.h"
@@ -17,9 +16,6 @@ namespace runtime {
 namespace {
 
 using sim::OpKind;
-
-// What choose_attention() makes of a GPU's own times goes here: none has been measured.
-constexpr cuda::AttentionChoice kAttention{};
 
 // Those that stand behind the first operand.
 std::vector<cuda::GradientTensor> gradients_of(const Call& c) {
@@ -124,12 +120,12 @@ constexpr KernelEntry kKernels[] = {
      [](const Call& c) { cuda::rope(c.context, c.tensor(0), c.f32(1), nullptr, -1.0f, c.rope()); }},
     {OpKind::attention_flash,
      [](const Call& c) {
-       cuda::attention_forward(c.context, kAttention, c.tensor(0), c.f32(1), c.tensor(2), c.attention());
+       c.flash_attention.forward(c.context, c.tensor(0), c.f32(1), c.tensor(2), c.attention());
      }},
     {OpKind::attention_flash_backward,
      [](const Call& c) {
-       cuda::attention_backward(c.context, kAttention, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
-                                c.f32(4), c.attention());
+       c.flash_attention.backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.f32(4),
+                                  c.attention());
      }},
     {OpKind::attention_standard, standard_attention},
     {OpKind::attention_standard_backward, standard_attention_backward},
@@ -260,7 +256,8 @@ bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> ope
     return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||
            type == sim::DType::fp16;
   };
-  if (operation.dims.window != 0 || operation.dims.chunk != 0 || operation.dims.alibi_heads != 0) return false;
+  if (operation.dims.window != 0 || operation.dims.chunk != 0 || operation.dims.alibi_heads != 0)
+    return false;
   if (operation.dtype == sim::DType::fp8) return takes_fp8(operation);
   if (!runs_in(operation.dtype)) return false;
   const std::size_t unsupported = first_unsupported_operand(operation.kind);

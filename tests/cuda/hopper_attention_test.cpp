@@ -1,4 +1,6 @@
 // Attention by sm_90a's warpgroups, as the GPU's kernels compute it, thread by thread.
+#include <limits>
+
 #include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/hopper/attention_hopper.h"
 #include "tests/cuda/on_gpu.h"
@@ -120,29 +122,27 @@ TEST_CASE("attention by warpgroups refuses what it has no kernel for") {
   CHECK_FALSE(cuda::hopper_takes(Type::bf16, {1, 64, 1, 1, 128}, {true, cu_seqlens, 64}));
 }
 
-TEST_CASE(
-    "attention takes the kernels of Hopper where both were measured and these are faster, and not before") {
-  const auto chosen = [](cuda::AttentionTimes forward, cuda::AttentionTimes backward) {
-    const cuda::AttentionChoice choice = cuda::choose_attention(forward, backward);
-    return std::pair(choice.hopper_forward, choice.hopper_backward);
-  };
-  CHECK(chosen({}, {}) == std::pair(false, false));
-  CHECK(chosen({2e-3, 1e-3}, {3e-3, 4e-3}) == std::pair(true, false));
-  CHECK(chosen({2e-3, 0}, {4e-3, 3e-3}) == std::pair(false, true));
+TEST_CASE("results of the same attention agree unless they are far apart, or no numbers") {
+  const std::vector<float> a = {1, -2, 3, 4}, near = {1.005f, -2, 2.99f, 4}, far = {1, -2, 3, 3.5f},
+                           none = {1, -2, 3, std::numeric_limits<float>::quiet_NaN()};
+  CHECK(cuda::agree(a, near));
+  CHECK_FALSE(cuda::agree(a, far));
+  CHECK_FALSE(cuda::agree(a, none));
+  CHECK_FALSE(cuda::agree(none, none));
 }
 
 TEST_CASE("whichever kernels are chosen, what they do not take is done all the same") {
   if (!has_warpgroup_products()) SKIP_WITHOUT(kMissing);
-  const cuda::AttentionChoice hopper{true, true};
   struct Choice {
     kernels::AttentionShape shape;
     Type type;
     std::int64_t scratch;  // too little for the sums of dQ in fp32, where it is little
+    int taken;             // of the two passes, by Hopper's kernels
   };
   for (const Choice& c :
-       {Choice{{1, 40, 1, 1, 64}, Type::bf16, 1 << 20}, Choice{{1, 40, 1, 1, 64}, Type::bf16, 1 << 10},
-        Choice{{1, 40, 1, 1, 80}, Type::bf16, 1 << 20}, Choice{{1, 40, 1, 1, 64}, Type::f16, 1 << 20},
-        Choice{{1, 40, 1, 1, 64}, Type::f32, 1 << 20}}) {
+       {Choice{{1, 40, 1, 1, 64}, Type::bf16, 1 << 20, 2}, Choice{{1, 40, 1, 1, 64}, Type::bf16, 1 << 10, 1},
+        Choice{{1, 40, 1, 1, 80}, Type::bf16, 1 << 20, 0}, Choice{{1, 40, 1, 1, 64}, Type::f16, 1 << 20, 2},
+        Choice{{1, 40, 1, 1, 64}, Type::f32, 1 << 20, 0}}) {
     const kernels::AttentionShape s = c.shape;
     CAPTURE(s.D, c.scratch);
     const auto qkv = tests::normal_tensor(packed_size(s), 1, c.type);
@@ -152,8 +152,24 @@ TEST_CASE("whichever kernels are chosen, what they do not take is done all the s
     Scratch scratch(c.scratch);
     DeviceArray qkv_array(qkv, c.type), dout_array(dout, c.type), gradients(packed_size(s), c.type),
         out(s.B * s.T * s.H * s.D, c.type), lse(s.B * s.H * s.T, Type::f32);
-    cuda::attention_forward(scratch.context(), hopper, out, lse.f32(), qkv_array, s);
-    cuda::attention_backward(scratch.context(), hopper, gradients, dout_array, qkv_array, out, lse.f32(), s);
+    cuda::AttentionKernels kernels(90, true);
+    for (int run = 0; run < 2; ++run) {  // the first time, both are tried
+      kernels.forward(scratch.context(), out, lse.f32(), qkv_array, s);
+      kernels.backward(scratch.context(), gradients, dout_array, qkv_array, out, lse.f32(), s);
+    }
+    CHECK(kernels.counts().hopper == c.taken);
+    CHECK(kernels.counts().disagreeing == 0);
     check_as_accurate_as_plain(gradients.values(), plain.dqkv, exact, c.type, test::kBackward);
   }
+}
+
+TEST_CASE("a GPU without products of warpgroups never takes Hopper's kernels") {
+  const kernels::AttentionShape s{1, 40, 1, 1, 64};
+  const auto qkv = tests::normal_tensor(packed_size(s), 1, Type::bf16);
+  Scratch scratch(1 << 20);
+  DeviceArray qkv_array(qkv, Type::bf16), out(s.B * s.T * s.H * s.D, Type::bf16),
+      lse(s.B * s.H * s.T, Type::f32);
+  cuda::AttentionKernels kernels(89, true);
+  kernels.forward(scratch.context(), out, lse.f32(), qkv_array, s);
+  CHECK(kernels.counts().shapes == 0);
 }

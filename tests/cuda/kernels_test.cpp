@@ -37,8 +37,9 @@ struct Rows {
   std::int64_t R, C;
 };
 // Rows that vectors fill and that they do not; one warp and several; more rows than blocks that sum over
-// them.
-const std::vector<Rows> kShapes = {{7, 8}, {3, 17}, {5, 64}, {2, 600}, {300, 24}};
+// them; one, two and four vectors a thread, and more than registers hold.
+const std::vector<Rows> kShapes = {{7, 8},    {3, 17},   {5, 64},   {2, 600},
+                                   {1060, 8}, {2, 2056}, {1, 4104}, {1, 8200}};
 
 std::vector<float> joined(std::initializer_list<std::vector<float>> parts) {
   std::vector<float> all;

@@ -54,6 +54,28 @@ class Bench {
     for (const cuda::Tensor& tensor : tensors) gpu_.release(static_cast<std::byte*>(tensor.data));
   }
 
+  // Bytes that are no number in any type: what is read before it is written shows in the result.
+  void poison(std::byte* memory, std::int64_t bytes) {
+    const std::vector<std::byte> nan(std::size_t{1} << 24, std::byte{0xff});
+    for (std::int64_t done = 0; done < bytes; done += static_cast<std::int64_t>(nan.size())) {
+      const auto part = static_cast<std::size_t>(std::min<std::int64_t>(bytes - done, std::ssize(nan)));
+      gpu_.copy_to_device(memory + done, std::span(nan).first(part));
+    }
+  }
+  void poison_scratch() { poison(scratch_, kScratchBytes); }
+
+  // The bf16 elements of a tensor.
+  std::vector<float> values(const cuda::Tensor& tensor, std::int64_t count) {
+    std::vector<cuda::bf16> stored(static_cast<std::size_t>(count));
+    gpu_.synchronise();
+    gpu_.copy_from_device(std::as_writable_bytes(std::span(stored)),
+                          static_cast<const std::byte*>(tensor.data));
+    std::vector<float> values(stored.size());
+    std::transform(stored.begin(), stored.end(), values.begin(),
+                   [](cuda::bf16 x) { return cuda::to_float(x); });
+    return values;
+  }
+
   double seconds(const std::function<void()>& work) {
     constexpr std::size_t kWarmUp = 5, kRuns = 20;
     for (std::size_t run = 0; run < kWarmUp; ++run) work();
@@ -121,7 +143,6 @@ void attention(Bench& bench, const Datasheet& peak) {
   std::printf("mask      D      T   forward mma.sync  forward wgmma   backward mma.sync  backward wgmma\n");
   for (const bool causal : {true, false})
     for (const std::int64_t D : {64, 128}) {
-      cuda::AttentionTimes forward_times, backward_times;  // of the longest sequences
       for (const std::int64_t T : {1024, 2048, 4096, 8192, 16384}) {
         constexpr std::int64_t kTokens = 16384, kHeads = 16;
         const kernels::AttentionShape s{kTokens / T, T, kHeads, kHeads, D};
@@ -130,6 +151,9 @@ void attention(Bench& bench, const Datasheet& peak) {
         const cuda::Tensor qkv = bench.random(packed), dqkv = bench.random(packed),
                            out = bench.random(packed / 3), dout = bench.random(packed / 3),
                            lse = bench.random(2 * kTokens * kHeads);
+        struct Seconds {
+          double flash = 0, hopper = 0;
+        } forward_times, backward_times;
         const double products = 4.0 * static_cast<double>(kTokens * kHeads) * static_cast<double>(T * D);
         const double flops = causal ? products / 2 : products;
         forward_times.flash = bench.seconds(
@@ -153,11 +177,44 @@ void attention(Bench& bench, const Datasheet& peak) {
         std::printf("\n");
         bench.release({qkv, dqkv, out, dout, lse});
       }
-      const cuda::AttentionChoice choice = cuda::choose_attention(forward_times, backward_times);
-      std::printf("  the faster ones: forward %s, backward %s\n",
-                  choice.hopper_forward ? "wgmma" : "mma.sync",
-                  choice.hopper_backward ? "wgmma" : "mma.sync");
     }
+}
+
+// Blocks that run beside each other, which no emulation shows: Hopper's kernels give the same bits twice,
+// with what they write into poisoned before, and what the others give.
+bool attention_is_right(Bench& bench) {
+  bool right = true;
+  std::printf("\nattention by warpgroups, checked:   causal  D      T   the same bits twice   as mma.sync\n");
+  if (cuda::Gpu::compute_capability(0) != 90) return right;
+  for (const bool causal : {true, false})
+    for (const std::int64_t D : {64, 128})
+      for (const std::int64_t T : {1024, 4096, 16384}) {
+        constexpr std::int64_t kTokens = 16384, kHeads = 8, kGroups = 2;
+        const kernels::AttentionShape s{kTokens / T, T, kHeads, kGroups, D};
+        const cuda::AttentionMask mask{.causal = causal};
+        const std::int64_t packed = kTokens * (kHeads + 2 * kGroups) * D, results = kTokens * kHeads * D;
+        const cuda::Tensor qkv = bench.random(packed), dqkv = bench.random(packed),
+                           out = bench.random(results), dout = bench.random(results),
+                           lse = bench.random(2 * kTokens * kHeads);
+        const auto run = [&](auto forward, auto backward) {
+          bench.poison_scratch();
+          bench.poison(static_cast<std::byte*>(out.data), results * 2);
+          bench.poison(static_cast<std::byte*>(dqkv.data), packed * 2);
+          forward(bench.context(), out, lse.as<float>(), qkv, s, mask);
+          backward(bench.context(), dqkv, dout, qkv, out, lse.as<float>(), s, mask);
+          return std::pair(bench.values(out, results), bench.values(dqkv, packed));
+        };
+        const auto expected = run(cuda::attention_flash_forward, cuda::attention_flash_backward);
+        const auto first = run(cuda::attention_hopper_forward, cuda::attention_hopper_backward);
+        const bool twice = run(cuda::attention_hopper_forward, cuda::attention_hopper_backward) == first;
+        const bool agrees =
+            cuda::agree(expected.first, first.first) && cuda::agree(expected.second, first.second);
+        right = right && twice && agrees;
+        std::printf("%41s %4lld %6lld   %19s   %11s\n", causal ? "yes" : "no", static_cast<long long>(D),
+                    static_cast<long long>(T), twice ? "yes" : "NO", agrees ? "yes" : "NO");
+        bench.release({qkv, dqkv, out, dout, lse});
+      }
+  return right;
 }
 
 void one_row(Bench& bench) {
@@ -268,6 +325,10 @@ int main() {
     std::printf("%s\n\n", cuda::Gpu::name_of(0).c_str());
     const Datasheet peak = datasheet_of(cuda::Gpu::name_of(0));
     Bench bench;
+    if (!attention_is_right(bench)) {
+      std::fprintf(stderr, "gpu_bench: attention by warpgroups is wrong\n");
+      return 1;
+    }
     matrix_products(bench);
     attention(bench, peak);
     one_row(bench);

@@ -327,24 +327,28 @@ void run(Index3 grid, int threads, std::size_t shared_bytes, const std::function
 }
 
 namespace {
-thread_local bool is_capturing = false;
+thread_local bool capturing = false;
 thread_local std::vector<std::function<void()>> captured;
 }  // namespace
 
 void submit(std::function<void()> work) {
-  if (is_capturing)
+  if (capturing)
     captured.push_back(std::move(work));
   else
     work();
 }
 
 void begin_capture() {
-  is_capturing = true;
+  capturing = true;
   captured.clear();
 }
 
+bool is_capturing() {
+  return capturing;
+}
+
 std::vector<std::function<void()>> end_capture() {
-  is_capturing = false;
+  capturing = false;
   return std::move(captured);
 }
 

@@ -217,7 +217,15 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, cons
     commit_products();
 
     wait_for_products<1>(p);
-    // Keys beyond the end are zeros, which give a probability all the same.
+    const auto to_probabilities = [&] {
+#pragma unroll
+      for (int n = 0; n < kQueries / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          p[n][e] = exp2_fast(p[n][e] * to_exponent - lse[n * 8 + accumulator_place(lane_index(), e).column]);
+    };
+    // Keys beyond the end are zeros, which give a probability all the same. Both sides of the branch
+    // exponentiate, as in the forward kernel, so that the assembler leaves it beside the other product.
     if (first_key + kKeys > s.T || (s.causal && first < first_key + kKeys)) {
 #pragma unroll
       for (int n = 0; n < kQueries / 8; ++n)
@@ -227,13 +235,10 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, cons
           const int key = first_key + row_of_lane + e / 2 * 8, query = first + n * 8 + place.column;
           if (key >= s.T || (s.causal && key > query)) p[n][e] = -INFINITY;
         }
+      to_probabilities();
+    } else {
+      to_probabilities();
     }
-#pragma unroll
-    for (int n = 0; n < kQueries / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        p[n][e] = exp2_fast(p[n][e] * to_exponent - lse[n * 8 + accumulator_place(lane_index(), e).column]);
-
     wait_for_products<0>(ds);
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n)

@@ -36,7 +36,8 @@ struct Memory {
   static constexpr int kQueryTile = SwizzledTile::elements(kQueries),
                        kKeyTile = SwizzledTile::elements(kKeys);
   T *q, *k, *v;  // (tiles, 128, 64); (stages, tiles, 128, 64) each
-  // For the queries, and for each stage of keys and values: that it has arrived, and that nobody needs it any more.
+  // For the queries, and for each stage of keys and values: that it has arrived, and that nobody needs it any
+  // more.
   PhaseBarrier *has_q, *has_k, *has_v, *free_k, *free_v;
 
   static constexpr std::size_t kBytes = (kTiles * (kQueryTile + 2 * kStages * kKeyTile)) * sizeof(T) +
@@ -118,8 +119,12 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, int 
     for (int n = 0; n < kKeys / 16; ++n) multiply_registers(o, p[n], memory.v_stage(j), n * 16, M::kKeyTile);
     commit_products();
   };
+  // Both sides of the branch exponentiate: behind a common end the assembler would move all of it after the
+  // wait for this group's other product, instead of beside that product (tests/cuda/check_overlap).
   const auto exponentiate_scores = [&](int j) {
-    if (own.needs_mask(j)) {
+    if (!own.needs_mask(j)) {
+      exponentiate(score, highest, sum, shrink, to_exponent);
+    } else {
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
@@ -128,8 +133,8 @@ CUDA_DEVICE void consume(const Arguments<T>& a, const Memory<D, T>& memory, int 
           if (!own.sees(own.first + row + place.row, j * kKeys + n * 8 + place.column))
             score[n][i] = -INFINITY;
         }
+      exponentiate(score, highest, sum, shrink, to_exponent);
     }
-    exponentiate(score, highest, sum, shrink, to_exponent);
   };
   const auto pack_scores = [&] {
 #pragma unroll
