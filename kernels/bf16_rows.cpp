@@ -76,8 +76,13 @@ void embedding_forward(bf16* out, const std::int32_t* tokens, const bf16* weight
                        const std::int32_t* positions, EmbeddingShape s) {
   parallel_ranges(s.B * s.T, s.C, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const bf16* const token = weight + tokens[row] * s.C;
-      if (!position_weight) {
+      const std::int64_t id = tokens[row] - s.first;
+      if (id < 0 || id >= s.V) {
+        std::fill_n(out + row * s.C, s.C, bf16{});
+        if (!position_weight || s.first > 0) continue;
+      }
+      const bf16* const token = id < 0 || id >= s.V ? out + row * s.C : weight + id * s.C;
+      if (!position_weight || s.first > 0) {
         std::copy_n(token, s.C, out + row * s.C);
         continue;
       }
@@ -101,22 +106,24 @@ void embedding_backward(bf16* dweight, bf16* dposition_weight, const bf16* dout,
   };
   // Rows by token, those of one token in their order.
   static thread_local std::vector<std::int64_t> order, firsts;
-  order.resize(static_cast<std::size_t>(R));
-  for (std::int64_t r = 0; r < R; ++r) order[static_cast<std::size_t>(r)] = r;
+  order.clear();
+  for (std::int64_t r = 0; r < R; ++r)
+    if (tokens[r] >= s.first && tokens[r] < s.first + s.V) order.push_back(r);
+  const auto own = static_cast<std::int64_t>(order.size());  // rows of this part of the vocabulary
   std::sort(order.begin(), order.end(), [=](std::int64_t a, std::int64_t b) {
     return tokens[a] != tokens[b] ? tokens[a] < tokens[b] : a < b;
   });
   firsts.clear();
-  for (std::int64_t i = 0; i < R; ++i)
+  for (std::int64_t i = 0; i < own; ++i)
     if (i == 0 ||
         tokens[order[static_cast<std::size_t>(i)]] != tokens[order[static_cast<std::size_t>(i - 1)]])
       firsts.push_back(i);
-  firsts.push_back(R);
+  firsts.push_back(own);
   const std::int64_t *const rows = order.data(), *const first = firsts.data();
   const auto distinct = static_cast<std::int64_t>(firsts.size()) - 1;
   parallel_ranges(distinct, 4 * s.C, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      sum_rows(dweight + tokens[rows[first[i]]] * s.C, first[i + 1] - first[i],
+      sum_rows(dweight + (tokens[rows[first[i]]] - s.first) * s.C, first[i + 1] - first[i],
                [=](std::int64_t j) { return rows[first[i] + j]; });
   });
   if (!dposition_weight) return;

@@ -133,6 +133,21 @@ void copy(std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
   }
 }
 
+// As many bytes, in segments of other lengths.
+void copy_across(std::span<const MutableBytes> to, std::span<const ConstBytes> from) {
+  std::size_t next = 0, done = 0;  // of `to`
+  for (ConstBytes rest : from)
+    while (!rest.empty()) {
+      if (next == to.size()) throw std::logic_error("a part is smaller than what comes");
+      const MutableBytes room = to[next].subspan(done);
+      const std::size_t bytes = std::min(room.size(), rest.size());
+      if (bytes > 0) std::memcpy(room.data(), rest.data(), bytes);
+      rest = rest.subspan(bytes);
+      done += bytes;
+      if (bytes == room.size()) ++next, done = 0;
+    }
+}
+
 // Shards as long as the parts they hold: a shard is padded where its buffer ends before.
 template <class Bytes>
 std::vector<Bytes> cut(std::span<const Bytes> shards, std::span<const std::size_t> lengths) {
@@ -164,24 +179,10 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
                               sim::DType dtype) {
   const std::size_t n = members.size();
   if (n == 1) return;
-  Transport& t = transport(members);
   const std::size_t element = element_size(dtype), bytes = total(buffers);
-  const auto each_other = [&](auto visit) {
-    for (std::size_t step = 1; step < n; ++step) visit((members.self + step) % n);
-  };
   if (bytes <= kSmallReduction) {
-    const std::vector<ConstBytes> own = as_const(buffers);
-    each_other([&](std::size_t j) { t.send(members.ranks[j], kCollective, own); });
-    arriving_.resize(bytes);
-    const MutableBytes arriving(arriving_);
-    with_element(dtype, [&]<class E>(E) {
-      sum_in_order<E>(n, bytes, summed_, buffers, false, [&](std::size_t m) {
-        if (m == members.self) return own;
-        t.receive(members.ranks[m], kCollective, std::span(&arriving, 1));
-        return std::vector<ConstBytes>{arriving};
-      });
-    });
-    return;
+    begin_all_reduce(members, kCollective, buffers);
+    return end_all_reduce(members, kCollective, buffers, dtype);
   }
   // As one buffer: each member adds up a part and sends the sum to the others.
   MutableBytes whole = buffers.front();
@@ -205,6 +206,28 @@ void Communicator::all_reduce(const Members& members, std::span<const MutableByt
     std::memcpy(buffer.data(), packed_.data() + at, buffer.size());
     at += buffer.size();
   }
+}
+
+void Communicator::begin_all_reduce(const Members& members, MessageTag tag,
+                                    std::span<const MutableBytes> buffers) {
+  const std::vector<ConstBytes> own = as_const(buffers);
+  for (std::size_t step = 1; step < members.size(); ++step)
+    transport(members).send(members.ranks[(members.self + step) % members.size()], tag, own);
+}
+
+void Communicator::end_all_reduce(const Members& members, MessageTag tag,
+                                  std::span<const MutableBytes> buffers, sim::DType dtype) {
+  const std::vector<ConstBytes> own = as_const(buffers);
+  const std::size_t bytes = total(buffers);
+  arriving_.resize(bytes);
+  const MutableBytes arriving(arriving_);
+  with_element(dtype, [&]<class E>(E) {
+    sum_in_order<E>(members.size(), bytes, summed_, buffers, false, [&](std::size_t m) {
+      if (m == members.self) return own;
+      transport(members).receive(members.ranks[m], tag, std::span(&arriving, 1));
+      return std::vector<ConstBytes>{arriving};
+    });
+  });
 }
 
 void Communicator::reduce_scatter(const Members& members, std::span<const MutableBytes> shards,
@@ -264,6 +287,37 @@ void Communicator::all_to_all(const Members& members, MutableBytes out, ConstByt
     const MutableBytes arriving = out.subspan(i * part, part);
     t.receive(members.ranks[i], kCollective, std::span(&arriving, 1));
   }
+}
+
+void Communicator::exchange_parts(const Members& members, const MutableParts& out, const ConstParts& inp) {
+  const std::size_t n = members.size();
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t j = (members.self + step) % n;
+    transport(members).send(members.ranks[j], kCollective, inp[j]);
+  }
+  copy_across(out[members.self], inp[members.self]);
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t i = (members.self + n - step) % n;
+    transport(members).receive(members.ranks[i], kCollective, out[i]);
+  }
+}
+
+void Communicator::sum_parts(const Members& members, std::span<const MutableBytes> out, const ConstParts& inp,
+                             sim::DType dtype) {
+  const std::size_t n = members.size(), bytes = total(out);
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t j = (members.self + step) % n;
+    transport(members).send(members.ranks[j], kCollective, inp[j]);
+  }
+  arriving_.resize(bytes);
+  const MutableBytes arriving(arriving_);
+  with_element(dtype, [&]<class E>(E) {
+    sum_in_order<E>(n, bytes, summed_, out, false, [&](std::size_t m) {
+      if (m == members.self) return inp[m];
+      transport(members).receive(members.ranks[m], kCollective, std::span(&arriving, 1));
+      return std::vector<ConstBytes>{arriving};
+    });
+  });
 }
 
 void Communicator::exchange(const Members& members, std::span<const MutableBytes> out,

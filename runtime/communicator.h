@@ -34,6 +34,11 @@ class Communicator {
 
   // buffer = sum over the members.
   void all_reduce(const Members& members, std::span<const MutableBytes> buffers, sim::DType dtype);
+  // The same in two parts: what this rank adds goes at once, the sum is formed later. Members may begin sums
+  // of different tags in different orders; each ends those that it began.
+  void begin_all_reduce(const Members& members, MessageTag tag, std::span<const MutableBytes> buffers);
+  void end_all_reduce(const Members& members, MessageTag tag, std::span<const MutableBytes> buffers,
+                      sim::DType dtype);
   // shard = this rank's part of the sum, added to what it holds where `adds`. A shard may lie in its buffer,
   // at its part. The shard may be longer than the part.
   void reduce_scatter(const Members& members, std::span<const MutableBytes> shards,
@@ -43,6 +48,14 @@ class Communicator {
                   std::span<const ConstBytes> shards, sim::DType dtype);
   // Part j of `inp` goes to member j; part i of `out` came from member i. Of equal parts.
   void all_to_all(const Members& members, MutableBytes out, ConstBytes inp);
+  // To each member and from each, of any length: parts[i] is what goes to member i, or comes from it, in
+  // segments. What is this rank's own is copied.
+  using ConstParts = std::vector<std::vector<ConstBytes>>;
+  using MutableParts = std::vector<std::vector<MutableBytes>>;
+  void exchange_parts(const Members& members, const MutableParts& out, const ConstParts& inp);
+  // out = the sum of what each member has for this one, all of its length.
+  void sum_parts(const Members& members, std::span<const MutableBytes> out, const ConstParts& inp,
+                 sim::DType dtype);
   // To the next member, from the one before, in a ring.
   void exchange(const Members& members, std::span<const MutableBytes> out, std::span<const ConstBytes> inp);
 

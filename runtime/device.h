@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention_segments.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/optimizer.h"
 #include "kernels/quantised.h"
@@ -32,6 +33,9 @@ struct BoundOperation {
   sim::Variables variables;
   std::span<const BoundOperand> operands;
   std::int32_t layer = 0, micro_batch = 0;  // of its action
+  // Grouped products whose rows came from several ranks: where those of each group begin, and their end.
+  // Empty where the operand `indices` says so.
+  std::span<const std::int64_t> group_offsets{};
 };
 
 // How a device keeps a KV cache, beside whole sequences in the type that it computes in.
@@ -48,6 +52,7 @@ struct RunSettings {
   float dropout = 0;               // probability of an element to be dropped, where the plan drops any
   std::uint64_t dropout_seed = 0;
   kernels::VocabularyPart vocabulary;  // that this rank has, where ranks divide it
+  kernels::ContextPart context;        // its place where ranks divide sequences
   kernels::SamplingSettings sampling;
   std::int64_t sampling_step = 0;
 };

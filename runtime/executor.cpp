@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/attention_segments.h"
 #include "runtime/error.h"
 #include "sim/plan/neighbours.h"
 #include "sim/plan/ranks.h"
@@ -41,6 +43,27 @@ std::vector<Bytes> every(std::span<const BoundOperand> operands, std::size_t fir
 MessageTag tag_of(const sim::Action& action) {
   return (static_cast<MessageTag>(action.micro_batch) << 32) | (static_cast<MessageTag>(action.chunk) << 8) |
          static_cast<MessageTag>(action.phase);
+}
+
+// Experts whose rows the rank's own choice does not tell.
+bool takes_rows_of_others(const sim::Operation& op) {
+  return sim::info(op.kind).curve == sim::Curve::grouped_product && !sim::has(op, sim::Role::indices);
+}
+
+// Embeddings with a weight for each position: others take what follows from it as rows (the rotary table).
+bool follows_positions(const sim::Operation& op) {
+  return sim::has(op, sim::Role::position_weight) || sim::has(op, sim::Role::dposition_weight);
+}
+
+bool moves_expert_rows(const sim::Operation& op) {
+  return op.place == sim::Place::to_experts || op.place == sim::Place::from_experts ||
+         op.place == sim::Place::among_experts;
+}
+
+// A sum of a block's gradients, of a layer.
+MessageTag tag_of_sum(const sim::Action& action) {
+  return (MessageTag{1} << 61) | (static_cast<MessageTag>(action.block) << 32) |
+         static_cast<MessageTag>(action.layer);
 }
 
 }  // namespace
@@ -137,10 +160,11 @@ void Executor::bind(std::size_t section) {
         }
         operands_.push_back(bind(operand, *instance, action.variables));
       }
-      bound_.push_back({{&operation, action.variables, std::span(operands_).subspan(first), action.layer,
-                         action.micro_batch},
+      bound_.push_back({{&operation, sim::bound_to(operation, action.variables),
+                         std::span(operands_).subspan(first), action.layer, action.micro_batch},
                         rows[o],
-                        pairs_[static_cast<std::size_t>(action.block)][o], &action});
+                        pairs_[static_cast<std::size_t>(action.block)][o],
+                        &action});
     }
   }
   part_what_overlaps();
@@ -191,6 +215,10 @@ SectionTiming Executor::run(std::size_t section, const RunSettings& settings) {
   device_.record(0);
   std::vector<bool> was_fused(bound_.size(), false);  // into the one before
   for (std::size_t i = 0; i < bound_.size();) {
+    if (ends_sums(i)) {
+      end_sums();
+      device_.record(i);  // the wait is of the last sum
+    }
     const std::size_t done = execute_from(i, settings);
     if (done > 1) was_fused[i + 1] = true;
     for (const std::size_t end = i + done; i < end; ++i) device_.record(i + 1);
@@ -219,7 +247,10 @@ double Executor::run_whole(std::size_t section, const RunSettings& settings) {
   bind(section);
   device_.begin(settings);
   const auto run_all = [&] {
-    for (std::size_t i = 0; i < bound_.size();) i += execute_from(i, settings);
+    for (std::size_t i = 0; i < bound_.size();) {
+      if (ends_sums(i)) end_sums();
+      i += execute_from(i, settings);
+    }
   };
   std::size_t number = 0;
   while (number < captured_.size() && !is_bound_alike(captured_[number])) ++number;
@@ -259,10 +290,18 @@ bool Executor::is_bound_alike(const Captured& captured) const {
 std::size_t Executor::execute_from(std::size_t i, const RunSettings& settings) {
   if (bound_[i].may_fuse && device_.run_fused(bound_[i].operation, bound_[i + 1].operation, settings))
     return 2;
-  if (sim::is_collective(bound_[i].operation.operation->kind))
-    communicate(bound_[i]);
-  else
-    device_.run(bound_[i].operation, settings);
+  Bound& bound = bound_[i];
+  if (sim::is_collective(bound.operation.operation->kind)) {
+    communicate(bound);
+    return 1;
+  }
+  if (settings.context.ranks > 1 && follows_positions(*bound.operation.operation)) {
+    run_by_segments(bound, settings);
+    return 1;
+  }
+  if (takes_rows_of_others(*bound.operation.operation))
+    bound.operation.group_offsets = expert_rows_of(bound).offsets();
+  device_.run(bound.operation, settings);
   return 1;
 }
 
@@ -270,11 +309,27 @@ void Executor::communicate(const Bound& bound) {
   const BoundOperation& operation = bound.operation;
   const sim::OpKind kind = operation.operation->kind;
   if (kind == sim::OpKind::send || kind == sim::OpKind::receive) return send_or_receive(bound);
+  if (moves_expert_rows(*operation.operation)) return move_expert_rows(bound);
   const Members& members = groups_.at(static_cast<std::size_t>(operation.operation->group));
   const std::span<const BoundOperand> operands = operation.operands;
+  const std::vector<sim::Operand>& planned = operation.operation->operands;
+  if (std::any_of(planned.begin(), planned.end(), [&](const sim::Operand& o) { return in_columns(o); }))
+    return with_columns_together(
+        bound, [&](std::span<const BoundOperand> together) { carry_out(bound, members, together); });
+  if (kind == sim::OpKind::all_to_all && operation.operation->dims.heads > 0) return exchange_heads(bound);
+  carry_out(bound, members, operands);
+}
+
+void Executor::carry_out(const Bound& bound, const Members& members, std::span<const BoundOperand> operands) {
+  const BoundOperation& operation = bound.operation;
   const sim::DType dtype = operands.front().dtype;
-  switch (kind) {
+  switch (operation.operation->kind) {
     case sim::OpKind::all_reduce:
+      if (is_of_directions(bound)) {
+        begun_sums_.push_back(&bound);
+        return communicator_.begin_all_reduce(members, tag_of_sum(*bound.action),
+                                              every<MutableBytes>(operands, 0, 1));
+      }
       return communicator_.all_reduce(members, every<MutableBytes>(operands, 0, 1), dtype);
     case sim::OpKind::reduce_scatter:
       return communicator_.reduce_scatter(
@@ -293,12 +348,185 @@ void Executor::communicate(const Bound& bound) {
   }
 }
 
+bool Executor::in_columns(const sim::Operand& operand) const {
+  if (operand.buffer == sim::kNoBuffer) return false;
+  const sim::Buffer& view = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
+  if (view.view_of == sim::kNoBuffer || view.shard_group >= 0 || view.shape.size() != 2) return false;
+  return !(view.shape.back() == plan_.buffers[static_cast<std::size_t>(view.view_of)].shape.back());
+}
+
+void Executor::with_columns_together(const Bound& bound,
+                                     const std::function<void(std::span<const BoundOperand>)>& act) {
+  const sim::Variables& v = bound.operation.variables;
+  std::vector<BoundOperand> together(bound.operation.operands.begin(), bound.operation.operands.end());
+  std::vector<std::vector<std::byte>> storage(together.size());
+  // visit(a row's columns where they lie, and together)
+  const auto each_row = [&](std::size_t i, auto visit) {
+    const sim::Operand& operand = bound.operation.operation->operands[i];
+    const sim::Buffer& view = plan_.buffers[static_cast<std::size_t>(operand.buffer)];
+    const sim::Buffer& wide = plan_.buffers[static_cast<std::size_t>(view.view_of)];
+    const std::int64_t rows = view.shape.front().value(v), columns = view.bytes(v).value / rows;
+    const std::int64_t width = wide.bytes(v).value / rows;  // the columns are the last ones
+    for (std::int64_t r = 0; r < rows; ++r)
+      visit(bound.operation.operands[i].data + r * width + (width - columns), storage[i].data() + r * columns,
+            static_cast<std::size_t>(columns));
+  };
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    const sim::Operand& operand = bound.operation.operation->operands[i];
+    if (!in_columns(operand)) continue;
+    storage[i].resize(static_cast<std::size_t>(together[i].bytes));
+    if (operand.access != sim::Access::write)
+      each_row(i, [](const std::byte* from, std::byte* to, std::size_t n) { std::memcpy(to, from, n); });
+    together[i].data = storage[i].data();
+  }
+  act(together);
+  for (std::size_t i = 0; i < together.size(); ++i)
+    if (in_columns(bound.operation.operation->operands[i]) &&
+        bound.operation.operation->operands[i].access != sim::Access::read)
+      each_row(i, [](std::byte* to, const std::byte* from, std::size_t n) { std::memcpy(to, from, n); });
+}
+
+// Rows (batch, tokens of this rank) of all heads for rows (batch, all tokens) of this rank's share of them,
+// or back. Queries' heads come first, then those of keys and of values.
+void Executor::exchange_heads(const Bound& bound) {
+  const sim::Operation& op = *bound.operation.operation;
+  const Members& members = groups_[static_cast<std::size_t>(op.group)];
+  const BoundOperand &out = bound.operation.operands[0], &inp = bound.operation.operands[1];
+  const sim::Buffer& to = plan_.buffers[static_cast<std::size_t>(op.operands[0].buffer)];
+  const bool gathers_rows = to.shape.size() == 3;
+  const sim::Variables& v = bound.operation.variables;
+  const auto ranks = static_cast<std::int64_t>(members.size());
+  const std::int64_t head = op.dims.head_dim * sim::bits(out.dtype) / 8;
+  const std::int64_t sections[] = {op.dims.heads, op.dims.kv_heads, op.dims.kv_heads};
+  const std::int64_t width = (op.dims.heads + 2 * op.dims.kv_heads) * head, share = width / ranks;
+  // Of rank r: its heads of my rows, and my heads of its rows, as segments in the same order.
+  const auto heads_of = [&](std::byte* rows, std::int64_t r, auto& segments) {
+    for (std::int64_t b = 0; b < v.batch; ++b)
+      for (std::int64_t t = 0; t < v.query_length; ++t) {
+        std::byte* at = rows + (b * v.query_length + t) * width;
+        for (const std::int64_t heads : sections) {
+          const std::int64_t bytes = heads / ranks * head;
+          if (bytes > 0) segments.emplace_back(at + r * bytes, static_cast<std::size_t>(bytes));
+          at += heads * head;
+        }
+      }
+  };
+  const auto rows_of = [&](std::byte* heads, std::int64_t r, auto& segments) {
+    for (std::int64_t b = 0; b < v.batch; ++b)
+      for (std::int64_t t = 0; t < v.query_length; ++t) {
+        const std::int64_t position = kernels::ContextPart{ranks, r}.position(t, v.query_length);
+        segments.emplace_back(heads + (b * v.kv_length + position) * share, static_cast<std::size_t>(share));
+      }
+  };
+  Communicator::MutableParts parts_out(members.size());
+  Communicator::ConstParts parts_inp(members.size());
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    auto& o = parts_out[static_cast<std::size_t>(r)];
+    auto& i = parts_inp[static_cast<std::size_t>(r)];
+    if (gathers_rows) {
+      rows_of(out.data, r, o);
+      heads_of(inp.data, r, i);
+    } else {
+      heads_of(out.data, r, o);
+      rows_of(inp.data, r, i);
+    }
+  }
+  communicator_.exchange_parts(members, parts_out, parts_inp);
+}
+
+// Rows (batch, tokens of this rank) and positions' weights, which are those of all positions.
+void Executor::run_by_segments(const Bound& bound, const RunSettings& settings) {
+  const sim::OpKind kind = bound.operation.operation->kind;
+  const sim::Variables& v = bound.operation.variables;
+  const std::int64_t half = v.query_length / 2;
+  for (std::int64_t b = 0; b < v.batch; ++b)
+    for (std::int64_t first = 0; first < v.query_length; first += half) {
+      std::vector<BoundOperand> operands(bound.operation.operands.begin(), bound.operation.operands.end());
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        const sim::Role role = sim::info(kind).operands.at(i).role;
+        BoundOperand& operand = operands[i];
+        if (!operand.data) continue;
+        const std::int64_t row = bound.operation.operation->dims.hidden * sim::bits(operand.dtype) / 8;
+        if (role == sim::Role::position_weight || role == sim::Role::dposition_weight)
+          operand.data += settings.context.position(first, v.query_length) * row;
+        else if (role == sim::Role::tokens)
+          operand.data += (b * v.query_length + first) * static_cast<std::int64_t>(sizeof(std::int32_t));
+        else if (role == sim::Role::out || role == sim::Role::dout)
+          operand.data += (b * v.query_length + first) * row;
+      }
+      BoundOperation segment = bound.operation;
+      segment.variables.batch = 1;
+      segment.variables.query_length = half;
+      segment.operands = operands;
+      device_.run(segment, settings);
+    }
+}
+
+ExpertRows& Executor::expert_rows_of(const Bound& bound) {
+  return expert_rows_[{bound.action->layer, bound.action->micro_batch}];
+}
+
+void Executor::learn_expert_rows(const Bound& bound) {
+  const Bound* choice = &bound;
+  while (choice != bound_.data() && choice->action == bound.action &&
+         choice->operation.operation->kind != sim::OpKind::permute)
+    --choice;
+  if (choice->action != bound.action || choice->operation.operation->kind != sim::OpKind::permute) return;
+  const BoundOperation& permute = choice->operation;
+  const int indices = sim::index_of(sim::OpKind::permute, sim::Role::indices);
+  const BoundOperand& chosen = permute.operands[static_cast<std::size_t>(indices)];
+  std::vector<std::int32_t> experts(static_cast<std::size_t>(chosen.bytes) / sizeof(std::int32_t));
+  device_.copy_from_device(std::as_writable_bytes(std::span(experts)), chosen.data);
+  const Members *divided = nullptr, *sharing = nullptr;
+  for (const sim::Operation& op : plan_.blocks[static_cast<std::size_t>(bound.action->block)].operations) {
+    if (!moves_expert_rows(op)) continue;
+    const Members& members = groups_[static_cast<std::size_t>(op.group)];
+    (op.place == sim::Place::among_experts ? sharing : divided) = &members;
+  }
+  expert_rows_of(bound) =
+      ExpertRows(experts, permute.operation->dims.experts, communicator_, divided, sharing);
+}
+
+void Executor::move_expert_rows(const Bound& bound) {
+  const sim::Operation& op = *bound.operation.operation;
+  // Behind the choice: what goes to the experts, or where none are divided is gathered.
+  const bool first =
+      op.place == sim::Place::to_experts || (op.kind == sim::OpKind::all_gather && &bound != bound_.data() &&
+                                             !moves_expert_rows(*(&bound - 1)->operation.operation));
+  if (first && bound.action->phase != sim::Phase::backward) learn_expert_rows(bound);
+  for (std::size_t i = 0; i + 1 < op.operands.size(); i += 2) {
+    const BoundOperand &out = bound.operation.operands[i], &inp = bound.operation.operands[i + 1];
+    const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(op.operands[i].buffer)];
+    const std::int64_t rows = buffer.shape.front().value(bound.operation.variables);
+    expert_rows_of(bound).move(op, {out.data, inp.data, out.bytes / rows, rows, out.dtype},
+                               groups_[static_cast<std::size_t>(op.group)], communicator_);
+  }
+}
+
+bool Executor::is_of_directions(const Bound& bound) const {
+  const std::int32_t group = bound.operation.operation->group;
+  return group >= 0 && plan_.groups[static_cast<std::size_t>(group)].axis == sim::Axis::directions;
+}
+
+bool Executor::ends_sums(std::size_t i) const {
+  return !begun_sums_.empty() && bound_[i].action->phase == sim::Phase::optimizer;
+}
+
+void Executor::end_sums() {
+  for (const Bound* bound : begun_sums_) {
+    const std::span<const BoundOperand> operands = bound->operation.operands;
+    communicator_.end_all_reduce(groups_[static_cast<std::size_t>(bound->operation.operation->group)],
+                                 tag_of_sum(*bound->action), every<MutableBytes>(operands, 0, 1),
+                                 operands.front().dtype);
+  }
+  begun_sums_.clear();
+}
+
 void Executor::send_or_receive(const Bound& bound) {
   const sim::Strategy& strategy = plan_.scenario.strategy;
   const std::int32_t rank = communicator_.rank();
-  const std::int32_t peer =
-      rank + (bound.action->peer - sim::place_of_rank(strategy, rank).pipeline) *
-                 sim::rank_strides(strategy).pipeline;
+  const std::int32_t peer = rank + (bound.action->peer - sim::place_of_rank(strategy, rank).pipeline) *
+                                       sim::rank_strides(strategy).pipeline;
   const std::span<std::byte> bytes = bytes_of(bound.operation.operands.front());
   if (bound.operation.operation->kind == sim::OpKind::send)
     communicator_.send(peer, tag_of(*bound.action), bytes);

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "runtime/arena.h"
 #include "runtime/communicator.h"
 #include "runtime/device.h"
+#include "runtime/expert_rows.h"
 #include "sim/plan/memory.h"
 #include "sim/plan/plan.h"
 
@@ -82,11 +84,30 @@ class Executor {
   void index_rows();
   void bind(std::size_t section);
   void part_what_overlaps();
-  BoundOperand bind(const sim::Operand& operand, const sim::Instance& instance, const sim::Variables& variables);
+  BoundOperand bind(const sim::Operand& operand, const sim::Instance& instance,
+                    const sim::Variables& variables);
   // bound_[i], and if the device carries out the next with it, that too; returns how many.
   std::size_t execute_from(std::size_t i, const RunSettings& settings);
   void communicate(const Bound& bound);
+  void carry_out(const Bound& bound, const Members& members, std::span<const BoundOperand> operands);
+  // Sums whose members begin them in different orders (of DualPipe's two directions) end before the
+  // optimizer.
+  bool is_of_directions(const Bound& bound) const;
+  bool ends_sums(std::size_t i) const;  // before operation i
+  void end_sums();
   void send_or_receive(const Bound& bound);
+  // Context parallelism. Columns of wider rows, as keys and values are of packed qkv, lie apart: messages are
+  // made of them and taken apart; so are rows of all heads and all rows of some.
+  bool in_columns(const sim::Operand& operand) const;
+  void with_columns_together(const Bound& bound,
+                             const std::function<void(std::span<const BoundOperand>)>& act);
+  void exchange_heads(const Bound& bound);
+  // What follows positions, one segment of a sequence after the other.
+  void run_by_segments(const Bound& bound, const RunSettings& settings);
+  // Rows of experts between ranks: where they lie follows from the choices that the operations before read.
+  void move_expert_rows(const Bound& bound);
+  ExpertRows& expert_rows_of(const Bound& bound);
+  void learn_expert_rows(const Bound& bound);
   bool is_bound_alike(const Captured& captured) const;
 
   const sim::Plan& plan_;
@@ -110,6 +131,8 @@ class Executor {
   std::size_t bound_section_ = static_cast<std::size_t>(-1);
   std::vector<Bound> bound_;
   std::vector<BoundOperand> operands_;
+  std::vector<const Bound*> begun_sums_;
+  std::map<std::pair<std::int32_t, std::int32_t>, ExpertRows> expert_rows_;  // by layer and micro-batch
   std::vector<double> stamps_;
   std::vector<Captured> captured_;  // by number
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/plan/ranks.h"
+
 namespace runtime {
 namespace {
 
@@ -44,6 +46,11 @@ std::optional<Division> division_of(const sim::Model& m, std::string_view parame
     return rows(m.hidden_size, {{m.intermediate_size}, {m.intermediate_size}});
   if (owner == "layer.mlp.up") return rows(m.hidden_size, {{m.intermediate_size}});
   if (owner == "layer.mlp.down") return columns(m.hidden_size, {m.intermediate_size});
+  if (const std::int64_t width = m.moe.shared_expert_intermediate_size; width > 0) {
+    if (owner == "layer.shared_expert.gate_up")
+      return rows(m.hidden_size, {static_cast<std::size_t>(m.up_size(width) / width), {width}});
+    if (owner == "layer.shared_expert.down") return columns(m.hidden_size, {width});
+  }
   if (owner == "layer.state_space.in") return rows(m.hidden_size, {inner, inner, groups, groups, heads});
   if (owner == "layer.state_space.conv") return rows(s.conv_kernel, {inner, groups, groups});
   if (parameter == "layer.state_space.heads") return rows(1, {heads, heads, heads});
@@ -60,7 +67,8 @@ void each_run(const TensorPart& part, Visit visit) {
   for (std::int64_t line = 0; line < lines; ++line) {
     std::int64_t to = line * part.length;
     for (const TensorPart::Run& run : part.runs) {
-      const std::int64_t from = (part.by_columns ? line * part.columns : 0) + run.begin * width;
+      const std::int64_t from =
+          (part.by_columns ? (part.first_row + line) * part.columns : 0) + run.begin * width;
       visit(from, to * width, run.count * width);
       to += run.count;
     }
@@ -82,8 +90,58 @@ void TensorPart::put(std::span<const float> part, std::span<float> whole) const 
   });
 }
 
+ParameterPlace parameter_place(const sim::Strategy& s, std::int32_t rank) {
+  ParameterPlace place;
+  place.tensor = {s.tensor_parallel, sim::place_of_rank(s, rank).tensor};
+  const std::vector<std::int32_t> members =
+      sim::members_of(s, sim::part_of(sim::expert_ranks(s), s.expert_parallel), rank);
+  const auto self = std::find(members.begin(), members.end(), rank) - members.begin();
+  place.experts = {s.expert_parallel, static_cast<std::int32_t>(self)};
+  if (s.devices_of_expert() > 1) place.of_expert = place.tensor;
+  return place;
+}
+
+namespace {
+
+// Of the experts (experts, ...) that a rank holds, its part of each.
+std::optional<TensorPart> part_of_experts(const sim::Model& m, std::string_view parameter,
+                                          const ParameterPlace& place) {
+  if (place.experts.ranks * place.of_expert.ranks == 1) return std::nullopt;
+  const std::int64_t experts = m.moe.num_experts, held = experts / place.experts.ranks;
+  const std::int64_t first = held * place.experts.rank, width = m.moe.moe_intermediate_size;
+  const std::int64_t own = width / place.of_expert.ranks, at = own * place.of_expert.rank;
+  const bool is_bias = parameter.ends_with(".bias");
+  TensorPart part;
+  if (parameter.starts_with("layer.experts.gate_up")) {
+    const std::int64_t size = m.up_size(width);
+    part.rows = experts * size;
+    part.columns = is_bias ? 1 : m.hidden_size;
+    for (std::int64_t e = first; e < first + held; ++e)
+      for (std::int64_t row = e * size; row < (e + 1) * size; row += width)
+        part.runs.push_back({row + at, own});
+    part.length = held * size / place.of_expert.ranks;
+  } else if (is_bias) {
+    part.rows = experts * m.hidden_size;
+    part.columns = 1;
+    part.runs = {{first * m.hidden_size, held * m.hidden_size}};
+    part.length = held * m.hidden_size;
+  } else {
+    part.by_columns = true;
+    part.first_row = first * m.hidden_size;
+    part.rows = held * m.hidden_size;
+    part.columns = width;
+    part.runs = {{at, own}};
+    part.length = own;
+  }
+  return part;
+}
+
+}  // namespace
+
 std::optional<TensorPart> part_of_parameter(const sim::Model& model, std::string_view parameter,
-                                            std::int32_t ranks, std::int32_t rank) {
+                                            const ParameterPlace& place) {
+  if (parameter.starts_with("layer.experts.")) return part_of_experts(model, parameter, place);
+  const auto [ranks, rank] = place.tensor;
   if (ranks == 1) return std::nullopt;
   const std::optional<Division> division = division_of(model, parameter);
   if (!division) return std::nullopt;

@@ -1,4 +1,5 @@
-// Which part of a parameter a tensor-parallel rank holds: rows of what is divided by outputs, columns of what
+// Which part of a parameter a rank holds: of experts those of its place in expert parallelism, of all that
+// tensor parallelism divides: rows of what is divided by outputs, columns of what
 // is divided by inputs (Shoeybi et al. 2019, arXiv 1909.08053, section 3). Shapes are those of
 // sim/plan/README.md. Moments and master copies are divided as their parameter.
 #pragma once
@@ -9,11 +10,13 @@
 #include <vector>
 
 #include "sim/scenario/model.h"
+#include "sim/scenario/strategy.h"
 
 namespace runtime {
 
 struct TensorPart {
-  std::int64_t rows = 0, columns = 0;  // of the whole
+  std::int64_t rows = 0, columns = 0;  // of the whole; by columns: rows of the part
+  std::int64_t first_row = 0;          // by columns
   bool by_columns = false;
   struct Run {
     std::int64_t begin = 0, count = 0;  // rows or columns of the whole, one behind the other in the part
@@ -26,8 +29,18 @@ struct TensorPart {
   void put(std::span<const float> part, std::span<float> whole) const;
 };
 
+// A rank's place among those that divide something.
+struct PartPlace {
+  std::int32_t ranks = 1, rank = 0;
+};
+struct ParameterPlace {
+  PartPlace tensor;
+  PartPlace experts, of_expert;  // among which experts are divided; that share each expert
+};
+ParameterPlace parameter_place(const sim::Strategy& strategy, std::int32_t rank);
+
 // Empty where every rank holds the whole. `model` is the whole model.
 std::optional<TensorPart> part_of_parameter(const sim::Model& model, std::string_view parameter,
-                                            std::int32_t ranks, std::int32_t rank);
+                                            const ParameterPlace& place);
 
 }  // namespace runtime

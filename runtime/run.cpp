@@ -13,7 +13,6 @@
 #include "runtime/weights.h"
 #include "sim/dtype.h"
 #include "sim/format.h"
-#include "sim/plan/schedule.h"
 
 namespace runtime {
 namespace {
@@ -128,24 +127,15 @@ void require_strategy(const sim::Scenario& scenario) {
                    " above the model's " + std::to_string(heads) +
                    " key-value heads can be predicted but not run here: the gradient norm would count the "
                    "heads that several ranks hold more than once");
-  if (s.context_parallel > 1)
-    throw NoDevice(
-        "context parallelism can be predicted but not run here: no kernel attends to tokens of other ranks; "
-        "strategy.context_parallel runs as 1");
   if (s.devices() == 1) return;
-  if (sim::placement_of(s.schedule) == sim::Placement::two_directions)
-    throw NoDevice("schedule " + s.schedule +
-                   " can be predicted but not run here: its stages sum the gradients of both directions in "
-                   "opposite orders");
   const sim::Workload& w = scenario.workload;
   const auto refuse = [&](const std::string& what) {
     throw NoDevice(what + " can be predicted but not run here on several devices; the strategy has " +
                    std::to_string(s.devices()));
   };
   if (w.task == sim::Task::generate) refuse("generation");
-  if (w.dtype != sim::DType::fp32) refuse("training in " + std::string(sim::name(w.dtype)));
-  if (scenario.model.has_experts()) refuse("training with experts");
-  if (scenario.model.layers_of(sim::LayerSort::state_space) > 0) refuse("training with state-space layers");
+  if (w.dtype != sim::DType::fp32 && w.dtype != sim::DType::bf16)
+    refuse("training in " + std::string(sim::name(w.dtype)));
   if (sim::trains_adapters(w)) refuse("training of adapters");
 }
 
@@ -265,8 +255,8 @@ Run::Part Run::part_of(InstanceName whole, std::int32_t rank) const {
   const sim::Strategy& strategy = plan_.scenario.strategy;
   const sim::Buffer& buffer = whole_plan().buffers[static_cast<std::size_t>(whole.buffer)];
   Part part;
-  part.of_tensor = part_of_parameter(plan_.scenario.model, parameter_of(whole), strategy.tensor_parallel,
-                                     sim::place_of_rank(strategy, rank).tensor);
+  part.of_tensor =
+      part_of_parameter(plan_.scenario.model, parameter_of(whole), parameter_place(strategy, rank));
   part.elements =
       part.of_tensor ? static_cast<std::size_t>(part.of_tensor->elements()) : whole_elements_of(whole);
   part.count = part.elements;
@@ -303,10 +293,11 @@ std::vector<float> Run::collect(InstanceName whole) const {
   const sim::Strategy& strategy = plan_.scenario.strategy;
   const InstanceName here = own(whole);
   const Part own_part = part_of(whole, communicator_.rank());
-  // Of those who hold the same, one sends it.
-  const bool divided = own_part.of_tensor.has_value(), sharded = own_part.count < own_part.elements;
-  const bool sends = here.buffer != sim::kNoBuffer && (divided || place_.tensor == 0) &&
-                     (sharded || (place_.data == 0 && place_.context == 0));
+  // Of the ranks of a stage that hold the same, the first sends it.
+  bool sends = here.buffer != sim::kNoBuffer;
+  for (std::int32_t other = 0; sends && other < communicator_.rank(); ++other)
+    sends = sim::place_of_rank(strategy, other).pipeline != place_.pipeline ||
+            part_of(whole, other).key() != own_part.key();
   std::vector<float> own_values;
   if (sends) {
     own_values.resize(elements_of(here));
@@ -316,28 +307,31 @@ std::vector<float> Run::collect(InstanceName whole) const {
   const auto parts = communicator_.gather_to_first(std::as_bytes(std::span(own_values)));
   if (communicator_.rank() > 0) return {};
   std::vector<float> values(whole_elements_of(whole));
-  std::map<std::int32_t, std::vector<float>> of_tensor;  // by tensor-parallel rank
+  // Parts of the tensor that shards are of, each with the values that have come.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<Part, std::vector<float>>> of_tensor;
   for (std::int32_t rank = 0; rank < communicator_.size(); ++rank) {
     const std::vector<std::byte>& bytes = parts[static_cast<std::size_t>(rank)];
     if (bytes.empty()) continue;
     const Part part = part_of(whole, rank);
-    std::vector<float>& local = of_tensor[sim::place_of_rank(strategy, rank).tensor];
+    auto& [of, local] = of_tensor[part.key_of_tensor()];
+    of = part;
     local.resize(part.elements);
     std::memcpy(local.data() + part.begin, bytes.data(), bytes.size());
   }
-  for (const auto& [tensor_rank, local] : of_tensor) {
-    if (const auto part = part_of_parameter(plan_.scenario.model, parameter_of(whole),
-                                            strategy.tensor_parallel, tensor_rank))
-      part->put(local, values);
+  for (const auto& [key, part_and_values] : of_tensor) {
+    const auto& [part, local] = part_and_values;
+    if (part.of_tensor)
+      part.of_tensor->put(local, values);
     else
       values = local;
   }
   return values;
 }
 
-bool Run::holds(sim::BufferId buffer) const {
-  return std::any_of(memory_.instances.begin(), memory_.instances.end(),
-                     [&](const sim::Instance& i) { return i.buffer == buffer; });
+bool Run::holds(sim::BufferId buffer, std::int32_t micro_batch) const {
+  return std::any_of(memory_.instances.begin(), memory_.instances.end(), [&](const sim::Instance& i) {
+    return i.buffer == buffer && i.micro_batch == micro_batch;
+  });
 }
 
 std::size_t Run::elements_of(InstanceName name) const {
@@ -429,9 +423,22 @@ void Run::fill_parameters(const ModelSource& model, std::uint64_t seed) {
   if (const sim::BufferId table = plan_.find(sim::buffer_names::rope_table); table != sim::kNoBuffer) {
     values.resize(elements_of({table}));
     fill_rope_table(plan_.scenario.model, values);
+    values = rows_of_own_positions(values);
     write(table, std::span<const float>(values));
   }
   fill_cache_tables();
+}
+
+// The rotary table's rows as this rank's tokens follow each other, where ranks divide sequences.
+std::vector<float> Run::rows_of_own_positions(const std::vector<float>& table) const {
+  if (context().ranks == 1) return table;
+  const auto columns = static_cast<std::size_t>(plan_.scenario.model.rope_size());
+  const std::int64_t rows = plan_.scenario.workload.seq_len / context().ranks;
+  std::vector<float> own = table;
+  for (std::int64_t i = 0; i < rows; ++i)
+    std::copy_n(table.begin() + context().position(i, rows) * static_cast<std::int64_t>(columns), columns,
+                own.begin() + i * static_cast<std::int64_t>(columns));
+  return own;
 }
 
 void Run::fill_cache_tables() {

@@ -47,6 +47,8 @@ class Run {
   const sim::RankPlace& place() const { return place_; }
   // Where ranks divide the vocabulary.
   kernels::VocabularyPart vocabulary() const;
+  // Where they divide sequences.
+  kernels::ContextPart context() const { return {plan_.scenario.strategy.context_parallel, place_.context}; }
   const Device& device() const { return *device_; }
 
   // From the model's files, or drawn at random with `seed` where it has none; master copies, the rope table
@@ -56,8 +58,9 @@ class Run {
   // Parameters, or what belongs to parameters (moments), instance by instance in the plan's order.
   std::vector<InstanceName> instances_of(sim::BufferClass buffer_class) const;
   std::size_t elements_of(InstanceName name) const;
-  // Whether this rank's program uses the buffer: of what stages of a pipeline have, some have none.
-  bool holds(sim::BufferId buffer) const;
+  // Whether this rank's program uses the buffer, for this micro-batch: of what stages of a pipeline have,
+  // some have none.
+  bool holds(sim::BufferId buffer, std::int32_t micro_batch = 0) const;
 
   // What ranks divide, whole. The names are those of one rank's plan, in its order.
   const sim::Plan& whole_plan() const { return whole_plan_ ? *whole_plan_ : plan_; }
@@ -98,14 +101,22 @@ class Run {
   // The part of a whole tensor that a rank has: of its divided dimension, then of the flat shards of that.
   struct Part {
     std::optional<TensorPart> of_tensor;
-    std::size_t elements = 0;           // of the tensor-parallel part
+    std::size_t elements = 0;          // of that
     std::size_t begin = 0, count = 0;  // of those
+    // Ranks whose keys are equal hold the same.
+    std::pair<std::int64_t, std::int64_t> key_of_tensor() const {
+      return of_tensor ? std::pair(of_tensor->first_row, of_tensor->runs.front().begin) : std::pair(-1L, -1L);
+    }
+    std::pair<std::pair<std::int64_t, std::int64_t>, std::size_t> key() const {
+      return {key_of_tensor(), begin};
+    }
   };
   Part part_of(InstanceName whole, std::int32_t rank) const;
   const std::string& parameter_of(InstanceName whole) const;  // its name, or that of what it belongs to
   // This rank's instance of it; kNoBuffer where it has none.
   InstanceName own(InstanceName whole) const;
   void fill_cache_tables();
+  std::vector<float> rows_of_own_positions(const std::vector<float>& table) const;
   bool write_codes(InstanceName name, const ModelSource& model);
   bool write_stored(InstanceName name, const auto& store);
   void write_bytes(sim::BufferId buffer, std::int32_t layer, std::int32_t micro_batch,

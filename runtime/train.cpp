@@ -129,7 +129,7 @@ class Trainer {
         measurements_(run_) {
     const sim::Workload& workload = scenario.workload;
     micro_batches_ = workload.global_batch_size / scenario.strategy.data_parallel / workload.micro_batch_size;
-    tokens_per_micro_batch_ = static_cast<std::size_t>(workload.micro_batch_size * workload.seq_len);
+    tokens_per_micro_batch_ = static_cast<std::size_t>(workload.micro_batch_size * own_length());
     const sim::Plan& plan = run_.plan();
     tokens_ = plan.find(sim::buffer_names::tokens);
     targets_ = plan.find(sim::buffer_names::targets);
@@ -221,6 +221,7 @@ class Trainer {
     run_settings.dropout = settings_.dropout;
     run_settings.dropout_seed = settings_.seed;
     run_settings.vocabulary = run_.vocabulary();
+    run_settings.context = run_.context();
     if (scales_loss()) run_settings.loss_scale = loss_scale_.scale;
     const bool whole = settings_.replay && measurements_.timed_steps() >= kTimedBeforeReplay;
     SectionTiming timing;
@@ -248,6 +249,15 @@ class Trainer {
     return run_.plan().scenario.workload.global_batch_size * run_.plan().scenario.workload.seq_len;
   }
 
+  std::int64_t position_of(std::int64_t token, std::int64_t length) const {
+    return run_.context().ranks == 1 ? token : run_.context().position(token, length);
+  }
+
+  // Tokens of a sequence that this rank has.
+  std::int64_t own_length() const {
+    return run_.plan().scenario.workload.seq_len / run_.plan().scenario.strategy.context_parallel;
+  }
+
   // Row b of step i (from 0) is sequence i * B + b, B the global batch. Each data-parallel rank has as many
   // rows in turn.
   void fill_inputs(std::int64_t step) {
@@ -257,13 +267,20 @@ class Trainer {
     tokens.resize(all);
     targets.resize(all);
     batches_->read(step - 1, tokens, targets);
-    const std::int64_t before = run_.place().data * micro_batches_;
+    const std::int64_t before = run_.place().data * micro_batches_, length = own_length();
+    const sim::Workload& workload = run_.plan().scenario.workload;
+    std::vector<std::int32_t> own(tokens_per_micro_batch_);
     for (std::int64_t m = 0; m < micro_batches_; ++m) {
-      const std::size_t first = static_cast<std::size_t>(before + m) * tokens_per_micro_batch_;
+      const std::int64_t first_sequence = (before + m) * workload.micro_batch_size;
       const auto write = [&](sim::BufferId buffer, const std::vector<std::int32_t>& of) {
-        if (run_.holds(buffer))
-          run_.write(buffer, std::span<const std::int32_t>(of).subspan(first, tokens_per_micro_batch_), 0,
-                     static_cast<std::int32_t>(m));
+        if (!run_.holds(buffer, static_cast<std::int32_t>(m))) return;
+        for (std::size_t i = 0; i < own.size(); ++i) {
+          const std::int64_t b = static_cast<std::int64_t>(i) / length,
+                             t = static_cast<std::int64_t>(i) % length;
+          own[i] =
+              of[static_cast<std::size_t>((first_sequence + b) * workload.seq_len + position_of(t, length))];
+        }
+        run_.write(buffer, std::span<const std::int32_t>(own), 0, static_cast<std::int32_t>(m));
       };
       write(tokens_, tokens);
       write(targets_, targets);
@@ -278,9 +295,10 @@ class Trainer {
     };
     OfRank own{.stop = stop.stop_requested() ? 1.0 : 0.0};
     // Tensor-parallel ranks have the same losses.
-    if (run_.holds(losses_) && run_.place().tensor == 0) {
+    if (run_.place().tensor == 0) {
       host_losses_.resize(tokens_per_micro_batch_);
       for (std::int64_t m = 0; m < micro_batches_; ++m) {
+        if (!run_.holds(losses_, static_cast<std::int32_t>(m))) continue;
         run_.read(losses_, std::span(host_losses_), 0, static_cast<std::int32_t>(m));
         for (const float loss : host_losses_) own.loss += loss;
       }

@@ -57,6 +57,7 @@ class Arguments : public OperationView {
     return {rows(), cols(), d.experts, d.chosen};
   }
   kernels::cpu::GroupedShape grouped() const { return {cols(), inner()}; }
+  std::span<const std::int64_t> group_offsets() const { return bound().group_offsets; }
   std::int64_t grouped_count() const { return bound().operation->dims.groups; }
   kernels::cpu::RowWeights row_weights() const {
     return {f32(sim::Role::row_weights), bound().operation->place == sim::Place::shared_expert};

@@ -1,6 +1,10 @@
 // Rows of the table of kernels: attention, its rotary embedding and its cache.
 #include "kernels/attention.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "kernels/attention_segments.h"
 #include "kernels/bf16_rows.h"
 #include "kernels/rope.h"
 #include "runtime/cpu/kernel_table.h"
@@ -18,6 +22,75 @@ using S = RunSettings;
 constexpr ElementTypes kCached = types(sim::DType::fp32, sim::DType::bf16, sim::DType::fp8);
 constexpr ElementTypes kCached16 = types(sim::DType::bf16, sim::DType::fp8);
 
+// Keys and values of context-parallel ranks: in rows of their own, or a rank's own in its packed qkv.
+std::int64_t packed_width(const kernels::AttentionShape& s) {
+  return (s.H + 2 * s.G) * s.D;
+}
+cpu::SegmentKeys own_keys(const A& a, float* dqkv, const S& settings) {
+  const kernels::AttentionShape s = a.attention();
+  return {settings.context, a.f32(R::qkv) + s.H * s.D, dqkv ? dqkv + s.H * s.D : nullptr, packed_width(s)};
+}
+// Of all ranks, one after the other: (ranks, B, T, 2 G D).
+std::vector<cpu::SegmentKeys> keys_of_all(const A& a, float* dkv, const S& settings) {
+  const kernels::AttentionShape s = a.attention();
+  const std::int64_t stride = 2 * s.G * s.D, of_rank = s.B * s.T * stride;
+  std::vector<cpu::SegmentKeys> keys;
+  for (std::int64_t r = 0; r < settings.context.ranks; ++r)
+    keys.push_back({{settings.context.ranks, r},
+                    a.f32(R::all_kv) + r * of_rank,
+                    dkv ? dkv + r * of_rank : nullptr,
+                    stride});
+  return keys;
+}
+// Of the rank whose keys have come so many steps round the ring.
+cpu::SegmentKeys keys_of_other(const A& a, float* dkv, const S& settings) {
+  const kernels::AttentionShape s = a.attention();
+  const std::int64_t ranks = settings.context.ranks, steps = static_cast<std::int64_t>(a.scalar());
+  return {{ranks, (settings.context.rank + ranks - steps) % ranks}, a.f32(R::other_kv), dkv, 2 * s.G * s.D};
+}
+void zero(float* values, std::int64_t count) {
+  std::fill_n(values, count, 0.0f);
+}
+
+void flash_forward(const A& a, const S& settings) {
+  if (!a.f32(R::all_kv))
+    return cpu::attention_flash_forward(a.f32(R::out), a.f32(R::lse), a.f32(R::qkv), a.attention());
+  cpu::attention_segments_forward(a.f32(R::out), a.f32(R::lse), a.f32(R::qkv), settings.context,
+                                  keys_of_all(a, nullptr, settings), a.attention());
+}
+
+void flash_backward(const A& a, const S& settings) {
+  const kernels::AttentionShape s = a.attention();
+  if (!a.f32(R::all_kv))
+    return cpu::attention_flash_backward(a.f32(R::dqkv), a.f32(R::dout), a.f32(R::qkv), a.f32(R::out),
+                                         a.f32(R::lse), s);
+  zero(a.f32(R::dqkv), s.B * s.T * packed_width(s));
+  zero(a.f32(R::dkv), settings.context.ranks * s.B * s.T * 2 * s.G * s.D);
+  cpu::attention_segments_backward(a.f32(R::dqkv), a.f32(R::dout), a.f32(R::qkv), a.f32(R::out),
+                                   a.f32(R::lse), settings.context, keys_of_all(a, a.f32(R::dkv), settings),
+                                   s);
+}
+
+void partial_forward(const A& a, const S& settings) {
+  const cpu::SegmentKeys keys =
+      a.f32(R::other_kv) ? keys_of_other(a, nullptr, settings) : own_keys(a, nullptr, settings);
+  cpu::attention_segments_forward(a.f32(R::out), a.f32(R::lse), a.f32(R::qkv), settings.context,
+                                  std::span(&keys, 1), a.attention());
+}
+
+void partial_backward(const A& a, const S& settings) {
+  const kernels::AttentionShape s = a.attention();
+  float *const dqkv = a.f32(R::dqkv), *const dkv = a.f32(R::dkv);
+  const bool own = a.f32(R::other_kv) == nullptr;
+  if (own)
+    zero(dqkv, s.B * s.T * packed_width(s));
+  else
+    zero(dkv, s.B * s.T * 2 * s.G * s.D);
+  const cpu::SegmentKeys keys = own ? own_keys(a, dqkv, settings) : keys_of_other(a, dkv, settings);
+  cpu::attention_segments_backward(dqkv, a.f32(R::dout), a.f32(R::qkv), a.f32(R::out), a.f32(R::lse),
+                                   settings.context, std::span(&keys, 1), s);
+}
+
 constexpr CpuKernelRow kRows[] = {
     {K::rope,
      [](const A& a, const S&) {
@@ -25,14 +98,13 @@ constexpr CpuKernelRow kRows[] = {
      }},
     {K::rope_backward,
      [](const A& a, const S&) { cpu::rope_backward(a.f32(R::dqkv), a.f32(R::table), a.rope()); }},
-    {K::attention_flash,
+    {K::attention_flash, flash_forward},
+    {K::attention_flash_backward, flash_backward},
+    {K::attention_partial, partial_forward},
+    {K::attention_partial_backward, partial_backward},
+    {K::attention_merge,
      [](const A& a, const S&) {
-       cpu::attention_flash_forward(a.f32(R::out), a.f32(R::lse), a.f32(R::qkv), a.attention());
-     }},
-    {K::attention_flash_backward,
-     [](const A& a, const S&) {
-       cpu::attention_flash_backward(a.f32(R::dqkv), a.f32(R::dout), a.f32(R::qkv), a.f32(R::out),
-                                     a.f32(R::lse), a.attention());
+       cpu::attention_merge(a.f32(R::out), a.f32(R::lse), a.f32(R::part), a.f32(R::part_lse), a.attention());
      }},
     {K::attention_standard,
      [](const A& a, const S&) {

@@ -59,15 +59,15 @@ class CpuDevice final : public Device {
 
   bool supports(const sim::Operation& operation, std::span<const sim::DType> types) const override {
     const sim::Dims& d = operation.dims;
-    // ALiBi's slopes are those of all heads, and experts' rows lie as their own tokens chose.
+    // ALiBi's slopes are those of all heads.
     const bool has_all_heads = d.alibi_heads == 0 || d.alibi_heads == d.heads;
-    const bool has_choice =
-        !sim::takes(operation.kind, sim::Role::indices) || sim::has(operation, sim::Role::indices);
-    // Windows, chunks and ALiBi are masked in fp32 alone: kernels of other types drop the mask.
+    // Windows, chunks, ALiBi and the keys of other ranks are attended to in fp32 alone.
     const bool masked = d.window > 0 || d.chunk > 0 || d.alibi_heads > 0;
     const int qkv = sim::index_of(operation.kind, sim::Role::qkv);
+    const bool sees_all_keys = !sim::has(operation, sim::Role::all_kv) || qkv < 0 ||
+                               types[static_cast<std::size_t>(qkv)] == sim::DType::fp32;
     const bool sees_mask = !masked || qkv < 0 || types[static_cast<std::size_t>(qkv)] == sim::DType::fp32;
-    return has_all_heads && has_choice && sees_mask && find_cpu_kernel(operation, types);
+    return has_all_heads && sees_mask && sees_all_keys && find_cpu_kernel(operation, types);
   }
 
   sim::Bytes available() const override { return physical_memory(); }

@@ -107,7 +107,12 @@ constexpr CpuKernelRow kRows[] = {
      },
      sim::DType::bf16},
     {K::add,
-     [](const A& a, const S&) { cpu::add(a.b16(R::out), a.b16(R::a), a.b16(R::b), a.rows(), a.cols()); },
+     [](const A& a, const S&) {
+       cpu::add(a.b16(R::out), a.b16(R::a), a.b16(R::b), a.rows(), a.cols());
+       const kernels::cuda::bf16* const bias = a.b16(R::bias);
+       for (std::int64_t row = 0; bias && row < a.rows(); ++row)
+         cpu::add(a.b16(R::out) + row * a.cols(), a.b16(R::out) + row * a.cols(), bias, 1, a.cols());
+     },
      sim::DType::bf16},
     {K::gather_last,
      [](const A& a, const S&) {

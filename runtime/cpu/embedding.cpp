@@ -39,15 +39,15 @@ constexpr CpuKernelRow kRows[] = {
                                a.i32(R::tokens), part_of(a, settings));
      }},
     {K::embedding,
-     [](const A& a, const S&) {
+     [](const A& a, const S& settings) {
        cpu::embedding_forward(a.b16(R::out), a.i32(R::tokens), a.b16(R::weight), a.b16(R::position_weight),
-                              a.i32(R::positions), a.embedding());
+                              a.i32(R::positions), part_of(a, settings));
      },
      sim::DType::bf16},
     {K::embedding_backward,
-     [](const A& a, const S&) {
+     [](const A& a, const S& settings) {
        cpu::embedding_backward(a.b16(R::dweight), a.b16(R::dposition_weight), a.b16(R::dout),
-                               a.i32(R::tokens), a.embedding());
+                               a.i32(R::tokens), part_of(a, settings));
      },
      sim::DType::bf16},
 };

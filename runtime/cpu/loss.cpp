@@ -1,4 +1,6 @@
 // Rows of the table of kernels: the loss and sampling.
+#include <vector>
+
 #include "kernels/bf16_rows.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/sampling.h"
@@ -13,6 +15,23 @@ using R = sim::Role;
 using A = Arguments;
 using S = RunSettings;
 
+// Of all ranks' parts of the vocabulary; null where it is not divided.
+const BoundOperand* statistics_of_parts(const A& a) {
+  const BoundOperand* const all = a.find(R::statistics);
+  return all && all->data ? all : nullptr;
+}
+void loss_of_part(const A& a, float* logits, const BoundOperand& all, const S& settings) {
+  const std::int64_t ranks = all.bytes / static_cast<std::int64_t>(3 * sizeof(float)) / a.rows();
+  cpu::cross_entropy_of_part(logits, a.f32(R::losses), a.i32(R::targets), a.f32(R::statistics), ranks,
+                             a.scalar(), a.rows(), a.vocab(), settings.vocabulary);
+}
+
+std::vector<float> wide_logits(const A& a) {
+  std::vector<float> logits(static_cast<std::size_t>(a.rows() * a.vocab()));
+  cpu::widen(logits.data(), a.b16(R::logits), a.rows() * a.vocab());
+  return logits;
+}
+
 constexpr CpuKernelRow kRows[] = {
     {K::cross_entropy_statistics,
      [](const A& a, const S& settings) {
@@ -21,12 +40,8 @@ constexpr CpuKernelRow kRows[] = {
      }},
     {K::cross_entropy,
      [](const A& a, const S& settings) {
-       if (const BoundOperand* const all = a.find(R::statistics); all && all->data) {
-         const std::int64_t ranks = all->bytes / static_cast<std::int64_t>(3 * sizeof(float)) / a.rows();
-         return cpu::cross_entropy_of_part(a.f32(R::logits), a.f32(R::losses), a.i32(R::targets),
-                                           a.f32(R::statistics), ranks, a.scalar(), a.rows(), a.vocab(),
-                                           settings.vocabulary);
-       }
+       if (const BoundOperand* const all = statistics_of_parts(a))
+         return loss_of_part(a, a.f32(R::logits), *all, settings);
        cpu::cross_entropy_forward_backward(a.f32(R::logits), a.f32(R::losses), a.i32(R::targets), a.scalar(),
                                            a.rows(), a.vocab());
      }},
@@ -35,8 +50,20 @@ constexpr CpuKernelRow kRows[] = {
        cpu::sample(a.i32(R::tokens), a.f32(R::logits), settings.sampling, settings.sampling_step, a.rows(),
                    a.vocab());
      }},
+    {K::cross_entropy_statistics,
+     [](const A& a, const S& settings) {
+       const std::vector<float> logits = wide_logits(a);
+       cpu::cross_entropy_statistics(a.f32(R::statistics), logits.data(), a.i32(R::targets), a.rows(),
+                                     a.vocab(), settings.vocabulary);
+     },
+     sim::DType::bf16},
     {K::cross_entropy,
-     [](const A& a, const S&) {
+     [](const A& a, const S& settings) {
+       if (const BoundOperand* const all = statistics_of_parts(a)) {
+         std::vector<float> logits = wide_logits(a);
+         loss_of_part(a, logits.data(), *all, settings);
+         return cpu::narrow(a.b16(R::logits), logits.data(), a.rows() * a.vocab());
+       }
        cpu::cross_entropy_forward_backward(a.b16(R::logits), a.f32(R::losses), a.i32(R::targets), a.scalar(),
                                            a.rows(), a.vocab());
      },

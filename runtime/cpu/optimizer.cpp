@@ -61,8 +61,10 @@ void lion(const Arguments& a, const RunSettings& settings) {
 }
 
 void squared_norm_bf16(const Arguments& a, const RunSettings&) {
-  for (std::size_t i = 1; i < a.operands(); ++i)
-    cpu::squared_norm(a.as<double>(R::norm) + kSumOfSquares, a.b16(i), a.count(i));
+  const double part = a.scalar() == 0 ? 1 : double{a.scalar()};
+  double squares = 0;
+  for (std::size_t i = 1; i < a.operands(); ++i) cpu::squared_norm(&squares, a.b16(i), a.count(i));
+  a.as<double>(R::norm)[kSumOfSquares] += part * squares;
 }
 
 void adamw_bf16(const Arguments& a, const RunSettings& settings) {

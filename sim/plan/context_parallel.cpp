@@ -28,10 +28,13 @@ Dims of_own_heads(const PlanBuilder& b, Dims dims) {
   return dims;
 }
 
-Operation all_to_all(const PlanBuilder& b, std::string id, BufferId out, BufferId inp) {
+// Of query heads alone, or of packed queries, keys and values.
+Operation all_to_all(const PlanBuilder& b, std::string id, const Dims& dims, bool packed, BufferId out,
+                     BufferId inp) {
   return {.id = std::move(id),
           .kind = OpKind::all_to_all,
           .dtype = b.types().stored,
+          .dims = {.heads = dims.heads, .kv_heads = packed ? dims.kv_heads : 0, .head_dim = dims.head_dim},
           .operands = {writes(out), reads(inp)},
           .group = b.groups().context};
 }
@@ -62,7 +65,8 @@ std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& 
                      .kind = OpKind::attention_partial,
                      .dtype = b.types().wide_product,
                      .dims = dims,
-                     .operands = {writes(out), writes(lse), reads(a.qkv), reads(kv)}};
+                     .operands = {writes(out), writes(lse), reads(a.qkv), reads(kv)},
+                     .scalar = static_cast<float>(step)};
   };
   const auto buffer_of = [&](int step) { return s.kv[static_cast<std::size_t>(step + 1) % 2]; };
   std::vector<Operation> ops;
@@ -86,7 +90,7 @@ std::vector<Operation> ring_attention_forward(const PlanBuilder& b, const Dims& 
 }
 
 std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string& block, const Dims& dims,
-                                               const AttentionBuffers& a, BufferId d_qkv, BufferId d_kv,
+                                               const AttentionBuffers& a, BufferId d_qkv,
                                                BufferId d_attention) {
   const int ranks = b.strategy().context_parallel;
   const auto add = [&](const std::string& name) {
@@ -125,7 +129,8 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
                    .dims = dims,
                    .operands = {step == 0 ? writes(d_qkv) : updates(d_qkv), writes(d_step),
                                 reads(d_attention), reads(a.qkv), reads(a.attention), reads(a.lse),
-                                reads(step == 0 ? kNoBuffer : own_kv)}});
+                                reads(step == 0 ? kNoBuffer : own_kv)},
+                   .scalar = static_cast<float>(step)});
     if (arrives) ops.push_back(sum(step, travelling[turn(step)], part));
   }
   const BufferId home = travelling[turn(ranks)];
@@ -133,7 +138,16 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
                             {writes(home), reads(travelling[turn(ranks - 1)])});
   last.beside_next = false;
   ops.push_back(std::move(last));
-  ops.push_back(sum(ranks, d_kv, home));
+  const Model& m = b.model();
+  ops.push_back({.id = step_id(ranks, ".add", ".backward"),
+                 .kind = OpKind::add_columns,
+                 .dtype = b.types().statistic,
+                 .dims = {.rows = kRows,
+                          .cols = kv_dims.cols,
+                          .inner = m.qkv_size(),
+                          .first_column = m.query_size()},
+                 .operands = {updates(d_qkv), reads(home)},
+                 .scalar = 1});
   return ops;
 }
 
@@ -144,14 +158,14 @@ Shape shape_of_heads(const PlanBuilder& b, std::int64_t size) {
 std::vector<Operation> exchanged_attention_forward(const PlanBuilder& b, const Dims& dims,
                                                    const AttentionBuffers& h, BufferId qkv,
                                                    BufferId attention) {
-  return {all_to_all(b, "layer.attention.qkv.all_to_all.forward", h.qkv, qkv),
+  return {all_to_all(b, "layer.attention.qkv.all_to_all.forward", dims, true, h.qkv, qkv),
           {.id = "layer.attention.flash.forward",
            .kind = OpKind::attention_flash,
            .dtype = b.types().wide_product,
            .dims = of_own_heads(b, dims),
            .operands = {writes(h.attention), writes(h.lse), reads(h.qkv)},
            .whole_sequence = true},
-          all_to_all(b, "layer.attention.out.all_to_all.forward", attention, h.attention)};
+          all_to_all(b, "layer.attention.out.all_to_all.forward", dims, false, attention, h.attention)};
 }
 
 std::vector<Operation> exchanged_attention_backward(PlanBuilder& b, const std::string& block,
@@ -162,14 +176,14 @@ std::vector<Operation> exchanged_attention_backward(PlanBuilder& b, const std::s
   };
   const BufferId d_out = add("layer.attention.out_of_heads.gradient", b.model().query_size());
   const BufferId d_heads = add("layer.attention.qkv_of_heads.gradient", b.model().qkv_size());
-  return {all_to_all(b, "layer.attention.out.all_to_all.backward", d_out, d_attention),
+  return {all_to_all(b, "layer.attention.out.all_to_all.backward", dims, false, d_out, d_attention),
           {.id = "layer.attention.flash.backward",
            .kind = OpKind::attention_flash_backward,
            .dtype = b.types().wide_product,
            .dims = of_own_heads(b, dims),
            .operands = {writes(d_heads), reads(d_out), reads(h.qkv), reads(h.attention), reads(h.lse)},
            .whole_sequence = true},
-          all_to_all(b, "layer.attention.qkv.all_to_all.backward", d_qkv, d_heads)};
+          all_to_all(b, "layer.attention.qkv.all_to_all.backward", dims, true, d_qkv, d_heads)};
 }
 
 }  // namespace sim

@@ -32,10 +32,10 @@ struct AttentionBuffers {
 };
 std::vector<Operation> ring_attention_forward(const PlanBuilder& builder, const Dims& dims,
                                               const AttentionBuffers& a, const RingScratch& scratch);
-// Writes d_qkv, of which d_kv is the keys' and values' part.
+// Writes d_qkv.
 std::vector<Operation> ring_attention_backward(PlanBuilder& builder, const std::string& block,
                                                const Dims& dims, const AttentionBuffers& a, BufferId d_qkv,
-                                               BufferId d_kv, BufferId d_attention);
+                                               BufferId d_attention);
 
 // ---- all-to-all
 

@@ -610,7 +610,7 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
       const BufferId d_qkv = add_read_by_weights("layer.attention.qkv", {kRows, m.qkv_size()});
       if (exchanges_by(b, ContextParallelComm::ring)) {
         append(ops, ring_attention_backward(b, block, head_dims(b, c.kind), {r.qkv, r.kv, r.attention, r.lse},
-                                            d_qkv, key_value_part(b, d_qkv), d_attention));
+                                            d_qkv, d_attention));
       } else if (exchanges_by(b, ContextParallelComm::all_to_all)) {
         append(ops, exchanged_attention_backward(b, block, head_dims(b, c.kind),
                                                  {r.qkv_of_heads, kNoBuffer, r.attention_of_heads, r.lse},

@@ -270,7 +270,8 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  tensor_cores(visible_latent)},
 // Attention in steps of a ring: a rank's queries, and the keys and values of one rank (rows, 2 kv_heads
 // head_dim): its own in qkv, or another's, of which only its queries are then read. With two segments from both
-// ends of the sequence, half of the pairs see each other, whatever rank they are of.
+// ends of the sequence, half of the pairs see each other, whatever rank they are of. Operation::scalar is how
+// many steps the keys have come.
 {K::attention_partial, "attention_partial", F::attention, D::forward, C::flash_attention,
  {out(R::out, query_size), out(R::lse, row_sums), in(R::qkv, qkv_size).touching(query_size, R::other_kv),
   maybe(in(R::other_kv, own_kv))},
@@ -466,7 +467,8 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  {{out(R::buffer), in(R::shard)}, 2}, {}, CollectiveOperation::all_gather},
 // {groups, experts, chosen, chosen_groups} where copies of tokens are exchanged, one for each of a token's
 // `chosen` experts, which lie in at most `chosen_groups` of the experts' groups, and where one copy crosses to
-// each node, whose ranks pass it on; zero where each copy goes straight to its rank.
+// each node, whose ranks pass it on; zero where each copy goes straight to its rank. heads, kv_heads and
+// head_dim where context-parallel ranks exchange rows of all heads for all rows of some.
 {K::all_to_all, "all_to_all", F::communication, D::any, C::network,
  {{out(R::out), in(R::inp)}, 2}, {}, CollectiveOperation::all_to_all},
 // To the next rank of a ring, from the one before.

@@ -102,6 +102,12 @@ Operand own_choice(const PlanBuilder& b, const ExpertResults& r) {
   return b.groups().expert >= 0 || gathers_over_tensor_ranks(b) ? Operand{} : reads(r.indices);
 }
 
+// Of all rows that are exchanged; those that go to experts say so.
+Place place_of(OpKind exchange) {
+  if (exchange == OpKind::all_to_all) return Place::from_experts;
+  return exchange == OpKind::all_reduce ? Place::anywhere : Place::among_experts;
+}
+
 Operation exchange(const PlanBuilder& b, const std::string& id, OpKind kind, std::int32_t group,
                    std::vector<Operand> operands) {
   const MixtureOfExperts& e = b.model().moe;
@@ -116,7 +122,8 @@ Operation exchange(const PlanBuilder& b, const std::string& id, OpKind kind, std
                                    .chosen_groups = e.topk_group}
                             : Dims{},
           .operands = std::move(operands),
-          .group = group};
+          .group = group,
+          .place = place_of(kind)};
 }
 
 }  // namespace

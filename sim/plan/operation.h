@@ -45,6 +45,8 @@ enum class Place : std::uint8_t {
   router,
   shared_expert,  // an activation whose row weights are numbers before their sigmoid
   to_experts,     // tokens on their way to experts; in backward, gradients of what experts gave
+  from_experts,   // what experts gave on its way back; in backward, gradients of tokens
+  among_experts,  // the same between tensor-parallel ranks that share an expert
 };
 
 struct Operation {

@@ -574,7 +574,9 @@ std::vector<Operation> squared_norm(const PlanBuilder& b, const Tensors& unit, B
     const int ranks = t.of_experts ? b.expert_data_ranks() : data_ranks(s);
     const int shards = t.zero_stage == 0 ? 1 : t.of_experts ? ranks : shard_ranks(s);
     const int directions = b.groups().directions >= 0 ? 2 : 1;
-    return (t.replicated ? s.tensor_parallel : 1) * directions * (over_data ? ranks / shards : 1);
+    // Whole experts stand on each tensor-parallel rank, which the sum without data goes over.
+    const int places = t.of_experts ? s.tensor_parallel / s.devices_of_expert() : 1;
+    return (t.replicated ? s.tensor_parallel : 1) * directions * (over_data ? ranks / shards : places);
   };
   struct Part {
     const char* id;

@@ -9,8 +9,7 @@
 #include "runtime/error.h"
 #include "runtime/thread_ranks.h"
 #include "runtime/train.h"
-#include "sim/plan/legality.h"
-#include "sim/plan/schedule.h"
+#include "tests/runtime/random_strategy.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -25,6 +24,11 @@ runtime::TrainSettings settings_for(const TemporaryFolder& folder) {
   return settings;
 }
 
+void on_node_of_eight(sim::Scenario& scenario) {
+  scenario.hardware.devices_per_node = 8;
+  scenario.hardware.node_link = sim::gb_per_s(5);
+}
+
 // Rank 0's report.
 sim::Report train_on_ranks(const sim::Scenario& scenario, const runtime::TrainSettings& settings) {
   sim::Report report;
@@ -36,60 +40,12 @@ sim::Report train_on_ranks(const sim::Scenario& scenario, const runtime::TrainSe
   return report;
 }
 
-sim::Model small_model(std::mt19937& random) {
-  const auto one_of = [&](std::initializer_list<std::int64_t> values) {
-    return values.begin()[random() % values.size()];
-  };
-  sim::Model m = random() % 2 == 0 ? tests::small_gpt() : tests::small_llama();
-  m.num_hidden_layers = one_of({4, 5, 8});
-  m.num_attention_heads = one_of({4, 8});
-  m.num_key_value_heads = m.position == sim::Position::rope ? one_of({1, 2, 4}) : m.num_attention_heads;
-  m.head_dim = 8;
-  m.hidden_size = m.position == sim::Position::rope ? 24 : m.num_attention_heads * m.head_dim;
-  m.intermediate_size = 64;
-  m.vocab_size = one_of({256, 301});
-  m.tie_word_embeddings = random() % 2 == 0;
-  return m;
-}
-
-// A legal strategy of several ranks, drawn at random, over a model drawn at random.
-sim::Scenario random_scenario(std::uint32_t seed) {
-  std::mt19937 random(seed);
-  for (;;) {
-    const auto one_of = [&](std::initializer_list<int> values) {
-      return values.begin()[random() % values.size()];
-    };
-    sim::Scenario s = tests::training(small_model(random), 16, 1, 8);
-    sim::Strategy& strategy = s.strategy;
-    strategy.tensor_parallel = one_of({1, 1, 2, 4});
-    strategy.pipeline_parallel = one_of({1, 1, 2, 4});
-    strategy.data_parallel = one_of({1, 2, 4});
-    strategy.zero_stage = strategy.data_parallel > 1 ? one_of({0, 1, 2, 3}) : 0;
-    strategy.sequence_parallel = strategy.tensor_parallel > 1 && random() % 2 == 0;
-    const auto schedules = sim::schedule_names();
-    if (strategy.pipeline_parallel > 1) {
-      strategy.schedule = schedules[random() % schedules.size()];
-      strategy.virtual_pipeline = one_of({1, 2});
-    }
-    strategy.prefetch = strategy.zero_stage == 3 ? one_of({0, 1, 2}) : 1;
-    if (strategy.data_parallel > 1) strategy.gradient_bucket = one_of({0, 20000, 1 << 20});
-    strategy.recompute = one_of({0, 1}) == 0 ? sim::Recompute::none : sim::Recompute::full;
-    s.implementation.head_chunks = one_of({1, 1, 2});
-    s.workload.micro_batch_size = one_of({1, 2});
-    const int ranks = strategy.devices();
-    s.hardware.devices_per_node = ranks;
-    s.hardware.node_link = sim::gb_per_s(5);
-    const bool runs = sim::placement_of(strategy.schedule) != sim::Placement::two_directions;
-    const bool counts_heads_once = strategy.tensor_parallel <= s.model.num_key_value_heads;
-    if (ranks >= 2 && ranks <= 8 && runs && counts_heads_once && sim::validate(s).empty()) return s;
-  }
-}
-
 void check_equal(const sim::Scenario& scenario, const runtime::TrainSettings& settings) {
   const sim::Strategy& s = scenario.strategy;
   CAPTURE(scenario.model.name, scenario.model.num_hidden_layers, scenario.model.num_key_value_heads,
           scenario.model.vocab_size, scenario.model.tie_word_embeddings, s.tensor_parallel,
-          s.pipeline_parallel, s.data_parallel, s.zero_stage, s.sequence_parallel, s.schedule,
+          s.pipeline_parallel, s.context_parallel, sim::name(s.context_parallel_comm), s.expert_parallel,
+          s.expert_tensor_parallel, s.data_parallel, s.zero_stage, s.sequence_parallel, s.schedule,
           s.virtual_pipeline, s.gradient_bucket, scenario.implementation.head_chunks,
           scenario.workload.micro_batch_size, sim::name(s.recompute));
   sim::Scenario of_one = scenario;
@@ -109,15 +65,67 @@ TEST_CASE("Thirty random strategies of 2 to 8 ranks have the losses and gradient
   const runtime::TrainSettings settings = settings_for(folder);
   for (std::uint32_t seed = 1; seed <= 30; ++seed) {
     CAPTURE(seed);
-    check_equal(random_scenario(seed), settings);
+    check_equal(tests::random_scenario(seed), settings);
   }
+}
+
+TEST_CASE("Gradients of experts that stand whole on each tensor-parallel rank count once in the norm") {
+  const TemporaryFolder folder;
+  sim::Scenario s = tests::training(tests::small_experts(), 16, 1, 4);
+  s.strategy.tensor_parallel = 2;
+  s.strategy.expert_tensor_parallel = 1;
+  s.strategy.sequence_parallel = true;
+  on_node_of_eight(s);
+  check_equal(s, settings_for(folder));
+}
+
+TEST_CASE(
+    "Two directions of a pipeline, each of whose stages ends its sums in an order of its own, train as one "
+    "rank") {
+  const TemporaryFolder folder;
+  sim::Model model = tests::small_llama();
+  model.num_hidden_layers = 8;
+  sim::Scenario s = tests::training(model, 16, 1, 8);
+  s.strategy.pipeline_parallel = 4;
+  s.strategy.schedule = "dualpipe";
+  on_node_of_eight(s);
+  check_equal(s, settings_for(folder));
+}
+
+TEST_CASE("In bf16 the losses of several ranks are one rank's as far as 8 bits say") {
+  const TemporaryFolder folder;
+  const runtime::TrainSettings settings = settings_for(folder);
+  const auto [tensor, pipeline, data] =
+      GENERATE(table<int, int, int>({{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}}));
+  sim::Scenario s = tests::training(GENERATE(tests::small_gpt(), tests::small_llama()), 16, 1, 4);
+  s.workload.dtype = sim::DType::bf16;
+  s.hardware.peak[sim::DType::bf16] = sim::tflops(0.1);
+  on_node_of_eight(s);
+  CAPTURE(s.model.name, tensor, pipeline, data);
+  sim::Scenario of_one = s;
+  s.strategy.tensor_parallel = tensor;
+  s.strategy.pipeline_parallel = pipeline;
+  s.strategy.data_parallel = data;
+  const sim::Report one = train_on_ranks(of_one, settings), several = train_on_ranks(s, settings);
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    CHECK(several.steps[i].loss == Approx(one.steps[i].loss).epsilon(2e-3));
+    CHECK(several.steps[i].grad_norm == Approx(one.steps[i].grad_norm).epsilon(2e-2));
+  }
+}
+
+TEST_CASE("Experts to whom more rows come than the plan provides for say how many would do") {
+  const TemporaryFolder folder;
+  sim::Scenario s = tests::training(tests::small_experts(), 16, 1, 4);
+  s.strategy.data_parallel = s.strategy.expert_parallel = 2;
+  on_node_of_eight(s);
+  CHECK_THROWS_WITH(train_on_ranks(s, settings_for(folder)), contains("workload.expert_imbalance"));
 }
 
 TEST_CASE(
     "Each rank's measured arena is its plan's, and it runs its stage's operations as often as planned") {
   for (std::uint32_t seed = 1; seed <= 12; ++seed) {
     CAPTURE(seed);
-    const sim::Scenario scenario = random_scenario(seed);
+    const sim::Scenario scenario = tests::random_scenario(seed);
     struct OfRank {
       sim::Bytes planned, touched;
       std::vector<std::int64_t> counted, expected;
@@ -129,6 +137,7 @@ TEST_CASE(
       run.fill_parameters(tests::drawn(scenario.model), 1);
       runtime::RunSettings settings;
       settings.vocabulary = run.vocabulary();
+      settings.context = run.context();
       const runtime::SectionTiming timing = run.executor().run(0, settings);
       OfRank& own = ranks[static_cast<std::size_t>(transport.rank())];
       own.planned = run.memory().arena;

@@ -1,0 +1,53 @@
+// Where the rows of experts lie on their way between ranks. A rank's rows are ordered by expert; those that a
+// rank receives by its own experts, of one expert by the rank that they came from. How many there are follows
+// from the tokens' choices, which ranks tell each other in front of the rows: no row is dropped, and none is
+// sent that holds no token.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/device.h"
+#include "sim/plan/plan.h"
+
+namespace runtime {
+
+class ExpertRows {
+ public:
+  // `choice` has the expert of each of this rank's rows; `divided` are the ranks that experts are divided
+  // over, `sharing` those that share each expert and gather its rows; null where there are none. Every member
+  // calls it.
+  ExpertRows(std::span<const std::int32_t> choice, std::int64_t experts, Communicator& communicator,
+             const Members* divided, const Members* sharing);
+  ExpertRows() = default;
+
+  // Where the rows of each of this rank's experts begin, and their end.
+  std::span<const std::int64_t> offsets() const { return offsets_; }
+
+  // Rows at `inp`, `row_bytes` each, as an operation of Place to_experts, from_experts or among_experts moves
+  // them. `room` is the rows that `out` has: throws DeviceError where more come.
+  struct Rows {
+    std::byte* out = nullptr;
+    std::byte* inp = nullptr;
+    std::int64_t row_bytes = 0, room = 0;
+    sim::DType dtype{};
+  };
+  void move(const sim::Operation& operation, const Rows& rows, const Members& members,
+            Communicator& communicator) const;
+
+ private:
+  using Segment = std::pair<std::int64_t, std::int64_t>;  // first row, rows
+  using Layout = std::vector<std::vector<Segment>>;       // by rank
+
+  // By the expert, of one expert by the rank: counts[rank][expert].
+  static Layout interleaved(const std::vector<std::vector<std::int64_t>>& counts);
+
+  std::int64_t routed_ = 0, received_ = 0, computed_ = 0;  // rows
+  Layout sent_;      // of this rank's rows, to each rank that has experts
+  Layout arriving_;  // of received rows, from each
+  Layout shared_;    // of computed rows, from each rank that shares the experts
+  std::vector<std::int64_t> offsets_;
+};
+
+}  // namespace runtime
