@@ -72,13 +72,6 @@ SpaceShape::SpaceShape(const SearchSpace& s) {
            count(s.offload_optimizer);
 }
 
-SpaceParts::SpaceParts(const SearchSpace& space, std::int64_t begin, std::int64_t end) {
-  if (begin >= end) return;
-  const std::int64_t each = SpaceShape(space).of_layout();
-  first_ = begin / each;
-  last_ = (end - 1) / each + 1;
-}
-
 struct CandidateWalk::Shared {
   const SearchSpace& space;
   std::int64_t begin, end;
@@ -409,9 +402,8 @@ CandidateWalk::CandidateWalk(const SearchSpace& space, const Calibration* calibr
                          .schedules = {}}) {}
 CandidateWalk::~CandidateWalk() = default;
 
-void CandidateWalk::run(const SpaceParts& parts, std::int64_t part, const std::stop_token& stop,
-                        Collector& collector) {
-  Layout(*shared_, parts.layout(part), stop, collector).run();
+void CandidateWalk::run(std::int64_t layout, const std::stop_token& stop, Collector& collector) {
+  Layout(*shared_, layout, stop, collector).run();
 }
 
 double tokens_of_step(const Workload& w) {

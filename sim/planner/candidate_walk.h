@@ -21,17 +21,6 @@ struct SpaceShape {
   std::int64_t of_layout() const { return passes * pipelines * states; }
 };
 
-// A range of candidates in parts that share no layout.
-class SpaceParts {
- public:
-  SpaceParts(const SearchSpace& space, std::int64_t begin, std::int64_t end);
-  std::int64_t count() const { return last_ - first_; }
-  std::int64_t layout(std::int64_t part) const { return first_ + part; }
-
- private:
-  std::int64_t first_ = 0, last_ = 0;  // layouts
-};
-
 class CandidateWalk {
  public:
   // Walks the candidates in [begin, end). Refers to the space and the calibration; walks on several threads
@@ -40,8 +29,8 @@ class CandidateWalk {
                 std::int64_t end, std::shared_ptr<Schedules> schedules);
   ~CandidateWalk();
 
-  // All candidates of a part, unless the search is stopped.
-  void run(const SpaceParts& parts, std::int64_t part, const std::stop_token& stop, Collector& collector);
+  // All candidates of a layout, unless the search is stopped. Layouts are numbered as they lie in the space.
+  void run(std::int64_t layout, const std::stop_token& stop, Collector& collector);
 
  private:
   class Layout;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/plan/legality.h"
+#include "sim/planner/search_parts.h"
 
 namespace sim {
 namespace {
@@ -28,13 +29,7 @@ bool no_worse(const Candidate& a, const Candidate& b) {
 std::string_view broken(const Candidate& c, const Constraints& limits, Bytes most_memory) {
   if (c.memory > most_memory) return "memory";
   if (limits.slowest_step && c.step > *limits.slowest_step) return "slowest_step";
-  if (limits.least_tokens_per_second && c.tokens_per_second < *limits.least_tokens_per_second)
-    return "least_tokens_per_second";
-  if (limits.most_usd_per_million_tokens && c.usd_per_million_tokens > *limits.most_usd_per_million_tokens)
-    return "most_usd_per_million_tokens";
-  if (limits.most_kwh_per_million_tokens && c.kwh_per_million_tokens > *limits.most_kwh_per_million_tokens)
-    return "most_kwh_per_million_tokens";
-  return {};
+  return broken_rate(c, limits);
 }
 
 }  // namespace
@@ -54,8 +49,7 @@ double cost(const Candidate& c, Objective objective) {
 }
 
 void cut_best(std::vector<Candidate>& best, Objective objective, std::size_t most) {
-  std::sort(best.begin(), best.end(), order_by(objective));
-  if (best.size() > most) best.resize(most);
+  cut_to(best, most, order_by(objective));
 }
 
 void cut_front(std::vector<Candidate>& front) {
@@ -123,8 +117,7 @@ std::uint64_t most_drawn(const SearchSpace& space, std::size_t most_points) {
 Collector::Collector(const SearchSpace& space, const Constraints& constraints, const Tariff& tariff,
                      const SearchOptions& options, std::uint64_t draw_below)
     : options_(options), constraints_(constraints), tariff_(tariff), draw_below_(draw_below) {
-  const double whole = static_cast<double>(space.base.hardware.memory.value);
-  most_memory_ = Bytes{std::llround(whole * constraints.memory_share)} - constraints.memory_reserved;
+  most_memory_ = usable_memory(space.base.hardware, constraints);
   limits_time_ = constraints.slowest_step || constraints.least_tokens_per_second ||
                  constraints.most_usd_per_million_tokens || constraints.most_kwh_per_million_tokens;
 }
@@ -147,14 +140,13 @@ void Collector::add_too_large(std::int64_t index, Bytes memory) {
 
 Candidate Collector::candidate(std::int64_t index, std::int32_t devices, double tokens,
                                const Estimate& estimate) const {
-  const double hours = estimate.step.value / 3600 * devices, millions = tokens * 1e-6;
-  return {.index = index,
-          .devices = devices,
-          .step = estimate.step,
-          .memory = estimate.memory,
-          .tokens_per_second = tokens / estimate.step.value,
-          .usd_per_million_tokens = hours * tariff_.usd_per_device_hour / millions,
-          .kwh_per_million_tokens = hours * tariff_.watts_per_device * 1e-3 / millions};
+  Candidate c{.index = index,
+              .devices = devices,
+              .step = estimate.step,
+              .memory = estimate.memory,
+              .tokens_per_second = tokens / estimate.step.value};
+  set_costs(c, tariff_);
+  return c;
 }
 
 Collector::Added Collector::add(std::int64_t index, std::int32_t devices, double tokens,

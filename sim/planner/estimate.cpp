@@ -1,9 +1,10 @@
 #include "sim/planner/estimate.h"
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "sim/plan/device_memory.h"
 #include "sim/plan/legality.h"
-#include "sim/planner/reserved_memory.h"
 #include "sim/planner/step_estimator.h"
 
 namespace sim {
@@ -30,6 +31,14 @@ Estimate Estimator::estimate(const Strategy& strategy, const Workload& workload)
   const StepStates& states = steps.states(s);
   const bool planned = s.implementation.memory.allocator == AllocatorKind::planned;
   return {pipeline.time(s, states), planned ? pipeline.memory(s, states) : reserved_memory(make_plan(s))};
+}
+
+Bytes reserved_memory(const Plan& plan) {
+  Bytes most;
+  plan_memory_of_all(plan, Addresses::none, [&](const MemoryPlan& memory) {
+    most = std::max(most, device_memory(plan, memory).total());
+  });
+  return most;
 }
 
 Estimate estimate(const Scenario& scenario, const Calibration* calibration) {

@@ -17,15 +17,12 @@
 #include "sim/plan/legality.h"
 #include "sim/planner/candidate_walk.h"
 #include "sim/planner/collector.h"
+#include "sim/planner/search_parts.h"
 
 namespace sim {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-void throw_first(const std::vector<Problem>& problems) {
-  if (!problems.empty()) throw std::invalid_argument(problems[0].field + ": " + problems[0].message);
-}
 
 // What the threads of a search share.
 class SharedSearch {
@@ -39,7 +36,8 @@ class SharedSearch {
         options_(options),
         begin_(std::clamp<std::int64_t>(options.begin, 0, size(space))),
         end_(std::clamp<std::int64_t>(options.end.value_or(size(space)), begin_, size(space))),
-        parts_(space, begin_, end_),
+        next_layout_(begin_ / candidates_of_layout(space)),
+        last_layout_(end_ > begin_ ? (end_ - 1) / candidates_of_layout(space) : -1),
         draw_below_(most_drawn(space, options.most_points)),
         began_(Clock::now()),
         schedules_(options.schedules ? options.schedules : std::make_shared<Schedules>()) {}
@@ -74,9 +72,9 @@ class SharedSearch {
       CandidateWalk walk(space_, calibration_, begin_, end_, schedules_);
       Collector collector(space_, constraints_, tariff_, options_, draw_below_);
       while (!options_.stop.stop_requested()) {
-        const std::int64_t part = next_part_++;
-        if (part >= parts_.count()) break;
-        walk.run(parts_, part, options_.stop, collector);
+        const std::int64_t layout = next_layout_++;
+        if (layout > last_layout_) break;
+        walk.run(layout, options_.stop, collector);
         const std::lock_guard lock(mutex_);
         merge(found_, collector.take(), options_);
         collector.learn(found_);
@@ -84,7 +82,7 @@ class SharedSearch {
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
-      next_part_ = parts_.count();
+      next_layout_ = last_layout_ + 1;
     }
     const std::lock_guard lock(mutex_);
     --working_;
@@ -110,11 +108,11 @@ class SharedSearch {
   const Calibration* calibration_;
   const SearchOptions& options_;
   std::int64_t begin_, end_;
-  SpaceParts parts_;
+  std::atomic<std::int64_t> next_layout_;  // threads take one after the other
+  std::int64_t last_layout_;
   std::uint64_t draw_below_;
   Clock::time_point began_;
   std::shared_ptr<Schedules> schedules_;
-  std::atomic<std::int64_t> next_part_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   int working_ = 0;
@@ -137,19 +135,8 @@ std::optional<Objective> objective_from_name(std::string_view text) {
 }
 
 std::vector<Problem> problems(const Constraints& c) {
-  std::vector<Problem> found;
-  if (!(c.memory_share > 0 && c.memory_share <= 1))
-    found.push_back({"memory_share", "must be above 0 and at most 1, all of a device's memory"});
-  if (c.memory_reserved.value < 0) found.push_back({"memory_reserved", "must be 0 bytes or more"});
-  const auto positive = [&](const char* field, bool is) {
-    if (!is) found.push_back({field, "must be above 0"});
-  };
-  positive("slowest_step", !c.slowest_step || c.slowest_step->value > 0);
-  positive("least_tokens_per_second", !c.least_tokens_per_second || *c.least_tokens_per_second > 0);
-  positive("most_usd_per_million_tokens",
-           !c.most_usd_per_million_tokens || *c.most_usd_per_million_tokens > 0);
-  positive("most_kwh_per_million_tokens",
-           !c.most_kwh_per_million_tokens || *c.most_kwh_per_million_tokens > 0);
+  std::vector<Problem> found = problems_of_limits(c);
+  require_positive("slowest_step", !c.slowest_step || c.slowest_step->value > 0, found);
   return found;
 }
 
@@ -172,21 +159,10 @@ void merge(SearchResult& into, const SearchResult& other, const SearchOptions& o
     into.begin = std::min(into.begin, other.begin);
     into.end = std::max(into.end, other.end);
   }
-  into.looked_at += other.looked_at;
-  into.legal += other.legal;
-  into.evaluated += other.evaluated;
-  into.fitting += other.fitting;
+  add_found(into, other);
   into.seconds += other.seconds;
-  for (const auto& [reason, n] : other.refused) into.refused[reason] += n;
-  const auto append = [](std::vector<Candidate>& to, const std::vector<Candidate>& from) {
-    to.insert(to.end(), from.begin(), from.end());
-  };
-  for (int o = 0; o < kObjectives; ++o) {
-    auto& best = into.best[static_cast<std::size_t>(o)];
-    append(best, other.best[static_cast<std::size_t>(o)]);
-    cut_best(best, static_cast<Objective>(o), options.most_kept);
-  }
-  append(into.front, other.front);
+  for (int o = 0; o < kObjectives; ++o)
+    cut_best(into.best[static_cast<std::size_t>(o)], static_cast<Objective>(o), options.most_kept);
   cut_front(into.front);
   join_points(into.points, other.points, options.most_points);
   const auto keep = [](std::optional<Candidate>& best, const std::optional<Candidate>& c,

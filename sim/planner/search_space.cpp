@@ -1,11 +1,10 @@
 #include "sim/planner/search_space.h"
 
 #include <algorithm>
-#include <limits>
-#include <stdexcept>
 
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
+#include "sim/planner/search_parts.h"
 #include "sim/planner/searched_fields.h"
 
 namespace sim {
@@ -32,24 +31,6 @@ void set(Scenario& s, Recompute Strategy::*, const RecomputeChoice& choice) {
 template <class Part, class T>
 void set(Scenario& s, T Part::*member, const T& value) {
   s.*kPart<Part>.*member = value;
-}
-
-template <class Integer>
-std::vector<Integer> divisors(Integer of, Integer most) {
-  std::vector<Integer> found;
-  for (Integer d = 1; d <= most && d <= of; ++d)
-    if (of % d == 0) found.push_back(d);
-  return found;
-}
-
-// Degrees that divide any of the numbers of devices.
-std::vector<int> degrees(const std::vector<int>& devices, std::int64_t most) {
-  std::vector<int> all;
-  for (const int n : devices)
-    for (const int d : divisors(n, static_cast<int>(std::min<std::int64_t>(most, n)))) all.push_back(d);
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  return all;
 }
 
 // For a pipeline of more than one stage.
@@ -104,15 +85,15 @@ SearchSpace every_strategy(const Scenario& base, const std::vector<int>& devices
   const std::int64_t layers = std::max<std::int64_t>(1, m.num_hidden_layers);
   space.devices = devices;
   space.virtual_pipeline = {1};
-  space.tensor_parallel = degrees(devices, m.num_attention_heads);
+  space.tensor_parallel = divisors(devices, m.num_attention_heads);
   space.sequence_parallel = {false, true};
   keep_possible(space.tensor_parallel, plain, [](Scenario& s, int t) {
     s.strategy.tensor_parallel = t;
     s.strategy.expert_tensor_parallel = 0;
   });
-  space.context_parallel = degrees(devices, base.workload.seq_len);
+  space.context_parallel = divisors(devices, base.workload.seq_len);
   keep_possible(space.context_parallel, plain, [](Scenario& s, int c) { s.strategy.context_parallel = c; });
-  space.pipeline_parallel = degrees(devices, layers);
+  space.pipeline_parallel = divisors(devices, layers);
   if (space.pipeline_parallel.size() > 1)
     space.virtual_pipeline =
         chunks(static_cast<int>(layers) / least_stages(space.pipeline_parallel), static_cast<int>(layers));
@@ -121,12 +102,14 @@ SearchSpace every_strategy(const Scenario& base, const std::vector<int>& devices
   std::erase(space.schedule, "interleaved");
   std::erase(space.schedule, "breadth-first");
   space.recompute = {{Recompute::none}, {Recompute::selective}, {Recompute::full}, {Recompute::sqrt}};
-  space.micro_batch_size = divisors(base.workload.global_batch_size, base.workload.global_batch_size);
+  space.micro_batch_size.clear();
+  for (std::int64_t sequences = 1; sequences <= base.workload.global_batch_size; ++sequences)
+    if (base.workload.global_batch_size % sequences == 0) space.micro_batch_size.push_back(sequences);
   space.zero_stage = {0, 1, 2, 3};
   space.shard_group = {0};
   if (base.hardware.devices_per_node > 1) space.shard_group.push_back(base.hardware.devices_per_node);
   if (m.has_experts()) {
-    space.expert_parallel = degrees(devices, m.moe.num_experts);
+    space.expert_parallel = divisors(devices, m.moe.num_experts);
     std::erase_if(space.expert_parallel, [&](int e) { return m.moe.num_experts % e != 0; });
     space.expert_tensor_parallel = {0, 1};
   }
@@ -136,21 +119,13 @@ SearchSpace every_strategy(const Scenario& base, const std::vector<int>& devices
 }
 
 std::int64_t size(const SearchSpace& space) {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  std::int64_t n = 1;
-  bool empty = false;
-  for_each_searched(space, [&](auto, const auto& values) {
-    const auto v = static_cast<std::int64_t>(values.size());
-    empty = empty || v == 0;
-    n = v > 0 && n > most / v ? most : n * v;
-  });
-  return empty ? 0 : n;
+  std::vector<std::size_t> counts;
+  for_each_searched(space, [&](auto, const auto& values) { counts.push_back(values.size()); });
+  return product(counts);
 }
 
 Scenario candidate(const SearchSpace& space, std::int64_t index) {
-  if (index < 0 || index >= size(space))
-    throw std::out_of_range("candidate " + std::to_string(index) + " of a space of " +
-                            std::to_string(size(space)));
+  require_candidate(space, index);
   std::vector<std::size_t> radix, digit;
   for_each_searched(space, [&](auto, const auto& values) { radix.push_back(values.size()); });
   digit.resize(radix.size());

@@ -12,6 +12,7 @@
 #include "sim/cost/static_batch.h"
 #include "sim/enum_names.h"
 #include "sim/plan/legality.h"
+#include "sim/planner/search_parts.h"
 #include "sim/serving/engine_limits.h"
 #include "sim/serving/simulation.h"
 
@@ -35,17 +36,6 @@ void for_each_field(Space& space, Visit visit) {
   visit("batch_size", space.batch_size);
 }
 
-// Degrees up to `most` that divide any of the numbers.
-std::vector<int> divisors(const std::vector<int>& numbers, std::int64_t most) {
-  std::vector<int> found;
-  for (const int n : numbers)
-    for (int k = 1; k <= n && k <= most; ++k)
-      if (n % k == 0) found.push_back(k);
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
-  return found;
-}
-
 std::vector<std::int64_t> batches() {
   constexpr std::int64_t kMost = 4096;
   std::vector<std::int64_t> found{1};
@@ -56,13 +46,8 @@ std::vector<std::int64_t> batches() {
   return found;
 }
 
-void throw_first(const std::vector<Problem>& problems) {
-  if (!problems.empty()) throw std::invalid_argument(problems[0].field + ": " + problems[0].message);
-}
-
 Scenario with_memory(Scenario s, const ServingConstraints& c) {
-  const double whole = d(s.hardware.memory.value);
-  s.hardware.memory = Bytes{std::llround(whole * c.memory_share)} - c.memory_reserved;
+  s.hardware.memory = usable_memory(s.hardware, c);
   return s;
 }
 
@@ -163,11 +148,6 @@ auto order_by(ServingObjective objective) {
   };
 }
 
-void cut(std::vector<ServingCandidate>& best, ServingObjective objective, std::size_t most) {
-  std::sort(best.begin(), best.end(), order_by(objective));
-  if (best.size() > most) best.resize(most);
-}
-
 // Leaves those that no other beats: by time of a later token, tokens a second a device rise.
 void cut_front(std::vector<ServingCandidate>& front) {
   std::sort(front.begin(), front.end(), [](const ServingCandidate& a, const ServingCandidate& b) {
@@ -188,13 +168,7 @@ bool smaller(const ServingCandidate& a, const ServingCandidate& b) {
 std::string_view broken(const ServingCandidate& c, const ServingConstraints& limits) {
   if (limits.most_ttft && c.ttft > *limits.most_ttft) return "most_ttft";
   if (limits.most_tpot && c.tpot > *limits.most_tpot) return "most_tpot";
-  if (limits.least_tokens_per_second && c.tokens_per_second < *limits.least_tokens_per_second)
-    return "least_tokens_per_second";
-  if (limits.most_usd_per_million_tokens && c.usd_per_million_tokens > *limits.most_usd_per_million_tokens)
-    return "most_usd_per_million_tokens";
-  if (limits.most_kwh_per_million_tokens && c.kwh_per_million_tokens > *limits.most_kwh_per_million_tokens)
-    return "most_kwh_per_million_tokens";
-  return {};
+  return broken_rate(c, limits);
 }
 
 class ServingSearch {
@@ -253,11 +227,7 @@ class ServingSearch {
       as_batch(choice, c);
     }
     ++result_.evaluated;
-    if (c.tokens_per_second > 0) {
-      const double million_seconds = 1e6 / c.tokens_per_second, hours = million_seconds / 3600 * c.devices;
-      c.usd_per_million_tokens = hours * tariff_.usd_per_device_hour;
-      c.kwh_per_million_tokens = hours * tariff_.watts_per_device * 1e-3;
-    }
+    if (c.tokens_per_second > 0) set_costs(c, tariff_);
     if (const std::string_view constraint = broken(c, constraints_); !constraint.empty())
       return std::string(constraint);
     ++result_.fitting;
@@ -303,7 +273,7 @@ class ServingSearch {
       auto& best = result_.best[static_cast<std::size_t>(o)];
       best.push_back(c);
       if (best.size() > 2 * options_.most_kept)
-        cut(best, static_cast<ServingObjective>(o), options_.most_kept);
+        cut_to(best, options_.most_kept, order_by(static_cast<ServingObjective>(o)));
     }
     result_.front.push_back(c);
     constexpr std::size_t kMany = 4096;
@@ -312,7 +282,8 @@ class ServingSearch {
 
   void tidy() {
     for (int o = 0; o < kServingObjectives; ++o)
-      cut(result_.best[static_cast<std::size_t>(o)], static_cast<ServingObjective>(o), options_.most_kept);
+      cut_to(result_.best[static_cast<std::size_t>(o)], options_.most_kept,
+             order_by(static_cast<ServingObjective>(o)));
     cut_front(result_.front);
   }
 
@@ -381,19 +352,13 @@ ServingSpace every_serving(const Scenario& base, const std::vector<int>& devices
 }
 
 std::int64_t size(const ServingSpace& space) {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  std::int64_t n = 1;
-  for_each_field(space, [&](const char*, const auto& values) {
-    const auto v = static_cast<std::int64_t>(values.size());
-    n = v > 0 && n > most / v ? most : n * v;
-  });
-  return n;
+  std::vector<std::size_t> counts;
+  for_each_field(space, [&](const char*, const auto& values) { counts.push_back(values.size()); });
+  return product(counts);
 }
 
 ServingChoice candidate(const ServingSpace& space, std::int64_t index) {
-  if (index < 0 || index >= size(space))
-    throw std::out_of_range("candidate " + std::to_string(index) + " of a space of " +
-                            std::to_string(size(space)));
+  require_candidate(space, index);
   // The last field changes fastest.
   const auto next = [&index](const auto& values) {
     const auto n = static_cast<std::int64_t>(values.size());
@@ -429,21 +394,9 @@ std::vector<Problem> problems(const ServingSpace& space) {
 }
 
 std::vector<Problem> problems(const ServingConstraints& c) {
-  std::vector<Problem> found;
-  const auto check = [&](const char* field, bool is, const char* message) {
-    if (!is) found.push_back({field, message});
-  };
-  check("memory_share", c.memory_share > 0 && c.memory_share <= 1,
-        "must be above 0 and at most 1, all of a device's memory");
-  check("memory_reserved", c.memory_reserved.value >= 0, "must be 0 bytes or more");
-  const char* const positive = "must be above 0";
-  check("most_ttft", !c.most_ttft || c.most_ttft->value > 0, positive);
-  check("most_tpot", !c.most_tpot || c.most_tpot->value > 0, positive);
-  check("least_tokens_per_second", !c.least_tokens_per_second || *c.least_tokens_per_second > 0, positive);
-  check("most_usd_per_million_tokens", !c.most_usd_per_million_tokens || *c.most_usd_per_million_tokens > 0,
-        positive);
-  check("most_kwh_per_million_tokens", !c.most_kwh_per_million_tokens || *c.most_kwh_per_million_tokens > 0,
-        positive);
+  std::vector<Problem> found = problems_of_limits(c);
+  require_positive("most_ttft", !c.most_ttft || c.most_ttft->value > 0, found);
+  require_positive("most_tpot", !c.most_tpot || c.most_tpot->value > 0, found);
   return found;
 }
 
@@ -458,18 +411,9 @@ ServingResult search(const ServingSpace& space, const std::optional<ServingTraff
 }
 
 void merge(ServingResult& into, const ServingResult& other, std::size_t most_kept) {
-  into.looked_at += other.looked_at;
-  into.legal += other.legal;
-  into.evaluated += other.evaluated;
-  into.fitting += other.fitting;
-  for (const auto& [reason, n] : other.refused) into.refused[reason] += n;
-  for (int o = 0; o < kServingObjectives; ++o) {
-    auto& best = into.best[static_cast<std::size_t>(o)];
-    const auto& more = other.best[static_cast<std::size_t>(o)];
-    best.insert(best.end(), more.begin(), more.end());
-    cut(best, static_cast<ServingObjective>(o), most_kept);
-  }
-  into.front.insert(into.front.end(), other.front.begin(), other.front.end());
+  add_found(into, other);
+  for (int o = 0; o < kServingObjectives; ++o)
+    cut_to(into.best[static_cast<std::size_t>(o)], most_kept, order_by(static_cast<ServingObjective>(o)));
   cut_front(into.front);
   if (other.smallest && (!into.smallest || smaller(*other.smallest, *into.smallest)))
     into.smallest = other.smallest;

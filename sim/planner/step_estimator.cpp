@@ -12,7 +12,6 @@
 #include "sim/plan/builder.h"
 #include "sim/plan/ranks.h"
 #include "sim/plan/schedule.h"
-#include "sim/planner/reserved_memory.h"
 #include "sim/scenario/fields.h"
 
 namespace sim {

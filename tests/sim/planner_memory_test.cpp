@@ -3,7 +3,6 @@
 #include "sim/cost/predict.h"
 #include "sim/plan/device_memory.h"
 #include "sim/planner/estimate.h"
-#include "sim/planner/reserved_memory.h"
 #include "sim/planner/stage_memory.h"
 #include "tests/sim/in_flight.h"
 #include "tests/sim/random_strategies.h"
