@@ -19,6 +19,28 @@ constexpr const char* kDockspace = "desktop";
 
 constexpr float kConfigureWidth = 316, kExplainWidth = 268, kOverviewHeight = 178;
 constexpr float kWideEnoughForExplain = 1480, kTallEnoughForTwoRows = 800;
+// Of what is docked: below these a panel says nothing any more.
+constexpr float kLeastWidth = 250, kLeastHeight = 150, kLeastConfigureWidth = 280;
+
+bool is_wide(ImVec2 size, float scale) {
+  return size.x / scale >= kWideEnoughForExplain;
+}
+bool is_tall(ImVec2 size, float scale) {
+  return size.y / scale >= kTallEnoughForTwoRows;
+}
+// Which of the shipped layouts a size asks for.
+int layout_for(ImVec2 size, float scale) {
+  return (is_wide(size, scale) ? 1 : 0) + (is_tall(size, scale) ? 2 : 0);
+}
+
+std::string places_of_panels() {
+  std::string places;
+  for (const PanelEntry* panel : panels()) {
+    const ImGuiWindow* window = ImGui::FindWindowByName(window_name(*panel).c_str());
+    places += std::to_string(window ? window->DockId : 0) + ' ';
+  }
+  return places;
+}
 
 void dock(Dock place, ImGuiID node) {
   for (const PanelEntry* panel : panels())
@@ -67,14 +89,14 @@ void build_layout(ImGuiID dockspace, ImVec2 size, float scale) {
   left = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Left, std::min(0.4f, kConfigureWidth * scale / width),
                                      nullptr, &centre);
   width -= kConfigureWidth * scale;
-  const bool wide = size.x / scale >= kWideEnoughForExplain;
+  const bool wide = is_wide(size, scale);
   if (wide)
     right =
         ImGui::DockBuilderSplitNode(centre, ImGuiDir_Right, kExplainWidth * scale / width, nullptr, &centre);
   top = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Up, std::min(0.5f, kOverviewHeight * scale / size.y),
                                     nullptr, &centre);
   top_right = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Right, 0.5f, nullptr, &top_left);
-  const bool tall = size.y / scale >= kTallEnoughForTwoRows;
+  const bool tall = is_tall(size, scale);
   dock(Dock::left, left);
   dock(Dock::top, top);
   if (tall) {
@@ -184,16 +206,32 @@ bool PanelWindows::open(const std::filesystem::path& file) {
 
 void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
   const ImGuiID dockspace = ImGui::GetID(kDockspace);
-  if (layout_is_old_) {
+  if (shipped_ && places_ != places_of_panels()) shipped_.reset();
+  if (layout_is_old_ || (shipped_ && *shipped_ != layout_for(size, look.scale))) {
     layout_is_old_ = false;
     build_layout(dockspace, size, look.scale);
+    splits_.forget();
+    shipped_ = layout_for(size, look.scale);
+    places_.clear();
   }
+  const DockSplits::Least least = [&look](const ImGuiDockNode& leaf) {
+    ImVec2 size_of_leaf = {look.px(kLeastWidth), look.px(kLeastHeight)};
+    for (const ImGuiWindow* window : leaf.Windows)
+      for (const PanelEntry* panel : panels()) {
+        if (window->ID != ImHashStr(window_name(*panel).c_str())) continue;
+        if (panel->dock == Dock::left) size_of_leaf.x = look.px(kLeastConfigureWidth);
+        if (panel->dock == Dock::top) size_of_leaf.y = look.px(kOverviewHeight);
+      }
+    return size_of_leaf;
+  };
+  splits_.before(dockspace, size, least);
   draw_card(ImGui::DockBuilderGetNode(dockspace), look);
   // Between cards: the gap itself.
   ImGui::PushStyleColor(ImGuiCol_Border, with_alpha(look.color().border, 0));
   ImGui::PushStyleColor(ImGuiCol_WindowBg, look.color().background);
   ImGui::DockSpace(dockspace, size, ImGuiDockNodeFlags_AutoHideTabBar);
   ImGui::PopStyleColor(2);
+  splits_.after(dockspace);
 }
 
 void PanelWindows::draw(const PanelContext& context, const PanelContext& legal) {
@@ -209,6 +247,7 @@ void PanelWindows::draw(const PanelContext& context, const PanelContext& legal) 
     ImGui::SetWindowFocus(opened_.c_str());
     opened_.clear();
   }
+  if (shipped_ && places_.empty()) places_ = places_of_panels();
 }
 
 void PanelWindows::draw_window(const Made& made, const PanelContext& context) {

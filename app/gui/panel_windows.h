@@ -2,11 +2,13 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "app/gui/dock_splits.h"
 #include "app/gui/panels/panels.h"
 
 namespace app::gui {
@@ -51,6 +53,10 @@ class PanelWindows {
   std::vector<Made> panels_;
   std::set<std::string> closed_;
   bool layout_is_old_;
+  DockSplits splits_;
+  // The shipped layout that is shown, until the user changes it: it is made anew where another size asks for another.
+  std::optional<int> shipped_;
+  std::string places_;  // which panel is docked where
   std::string opened_;  // the window that a file was opened in, until it is in front
 };
 

@@ -135,9 +135,22 @@ const Exchange* draw_table(const Context& context, const StepView& step,
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
   if (!ImGui::BeginTable("exchanges", wide ? 9 : 6, flags, {0, height})) return picked;
   ImGui::TableSetupScrollFreeze(0, 1);
+  // The name stays readable: messages, what is sent and the rate go first.
+  constexpr float kLeastName = 170, kPadding = 10;
+  const std::array<Droppable, 5> numbers = {{{look.px(74 + kPadding), 0},
+                                             {look.px(84 + kPadding), 1},
+                                             {look.px(72 + kPadding), 3},
+                                             {look.px(84 + kPadding), 4},
+                                             {look.px(84 + kPadding), 2}}};
+  const std::vector<bool> fits =
+      columns_beside(look.px(kLeastName), numbers, wide ? FLT_MAX : ImGui::GetContentRegionAvail().x);
+  std::size_t number_column = 0;
   const auto column = [&](const char* id, float width) {
+    const bool is_number = width > 0 && number_column < numbers.size();
+    const bool shown = !is_number || fits[number_column++];
     ImGui::TableSetupColumn(id,
-                            width > 0 ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch,
+                            (width > 0 ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch) |
+                                (shown ? 0 : ImGuiTableColumnFlags_Disabled),
                             width > 0 ? look.px(width) : 1.0f);
   };
   column("group", 0);

@@ -23,6 +23,7 @@ struct CompareState {
 
 enum class Column { operation, phase, count, predicted, measured, ratio, bound, bars };
 constexpr int kColumns = 8;
+constexpr float kLeastName = 170;  // of an operation, points
 
 // A prediction that misses by more than this is called out in red: the issue's own yardstick for a step.
 constexpr double kMissed = 0.2;
@@ -282,11 +283,21 @@ void draw(const ContextWith<CompareState>& context) {
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, ImVec2(look.px(5), look.px(3)));
   if (ImGui::BeginTable("rows", kColumns, flags, ImGui::GetContentRegionAvail())) {
     const float room = ImGui::GetContentRegionAvail().x;
-    const auto fixed = [&](const char* name, float width, bool shown) {
-      ImGui::TableSetupColumn(
-          name, ImGuiTableColumnFlags_WidthFixed | (shown ? 0 : ImGuiTableColumnFlags_DefaultHide),
-          look.px(width));
+    // What can be missed first has the lowest rank; the two times never go.
+    struct Fixed {
+      const char* name;
+      float width;
+      int rank;
     };
+    static constexpr std::array<Fixed, 6> fixed = {{{"phase", 62, 2},
+                                                    {"count", 46, 0},
+                                                    {"predicted", 68, 5},
+                                                    {"measured", 68, 4},
+                                                    {"ratio", 42, 3},
+                                                    {"bound by", 60, 1}}};
+    std::vector<Droppable> others;
+    for (const Fixed& column : fixed) others.push_back({look.px(column.width + 10), column.rank});
+    const std::vector<bool> shown = columns_beside(look.px(kLeastName), others, room);
     ImGui::TableSetupScrollFreeze(0, 1);
     // Where there is room for bars they take it, else the names do.
     const bool bars = room > look.px(820);
@@ -294,12 +305,11 @@ void draw(const ContextWith<CompareState>& context) {
                             (bars ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch) |
                                 ImGuiTableColumnFlags_NoHide,
                             bars ? look.px(290) : 0);
-    fixed("phase", 62, room > look.px(520));
-    fixed("count", 46, room > look.px(580));
-    fixed("predicted", 68, true);
-    fixed("measured", 68, true);
-    fixed("ratio", 42, true);
-    fixed("bound by", 60, room > look.px(420));
+    for (std::size_t i = 0; i < fixed.size(); ++i)
+      ImGui::TableSetupColumn(
+          fixed[i].name,
+          ImGuiTableColumnFlags_WidthFixed | (shown[i] ? 0 : ImGuiTableColumnFlags_Disabled),
+          look.px(fixed[i].width));
     ImGui::TableSetupColumn("time",
                             ImGuiTableColumnFlags_WidthStretch | (bars ? 0 : ImGuiTableColumnFlags_Disabled));
     draw_header(look);

@@ -45,6 +45,8 @@ Ledger ledger_of(const sim::Report& report, std::string label, ImU32 color) {
   return ledger_of(sim::peak_ledger(report), std::move(label), color);
 }
 
+constexpr float kLeastRow = 26;  // of a bar and what surrounds it, points
+
 // Worth a row of its own beside another.
 bool differs(const Ledger& a, const Ledger& b) {
   constexpr double kNoticeable = 0.01;
@@ -134,9 +136,11 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
   const float capacity_label = text_size_of(look, TextRole::caption, "0").y + look.px(4);
   for (const Ledger& row : rows)
     for (std::size_t i = 0; i < shown.size(); ++i) shown[i] += row.bytes[i];
-  const float legend = legend_height(look, legend_of(look, shown), size.x) + look.px(6);
+  float legend = legend_height(look, legend_of(look, shown), size.x) + look.px(6);
+  // Bars before their legend, where there is no room for both.
+  if (size.y - axis_height - capacity_label - legend < look.px(2 * kLeastRow)) legend = 0;
   const float rows_height = size.y - axis_height - capacity_label - legend;
-  const auto room_for = static_cast<std::size_t>(std::max(1.0f, std::floor(rows_height / (look.px(26)))));
+  const auto room_for = static_cast<std::size_t>(std::max(1.0f, std::floor(rows_height / (look.px(kLeastRow)))));
   if (rows.size() > room_for) rows.resize(room_for);
   for (const Ledger& row : rows) {
     greatest = std::max(greatest, row.total);
@@ -157,7 +161,8 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
 
   ImDrawList* list = ImGui::GetWindowDrawList();
   const float rows_top = begin.y + capacity_label;
-  const float row_height = std::min(look.px(56), rows_height / static_cast<float>(rows.size()));
+  const float row_height =
+      std::clamp(rows_height / static_cast<float>(rows.size()), look.px(kLeastRow), look.px(56));
   const float rows_bottom = rows_top + row_height * static_cast<float>(rows.size());
   const float line = std::max(1.0f, std::floor(look.scale));
   for (const double tick : round_ticks(0, range / unit.size, static_cast<int>(plot_width / look.px(70)))) {
@@ -191,7 +196,7 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
     draw_text(list, look, TextRole::caption, {scale.end, begin.y}, c.mute, capacity_text, {1, 0});
   }
   ImGui::SetCursorScreenPos({begin.x, rows_bottom + axis_height + look.px(6)});
-  draw_legend(look, legend_of(look, shown), size.x);
+  if (legend > 0) draw_legend(look, legend_of(look, shown), size.x);
   ImGui::SetCursorScreenPos(begin);
   const float used = std::min(size.y, rows_bottom + axis_height + legend - begin.y);
   ImGui::Dummy({size.x, used});
@@ -449,8 +454,17 @@ void draw_fixes(const PanelContext& context, ImVec2 size) {
   constexpr ImGuiTableFlags flags = ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;
   if (!fixes.empty() && ImGui::BeginTable("fixes", 4, flags)) {
     ImGui::TableSetupColumn("change", ImGuiTableColumnFlags_WidthStretch);
-    for (const char* id : {"peak", "step", "longer"})
-      ImGui::TableSetupColumn(id, ImGuiTableColumnFlags_WidthFixed, look.px(78));
+    // What a change is called stays readable: the step goes first, then how much longer it is.
+    constexpr float kLeastName = 150, kNumber = 78, kPadding = 16;
+    const std::array<Droppable, 3> numbers = {{{look.px(kNumber + kPadding), 2},
+                                               {look.px(kNumber + kPadding), 0},
+                                               {look.px(kNumber + kPadding), 1}}};
+    const std::vector<bool> shown =
+        columns_beside(look.px(kLeastName), numbers, ImGui::GetContentRegionAvail().x);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      ImGui::TableSetupColumn(
+          std::array{"peak", "step", "longer"}[i],
+          ImGuiTableColumnFlags_WidthFixed | (shown[i] ? 0 : ImGuiTableColumnFlags_Disabled), look.px(kNumber));
     ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
     for (const char* heading : {"change", "peak", "step", "step longer"}) {
       ImGui::TableNextColumn();

@@ -125,6 +125,24 @@ std::string unbroken(std::string_view words) {
   return result;
 }
 
+std::vector<bool> columns_beside(float least_first, std::span<const Droppable> others, float room) {
+  std::vector<bool> shown(others.size(), true);
+  const auto taken = [&] {
+    float sum = least_first;
+    for (std::size_t i = 0; i < others.size(); ++i)
+      if (shown[i]) sum += others[i].width;
+    return sum;
+  };
+  while (taken() > room) {
+    std::size_t next = others.size();
+    for (std::size_t i = 0; i < others.size(); ++i)
+      if (shown[i] && (next == others.size() || others[i].rank < others[next].rank)) next = i;
+    if (next == others.size()) break;
+    shown[next] = false;
+  }
+  return shown;
+}
+
 void badge(const Look& look, ImU32 color, std::string_view words) {
   const ImVec2 size = text_size_of(look, TextRole::caption, words);
   const ImVec2 padding = {look.px(7), look.px(2)};

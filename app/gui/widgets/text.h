@@ -2,8 +2,10 @@
 #pragma once
 #include <imgui.h>
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/gui/theme.h"
 
@@ -45,6 +47,14 @@ std::string unbroken(std::string_view words);
 
 // A word on a tinted plate: provenance, states.
 void badge(const Look& look, ImU32 color, std::string_view words);
+
+// Of a table's columns those that are shown beside a first one of at least this width: others go in the order in which
+// they can be missed. Widths in pixels, with padding.
+struct Droppable {
+  float width;
+  int rank;  // the lowest goes first
+};
+std::vector<bool> columns_beside(float least_first, std::span<const Droppable> others, float room);
 
 // A panel's first row: its title (unless a tab already says it) and, at the right, of what and in which unit.
 void draw_panel_title(const Look& look, std::string_view title, std::string_view caption, bool with_title);

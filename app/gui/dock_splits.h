@@ -1,0 +1,33 @@
+// The shares in which docked panels divide the window, through every resize: a size that comes back brings the layout
+// back.
+#pragma once
+#include <imgui.h>
+
+#include <functional>
+#include <map>
+
+struct ImGuiDockNode;
+
+namespace app::gui {
+
+class DockSplits {
+ public:
+  // The least size of a node that holds windows, in pixels; smaller only where all of them do not fit.
+  using Least = std::function<ImVec2(const ImGuiDockNode& leaf)>;
+
+  // Around ImGui::DockSpace(): before it with the size that it is to have, after it once it has it.
+  void before(ImGuiID dockspace, ImVec2 size, const Least& least);
+  void after(ImGuiID dockspace);
+  void forget() { share_.clear(); }
+
+ private:
+  ImVec2 least_of(const ImGuiDockNode& node) const;
+  void apply(ImGuiDockNode& node, ImVec2 size);
+  void note(const ImGuiDockNode& node, bool dragged);
+
+  std::map<ImGuiID, float> share_;  // of the first child, by the node that is split
+  const Least* least_ = nullptr;
+  ImVec2 size_;
+};
+
+}  // namespace app::gui
