@@ -1,10 +1,11 @@
-// The shares in which docked panels divide the window, through every resize: a size that comes back brings the layout
-// back.
+// The shares in which docked panels divide the window, through every resize: a size that comes back brings
+// the layout back.
 #pragma once
 #include <imgui.h>
 
 #include <functional>
 #include <map>
+#include <utility>
 
 struct ImGuiDockNode;
 
@@ -15,19 +16,26 @@ class DockSplits {
   // The least size of a node that holds windows, in pixels; smaller only where all of them do not fit.
   using Least = std::function<ImVec2(const ImGuiDockNode& leaf)>;
 
-  // Around ImGui::DockSpace(): before it with the size that it is to have, after it once it has it.
-  void before(ImGuiID dockspace, ImVec2 size, const Least& least);
+  // Around ImGui::DockSpace(): before it with the size that it is to have, after it once it has it. A node
+  // that holds windows may wish for a size of its own, whatever the window's; 0: for none. `wish` may be
+  // null.
+  void before(ImGuiID dockspace, ImVec2 size, const Least& least, const Least& wish);
   void after(ImGuiID dockspace);
+  // True once after a splitter was dragged.
+  bool take_drag() { return std::exchange(dragged_, false); }
+  // A layout was made anew.
   void forget() { share_.clear(); }
 
  private:
   ImVec2 least_of(const ImGuiDockNode& node) const;
+  void adopt(const ImGuiDockNode& node);
   void apply(ImGuiDockNode& node, ImVec2 size);
   void note(const ImGuiDockNode& node, bool dragged);
 
   std::map<ImGuiID, float> share_;  // of the first child, by the node that is split
-  const Least* least_ = nullptr;
+  const Least *least_ = nullptr, *wish_ = nullptr;
   ImVec2 size_;
+  bool dragged_ = false;
 };
 
 }  // namespace app::gui

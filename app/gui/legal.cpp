@@ -102,7 +102,10 @@ std::string differences(const sim::Scenario& from, const sim::Scenario& to) {
 }
 
 std::string in_labels(const sim::Problem& problem) {
-  const std::string all = problem.field + ' ' + problem.message;
+  return in_labels(problem.field + ' ' + problem.message);
+}
+
+std::string in_labels(std::string_view sentence) {
   std::string words, word;
   const auto flush = [&] {
     // A full stop ends a sentence; within a word it parts a field from its section.
@@ -117,7 +120,7 @@ std::string in_labels(const sim::Problem& problem) {
     words += tail;
     word.clear();
   };
-  for (const char letter : all) {
+  for (const char letter : sentence) {
     if (std::isalnum(static_cast<unsigned char>(letter)) || letter == '_' || letter == '.') {
       word += letter;
     } else {

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "sim/plan/legality.h"
 #include "sim/scenario/scenario.h"
@@ -14,6 +15,7 @@ std::string differences(const sim::Scenario& from, const sim::Scenario& to);
 
 // A problem in the words of Configure: "batch is 8, which is no multiple of micro-batch times data, 512".
 std::string in_labels(const sim::Problem& problem);
+std::string in_labels(std::string_view sentence);
 
 // The edit, and with it the batch where that is the one thing against it: as many micro-batches a replica as
 // before, or the fewest more that its schedule asks for. A batch that the edit sets stays as it is.

@@ -19,6 +19,7 @@ constexpr const char* kDockspace = "desktop";
 
 constexpr float kConfigureWidth = 316, kExplainWidth = 268, kOverviewHeight = 178;
 constexpr float kWideEnoughForExplain = 1480, kTallEnoughForTwoRows = 800;
+constexpr int kRightPanels = 2;  // Explain and Lessons, where they have a column of their own
 // Of what is docked: below these a panel says nothing any more.
 constexpr float kLeastWidth = 250, kLeastHeight = 150, kLeastConfigureWidth = 280;
 
@@ -206,7 +207,9 @@ bool PanelWindows::open(const std::filesystem::path& file) {
 
 void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
   const ImGuiID dockspace = ImGui::GetID(kDockspace);
-  if (shipped_ && places_ != places_of_panels()) shipped_.reset();
+  // The user has moved a panel or a splitter.
+  if (shipped_ && !places_.empty() && places_ != places_of_panels()) shipped_.reset();
+  if (splits_.take_drag()) shipped_.reset();
   if (layout_is_old_ || (shipped_ && *shipped_ != layout_for(size, look.scale))) {
     layout_is_old_ = false;
     build_layout(dockspace, size, look.scale);
@@ -224,7 +227,22 @@ void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
       }
     return size_of_leaf;
   };
-  splits_.before(dockspace, size, least);
+  // Of the shipped layout the columns at the sides and the tiles are as wide and high as their type asks.
+  DockSplits::Least wish;
+  if (shipped_)
+    wish = [&look](const ImGuiDockNode& leaf) {
+      ImVec2 size_of_leaf = {0, 0};
+      for (const ImGuiWindow* window : leaf.Windows)
+        for (const PanelEntry* panel : panels()) {
+          if (window->ID != ImHashStr(window_name(*panel).c_str())) continue;
+          if (panel->dock == Dock::left) size_of_leaf.x = look.px(kConfigureWidth);
+          if (panel->dock == Dock::right && leaf.Windows.Size <= kRightPanels)
+            size_of_leaf.x = look.px(kExplainWidth);
+          if (panel->dock == Dock::top) size_of_leaf.y = look.px(kOverviewHeight);
+        }
+      return size_of_leaf;
+    };
+  splits_.before(dockspace, size, least, wish);
   draw_card(ImGui::DockBuilderGetNode(dockspace), look);
   // Between cards: the gap itself.
   ImGui::PushStyleColor(ImGuiCol_Border, with_alpha(look.color().border, 0));

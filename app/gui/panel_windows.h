@@ -27,7 +27,8 @@ class PanelWindows {
   // The dock, from the cursor on in the window that is open.
   void draw_dock(const Look& look, ImVec2 size);
   // The panels, or the one that is maximised, which stands for the whole desktop.
-  // Where the scenario cannot be, panels of predictions are given the context of the last that could, and are greyed.
+  // Where the scenario cannot be, panels of predictions are given the context of the last that could, and are
+  // greyed.
   void draw(const PanelContext& context, const PanelContext& legal);
 
   void reset_layout();
@@ -54,7 +55,8 @@ class PanelWindows {
   std::set<std::string> closed_;
   bool layout_is_old_;
   DockSplits splits_;
-  // The shipped layout that is shown, until the user changes it: it is made anew where another size asks for another.
+  // The shipped layout that is shown, until the user changes it: it is made anew where another size asks for
+  // another.
   std::optional<int> shipped_;
   std::string places_;  // which panel is docked where
   std::string opened_;  // the window that a file was opened in, until it is in front

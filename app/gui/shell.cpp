@@ -38,6 +38,8 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
             return make_prediction(question.scenario, question.calibration.get(),
                                    [&] { return course.stopped(); });
           })),
+      outlook_(studies_.add<StartQuestion, Outlook>(
+          [](const StartQuestion& question, const auto&) { return outlook_of(question); })),
       panels_(settings.closed_panels, !settings.layout.empty()) {
   look_.fonts = load_fonts();
   look_.theme = settings.theme;
@@ -91,6 +93,7 @@ Settings Shell::settings() const {
 void Shell::follow_document() {
   const sim::Scenario& scenario = document_.scenario();
   prediction_.follow({scenario, calibrations_.of(scenario.hardware)});
+  if (!frozen_) outlook_.follow({scenario, runs_.choices.steps, calibrations_.of_this_machine()});
 }
 
 void Shell::show_measured(const sim::Report& report) {
@@ -119,6 +122,11 @@ void Shell::take_over_prediction() {
   }
 }
 
+const Outlook* Shell::outlook() const {
+  return outlook_.result() && outlook_.request().scenario == document_.scenario() ? outlook_.result()
+                                                                                  : nullptr;
+}
+
 PanelContext Shell::context(Requests& requests, const sim::Scenario& scenario) {
   const bool is_legal_alone = !disagreement_.empty();
   return {look_,
@@ -128,6 +136,7 @@ PanelContext Shell::context(Requests& requests, const sim::Scenario& scenario) {
           : prediction_.result() ? *prediction_.result()
                                  : unpredicted_,
           disagreement_,
+          outlook(),
           calibrations_.progress(),
           runs_,
           frozen_,

@@ -63,6 +63,8 @@ class Shell {
   // One undo step; the batch follows what it is divided over.
   void edit(std::string label, sim::Scenario next, std::string_view key = {});
   void take_over_prediction();
+  // Of the scenario at hand; null while it is not known.
+  const Outlook* outlook() const;
   void carry_out(Requests& requests);
   void draw_host(const PanelContext& context);
 
@@ -79,6 +81,7 @@ class Shell {
   Calibrations calibrations_;
   Runs runs_;
   Study<PredictionQuestion, Prediction>& prediction_;
+  Study<StartQuestion, Outlook>& outlook_;
   Prediction unpredicted_;            // until the first one is there
   std::optional<Prediction> legal_;   // the last that has figures
   const Prediction* seen_ = nullptr;  // of the study, when it was last looked at

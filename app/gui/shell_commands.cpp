@@ -97,10 +97,12 @@ void Shell::add_run_commands() {
   };
   const auto what_starts = [this] {
     const sim::Scenario& s = document_.scenario();
+    if (outlook() && !outlook()->refusal.empty()) return outlook()->refusal;
     return (s.workload.task == sim::Task::train ? "train " : "generate with ") + s.model.name +
            " on this machine";
   };
-  add({"run.start", "Run", "Start", start, ImGuiKey_F5, [this] { return !runs_.active(); }, what_starts});
+  const auto can_start = [this] { return !runs_.active() && (!outlook() || outlook()->refusal.empty()); };
+  add({"run.start", "Run", "Start", start, ImGuiKey_F5, can_start, what_starts});
   add({"run.stop", "Run", "Stop", [this] { runs_.stop(); }, ImGuiMod_Shift | ImGuiKey_F5,
        [this] { return runs_.active(); }});
   add({"run.calibrate", "Run", "Measure this machine", [this] { calibrations_.measure(); }, ImGuiKey_None,

@@ -115,10 +115,16 @@ void draw_top_bar(const PanelContext& context, Commands& commands) {
   const bool active = context.runs.active();
   const char* run_label = active ? "Stop" : "Start";
   right_aligned_group(right, look.px(72), gap, y);
+  const std::string refusal = !active && context.outlook ? context.outlook->refusal : "";
+  ImGui::BeginDisabled(!refusal.empty());
   if (primary_button(look, run_label, active ? look.color().bad : look.color().good, {look.px(72), side}))
     context.invoke(active ? "run.stop" : "run.start");
-  ImGui::SetItemTooltip("%s on this machine (%s)", active ? "Stop the run" : "Run the scenario for real",
-                        shortcut_text(commands.find(active ? "run.stop" : "run.start")->shortcut).c_str());
+  ImGui::EndDisabled();
+  if (!refusal.empty() && ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled))
+    ImGui::SetTooltip("%s", refusal.c_str());
+  if (refusal.empty())
+    ImGui::SetItemTooltip("%s on this machine (%s)", active ? "Stop the run" : "Run the scenario for real",
+                          shortcut_text(commands.find(active ? "run.stop" : "run.start")->shortcut).c_str());
 
   // Pickers share what is left, the most telling first.
   const sim::Scenario& scenario = context.scenario;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/gui/jobs/outlook.h"
 #include "app/gui/jobs/run.h"
 #include "app/gui/jobs/study.h"
 #include "app/gui/predictor.h"
@@ -33,6 +34,7 @@ struct Selection {
 
 struct View {
   Selection selection;
+  std::string explained_line;     // that Explain shows
   std::string hovered_operation;  // linked over panels, for one frame
   std::string maximised;          // a panel's id; empty: all of them, docked
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
@@ -60,6 +62,7 @@ struct PanelContext {
   // Perhaps of the scenario of a moment ago; of the last that could be, where this one cannot.
   const Prediction& prediction;
   std::string_view disagreement;   // why this one cannot, in the labels of Configure; empty: it can
+  const Outlook* outlook;                                // of Start; null: not known yet
   const StudyProgress& measuring;  // of this machine
   Runs& runs;
   bool frozen;  // a picture: nothing that changes from one drawing to the next

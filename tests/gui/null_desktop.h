@@ -77,6 +77,7 @@ class NullDesktop {
   }
   // Whether a frame says this.
   bool says(std::string_view what) { return words().find(what) != std::string::npos; }
+  void resize(ImVec2 size) { size_ = size; }
   void frames(int n) {
     for (int i = 0; i < n; ++i) frame();
   }

@@ -19,6 +19,7 @@ class Calibrations {
   // The hardware's calibration; null where there is none.
   std::shared_ptr<const sim::Calibration> of(const sim::Hardware& hardware);
   const sim::Calibration* this_machine() const { return here_.get(); }
+  std::shared_ptr<const sim::Calibration> of_this_machine() const { return here_; }
 
   // Measures this machine, in a process of its own.
   void measure() { measuring_.ask(++measurements_); }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/model_source.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/predict.h"
 #include "sim/scenario/preset.h"
@@ -31,6 +32,15 @@ std::filesystem::path write_scenario(const sim::Scenario& scenario, const std::f
   out.close();
   if (!out) throw std::runtime_error("The run's scenario could not be written to " + file.string() + ".");
   return file;
+}
+
+// Of a model without one the prompt is ids.
+bool has_tokenizer(const sim::Model& model) {
+  try {
+    return runtime::open_model(model.name).tokenizer.has_value();
+  } catch (const std::exception&) {
+    return true;  // the run says what is the matter
+  }
 }
 
 // The child may have measured this machine before it begins: its cache is read then, not now.
@@ -114,7 +124,10 @@ void Runs::start(const sim::Scenario& scenario) {
   if (train)
     command.insert(command.end(), {"--steps", std::to_string(choices.steps)});
   else
-    command.insert(command.end(), {"--prompt", choices.prompt});
+    for (const std::string& word : has_tokenizer(scenario.model)
+                                       ? std::vector<std::string>{"--prompt", choices.prompt}
+                                       : std::vector<std::string>{"--prompt-tokens", "1,2,3"})
+      command.push_back(word);
   runs_[task] = std::make_unique<Run>(std::move(command), task, predict_here, wake_);
 }
 

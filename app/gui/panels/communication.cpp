@@ -148,10 +148,11 @@ const Exchange* draw_table(const Context& context, const StepView& step,
   const auto column = [&](const char* id, float width) {
     const bool is_number = width > 0 && number_column < numbers.size();
     const bool shown = !is_number || fits[number_column++];
-    ImGui::TableSetupColumn(id,
-                            (width > 0 ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch) |
-                                (shown ? 0 : ImGuiTableColumnFlags_Disabled),
-                            width > 0 ? look.px(width) : 1.0f);
+    ImGui::TableSetupColumn(
+        id,
+        (width > 0 ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch) |
+            (shown ? 0 : ImGuiTableColumnFlags_Disabled),
+        width > 0 ? look.px(width) : 1.0f);
   };
   column("group", 0);
   if (wide) column("where", 0);

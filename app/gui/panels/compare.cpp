@@ -307,8 +307,7 @@ void draw(const ContextWith<CompareState>& context) {
                             bars ? look.px(290) : 0);
     for (std::size_t i = 0; i < fixed.size(); ++i)
       ImGui::TableSetupColumn(
-          fixed[i].name,
-          ImGuiTableColumnFlags_WidthFixed | (shown[i] ? 0 : ImGuiTableColumnFlags_Disabled),
+          fixed[i].name, ImGuiTableColumnFlags_WidthFixed | (shown[i] ? 0 : ImGuiTableColumnFlags_Disabled),
           look.px(fixed[i].width));
     ImGui::TableSetupColumn("time",
                             ImGuiTableColumnFlags_WidthStretch | (bars ? 0 : ImGuiTableColumnFlags_Disabled));

@@ -23,6 +23,7 @@ struct Explanation {
   std::string title, value = {};
   std::string provenance = {}, band = {};
   std::string formula = {};
+  std::string line = {};  // the formula with the numbers put in: both sides of it come to the same
   std::vector<Line> numbers = {};
   std::vector<Line> changes = {};  // what would change it, and to what
   std::string changes_title = "What would change it";
@@ -36,6 +37,13 @@ std::string range(sim::Seconds low, sim::Seconds high) {
 // ", all 8 devices": a figure of all devices and one of a single device are never taken for each other.
 std::string of_devices(std::int64_t devices) {
   return devices == 1 ? ", one device" : ", all " + sim::format_count(devices) + " devices";
+}
+
+// "336 ms + 390 ms = 726 ms".
+std::string sum_of(const std::vector<Line>& parts, const std::string& whole) {
+  std::string sum;
+  for (const Line& part : parts) sum.append(sum.empty() ? "" : " + ").append(part.value);
+  return sum.empty() ? "" : sum + " = " + whole;
 }
 
 // The least certain provenance that a noticeable share of the time rests on.
@@ -66,10 +74,13 @@ Explanation explain_step(const PanelContext& context, const sim::Report& report)
   e.provenance = provenance_of(report);
   e.band = range(report.step_low, report.step_high);
   e.formula =
-      "sum over operations of\ncount x (launch + max(\n  FLOPs / reached FLOP/s,\n  bytes / reached B/s))";
+      "mean over stages of the sum over operations of\ncount x (launch + max(\n  FLOPs / reached FLOP/s,\n  "
+      "bytes / "
+      "reached B/s)),\nwith what they wait for";
   const sim::StepParts parts = sim::step_parts(report);
   for (const sim::PartShare& share : sim::part_shares(report))
     e.numbers.push_back({std::string(sim::name(share.part)), sim::format(parts[share.part])});
+  e.line = sum_of(e.numbers, e.value);
   e.numbers.push_back({"operations", sim::format_count(static_cast<std::int64_t>(report.rows.size()))});
   e.changes =
       changes_by(context, [](const sim::Report& other) { return sim::format(sim::step_time(other)); });
@@ -87,11 +98,16 @@ Explanation explain_rate(const PanelContext& context, const sim::Report& report)
     e.numbers = {{"sequences a step", sim::format_count(w.global_batch_size)},
                  {"tokens a sequence", sim::format_count(w.seq_len)},
                  {"step", sim::format(sim::step_time(report))}};
+    e.line = sim::format_count(w.global_batch_size) + " x " + sim::format_count(w.seq_len) + " / " +
+             sim::format(sim::step_time(report)) + " = " + e.value;
   } else {
     e.formula = "sequences x new tokens / generation";
     e.numbers = {{"sequences", sim::format_count(w.batch_size)},
                  {"new tokens", sim::format_count(w.max_new_tokens)},
                  {"generation", sim::format(sim::step_time(report))}};
+    const auto tokens = report.tokens.empty() ? w.max_new_tokens : std::ssize(report.tokens);
+    e.line = sim::format_count(w.batch_size) + " x " + sim::format_count(tokens) + " / " +
+             sim::format(sim::step_time(report)) + " = " + e.value;
   }
   e.changes =
       changes_by(context, [](const sim::Report& other) { return token_rate(sim::tokens_per_second(other)); });
@@ -112,6 +128,16 @@ Explanation explain_utilization(const PanelContext& context, const sim::Report& 
         {"tokens/s", token_rate_digits(sim::tokens_per_second(report))},
         {"devices", sim::format_count(s.strategy.devices())},
         {"dense peak of one", sim::format(s.hardware.peak_for(s.workload.dtype))}};
+    // Of adapters less is learned than of the whole model: what the rate and the share come to is what
+    // counts.
+    const double devices = s.strategy.devices();
+    const double peak = s.hardware.peak_for(s.workload.dtype).value;
+    const double rate = sim::tokens_per_second(report);
+    const sim::Flops counted{rate > 0 ? sim::mfu(report, convention) * peak * devices / rate : 0};
+    e.numbers[0].value = sim::format(counted);
+    e.line = sim::format(counted) + " x " + token_rate_digits(rate) + " / (" +
+             sim::format_count(s.strategy.devices()) + " x " +
+             sim::format(s.hardware.peak_for(s.workload.dtype)) + ") = " + e.value;
     e.changes_title = "By other conventions";
     for (int c = 0; c < sim::kFlopsConventions; ++c) {
       const auto other = static_cast<sim::FlopsConvention>(c);
@@ -123,8 +149,15 @@ Explanation explain_utilization(const PanelContext& context, const sim::Report& 
   } else {
     e.title = "MBU, decode";
     e.value = sim::format_percent(sim::mbu(report));
-    e.formula = "(parameters + KV cache) bytes\n/ time a token / bandwidth";
-    if (const auto token = sim::tpot(report)) e.numbers.push_back({"time a token", sim::format(*token)});
+    e.formula = "bytes that a device reads and writes\nfor a token / (time a token x bandwidth)";
+    if (const auto token = sim::tpot(report)) {
+      const sim::Bytes read{
+          std::llround(sim::mbu(report) * token->value * s.hardware.memory_bandwidth.value)};
+      e.numbers.push_back({"bytes for a token", sim::format(read)});
+      e.numbers.push_back({"time a token", sim::format(*token)});
+      e.line = sim::format(read) + " / (" + sim::format(*token) + " x " +
+               sim::format(s.hardware.memory_bandwidth) + ") = " + e.value;
+    }
     e.numbers.push_back({"bandwidth", sim::format(s.hardware.memory_bandwidth)});
     e.changes =
         changes_by(context, [](const sim::Report& other) { return sim::format_percent(sim::mbu(other)); });
@@ -147,6 +180,15 @@ Explanation explain_parameters(const sim::Report& report) {
                {"norms, a layer", sim::format_count(n.norms_per_layer)},
                {"final norm", sim::format_count(n.final_norm)},
                {n.head > 0 ? "head" : "head, tied", sim::format_count(n.head)}};
+  const std::int64_t by_layers =
+      n.embedding + m.num_hidden_layers * (n.attention_per_layer + n.mlp_per_layer + n.norms_per_layer) +
+      n.final_norm + n.head;
+  // Layers of several kinds have no one size.
+  if (by_layers == n.total)
+    e.line = sim::format_count(n.embedding) + " + " + sim::format_count(m.num_hidden_layers) + " x (" +
+             sim::format_count(n.attention_per_layer) + " + " + sim::format_count(n.mlp_per_layer) + " + " +
+             sim::format_count(n.norms_per_layer) + ") + " + sim::format_count(n.final_norm) + " + " +
+             sim::format_count(n.head) + " = " + sim::format_count(n.total);
   const std::string what = s.workload.task == sim::Task::train ? "FLOPs a step" : "FLOPs in all";
   const sim::Flops flops = sim::executed_flops(report);
   const int devices = s.strategy.devices();
@@ -168,6 +210,7 @@ Explanation explain_memory(const PanelContext& context, const sim::Report& repor
       e.numbers.push_back({category < 0 ? line.category : std::string(memory_category_title(category)),
                            sim::format(line.bytes)});
     }
+  e.line = sum_of(e.numbers, e.value);
   e.changes =
       changes_by(context, [](const sim::Report& other) { return sim::format(sim::peak_memory(other)); });
   return e;
@@ -214,6 +257,10 @@ Explanation explain_operation(const PanelContext& context, const sim::Report& re
     if (row.memory.value > 0)
       e.numbers.push_back({"intensity", significant(row.flops / row.memory, 4) + " FLOP/B"});
     if (row.duration.value > 0) {
+      if (row.flops.value > 0)
+        e.line = sim::format(row.flops) + " / " + sim::format(row.flops / row.duration) + " = " + e.value;
+      else if (row.memory.value > 0)
+        e.line = sim::format(row.memory) + " / " + sim::format(row.memory / row.duration) + " = " + e.value;
       e.numbers.push_back({"reaches", sim::format(row.flops / row.duration)});
       e.numbers.push_back({"and", sim::format(row.memory / row.duration)});
     }
@@ -279,6 +326,8 @@ void draw(const PanelContext& context) {
   }
   ImGui::Dummy({0, look.px(2)});
   text_wrapped(look, TextRole::number, c.text, e.formula);
+  context.view.explained_line = e.line;
+  if (!e.line.empty()) text_wrapped(look, TextRole::number, c.predicted, e.line);
   ImGui::Dummy({0, look.px(2)});
   draw_lines(look, e.numbers, c.predicted);
   ImGui::EndChild();

@@ -165,8 +165,11 @@ void draw_controls(const PanelContext& context, const RunView& run) {
     context.edit("task " + std::string(tasks[current]) + " \u2192 " + std::string(tasks[*chosen]), next);
   }
   ImGui::SameLine();
+  const bool refused = !active && context.outlook && !context.outlook->refusal.empty();
+  ImGui::BeginDisabled(refused);
   if (primary_button(look, active ? "Stop" : "Start", active ? c.bad : c.good, {look.px(64), 0}))
     context.invoke(active ? "run.stop" : "run.start");
+  ImGui::EndDisabled();
   ImGui::SameLine();
   if (active) {
     const float width = ImGui::GetContentRegionAvail().x;
@@ -205,10 +208,26 @@ void draw_controls(const PanelContext& context, const RunView& run) {
     std::int64_t steps = 0;
     if (ImGui::IsItemDeactivatedAfterEdit() && sim::parse_count(typed, steps) && steps > 0)
       context.runs.choices.steps = steps;
+    if (context.outlook && context.outlook->expected) {
+      ImGui::SameLine();
+      text_fitted(look, TextRole::caption, c.predicted, "about " + sim::format(*context.outlook->expected),
+                  ImGui::GetContentRegionAvail().x);
+    }
   } else {
     ImGui::SetNextItemWidth(-FLT_MIN);
     ImGui::InputTextWithHint("##prompt", "Prompt", &context.runs.choices.prompt);
   }
+}
+
+// Why Start cannot be pressed, and the nearest that can.
+void draw_outlook(const PanelContext& context) {
+  if (!context.outlook || context.outlook->refusal.empty()) return;
+  const Look& look = context.look;
+  text_wrapped(look, TextRole::body, look.color().bad, context.outlook->refusal);
+  const std::optional<sim::Scenario>& nearest = context.outlook->nearest;
+  if (!nearest) return;
+  const std::string words = "Take " + nearest->model.name + ", which runs here";
+  if (primary_button(look, words.c_str(), look.color().predicted)) context.edit(words, *nearest);
 }
 
 void draw_log(const PanelContext& context, const RunView& run, ImVec2 size) {
@@ -318,8 +337,16 @@ std::string caption(const PanelContext& context) {
 void draw(const PanelContext& context) {
   const RunView& run = context.run();
   const Look& look = context.look;
+  const Palette& c = look.color();
   draw_controls(context, run);
+  if (!context.runs.active()) draw_outlook(context);
   ImGui::Dummy({0, look.px(2)});
+  // What ran is named, so that it is never taken for the scenario at hand.
+  if (run.measured && !context.measured())
+    text_wrapped(
+        look, TextRole::caption, c.warn,
+        "Not this scenario: this was " + run.title +
+            (run.measured->source.date.empty() ? "" : ", " + run.measured->source.date.substr(0, 16)) + ".");
   const bool train = context.scenario.workload.task == sim::Task::train;
   if (run.phase == RunPhase::none) {
     draw_empty_state(

@@ -140,7 +140,8 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
   // Bars before their legend, where there is no room for both.
   if (size.y - axis_height - capacity_label - legend < look.px(2 * kLeastRow)) legend = 0;
   const float rows_height = size.y - axis_height - capacity_label - legend;
-  const auto room_for = static_cast<std::size_t>(std::max(1.0f, std::floor(rows_height / (look.px(kLeastRow)))));
+  const auto room_for =
+      static_cast<std::size_t>(std::max(1.0f, std::floor(rows_height / (look.px(kLeastRow)))));
   if (rows.size() > room_for) rows.resize(room_for);
   for (const Ledger& row : rows) {
     greatest = std::max(greatest, row.total);
@@ -464,7 +465,8 @@ void draw_fixes(const PanelContext& context, ImVec2 size) {
     for (std::size_t i = 0; i < numbers.size(); ++i)
       ImGui::TableSetupColumn(
           std::array{"peak", "step", "longer"}[i],
-          ImGuiTableColumnFlags_WidthFixed | (shown[i] ? 0 : ImGuiTableColumnFlags_Disabled), look.px(kNumber));
+          ImGuiTableColumnFlags_WidthFixed | (shown[i] ? 0 : ImGuiTableColumnFlags_Disabled),
+          look.px(kNumber));
     ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
     for (const char* heading : {"change", "peak", "step", "step longer"}) {
       ImGui::TableNextColumn();

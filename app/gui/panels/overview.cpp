@@ -40,6 +40,7 @@ Tile memory_tile(const PanelContext& context, const sim::Report& report) {
   const bool fits = sim::fits(report);
   tile.line = fits ? "fits, " + sim::format(capacity - peak) + " free"
                    : "does not fit: " + sim::format(peak - capacity) + " too much";
+  tile.short_line = fits ? "fits" : sim::format(peak - capacity) + " too much";
   tile.line_color = fits ? c.good : c.bad;
   return tile;
 }
@@ -117,7 +118,10 @@ Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
           .title = "Parameters",
           .value = sim::format_short(static_cast<double>(count.total)),
           .unit = "",
-          .line = sim::format(sim::executed_flops(report)) + (train ? " a step" : " in all"),
+          .line = sim::format(sim::executed_flops(report)) + (train ? " a step" : " in all") +
+                  (context.scenario.strategy.devices() > 1
+                       ? ", " + sim::format_count(context.scenario.strategy.devices()) + " devices"
+                       : ""),
           .line_color = context.look.color().mute};
 }
 

@@ -133,7 +133,7 @@ class Form {
     const Refusal& refusal = state_.refusal;
     if (refusal.field == field.name) note.problem = refusal.message;
     for (const sim::Problem& problem : problems_)
-      if (problem.field == field.name) note.problem = in_labels({"", problem.message}).substr(1);
+      if (problem.field == field.name) note.problem = in_labels(problem.message);
     if (!note.problem.empty()) {
       if (refusal.field != field.name)
         for (const std::int64_t value : accepted_values(s_, field))

@@ -59,18 +59,24 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
   draw_text(list, look, TextRole::caption, {least.x + pad, y}, c.dim,
             fitted(look, TextRole::caption, tile.title, inner));
   y += text_size_of(look, TextRole::caption, tile.title).y + look.px(4);
-  const ImVec2 value = text_size_of(look, TextRole::tile, tile.value);
-  draw_text(list, look, TextRole::tile, {least.x + pad, y}, c.text,
-            fitted(look, TextRole::tile, tile.value, inner));
+  // Smaller type before a number without its unit.
+  const float unit_width = text_size_of(look, TextRole::body, tile.unit).x + look.px(6);
+  TextRole role = TextRole::tile;
+  for (const TextRole smaller : {TextRole::heading, TextRole::title, TextRole::caption})
+    if (text_size_of(look, role, tile.value).x + unit_width > inner) role = smaller;
+  const ImVec2 value = text_size_of(look, role, tile.value);
+  const float line_of_value = text_size_of(look, TextRole::tile, tile.value).y;
+  draw_text(list, look, role, {least.x + pad, y + line_of_value * 0.86f}, c.text,
+            fitted(look, role, tile.value, inner), {0, 0.86f});
   const float unit_begin = value.x + look.px(6);
   const std::string with_rest = tile.of.empty() ? tile.unit : tile.unit + " " + tile.of;
   for (const std::string& unit : {with_rest, tile.unit}) {
     if (unit_begin + text_size_of(look, TextRole::body, unit).x > inner) continue;
-    draw_text(list, look, TextRole::body, {least.x + pad + unit_begin, y + value.y * 0.86f}, c.dim, unit,
-              {0, 1});
+    draw_text(list, look, TextRole::body, {least.x + pad + unit_begin, y + line_of_value * 0.86f}, c.dim,
+              unit, {0, 1});
     break;
   }
-  y += value.y + look.px(6);
+  y += line_of_value + look.px(6);
   if (!tile.bar.empty()) {
     const float thickness = std::floor(look.px(5));
     y = std::floor(y);
@@ -85,7 +91,8 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
     y += line_height + look.px(2);
   };
   write(tile.measured, c.measured);
-  write(tile.line, tile.line_color);
+  const bool fits = text_size_of(look, TextRole::caption, tile.line).x <= inner;
+  write(fits || tile.short_line.empty() ? tile.line : tile.short_line, tile.line_color);
   return clicked;
 }
 

@@ -22,6 +22,7 @@ struct Tile {
   std::vector<BarPart> bar = {};  // empty: none
   double bar_limit = 0;           // what the whole bar stands for; parts past it are hatched
   std::string line = {};          // below the number
+  std::string short_line = {};    // the same where there is no room for it
   ImU32 line_color = 0;
   std::string measured = {};  // beside it, in the measured colour
   std::string action = {};    // what a click does, as a tooltip

@@ -1,0 +1,115 @@
+#include "app/gui/jobs/outlook.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+
+#include "app/gui/legal.h"
+#include "runtime/devices.h"
+#include "runtime/run.h"
+#include "runtime/this_machine.h"
+#include "sim/cost/predict.h"
+#include "sim/format.h"
+#include "sim/plan/legality.h"
+#include "sim/report/metrics.h"
+#include "sim/scenario/preset.h"
+
+namespace app::gui {
+namespace {
+
+// What starts each rank here: more than cores take turns, and measure that.
+constexpr int kMostRanks = 64;
+
+sim::Bytes memory_here() {
+  static const sim::Bytes bytes = runtime::physical_memory();
+  return bytes;
+}
+
+std::string refusal_of(const sim::Scenario& s) {
+  std::vector<sim::Problem> problems = sim::validate(s);
+  std::erase_if(problems, [](const sim::Problem& p) { return p.field.starts_with("hardware."); });
+  if (!problems.empty()) return in_labels(problems.front()) + ".";
+  if (const int devices = s.strategy.devices(); devices > kMostRanks)
+    return sim::format_count(devices) + " devices: a run on this machine starts a process for each, " +
+           sim::format_count(kMostRanks) + " at most.";
+  // Before anything is planned: weights alone tell of the largest.
+  const double states = s.workload.task == sim::Task::train ? 4 : 1;
+  const auto weights = static_cast<double>(sim::count_parameters(s.model).total) * 4 * states;
+  const auto here = static_cast<double>(memory_here().value);
+  if (weights > here)
+    return s.model.name + " needs at least " + sim::format(sim::Bytes{static_cast<std::int64_t>(weights)}) +
+           " in fp32, and this machine has " + sim::format(memory_here()) + ".";
+  try {
+    runtime::require_runnable(s, *runtime::make_cpu_device(1));
+  } catch (const std::exception& error) {
+    return in_labels(std::string_view(error.what())) + ".";
+  }
+  return {};
+}
+
+// Largest first; each trains and generates on a laptop.
+constexpr std::array<const char*, 4> kRunnable = {"smollm2-135m", "gpt2-124m", "gpt-10m", "tiny-gpt"};
+
+std::optional<sim::Scenario> nearest_of(const sim::Scenario& s) {
+  for (const char* name : kRunnable) {
+    sim::Scenario next = s;
+    try {
+      next.model = sim::load_model_preset(name);
+    } catch (const std::exception&) {
+      continue;
+    }
+    if (next.model == s.model) continue;
+    next.implementation = sim::load_implementation_preset("ridgepoint");
+    next.strategy = {};
+    next.workload.micro_batch_size = next.workload.global_batch_size = 1;
+    next.workload.batch_size = 1;
+    next.workload.seq_len =
+        std::min<std::int64_t>({next.workload.seq_len, 256, next.model.max_position_embeddings});
+    next.workload.prompt_length = std::min<std::int64_t>(next.workload.prompt_length, 64);
+    next.workload.max_new_tokens = std::min<std::int64_t>(next.workload.max_new_tokens, 64);
+    next.workload.weights_dtype = next.workload.kv_dtype = std::nullopt;
+    if (refusal_of(as_run_here(next, nullptr)).empty() && sim::validate(next).empty()) return next;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+sim::Scenario as_run_here(sim::Scenario scenario, const sim::Calibration* here) {
+  scenario.implementation = sim::load_implementation_preset("ridgepoint");
+  scenario.workload.dtype = sim::DType::fp32;
+  scenario.hardware = here ? here->hardware : sim::Hardware{};
+  if (scenario.strategy.devices() > 1) {
+    scenario.hardware.devices_per_node = scenario.strategy.devices();
+    if (scenario.hardware.node_link.value == 0)
+      scenario.hardware.node_link = {scenario.hardware.memory_bandwidth.value / 4};
+  }
+  return scenario;
+}
+
+Outlook outlook_of(const StartQuestion& question) {
+  Outlook outlook;
+  const sim::Scenario here = as_run_here(question.scenario, question.here.get());
+  outlook.refusal = refusal_of(here);
+  if (outlook.refusal.empty() && question.here) {
+    try {
+      const sim::Report report = sim::predict(here, question.here.get());
+      const double ranks = here.strategy.devices();
+      const auto peak = sim::peak_memory(report);
+      if (static_cast<double>(peak.value) * ranks > static_cast<double>(memory_here().value))
+        outlook.refusal = "It needs " + sim::format(sim::Bytes{peak.value * here.strategy.devices()}) +
+                          ", and this machine has " + sim::format(memory_here()) + ".";
+      const bool train = here.workload.task == sim::Task::train;
+      outlook.expected = sim::step_time(report) * (train ? static_cast<double>(question.steps) : 1);
+    } catch (const std::exception&) {
+      // No estimate: the run itself will say what it cannot do.
+    }
+  }
+  if (!outlook.refusal.empty()) {
+    outlook.expected.reset();
+    outlook.nearest = nearest_of(question.scenario);
+  }
+  return outlook;
+}
+
+}  // namespace app::gui

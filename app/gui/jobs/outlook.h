@@ -1,0 +1,32 @@
+// What Start would meet on this machine, known before it is pressed.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "sim/cost/calibration.h"
+#include "sim/scenario/scenario.h"
+
+namespace app::gui {
+
+struct StartQuestion {
+  sim::Scenario scenario;
+  std::int64_t steps = 0;                        // of training
+  std::shared_ptr<const sim::Calibration> here;  // of this machine; null: not measured
+  bool operator==(const StartQuestion&) const = default;
+};
+
+struct Outlook {
+  std::string refusal;                   // why it cannot start, a sentence; empty: it can
+  std::optional<sim::Seconds> expected;  // of the whole run, where this machine has been measured
+  std::optional<sim::Scenario>
+      nearest;  // where it cannot: a model of the same family or a smaller one that can
+};
+
+// The scenario as a run on this machine takes it: our kernels, fp32, this machine.
+sim::Scenario as_run_here(sim::Scenario scenario, const sim::Calibration* here);
+
+Outlook outlook_of(const StartQuestion& question);
+
+}  // namespace app::gui
