@@ -1,8 +1,9 @@
 #include "runtime/checkpoint.h"
 
 #include <deque>
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "runtime/formats/text_file.h"
 #include "runtime/hugging_face_config.h"
 #include "runtime/weights.h"
+#include "sim/json_object.h"
 
 namespace runtime {
 namespace {
@@ -33,7 +35,8 @@ void write_file(const fs::path& path, std::string_view content) {
 }
 
 std::string optimizer_name(const Run& run, InstanceName name) {
-  return run.whole_plan().buffers[static_cast<std::size_t>(name.buffer)].name + "/" + std::to_string(name.layer);
+  return run.whole_plan().buffers[static_cast<std::size_t>(name.buffer)].name + "/" +
+         std::to_string(name.layer);
 }
 
 // Values of the whole model under their names in a file, on rank 0; of other ranks' lists nothing comes.
@@ -66,9 +69,7 @@ class TensorList {
   const std::vector<SafetensorsF32>& tensors() const { return tensors_; }
 
  private:
-  std::span<const float> values_of(InstanceName name) {
-    return keep(run_.collect(name));
-  }
+  std::span<const float> values_of(InstanceName name) { return keep(run_.collect(name)); }
   std::span<const float> keep(std::vector<float> values) { return copies_.emplace_back(std::move(values)); }
 
   const Run& run_;
@@ -149,29 +150,40 @@ void save_checkpoint(const fs::path& directory, const Run& run, const Checkpoint
   remove_other_steps(directory, {model_file, optimizer_file});
 }
 
-CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
-  const fs::path index_path = directory / kIndex;
-  std::ifstream in(index_path);
-  if (!in) throw InputError(directory.string() + " has no checkpoint (" + kIndex + ") to resume from");
-  CheckpointState state;
-  std::string optimizer_file;
-  try {
-    const json metadata = json::parse(in).at("metadata");
-    state.step = metadata.at("step").get<std::int64_t>();
-    state.seed = metadata.at("seed").get<std::uint64_t>();
-    state.data_position = metadata.at("data_position").get<std::int64_t>();
-    LossScale& loss = state.loss_scale;
-    loss.scale = metadata.value("loss_scale", loss.scale);
-    loss.steps_since_change = metadata.value("loss_scale_steps", loss.steps_since_change);
-    loss.skipped = metadata.value("skipped_steps", loss.skipped);
-    optimizer_file = metadata.at("optimizer").get<std::string>();
-  } catch (const json::exception& error) {
-    throw InputError(index_path.string() +
-                     " is no checkpoint's index (metadata with step, seed, data_position and "
-                     "optimizer): " +
-                     error.what());
-  }
+CheckpointIndex read_checkpoint_index(const fs::path& directory) {
+  const fs::path path = directory / kIndex;
+  const std::optional<std::string> text = read_whole_file(path);
+  if (!text) throw InputError(directory.string() + " has no checkpoint (" + kIndex + ") to resume from");
+  const sim::Json root = sim::parse_json(*text, path.string());
+  sim::JsonObject metadata = sim::JsonObject(root, path.string()).object("metadata");
+  CheckpointIndex index;
+  CheckpointState& state = index.state;
+  const auto count = [&metadata](const char* key, std::int64_t otherwise) {
+    const std::int64_t value = otherwise < 0 ? metadata.integer(key) : metadata.integer(key, otherwise);
+    if (value < 0) metadata.fail(key, "must be 0 or more, but is " + std::to_string(value));
+    return value;
+  };
+  state.step = count("step", -1);
+  state.data_position = count("data_position", -1);
+  const sim::Json& seed = metadata.at("seed");
+  if (!seed.is_number_unsigned()) metadata.fail("seed", "must be a whole number from 0 to 2^64 - 1");
+  state.seed = seed.get<std::uint64_t>();
+  LossScale& loss = state.loss_scale;
+  const double scale = metadata.number("loss_scale", loss.scale);
+  if (!(scale >= std::numeric_limits<float>::min() && scale <= std::numeric_limits<float>::max()))
+    metadata.fail("loss_scale", "must be above 0, and a float");
+  loss.scale = static_cast<float>(scale);
+  loss.steps_since_change = count("loss_scale_steps", loss.steps_since_change);
+  loss.skipped = count("skipped_steps", loss.skipped);
+  index.optimizer_file = metadata.text("optimizer");
+  // It lies beside the index: a path that leads elsewhere is refused, not followed.
+  if (index.optimizer_file.empty() || fs::path(index.optimizer_file).filename() != index.optimizer_file)
+    metadata.fail("optimizer", "must be the name of a file in the same folder");
+  return index;
+}
 
+CheckpointState load_checkpoint(const fs::path& directory, Run& run) {
+  const auto [state, optimizer_file] = read_checkpoint_index(directory);
   const ModelSource model = open_model(fs::absolute(directory).string());
   sim::Model shape = model.model;
   shape.name = run.plan().scenario.model.name;

@@ -36,7 +36,11 @@ sim::Model model_from_gguf(const Gguf& file) {
   m.num_key_value_heads = integer_or("attention.head_count_kv", m.num_attention_heads);
   m.head_dim = integer_or("attention.key_length", m.hidden_size / m.num_attention_heads);
   m.max_position_embeddings = integer("context_length");
-  m.vocab_size = file.at("token_embd.weight").shape.at(0);
+  const GgufTensor& embedding = file.at("token_embd.weight");
+  if (embedding.shape.size() != 2)
+    throw InputError(file.path().string() + ": token_embd.weight must have 2 dimensions, but has " +
+                     std::to_string(embedding.shape.size()));
+  m.vocab_size = embedding.shape.front();
   m.tie_word_embeddings = file.find("output.weight") == nullptr;
   m.attention_bias = gpt2 || file.find("blk.0.attn_q.bias") != nullptr;
   m.attention_output_bias = gpt2 || file.find("blk.0.attn_output.bias") != nullptr;

@@ -12,6 +12,7 @@
 #include "runtime/gguf_model.h"
 #include "runtime/this_machine.h"
 #include "runtime/weights.h"
+#include "sim/plan/legality.h"
 #include "sim/scenario/preset.h"
 
 namespace runtime {
@@ -60,6 +61,50 @@ void require_read_family(const std::string& json, const fs::path& file) {
                    " are, and without weights in the folder the model runs with ones drawn at random");
 }
 
+// What a field of ours is called in a file: keys that families and architectures have for it.
+struct FileKeys {
+  std::string_view field;
+  std::initializer_list<std::string_view> keys;
+};
+const FileKeys kConfigKeys[] = {
+    {"hidden_size", {"hidden_size", "n_embd", "n_embed"}},
+    {"intermediate_size", {"intermediate_size", "n_inner", "ffn_dim", "intermediate_size_mlp"}},
+    {"num_hidden_layers", {"num_hidden_layers", "n_layer"}},
+    {"num_attention_heads", {"num_attention_heads", "n_head"}},
+    {"num_key_value_heads", {"num_key_value_heads", "num_kv_heads"}},
+    {"head_dim", {"head_dim", "attention_head_dim"}},
+    {"max_position_embeddings", {"max_position_embeddings", "n_positions", "seq_length"}},
+    {"norm_eps", {"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"}},
+    {"num_experts", {"num_experts", "num_local_experts", "n_routed_experts"}},
+    {"decoder_sparse_step", {"decoder_sparse_step", "interleave_moe_layer_step"}},
+};
+const FileKeys kGgufKeys[] = {
+    {"hidden_size", {"embedding_length"}},
+    {"intermediate_size", {"feed_forward_length"}},
+    {"num_hidden_layers", {"block_count"}},
+    {"num_attention_heads", {"attention.head_count"}},
+    {"num_key_value_heads", {"attention.head_count_kv"}},
+    {"head_dim", {"attention.key_length"}},
+    {"max_position_embeddings", {"context_length"}},
+    {"norm_eps", {"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"}},
+    {"rope_theta", {"rope.freq_base"}},
+    {"rope_scaling.factor", {"rope.scaling.factor"}},
+};
+
+// Refuses sizes that no plan has by the file and the key that it has for them. `is_there` asks for a key.
+void require_sound(const sim::Model& model, const fs::path& file, std::span<const FileKeys> table,
+                   const std::string& prefix, const auto& is_there) {
+  const std::vector<sim::Problem> problems = sim::validate(model);
+  if (problems.empty()) return;
+  const std::string field = problems.front().field.substr(std::string_view("model.").size());
+  std::string key = field;  // what follows from other keys has ours
+  for (const FileKeys& row : table)
+    if (row.field == field)
+      for (const std::string_view known : row.keys)
+        if (is_there(prefix + std::string(known))) key = prefix + std::string(known);
+  throw InputError(file.string() + ": " + key + " " + problems.front().message);
+}
+
 ModelSource open_hugging_face(const fs::path& directory) {
   const fs::path config = directory / "config.json";
   const std::optional<std::string> json = read_whole_file(config);
@@ -70,6 +115,9 @@ ModelSource open_hugging_face(const fs::path& directory) {
 
   ModelSource source;
   source.model = sim::model_from_hugging_face_config(*json, config.string());
+  require_sound(
+      source.model, config, kConfigKeys, "",
+      [fields = nlohmann::json::parse(*json)](const std::string& key) { return fields.contains(key); });
   if (source.model.name.empty()) source.model.name = fs::weakly_canonical(directory).filename().string();
   source.origin = directory.string();
   if (const fs::path tokenizer = directory / "tokenizer.json"; fs::exists(tokenizer))
@@ -164,6 +212,8 @@ ModelSource open_gguf(const fs::path& path) {
   const auto file = std::make_shared<const Gguf>(Gguf::open(path));
   ModelSource source;
   source.model = model_from_gguf(*file);
+  require_sound(source.model, path, kGgufKeys, std::string(file->string("general.architecture")) + ".",
+                [&file](const std::string& key) { return file->has(key); });
   source.origin = path.string();
   // Byte-level BPE; a file with another kind of vocabulary still runs on token ids.
   if (file->has("tokenizer.ggml.model") && file->string("tokenizer.ggml.model") == "gpt2")

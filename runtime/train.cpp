@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/checkpoint.h"
+#include "runtime/checkpoint_lock.h"
 #include "runtime/error.h"
 #include "runtime/gpu_state.h"
 #include "runtime/hugging_face_config.h"
@@ -417,6 +418,8 @@ sim::Report train(const sim::Scenario& scenario, const ModelSource& model, const
   check(settings);
   if (!settings.checkpoint.empty())
     hugging_face_config(scenario.model);  // throws now, not after the training
+  std::optional<CheckpointLock> lock;
+  if (!settings.checkpoint.empty() && communicator.rank() == 0) lock.emplace(settings.checkpoint);
   return Trainer(scenario, model, settings, communicator, sink).train(stop);
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/error.h"
+#include "sim/json_object.h"
 
 namespace runtime {
 namespace {
@@ -37,7 +38,7 @@ std::string differences(const Json& found, const Json& wanted) {
   for (const auto& [key, value] : wanted.items())
     if (!found.contains(key) || found.at(key) != value)
       text += (text.empty() ? "" : ", ") + key + " " +
-              (found.contains(key) ? found.at(key).dump() : "missing") + " instead of " + value.dump();
+              (found.contains(key) ? sim::shown(found.at(key)) : "missing") + " instead of " + value.dump();
   return text;
 }
 
@@ -67,7 +68,8 @@ WorkJournal WorkJournal::resume(const std::string& path, const std::string& work
   std::size_t at = 0;
   for (std::int64_t number = 1; at < complete; ++number) {
     const std::size_t end = text.find('\n', at);
-    const Json line = Json::parse(text.substr(at, end - at), nullptr, false);
+    const std::string_view line_text = std::string_view(text).substr(at, end - at);
+    const Json line = sim::nested_too_deep(line_text) ? Json() : Json::parse(line_text, nullptr, false);
     at = end + 1;
     const std::string where = path + " line " + std::to_string(number);
     if (number == 1) {

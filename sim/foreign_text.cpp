@@ -51,6 +51,14 @@ std::optional<std::size_t> nested_too_deep(std::string_view json) {
   return std::nullopt;
 }
 
+std::string excerpt(std::string_view text) {
+  constexpr std::size_t kMostBytes = 200;
+  std::string result(text.substr(0, kMostBytes));
+  for (char& c : result)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return text.size() > kMostBytes ? result + "..." : result;
+}
+
 std::string visible(std::string_view text) {
   std::string shown;
   shown.reserve(text.size());

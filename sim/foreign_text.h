@@ -15,4 +15,7 @@ std::optional<std::size_t> nested_too_deep(std::string_view json);
 // shows them instead of obeying them. Line ends and tabs stay.
 std::string visible(std::string_view text);
 
+// Made fit for a message: one line, printable, of at most 200 bytes.
+std::string excerpt(std::string_view text);
+
 }  // namespace sim

@@ -6,8 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "sim/foreign_text.h"
-
 namespace sim {
 namespace {
 
@@ -19,14 +17,6 @@ std::string place(std::string_view text, std::size_t byte) {
     if (text[i] == '\n') ++line, column = 1;
   }
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
-}
-
-std::string shown(const Json& value) {
-  if (value.is_structured()) return value.is_array() ? "an array" : "an object";
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  constexpr std::size_t kLongest = 40;
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
-  return text;
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -45,6 +35,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::string shown(const Json& value) {
+  if (value.is_structured()) return value.is_array() ? "an array" : "an object";
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  constexpr std::size_t kLongest = 40;
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
 Json parse_json(std::string_view text, const std::string& file) {
   if (const std::optional<std::size_t> byte = nested_too_deep(text))
     throw PresetError(file + ": is nested too deeply at " + place(text, *byte));
@@ -60,7 +58,7 @@ Json parse_json(std::string_view text, const std::string& file) {
 JsonObject::JsonObject(const Json& json, std::string file, std::string path)
     : json_(json), file_(std::move(file)), path_(std::move(path)) {
   if (!json_.is_object())
-    throw PresetError(file_ + ": " + (path_.empty() ? "the file" : "field \"" + path_ + "\"") +
+    throw PresetError(file_ + ": " + (path_.empty() ? "the file" : "field \"" + excerpt(path_) + "\"") +
                       " must be an object in braces, but is " + shown(json_));
 }
 
@@ -69,7 +67,7 @@ std::string JsonObject::field(std::string_view key) const {
 }
 
 void JsonObject::fail(std::string_view key, const std::string& what) const {
-  throw PresetError(file_ + ": field \"" + field(key) + "\" " + what);
+  throw PresetError(file_ + ": field \"" + excerpt(field(key)) + "\" " + what);
 }
 
 bool JsonObject::has(std::string_view key) {
@@ -156,6 +154,7 @@ std::optional<double> JsonObject::quantity(std::string_view stem, std::span<cons
     const std::string key = std::string(stem) + std::string(unit.suffix);
     if (!has(key)) continue;
     if (value) fail(key, "is given twice, in two units");
+    if (at(key).is_null()) fail(key, "must be a number, but is null");
     value = number(key) * unit.size;
   }
   return value;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/foreign_text.h"
 #include "sim/preset_error.h"
 #include "sim/units.h"
 
@@ -18,6 +19,9 @@ namespace sim {
 using Json = nlohmann::ordered_json;  // files keep the order in which they are written
 
 Json parse_json(std::string_view text, const std::string& file);
+
+// A value for a message: short, and what it is where it holds others.
+std::string shown(const Json& value);
 
 // A unit that a key may end in. What is written is the first one that reads back exactly.
 struct UnitSuffix {
@@ -54,7 +58,7 @@ class JsonObject {
   Enum word(std::string_view key, std::optional<Enum> (*parse)(std::string_view), std::string_view words) {
     const std::string found = text(key);
     if (const std::optional<Enum> value = parse(found)) return *value;
-    fail(key, "must be one of " + std::string(words) + ", but is \"" + found + "\"");
+    fail(key, "must be one of " + std::string(words) + ", but is \"" + excerpt(found) + "\"");
   }
   template <class Enum>
   Enum word(std::string_view key, std::optional<Enum> (*parse)(std::string_view), std::string_view words,

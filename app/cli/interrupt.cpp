@@ -10,6 +10,9 @@ InterruptSignals::InterruptSignals() {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGINT);
   sigaddset(&signals_, SIGTERM);
+  // The terminal went away, unless nohup had it ignored.
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&signals_, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals_, &previous_);
   waiter_ = std::jthread([this](const std::stop_token& ending) {
     for (;;) {

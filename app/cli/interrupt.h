@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM as a request to stop, so that what was done until then is written. A second one ends the
-// process at once.
+// SIGINT, SIGTERM and SIGHUP as a request to stop, so that what was done until then is written. A second one
+// ends the process at once.
 #pragma once
 #include <csignal>
 #include <stop_token>

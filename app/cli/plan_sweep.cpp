@@ -12,6 +12,7 @@
 #include "app/cli/flags.h"
 #include "runtime/error.h"
 #include "sim/format.h"
+#include "sim/json_object.h"
 
 namespace app::cli {
 
@@ -55,11 +56,11 @@ std::string typed(const std::string& path, const std::string& field, const Json&
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number() || value.is_boolean()) return value.dump();
   throw runtime::InputError(
-      fmt::format("{} {}: values are texts, numbers, true or false, not {}", path, field, value.dump()));
+      fmt::format("{} {}: values are texts, numbers, true or false, not {}", path, field, sim::shown(value)));
 }
 
 std::vector<std::pair<std::string, std::vector<std::string>>> read_fields(const std::string& path) {
-  const Json json = Json::parse(read_file(path), nullptr, false);
+  const Json json = sim::parse_json(read_file(path), path);
   if (!json.is_object())
     throw runtime::InputError(
         fmt::format("{} is no JSON object; ridgepoint schema sweep says what it holds", path));
@@ -71,14 +72,14 @@ std::vector<std::pair<std::string, std::vector<std::string>>> read_fields(const 
   for (const auto& [key, ignored] : json.items())
     if (key != "schema_version" && key != "vary")
       throw runtime::InputError(
-          fmt::format("{} {}: is not known; there are schema_version and vary", path, key));
+          fmt::format("{} {}: is not known; there are schema_version and vary", path, sim::excerpt(key)));
   std::vector<std::pair<std::string, std::vector<std::string>>> fields;
   for (const auto& [name, values] : json["vary"].items()) {
     const std::string field = "vary." + name;
     const std::vector<std::string_view> known = known_flags();
     if (std::ranges::find(known, name) == known.end())
-      throw runtime::InputError(
-          fmt::format("{} {}: is not known; there are {}", path, field, fmt::join(known, ", ")));
+      throw runtime::InputError(fmt::format("{} {}: is not known; there are {}", path, sim::excerpt(field),
+                                            fmt::join(known, ", ")));
     if (!values.is_array() || values.empty())
       throw runtime::InputError(fmt::format("{} {}: must be a list of at least one value", path, field));
     auto& list = fields.emplace_back(name, std::vector<std::string>()).second;

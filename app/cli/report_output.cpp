@@ -11,6 +11,7 @@
 #include "app/cli/text_table.h"
 #include "runtime/error.h"
 #include "sim/format.h"
+#include "sim/json_object.h"
 #include "sim/plan/remarks.h"
 #include "sim/report/events.h"
 #include "sim/report/metrics.h"
@@ -377,6 +378,7 @@ std::string report_as(const sim::Report& report, Format format, const std::vecto
 
 sim::Report read_report(const std::string& path) {
   const std::string content = read_file(path);
+  if (sim::nested_too_deep(content)) sim::parse_json(content, path);  // which says where
   const Json json = Json::parse(content, nullptr, false);
   if (json.is_object() && json.contains("report")) return sim::report_from_json(json["report"].dump(), path);
   if (json.is_object() && !json.contains("event")) return sim::report_from_json(content, path);

@@ -19,6 +19,7 @@
 #include "runtime/run.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
+#include "sim/foreign_text.h"
 #include "sim/plan/legality.h"
 #include "sim/scenario/expert_division.h"
 #include "sim/scenario/preset.h"
@@ -383,7 +384,8 @@ void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
 }
 
 sim::Scenario read_scenario(const std::string& json, const std::string& file) {
-  nlohmann::json parts = nlohmann::json::parse(json, nullptr, false);
+  nlohmann::json parts;
+  if (!sim::nested_too_deep(json)) parts = nlohmann::json::parse(json, nullptr, false);
   // What is no JSON object is for sim's reader to explain.
   if (!parts.is_object() || !parts.contains("model") || !parts["model"].is_string())
     return sim::scenario_from_json(json, file);

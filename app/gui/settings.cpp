@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "sim/foreign_text.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
@@ -27,8 +29,11 @@ Settings load_settings(const std::filesystem::path& directory) {
   Settings settings;
   std::ifstream in(directory / kFile);
   if (directory.empty() || !in) return settings;
-  const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);
-  if (!json.is_object() || json.value("schema_version", 0) != kSchemaVersion) return settings;
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (sim::nested_too_deep(text)) return settings;
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("schema_version") || json["schema_version"] != kSchemaVersion)
+    return settings;
   try {
     Settings read;
     read.theme = json.at("theme").get<std::string>() == "light" ? Theme::light : Theme::dark;

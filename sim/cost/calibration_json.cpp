@@ -89,6 +89,13 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
   }
   for (JsonObject& sample : object.objects("samples")) c.samples.push_back(sample_from(std::move(sample)));
   object.finish();
+  for (const KernelSample& s : c.samples) {
+    try {
+      roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes);
+    } catch (const PresetError& error) {
+      object.fail("samples", std::string("is of other hardware: ") + error.what());
+    }
+  }
   return c;
 }
 

@@ -93,6 +93,7 @@ KernelTable kernel_from(JsonObject object) {
   table.dtype = object.word<DType>("dtype", dtype_from_name, "bf16, fp8");
   table.only_where_named = object.boolean("only_where_named", false);
   table.between_nodes_factor = object.number("between_nodes_factor", 1);
+  if (!(table.between_nodes_factor > 0)) object.fail("between_nodes_factor", "must be above 0");
   table.bands = bands_from(object);
   const Json& axes = object.at("axes");
   JsonObject axis_values = object.object("axes");
@@ -116,7 +117,9 @@ CollectiveCurve curve_from(JsonObject object) {
   curve.bus = gb_per_s(object.number("bus_gb_per_s"));
   curve.ramp = 1e-6 * object.number("ramp_us_per_sqrt_mb") / 1e3;  // sqrt(1e6) = 1e3
   if (curve.ranks < 2) object.fail("ranks", "must be 2 or more");
+  if (!(curve.latency.value >= 0)) object.fail("latency_us", "must be 0 or more");
   if (!(curve.bus.value > 0)) object.fail("bus_gb_per_s", "must be above 0");
+  if (!(curve.ramp >= 0)) object.fail("ramp_us_per_sqrt_mb", "must be 0 or more");
   curve.bands = bands_from(object);
   curve.grid = grid_from(object, {{"bytes", numbers(object, "bytes")}});
   skip_provenance(object);
@@ -128,9 +131,9 @@ std::filesystem::path file_of(const std::string& hardware) {
   return preset_directory() / "calibrations" / (hardware + ".json");
 }
 
-}  // namespace
-
-std::optional<GpuCalibration> load_gpu_calibration(const std::string& hardware) {
+// `depth`: calibrations that led to this one.
+std::optional<GpuCalibration> load(const std::string& hardware, int depth) {
+  constexpr int kDeepest = 4;
   const std::filesystem::path path = file_of(hardware);
   std::ifstream in(path, std::ios::binary);
   if (!in) return std::nullopt;
@@ -141,25 +144,30 @@ std::optional<GpuCalibration> load_gpu_calibration(const std::string& hardware) 
   object.text("source");
   if (object.has("kernels_of")) {  // the same chip's
     const std::string other = object.text("kernels_of");
-    const std::optional<GpuCalibration> tables =
-        other == hardware ? std::nullopt : load_gpu_calibration(other);
+    const std::optional<GpuCalibration> tables = depth == kDeepest ? std::nullopt : load(other, depth + 1);
     if (!tables) object.fail("kernels_of", "must name another calibration beside it");
     gpu.launch = tables->launch;
     gpu.kernels = tables->kernels;
   } else {
     gpu.launch = us(object.number("launch_us"));
+    if (!(gpu.launch.value >= 0)) object.fail("launch_us", "must be 0 or more");
     for (const JsonObject& table : object.objects("kernels")) gpu.kernels.push_back(kernel_from(table));
   }
   if (object.has("collectives_of")) {  // joined alike
     const std::string other = object.text("collectives_of");
-    const std::optional<GpuCalibration> tables =
-        other == hardware ? std::nullopt : load_gpu_calibration(other);
+    const std::optional<GpuCalibration> tables = depth == kDeepest ? std::nullopt : load(other, depth + 1);
     if (!tables) object.fail("collectives_of", "must name another calibration beside it");
     gpu.collectives = tables->collectives;
   }
   for (const JsonObject& curve : object.objects("collectives")) gpu.collectives.push_back(curve_from(curve));
   object.finish();
   return gpu;
+}
+
+}  // namespace
+
+std::optional<GpuCalibration> load_gpu_calibration(const std::string& hardware) {
+  return load(hardware, 0);
 }
 
 }  // namespace sim

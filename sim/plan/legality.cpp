@@ -33,6 +33,10 @@ class Checker {
     if (problems_.empty()) check_extent();  // products of sizes that are each sound
     return std::move(problems_);
   }
+  std::vector<Problem> run_model() {
+    check_model();
+    return std::move(problems_);
+  }
 
  private:
   void add(std::string_view field, std::string message) {
@@ -619,6 +623,12 @@ class Checker {
 
 std::vector<Problem> validate(const Scenario& scenario) {
   return Checker(scenario).run();
+}
+
+std::vector<Problem> validate(const Model& model) {
+  Scenario scenario;
+  scenario.model = model;
+  return Checker(scenario).run_model();
 }
 
 }  // namespace sim

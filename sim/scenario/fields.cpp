@@ -114,37 +114,39 @@ std::span<const std::string_view> legal_words(FieldWords words) {
   return words ? words() : std::span<const std::string_view>();
 }
 
+template <class Part, std::size_t I>
+AnyField any_field() {
+  using R = Row<Part, I>;
+  using T = typename std::remove_cvref_t<decltype(R::row)>::Value;
+  AnyField f{.part = kPartName<Part>,
+             .name = R::row.name,
+             .flag = R::row.flag,
+             .label = R::row.label,
+             .help = R::row.help,
+             .kind = kind_of<T>(),
+             .optional = is_optional<T>,
+             .words = legal_words(R::row.words),
+             .unit = R::row.unit,
+             .search = R::row.search,
+             .applies = R::row.applies,
+             .rare = R::row.rare,
+             .text = R::text,
+             .set = R::set,
+             .copy = R::copy,
+             .same = R::same};
+  if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+    f.number = R::number;
+    f.set_number = R::set_number;
+    f.least = static_cast<double>(R::row.least);
+    f.most = static_cast<double>(R::row.most);
+  }
+  return f;
+}
+
 template <class Part>
 void add_rows(std::vector<AnyField>& all) {
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (all.push_back([] {
-      using R = Row<Part, I>;
-      using T = typename std::remove_cvref_t<decltype(R::row)>::Value;
-      AnyField f{.part = kPartName<Part>,
-                 .name = R::row.name,
-                 .flag = R::row.flag,
-                 .label = R::row.label,
-                 .help = R::row.help,
-                 .kind = kind_of<T>(),
-                 .optional = is_optional<T>,
-                 .words = legal_words(R::row.words),
-                 .unit = R::row.unit,
-                 .search = R::row.search,
-                 .applies = R::row.applies,
-                 .rare = R::row.rare,
-                 .text = R::text,
-                 .set = R::set,
-                 .copy = R::copy,
-                 .same = R::same};
-      if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
-        f.number = R::number;
-        f.set_number = R::set_number;
-        f.least = static_cast<double>(R::row.least);
-        f.most = static_cast<double>(R::row.most);
-      }
-      return f;
-    }()),
-     ...);
+    (all.push_back(any_field<Part, I>()), ...);
   }
   (std::make_index_sequence<kFieldCount<Part>>());
 }

@@ -44,7 +44,7 @@ void read_field(JsonObject& object, const Row& row, T& value) {
     const auto words = row.words();
     const std::optional<T> found = from_word<T>(text);
     if (!found || std::ranges::find(words, name(*found)) == words.end())
-      object.fail(key, "must be " + listed(words) + ", but is \"" + text + "\"");
+      object.fail(key, "must be " + listed(words) + ", but is \"" + excerpt(text) + "\"");
     value = *found;
   }
 }

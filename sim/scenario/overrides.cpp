@@ -8,6 +8,7 @@ namespace sim {
 namespace {
 
 Json value_of(const std::string& text) {
+  if (nested_too_deep(text)) return Json(text);  // no value of ours, and a word of it is refused by its field
   Json value = Json::parse(text, nullptr, false);
   return value.is_discarded() ? Json(text) : value;
 }
@@ -77,7 +78,12 @@ Scenario with_overrides(const Scenario& scenario, const std::vector<Override>& o
                         const std::string& said_by) {
   if (overrides.empty()) return scenario;
   Json json = json_of(scenario);
-  for (const Override& o : overrides) set(json, o.path, value_of(o.value));
+  for (const Override& o : overrides) {
+    constexpr std::ptrdiff_t kDeepestPath = 10;  // "implementation.serving.field" has 3 parts
+    if (std::ranges::count(o.path, '.') >= kDeepestPath)
+      throw PresetError(said_by + ": field \"" + excerpt(o.path) + "\" is not known here");
+    set(json, o.path, value_of(o.value));
+  }
   return scenario_from(JsonObject(json, said_by));
 }
 

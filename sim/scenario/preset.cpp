@@ -111,7 +111,7 @@ PresetFile open_preset(PresetKind kind, std::string_view name, int depth = 0) {
     constexpr std::size_t kShown = 5;
     std::string list;
     for (std::size_t i = 0; i < near.size() && (i < kShown || !any); ++i) list += (i ? ", " : "") + near[i];
-    throw PresetError("there is no " + std::string(word(kind)) + " preset \"" + std::string(name) + "\"; " +
+    throw PresetError("there is no " + std::string(word(kind)) + " preset \"" + excerpt(name) + "\"; " +
                       (any ? "near it: " : "there are: ") + list);
   }
   const Json json = parse_json(read_file(path), path.string());
@@ -149,7 +149,14 @@ Json merged(PresetKind kind, Json object, const std::string& file, int depth) {
   if (!object.is_object() || !object.contains("extends")) return object;
   if (depth >= kDeepestExtension) throw PresetError(file + ": field \"extends\" leads in a circle");
   JsonObject reader(object, file);
-  Json base = open_preset(kind, reader.text("extends"), depth + 1).json;
+  const std::string name = reader.text("extends");
+  Json base = [&] {
+    try {
+      return open_preset(kind, name, depth + 1).json;
+    } catch (const PresetError& error) {  // which says what is wrong, not who asked for it
+      throw PresetError(file + ": field \"extends\": " + error.what());
+    }
+  }();
   object.erase("extends");
   // An implementation's profiles are taken over field by field, everything else whole.
   for (const auto& [key, value] : object.items())

@@ -95,8 +95,8 @@ Model model_from(JsonObject object, const std::string& name) {
   Model m;
   m.name = object.text("name", name);
   m.norm = object.word("norm", norm_from_name, "layernorm, rmsnorm");
-  m.norm_parameters =
-      object.word("norm_parameters", norm_parameters_from_name, "gain_and_bias, gain, none", m.norm_parameters);
+  m.norm_parameters = object.word("norm_parameters", norm_parameters_from_name, "gain_and_bias, gain, none",
+                                  m.norm_parameters);
   m.activation = object.word("activation", activation_from_name, "gelu, relu, squared_relu, swiglu, geglu");
   m.position = object.word("position", position_from_name, "learned, rope, alibi, none");
   m.hidden_size = object.integer("hidden_size");
@@ -282,7 +282,13 @@ Scenario scenario_from(JsonObject object) {
   // A part is the name of a preset, or an object that may extend one.
   const auto part = [&object](std::string_view key, PresetKind kind, auto load, auto read) {
     const Json& value = object.at(key);
-    if (value.is_string()) return load(value.get<std::string>());
+    if (value.is_string()) {
+      try {
+        return load(value.get<std::string>());
+      } catch (const PresetError& error) {  // which says what is wrong, not who asked for it
+        throw PresetError(object.file() + ": field \"" + object.field(key) + "\": " + error.what());
+      }
+    }
     if (!value.is_object()) object.fail(key, "must be the name of a preset or an object");
     const Json whole = with_base(kind, value, object.file());
     return read(JsonObject(whole, object.file(), object.field(key)));

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "sim/preset_error.h"
 #include "sim/quantile.h"
 #include "sim/validate/device_names.h"
 #include "sim/validate/text_search.h"
@@ -107,6 +108,8 @@ Validation validate_table(const CsvTable& table, const std::function<bool(std::s
       row.why_not = reason.what();
       row.aside = true;
     } catch (const CannotPredict& reason) {
+      row.why_not = reason.what();
+    } catch (const PresetError& reason) {  // of a preset that the row names
       row.why_not = reason.what();
     }
   }

@@ -235,7 +235,7 @@ TEST_CASE("Only the newest step's files stay in the folder") {
   for (const fs::directory_entry& entry : fs::directory_iterator(settings.checkpoint))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
-  CHECK(names == std::vector<std::string>{"config.json", "model-6.safetensors",
+  CHECK(names == std::vector<std::string>{"config.json", "lock", "model-6.safetensors",
                                           "model.safetensors.index.json", "optimizer-6.safetensors"});
 }
 

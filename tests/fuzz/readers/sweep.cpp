@@ -1,0 +1,18 @@
+// The file of a sweep.
+#include "app/cli/plan_sweep.h"
+#include "tests/fuzz/fuzz.h"
+
+std::vector<std::string> fuzz::seeds() {
+  return {
+      R"({"schema_version":1,"vary":{"seq-len":["4k",8192],"gpus":[8,64],"zero":[0,1,2,3]}})",
+      R"({"schema_version":1,"vary":{"model":["llama-2-7b","mixtral-8x7b"],"sequence-parallel":[true,false]}})"};
+}
+
+void fuzz::read(std::string_view input) {
+  const auto variations = app::cli::read_sweep(fuzz::file("sweep.json", input).string());
+  require(!variations.empty() && variations.size() <= 100'000, "a sweep has one to 100,000 variations");
+  for (const app::cli::Variation& variation : variations) {
+    require(variation.size() == variations.front().size(), "all variations give the same fields");
+    app::cli::text_of(variation);
+  }
+}

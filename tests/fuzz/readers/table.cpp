@@ -1,0 +1,41 @@
+// A table of measurements: its cells, and the predictions of its rows.
+#include "sim/csv.h"
+#include "sim/validate/table_validation.h"
+#include "tests/fuzz/fuzz.h"
+
+std::vector<std::string> fuzz::seeds() {
+  std::vector<std::string> all = files_of("presets/published", ".csv");
+  for (std::string& table : all) {  // a few rows of each, so that a change hits one
+    std::size_t end = 0;
+    for (int line = 0; line < 4 && end != std::string::npos; ++line) end = table.find('\n', end + 1);
+    table = table.substr(0, end) + "\n";
+  }
+  all.push_back(
+      "id,source,model_name,gpu,num_gpus,tp,pp,dp,seq_len,micro_batch,global_batch,framework,precision,step_"
+      "time_s\n"
+      "1,a,Llama 3 8B,H100-80GB-SXM,8,1,1,8,8192,1,64,torchtitan,bf16,1.5\n"
+      "2,\"b, \"\"c\"\"\",GPT 22B,A100-80GB-SXM,8,8,1,1,2048,4,4,Megatron-LM,fp16,1.4\n");
+  all.push_back("gpu,framework,dtype,m,n,k,latency_ms\nH100-80GB-SXM,cuBLAS,bf16,4096,4096,1024,0.1\n");
+  all.push_back("collective,gpu,num_gpus,message_bytes,latency_us\nall_reduce,H100-80GB-SXM,8,1048576,60\n");
+  return all;
+}
+
+void fuzz::read(std::string_view input) {
+  const sim::CsvTable table = sim::csv_from_text(input, kFile);
+  for (const auto& row : table.rows)
+    require(row.size() == table.header.size(), "rows are as long as the header");
+  const std::string written = sim::to_text(table);
+  require_same(sim::to_text(sim::csv_from_text(written, kFile)), written, "a table is written as it is read");
+  constexpr std::size_t kMostRows = 8;
+  sim::CsvTable few = table;
+  if (few.rows.size() > kMostRows) few.rows.resize(kMostRows);
+  const sim::Validation validation = sim::validate_table(few);
+  require(validation.rows.size() == few.rows.size(), "every row has a prediction or a reason");
+  for (std::size_t row = 0; row < few.rows.size(); ++row) {
+    require(!validation.rows[row].predictions.empty() || !validation.rows[row].why_not.empty(),
+            "every row has a prediction or a reason");
+    sim::compare_row(few, row, validation);
+  }
+  sim::to_text(sim::with_predictions(few, validation));
+  sim::summarize(few, validation);
+}

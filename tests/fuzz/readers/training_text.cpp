@@ -1,0 +1,23 @@
+// Training data: text, or a .bin of token ids.
+#include "runtime/text/token_data.h"
+#include "tests/fuzz/fuzz.h"
+
+std::vector<std::string> fuzz::seeds() {
+  return {"The ridge of a roofline.\n", std::string("\x01\x00\x02\x00\xff\x00\x03\x00", 8), "\xe2\x82\xac\n"};
+}
+
+void fuzz::read(std::string_view input) {
+  static const runtime::Tokenizer bytes = runtime::Tokenizer::bytes();
+  std::filesystem::path before;
+  for (const char* const name : {"data.txt", "data.bin"}) {
+    try {
+      const auto data = runtime::TokenData::load(fuzz::file(name, input), &bytes, bytes.vocab_size());
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.size()));
+      data.read(0, tokens);
+      for (const std::int32_t token : tokens)
+        require(token >= 0 && token < bytes.vocab_size(), "tokens are of the vocabulary");
+    } catch (const std::runtime_error& error) {
+      require(std::string(error.what()).find(name) != std::string::npos, "a refusal names the file");
+    }
+  }
+}
