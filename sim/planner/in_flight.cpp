@@ -102,7 +102,8 @@ std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradi
       std::vector<Moment>& alike =
           most[static_cast<std::size_t>(slot.pass) * chunks + static_cast<std::size_t>(slot.chunk)];
       stage.during(slot, now);
-      if (std::none_of(alike.begin(), alike.end(), [&](const Moment& m) { return within(now, m); })) {
+      // Most slots repeat what was there last.
+      if (std::none_of(alike.rbegin(), alike.rend(), [&](const Moment& m) { return within(now, m); })) {
         std::erase_if(alike, [&](const Moment& m) { return within(m, now); });
         alike.push_back(now);
       }
@@ -120,18 +121,19 @@ std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradi
   return stages;
 }
 
-std::vector<ChunkInFlight> most_held(const StageInFlight& stage) {
+MostHeld most_held(const StageInFlight& stage) {
+  MostHeld held;
   std::vector<std::span<const ChunkInFlight>> most;
   for (std::size_t i = 0; i < stage.moments.size(); ++i) {
+    held.carried_back = std::max(held.carried_back, stage.moments[i].carried_back);
     const std::span<const ChunkInFlight> chunks = stage.chunks_of(i);
     if (std::any_of(most.begin(), most.end(), [&](auto other) { return holds_within(chunks, other); }))
       continue;
     std::erase_if(most, [&](auto other) { return holds_within(other, chunks); });
     most.push_back(chunks);
   }
-  std::vector<ChunkInFlight> held;
   for (const std::span<const ChunkInFlight> chunks : most)
-    held.insert(held.end(), chunks.begin(), chunks.end());
+    held.chunks.insert(held.chunks.end(), chunks.begin(), chunks.end());
   return held;
 }
 

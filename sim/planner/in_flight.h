@@ -37,8 +37,13 @@ struct StageInFlight {
 };
 // `begins_gradients`: whether gradients are there from a chunk's first backward pass on, not before.
 std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradients);
-// What a stage may hold most of, whatever pass goes on: its moments but those in which each chunk holds no
-// more than in another, as StageInFlight::chunks has them.
-std::vector<ChunkInFlight> most_held(const StageInFlight& stage);
+// No less than a stage holds, whatever pass goes on.
+struct MostHeld {
+  // Its moments but those in which each chunk holds no more than in another, as StageInFlight::chunks has
+  // them.
+  std::vector<ChunkInFlight> chunks;
+  std::int32_t carried_back = 0;
+};
+MostHeld most_held(const StageInFlight& stage);
 
 }  // namespace sim

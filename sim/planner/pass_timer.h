@@ -30,7 +30,11 @@ struct PassKind {
   bool begins_gradients = false;  // its chunk's first that has gradients
   bool ends_gradients = false;    // the last that has them
   bool follows_input = false;     // what the host does before a pass it has done before the part of inputs
-  auto operator<=>(const PassKind&) const = default;
+  // All that it is, as one number.
+  constexpr unsigned code() const {
+    return static_cast<unsigned>(pass) | (begins_step ? 4u : 0u) | (reads_ahead ? 8u : 0u) |
+           (begins_gradients ? 16u : 0u) | (ends_gradients ? 32u : 0u) | (follows_input ? 64u : 0u);
+  }
 };
 // Those that schedules have.
 inline constexpr std::array<PassKind, 13> kPassKinds{{

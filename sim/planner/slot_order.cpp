@@ -75,10 +75,12 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
 
 std::uint8_t SlotOrder::index_of(const PassKind& kind) {
   std::size_t known = 0;
-  while (known < kinds_.size() && kPassKinds[kinds_[known]] != kind) ++known;
+  while (known < kinds_.size() && kPassKinds[kinds_[known]].code() != kind.code()) ++known;
   if (known == kinds_.size())
-    kinds_.push_back(static_cast<std::uint8_t>(std::find(kPassKinds.begin(), kPassKinds.end(), kind) -
-                                               kPassKinds.begin()));
+    kinds_.push_back(
+        static_cast<std::uint8_t>(std::find_if(kPassKinds.begin(), kPassKinds.end(),
+                                               [&](const PassKind& k) { return k.code() == kind.code(); }) -
+                                  kPassKinds.begin()));
   return static_cast<std::uint8_t>(known);
 }
 

@@ -51,27 +51,44 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
   return s;
 }
 
-void PipelineMemory::add(StageActivations a) {
-  const ChunkInFlight* held = a.in_flight->chunks.data();
-  kept_.reserve(kept_.size() + a.in_flight->moments.size());
-  for (const InFlight& f : a.in_flight->moments) {
-    const PieceMemory& own = memory_[a.chunks[static_cast<std::size_t>(f.chunk)]];
-    double bytes = begins_gradients(f.pass)          ? own.kept
-                   : f.pass == Pass::backward_weight ? own.kept_for_weight
-                                                     : 0;
-    for (const std::size_t chunk : a.chunks) {
-      bytes += memory_[chunk].kept * held->kept + memory_[chunk].kept_for_weight * held->waiting;
-      ++held;
-    }
-    kept_.push_back(bytes + own.carried_back * f.carried_back);
+double PipelineMemory::kept_at(std::span<const std::size_t> chunks, const InFlight& f,
+                               std::span<const ChunkInFlight> held) const {
+  const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
+  double bytes = begins_gradients(f.pass)          ? own.kept
+                 : f.pass == Pass::backward_weight ? own.kept_for_weight
+                                                   : 0;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const PieceMemory& piece = memory_[chunks[c]];
+    bytes += piece.kept * held[c].kept + piece.kept_for_weight * held[c].waiting;
   }
+  return bytes + own.carried_back * f.carried_back;
+}
+
+void PipelineMemory::add(StageActivations a) {
+  for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i)
+    kept_.push_back(kept_at(a.chunks, a.in_flight->moments[i], a.in_flight->chunks_of(i)));
   stages_.push_back(std::move(a));
 }
 
 PipelineMemory::Fullness PipelineMemory::fullness(std::span<const std::size_t> chunks,
-                                                  std::span<const ChunkInFlight> held) const {
+                                                  const StageInFlight& in_flight) const {
   Fullness most;
-  for (auto of_chunk = held.begin(); of_chunk != held.end();) {
+  for (std::size_t i = 0; i < in_flight.moments.size(); ++i) {
+    const InFlight& f = in_flight.moments[i];
+    const std::span<const ChunkInFlight> held = in_flight.chunks_of(i);
+    const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
+    std::int32_t waiting = 0;
+    for (const ChunkInFlight& c : held) waiting += c.waiting;
+    most.waiting = std::max(most.waiting, waiting);
+    most.bytes = std::max(most.bytes, kept_at(chunks, f, held) + own.most[static_cast<std::size_t>(f.pass)]);
+  }
+  return most;
+}
+
+PipelineMemory::Fullness PipelineMemory::fullness(std::span<const std::size_t> chunks,
+                                                  const MostHeld& held) const {
+  Fullness most;
+  for (auto of_chunk = held.chunks.begin(); of_chunk != held.chunks.end();) {
     Fullness full;
     for (const std::size_t chunk : chunks) {
       full.bytes += memory_[chunk].kept * of_chunk->kept + memory_[chunk].kept_for_weight * of_chunk->waiting;
@@ -80,7 +97,14 @@ PipelineMemory::Fullness PipelineMemory::fullness(std::span<const std::size_t> c
     }
     most = {std::max(most.bytes, full.bytes), std::max(most.waiting, full.waiting)};
   }
-  return most;
+  double of_pass = 0;
+  for (const std::size_t chunk : chunks) {
+    const PieceMemory& own = memory_[chunk];
+    of_pass =
+        std::max(of_pass, std::max(own.kept, own.kept_for_weight) + own.carried_back * held.carried_back +
+                              *std::max_element(own.most.begin(), own.most.end()));
+  }
+  return {most.bytes + of_pass, most.waiting};
 }
 
 const double* PipelineMemory::most_in_passes(const Scenario& s, const StateMemory& m,

@@ -43,13 +43,14 @@ class PipelineMemory {
       : pieces_(pieces), memory_(memory), sequences_(sequences) {}
   // Refers to the stage's chunks and what is in flight.
   void add(StageActivations stage);
-  // The most that a stage keeps from pass to pass, and the most micro-batches that wait for gradients of
-  // weights. `held`: its most_held().
+  // The most that a stage takes for activations, and the most micro-batches that wait for gradients of
+  // weights; and no less than these, found sooner.
   struct Fullness {
     double bytes = 0;
     std::int32_t waiting = 0;
   };
-  Fullness fullness(std::span<const std::size_t> chunks, std::span<const ChunkInFlight> held) const;
+  Fullness fullness(std::span<const std::size_t> chunks, const StageInFlight& in_flight) const;
+  Fullness fullness(std::span<const std::size_t> chunks, const MostHeld& held) const;
 
   // `of_stage(i)`: the StageStates of the i-th that was added. Keeps what it finds for states that exchange
   // the same: not for several threads at a time.
@@ -68,6 +69,9 @@ class PipelineMemory {
   const std::vector<StageActivations>& stages() const { return stages_; }
 
  private:
+  // What a stage keeps while a pass of a moment goes on; `held`: by its chunks.
+  double kept_at(std::span<const std::size_t> chunks, const InFlight& moment,
+                 std::span<const ChunkInFlight> held) const;
   // Of all stages, one after the other: above what lives always.
   const double* most_in_passes(const Scenario& scenario, const StateMemory& states,
                                const BucketLayers& bucket) const;

@@ -43,7 +43,7 @@ StepPasses::Cut& StepPasses::cut(const Scenario& s) {
 const PassTime* StepPasses::passes_of(Cut& cut, const PassTimer& timer, PassKind kind, int ahead) {
   kind = timer.normal(kind);
   const auto [known, added] =
-      cut.passes.try_emplace({kind, timer.exchange(kind), timer.gathers(kind) ? ahead : 0});
+      cut.passes.try_emplace({kind.code(), timer.exchange(kind), timer.gathers(kind) ? ahead : 0});
   if (!added) return known->second;
   std::pmr::polymorphic_allocator<PassTime> allocator(passes_memory_.get());
   PassTime* const passes = allocator.allocate(cut.distinct.size());
@@ -113,10 +113,11 @@ void StepPipeline::find_fullest() {
     PipelineMemory::Fullness most, most_waiting;
     for (const std::size_t stage : kind.stages) {
       if (kind.stages.size() == 1) break;
-      const bool as_before = stage > 0 && kind_of_stage_[stage - 1] == k &&
-                             facts_.most_held[stage] == facts_.most_held[stage - 1];
-      if (as_before) continue;
-      const PipelineMemory::Fullness full = memory_.fullness(kind.chunks, facts_.most_held[stage]);
+      const PipelineMemory::Fullness bound = memory_.fullness(kind.chunks, facts_.most_held[stage]);
+      if (bound.bytes <= most.bytes &&
+          std::tie(bound.waiting, bound.bytes) <= std::tie(most_waiting.waiting, most_waiting.bytes))
+        continue;
+      const PipelineMemory::Fullness full = memory_.fullness(kind.chunks, facts_.in_flight[stage]);
       if (full.bytes > most.bytes) {
         most = full;
         holds = stage;

@@ -44,9 +44,9 @@ class StepPasses {
     std::vector<Piece> distinct;
     std::vector<std::size_t> of_piece;
     std::vector<PieceMemory> memory;
-    // All distinct pieces, by what a pass depends on: its kind, PassTimer::exchange(), and units that are
-    // gathered ahead.
-    std::pmr::map<std::tuple<PassKind, int, int>, const PassTime*> passes;
+    // All distinct pieces, by what a pass depends on: its kind's code, PassTimer::exchange(), and units that
+    // are gathered ahead.
+    std::pmr::map<std::tuple<unsigned, int, int>, const PassTime*> passes;
     // By what is exchanged beside passes, and units that are gathered ahead.
     std::pmr::map<std::pair<int, int>, std::pmr::vector<ChunkPasses>> exchanging;
   };

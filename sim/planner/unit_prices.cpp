@@ -1,10 +1,15 @@
 #include "sim/planner/unit_prices.h"
 
+#include <algorithm>
+
 namespace sim {
 
 ActionTime BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_size) {
   if (block < 0) return {};
-  std::vector<std::optional<ActionTime>>& times = times_[micro_batch_size];
+  const auto found = std::find_if(times_.begin(), times_.end(),
+                                  [&](const OfBatch& of) { return of.micro_batch_size == micro_batch_size; });
+  OfBatch& of_batch = found != times_.end() ? *found : times_.emplace_back(OfBatch{micro_batch_size, {}});
+  std::vector<std::optional<ActionTime>>& times = of_batch.blocks;
   if (times.size() < step_.plan.blocks.size()) times.resize(step_.plan.blocks.size());
   std::optional<ActionTime>& known = times[static_cast<std::size_t>(block)];
   if (known) return *known;

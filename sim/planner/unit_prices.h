@@ -2,7 +2,6 @@
 // run the same blocks.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -47,8 +46,11 @@ class BlockTimes {
   const Hardware& hardware_;
   const Calibration* calibration_;
   std::optional<BlockPricer> pricer_;  // of some plans only the buffers are looked at
-  std::map<std::int64_t, std::vector<std::optional<ActionTime>>>
-      times_;  // by micro_batch_size, of each block
+  struct OfBatch {
+    std::int64_t micro_batch_size = 1;
+    std::vector<std::optional<ActionTime>> blocks;
+  };
+  std::vector<OfBatch> times_;  // of few sizes
 };
 
 // Passes through a layer of a kind, and how a layer lies among those that are recomputed together.
