@@ -71,6 +71,7 @@ int run_desktop(const DesktopOptions& options) {
         shell.prepare();
       },
       [&] {
+        for (const std::filesystem::path& file : window.take_dropped()) shell.open(file);
         shell.frame();
         if (const auto seconds = shell.changes_in()) window.draw_again_in(*seconds);
         // After every edit, so that a window that is killed has lost none of them.

@@ -7,7 +7,9 @@
 
 #include "app/gui/bars.h"
 #include "app/gui/legal.h"
+#include "app/gui/opened_file.h"
 #include "sim/cost/predict.h"
+#include "sim/scenario/preset.h"
 
 namespace app::gui {
 namespace {
@@ -104,7 +106,27 @@ void Shell::show_measured(const sim::Report& report) {
 }
 
 void Shell::open(const std::filesystem::path& file) {
-  if (!panels_.open(file)) toast_.say("No panel shows " + file.string() + ".");
+  try {
+    OpenedFile opened = read_opened(file);
+    const std::string name = file.filename().string();
+    if (auto* scenario = std::get_if<sim::Scenario>(&opened)) {
+      const sim::Calibration* here = calibrations_.this_machine();
+      if (here && scenario->hardware.name == sim::kThisMachine) scenario->hardware = here->hardware;
+      document_.edit("Open " + name, std::move(*scenario));
+      saved_to_ = file;
+    } else if (const auto* report = std::get_if<sim::Report>(&opened)) {
+      show_measured(*report);
+      toast_.say("Shown as a run: " + name + ".");
+    } else if (const auto* model = std::get_if<sim::Model>(&opened)) {
+      sim::Scenario next = document_.scenario();
+      next.model = *model;
+      edit("Open model " + name, std::move(next));
+    } else if (!panels_.open(file)) {
+      toast_.say("No panel shows " + file.string() + ".");
+    }
+  } catch (const std::exception& error) {
+    toast_.say(error.what());
+  }
 }
 
 // A scenario that cannot be leaves the figures of the last that could on screen.

@@ -1,6 +1,7 @@
 // The desktop without a window system: state, one frame of interface, and what its commands do. The window,
 // the pictures and the tests each drive it. What single panels do is theirs (panels/panels.h).
 #pragma once
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -36,7 +37,8 @@ class Shell {
 
   // As if its run had just ended.
   void show_measured(const sim::Report& report);
-  // Shows a file in the panel that takes it: a table of measurements.
+  // A scenario or a model becomes the document's, a report is shown as a run, and other files go to the panel that takes
+  // them: tables of measurements.
   void open(const std::filesystem::path& file);
   void wait_for_prediction() const { prediction_.wait(); }
   // What panels that are seen have asked for.
@@ -86,6 +88,7 @@ class Shell {
   std::optional<Prediction> legal_;   // the last that has figures
   const Prediction* seen_ = nullptr;  // of the study, when it was last looked at
   std::string disagreement_;
+  std::filesystem::path saved_to_;  // of the scenario; empty: nowhere yet
   sim::Scenario first_;  // of a new document
   PanelWindows panels_;
 };

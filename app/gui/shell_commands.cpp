@@ -1,9 +1,12 @@
 // Everything the desktop can do, registered once.
+#include <portable_file_dialogs.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "app/cli/predict_command.h"
 #include "app/gui/legal.h"
+#include "app/gui/opened_file.h"
 #include "app/gui/presets.h"
 #include "app/gui/shell.h"
 #include "runtime/this_machine.h"
@@ -49,10 +52,49 @@ void Shell::add_document_commands() {
   add({"file.new",
        "File",
        "New",
-       [this] { document_.edit("New", first_); },
+       [this] {
+         document_.edit("New", first_);
+         saved_to_.clear();
+       },
        ImGuiMod_Ctrl | ImGuiKey_N,
        {},
        [this] { return first_.model.name + " on " + first_.hardware.name; }});
+  // A dialog of the system's own; where there is none, files are dropped on the window.
+  const auto open_file = [this] {
+    if (!pfd::settings::available())
+      return toast_.say("No file dialog is installed: drop a file on the window.");
+    for (const std::string& file :
+         pfd::open_file(
+             "Open a scenario, model, report or table", saved_to_.parent_path().string(),
+             {"Scenario, report, config.json, GGUF, table", "*.json *.ndjson *.gguf *.csv", "All files", "*"})
+             .result())
+      open(file);
+  };
+  const auto save_to = [this](const std::filesystem::path& file) {
+    try {
+      save_scenario(document_.scenario(), file);
+      saved_to_ = file;
+      toast_.say("Saved to " + file.string() + ".");
+    } catch (const std::exception& error) {
+      toast_.say(error.what());
+    }
+  };
+  const auto save_as = [this, save_to] {
+    if (!pfd::settings::available())
+      return toast_.say("No file dialog is installed: copy the scenario as JSON instead.");
+    const std::string file =
+        pfd::save_file("Save the scenario", saved_to_.string(), {"Scenario", "*.json"}).result();
+    if (!file.empty()) save_to(file);
+  };
+  add({"file.open", "File", "Open", open_file, ImGuiMod_Ctrl | ImGuiKey_O});
+  add({"file.save",
+       "File",
+       "Save",
+       [this, save_to, save_as] { saved_to_.empty() ? save_as() : save_to(saved_to_); },
+       ImGuiMod_Ctrl | ImGuiKey_S,
+       {},
+       [this] { return saved_to_.filename().string(); }});
+  add({"file.save_as", "File", "Save as", save_as, ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_S});
   add_scenario_commands();
   const auto make_it_legal = [this] {
     const auto legal = make_legal(document_.scenario());
@@ -178,6 +220,7 @@ void Shell::add_scenario_commands() {
                        if (next.hardware.name == sim::kThisMachine)
                          next.hardware = here ? here->hardware : unmeasured_machine();
                        document_.edit("scenario " + name, std::move(next));
+                       saved_to_.clear();  // what was opened stays as it is
                      } catch (const std::exception& error) {
                        toast_.say(error.what());
                      }

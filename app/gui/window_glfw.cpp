@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "app/gui/desktop.h"
 #include "app/gui/redraw_policy.h"
@@ -33,6 +34,7 @@ struct Window::State {
   RedrawPolicy policy;
   std::atomic<bool> news = true;
   bool imgui = false;
+  std::vector<std::filesystem::path> dropped;
 
   static State& of(GLFWwindow* window) { return *static_cast<State*>(glfwGetWindowUserPointer(window)); }
   static void input(GLFWwindow* window) { of(window).policy.on_input(glfwGetTime()); }
@@ -46,6 +48,10 @@ struct Window::State {
     glfwSetScrollCallback(window, [](GLFWwindow* w, double, double) { input(w); });
     glfwSetKeyCallback(window, [](GLFWwindow* w, int, int, int, int) { input(w); });
     glfwSetCharCallback(window, [](GLFWwindow* w, unsigned) { input(w); });
+    glfwSetDropCallback(window, [](GLFWwindow* w, int count, const char** paths) {
+      of(w).dropped.assign(paths, paths + count);
+      input(w);
+    });
     glfwSetWindowFocusCallback(window, [](GLFWwindow* w, int) { input(w); });
     glfwSetWindowRefreshCallback(window, [](GLFWwindow* w) { input(w); });
     glfwSetFramebufferSizeCallback(window, [](GLFWwindow* w, int, int) { input(w); });
@@ -99,6 +105,10 @@ Window::~Window() {
   ImGui::DestroyContext();
   glfwDestroyWindow(state_->window);
   glfwTerminate();
+}
+
+std::vector<std::filesystem::path> Window::take_dropped() {
+  return std::exchange(state_->dropped, {});
 }
 
 void Window::wake() {

@@ -1,7 +1,9 @@
 // The window: GLFW, OpenGL 3, and the loop that draws when there is a reason to.
 #pragma once
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace app::gui {
 
@@ -18,6 +20,8 @@ class Window {
   // From within a frame: something that it shows is to go after this time.
   void draw_again_in(double seconds);
   float display_scale() const;
+  // Files that were dropped on the window since.
+  std::vector<std::filesystem::path> take_dropped();
 
   // Until the window is closed or `frame` returns false. `prepare` runs before ImGui's new frame, `frame`
   // within it.

@@ -1,0 +1,50 @@
+#include "app/gui/opened_file.h"
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "app/cli/report_output.h"
+#include "runtime/model_source.h"
+#include "sim/scenario/preset.h"
+
+namespace app::gui {
+namespace {
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw std::runtime_error(file.string() + " cannot be read.");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+OpenedFile read_opened(const std::filesystem::path& file) {
+  const std::string ending = file.extension().string();
+  if (std::filesystem::is_directory(file) || ending == ".gguf")
+    return runtime::open_model(file.string()).model;
+  if (ending == ".ndjson") return cli::read_report(file.string());
+  if (ending != ".json") return {};
+  const std::string text = text_of(file);
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
+  if (has("report") || has("rows")) return cli::read_report(file.string());
+  if (has("model_type") || has("architectures"))
+    return sim::model_from_hugging_face_config(text, file.string());
+  return sim::scenario_from_json(text, file.string());
+}
+
+void save_scenario(const sim::Scenario& scenario, const std::filesystem::path& file) {
+  auto beside = file;
+  beside += ".new";
+  std::ofstream out(beside);
+  out << sim::to_json(scenario) << '\n';
+  out.close();
+  std::error_code error;
+  if (out) std::filesystem::rename(beside, file, error);
+  if (!out || error) throw std::runtime_error("The scenario could not be written to " + file.string() + ".");
+}
+
+}  // namespace app::gui
