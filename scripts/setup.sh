@@ -125,7 +125,7 @@ configure() {
   # Fresh: the checkout may have moved, and packages that were missing may be there now.
   local compiler
   compiler=${CUDACXX:-$(cuda_compiler || true)}
-  (cd "$root" && CUDACXX="$compiler" cmake --fresh --preset release -DRIDGEPOINT_THIRD_PARTY="$third_party") > "$log" 2>&1 < /dev/null ||
+  (cd "$root" && CUDACXX="$compiler" cmake --fresh --preset "${preset:-release}" -DRIDGEPOINT_THIRD_PARTY="$third_party") > "$log" 2>&1 < /dev/null ||
     { tail -n 20 "$log" >&2; die 1 "CMake could not configure the build; its whole output is in $log"; }
 }
 

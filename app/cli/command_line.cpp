@@ -95,9 +95,7 @@ int end_with(int code, bool stream) {
   return report_failure({ExitCode::device_error, "the result could not be written to stdout" + why}, stream);
 }
 
-}  // namespace
-
-int run_command_line(int argc, char** argv) {
+int run(int argc, char** argv, Invocation& invocation) {
   CLI::App program(
       describe("Ridgepoint: what an LLM costs to train and to run, predicted beside measured.",
                {"ridgepoint                                                  the desktop",
@@ -110,7 +108,6 @@ int run_command_line(int argc, char** argv) {
   program.formatter(std::make_shared<HelpFormatter>());
   program.set_version_flag("--version", "ridgepoint " RIDGEPOINT_VERSION);
   program.require_subcommand(0, 1);
-  Invocation invocation;
   std::vector<std::string> tables;
   program.add_option("--table", tables, "tables of measurements for the desktop's validation panel")
       ->type_name("FILE.csv");
@@ -127,6 +124,15 @@ int run_command_line(int argc, char** argv) {
     return end_with(program.exit(help), false);
   } catch (const CLI::ParseError& error) {
     return report_failure({ExitCode::usage, explain(program, error)}, invocation.stream);
+  }
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  Invocation invocation;
+  try {
+    return run(argc, argv, invocation);
   } catch (...) {
     return report_failure(failure_of(std::current_exception()), invocation.stream);
   }
