@@ -9,22 +9,27 @@ namespace {
 
 constexpr int kSchemaVersion = 1;
 
+// The dimensions of a sample under the names of its file; 0 where a kind has none.
+void for_each_dimension(auto& sample, auto visit) {
+  visit("rows", sample.rows);
+  visit("cols", sample.cols);
+  visit("inner", sample.inner);
+  visit("batch", sample.batch);
+  visit("query_length", sample.query_length);
+  visit("kv_length", sample.kv_length);
+  visit("heads", sample.heads);
+  visit("kv_heads", sample.kv_heads);
+  visit("head_dim", sample.head_dim);
+  visit("working_set_bytes", sample.working_set.value);
+}
+
 KernelSample sample_from(JsonObject object) {
   KernelSample s;
   s.kind = object.word<OpKind>("kind", op_kind_from_name, "the operation kinds of sim/plan/operation.h");
   s.dtype = object.word<DType>("dtype", dtype_from_name, "fp32, tf32, bf16, fp16, fp8, int8, int4, fp64");
-  s.rows = object.integer("rows", 0);
-  s.cols = object.integer("cols", 0);
-  s.inner = object.integer("inner", 0);
-  s.batch = object.integer("batch", 0);
-  s.query_length = object.integer("query_length", 0);
-  s.kv_length = object.integer("kv_length", 0);
-  s.heads = object.integer("heads", 0);
-  s.kv_heads = object.integer("kv_heads", 0);
-  s.head_dim = object.integer("head_dim", 0);
+  for_each_dimension(s, [&](const char* key, std::int64_t& value) { value = object.integer(key, 0); });
   s.flops.value = object.number("flops");
   s.bytes.value = object.integer("bytes");
-  s.working_set.value = object.integer("working_set_bytes", 0);
   s.median.value = object.number("median_seconds");
   s.spread = object.number("spread", 0);
   if (!(s.median.value > 0)) object.fail("median_seconds", "must be above 0");
@@ -36,26 +41,11 @@ KernelSample sample_from(JsonObject object) {
 }
 
 Json json_of(const KernelSample& s) {
-  Json json;
-  json["kind"] = name(s.kind);
-  json["dtype"] = name(s.dtype);
-  const auto put = [&](const char* key, std::int64_t value) {
+  Json json{{"kind", name(s.kind)},   {"dtype", name(s.dtype)},           {"flops", s.flops.value},
+            {"bytes", s.bytes.value}, {"median_seconds", s.median.value}, {"spread", s.spread}};
+  for_each_dimension(s, [&](const char* key, std::int64_t value) {
     if (value != 0) json[key] = value;
-  };
-  put("rows", s.rows);
-  put("cols", s.cols);
-  put("inner", s.inner);
-  put("batch", s.batch);
-  put("query_length", s.query_length);
-  put("kv_length", s.kv_length);
-  put("heads", s.heads);
-  put("kv_heads", s.kv_heads);
-  put("head_dim", s.head_dim);
-  json["flops"] = s.flops.value;
-  json["bytes"] = s.bytes.value;
-  put("working_set_bytes", s.working_set.value);
-  json["median_seconds"] = s.median.value;
-  json["spread"] = s.spread;
+  });
   return json;
 }
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "sim/cost/efficiency.h"
-#include "sim/cost/network.h"
 #include "sim/plan/ranks.h"
 
 namespace sim {
@@ -59,13 +58,10 @@ class EngineKernel {
   Price price() const {
     const CostKind kind = cost_kind(op_.kind);
     if (kind == CostKind::small_kernels) return small_kernels();
-    Price p = kind == CostKind::products    ? product()
-              : kind == CostKind::attention ? attention()
-                                            : collective();
-    p.seconds += serving_.gap;
-    p.low += serving_.gap * (1 / (1 + kEstimateError));
-    p.high += serving_.gap * (1 + kEstimateError);
-    return p;
+    const Price p = kind == CostKind::products    ? product()
+                    : kind == CostKind::attention ? attention()
+                                                  : collective();
+    return p + with_error(serving_.gap, kEstimateError, p.bound);
   }
 
  private:
@@ -113,11 +109,7 @@ class EngineKernel {
     const KernelSoftware software{.attention = serving_.attention_tables};
     if (!decodes()) {
       if (serving_.standard_prefill_attention) return standard_attention();
-      Price p = tabulated(v_, software);
-      const double ratio = fp8_prompt_ratio();
-      for (Seconds Price::*t : {&Price::seconds, &Price::low, &Price::high})
-        p.*t = launch() + (p.*t - launch()) * ratio;
-      return p;
+      return (tabulated(v_, software) + launch() * -1) * fp8_prompt_ratio() + launch();
     }
     if (serving_.decode_attention == DecodeAttention::block_per_head && op_.kind == OpKind::attention_cached)
       return block_per_head();
@@ -186,18 +178,8 @@ class EngineKernel {
     if (in_node) software.collectives = serving_.collective_tables;
     for (const auto& own : serving_.custom_all_reduce)
       if (op_.kind == OpKind::all_reduce && own.ranks == group_->size && message() <= own.up_to)
-        software.collectives = "TensorRT-LLM custom all-reduce";
-    const Price p = tabulated(v_, software);
-    const bool ring = op_.kind == OpKind::all_reduce || op_.kind == OpKind::all_gather;
-    return ring && p.provenance == Provenance::datasheet ? by_formula() : p;
-  }
-  // NCCL's, where no table has collectives of the node.
-  Price by_formula() const {
-    const auto operation =
-        op_.kind == OpKind::all_reduce ? CollectiveOperation::all_reduce : CollectiveOperation::all_gather;
-    const CollectiveShape shape{operation, static_cast<double>(message().value), group_->size,
-                                ranks_in_node(*group_, hardware_.devices_per_node)};
-    return with_error(multi_node_time(hardware_, hardware_.node_link, shape), 1, Bound::network);
+        software.collectives = own.tables;
+    return tabulated(v_, software);
   }
   Bytes message() const { return plan_.buffers[static_cast<std::size_t>(op_.operands[0].buffer)].bytes(v_); }
 

@@ -31,9 +31,8 @@ constexpr std::array<EnumName<CollectiveOperation>, 5> kOperationNames{{
 // How far software that no table names lies from the table of another, about the 90th percentile over the
 // published tables with their software's names taken away: products of one A100 by two engines (0.13);
 // attention of FlashAttention 2 and 3, cuDNN and serving engines (0.45); NCCL by nccl-tests and by
-// torch.distributed in one node (0.55). Where only the formulas of cost/network.h are left: four in five of
-// the clusters that users reported.
-constexpr double kOtherProduct = 0.15, kOtherAttention = 0.5, kOtherCollective = 0.6, kFormula = 1.0;
+// torch.distributed in one node (0.55).
+constexpr double kOtherProduct = 0.15, kOtherAttention = 0.5, kOtherCollective = 0.6;
 // Between group sizes, or beyond the sizes measured, a curve is known less well than at its points.
 constexpr double kBetweenSizes = 1.5;
 
@@ -275,14 +274,14 @@ std::optional<MeasuredTime> collective_time(const GpuCalibration& gpu, const Har
       largest = curve.ranks;
       node_bus = curve.bus;
     }
-  Seconds t = multi_node_time(hardware, node_bus, s);
+  Seconds t = collective_by_formula(hardware, node_bus, s);
   // Formulas of several nodes know nothing of what delays one node's ranks: no bus is faster across nodes.
   const CollectiveShape inside{s.operation, s.bytes, s.ranks_per_node, s.ranks_per_node};
   if (s.ranks_per_node > 1 && s.crossing >= 1)
     if (const auto in_node = collective_time(gpu, hardware, inside, software))
       t = std::max(t, in_node->seconds *
                           (bus_factor(s.operation, s.ranks) / bus_factor(s.operation, s.ranks_per_node)));
-  return MeasuredTime{t, t * (1 / (1 + kFormula)), t * (1 + kFormula), Fit::formula};
+  return MeasuredTime{t, t * (1 / (1 + kFormulaError)), t * (1 + kFormulaError), Fit::formula};
 }
 
 }  // namespace sim

@@ -63,7 +63,7 @@ std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware
     if (is_tabulated(gpu, alone, named)) return attention_time(gpu, hardware, alone, shape, named);
     if (is_tabulated(gpu, MeasuredKernel::attention_forward_backward, named)) return part_of_both(named);
   }
-  if (!backward) return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, shape);
+  if (!backward) return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, shape, software);
   if (auto time = attention_time(gpu, hardware, alone, shape, "FlashAttention3")) return time;
   return part_of_both("FlashAttention2");
 }
@@ -102,14 +102,14 @@ bool decodes(const KernelSample& s) {
 }
 
 // Decoding streams the cache, which tables have in 16 bits; fewer save the time in which their bytes pass.
-std::optional<MeasuredTime> cached_attention_time(const GpuCalibration& gpu, const KernelSample& s,
-                                                  const Hardware& hardware, std::string_view software) {
+std::optional<MeasuredTime> decode_time(const GpuCalibration& gpu, const KernelSample& s,
+                                        const Hardware& hardware, std::string_view software) {
   // FlashAttention streams a long cache at 0.93 of an H100's bandwidth, 0.82 of an A100's (tables of
   // aiconfigurator).
   constexpr double kStreamed = 0.93, kTabulatedBytes = 2;
-  const auto kernel = decodes(s) ? MeasuredKernel::attention_decode : MeasuredKernel::attention_prefill;
-  const auto time = attention_time(gpu, hardware, kernel, attention_shape(s), software);
-  if (!time || !decodes(s)) return time;
+  const auto time =
+      attention_time(gpu, hardware, MeasuredKernel::attention_decode, attention_shape(s), software);
+  if (!time) return time;
   const auto elements = [&](std::int64_t tokens, std::int64_t heads) {
     return 2 * static_cast<double>(s.batch * tokens) * static_cast<double>(heads * s.head_dim);
   };
@@ -175,12 +175,13 @@ std::optional<MeasuredTime> kernel_time(const GpuCalibration& gpu, const Operati
     case Curve::product:
       if (!backward) return forward_product_time(gpu, hardware, s, software);
       return product_time(gpu, hardware, product_shape(s.kind, rows, cols, inner, s.dtype));
+    case Curve::cached_attention:  // a prompt's is flash attention
+      if (decodes(s)) return decode_time(gpu, s, hardware, software.attention);
+      [[fallthrough]];
     case Curve::flash_attention:
       return flash_time(gpu, hardware, attention_shape(s),
                         backward ? MeasuredKernel::attention_backward : MeasuredKernel::attention_forward,
                         software.attention);
-    case Curve::cached_attention:
-      return cached_attention_time(gpu, s, hardware, software.attention);
     case Curve::grouped_product:
       return grouped_product_time(gpu, op, s, hardware, v, work);
     case Curve::newton_schulz:

@@ -81,9 +81,7 @@ void take_at_least(Node& node, const CostBreakdown& below) {
   const double ratio = below.total() / node.sum.total();
   if (!(ratio > 1)) return;
   node.sum = node.sum * ratio;
-  for (auto& entry : node.entries)
-    for (Seconds Price::*t : {&Price::seconds, &Price::low, &Price::high})
-      entry.priced.price.*t = entry.priced.price.*t * ratio;
+  for (auto& entry : node.entries) entry.priced.price = entry.priced.price * ratio;
 }
 
 }  // namespace
@@ -110,9 +108,7 @@ EngineRows::Sum& EngineRows::sum(std::string_view id, OpKind kind, double count,
 }
 
 void EngineRows::add(const Operation& op, const PricedOperation& priced, double times) {
-  Price all = priced.price;
-  for (Seconds Price::*t : {&Price::seconds, &Price::low, &Price::high}) all.*t = all.*t * times;
-  Sum& of = sum(op.id, op.kind, times, all);
+  Sum& of = sum(op.id, op.kind, times, priced.price * times);
   of.row.flops += priced.work.flops * times;
   of.row.model_flops += priced.work.model_flops * times;
   of.memory += static_cast<double>(priced.work.memory().value) * times;
@@ -295,7 +291,7 @@ void IterationCost::add_rows(const EnginePass& pass, double scale, EngineRows& r
                  with_error(pass.sent * times, kSendError, Bound::network));
   const double waits = pass.waits * scale;
   rows.add_other("engine.wait", OpKind::receive, times,
-                 with_error(one.total() * waits, one.band() - 1, Bound::network));
+                 with_error(one.total() * waits, one.band() - 1, Bound::bubble));
 }
 
 }  // namespace sim

@@ -9,7 +9,8 @@ namespace sim {
 namespace {
 
 // NCCL 2.30.7, src/graph/tuning.cc: base latency of the Simple protocol, and a hop's by NVLink and by
-// network, of rings and of trees.
+// network, of rings and of trees. Low-latency protocols would make short messages faster, and
+// FasterTransformer's published times on several nodes are not: 565 ms for 16 ranks, 565 by this formula.
 constexpr Seconds kBase = us(8.4), kRingNodeHop = us(3.4), kRingNetworkHop = us(14);
 constexpr Seconds kTreeNodeHop = us(4.0), kTreeNetworkHop = us(14);
 // NVIDIA/nccl issues: 46 to 48 GB/s of a 400 Gb/s adapter are what is expected.
@@ -22,18 +23,22 @@ constexpr Seconds kSendLatency = us(10);
 
 }  // namespace
 
-Seconds multi_node_time(const Hardware& hardware, BytesPerSecond node_bus, const CollectiveShape& shape) {
+Seconds collective_by_formula(const Hardware& hardware, BytesPerSecond node_bus,
+                              const CollectiveShape& shape) {
   const double n = shape.ranks, r = std::max(1, std::min(shape.ranks_per_node, shape.ranks));
   const double nodes = std::max(1.0, std::ceil(n / r));
   const BytesPerSecond adapter = hardware.network_link * kAdapterEfficiency;
   const auto transfer = [](double bytes, BytesPerSecond rate) { return Seconds{bytes / rate.value}; };
   if (shape.operation == CollectiveOperation::send_receive)
-    return kSendLatency + transfer(shape.bytes, adapter);
-  if (shape.operation == CollectiveOperation::all_to_all) {  // what leaves the node, over one's own adapter
+    return kSendLatency + transfer(shape.bytes, nodes == 1 ? node_bus : adapter);
+  if (shape.operation == CollectiveOperation::all_to_all) {
+    // What stays in the node passes its links; what leaves it, over one's own adapter.
+    const Seconds within = transfer(shape.bytes * (r - 1) / r, node_bus);
+    if (nodes == 1) return kBase + within;
     const Seconds across =
         kBase + kRingNetworkHop * (nodes - 1) + transfer(shape.bytes * shape.crossing * (n - r) / n, adapter);
     // What has crossed is passed on inside the node while more of it arrives.
-    return shape.crossing < 1 ? std::max(across, transfer(shape.bytes * (r - 1) / r, node_bus)) : across;
+    return shape.crossing < 1 ? std::max(across, within) : across;
   }
 
   const bool reduces_all = shape.operation == CollectiveOperation::all_reduce;
@@ -41,9 +46,11 @@ Seconds multi_node_time(const Hardware& hardware, BytesPerSecond node_bus, const
   const BytesPerSecond ring_bus{nodes == 1 ? node_bus.value
                                 : r > 1    ? std::min(node_bus.value, r * adapter.value)
                                            : adapter.value};
-  const Seconds hops = kRingNodeHop * (passes * (n - nodes)) + kRingNetworkHop * (passes * (nodes - 1));
-  const Seconds ring = kBase + std::max(hops, hardware.network_step * (passes * (n - 1))) +
-                       transfer(bus_factor(shape.operation, shape.ranks) * shape.bytes, ring_bus);
+  const Seconds moved = transfer(bus_factor(shape.operation, shape.ranks) * shape.bytes, ring_bus);
+  const Seconds node_hop = std::max(kRingNodeHop, hardware.node_latency),
+                network_hop = std::max(kRingNetworkHop, hardware.network_latency);
+  const Seconds hops = node_hop * (passes * (n - nodes)) + network_hop * (passes * (nodes - 1));
+  const Seconds ring = kBase + std::max(hops, hardware.network_step * (passes * (n - 1))) + moved;
   if (!reduces_all || nodes == 1) return ring;
   // A tree moves the message up and down, at SimAI's rate (github.com/aliyun/SimAI): two nodes send both ways
   // at once.

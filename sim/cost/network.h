@@ -1,5 +1,5 @@
-// Collectives across nodes that nobody measured: NCCL's own latencies and the bandwidth of a group's
-// adapters.
+// Collectives that nobody measured, inside a node and across nodes: NCCL's own latencies, and the bandwidth
+// of a node's links and of a group's adapters.
 #pragma once
 #include "sim/cost/gpu_calibration.h"
 #include "sim/plan/plan.h"
@@ -7,7 +7,10 @@
 namespace sim {
 
 // `node_bus` is what a ring reaches inside a node.
-Seconds multi_node_time(const Hardware& hardware, BytesPerSecond node_bus, const CollectiveShape& shape);
+Seconds collective_by_formula(const Hardware& hardware, BytesPerSecond node_bus,
+                              const CollectiveShape& shape);
+// Four in five of the clusters that users reported lie within a factor of 1 + this.
+inline constexpr double kFormulaError = 1.0;
 
 // Copies of a token that cross nodes when its experts' nodes are sent one each, over those when each expert
 // is: distinct nodes / chosen experts, where experts are chosen alike within as many nodes as their groups

@@ -10,9 +10,6 @@
 namespace sim {
 namespace {
 
-// 90th percentile of the error of latency and bandwidth per operation and group size, over 774 collectives in
-// the tables of github.com/ai-dynamo/aiconfigurator.
-constexpr double kCollectiveError = 0.45;
 // Ring collectives saturate at this share of a link's rate: 367 of 450 GB/s on H200, 235 of 300 on A100 (S.
 // Bekman, ml-engineering, network).
 constexpr double kLinkEfficiency = 0.8;
@@ -27,16 +24,17 @@ constexpr double kHostLinkError = 1.2;
 constexpr double kHostMemoryEfficiency = 0.8;
 constexpr double kHostMemoryError = 1.0;
 
-Price price_collective(const Work& work, const Dims& dims, const Group& group, const Hardware& h,
-                       Seconds launch) {
-  if (group.size <= 1) return with_error(launch, kCollectiveError, Bound::launch, Provenance::datasheet);
-  const bool in_node = ranks_in_node(group, h.devices_per_node) == group.size && h.node_link.value > 0;
-  const BytesPerSecond link = in_node ? h.node_link : h.network_link;
-  const Seconds latency = in_node ? h.node_latency : h.network_latency;
-  const Seconds fixed = launch + latency * (group.size - 1);  // hops of a ring
-  const double sent = in_node ? 1 : crossing_share(dims, group, h);
-  const Seconds transfer = work.network / (link * kLinkEfficiency) * sent;
-  return with_error(fixed + transfer, kCollectiveError, Bound::network, Provenance::datasheet);
+Price price_collective(CollectiveOperation operation, const Work& work, const Dims& dims, const Group& group,
+                       const Hardware& h, Seconds launch) {
+  if (group.size <= 1) return with_error(launch, kFormulaError, Bound::launch);
+  const CollectiveShape shape{
+      .operation = operation,
+      .bytes = static_cast<double>(work.network.value) / bus_factor(operation, group.size),
+      .ranks = group.size,
+      .ranks_per_node = ranks_in_node(group, h.devices_per_node),
+      .crossing = crossing_share(dims, group, h)};
+  const BytesPerSecond node_bus = (h.node_link.value > 0 ? h.node_link : h.network_link) * kLinkEfficiency;
+  return with_error(collective_by_formula(h, node_bus, shape), kFormulaError, Bound::network);
 }
 
 }  // namespace
@@ -53,12 +51,14 @@ Bound bound_of(Seconds launch, Seconds compute, Seconds memory) {
 Price price(const Work& work, const Operation& op, const Variables& v, const Hardware& hardware,
             const Calibration* calibration, const Group* group, Bytes working_set,
             const KernelSoftware& software) {
+  // Who receives waits, which the execution finds; the sender's time is that of the wires.
+  if (op.kind == OpKind::receive) return {{}, {}, {}, Bound::bubble, Provenance::datasheet};
   if (calibration && calibration->gpu)
     if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group, software))
       return *tabulated;
   const Seconds launch = calibration ? calibration->launch : hardware.launch;
-  if (is_collective(op.kind))
-    return price_collective(work, op.dims, group ? *group : Group{}, hardware, launch);
+  if (const auto operation = info(op.kind).collective)
+    return price_collective(*operation, work, op.dims, group ? *group : Group{}, hardware, launch);
 
   if (work.copied.value > 0)
     return with_error(launch + work.copied / (hardware.host_link * kHostLinkEfficiency), kHostLinkError,

@@ -15,6 +15,20 @@ struct Price {
   Provenance provenance{};
 };
 
+// The expected time and both ends of the band alike; what bounds it stays.
+constexpr Price operator+(Price a, Seconds more) {
+  for (Seconds Price::*t : {&Price::seconds, &Price::low, &Price::high}) a.*t += more;
+  return a;
+}
+constexpr Price operator+(Price a, const Price& b) {
+  for (Seconds Price::*t : {&Price::seconds, &Price::low, &Price::high}) a.*t += b.*t;
+  return a;
+}
+constexpr Price operator*(Price a, double n) {
+  for (Seconds Price::*t : {&Price::seconds, &Price::low, &Price::high}) a.*t = a.*t * n;
+  return a;
+}
+
 // Whose kernels run, where tables of GPUs have several; empty: not known.
 struct KernelSoftware {
   std::string_view attention{}, products{}, collectives{};

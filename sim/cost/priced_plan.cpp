@@ -124,9 +124,7 @@ void BlockPricer::price_operations(BlockId id, Phase phase, const Variables& var
     again.work.model_flops = {};
     const double share = recomputed_share(plan_, block.operations[i]);
     again.work.flops = again.work.flops * share;
-    again.price.seconds = again.price.seconds * share;
-    again.price.low = again.price.low * share;
-    again.price.high = again.price.high * share;
+    again.price = again.price * share;
   }
   hide_behind_products(plan_, block, phase, priced, hardware_);
   hide_behind_paired_pass(plan_, block, priced, hardware_);
@@ -187,10 +185,7 @@ PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t inde
     return with(nullptr, epilogue_traffic(plan_, block.operations[index + 1], v));
   if (op.group < 0) return with(nullptr);
   Group group = plan_.groups[static_cast<std::size_t>(op.group)];
-  // Two neighbours take part; the receiver's time is its waiting, which the execution finds.
-  if (op.kind == OpKind::receive)
-    return {work_of(plan_, op, v), {{}, {}, {}, Bound::network, Provenance::datasheet}};
-  if (op.kind == OpKind::send) group.size = 2;
+  if (op.kind == OpKind::send) group.size = 2;  // neighbours
   if (op.kind == OpKind::exchange) {  // all of a ring at once: its longest way counts
     const bool in_node = ranks_in_node(group, hardware_.devices_per_node) == group.size;
     group = {group.axis, 2, in_node ? 1 : hardware_.devices_per_node};

@@ -22,27 +22,6 @@ constexpr double kExchangeBesideCompute = 1.10;
 // Elementwise kernels reach this share of the bandwidth (cost/efficiency.cpp).
 constexpr double kMemoryEfficiency = 0.75;
 
-Price operator+(Price a, Seconds more) {
-  a.seconds += more;
-  a.low += more;
-  a.high += more;
-  return a;
-}
-
-Price operator*(Price a, double n) {
-  a.seconds = a.seconds * n;
-  a.low = a.low * n;
-  a.high = a.high * n;
-  return a;
-}
-
-Price operator+(Price a, const Price& b) {
-  a.seconds += b.seconds;
-  a.low += b.low;
-  a.high += b.high;
-  return a;
-}
-
 // What streams through memory beside its arithmetic: tables of kernels know the traffic of their own results.
 Price at_least(Price a, Seconds streamed) {
   if (streamed <= a.seconds) return a;

@@ -68,7 +68,7 @@ class Batch {
     return {.iteration = iteration,
             .layers = stage_layers_,
             .ends = false,
-            .sent = multi_node_time(cost_.hardware(), cost_.hardware().node_link, send) +
+            .sent = collective_by_formula(cost_.hardware(), cost_.hardware().node_link, send) +
                     serving_.stage_overhead};
   }
 

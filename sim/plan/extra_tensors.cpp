@@ -85,7 +85,7 @@ void add_tensor(Plan& plan, const ExtraTensor& t) {
                                      .buffer_class = BufferClass::activation,
                                      .dtype = DType::int8,
                                      .shape = shape,
-                                     .per_layer = plan.blocks[keeper].name.starts_with("layer."),
+                                     .per_layer = plan.blocks[keeper].role == BlockRole::layer,
                                      .per_micro_batch = true});
   at(plan, made.back()).beside.push_back(writes(buffer));
   for (const Place& place : needed) at(plan, place).beside.push_back(reads(buffer));
@@ -151,27 +151,32 @@ bool repeats_layers(const Strategy& s) {
   return s.recompute == Recompute::full || s.recompute == Recompute::sqrt;
 }
 
+bool is_layer(const Block& block, BlockPass pass) {
+  return block.role == BlockRole::layer && block.pass == pass;
+}
+
 // What the plan keeps of a layer between its passes, bytes a token; norms' statistics are no part of closed
 // forms.
 double kept_bytes(const Plan& plan) {
-  const auto block = [&](std::string_view name) {
-    return std::find_if(plan.blocks.begin(), plan.blocks.end(),
-                        [&](const Block& b) { return b.name == name; });
-  };
-  auto forward = block("layer.forward");
-  if (repeats_layers(plan.scenario.strategy)) forward = block("layer.recompute");
+  const BlockPass makes = repeats_layers(plan.scenario.strategy) ? BlockPass::recompute : BlockPass::forward;
+  const auto forward = std::ranges::find_if(plan.blocks, [&](const Block& b) { return is_layer(b, makes); });
   if (forward == plan.blocks.end()) return 0;
+  std::vector<bool> made(plan.buffers.size()), needed(plan.buffers.size()), statistic(plan.buffers.size());
+  const auto mark = [&](const Operand& o, std::vector<bool>& in) {
+    if (o.buffer != kNoBuffer && o.layer_offset == 0)
+      in[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
+  };
   const auto mark_used = [&](const Block& b, std::vector<bool>& in) {
     for (const Operation& op : b.operations)
       for (const std::vector<Operand>* operands : {&op.operands, &op.beside})
-        for (const Operand& o : *operands)
-          if (o.buffer != kNoBuffer && o.layer_offset == 0)
-            in[static_cast<std::size_t>(plan.storage(o.buffer))] = true;
+        for (const Operand& o : *operands) mark(o, in);
   };
-  std::vector<bool> made(plan.buffers.size()), needed(plan.buffers.size());
   mark_used(*forward, made);
-  for (const std::string_view part : {"layer.backward", "layer.backward_input", "layer.backward_weight"})
-    if (const auto backward = block(part); backward != plan.blocks.end()) mark_used(*backward, needed);
+  for (const Operation& op : forward->operations)
+    for (const Role role : {Role::mean, Role::rstd})
+      if (has(op, role)) mark(operand(op, role), statistic);
+  for (const Block& block : plan.blocks)
+    if (block.role == BlockRole::layer && is_backward(block.pass)) mark_used(block, needed);
   const Workload& w = plan.scenario.workload;
   const Variables v{.batch = w.micro_batch_size,
                     .query_length = w.seq_len / plan.scenario.strategy.context_parallel,
@@ -179,22 +184,32 @@ double kept_bytes(const Plan& plan) {
   std::int64_t bytes = 0;
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
     const Buffer& buffer = plan.buffers[b];
-    const bool statistic = buffer.name.ends_with(".mean") || buffer.name.ends_with(".rstd");
-    if (made[b] && needed[b] && buffer.buffer_class == BufferClass::activation && buffer.per_layer &&
-        !statistic)
+    if (made[b] && needed[b] && !statistic[b] && buffer.buffer_class == BufferClass::activation &&
+        buffer.per_layer)
       bytes += buffer.bytes(v).value;
   }
   return static_cast<double>(bytes) / static_cast<double>(v.batch * v.query_length);
+}
+
+// The norm that a layer's forward pass begins with, and its backward pass ends with.
+std::string norm_of_input(const Plan& plan, bool backward) {
+  std::string id;
+  for (const Block& block : plan.blocks)
+    if (block.role == BlockRole::layer && block.pass != BlockPass::recompute &&
+        is_backward(block.pass) == backward)
+      for (const Operation& op : block.operations)
+        if (info(op.kind).family == Family::norms && (backward || id.empty())) id = op.id;
+  return id;
 }
 
 // An operation of a layer whose result stays from the first forward pass on; the first of all where the whole
 // layer is repeated, but for what backward does not read.
 std::string kept_from(const Plan& plan) {
   for (const Block& block : plan.blocks)
-    if (block.name == "layer.forward" && !repeats_layers(plan.scenario.strategy))
+    if (is_layer(block, BlockPass::forward) && !repeats_layers(plan.scenario.strategy))
       for (const Operation& op : block.operations)
         if (places_of(plan, op.id).size() == 1) return op.id;
-  return "layer.attention_norm.forward";
+  return norm_of_input(plan, false);
 }
 
 // Closed forms are of dense layers.
@@ -205,7 +220,7 @@ void add_rest_of(Plan& plan, const SavedActivations& saved) {
   const double hidden = static_cast<double>(plan.scenario.model.hidden_size);
   add_tensor(plan, {.name = "layer.kept_beside",
                     .from = kept_from(plan),
-                    .to = "layer.attention_norm.backward",
+                    .to = norm_of_input(plan, true),
                     .hidden = rest / hidden});
 }
 
@@ -219,7 +234,7 @@ void make_again(Plan& plan) {
   const std::size_t buffers = plan.buffers.size();
   std::vector<bool> made_in_forward(buffers);
   for (const Block& block : plan.blocks)
-    if (block.name.ends_with(".forward"))
+    if (block.pass == BlockPass::forward)
       for (const Operation& op : block.operations)
         for (const Operand& o : op.operands)
           if (o.buffer != kNoBuffer && o.access != Access::read)
@@ -240,7 +255,7 @@ void make_again(Plan& plan) {
           b.buffer_class = BufferClass::scratch;
           b.per_layer = b.per_micro_batch = false;
           own[kept] = add(plan, std::move(b));
-          if (!block.name.ends_with(".forward")) made.push_back(writes(own[kept]));
+          if (block.pass != BlockPass::forward) made.push_back(writes(own[kept]));
         }
         o.buffer = own[kept];
       }

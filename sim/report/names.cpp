@@ -12,11 +12,12 @@ constexpr std::array<EnumName<Provenance>, 4> kProvenances{{{Provenance::measure
                                                             {Provenance::calibrated, "calibrated"},
                                                             {Provenance::interpolated, "interpolated"},
                                                             {Provenance::datasheet, "datasheet"}}};
-constexpr std::array<EnumName<Bound>, 5> kBounds{{{Bound::compute, "compute"},
+constexpr std::array<EnumName<Bound>, 6> kBounds{{{Bound::compute, "compute"},
                                                   {Bound::memory, "memory"},
                                                   {Bound::launch, "launch"},
                                                   {Bound::network, "network"},
-                                                  {Bound::host, "host"}}};
+                                                  {Bound::host, "host"},
+                                                  {Bound::bubble, "bubble"}}};
 constexpr std::array<EnumName<FlopsConvention>, 5> kConventions{
     {{FlopsConvention::six_n, "6N"},
      {FlopsConvention::six_n_full, "6N + full attention"},

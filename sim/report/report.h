@@ -17,7 +17,14 @@ inline constexpr int kReportSchemaVersion = 1;
 
 enum class ReportKind { predicted, measured, recorded };
 enum class Provenance { measured, calibrated, interpolated, datasheet };
-enum class Bound { compute, memory, launch, network, host };  // host: its memory and the link to it
+enum class Bound {
+  compute,
+  memory,
+  launch,
+  network,
+  host,    // its memory and the link to it
+  bubble,  // waiting until another pipeline stage has sent
+};
 std::string_view name(ReportKind kind);
 std::string_view name(Provenance provenance);
 std::string_view name(Bound bound);

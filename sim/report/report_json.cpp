@@ -88,7 +88,7 @@ Row row_from(JsonObject& object) {
   r.model_flops = {object.number("model_flops")};
   r.memory = bytes_at(object, "memory_bytes");
   r.network = bytes_at(object, "network_bytes");
-  r.bound = object.word("bound", bound_from_name, "compute, memory, launch, network, host");
+  r.bound = object.word("bound", bound_from_name, "compute, memory, launch, network, host, bubble");
   r.provenance =
       object.word("provenance", provenance_from_name, "measured, calibrated, interpolated, datasheet");
   r.fused_into = object.text("fused_into", "");

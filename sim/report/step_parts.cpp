@@ -35,6 +35,8 @@ StepPart part_of(const Row& row) {
       return StepPart::host;
     case Bound::network:
       return StepPart::network;
+    case Bound::bubble:
+      return StepPart::bubble;
   }
   return StepPart::other;
 }

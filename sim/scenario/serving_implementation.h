@@ -83,6 +83,7 @@ struct ServingImplementation {
   struct CustomAllReduce {
     int ranks = 2;
     Bytes up_to;
+    std::string tables;  // the software whose measurements stand for it
   };
   std::vector<CustomAllReduce> custom_all_reduce;
   std::string collective_tables;  // NCCL's that stands for the engine's; empty: the first there is

@@ -206,7 +206,7 @@ TEST_CASE("a group that spans more nodes takes longer, and no less than its adap
       double before = 0;
       for (const int nodes : {4, 8, 16, 64, 256}) {
         const sim::CollectiveShape shape{operation, bytes, 8 * nodes, 8};
-        const double t = sim::multi_node_time(g.hardware, sim::gb_per_s(370), shape).value;
+        const double t = sim::collective_by_formula(g.hardware, sim::gb_per_s(370), shape).value;
         CAPTURE(sim::name(operation), bytes, nodes);
         CHECK(t > before);
         // What leaves a node must pass its eight adapters once.

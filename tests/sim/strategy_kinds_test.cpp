@@ -286,7 +286,8 @@ TEST_CASE("replicas beside each other exchange gradients inside a node, and stag
       if (row.id == "gradients.all_reduce") t += row.duration;
     return t;
   };
-  CHECK(all_reduce_time("tp-cp-ep-dp-pp") * 4 < all_reduce_time("tp-cp-pp-ep-dp"));
+  // Two replicas of a node have two adapters: 2 x 50 GB/s x 0.93 instead of 450 x 0.8.
+  CHECK(all_reduce_time("tp-cp-ep-dp-pp") * 3.5 < all_reduce_time("tp-cp-pp-ep-dp"));
 }
 
 TEST_CASE("with the optimizer offloaded the device holds parameters and gradients, the host the rest") {

@@ -205,11 +205,8 @@ class InferenceParts {
     draw_bar(ImGui::GetWindowDrawList(), look_, at, {at.x + width, at.y + height}, parts, 0);
     ImGui::InvisibleButton(std::string(words).c_str(), {width, height});
     if (ImGui::IsItemHovered()) describe_parts(phase.time);
-    static constexpr std::array<const char*, 4> bounds = {"bound by arithmetic", "bound by memory",
-                                                          "bound by launches and small kernels",
-                                                          "bound by the network"};
     text_fitted(look_, TextRole::caption, c_.dim,
-                std::string(bounds[static_cast<std::size_t>(phase.bound)]) + ": " +
+                "bound by " + std::string(sim::name(phase.bound)) + ": " +
                     sim::format_percent(phase.of_peak) + " of the peak FLOP/s, " +
                     sim::format_percent(phase.of_bandwidth) + " of the bandwidth",
                 width);
