@@ -31,6 +31,12 @@ class Communicator {
 
   std::int32_t rank() const { return transport_ ? transport_->rank() : 0; }
   std::int32_t size() const { return transport_ ? transport_->size() : 1; }
+  // All ranks of the job.
+  Members everyone() const {
+    Members all{{}, static_cast<std::size_t>(rank())};
+    for (std::int32_t r = 0; r < size(); ++r) all.ranks.push_back(r);
+    return all;
+  }
 
   // buffer = sum over the members.
   void all_reduce(const Members& members, std::span<const MutableBytes> buffers, sim::DType dtype);

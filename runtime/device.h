@@ -55,6 +55,8 @@ struct RunSettings {
   kernels::ContextPart context;        // its place where ranks divide sequences
   kernels::SamplingSettings sampling;
   std::int64_t sampling_step = 0;
+  // Ids that may be sampled, where logits have padding behind them (ranks that divide the vocabulary); 0: all.
+  std::int64_t sampled_vocabulary = 0;
 };
 
 // Columns of a weight that share a scale: `exactly` so many, or any multiple of `multiple_of`; 0 of either: a
@@ -107,6 +109,8 @@ class Device {
     (void)codes, (void)scales, (void)from, (void)weight;
     return false;
   }
+  // Whether its memory is the host's, which ranks exchange (communicator.h).
+  virtual bool shares_host_memory() const { return false; }
   virtual KvCacheLimits kv_cache_limits() const { return {}; }
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
   // operation.operands; of absent ones anything).

@@ -336,6 +336,7 @@ void Executor::carry_out(const Bound& bound, const Members& members, std::span<c
           members, every<MutableBytes>(operands, 0, 2), every<ConstBytes>(operands, 1, 2), dtype,
           operation.operation->operands.front().access == sim::Access::update);
     case sim::OpKind::all_gather:
+      if (gathers_columns(operation)) return gather_columns(operation, members);
       return communicator_.all_gather(members, every<MutableBytes>(operands, 0, 2),
                                       every<ConstBytes>(operands, 1, 2), dtype);
     case sim::OpKind::all_to_all:
@@ -346,6 +347,29 @@ void Executor::carry_out(const Bound& bound, const Members& members, std::span<c
     default:
       throw std::logic_error("not a collective: " + operation.operation->id);
   }
+}
+
+// Rows of which each rank has some columns, as of logits; else ranks have rows, or flat shards.
+bool Executor::gathers_columns(const BoundOperation& operation) const {
+  const auto shape = [&](std::size_t i) {
+    return plan_.buffers[static_cast<std::size_t>(operation.operation->operands[i].buffer)].shape;
+  };
+  return operation.operands.size() == 2 && shape(0).size() == 2 && shape(1).size() == 2 &&
+         shape(0).front() == shape(1).front();
+}
+
+void Executor::gather_columns(const BoundOperation& operation, const Members& members) {
+  const BoundOperand &whole = operation.operands[0], &own = operation.operands[1];
+  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(operation.operation->operands[1].buffer)];
+  const std::int64_t rows = buffer.shape.front().value(operation.variables), width = own.bytes / rows;
+  const auto ranks = static_cast<std::int64_t>(members.size());
+  Communicator::MutableParts out(members.size());
+  for (std::int64_t r = 0; r < ranks; ++r)
+    for (std::int64_t row = 0; row < rows; ++row)
+      out[static_cast<std::size_t>(r)].emplace_back(whole.data + (row * ranks + r) * width,
+                                                    static_cast<std::size_t>(width));
+  communicator_.exchange_parts(members, out,
+                               Communicator::ConstParts(members.size(), {ConstBytes(bytes_of(own))}));
 }
 
 bool Executor::in_columns(const sim::Operand& operand) const {

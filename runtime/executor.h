@@ -98,6 +98,8 @@ class Executor {
   void send_or_receive(const Bound& bound);
   // Context parallelism. Columns of wider rows, as keys and values are of packed qkv, lie apart: messages are
   // made of them and taken apart; so are rows of all heads and all rows of some.
+  bool gathers_columns(const BoundOperation& operation) const;
+  void gather_columns(const BoundOperation& operation, const Members& members);
   bool in_columns(const sim::Operand& operand) const;
   void with_columns_together(const Bound& bound,
                              const std::function<void(std::span<const BoundOperand>)>& act);

@@ -41,11 +41,11 @@ struct RowSamples {
 class Generator {
  public:
   Generator(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
-            const EventSink& sink)
+            Communicator& communicator, const EventSink& sink)
       : settings_(settings),
         model_(model),
-        sink_(sink),
-        run_(scenario, open_device(settings.device)),
+        sink_(communicator.rank() == 0 ? sink : EventSink()),
+        run_(scenario, open_device(settings.device), communicator),
         samples_(run_.executor().rows().size()) {
     const sim::Plan& plan = run_.plan();
     tokens_ = plan.find(sim::buffer_names::tokens);
@@ -71,7 +71,7 @@ class Generator {
     GpuMonitor monitor(run_.device().pci_bus_id());
     double last = 0;
     std::size_t section = 0;
-    for (; section < sections && !stop.stop_requested() && !all_finished(); ++section) {
+    for (; section < sections && !all_finished() && !any_stopped(stop); ++section) {
       run_section(section, seconds_since(begin));
       if (section == 0) keep_first_logits();
       const double now = seconds_since(begin);
@@ -102,6 +102,18 @@ class Generator {
     return std::all_of(finished_.begin(), finished_.end(), [](bool finished) { return finished; });
   }
 
+  // Ranks end after the same token: that after which one was asked to.
+  bool any_stopped(const std::stop_token& stop) const {
+    Communicator& communicator = run_.communicator();
+    const double own = stop.stop_requested() ? 1 : 0;
+    std::vector<double> all(static_cast<std::size_t>(communicator.size()));
+    const MutableBytes gathered = std::as_writable_bytes(std::span(all));
+    const ConstBytes own_bytes = std::as_bytes(std::span(&own, 1));
+    communicator.all_gather(communicator.everyone(), std::span(&gathered, 1), std::span(&own_bytes, 1),
+                            sim::DType::fp64);
+    return std::any_of(all.begin(), all.end(), [](double stopped) { return stopped != 0; });
+  }
+
   // The new tokens of each sequence, as many as the section's actions take, and where they begin.
   void fill_inputs(std::size_t section) {
     const sim::Program& program = run_.executor().program();
@@ -126,6 +138,8 @@ class Generator {
                              .top_p = settings_.top_p,
                              .seed = settings_.seed};
     run_settings.sampling_step = static_cast<std::int64_t>(section);
+    run_settings.vocabulary = run_.vocabulary();
+    run_settings.sampled_vocabulary = run_.plan().scenario.model.vocab_size;
     if (section >= timed_sections_) {
       run_.executor().run_whole(section, run_settings);
       return;
@@ -191,7 +205,7 @@ class Generator {
 
   const GenerateSettings& settings_;
   const ModelSource& model_;
-  const EventSink& sink_;
+  const EventSink sink_;
   Run run_;
   std::vector<RowSamples> samples_;
   std::vector<double> stamps_;  // of every operation so far, from the beginning of the generation
@@ -209,8 +223,14 @@ class Generator {
 
 Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
                     const EventSink& sink, std::stop_token stop) {
+  Communicator alone;
+  return generate(scenario, model, settings, alone, sink, stop);
+}
+
+Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
+                    Communicator& communicator, const EventSink& sink, std::stop_token stop) {
   check_prompt(settings.prompt, model.model);
-  return Generator(with_prompt_length(scenario, settings.prompt.size()), model, settings, sink)
+  return Generator(with_prompt_length(scenario, settings.prompt.size()), model, settings, communicator, sink)
       .generate(stop);
 }
 

@@ -41,11 +41,16 @@ Launched launched() {
       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
       {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
       {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"}};
+  // srun without PMI says where its tasks are, and on how many nodes.
+  const std::optional<int> task = number_in_environment("SLURM_PROCID"),
+                           tasks = number_in_environment("SLURM_STEP_NUM_TASKS");
   for (const Variables& v : kLaunchers) {
     const std::optional<int> rank = number_in_environment(v.rank), size = number_in_environment(v.size);
     if (rank && size && *size >= 1 && *rank >= 0 && *rank < *size)
       return {*rank, *size, std::max(1, number_in_environment(v.on_this_machine).value_or(1))};
   }
+  if (task && tasks && *tasks > 1 && *task >= 0 && *task < *tasks)
+    return {*task, *tasks, number_in_environment("SLURM_STEP_NUM_NODES") == 1 ? *tasks : 1};
   return {};
 }
 

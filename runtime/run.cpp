@@ -119,8 +119,11 @@ void require_whole_groups(const sim::Plan& plan, const Device& device) {
 }
 
 // What of a strategy no executor here carries out.
-void require_strategy(const sim::Scenario& scenario) {
+void require_strategy(const sim::Scenario& scenario, const Device& device) {
   const sim::Strategy& s = scenario.strategy;
+  if (s.devices() > 1 && !device.shares_host_memory())
+    throw NoDevice("several ranks exchange the host's memory here, which is the CPU's: strategies of " +
+                   std::to_string(s.devices()) + " devices run with --device cpu, not on " + device.name());
   const std::int64_t heads = scenario.model.num_key_value_heads;
   if (scenario.workload.task == sim::Task::train && s.tensor_parallel > heads)
     throw NoDevice("training with strategy.tensor_parallel " + std::to_string(s.tensor_parallel) +
@@ -133,7 +136,6 @@ void require_strategy(const sim::Scenario& scenario) {
     throw NoDevice(what + " can be predicted but not run here on several devices; the strategy has " +
                    std::to_string(s.devices()));
   };
-  if (w.task == sim::Task::generate) refuse("generation");
   if (w.dtype != sim::DType::fp32 && w.dtype != sim::DType::bf16)
     refuse("training in " + std::string(sim::name(w.dtype)));
   if (sim::trains_adapters(w)) refuse("training of adapters");
@@ -155,7 +157,7 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (scenario.workload.expert_capacity_factor > 0)
     throw NoDevice(
         "experts take all rows that are sent to them here; workload.expert_capacity_factor must be 0 to run");
-  require_strategy(scenario);
+  require_strategy(scenario, device);
   const std::span<const sim::DType> dtypes = device.dtypes();
   if (!contains(dtypes, scenario.workload.dtype))
     throw NoDevice(device.name() + " computes in " + names_of(dtypes) + "; workload.dtype is " +

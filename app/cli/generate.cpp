@@ -15,6 +15,7 @@
 #include "app/cli/flags.h"
 #include "app/cli/generated_text.h"
 #include "app/cli/interrupt.h"
+#include "app/cli/ranks.h"
 #include "app/cli/report_output.h"
 #include "app/cli/scenario_flags.h"
 #include "runtime/error.h"
@@ -138,26 +139,58 @@ class TokenPrinter {
   bool has_text_;
 };
 
+// As one of several ranks; what goes wrong is told by the first.
+ExitCode generate_among(const RankOfJob& job, const ResolvedScenario& resolved,
+                        runtime::GenerateSettings settings, const runtime::EventSink& sink,
+                        const InterruptSignals& interrupt, runtime::Generation& generation) {
+  const std::unique_ptr<runtime::Transport> transport = join_ranks(job, settings.device);
+  runtime::Communicator communicator(*transport);
+  try {
+    generation = runtime::generate(resolved.scenario, resolved.source, settings, communicator, sink,
+                                   interrupt.stop());
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    transport->give_up(failure.message);
+    if (job.is_first()) throw;
+    return failure.code;
+  }
+  return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
+}
+
 ExitCode generate(const GenerateFlags& flags) {
   check(flags.settings);
   const InterruptSignals interrupt;
-  EventOutput events(flags.events);
+  const RankOfJob job = rank_of_job();
   ResolvedScenario resolved = resolve_for_run(flags.scenario, sim::Task::generate);
+  sim::Strategy& strategy = resolved.scenario.strategy;
+  if (strategy.devices() == 1) strategy.tensor_parallel = job.size;  // sequences are not divided
+  settle_degrees(strategy, job);
+  const int ranks = strategy.devices();
+  const bool starts_ranks = ranks > 1 && job.size == 1;
+  EventFlags event_flags = flags.events;
+  if (starts_ranks || !job.is_first()) event_flags.record.clear();  // of the first rank alone
+  EventOutput events(event_flags);
   runtime::GenerateSettings settings = on_device(flags.settings, flags.scenario);
   settings.prompt = prompt_of(flags, resolved.source);
   resolved.scenario.workload.prompt_length = static_cast<std::int64_t>(settings.prompt.size());
-  place_here(resolved, settings.device, events.sink(), interrupt.stop());
+  place_here(resolved, settings.device, job.is_first() ? events.sink() : runtime::EventSink(),
+             interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
+  if (starts_ranks) return start_ranks(ranks, interrupt);
 
   const bool prints_text = !flags.events.stream && flags.format == Format::text;
   const TokenPrinter printer(resolved.source.tokenizer.has_value());
-  const runtime::Generation generation = runtime::generate(
-      resolved.scenario, resolved.source, settings,
-      [&](const sim::Event& event) {
-        events.write(event);
-        if (prints_text) printer.print(event);
-      },
-      interrupt.stop());
+  const runtime::EventSink sink = [&](const sim::Event& event) {
+    events.write(event);
+    if (prints_text) printer.print(event);
+  };
+  runtime::Generation generation;
+  if (job.size > 1) {
+    const ExitCode code = generate_among(job, resolved, settings, sink, interrupt, generation);
+    if (!job.is_first() || (code != ExitCode::fine && code != ExitCode::interrupted)) return code;
+  } else {
+    generation = runtime::generate(resolved.scenario, resolved.source, settings, sink, interrupt.stop());
+  }
 
   if (prints_text) {
     print_generated("\n");

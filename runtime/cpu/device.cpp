@@ -52,6 +52,7 @@ class CpuDevice final : public Device {
     return true;
   }
 
+  bool shares_host_memory() const override { return true; }
   KvCacheLimits kv_cache_limits() const override {
     static constexpr sim::DType kTypes[] = {sim::DType::bf16, sim::DType::fp8};
     return {.dtypes = kTypes};

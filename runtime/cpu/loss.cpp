@@ -1,4 +1,6 @@
 // Rows of the table of kernels: the loss and sampling.
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "kernels/bf16_rows.h"
@@ -26,6 +28,13 @@ void loss_of_part(const A& a, float* logits, const BoundOperand& all, const S& s
                              a.scalar(), a.rows(), a.vocab(), settings.vocabulary);
 }
 
+void hide_padding(const A& a, std::int64_t vocabulary) {
+  if (vocabulary == 0 || vocabulary >= a.vocab()) return;
+  for (std::int64_t row = 0; row < a.rows(); ++row)
+    std::fill(a.f32(R::logits) + row * a.vocab() + vocabulary, a.f32(R::logits) + (row + 1) * a.vocab(),
+              -std::numeric_limits<float>::infinity());
+}
+
 std::vector<float> wide_logits(const A& a) {
   std::vector<float> logits(static_cast<std::size_t>(a.rows() * a.vocab()));
   cpu::widen(logits.data(), a.b16(R::logits), a.rows() * a.vocab());
@@ -47,6 +56,7 @@ constexpr CpuKernelRow kRows[] = {
      }},
     {K::sample,
      [](const A& a, const S& settings) {
+       hide_padding(a, settings.sampled_vocabulary);
        cpu::sample(a.i32(R::tokens), a.f32(R::logits), settings.sampling, settings.sampling_step, a.rows(),
                    a.vocab());
      }},

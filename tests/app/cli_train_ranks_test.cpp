@@ -1,4 +1,4 @@
-// ridgepoint train over several ranks, which it starts itself.
+// ridgepoint train and generate over several ranks, which they start themselves.
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -91,4 +91,17 @@ TEST_CASE("A rank that is killed is named, all others end, and other ranks resum
   INFO(resumed.err);
   CHECK(resumed.exit_code == 0);
   CHECK(resumed.out.find("\"step\":" + std::to_string(step + 1)) != std::string::npos);
+}
+
+TEST_CASE("Two ranks that generate starts itself say one process's tokens") {
+  const Arguments generate{"generate", "--model",          "tiny-llama", "--prompt-tokens",
+                           "1,2,3",    "--max-new-tokens", "8",
+                           "--format", "json"};
+  const Result one = run(generate), two = run(with(generate, {"--tp", "2"}));
+  INFO(two.err);
+  REQUIRE(one.exit_code == 0);
+  REQUIRE(two.exit_code == 0);
+  const auto tokens = nlohmann::json::parse(one.out).at("tokens");
+  CHECK(tokens.size() == 8);
+  CHECK(nlohmann::json::parse(two.out).at("tokens") == tokens);
 }

@@ -7,6 +7,7 @@
 
 #include "runtime/checkpoint.h"
 #include "runtime/error.h"
+#include "runtime/generate.h"
 #include "runtime/thread_ranks.h"
 #include "runtime/train.h"
 #include "tests/runtime/random_strategy.h"
@@ -158,6 +159,36 @@ TEST_CASE(
       CHECK(own.counted == own.expected);
     }
   }
+}
+
+TEST_CASE("Generation by several ranks gives one rank's tokens: dense, few key-value heads, experts; any batch") {
+  const auto batch = GENERATE(1, 3);
+  const auto temperature = GENERATE(0.0f, 1.0f);
+  sim::Model few_heads = tests::small_llama();
+  few_heads.num_attention_heads = 8;
+  few_heads.vocab_size = 301;
+  const auto [model, tensor, experts] = GENERATE_COPY(
+      table<sim::Model, int, int>({{tests::small_gpt(), 2, 1}, {few_heads, 4, 1}, {tests::small_llama(), 2, 1},
+                                   {tests::small_experts(), 2, 1}, {tests::small_experts(), 1, 2}}));
+  CAPTURE(model.name, tensor, experts, batch, temperature);
+  sim::Scenario s = tests::generation(model, 12, batch);
+  runtime::GenerateSettings settings;
+  settings.prompt = {1, 2, 3, 5, 8};
+  settings.temperature = temperature;
+  settings.device.threads = 1;
+  const runtime::Generation one = runtime::generate(s, tests::drawn(model), settings, {}, {});
+  s.strategy.tensor_parallel = tensor;
+  s.strategy.data_parallel = s.strategy.expert_parallel = experts;
+  s.workload.expert_imbalance = experts;
+  on_node_of_eight(s);
+  std::vector<runtime::Generation> ranks(static_cast<std::size_t>(s.strategy.devices()));
+  runtime::run_thread_ranks(s.strategy.devices(), [&](runtime::Transport& transport) {
+    runtime::Communicator communicator(transport);
+    ranks[static_cast<std::size_t>(transport.rank())] =
+        runtime::generate(s, tests::drawn(model), settings, communicator, {}, {});
+  });
+  REQUIRE(one.tokens[0].size() == 12);
+  for (const runtime::Generation& of_rank : ranks) CHECK(of_rank.tokens == one.tokens);
 }
 
 TEST_CASE("A checkpoint written by some ranks is read bit by bit by others") {
