@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/attention_tile.h"
 #include "kernels/bf16_rows.h"
 #include "kernels/blas.h"
 #include "kernels/cuda/types.h"
@@ -16,18 +17,6 @@
 
 namespace kernels::cpu {
 namespace {
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-// Rows of one head within a larger tensor: row i begins at data + i * stride and is D long.
-template <class Float>
-struct HeadRows {
-  Float* data;
-  std::int64_t stride;
-  Float* row(std::int64_t i) const { return data + i * stride; }
-};
-using ConstRows = HeadRows<const float>;
-using Rows = HeadRows<float>;
 
 int blas_int(std::int64_t n) {
   return static_cast<int>(n);
@@ -57,208 +46,14 @@ void add_product_tn(Rows c, float alpha, const float* a, std::int64_t a_stride, 
                a, blas_int(a_stride), b.data, blas_int(b.stride), 1.0f, c.data, blas_int(c.stride));
 }
 
-KERNELS_INLINE float dot(const float* a, const float* b, std::int64_t D) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t d = 0; d < D; ++d) sum += a[d] * b[d];
-  return sum;
-}
-
-KERNELS_INLINE void multiply(float* row, float factor, std::int64_t D) {
-#pragma omp simd
-  for (std::int64_t d = 0; d < D; ++d) row[d] *= factor;
-}
-
 KERNELS_INLINE void zero_rows(Rows rows, std::int64_t count, std::int64_t D) {
   for (std::int64_t i = 0; i < count; ++i) std::fill_n(rows.row(i), D, 0.0f);
 }
 
 // ------------------------------------------------------------------------------------ flash
 
-// Tiles of scores are kept transposed, (keys, queries): then the softmax's maxima and sums run across
-// vectors, not within them, and every product reads its operands along rows. Queries are padded with zeros to
-// whole vectors.
-constexpr std::int64_t kQueryTile = 64;
-constexpr std::int64_t kKeyTile = 64;
-constexpr std::int64_t kLanes = 32;
-
-KERNELS_INLINE std::int64_t padded(std::int64_t queries) {
-  return (queries + kLanes - 1) / kLanes * kLanes;
-}
-
-// The calling thread's scratch for `tiles` tiles of 64 x D.
-float* tile_scratch(std::int64_t tiles, std::int64_t D) {
-  static thread_local std::vector<float> storage;
-  const auto size = static_cast<std::size_t>(tiles * D * std::max(kQueryTile, kKeyTile));
-  if (storage.size() < size) storage.resize(size);
-  return storage.data();
-}
-
-// transposed (D, kQueryTile) = factor * rows^T, zero in the columns from count to padded(count).
-KERNELS_MULTIVERSION void pack_transposed(float* transposed, ConstRows rows, float factor, std::int64_t count,
-                                          std::int64_t D) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float* row = rows.row(i);
-    for (std::int64_t d = 0; d < D; ++d) transposed[d * kQueryTile + i] = factor * row[d];
-  }
-  for (std::int64_t d = 0; d < D; ++d)
-    std::fill(transposed + d * kQueryTile + count, transposed + d * kQueryTile + padded(count), 0.0f);
-}
-
-// Rows of one head lie a whole token apart, a distance that often is a power of two, so that they compete for
-// the same few places of the cache; what a tile product reads more than once is copied together first.
-void pack_rows(float* packed, ConstRows rows, std::int64_t count, std::int64_t D) {
-  for (std::int64_t i = 0; i < count; ++i) std::copy_n(rows.row(i), D, packed + i * D);
-}
-
-ConstMatrix matrix(ConstRows rows) {
-  return {rows.data, rows.stride};
-}
-Matrix matrix(Rows rows) {
-  return {rows.data, rows.stride};
-}
-
-// For every query, the running maximum of its scores, the sum of exp(score - maximum), and by what the last
-// tile rescaled them: exp(previous maximum - new maximum).
-struct OnlineSoftmax {
-  alignas(64) float maximum[kQueryTile];
-  alignas(64) float sum[kQueryTile];
-  alignas(64) float factor[kQueryTile];
-};
-
-// A mask as one head sees it.
-struct HeadMask {
-  AttentionMask mask;
-  float slope;
-};
-
 HeadMask mask_of_head(AttentionShape s, std::int64_t h) {
-  return {s.mask, s.mask.alibi ? s.mask.slope(h, s.H) : 0.0f};
-}
-
-// scores (keys, queries), of queries from `position` and keys from `first_key` on: ALiBi is added, and what a
-// query does not see becomes -inf.
-KERNELS_MULTIVERSION void mask_tile(float* scores, const HeadMask& head, std::int64_t position,
-                                    std::int64_t first_key, std::int64_t keys, std::int64_t queries) {
-  if (head.slope != 0)
-    for (std::int64_t i = 0; i < keys; ++i) {
-      float* row = scores + i * kQueryTile;
-      const int distance = static_cast<int>(first_key + i - position);
-#pragma omp simd
-      for (int j = 0; j < static_cast<int>(queries); ++j)
-        row[j] += head.slope * static_cast<float>(distance - j);
-    }
-  const std::int64_t visible_first = position + 1 - first_key;  // keys that query 0 sees or could see
-  for (std::int64_t i = std::max<std::int64_t>(visible_first, 0); i < keys; ++i)
-    std::fill_n(scores + i * kQueryTile, std::min(i - visible_first + 1, queries), kMinusInfinity);
-  if (!head.mask.hides_early_keys() || head.mask.first_key(position + queries - 1) <= first_key) return;
-  for (std::int64_t j = 0; j < queries; ++j) {
-    const std::int64_t hidden =
-        std::clamp<std::int64_t>(head.mask.first_key(position + j) - first_key, 0, keys);
-    for (std::int64_t i = 0; i < hidden; ++i) scores[i * kQueryTile + j] = kMinusInfinity;
-  }
-}
-
-// scores (keys, queries) become exp(score - maximum), after maxima and sums have taken them in.
-KERNELS_MULTIVERSION void online_softmax_tile(float* scores, OnlineSoftmax& state, std::int64_t keys,
-                                              std::int64_t queries) {
-  for (std::int64_t first = 0; first < queries; first += kLanes) {
-    float maximum[kLanes], sum[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) maximum[lane] = state.maximum[first + lane];
-    for (std::int64_t i = 0; i < keys; ++i) {
-      const float* row = scores + i * kQueryTile + first;
-#pragma omp simd
-      for (int lane = 0; lane < kLanes; ++lane)
-        maximum[lane] = row[lane] > maximum[lane] ? row[lane] : maximum[lane];
-    }
-#pragma omp simd
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const float factor = exp_approx(state.maximum[first + lane] - maximum[lane]);
-      state.factor[first + lane] = factor;
-      state.maximum[first + lane] = maximum[lane];
-      sum[lane] = state.sum[first + lane] * factor;
-    }
-    for (std::int64_t i = 0; i < keys; ++i) {
-      float* row = scores + i * kQueryTile + first;
-#pragma omp simd
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const float weight = exp_approx(row[lane] - maximum[lane]);
-        row[lane] = weight;
-        sum[lane] += weight;
-      }
-    }
-    for (int lane = 0; lane < kLanes; ++lane) state.sum[first + lane] = sum[lane];
-  }
-}
-
-KERNELS_MULTIVERSION void multiply_rows(Rows rows, const float* factors, std::int64_t count, std::int64_t D) {
-  for (std::int64_t i = 0; i < count; ++i)
-    if (factors[i] != 1.0f) multiply(rows.row(i), factors[i], D);
-}
-
-// Keys or values that lie in memory as they are read. tile(): `count` <= kKeyTile rows from `first` on.
-struct DirectTiles {
-  ConstRows rows;
-  ConstRows tile(std::int64_t first, std::int64_t, float*) const { return {rows.row(first), rows.stride}; }
-};
-
-// out (rows, D) = attention of `rows` <= kQueryTile queries, from `position` on, to keys and values. Writes
-// each row's log-sum-exp where lse is not null.
-template <class Tiles>
-void attend_query_tile(Rows out, float* lse, ConstRows queries, const Tiles& keys, const Tiles& values,
-                       const HeadMask& mask, std::int64_t position, std::int64_t rows, std::int64_t D) {
-  alignas(64) float scores[kKeyTile * kQueryTile];
-  OnlineSoftmax state;
-  // Not -inf: a query may see no key of its tile's first ones, and -inf less -inf is no number.
-  std::fill_n(state.maximum, kQueryTile, std::numeric_limits<float>::lowest());
-  std::fill_n(state.sum, kQueryTile, 0.0f);
-  float* queries_transposed = tile_scratch(3, D);
-  float* packed_values = queries_transposed + D * kQueryTile;
-  float* gathered_keys = packed_values + D * kKeyTile;
-  pack_transposed(queries_transposed, queries, 1.0f / std::sqrt(static_cast<float>(D)), rows, D);
-
-  const std::int64_t width = padded(rows);
-  const std::int64_t seen = position + rows, begin = mask.mask.first_key(position);
-  for (std::int64_t j = begin; j < seen; j += kKeyTile) {
-    const std::int64_t columns = std::min(kKeyTile, seen - j);
-    tile_product({scores, kQueryTile}, matrix(keys.tile(j, columns, gathered_keys)),
-                 {queries_transposed, kQueryTile}, false, columns, width, D);
-    mask_tile(scores, mask, position, j, columns, rows);
-    online_softmax_tile(scores, state, columns, width);
-    if (j > begin) multiply_rows(out, state.factor, rows, D);
-    const ConstRows tile = values.tile(j, columns, packed_values);
-    if (tile.data != packed_values) pack_rows(packed_values, tile, columns, D);
-    tile_product_transposed(matrix(out), {scores, kQueryTile}, {packed_values, D}, j > begin, rows, D,
-                            columns);
-  }
-  for (std::int64_t i = 0; i < rows; ++i) state.factor[i] = 1.0f / state.sum[i];
-  multiply_rows(out, state.factor, rows, D);
-  if (lse)
-    for (std::int64_t i = 0; i < rows; ++i) lse[i] = state.maximum[i] + std::log(state.sum[i]);
-}
-
-// delta[i] = dout row i . out row i, which is sum over keys of probability * dprobability (Dao et al. 2022,
-// section B.4).
-KERNELS_MULTIVERSION void row_dots(float* delta, ConstRows dout, ConstRows out, std::int64_t rows,
-                                   std::int64_t D) {
-  for (std::int64_t i = 0; i < rows; ++i) delta[i] = dot(dout.row(i), out.row(i), D);
-}
-
-// scores (keys, queries) become probabilities, and dprobabilities become gradients of the products query .
-// key.
-KERNELS_MULTIVERSION void softmax_gradient_tile(float* scores, float* dprobabilities, const float* lse,
-                                                const float* delta, float scale, std::int64_t keys,
-                                                std::int64_t queries) {
-  for (std::int64_t i = 0; i < keys; ++i) {
-    float* probability = scores + i * kQueryTile;
-    float* gradient = dprobabilities + i * kQueryTile;
-#pragma omp simd
-    for (std::int64_t j = 0; j < queries; ++j) {
-      const float p = exp_approx(probability[j] - lse[j]);
-      probability[j] = p;
-      gradient[j] = p * (gradient[j] - delta[j]) * scale;
-    }
-  }
+  return {s.mask, s.mask.alibi ? s.mask.slope(h, s.H) : 0.0f, s.sinks ? s.sinks + h : nullptr};
 }
 
 // Where a head's queries, keys and values lie in packed qkv (or their gradients in dqkv).
@@ -281,11 +76,6 @@ HeadRows<Float> output_rows(Float* out, AttentionShape s, std::int64_t b, std::i
   return {out + b * s.T * s.H * s.D + h * s.D, s.H * s.D};
 }
 
-template <class Float>
-HeadRows<Float> from_row(HeadRows<Float> rows, std::int64_t first) {
-  return {rows.row(first), rows.stride};
-}
-
 }  // namespace
 
 void attention_flash_forward(float* out, float* lse, const float* qkv, AttentionShape s) {
@@ -300,7 +90,27 @@ void attention_flash_forward(float* out, float* lse, const float* qkv, Attention
                       lse ? lse + (b * s.H + h) * s.T + first : nullptr,
                       from_row(packed.queries(b, h), first), DirectTiles{packed.keys(b, h / group)},
                       DirectTiles{packed.values(b, h / group)}, mask_of_head(s, h), first,
-                      std::min(kQueryTile, s.T - first), s.D);
+                      std::min(kQueryTile, s.T - first), s.D, s.D);
+  });
+}
+
+void attention_sinks_backward(float* dsinks, const float* dout, const float* out, const float* lse,
+                              AttentionShape s) {
+  parallel_ranges(s.H, s.B * s.T * s.D, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t h = begin; h < end; ++h) {
+      double sum = 0;
+      for (std::int64_t b = 0; b < s.B; ++b)
+        for (std::int64_t first = 0; first < s.T; first += kQueryTile) {
+          float delta[kQueryTile];
+          const std::int64_t rows = std::min(kQueryTile, s.T - first);
+          row_dots(delta, from_row(output_rows(dout, s, b, h), first),
+                   from_row(output_rows(out, s, b, h), first), rows, s.D);
+          const float* const of_rows = lse + (b * s.H + h) * s.T + first;
+          for (std::int64_t i = 0; i < rows; ++i)
+            sum -= static_cast<double>(std::exp(s.sinks[h] - of_rows[i]) * delta[i]);
+        }
+      dsinks[h] += static_cast<float>(sum);
+    }
   });
 }
 
@@ -548,6 +358,7 @@ std::int64_t split_count(std::int64_t keys) {
 struct StreamedQueries {
   const float* rows[kMaxStreamedQueries] = {};
   float slopes[kMaxStreamedQueries] = {};  // ALiBi's
+  const float* sinks[kMaxStreamedQueries] = {};
   std::int64_t first[kMaxStreamedQueries] = {};
   std::int64_t visible[kMaxStreamedQueries] = {};
   std::int64_t count = 0;
@@ -604,12 +415,16 @@ KERNELS_MULTIVERSION void attend_streamed_tile(StreamedSums to, const StreamedQu
   }
 }
 
-// Over the keys begin..end.
+// Over the keys begin..end. Sinks are taken in by the first part of the keys alone.
 void attend_streamed(StreamedSums to, const StreamedQueries& queries, const CachedTiles& keys,
-                     const CachedTiles& values, std::int64_t begin, std::int64_t end, std::int64_t D) {
+                     const CachedTiles& values, std::int64_t begin, std::int64_t end, bool is_first,
+                     std::int64_t D) {
   std::fill_n(to.out, queries.count * D, 0.0f);
-  std::fill_n(to.maximum, queries.count, kMinusInfinity);
-  std::fill_n(to.sum, queries.count, 0.0f);
+  for (std::int64_t r = 0; r < queries.count; ++r) {
+    const float* const sink = is_first ? queries.sinks[r] : nullptr;
+    to.maximum[r] = sink ? *sink : kMinusInfinity;
+    to.sum[r] = sink ? 1.0f : 0.0f;
+  }
   float* const gathered = tile_scratch(2, D);
   for (std::int64_t first = begin; first < end; first += kKeyTile) {
     const std::int64_t count = std::min(kKeyTile, end - first);
@@ -652,28 +467,30 @@ void attention_cached_streamed(float* out, const float* qkv, const KvCache& cach
   storage.resize(static_cast<std::size_t>(s.B * s.G * max_splits * partial_size));
   float* partials = storage.data();
 
-  parallel_ranges(s.B * s.G * max_splits, 2 * s.D * most_keys / max_splits,
-                  [&](std::int64_t begin, std::int64_t end) {
-                    StreamedQueries queries{.count = count};
-                    for (std::int64_t task = begin; task < end; ++task) {
-                      const std::int64_t head = task / max_splits, split = task % max_splits;
-                      const std::int64_t b = head / s.G, g = head % s.G;
-                      const std::int64_t from = s.mask.first_key(positions[b]);
-                      const std::int64_t keys = positions[b] + s.T - from, splits = split_count(keys);
-                      if (split >= splits) continue;
-                      for (std::int64_t r = 0; r < count; ++r) {
-                        queries.rows[r] = packed.queries(b, g * group + r % group).row(r / group);
-                        queries.visible[r] = positions[b] + r / group + 1;
-                        queries.first[r] = s.mask.first_key(positions[b] + r / group);
-                        queries.slopes[r] = mask_of_head(s, g * group + r % group).slope;
-                      }
-                      float* rows = partials + task * partial_size;
-                      attend_streamed({rows, rows + count * s.D, rows + count * (s.D + 1)}, queries,
-                                      CachedTiles(cache, CachedTiles::kKeys, s, b, g),
-                                      CachedTiles(cache, CachedTiles::kValues, s, b, g),
-                                      from + keys * split / splits, from + keys * (split + 1) / splits, s.D);
-                    }
-                  });
+  parallel_ranges(
+      s.B * s.G * max_splits, 2 * s.D * most_keys / max_splits, [&](std::int64_t begin, std::int64_t end) {
+        StreamedQueries queries{.count = count};
+        for (std::int64_t task = begin; task < end; ++task) {
+          const std::int64_t head = task / max_splits, split = task % max_splits;
+          const std::int64_t b = head / s.G, g = head % s.G;
+          const std::int64_t from = s.mask.first_key(positions[b]);
+          const std::int64_t keys = positions[b] + s.T - from, splits = split_count(keys);
+          if (split >= splits) continue;
+          for (std::int64_t r = 0; r < count; ++r) {
+            queries.rows[r] = packed.queries(b, g * group + r % group).row(r / group);
+            queries.visible[r] = positions[b] + r / group + 1;
+            queries.first[r] = s.mask.first_key(positions[b] + r / group);
+            const HeadMask mask = mask_of_head(s, g * group + r % group);
+            queries.slopes[r] = mask.slope;
+            queries.sinks[r] = mask.sink;
+          }
+          float* rows = partials + task * partial_size;
+          attend_streamed({rows, rows + count * s.D, rows + count * (s.D + 1)}, queries,
+                          CachedTiles(cache, CachedTiles::kKeys, s, b, g),
+                          CachedTiles(cache, CachedTiles::kValues, s, b, g), from + keys * split / splits,
+                          from + keys * (split + 1) / splits, split == 0, s.D);
+        }
+      });
 
   for (std::int64_t head = 0; head < s.B * s.G; ++head) {
     const std::int64_t b = head / s.G, g = head % s.G;
@@ -708,7 +525,7 @@ void attention_cached(float* out, const float* qkv, const KvCache& cache, const 
                       from_row(packed.queries(b, h), first),
                       CachedTiles(cache, CachedTiles::kKeys, s, b, h / group),
                       CachedTiles(cache, CachedTiles::kValues, s, b, h / group), mask_of_head(s, h),
-                      positions[b] + first, std::min(kQueryTile, s.T - first), s.D);
+                      positions[b] + first, std::min(kQueryTile, s.T - first), s.D, s.D);
   });
 }
 

@@ -35,6 +35,9 @@ struct AttentionMask {
 struct AttentionShape {
   std::int64_t B, T, H, G, D;
   AttentionMask mask{};
+  // (H): a learned score of each head that takes part in the softmax of every row and has no value (gpt-oss,
+  // arXiv 2508.10925); null: there is none. Flash and cached attention in fp32 read it.
+  const float* sinks = nullptr;
 };
 
 namespace cpu {
@@ -45,6 +48,10 @@ void attention_flash_forward(float* out, float* lse, const float* qkv, Attention
 // dqkv (B, T, (H+2G)*D) = gradient (overwritten).
 void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, const float* out,
                               const float* lse, AttentionShape s);
+
+// dsinks (H) += gradient of s.sinks; out and lse are attention_flash_forward's.
+void attention_sinks_backward(float* dsinks, const float* dout, const float* out, const float* lse,
+                              AttentionShape s);
 
 // probabilities (B, H, T, T): softmax of the masked scores, zero where the mask hides a key.
 void attention_standard_forward(float* out, float* probabilities, const float* qkv, AttentionShape s);
@@ -58,8 +65,8 @@ void kv_append(const KvCache& cache, const float* qkv, const std::int32_t* posit
 
 // out (B, T, H*D): query t of sequence b sees cache entries up to positions[b]+t, which kv_append has
 // written, from the first that the mask leaves.
-// Where a contiguous cache is shorter than the sequence, new tokens come one at a time, or all from position 0.
-// How the cache is cut into blocks changes no bit.
+// Where a contiguous cache is shorter than the sequence, new tokens come one at a time, or all from position
+// 0. How the cache is cut into blocks changes no bit.
 void attention_cached(float* out, const float* qkv, const KvCache& cache, const std::int32_t* positions,
                       AttentionShape s);
 

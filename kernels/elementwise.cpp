@@ -66,4 +66,16 @@ void zero(float* out, std::int64_t count) {
   });
 }
 
+void copy_rows(StridedRows<float> out, StridedRows<const float> inp, std::int64_t R, std::int64_t C) {
+  parallel_ranges(R, C, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) std::copy_n(inp.row(r), C, out.row(r));
+  });
+}
+
+void zero_rows(StridedRows<float> out, std::int64_t R, std::int64_t C) {
+  parallel_ranges(R, C, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) std::fill_n(out.row(r), C, 0.0f);
+  });
+}
+
 }  // namespace kernels::cpu

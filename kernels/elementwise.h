@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/strided_rows.h"
+
 namespace kernels::cpu {
 
 // out (R, C) = a (R, C) + b (R, C); out may be a or b. Without b it is a copy of a, elsewhere.
@@ -24,5 +26,9 @@ void take_columns(float* out, const float* inp, float scale, std::int64_t R, Col
 
 // Zeroes count floats, threaded.
 void zero(float* out, std::int64_t count);
+
+// Columns of wider rows: R rows of C.
+void copy_rows(StridedRows<float> out, StridedRows<const float> inp, std::int64_t R, std::int64_t C);
+void zero_rows(StridedRows<float> out, std::int64_t R, std::int64_t C);
 
 }  // namespace kernels::cpu

@@ -39,28 +39,39 @@ KERNELS_MULTIVERSION void rmsnorm_gradient_row(float* dinp, float* dweight, cons
 
 }  // namespace
 
-void rmsnorm_forward(float* out, float* rstd, const float* inp, const float* weight, float eps,
-                     std::int64_t R, std::int64_t C) {
+void rmsnorm_forward(StridedRows<float> out, float* rstd, StridedRows<const float> inp, const float* weight,
+                     float eps, std::int64_t R, std::int64_t C) {
   parallel_ranges(R, C, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      const float row_rstd = rmsnorm_row(out + r * C, inp + r * C, weight, eps, C);
+      const float row_rstd = rmsnorm_row(out.row(r), inp.row(r), weight, eps, C);
       if (rstd) rstd[r] = row_rstd;
     }
   });
 }
 
-void rmsnorm_backward(float* dinp, float* dweight, const float* dout, const float* inp, const float* weight,
-                      const float* rstd, std::int64_t R, std::int64_t C) {
+void rmsnorm_backward(StridedRows<float> dinp, float* dweight, StridedRows<const float> dout,
+                      StridedRows<const float> inp, const float* weight, const float* rstd, std::int64_t R,
+                      std::int64_t C) {
   sum_over_row_chunks(
       R, C,
       [=](float* partial, std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r)
-          rmsnorm_gradient_row(dinp + r * C, partial, dout + r * C, inp + r * C, weight, rstd[r], C);
+          rmsnorm_gradient_row(dinp.row(r), partial, dout.row(r), inp.row(r), weight, rstd[r], C);
       },
       [=](const float* partial) {
         if (dweight == nullptr) return;
         for (std::int64_t c = 0; c < C; ++c) dweight[c] += partial[c];
       });
+}
+
+void rmsnorm_forward(float* out, float* rstd, const float* inp, const float* weight, float eps,
+                     std::int64_t R, std::int64_t C) {
+  rmsnorm_forward({out, C}, rstd, {inp, C}, weight, eps, R, C);
+}
+
+void rmsnorm_backward(float* dinp, float* dweight, const float* dout, const float* inp, const float* weight,
+                      const float* rstd, std::int64_t R, std::int64_t C) {
+  rmsnorm_backward({dinp, C}, dweight, {dout, C}, {inp, C}, weight, rstd, R, C);
 }
 
 }  // namespace kernels::cpu

@@ -25,6 +25,7 @@ struct BoundOperand {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
   sim::DType dtype = sim::DType::fp32;  // of the elements there
+  std::int64_t row_width = 0;  // where rows are columns of wider ones: elements from one to the next; 0: they follow
 };
 
 // `operands` runs parallel to operation->operands.
@@ -115,6 +116,11 @@ class Device {
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
   // operation.operands; of absent ones anything).
   virtual bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const = 0;
+  // Of what it supports: whether rows of operands may be columns of wider ones.
+  virtual bool takes_columns(const sim::Operation& operation, std::span<const sim::DType> operands) const {
+    (void)operation, (void)operands;
+    return false;
+  }
   // What of the device's memory a run may have.
   virtual sim::Bytes available() const = 0;
 

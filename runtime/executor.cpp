@@ -27,6 +27,14 @@ sim::DType dtype_of(const sim::Plan& plan, const sim::Operand& operand) {
                                           : plan.buffers[static_cast<std::size_t>(operand.buffer)].dtype;
 }
 
+// Whether an operand's rows are columns of wider ones.
+bool has_columns(const sim::Plan& plan, const sim::Operation& operation) {
+  return std::any_of(operation.operands.begin(), operation.operands.end(), [&](const sim::Operand& operand) {
+    return operand.buffer != sim::kNoBuffer &&
+           plan.buffers[static_cast<std::size_t>(operand.buffer)].row_width > 0;
+  });
+}
+
 std::span<std::byte> bytes_of(const BoundOperand& operand) {
   return {operand.data, static_cast<std::size_t>(operand.bytes)};
 }
@@ -81,7 +89,9 @@ Executor::Executor(const sim::Plan& plan, const sim::MemoryPlan& memory, Device&
     for (const sim::Operation& operation : block.operations) {
       types.clear();
       for (const sim::Operand& operand : operation.operands) types.push_back(dtype_of(plan, operand));
-      if (!sim::is_collective(operation.kind) && !device.supports(operation, types))
+      if (!sim::is_collective(operation.kind) &&
+          (!device.supports(operation, types) ||
+           (has_columns(plan, operation) && !device.takes_columns(operation, types))))
         throw NoDevice(device.name() + " has no kernel for " + operation.id + " (" +
                        std::string(sim::name(operation.kind)) + " in " +
                        std::string(sim::name(operation.dtype)) +
@@ -182,9 +192,15 @@ BoundOperand Executor::bind(const sim::Operand& operand, const sim::Instance& in
     before = std::min(whole, bytes * static_cast<std::int64_t>(ranks.self));
     bytes = std::min(bytes, whole - before);
   }
-  // Memory is handed out in whole units.
-  arena_.touch(instance.offset, sim::aligned(before + bytes));
-  return {arena_.at(instance.offset + before), bytes.value, buffer.dtype};
+  if (buffer.row_width > 0) {
+    before = {buffer.first_column * sim::bits(buffer.dtype) / 8};
+    const sim::Bytes whole = plan_.buffers[static_cast<std::size_t>(buffer.view_of)].bytes(variables);
+    arena_.touch(instance.offset, sim::aligned(whole));
+  } else {
+    // Memory is handed out in whole units.
+    arena_.touch(instance.offset, sim::aligned(before + bytes));
+  }
+  return {arena_.at(instance.offset + before), bytes.value, buffer.dtype, buffer.row_width};
 }
 
 // Memory is planned for one operation after the other: what the second of a pair writes may lie where the

@@ -102,8 +102,8 @@ void fill_rope_table(const sim::Model& model, std::span<float> table) {
   scaling.low_freq_factor = from.low_freq_factor;
   scaling.high_freq_factor = from.high_freq_factor;
   scaling.original_max_position_embeddings = static_cast<double>(from.original_max_position_embeddings);
-  const std::int64_t positions = static_cast<std::int64_t>(table.size()) / model.head_dim;
-  kernels::cpu::rope_table(table.data(), model.rope_theta, scaling, positions, model.head_dim);
+  const std::int64_t positions = static_cast<std::int64_t>(table.size()) / model.rope_size();
+  kernels::cpu::rope_table(table.data(), model.rope_theta, scaling, positions, model.rope_size());
 }
 
 }  // namespace runtime

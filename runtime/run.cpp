@@ -18,10 +18,12 @@ namespace runtime {
 namespace {
 
 // What of a model no kernel here computes; empty where all is.
-std::string without_kernels(const sim::Model& m) {
-  if (m.has_latent_attention()) return "latent attention";
+std::string without_kernels(const sim::Scenario& scenario) {
+  const sim::Model& m = scenario.model;
+  if (m.has_latent_attention() && m.reach_of_windows() > 0) return "latent attention within windows";
   if (m.attention_sinks) return "attention sinks";
-  if (m.num_nextn_predict_layers > 0) return "multi-token prediction";
+  if (m.num_nextn_predict_layers > 0 && scenario.workload.task == sim::Task::train)
+    return "multi-token prediction";
   return "";
 }
 
@@ -151,7 +153,7 @@ void require_fit(const sim::MemoryPlan& memory, const Device& device) {
 }  // namespace
 
 void require_runnable(const sim::Scenario& scenario, const Device& device) {
-  if (const std::string what = without_kernels(scenario.model); !what.empty())
+  if (const std::string what = without_kernels(scenario); !what.empty())
     throw NoDevice("model " + scenario.model.name + " has " + what +
                    ", which can be predicted but not run here: there are no kernels for it");
   if (scenario.workload.expert_capacity_factor > 0)

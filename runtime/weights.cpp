@@ -47,9 +47,9 @@ bool is_bloom(const Model& model) {
   return model.position == sim::Position::alibi;
 }
 
-// Mixtral calls the three matrices of an expert by numbers; Qwen's mixtures as those of a dense layer.
+// Mixtral calls the three matrices of an expert by numbers; Qwen's and DeepSeek's as those of a dense layer.
 bool is_mixtral(const Model& model) {
-  return model.qk_norm == sim::QkNorm::none && !model.moe.shared_expert_gate;
+  return !model.has_latent_attention() && model.qk_norm == sim::QkNorm::none && !model.moe.shared_expert_gate;
 }
 
 class Namer {
@@ -80,6 +80,7 @@ class Namer {
         owner_.starts_with("layer.shared_expert"))
       return expert_parts();
     if (owner_ == "layer.attention.qk_norm") return qk_norm();
+    if (model_.has_latent_attention() && owner_.starts_with("layer.attention.")) return latent_parts();
     if (owner_ == "embedding")
       return {table(is_gguf()         ? "token_embd"
                     : is_gpt2(model_) ? "wte"
@@ -199,14 +200,17 @@ class Namer {
       parts.push_back(linear(owner + up, width, hidden));
     };
     std::vector<WeightPart> parts;
+    const std::string shared = block + (model_.has_latent_attention() ? "shared_experts." : "shared_expert.");
+    if (owner_ == "layer.router" && kind_ == ".bias" && model_.has_latent_attention())
+      return {{.tensor = block + "gate.e_score_correction_bias", .rows = e.num_experts}};
     if (owner_ == "layer.router") return {linear(block + "gate", e.num_experts, hidden)};
     if (owner_ == "layer.shared_expert.gate") return {linear(block + "shared_expert_gate", 1, hidden)};
     if (owner_ == "layer.shared_expert.gate_up") {
-      gate_and_up(parts, block + "shared_expert.", "gate_proj", "up_proj", e.shared_expert_intermediate_size);
+      gate_and_up(parts, shared, "gate_proj", "up_proj", e.shared_expert_intermediate_size);
       return parts;
     }
     if (owner_ == "layer.shared_expert.down")
-      return {linear(block + "shared_expert.down_proj", hidden, e.shared_expert_intermediate_size)};
+      return {linear(shared + "down_proj", hidden, e.shared_expert_intermediate_size)};
     for (std::int64_t i = 0; i < e.num_experts; ++i) {
       const std::string expert = block + "experts." + std::to_string(i) + ".";
       if (owner_ == "layer.experts.gate_up" && is_mixtral(model_))
@@ -220,6 +224,38 @@ class Namer {
         unknown();
     }
     return parts;
+  }
+
+  // DeepSeek's, whose rotary embeddings turn neighbouring elements.
+  std::vector<WeightPart> latent_parts() const {
+    if (is_gguf()) unknown();
+    const sim::LatentAttention& a = model_.latent;
+    const std::string block = layer_prefix_ + "self_attn.";
+    const std::string_view name = owner_.substr(std::string_view("layer.attention.").size());
+    const auto rotated = [&](const std::string& file_name, std::int64_t heads, std::int64_t rows,
+                             std::int64_t columns) {
+      WeightPart part = linear(block + file_name, rows, columns);
+      part.interleaved_heads = heads;
+      part.rotary_rows = a.qk_rope_head_dim;
+      return std::vector{part};
+    };
+    const auto gain = [&](const std::string& file_name, std::int64_t rank) {
+      return std::vector{WeightPart{.tensor = block + file_name + ".weight", .rows = rank}};
+    };
+    if (name == "q_down") return {linear(block + "q_a_proj", a.q_lora_rank, model_.hidden_size)};
+    if (name == "q_norm") return gain("q_a_layernorm", a.q_lora_rank);
+    if (name == "q_up")
+      return a.q_lora_rank > 0
+                 ? rotated("q_b_proj", model_.num_attention_heads, model_.query_size(), a.q_lora_rank)
+                 : rotated("q_proj", model_.num_attention_heads, model_.query_size(), model_.hidden_size);
+    if (name == "kv_down")
+      return rotated("kv_a_proj_with_mqa", 1, a.kv_lora_rank + a.qk_rope_head_dim, model_.hidden_size);
+    if (name == "kv_norm") return gain("kv_a_layernorm", a.kv_lora_rank);
+    if (name == "kv_up")
+      return {linear(block + "kv_b_proj", model_.num_attention_heads * (a.qk_nope_head_dim + a.v_head_dim),
+                     a.kv_lora_rank)};
+    if (name == "output") return {linear(block + "o_proj", model_.hidden_size, model_.value_size())};
+    unknown();
   }
 
   // One gain for all heads of queries, one for those of keys.
@@ -288,10 +324,11 @@ std::int64_t WeightPart::file_row(std::int64_t row) const {
     return (3 * (row / size % fused_heads) + which) * size + row % size;
   }
   if (interleaved_heads == 0) return row;
-  const std::int64_t head_dim =
-      rows / interleaved_heads;  // dimension half * head_dim/2 + i lies at 2 i + half
-  const std::int64_t head = row / head_dim, within = row % head_dim, half = within / (head_dim / 2);
-  return head * head_dim + 2 * (within % (head_dim / 2)) + half;
+  const std::int64_t head_dim = rows / interleaved_heads, rotary = rotary_rows > 0 ? rotary_rows : head_dim;
+  const std::int64_t first = row / head_dim * head_dim + head_dim - rotary, within = row - first;
+  if (within < 0) return row;
+  // Dimension half * rotary/2 + i lies at 2 i + half.
+  return first + 2 * (within % (rotary / 2)) + within / (rotary / 2);
 }
 
 std::vector<WeightPart> weight_parts(const Model& model, WeightNames names, std::string_view buffer_name,

@@ -11,6 +11,7 @@
 #include "kernels/gated_norm.h"
 #include "kernels/grouped_matmul.h"
 #include "kernels/kv_cache.h"
+#include "kernels/latent_attention.h"
 #include "kernels/matmul.h"
 #include "kernels/permute.h"
 #include "kernels/qk_norm.h"
@@ -42,6 +43,40 @@ class Arguments : public OperationView {
   sim::DType dtype(sim::Role role) const { return find(role)->dtype; }
 
   kernels::MatmulShape matmul() const { return {rows(), cols(), inner()}; }
+  sim::Place place() const { return bound().operation->place; }
+  std::int64_t row_width(std::size_t operand) const { return bound().operands[operand].row_width; }
+  // Rows of `width` elements, one after the other or columns of wider ones.
+  kernels::cpu::StridedRows<float> strided(sim::Role role, std::int64_t width) const {
+    const BoundOperand* const operand = find(role);
+    return {f32(role), operand && operand->row_width > 0 ? operand->row_width : width};
+  }
+  kernels::cpu::StridedRows<const float> strided_read(sim::Role role, std::int64_t width) const {
+    const kernels::cpu::StridedRows<float> rows = strided(role, width);
+    return {rows.data, rows.stride};
+  }
+
+  // Latent attention. Of operations on the cache heads are as wide as its rows, and values as the latents.
+  kernels::LatentShape latent() const {
+    const sim::Dims& d = bound().operation->dims;
+    return {batch(),    query_length(), d.heads, d.head_dim - d.rope_dim,
+            d.rope_dim, d.value_dim,    0,       {d.window, d.chunk}};
+  }
+  kernels::LatentShape absorbing() const {
+    kernels::LatentShape s = latent();
+    s.L = bound().operation->place == sim::Place::absorbs_keys ? cols() : inner();
+    return s;
+  }
+  kernels::LatentShape cached_latent() const {
+    const sim::Dims& d = bound().operation->dims;
+    kernels::LatentShape s{batch(), query_length(), d.heads, 0, d.rope_dim, 0, d.head_dim - d.rope_dim};
+    if (const BoundOperand* const q = find(sim::Role::q))
+      s.N = q->bytes / static_cast<std::int64_t>(sizeof(float)) / (s.B * s.T * s.H) - s.P;
+    return s;
+  }
+  kernels::cpu::LatentCache latent_cache() const {
+    const CacheBlocks blocks = cache_blocks(sim::Role::cache);
+    return {f32(sim::Role::cache), blocks.tokens, blocks.table, blocks.of_sequence};
+  }
   kernels::cpu::Columns columns() const { return {cols(), inner(), bound().operation->dims.first_column}; }
 
   // Experts.

@@ -127,6 +127,40 @@ constexpr CpuKernelRow kRows[] = {
      },
      sim::DType::fp32,
      {{{R::k_cache, kCached}, {R::v_cache, kCached}}}},
+    {K::rope_latent,
+     [](const A& a, const S&) {
+       cpu::rope_latent_forward(a.f32(R::q), a.strided(R::key, a.latent().P), a.f32(R::kv), a.f32(R::table),
+                                a.i32(R::positions), a.latent());
+     },
+     sim::DType::fp32,
+     {},
+     true},
+    {K::rope_latent_backward,
+     [](const A& a, const S&) {
+       cpu::rope_latent_backward(a.f32(R::dq), a.f32(R::dkey), a.f32(R::dkv), a.f32(R::table), a.latent());
+     }},
+    {K::attention_latent,
+     [](const A& a, const S&) {
+       cpu::attention_latent_forward(a.f32(R::out), a.f32(R::lse), a.f32(R::q), a.f32(R::kv), a.latent());
+     }},
+    {K::attention_latent_backward,
+     [](const A& a, const S&) {
+       cpu::attention_latent_backward(a.f32(R::dq), a.f32(R::dkv), a.f32(R::dout), a.f32(R::q), a.f32(R::kv),
+                                      a.f32(R::out), a.f32(R::lse), a.latent());
+     }},
+    {K::latent_append,
+     [](const A& a, const S&) {
+       cpu::latent_append(a.latent_cache(), a.f32(R::latent), a.strided_read(R::key, a.cached_latent().P),
+                          a.i32(R::positions), a.cached_latent());
+     },
+     sim::DType::fp32,
+     {},
+     true},
+    {K::attention_latent_cached,
+     [](const A& a, const S&) {
+       cpu::attention_latent_cached(a.f32(R::out), a.f32(R::inp), a.f32(R::q), a.latent_cache(),
+                                    a.i32(R::positions), a.cached_latent());
+     }},
     {K::rope,
      [](const A& a, const S&) {
        cpu::rope_forward(a.b16(R::qkv), a.f32(R::table), a.i32(R::positions), a.rope());

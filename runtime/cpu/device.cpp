@@ -70,6 +70,9 @@ class CpuDevice final : public Device {
     const bool sees_mask = !masked || qkv < 0 || types[static_cast<std::size_t>(qkv)] == sim::DType::fp32;
     return has_all_heads && sees_mask && sees_all_keys && find_cpu_kernel(operation, types);
   }
+  bool takes_columns(const sim::Operation& operation, std::span<const sim::DType> types) const override {
+    return find_cpu_kernel(operation, types)->columns;
+  }
 
   sim::Bytes available() const override { return physical_memory(); }
   sim::Bytes in_use() const override { return resident_memory(); }
@@ -111,7 +114,7 @@ class CpuDevice final : public Device {
   void run(const BoundOperation& operation, const RunSettings& settings) override {
     types_.clear();
     for (const BoundOperand& operand : operation.operands) types_.push_back(operand.dtype);
-    find_cpu_kernel(*operation.operation, types_)(Arguments(operation), settings);
+    find_cpu_kernel(*operation.operation, types_)->kernel(Arguments(operation), settings);
   }
 
   void record(std::size_t index) override {

@@ -64,9 +64,15 @@ constexpr CpuKernelRow kRows[] = {
      }},
     {K::add,
      [](const A& a, const S&) {
+       if (a.find(R::out)->row_width > 0)
+         return cpu::copy_rows(a.strided(R::out, a.cols()), a.strided_read(R::a, a.cols()), a.rows(),
+                               a.cols());
        cpu::add(a.f32(R::out), a.f32(R::a), a.f32(R::b), a.rows(), a.cols());
        if (const float* const bias = a.f32(R::bias)) cpu::add_bias(a.f32(R::out), bias, a.rows(), a.cols());
-     }},
+     },
+     sim::DType::fp32,
+     {},
+     true},
     {K::add_columns,
      [](const A& a, const S&) {
        cpu::add_columns(a.f32(R::out), a.f32(R::inp), a.scalar(), a.rows(), a.columns());
@@ -83,13 +89,19 @@ constexpr CpuKernelRow kRows[] = {
      [](const A& a, const S&) {
        constexpr std::int64_t kWord = sizeof(float);
        for (std::size_t i = 0; i < a.operands(); ++i) {
+         if (const std::int64_t width = a.row_width(i); width > 0) {
+           const std::int64_t rows = a.batch() * a.query_length();
+           cpu::zero_rows({a.f32(i), width}, rows, a.count(i) / rows);
+           continue;
+         }
          const std::int64_t words = a.bytes(i) / kWord;
          cpu::zero(a.f32(i), words);
          std::memset(a.f32(i) + words, 0, static_cast<std::size_t>(a.bytes(i) % kWord));
        }
      },
      sim::DType::fp32,
-     {{{R::buffer, types(sim::DType::fp32, sim::DType::bf16)}}}},
+     {{{R::buffer, types(sim::DType::fp32, sim::DType::bf16)}}},
+     true},
     {K::gelu,
      [](const A& a, const S&) { cpu::gelu_forward(a.b16(R::out), a.b16(R::inp), a.rows(), a.cols()); },
      sim::DType::bf16},

@@ -20,6 +20,17 @@ std::vector<std::int64_t> offsets(const A& a) {
   return cpu::expert_offsets(a.i32(R::indices), a.rows(), a.grouped_count());
 }
 
+void grouped_matmul(const A& a, const S&) {
+  const auto of = a.place();
+  if (of == sim::Place::absorbs_keys)
+    cpu::absorb_keys(a.f32(R::out), a.f32(R::inp), a.f32(R::weight), a.absorbing());
+  else if (of == sim::Place::absorbs_values)
+    cpu::absorb_values(a.f32(R::out), a.f32(R::inp), a.f32(R::weight), a.absorbing());
+  else
+    cpu::grouped_matmul_forward(a.f32(R::out), a.f32(R::inp), a.f32(R::weight), a.f32(R::bias), offsets(a),
+                                a.grouped());
+}
+
 constexpr CpuKernelRow kRows[] = {
     {K::route,
      [](const A& a, const S&) {
@@ -41,11 +52,7 @@ constexpr CpuKernelRow kRows[] = {
        cpu::unpermute(a.f32(R::out), a.f32(R::weights), a.f32(R::inp), a.f32(R::row_weights),
                       a.i32(R::indices), a.permutation());
      }},
-    {K::grouped_matmul,
-     [](const A& a, const S&) {
-       cpu::grouped_matmul_forward(a.f32(R::out), a.f32(R::inp), a.f32(R::weight), a.f32(R::bias), offsets(a),
-                                   a.grouped());
-     }},
+    {K::grouped_matmul, grouped_matmul},
     {K::grouped_matmul_backward_input,
      [](const A& a, const S&) {
        cpu::grouped_matmul_backward_input(a.f32(R::dinp), a.f32(R::dout), a.f32(R::weight), offsets(a),

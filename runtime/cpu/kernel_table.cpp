@@ -54,9 +54,10 @@ std::vector<sim::DType> cpu_types(sim::OpKind kind) {
   return all;
 }
 
-CpuKernel find_cpu_kernel(const sim::Operation& operation, std::span<const sim::DType> operand_types) {
+const CpuKernelRow* find_cpu_kernel(const sim::Operation& operation,
+                                    std::span<const sim::DType> operand_types) {
   for (const CpuKernelRow* row : table()[static_cast<std::size_t>(operation.kind)])
-    if (row->takes(operation, operand_types)) return row->kernel;
+    if (row->takes(operation, operand_types)) return row;
   return nullptr;
 }
 

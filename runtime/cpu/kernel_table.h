@@ -33,6 +33,7 @@ struct CpuKernelRow {
   CpuKernel kernel;
   sim::DType element = sim::DType::fp32;
   std::array<TypedRole, 3> others{};
+  bool columns = false;  // rows of its operands may be columns of wider ones (BoundOperand::row_width)
 
   // `types` parallel to the operation's operands; absent ones may have any.
   bool takes(const sim::Operation& operation, std::span<const sim::DType> operand_types) const;
@@ -52,6 +53,7 @@ std::span<const CpuKernelRow> optimizer_kernels();
 std::vector<sim::DType> cpu_types(sim::OpKind kind);
 
 // Null where the CPU has none.
-CpuKernel find_cpu_kernel(const sim::Operation& operation, std::span<const sim::DType> operand_types);
+const CpuKernelRow* find_cpu_kernel(const sim::Operation& operation,
+                                    std::span<const sim::DType> operand_types);
 
 }  // namespace runtime

@@ -29,14 +29,21 @@ constexpr CpuKernelRow kRows[] = {
      }},
     {K::rmsnorm,
      [](const A& a, const S&) {
-       cpu::rmsnorm_forward(a.f32(R::out), a.f32(R::rstd), a.f32(R::inp), a.f32(R::weight), a.scalar(),
-                            a.rows(), a.hidden());
-     }},
+       cpu::rmsnorm_forward(a.strided(R::out, a.hidden()), a.f32(R::rstd), a.strided_read(R::inp, a.hidden()),
+                            a.f32(R::weight), a.scalar(), a.rows(), a.hidden());
+     },
+     sim::DType::fp32,
+     {},
+     true},
     {K::rmsnorm_backward,
      [](const A& a, const S&) {
-       cpu::rmsnorm_backward(a.f32(R::dinp), a.f32(R::dweight), a.f32(R::dout), a.f32(R::inp),
+       cpu::rmsnorm_backward(a.strided(R::dinp, a.hidden()), a.f32(R::dweight),
+                             a.strided_read(R::dout, a.hidden()), a.strided_read(R::inp, a.hidden()),
                              a.f32(R::weight), a.f32(R::rstd), a.rows(), a.hidden());
-     }},
+     },
+     sim::DType::fp32,
+     {},
+     true},
     {K::qk_norm,
      [](const A& a, const S&) {
        cpu::qk_norm_forward(a.f32(R::out), a.f32(R::rstd), a.f32(R::inp), a.f32(R::weight), a.scalar(),

@@ -241,9 +241,10 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  {out(R::dqkv, qkv_size), in(R::dout, query_size), in(R::qkv, qkv_size), in(R::out, query_size),
   in(R::lse, row_sums), maybe(in(R::all_kv, of_all)), maybe(out(R::dkv, of_all))},
  tensor_cores(2.5 * visible, 2 * visible)},  // five products, where forward has two: the scores once more
-// Latent attention: q (rows, heads head_dim); kv (rows, heads (head_dim + value_dim)) with a copy of the one
-// rotary key (rows, rope_dim) for each head. The cache is (batch, tokens, rank + rope_dim): while decoding it
-// is one key of head_dim for all heads, and its first value_dim columns are the value.
+// Latent attention: q (rows, heads head_dim); kv (rows, heads (head_dim + value_dim)): what the up-projection gives,
+// and behind all rows of it a copy of the one rotary key (rows, rope_dim) for each head. The cache is (batch, tokens,
+// rank + rope_dim): while decoding it is one key of head_dim for all heads, and its first value_dim columns are the
+// value. inp is then the queries by the keys' up-projection; of q the rotated part is read.
 {K::rope_latent, "rope_latent", F::elementwise, D::forward, C::streamed,
  {sum(R::q, query_size).touching(rotary), sum(R::key, tokens * rope_dim),
   maybe(sum(R::kv, head_kv).touching(rotary).passing(0, 1)),
@@ -264,7 +265,7 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
  {sum(R::cache, at_least(cache_size)).touching(tokens * head_dim).passing(0, 1), in(R::latent, tokens * latent_dim),
   in(R::key, tokens * rope_dim), in(R::positions, batch), maybe(in(R::block_table, at_least(batch)))}},
 {K::attention_latent_cached, "attention_latent_cached", F::attention, D::forward, C::latent_cached_attention,
- {out(R::out, values_size), in(R::q, query_size),
+ {out(R::out, values_size), in(R::inp, values_size), in(R::q).touching(rotary),
   in(R::cache, at_least(cache_size)).touching(batch * kv_length * head_dim), in(R::positions, batch),
   maybe(in(R::block_table, at_least(batch)))},
  tensor_cores(visible_latent)},

@@ -13,9 +13,21 @@ void append(std::vector<Operation>& to, std::vector<Operation> more) {
   for (Operation& op : more) to.push_back(std::move(op));
 }
 
-// Columns of another buffer.
-BufferId part_of(PlanBuilder& b, BufferId whole, const std::string& suffix, std::int64_t cols) {
+// The beginning of another buffer: so many columns of all its rows, one after the other.
+BufferId beginning_of(PlanBuilder& b, BufferId whole, const std::string& suffix, std::int64_t cols) {
   Buffer part = b.buffer(whole);
+  part.name += suffix;
+  part.shape = {part.shape.front(), cols};
+  part.view_of = whole;
+  return b.add(std::move(part));
+}
+
+// Columns of another buffer.
+BufferId part_of(PlanBuilder& b, BufferId whole, const std::string& suffix, std::int64_t first,
+                 std::int64_t cols) {
+  Buffer part = b.buffer(whole);
+  part.row_width = part.shape.back().factor;
+  part.first_column = first;
   part.name += suffix;
   part.shape = {part.shape.front(), cols};
   part.view_of = whole;
@@ -56,17 +68,18 @@ Dims product(Extent rows, std::int64_t cols, std::int64_t inner) {
 }
 
 // Keys' and values' up-projections as products of each head's own: rows are tokens times heads.
-Operation of_each_head(const PlanBuilder& b, const std::string& id, std::int64_t cols, std::int64_t inner,
-                       BufferId out, BufferId inp, BufferId weight) {
+Operation of_each_head(const PlanBuilder& b, const std::string& id, Place place, std::int64_t cols,
+                       std::int64_t inner, BufferId out, BufferId inp, BufferId weight) {
   const std::int64_t heads = b.model().num_attention_heads;
-  return operation(id, OpKind::grouped_matmul, b.types().product,
-                   {.rows = kRows * Extent{heads},
-                    .cols = cols,
-                    .inner = inner,
-                    .groups = heads,
-                    .experts = heads,
-                    .chosen = heads},
-                   {writes(out), reads(inp), reads(weight)});
+  Dims dims = core_dims(b.model());
+  dims.rows = kRows * Extent{heads};
+  dims.cols = cols;
+  dims.inner = inner;
+  dims.groups = dims.experts = dims.chosen = heads;
+  Operation op = operation(id, OpKind::grouped_matmul, b.types().product, dims,
+                           {writes(out), reads(inp), reads(weight)});
+  op.place = place;
+  return op;
 }
 
 }  // namespace
@@ -86,13 +99,13 @@ LatentResults add_latent_results(PlanBuilder& b, const std::string& block, AddBu
     r.q_rstd = add_rstd("layer.attention.q_norm.rstd");
   }
   r.kv_down = add(b, block, "layer.attention.kv_down", t.stored, {rows, down_size(m)});
-  r.kv_down_latent = part_of(b, r.kv_down, ".latent", a.kv_lora_rank);
-  r.key = part_of(b, r.kv_down, ".key", a.qk_rope_head_dim);
+  r.kv_down_latent = part_of(b, r.kv_down, ".latent", 0, a.kv_lora_rank);
+  r.key = part_of(b, r.kv_down, ".key", a.kv_lora_rank, a.qk_rope_head_dim);
   r.kv_latent = add(b, block, "layer.attention.kv_norm.out", t.stored, {rows, a.kv_lora_rank});
   r.kv_rstd = add_rstd("layer.attention.kv_norm.rstd");
   r.q = add(b, block, "layer.attention.q", t.stored, {kRows, m.query_size()});
   r.kv = add(b, block, "layer.attention.kv", t.stored, {kRows, expanded_size(m)});
-  r.kv_up = part_of(b, r.kv, ".up", up_size(m));
+  r.kv_up = beginning_of(b, r.kv, ".up", up_size(m));
   return r;
 }
 
@@ -134,16 +147,21 @@ std::vector<Operation> absorbed_attention(PlanBuilder& b, const std::string& blo
     part.view_of = p.kv_up.weight.parameter;
     return b.add(std::move(part));
   };
-  const BufferId q = add("q_absorbed", heads * down_size(m));
+  const BufferId absorbed = add("q_absorbed", heads * rank);
   const BufferId attended = add("latent_out", heads * rank);
-  return {of_each_head(b, "layer.attention.absorb_keys.forward", rank, a.qk_nope_head_dim,
-                       part_of(b, q, ".latent", heads * rank),
-                       part_of(b, r.q, ".of_latent", heads * a.qk_nope_head_dim),
+  return {of_each_head(b, "layer.attention.absorb_keys.forward", Place::absorbs_keys, rank,
+                       a.qk_nope_head_dim, absorbed,
+                       beginning_of(b, r.q, ".of_latent", heads * a.qk_nope_head_dim),
                        rows_of_weight(".keys", heads * a.qk_nope_head_dim)),
           operation("layer.attention.cached.forward", OpKind::attention_latent_cached, b.types().wide_product,
-                    {.heads = heads, .kv_heads = 1, .head_dim = down_size(m), .value_dim = rank},
-                    {writes(attended), reads(q), reads(cache.latent), reads(positions), reads(cache.table)}),
-          of_each_head(b, "layer.attention.absorb_values.forward", a.v_head_dim, rank, out, attended,
+                    {.heads = heads,
+                     .kv_heads = 1,
+                     .head_dim = down_size(m),
+                     .value_dim = rank,
+                     .rope_dim = a.qk_rope_head_dim},
+                    {writes(attended), reads(absorbed), reads(r.q), reads(cache.latent), reads(positions),
+                     reads(cache.table)}),
+          of_each_head(b, "layer.attention.absorb_values.forward", Place::absorbs_values, a.v_head_dim, rank, out, attended,
                        rows_of_weight(".values", heads * a.v_head_dim))};
 }
 
@@ -245,12 +263,12 @@ LatentBackward latent_attention_backward(PlanBuilder& b, const std::string& bloc
   const std::int64_t q_inner = has_q_latent ? a.q_lora_rank : hidden;
   BufferId d_q_inp =
       up("layer.attention.q_up", d_q, has_q_latent ? r.q_latent : rows, p.q_up, m.query_size(), q_inner);
-  BufferId d_kv_latent = up("layer.attention.kv_up", part_of(b, d_kv, ".up", up_size(m)), r.kv_latent,
+  BufferId d_kv_latent = up("layer.attention.kv_up", beginning_of(b, d_kv, ".up", up_size(m)), r.kv_latent,
                             p.kv_up, up_size(m), a.kv_lora_rank);
 
   // Sums over the ranks that have other heads.
   const BufferId d_kv_down = add_kept("kv_down", own, down_size(m));
-  const BufferId d_down_key = part_of(b, d_kv_down, ".key", a.qk_rope_head_dim);
+  const BufferId d_down_key = part_of(b, d_kv_down, ".key", a.kv_lora_rank, a.qk_rope_head_dim);
   if (b.tensor_parallel()) {
     Operation sum{.id = gathers ? "layer.attention.latents.reduce_scatter.backward"
                                 : "layer.attention.latents.all_reduce.backward",
@@ -294,7 +312,7 @@ LatentBackward latent_attention_backward(PlanBuilder& b, const std::string& bloc
     op.scalar = static_cast<float>(m.norm_eps);
     ops.push_back(std::move(op));
   };
-  norm("layer.attention.kv_norm", p.kv_norm, part_of(b, d_kv_down, ".latent", a.kv_lora_rank), d_kv_latent,
+  norm("layer.attention.kv_norm", p.kv_norm, part_of(b, d_kv_down, ".latent", 0, a.kv_lora_rank), d_kv_latent,
        r.kv_down_latent, r.kv_rstd, a.kv_lora_rank);
   const BufferId dinp = add("inp", own, hidden);
   append(ops, matmul_backward(b, "layer.attention.kv_down", dinp, d_kv_down, rows, p.kv_down,

@@ -8,11 +8,13 @@ void append(std::vector<Operation>& to, std::vector<Operation> more) {
 }
 
 // One half of the columns.
-BufferId half(PlanBuilder& b, BufferId whole, const char* suffix) {
+BufferId half(PlanBuilder& b, BufferId whole, bool second, const char* suffix) {
   Buffer part = b.buffer(whole);
   part.name += suffix;
   part.shape = {b.stream_rows(), b.model().hidden_size};
   part.view_of = whole;
+  part.row_width = 2 * b.model().hidden_size;
+  part.first_column = second ? b.model().hidden_size : 0;
   return b.add(std::move(part));
 }
 
@@ -52,7 +54,8 @@ PredictionBuffers add_prediction_buffers(PlanBuilder& b, std::size_t module) {
   r.normed = add("normed", stored, {rows, 2 * hidden});
   for (NormResult* norm : {&r.hidden_norm, &r.embedding_norm}) {
     const std::string name = norm == &r.hidden_norm ? "hidden_norm" : "embedding_norm";
-    norm->out = half(b, r.normed, norm == &r.hidden_norm ? ".hidden" : ".embedding");
+    norm->out = half(b, r.normed, norm == &r.embedding_norm,
+                     norm == &r.hidden_norm ? ".hidden" : ".embedding");
     if (b.model().norm == Norm::layernorm) norm->mean = add(name + ".mean", statistic, {rows});
     norm->rstd = add(name + ".rstd", statistic, {rows});
   }
@@ -103,14 +106,14 @@ std::vector<Operation> prediction_backward(PlanBuilder& b, const std::string& bl
   append(ops, matmul_backward(b, "projection", d_normed, r.gradient, r.normed, p.prediction.projection,
                               projection_dims(b)));
   append(ops, norm_backward(b, "hidden_norm", p.prediction.hidden_norm, r.hidden_norm, reads(residual),
-                            residual_gradient, half(b, d_normed, ".hidden")));
+                            residual_gradient, half(b, d_normed, false, ".hidden")));
   BufferId d_embedding = b.add_scratch(block, "embedding.gradient", stored, {rows, m.hidden_size});
   ops.push_back({.id = "embedding.zero_gradient",
                  .kind = OpKind::zero,
                  .dtype = b.types().statistic,
                  .operands = {writes(d_embedding)}});
   append(ops, norm_backward(b, "embedding_norm", p.prediction.embedding_norm, r.embedding_norm,
-                            reads(r.embedding), d_embedding, half(b, d_normed, ".embedding")));
+                            reads(r.embedding), d_embedding, half(b, d_normed, true, ".embedding")));
   if (b.strategy().sequence_parallel) {
     const BufferId whole = b.add_scratch(block, "embedding.whole.gradient", stored, {kRows, m.hidden_size});
     ops.push_back(gather_rows(b, "embedding", Phase::backward, whole, d_embedding));

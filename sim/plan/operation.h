@@ -44,6 +44,8 @@ enum class Place : std::uint8_t {
   gate_up,
   router,
   shared_expert,  // an activation whose row weights are numbers before their sigmoid
+  absorbs_keys,   // products of latent attention's queries with each head's rows of the keys' up-projection
+  absorbs_values,  // ... of what attention gives with those of the values'
   to_experts,     // tokens on their way to experts; in backward, gradients of what experts gave
   from_experts,   // what experts gave on its way back; in backward, gradients of tokens
   among_experts,  // the same between tensor-parallel ranks that share an expert

@@ -68,7 +68,7 @@ TEST_CASE("flash attention, forward and backward, is as accurate as plain loops"
   // Scores of deviation 1 spread the softmax; of deviation 9 they make it nearly one-hot, and rows change
   // their maximum from tile to tile.
   for (const float deviation : {1.0f, 3.0f})
-    for (const AttentionShape s : all_shapes()) {
+    for (const AttentionShape& s : all_shapes()) {
       CAPTURE(s.B, s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk, s.mask.alibi, deviation);
       const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1, deviation);
       const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
@@ -86,7 +86,7 @@ TEST_CASE("flash attention, forward and backward, is as accurate as plain loops"
 }
 
 TEST_CASE("standard attention, forward and backward, is as accurate as plain loops") {
-  for (const AttentionShape s : all_shapes()) {
+  for (const AttentionShape& s : all_shapes()) {
     CAPTURE(s.B, s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk, s.mask.alibi);
     const auto qkv = normal_tensor(s.B * s.T * packed_width(s), 1);
     const auto dout = normal_tensor(s.B * s.T * s.H * s.D, 2);
@@ -189,7 +189,7 @@ TEST_CASE("attention over a KV cache that is filled piece by piece equals attent
 }
 
 TEST_CASE("a cache as long as the window or the chunk gives what the whole sequence's would") {
-  for (const AttentionShape w : {AttentionShape{2, 60, 4, 2, 16, {.window = 9}},
+  for (const AttentionShape& w : {AttentionShape{2, 60, 4, 2, 16, {.window = 9}},
                                  {1, 60, 3, 1, 16, {.chunk = 8}},
                                  {1, 90, 2, 2, 16, {.window = 80}}})
     for (const std::int64_t prompt : {1, 5, 40}) {

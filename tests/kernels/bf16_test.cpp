@@ -168,7 +168,7 @@ TEST_CASE("activations on bf16 are as accurate as plain loops that round once") 
 }
 
 TEST_CASE("attention on bf16 is fp32's on the same numbers, rounded once, with grouped heads too") {
-  for (const AttentionShape s : {AttentionShape{2, 70, 4, 2, 16}, AttentionShape{1, 130, 3, 3, 64}}) {
+  for (const AttentionShape& s : {AttentionShape{2, 70, 4, 2, 16}, AttentionShape{1, 130, 3, 3, 64}}) {
     CAPTURE(s.T, s.H, s.G, s.D);
     const auto qkv = normal(s.B * s.T * (s.H + 2 * s.G) * s.D, 1), dout = normal(s.B * s.T * s.H * s.D, 2);
     const Narrow n_qkv = narrow(qkv);

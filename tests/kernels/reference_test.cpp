@@ -111,7 +111,7 @@ TEST_CASE("the reference's activation gradients match finite differences") {
 }
 
 TEST_CASE("the reference's attention gradients match finite differences") {
-  for (const kernels::AttentionShape s :
+  for (const kernels::AttentionShape& s :
        {kernels::AttentionShape{1, 1, 1, 1, 2}, {2, 5, 4, 2, 3}, {1, 6, 3, 1, 4}}) {
     const Doubles qkv = random_doubles(s.B * s.T * (s.H + 2 * s.G) * s.D, 1),
                   dout = random_doubles(s.B * s.T * s.H * s.D, 2);

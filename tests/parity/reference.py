@@ -69,6 +69,17 @@ FAMILIES = {
     "qwen3-moe": lambda width: transformers.Qwen3MoeConfig(
         **common(width), head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
         norm_topk_prob=True, use_sliding_window=False, **rope(1e6)),
+    # Latent attention, with a latent of queries and without; routers by sigmoid and bias within groups, and by softmax.
+    "deepseek-v3": lambda width: transformers.DeepseekV3Config(
+        **common(width) | {"num_key_value_heads": 4, "num_hidden_layers": 3}, q_lora_rank=24, kv_lora_rank=16,
+        qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=8, num_experts_per_tok=3,
+        moe_intermediate_size=24, n_shared_experts=1, first_k_dense_replace=1, n_group=4, topk_group=2, num_nextn_predict_layers=0,
+        routed_scaling_factor=2.5, norm_topk_prob=True, **rope(10000.0)),
+    "deepseek-v2": lambda width: transformers.DeepseekV2Config(
+        **common(width) | {"num_key_value_heads": 4, "num_hidden_layers": 2}, q_lora_rank=None, kv_lora_rank=16,
+        qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=24, n_shared_experts=2, first_k_dense_replace=1, n_group=1, topk_group=1,
+        topk_method="greedy", routed_scaling_factor=1.0, norm_topk_prob=False, **rope(10000.0)),
     "bloom": lambda width: transformers.BloomConfig(
         vocab_size=256, hidden_size=width, n_layer=2, n_head=4, hidden_dropout=0.0, attention_dropout=0.0),
     # Heads that are no power of two have the slopes of two series.
