@@ -36,15 +36,16 @@ void require_checkpoint_folder(const std::filesystem::path& directory);
 void save_checkpoint(const std::filesystem::path& directory, const Run& run, const CheckpointState& state,
                      const std::filesystem::path& model_directory);
 
-// What the index says of a checkpoint, beside where its weights lie. Throws InputError or PresetError, naming file
-// and field.
+// What the index says of a checkpoint, beside where its weights lie. Throws InputError or PresetError, naming
+// file and field.
 struct CheckpointIndex {
   CheckpointState state;
   std::string optimizer_file;  // its name, in the same folder
 };
 CheckpointIndex read_checkpoint_index(const std::filesystem::path& directory);
 
-// Fills parameters and optimizer states, of each rank its own parts. Throws InputError naming file and tensor.
+// Fills parameters and optimizer states, of each rank its own parts. Throws InputError naming file and
+// tensor.
 CheckpointState load_checkpoint(const std::filesystem::path& directory, Run& run);
 
 }  // namespace runtime

@@ -25,7 +25,8 @@ struct BoundOperand {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
   sim::DType dtype = sim::DType::fp32;  // of the elements there
-  std::int64_t row_width = 0;  // where rows are columns of wider ones: elements from one to the next; 0: they follow
+  std::int64_t row_width =
+      0;  // where rows are columns of wider ones: elements from one to the next; 0: they follow
 };
 
 // `operands` runs parallel to operation->operands.
@@ -56,7 +57,8 @@ struct RunSettings {
   kernels::ContextPart context;        // its place where ranks divide sequences
   kernels::SamplingSettings sampling;
   std::int64_t sampling_step = 0;
-  // Ids that may be sampled, where logits have padding behind them (ranks that divide the vocabulary); 0: all.
+  // Ids that may be sampled, where logits have padding behind them (ranks that divide the vocabulary); 0:
+  // all.
   std::int64_t sampled_vocabulary = 0;
 };
 

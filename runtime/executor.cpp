@@ -376,7 +376,8 @@ bool Executor::gathers_columns(const BoundOperation& operation) const {
 
 void Executor::gather_columns(const BoundOperation& operation, const Members& members) {
   const BoundOperand &whole = operation.operands[0], &own = operation.operands[1];
-  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(operation.operation->operands[1].buffer)];
+  const sim::Buffer& buffer =
+      plan_.buffers[static_cast<std::size_t>(operation.operation->operands[1].buffer)];
   const std::int64_t rows = buffer.shape.front().value(operation.variables), width = own.bytes / rows;
   const auto ranks = static_cast<std::int64_t>(members.size());
   Communicator::MutableParts out(members.size());

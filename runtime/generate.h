@@ -32,8 +32,8 @@ struct Generation {
 Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
                     const EventSink& sink, std::stop_token stop);
 
-// The same as one rank of several, which all call it: all have the tokens, rank 0 tells them. The report's rows
-// are rank 0's.
+// The same as one rank of several, which all call it: all have the tokens, rank 0 tells them. The report's
+// rows are rank 0's.
 Generation generate(const sim::Scenario& scenario, const ModelSource& model, const GenerateSettings& settings,
                     Communicator& communicator, const EventSink& sink, std::stop_token stop);
 

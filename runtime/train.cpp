@@ -308,7 +308,8 @@ class Trainer {
     std::vector<OfRank> all(static_cast<std::size_t>(communicator.size()));
     const MutableBytes gathered = std::as_writable_bytes(std::span(all));
     const ConstBytes own_bytes = std::as_bytes(std::span(&own, 1));
-    communicator.all_gather(communicator.everyone(), std::span(&gathered, 1), std::span(&own_bytes, 1), sim::DType::fp64);
+    communicator.all_gather(communicator.everyone(), std::span(&gathered, 1), std::span(&own_bytes, 1),
+                            sim::DType::fp64);
     double sum = 0;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (!std::isfinite(all[rank].loss) && std::isfinite(sum)) diverged_rank_ = rank;

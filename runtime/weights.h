@@ -22,7 +22,7 @@ struct WeightPart {
   bool transposed = false;          // the file has (cols, rows)
   bool of_channels = false;         // the file has (rows, 1, cols), as torch.nn.Conv1d
   std::int64_t interleaved_heads =
-      0;  // > 0: rows are that many heads whose rotary halves the file interleaves
+      0;                         // > 0: rows are that many heads whose rotary halves the file interleaves
   std::int64_t rotary_rows = 0;  // of each such head, at its end; 0: all
 
   // > 0: rows are the queries, keys and values of that many heads, which the file has head by head (BLOOM)

@@ -146,8 +146,8 @@ ExitCode generate_among(const RankOfJob& job, const ResolvedScenario& resolved,
   const std::unique_ptr<runtime::Transport> transport = join_ranks(job, settings.device);
   runtime::Communicator communicator(*transport);
   try {
-    generation = runtime::generate(resolved.scenario, resolved.source, settings, communicator, sink,
-                                   interrupt.stop());
+    generation =
+        runtime::generate(resolved.scenario, resolved.source, settings, communicator, sink, interrupt.stop());
   } catch (...) {
     const Failure failure = failure_of(std::current_exception());
     transport->give_up(failure.message);

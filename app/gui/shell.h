@@ -37,8 +37,8 @@ class Shell {
 
   // As if its run had just ended.
   void show_measured(const sim::Report& report);
-  // A scenario or a model becomes the document's, a report is shown as a run, and other files go to the panel that takes
-  // them: tables of measurements.
+  // A scenario or a model becomes the document's, a report is shown as a run, and other files go to the panel
+  // that takes them: tables of measurements.
   void open(const std::filesystem::path& file);
   void wait_for_prediction() const { prediction_.wait(); }
   // What panels that are seen have asked for.
@@ -89,7 +89,7 @@ class Shell {
   const Prediction* seen_ = nullptr;  // of the study, when it was last looked at
   std::string disagreement_;
   std::filesystem::path saved_to_;  // of the scenario; empty: nowhere yet
-  sim::Scenario first_;  // of a new document
+  sim::Scenario first_;             // of a new document
   PanelWindows panels_;
 };
 

@@ -62,7 +62,7 @@ struct PanelContext {
   // Perhaps of the scenario of a moment ago; of the last that could be, where this one cannot.
   const Prediction& prediction;
   std::string_view disagreement;   // why this one cannot, in the labels of Configure; empty: it can
-  const Outlook* outlook;                                // of Start; null: not known yet
+  const Outlook* outlook;          // of Start; null: not known yet
   const StudyProgress& measuring;  // of this machine
   Runs& runs;
   bool frozen;  // a picture: nothing that changes from one drawing to the next

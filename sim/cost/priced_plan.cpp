@@ -186,7 +186,7 @@ PricedOperation BlockPricer::priced(std::size_t index_of_block, std::size_t inde
   if (op.group < 0) return with(nullptr);
   Group group = plan_.groups[static_cast<std::size_t>(op.group)];
   if (op.kind == OpKind::send) group.size = 2;  // neighbours
-  if (op.kind == OpKind::exchange) {  // all of a ring at once: its longest way counts
+  if (op.kind == OpKind::exchange) {            // all of a ring at once: its longest way counts
     const bool in_node = ranks_in_node(group, hardware_.devices_per_node) == group.size;
     group = {group.axis, 2, in_node ? 1 : hardware_.devices_per_node};
   }

@@ -123,14 +123,14 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
     if (!passed.empty())
       ops.push_back(exchange(b, step_id(step + 1, ".exchange", ".backward"), std::move(passed)));
     const BufferId d_step = step == 0 ? kNoBuffer : arrives ? part : travelling[turn(step)];
-    ops.push_back({.id = step_id(step, "", ".backward"),
-                   .kind = OpKind::attention_partial_backward,
-                   .dtype = b.types().wide_product,
-                   .dims = dims,
-                   .operands = {step == 0 ? writes(d_qkv) : updates(d_qkv), writes(d_step),
-                                reads(d_attention), reads(a.qkv), reads(a.attention), reads(a.lse),
-                                reads(step == 0 ? kNoBuffer : own_kv)},
-                   .scalar = static_cast<float>(step)});
+    ops.push_back(
+        {.id = step_id(step, "", ".backward"),
+         .kind = OpKind::attention_partial_backward,
+         .dtype = b.types().wide_product,
+         .dims = dims,
+         .operands = {step == 0 ? writes(d_qkv) : updates(d_qkv), writes(d_step), reads(d_attention),
+                      reads(a.qkv), reads(a.attention), reads(a.lse), reads(step == 0 ? kNoBuffer : own_kv)},
+         .scalar = static_cast<float>(step)});
     if (arrives) ops.push_back(sum(step, travelling[turn(step)], part));
   }
   const BufferId home = travelling[turn(ranks)];
@@ -139,15 +139,13 @@ std::vector<Operation> ring_attention_backward(PlanBuilder& b, const std::string
   last.beside_next = false;
   ops.push_back(std::move(last));
   const Model& m = b.model();
-  ops.push_back({.id = step_id(ranks, ".add", ".backward"),
-                 .kind = OpKind::add_columns,
-                 .dtype = b.types().statistic,
-                 .dims = {.rows = kRows,
-                          .cols = kv_dims.cols,
-                          .inner = m.qkv_size(),
-                          .first_column = m.query_size()},
-                 .operands = {updates(d_qkv), reads(home)},
-                 .scalar = 1});
+  ops.push_back(
+      {.id = step_id(ranks, ".add", ".backward"),
+       .kind = OpKind::add_columns,
+       .dtype = b.types().statistic,
+       .dims = {.rows = kRows, .cols = kv_dims.cols, .inner = m.qkv_size(), .first_column = m.query_size()},
+       .operands = {updates(d_qkv), reads(home)},
+       .scalar = 1});
   return ops;
 }
 

@@ -149,20 +149,20 @@ std::vector<Operation> absorbed_attention(PlanBuilder& b, const std::string& blo
   };
   const BufferId absorbed = add("q_absorbed", heads * rank);
   const BufferId attended = add("latent_out", heads * rank);
-  return {of_each_head(b, "layer.attention.absorb_keys.forward", Place::absorbs_keys, rank,
-                       a.qk_nope_head_dim, absorbed,
-                       beginning_of(b, r.q, ".of_latent", heads * a.qk_nope_head_dim),
-                       rows_of_weight(".keys", heads * a.qk_nope_head_dim)),
-          operation("layer.attention.cached.forward", OpKind::attention_latent_cached, b.types().wide_product,
-                    {.heads = heads,
-                     .kv_heads = 1,
-                     .head_dim = down_size(m),
-                     .value_dim = rank,
-                     .rope_dim = a.qk_rope_head_dim},
-                    {writes(attended), reads(absorbed), reads(r.q), reads(cache.latent), reads(positions),
-                     reads(cache.table)}),
-          of_each_head(b, "layer.attention.absorb_values.forward", Place::absorbs_values, a.v_head_dim, rank, out, attended,
-                       rows_of_weight(".values", heads * a.v_head_dim))};
+  return {
+      of_each_head(b, "layer.attention.absorb_keys.forward", Place::absorbs_keys, rank, a.qk_nope_head_dim,
+                   absorbed, beginning_of(b, r.q, ".of_latent", heads * a.qk_nope_head_dim),
+                   rows_of_weight(".keys", heads * a.qk_nope_head_dim)),
+      operation("layer.attention.cached.forward", OpKind::attention_latent_cached, b.types().wide_product,
+                {.heads = heads,
+                 .kv_heads = 1,
+                 .head_dim = down_size(m),
+                 .value_dim = rank,
+                 .rope_dim = a.qk_rope_head_dim},
+                {writes(attended), reads(absorbed), reads(r.q), reads(cache.latent), reads(positions),
+                 reads(cache.table)}),
+      of_each_head(b, "layer.attention.absorb_values.forward", Place::absorbs_values, a.v_head_dim, rank, out,
+                   attended, rows_of_weight(".values", heads * a.v_head_dim))};
 }
 
 }  // namespace

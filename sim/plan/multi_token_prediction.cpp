@@ -54,8 +54,8 @@ PredictionBuffers add_prediction_buffers(PlanBuilder& b, std::size_t module) {
   r.normed = add("normed", stored, {rows, 2 * hidden});
   for (NormResult* norm : {&r.hidden_norm, &r.embedding_norm}) {
     const std::string name = norm == &r.hidden_norm ? "hidden_norm" : "embedding_norm";
-    norm->out = half(b, r.normed, norm == &r.embedding_norm,
-                     norm == &r.hidden_norm ? ".hidden" : ".embedding");
+    norm->out =
+        half(b, r.normed, norm == &r.embedding_norm, norm == &r.hidden_norm ? ".hidden" : ".embedding");
     if (b.model().norm == Norm::layernorm) norm->mean = add(name + ".mean", statistic, {rows});
     norm->rstd = add(name + ".rstd", statistic, {rows});
   }

@@ -33,7 +33,7 @@ struct Dims {
   std::int64_t states = 0, taps = 0, scan_chunk = 0;
   std::int64_t scale_groups = 0;
   std::int64_t first_column = 0;  // of the rows of add_columns and take_columns
-  std::int64_t alibi_heads = 0;  // attention with ALiBi: query heads of the whole model; 0: without
+  std::int64_t alibi_heads = 0;   // attention with ALiBi: query heads of the whole model; 0: without
   bool operator==(const Dims&) const = default;
 };
 
@@ -43,12 +43,12 @@ enum class Place : std::uint8_t {
   query_key_value,
   gate_up,
   router,
-  shared_expert,  // an activation whose row weights are numbers before their sigmoid
-  absorbs_keys,   // products of latent attention's queries with each head's rows of the keys' up-projection
+  shared_expert,   // an activation whose row weights are numbers before their sigmoid
+  absorbs_keys,    // products of latent attention's queries with each head's rows of the keys' up-projection
   absorbs_values,  // ... of what attention gives with those of the values'
-  to_experts,     // tokens on their way to experts; in backward, gradients of what experts gave
-  from_experts,   // what experts gave on its way back; in backward, gradients of tokens
-  among_experts,  // the same between tensor-parallel ranks that share an expert
+  to_experts,      // tokens on their way to experts; in backward, gradients of what experts gave
+  from_experts,    // what experts gave on its way back; in backward, gradients of tokens
+  among_experts,   // the same between tensor-parallel ranks that share an expert
 };
 
 struct Operation {

@@ -30,9 +30,8 @@ class ParameterWriter {
     const int ranks = builder_.expert_data_ranks();
     const ElementTypes& types = builder_.types();
     of_experts_ = true;
-    Tensor t =
-        tensor(std::move(name), shape, true, false, matrices ? types.expert_weights : types.stored, ranks,
-               builder_.groups().expert_data);
+    Tensor t = tensor(std::move(name), shape, true, false, matrices ? types.expert_weights : types.stored,
+                      ranks, builder_.groups().expert_data);
     of_experts_ = false;
     t.decay = matrices;
     t.of_experts = true;
@@ -189,10 +188,10 @@ class ParameterWriter {
   }
 
   // Of weights that are read in fewer than 16 bits: a scale for each row or each group of its columns. Own
-  // kernels have four bytes for it: fp32, around zero (runtime/weight_quantisation.h), or on the CPU a scale and
-  // a minimum in fp16 (kernels/quantised.h); others' in 16
-  // bits, with a zero beside it where integers come in groups (AWQ and GPTQ checkpoints; gpt-fast,
-  // quantize.py). Experts that a model was published in have the scales of its own format.
+  // kernels have four bytes for it: fp32, around zero (runtime/weight_quantisation.h), or on the CPU a scale
+  // and a minimum in fp16 (kernels/quantised.h); others' in 16 bits, with a zero beside it where integers
+  // come in groups (AWQ and GPTQ checkpoints; gpt-fast, quantize.py). Experts that a model was published in
+  // have the scales of its own format.
   void add_scales_of_groups(BufferId weight, bool of_experts) {
     const Buffer of = builder_.buffer(weight);
     if (bits(of.dtype) >= 16 || of.shape.size() < 2) return;
@@ -535,8 +534,8 @@ DecoderParameters add_parameters(PlanBuilder& builder, bool training) {
   const Model& m = builder.model();
   ParameterWriter w(builder, training);
   DecoderParameters p;
-  p.embedding = w.tensor("embedding.weight", {m.vocab_size, m.hidden_size}, false, false,
-                         builder.types().embedding);
+  p.embedding =
+      w.tensor("embedding.weight", {m.vocab_size, m.hidden_size}, false, false, builder.types().embedding);
   if (m.position == Position::learned)
     p.position_embedding =
         w.tensor("position_embedding.weight", {m.max_position_embeddings, m.hidden_size}, false, true);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -46,7 +47,13 @@ class SharedSearch {
     std::vector<std::thread> threads;
     const int wanted = std::max(1, options_.threads);
     working_ = wanted;
-    for (int i = 0; i < wanted; ++i) threads.emplace_back([this] { work(); });
+    try {
+      while (static_cast<int>(threads.size()) < wanted) threads.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {  // the system has no more threads: those that there are do all of it
+      if (threads.empty()) throw;
+      const std::lock_guard lock(mutex_);
+      working_ -= wanted - static_cast<int>(threads.size());
+    }
     report_until_done();
     for (std::thread& t : threads) t.join();
     if (failure_) std::rethrow_exception(failure_);

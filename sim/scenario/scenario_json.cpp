@@ -144,7 +144,6 @@ Model model_from(JsonObject object, const std::string& name) {
 Json json_of(const Model& m) {
   Json json{{"name", m.name},
             {"norm", name(m.norm)},
-            {"norm_parameters", name(m.norm_parameters)},
             {"activation", name(m.activation)},
             {"position", name(m.position)},
             {"hidden_size", m.hidden_size},
@@ -201,6 +200,7 @@ Json json_of(const Model& m) {
     json["expert_weights_group"] = m.moe.weights_group;
   }
   write_fields(json, m);
+  if (m.norm == Norm::layernorm) json["norm_parameters"] = name(m.norm_parameters);
   return json;
 }
 

@@ -95,8 +95,8 @@ TEST_CASE("A rank that is killed is named, all others end, and other ranks resum
 
 TEST_CASE("Two ranks that generate starts itself say one process's tokens") {
   const Arguments generate{"generate", "--model",          "tiny-llama", "--prompt-tokens",
-                           "1,2,3",    "--max-new-tokens", "8",
-                           "--format", "json"};
+                           "1,2,3",    "--max-new-tokens", "8",          "--format",
+                           "json"};
   const Result one = run(generate), two = run(with(generate, {"--tp", "2"}));
   INFO(two.err);
   REQUIRE(one.exit_code == 0);

@@ -190,8 +190,8 @@ TEST_CASE("attention over a KV cache that is filled piece by piece equals attent
 
 TEST_CASE("a cache as long as the window or the chunk gives what the whole sequence's would") {
   for (const AttentionShape& w : {AttentionShape{2, 60, 4, 2, 16, {.window = 9}},
-                                 {1, 60, 3, 1, 16, {.chunk = 8}},
-                                 {1, 90, 2, 2, 16, {.window = 80}}})
+                                  {1, 60, 3, 1, 16, {.chunk = 8}},
+                                  {1, 90, 2, 2, 16, {.window = 80}}})
     for (const std::int64_t prompt : {1, 5, 40}) {
       CAPTURE(w.mask.window, w.mask.chunk, prompt);
       const auto qkv = normal_tensor(w.B * w.T * packed_width(w), 1, 1.5f);

@@ -161,15 +161,19 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Generation by several ranks gives one rank's tokens: dense, few key-value heads, experts; any batch") {
+TEST_CASE(
+    "Generation by several ranks gives one rank's tokens: dense, few key-value heads, experts; any batch") {
   const auto batch = GENERATE(1, 3);
   const auto temperature = GENERATE(0.0f, 1.0f);
   sim::Model few_heads = tests::small_llama();
   few_heads.num_attention_heads = 8;
   few_heads.vocab_size = 301;
-  const auto [model, tensor, experts] = GENERATE_COPY(
-      table<sim::Model, int, int>({{tests::small_gpt(), 2, 1}, {few_heads, 4, 1}, {tests::small_llama(), 2, 1},
-                                   {tests::small_experts(), 2, 1}, {tests::small_experts(), 1, 2}}));
+  const auto [model, tensor, experts] =
+      GENERATE_COPY(table<sim::Model, int, int>({{tests::small_gpt(), 2, 1},
+                                                 {few_heads, 4, 1},
+                                                 {tests::small_llama(), 2, 1},
+                                                 {tests::small_experts(), 2, 1},
+                                                 {tests::small_experts(), 1, 2}}));
   CAPTURE(model.name, tensor, experts, batch, temperature);
   sim::Scenario s = tests::generation(model, 12, batch);
   runtime::GenerateSettings settings;

@@ -98,8 +98,8 @@ TEST_CASE("the chips' rates are the datasheets' without sparsity (lecture)") {
 
 TEST_CASE(
     "selective recompute of 175B frees 70 % of activations for 2.7 % more time, full costs 30 to 40 %") {
-  // Korthikanti et al. 2022 (arXiv 2205.05198), section 5 (70 %, 2.7 %) and table 4: a layer without recompute,
-  // with selective (4 to 7 % longer) and with full recompute (39 % longer).
+  // Korthikanti et al. 2022 (arXiv 2205.05198), section 5 (70 %, 2.7 %) and table 4: a layer without
+  // recompute, with selective (4 to 7 % longer) and with full recompute (39 % longer).
   Scenario s = test::training(load_model_preset("gpt3-175b"), 2048);
   s.hardware = load_hardware_preset("a100-sxm-80gb");
   s.implementation = load_implementation_preset("megatron_2022");

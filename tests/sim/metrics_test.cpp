@@ -1,10 +1,10 @@
 #include "sim/report/metrics.h"
-#include "sim/report/step_parts.h"
 
 #include <string>
 
 #include "sim/cost/predict.h"
 #include "sim/plan/legality.h"
+#include "sim/report/step_parts.h"
 #include "sim/scenario/preset.h"
 #include "tests/support/catch.h"
 

@@ -64,8 +64,8 @@ bool draw_missing_prediction(const PanelContext& context, bool with_reason) {
             failed,
         "Measure this machine", "run.calibrate");
   } else if (!prediction.problems.empty()) {
-    draw_empty_state(context, "This cannot be",
-                     in_labels(prediction.problems.front()) + ".", "Make it legal", "edit.make_legal");
+    draw_empty_state(context, "This cannot be", in_labels(prediction.problems.front()) + ".", "Make it legal",
+                     "edit.make_legal");
   } else if (!prediction.failure.empty()) {
     draw_empty_state(context, "No prediction", prediction.failure);
   } else {
