@@ -41,7 +41,7 @@ void geglu_backward(float* dgate_up, const float* dout, const float* gate_up, st
 
 // Rows times their weights, for activations without a gate: out (R, F) = inp * weight; out may be inp.
 void weigh_rows(float* out, const float* inp, std::int64_t R, std::int64_t F, RowWeights weights);
-// Of out = activation(inp) * weight, by the squared ReLU: dinp (R, F), drow_weights (R) = gradients.
+// For out = activation(inp) * weight, by the squared ReLU: dinp (R, F), drow_weights (R) = gradients.
 void weighted_squared_relu_backward(float* dinp, float* drow_weights, const float* dout, const float* inp,
                                     std::int64_t R, std::int64_t F, RowWeights weights);
 

@@ -26,7 +26,7 @@ struct AttentionMask {
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
   bool hides_early_keys() const { return window > 0 || chunk > 0; }
-  // Of head h of H: 2^(-8 i / n), i = 1 .. n, for the n heads up to a power of two, and every other slope of
+  // For head h of H: 2^(-8 i / n), i = 1 .. n, for the n heads up to a power of two, and every other slope of
   // twice as many heads for the rest (as the authors' code,
   // github.com/ofirpress/attention_with_linear_biases).
   float slope(std::int64_t h, std::int64_t H) const;

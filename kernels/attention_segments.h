@@ -1,5 +1,5 @@
 // Causal attention of queries and keys that are segments of a sequence: what a context-parallel rank has of
-// it. Of n ranks, rank r has segments r and 2n - 1 - r of 2n (zigzag), one behind the other, so that all
+// it. Among n ranks, rank r has segments r and 2n - 1 - r of 2n (zigzag), one behind the other, so that all
 // ranks see as many pairs. Scale 1/sqrt(D), grouped key/value heads, the masks of attention.h.
 #pragma once
 #include <cstdint>

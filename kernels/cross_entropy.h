@@ -21,7 +21,7 @@ void cross_entropy_forward_backward(float* logits_to_dlogits, float* losses, con
 void cross_entropy_forward(float* losses, const float* logits, const std::int32_t* targets, std::int64_t R,
                            std::int64_t V);
 
-// Of a part of each row, statistics (R, 3): its largest logit, the sum of exponentials below it, and the
+// For a part of each row, statistics (R, 3): its largest logit, the sum of exponentials below it, and the
 // target's logit, 0 where the target is another part's (Megatron-LM's vocab_parallel_cross_entropy).
 void cross_entropy_statistics(float* statistics, const float* logits, const std::int32_t* targets,
                               std::int64_t R, std::int64_t V, VocabularyPart part);

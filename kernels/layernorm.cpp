@@ -61,7 +61,7 @@ KERNELS_MULTIVERSION void layernorm_gradient_row(float* dinp, float* dweight, fl
   }
 }
 
-// Of a norm without parameters of its own.
+// For a norm without parameters of its own.
 std::vector<float> stand_in(const float* parameters, float value, std::int64_t C) {
   return parameters ? std::vector<float>() : std::vector<float>(static_cast<std::size_t>(C), value);
 }

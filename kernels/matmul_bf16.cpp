@@ -183,7 +183,7 @@ void product(Factor a, Factor b, const Epilogue& epilogue, std::int64_t M, std::
   });
 }
 
-// Of few rows: each weight row read once.
+// For few rows: each weight row read once.
 void streamed(const Epilogue& epilogue, const bf16* inp, const bf16* weight, MatmulShape s) {
   const Bf16Dots dots = by_instructions() ? avx512_bf16_dots() : plain_bf16_dots;
   parallel_ranges(s.N, s.K, [&](std::int64_t begin, std::int64_t end) {

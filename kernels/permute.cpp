@@ -8,7 +8,7 @@
 namespace kernels::cpu {
 namespace {
 
-// Of each choice the row that it has among those ordered by expert.
+// For each choice the row that it has among those ordered by expert.
 std::vector<std::int64_t> places_by_expert(const std::int32_t* indices, std::int64_t count, std::int64_t E) {
   std::vector<std::int64_t> next = expert_offsets(indices, count, E);
   std::vector<std::int64_t> places(static_cast<std::size_t>(count));

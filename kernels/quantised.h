@@ -14,7 +14,7 @@
 
 namespace kernels {
 
-// How a weight (N, K) lies in memory: tiles of 16 rows (the last may have fewer), one after the other. Of a
+// How a weight (N, K) lies in memory: tiles of 16 rows (the last may have fewer), one after the other. In a
 // tile of r rows the numbers are, for each group of columns, r scales and r minima in fp16. Its codes are,
 // for each 32 columns, in 8 bits (8, r, 4), 4 columns of a row side by side; in 4 bits (4, r, 4), columns 4 i
 // .. 4 i + 3 in the low halves and 16 columns further in the high halves.

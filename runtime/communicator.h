@@ -52,7 +52,7 @@ class Communicator {
   // buffer = the members' parts, one after the other. Shards as above.
   void all_gather(const Members& members, std::span<const MutableBytes> buffers,
                   std::span<const ConstBytes> shards, sim::DType dtype);
-  // Part j of `inp` goes to member j; part i of `out` came from member i. Of equal parts.
+  // Part j of `inp` goes to member j; part i of `out` came from member i. Parts are equal.
   void all_to_all(const Members& members, MutableBytes out, ConstBytes inp);
   // To each member and from each, of any length: parts[i] is what goes to member i, or comes from it, in
   // segments. What is this rank's own is copied.
@@ -78,7 +78,7 @@ class Communicator {
   Transport& transport(const Members& members) const;
 
   Transport* transport_ = nullptr;
-  // Of reductions: what one member sent; several buffers as one; sums.
+  // For reductions: what one member sent; several buffers as one; sums.
   std::vector<std::byte> arriving_, packed_, summed_;
 };
 

@@ -118,7 +118,7 @@ class Device {
   // False where the device has no kernel of that kind or arithmetic for operands of these types (parallel to
   // operation.operands; of absent ones anything).
   virtual bool supports(const sim::Operation& operation, std::span<const sim::DType> operands) const = 0;
-  // Of what it supports: whether rows of operands may be columns of wider ones.
+  // For what it supports: whether rows of operands may be columns of wider ones.
   virtual bool takes_columns(const sim::Operation& operation, std::span<const sim::DType> operands) const {
     (void)operation, (void)operands;
     return false;

@@ -440,7 +440,7 @@ void Executor::exchange_heads(const Bound& bound) {
   const std::int64_t head = op.dims.head_dim * sim::bits(out.dtype) / 8;
   const std::int64_t sections[] = {op.dims.heads, op.dims.kv_heads, op.dims.kv_heads};
   const std::int64_t width = (op.dims.heads + 2 * op.dims.kv_heads) * head, share = width / ranks;
-  // Of rank r: its heads of my rows, and my heads of its rows, as segments in the same order.
+  // For rank r: its heads of my rows, and my heads of its rows, as segments in the same order.
   const auto heads_of = [&](std::byte* rows, std::int64_t r, auto& segments) {
     for (std::int64_t b = 0; b < v.batch; ++b)
       for (std::int64_t t = 0; t < v.query_length; ++t) {

@@ -70,7 +70,7 @@ void fill_heads(std::uint64_t key, std::span<float> out) {
 
 void draw_parameter(const sim::Model& model, std::uint64_t seed, std::string_view buffer_name,
                     std::int32_t layer, std::span<float> out) {
-  // Of an adapter's two factors the second begins at 0, so that it begins by changing nothing (Hu et al.
+  // The second of an adapter's two factors begins at 0, so that it begins by changing nothing (Hu et al.
   // 2021).
   if (buffer_name.ends_with(".bias") || buffer_name.ends_with("_adapter_up.weight")) {
     std::fill(out.begin(), out.end(), 0.0f);

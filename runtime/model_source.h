@@ -42,7 +42,7 @@ struct ModelSource {
   // The same as the file codes it; false where it does not, or not in groups of one length. Null: no codes.
   std::function<bool(std::string_view buffer_name, std::int32_t layer, CodedWeight& out)> load_codes{};
   StoredTypes stored{};
-  // Of an adapter (LoRA); false where the files have none, as those of a model that has only been trained
+  // For an adapter (LoRA); false where the files have none, as those of a model that has only been trained
   // whole.
   std::function<bool(const WeightPart& part, std::span<float> out)> load_adapter = nullptr;
 };

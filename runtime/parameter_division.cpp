@@ -103,7 +103,7 @@ ParameterPlace parameter_place(const sim::Strategy& s, std::int32_t rank) {
 
 namespace {
 
-// Of the experts (experts, ...) that a rank holds, its part of each.
+// A rank's part of each of the experts (experts, ...) that it holds.
 std::optional<TensorPart> part_of_experts(const sim::Model& m, std::string_view parameter,
                                           const ParameterPlace& place) {
   if (place.experts.ranks * place.of_expert.ranks == 1) return std::nullopt;

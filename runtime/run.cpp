@@ -297,7 +297,7 @@ std::vector<float> Run::collect(InstanceName whole) const {
   const sim::Strategy& strategy = plan_.scenario.strategy;
   const InstanceName here = own(whole);
   const Part own_part = part_of(whole, communicator_.rank());
-  // Of the ranks of a stage that hold the same, the first sends it.
+  // The first of the ranks of a stage that hold the same sends it.
   bool sends = here.buffer != sim::kNoBuffer;
   for (std::int32_t other = 0; sends && other < communicator_.rank(); ++other)
     sends = sim::place_of_rank(strategy, other).pipeline != place_.pipeline ||

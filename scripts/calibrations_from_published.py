@@ -81,7 +81,7 @@ def wave_features(shapes, multiprocessors):
 
 
 class ProductCovariance:
-    """Of log(measured / analytic) of two products: a smooth trend over log M, log N, log K; a rough one, for the
+    """Trends of log(measured / analytic) of two products: a smooth trend over log M, log N, log K; a rough one, for the
     kernel that the library happens to choose; and one of products that fill waves alike."""
 
     TREND, TREND_LENGTHS = 0.2, np.array([1.5, 1.5, 2.4])
@@ -472,7 +472,7 @@ CORRECTION_VARIANCE, CORRECTION_NOISE, CORRECTION_OCTAVES = 0.01, 6e-4, 3.0
 
 
 def correction(known, y, wanted):
-    """Of log(measured / curve) along log2 S: rough, for a switch of protocol is a step."""
+    """Trend of log(measured / curve) along log2 S: rough, for a switch of protocol is a step."""
     k = CORRECTION_VARIANCE * np.exp(-np.abs(known[:, None] - known) / CORRECTION_OCTAVES)
     across = CORRECTION_VARIANCE * np.exp(-np.abs(wanted[:, None] - known) / CORRECTION_OCTAVES)
     return across @ np.linalg.solve(k + CORRECTION_NOISE * np.eye(len(known)), y)

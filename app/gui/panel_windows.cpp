@@ -20,7 +20,7 @@ constexpr const char* kDockspace = "desktop";
 constexpr float kConfigureWidth = 316, kExplainWidth = 268, kOverviewHeight = 178;
 constexpr float kWideEnoughForExplain = 1480, kTallEnoughForTwoRows = 800;
 constexpr int kRightPanels = 2;  // Explain and Lessons, where they have a column of their own
-// Of what is docked: below these a panel says nothing any more.
+// The least sizes of what is docked: below these a panel says nothing any more.
 constexpr float kLeastWidth = 250, kLeastHeight = 150, kLeastConfigureWidth = 280;
 
 bool is_wide(ImVec2 size, float scale) {
@@ -227,7 +227,7 @@ void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
       }
     return size_of_leaf;
   };
-  // Of the shipped layout the columns at the sides and the tiles are as wide and high as their type asks.
+  // In the shipped layout the columns at the sides and the tiles are as wide and high as their type asks.
   DockSplits::Least wish;
   if (shipped_)
     wish = [&look](const ImGuiDockNode& leaf) {

@@ -65,7 +65,7 @@ class Shell {
   // One undo step; the batch follows what it is divided over.
   void edit(std::string label, sim::Scenario next, std::string_view key = {});
   void take_over_prediction();
-  // Of the scenario at hand; null while it is not known.
+  // For the scenario at hand; null while it is not known.
   const Outlook* outlook() const;
   void carry_out(Requests& requests);
   void draw_host(const PanelContext& context);

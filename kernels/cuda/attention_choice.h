@@ -26,8 +26,8 @@ class AttentionKernels {
   void backward(const Context& context, Tensor dqkv, ConstTensor dout, ConstTensor qkv, ConstTensor out,
                 const float* lse, AttentionShape s, const AttentionMask& mask = {});
 
-  // Of the shapes so far: how many Hopper's kernels are taken for, and for how many they gave another result,
-  // which is a defect of theirs.
+  // Among the shapes so far: how many Hopper's kernels are taken for, and for how many they gave another
+  // result, which is a defect of theirs.
   struct Counts {
     int shapes = 0, hopper = 0, disagreeing = 0;
   };

@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 
-// Of columns from c on; 1 where a norm has none.
+// The gains of columns from c on; 1 where a norm has none.
 template <int Width, class T>
 CUDA_DEVICE void load_gain(float (&gain)[Width], const T* weight, std::int64_t c) {
   if (weight != nullptr) return load<Width>(gain, weight + c);

@@ -55,7 +55,7 @@ class Arguments : public OperationView {
     return {rows.data, rows.stride};
   }
 
-  // Latent attention. Of operations on the cache heads are as wide as its rows, and values as the latents.
+  // Latent attention. In operations on the cache heads are as wide as its rows, and values as the latents.
   kernels::LatentShape latent() const {
     const sim::Dims& d = bound().operation->dims;
     return {batch(),    query_length(), d.heads, d.head_dim - d.rope_dim,

@@ -30,7 +30,7 @@ cpu::SegmentKeys own_keys(const A& a, float* dqkv, const S& settings) {
   const kernels::AttentionShape s = a.attention();
   return {settings.context, a.f32(R::qkv) + s.H * s.D, dqkv ? dqkv + s.H * s.D : nullptr, packed_width(s)};
 }
-// Of all ranks, one after the other: (ranks, B, T, 2 G D).
+// Those of all ranks, one after the other: (ranks, B, T, 2 G D).
 std::vector<cpu::SegmentKeys> keys_of_all(const A& a, float* dkv, const S& settings) {
   const kernels::AttentionShape s = a.attention();
   const std::int64_t stride = 2 * s.G * s.D, of_rank = s.B * s.T * stride;
@@ -42,7 +42,7 @@ std::vector<cpu::SegmentKeys> keys_of_all(const A& a, float* dkv, const S& setti
                     stride});
   return keys;
 }
-// Of the rank whose keys have come so many steps round the ring.
+// The rank whose keys have come so many steps round the ring.
 cpu::SegmentKeys keys_of_other(const A& a, float* dkv, const S& settings) {
   const kernels::AttentionShape s = a.attention();
   const std::int64_t ranks = settings.context.ranks, steps = static_cast<std::int64_t>(a.scalar());

@@ -17,7 +17,7 @@ using R = sim::Role;
 using A = Arguments;
 using S = RunSettings;
 
-// Of all ranks' parts of the vocabulary; null where it is not divided.
+// For all ranks' parts of the vocabulary; null where it is not divided.
 const BoundOperand* statistics_of_parts(const A& a) {
   const BoundOperand* const all = a.find(R::statistics);
   return all && all->data ? all : nullptr;

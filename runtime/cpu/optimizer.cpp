@@ -25,7 +25,7 @@ void squared_norm(const Arguments& a, const RunSettings&) {
     gradients.push_back(a.f32(i));
     counts.push_back(a.count(i));
   }
-  // Of several ranks that hold the same each adds its part.
+  // Where several ranks hold the same, each adds its part.
   const double part = a.scalar() == 0 ? 1 : double{a.scalar()};
   double squares = 0;
   cpu::squared_norm(&squares, gradients, counts);

@@ -28,7 +28,7 @@ Dims of_own_heads(const PlanBuilder& b, Dims dims) {
   return dims;
 }
 
-// Of query heads alone, or of packed queries, keys and values.
+// For query heads alone, or of packed queries, keys and values.
 Operation all_to_all(const PlanBuilder& b, std::string id, const Dims& dims, bool packed, BufferId out,
                      BufferId inp) {
   return {.id = std::move(id),

@@ -17,7 +17,7 @@ struct Problem {
 // Empty means that make_plan will work. Never throws.
 std::vector<Problem> validate(const Scenario& scenario);
 
-// Of the model alone, whatever it is to do.
+// What is wrong with the model alone, whatever it is to do.
 std::vector<Problem> validate(const Model& model);
 
 }  // namespace sim

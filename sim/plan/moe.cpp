@@ -102,7 +102,7 @@ Operand own_choice(const PlanBuilder& b, const ExpertResults& r) {
   return b.groups().expert >= 0 || gathers_over_tensor_ranks(b) ? Operand{} : reads(r.indices);
 }
 
-// Of all rows that are exchanged; those that go to experts say so.
+// For all rows that are exchanged; those that go to experts say so.
 Place place_of(OpKind exchange) {
   if (exchange == OpKind::all_to_all) return Place::from_experts;
   return exchange == OpKind::all_reduce ? Place::anywhere : Place::among_experts;

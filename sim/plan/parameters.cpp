@@ -187,7 +187,7 @@ class ParameterWriter {
     return a;
   }
 
-  // Of weights that are read in fewer than 16 bits: a scale for each row or each group of its columns. Own
+  // For weights that are read in fewer than 16 bits: a scale for each row or each group of its columns. Own
   // kernels have four bytes for it: fp32, around zero (runtime/weight_quantisation.h), or on the CPU a scale
   // and a minimum in fp16 (kernels/quantised.h); others' in 16 bits, with a zero beside it where integers
   // come in groups (AWQ and GPTQ checkpoints; gpt-fast, quantize.py). Experts that a model was published in
@@ -217,7 +217,7 @@ class ParameterWriter {
     if (group > 0 && of.dtype != DType::fp8) add_beside("zeros.", builder_.types().stored);
   }
 
-  // Of weights that learning reads in fewer than 16 bits and leaves as they are.
+  // For weights that learning reads in fewer than 16 bits and leaves as they are.
   void add_scales_of_frozen(BufferId weight, std::int64_t rows, std::int64_t elements) {
     constexpr std::int64_t kBlock = 64, kBlockOfScales = 256;
     const auto add_beside = [&](const char* prefix, DType dtype, std::int64_t count) {

@@ -52,11 +52,11 @@ struct Buffer {
   // The part of another buffer that this rank works on (ZeRO), or rows of it: it has no memory of its own.
   BufferId view_of = kNoBuffer;
   std::int32_t part = 0;  // of a view: so many of its own size lie before it
-  // Of a view of columns: where they begin in the rows of what it is a part of, and how wide these are; 0:
+  // For a view of columns: where they begin in the rows of what it is a part of, and how wide these are; 0:
   // the view is of whole rows.
   std::int64_t first_column = 0, row_width = 0;
   // ZeRO's shards, flat: the group whose rank i has part i, the last ones less where it does not divide
-  // evenly. Of a view, i stands in place of `part`.
+  // evenly. In a view, i stands in place of `part`.
   std::int32_t shard_group = -1;
   bool on_host = false;  // in the host's memory
 

@@ -721,7 +721,7 @@ Tensors summed_over_tensor_ranks(const PlanBuilder& b, const DecoderParameters& 
   if (attends && p.qk_norm.weight.learns() && p.qk_norm.weight.replicated) parts.push_back(p.qk_norm.weight);
   // Each has a part of the gradient that the width of the shared expert is divided for.
   if (has_experts(unit) && p.experts.shared_gate) parts.push_back(p.experts.shared_gate);
-  // Of an adapter's two factors one is divided, and the other's gradient follows from each rank's part of it.
+  // One of an adapter's two factors is divided, and the other's gradient follows from each rank's part of it.
   for (const Adapter& a : p.adapters) parts.push_back(a.down.replicated ? a.down : a.up);
   return parts;
 }

@@ -106,7 +106,7 @@ std::vector<double> gradients_in(const Exchange& e, Pass pass, const Scenario& s
         live += bytes_of(m.accumulators, s) - (e.both_ends && is_embedding(s) ? m.shared_accumulators : 0);
       at.push_back(live);
       if (!u.reduces) continue;
-      // Of the head's what both ends share is reduced with the embedding's.
+      // What both ends share of the head's is reduced with the embedding's.
       waiting.push_back(own - (e.both_ends && is_head(s) ? m.shared_gradient : 0));
       if (static_cast<std::int32_t>(waiting.size()) == u.bucket) reduce(u.bucket);
     }

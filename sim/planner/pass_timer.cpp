@@ -184,7 +184,7 @@ class StageOnce {
 
  private:
   ActionTime of(BlockId block) const { return states_.of(block, Phase::optimizer); }
-  // Of the stage's units, as one action.
+  // For the stage's units, as one action.
   ActionTime of_all(const UnitBlocks& blocks) const {
     ActionTime all;
     for (const Piece::Run& r : units_) all = in_turn(all, repeated(of(blocks[r.unit]), r.layers));

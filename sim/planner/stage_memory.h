@@ -72,7 +72,7 @@ class PipelineMemory {
   // What a stage keeps while a pass of a moment goes on; `held`: by its chunks.
   double kept_at(std::span<const std::size_t> chunks, const InFlight& moment,
                  std::span<const ChunkInFlight> held) const;
-  // Of all stages, one after the other: above what lives always.
+  // For all stages, one after the other: above what lives always.
   const double* most_in_passes(const Scenario& scenario, const StateMemory& states,
                                const BucketLayers& bucket) const;
   // `kept`: at each of its moments, from pass to pass.

@@ -120,7 +120,7 @@ double tokens_per_second(const Report& report) {
 
 namespace {
 
-// Of a token. Beside frozen weights (LoRA) neither these have gradients nor what enters the lowest layer,
+// For a token. Beside frozen weights (LoRA) neither these have gradients nor what enters the lowest layer,
 // which counts forward alone.
 double flops_that_learning_needs(const Scenario& s, FlopsConvention c) {
   const double all = flops_per_token(s.model, s.workload.seq_len, c).value;

@@ -21,7 +21,7 @@ constexpr std::array<EnumName<StepPart>, kStepParts> kNames{{{StepPart::compute,
                                                              {StepPart::slowest, "waiting for the slowest"},
                                                              {StepPart::other, "between operations"}}};
 
-// Of a row that compute waits for. Exchanges are apart: they may run beside compute.
+// For a row that compute waits for. Exchanges are apart: they may run beside compute.
 StepPart part_of(const Row& row) {
   if (row.kind == OpKind::receive) return StepPart::bubble;
   switch (row.bound) {
@@ -63,7 +63,7 @@ std::map<std::int32_t, RankRows> rows_by_rank(const Report& report) {
   return ranks;
 }
 
-// Of the exchanges' time, what is exposed at most. Stages exchange alike, and those that end early have room
+// What is exposed at most of the exchanges' time. Stages exchange alike, and those that end early have room
 // for more than they expose: the stage with the least room tells.
 double exposed_at_most(const Report& report, const std::map<std::int32_t, RankRows>& ranks) {
   const Seconds step = step_time(report) - report.waiting_for_slowest;
@@ -99,7 +99,7 @@ std::string whole_percent(double fraction) {
   return std::to_string(std::lround(fraction * 100)) + " %";
 }
 
-// Of the rows of a part, those of the family that takes longest.
+// Among the rows of a part, those of the family that takes longest.
 struct FamilyTotal {
   std::string_view name;
   double seconds = 0, flops = 0, memory = 0, network = 0;

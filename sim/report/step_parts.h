@@ -35,7 +35,7 @@ struct StepParts {
   double share(StepPart part) const { return whole.value > 0 ? (*this)[part] / whole : 0; }
 };
 
-// Of one rank that has rows, or the mean over all that have. Rows of operations count as long as they took.
+// For one rank that has rows, or the mean over all that have. Rows of operations count as long as they took.
 // Exchanges run beside them: they count as far as the rest of the step has room for them, on no stage to a
 // larger part than on the one with the least room. What a stage of a pipeline has left is bubble. Zero where
 // nothing has been priced or measured.

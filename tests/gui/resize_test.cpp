@@ -16,7 +16,7 @@ struct Leaf {
   ImVec2 position, size;
 };
 
-// Of every panel that is docked.
+// For every panel that is docked.
 std::map<std::string, Leaf> places(const NullDesktop& desktop) {
   std::map<std::string, Leaf> found;
   for (const app::gui::PanelEntry* panel : app::gui::panels())

@@ -93,7 +93,7 @@ struct RowsOf {
   std::int64_t R, F;
 };
 
-// Of a gated activation with rows' weights, by its definition; gradients by the chain rule.
+// For a gated activation with rows' weights, by its definition; gradients by the chain rule.
 struct GatedReference {
   bool gelu;
   bool sigmoid;

@@ -202,7 +202,7 @@ double norm_of(const std::vector<float>& values) {
   return std::sqrt(sum);
 }
 
-// Of the root mean square.
+// Relative, by the root mean square.
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   std::vector<float> difference(a);
   for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];

@@ -10,7 +10,7 @@
 
 namespace tests {
 
-// Of experts, each of which some tokens choose.
+// With experts, each of which some tokens choose.
 inline sim::Model small_experts() {
   sim::Model m = small_llama();
   m.name = "small-experts";

@@ -68,7 +68,7 @@ TEST_CASE("on links without end sends keep their latency alone, and the bubble i
     for (const Row& row : report.rows)
       if (row.kind == OpKind::send)
         CHECK(row.duration <= kSendLatency * (1.001 * static_cast<double>(row.count)));
-    // Of all stages' time (p - 1) / (m + p - 1); what comes after a stage's last pass is no waiting for
+    // (p - 1) / (m + p - 1) of all stages' time; what comes after a stage's last pass is no waiting for
     // another, and who receives waits for the latency, too.
     const double closed = 3.0 / (micro_batches + 3), network = share_of(report, Bound::network);
     CAPTURE(micro_batches, closed, network);

@@ -95,11 +95,11 @@ TEST_CASE("hybrid presets have the published number of parameters") {
     std::int64_t parameters;
   };
   // 8B, 3 Nano: numbers in the checkpoints at the address in the preset; of 3 Nano with the 2,944 numbers by
-  // which its routers balance (llama.cpp counts as many in its conversion). Of the others fewer digits are
+  // which its routers balance (llama.cpp counts as many in its conversion). For the others fewer digits are
   // published, and the rest follow from the tensors of the preset's shape: 9B v2 8.89 billion (model card of
   // nvidia/NVIDIA-Nemotron-Nano-9B-v2-Base), Bamba 9.78 billion
-  // (https://huggingface.co/docs/transformers/model_doc/bamba); 47B, 56B and Mamba-2's 2.7B are only named after
-  // theirs.
+  // (https://huggingface.co/docs/transformers/model_doc/bamba); 47B, 56B and Mamba-2's 2.7B are only named
+  // after theirs.
   const Golden golden =
       GENERATE(Golden{"nemotron-h-8b", 8'100'852'736}, Golden{"nemotron-h-47b", 46'791'554'816},
                Golden{"nemotron-h-56b", 56'324'350'464}, Golden{"nemotron-nano-9b-v2", 8'888'227'328},

@@ -85,7 +85,7 @@ inline std::string described(const sim::Scenario& s) {
   return text;
 }
 
-// Of an estimate, beside what it is of; both may be without end, where a link is missing.
+// The error of an estimate, beside what it is of; both may be without end, where a link is missing.
 inline double error_of(double estimated, double predicted) {
   return estimated == predicted ? 0 : std::abs(estimated / predicted - 1);
 }

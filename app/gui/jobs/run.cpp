@@ -34,7 +34,7 @@ std::filesystem::path write_scenario(const sim::Scenario& scenario, const std::f
   return file;
 }
 
-// Of a model without one the prompt is ids.
+// Without one the prompt is ids.
 bool has_tokenizer(const sim::Model& model) {
   try {
     return runtime::open_model(model.name).tokenizer.has_value();

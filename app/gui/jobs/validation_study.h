@@ -12,7 +12,7 @@
 
 namespace app::gui {
 
-// Of the quantity itself, be it a time or a rate: what is predicted too low is below zero.
+// Errors are of the quantity itself, be it a time or a rate: what is predicted too low is below zero.
 inline double difference(const sim::RowComparison& row) {
   return row.predicted / row.measured - 1;
 }
@@ -55,8 +55,8 @@ struct ValidationView {
 using OpenedFiles = std::vector<std::filesystem::path>;
 using ValidationStudy = Study<OpenedFiles, ValidationView>;
 
-// Predicts one table after the other, and none twice. The last of several files of one name takes the others' place.
-// The parts of a course are the rows of the table that it names.
+// Predicts one table after the other, and none twice. The last of several files of one name takes the others'
+// place. The parts of a course are the rows of the table that it names.
 class ValidationStudies {
  public:
   ValidationView study(const OpenedFiles& opened, const ValidationStudy::Course& course);

@@ -146,7 +146,7 @@ class EconomicsParts {
       chart_title(look_, "Batch size");
       text_wrapped(look_, TextRole::body, c_.dim,
                    trains() ? "No other number of data-parallel devices divides this batch."
-                            : "Of training: steps and tokens that a loss takes at each batch.");
+                            : "Training: steps and tokens that a loss takes at each batch.");
       return place.fill();
     }
     const double now = static_cast<double>(context_.scenario.workload.global_batch_size *

@@ -128,7 +128,7 @@ Explanation explain_utilization(const PanelContext& context, const sim::Report& 
         {"tokens/s", token_rate_digits(sim::tokens_per_second(report))},
         {"devices", sim::format_count(s.strategy.devices())},
         {"dense peak of one", sim::format(s.hardware.peak_for(s.workload.dtype))}};
-    // Of adapters less is learned than of the whole model: what the rate and the share come to is what
+    // With adapters less is learned than of the whole model: what the rate and the share come to is what
     // counts.
     const double devices = s.strategy.devices();
     const double peak = s.hardware.peak_for(s.workload.dtype).value;

@@ -48,7 +48,7 @@ std::string unbroken(std::string_view words);
 // A word on a tinted plate: provenance, states.
 void badge(const Look& look, ImU32 color, std::string_view words);
 
-// Of a table's columns those that are shown beside a first one of at least this width: others go in the order
+// The columns of a table that are shown beside a first one of at least this width: others go in the order
 // in which they can be missed. Widths in pixels, with padding.
 struct Droppable {
   float width;
