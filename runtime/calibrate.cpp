@@ -3,16 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "kernels/code.h"
 #include "kernels/threads.h"
 #include "runtime/device.h"
 #include "runtime/gpu_state.h"
 #include "runtime/measured.h"
 #include "runtime/run.h"
+#include "runtime/sample_kernels.h"
 #include "runtime/single_operation.h"
 #include "runtime/stopwatch.h"
 #include "runtime/this_machine.h"
@@ -26,17 +28,7 @@ namespace {
 using sim::Access;
 using sim::OpKind;
 
-using Clock = std::chrono::steady_clock;
-
-// Operands of an operation rotate through memory, as a model's layers do, and small and large models differ
-// in which cache they still find their weights in. So each operation is timed over two working sets: one that
-// stays in the last-level cache of most machines, and one that no cache holds.
-constexpr sim::Bytes kCachedRotation{64 << 20};
-
-// Products with more arithmetic a byte than this take their time wherever the operands come from.
-constexpr double kComputeBoundIntensity = 64;
-
-std::vector<SingleOperation> operations_to_time() {
+std::vector<SingleOperation> operations_in_fp32() {
   std::vector<SingleOperation> all;
   constexpr std::pair<std::int64_t, std::int64_t> kWeights[] = {
       // (N, K)
@@ -140,42 +132,6 @@ std::int64_t last_level_cache() {
   return std::max<long>(level_3 > 0 ? level_3 : sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
 }
 
-// Times the operations into calibration.samples. Returns the best rate of arithmetic seen, in FLOP/s.
-double time_operations(const std::vector<SingleOperation>& operations, Stopwatch& stopwatch,
-                       sim::Bytes memory, sim::Bytes rotation, const std::string& what, const EventSink& sink,
-                       const std::stop_token& stop, sim::Calibration& calibration) {
-  const Clock::time_point begin = Clock::now();
-  double peak = 0;
-  std::size_t done = 0;
-  for (const SingleOperation& single : operations) {
-    if (stop.stop_requested()) break;
-    const sim::Work work = single.work();
-    const auto keep = [&](const Timing& timing, sim::Bytes working_set) {
-      sim::KernelSample sample =
-          sim::kernel_shape(single.operation(), single.bound_variables(), work, working_set);
-      sample.median = {timing.median};
-      sample.spread = timing.spread;
-      peak = std::max(peak, sample.flops.value / timing.median);
-      calibration.samples.push_back(sample);
-    };
-    // Where one run alone goes through more than caches hold, there is no other working set to time.
-    const bool both =
-        work.flops / work.memory() < kComputeBoundIntensity && Stopwatch::uncached_memory(single) <= memory;
-    keep(stopwatch.time_cached(single), both ? rotation : sim::Bytes{});
-    if (both) keep(stopwatch.time_uncached(single), stopwatch.working_set());
-    ++done;
-    if (sink) {
-      const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
-      const double rate = elapsed / static_cast<double>(done);
-      sink(sim::ProgressEvent{what,
-                              static_cast<std::int64_t>(done),
-                              static_cast<std::int64_t>(operations.size()),
-                              {rate * static_cast<double>(operations.size() - done)}});
-    }
-  }
-  return peak;
-}
-
 sim::Bytes largest_operands(const std::vector<SingleOperation>& operations) {
   sim::Bytes largest;
   for (const SingleOperation& single : operations) largest = std::max(largest, operands_size(single));
@@ -274,20 +230,17 @@ std::vector<SingleOperation> operations_of_gpu_in(sim::DType dtype) {
 }  // namespace
 
 std::string kernels_version() {
-  return software_version() + ", cpu kernels fp32 bf16";
+  return software_version() + ", cpu kernels " + std::string(kernels::cpu_code());
 }
 
-std::vector<sim::OpKind> calibrated_kinds() {
-  std::vector<sim::OpKind> kinds;
-  for (const std::vector<SingleOperation>& operations : {operations_to_time(), operations_in_bf16()})
-    for (const SingleOperation& single : operations)
-      if (std::find(kinds.begin(), kinds.end(), single.operation().kind) == kinds.end())
-        kinds.push_back(single.operation().kind);
-  return kinds;
+std::vector<SingleOperation> calibrated_operations() {
+  std::vector<SingleOperation> all = operations_in_fp32();
+  for (SingleOperation& single : operations_in_bf16()) all.push_back(std::move(single));
+  return all;
 }
 
 std::string gpu_kernels_version() {
-  return software_version() + ", cuda kernels";
+  return software_version() + ", cuda kernels " + std::string(kernels::cuda_code());
 }
 
 std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwatch& stopwatch,
@@ -323,7 +276,7 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
 
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads) {
   const std::unique_ptr<Device> device = make_cpu_device(threads);
-  const std::vector<SingleOperation> operations = operations_to_time();
+  const std::vector<SingleOperation> operations = operations_in_fp32();
 
   sim::Calibration calibration;
   calibration.device = device->name();
@@ -335,24 +288,35 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   hardware.display_name = device->name();
   hardware.memory = physical_memory();
   hardware.last_level_cache = {last_level_cache()};
-  hardware.multiprocessors = kernels::cpu::threads();
+  const int threads_used = kernels::cpu::threads();
+  hardware.multiprocessors = threads_used;
   hardware.source = "measured " + calibration.date;
 
   const sim::Bytes memory =
       std::max(uncached_size(hardware.last_level_cache.value), largest_operands(operations));
   Stopwatch stopwatch(*device, memory, kCachedRotation, sim::DType::fp32);
-  for (const SingleOperation& single : streaming_operations(memory))
-    hardware.memory_bandwidth =
-        std::max(hardware.memory_bandwidth,
-                 single.work().memory() / sim::Seconds{stopwatch.time_cached(single).median});
-  calibration.launch = hardware.launch = {stopwatch.time_cached(launch_operation()).median};
-  const double peak = time_operations(operations, stopwatch, memory, kCachedRotation,
-                                      "measuring this machine", sink, stop, calibration);
-  hardware.peak[sim::DType::fp32] = {peak};
+  // Before and after the kernels: another program may have disturbed one of them.
+  calibration.launch = {std::numeric_limits<double>::infinity()};
+  const auto measure_limits = [&] {
+    for (const SingleOperation& single : streaming_operations(memory))
+      hardware.memory_bandwidth =
+          std::max(hardware.memory_bandwidth,
+                   single.work().memory() / sim::Seconds{stopwatch.time_cached(single).median});
+    calibration.launch = std::min(calibration.launch, {stopwatch.time_cached(launch_operation()).median});
+    hardware.launch = calibration.launch;
+  };
+  measure_limits();
+  Sampling sampling{.memory = memory,
+                    .rotation = kCachedRotation,
+                    .threads = threads_used,
+                    .what = "measuring this machine"};
+  hardware.peak[sim::DType::fp32] = {
+      sample_kernels(operations, stopwatch, sampling, sink, stop, calibration)};
   Stopwatch in_bf16(*device, memory, kCachedRotation, sim::DType::bf16);
-  hardware.peak[sim::DType::bf16] = {time_operations(operations_in_bf16(), in_bf16, memory, kCachedRotation,
-                                                     "measuring this machine in bf16", sink, stop,
-                                                     calibration)};
+  sampling.what += " in bf16";
+  hardware.peak[sim::DType::bf16] = {
+      sample_kernels(operations_in_bf16(), in_bf16, sampling, sink, stop, calibration)};
+  measure_limits();
   sim::set_residuals(calibration);
   return calibration;
 }
@@ -396,9 +360,10 @@ sim::Calibration calibrate_gpu(Device& device, const sim::Hardware& hardware, co
   for (const auto& [dtype, operations] : what.operations) {
     if (stop.stop_requested()) break;
     Stopwatch stopwatch = stopwatch_for(dtype);
-    time_operations(operations, stopwatch, memory, rotation,
-                    "measuring " + device.name() + " in " + std::string(sim::name(dtype)), sink, stop,
-                    calibration);
+    const Sampling sampling{.memory = memory,
+                            .rotation = rotation,
+                            .what = "measuring " + device.name() + " in " + std::string(sim::name(dtype))};
+    sample_kernels(operations, stopwatch, sampling, sink, stop, calibration);
   }
   Stopwatch stopwatch = stopwatch_for(sim::DType::bf16);
   calibration.load = measure_sustained_load(device, stopwatch, what.largest, what.load, stop);

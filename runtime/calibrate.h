@@ -13,12 +13,13 @@
 
 namespace runtime {
 
-// About 20 s on two cores. Each kernel runs through Device::run, as the executor runs it, on operands that
-// rotate through more memory than the upper caches hold. Ends early, with what there is, on a stop request.
+// About 20 s on two cores, at most twice that where other programs disturb it. Each kernel runs through
+// Device::run, as the executor runs it, on operands that rotate through more memory than the upper caches
+// hold. Ends early, with what there is, on a stop request.
 sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& stop, int threads);
 
-// Kinds that calibrate_cpu() times.
-std::vector<sim::OpKind> calibrated_kinds();
+// What calibrate_cpu() times.
+std::vector<SingleOperation> calibrated_operations();
 
 // What of a GPU is timed.
 struct GpuMeasurements {
@@ -47,7 +48,7 @@ std::optional<sim::SustainedLoad> measure_sustained_load(Device& device, Stopwat
                                                          const SingleOperation& operation,
                                                          sim::Seconds length, const std::stop_token& stop);
 
-// What a calibration is valid for: another version's kernels may be faster.
+// What a calibration is valid for: other code's kernels may be faster.
 std::string kernels_version();
 std::string gpu_kernels_version();
 

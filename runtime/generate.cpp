@@ -63,6 +63,7 @@ class Generator {
   Generation generate(const std::stop_token& stop) {
     sim::Report& report = generation_.report;
     report.source = run_.source(settings_.seed);
+    report.source.slowdown = settings_.slowdown;
     emit(sim::BeginEvent{report.source, run_.plan().scenario.workload.max_new_tokens});
     run_.fill_parameters(model_, settings_.seed);
 

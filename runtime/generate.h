@@ -19,6 +19,7 @@ struct GenerateSettings {
   // first few alone, the tokens' times of all.
   bool replay = false;
   DeviceChoice device;
+  sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
 };
 
 struct Generation {

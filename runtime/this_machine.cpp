@@ -1,5 +1,6 @@
 #include "runtime/this_machine.h"
 
+#include <omp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,7 +78,10 @@ fs::path cache_directory() {
 }
 
 fs::path this_machine_file() {
-  return cache_directory() / "this-machine.json";
+  const int threads = kernels::cpu::threads();
+  const bool all = threads == omp_get_num_procs();
+  return cache_directory() /
+         (all ? "this-machine.json" : "this-machine-" + std::to_string(threads) + "-threads.json");
 }
 
 std::string blas_name() {
@@ -138,7 +142,7 @@ sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token s
 
 sim::Calibration this_machine(const EventSink& sink, std::stop_token stop) {
   if (std::optional<sim::Calibration> cached = cached_this_machine()) return *std::move(cached);
-  return calibrate_this_machine(sink, stop);
+  return calibrate_this_machine(sink, stop, kernels::cpu::threads());
 }
 
 }  // namespace runtime

@@ -14,16 +14,17 @@ namespace runtime {
 // $XDG_CACHE_HOME/ridgepoint or ~/.cache/ridgepoint, made if missing.
 std::filesystem::path cache_directory();
 
-// Where this-machine's calibration is kept; it bears the CPU's name, thread count and the kernels' version,
-// and another machine's is not taken for it.
+// Where this-machine's calibration is kept; it bears the CPU's name, thread count and the kernels' code,
+// and another machine's is not taken for it. A file for each number of threads that kernels use (threads();
+// all cores unless a run says otherwise).
 std::filesystem::path this_machine_file();
 std::optional<sim::Calibration> cached_this_machine();
 
 // Measures: launch cost, GEMM over shapes, memory bandwidth, every other kind over sizes (tens of seconds),
-// and writes the cache. Progress goes to the sink.
+// and writes the cache. Progress goes to the sink. `threads`: 0 is all cores.
 sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token stop, int threads = 0);
 
-// The cached one, else measures.
+// The cached one, else measures, with as many threads as kernels use now.
 sim::Calibration this_machine(const EventSink& sink, std::stop_token stop);
 
 std::string blas_name();       // as it calls itself; loads it, and throws NoDevice where that fails

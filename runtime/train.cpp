@@ -141,6 +141,7 @@ class Trainer {
 
   sim::Report train(const std::stop_token& stop) {
     report_.source = run_.source(settings_.seed);
+    report_.source.slowdown = settings_.slowdown;
     emit(sim::BeginEvent{report_.source, settings_.steps});
     const std::int64_t done = start();
 

@@ -36,6 +36,7 @@ struct TrainSettings {
   // first few, the step's time of the others.
   bool replay = false;
   DeviceChoice device;
+  sim::Slowdown slowdown;  // of this machine since its calibration: noted in the report
 };
 
 using EventSink = std::function<void(const sim::Event&)>;

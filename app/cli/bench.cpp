@@ -269,6 +269,7 @@ ExitCode bench(const BenchFlags& flags) {
   } else {
     calibration = runtime::this_machine(events.sink(), interrupt.stop());
     hardware = calibration->hardware;
+    if (!interrupt.arrived()) calibration->slowdown = note_slowdown(*calibration, events.progress());
   }
   if (interrupt.arrived()) return ExitCode::interrupted;
   const std::vector<runtime::BenchRow> rows =

@@ -36,6 +36,10 @@ std::string calibration_text(const sim::Calibration& calibration) {
   out += fmt::format("  memory bandwidth    {}\n", sim::format(calibration.hardware.memory_bandwidth));
   out += fmt::format("  memory              {}\n", sim::format(calibration.hardware.memory));
   out += fmt::format("  launch              {}\n\n", sim::format(calibration.launch));
+  if (calibration.cores_used_by_others >= 0.1)
+    out +=
+        fmt::format("  Other programs kept {:.1f} cores busy meanwhile: a quiet machine may do better.\n\n",
+                    calibration.cores_used_by_others);
 
   if (const auto& load = calibration.load) {
     out += fmt::format("  largest product     {} alone, {} after {} without a pause ({} of it)\n",

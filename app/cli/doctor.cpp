@@ -104,13 +104,18 @@ Finding calibration() {
   if (!known)
     return {"calibration", false,
             "This machine has not been measured: ridgepoint calibrate does it, or the first run."};
-  return {"calibration", true,
-          fmt::format(
-              "Measured {} with {}: {} in fp32, {} from memory; predictions of single kernels are off by {} "
-              "(median), {} (nine in ten are below).",
-              known->date, known->software, sim::format(known->hardware.peak_for(sim::DType::fp32)),
-              sim::format(known->hardware.memory_bandwidth), sim::format_percent(known->residual_median),
-              sim::format_percent(known->residual_p90))};
+  return {
+      "calibration", true,
+      fmt::format(
+          "Measured {} with {}{}: {} in fp32, {} from memory; predictions of single kernels are off by {} "
+          "(median), {} (nine in ten are below).",
+          known->date, known->software,
+          known->cores_used_by_others < 0.1
+              ? ""
+              : fmt::format(" while other programs kept {:.1f} cores busy", known->cores_used_by_others),
+          sim::format(known->hardware.peak_for(sim::DType::fp32)),
+          sim::format(known->hardware.memory_bandwidth), sim::format_percent(known->residual_median),
+          sim::format_percent(known->residual_p90))};
 }
 
 Finding presets() {

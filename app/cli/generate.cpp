@@ -177,6 +177,8 @@ ExitCode generate(const GenerateFlags& flags) {
              interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
   if (starts_ranks) return start_ranks(ranks, interrupt);
+  if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu)
+    settings.slowdown = resolved.calibration->slowdown = note_slowdown(*resolved.calibration, events.progress());
 
   const bool prints_text = !flags.events.stream && flags.format == Format::text;
   const TokenPrinter printer(resolved.source.tokenizer.has_value());

@@ -13,9 +13,11 @@
 
 #include "app/cli/exit_code.h"
 #include "app/cli/flags.h"
+#include "app/cli/progress.h"
 #include "runtime/cuda_backend.h"
 #include "runtime/error.h"
 #include "runtime/gpu_calibration.h"
+#include "runtime/machine_probe.h"
 #include "runtime/run.h"
 #include "runtime/this_machine.h"
 #include "sim/cost/calibration_preset.h"
@@ -359,6 +361,13 @@ void link_ranks(sim::Scenario& scenario) {
   scenario.hardware.devices_per_node = ranks;
   if (scenario.hardware.node_link.value == 0)
     scenario.hardware.node_link = {scenario.hardware.memory_bandwidth.value / 4};
+}
+
+sim::Slowdown note_slowdown(const sim::Calibration& calibration, Progress& progress) {
+  const sim::Slowdown now = runtime::probe_this_machine(calibration).value_or(sim::Slowdown{});
+  if (runtime::is_steady(now)) return {};
+  progress.note(runtime::slowdown_sentence(now));
+  return now;
 }
 
 void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,

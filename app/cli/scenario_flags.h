@@ -21,6 +21,8 @@ class App;
 
 namespace app::cli {
 
+class Progress;
+
 // What is not typed comes from --scenario, else from the command's default.
 struct ScenarioFlags {
   std::optional<std::string> scenario;  // file, preset, or "-" for stdin
@@ -89,6 +91,10 @@ ResolvedScenario resolve_for_run(const ScenarioFlags& flags, sim::Task task);
 // preset of its GPU. Throws ConstraintError, before it measures where it can.
 void place_here(ResolvedScenario& resolved, const runtime::DeviceChoice& device,
                 const runtime::EventSink& sink, std::stop_token stop);
+
+// How much slower this machine is now than it was when it was calibrated, by a probe of half a second, and a
+// line about it; 1 where the difference is noise.
+sim::Slowdown note_slowdown(const sim::Calibration& calibration, Progress& progress);
 
 // A scenario file, whose model may also be a pretrained one, which the runtime knows alone.
 sim::Scenario read_scenario(const std::string& json, const std::string& file);

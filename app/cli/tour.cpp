@@ -89,14 +89,30 @@ class Tour {
 
   void measure_machine() {
     EventOutput events({});
-    const bool known = runtime::cached_this_machine().has_value();
+    bool known = runtime::cached_this_machine().has_value();
     calibration_ = runtime::this_machine(events.sink(), interrupt_.stop());
     if (interrupt_.arrived()) return;
+    // Other programs made the one that is kept too slow: what they slow down now, the probes before the runs
+    // find.
+    if (known && note_slowdown(calibration_, events.progress()).arithmetic < 1) {
+      calibration_ = runtime::calibrate_this_machine(events.sink(), interrupt_.stop());
+      if (interrupt_.arrived()) return;
+      known = false;
+    }
+    if (calibration_.cores_used_by_others >= 0.1)
+      fmt::print("Other programs kept {:.1f} cores busy meanwhile: it may do better than this.\n",
+                 calibration_.cores_used_by_others);
     const sim::Hardware& hardware = calibration_.hardware;
     fmt::print("{} ({}): {} in fp32, {} from memory, {} of memory.\n", calibration_.device,
                known ? "measured " + calibration_.date : "measured just now",
                sim::format(hardware.peak_for(sim::DType::fp32)), sim::format(hardware.memory_bandwidth),
                sim::format(hardware.memory));
+  }
+
+  // Before a run: predictions of it are for the machine as it is now.
+  void probe_machine() {
+    EventOutput events({});
+    calibration_.slowdown = note_slowdown(calibration_, events.progress());
   }
 
   sim::Scenario scenario_of(const sim::Model& model, sim::Task task) const {
@@ -110,6 +126,7 @@ class Tour {
   void train() {
     const runtime::ModelSource source = runtime::open_model(kTrainedModel);
     const sim::Scenario scenario = scenario_of(source.model, sim::Task::train);
+    probe_machine();
     const sim::Report predicted = sim::predict(scenario, &calibration_);
     runtime::TrainSettings settings;
     settings.steps = options_.steps > 0
@@ -120,6 +137,7 @@ class Tour {
     settings.warmup_steps = std::min(kWarmupSteps, settings.steps / 2);
     settings.seed = options_.seed;
     settings.device.threads = options_.threads;
+    settings.slowdown = calibration_.slowdown;
     settings.checkpoint = path("train.checkpoint");
     fmt::print("Predicted, before anything runs: {} a step, {} tokens/s, at most {} of memory.\n",
                sim::format(sim::step_time(predicted)), sim::format_short(sim::tokens_per_second(predicted)),
@@ -162,6 +180,7 @@ class Tour {
       return;
     }
     const runtime::ModelSource source = runtime::open_model(kPretrainedModel);
+    probe_machine();
     sim::Report predicted;
     const sim::Report measured = run_generation(source, kPretrainedPrompt, kGeneratedTokens, 0,
                                                 recorded("generate.events.ndjson"), &predicted);
@@ -178,6 +197,7 @@ class Tour {
     settings.temperature = temperature;
     settings.seed = options_.seed;
     settings.device.threads = options_.threads;
+    settings.slowdown = calibration_.slowdown;
     settings.ignore_eos = true;  // as many tokens as were predicted
     sim::Scenario scenario = scenario_of(source.model, sim::Task::generate);
     scenario.workload.prompt_length = static_cast<std::int64_t>(settings.prompt.size());

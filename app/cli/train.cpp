@@ -153,7 +153,7 @@ ExitCode train(const TrainFlags& flags) {
   EventFlags event_flags = flags.events;
   if (starts_ranks || !job.is_first()) event_flags.record.clear();  // of the first rank alone
   EventOutput events(event_flags);
-  const runtime::TrainSettings settings = on_device(flags.settings, flags.scenario);
+  runtime::TrainSettings settings = on_device(flags.settings, flags.scenario);
   sim::Implementation& implementation = resolved.scenario.implementation;
   implementation.dropout = implementation.dropout || settings.dropout > 0;
   if (flags.stochastic_rounding) implementation.master_weights = false;
@@ -161,6 +161,8 @@ ExitCode train(const TrainFlags& flags) {
              interrupt.stop());
   if (interrupt.arrived()) return ExitCode::interrupted;
   if (starts_ranks) return start_ranks(ranks, interrupt);
+  if (ranks == 1 && settings.device.kind == runtime::DeviceChoice::Kind::cpu)
+    settings.slowdown = resolved.calibration->slowdown = note_slowdown(*resolved.calibration, events.progress());
   sim::Report report;
   if (job.size > 1) {
     const ExitCode code = train_among(job, resolved, settings, events, interrupt, report);

@@ -99,9 +99,11 @@ void Shell::follow_document() {
 }
 
 void Shell::show_measured(const sim::Report& report) {
-  runs_.show(report, [this](const sim::Scenario& scenario) {
-    return std::make_shared<const sim::Report>(
-        sim::predict(scenario, calibrations_.of(scenario.hardware).get()));
+  runs_.show(report, [this](const sim::Source& source) {
+    const auto known = calibrations_.of(source.scenario.hardware);
+    std::optional<sim::Calibration> then;
+    if (known) (then = *known)->slowdown = source.slowdown;
+    return std::make_shared<const sim::Report>(sim::predict(source.scenario, then ? &*then : nullptr));
   });
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/cost/gpu_calibration.h"
+#include "sim/report/slowdown.h"
 #include "sim/cost/work.h"
 #include "sim/plan/operation.h"
 #include "sim/scenario/hardware.h"
@@ -52,7 +53,10 @@ struct Calibration {
   std::string date;      // ISO 8601
   std::string software;  // kernels' version, BLAS
   Seconds launch;        // fixed cost of an operation
+  // Cores that other programs kept busy while it was measured, in the mean; 0 also where that is not known.
+  double cores_used_by_others = 0;
   std::vector<KernelSample> samples;
+  Slowdown slowdown;  // of the machine since; a run's, not kept in files
   std::optional<SustainedLoad> load;             // of GPUs measured here; hardware.sustained_clock follows it
   std::optional<GpuCalibration> gpu;             // of calibrations that ship as presets, in place of samples
   double residual_median = 0, residual_p90 = 0;  // of leaving one sample out, as a fraction of its time

@@ -194,7 +194,10 @@ Report report_of(const Plan& plan, const Hardware& hardware, const Calibration* 
   report.source.scenario.hardware = hardware;
   report.source.device =
       (hardware.display_name.empty() ? hardware.name : hardware.display_name) + " (predicted)";
-  if (calibration) report.source.calibration = calibration->device + ", " + calibration->date;
+  if (calibration) {
+    report.source.calibration = calibration->device + ", " + calibration->date;
+    report.source.slowdown = calibration->slowdown;
+  }
   return report;
 }
 

@@ -56,7 +56,8 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
   if (calibration && calibration->gpu)
     if (const auto tabulated = gpu_price(*calibration->gpu, work, op, v, hardware, group, software))
       return *tabulated;
-  const Seconds launch = calibration ? calibration->launch : hardware.launch;
+  const Slowdown slowdown = calibration ? calibration->slowdown : Slowdown{};
+  const Seconds launch = (calibration ? calibration->launch : hardware.launch) * slowdown.arithmetic;
   if (const auto operation = info(op.kind).collective)
     return price_collective(*operation, work, op.dims, group ? *group : Group{}, hardware, launch);
 
@@ -68,8 +69,9 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
                       Bound::host, Provenance::datasheet);
 
   const KernelSample shape = kernel_shape(op, v, work, working_set);
-  const Seconds compute = work.flops.value > 0 ? work.flops / hardware.peak_for(op.dtype) : Seconds{};
-  const Seconds memory = work.memory() / hardware.memory_bandwidth;
+  const Seconds compute =
+      work.flops.value > 0 ? work.flops / hardware.peak_for(op.dtype) * slowdown.arithmetic : Seconds{};
+  const Seconds memory = work.memory() / hardware.memory_bandwidth * slowdown.memory;
   if (calibration) {
     if (const auto measured = calibrated_ratio(*calibration, shape)) {
       // Kernels of a step find caches and neighbours that a kernel timed alone does not: even an exact shape

@@ -9,6 +9,7 @@
 
 #include "sim/plan/memory.h"
 #include "sim/plan/plan.h"
+#include "sim/report/slowdown.h"
 #include "sim/units.h"
 
 namespace sim {
@@ -41,6 +42,7 @@ struct Source {
   std::string software;  // version and commit
   std::uint64_t seed = 0;
   std::string calibration;  // which one, empty: none
+  Slowdown slowdown;        // of the machine since it was calibrated, as a probe before the run found it
 };
 
 // All executions of one operation in one phase, on one rank: in a training step (measured: the median step),

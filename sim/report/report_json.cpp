@@ -63,14 +63,26 @@ Source source_from(JsonObject& object) {
   s.software = object.text("software");
   s.seed = seed_at(object);
   s.calibration = object.text("calibration");
+  if (object.has_value("slowdown")) {
+    JsonObject slowdown = object.object("slowdown");
+    for (auto [key, value] :
+         {std::pair{"arithmetic", &s.slowdown.arithmetic}, {"memory", &s.slowdown.memory}}) {
+      *value = slowdown.number(key);
+      if (!(*value > 0)) slowdown.fail(key, "must be above 0: 2 is twice as long as when calibrated");
+    }
+    slowdown.finish();
+  }
   return s;
 }
 
 Json json_of(const Source& s) {
-  return {{"kind", name(s.kind)},        {"scenario", json_of(s.scenario)},
-          {"device", s.device},          {"date", s.date},
-          {"software", s.software},      {"seed", s.seed},
-          {"calibration", s.calibration}};
+  Json json{{"kind", name(s.kind)},        {"scenario", json_of(s.scenario)},
+            {"device", s.device},          {"date", s.date},
+            {"software", s.software},      {"seed", s.seed},
+            {"calibration", s.calibration}};
+  if (s.slowdown != Slowdown{})
+    json["slowdown"] = {{"arithmetic", s.slowdown.arithmetic}, {"memory", s.slowdown.memory}};
+  return json;
 }
 
 Row row_from(JsonObject& object) {

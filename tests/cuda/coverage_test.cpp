@@ -35,7 +35,9 @@ std::set<OpKind> kinds_timed_on_gpus() {
 }
 
 std::string coverage() {
-  const std::vector<OpKind> on_cpu = runtime::calibrated_kinds();
+  std::set<OpKind> on_cpu;
+  for (const runtime::SingleOperation& single : runtime::calibrated_operations())
+    on_cpu.insert(single.operation().kind);
   const std::set<OpKind> on_gpus = kinds_timed_on_gpus();
   std::string table(kHead);
   for (const sim::KindInfo& info : sim::kKinds) {
@@ -43,7 +45,7 @@ std::string coverage() {
     if (sim::is_collective(info.kind)) cpu.emplace_back("over ranks");
     for (const sim::DType type : runtime::cpu_types(info.kind)) cpu.emplace_back(sim::name(type));
     const bool cuda = info.kind == OpKind::zero || runtime::kernel_of(info.kind) != nullptr;
-    if (std::find(on_cpu.begin(), on_cpu.end(), info.kind) != on_cpu.end()) calibrated.emplace_back("CPU");
+    if (on_cpu.count(info.kind) > 0) calibrated.emplace_back("CPU");
     if (on_gpus.count(info.kind) > 0) calibrated.emplace_back("CUDA");
     table += "| `" + std::string(info.name) + "` | " + join(cpu) + " | " + (cuda ? "yes" : "") + " | " +
              join(calibrated) + " | " + (cpu.empty() && !cuda ? "yes" : "") + " |\n";

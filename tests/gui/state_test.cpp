@@ -108,8 +108,8 @@ TEST_CASE("a replayed report has the run's rows, its steps as series, and joins 
   sim::Report report = sim::predict(tests::small_scenario());
   report.source.kind = sim::ReportKind::measured;
   for (int i = 1; i <= 5; ++i) report.steps.push_back({i, 5.0 - i, 1.0, sim::Seconds{0.5}, 4096});
-  RunState state(sim::Task::train, [](const sim::Scenario& scenario) {
-    return std::make_shared<const sim::Report>(sim::predict(scenario));
+  RunState state(sim::Task::train, [](const sim::Source& source) {
+    return std::make_shared<const sim::Report>(sim::predict(source.scenario));
   });
   state.replay(report);
   const auto view = state.view();
@@ -122,7 +122,7 @@ TEST_CASE("a replayed report has the run's rows, its steps as series, and joins 
 }
 
 TEST_CASE("a line that is no event becomes a note, not an end") {
-  RunState state(sim::Task::train, [](const sim::Scenario&) { return nullptr; });
+  RunState state(sim::Task::train, [](const sim::Source&) { return nullptr; });
   state.line("Segmentation fault");
   state.line(sim::to_ndjson(sim::StepEvent{{1, 2.5, 1, sim::Seconds{0.1}, 100}}));
   const auto view = state.view();

@@ -2,11 +2,20 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 #include <vector>
 
+#include "kernels/threads.h"
 #include "runtime/calibrate.h"
+#include "runtime/machine_probe.h"
+#include "runtime/other_load.h"
+#include "runtime/sample_kernels.h"
+#include "sim/cost/predict.h"
+#include "sim/report/metrics.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
 
@@ -68,6 +77,91 @@ TEST_CASE("Another machine's, another version's or a damaged calibration is not 
   CHECK_FALSE(runtime::cached_this_machine());
   write_cache(sim::to_json(calibration()).substr(0, 100));
   CHECK_FALSE(runtime::cached_this_machine());
+}
+
+TEST_CASE("Each number of threads has a calibration of its own") {
+  const CacheFolder cache;
+  const int all = kernels::cpu::threads();
+  const std::filesystem::path of_all = runtime::this_machine_file();
+  kernels::cpu::set_threads(all + 1);
+  CHECK(runtime::this_machine_file() != of_all);
+  CHECK_FALSE(runtime::cached_this_machine());
+  kernels::cpu::set_threads(all);
+}
+
+TEST_CASE("A calibration holds for the code of the kernels that it measured") {
+  const CacheFolder cache;
+  sim::Calibration other = calibration();
+  REQUIRE(other.software.size() > 12);
+  other.software.back() = other.software.back() == '0' ? '1' : '0';  // of the hash
+  write_cache(sim::to_json(other));
+  CHECK_FALSE(runtime::cached_this_machine());
+}
+
+TEST_CASE("Every calibration times the operations of the probe") {
+  const auto is_same = [](const runtime::SingleOperation& a, const runtime::SingleOperation& b) {
+    const sim::KernelSample x = sim::kernel_shape(a.operation(), a.bound_variables(), a.work());
+    const sim::KernelSample y = sim::kernel_shape(b.operation(), b.bound_variables(), b.work());
+    return x.kind == y.kind && x.dtype == y.dtype && x.rows == y.rows && x.cols == y.cols &&
+           x.bytes == y.bytes;
+  };
+  for (const runtime::SingleOperation& probed :
+       {runtime::probe_of_arithmetic(), runtime::probe_of_memory()}) {
+    const std::vector<runtime::SingleOperation> all = runtime::calibrated_operations();
+    CHECK(std::any_of(all.begin(), all.end(), [&](const auto& single) { return is_same(single, probed); }));
+  }
+}
+
+TEST_CASE("The probe finds by how much a calibration is off, and predictions are off by that less") {
+  const int threads = kernels::cpu::threads();
+  const auto device = runtime::make_cpu_device(threads);
+  const std::vector<runtime::SingleOperation> probed{runtime::probe_of_arithmetic(),
+                                                     runtime::probe_of_memory()};
+  const sim::Bytes memory = runtime::operands_size(probed[1]);
+  runtime::Stopwatch stopwatch(*device, memory, runtime::kCachedRotation, sim::DType::fp32);
+  sim::Calibration known = calibration();
+  CHECK_FALSE(runtime::probe_this_machine(known));  // it has no samples
+  runtime::sample_kernels(probed, stopwatch, {.memory = memory, .rotation = runtime::kCachedRotation, .what = {}}, {}, {},
+                          known);
+  REQUIRE(known.samples.size() == 2);
+  // As if the machine had been ten times slower then, far more than neighbours change between two looks.
+  for (sim::KernelSample& sample : known.samples) sample.median = sample.median * 10;
+  const auto found = runtime::probe_this_machine(known);
+  REQUIRE(found);
+  CHECK_FALSE(runtime::is_steady(*found));
+  CHECK(found->arithmetic < 0.5);
+  CHECK(found->memory < 0.5);
+  CHECK(runtime::slowdown_sentence(*found).find("faster by") != std::string::npos);
+}
+
+TEST_CASE("A machine that takes twice as long is predicted to take twice as long") {
+  sim::Scenario scenario = tests::scenario_of(tests::small_gpt());
+  scenario.workload.seq_len = 32;
+  sim::Calibration known = calibration();
+  const sim::Seconds before = sim::step_time(sim::predict(scenario, &known));
+  known.slowdown = {2, 2};
+  const sim::Report slow = sim::predict(scenario, &known);
+  CHECK(sim::step_time(slow) / before == Approx(2).epsilon(1e-9));
+  const sim::Report read = sim::report_from_json(sim::to_json(slow), "a report");
+  CHECK(read.source.slowdown == known.slowdown);
+}
+
+TEST_CASE("Another thread's work is our own, not another program's load") {
+  runtime::OtherLoad others;
+  if (!others.known()) SKIP_WITHOUT("account of how busy the cores are");
+  std::atomic<bool> over = false;
+  std::thread busy([&] {
+    while (!over) {
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  const runtime::OtherLoad::Use use = others.look(kernels::cpu::threads());
+  over = true;
+  busy.join();
+  CHECK(use.seconds > 0.5);
+  // On a machine with other work the rest of its cores may be busy, never more than it has.
+  CHECK(use.cores <= static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN)) - 0.5);
+  CHECK(use.missed <= use.cores);
 }
 
 TEST_CASE("Resident memory grows by what is touched") {

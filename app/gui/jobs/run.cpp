@@ -44,11 +44,13 @@ bool has_tokenizer(const sim::Model& model) {
 }
 
 // The child may have measured this machine before it begins: its cache is read then, not now.
-std::shared_ptr<const sim::Report> predict_here(const sim::Scenario& scenario) {
+std::shared_ptr<const sim::Report> predict_here(const sim::Source& source) {
   try {
-    const auto calibration = runtime::cached_this_machine();
-    const bool calibrated = calibration && scenario.hardware == calibration->hardware;
-    return std::make_shared<const sim::Report>(sim::predict(scenario, calibrated ? &*calibration : nullptr));
+    auto calibration = runtime::cached_this_machine();
+    const bool calibrated = calibration && source.scenario.hardware == calibration->hardware;
+    if (calibrated) calibration->slowdown = source.slowdown;
+    return std::make_shared<const sim::Report>(
+        sim::predict(source.scenario, calibrated ? &*calibration : nullptr));
   } catch (const std::exception&) {
     return nullptr;  // measured all the same, with nothing beside it
   }

@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/machine_probe.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
 
@@ -78,8 +79,10 @@ void RunState::begin(const sim::Source& source, std::int64_t planned) {
   view_.done = 0;
   view_.planned = planned;
   view_.activity.clear();
-  view_.predicted = predict_(source.scenario);
+  view_.predicted = predict_(source);
   note(LogLine::Kind::note, view_.title);
+  if (!runtime::is_steady(source.slowdown))
+    note(LogLine::Kind::note, runtime::slowdown_sentence(source.slowdown));
   rows_changed();
 }
 

@@ -43,8 +43,9 @@ struct RunView {
   }
 };
 
-// Prices the scenario that a run says it executes, on the machine that it says it runs on.
-using PredictFor = std::function<std::shared_ptr<const sim::Report>(const sim::Scenario&)>;
+// Prices the scenario that a run says it executes, on the machine that it says it runs on, as fast as that is
+// now.
+using PredictFor = std::function<std::shared_ptr<const sim::Report>(const sim::Source&)>;
 
 class RunState {
  public:

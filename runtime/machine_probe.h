@@ -1,0 +1,27 @@
+// How fast this machine is now beside its calibration: two of its operations, timed again before a run.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "runtime/single_operation.h"
+#include "sim/cost/calibration.h"
+
+namespace runtime {
+
+// The operations of the probe, which every calibration of a CPU times: a product that is bound by arithmetic,
+// and an optimizer's step that streams through more memory than caches hold.
+SingleOperation probe_of_arithmetic();
+SingleOperation probe_of_memory();
+
+// Takes about half a second on as many threads as kernels have now. Empty where the calibration lacks the
+// operations.
+std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration);
+
+// Less than this either way is noise.
+inline constexpr double kSteadyWithin = 1.1;
+bool is_steady(const sim::Slowdown& slowdown);
+
+// "this machine is slower by 1.31 than when it was calibrated (arithmetic 1.31, memory 1.05)"
+std::string slowdown_sentence(const sim::Slowdown& slowdown);
+
+}  // namespace runtime

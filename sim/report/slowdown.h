@@ -1,0 +1,14 @@
+// How much longer than when it was calibrated a machine takes now, because other programs share it or its
+// clock is another one: 1 is as calibrated, 2 twice as long, 0.5 half.
+#pragma once
+
+namespace sim {
+
+struct Slowdown {
+  double arithmetic = 1;  // what is bound by arithmetic, and what an operation costs before its work begins
+  double memory = 1;      // what is bound by memory's bandwidth
+
+  bool operator==(const Slowdown&) const = default;
+};
+
+}  // namespace sim
