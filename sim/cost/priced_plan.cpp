@@ -1,6 +1,7 @@
 #include "sim/cost/priced_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -16,10 +17,17 @@ namespace {
 
 // Whether the kind's own formulas name the length of keys and values.
 bool depends_on_length(OpKind kind) {
-  const KindInfo& k = info(kind);
-  return depends_on_length(k.arithmetic.flops) || depends_on_length(k.arithmetic.model_flops) ||
-         std::any_of(k.operands.begin(), k.operands.end(),
-                     [](const OperandInfo& o) { return depends_on_length(o.touched); });
+  static const std::array<bool, kOpKinds> kDepends = [] {
+    std::array<bool, kOpKinds> depends{};
+    for (std::size_t i = 0; i < kOpKinds; ++i) {
+      const KindInfo& k = kKinds[i];
+      depends[i] = depends_on_length(k.arithmetic.flops) || depends_on_length(k.arithmetic.model_flops) ||
+                   std::any_of(k.operands.begin(), k.operands.end(),
+                               [](const OperandInfo& o) { return depends_on_length(o.touched); });
+    }
+    return depends;
+  }();
+  return kDepends[static_cast<std::size_t>(kind)];
 }
 
 bool needs_length(const Plan& plan, const Operation& op) {

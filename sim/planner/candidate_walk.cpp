@@ -348,7 +348,8 @@ class CandidateWalk::Layout {
       const bool matters =
           memory <= collector_.most_memory() &&
           (collector_.times_all() ||
-           (memory <= of_any_state && may_matter(pipeline.least_time_of_ends(scenario_, *d.states))));
+           (memory <= of_any_state && may_matter(pipeline.least_time_of_ends(scenario_, *d.states)) &&
+            may_matter(pipeline.least_time_of_exchanges(scenario_, *d.states))));
       if (!matters && !any_of(d, row, [&](std::int64_t index) { return collector_.is_drawn(index); })) {
         each_of(d, row, [&](std::int64_t index) { leave(index, memory); });
         continue;

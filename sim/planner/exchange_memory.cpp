@@ -1,7 +1,6 @@
 #include "sim/planner/exchange_memory.h"
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "sim/plan/pass_steps.h"
@@ -42,87 +41,124 @@ Exchange in_pass(const Exchange& exchange, Pass pass, const PieceMemory& memory)
   return e;
 }
 
-// The most at each step, with parameters that are gathered unit by unit, ahead of the pass, and freed one by
-// one as a unit reads them for the last time.
-std::vector<double> with_gathered(const Exchange& e, Pass pass, const PieceMemory& memory,
-                                  const StateMemory& m) {
-  const bool forward = pass == Pass::forward;
-  const UnitBytes& bytes = forward ? m.gathered_forward : m.gathered_backward;
-  // What the head uses of the embedding's is gathered before the one and freed after the other.
-  const double shared = e.both_ends && forward ? m.shared_gathered : 0;
-  const std::vector<PassStep>& steps = memory.of(pass);
-  std::vector<double> of_first{0};  // parameters of no unit, of the first, of the first two, ...
-  for (const PassStep& s : steps)
-    if (s.is_first_of_unit) of_first.push_back(of_first.back() + bytes_of(bytes, s));
-  std::vector<double> most;
-  most.reserve(steps.size());
-  double freed = 0;
-  std::size_t begun = 0;  // units
-  for (const PassStep& s : steps) {
-    begun += s.is_first_of_unit;
-    double at_most = s.most;
-    if (!s.recomputes) {
-      const double own = bytes_of(bytes, s) + (is_head(s) ? shared : 0) - (is_embedding(s) ? shared : 0);
-      freed += own;
-      for (const StepChange::WhileReading& r : s.change->reads)
-        at_most = std::max(at_most, s.begin + memory.of_sequences(r.most) + r.share * own);
-    }
-    const std::size_t gathered = begun + static_cast<std::size_t>(e.prefetch);
-    most.push_back(at_most + of_first[std::min(gathered, of_first.size() - 1)] - freed);
+// A pass from step to step, with the parameters that are gathered for it unit by unit, ahead of it, and freed
+// one by one as a unit reads them for the last time; with whole gradients of a micro-batch, from a unit's
+// backward pass until they are reduced, alone or with others; and with accumulated ones that begin with it.
+class ExchangingPass {
+ public:
+  ExchangingPass(const Exchange& exchange, Pass pass, const Piece& piece, const PieceMemory& memory,
+                 const StateMemory& states)
+      : e_(exchange),
+        pass_(pass),
+        steps_(memory.of(pass)),
+        of_sequences_(memory.of_sequences),
+        states_(states),
+        gathers_(gathers(exchange, pass)),
+        reduces_(reduces(exchange, pass)),
+        gathered_bytes_(pass == Pass::forward ? states.gathered_forward : states.gathered_backward),
+        shared_gathered_(exchange.both_ends && pass == Pass::forward ? states.shared_gathered : 0) {
+    if (reduces_ && pass == Pass::backward_weight)
+      for (const Piece::Run& r : piece.runs) gradients_ += states.whole_gradients.layers[r.kind] * r.layers;
+    of_first_.assign(1, 0);
+    for (const PassStep& s : steps_)
+      if (gathers_ && s.is_first_of_unit)
+        of_first_.push_back(of_first_.back() + bytes_of(gathered_bytes_, s));
   }
-  return most;
-}
 
-// Gradients at each step: whole ones of a micro-batch, from a unit's backward pass until they are reduced,
-// alone or with others, and accumulated ones that begin with the pass.
-std::vector<double> gradients_in(const Exchange& e, Pass pass, const Scenario& scenario, const Piece& piece,
-                                 const PieceMemory& memory, const StateMemory& m) {
-  BucketLayers bucket;
-  bucket.of(Unit::layer) = e.layers;
-  bucket.of(Unit::expert_layer) = e.expert_layers;
-  std::vector<UnitStep> units;
-  set_pass_steps(scenario, piece, pass, {.layers = true, .ends = true}, bucket, units);
-  const std::vector<PassStep>& steps = memory.of(pass);
-  const bool whole = reduces(e, pass);
-  double live = 0;
-  if (whole && pass == Pass::backward_weight)
-    for (const Piece::Run& r : piece.runs) live += m.whole_gradients.layers[r.kind] * r.layers;
-  std::vector<double> waiting;  // to be reduced, of each unit
-  const auto reduce = [&](std::int32_t first) {
-    for (std::int32_t i = 0; i < first; ++i) live -= waiting[static_cast<std::size_t>(i)];
-    waiting.erase(waiting.begin(), waiting.begin() + first);
+  // The most at any step. `units`: the pass's.
+  double most(const std::vector<UnitStep>& units) {
+    std::size_t at = 0;
+    for (const UnitStep& u : units) {
+      if (u.flushed > 0) {
+        reduce(u.flushed);
+        continue;
+      }
+      if (at == steps_.size()) break;
+      const OfUnit bytes = of_unit(steps_[at]);
+      for (std::int32_t n = 0; n < u.count; ++n) {
+        if (u.recomputes && steps_[at].recomputes) take(steps_[at++], 0);
+        if (!u.works || at == steps_.size()) continue;
+        gradients_ += bytes.begun;
+        take(steps_[at++], bytes.gathered);
+        if (!u.reduces) continue;
+        last_waiting_ = bytes.reduced;
+        waiting_ += last_waiting_;
+        if (++units_waiting_ == u.bucket) reduce(u.bucket);
+      }
+    }
+    return most_;
+  }
+
+ private:
+  // Bytes of a unit: gathered and freed by its step, begun with it, reduced after it.
+  struct OfUnit {
+    double gathered = 0, begun = 0, reduced = 0;
   };
-  std::vector<double> at;
-  at.reserve(steps.size());
-  for (const UnitStep& u : units) {
-    if (u.flushed > 0) reduce(u.flushed);
-    for (std::int32_t n = 0; u.flushed == 0 && n < u.count; ++n) {
-      if (u.recomputes && steps[at.size()].recomputes) at.push_back(live);
-      if (!u.works || at.size() == steps.size()) continue;
-      const PassStep& s = steps[at.size()];
-      const double own = whole ? bytes_of(m.whole_gradients, s) : 0;
-      if (pass != Pass::backward_weight) live += own;
-      if (e.begun)
-        live += bytes_of(m.accumulators, s) - (e.both_ends && is_embedding(s) ? m.shared_accumulators : 0);
-      at.push_back(live);
-      if (!u.reduces) continue;
-      // What both ends share of the head's is reduced with the embedding's.
-      waiting.push_back(own - (e.both_ends && is_head(s) ? m.shared_gradient : 0));
-      if (static_cast<std::int32_t>(waiting.size()) == u.bucket) reduce(u.bucket);
-    }
+  OfUnit of_unit(const PassStep& s) const {
+    const bool head_of_both = e_.both_ends && is_head(s), embedding_of_both = e_.both_ends && is_embedding(s);
+    OfUnit bytes;
+    // What the head uses of the embedding's is gathered before the one and freed after the other; of
+    // gradients what both share is reduced with the embedding's.
+    if (gathers_)
+      bytes.gathered = bytes_of(gathered_bytes_, s) + (head_of_both ? shared_gathered_ : 0) -
+                       (embedding_of_both ? shared_gathered_ : 0);
+    if (reduces_)
+      bytes.reduced = bytes_of(states_.whole_gradients, s) - (head_of_both ? states_.shared_gradient : 0);
+    if (reduces_ && pass_ != Pass::backward_weight) bytes.begun = bytes_of(states_.whole_gradients, s);
+    if (e_.begun)
+      bytes.begun +=
+          bytes_of(states_.accumulators, s) - (embedding_of_both ? states_.shared_accumulators : 0);
+    return bytes;
   }
-  return at;
-}
+  // The first units whose gradients wait: all of them, or all but the last.
+  void reduce(std::int32_t units) {
+    const double stays = units == units_waiting_ ? 0 : last_waiting_;
+    gradients_ -= waiting_ - stays;
+    waiting_ = stays;
+    units_waiting_ -= units;
+  }
+  // `read`: bytes of parameters that the step is the last to read.
+  void take(const PassStep& s, double read) {
+    double at_most = s.most;
+    if (gathers_) {
+      units_begun_ += s.is_first_of_unit;
+      if (!s.recomputes) {
+        freed_ += read;
+        at_most = std::max(at_most, s.begin + most_while_reading(s, read));
+      }
+      const std::size_t gathered = units_begun_ + static_cast<std::size_t>(e_.prefetch);
+      at_most += of_first_[std::min(gathered, of_first_.size() - 1)] - freed_;
+    }
+    most_ = std::max(most_, at_most + gradients_);
+  }
+  // Found once for steps alike.
+  double most_while_reading(const PassStep& s, double read) {
+    if (s.change == change_ && read == read_) return while_reading_;
+    change_ = s.change;
+    read_ = read;
+    while_reading_ = 0;
+    for (const StepChange::WhileReading& r : s.change->reads)
+      while_reading_ = std::max(while_reading_, of_sequences_(r.most) + r.share * read);
+    return while_reading_;
+  }
 
-// Several at a time: a search asks it of each exchange.
-double most_of_sums(const std::vector<double>& a, const std::vector<double>& b) {
-  std::array<double, 4> most{};
-  std::size_t i = 0;
-  for (; i + most.size() <= a.size(); i += most.size())
-    for (std::size_t k = 0; k < most.size(); ++k) most[k] = std::max(most[k], a[i + k] + b[i + k]);
-  for (; i < a.size(); ++i) most[0] = std::max(most[0], a[i] + b[i]);
-  return *std::max_element(most.begin(), most.end());
-}
+  const Exchange& e_;
+  Pass pass_;
+  const std::vector<PassStep>& steps_;
+  const OfSequences& of_sequences_;
+  const StateMemory& states_;
+  bool gathers_, reduces_;
+  const UnitBytes& gathered_bytes_;
+  double shared_gathered_;
+  inline static thread_local std::vector<double>
+      of_first_;  // parameters of no unit, of the first, of two, ...
+  double most_ = 0, gradients_ = 0, freed_ = 0;
+  std::size_t units_begun_ = 0;
+  double waiting_ = 0, last_waiting_ = 0;  // gradients to be reduced; the last unit's of them
+  std::int32_t units_waiting_ = 0;
+  const StepChange* change_ = nullptr;  // that while_reading_ is of
+  double read_ = 0, while_reading_ = 0;
+};
 
 }  // namespace
 
@@ -130,28 +166,14 @@ double most_with(const Exchange& exchange, Pass pass, const Scenario& scenario, 
                  const PieceMemory& memory, const StateMemory& states) {
   const Exchange e = in_pass(exchange, pass, memory);
   if (e == Exchange{}) return memory.most[static_cast<std::size_t>(pass)];
-  PassExchanges& known = memory.exchanges_in(pass);
-  const auto [most, added] = known.most.try_emplace(e);
+  const auto [most, added] = memory.with_exchanges[static_cast<std::size_t>(pass)].try_emplace(e);
   if (!added) return most;
-  // What is gathered depends on how far ahead it is, gradients on buckets: each is followed through the pass
-  // by itself, and the most is that of their sums.
-  Exchange gathered = e;
-  gathered.layers = gathered.expert_layers = 1;
-  gathered.begun = nullptr;
-  const auto [activations, is_new] = known.gathered.try_emplace(gathered);
-  if (is_new && gathers(e, pass)) activations = with_gathered(e, pass, memory, states);
-  if (is_new && !gathers(e, pass))
-    for (const PassStep& s : memory.of(pass)) activations.push_back(s.most);
-  Exchange reduced = e;
-  reduced.prefetch = 0;
-  const auto [gradients, not_known] = known.gradients.try_emplace(reduced);
-  if (not_known) {
-    if (reduces(e, pass) || e.begun)
-      gradients = gradients_in(e, pass, scenario, piece, memory, states);
-    else
-      gradients.resize(activations.size());
-  }
-  return most = most_of_sums(activations, gradients);
+  BucketLayers bucket;
+  bucket.of(Unit::layer) = e.layers;
+  bucket.of(Unit::expert_layer) = e.expert_layers;
+  thread_local std::vector<UnitStep> units;  // kept from one pass to the next
+  set_pass_steps(scenario, piece, pass, {.layers = true, .ends = true}, bucket, units);
+  return most = ExchangingPass(e, pass, piece, memory, states).most(units);
 }
 
 double accumulated(const StateMemory& m, const Piece& piece, bool both_ends) {

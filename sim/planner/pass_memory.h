@@ -76,12 +76,6 @@ struct Exchange {
   bool operator==(const Exchange&) const = default;
 };
 
-// What has been asked for, of a pass with exchanges beside it (exchange_memory.h).
-struct PassExchanges {
-  MapInTurn<Exchange, std::vector<double>> gathered, gradients;  // at each step
-  MapInTurn<Exchange, double> most;
-};
-
 // How many of each unit.
 struct UnitCounts {
   double embedding = 0, head = 0;
@@ -98,8 +92,8 @@ struct PieceMemory {
   std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
   std::array<double, 4> most{};                 // at any step of each
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
-  mutable std::array<PassExchanges, 4> with_exchanges;  // by Pass, as they are asked for
-  PassExchanges& exchanges_in(Pass pass) const { return with_exchanges[static_cast<std::size_t>(pass)]; }
+  // The most with exchanges beside it (exchange_memory.h), by Pass, as they are asked for.
+  mutable std::array<MapInTurn<Exchange, double>, 4> with_exchanges;
 };
 
 // Finds it for pieces of any size. What a layer adds follows from its place: whether it is the piece's first

@@ -41,7 +41,8 @@ FromEach row(const Time& time) {
 }
 
 template <std::size_t n, bool kHost, bool kAhead>
-SIM_INLINE PassTime time_in_lanes(std::span<const TimedStep> steps, const PassBegin& begin) {
+SIM_INLINE PassTime time_in_lanes(std::span<const TimedStep> steps, const PassBegin& begin,
+                                  std::int32_t prefetch) {
   using Time = LanesOf<n>;
   using Clock = UnitClock<Time, kHost, kPassStreams>;
   const Clock before(begin.interference, false, everywhere<Time>(kNever));
@@ -54,7 +55,7 @@ SIM_INLINE PassTime time_in_lanes(std::span<const TimedStep> steps, const PassBe
     set_lane(gathers.free(kCollectiveStream), kFromGathers, {});
     set_lane(gathers.host(), kFromLaunches, {});
   }
-  UnitRun<n, kHost, kAhead, Clock>(clock, gathers, steps, begin).run();
+  UnitRun<n, kHost, kAhead, Clock>(clock, gathers, steps, begin.work, prefetch).run();
   PassTime pass{row(clock.free(kComputeStream)), row(clock.free(kCollectiveStream)), row(clock.host())};
   if constexpr (kAhead)
     pass.ahead = {
@@ -64,24 +65,39 @@ SIM_INLINE PassTime time_in_lanes(std::span<const TimedStep> steps, const PassBe
   return pass;
 }
 
-PassTime time_on_device(std::span<const TimedStep> steps, const PassBegin& begin) {
-  return time_in_lanes<2, false, false>(steps, begin);
+PassTime time_on_device(std::span<const TimedStep> steps, const PassBegin& begin, std::int32_t prefetch) {
+  return time_in_lanes<2, false, false>(steps, begin, prefetch);
 }
 SIM_MULTIVERSION
-PassTime time_with_host(std::span<const TimedStep> steps, const PassBegin& begin) {
-  return time_in_lanes<kLanes, true, false>(steps, begin);
+PassTime time_with_host(std::span<const TimedStep> steps, const PassBegin& begin, std::int32_t prefetch) {
+  return time_in_lanes<kLanes, true, false>(steps, begin, prefetch);
 }
 SIM_MULTIVERSION
-PassTime time_after_gathers(std::span<const TimedStep> steps, const PassBegin& begin) {
-  return time_in_lanes<kLanes, true, true>(steps, begin);
+PassTime time_after_gathers(std::span<const TimedStep> steps, const PassBegin& begin, std::int32_t prefetch) {
+  return time_in_lanes<kLanes, true, true>(steps, begin, prefetch);
 }
 
 }  // namespace
 
-PassTime time_pass(std::span<const TimedStep> steps, const PassBegin& begin) {
-  PassTime pass = !begin.gathers_in_pass ? time_after_gathers(steps, begin)
-                  : begin.hosts          ? time_with_host(steps, begin)
-                                         : time_on_device(steps, begin);
+LeastOfPass least_of(std::span<const TimedStep> steps) {
+  LeastOfPass least;
+  for (const TimedStep& s : steps) {
+    const bool is_first = least.collectives.value == 0 && least.compute.value == 0;
+    if (s.gathers) {
+      if (is_first) least.compute = std::max(Seconds{}, s.gather.duration - s.before.duration);
+      least.collectives += s.gather.duration * s.count;
+    }
+    least.compute += (s.before.duration + s.work.duration) * s.count;
+    const std::int32_t messages = s.count == 0 ? 1 : s.bucket > 0 ? (s.waiting + s.count) / s.bucket : 0;
+    least.collectives += s.message.duration * messages;
+  }
+  return least;
+}
+
+PassTime time_pass(std::span<const TimedStep> steps, const PassBegin& begin, std::int32_t prefetch) {
+  PassTime pass = !begin.gathers_in_pass ? time_after_gathers(steps, begin, prefetch)
+                  : begin.hosts          ? time_with_host(steps, begin, prefetch)
+                                         : time_on_device(steps, begin, prefetch);
   Seconds compute;
   bool gathers = false;
   for (const TimedStep& s : steps) {

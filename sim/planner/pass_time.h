@@ -58,12 +58,19 @@ struct TimedStep {
 
 // How a pass begins.
 struct PassBegin {
-  std::int32_t prefetch = 0;    // units that are gathered ahead
   bool gathers_in_pass = true;  // else from the beginning of the step on
   HostWork work = {};           // of the host before its first compute
   Interference interference = {};
   bool hosts = false;  // take part
 };
-PassTime time_pass(std::span<const TimedStep> steps, const PassBegin& begin);
+// What a pass takes of compute and of collectives, whatever goes on before and beside it: its first gather
+// begins when what was computed before has ended.
+struct LeastOfPass {
+  Seconds compute, collectives;
+};
+LeastOfPass least_of(std::span<const TimedStep> steps);
+
+// `ahead`: how many units' parameters are gathered before they are needed.
+PassTime time_pass(std::span<const TimedStep> steps, const PassBegin& begin, std::int32_t ahead);
 
 }  // namespace sim

@@ -103,7 +103,8 @@ TimedStep PassTimer::priced(const UnitStep& s, const PassKind& kind, const UnitB
   return step;
 }
 
-PassTime PassTimer::time(const Piece& piece, const PassKind& kind) const {
+PricedPass PassTimer::pass(const Piece& piece, const PassKind& kind,
+                           std::pmr::memory_resource* memory) const {
   const bool ahead = reads_ahead(kind);
   const UnitBlocks* gather = nullptr;
   if (ahead || gathers(kind)) {
@@ -114,18 +115,17 @@ PassTime PassTimer::time(const Piece& piece, const PassKind& kind) const {
   }
   const bool sends = reduces(kind);
   thread_local std::vector<UnitStep> steps;  // kept from one pass to the next
-  thread_local std::vector<TimedStep> timed;
   set_pass_steps(scenario_, piece, kind.pass, {.layers = sends, .ends = sends},
                  sends ? states_->bucket : BucketLayers{}, steps);
-  timed.clear();
-  for (const UnitStep& s : steps) timed.push_back(priced(s, kind, gather));
-  PassBegin begin{.prefetch = scenario_.strategy.prefetch,
-                  .gathers_in_pass = !ahead,
-                  .work = kind.follows_input ? HostWork{} : software_.pass,
-                  .interference = software_.interference,
-                  .hosts = software_.hosts};
-  if (kind.begins_step) begin.work.before += software_.before_first_pass;
-  return time_pass(timed, begin);
+  PricedPass pass{std::pmr::vector<TimedStep>(memory),
+                  {.gathers_in_pass = !ahead,
+                   .work = kind.follows_input ? HostWork{} : software_.pass,
+                   .interference = software_.interference,
+                   .hosts = software_.hosts}};
+  if (kind.begins_step) pass.begin.work.before += software_.before_first_pass;
+  pass.steps.reserve(steps.size());
+  for (const UnitStep& s : steps) pass.steps.push_back(priced(s, kind, gather));
+  return pass;
 }
 
 namespace {
@@ -179,7 +179,7 @@ class StageOnce {
       updates.back().message = of(blocks_.gather_updated[r.unit]);
       updates.back().bucket = 1;
     }
-    UnitRun<kEndLanes, true, false, EndClock>(clock, clock, updates, {}).run();
+    UnitRun<kEndLanes, true, false, EndClock>(clock, clock, updates, {}, 0).run();
   }
 
  private:

@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -54,7 +55,13 @@ inline constexpr std::array<PassKind, 13> kPassKinds{{
 }};
 inline constexpr std::size_t kFirstForward = 1, kFirstOfStage = 2;
 
-// Times of passes over pieces, with what each exchanges by the strategy's ZeRO stage.
+// A pass over a piece, but for how many units are gathered ahead.
+struct PricedPass {
+  std::pmr::vector<TimedStep> steps;
+  PassBegin begin;
+};
+
+// Prices of passes over pieces, with what each exchanges by the strategy's ZeRO stage.
 class PassTimer {
  public:
   // Refers to all that it is given. `states`: null where passes exchange nothing and begin no gradients.
@@ -68,7 +75,8 @@ class PassTimer {
   // how many units are gathered ahead.
   int exchange(const PassKind& kind) const;
   bool gathers(const PassKind& kind) const;
-  PassTime time(const Piece& piece, const PassKind& kind) const;
+  // `memory`: for its steps.
+  PricedPass pass(const Piece& piece, const PassKind& kind, std::pmr::memory_resource* memory) const;
 
  private:
   bool reduces(const PassKind& kind) const;

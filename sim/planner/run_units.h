@@ -34,14 +34,15 @@ template <std::size_t n, bool kHost, bool kAhead, class Clock>
 class UnitRun {
  public:
   using Time = LanesOf<n>;
-  UnitRun(Clock& clock, Clock& gathers, std::span<const TimedStep> steps, const PassBegin& begin)
-      : clock_(clock), gathers_(gathers), steps_(steps), work_(begin.work), never_(everywhere<Time>(kNever)) {
+  UnitRun(Clock& clock, Clock& gathers, std::span<const TimedStep> steps, const HostWork& work,
+          std::int32_t prefetch)
+      : clock_(clock), gathers_(gathers), steps_(steps), work_(work), never_(everywhere<Time>(kNever)) {
     std::int32_t readers = 0;
     for (const TimedStep& s : steps) {
       readers += s.reads ? s.count : 0;
       gathers_any_ = gathers_any_ || s.gathers;
     }
-    ahead_ = std::clamp(begin.prefetch, 0, std::max(0, readers - 1));
+    ahead_ = std::clamp(prefetch, 0, std::max(0, readers - 1));
     thread_local std::vector<Time> ends;  // kept from one pass to the next
     if (static_cast<std::int32_t>(ends.size()) <= ahead_) ends.resize(static_cast<std::size_t>(ahead_) + 1);
     gathered_ = ends.data();

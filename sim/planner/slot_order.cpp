@@ -74,14 +74,14 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
 }
 
 std::uint8_t SlotOrder::index_of(const PassKind& kind) {
-  std::size_t known = 0;
-  while (known < kinds_.size() && kPassKinds[kinds_[known]].code() != kind.code()) ++known;
-  if (known == kinds_.size())
-    kinds_.push_back(
-        static_cast<std::uint8_t>(std::find_if(kPassKinds.begin(), kPassKinds.end(),
-                                               [&](const PassKind& k) { return k.code() == kind.code(); }) -
-                                  kPassKinds.begin()));
-  return static_cast<std::uint8_t>(known);
+  const auto is = [&kind](std::uint8_t k) { return kPassKinds[k].code() == kind.code(); };
+  auto known = std::find_if(kinds_.begin(), kinds_.end(), is);
+  if (known == kinds_.end()) {
+    std::uint8_t own = 0;
+    while (!is(own)) ++own;
+    known = kinds_.insert(known, own);
+  }
+  return static_cast<std::uint8_t>(known - kinds_.begin());
 }
 
 // A message's place is free for another once it has been received: few are under way at a time.

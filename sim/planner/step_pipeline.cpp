@@ -40,16 +40,25 @@ StepPasses::Cut& StepPasses::cut(const Scenario& s) {
   return cut;
 }
 
+StepPasses::Cut::Passes& StepPasses::priced(Cut& cut, const PassTimer& timer, const PassKind& kind) {
+  const auto [known, added] = cut.passes.try_emplace({kind.code(), timer.exchange(kind)});
+  Cut::Passes& passes = known->second;
+  if (added)
+    for (const Piece& p : cut.distinct) passes.priced.push_back(timer.pass(p, kind, passes_memory_.get()));
+  return passes;
+}
+
 const PassTime* StepPasses::passes_of(Cut& cut, const PassTimer& timer, PassKind kind, int ahead) {
   kind = timer.normal(kind);
-  const auto [known, added] =
-      cut.passes.try_emplace({kind.code(), timer.exchange(kind), timer.gathers(kind) ? ahead : 0});
-  if (!added) return known->second;
+  Cut::Passes& passes = priced(cut, timer, kind);
+  const auto place = static_cast<std::size_t>(timer.gathers(kind) ? ahead : 0);
+  if (place >= passes.times.size()) passes.times.resize(place + 1);
+  if (passes.times[place]) return passes.times[place];
   std::pmr::polymorphic_allocator<PassTime> allocator(passes_memory_.get());
-  PassTime* const passes = allocator.allocate(cut.distinct.size());
+  PassTime* const times = allocator.allocate(cut.distinct.size());
   for (std::size_t p = 0; p < cut.distinct.size(); ++p)
-    allocator.construct(passes + p, timer.time(cut.distinct[p], kind));
-  return known->second = passes;
+    allocator.construct(times + p, time_pass(passes.priced[p].steps, passes.priced[p].begin, ahead));
+  return passes.times[place] = times;
 }
 
 StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const ScheduleFacts& facts)
@@ -63,7 +72,7 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
   for (const Piece& p : cut_.distinct) most_ahead_ = std::max(most_ahead_, p.units() - 1);
   find_kinds();
   find_fullest();
-  least_ = least_of_compute(s);
+  least_ = least_of_passes(s, nullptr);
   constexpr std::size_t kUsual = 64;  // so that most lists of exchanges are allocated once
   ends_.reserve(kUsual * kinds_.size());
 }
@@ -140,18 +149,24 @@ void StepPipeline::find_fullest() {
 // A stage works on all micro-batches one after the other. Before its first forward pass one micro-batch is
 // passed through all pieces before, and after its last backward pass (but for gradients of weights, which
 // nobody waits for) one is passed back through them.
-Seconds StepPipeline::least_of_compute(const Scenario& s) {
+Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* states) {
   const Schedule& placement = facts_.placement;
   const double micro_batches = micro_batches_of_chunk(placement);
-  const PassTimer plain = timer(s, nullptr);
+  const PassTimer of_passes = timer(s, states);
   const BackwardParts parts = backward_parts(s.strategy.schedule);
   struct Durations {
-    Seconds forward, backward, input, weight;
+    Seconds forward, backward, input, weight, exchanged;
   };
   std::vector<Durations> durations(cut_.distinct.size());
   const auto find = [&](Pass pass, Seconds Durations::*of) {
-    const PassTime* const passes = passes_.passes_of(cut_, plain, {.pass = pass}, 0);
-    for (std::size_t p = 0; p < durations.size(); ++p) durations[p].*of = passes[p].compute[kFromCompute];
+    const std::vector<PricedPass>& passes =
+        passes_.priced(cut_, of_passes, of_passes.normal({.pass = pass})).priced;
+    for (std::size_t p = 0; p < durations.size(); ++p) {
+      const LeastOfPass least = least_of(passes[p].steps);
+      durations[p].*of = least.compute;
+      if (pass == Pass::forward || (pass == Pass::backward) != (parts == BackwardParts::all_split))
+        durations[p].exchanged += least.collectives;
+    }
   };
   find(Pass::forward, &Durations::forward);
   if (parts != BackwardParts::all_split) find(Pass::backward, &Durations::backward);
@@ -173,17 +188,18 @@ Seconds StepPipeline::least_of_compute(const Scenario& s) {
   }
   Seconds least;
   for (std::int32_t stage = 0; stage < placement.stages; ++stage) {
-    Seconds all, without_weights;
+    Seconds all, without_weights, exchanged;
     Way first = sum;
     for (std::int32_t c = 0; c < placement.chunks; ++c) {
       const auto piece = static_cast<std::size_t>(placement.piece(stage, c));
       const Durations& p = durations[cut_.of_piece[piece]];
       all += p.forward + of_either(p.backward, p.input + p.weight);
       without_weights += p.forward + back(p);
+      exchanged += p.exchanged;
       first.forward = std::min(first.forward, before[piece].forward);
       first.backward = std::min(first.backward, before[piece].backward);
     }
-    least = std::max({least, first.forward + all * micro_batches,
+    least = std::max({least, exchanged * micro_batches, first.forward + all * micro_batches,
                       first.forward + without_weights * micro_batches + first.backward});
   }
   return least;
@@ -320,6 +336,13 @@ Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& st
   Seconds finish = all_ends[kinds_.front().number]->finish[kFromCompute];
   for (const Kind& kind : kinds_) finish = std::min(finish, all_ends[kind.number]->finish[kFromCompute]);
   return (least_ + finish) * slowest_over_mean_;
+}
+
+Seconds StepPipeline::least_time_of_exchanges(const Scenario& s, const StepStates& states) {
+  const auto place = static_cast<std::size_t>(states.exchange);
+  if (place >= least_with_.size()) least_with_.resize(place + 1, kNever);
+  if (least_with_[place] == kNever) least_with_[place] = least_of_passes(s, &states);
+  return least_time_of_ends(s, states) + (least_with_[place] - least_) * slowest_over_mean_;
 }
 
 }  // namespace sim

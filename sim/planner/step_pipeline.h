@@ -44,12 +44,17 @@ class StepPasses {
     std::vector<Piece> distinct;
     std::vector<std::size_t> of_piece;
     std::vector<PieceMemory> memory;
-    // All distinct pieces, by what a pass depends on: its kind's code, PassTimer::exchange(), and units that
-    // are gathered ahead.
-    std::pmr::map<std::tuple<unsigned, int, int>, const PassTime*> passes;
+    // Passes over all distinct pieces, and their times, by units that are gathered ahead; by what they depend
+    // on: the kind's code, and PassTimer::exchange().
+    struct Passes {
+      std::vector<PricedPass> priced;
+      std::vector<const PassTime*> times;
+    };
+    std::pmr::map<std::pair<unsigned, int>, Passes> passes;
     // By what is exchanged beside passes, and units that are gathered ahead.
     std::pmr::map<std::pair<int, int>, std::pmr::vector<ChunkPasses>> exchanging;
   };
+  Cut::Passes& priced(Cut& cut, const PassTimer& timer, const PassKind& kind);
   const PassTime* passes_of(Cut& cut, const PassTimer& timer, PassKind kind, int ahead);
   Cut& cut(const Scenario& scenario);
 
@@ -82,10 +87,11 @@ class StepPipeline {
   std::size_t waiting() const { return asked_.size(); }
   void run_asked();
   Seconds time(const Scenario& scenario, const StepStates& states, std::size_t asked);
-  // No more than time(): for all states; and more, found later, for these with nothing exchanged beside
-  // passes.
+  // No more than time(), each no less than the one before and found later: for all states; for these with
+  // nothing exchanged beside passes; and with what each pass exchanges whatever goes on before and after it.
   Seconds least_time() const { return least_ * slowest_over_mean_; }
   Seconds least_time_of_ends(const Scenario& scenario, const StepStates& states) const;
+  Seconds least_time_of_exchanges(const Scenario& scenario, const StepStates& states);
 
  private:
   // Stages that have the same pieces: one stands for them.
@@ -98,7 +104,7 @@ class StepPipeline {
   void find_kinds();
   void find_fullest();
   PassTimer timer(const Scenario& scenario, const StepStates* states) const;
-  Seconds least_of_compute(const Scenario& scenario);
+  Seconds least_of_passes(const Scenario& scenario, const StepStates* states);
   std::span<const ChunkPasses> exchanging(const Scenario& scenario, const StepStates& states, int ahead);
   // With those of all kinds.
   const EndsOfStages& ends_of(const Scenario& scenario, const StepStates& states) const;
@@ -120,8 +126,9 @@ class StepPipeline {
   // stand at the latest after their passes, one exchange after the other.
   std::vector<std::int32_t> numbered_;
   std::vector<StageEnd> ends_;
-  std::vector<std::size_t> asked_;  // of these
-  Seconds least_;                   // of a stage with the least before and after it
+  std::vector<std::size_t> asked_;   // of these
+  Seconds least_;                    // of a stage with the least before and after it
+  std::vector<Seconds> least_with_;  // the same with what is exchanged, by its number
 };
 
 }  // namespace sim

@@ -4,7 +4,7 @@
 //   planner_bench --plan           the former alone
 //   planner_bench --one        microseconds an evaluation on one thread, for whoever compares
 //   planner_bench --accuracy [N [SEED]]   errors of N random strategies (10,000) drawn from a seed (1), the
-//                                  worst by name
+//                                  worst by name; on stderr those that took seconds
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -155,6 +155,7 @@ void accuracy(int count, std::uint64_t seed) {
   std::vector<Error> errors;
   std::vector<double> estimated, predicted;
   for (int i = 0; i < count; ++i) {
+    const std::clock_t begin = std::clock();
     const Scenario s = random.next();
     const Calibration* calibration = random.calibration(s.hardware.name);
     const Plan plan = make_plan(s);
@@ -168,6 +169,9 @@ void accuracy(int count, std::uint64_t seed) {
     errors.push_back({error_of(estimated.back(), predicted.back()),
                       error_of(static_cast<double>(e.memory.value), static_cast<double>(peak.value)),
                       s.implementation.memory.allocator == AllocatorKind::planned, described(s)});
+    const double took = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    constexpr double kLong = 2;
+    if (took > kLong) std::fprintf(stderr, "%d: %.1f s: %s\n", i, took, errors.back().scenario.c_str());
   }
   const auto line = [](const char* what, const std::vector<double>& of) {
     if (of.empty()) return;

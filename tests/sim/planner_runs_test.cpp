@@ -164,9 +164,10 @@ TEST_CASE(
       }
       steps.push_back(s);
     }
-    PassBegin begin{.prefetch = random.between(0, 30), .hosts = hosts};
+    const int prefetch = random.between(0, 30);
+    PassBegin begin{.hosts = hosts};
     if (hosts) begin.work = {random.upto(0.3), random.one_in(3)};
-    const PassTime pass = time_pass(steps, begin);
+    const PassTime pass = time_pass(steps, begin, prefetch);
     for (int state = 0; state < 4; ++state) {
       DeviceClock clock(Interference{}, false);
       const Seconds compute = random.upto(20), collectives = random.upto(20), sends = random.upto(20),
@@ -175,13 +176,13 @@ TEST_CASE(
       clock.free(kCollectiveStream) = collectives;
       clock.free(kSendStream) = sends;
       clock.host() = host;
-      run_each(clock, steps, begin.prefetch, begin.work);
+      run_each(clock, steps, prefetch, begin.work);
       const auto after = [&](const FromEach& from) {
         return std::max({compute + from[kFromCompute], collectives + from[kFromCollectives],
                          host + from[kFromHost], sends + from[kFromSends]})
             .value;
       };
-      CAPTURE(i, state, hosts, begin.prefetch, steps.size());
+      CAPTURE(i, state, hosts, prefetch, steps.size());
       CHECK(after(pass.compute) == Approx(clock.free(kComputeStream).value));
       CHECK(after(pass.collectives) == Approx(clock.free(kCollectiveStream).value));
       if (hosts) CHECK(after(pass.host) == Approx(clock.host().value));
@@ -206,12 +207,13 @@ TEST_CASE(
       }
       steps.push_back(s);
     }
-    PassBegin begin{.prefetch = random.between(0, 30), .interference = {1.3}};
-    const PassTime pass = time_pass(steps, begin);
+    const int prefetch = random.between(0, 30);
+    const PassBegin begin{.interference = {1.3}};
+    const PassTime pass = time_pass(steps, begin, prefetch);
     DeviceClock clock(begin.interference, false);
     clock.free(kCollectiveStream) = clock.host() = kNever;
-    run_each(clock, steps, begin.prefetch, {});
-    CAPTURE(i, begin.prefetch, steps.size());
+    run_each(clock, steps, prefetch, {});
+    CAPTURE(i, prefetch, steps.size());
     CHECK(pass.compute[kFromCompute].value == Approx(clock.free(kComputeStream).value));
     if (clock.free(kCollectiveStream) > Seconds{})
       CHECK(pass.collectives[kFromCompute].value == Approx(clock.free(kCollectiveStream).value));
