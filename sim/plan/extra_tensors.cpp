@@ -68,11 +68,15 @@ void add_tensor(Plan& plan, const ExtraTensor& t) {
   const bool temporary = needed.empty() || std::any_of(needed.begin(), needed.end(), [&](const Place& p) {
                            return in_block(made, p.block).has_value();
                          });
-  // What is recomputed is kept from then on.
+  // What is recomputed is kept from then on: by blocks of the last pass that makes it, of each kind of layers
+  // and at each place among those that are recomputed together.
   const std::size_t keeper = made.back().block;
+  const auto keeps = [&, last = plan.blocks[keeper].pass](const Place& place) {
+    return !temporary && plan.blocks[place.block].pass == last;
+  };
   for (const Place& place : made) {
     const std::string block = plan.blocks[place.block].name;
-    if (!temporary && place.block == keeper) continue;
+    if (keeps(place)) continue;
     const BufferId buffer = add(plan, {.name = block + "." + t.name,
                                        .buffer_class = BufferClass::scratch,
                                        .dtype = DType::int8,
@@ -87,7 +91,8 @@ void add_tensor(Plan& plan, const ExtraTensor& t) {
                                      .shape = shape,
                                      .per_layer = plan.blocks[keeper].role == BlockRole::layer,
                                      .per_micro_batch = true});
-  at(plan, made.back()).beside.push_back(writes(buffer));
+  for (const Place& place : made)
+    if (keeps(place)) at(plan, place).beside.push_back(writes(buffer));
   for (const Place& place : needed) at(plan, place).beside.push_back(reads(buffer));
 }
 

@@ -51,7 +51,6 @@ class ExchangingPass {
       : e_(exchange),
         pass_(pass),
         steps_(memory.of(pass)),
-        of_sequences_(memory.of_sequences),
         states_(states),
         gathers_(gathers(exchange, pass)),
         reduces_(reduces(exchange, pass)),
@@ -138,14 +137,13 @@ class ExchangingPass {
     read_ = read;
     while_reading_ = 0;
     for (const StepChange::WhileReading& r : s.change->reads)
-      while_reading_ = std::max(while_reading_, of_sequences_(r.most) + r.share * read);
+      while_reading_ = std::max(while_reading_, r.most + r.share * read);
     return while_reading_;
   }
 
   const Exchange& e_;
   Pass pass_;
   const std::vector<PassStep>& steps_;
-  const OfSequences& of_sequences_;
   const StateMemory& states_;
   bool gathers_, reduces_;
   const UnitBytes& gathered_bytes_;

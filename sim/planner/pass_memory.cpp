@@ -1,7 +1,6 @@
 #include "sim/planner/pass_memory.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <utility>
 
@@ -10,24 +9,12 @@
 #include "sim/plan/pass_steps.h"
 #include "sim/plan/recompute.h"
 #include "sim/plan/stage_program.h"
-#include "sim/planner/state_memory.h"
 
 namespace sim {
 namespace {
 
 std::size_t index(Pass pass) {
   return static_cast<std::size_t>(pass);
-}
-
-void add(BytesBySequences& to, const BytesBySequences& bytes) {
-  for (std::size_t n = 0; n < to.size(); ++n) to[n] += bytes[n];
-}
-BytesBySequences operator-(BytesBySequences a, const BytesBySequences& b) {
-  for (std::size_t n = 0; n < a.size(); ++n) a[n] -= b[n];
-  return a;
-}
-void raise_to(BytesBySequences& most, const BytesBySequences& bytes) {
-  for (std::size_t n = 0; n < most.size(); ++n) most[n] = std::max(most[n], bytes[n]);
 }
 
 bool is_one_of(const UnitBlocks& blocks, BlockId block) {
@@ -89,14 +76,12 @@ std::vector<LastRead> last_reads_of(const Plan& plan, const Block& block) {
   return reads;
 }
 
-// Drops parts of a step that are no fuller than one before, when more parameters are there, however many
-// sequences.
+// Drops parts of a step that are no fuller than one before, when more parameters are there.
 void keep_fullest_parts(std::vector<StepChange::WhileReading>& reads) {
   auto kept = reads.begin();
   for (const StepChange::WhileReading& r : reads) {
-    const bool hidden = std::any_of(reads.begin(), kept, [&](const StepChange::WhileReading& before) {
-      return std::equal(before.most.begin(), before.most.end(), r.most.begin(), std::greater_equal<>());
-    });
+    const bool hidden = std::any_of(
+        reads.begin(), kept, [&](const StepChange::WhileReading& before) { return before.most >= r.most; });
     if (!hidden) *kept++ = r;
   }
   reads.erase(kept, reads.end());
@@ -131,8 +116,12 @@ using Traced = std::array<TracedPass, 4>;  // by Pass
 class PassMemory::Tracer {
  public:
   // Refers to the blocks.
-  explicit Tracer(BlockTimes& blocks)
+  Tracer(BlockTimes& blocks, std::int64_t sequences)
       : blocks_(blocks),
+        variables_{.batch = sequences,
+                   .query_length = blocks.plan().scenario.workload.seq_len /
+                                   blocks.plan().scenario.strategy.context_parallel,
+                   .kv_length = blocks.plan().scenario.workload.seq_len},
         groups_(blocks.plan(), uses_of_blocks(blocks.plan())),
         traced_blocks_(blocks.plan().blocks.size()),
         few_(blocks.plan().scenario),
@@ -158,28 +147,29 @@ class PassMemory::Tracer {
     return *known;
   }
 
+  double bytes_of(const Buffer& buffer) const {
+    return static_cast<double>(aligned(buffer.bytes(variables_)).value);
+  }
+  const Variables& variables() const { return variables_; }
+  // Of the residual stream, where pipeline stages exchange it.
+  double gradient_of_residual() const {
+    const Plan& plan = blocks_.plan();
+    const BlockId receive = blocks_.blocks().receive_gradient;
+    if (receive < 0) return 0;
+    const Operation& op = plan.blocks[static_cast<std::size_t>(receive)].operations.front();
+    return bytes_of(plan.buffers[static_cast<std::size_t>(plan.storage(op.operands.front().buffer))]);
+  }
+
  private:
   static constexpr std::size_t kShapes = 8;  // of pieces: with or without neighbours, whole or in two parts
   struct Followed {
     BufferId buffer;
-    BytesBySequences bytes;
+    double bytes;
   };
   struct TracedBlock {
     std::vector<LastRead> last_reads;
-    std::vector<BytesBySequences> scratch;  // while each of its operations runs
+    std::vector<double> scratch;  // while each of its operations runs
   };
-
-  BytesBySequences bytes_of(const Buffer& buffer) const {
-    const Scenario& s = blocks_.plan().scenario;
-    Variables variables{.query_length = s.workload.seq_len / s.strategy.context_parallel,
-                        .kv_length = s.workload.seq_len};
-    BytesBySequences bytes;
-    for (std::size_t n = 0; n < bytes.size(); ++n) {
-      variables.batch = static_cast<std::int64_t>(n) + 1;
-      bytes[n] = static_cast<double>(aligned(buffer.bytes(variables)).value);
-    }
-    return bytes;
-  }
 
   const TracedBlock& traced_block(const Lives& lives, BlockId id) {
     const auto b = static_cast<std::size_t>(id);
@@ -187,10 +177,10 @@ class PassMemory::Tracer {
     if (known) return *known;
     const Plan& plan = blocks_.plan();
     const Block& block = plan.blocks[b];
-    known = {last_reads_of(plan, block), std::vector<BytesBySequences>(block.operations.size())};
+    known = {last_reads_of(plan, block), std::vector<double>(block.operations.size())};
     for (const BlockUse& u : lives.scratch_of(b)) {
-      const BytesBySequences bytes = bytes_of(plan.buffers[static_cast<std::size_t>(u.buffer)]);
-      for (OpTime t = u.first; t <= u.last; ++t) add(known->scratch[static_cast<std::size_t>(t)], bytes);
+      const double bytes = bytes_of(plan.buffers[static_cast<std::size_t>(u.buffer)]);
+      for (OpTime t = u.first; t <= u.last; ++t) known->scratch[static_cast<std::size_t>(t)] += bytes;
     }
     return *known;
   }
@@ -232,18 +222,18 @@ class PassMemory::Tracer {
             std::int32_t first_layer, Traced& traced) {
     const StepBlocks& blocks = blocks_.blocks();
     // Bytes that begin with an operation, and that the one before it was the last to need.
-    std::vector<BytesBySequences> begin(static_cast<std::size_t>(times.back()) + 1), ended(begin.size());
+    std::vector<double> begin(static_cast<std::size_t>(times.back()) + 1), ended(begin.size());
     for (const Followed& f : followed_)
       lives.instances_of(f.buffer, [&](std::int32_t, std::int32_t, OpTime from, OpTime to) {
-        add(begin[static_cast<std::size_t>(from)], f.bytes);
-        add(ended[static_cast<std::size_t>(to) + 1], f.bytes);
+        begin[static_cast<std::size_t>(from)] += f.bytes;
+        ended[static_cast<std::size_t>(to) + 1] += f.bytes;
       });
     StepChange ignored;
     StepChange* step = nullptr;
-    BytesBySequences left{};  // after the operation at hand
+    double left = 0;  // after the operation at hand
     // The step at hand; the most in each of its parts, and the one at hand.
-    BytesBySequences before{};
-    std::vector<BytesBySequences> most(1);
+    double before = 0;
+    std::vector<double> most(1);
     std::size_t part = 0;
     const std::vector<LastRead>* reads = nullptr;
     const auto end_step = [&] {
@@ -251,16 +241,15 @@ class PassMemory::Tracer {
         *step = {.left = left - before, .is_there = true};
         step->reads.reserve(most.size());
         for (std::size_t i = 0; i < most.size(); ++i) {
-          BytesBySequences above{};
-          raise_to(above, most[i] - before);
-          raise_to(step->most, above);
+          const double above = std::max(0.0, most[i] - before);
+          step->most = std::max(step->most, above);
           step->reads.push_back({i < reads->size() ? (*reads)[i].share : 0, above});
         }
         keep_fullest_parts(step->reads);
       }
       step = nullptr;
       before = left;
-      most.assign(1, {});
+      most.assign(1, 0);
       part = 0;
     };
     const std::vector<Action>& actions = plan.programs.front().actions;
@@ -284,11 +273,9 @@ class PassMemory::Tracer {
       }
       for (std::size_t op = 0; op < block.scratch.size(); ++op) {
         const std::size_t t = static_cast<std::size_t>(times[a]) + op;
-        BytesBySequences live = left;
-        add(live, begin[t]);
+        const double live = left + begin[t];
         left = live - ended[t + 1];
-        add(live, block.scratch[op]);
-        raise_to(most[part], live);
+        most[part] = std::max(most[part], live + block.scratch[op]);
         if (step && part < reads->size() && (*reads)[part].operation == static_cast<OpTime>(op)) ++part;
       }
     }
@@ -314,6 +301,7 @@ class PassMemory::Tracer {
   }
 
   BlockTimes& blocks_;
+  Variables variables_;
   LifeGroups groups_;
   std::vector<std::optional<TracedBlock>> traced_blocks_;  // those that were met
   Scenario few_;
@@ -321,30 +309,13 @@ class PassMemory::Tracer {
   std::vector<std::unique_ptr<const Traced>> traced_;  // pieces that were asked for
 };
 
-PassMemory::PassMemory(BlockTimes& blocks) : tracer_(std::make_unique<Tracer>(blocks)) {
-  const Plan& plan = blocks.plan();
-  const Scenario& s = plan.scenario;
-  variables_ = {.batch = 1,
-                .query_length = s.workload.seq_len / s.strategy.context_parallel,
-                .kv_length = s.workload.seq_len};
-  const BlockId receive = blocks.blocks().receive_gradient;
-  if (receive >= 0) {
-    const Operation& op = plan.blocks[static_cast<std::size_t>(receive)].operations.front();
-    residual_gradient_ = &plan.buffers[static_cast<std::size_t>(plan.storage(op.operands.front().buffer))];
-  }
-}
+PassMemory::PassMemory(BlockTimes& blocks, std::int64_t sequences)
+    : tracer_(std::make_unique<Tracer>(blocks, sequences)),
+      once_per_stage_(sim::once_per_stage(blocks, tracer_->variables())) {}
 PassMemory::~PassMemory() = default;
-
-double PassMemory::gradient_of_residual(std::int64_t sequences) const {
-  if (!residual_gradient_) return 0;
-  Variables v = variables_;
-  v.batch = sequences;
-  return static_cast<double>(aligned(residual_gradient_->bytes(v)).value);
-}
 
 PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
   const Strategy& strategy = scenario.strategy;
-  const std::int64_t sequences = scenario.workload.micro_batch_size;
   const std::int32_t layers = piece.layers();
   const std::int32_t interval = std::max(1, std::min(layers, recompute_interval(strategy, layers)));
   std::size_t kind_of_ends = piece.runs.empty() ? 0 : piece.runs.front().kind;
@@ -352,9 +323,8 @@ PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
   const BackwardParts parts = backward_parts(strategy.schedule);
 
   PieceMemory memory;
-  memory.of_sequences = OfSequences(sequences);
   memory.units = piece.units();
-  memory.carried_back = gradient_of_residual(sequences);
+  memory.carried_back = tracer_->gradient_of_residual();
   std::vector<UnitStep> units;
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
     if (parts == (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole) &&
@@ -366,11 +336,11 @@ PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
     const auto add = [&](PassStep step, const StepChange& change) {
       if (!change.is_there) return false;
       step.begin = level;
-      step.most = level + memory.of_sequences(change.most);
+      step.most = level + change.most;
       step.change = &change;
       steps.push_back(step);
       memory.most[index(pass)] = std::max(memory.most[index(pass)], step.most);
-      level += memory.of_sequences(change.left);
+      level += change.left;
       return true;
     };
     set_pass_steps(scenario, piece, pass, {}, {}, units);

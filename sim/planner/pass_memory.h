@@ -12,42 +12,18 @@
 #include "sim/plan/piece.h"
 #include "sim/plan/schedule.h"
 #include "sim/planner/map_in_turn.h"
+#include "sim/planner/state_memory.h"
 #include "sim/planner/unit_prices.h"
 
 namespace sim {
-
-// Bytes with one sequence in a micro-batch, with two, with three and with four.
-using BytesBySequences = std::array<double, 4>;
-
-// Those with any number of sequences. Activations grow with the sequences of a micro-batch, gradients beside
-// them do not: what has more than four grows on as from two to four. (With one sequence a plan may lack
-// tensors that several have: ExtraTensor::several_sequences_only.)
-class OfSequences {
- public:
-  explicit OfSequences(std::int64_t sequences) {
-    constexpr std::int64_t most = std::tuple_size_v<BytesBySequences>;
-    few_ = more_ = static_cast<std::size_t>(std::min(sequences, most) - 1);
-    if (sequences <= most) return;
-    few_ = 1;
-    share_ = static_cast<double>(sequences - 2) / static_cast<double>(most - 2);
-  }
-  double operator()(const BytesBySequences& bytes) const {
-    return bytes[few_] + (bytes[more_] - bytes[few_]) * share_;
-  }
-
- private:
-  std::size_t few_ = 0, more_ = 0;
-  double share_ = 0;  // of the way from the one to the other, or beyond
-};
 
 // What a step adds at most, and leaves. `reads`: of its parts, at most in each, while the parameters that are
 // yet to be read are so large a share of those that its block reads: from all of them to none.
 struct StepChange {
   struct WhileReading {
-    double share = 0;
-    BytesBySequences most{};
+    double share = 0, most = 0;
   };
-  BytesBySequences most{}, left{};
+  double most = 0, left = 0;
   bool is_there = false;
   std::vector<WhileReading> reads{};
 };
@@ -62,8 +38,6 @@ struct PassStep {
   double begin = 0, most = 0;          // bytes above those at the pass's begin
   const StepChange* change = nullptr;  // above its own begin
 };
-
-struct StateMemory;
 
 // What is gathered and reduced beside passes: the ZeRO stage from 2 on, units gathered ahead, layers reduced
 // together, and whether the stage has both embedding and head, which may share their weight. Sizes of what is
@@ -84,7 +58,6 @@ struct UnitCounts {
 
 // Bytes, without parameters, their states and accumulated gradients. Refers to the PassMemory that found it.
 struct PieceMemory {
-  OfSequences of_sequences{1};
   std::int32_t units = 0;
   double kept = 0;             // from forward to backward
   double kept_for_weight = 0;  // from the backward pass of inputs to that of weights
@@ -96,28 +69,27 @@ struct PieceMemory {
   mutable std::array<MapInTurn<Exchange, double>, 4> with_exchanges;
 };
 
-// Finds it for pieces of any size. What a layer adds follows from its place: whether it is the piece's first
-// or last, and where it lies among those that are recomputed together. Pieces of a few layers have all
-// places.
+// Finds it for pieces of any size, with so many sequences in a micro-batch. What a layer adds follows from
+// its place: whether it is the piece's first or last, and where it lies among those that are recomputed
+// together. Pieces of a few layers have all places.
 class PassMemory {
  public:
   // Writes programs of the blocks, which it refers to, as it is asked for pieces: not by several threads at a
   // time.
-  explicit PassMemory(BlockTimes& blocks);
+  PassMemory(BlockTimes& blocks, std::int64_t sequences);
   ~PassMemory();
   PassMemory(const PassMemory&) = delete;
   PassMemory& operator=(const PassMemory&) = delete;
-  // With the scenario's recomputation, schedule and sequences of a micro-batch.
+  // With the scenario's recomputation and schedule.
   PieceMemory of(const Piece& piece, const Scenario& scenario) const;
+  // What a stage has beside parameters at all times.
+  const std::vector<OncePerStage>& once_per_stage() const { return once_per_stage_; }
 
  private:
   class Tracer;
 
-  double gradient_of_residual(std::int64_t sequences) const;
-
   std::unique_ptr<Tracer> tracer_;
-  const Buffer* residual_gradient_ = nullptr;  // where pipeline stages exchange it
-  Variables variables_;
+  std::vector<OncePerStage> once_per_stage_;
 };
 
 }  // namespace sim

@@ -20,7 +20,8 @@ std::int32_t enough_micro_batches(const std::string& schedule, std::int32_t stag
 
 // Whether stages that ended so with a group of micro-batches more than before go on by as much with each
 // further one. Clocks are the same functions of their times whatever the time is: what moved by the same
-// everywhere does so for ever, and what falls behind compute decides nothing that it does not decide now.
+// everywhere does so for ever, and what is behind compute and falls further behind decides nothing. What is
+// ahead of it does until compute has caught up, and then moves with it.
 bool goes_on(std::span<const StageEnd> less, std::span<const StageEnd> more) {
   constexpr double kRounding = 1e-9;
   Seconds pace;
@@ -28,8 +29,11 @@ bool goes_on(std::span<const StageEnd> less, std::span<const StageEnd> more) {
   const Seconds rounding = pace * kRounding;
   for (std::size_t i = 0; i < more.size(); ++i) {
     if (pace - (more[i].compute - less[i].compute) > rounding) return false;
-    for (const auto stream : {&StageEnd::collectives, &StageEnd::sends, &StageEnd::host})
-      if (more[i].*stream - less[i].*stream - pace > rounding) return false;
+    for (const auto stream : {&StageEnd::collectives, &StageEnd::sends, &StageEnd::host}) {
+      const Seconds gains = more[i].*stream - less[i].*stream - pace;
+      if (gains > rounding || (more[i].*stream > more[i].compute && gains + rounding < Seconds{}))
+        return false;
+    }
   }
   return true;
 }

@@ -34,10 +34,7 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
   StageStates s;
   s.always = bytes_of(m.always, units) - (both_ends ? m.shared : 0);
   for (const OncePerStage& once : m.once)
-    if (once.units & set_of(units)) {
-      s.always += once.bytes;
-      s.per_sequence += once.per_sequence;
-    }
+    if (once.units & set_of(units)) s.always += once.bytes;
   double updating =
       std::max(units.embedding > 0 ? m.optimizer.embedding : 0, units.head > 0 ? m.optimizer.head : 0);
   for (std::size_t k = 0; k < units.layers.size(); ++k)
@@ -67,6 +64,8 @@ double PipelineMemory::kept_at(std::span<const std::size_t> chunks, const InFlig
 void PipelineMemory::add(StageActivations a) {
   for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i)
     kept_.push_back(kept_at(a.chunks, a.in_flight->moments[i], a.in_flight->chunks_of(i)));
+  for (const OncePerStage& o : once_)
+    if (o.units & set_of(a.units)) a.once += o.bytes + o.per_micro_batch * micro_batches_;
   stages_.push_back(std::move(a));
 }
 

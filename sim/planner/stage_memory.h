@@ -20,8 +20,7 @@ namespace sim {
 
 // What parameters and their states take of a stage, in bytes.
 struct StageStates {
-  double always = 0;         // without what each sequence has
-  double per_sequence = 0;   // of all micro-batches
+  double always = 0;
   double updating = 0;       // above that, after the last pass
   double between_steps = 0;  // above `always`: what passes through beside steps
   double copies = 0;         // at all times
@@ -33,14 +32,16 @@ struct StageActivations {
   std::span<const std::size_t> chunks;  // pieces, by their index among the pipeline's
   const StageInFlight* in_flight = nullptr;
   UnitCounts units;
+  double once = 0;  // what it has beside parameters at all times
 };
 
 // The fullest of a pipeline's stages.
 class PipelineMemory {
  public:
-  // `sequences`: of all micro-batches. Refers to the pieces, and to what the passes over each keep.
-  PipelineMemory(const std::vector<Piece>& pieces, const std::vector<PieceMemory>& memory, double sequences)
-      : pieces_(pieces), memory_(memory), sequences_(sequences) {}
+  // `once`: what stages have once, in a step of so many micro-batches. Refers to all of these.
+  PipelineMemory(const std::vector<Piece>& pieces, const std::vector<PieceMemory>& memory,
+                 const std::vector<OncePerStage>& once, double micro_batches)
+      : pieces_(pieces), memory_(memory), once_(once), micro_batches_(micro_batches) {}
   // Refers to the stage's chunks and what is in flight.
   void add(StageActivations stage);
   // The most that a stage takes for activations, and the most micro-batches that wait for gradients of
@@ -61,7 +62,7 @@ class PipelineMemory {
     double most = 0;
     for (std::size_t i = 0; i < stages_.size(); ++i) {
       const StageStates& s = of_stage(i);
-      most = std::max(most, s.always + s.per_sequence * sequences_ + s.copies +
+      most = std::max(most, s.always + stages_[i].once + s.copies +
                                 std::max({in_passes[i], s.updating, s.between_steps}));
     }
     return {std::llround(most + scenario.implementation.memory.context_gib * kGiB)};
@@ -81,7 +82,8 @@ class PipelineMemory {
 
   const std::vector<Piece>& pieces_;
   const std::vector<PieceMemory>& memory_;
-  double sequences_;
+  const std::vector<OncePerStage>& once_;
+  double micro_batches_;
   std::vector<StageActivations> stages_;
   std::vector<double> kept_;  // bytes at each moment of each stage, without what is exchanged
   mutable MapInTurn<Exchange, std::size_t> exchanges_;  // where the first stage is among:

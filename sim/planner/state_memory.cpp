@@ -56,15 +56,17 @@ std::vector<UnitSet> users_in_passes(const Plan& plan, const StepBlocks& blocks)
   return users;
 }
 
-void add_once(StateMemory& m, UnitSet units, double bytes, bool per_sequence) {
+void add_once(std::vector<OncePerStage>& all, UnitSet units, double bytes, bool per_micro_batch) {
   const auto same =
-      std::find_if(m.once.begin(), m.once.end(), [&](const OncePerStage& o) { return o.units == units; });
-  OncePerStage& once = same != m.once.end() ? *same : m.once.emplace_back(OncePerStage{.units = units});
-  (per_sequence ? once.per_sequence : once.bytes) += bytes;
+      std::find_if(all.begin(), all.end(), [&](const OncePerStage& o) { return o.units == units; });
+  OncePerStage& once = same != all.end() ? *same : all.emplace_back(OncePerStage{.units = units});
+  (per_micro_batch ? once.per_micro_batch : once.bytes) += bytes;
 }
 
-// Inputs and losses of micro-batches, and tables that all layers read.
-void add_beside_parameters(const BlockTimes& passes, StateMemory& m) {
+}  // namespace
+
+std::vector<OncePerStage> once_per_stage(const BlockTimes& passes, const Variables& variables) {
+  std::vector<OncePerStage> once;
   const Plan& plan = passes.plan();
   const std::vector<UnitSet> users = users_in_passes(plan, passes.blocks());
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
@@ -75,10 +77,12 @@ void add_beside_parameters(const BlockTimes& passes, StateMemory& m) {
     if (users[i] == 0 || of_parameters || !lives_always(b) || b.on_host || b.view_of != kNoBuffer ||
         b.buffer_class == BufferClass::scratch)
       continue;
-    add_once(m, users[i], static_cast<double>(aligned(b.bytes(of_one_sequence(plan.scenario))).value),
-             b.per_micro_batch);
+    add_once(once, users[i], static_cast<double>(aligned(b.bytes(variables)).value), b.per_micro_batch);
   }
+  return once;
 }
+
+namespace {
 
 // What a head's backward pass gathers and does not read is freed at once: of a module that predicts further
 // tokens the embedding, whose backward pass reads no parameter.
@@ -152,7 +156,7 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
           m.parameters.layers[k] += elements;
         }
     } else if (users[i] & ~(kEmbeddingUnit | kHeadUnit)) {
-      add_once(m, users[i], bytes, false);
+      add_once(m.once, users[i], bytes, false);
     } else {
       if (users[i] & kEmbeddingUnit) {
         units.embedding += bytes;
@@ -208,7 +212,6 @@ StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes) {
     units(m.optimizer, *u, true);
   m.shared_gathered = passing(blocks.gather_for_forward.embedding, false, kHeadUnit);
   m.shared_gradient = passing(blocks.zero_whole.head, false, kEmbeddingUnit);
-  add_beside_parameters(passes, m);
   return m;
 }
 

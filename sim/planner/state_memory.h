@@ -24,7 +24,7 @@ constexpr UnitSet layers_of_kind(std::size_t kind) {
 struct OncePerStage {
   UnitSet units = 0;
   double bytes = 0;
-  double per_sequence = 0;  // and for each sequence of its micro-batches
+  double per_micro_batch = 0;
   bool operator==(const OncePerStage&) const = default;
 };
 
@@ -32,7 +32,7 @@ struct StateMemory {
   // Live at all times; `shared` where embedding and head of one stage have it in common.
   UnitBytes always, accumulators;
   double shared = 0, shared_accumulators = 0;
-  std::vector<OncePerStage> once;                 // tables, inputs and losses
+  std::vector<OncePerStage> once;
   UnitBytes whole_gradients;                      // ZeRO 2 and 3: of one micro-batch
   UnitBytes gathered_forward, gathered_backward;  // ZeRO 3
   // What the head uses of the embedding's: gathered before the one and freed after the other; made
@@ -42,9 +42,13 @@ struct StateMemory {
   UnitBytes parameters;  // elements
   double shared_parameters = 0;
 };
-// `states` are blocks of a step or of make_state_plan(); of `passes`, of a step of the same ranks, what they
-// have beside parameters that lives at all times.
+// `states` are blocks of a step or of make_state_plan(); `passes`, of a step of the same ranks, say what of
+// parameters they read.
 StateMemory state_memory(const BlockTimes& states, const BlockTimes& passes);
+
+// What passes have beside parameters that lives at all times, with such variables: inputs and losses of
+// micro-batches, and tables that all layers read.
+std::vector<OncePerStage> once_per_stage(const BlockTimes& passes, const Variables& variables);
 
 // Which buffers of a step's plan gradients are added up in over its micro-batches.
 std::vector<bool> accumulated_gradients(const Plan& plan, const StepBlocks& blocks);

@@ -89,7 +89,7 @@ struct StepEstimator::Known {
   struct Found {
     std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
     std::map<std::tuple<const BlockTimes*, BackwardParts, std::int64_t>, ComputeTimes> compute;
-    std::map<const BlockTimes*, PassMemory> memory;
+    std::map<std::pair<const BlockTimes*, std::int64_t>, PassMemory> memory;  // by sequences, too
     std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
     std::map<std::pair<const UnbucketedStates*, BucketLayers>, StepStates> states;
     std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
@@ -206,7 +206,8 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   const BackwardParts parts = backward_parts(s.strategy.schedule);
   const auto [compute, added] = known_->found.compute.try_emplace({&blocks, parts, sequences});
   if (added) compute->second = compute_times(blocks, parts, sequences);
-  const PassMemory& memory = known_->found.memory.try_emplace(&blocks, blocks).first->second;
+  const PassMemory& memory =
+      known_->found.memory.try_emplace({&blocks, sequences}, blocks, sequences).first->second;
   // No gradients are set to zero before.
   const bool begins_with_pass = s.implementation.memory.weight_gradient == WeightGradient::fresh;
   const TransferTimes sent = transfers(s);

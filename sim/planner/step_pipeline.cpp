@@ -67,8 +67,8 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
       facts_(facts),
       slowest_over_mean_(1 + waiting_over_mean(s, s.hardware)),
       chunks_(static_cast<std::size_t>(facts.placement.chunks)),
-      memory_(cut_.distinct, cut_.memory,
-              static_cast<double>(s.workload.micro_batch_size * micro_batches_of_chunk(facts.placement))) {
+      memory_(cut_.distinct, cut_.memory, passes.memory_.once_per_stage(),
+              micro_batches_of_chunk(facts.placement)) {
   for (const Piece& p : cut_.distinct) most_ahead_ = std::max(most_ahead_, p.units() - 1);
   find_kinds();
   find_fullest();
