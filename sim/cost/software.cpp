@@ -115,12 +115,16 @@ bool reads_buffer(const Operation& op, BufferId buffer) {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-// The product of a kind that reads what a gather brings, after it; or that writes what a reduction sums,
-// before it.
+// The product of a kind that reads what a gather brings, after it and before anything but a product does; or
+// that writes what a reduction sums, before it.
 std::size_t product_after(const Block& block, std::size_t gather, OpKind kind) {
   const BufferId brought = written_by(block.operations[gather]);
-  for (std::size_t i = gather + 1; i < block.operations.size(); ++i)
-    if (block.operations[i].kind == kind && reads_buffer(block.operations[i], brought)) return i;
+  for (std::size_t i = gather + 1; i < block.operations.size(); ++i) {
+    const Operation& op = block.operations[i];
+    if (!reads_buffer(op, brought)) continue;
+    if (op.kind == kind) return i;
+    if (!is_product(op.kind)) return kNone;
+  }
   return kNone;
 }
 
