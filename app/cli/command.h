@@ -31,6 +31,7 @@ void add_doctor(CLI::App& program, Invocation& invocation);
 void add_plan(CLI::App& program, Invocation& invocation);
 void add_schema(CLI::App& program, Invocation& invocation);
 void add_lesson(CLI::App& program, Invocation& invocation);
+void add_measure(CLI::App& program, Invocation& invocation);
 
 // What the program does without a sub-command: the desktop; where there is no display, the tour.
 ExitCode run_without_command(const std::vector<std::string>& tables);  // of measurements, for the desktop

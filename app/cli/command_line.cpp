@@ -114,7 +114,7 @@ int run(int argc, char** argv, Invocation& invocation) {
   invocation.run = [&tables] { return run_without_command(tables); };
   for (const auto add :
        {add_tour, add_predict, add_train, add_generate, add_compare, add_tokenize, add_screenshot, add_plan,
-        add_bench, add_calibrate, add_validate, add_doctor, add_schema, add_lesson})
+        add_bench, add_calibrate, add_measure, add_validate, add_doctor, add_schema, add_lesson})
     add(program, invocation);
 
   try {

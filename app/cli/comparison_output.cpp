@@ -20,17 +20,12 @@ struct Names {
   }
 };
 
-// What the plan asks for, and what the process holds beside it, which no plan knows.
-struct Memory {
-  sim::Bytes planned, platform;
-};
-
-Memory memory_of(const sim::Report& report) {
-  Memory memory;
+// What the process holds beside the plan.
+sim::Bytes platform_memory(const sim::Report& report) {
+  sim::Bytes sum;
   for (const sim::MemoryLine& line : report.memory)
-    if (line.rank == 0 && line.category != sim::kHostMemory)
-      (line.category.starts_with("platform") ? memory.platform : memory.planned) += line.bytes;
-  return memory;
+    if (line.rank == 0 && line.category.starts_with("platform")) sum += line.bytes;
+  return sum;
 }
 
 }  // namespace
@@ -50,11 +45,10 @@ std::string comparison_summary(const sim::Comparison& comparison) {
   if (a.value > 0)
     text += fmt::format("{}: {} {}, {} {}, ratio {:.2f}\n", training ? "step" : "generation", names.a,
                         sim::format(a), names.b, sim::format(b), b / a);
-  const Memory memory_a = memory_of(comparison.a), memory_b = memory_of(comparison.b);
-  text += fmt::format("memory: {} {}, {} {}{}", names.a, sim::format(memory_a.planned), names.b,
-                      sim::format(memory_b.planned),
-                      memory_a.planned == memory_b.planned ? ": equal to the byte" : "");
-  const sim::Bytes platform = memory_a.platform + memory_b.platform;
+  const sim::Bytes memory_a = sim::planned_memory(comparison.a), memory_b = sim::planned_memory(comparison.b);
+  text += fmt::format("memory: {} {}, {} {}{}", names.a, sim::format(memory_a), names.b,
+                      sim::format(memory_b), memory_a == memory_b ? ": equal to the byte" : "");
+  const sim::Bytes platform = platform_memory(comparison.a) + platform_memory(comparison.b);
   if (platform.value > 0) text += fmt::format("; the process holds {} beside it", sim::format(platform));
   return text + '\n';
 }

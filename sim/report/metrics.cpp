@@ -219,6 +219,23 @@ std::vector<MemoryLine> peak_ledger(const Report& report) {
   return lines;
 }
 
+Bytes planned_memory(const Report& report) {
+  Bytes sum;
+  for (const MemoryLine& line : report.memory)
+    if (line.rank == 0 && line.category != kHostMemory && line.category != "context" &&
+        !line.category.starts_with("platform"))
+      sum += line.bytes;
+  return sum;
+}
+
+Bytes working_memory(const Report& report) {
+  Bytes sum = planned_memory(report);
+  for (const MemoryLine& line : report.memory)
+    for (const BufferClass held : {BufferClass::parameter, BufferClass::gradient, BufferClass::optimizer})
+      if (line.rank == 0 && line.category == name(held)) sum = sum - line.bytes;
+  return sum;
+}
+
 bool fits(const Report& report) {
   return peak_memory(report) <= report.source.scenario.hardware.memory;
 }

@@ -46,6 +46,11 @@ std::int32_t fullest_rank(const Report& report);             // the first of tho
 Bytes peak_memory(const Report& report);                     // of the fullest rank
 Bytes host_memory(const Report& report);                     // most that a rank keeps in its host's memory
 std::vector<MemoryLine> peak_ledger(const Report& report);   // its lines: they add up to peak_memory(report)
+// What the first rank's plan asks for, which is the same measured as predicted; without what the platform
+// holds.
+Bytes planned_memory(const Report& report);
+// The part of it that grows with the work: without parameters, gradients and the optimizer's states.
+Bytes working_memory(const Report& report);
 bool fits(const Report& report);
 
 }  // namespace sim

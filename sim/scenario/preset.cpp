@@ -28,6 +28,8 @@ std::string_view folder(PresetKind kind) {
       return "workloads";
     case PresetKind::scenario:
       return "scenarios";
+    case PresetKind::series:
+      return "series";
   }
   return "";
 }
@@ -44,6 +46,8 @@ std::string_view word(PresetKind kind) {
       return "workload";
     case PresetKind::scenario:
       return "scenario";
+    case PresetKind::series:
+      return "series";
   }
   return "";
 }
@@ -276,6 +280,11 @@ Workload load_workload_preset(std::string_view name) {
 Scenario load_scenario_preset(std::string_view name) {
   const PresetFile preset = open_preset(PresetKind::scenario, name);
   return scenario_from(JsonObject(preset.json, preset.file));
+}
+
+SeriesSet load_series_preset(std::string_view name) {
+  const PresetFile preset = open_preset(PresetKind::series, name);
+  return series_from(JsonObject(preset.json, preset.file));
 }
 
 }  // namespace sim

@@ -7,13 +7,14 @@
 
 #include "sim/preset_error.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/scenario_series.h"
 
 namespace sim {
 
 // Hardware that runtime/ measures; it has no preset.
 inline constexpr std::string_view kThisMachine = "this-machine";
 
-enum class PresetKind { model, hardware, implementation, workload, scenario };
+enum class PresetKind { model, hardware, implementation, workload, scenario, series };
 
 // Where presets lie: the environment's RIDGEPOINT_PRESETS, else beside the installed program, else the source
 // tree.
@@ -28,6 +29,7 @@ Hardware load_hardware_preset(std::string_view name);  // not "this-machine", wh
 Implementation load_implementation_preset(std::string_view name);
 Workload load_workload_preset(std::string_view name);
 Scenario load_scenario_preset(std::string_view name);
+SeriesSet load_series_preset(std::string_view name);
 
 // presets/aliases.json: "h100" is "h100-sxm". Models are found in others' spellings too:
 // "Meta-Llama-3-70B-Instruct", "GPT3 175B". Names that are no alias come back as they are.

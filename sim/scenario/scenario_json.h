@@ -13,6 +13,7 @@ Implementation implementation_from(JsonObject object, const std::string& name);
 Workload workload_from(JsonObject object);
 Strategy strategy_from(JsonObject object);
 Scenario scenario_from(JsonObject object);
+SeriesSet series_from(JsonObject object);
 
 Json json_of(const Model& model);
 Json json_of(const Hardware& hardware);

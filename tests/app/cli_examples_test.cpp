@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::vector<std::string> kCommands{"predict",  "train",  "generate",  "compare",  "plan",
-                                         "validate", "bench",  "calibrate", "tokenize", "screenshot",
-                                         "lesson",   "schema", "doctor",    "tour"};
+const std::vector<std::string> kCommands{"predict",    "train",  "generate",  "compare", "plan",
+                                         "validate",   "bench",  "calibrate", "measure", "tokenize",
+                                         "screenshot", "lesson", "schema",    "doctor",  "tour"};
 
 // The words of each example, by a shell's rules, without the program's name.
 std::vector<std::vector<std::string>> examples_of(const std::string& command) {
@@ -45,7 +45,8 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
 
 // Examples that measure for minutes, or want what a test cannot give them: a screen, ranks, weights.
 bool is_tried(const std::vector<std::string>& words) {
-  static const std::set<std::string> long_ones{"bench", "calibrate", "tour", "screenshot", "generate"};
+  static const std::set<std::string> long_ones{"bench", "calibrate",  "measure",
+                                               "tour",  "screenshot", "generate"};
   return words.front() == "ridgepoint" && !long_ones.contains(words.at(1)) && !has(words, "gpt2-124m") &&
          !has(words, "smollm2-135m-instruct") && !has(words, "./hugging_face_folder");
 }

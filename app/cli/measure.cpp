@@ -1,0 +1,304 @@
+// ridgepoint measure: series of short runs here, each beside its prediction.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/command.h"
+#include "app/cli/event_output.h"
+#include "app/cli/flags.h"
+#include "app/cli/interrupt.h"
+#include "app/cli/text_table.h"
+#include "runtime/measured_series.h"
+#include "runtime/this_machine.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+#include "sim/scenario/preset.h"
+
+namespace app::cli {
+
+namespace {
+
+struct MeasureFlags {
+  std::string name;  // of a preset, or a file; empty: list them
+  double seconds = 1;
+  std::string out;
+  Format format = Format::text;
+};
+
+struct MeasuredSeries {
+  const sim::ScenarioSeries* series = nullptr;
+  std::vector<runtime::SeriesRun> runs;  // of its points, in their order; fewer where it was stopped
+};
+
+ExitCode list_series() {
+  TextTable table{{{"series", TextTable::Align::left}, {"runs"}, {"what", TextTable::Align::left}}, {}};
+  for (const std::string& name : sim::preset_names(sim::PresetKind::series)) {
+    const sim::SeriesSet set = sim::load_series_preset(name);
+    std::size_t runs = 0;
+    for (const sim::ScenarioSeries& series : set.series) runs += series.points.size();
+    table.rows.push_back({name, fmt::format("{}", runs), set.title});
+  }
+  fmt::print("{}", table.text());
+  return ExitCode::fine;
+}
+
+// Exponents of growth over the runs of a series that ran.
+struct Growth {
+  std::optional<double> predicted_time, measured_time, predicted_memory, measured_memory;
+};
+
+Growth growth_of(const MeasuredSeries& measured) {
+  std::vector<double> x, predicted, took, planned, held;
+  for (std::size_t i = 0; i < measured.runs.size(); ++i) {
+    const runtime::SeriesRun& run = measured.runs[i];
+    if (!run.why_not.empty()) continue;
+    x.push_back(measured.series->points[i].x);
+    // A generation's whole time: its tokens grow in number and in price.
+    predicted.push_back(sim::step_time(run.predicted).value);
+    took.push_back(sim::step_time(run.measured).value);
+    planned.push_back(static_cast<double>(sim::working_memory(run.predicted).value));
+    held.push_back(static_cast<double>(sim::working_memory(run.measured).value));
+  }
+  return {sim::power_of_growth(x, predicted), sim::power_of_growth(x, took), sim::power_of_growth(x, planned),
+          sim::power_of_growth(x, held)};
+}
+
+std::string power(std::optional<double> exponent) {
+  return exponent ? fmt::format("{:.2f}", *exponent) : "";
+}
+
+std::string series_text(const MeasuredSeries& measured, bool markdown) {
+  const sim::ScenarioSeries& series = *measured.series;
+  TextTable table{{{series.varied.empty() ? "run" : series.varied, TextTable::Align::left},
+                   {"time of", TextTable::Align::left},
+                   {"predicted"},
+                   {"measured"},
+                   {"pred/meas"},
+                   {"memory predicted"},
+                   {"measured"}},
+                  {}};
+  std::string reasons;
+  for (std::size_t i = 0; i < measured.runs.size(); ++i) {
+    const runtime::SeriesRun& run = measured.runs[i];
+    const sim::SeriesPoint& point = series.points[i];
+    const std::string at = point.at.empty() ? series.name : point.at;
+    if (!run.why_not.empty()) {
+      reasons += fmt::format("  {}: {}\n", at, run.why_not);
+      continue;
+    }
+    const sim::Workload& workload = point.scenario.workload;
+    const sim::Seconds predicted = runtime::judged_time(run.predicted),
+                       took = runtime::judged_time(run.measured);
+    const sim::Bytes planned = sim::planned_memory(run.predicted), held = sim::planned_memory(run.measured);
+    table.rows.push_back({at,
+                          workload.task == sim::Task::train ? "a step"
+                          : workload.kv_cache               ? "a token"
+                                                            : "the generation",
+                          sim::format(predicted), sim::format(took), fmt::format("{:.2f}", predicted / took),
+                          sim::format(planned), planned == held ? "equal" : sim::format(held)});
+  }
+  std::string text = markdown ? fmt::format("### {}\n\n{}", series.name, table.markdown())
+                              : fmt::format("{}\n\n{}", series.name, table.text());
+  text += reasons;
+  if (!series.of_numbers) return text + "\n";
+  const Growth growth = growth_of(measured);
+  if (growth.measured_time)
+    text +=
+        fmt::format("\n  grows as a power of {}: time predicted {}, measured {}; working memory {} and {}\n",
+                    series.varied, power(growth.predicted_time), power(growth.measured_time),
+                    power(growth.predicted_memory), power(growth.measured_memory));
+  if (series.claim) {
+    const sim::GrowthClaim& claim = *series.claim;
+    text +=
+        fmt::format("  claim: {}{}{}{}{} ({})\n", claim.says, claim.time ? ", time " : "", power(claim.time),
+                    claim.memory ? ", memory " : "", power(claim.memory), claim.source);
+    if (!claim.why_apart.empty()) text += "  " + claim.why_apart + "\n";
+  }
+  return text + "\n";
+}
+
+std::string errors_line(const char* what, const runtime::ErrorsOf& errors) {
+  if (errors.errors.empty()) return {};
+  return fmt::format("  {:<16} {:>5}   median error {:>6}   nine in ten below {:>6}   in the 90 % band {}\n",
+                     what, errors.errors.size(), sim::format_percent(errors.median()),
+                     sim::format_percent(errors.p90()),
+                     sim::format_percent(static_cast<double>(errors.inside_band) /
+                                         static_cast<double>(errors.errors.size())));
+}
+
+std::string summary_text(const runtime::SeriesErrors& errors) {
+  std::string text =
+      errors_line("training steps", errors.steps) + errors_line("tokens", errors.tokens) +
+      errors_line("operations", errors.operations) +
+      fmt::format("  planned memory equal to the byte in {} of {} runs\n", errors.memory_equal, errors.ran);
+  if (errors.refused > 0) text += fmt::format("  {} did not run, for the reasons above\n", errors.refused);
+  return text;
+}
+
+// A row a run, in the columns of a table of measurements: measured beside predicted.
+std::string csv(const std::vector<MeasuredSeries>& all) {
+  std::string text =
+      "series,at,task,time_seconds,predicted_time_seconds,predicted_time_seconds_low,predicted_time_seconds_"
+      "high,"
+      "planned_memory_bytes,predicted_planned_memory_bytes,slower_arithmetic,slower_memory,why_not\n";
+  const auto quoted = [](const std::string& field) {
+    std::string out = "\"";
+    for (const char c : field) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return out + '"';
+  };
+  for (const MeasuredSeries& measured : all)
+    for (std::size_t i = 0; i < measured.runs.size(); ++i) {
+      const runtime::SeriesRun& run = measured.runs[i];
+      const sim::SeriesPoint& point = measured.series->points[i];
+      text += fmt::format("{},{},{},", quoted(measured.series->name), quoted(point.at),
+                          sim::name(point.scenario.workload.task));
+      if (run.why_not.empty()) {
+        const sim::Seconds predicted = runtime::judged_time(run.predicted);
+        const sim::Seconds step = sim::step_time(run.predicted);
+        text += fmt::format("{:.6g},{:.6g},{:.6g},{:.6g},{},{},{:.3f},{:.3f},\n",
+                            runtime::judged_time(run.measured).value, predicted.value,
+                            predicted.value * (run.predicted.step_low / step),
+                            predicted.value * (run.predicted.step_high / step),
+                            sim::planned_memory(run.measured).value, sim::planned_memory(run.predicted).value,
+                            run.predicted.source.slowdown.arithmetic, run.predicted.source.slowdown.memory);
+      } else {
+        text += fmt::format(",,,,,,,,{}\n", quoted(run.why_not));
+      }
+    }
+  return text;
+}
+
+nlohmann::ordered_json json_of(const runtime::ErrorsOf& errors) {
+  return {{"count", errors.errors.size()},
+          {"median_error", errors.median()},
+          {"p90_error", errors.p90()},
+          {"in_band", errors.inside_band}};
+}
+
+std::string json(const sim::SeriesSet& set, const std::vector<MeasuredSeries>& all,
+                 const runtime::SeriesErrors& errors) {
+  nlohmann::ordered_json out{
+      {"schema_version", 1}, {"title", set.title}, {"series", nlohmann::ordered_json::array()}};
+  for (const MeasuredSeries& measured : all) {
+    nlohmann::ordered_json series{{"name", measured.series->name}, {"varied", measured.series->varied}};
+    for (std::size_t i = 0; i < measured.runs.size(); ++i) {
+      const runtime::SeriesRun& run = measured.runs[i];
+      nlohmann::ordered_json row{{"at", measured.series->points[i].at}};
+      if (run.why_not.empty()) {
+        row["predicted_seconds"] = runtime::judged_time(run.predicted).value;
+        row["measured_seconds"] = runtime::judged_time(run.measured).value;
+        row["predicted_memory_bytes"] = sim::planned_memory(run.predicted).value;
+        row["measured_memory_bytes"] = sim::planned_memory(run.measured).value;
+      } else {
+        row["why_not"] = run.why_not;
+      }
+      series["runs"].push_back(std::move(row));
+    }
+    if (measured.series->of_numbers) {
+      const Growth growth = growth_of(measured);
+      const auto put = [&](const char* key, std::optional<double> exponent) {
+        if (exponent) series["growth"][key] = *exponent;
+      };
+      put("time_predicted", growth.predicted_time);
+      put("time_measured", growth.measured_time);
+      put("memory_predicted", growth.predicted_memory);
+      put("memory_measured", growth.measured_memory);
+      if (const auto& claim = measured.series->claim) {
+        put("time_claimed", claim->time);
+        put("memory_claimed", claim->memory);
+      }
+    }
+    out["series"].push_back(std::move(series));
+  }
+  out["training_steps"] = json_of(errors.steps);
+  out["tokens"] = json_of(errors.tokens);
+  out["operations"] = json_of(errors.operations);
+  out["memory_equal"] = errors.memory_equal;
+  out["ran"] = errors.ran;
+  return out.dump(2) + "\n";
+}
+
+sim::SeriesSet read_series(const std::string& name) {
+  if (std::filesystem::exists(name)) return sim::series_from_json(read_file(name), name);
+  try {
+    return sim::load_series_preset(name);
+  } catch (const sim::PresetError& error) {
+    if (!std::filesystem::exists(sim::preset_directory() / "series" / (name + ".json")))
+      throw UsageError(fmt::format("SERIES: {}", error.what()));
+    throw;
+  }
+}
+
+ExitCode measure(const MeasureFlags& flags) {
+  if (flags.name.empty()) return list_series();
+  if (!(flags.seconds > 0)) throw UsageError(fmt::format("--seconds is above 0, not {}", flags.seconds));
+  const sim::SeriesSet set = read_series(flags.name);
+  std::size_t runs = 0;
+  for (const sim::ScenarioSeries& series : set.series) runs += series.points.size();
+  const InterruptSignals interrupt;
+  EventOutput events({});
+  const sim::Calibration calibration = runtime::this_machine(events.sink(), interrupt.stop());
+  if (interrupt.arrived()) return ExitCode::interrupted;
+  if (!flags.out.empty()) std::filesystem::create_directories(flags.out);
+
+  std::vector<MeasuredSeries> all;
+  std::vector<runtime::SeriesRun> every;
+  const auto begin = std::chrono::steady_clock::now();
+  for (const sim::ScenarioSeries& series : set.series) {
+    if (interrupt.arrived()) break;
+    all.push_back({&series, {}});
+    for (const sim::SeriesPoint& point : series.points) {
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+      const auto done = static_cast<double>(every.size());
+      events.write(
+          sim::ProgressEvent{series.name + (point.at.empty() ? "" : ", " + point.at),
+                             static_cast<std::int64_t>(every.size()),
+                             static_cast<std::int64_t>(runs),
+                             {done > 0 ? spent.count() / done * (static_cast<double>(runs) - done) : 0}});
+      runtime::SeriesRun run =
+          runtime::run_of_series(point.scenario, calibration, {flags.seconds}, {}, interrupt.stop());
+      if (interrupt.arrived()) break;  // what is half measured is not told
+      if (!flags.out.empty() && run.why_not.empty()) {
+        const std::string path = fmt::format("{}/{:03}", flags.out, every.size() + 1);
+        write_file(path + ".predicted.json", sim::to_json(run.predicted) + '\n');
+        write_file(path + ".measured.json", sim::to_json(run.measured) + '\n');
+      }
+      every.push_back(run);
+      all.back().runs.push_back(std::move(run));
+    }
+    if (flags.format == Format::text || flags.format == Format::markdown) {
+      fmt::print("{}", series_text(all.back(), flags.format == Format::markdown));
+      std::fflush(stdout);
+    }
+  }
+  const runtime::SeriesErrors errors = runtime::errors_of(every);
+  if (flags.format == Format::json)
+    fmt::print("{}", json(set, all, errors));
+  else if (flags.format == Format::csv)
+    fmt::print("{}", csv(all));
+  else
+    fmt::print("{}", summary_text(errors));
+  return interrupt.arrived() ? ExitCode::interrupted : ExitCode::fine;
+}
+
+}  // namespace
+
+void add_measure(CLI::App& program, Invocation& invocation) {
+  const auto flags = std::make_shared<MeasureFlags>();
+  CLI::App* command = program.add_subcommand(
+      "measure", describe("Run series of short trainings and generations here, each beside its prediction.",
+                          {"ridgepoint measure", "ridgepoint measure complexity",
+                           "ridgepoint measure configurations --format csv",
+                           "ridgepoint measure attention --seconds 3 --out attention_runs"}));
+  command->add_option("SERIES", flags->name, "a preset's name or a file; without one they are listed");
+  command->add_option("--seconds", flags->seconds, "that a training is repeated for, at least five steps")
+      ->capture_default_str();
+  command->add_option("--out", flags->out, "folder for the reports of all runs")->type_name("DIR");
+  add_format(*command, flags->format, {Format::text, Format::json, Format::csv, Format::markdown});
+  command->callback([flags, &invocation] { invocation.run = [flags] { return measure(*flags); }; });
+}
+
+}  // namespace app::cli

@@ -1,0 +1,42 @@
+// Short runs of many scenarios on this machine, each beside its prediction: how right predictions are, and
+// how cost grows.
+#pragma once
+#include <cstddef>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "runtime/train.h"
+#include "sim/cost/calibration.h"
+#include "sim/scenario/scenario_series.h"
+
+namespace runtime {
+
+struct SeriesRun {
+  sim::Report predicted, measured;  // the prediction is for the machine as a probe found it right before
+  std::string why_not;              // a sentence, where it did not run
+};
+
+// A scenario of a series on this machine's CPU, of which `calibration` is. Training repeats steps for about
+// `seconds`, at least five; a generation runs once, from a prompt of any tokens.
+SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
+                        const EventSink& sink, const std::stop_token& stop);
+
+// What a run is judged by: a training step, or a decoded token (without a KV cache, the whole generation).
+sim::Seconds judged_time(const sim::Report& report);
+
+// |predicted / measured - 1| over runs.
+struct ErrorsOf {
+  std::vector<double> errors;
+  std::size_t inside_band = 0;
+  double median() const;
+  double p90() const;
+};
+struct SeriesErrors {
+  ErrorsOf steps, tokens;
+  ErrorsOf operations;                                 // of those that take a hundredth of their run or more
+  std::size_t memory_equal = 0, ran = 0, refused = 0;  // runs; equal: planned memory, to the byte
+};
+SeriesErrors errors_of(const std::vector<SeriesRun>& runs);
+
+}  // namespace runtime
