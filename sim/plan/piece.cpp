@@ -12,19 +12,25 @@ std::int32_t Piece::layers() const {
   return n;
 }
 
-std::vector<Piece> pieces_of(const Scenario& s, const std::vector<LayerKind>& kinds) {
-  std::vector<Piece> pieces(static_cast<std::size_t>(pieces_of(s.strategy)));
-  for (std::size_t p = 0; p < pieces.size(); ++p) {
-    Piece& piece = pieces[p];
+Pieces pieces_of(const Scenario& s, const std::vector<LayerKind>& kinds) {
+  const std::int32_t n = pieces_of(s.strategy);
+  Pieces pieces;
+  pieces.of_piece.reserve(static_cast<std::size_t>(n));
+  Piece piece;
+  for (std::int32_t p = 0; p < n; ++p) {
     piece.first = p == 0;
-    piece.last = p + 1 == pieces.size();
-    const LayerRange range = layers_of(s, static_cast<std::int32_t>(p));
+    piece.last = p + 1 == n;
+    piece.runs.clear();
+    const LayerRange range = layers_of(s, p);
     for (std::int32_t l = range.first; l < range.last; ++l) {
       const LayerKind kind = kind_of_layer(s, l);
       const auto at = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
       if (piece.runs.empty() || piece.runs.back().kind != at) piece.runs.push_back({at, kind.unit(), 0});
       ++piece.runs.back().layers;
     }
+    const auto same = std::find(pieces.distinct.begin(), pieces.distinct.end(), piece);
+    pieces.of_piece.push_back(static_cast<std::size_t>(same - pieces.distinct.begin()));
+    if (same == pieces.distinct.end()) pieces.distinct.push_back(piece);
   }
   return pieces;
 }

@@ -22,7 +22,15 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// All pieces of a scenario's model, as many as its pipeline has; of DualPipe's two copies, one.
-std::vector<Piece> pieces_of(const Scenario& scenario, const std::vector<LayerKind>& kinds);
+// A scenario's model as its pipeline cuts it: the pieces that differ, and which of them each piece is. Of
+// DualPipe's two copies, one.
+struct Pieces {
+  std::vector<Piece> distinct;
+  std::vector<std::size_t> of_piece;
+  const Piece& operator[](std::int32_t piece) const {
+    return distinct[of_piece[static_cast<std::size_t>(piece)]];
+  }
+};
+Pieces pieces_of(const Scenario& scenario, const std::vector<LayerKind>& kinds);
 
 }  // namespace sim

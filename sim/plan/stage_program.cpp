@@ -170,7 +170,7 @@ class StageWriter {
   void work(Pass pass) {
     const ChunkEnd& end = chunk_ends_[static_cast<std::size_t>(chunk_)];
     const bool each = strategy_.zero_stage >= 2;  // no micro-batch waits for the others
-    set_pass_steps(scenario_, pieces_[static_cast<std::size_t>(piece())], pass,
+    set_pass_steps(scenario_, pieces_[piece()], pass,
                    {.layers = each || slot_ == end.weight, .ends = each || slot_ == end.input},
                    blocks_.bucket(), steps_);
     readers_.clear();
@@ -362,7 +362,7 @@ class StageWriter {
   const std::vector<Slot>& slots_;
   std::int32_t stage_, layers_;
   Variables variables_;
-  std::vector<Piece> pieces_;  // of the model
+  Pieces pieces_;  // of the model
   std::vector<ChunkEnd> chunk_ends_;
   Program program_;
   // The pass at hand: its steps; units that read parameters, in order, and what gathers and fetches these.

@@ -344,12 +344,10 @@ class CandidateWalk::Layout {
       if (!any_of(d, row, [](std::int64_t) { return true; })) continue;
       d.choice->apply(scenario_.strategy);
       const Bytes memory = pipeline.memory(scenario_, *d.states);
-      const auto may_matter = [&](Seconds least) { return memory <= that_matters(least); };
       const bool matters =
           memory <= collector_.most_memory() &&
           (collector_.times_all() ||
-           (memory <= of_any_state && may_matter(pipeline.least_time_of_ends(scenario_, *d.states)) &&
-            may_matter(pipeline.least_time_of_exchanges(scenario_, *d.states))));
+           (memory <= of_any_state && memory <= that_matters(pipeline.least_time(scenario_, *d.states))));
       if (!matters && !any_of(d, row, [&](std::int64_t index) { return collector_.is_drawn(index); })) {
         each_of(d, row, [&](std::int64_t index) { leave(index, memory); });
         continue;

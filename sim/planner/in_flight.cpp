@@ -12,20 +12,16 @@ struct Moment {
   std::vector<ChunkInFlight> chunks;
 };
 
-bool holds_within(std::span<const ChunkInFlight> a, std::span<const ChunkInFlight> b) {
-  return std::equal(a.begin(), a.end(), b.begin(), [](const ChunkInFlight& x, const ChunkInFlight& y) {
-    return x.kept <= y.kept && x.waiting <= y.waiting;
-  });
-}
-
 // Whether another moment of the same pass and chunk holds as much of everything, and more: then this one is
 // never the fullest, whatever a micro-batch takes in a chunk.
 bool within(const Moment& a, const Moment& b) {
   return a.flight.between_forward <= b.flight.between_forward &&
          a.flight.between_backward <= b.flight.between_backward &&
-         a.flight.carried_back <= b.flight.carried_back && holds_within(a.chunks, b.chunks) &&
+         a.flight.carried_back <= b.flight.carried_back &&
          std::equal(a.chunks.begin(), a.chunks.end(), b.chunks.begin(),
-                    [](const ChunkInFlight& x, const ChunkInFlight& y) { return x.begun == y.begun; });
+                    [](const ChunkInFlight& x, const ChunkInFlight& y) {
+                      return x.kept <= y.kept && x.waiting <= y.waiting && x.begun == y.begun;
+                    });
 }
 
 // A stage from pass to pass.
@@ -94,7 +90,7 @@ std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradi
   std::vector<StageInFlight> stages;
   constexpr std::size_t kPasses = 4;
   const auto chunks = static_cast<std::size_t>(schedule.chunks);
-  std::vector<std::vector<Moment>> most(kPasses * chunks);  // of each pass and chunk
+  std::vector<std::vector<Moment>> most(kPasses * chunks), before(most);  // of each pass and chunk
   Moment now;
   for (const std::vector<Slot>& slots : schedule.slots) {
     Stage stage(schedule, static_cast<std::int32_t>(stages.size()), begins_gradients);
@@ -110,31 +106,18 @@ std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradi
       stage.end(slot);
     }
     StageInFlight& of_stage = stages.emplace_back();
-    for (std::vector<Moment>& alike : most) {
-      for (const Moment& m : alike) {
+    for (std::size_t i = 0; i < most.size(); ++i) {
+      for (Moment& m : most[i]) {
+        m.flight.covered = std::any_of(before[i].begin(), before[i].end(),
+                                       [&](const Moment& other) { return within(m, other); });
         of_stage.moments.push_back(m.flight);
         of_stage.chunks.insert(of_stage.chunks.end(), m.chunks.begin(), m.chunks.end());
       }
-      alike.clear();
+      before[i].clear();
     }
+    std::swap(most, before);
   }
   return stages;
-}
-
-MostHeld most_held(const StageInFlight& stage) {
-  MostHeld held;
-  std::vector<std::span<const ChunkInFlight>> most;
-  for (std::size_t i = 0; i < stage.moments.size(); ++i) {
-    held.carried_back = std::max(held.carried_back, stage.moments[i].carried_back);
-    const std::span<const ChunkInFlight> chunks = stage.chunks_of(i);
-    if (std::any_of(most.begin(), most.end(), [&](auto other) { return holds_within(chunks, other); }))
-      continue;
-    std::erase_if(most, [&](auto other) { return holds_within(other, chunks); });
-    most.push_back(chunks);
-  }
-  for (const std::span<const ChunkInFlight> chunks : most)
-    held.chunks.insert(held.chunks.end(), chunks.begin(), chunks.end());
-  return held;
 }
 
 }  // namespace sim

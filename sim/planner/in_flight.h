@@ -16,16 +16,15 @@ struct InFlight {
   // other, forward and back.
   std::int32_t between_forward = 0, between_backward = 0;
   std::int32_t carried_back = 0;  // between the backward passes of two chunks
-  bool operator==(const InFlight&) const = default;
+  bool covered = false;  // the stage before has a moment of the same pass that holds as much of everything
 };
 struct ChunkInFlight {
   std::int32_t kept = 0;     // between forward and backward
   std::int32_t waiting = 0;  // for the backward pass of weights
   bool begun = false;        // has had a backward pass, where that matters
-  bool operator==(const ChunkInFlight&) const = default;
 };
 
-// A stage's moments that hold most, for each kind of pass.
+// A stage's moments that hold most, by pass, then by chunk.
 struct StageInFlight {
   std::vector<InFlight> moments;
   std::vector<ChunkInFlight> chunks;  // of each moment, one after the other
@@ -33,17 +32,8 @@ struct StageInFlight {
     const std::size_t each = chunks.size() / moments.size();
     return std::span(chunks).subspan(moment * each, each);
   }
-  bool operator==(const StageInFlight&) const = default;
 };
 // `begins_gradients`: whether gradients are there from a chunk's first backward pass on, not before.
 std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradients);
-// No less than a stage holds, whatever pass goes on.
-struct MostHeld {
-  // Its moments but those in which each chunk holds no more than in another, as StageInFlight::chunks has
-  // them.
-  std::vector<ChunkInFlight> chunks;
-  std::int32_t carried_back = 0;
-};
-MostHeld most_held(const StageInFlight& stage);
 
 }  // namespace sim

@@ -1,6 +1,7 @@
 #include "sim/planner/pass_memory.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -103,6 +104,10 @@ Schedule two_micro_batches(std::int32_t stages, bool splits) {
       .stages = stages, .chunks = 1, .micro_batches = 2, .slots = {static_cast<std::size_t>(stages), slots}};
 }
 
+struct TracedBlock {
+  std::vector<LastRead> last_reads;
+  std::vector<double> scratch;  // while each of its operations runs
+};
 struct TracedPass {
   StepChange embedding, head;
   std::vector<StepChange> layers, recomputed;
@@ -116,16 +121,11 @@ using Traced = std::array<TracedPass, 4>;  // by Pass
 class PassMemory::Tracer {
  public:
   // Refers to the blocks.
-  Tracer(BlockTimes& blocks, std::int64_t sequences)
+  explicit Tracer(BlockTimes& blocks)
       : blocks_(blocks),
-        variables_{.batch = sequences,
-                   .query_length = blocks.plan().scenario.workload.seq_len /
-                                   blocks.plan().scenario.strategy.context_parallel,
-                   .kv_length = blocks.plan().scenario.workload.seq_len},
         groups_(blocks.plan(), uses_of_blocks(blocks.plan())),
-        traced_blocks_(blocks.plan().blocks.size()),
         few_(blocks.plan().scenario),
-        traced_(blocks.blocks().kinds.size() * kShapes * kFewPieces) {
+        runs_(blocks.blocks().kinds.size() * kShapes * kFewPieces) {
     few_.implementation.pipeline.balances_head = false;
     few_.strategy.virtual_pipeline = 1;
     const Plan& plan = blocks.plan();
@@ -135,73 +135,97 @@ class PassMemory::Tracer {
       const bool comes_and_goes = buffer.lifetime == Lifetime::uses || buffer.lifetime == Lifetime::pass;
       if (comes_and_goes && !accumulates[b] && !buffer.on_host && buffer.view_of == kNoBuffer &&
           !is_scratch(buffer))
-        followed_.push_back({static_cast<BufferId>(b), bytes_of(buffer)});
+        followed_.push_back(static_cast<BufferId>(b));
     }
   }
 
-  // For a piece of layers of one kind, with backward passes whole or in two parts.
-  const Traced& of(bool first, bool last, bool splits, std::size_t kind, FewPiece piece) {
-    const std::size_t shape = (first ? 4u : 0u) + (last ? 2u : 0u) + (splits ? 1u : 0u);
-    std::unique_ptr<const Traced>& known = traced_[(kind * kShapes + shape) * kFewPieces + piece];
-    if (!known) known = std::make_unique<const Traced>(trace(first, last, splits, kind, kFewLayers[piece]));
-    return *known;
+  // With so many sequences in a micro-batch; what else it depends on is found once for all.
+  struct OfBatch {
+    Variables variables;
+    std::vector<double> followed;                     // bytes
+    std::vector<std::optional<TracedBlock>> blocks;   // those that were met
+    std::vector<std::unique_ptr<const Traced>> runs;  // pieces that were asked for
+    std::vector<OncePerStage> once_per_stage;
+    double bytes_of(const Buffer& buffer) const {
+      return static_cast<double>(aligned(buffer.bytes(variables)).value);
+    }
+  };
+  OfBatch& of_batch(std::int64_t sequences) {
+    const auto [known, added] = batches_.try_emplace(sequences);
+    OfBatch& batch = known->second;
+    if (!added) return batch;
+    const Plan& plan = blocks_.plan();
+    const Scenario& s = plan.scenario;
+    batch.variables = {.batch = sequences,
+                       .query_length = s.workload.seq_len / s.strategy.context_parallel,
+                       .kv_length = s.workload.seq_len};
+    for (const BufferId b : followed_)
+      batch.followed.push_back(batch.bytes_of(plan.buffers[static_cast<std::size_t>(b)]));
+    batch.blocks.resize(plan.blocks.size());
+    batch.runs.resize(runs_.size());
+    batch.once_per_stage = sim::once_per_stage(blocks_, batch.variables);
+    return batch;
   }
 
-  double bytes_of(const Buffer& buffer) const {
-    return static_cast<double>(aligned(buffer.bytes(variables_)).value);
+  // For a piece of layers of one kind, with backward passes whole or in two parts.
+  const Traced& of(OfBatch& batch, bool first, bool last, bool splits, std::size_t kind, FewPiece piece) {
+    const std::size_t shape = (first ? 4u : 0u) + (last ? 2u : 0u) + (splits ? 1u : 0u);
+    const std::size_t place = (kind * kShapes + shape) * kFewPieces + piece;
+    std::unique_ptr<const Traced>& known = batch.runs[place];
+    if (known) return *known;
+    std::unique_ptr<const Run>& run = runs_[place];
+    if (!run) run = make_run(first, last, splits, kind, kFewLayers[piece]);
+    return *(known = std::make_unique<const Traced>(walk(*run, batch)));
   }
-  const Variables& variables() const { return variables_; }
-  // Of the residual stream, where pipeline stages exchange it.
-  double gradient_of_residual() const {
+
+  // The gradient of the residual stream, where pipeline stages exchange it.
+  double gradient_of_residual(const OfBatch& batch) const {
     const Plan& plan = blocks_.plan();
     const BlockId receive = blocks_.blocks().receive_gradient;
     if (receive < 0) return 0;
     const Operation& op = plan.blocks[static_cast<std::size_t>(receive)].operations.front();
-    return bytes_of(plan.buffers[static_cast<std::size_t>(plan.storage(op.operands.front().buffer))]);
+    return batch.bytes_of(plan.buffers[static_cast<std::size_t>(plan.storage(op.operands.front().buffer))]);
   }
 
  private:
   static constexpr std::size_t kShapes = 8;  // of pieces: with or without neighbours, whole or in two parts
-  struct Followed {
-    BufferId buffer;
-    double bytes;
-  };
-  struct TracedBlock {
-    std::vector<LastRead> last_reads;
-    std::vector<double> scratch;  // while each of its operations runs
+  // A stage with or without neighbours, of which two micro-batches pass through a few layers.
+  struct Run {
+    bool splits = false;
+    std::int32_t first_layer = 0, layers = 0;
+    std::vector<Action> actions;
+    std::vector<OpTime> times;
+    Lives lives;
   };
 
-  const TracedBlock& traced_block(const Lives& lives, BlockId id) {
+  std::unique_ptr<const Run> make_run(bool first, bool last, bool splits, std::size_t kind,
+                                      const FewLayers& piece) {
+    const std::int32_t stages = first && last ? 1 : 3;
+    const std::int32_t stage = first ? 0 : last ? stages - 1 : 1;
+    become(blocks_.blocks().kinds[kind], piece, stages);
+    std::unique_ptr<const Run> run;
+    blocks_.with_program(
+        stage_program(few_, blocks_.blocks(), two_micro_batches(stages, splits), stage),
+        [&](const Plan& with) {
+          const std::vector<OpTime> times = action_times(with);
+          run.reset(new Run{splits, piece.layers * stage, piece.layers, with.programs.front().actions, times,
+                            Lives(with, groups_, 0, {}, times, Step::later)});
+        });
+    return run;
+  }
+
+  const TracedBlock& traced_block(const Lives& lives, OfBatch& batch, BlockId id) const {
     const auto b = static_cast<std::size_t>(id);
-    std::optional<TracedBlock>& known = traced_blocks_[b];
+    std::optional<TracedBlock>& known = batch.blocks[b];
     if (known) return *known;
     const Plan& plan = blocks_.plan();
     const Block& block = plan.blocks[b];
     known = {last_reads_of(plan, block), std::vector<double>(block.operations.size())};
     for (const BlockUse& u : lives.scratch_of(b)) {
-      const double bytes = bytes_of(plan.buffers[static_cast<std::size_t>(u.buffer)]);
+      const double bytes = batch.bytes_of(plan.buffers[static_cast<std::size_t>(u.buffer)]);
       for (OpTime t = u.first; t <= u.last; ++t) known->scratch[static_cast<std::size_t>(t)] += bytes;
     }
     return *known;
-  }
-
-  // What the second micro-batch changes in a stage with or without neighbours.
-  Traced trace(bool first, bool last, bool splits, std::size_t kind, const FewLayers& piece) {
-    const std::int32_t stages = first && last ? 1 : 3;
-    const std::int32_t stage = first ? 0 : last ? stages - 1 : 1;
-    become(blocks_.blocks().kinds[kind], piece, stages);
-    const Schedule schedule = two_micro_batches(stages, splits);
-    Traced traced;
-    for (TracedPass& pass : traced) {
-      pass.layers.resize(static_cast<std::size_t>(piece.layers));
-      pass.recomputed.resize(static_cast<std::size_t>(piece.layers));
-    }
-    blocks_.with_program(stage_program(few_, blocks_.blocks(), schedule, stage), [&](const Plan& with) {
-      const std::vector<OpTime> times = action_times(with);
-      walk(with, times, Lives(with, groups_, 0, {}, times, Step::later), splits, piece.layers * stage,
-           traced);
-    });
-    return traced;
   }
 
   // A model of one kind of layer, of which each stage has so many.
@@ -218,15 +242,20 @@ class PassMemory::Tracer {
     if (few_.strategy.recompute == Recompute::full) few_.strategy.recompute_interval = piece.interval;
   }
 
-  void walk(const Plan& plan, const std::vector<OpTime>& times, const Lives& lives, bool splits,
-            std::int32_t first_layer, Traced& traced) {
+  // What the second micro-batch changes.
+  Traced walk(const Run& run, OfBatch& batch) const {
     const StepBlocks& blocks = blocks_.blocks();
+    Traced traced;
+    for (TracedPass& pass : traced) {
+      pass.layers.resize(static_cast<std::size_t>(run.layers));
+      pass.recomputed.resize(static_cast<std::size_t>(run.layers));
+    }
     // Bytes that begin with an operation, and that the one before it was the last to need.
-    std::vector<double> begin(static_cast<std::size_t>(times.back()) + 1), ended(begin.size());
-    for (const Followed& f : followed_)
-      lives.instances_of(f.buffer, [&](std::int32_t, std::int32_t, OpTime from, OpTime to) {
-        begin[static_cast<std::size_t>(from)] += f.bytes;
-        ended[static_cast<std::size_t>(to) + 1] += f.bytes;
+    std::vector<double> begin(static_cast<std::size_t>(run.times.back()) + 1), ended(begin.size());
+    for (std::size_t f = 0; f < followed_.size(); ++f)
+      run.lives.instances_of(followed_[f], [&](std::int32_t, std::int32_t, OpTime from, OpTime to) {
+        begin[static_cast<std::size_t>(from)] += batch.followed[f];
+        ended[static_cast<std::size_t>(to) + 1] += batch.followed[f];
       });
     StepChange ignored;
     StepChange* step = nullptr;
@@ -252,10 +281,9 @@ class PassMemory::Tracer {
       most.assign(1, 0);
       part = 0;
     };
-    const std::vector<Action>& actions = plan.programs.front().actions;
-    for (std::size_t a = 0; a < actions.size(); ++a) {
-      const Action& action = actions[a];
-      const TracedBlock& block = traced_block(lives, action.block);
+    for (std::size_t a = 0; a < run.actions.size(); ++a) {
+      const Action& action = run.actions[a];
+      const TracedBlock& block = traced_block(run.lives, batch, action.block);
       const bool computes = action.stream == kComputeStream && action.peer < 0;
       // Where a step begins: what is received and begun for it belongs to it, what is sent and reduced after
       // it to the one before.
@@ -264,15 +292,15 @@ class PassMemory::Tracer {
       if (computes && action.phase != Phase::optimizer) {
         if (step) end_step();
         if (!is_one_of(blocks.zero, action.block)) {
-          step = action.micro_batch == 0
-                     ? &ignored
-                     : &step_of(action, action.layer - first_layer, traced[index(pass_of(action, splits))]);
+          step = action.micro_batch == 0 ? &ignored
+                                         : &step_of(action, action.layer - run.first_layer,
+                                                    traced[index(pass_of(action, run.splits))]);
           reads = &block.last_reads;
           most.resize(reads->size() + 1);
         }
       }
       for (std::size_t op = 0; op < block.scratch.size(); ++op) {
-        const std::size_t t = static_cast<std::size_t>(times[a]) + op;
+        const std::size_t t = static_cast<std::size_t>(run.times[a]) + op;
         const double live = left + begin[t];
         left = live - ended[t + 1];
         most[part] = std::max(most[part], live + block.scratch[op]);
@@ -283,6 +311,7 @@ class PassMemory::Tracer {
     // What is recomputed is read again by the backward pass that follows.
     for (TracedPass& pass : traced)
       for (StepChange& recomputed : pass.recomputed) recomputed.reads.clear();
+    return traced;
   }
   Pass pass_of(const Action& action, bool splits) const {
     if (action.phase == Phase::forward) return Pass::forward;
@@ -301,18 +330,19 @@ class PassMemory::Tracer {
   }
 
   BlockTimes& blocks_;
-  Variables variables_;
   LifeGroups groups_;
-  std::vector<std::optional<TracedBlock>> traced_blocks_;  // those that were met
   Scenario few_;
-  std::vector<Followed> followed_;
-  std::vector<std::unique_ptr<const Traced>> traced_;  // pieces that were asked for
+  std::vector<BufferId> followed_;
+  std::vector<std::unique_ptr<const Run>> runs_;  // of pieces that were asked for
+  std::map<std::int64_t, OfBatch> batches_;       // by sequences
 };
 
-PassMemory::PassMemory(BlockTimes& blocks, std::int64_t sequences)
-    : tracer_(std::make_unique<Tracer>(blocks, sequences)),
-      once_per_stage_(sim::once_per_stage(blocks, tracer_->variables())) {}
+PassMemory::PassMemory(BlockTimes& blocks) : tracer_(std::make_unique<Tracer>(blocks)) {}
 PassMemory::~PassMemory() = default;
+
+const std::vector<OncePerStage>& PassMemory::once_per_stage(std::int64_t sequences) const {
+  return tracer_->of_batch(sequences).once_per_stage;
+}
 
 PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
   const Strategy& strategy = scenario.strategy;
@@ -324,8 +354,9 @@ PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
 
   PieceMemory memory;
   memory.units = piece.units();
-  memory.carried_back = tracer_->gradient_of_residual();
-  std::vector<UnitStep> units;
+  Tracer::OfBatch& batch = tracer_->of_batch(scenario.workload.micro_batch_size);
+  memory.carried_back = tracer_->gradient_of_residual(batch);
+  thread_local std::vector<UnitStep> units;  // kept from one piece to the next
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
     if (parts == (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole) &&
         pass != Pass::forward)
@@ -333,6 +364,8 @@ PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
     const bool splits = parts != BackwardParts::whole && pass != Pass::backward;
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];
+    const bool repeats = pass != Pass::forward && strategy.recompute != Recompute::none;
+    steps.reserve(static_cast<std::size_t>(memory.units * (repeats ? 2 : 1)));
     const auto add = [&](PassStep step, const StepChange& change) {
       if (!change.is_there) return false;
       step.begin = level;
@@ -352,7 +385,7 @@ PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
             is_layer(u.unit) ? same_layer(layer, layers, interval) : SameLayer{kThreeLayers, 0};
         const auto kind = is_layer(u.unit) ? static_cast<std::size_t>(u.kind) : kind_of_ends;
         const TracedPass& traced =
-            tracer_->of(piece.first, piece.last, splits, kind, same.piece)[index(pass)];
+            tracer_->of(batch, piece.first, piece.last, splits, kind, same.piece)[index(pass)];
         if (!is_layer(u.unit)) {
           const bool head = u.unit == Unit::head;
           add({.unit = head ? layers + 1 : 0, .is_first_of_unit = true},

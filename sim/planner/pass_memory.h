@@ -69,27 +69,26 @@ struct PieceMemory {
   mutable std::array<MapInTurn<Exchange, double>, 4> with_exchanges;
 };
 
-// Finds it for pieces of any size, with so many sequences in a micro-batch. What a layer adds follows from
+// Finds it for pieces of any size. What a layer adds follows from
 // its place: whether it is the piece's first or last, and where it lies among those that are recomputed
 // together. Pieces of a few layers have all places.
 class PassMemory {
  public:
   // Writes programs of the blocks, which it refers to, as it is asked for pieces: not by several threads at a
   // time.
-  PassMemory(BlockTimes& blocks, std::int64_t sequences);
+  explicit PassMemory(BlockTimes& blocks);
   ~PassMemory();
   PassMemory(const PassMemory&) = delete;
   PassMemory& operator=(const PassMemory&) = delete;
-  // With the scenario's recomputation and schedule.
+  // With the scenario's recomputation, schedule and sequences of a micro-batch.
   PieceMemory of(const Piece& piece, const Scenario& scenario) const;
-  // What a stage has beside parameters at all times.
-  const std::vector<OncePerStage>& once_per_stage() const { return once_per_stage_; }
+  // What a stage has beside parameters at all times, with so many sequences in a micro-batch.
+  const std::vector<OncePerStage>& once_per_stage(std::int64_t sequences) const;
 
  private:
   class Tracer;
 
   std::unique_ptr<Tracer> tracer_;
-  std::vector<OncePerStage> once_per_stage_;
 };
 
 }  // namespace sim

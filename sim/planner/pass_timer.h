@@ -37,6 +37,7 @@ struct PassKind {
            (begins_gradients ? 16u : 0u) | (ends_gradients ? 32u : 0u) | (follows_input ? 64u : 0u);
   }
 };
+inline constexpr std::size_t kPassCodes = 128;
 // Those that schedules have.
 inline constexpr std::array<PassKind, 13> kPassKinds{{
     {.pass = Pass::forward},

@@ -51,7 +51,6 @@ ScheduleFacts::ScheduleFacts(const std::string& schedule, std::int32_t stages, s
           begins_gradients)),
       schedule_(schedule),
       chunks_(chunks) {
-  for (const StageInFlight& stage : in_flight) most_held.push_back(sim::most_held(stage));
   // With all micro-batches in flight a step grows by the same with each, too.
   const std::int32_t group = group_of(schedule, stages),
                      filling = std::max(2, traits_of_schedule(schedule).filling);

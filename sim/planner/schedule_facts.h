@@ -22,7 +22,6 @@ class ScheduleFacts {
                 std::int32_t micro_batches, bool begins_gradients);
   Schedule placement;                    // without slots
   std::vector<StageInFlight> in_flight;  // of each stage
-  std::vector<MostHeld> most_held;       // of each stage
 
   // As SlotOrder::run(). With many micro-batches the step grows by the same with each further group of them,
   // and two shorter steps say by how much. All micro-batches are run where a further group does not take what

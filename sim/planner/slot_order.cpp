@@ -42,6 +42,18 @@ struct ChunkSlots {
 SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
   std::vector<ChunkSlots> chunk_slots;
   for (const std::vector<Slot>& slots : s.slots) chunk_slots.emplace_back(slots, s.chunks);
+  // Places among kinds_, by PassKind::code(); those that are not yet there have none.
+  std::array<std::uint8_t, kPassCodes> places;
+  constexpr std::uint8_t kNone = kPassCodes;
+  places.fill(kNone);
+  const auto place_of = [&](const PassKind& kind) {
+    std::uint8_t& place = places[kind.code()];
+    if (place != kNone) return place;
+    place = static_cast<std::uint8_t>(kinds_.size());
+    kinds_.push_back(static_cast<std::uint8_t>(std::ranges::find(kPassKinds, kind.code(), &PassKind::code) -
+                                               kPassKinds.begin()));
+    return place;
+  };
   ScheduleEvents all = events_of(s);
   messages_ = all.messages;
   events_.reserve(all.events.size());
@@ -61,7 +73,7 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
                         .begins_gradients = !forward && first,
                         .ends_gradients = !forward && !first && ends.is_last(i, slot),
                         .follows_input = of_weight && !begins};
-    events_.push_back({.kind = index_of(kind),
+    events_.push_back({.kind = place_of(kind),
                        .forward = forward,
                        .reads_ahead = kind.reads_ahead,
                        .with_next = slot.with_next,
@@ -71,17 +83,6 @@ SlotOrder::SlotOrder(const Schedule& s) : stages_(s.stages), chunks_(s.chunks) {
                        .sent = event.sent});
   }
   share_messages();
-}
-
-std::uint8_t SlotOrder::index_of(const PassKind& kind) {
-  const auto is = [&kind](std::uint8_t k) { return kPassKinds[k].code() == kind.code(); };
-  auto known = std::find_if(kinds_.begin(), kinds_.end(), is);
-  if (known == kinds_.end()) {
-    std::uint8_t own = 0;
-    while (!is(own)) ++own;
-    known = kinds_.insert(known, own);
-  }
-  return static_cast<std::uint8_t>(known - kinds_.begin());
 }
 
 // A message's place is free for another once it has been received: few are under way at a time.
@@ -124,10 +125,9 @@ struct Undisturbed {
 }  // namespace
 
 // What runs beside each other are made of and write to, a lane each.
-template <bool kHost, std::size_t n>
+template <bool kHost>
 struct SlotOrder::Machine {
   static constexpr std::size_t kStreamsOfPipeline = 3;
-  using Lanes = LanesOf<n>;
   using Row = std::array<Lanes, kHost ? static_cast<std::size_t>(kFroms) : 2>;
   struct Pass {
     Row compute, collectives;
@@ -188,8 +188,8 @@ struct SlotOrder::Machine {
   }
 };
 
-template <bool kHost, std::size_t n>
-SIM_INLINE void SlotOrder::run_events(Machine<kHost, n>& m, const TransferTimes& transfers) const {
+template <bool kHost>
+SIM_INLINE void SlotOrder::run_events(Machine<kHost>& m, const TransferTimes& transfers) const {
   std::size_t together = 0;  // first of those that are worked on together
   for (std::size_t i = 0; i < events_.size(); ++i) {
     const Event& e = events_[i];
@@ -220,32 +220,26 @@ SIM_INLINE void SlotOrder::run_events(Machine<kHost, n>& m, const TransferTimes&
 }
 
 SIM_MULTIVERSION
-void SlotOrder::run_machine(Machine<false, kLanes>& m, const TransferTimes& transfers) const {
+void SlotOrder::run_machine(Machine<false>& m, const TransferTimes& transfers) const {
   run_events(m, transfers);
 }
 SIM_MULTIVERSION
-void SlotOrder::run_machine(Machine<true, kLanes>& m, const TransferTimes& transfers) const {
+void SlotOrder::run_machine(Machine<true>& m, const TransferTimes& transfers) const {
   run_events(m, transfers);
 }
-void SlotOrder::run_machine(Machine<false, kFewLanes>& m, const TransferTimes& transfers) const {
-  run_events(m, transfers);
-}
-void SlotOrder::run_machine(Machine<true, kFewLanes>& m, const TransferTimes& transfers) const {
-  run_events(m, transfers);
-}
-
-template <bool kHost, std::size_t n>
+template <bool kHost>
 void SlotOrder::run_some(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
                          const TransferTimes& transfers, StageEnd* ends) const {
-  thread_local Machine<kHost, n> m;  // kept from one run to the next
+  thread_local Machine<kHost> m;  // kept from one run to the next
   m.piece_of = piece_of;
   m.passes.resize(runs.front().passes.size() * kinds_.size());
   const bool ahead =
       std::any_of(runs.begin(), runs.end(), [](const PipelinePasses& r) { return !r.first_forward.empty(); });
   m.first_forward.resize(ahead ? piece_of.size() : 0);
-  m.clocks.assign(static_cast<std::size_t>(stages_), typename Machine<kHost, n>::Clock(transfers.in_order));
+  m.clocks.assign(static_cast<std::size_t>(stages_), typename Machine<kHost>::Clock(transfers.in_order));
   m.arrivals.resize(messages_);
-  for (std::size_t lane = 0; lane < n; ++lane) m.set(lane, runs[std::min(lane, runs.size() - 1)], kinds_);
+  for (std::size_t lane = 0; lane < kLanes; ++lane)
+    m.set(lane, runs[std::min(lane, runs.size() - 1)], kinds_);
   run_machine(m, transfers);
   for (std::size_t lane = 0; lane < runs.size(); ++lane)
     for (const auto& c : m.clocks) {
@@ -262,15 +256,10 @@ void SlotOrder::run(std::span<const PipelinePasses> runs, std::span<const std::s
   for (std::size_t first = 0; first < runs.size(); first += kLanes) {
     const auto some = runs.subspan(first, std::min(kLanes, runs.size() - first));
     StageEnd* const of_some = ends.data() + first * stages;
-    const bool few = some.size() <= kFewLanes;
-    if (hosts && few)
-      run_some<true, kFewLanes>(some, piece_of, transfers, of_some);
-    else if (hosts)
-      run_some<true, kLanes>(some, piece_of, transfers, of_some);
-    else if (few)
-      run_some<false, kFewLanes>(some, piece_of, transfers, of_some);
+    if (hosts)
+      run_some<true>(some, piece_of, transfers, of_some);
     else
-      run_some<false, kLanes>(some, piece_of, transfers, of_some);
+      run_some<false>(some, piece_of, transfers, of_some);
   }
 }
 

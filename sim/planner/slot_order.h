@@ -52,19 +52,15 @@ class SlotOrder {
     std::int32_t stage = 0, at = 0;         // `at`: stage and chunk
     std::int32_t received = -1, sent = -1;  // messages
   };
-  static constexpr std::size_t kFewLanes = 2;  // most pipelines of a large search are run for few states
-  template <bool kHost, std::size_t n>
+  template <bool kHost>
   struct Machine;
-  template <bool kHost, std::size_t n>
+  template <bool kHost>
   void run_some(std::span<const PipelinePasses> runs, std::span<const std::size_t> piece_of,
                 const TransferTimes& transfers, StageEnd* ends) const;
-  template <bool kHost, std::size_t n>
-  void run_events(Machine<kHost, n>& machine, const TransferTimes& transfers) const;
-  void run_machine(Machine<false, kLanes>& machine, const TransferTimes& transfers) const;
-  void run_machine(Machine<true, kLanes>& machine, const TransferTimes& transfers) const;
-  void run_machine(Machine<false, kFewLanes>& machine, const TransferTimes& transfers) const;
-  void run_machine(Machine<true, kFewLanes>& machine, const TransferTimes& transfers) const;
-  std::uint8_t index_of(const PassKind& kind);
+  template <bool kHost>
+  void run_events(Machine<kHost>& machine, const TransferTimes& transfers) const;
+  void run_machine(Machine<false>& machine, const TransferTimes& transfers) const;
+  void run_machine(Machine<true>& machine, const TransferTimes& transfers) const;
   void share_messages();
 
   std::int32_t stages_ = 1, chunks_ = 1;

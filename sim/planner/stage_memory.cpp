@@ -48,62 +48,55 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
   return s;
 }
 
-double PipelineMemory::kept_at(std::span<const std::size_t> chunks, const InFlight& f,
-                               std::span<const ChunkInFlight> held) const {
-  const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
-  double bytes = begins_gradients(f.pass)          ? own.kept
-                 : f.pass == Pass::backward_weight ? own.kept_for_weight
-                                                   : 0;
-  for (std::size_t c = 0; c < chunks.size(); ++c) {
-    const PieceMemory& piece = memory_[chunks[c]];
-    bytes += piece.kept * held[c].kept + piece.kept_for_weight * held[c].waiting;
-  }
-  return bytes + own.carried_back * f.carried_back;
-}
-
-void PipelineMemory::add(StageActivations a) {
-  for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i)
-    kept_.push_back(kept_at(a.chunks, a.in_flight->moments[i], a.in_flight->chunks_of(i)));
-  for (const OncePerStage& o : once_)
-    if (o.units & set_of(a.units)) a.once += o.bytes + o.per_micro_batch * micro_batches_;
-  stages_.push_back(std::move(a));
-}
-
-PipelineMemory::Fullness PipelineMemory::fullness(std::span<const std::size_t> chunks,
-                                                  const StageInFlight& in_flight) const {
-  Fullness most;
-  for (std::size_t i = 0; i < in_flight.moments.size(); ++i) {
-    const InFlight& f = in_flight.moments[i];
-    const std::span<const ChunkInFlight> held = in_flight.chunks_of(i);
-    const PieceMemory& own = memory_[chunks[static_cast<std::size_t>(f.chunk)]];
-    std::int32_t waiting = 0;
-    for (const ChunkInFlight& c : held) waiting += c.waiting;
-    most.waiting = std::max(most.waiting, waiting);
-    most.bytes = std::max(most.bytes, kept_at(chunks, f, held) + own.most[static_cast<std::size_t>(f.pass)]);
-  }
-  return most;
-}
-
-PipelineMemory::Fullness PipelineMemory::fullness(std::span<const std::size_t> chunks,
-                                                  const MostHeld& held) const {
-  Fullness most;
-  for (auto of_chunk = held.chunks.begin(); of_chunk != held.chunks.end();) {
-    Fullness full;
-    for (const std::size_t chunk : chunks) {
-      full.bytes += memory_[chunk].kept * of_chunk->kept + memory_[chunk].kept_for_weight * of_chunk->waiting;
-      full.waiting += of_chunk->waiting;
-      ++of_chunk;
+void PipelineMemory::add(std::span<const std::size_t> chunks, UnitCounts units,
+                         std::span<const std::size_t> stages, const std::vector<StageInFlight>& in_flight) {
+  struct Kept {
+    double all = 0, for_weight = 0;
+  };
+  thread_local std::vector<Kept> kept;  // of chunks; both vectors are kept from one pipeline to the next
+  thread_local std::vector<std::size_t> next;
+  kept.clear();
+  for (const std::size_t c : chunks) kept.push_back({memory_[c].kept, memory_[c].kept_for_weight});
+  next.assign(stages.size(), 0);
+  // Whether one is never the fullest for another of the same pass and chunk, whatever is exchanged.
+  const auto within = [](const Moment& a, const Moment& b) {
+    return a.kept <= b.kept && a.flight->between_forward <= b.flight->between_forward &&
+           a.flight->between_backward <= b.flight->between_backward &&
+           std::equal(a.chunks.begin(), a.chunks.end(), b.chunks.begin(),
+                      [](const ChunkInFlight& x, const ChunkInFlight& y) {
+                        return x.waiting <= y.waiting && x.begun == y.begun;
+                      });
+  };
+  Stages& added = stages_.emplace_back(Stages{.chunks = chunks, .units = std::move(units), .moments = {}});
+  std::vector<Moment>& all = added.moments;
+  all.reserve(in_flight[stages.front()].moments.size());
+  for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
+    for (std::size_t own = 0; own < chunks.size(); ++own) {
+      const auto first = static_cast<std::ptrdiff_t>(all.size());
+      const double of_pass = begins_gradients(pass)          ? kept[own].all
+                             : pass == Pass::backward_weight ? kept[own].for_weight
+                                                             : 0;
+      const double carried_back = memory_[chunks[own]].carried_back;
+      for (std::size_t s = 0; s < stages.size(); ++s) {
+        const StageInFlight& of_stage = in_flight[stages[s]];
+        const bool follows = s > 0 && stages[s - 1] + 1 == stages[s];
+        for (std::size_t& i = next[s]; i < of_stage.moments.size(); ++i) {
+          const InFlight& f = of_stage.moments[i];
+          if (f.pass != pass || f.chunk != static_cast<std::int32_t>(own)) break;
+          if (follows && f.covered) continue;
+          Moment m{&f, of_stage.chunks_of(i), of_pass + carried_back * f.carried_back};
+          for (std::size_t c = 0; c < chunks.size(); ++c)
+            m.kept += kept[c].all * m.chunks[c].kept + kept[c].for_weight * m.chunks[c].waiting;
+          const auto alike = all.begin() + first;
+          if (std::any_of(alike, all.end(), [&](const Moment& other) { return within(m, other); })) continue;
+          all.erase(std::remove_if(alike, all.end(), [&](const Moment& other) { return within(other, m); }),
+                    all.end());
+          all.push_back(m);
+        }
+      }
     }
-    most = {std::max(most.bytes, full.bytes), std::max(most.waiting, full.waiting)};
-  }
-  double of_pass = 0;
-  for (const std::size_t chunk : chunks) {
-    const PieceMemory& own = memory_[chunk];
-    of_pass =
-        std::max(of_pass, std::max(own.kept, own.kept_for_weight) + own.carried_back * held.carried_back +
-                              *std::max_element(own.most.begin(), own.most.end()));
-  }
-  return {most.bytes + of_pass, most.waiting};
+  for (const OncePerStage& o : once_)
+    if (o.units & set_of(added.units)) added.once += o.bytes + o.per_micro_batch * micro_batches_;
 }
 
 const double* PipelineMemory::most_in_passes(const Scenario& s, const StateMemory& m,
@@ -118,48 +111,35 @@ const double* PipelineMemory::most_in_passes(const Scenario& s, const StateMemor
   const auto [first, added] = exchanges_.try_emplace(exchange);
   if (added) {
     first = most_.size();
-    const double* kept = kept_.data();
-    for (const StageActivations& a : stages_) {
-      most_.push_back(most_in_passes(a, kept, exchange, s, m));
-      kept += a.in_flight->moments.size();
-    }
+    for (const Stages& stages : stages_) most_.push_back(most_in_passes(stages, exchange, s, m));
   }
   return most_.data() + first;
 }
 
-double PipelineMemory::most_in_passes(const StageActivations& a, const double* kept, Exchange exchange,
-                                      const Scenario& scenario, const StateMemory& m) const {
+double PipelineMemory::most_in_passes(const Stages& stages, Exchange exchange, const Scenario& scenario,
+                                      const StateMemory& m) const {
   const bool exchanges = exchange.zero_stage >= 2, begins = exchange.begun;
-  exchange.both_ends = (exchanges || begins) && a.units.embedding > 0 && a.units.head > 0;
-  // Gradients of a stage's chunks: of a micro-batch, which may wait for a pass of weights, and accumulated.
-  thread_local std::vector<double> whole, begun;  // kept from one stage to the next
-  whole.assign(a.chunks.size(), 0);
-  begun.assign(a.chunks.size(), 0);
-  for (std::size_t c = 0; (exchanges || begins) && c < a.chunks.size(); ++c) {
-    const Piece& piece = pieces_[a.chunks[c]];
-    for (const Piece::Run& r : piece.runs)
-      if (exchanges) whole[c] += m.whole_gradients.layers[r.kind] * r.layers;
-    if (begins) begun[c] = accumulated(m, piece, exchange.both_ends);
-  }
-  double most = 0, of_pass = 0;
-  for (std::size_t i = 0; i < a.in_flight->moments.size(); ++i) {
-    const InFlight& f = a.in_flight->moments[i];
-    const std::span<const ChunkInFlight> chunks = a.in_flight->chunks_of(i);
+  exchange.both_ends = (exchanges || begins) && stages.units.embedding > 0 && stages.units.head > 0;
+  // Gradients of a chunk: of a micro-batch, which may wait for a pass of weights, and accumulated.
+  const auto whole = [&](const Piece& piece) {
+    double bytes = 0;
+    for (const Piece::Run& r : piece.runs) bytes += m.whole_gradients.layers[r.kind] * r.layers;
+    return bytes;
+  };
+  double most = 0;
+  for (const Moment& moment : stages.moments) {
+    const InFlight& f = *moment.flight;
     const auto own = static_cast<std::size_t>(f.chunk);
-    const bool begins_own = begins && begins_gradients(f.pass) && !chunks[own].begun;
-    const InFlight* before = i > 0 ? &a.in_flight->moments[i - 1] : nullptr;
-    if (begins || !before || f.chunk != before->chunk || f.pass != before->pass) {
-      Exchange of_own = exchange;
-      if (!begins_own) of_own.begun = nullptr;
-      const std::size_t piece = a.chunks[own];
-      of_pass = most_with(of_own, f.pass, scenario, pieces_[piece], memory_[piece], m);
-    }
-    double bytes = kept[i] + of_pass;
+    Exchange of_own = exchange;
+    if (!begins_gradients(f.pass) || moment.chunks[own].begun) of_own.begun = nullptr;
+    const std::size_t piece = stages.chunks[own];
+    double bytes = moment.kept + most_with(of_own, f.pass, scenario, pieces_[piece], memory_[piece], m);
     if (exchanges) bytes += m.shared_gradient * f.between_backward;
     if (exchange.zero_stage == 3) bytes += m.shared_gathered * f.between_forward;
-    for (std::size_t c = 0; (exchanges || begins) && c < chunks.size(); ++c) {
-      bytes += whole[c] * chunks[c].waiting;
-      if (chunks[c].begun) bytes += begun[c];
+    for (std::size_t c = 0; c < moment.chunks.size(); ++c) {
+      const Piece& of_chunk = pieces_[stages.chunks[c]];
+      if (exchanges && moment.chunks[c].waiting > 0) bytes += whole(of_chunk) * moment.chunks[c].waiting;
+      if (begins && moment.chunks[c].begun) bytes += accumulated(m, of_chunk, exchange.both_ends);
     }
     most = std::max(most, bytes);
   }

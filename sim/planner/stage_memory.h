@@ -27,14 +27,6 @@ struct StageStates {
 };
 StageStates stage_states(const Scenario& scenario, const StateMemory& states, const UnitCounts& units);
 
-// What a stage's activations make of it.
-struct StageActivations {
-  std::span<const std::size_t> chunks;  // pieces, by their index among the pipeline's
-  const StageInFlight* in_flight = nullptr;
-  UnitCounts units;
-  double once = 0;  // what it has beside parameters at all times
-};
-
 // The fullest of a pipeline's stages.
 class PipelineMemory {
  public:
@@ -42,51 +34,50 @@ class PipelineMemory {
   PipelineMemory(const std::vector<Piece>& pieces, const std::vector<PieceMemory>& memory,
                  const std::vector<OncePerStage>& once, double micro_batches)
       : pieces_(pieces), memory_(memory), once_(once), micro_batches_(micro_batches) {}
-  // Refers to the stage's chunks and what is in flight.
-  void add(StageActivations stage);
-  // The most that a stage takes for activations, and the most micro-batches that wait for gradients of
-  // weights; and no less than these, found sooner.
-  struct Fullness {
-    double bytes = 0;
-    std::int32_t waiting = 0;
-  };
-  Fullness fullness(std::span<const std::size_t> chunks, const StageInFlight& in_flight) const;
-  Fullness fullness(std::span<const std::size_t> chunks, const MostHeld& held) const;
+  // Stages that have the same pieces as chunks, and these units. Refers to the chunks and to what is in
+  // flight in all stages.
+  void add(std::span<const std::size_t> chunks, UnitCounts units, std::span<const std::size_t> stages,
+           const std::vector<StageInFlight>& in_flight);
 
-  // `of_stage(i)`: the StageStates of the i-th that was added. Keeps what it finds for states that exchange
-  // the same: not for several threads at a time.
+  // `of_stage(i, units)`: the StageStates of the i-th stages that were added. Keeps what it finds for states
+  // that exchange the same: not for several threads at a time.
   template <class OfStage>
   Bytes peak(const Scenario& scenario, const StateMemory& states, const BucketLayers& bucket,
              OfStage of_stage) const {
     const double* const in_passes = most_in_passes(scenario, states, bucket);
     double most = 0;
     for (std::size_t i = 0; i < stages_.size(); ++i) {
-      const StageStates& s = of_stage(i);
+      const StageStates& s = of_stage(i, stages_[i].units);
       most = std::max(most, s.always + stages_[i].once + s.copies +
                                 std::max({in_passes[i], s.updating, s.between_steps}));
     }
     return {std::llround(most + scenario.implementation.memory.context_gib * kGiB)};
   }
-  const std::vector<StageActivations>& stages() const { return stages_; }
 
  private:
-  // What a stage keeps while a pass of a moment goes on; `held`: by its chunks.
-  double kept_at(std::span<const std::size_t> chunks, const InFlight& moment,
-                 std::span<const ChunkInFlight> held) const;
+  struct Moment {
+    const InFlight* flight = nullptr;
+    std::span<const ChunkInFlight> chunks;
+    double kept = 0;  // bytes from pass to pass, without what is exchanged
+  };
+  struct Stages {
+    std::span<const std::size_t> chunks;  // pieces, by their index
+    UnitCounts units;
+    std::vector<Moment> moments;  // but those in which another takes as much of everything
+    double once = 0;              // beside parameters, at all times
+  };
   // For all stages, one after the other: above what lives always.
   const double* most_in_passes(const Scenario& scenario, const StateMemory& states,
                                const BucketLayers& bucket) const;
-  // `kept`: at each of its moments, from pass to pass.
-  double most_in_passes(const StageActivations& stage, const double* kept, Exchange exchange,
-                        const Scenario& scenario, const StateMemory& states) const;
+  double most_in_passes(const Stages& stages, Exchange exchange, const Scenario& scenario,
+                        const StateMemory& states) const;
 
   const std::vector<Piece>& pieces_;
   const std::vector<PieceMemory>& memory_;
   const std::vector<OncePerStage>& once_;
   double micro_batches_;
-  std::vector<StageActivations> stages_;
-  std::vector<double> kept_;  // bytes at each moment of each stage, without what is exchanged
-  mutable MapInTurn<Exchange, std::size_t> exchanges_;  // where the first stage is among:
+  std::vector<Stages> stages_;
+  mutable MapInTurn<Exchange, std::size_t> exchanges_;  // where the first is among:
   mutable std::vector<double> most_;
 };
 

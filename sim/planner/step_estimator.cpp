@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory_resource>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -79,6 +80,13 @@ struct StepEstimator::Known {
     return base;
   }
 
+  // The number of what passes exchange; of where the optimizer runs they know nothing.
+  int exchange(StateKey key, std::optional<BucketLayers> bucket) {
+    key.strategy.offload_optimizer = false;
+    const int next = static_cast<int>(found.exchanges.size());
+    return found.exchanges.try_emplace({key, bucket}, next).first->second;
+  }
+
   Scenario base;
   const Calibration* calibration;
   std::shared_ptr<Schedules> schedules;
@@ -89,12 +97,12 @@ struct StepEstimator::Known {
   struct Found {
     std::map<ComputeKey, std::unique_ptr<BlockTimes>> compute_blocks;
     std::map<std::tuple<const BlockTimes*, BackwardParts, std::int64_t>, ComputeTimes> compute;
-    std::map<std::pair<const BlockTimes*, std::int64_t>, PassMemory> memory;  // by sequences, too
+    std::map<const BlockTimes*, PassMemory> memory;
     std::map<StateKey, std::unique_ptr<UnbucketedStates>> unbucketed;
     std::map<std::pair<const UnbucketedStates*, BucketLayers>, StepStates> states;
     std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
     StageNumbers stage_numbers;
-    int exchanges = 0;  // numbers given
+    std::map<std::pair<StateKey, std::optional<BucketLayers>>, int> exchanges;
   } found = {};
 };
 
@@ -206,8 +214,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
   const BackwardParts parts = backward_parts(s.strategy.schedule);
   const auto [compute, added] = known_->found.compute.try_emplace({&blocks, parts, sequences});
   if (added) compute->second = compute_times(blocks, parts, sequences);
-  const PassMemory& memory =
-      known_->found.memory.try_emplace({&blocks, sequences}, blocks, sequences).first->second;
+  const PassMemory& memory = known_->found.memory.try_emplace(&blocks, blocks).first->second;
   // No gradients are set to zero before.
   const bool begins_with_pass = s.implementation.memory.weight_gradient == WeightGradient::fresh;
   const TransferTimes sent = transfers(s);
@@ -230,7 +237,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
           &known_->passes_memory};
 }
 
-UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces places) {
+StepEstimator::StateKey StepEstimator::state_key(const Scenario& s, StatePlaces places) {
   StateKey key{s.strategy};
   Strategy& t = key.strategy;
   t.gradient_bucket = 0;
@@ -241,17 +248,15 @@ UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces place
   t.prefetch = 1;
   t.offload_activations = false;
   forget_recompute(t);
+  return key;
+}
+
+UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces places) {
+  const StateKey key = state_key(s, places);
   auto& known = known_->found.unbucketed[key];
   if (known) return *known;
-  int exchange = known_->found.exchanges;
-  if (t.offload_optimizer) {  // which passes know nothing of
-    Scenario on_device = s;
-    on_device.strategy.offload_optimizer = false;
-    exchange = unbucketed(on_device, places).exchange;
-  } else {
-    ++known_->found.exchanges;
-  }
-  const Scenario& with = known_->with(t, s.workload);
+  const int exchange = known_->exchange(key, {});
+  const Scenario& with = known_->with(key.strategy, s.workload);
   known = std::make_unique<UnbucketedStates>(with, with.hardware, known_->calibration, compute_blocks(with),
                                              exchange);
   return *known;
@@ -264,14 +269,7 @@ const StepStates& StepEstimator::states(const Scenario& s) {
   const BucketLayers bucket = base.blocks.layers_in(s.strategy.gradient_bucket);
   const auto known = known_->found.states.find({&base, bucket});
   if (known != known_->found.states.end()) return known->second;
-  int exchange = known_->found.exchanges;
-  if (s.strategy.offload_optimizer) {
-    Scenario on_device = s;
-    on_device.strategy.offload_optimizer = false;
-    exchange = states(on_device).exchange;
-  } else {
-    ++known_->found.exchanges;
-  }
+  const int exchange = known_->exchange(state_key(s, state_places(s)), bucket);
   return known_->found.states.try_emplace({&base, bucket}, StepStates{base, bucket, exchange}).first->second;
 }
 

@@ -31,12 +31,9 @@ StepPasses::Cut& StepPasses::cut(const Scenario& s) {
       cuts_.try_emplace({pieces_of(s.strategy), backward_parts(s.strategy.schedule)}, passes_memory_.get());
   Cut& cut = it->second;
   if (!added) return cut;
-  for (Piece& p : pieces_of(s, blocks_.blocks().kinds)) {
-    const auto same = std::find(cut.distinct.begin(), cut.distinct.end(), p);
-    cut.of_piece.push_back(static_cast<std::size_t>(same - cut.distinct.begin()));
-    if (same == cut.distinct.end()) cut.distinct.push_back(std::move(p));
-  }
-  for (const Piece& p : cut.distinct) cut.memory.push_back(memory_.of(p, s));
+  cut.pieces = pieces_of(s, blocks_.blocks().kinds);
+  cut.memory.reserve(cut.pieces.distinct.size());
+  for (const Piece& p : cut.pieces.distinct) cut.memory.push_back(memory_.of(p, s));
   return cut;
 }
 
@@ -44,7 +41,8 @@ StepPasses::Cut::Passes& StepPasses::priced(Cut& cut, const PassTimer& timer, co
   const auto [known, added] = cut.passes.try_emplace({kind.code(), timer.exchange(kind)});
   Cut::Passes& passes = known->second;
   if (added)
-    for (const Piece& p : cut.distinct) passes.priced.push_back(timer.pass(p, kind, passes_memory_.get()));
+    for (const Piece& p : cut.pieces.distinct)
+      passes.priced.push_back(timer.pass(p, kind, passes_memory_.get()));
   return passes;
 }
 
@@ -55,8 +53,8 @@ const PassTime* StepPasses::passes_of(Cut& cut, const PassTimer& timer, PassKind
   if (place >= passes.times.size()) passes.times.resize(place + 1);
   if (passes.times[place]) return passes.times[place];
   std::pmr::polymorphic_allocator<PassTime> allocator(passes_memory_.get());
-  PassTime* const times = allocator.allocate(cut.distinct.size());
-  for (std::size_t p = 0; p < cut.distinct.size(); ++p)
+  PassTime* const times = allocator.allocate(cut.pieces.distinct.size());
+  for (std::size_t p = 0; p < cut.pieces.distinct.size(); ++p)
     allocator.construct(times + p, time_pass(passes.priced[p].steps, passes.priced[p].begin, ahead));
   return passes.times[place] = times;
 }
@@ -67,11 +65,12 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
       facts_(facts),
       slowest_over_mean_(1 + waiting_over_mean(s, s.hardware)),
       chunks_(static_cast<std::size_t>(facts.placement.chunks)),
-      memory_(cut_.distinct, cut_.memory, passes.memory_.once_per_stage(),
+      memory_(cut_.pieces.distinct, cut_.memory, passes.memory_.once_per_stage(s.workload.micro_batch_size),
               micro_batches_of_chunk(facts.placement)) {
-  for (const Piece& p : cut_.distinct) most_ahead_ = std::max(most_ahead_, p.units() - 1);
+  for (const Piece& p : cut_.pieces.distinct) most_ahead_ = std::max(most_ahead_, p.units() - 1);
   find_kinds();
-  find_fullest();
+  for (const Kind& kind : kinds_)
+    memory_.add(kind.chunks, kind.units.counts(), kind.stages, facts_.in_flight);
   least_ = least_of_passes(s, nullptr);
   constexpr std::size_t kUsual = 64;  // so that most lists of exchanges are allocated once
   ends_.reserve(kUsual * kinds_.size());
@@ -83,7 +82,7 @@ void StepPipeline::find_kinds() {
   kind_of_stage_.reserve(stages);
   for (std::size_t stage = 0; stage < stages; ++stage) {
     const auto piece = [&](std::size_t chunk) {
-      return cut_.of_piece[static_cast<std::size_t>(
+      return cut_.pieces.of_piece[static_cast<std::size_t>(
           placement.piece(static_cast<std::int32_t>(stage), static_cast<std::int32_t>(chunk)))];
     };
     const bool at_an_end = stage == 0 || stage + 1 == stages;
@@ -102,7 +101,7 @@ void StepPipeline::find_kinds() {
       kind.units.at_an_end = at_an_end;
       for (std::size_t c = 0; c < chunks_; ++c) {
         kind.chunks.push_back(piece(c));
-        kind.units.add(cut_.distinct[kind.chunks.back()]);
+        kind.units.add(cut_.pieces.distinct[kind.chunks.back()]);
       }
       kind.number =
           passes_.stage_numbers_.try_emplace(kind.units, passes_.stage_numbers_.size()).first->second;
@@ -110,39 +109,6 @@ void StepPipeline::find_kinds() {
     kinds_[same].stages.push_back(stage);
     kind_of_stage_.push_back(same);
     piece_of_.insert(piece_of_.end(), kinds_[same].chunks.begin(), kinds_[same].chunks.end());
-  }
-}
-
-// Among stages with the same pieces one is the fullest whatever is exchanged: that which takes most for
-// activations, or that where most micro-batches wait for gradients of weights, whole ones with them.
-void StepPipeline::find_fullest() {
-  for (std::size_t k = 0; k < kinds_.size(); ++k) {
-    const Kind& kind = kinds_[k];
-    std::size_t holds = kind.stages.front(), waits = holds;
-    PipelineMemory::Fullness most, most_waiting;
-    for (const std::size_t stage : kind.stages) {
-      if (kind.stages.size() == 1) break;
-      const PipelineMemory::Fullness bound = memory_.fullness(kind.chunks, facts_.most_held[stage]);
-      if (bound.bytes <= most.bytes &&
-          std::tie(bound.waiting, bound.bytes) <= std::tie(most_waiting.waiting, most_waiting.bytes))
-        continue;
-      const PipelineMemory::Fullness full = memory_.fullness(kind.chunks, facts_.in_flight[stage]);
-      if (full.bytes > most.bytes) {
-        most = full;
-        holds = stage;
-      }
-      if (std::tie(full.waiting, full.bytes) > std::tie(most_waiting.waiting, most_waiting.bytes)) {
-        most_waiting = full;
-        waits = stage;
-      }
-    }
-    const UnitCounts units = kind.units.counts();
-    const auto add = [&](std::size_t stage) {
-      numbers_.push_back(kind.number);
-      memory_.add({.chunks = kind.chunks, .in_flight = &facts_.in_flight[stage], .units = units});
-    };
-    add(holds);
-    if (waits != holds && facts_.in_flight[waits] != facts_.in_flight[holds]) add(waits);
   }
 }
 
@@ -157,7 +123,8 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
   struct Durations {
     Seconds forward, backward, input, weight, exchanged;
   };
-  std::vector<Durations> durations(cut_.distinct.size());
+  thread_local std::vector<Durations> durations;  // both vectors are kept from one pipeline to the next
+  durations.assign(cut_.pieces.distinct.size(), {});
   const auto find = [&](Pass pass, Seconds Durations::*of) {
     const std::vector<PricedPass>& passes =
         passes_.priced(cut_, of_passes, of_passes.normal({.pass = pass})).priced;
@@ -178,11 +145,12 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
   struct Way {
     Seconds forward, backward;
   };
-  std::vector<Way> before;  // by piece
+  thread_local std::vector<Way> before;  // by piece
+  before.clear();
   Way sum{};
-  for (std::size_t p = 0; p < cut_.of_piece.size(); ++p) {
+  for (std::size_t p = 0; p < cut_.pieces.of_piece.size(); ++p) {
     before.push_back(sum);
-    const Durations& passes = durations[cut_.of_piece[p]];
+    const Durations& passes = durations[cut_.pieces.of_piece[p]];
     sum.forward += passes.forward;
     sum.backward += back(passes);
   }
@@ -192,7 +160,7 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
     Way first = sum;
     for (std::int32_t c = 0; c < placement.chunks; ++c) {
       const auto piece = static_cast<std::size_t>(placement.piece(stage, c));
-      const Durations& p = durations[cut_.of_piece[piece]];
+      const Durations& p = durations[cut_.pieces.of_piece[piece]];
       all += p.forward + of_either(p.backward, p.input + p.weight);
       without_weights += p.forward + back(p);
       exchanged += p.exchanged;
@@ -208,12 +176,13 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
 Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
   std::vector<std::optional<StageStates>>& known = states.unbucketed.of_stages;
   const StateMemory& of_states = states.unbucketed.memory;
-  return memory_.peak(s, of_states, states.bucket, [&](std::size_t i) -> const StageStates& {
-    const std::size_t number = numbers_[i];
+  const auto of_kind = [&](std::size_t kind, const UnitCounts& units) -> const StageStates& {
+    const std::size_t number = kinds_[kind].number;
     if (known.size() <= number) known.resize(passes_.stage_numbers_.size());
-    if (!known[number]) known[number] = stage_states(s, of_states, memory_.stages()[i].units);
+    if (!known[number]) known[number] = stage_states(s, of_states, units);
     return *known[number];
-  });
+  };
+  return memory_.peak(s, of_states, states.bucket, of_kind);
 }
 
 std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const StepStates& states,
@@ -223,7 +192,7 @@ std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const S
   if (!added) return passes;
   const PassTimer of_passes = timer(s, &states);
   const BackwardParts parts = backward_parts(s.strategy.schedule);
-  passes.resize(cut_.distinct.size());
+  passes.resize(cut_.pieces.distinct.size());
   for (std::size_t k = 0; k < kPassKinds.size(); ++k) {
     const Pass pass = kPassKinds[k].pass;
     if (pass != Pass::forward &&
@@ -237,7 +206,7 @@ std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const S
 
 std::vector<const Piece*> StepPipeline::pieces_of(const Kind& kind) const {
   std::vector<const Piece*> pieces;
-  for (const std::size_t chunk : kind.chunks) pieces.push_back(&cut_.distinct[chunk]);
+  for (const std::size_t chunk : kind.chunks) pieces.push_back(&cut_.pieces.distinct[chunk]);
   return pieces;
 }
 
@@ -330,19 +299,15 @@ Seconds StepPipeline::time(const Scenario& s, const StepStates& states, std::siz
   return latest * slowest_over_mean_;
 }
 
-Seconds StepPipeline::least_time_of_ends(const Scenario& s, const StepStates& states) const {
+Seconds StepPipeline::least_time(const Scenario& s, const StepStates& states) {
+  const auto place = static_cast<std::size_t>(states.exchange);
+  if (place >= least_with_.size()) least_with_.resize(place + 1, kNever);
+  if (least_with_[place] == kNever) least_with_[place] = least_of_passes(s, &states);
   // Whichever stage is the last to end its passes.
   const EndsOfStages& all_ends = ends_of(s, states);
   Seconds finish = all_ends[kinds_.front().number]->finish[kFromCompute];
   for (const Kind& kind : kinds_) finish = std::min(finish, all_ends[kind.number]->finish[kFromCompute]);
-  return (least_ + finish) * slowest_over_mean_;
-}
-
-Seconds StepPipeline::least_time_of_exchanges(const Scenario& s, const StepStates& states) {
-  const auto place = static_cast<std::size_t>(states.exchange);
-  if (place >= least_with_.size()) least_with_.resize(place + 1, kNever);
-  if (least_with_[place] == kNever) least_with_[place] = least_of_passes(s, &states);
-  return least_time_of_ends(s, states) + (least_with_[place] - least_) * slowest_over_mean_;
+  return (least_with_[place] + finish) * slowest_over_mean_;
 }
 
 }  // namespace sim

@@ -38,12 +38,10 @@ class StepPasses {
 
  private:
   friend class StepPipeline;
-  // Pieces that differ, and which of them each piece is.
   struct Cut {
     explicit Cut(std::pmr::memory_resource* of_passes) : passes(of_passes), exchanging(of_passes) {}
-    std::vector<Piece> distinct;
-    std::vector<std::size_t> of_piece;
-    std::vector<PieceMemory> memory;
+    Pieces pieces;
+    std::vector<PieceMemory> memory;  // of distinct ones
     // Passes over all distinct pieces, and their times, by units that are gathered ahead; by what they depend
     // on: the kind's code, and PassTimer::exchange().
     struct Passes {
@@ -87,11 +85,10 @@ class StepPipeline {
   std::size_t waiting() const { return asked_.size(); }
   void run_asked();
   Seconds time(const Scenario& scenario, const StepStates& states, std::size_t asked);
-  // No more than time(), each no less than the one before and found later: for all states; for these with
-  // nothing exchanged beside passes; and with what each pass exchanges whatever goes on before and after it.
+  // No more than time(): for all states; and no less than that, found later, for these, with what each pass
+  // exchanges whatever goes on before and after it.
   Seconds least_time() const { return least_ * slowest_over_mean_; }
-  Seconds least_time_of_ends(const Scenario& scenario, const StepStates& states) const;
-  Seconds least_time_of_exchanges(const Scenario& scenario, const StepStates& states);
+  Seconds least_time(const Scenario& scenario, const StepStates& states);
 
  private:
   // Stages that have the same pieces: one stands for them.
@@ -102,7 +99,6 @@ class StepPipeline {
     std::vector<std::size_t> stages;
   };
   void find_kinds();
-  void find_fullest();
   PassTimer timer(const Scenario& scenario, const StepStates* states) const;
   Seconds least_of_passes(const Scenario& scenario, const StepStates* states);
   std::span<const ChunkPasses> exchanging(const Scenario& scenario, const StepStates& states, int ahead);
@@ -119,8 +115,7 @@ class StepPipeline {
   int most_ahead_ = 0;  // of a pass's units, that can be gathered ahead of one
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
-  PipelineMemory memory_;              // of stages that may be fullest
-  std::vector<std::size_t> numbers_;   // of their units
+  PipelineMemory memory_;              // of these kinds
   std::vector<std::size_t> piece_of_;  // of each stage's chunks
   // Numbers of what is exchanged with so many units ahead, or -1; and where streams of stages of each kind
   // stand at the latest after their passes, one exchange after the other.
