@@ -46,8 +46,9 @@ Exchange in_pass(const Exchange& exchange, Pass pass, const PieceMemory& memory)
 // backward pass until they are reduced, alone or with others; and with accumulated ones that begin with it.
 class ExchangingPass {
  public:
+  // `of_first`: space.
   ExchangingPass(const Exchange& exchange, Pass pass, const Piece& piece, const PieceMemory& memory,
-                 const StateMemory& states)
+                 const StateMemory& states, std::vector<double>& of_first)
       : e_(exchange),
         pass_(pass),
         steps_(memory.of(pass)),
@@ -55,7 +56,8 @@ class ExchangingPass {
         gathers_(gathers(exchange, pass)),
         reduces_(reduces(exchange, pass)),
         gathered_bytes_(pass == Pass::forward ? states.gathered_forward : states.gathered_backward),
-        shared_gathered_(exchange.both_ends && pass == Pass::forward ? states.shared_gathered : 0) {
+        shared_gathered_(exchange.both_ends && pass == Pass::forward ? states.shared_gathered : 0),
+        of_first_(of_first) {
     if (reduces_ && pass == Pass::backward_weight)
       for (const Piece::Run& r : piece.runs) gradients_ += states.whole_gradients.layers[r.kind] * r.layers;
     of_first_.assign(1, 0);
@@ -148,8 +150,7 @@ class ExchangingPass {
   bool gathers_, reduces_;
   const UnitBytes& gathered_bytes_;
   double shared_gathered_;
-  inline static thread_local std::vector<double>
-      of_first_;  // parameters of no unit, of the first, of two, ...
+  std::vector<double>& of_first_;  // parameters of no unit, of the first, of the first two, ...
   double most_ = 0, gradients_ = 0, freed_ = 0;
   std::size_t units_begun_ = 0;
   double waiting_ = 0, last_waiting_ = 0;  // gradients to be reduced; the last unit's of them
@@ -169,9 +170,10 @@ double most_with(const Exchange& exchange, Pass pass, const Scenario& scenario, 
   BucketLayers bucket;
   bucket.of(Unit::layer) = e.layers;
   bucket.of(Unit::expert_layer) = e.expert_layers;
-  thread_local std::vector<UnitStep> units;  // kept from one pass to the next
-  set_pass_steps(scenario, piece, pass, {.layers = true, .ends = true}, bucket, units);
-  return most = ExchangingPass(e, pass, piece, memory, states).most(units);
+  const auto [units, is_new] = memory.units_with[static_cast<std::size_t>(pass)].try_emplace(bucket);
+  if (is_new) set_pass_steps(scenario, piece, pass, {.layers = true, .ends = true}, bucket, units);
+  thread_local std::vector<double> of_first;  // kept from one pass to the next
+  return most = ExchangingPass(e, pass, piece, memory, states, of_first).most(units);
 }
 
 double accumulated(const StateMemory& m, const Piece& piece, bool both_ends) {

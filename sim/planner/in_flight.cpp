@@ -86,15 +86,16 @@ class Stage {
 
 }  // namespace
 
-std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradients) {
-  std::vector<StageInFlight> stages;
+StagesInFlight in_flight(const Schedule& schedule, bool begins_gradients) {
   constexpr std::size_t kPasses = 4;
   const auto chunks = static_cast<std::size_t>(schedule.chunks);
-  std::vector<std::vector<Moment>> most(kPasses * chunks), before(most);  // of each pass and chunk
+  // Of each pass and chunk: of all stages, and those of the stage at hand.
+  std::vector<std::vector<Moment>> all(kPasses * chunks), most(all);
+  std::vector<std::size_t> before(all.size());  // where those of the stage before begin
   Moment now;
-  for (const std::vector<Slot>& slots : schedule.slots) {
-    Stage stage(schedule, static_cast<std::int32_t>(stages.size()), begins_gradients);
-    for (const Slot& slot : slots) {
+  for (std::int32_t i = 0; i < schedule.stages; ++i) {
+    Stage stage(schedule, i, begins_gradients);
+    for (const Slot& slot : schedule.slots[static_cast<std::size_t>(i)]) {
       std::vector<Moment>& alike =
           most[static_cast<std::size_t>(slot.pass) * chunks + static_cast<std::size_t>(slot.chunk)];
       stage.during(slot, now);
@@ -105,19 +106,26 @@ std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradi
       }
       stage.end(slot);
     }
-    StageInFlight& of_stage = stages.emplace_back();
-    for (std::size_t i = 0; i < most.size(); ++i) {
-      for (Moment& m : most[i]) {
-        m.flight.covered = std::any_of(before[i].begin(), before[i].end(),
+    for (std::size_t g = 0; g < all.size(); ++g) {
+      const std::size_t own = all[g].size();
+      for (Moment& m : most[g]) {
+        m.flight.stage = i;
+        m.flight.covered = std::any_of(all[g].begin() + static_cast<std::ptrdiff_t>(before[g]),
+                                       all[g].begin() + static_cast<std::ptrdiff_t>(own),
                                        [&](const Moment& other) { return within(m, other); });
-        of_stage.moments.push_back(m.flight);
-        of_stage.chunks.insert(of_stage.chunks.end(), m.chunks.begin(), m.chunks.end());
+        all[g].push_back(std::move(m));
       }
-      before[i].clear();
+      before[g] = own;
+      most[g].clear();
     }
-    std::swap(most, before);
   }
-  return stages;
+  StagesInFlight found;
+  for (const std::vector<Moment>& alike : all)
+    for (const Moment& m : alike) {
+      found.moments.push_back(m.flight);
+      found.chunks.insert(found.chunks.end(), m.chunks.begin(), m.chunks.end());
+    }
+  return found;
 }
 
 }  // namespace sim

@@ -1,7 +1,6 @@
 // Which micro-batches a stage holds while it works on another: what of a schedule its memory depends on.
 #pragma once
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "sim/plan/schedule.h"
@@ -11,7 +10,7 @@ namespace sim {
 // A moment of a pass, and the micro-batches but its own.
 struct InFlight {
   Pass pass{};
-  std::int32_t chunk = 0;
+  std::int32_t chunk = 0, stage = 0;
   // Where a stage has the model's first and its last piece as two chunks: on their way from the one to the
   // other, forward and back.
   std::int32_t between_forward = 0, between_backward = 0;
@@ -24,16 +23,12 @@ struct ChunkInFlight {
   bool begun = false;        // has had a backward pass, where that matters
 };
 
-// A stage's moments that hold most, by pass, then by chunk.
-struct StageInFlight {
+// Moments at which stages hold most: by pass, then by chunk, then by stage.
+struct StagesInFlight {
   std::vector<InFlight> moments;
   std::vector<ChunkInFlight> chunks;  // of each moment, one after the other
-  std::span<const ChunkInFlight> chunks_of(std::size_t moment) const {
-    const std::size_t each = chunks.size() / moments.size();
-    return std::span(chunks).subspan(moment * each, each);
-  }
 };
 // `begins_gradients`: whether gradients are there from a chunk's first backward pass on, not before.
-std::vector<StageInFlight> in_flight(const Schedule& schedule, bool begins_gradients);
+StagesInFlight in_flight(const Schedule& schedule, bool begins_gradients);
 
 }  // namespace sim

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/plan/pass_steps.h"
 #include "sim/plan/piece.h"
 #include "sim/plan/schedule.h"
 #include "sim/planner/map_in_turn.h"
@@ -65,8 +66,10 @@ struct PieceMemory {
   std::array<std::vector<PassStep>, 4> passes;  // by Pass, in order; empty where the schedule has none
   std::array<double, 4> most{};                 // at any step of each
   const std::vector<PassStep>& of(Pass pass) const { return passes[static_cast<std::size_t>(pass)]; }
-  // The most with exchanges beside it (exchange_memory.h), by Pass, as they are asked for.
+  // By Pass, as they are asked for: the most with exchanges beside it (exchange_memory.h), and the steps of
+  // units with gradients in such buckets.
   mutable std::array<MapInTurn<Exchange, double>, 4> with_exchanges;
+  mutable std::array<MapInTurn<BucketLayers, std::vector<UnitStep>>, 4> units_with;
 };
 
 // Finds it for pieces of any size. What a layer adds follows from

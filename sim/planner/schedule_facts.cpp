@@ -1,6 +1,7 @@
 #include "sim/planner/schedule_facts.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sim {
 namespace {
@@ -76,12 +77,13 @@ void ScheduleFacts::run(std::span<const PipelinePasses> runs, std::span<const st
   made(longer_).run(runs, piece_of, transfers, hosts, ends);
   made(shorter_).run(runs, piece_of, transfers, hosts, less);
   const auto stages = static_cast<std::size_t>(placement.stages);
+  bool has_all = false;  // several beside each other take as long as one
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const std::span<StageEnd> more(ends.data() + run * stages, stages);
     const std::span<const StageEnd> before(less.data() + run * stages, stages);
     if (!goes_on(before, more)) {
-      made(all_).run(runs.subspan(run, 1), piece_of, transfers, hosts, all);
-      std::copy(all.begin(), all.end(), more.begin());
+      if (!std::exchange(has_all, true)) made(all_).run(runs, piece_of, transfers, hosts, all);
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(run * stages), stages, more.begin());
       continue;
     }
     for (std::size_t i = 0; i < stages; ++i)

@@ -20,8 +20,8 @@ class ScheduleFacts {
   // `begins_gradients`: as in_flight() has it.
   ScheduleFacts(const std::string& schedule, std::int32_t stages, std::int32_t chunks,
                 std::int32_t micro_batches, bool begins_gradients);
-  Schedule placement;                    // without slots
-  std::vector<StageInFlight> in_flight;  // of each stage
+  Schedule placement;  // without slots
+  StagesInFlight in_flight;
 
   // As SlotOrder::run(). With many micro-batches the step grows by the same with each further group of them,
   // and two shorter steps say by how much. All micro-batches are run where a further group does not take what

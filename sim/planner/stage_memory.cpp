@@ -48,16 +48,14 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
   return s;
 }
 
-void PipelineMemory::add(std::span<const std::size_t> chunks, UnitCounts units,
-                         std::span<const std::size_t> stages, const std::vector<StageInFlight>& in_flight) {
-  struct Kept {
-    double all = 0, for_weight = 0;
-  };
-  thread_local std::vector<Kept> kept;  // of chunks; both vectors are kept from one pipeline to the next
-  thread_local std::vector<std::size_t> next;
-  kept.clear();
-  for (const std::size_t c : chunks) kept.push_back({memory_[c].kept, memory_[c].kept_for_weight});
-  next.assign(stages.size(), 0);
+void PipelineMemory::add(std::span<const std::size_t> chunks, UnitCounts units) {
+  Kind& kind = kinds_.emplace_back(Kind{.chunks = chunks, .units = std::move(units), .moments = {}});
+  for (const OncePerStage& o : once_)
+    if (o.units & set_of(kind.units)) kind.once += o.bytes + o.per_micro_batch * micro_batches_;
+}
+
+void PipelineMemory::find_moments(std::span<const std::size_t> kind_of_stage,
+                                  const StagesInFlight& in_flight) {
   // Whether one is never the fullest for another of the same pass and chunk, whatever is exchanged.
   const auto within = [](const Moment& a, const Moment& b) {
     return a.kept <= b.kept && a.flight->between_forward <= b.flight->between_forward &&
@@ -67,36 +65,33 @@ void PipelineMemory::add(std::span<const std::size_t> chunks, UnitCounts units,
                         return x.waiting <= y.waiting && x.begun == y.begun;
                       });
   };
-  Stages& added = stages_.emplace_back(Stages{.chunks = chunks, .units = std::move(units), .moments = {}});
-  std::vector<Moment>& all = added.moments;
-  all.reserve(in_flight[stages.front()].moments.size());
-  for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
-    for (std::size_t own = 0; own < chunks.size(); ++own) {
-      const auto first = static_cast<std::ptrdiff_t>(all.size());
-      const double of_pass = begins_gradients(pass)          ? kept[own].all
-                             : pass == Pass::backward_weight ? kept[own].for_weight
-                                                             : 0;
-      const double carried_back = memory_[chunks[own]].carried_back;
-      for (std::size_t s = 0; s < stages.size(); ++s) {
-        const StageInFlight& of_stage = in_flight[stages[s]];
-        const bool follows = s > 0 && stages[s - 1] + 1 == stages[s];
-        for (std::size_t& i = next[s]; i < of_stage.moments.size(); ++i) {
-          const InFlight& f = of_stage.moments[i];
-          if (f.pass != pass || f.chunk != static_cast<std::int32_t>(own)) break;
-          if (follows && f.covered) continue;
-          Moment m{&f, of_stage.chunks_of(i), of_pass + carried_back * f.carried_back};
-          for (std::size_t c = 0; c < chunks.size(); ++c)
-            m.kept += kept[c].all * m.chunks[c].kept + kept[c].for_weight * m.chunks[c].waiting;
-          const auto alike = all.begin() + first;
-          if (std::any_of(alike, all.end(), [&](const Moment& other) { return within(m, other); })) continue;
-          all.erase(std::remove_if(alike, all.end(), [&](const Moment& other) { return within(other, m); }),
-                    all.end());
-          all.push_back(m);
-        }
-      }
+  const std::size_t chunks = kinds_.front().chunks.size();
+  const InFlight* before = nullptr;
+  for (std::size_t i = 0; i < in_flight.moments.size(); ++i) {
+    const InFlight& f = in_flight.moments[i];
+    const auto stage = static_cast<std::size_t>(f.stage);
+    Kind& kind = kinds_[kind_of_stage[stage]];
+    if (f.covered && kind_of_stage[stage - 1] == kind_of_stage[stage]) continue;
+    if (!before || before->pass != f.pass || before->chunk != f.chunk)
+      for (Kind& k : kinds_) k.first_alike = k.moments.size();
+    before = &f;
+    Moment m{&f, std::span(in_flight.chunks).subspan(i * chunks, chunks)};
+    const PieceMemory& own = memory_[kind.chunks[static_cast<std::size_t>(f.chunk)]];
+    m.kept = own.carried_back * f.carried_back + (begins_gradients(f.pass)          ? own.kept
+                                                  : f.pass == Pass::backward_weight ? own.kept_for_weight
+                                                                                    : 0);
+    for (std::size_t c = 0; c < chunks; ++c) {
+      const PieceMemory& piece = memory_[kind.chunks[c]];
+      m.kept += piece.kept * m.chunks[c].kept + piece.kept_for_weight * m.chunks[c].waiting;
     }
-  for (const OncePerStage& o : once_)
-    if (o.units & set_of(added.units)) added.once += o.bytes + o.per_micro_batch * micro_batches_;
+    const auto alike = kind.moments.begin() + static_cast<std::ptrdiff_t>(kind.first_alike);
+    if (std::any_of(alike, kind.moments.end(), [&](const Moment& other) { return within(m, other); }))
+      continue;
+    kind.moments.erase(
+        std::remove_if(alike, kind.moments.end(), [&](const Moment& other) { return within(other, m); }),
+        kind.moments.end());
+    kind.moments.push_back(m);
+  }
 }
 
 const double* PipelineMemory::most_in_passes(const Scenario& s, const StateMemory& m,
@@ -111,15 +106,15 @@ const double* PipelineMemory::most_in_passes(const Scenario& s, const StateMemor
   const auto [first, added] = exchanges_.try_emplace(exchange);
   if (added) {
     first = most_.size();
-    for (const Stages& stages : stages_) most_.push_back(most_in_passes(stages, exchange, s, m));
+    for (const Kind& kind : kinds_) most_.push_back(most_in_passes(kind, exchange, s, m));
   }
   return most_.data() + first;
 }
 
-double PipelineMemory::most_in_passes(const Stages& stages, Exchange exchange, const Scenario& scenario,
+double PipelineMemory::most_in_passes(const Kind& kind, Exchange exchange, const Scenario& scenario,
                                       const StateMemory& m) const {
   const bool exchanges = exchange.zero_stage >= 2, begins = exchange.begun;
-  exchange.both_ends = (exchanges || begins) && stages.units.embedding > 0 && stages.units.head > 0;
+  exchange.both_ends = (exchanges || begins) && kind.units.embedding > 0 && kind.units.head > 0;
   // Gradients of a chunk: of a micro-batch, which may wait for a pass of weights, and accumulated.
   const auto whole = [&](const Piece& piece) {
     double bytes = 0;
@@ -127,17 +122,17 @@ double PipelineMemory::most_in_passes(const Stages& stages, Exchange exchange, c
     return bytes;
   };
   double most = 0;
-  for (const Moment& moment : stages.moments) {
+  for (const Moment& moment : kind.moments) {
     const InFlight& f = *moment.flight;
     const auto own = static_cast<std::size_t>(f.chunk);
     Exchange of_own = exchange;
     if (!begins_gradients(f.pass) || moment.chunks[own].begun) of_own.begun = nullptr;
-    const std::size_t piece = stages.chunks[own];
+    const std::size_t piece = kind.chunks[own];
     double bytes = moment.kept + most_with(of_own, f.pass, scenario, pieces_[piece], memory_[piece], m);
     if (exchanges) bytes += m.shared_gradient * f.between_backward;
     if (exchange.zero_stage == 3) bytes += m.shared_gathered * f.between_forward;
     for (std::size_t c = 0; c < moment.chunks.size(); ++c) {
-      const Piece& of_chunk = pieces_[stages.chunks[c]];
+      const Piece& of_chunk = pieces_[kind.chunks[c]];
       if (exchanges && moment.chunks[c].waiting > 0) bytes += whole(of_chunk) * moment.chunks[c].waiting;
       if (begins && moment.chunks[c].begun) bytes += accumulated(m, of_chunk, exchange.both_ends);
     }

@@ -34,22 +34,22 @@ class PipelineMemory {
   PipelineMemory(const std::vector<Piece>& pieces, const std::vector<PieceMemory>& memory,
                  const std::vector<OncePerStage>& once, double micro_batches)
       : pieces_(pieces), memory_(memory), once_(once), micro_batches_(micro_batches) {}
-  // Stages that have the same pieces as chunks, and these units. Refers to the chunks and to what is in
-  // flight in all stages.
-  void add(std::span<const std::size_t> chunks, UnitCounts units, std::span<const std::size_t> stages,
-           const std::vector<StageInFlight>& in_flight);
+  // A kind of stages, which have these pieces as chunks, and these units. Refers to the chunks.
+  void add(std::span<const std::size_t> chunks, UnitCounts units);
+  // After all kinds: what is in flight, which it refers to.
+  void find_moments(std::span<const std::size_t> kind_of_stage, const StagesInFlight& in_flight);
 
-  // `of_stage(i, units)`: the StageStates of the i-th stages that were added. Keeps what it finds for states
+  // `of_kind(i, units)`: the StageStates of the i-th kind. Keeps what it finds for states
   // that exchange the same: not for several threads at a time.
-  template <class OfStage>
+  template <class OfKind>
   Bytes peak(const Scenario& scenario, const StateMemory& states, const BucketLayers& bucket,
-             OfStage of_stage) const {
+             OfKind of_kind) const {
     const double* const in_passes = most_in_passes(scenario, states, bucket);
     double most = 0;
-    for (std::size_t i = 0; i < stages_.size(); ++i) {
-      const StageStates& s = of_stage(i, stages_[i].units);
-      most = std::max(most, s.always + stages_[i].once + s.copies +
-                                std::max({in_passes[i], s.updating, s.between_steps}));
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const StageStates& s = of_kind(i, kinds_[i].units);
+      most = std::max(
+          most, s.always + kinds_[i].once + s.copies + std::max({in_passes[i], s.updating, s.between_steps}));
     }
     return {std::llround(most + scenario.implementation.memory.context_gib * kGiB)};
   }
@@ -60,23 +60,24 @@ class PipelineMemory {
     std::span<const ChunkInFlight> chunks;
     double kept = 0;  // bytes from pass to pass, without what is exchanged
   };
-  struct Stages {
+  struct Kind {
     std::span<const std::size_t> chunks;  // pieces, by their index
     UnitCounts units;
     std::vector<Moment> moments;  // but those in which another takes as much of everything
+    std::size_t first_alike = 0;  // of the pass and chunk at hand
     double once = 0;              // beside parameters, at all times
   };
-  // For all stages, one after the other: above what lives always.
+  // For all kinds, one after the other: above what lives always.
   const double* most_in_passes(const Scenario& scenario, const StateMemory& states,
                                const BucketLayers& bucket) const;
-  double most_in_passes(const Stages& stages, Exchange exchange, const Scenario& scenario,
+  double most_in_passes(const Kind& kind, Exchange exchange, const Scenario& scenario,
                         const StateMemory& states) const;
 
   const std::vector<Piece>& pieces_;
   const std::vector<PieceMemory>& memory_;
   const std::vector<OncePerStage>& once_;
   double micro_batches_;
-  std::vector<Stages> stages_;
+  std::vector<Kind> kinds_;
   mutable MapInTurn<Exchange, std::size_t> exchanges_;  // where the first is among:
   mutable std::vector<double> most_;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <memory_resource>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -80,13 +79,6 @@ struct StepEstimator::Known {
     return base;
   }
 
-  // The number of what passes exchange; of where the optimizer runs they know nothing.
-  int exchange(StateKey key, std::optional<BucketLayers> bucket) {
-    key.strategy.offload_optimizer = false;
-    const int next = static_cast<int>(found.exchanges.size());
-    return found.exchanges.try_emplace({key, bucket}, next).first->second;
-  }
-
   Scenario base;
   const Calibration* calibration;
   std::shared_ptr<Schedules> schedules;
@@ -102,7 +94,10 @@ struct StepEstimator::Known {
     std::map<std::pair<const UnbucketedStates*, BucketLayers>, StepStates> states;
     std::map<StateKey, std::unique_ptr<BlockTimes>> transfer_blocks;
     StageNumbers stage_numbers;
-    std::map<std::pair<StateKey, std::optional<BucketLayers>>, int> exchanges;
+    // Numbers of what passes exchange, without buckets, and with them by the former.
+    std::map<StateKey, int> exchanges;
+    std::map<std::pair<int, BucketLayers>, int> in_buckets;
+    int next_exchange() const { return static_cast<int>(exchanges.size() + in_buckets.size()); }
   } found = {};
 };
 
@@ -237,7 +232,7 @@ StepPasses StepEstimator::passes(const Scenario& s) {
           &known_->passes_memory};
 }
 
-StepEstimator::StateKey StepEstimator::state_key(const Scenario& s, StatePlaces places) {
+UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces places) {
   StateKey key{s.strategy};
   Strategy& t = key.strategy;
   t.gradient_bucket = 0;
@@ -248,15 +243,13 @@ StepEstimator::StateKey StepEstimator::state_key(const Scenario& s, StatePlaces 
   t.prefetch = 1;
   t.offload_activations = false;
   forget_recompute(t);
-  return key;
-}
-
-UnbucketedStates& StepEstimator::unbucketed(const Scenario& s, StatePlaces places) {
-  const StateKey key = state_key(s, places);
   auto& known = known_->found.unbucketed[key];
   if (known) return *known;
-  const int exchange = known_->exchange(key, {});
-  const Scenario& with = known_->with(key.strategy, s.workload);
+  StateKey on_device = key;  // passes know nothing of where the optimizer runs
+  on_device.strategy.offload_optimizer = false;
+  Known::Found& found = known_->found;
+  const int exchange = found.exchanges.try_emplace(on_device, found.next_exchange()).first->second;
+  const Scenario& with = known_->with(t, s.workload);
   known = std::make_unique<UnbucketedStates>(with, with.hardware, known_->calibration, compute_blocks(with),
                                              exchange);
   return *known;
@@ -269,8 +262,10 @@ const StepStates& StepEstimator::states(const Scenario& s) {
   const BucketLayers bucket = base.blocks.layers_in(s.strategy.gradient_bucket);
   const auto known = known_->found.states.find({&base, bucket});
   if (known != known_->found.states.end()) return known->second;
-  const int exchange = known_->exchange(state_key(s, state_places(s)), bucket);
-  return known_->found.states.try_emplace({&base, bucket}, StepStates{base, bucket, exchange}).first->second;
+  Known::Found& found = known_->found;
+  const int exchange =
+      found.in_buckets.try_emplace({base.exchange, bucket}, found.next_exchange()).first->second;
+  return found.states.try_emplace({&base, bucket}, StepStates{base, bucket, exchange}).first->second;
 }
 
 const ScheduleFacts& StepEstimator::schedule(const Scenario& s) {

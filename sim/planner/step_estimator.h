@@ -39,7 +39,6 @@ class StepEstimator {
   void forget_other_workloads(const Scenario& scenario);
   BlockTimes& compute_blocks(const Scenario& scenario);
   TransferTimes transfers(const Scenario& scenario);
-  static StateKey state_key(const Scenario& scenario, StatePlaces places);
   UnbucketedStates& unbucketed(const Scenario& scenario, StatePlaces places);
 
   std::shared_ptr<Known> known_;

@@ -69,8 +69,8 @@ StepPipeline::StepPipeline(const Scenario& s, StepPasses& passes, const Schedule
               micro_batches_of_chunk(facts.placement)) {
   for (const Piece& p : cut_.pieces.distinct) most_ahead_ = std::max(most_ahead_, p.units() - 1);
   find_kinds();
-  for (const Kind& kind : kinds_)
-    memory_.add(kind.chunks, kind.units.counts(), kind.stages, facts_.in_flight);
+  for (const Kind& kind : kinds_) memory_.add(kind.chunks, kind.units.counts());
+  memory_.find_moments(kind_of_stage_, facts_.in_flight);
   least_ = least_of_passes(s, nullptr);
   constexpr std::size_t kUsual = 64;  // so that most lists of exchanges are allocated once
   ends_.reserve(kUsual * kinds_.size());
@@ -106,7 +106,6 @@ void StepPipeline::find_kinds() {
       kind.number =
           passes_.stage_numbers_.try_emplace(kind.units, passes_.stage_numbers_.size()).first->second;
     }
-    kinds_[same].stages.push_back(stage);
     kind_of_stage_.push_back(same);
     piece_of_.insert(piece_of_.end(), kinds_[same].chunks.begin(), kinds_[same].chunks.end());
   }

@@ -96,7 +96,6 @@ class StepPipeline {
     std::vector<std::size_t> chunks;  // distinct pieces
     StageUnits units;
     std::size_t number = 0;  // of these
-    std::vector<std::size_t> stages;
   };
   void find_kinds();
   PassTimer timer(const Scenario& scenario, const StepStates* states) const;

@@ -24,9 +24,11 @@ ActionTime BlockTimes::of(BlockId block, Phase phase, std::int64_t micro_batch_s
 }
 
 ActionTime BlockTimes::message(Unit unit, std::int32_t units) {
+  const auto [known, added] = messages_.try_emplace({unit, units});
+  if (!added) return known->second;
   const BlockId block = bucket_block(step_, unit, units);
   if (pricer_) pricer_->add_new_blocks();
-  return of(block, Phase::backward);
+  return known->second = of(block, Phase::backward);
 }
 
 BucketLayers BlockTimes::layers_in(std::int64_t bytes) const {

@@ -2,6 +2,7 @@
 // run the same blocks.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -51,6 +52,7 @@ class BlockTimes {
     std::vector<std::optional<ActionTime>> blocks;
   };
   std::vector<OfBatch> times_;  // of few sizes
+  std::map<std::pair<Unit, std::int32_t>, ActionTime> messages_;
 };
 
 // Passes through a layer of a kind, and how a layer lies among those that are recomputed together.

@@ -141,11 +141,12 @@ TEST_CASE("micro-batches in flight are the schedule's") {
   const std::string name = GENERATE(std::string("1f1b"), std::string("gpipe"));
   constexpr std::int32_t kStages = 4, kMicroBatches = 12;
   const Schedule schedule = make_schedule(name, kStages, 1, kMicroBatches);
-  const std::vector<StageInFlight> stages = in_flight(schedule, false);
+  const StagesInFlight stages = in_flight(schedule, false);
   for (std::int32_t stage = 0; stage < kStages; ++stage) {
     std::int64_t most = 0;
-    for (const ChunkInFlight& c : stages[static_cast<std::size_t>(stage)].chunks)
-      most = std::max<std::int64_t>(most, c.kept + 1);  // with its own
+    for (std::size_t i = 0; i < stages.moments.size(); ++i)  // of one chunk each
+      if (stages.moments[i].stage == stage)
+        most = std::max<std::int64_t>(most, stages.chunks[i].kept + 1);  // with its own
     CHECK(most == tests::most_in_flight(schedule, stage));
   }
 }
