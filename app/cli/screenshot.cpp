@@ -1,4 +1,4 @@
-// ridgepoint screenshot: a picture of the desktop, or of one panel, without a display.
+// ridgepoint screenshot: the desktop, or one panel, as a picture or as data, without a display.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -66,9 +66,13 @@ void add_screenshot(CLI::App& program, Invocation& invocation) {
   CLI::App* command = program.add_subcommand(
       "screenshot",
       describe(
-          "Draw the desktop, or one panel, into a picture; no display is needed.",
+          "Draw the desktop, or one panel, into a picture, or write what it shows as data; no display is "
+          "needed.",
           {"ridgepoint screenshot --out desktop.png --size 1920x1080 --theme light",
            "ridgepoint screenshot --panel memory --model llama-3.1-8b --seq-len 8k --out memory.png",
+           "ridgepoint screenshot --panel pipeline --scenario scenario.json --out trace.json    for Perfetto",
+           "ridgepoint screenshot --panel memory --model llama-3.1-8b --out memory.svg          or .csv, "
+           ".tsv, .md",
            "ridgepoint screenshot --panel compare --measured out/train.measured.json --out compare.png"}));
   flags->scenario.add_to(*command);
   constexpr const char* kGroup = "Picture";
@@ -105,9 +109,12 @@ void add_screenshot(CLI::App& program, Invocation& invocation) {
       ->type_name("FILE.csv")
       ->check(CLI::ExistingFile)
       ->group(kGroup);
-  command->add_option("--out", flags->out, "the picture")
+  command
+      ->add_option(
+          "--out", flags->out,
+          fmt::format("the picture, or what is shown as data: {}", fmt::join(picture_endings(), ", ")))
       ->capture_default_str()
-      ->type_name("FILE.png")
+      ->type_name("FILE")
       ->group(kGroup);
   command->callback([flags, &invocation] { invocation.run = [flags] { return screenshot(*flags); }; });
 }

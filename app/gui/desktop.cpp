@@ -1,6 +1,7 @@
 #include "app/gui/desktop.h"
 
 #include <imgui.h>
+#include <imgui_impl_null.h>
 #include <imgui_impl_opengl3.h>
 #include <implot.h>
 
@@ -38,10 +39,83 @@ struct OpenGl {
   ~OpenGl() { ImGui_ImplOpenGL3_Shutdown(); }
 };
 
+struct NoScreen {
+  NoScreen() { ImGui_ImplNull_Init(); }
+  ~NoScreen() { ImGui_ImplNull_Shutdown(); }
+};
+
 std::string list_of(const std::vector<std::string>& names) {
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   return list;
+}
+
+constexpr const char* kPictureEnding = ".png";
+
+// A frame at a time, as the options have the desktop, through a backend.
+template <class Backend, class Drawn>
+void draw_frames(const ScreenshotOptions& options, const Backend& frame, const Drawn& drawn) {
+  ImGuiIO& io = ImGui::GetIO();
+  gui::Settings settings;
+  settings.theme = options.theme;
+  settings.scale = static_cast<float>(options.scale);
+  gui::Shell shell(
+      {options.scenario, "", {}, {}}, settings, [] {}, true);
+  for (const std::filesystem::path& table : options.tables) shell.open(table);
+  for (const sim::Report& report : options.measured) shell.show_measured(report);
+  shell.view().maximised = options.panel;
+  shell.wait_for_prediction();
+  drawn(shell, [&](int frames) {
+    for (int i = 0; i < frames; ++i) {
+      shell.wait_for_studies();  // which panels ask for once they are seen
+      shell.prepare();
+      frame([&] {
+        io.DisplaySize = {static_cast<float>(options.width), static_cast<float>(options.height)};
+        io.DeltaTime = kFrameSeconds;
+        ImGui::NewFrame();
+        shell.frame();
+        ImGui::Render();
+      });
+    }
+  });
+}
+
+void write_picture(const ScreenshotOptions& options, const std::filesystem::path& png) {
+  gui::Offscreen offscreen(options.width, options.height);
+  const Contexts contexts;
+  const OpenGl backend;
+  draw_frames(
+      options,
+      [](const auto& within) {
+        ImGui_ImplOpenGL3_NewFrame();
+        within();
+        ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+      },
+      [](gui::Shell&, const auto& draw) { draw(kWarmUpFrames); });
+  gui::write_png(png, options.width, options.height, offscreen.read_pixels());
+}
+
+// Panels ask their studies when they are seen: one after the other where all are written.
+void write_figures(const ScreenshotOptions& options, const std::filesystem::path& file,
+                   gui::ExportFormat format) {
+  constexpr int kFrames = 4;
+  const Contexts contexts;
+  const NoScreen backend;
+  draw_frames(
+      options,
+      [](const auto& within) {
+        ImGui_ImplNull_NewFrame();
+        within();
+        ImGui_ImplNullRender_RenderDrawData(ImGui::GetDrawData());
+      },
+      [&](gui::Shell& shell, const auto& draw) {
+        for (const gui::PanelEntry* panel : gui::panels()) {
+          if (options.panel.empty() ? !panel->of_prediction : options.panel != panel->id) continue;
+          shell.view().maximised = panel->id;
+          draw(kFrames);
+        }
+        gui::write_text(file.string(), shell.exported(options.panel, format));
+      });
 }
 
 }  // namespace
@@ -85,37 +159,26 @@ int run_desktop(const DesktopOptions& options) {
   return 0;
 }
 
-void write_screenshot(const ScreenshotOptions& options, const std::filesystem::path& png) {
+std::vector<std::string> picture_endings() {
+  std::vector<std::string> endings = {kPictureEnding};
+  for (int i = 0; i < gui::kExportFormats; ++i)
+    endings.emplace_back(gui::ending_of(static_cast<gui::ExportFormat>(i)));
+  return endings;
+}
+
+void write_screenshot(const ScreenshotOptions& options, const std::filesystem::path& file) {
   if (!options.panel.empty() && !gui::find_panel(options.panel))
     throw runtime::InputError("There is no panel \"" + options.panel + "\": the panels are " +
                               list_of(panel_names()) + ".");
   if (options.width < 1 || options.height < 1)
     throw runtime::InputError("A picture is at least one pixel wide and high.");
-  gui::Offscreen offscreen(options.width, options.height);
-  const Contexts contexts;
-  const OpenGl backend;
-  ImGuiIO& io = ImGui::GetIO();
-  io.DisplaySize = {static_cast<float>(options.width), static_cast<float>(options.height)};
-  io.DeltaTime = kFrameSeconds;
-  gui::Settings settings;
-  settings.theme = options.theme;
-  settings.scale = static_cast<float>(options.scale);
-  gui::Shell shell(
-      {options.scenario, "", {}, {}}, settings, [] {}, true);
-  for (const std::filesystem::path& table : options.tables) shell.open(table);
-  for (const sim::Report& report : options.measured) shell.show_measured(report);
-  shell.view().maximised = options.panel;
-  shell.wait_for_prediction();
-  for (int i = 0; i < kWarmUpFrames; ++i) {
-    shell.wait_for_studies();  // which panels ask for once they are seen
-    shell.prepare();
-    ImGui_ImplOpenGL3_NewFrame();
-    ImGui::NewFrame();
-    shell.frame();
-    ImGui::Render();
-    ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
-  }
-  gui::write_png(png, options.width, options.height, offscreen.read_pixels());
+  const std::string ending = file.extension().string();
+  if (ending == kPictureEnding || ending.empty()) return write_picture(options, file);
+  const auto format = gui::format_with_ending(ending);
+  if (!format)
+    throw runtime::InputError("No export is called " + ending + ": a file ends in " +
+                              list_of(picture_endings()) + ".");
+  write_figures(options, file, *format);
 }
 
 }  // namespace app

@@ -41,8 +41,13 @@ struct ScreenshotOptions {
 // Stable names: "scenario", "overview", "memory", "roofline", "live", "compare", ...
 std::vector<std::string> panel_names();
 
-// Draws a frame without a display and writes it as PNG. Throws runtime::InputError for an unknown panel, and
-// NoDisplay where no off-screen OpenGL is to be had.
-void write_screenshot(const ScreenshotOptions& options, const std::filesystem::path& png);
+// The endings of files that write_screenshot() writes, for help and for messages: ".png", ".svg", ...
+std::vector<std::string> picture_endings();
+
+// Draws a frame without a display and writes it as PNG. Other endings are written without OpenGL: what the
+// panel shows, or all panels, as SVG, CSV, TSV, Markdown (.md), a Chrome trace of the step (.json) or a page
+// (.html). Throws runtime::InputError for an unknown panel or ending and where there is nothing to write, and
+// NoDisplay where no off-screen OpenGL is to be had for a PNG.
+void write_screenshot(const ScreenshotOptions& options, const std::filesystem::path& file);
 
 }  // namespace app

@@ -205,6 +205,17 @@ bool PanelWindows::open(const std::filesystem::path& file) {
   return false;
 }
 
+std::vector<PanelFigures> PanelWindows::figures(const PanelContext& context, std::string_view panel) const {
+  std::vector<PanelFigures> all;
+  for (const Made& made : panels_) {
+    if (!panel.empty() && made.entry.id != panel) continue;
+    std::vector<Figure> figures = made.panel->figures(context);
+    if (!figures.empty() || !panel.empty())
+      all.push_back({made.entry.id, made.entry.title, made.panel->caption(context), std::move(figures)});
+  }
+  return all;
+}
+
 void PanelWindows::draw_dock(const Look& look, ImVec2 size) {
   const ImGuiID dockspace = ImGui::GetID(kDockspace);
   // The user has moved a panel or a splitter.
@@ -293,6 +304,7 @@ void PanelWindows::draw_window(const Made& made, const PanelContext& context) {
   if (panel.bare) ImGui::PopStyleVar();
   ImGui::PopStyleColor(4);
   if (visible) {
+    if (ImGui::IsWindowFocused(ImGuiFocusedFlags_ChildWindows)) context.view.used_last = panel.id;
     const bool caption_in_tabs = has_tab && known->DockNode->TabBar;
     if (caption_in_tabs)
       draw_caption_beside_tabs(look, *known->DockNode->TabBar, made.panel->caption(context));

@@ -42,6 +42,8 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
           })),
       outlook_(studies_.add<StartQuestion, Outlook>(
           [](const StartQuestion& question, const auto&) { return outlook_of(question); })),
+      picture_(studies_.add<PictureQuestion, std::filesystem::path>(draw_picture)),
+      executable_(options.executable),
       panels_(settings.closed_panels, !settings.layout.empty()) {
   look_.fonts = load_fonts();
   look_.theme = settings.theme;
@@ -58,6 +60,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   unpredicted_.scenario = document_.scenario();
   // In the order of menus and of the palette.
   add_document_commands();
+  add_export_commands();
   add_run_commands();
   panels_.make({studies_, commands_, document_, calibrations_, options.settings_directory});
   add_view_commands();
@@ -151,9 +154,9 @@ const Outlook* Shell::outlook() const {
                                                                                   : nullptr;
 }
 
-PanelContext Shell::context(Requests& requests, const sim::Scenario& scenario) {
+PanelContext Shell::context(const Look& look, Requests& requests, const sim::Scenario& scenario) {
   const bool is_legal_alone = !disagreement_.empty();
-  return {look_,
+  return {look,
           scenario,
           calibrations_.of(scenario.hardware),
           is_legal_alone         ? *legal_
@@ -189,12 +192,13 @@ void Shell::frame() {
   studies_.poll();
   runs_.poll();
   if (calibrations_.take_over()) commands_.invoke("hardware.this-machine");
+  tell_of_picture();
   commands_.handle_shortcuts();
   Requests requests;
   take_over_prediction();
-  const PanelContext panel_context = context(requests, document_.scenario());
+  const PanelContext panel_context = context(look_, requests, document_.scenario());
   const PanelContext legal_context =
-      context(requests, disagreement_.empty() ? document_.scenario() : legal_->scenario);
+      context(look_, requests, disagreement_.empty() ? document_.scenario() : legal_->scenario);
   view_.hovered_operation.clear();
   if (!find_panel(view_.maximised)) draw_host(panel_context);
   panels_.draw(panel_context, legal_context);

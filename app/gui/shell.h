@@ -9,7 +9,9 @@
 #include "app/gui/commands.h"
 #include "app/gui/desktop.h"
 #include "app/gui/document.h"
+#include "app/gui/figures/export.h"
 #include "app/gui/jobs/calibrations.h"
+#include "app/gui/jobs/picture.h"
 #include "app/gui/jobs/run.h"
 #include "app/gui/jobs/study.h"
 #include "app/gui/palette_window.h"
@@ -40,6 +42,9 @@ class Shell {
   // A scenario or a model becomes the document's, a report is shown as a run, and other files go to the panel
   // that takes them: tables of measurements.
   void open(const std::filesystem::path& file);
+  // What a panel shows, as a file of this format; of no name: all panels. Throws runtime::InputError where it
+  // shows nothing that can be written.
+  std::string exported(std::string_view panel, ExportFormat format);
   void wait_for_prediction() const { prediction_.wait(); }
   // What panels that are seen have asked for.
   void wait_for_studies() const { studies_.wait(); }
@@ -60,8 +65,14 @@ class Shell {
   void add_view_commands();
   void add_scenario_commands();
   void add_preset_commands();
+  void add_export_commands();
+  // The panel that exports are of: the maximised one, else the one that was used last.
+  const PanelEntry& exported_panel() const;
+  void export_to(const std::string& file, std::string_view panel, ExportFormat format);
+  void ask_picture(double scale);
+  void tell_of_picture();
   void follow_document();
-  PanelContext context(Requests& requests, const sim::Scenario& scenario);
+  PanelContext context(const Look& look, Requests& requests, const sim::Scenario& scenario);
   // One undo step; the batch follows what it is divided over.
   void edit(std::string label, sim::Scenario next, std::string_view key = {});
   void take_over_prediction();
@@ -84,6 +95,9 @@ class Shell {
   Runs runs_;
   Study<PredictionQuestion, Prediction>& prediction_;
   Study<StartQuestion, Outlook>& outlook_;
+  PictureStudy& picture_;
+  bool picture_awaited_ = false;
+  std::string executable_;
   Prediction unpredicted_;            // until the first one is there
   std::optional<Prediction> legal_;   // the last that has figures
   const Prediction* seen_ = nullptr;  // of the study, when it was last looked at

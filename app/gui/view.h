@@ -34,9 +34,10 @@ struct Selection {
 
 struct View {
   Selection selection;
-  std::string explained_line;     // that Explain shows
-  std::string hovered_operation;  // linked over panels, for one frame
-  std::string maximised;          // a panel's id; empty: all of them, docked
+  std::string explained_line;          // that Explain shows
+  std::string hovered_operation;       // linked over panels, for one frame
+  std::string maximised;               // a panel's id; empty: all of them, docked
+  std::string used_last = "overview";  // the id of the panel that had the keyboard last
   sim::FlopsConvention convention = sim::FlopsConvention::six_n_causal;
   bool palette_asked = false, shortcuts_asked = false;  // to be opened in this frame
   std::string palette_query;

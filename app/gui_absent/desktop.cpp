@@ -17,6 +17,10 @@ std::vector<std::string> panel_names() {
   return {};
 }
 
+std::vector<std::string> picture_endings() {
+  return {};
+}
+
 void write_screenshot(const ScreenshotOptions&, const std::filesystem::path&) {
   throw NoDisplay(kAbsent);
 }

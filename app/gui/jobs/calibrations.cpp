@@ -1,7 +1,6 @@
 #include "app/gui/jobs/calibrations.h"
 
 #include <exception>
-#include <future>
 #include <stdexcept>
 
 #include "app/gui/jobs/child_process.h"
@@ -16,10 +15,8 @@ namespace {
 
 // Ends with the child, which is killed where the result is no longer wanted.
 void measure_this_machine(const std::string& executable, const Study<int, int>::Course& course) {
-  std::promise<std::string> ended;
-  std::future<std::string> message = ended.get_future();
   std::string problem;  // of a line; the reading thread's
-  const ChildProcess child(
+  run_to_end(
       {executable, "calibrate", "--stream"},
       [&](std::string_view line) {
         try {
@@ -31,10 +28,8 @@ void measure_this_machine(const std::string& executable, const Study<int, int>::
           problem = error.what();
         }
       },
-      [] {}, [&](const ChildEnd& end) { ended.set_value(end.message.empty() ? problem : end.message); });
-  while (message.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
-    if (course.stopped()) return;
-  if (const std::string words = message.get(); !words.empty()) throw std::runtime_error(words);
+      [&] { return course.stopped(); });
+  if (!problem.empty() && !course.stopped()) throw std::runtime_error(problem);
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <future>
+#include <stdexcept>
 #include <utility>
 
 namespace app::gui {
@@ -183,6 +185,18 @@ void ChildProcess::read_until_end(const std::stop_token& stop) {
   }
   close_all();
   finish(describe(status, cancelled, last_words));
+}
+
+void run_to_end(std::vector<std::string> command, ChildProcess::OnLine on_line,
+                const std::function<bool()>& stopped) {
+  std::promise<std::string> ended;
+  std::future<std::string> message = ended.get_future();
+  const ChildProcess child(
+      std::move(command), std::move(on_line), [] {},
+      [&](const ChildEnd& end) { ended.set_value(end.message); });
+  while (message.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
+    if (stopped()) return;
+  if (const std::string words = message.get(); !words.empty()) throw std::runtime_error(words);
 }
 
 }  // namespace app::gui

@@ -44,4 +44,9 @@ class ChildProcess {
   std::jthread thread_;
 };
 
+// Waits for the end, on a thread that may: a study's. Where it is no longer wanted the program is killed, and
+// nothing is thrown; one that fails is a std::runtime_error with its message.
+void run_to_end(std::vector<std::string> command, ChildProcess::OnLine on_line,
+                const std::function<bool()>& stopped);
+
 }  // namespace app::gui

@@ -482,10 +482,48 @@ void draw(const Context& context) {
     draw_ranks(context, *step, *shown, left);
 }
 
+std::vector<Figure> figures(const Context& context) {
+  if (!context.prediction.step) return {};
+  const StepView& step = *context.prediction.step;
+  FigureTable table{{{"stage"},
+                     {"group"},
+                     {"operation"},
+                     {"ranks", Measure::count},
+                     {"messages", Measure::count},
+                     {"sent", Measure::bytes},
+                     {"time", Measure::seconds},
+                     {"exposed", Measure::seconds},
+                     {"rate", Measure::bytes_per_second}},
+                    {}};
+  for (int stage = 0; stage < step.stages; ++stage)
+    for (const Exchange& e : exchanges_of(step, stage))
+      table.rows.push_back({std::to_string(stage), e.group_name, e.kind_name,
+                            static_cast<double>(step.groups[static_cast<std::size_t>(e.group)].size),
+                            static_cast<double>(e.messages), e.bytes, e.duration, e.exposed,
+                            e.duration > 0 ? Cell(e.bytes / e.duration) : Cell()});
+  if (table.rows.empty()) return {};
+  std::vector<Figure> all = {{"Exchanges of a step", std::move(table)}};
+  FigurePlot plot{
+      {"sent by a rank", Measure::bytes, true}, {"time of a message", Measure::seconds, true}, {}};
+  for (const MessageCurve& curve : step.curves) {
+    const sim::Group& group = step.groups[static_cast<std::size_t>(curve.group)];
+    FigureCurve line{std::string(name(group.axis)) + ", " + kind_title(curve.kind),
+                     group_color(context.look.color(), name(group.axis)),
+                     Mark::line,
+                     {}};
+    for (const MessageCurve::Point& p : curve.points)
+      if (p.sent.value > 0 && p.seconds.value > 0)
+        line.points.push_back({static_cast<double>(p.sent.value), p.seconds.value});
+    if (!line.points.empty()) plot.curves.push_back(std::move(line));
+  }
+  if (!plot.curves.empty()) all.push_back({"Time against size", std::move(plot)});
+  return all;
+}
+
 }  // namespace
 
 extern const PanelEntry communication_panel = {
     "communication", "Communication", "what ranks exchange, and what of it stands in the way",
-    Dock::upper_right, panel_of<CommunicationState, caption, draw>};
+    Dock::upper_right, panel_of<CommunicationState, caption, draw, figures>};
 
 }  // namespace app::gui

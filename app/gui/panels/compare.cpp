@@ -327,13 +327,37 @@ void draw(const ContextWith<CompareState>& context) {
   ImGui::PopStyleVar();
 }
 
+std::vector<Figure> figures(const ContextWith<CompareState>& context) {
+  const RunView& run = context.run();
+  if (!run.comparison) return {};
+  FigureTable table{{{"operation"},
+                     {"phase"},
+                     {"count", Measure::count},
+                     {"predicted", Measure::seconds},
+                     {"measured", Measure::seconds},
+                     {"ratio"},
+                     {"bound by"}},
+                    {}};
+  const auto seconds = [](const std::optional<sim::Row>& row) {
+    return row ? Cell(row->duration.value) : Cell();
+  };
+  for (const sim::ComparedRow* row : visible_rows(*run.comparison, context.state.filter)) {
+    const auto ratio = row->ratio();
+    table.rows.push_back({row->title(), std::string(sim::name(row->phase)),
+                          static_cast<double>(row->b ? row->b->count : row->a->count), seconds(row->a),
+                          seconds(row->b), ratio ? Cell(ratio_text(*ratio)) : Cell(),
+                          row->a ? Cell(std::string(sim::name(row->a->bound))) : Cell()});
+  }
+  return {{"Predicted and measured", std::move(table)}};
+}
+
 }  // namespace
 
 extern const PanelEntry compare_panel = {"compare",
                                          "Predicted and measured",
                                          "where prediction and kernels part",
                                          Dock::lower_right,
-                                         panel_of<CompareState, caption, draw>,
+                                         panel_of<CompareState, caption, draw, figures>,
                                          false,
                                          false};
 

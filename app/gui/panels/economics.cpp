@@ -299,6 +299,12 @@ class EconomicsParts {
     scatter("##throughput", place.rest(), "tokens/s, one sequence, predicted", marks);
   }
 
+  FigureTable facts_figure() const {
+    FigureTable table{{{"of the run"}, {"predicted"}, {"by"}}, {}};
+    for (const Fact& fact : run_facts()) table.rows.push_back({fact.words, fact.value, fact.note});
+    return table;
+  }
+
  private:
   struct Mark {
     ChartPoint at;
@@ -333,11 +339,16 @@ class EconomicsParts {
     if (ImGui::Button("Dated rates")) scope_.usd_per_hour = scope_.pue = scope_.kg_co2e_per_kwh = 0;
   }
 
-  void facts(float width) const {
-    if (!report_ || !(plan_.tokens_per_second > 0) || !(plan_.goodput > 0)) {
-      text_wrapped(look_, TextRole::body, c_.dim, "No prediction: Overview says why.");
-      return;
-    }
+  struct Fact {
+    std::string words, value, note = {};
+  };
+  // What the run costs; none without a prediction.
+  std::vector<Fact> run_facts() const {
+    std::vector<Fact> facts;
+    if (!report_ || !(plan_.tokens_per_second > 0) || !(plan_.goodput > 0)) return facts;
+    const auto add = [&](const char* words, std::string value, std::string note = {}) {
+      facts.push_back({words, std::move(value), std::move(note)});
+    };
     const std::string price = scope_.usd_per_hour > 0 ? "as set"
                               : price_                ? price_->market + ", " + price_->date
                                                       : "no price is known: set one";
@@ -345,28 +356,31 @@ class EconomicsParts {
       sim::RunPlan million = plan_;
       million.tokens = 1e6;
       const sim::RunCost cost = sim::cost_of_run(million);
-      if (usd_per_hour_ > 0) fact_row(look_, "Money", dollars(cost.usd), width, price);
-      fact_row(look_, "Device time", sim::format(sim::Seconds{cost.device_hours * 3600}), width);
+      if (usd_per_hour_ > 0) add("Money", dollars(cost.usd), price);
+      add("Device time", sim::format(sim::Seconds{cost.device_hours * 3600}));
       if (plan_.power_w > 0) {
-        fact_row(look_, "Energy", large(cost.mwh * 1e3, "kWh", "MWh"), width,
-                 "rated power, PUE " + significant(site_.pue));
-        fact_row(look_, "Carbon", large(cost.tonnes_co2e * 1e6, "g CO2e", "kg CO2e"), width);
+        add("Energy", large(cost.mwh * 1e3, "kWh", "MWh"), "rated power, PUE " + significant(site_.pue));
+        add("Carbon", large(cost.tonnes_co2e * 1e6, "g CO2e", "kg CO2e"));
       }
-      return;
+      return facts;
     }
     const sim::RunCost cost = sim::cost_of_run(plan_);
-    fact_row(look_, "Time", large(cost.days, "days", "thousand days"), width,
-             token_rate(plan_.tokens_per_second));
-    fact_row(look_, "Device hours", sim::format_short(cost.device_hours), width,
-             sim::format_count(std::llround(devices_)) + (devices_ > 1 ? " devices" : " device"));
-    if (usd_per_hour_ > 0) fact_row(look_, "Money", dollars(cost.usd), width, price);
+    add("Time", large(cost.days, "days", "thousand days"), token_rate(plan_.tokens_per_second));
+    add("Device hours", sim::format_short(cost.device_hours),
+        sim::format_count(std::llround(devices_)) + (devices_ > 1 ? " devices" : " device"));
+    if (usd_per_hour_ > 0) add("Money", dollars(cost.usd), price);
     if (plan_.power_w > 0) {
-      fact_row(look_, "Energy", large(cost.mwh, "MWh", "GWh"), width,
-               "rated power, PUE " + significant(site_.pue));
-      fact_row(look_, "Carbon", large(cost.tonnes_co2e, "t CO2e", "kt CO2e"), width);
+      add("Energy", large(cost.mwh, "MWh", "GWh"), "rated power, PUE " + significant(site_.pue));
+      add("Carbon", large(cost.tonnes_co2e, "t CO2e", "kt CO2e"));
     }
-    fact_row(look_, "Time that is progress", share_of_time(plan_.goodput), width,
-             "checkpoint every " + sim::format(interval_));
+    add("Time that is progress", share_of_time(plan_.goodput), "checkpoint every " + sim::format(interval_));
+    return facts;
+  }
+
+  void facts(float width) const {
+    const std::vector<Fact> all = run_facts();
+    if (all.empty()) text_wrapped(look_, TextRole::body, c_.dim, "No prediction: Overview says why.");
+    for (const Fact& fact : all) fact_row(look_, fact.words, fact.value, width, fact.note);
   }
 
   void quality_picker() {
@@ -449,6 +463,20 @@ void draw(const ContextWith<EconomicsState>& context) {
   draw_parts(context.look, context.state.tab, all);
 }
 
+std::vector<Figure> figures(const ContextWith<EconomicsState>& context) {
+  const auto& study = context.state.study;
+  if (!study.result() || !context.prediction.report) return {};
+  std::vector<Figure> all = {{"What it costs", EconomicsParts(context).facts_figure()}};
+  if (study.result()->batches.size() > 1) {
+    FigureTable batches{
+        {{"batch, tokens", Measure::count}, {"devices", Measure::count}, {"step", Measure::seconds}}, {}};
+    for (const BatchStep& b : study.result()->batches)
+      batches.rows.push_back({b.tokens, b.devices, b.step.value});
+    all.push_back({"Steps at other batches", std::move(batches)});
+  }
+  return all;
+}
+
 }  // namespace
 
 EconomicsState::EconomicsState(const PanelTools& tools)
@@ -459,6 +487,6 @@ EconomicsState::EconomicsState(const PanelTools& tools)
 
 extern const PanelEntry economics_panel = {"economics", "Economics",
                                            "what it costs: days, money, energy, carbon", Dock::lower_left,
-                                           panel_of<EconomicsState, caption, draw>};
+                                           panel_of<EconomicsState, caption, draw, figures>};
 
 }  // namespace app::gui

@@ -520,6 +520,56 @@ void draw(const ContextWith<InferenceState>& context) {
   draw_parts(context.look, context.state.tab, all, true);
 }
 
+std::vector<Figure> figures(const ContextWith<InferenceState>& context) {
+  const auto& study = context.state.study;
+  if (!study.result() || !study.progress().failure.empty()) return {};
+  const InferenceStudy& s = *study.result();
+  const Palette& c = context.look.color();
+  FigurePlot rates{{"of a user", Measure::tokens_per_second, true},
+                   {"of a device", Measure::tokens_per_second, true},
+                   {}};
+  for (const RateCurve& curve : s.rates) {
+    FigureCurve line{sim::format_count(curve.context) + " tokens of context",
+                     rates.curves.empty()
+                         ? c.predicted
+                         : mix(c.mute, c.panel, 0.2f * static_cast<float>(rates.curves.size())),
+                     Mark::dashed,
+                     {}};
+    for (const RatePoint& p : curve.points) {
+      line.points.push_back({p.per_user, p.per_device});
+      line.names.push_back("batch " + sim::format_count(p.batch));
+    }
+    if (!line.points.empty()) rates.curves.push_back(std::move(line));
+  }
+  FigurePlot cache{{"tokens of a sequence", Measure::count},
+                   {"memory of a device", Measure::bytes},
+                   {},
+                   {{"the device's memory", s.cache.device, c.bad}}};
+  const ImU32 used = memory_color(c, sim::BufferClass::kv_cache);
+  FigureCurve by_tokens{"used", used, Mark::line, {}}, contiguous{"contiguous", c.mute, Mark::dashed, {}};
+  for (const CachePoint& p : s.cache.points) {
+    const double below = s.cache.weights + s.cache.reserved;
+    by_tokens.points.push_back({p.tokens, below + p.used});
+    contiguous.points.push_back({p.tokens, below + p.contiguous});
+  }
+  cache.curves = {std::move(by_tokens), std::move(contiguous)};
+  std::vector<Figure> all = {{"Throughput against latency", std::move(rates)},
+                             {"Memory of the cache", std::move(cache)}};
+  if (s.traffic.refusal.empty()) {
+    FigureTable percentiles{{{"requests within"},
+                             {"50 %", Measure::seconds},
+                             {"90 %", Measure::seconds},
+                             {"99 %", Measure::seconds}},
+                            {}};
+    percentiles.rows = {{std::string("first token"), s.traffic.ttft[0].value, s.traffic.ttft[1].value,
+                         s.traffic.ttft[2].value},
+                        {std::string("a later token"), s.traffic.tpot[0].value, s.traffic.tpot[1].value,
+                         s.traffic.tpot[2].value}};
+    all.push_back({"Latency under traffic", std::move(percentiles)});
+  }
+  return all;
+}
+
 }  // namespace
 
 InferenceState::InferenceState(const PanelTools& tools)
@@ -528,8 +578,8 @@ InferenceState::InferenceState(const PanelTools& tools)
             return studies->study(question);
           })) {}
 
-extern const PanelEntry inference_panel = {"inference", "Inference",
-                                           "what serving the model takes: latency, memory, traffic",
-                                           Dock::lower_left, panel_of<InferenceState, caption, draw>};
+extern const PanelEntry inference_panel = {
+    "inference", "Inference", "what serving the model takes: latency, memory, traffic", Dock::lower_left,
+    panel_of<InferenceState, caption, draw, figures>};
 
 }  // namespace app::gui

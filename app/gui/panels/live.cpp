@@ -365,10 +365,32 @@ void draw(const PanelContext& context) {
   train ? draw_training(context, run) : draw_generation(context, run);
 }
 
+std::vector<Figure> figures(const PanelContext& context) {
+  const RunView& run = context.run();
+  const bool train = run.task == sim::Task::train;
+  std::vector<Figure> all;
+  const auto add = [&](const char* title, const Series& series, Measure measure) {
+    if (series.size() == 0) return;
+    FigureCurve measured{"measured", context.look.color().measured, Mark::line, {}};
+    for (const Point& p : series.points()) measured.points.push_back({p.x, p.y});
+    all.push_back(
+        {title, FigurePlot{{train ? "step" : "token", Measure::count}, {title, measure}, {measured}}});
+  };
+  add("loss", run.loss, Measure::plain);
+  add("tokens/s", run.tokens_per_second, Measure::tokens_per_second);
+  add("MFU", run.mfu, Measure::share);
+  add("gradient norm", run.gradient_norm, Measure::plain);
+  return all;
+}
+
 }  // namespace
 
-extern const PanelEntry live_panel = {
-    "live", "Live run", "the same quantities, measured", Dock::lower_left, panel_of<NoState, caption, draw>,
-    false,  false};
+extern const PanelEntry live_panel = {"live",
+                                      "Live run",
+                                      "the same quantities, measured",
+                                      Dock::lower_left,
+                                      panel_of<NoState, caption, draw, figures>,
+                                      false,
+                                      false};
 
 }  // namespace app::gui

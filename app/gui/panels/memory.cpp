@@ -545,9 +545,65 @@ void draw(const ContextWith<MemoryState>& context) {
   }
 }
 
+FigurePlot timeline_figure(const PanelContext& context) {
+  const Palette& c = context.look.color();
+  const auto& points = context.prediction.report->memory_timeline;
+  FigurePlot plot{{"time in a step", Measure::seconds}, {"memory", Measure::bytes}, {}};
+  constexpr std::size_t kColumns = 600;
+  Stack stack = stack_of(points, 0, 1, 1, kColumns);
+  hold_until(stack, context.prediction.report->step_time.value);
+  for (int category = sim::kBufferClasses - 1; category >= 0; --category) {
+    const auto at = static_cast<std::size_t>(category);
+    if (stack.edge[at] == stack.edge[at + 1]) continue;
+    FigureCurve area{std::string(memory_category_title(category)), c.memory[at], Mark::area, {}};
+    for (std::size_t i = 0; i < stack.time.size(); ++i)
+      area.points.push_back({stack.time[i], stack.edge[at + 1][i], stack.edge[at][i]});
+    plot.curves.push_back(std::move(area));
+  }
+  if (const sim::Report* measured = context.measured(); measured && measured->memory_timeline.size() > 1) {
+    const Stack real = stack_of(measured->memory_timeline, 0, 1, 1, kColumns);
+    FigureCurve line{"measured", c.measured, Mark::line, {}};
+    for (std::size_t i = 0; i < real.time.size(); ++i)
+      line.points.push_back({real.time[i], real.edge.back()[i]});
+    plot.curves.push_back(std::move(line));
+  }
+  plot.limits = {{"the device's memory", static_cast<double>(context.scenario.hardware.memory.value), c.bad}};
+  return plot;
+}
+
+std::vector<Figure> figures(const PanelContext& context) {
+  if (!context.prediction.report) return {};
+  const Palette& c = context.look.color();
+  const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
+  FigureBars bars{Measure::bytes, {}, {}, FigureLimit{text_of(capacity, Measure::bytes), capacity, c.bad}};
+  const std::vector<Ledger> rows = ledgers(context);
+  for (int category = 0; category < kMemoryCategories; ++category)
+    bars.parts.push_back(
+        {std::string(memory_category_title(category)), c.memory[static_cast<std::size_t>(category)]});
+  for (const Ledger& row : rows) bars.rows.push_back({row.label, {row.bytes.begin(), row.bytes.end()}});
+  std::vector<Figure> all = {{"Memory at the peak", std::move(bars)}};
+  if (context.prediction.report->memory_timeline.size() > 1)
+    all.push_back({"Memory over a step", timeline_figure(context)});
+  if (!context.prediction.live_at_peak.empty()) {
+    FigureTable live{
+        {{"live at the peak"}, {"category"}, {"count", Measure::count}, {"size", Measure::bytes}}, {}};
+    for (const LiveLine& line : context.prediction.live_at_peak)
+      live.rows.push_back({line.name, std::string(memory_category_title(static_cast<int>(line.buffer_class))),
+                           static_cast<double>(line.instances), static_cast<double>(line.bytes.value)});
+    all.push_back({"Live at the peak", std::move(live)});
+  }
+  if (!context.prediction.fixes.empty()) {
+    FigureTable fixes{{{"change"}, {"peak", Measure::bytes}, {"step", Measure::seconds}}, {}};
+    for (const sim::FitChange& fix : context.prediction.fixes)
+      fixes.rows.push_back({words_of(fix), static_cast<double>(fix.peak.value), fix.step.value});
+    all.push_back({"What would make it fit", std::move(fixes)});
+  }
+  return all;
+}
+
 }  // namespace
 
 extern const PanelEntry memory_panel = {"memory", "Memory", "what fills the device, and when",
-                                        Dock::upper_left, panel_of<MemoryState, caption, draw>};
+                                        Dock::upper_left, panel_of<MemoryState, caption, draw, figures>};
 
 }  // namespace app::gui

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "app/gui/figures/figure.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/widgets/fields.h"
@@ -288,10 +289,51 @@ void draw(const PanelContext& context) {
   ImGui::PopStyleVar();
 }
 
+std::vector<Figure> figures(const PanelContext& context) {
+  if (!context.prediction.report) return {};
+  const sim::Report& report = *context.prediction.report;
+  const sim::Report* measured = context.measured();
+  const bool train = report.source.scenario.workload.task == sim::Task::train;
+  FigureTable totals{{{"quantity"}, {"predicted"}, {"measured"}}, {}};
+  const auto add = [&](std::string what, Measure measure, auto value) {
+    totals.rows.push_back({std::move(what), text_of(value(report), measure),
+                           measured ? Cell(text_of(value(*measured), measure)) : Cell()});
+  };
+  add("memory at the peak", Measure::bytes,
+      [](const sim::Report& r) { return static_cast<double>(sim::peak_memory(r).value); });
+  add(train ? "step" : "generation", Measure::seconds,
+      [](const sim::Report& r) { return sim::step_time(r).value; });
+  add("throughput", Measure::tokens_per_second, sim::tokens_per_second);
+  if (train) {
+    add("MFU, " + std::string(sim::name(context.view.convention)), Measure::share,
+        [&](const sim::Report& r) { return sim::mfu(r, context.view.convention); });
+    add("HFU", Measure::share, sim::hfu);
+  } else {
+    const auto seconds = [](std::optional<sim::Seconds> t) { return t ? t->value : std::nan(""); };
+    add("time to the first token", Measure::seconds,
+        [&](const sim::Report& r) { return seconds(sim::ttft(r)); });
+    add("time per token", Measure::seconds, [&](const sim::Report& r) { return seconds(sim::tpot(r)); });
+    add("MBU, decode", Measure::share, sim::mbu);
+  }
+  add("FLOPs", Measure::flops, [](const sim::Report& r) { return sim::executed_flops(r).value; });
+
+  const sim::StepParts parts = sim::step_parts(report);
+  FigureBars time{Measure::seconds, {}, {{"predicted", {}}}};
+  for (const sim::PartShare& share : sim::part_shares(report)) {
+    time.parts.push_back({std::string(sim::name(share.part)), part_color(context.look.color(), share.part)});
+    time.rows.front().values.push_back(parts[share.part].value);
+  }
+  return {{"Totals", std::move(totals)},
+          {train ? "What the step takes" : "What the generation takes", std::move(time)}};
+}
+
 }  // namespace
 
-extern const PanelEntry overview_panel = {
-    "overview", "Overview", "the whole answer at a glance", Dock::top, panel_of<NoState, caption, draw>,
-    true};
+extern const PanelEntry overview_panel = {"overview",
+                                          "Overview",
+                                          "the whole answer at a glance",
+                                          Dock::top,
+                                          panel_of<NoState, caption, draw, figures>,
+                                          true};
 
 }  // namespace app::gui

@@ -6,9 +6,11 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "app/gui/commands.h"
 #include "app/gui/document.h"
+#include "app/gui/figures/figure.h"
 #include "app/gui/jobs/calibrations.h"
 #include "app/gui/jobs/study.h"
 #include "app/gui/view.h"
@@ -24,6 +26,8 @@ class Panel {
   virtual void draw(const PanelContext& context) = 0;
   // Shows a file that the user opened; false where it is none for this panel.
   virtual bool open(const std::filesystem::path& file) = 0;
+  // What it shows as data, for exports; none where it shows nothing yet.
+  virtual std::vector<Figure> figures(const PanelContext& context) = 0;
 };
 
 // What a panel is made with; all of it outlives the panel.
@@ -78,9 +82,9 @@ class PanelWith : public Panel {
   }
 };
 
-// A panel whose state is made from the tools, where it wants them, and drawn by two functions. A state that
-// has a function open() is asked about files.
-template <class State, auto kCaption, auto kDraw>
+// A panel whose state is made from the tools, where it wants them, and drawn by two functions; a third says
+// its figures. A state that has a function open() is asked about files.
+template <class State, auto kCaption, auto kDraw, auto kFigures = nullptr>
 std::unique_ptr<Panel> panel_of(const PanelTools& tools) {
   struct Drawn final : PanelWith<State> {
     using PanelWith<State>::PanelWith;
@@ -93,6 +97,12 @@ std::unique_ptr<Panel> panel_of(const PanelTools& tools) {
         return this->state.open(file);
       else
         return false;
+    }
+    std::vector<Figure> figures(const PanelContext& context) override {
+      if constexpr (std::is_null_pointer_v<decltype(kFigures)>)
+        return {};
+      else
+        return kFigures(ContextWith<State>{context, this->state});
     }
   };
   return std::make_unique<Drawn>(tools);

@@ -565,10 +565,39 @@ void draw(const Context& context) {
   draw_plots(context, *step, ImGui::GetContentRegionAvail());
 }
 
+std::vector<Figure> figures(const Context& context) {
+  if (!context.prediction.step) return {};
+  const StepView& step = *context.prediction.step;
+  const Palette& c = context.look.color();
+  const bool chunks = context.scenario.strategy.virtual_pipeline > 1;
+  FigureTimeline timeline;
+  for (int stage = 0; stage < step.stages; ++stage) timeline.rows.push_back("stage " + std::to_string(stage));
+  for (const sim::TimelineSlot& slot : step.slots) {
+    const Kind kind = kind_of(slot);
+    timeline.spans.push_back({static_cast<std::size_t>(slot.stage), describe(slot, chunks),
+                              std::string(kKindNames[kind]), kind_color(c, kind), slot.start.value,
+                              slot.end.value});
+  }
+  const PipelineState& scope = context.state;
+  const double duration = step.duration.value;
+  if (scope.duration == duration && (scope.begin > 0 || scope.end < duration) && scope.end > scope.begin)
+    timeline.seen = FigureRange{scope.begin, scope.end};
+  FigurePlot memory{{"time", Measure::seconds}, {"live memory", Measure::bytes}, {}};
+  memory.x.seen = timeline.seen;
+  for (std::size_t stage = 0; stage < step.memory.size(); ++stage) {
+    FigureCurve curve{"stage " + std::to_string(stage), hue_color(c, stage % kHues, true), Mark::line, {}};
+    for (const sim::MemoryTimePoint& point : step.memory[stage])
+      curve.points.push_back({point.time.value, static_cast<double>(sim::total(point.bytes).value)});
+    memory.curves.push_back(std::move(curve));
+    if (memory.curves.size() >= static_cast<std::size_t>(kMostMemoryLines)) break;
+  }
+  return {{"A training step", std::move(timeline)}, {"Memory of each stage", std::move(memory)}};
+}
+
 }  // namespace
 
 extern const PanelEntry pipeline_panel = {"pipeline", "Pipeline",
                                           "which stage runs what when, and what it holds", Dock::upper_left,
-                                          panel_of<PipelineState, caption, draw>};
+                                          panel_of<PipelineState, caption, draw, figures>};
 
 }  // namespace app::gui

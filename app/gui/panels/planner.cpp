@@ -467,6 +467,26 @@ void draw(const ContextWith<PlannerState>& context) {
                       .hint = hint});
 }
 
+std::vector<Figure> figures(const ContextWith<PlannerState>& context) {
+  const PlannerView* view = context.state.search.result();
+  if (!view) return {};
+  FigureTable table{{{"strategy"},
+                     {"devices", Measure::count},
+                     {"step", Measure::seconds},
+                     {"memory", Measure::bytes},
+                     {"throughput", Measure::tokens_per_second},
+                     {"a million tokens", Measure::dollars}},
+                    {}};
+  for (const sim::Candidate& one : view->result.best[static_cast<std::size_t>(context.state.objective)])
+    table.rows.push_back({words_of(sim::candidate(view->space, one.index)), static_cast<double>(one.devices),
+                          one.step.value, static_cast<double>(one.memory.value), one.tokens_per_second,
+                          one.usd_per_million_tokens});
+  FigureTable refused{{{"refused by"}, {"candidates", Measure::count}}, {}};
+  for (const auto& [reason, count] : view->result.refused)
+    refused.rows.push_back({reason, static_cast<double>(count)});
+  return {{"Best strategies", std::move(table)}, {"Refused candidates", std::move(refused)}};
+}
+
 }  // namespace
 
 PlannerState::PlannerState(const PanelTools& tools)
@@ -501,7 +521,7 @@ extern const PanelEntry planner_panel = {"planner",
                                          "Planner",
                                          "every legal strategy, and which to take",
                                          Dock::upper_left,
-                                         panel_of<PlannerState, caption, draw>,
+                                         panel_of<PlannerState, caption, draw, figures>,
                                          false,
                                          false};
 

@@ -370,9 +370,57 @@ void draw(const ContextWith<RooflineState>& context) {
     text_fitted(look, TextRole::caption, c.mute, not_drawn, ImGui::GetContentRegionAvail().x);
 }
 
+std::vector<Figure> figures(const ContextWith<RooflineState>& context) {
+  if (!context.prediction.report) return {};
+  const Palette& c = context.look.color();
+  const sim::Scenario& scenario = context.prediction.report->source.scenario;
+  const Machine machine = {scenario.hardware.peak_for(scenario.workload.dtype).value,
+                           scenario.hardware.memory_bandwidth.value};
+  if (!(machine.peak > 0 && machine.bandwidth > 0)) return {};
+  const Cloud cloud = cloud_of(context);
+  const Frame frame = frame_of(cloud, machine, machine.peak);
+  FigurePlot plot{{"intensity", Measure::flops_per_byte, true},
+                  {"rate", Measure::flops_per_second, true},
+                  {{std::string("roof, ") + std::string(sim::name(scenario.workload.dtype)),
+                    c.text,
+                    Mark::line,
+                    {{frame.x_low, machine.bandwidth * frame.x_low},
+                     {machine.ridge(), machine.peak},
+                     {frame.x_high, machine.peak}}}},
+                  {{"ridge point", machine.ridge(), c.mute, true}}};
+  plot.x.drawn = FigureRange{frame.x_low, frame.x_high};
+  plot.y.drawn = FigureRange{frame.y_low, frame.y_high};
+  FigureCurve predicted{"predicted", c.predicted, Mark::dots, {}},
+      measured{"measured", c.measured, Mark::dots, {}};
+  FigureTable table{{{"operation"},
+                     {"intensity", Measure::flops_per_byte},
+                     {"predicted rate", Measure::flops_per_second},
+                     {"measured rate", Measure::flops_per_second},
+                     {"share of the time", Measure::share},
+                     {"bound by"}},
+                    {}};
+  for (const Dot& dot : cloud.dots) {
+    predicted.points.push_back({dot.intensity, dot.rate});
+    predicted.names.push_back(dot.key);
+    predicted.weights.push_back(dot.share);
+    Cell real;
+    if (dot.measured) {
+      const double rate = (dot.measured->flops / dot.measured->duration).value;
+      measured.points.push_back({dot.measured->flops / dot.measured->memory, rate});
+      measured.names.push_back(dot.key);
+      real = rate;
+    }
+    table.rows.push_back(
+        {dot.key, dot.intensity, dot.rate, real, dot.share, std::string(sim::name(dot.row->bound))});
+  }
+  plot.curves.push_back(std::move(predicted));
+  if (!measured.points.empty()) plot.curves.push_back(std::move(measured));
+  return {{"Roofline", std::move(plot)}, {"Operations under the roof", std::move(table)}};
+}
+
 }  // namespace
 
 extern const PanelEntry roofline_panel = {"roofline", "Roofline", "what bounds each operation",
-                                          Dock::upper_right, panel_of<RooflineState, caption, draw>};
+                                          Dock::upper_right, panel_of<RooflineState, caption, draw, figures>};
 
 }  // namespace app::gui

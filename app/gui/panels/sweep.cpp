@@ -149,9 +149,35 @@ void draw(const Context& context) {
       [](const SweepPoint& p) { return p.tokens_per_second; }, false);
 }
 
+std::vector<Figure> figures(const Context& context) {
+  const SweepStudy& study = context.state.study;
+  if (!study.result() || study.result()->points.size() < 2) return {};
+  const Palette& c = context.look.color();
+  const auto fields = fields_of(study.request().scenario.workload.task);
+  const auto* field = std::find_if(fields.data(), fields.data() + fields.size(),
+                                   [&](const SweptField& f) { return f.value == study.request().field; });
+  if (field == fields.data() + fields.size()) return {};
+  const std::string over = std::string(field->words).append(", ").append(field->unit);
+  const double now = static_cast<double>(study.request().scenario.workload.*field->value);
+  const auto plot = [&](const char* what, Measure measure, double SweepPoint::*quantity, bool logarithmic) {
+    FigureCurve curve{"predicted", c.predicted, Mark::dashed, {}};
+    for (const SweepPoint& p : study.result()->points)
+      curve.points.push_back({static_cast<double>(p.value), p.*quantity});
+    return FigurePlot{
+        {over, Measure::count, true}, {what, measure, logarithmic}, {curve}, {{"now", now, c.text, true}}};
+  };
+  FigurePlot memory = plot("memory of a device", Measure::bytes, &SweepPoint::memory, false);
+  memory.limits.push_back(
+      {"the device's memory", static_cast<double>(context.scenario.hardware.memory.value), c.bad});
+  return {
+      {"Memory against " + std::string(field->words), std::move(memory)},
+      {"Throughput against " + std::string(field->words),
+       plot("of all devices", Measure::tokens_per_second, &SweepPoint::tokens_per_second, true)}};
+}
+
 }  // namespace
 
 extern const PanelEntry sweep_panel = {"sweep", "Sweep", "what one length or batch does to memory and speed",
-                                       Dock::upper_left, panel_of<SweepState, caption, draw>};
+                                       Dock::upper_left, panel_of<SweepState, caption, draw, figures>};
 
 }  // namespace app::gui

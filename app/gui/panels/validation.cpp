@@ -520,6 +520,25 @@ void draw(const Context& context) {
   if (scope.tab == 2) draw_row(context, shown, rest);
 }
 
+std::vector<Figure> figures(const Context& context) {
+  const Shown shown = choose(context.state);
+  if (!shown.column) return {};
+  FigureTable table{{{"row", Measure::count},
+                     {"source"},
+                     {"GPU"},
+                     {"measured"},
+                     {"predicted"},
+                     {"low"},
+                     {"high"},
+                     {"error", Measure::share}},
+                    {}};
+  for (std::size_t column = 3; column < 7; ++column) table.columns[column].measure = Measure::plain;
+  for (const ValidationPoint* p : shown.points)
+    table.rows.push_back({static_cast<double>(p->row + 1), shown.table->sources[p->source],
+                          shown.table->gpus[p->gpu], p->measured, p->predicted, p->low, p->high, p->error});
+  return {{shown.table->name + ", " + column_title(shown.column->name), std::move(table)}};
+}
+
 }  // namespace
 
 ValidationState::ValidationState(const PanelTools& tools)
@@ -562,7 +581,7 @@ extern const PanelEntry validation_panel = {"validation",
                                             "Validation",
                                             "predictions beside what others measured",
                                             Dock::lower_right,
-                                            panel_of<ValidationState, caption, draw>,
+                                            panel_of<ValidationState, caption, draw, figures>,
                                             false,
                                             false};
 
