@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <map>
 
+#include "kernels/activation.h"
 #include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/sampling.h"
+#include "kernels/elementwise.h"
+#include "kernels/route.h"
 #include "runtime/cuda/fp8_scales.h"
 #include "runtime/operation_view.h"
 
@@ -58,6 +61,21 @@ class Call : public OperationView {
     const BoundOperand& o = bound().operands[operand];
     return {o.data, o.dtype == sim::DType::fp8 ? fp8.at(o.data).type : type_of(o.dtype)};
   }
+  // Absent where the operand is.
+  cuda::Tensor tensor(sim::Role role) const {
+    const BoundOperand* const o = find(role);
+    return o ? tensor(static_cast<std::size_t>(o - bound().operands.data())) : cuda::Tensor{};
+  }
+  sim::OpKind kind() const { return bound().operation->kind; }
+  const sim::Dims& dims() const { return bound().operation->dims; }
+  kernels::RouteSettings routing() const {
+    return {bound().operation->sigmoid, bound().operation->normalised, scalar()};
+  }
+  // What multiplies the rows of an activation.
+  kernels::cpu::RowWeights row_weights() const {
+    return {f32(sim::Role::row_weights), bound().operation->place == sim::Place::shared_expert};
+  }
+  kernels::cpu::Columns columns() const { return {cols(), inner(), dims().first_column}; }
   // A product's weight in one of decoding's formats; in bf16 without scales where it is in none.
   cuda::Weights weights() const {
     const BoundOperand& o = *find(sim::Role::weight);

@@ -8,6 +8,7 @@
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/quantise.h"
+#include "runtime/cuda/kernel_entries.h"
 #include "runtime/cuda/matmul.h"
 #include "runtime/cuda/operations.h"
 #include "runtime/cuda/standard_attention.h"
@@ -53,11 +54,6 @@ void quantise(const Call& c) {
       c.fp8.write(c.as<std::byte>(0), is_e4m3 ? cuda::Type::e4m3 : cuda::Type::e5m2);
   cuda::quantise(c.context, {c.as<std::byte>(0), to.type}, to.scale, c.tensor(1), c.count(1));
 }
-
-struct KernelEntry {
-  OpKind kind;
-  Kernel kernel;
-};
 
 // Operands k and k + 1; `table` and behind it the scales may be absent.
 cuda::KvCache kv_cache(const Call& c, std::size_t k, std::size_t table) {
@@ -144,12 +140,8 @@ constexpr KernelEntry kKernels[] = {
      [](const Call& c) {
        cuda::gelu_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.rows() * c.cols());
      }},
-    {OpKind::swiglu,
-     [](const Call& c) { cuda::swiglu_forward(c.context, c.tensor(0), c.tensor(1), c.rows(), c.cols()); }},
-    {OpKind::swiglu_backward,
-     [](const Call& c) {
-       cuda::swiglu_backward(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.rows(), c.cols());
-     }},
+    {OpKind::swiglu, swiglu},
+    {OpKind::swiglu_backward, swiglu_backward},
     {OpKind::add,
      [](const Call& c) {
        cuda::add(c.context, c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.rows(), c.cols());
@@ -192,10 +184,7 @@ constexpr KernelEntry kKernels[] = {
 // Operands from this index on are of work that several devices share: there are no kernels for it.
 std::size_t first_unsupported_operand(OpKind kind) {
   switch (kind) {
-    case OpKind::swiglu:
-      return 2;
     case OpKind::attention_flash:
-    case OpKind::swiglu_backward:
       return 3;
     case OpKind::attention_flash_backward:
       return 5;
@@ -204,6 +193,21 @@ std::size_t first_unsupported_operand(OpKind kind) {
     default:
       return static_cast<std::size_t>(-1);
   }
+}
+
+// Fp32 beside elements of any type, in the kernels of kernel_entries.h.
+bool is_fp32(sim::Role role) {
+  using R = sim::Role;
+  return role == R::weights || role == R::dweights || role == R::row_weights || role == R::drow_weights ||
+         role == R::rstd;
+}
+
+// Grouped products take the ranks' own choice, and weights of experts alone.
+bool takes_group(const sim::Operation& operation) {
+  const bool grouped = operation.kind == OpKind::grouped_matmul ||
+                       operation.kind == OpKind::grouped_matmul_backward_input ||
+                       operation.kind == OpKind::grouped_matmul_backward_weight;
+  return !grouped || sim::has(operation, sim::Role::indices);
 }
 
 // For dropout: a byte an element.
@@ -237,8 +241,10 @@ bool takes_quantised_weight(const sim::Operation& operation, sim::DType weight) 
 }  // namespace
 
 Kernel kernel_of(OpKind kind) {
-  for (const KernelEntry& entry : kKernels)
-    if (entry.kind == kind) return entry.kernel;
+  for (const std::span<const KernelEntry> family :
+       {std::span<const KernelEntry>(kKernels), cuda_expert_kernels(), cuda_layer_kernels()})
+    for (const KernelEntry& entry : family)
+      if (entry.kind == kind) return entry.kernel;
   return nullptr;
 }
 
@@ -259,11 +265,13 @@ bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> ope
   if (operation.dims.window != 0 || operation.dims.chunk != 0 || operation.dims.alibi_heads != 0)
     return false;
   if (operation.dtype == sim::DType::fp8) return takes_fp8(operation);
-  if (!runs_in(operation.dtype)) return false;
+  if (!runs_in(operation.dtype) || !takes_group(operation)) return false;
   const std::size_t unsupported = first_unsupported_operand(operation.kind);
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (operation.operands[i].buffer == sim::kNoBuffer) continue;
     if (i >= unsupported) return false;
+    if (is_fp32(sim::info(operation.kind).operands.at(i).role) && operands[i] != sim::DType::fp32)
+      return false;
     const bool holds = runs_in(operands[i]) || operands[i] == sim::DType::int32 ||
                        operands[i] == sim::DType::fp64 ||
                        (i == 2 && takes_quantised_weight(operation, operands[i])) ||

@@ -1,0 +1,24 @@
+// Rows of the table from operation kinds to the GPU's kernels, a file for each family (operations.cu has the
+// rest).
+#pragma once
+#include <span>
+
+#include "runtime/cuda/operations.h"
+
+namespace runtime {
+
+struct KernelEntry {
+  sim::OpKind kind;
+  Kernel kernel;
+};
+
+// Routing, permutation and products of experts.
+std::span<const KernelEntry> cuda_expert_kernels();
+// Activations that elementwise.h has not, norms of queries and keys, columns of wider rows.
+std::span<const KernelEntry> cuda_layer_kernels();
+
+// What operations.cu has for activations without weights of rows, else those that take them.
+void swiglu(const Call& call);
+void swiglu_backward(const Call& call);
+
+}  // namespace runtime
