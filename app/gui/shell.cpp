@@ -62,6 +62,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   add_document_commands();
   add_export_commands();
   add_run_commands();
+  add_pin_commands();
   panels_.make({studies_, commands_, document_, calibrations_, options.settings_directory});
   add_view_commands();
   panels_.add_commands(commands_, view_);
@@ -166,6 +167,7 @@ PanelContext Shell::context(const Look& look, Requests& requests, const sim::Sce
           outlook(),
           calibrations_.progress(),
           runs_,
+          pins_,
           frozen_,
           view_,
           requests};
@@ -182,6 +184,7 @@ void Shell::edit(std::string label, sim::Scenario next, std::string_view key) {
 
 void Shell::carry_out(Requests& requests) {
   for (Edit& one : requests.edits) edit(std::move(one.label), std::move(one.scenario), one.key);
+  for (const PinRequest& request : requests.pins) carry_out(request);
   for (const std::string& command : requests.commands) commands_.invoke(command);
   if (!ImGui::IsAnyMouseDown() && !ImGui::IsAnyItemActive()) document_.end_gesture();
 }

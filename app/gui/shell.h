@@ -55,6 +55,7 @@ class Shell {
   Commands& commands() { return commands_; }
   View& view() { return view_; }
   Runs& runs() { return runs_; }
+  Pins& pins() { return pins_; }
   const PanelWindows& panels() const { return panels_; }
   const Look& look() const { return look_; }
   Settings settings() const;
@@ -66,6 +67,11 @@ class Shell {
   void add_scenario_commands();
   void add_preset_commands();
   void add_export_commands();
+  void add_pin_commands();
+  void pin(std::shared_ptr<const sim::Report> report);
+  void carry_out(const PinRequest& request);
+  // What is configured becomes the pin's, and the pin's scenario is configured.
+  void swap_with(std::size_t pin);
   // The panel that exports are of: the maximised one, else the one that was used last.
   const PanelEntry& exported_panel() const;
   void export_to(const std::string& file, std::string_view panel, ExportFormat format);
@@ -93,6 +99,7 @@ class Shell {
   Studies studies_;
   Calibrations calibrations_;
   Runs runs_;
+  Pins pins_;
   Study<PredictionQuestion, Prediction>& prediction_;
   Study<StartQuestion, Outlook>& outlook_;
   PictureStudy& picture_;

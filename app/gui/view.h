@@ -8,6 +8,7 @@
 #include "app/gui/jobs/outlook.h"
 #include "app/gui/jobs/run.h"
 #include "app/gui/jobs/study.h"
+#include "app/gui/pins.h"
 #include "app/gui/predictor.h"
 #include "app/gui/theme.h"
 #include "sim/report/metrics.h"
@@ -50,10 +51,18 @@ struct Edit {
   std::string key;  // edits of one key in one gesture are one undo step
 };
 
+// What is to be done with a pin; add: of this report.
+struct PinRequest {
+  enum class Kind { add, remove, baseline, swap } kind{};
+  std::size_t pin = 0;
+  std::shared_ptr<const sim::Report> report = nullptr;
+};
+
 // What panels want done once the frame is drawn.
 struct Requests {
   std::vector<Edit> edits;
   std::vector<std::string> commands;  // ids
+  std::vector<PinRequest> pins = {};
 };
 
 struct PanelContext {
@@ -66,6 +75,7 @@ struct PanelContext {
   const Outlook* outlook;          // of Start; null: not known yet
   const StudyProgress& measuring;  // of this machine
   Runs& runs;
+  const Pins& pins;
   bool frozen;  // a picture: nothing that changes from one drawing to the next
   View& view;
   Requests& requests;

@@ -148,10 +148,15 @@ void Runs::show(const sim::Report& report, const PredictFor& predict) {
   state.replay(report);
   runs_.erase(task);
   shown_[task] = state.view();
+  if (shown_[task]->measured) history_.add(shown_[task]->measured);
 }
 
 void Runs::poll() {
-  for (const auto& [task, run] : runs_) shown_[task] = run->view();
+  for (const auto& [task, run] : runs_) {
+    const std::shared_ptr<const RunView> before = std::exchange(shown_[task], run->view());
+    const RunView& now = *shown_[task];
+    if (before && before->active() && !now.active() && now.measured) history_.add(now.measured);
+  }
 }
 
 const RunView& Runs::of(sim::Task task) const {

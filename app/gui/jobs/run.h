@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/gui/jobs/child_process.h"
+#include "app/gui/jobs/run_history.h"
 #include "app/gui/jobs/run_state.h"
 
 namespace app::gui {
@@ -49,7 +50,10 @@ class Runs {
   // `executable` is this program; a run's scenario is written into `directory`, or where the system keeps
   // temporary files. `wake` is called from other threads when there is something new to draw.
   Runs(std::string executable, std::filesystem::path directory, std::function<void()> wake)
-      : executable_(std::move(executable)), directory_(std::move(directory)), wake_(std::move(wake)) {}
+      : executable_(std::move(executable)),
+        directory_(std::move(directory)),
+        wake_(std::move(wake)),
+        history_(directory_.empty() ? directory_ : directory_ / "runs") {}
 
   RunChoices choices;
   // Throws std::runtime_error where it cannot be started.
@@ -61,6 +65,8 @@ class Runs {
 
   // Takes over what is new: once a frame.
   void poll();
+  // Those that ended with something measured.
+  const std::vector<std::shared_ptr<const sim::Report>>& history() const { return history_.all(); }
   // As of the last poll(); phase none: there was none.
   const RunView& of(sim::Task task) const;
 
@@ -70,6 +76,7 @@ class Runs {
   std::function<void()> wake_;
   std::map<sim::Task, std::unique_ptr<Run>> runs_;
   std::map<sim::Task, std::shared_ptr<const RunView>> shown_;
+  RunHistory history_;
 };
 
 }  // namespace app::gui

@@ -60,6 +60,9 @@ std::vector<Ledger> ledgers(const PanelContext& context) {
   std::vector<Ledger> rows = {ledger_of(report, "predicted", c.predicted)};
   if (const sim::Report* measured = context.measured(); measured && !measured->memory.empty())
     rows.push_back(ledger_of(*measured, "measured", c.measured));
+  for (const Pin& pin : context.pins.all())
+    if (pin.measured() || !(pin.scenario() == report.source.scenario))
+      rows.push_back(ledger_of(*pin.report, pin.name(), pin_color(context.look, pin)));
   Ledger first = ledger_of(context.prediction.first_step_ledger, "in the first step", c.predicted);
   if (first.total > 0 && differs(first, rows.front())) rows.push_back(std::move(first));
   for (const Alternative& other : context.prediction.alternatives) {

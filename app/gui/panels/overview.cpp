@@ -126,6 +126,33 @@ Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
           .line_color = context.look.color().mute};
 }
 
+// In place of what stands below a number: how it differs from the baseline.
+void compare_with_baseline(const PanelContext& context, const sim::Report& report, std::vector<Tile>& tiles) {
+  const Pin* baseline = context.pins.baseline();
+  if (!baseline || (!baseline->measured() && baseline->scenario() == report.source.scenario)) return;
+  const sim::Report& then = *baseline->report;
+  const auto say = [&](std::string_view tile, double now, double was) {
+    for (Tile& one : tiles)
+      if (one.id == tile && now > 0 && was > 0) {
+        one.line = signed_percent(now / was - 1) + " against " + baseline->name();
+        one.short_line = signed_percent(now / was - 1);
+        one.line_color = pin_color(context.look, *baseline);
+      }
+  };
+  const bool train = report.source.scenario.workload.task == sim::Task::train;
+  if (sim::fits(report))
+    say("memory", static_cast<double>(sim::peak_memory(report).value),
+        static_cast<double>(sim::peak_memory(then).value));
+  const auto tpot = sim::tpot(report), tpot_then = sim::tpot(then);
+  if (train)
+    say("step", sim::step_time(report).value, sim::step_time(then).value);
+  else if (tpot && tpot_then)
+    say("step", tpot->value, tpot_then->value);
+  say("rate", sim::tokens_per_second(report), sim::tokens_per_second(then));
+  say("mfu", sim::mfu(report, context.view.convention), sim::mfu(then, context.view.convention));
+  say("mbu", sim::mbu(report), sim::mbu(then));
+}
+
 Quantity quantity_of(std::string_view tile) {
   if (tile == "memory") return Quantity::memory;
   if (tile == "rate") return Quantity::tokens_per_second;
@@ -252,6 +279,7 @@ void draw(const PanelContext& context) {
   for (Tile& tile : train ? training_tiles(context, report) : generation_tiles(context, report))
     tiles.push_back(std::move(tile));
   tiles.push_back(parameters_tile(context, report));
+  compare_with_baseline(context, report, tiles);
 
   const float gap = std::floor(look.px(8));
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(gap, gap));

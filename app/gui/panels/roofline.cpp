@@ -323,6 +323,15 @@ void draw(const ContextWith<RooflineState>& context) {
   });
   draw_ceilings(context, machine, others, frame, labels);
 
+  if (const Pin* baseline = context.pins.baseline())
+    for (const sim::Row& row : baseline->report->rows) {
+      if (row.rank != 0 || !(row.flops.value > 0) || row.memory.value <= 0 || !(row.duration.value > 0))
+        continue;
+      const double whole = sim::step_parts(*baseline->report, 0).whole.value;
+      list->AddCircle(pixels(row.flops / row.memory, (row.flops / row.duration).value),
+                      radius_of(look, whole > 0 ? row.duration.value / whole : 0), pin_color(look, *baseline),
+                      0, look.px(1.4f));
+    }
   const Dot* hovered = nullptr;
   float nearest = look.px(14);
   const ImVec2 mouse = ImGui::GetMousePos();

@@ -1,0 +1,52 @@
+#include "app/gui/jobs/run_history.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+namespace app::gui {
+namespace {
+
+// By its date, which sorts as text; without what file systems refuse.
+std::string file_name(const sim::Report& report) {
+  std::string name = report.source.date.empty() ? "undated" : report.source.date;
+  std::replace(name.begin(), name.end(), ':', '-');
+  std::replace(name.begin(), name.end(), '/', '-');
+  return name + "_" + report.source.scenario.model.name.substr(0, 40) + ".json";
+}
+
+}  // namespace
+
+RunHistory::RunHistory(std::filesystem::path folder) : folder_(std::move(folder)) {
+  std::error_code none;
+  if (folder_.empty()) return;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, none))
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  std::sort(files.rbegin(), files.rend());
+  if (files.size() > kMost) files.resize(kMost);
+  for (const auto& file : files) try {
+      std::ifstream in(file, std::ios::binary);
+      const std::string text(std::istreambuf_iterator<char>(in), {});
+      all_.push_back(std::make_shared<const sim::Report>(sim::report_from_json(text, file.string())));
+    } catch (const std::exception&) {
+      // Of another version, or half written: the others are worth more than a refusal.
+    }
+}
+
+void RunHistory::add(std::shared_ptr<const sim::Report> report) {
+  if (!folder_.empty()) {
+    std::error_code ignored;
+    std::filesystem::create_directories(folder_, ignored);
+    std::ofstream(folder_ / file_name(*report)) << sim::to_json(*report);
+  }
+  all_.insert(all_.begin(), std::move(report));
+  if (all_.size() <= kMost) return;
+  if (!folder_.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove(folder_ / file_name(*all_.back()), ignored);
+  }
+  all_.pop_back();
+}
+
+}  // namespace app::gui

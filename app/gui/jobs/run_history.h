@@ -1,0 +1,26 @@
+// The runs that ended, newest first, kept from one session to the next.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "sim/report/report.h"
+
+namespace app::gui {
+
+class RunHistory {
+ public:
+  static constexpr std::size_t kMost = 20;
+
+  // Reads what the folder has; one that cannot be read is left out. An empty path: nothing is kept.
+  explicit RunHistory(std::filesystem::path folder);
+  // The oldest goes where there are too many.
+  void add(std::shared_ptr<const sim::Report> report);
+  const std::vector<std::shared_ptr<const sim::Report>>& all() const { return all_; }
+
+ private:
+  std::filesystem::path folder_;
+  std::vector<std::shared_ptr<const sim::Report>> all_;
+};
+
+}  // namespace app::gui

@@ -1,0 +1,63 @@
+#include "app/gui/widgets/figure_bars.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "app/gui/widgets/text.h"
+
+namespace app::gui {
+
+void draw_figure_bars(const Look& look, const FigureBars& bars, ImVec2 size, std::span<const ImU32> colors) {
+  const Palette& c = look.color();
+  double greatest = 0;
+  float names = 0;
+  for (const FigureBars::Row& row : bars.rows) {
+    double sum = 0;
+    for (const double value : row.values) sum += value;
+    greatest = std::max(greatest, sum);
+    names = std::max(names, text_size_of(look, TextRole::body, row.name).x);
+  }
+  if (bars.rows.empty() || !(greatest > 0)) return;
+  names = std::min(names, size.x * 0.35f);
+  const ScaleUnit unit = scale_of(bars.measure, greatest);
+  const float sum_width = text_size_of(look, TextRole::number, unit.text(greatest)).x + look.px(12);
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float left = begin.x + names + look.px(10);
+  const float width = std::max(1.0f, begin.x + size.x - sum_width - left);
+  const float row_height =
+      std::min(look.px(34), std::max(text_size_of(look, TextRole::body, "x").y + look.px(2),
+                                     size.y / static_cast<float>(bars.rows.size())));
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  float y = begin.y;
+  for (std::size_t r = 0; r < bars.rows.size() && y + row_height <= begin.y + size.y + 1; ++r) {
+    const FigureBars::Row& row = bars.rows[r];
+    const float middle = y + row_height / 2;
+    draw_text(list, look, TextRole::body, {left - look.px(10), middle},
+              r < colors.size() ? colors[r] : c.text, fitted(look, TextRole::body, row.name, names),
+              {1, 0.5f});
+    double sum = 0;
+    const auto at = [&](double value) { return left + width * static_cast<float>(value / greatest); };
+    const float inset = std::min(look.px(5), row_height * 0.15f);
+    for (std::size_t i = 0; i < row.values.size(); ++i) {
+      if (!(row.values[i] > 0)) continue;
+      const ImVec2 least = {at(sum), y + inset}, most = {at(sum + row.values[i]), y + row_height - inset};
+      sum += row.values[i];
+      if (most.x - least.x < 0.5f) continue;
+      const ImU32 color = bars.parts[i].color;
+      list->AddRectFilled(least, {std::max(least.x + 0.75f, most.x - 1), most.y}, color, look.px(2));
+      const std::string value = unit.digits(row.values[i]);
+      if (text_size_of(look, TextRole::number, value).x + look.px(8) < most.x - least.x)
+        draw_text(list, look, TextRole::number, {(least.x + most.x) / 2, middle}, text_on(color), value,
+                  {0.5f, 0.5f});
+      if (ImGui::IsMouseHoveringRect(least, most) && ImGui::IsWindowHovered())
+        ImGui::SetTooltip("%s: %s", bars.parts[i].name.c_str(), text_of(row.values[i], bars.measure).c_str());
+    }
+    draw_text(list, look, TextRole::number, {at(sum) + look.px(6), middle}, c.text, unit.text(sum),
+              {0, 0.5f});
+    y += row_height;
+  }
+  ImGui::Dummy({size.x, y - begin.y});
+}
+
+}  // namespace app::gui
