@@ -22,6 +22,9 @@ double bytes_of(const UnitBytes& u, const PassStep& s) {
 bool gathers(const Exchange& exchange, Pass pass) {
   return exchange.zero_stage == 3 && pass != Pass::backward_weight;
 }
+const UnitBytes& gathered_in(Pass pass, const StateMemory& m) {
+  return pass == Pass::forward ? m.gathered_forward : m.gathered_backward;
+}
 bool reduces(const Exchange& exchange, Pass pass) {
   return exchange.zero_stage >= 2 && pass != Pass::forward;
 }
@@ -41,123 +44,87 @@ Exchange in_pass(const Exchange& exchange, Pass pass, const PieceMemory& memory)
   return e;
 }
 
-// A pass from step to step, with the parameters that are gathered for it unit by unit, ahead of it, and freed
-// one by one as a unit reads them for the last time; with whole gradients of a micro-batch, from a unit's
-// backward pass until they are reduced, alone or with others; and with accumulated ones that begin with it.
-class ExchangingPass {
- public:
-  // `of_first`: space.
-  ExchangingPass(const Exchange& exchange, Pass pass, const Piece& piece, const PieceMemory& memory,
-                 const StateMemory& states, std::vector<double>& of_first)
-      : e_(exchange),
-        pass_(pass),
-        steps_(memory.of(pass)),
-        states_(states),
-        gathers_(gathers(exchange, pass)),
-        reduces_(reduces(exchange, pass)),
-        gathered_bytes_(pass == Pass::forward ? states.gathered_forward : states.gathered_backward),
-        shared_gathered_(exchange.both_ends && pass == Pass::forward ? states.shared_gathered : 0),
-        of_first_(of_first) {
-    if (reduces_ && pass == Pass::backward_weight)
-      for (const Piece::Run& r : piece.runs) gradients_ += states.whole_gradients.layers[r.kind] * r.layers;
-    of_first_.assign(1, 0);
-    for (const PassStep& s : steps_)
-      if (gathers_ && s.is_first_of_unit)
-        of_first_.push_back(of_first_.back() + bytes_of(gathered_bytes_, s));
-  }
-
-  // The most at any step. `units`: the pass's.
-  double most(const std::vector<UnitStep>& units) {
-    std::size_t at = 0;
-    for (const UnitStep& u : units) {
-      if (u.flushed > 0) {
-        reduce(u.flushed);
-        continue;
-      }
-      if (at == steps_.size()) break;
-      const OfUnit bytes = of_unit(steps_[at]);
-      for (std::int32_t n = 0; n < u.count; ++n) {
-        if (u.recomputes && steps_[at].recomputes) take(steps_[at++], 0);
-        if (!u.works || at == steps_.size()) continue;
-        gradients_ += bytes.begun;
-        take(steps_[at++], bytes.gathered);
-        if (!u.reduces) continue;
-        last_waiting_ = bytes.reduced;
-        waiting_ += last_waiting_;
-        if (++units_waiting_ == u.bucket) reduce(u.bucket);
-      }
-    }
-    return most_;
-  }
-
- private:
-  // Bytes of a unit: gathered and freed by its step, begun with it, reduced after it.
-  struct OfUnit {
-    double gathered = 0, begun = 0, reduced = 0;
-  };
-  OfUnit of_unit(const PassStep& s) const {
-    const bool head_of_both = e_.both_ends && is_head(s), embedding_of_both = e_.both_ends && is_embedding(s);
-    OfUnit bytes;
-    // What the head uses of the embedding's is gathered before the one and freed after the other; of
-    // gradients what both share is reduced with the embedding's.
-    if (gathers_)
-      bytes.gathered = bytes_of(gathered_bytes_, s) + (head_of_both ? shared_gathered_ : 0) -
-                       (embedding_of_both ? shared_gathered_ : 0);
-    if (reduces_)
-      bytes.reduced = bytes_of(states_.whole_gradients, s) - (head_of_both ? states_.shared_gradient : 0);
-    if (reduces_ && pass_ != Pass::backward_weight) bytes.begun = bytes_of(states_.whole_gradients, s);
-    if (e_.begun)
-      bytes.begun +=
-          bytes_of(states_.accumulators, s) - (embedding_of_both ? states_.shared_accumulators : 0);
-    return bytes;
-  }
-  // The first units whose gradients wait: all of them, or all but the last.
-  void reduce(std::int32_t units) {
-    const double stays = units == units_waiting_ ? 0 : last_waiting_;
-    gradients_ -= waiting_ - stays;
-    waiting_ = stays;
-    units_waiting_ -= units;
-  }
-  // `read`: bytes of parameters that the step is the last to read.
-  void take(const PassStep& s, double read) {
-    double at_most = s.most;
-    if (gathers_) {
-      units_begun_ += s.is_first_of_unit;
-      if (!s.recomputes) {
-        freed_ += read;
-        at_most = std::max(at_most, s.begin + most_while_reading(s, read));
-      }
-      const std::size_t gathered = units_begun_ + static_cast<std::size_t>(e_.prefetch);
-      at_most += of_first_[std::min(gathered, of_first_.size() - 1)] - freed_;
-    }
-    most_ = std::max(most_, at_most + gradients_);
-  }
-  // Found once for steps alike.
-  double most_while_reading(const PassStep& s, double read) {
-    if (s.change == change_ && read == read_) return while_reading_;
-    change_ = s.change;
-    read_ = read;
-    while_reading_ = 0;
-    for (const StepChange::WhileReading& r : s.change->reads)
-      while_reading_ = std::max(while_reading_, r.most + r.share * read);
-    return while_reading_;
-  }
-
-  const Exchange& e_;
-  Pass pass_;
-  const std::vector<PassStep>& steps_;
-  const StateMemory& states_;
-  bool gathers_, reduces_;
-  const UnitBytes& gathered_bytes_;
-  double shared_gathered_;
-  std::vector<double>& of_first_;  // parameters of no unit, of the first, of the first two, ...
-  double most_ = 0, gradients_ = 0, freed_ = 0;
-  std::size_t units_begun_ = 0;
-  double waiting_ = 0, last_waiting_ = 0;  // gradients to be reduced; the last unit's of them
-  std::int32_t units_waiting_ = 0;
-  const StepChange* change_ = nullptr;  // that while_reading_ is of
-  double read_ = 0, while_reading_ = 0;
+// Bytes of a unit: gathered before its step and freed by it, begun with it, reduced after it.
+struct OfUnit {
+  double gathered = 0, begun = 0, reduced = 0;
 };
+OfUnit of_unit(const PassStep& s, const Exchange& e, Pass pass, const StateMemory& m) {
+  const bool head_of_both = e.both_ends && is_head(s), embedding_of_both = e.both_ends && is_embedding(s);
+  OfUnit bytes;
+  if (gathers(e, pass)) bytes.gathered = bytes_of(gathered_in(pass, m), s);
+  // What the head uses of the embedding's is gathered before the one and freed after the other; of gradients
+  // what both share is reduced with the embedding's.
+  if (gathers(e, pass) && pass == Pass::forward)
+    bytes.gathered += (head_of_both ? m.shared_gathered : 0) - (embedding_of_both ? m.shared_gathered : 0);
+  if (reduces(e, pass))
+    bytes.reduced = bytes_of(m.whole_gradients, s) - (head_of_both ? m.shared_gradient : 0);
+  if (reduces(e, pass) && pass != Pass::backward_weight) bytes.begun = bytes_of(m.whole_gradients, s);
+  if (e.begun) bytes.begun += bytes_of(m.accumulators, s) - (embedding_of_both ? m.shared_accumulators : 0);
+  return bytes;
+}
+
+// The most at any step of a pass, with the parameters that are gathered for it unit by unit, ahead of it, and
+// freed one by one as a unit reads them for the last time; with whole gradients of a micro-batch, from a
+// unit's backward pass until they are reduced, alone or with others; and with accumulated ones that begin
+// with it.
+double most_in_steps(const Exchange& e, Pass pass, const Piece& piece, const std::vector<UnitStep>& units,
+                     const std::vector<PassStep>& steps, const StateMemory& m) {
+  const bool gathers_any = gathers(e, pass);
+  thread_local std::vector<double> gathered;  // parameters of no unit, of the first, of the first two, ...
+  gathered.assign(1, 0);
+  for (const PassStep& s : steps)
+    if (gathers_any && s.is_first_of_unit)
+      gathered.push_back(gathered.back() + bytes_of(gathered_in(pass, m), s));
+  const double* const of_first = gathered.data();
+  const std::size_t last = gathered.size() - 1;
+  std::size_t at = 0, ahead = static_cast<std::size_t>(e.prefetch);  // of units that have been gathered
+  double most = 0, freed = 0, gradients = 0;
+  if (reduces(e, pass) && pass == Pass::backward_weight)
+    for (const Piece::Run& r : piece.runs) gradients += m.whole_gradients.layers[r.kind] * r.layers;
+  double waiting = 0, last_waiting = 0;  // gradients to be reduced; the last unit's of them
+  std::int32_t units_waiting = 0;
+  // The first units whose gradients wait: all of them, or all but the last.
+  const auto reduce = [&](std::int32_t first) {
+    const double stays = first == units_waiting ? 0 : last_waiting;
+    gradients -= waiting - stays;
+    waiting = stays;
+    units_waiting -= first;
+  };
+  const auto take = [&](const PassStep& s, double while_reading) {
+    ahead += gathers_any && s.is_first_of_unit ? 1 : 0;
+    const double bytes = std::max(s.most, s.begin + while_reading) + of_first[std::min(ahead, last)] - freed;
+    most = std::max(most, bytes + gradients);
+  };
+  for (const UnitStep& u : units) {
+    if (u.flushed > 0) {
+      reduce(u.flushed);
+      continue;
+    }
+    const StepChange* change = nullptr;
+    OfUnit own;
+    double while_reading = 0;  // above a step's begin
+    for (std::int32_t n = 0; n < u.count && at < steps.size(); ++n) {
+      if (u.recomputes && steps[at].recomputes) take(steps[at++], 0);
+      if (!u.works || at == steps.size()) continue;
+      const PassStep& s = steps[at++];
+      if (s.change != change) {  // few layers differ from the one before
+        change = s.change;
+        own = of_unit(s, e, pass, m);
+        while_reading = 0;
+        for (const StepChange::WhileReading& r : change->reads)
+          if (gathers_any) while_reading = std::max(while_reading, r.most + r.share * own.gathered);
+      }
+      freed += own.gathered;
+      gradients += own.begun;
+      take(s, while_reading);
+      if (!u.reduces) continue;
+      last_waiting = own.reduced;
+      waiting += last_waiting;
+      if (++units_waiting == u.bucket) reduce(u.bucket);
+    }
+  }
+  return most;
+}
 
 }  // namespace
 
@@ -172,8 +139,7 @@ double most_with(const Exchange& exchange, Pass pass, const Scenario& scenario, 
   bucket.of(Unit::expert_layer) = e.expert_layers;
   const auto [units, is_new] = memory.units_with[static_cast<std::size_t>(pass)].try_emplace(bucket);
   if (is_new) set_pass_steps(scenario, piece, pass, {.layers = true, .ends = true}, bucket, units);
-  thread_local std::vector<double> of_first;  // kept from one pass to the next
-  return most = ExchangingPass(e, pass, piece, memory, states, of_first).most(units);
+  return most = most_in_steps(e, pass, piece, units, memory.of(pass), states);
 }
 
 double accumulated(const StateMemory& m, const Piece& piece, bool both_ends) {
