@@ -343,16 +343,27 @@ class CandidateWalk::Layout {
     for (const AlikeStates& d : alike_states(stages)) {
       if (!any_of(d, row, [](std::int64_t) { return true; })) continue;
       d.choice->apply(scenario_.strategy);
-      const Bytes memory = pipeline.memory(scenario_, *d.states);
-      const bool matters =
-          memory <= collector_.most_memory() &&
-          (collector_.times_all() ||
-           (memory <= of_any_state && memory <= that_matters(pipeline.least_time(scenario_, *d.states))));
-      if (!matters && !any_of(d, row, [&](std::int64_t index) { return collector_.is_drawn(index); })) {
+      const bool drawn = any_of(d, row, [&](std::int64_t index) { return collector_.is_drawn(index); });
+      const auto matters = [&](Bytes memory) {
+        return memory <= collector_.most_memory() &&
+               (collector_.times_all() ||
+                (memory <= of_any_state &&
+                 memory <= that_matters(pipeline.least_time(scenario_, *d.states))));
+      };
+      // Of most candidates bounds of the memory say that they fit and are beaten, or that they are too large
+      // and not the smallest.
+      const PipelineMemory::Bounds bounds = pipeline.memory_bounds(scenario_, *d.states);
+      const bool bounds_say =
+          !drawn && !matters(bounds.least) &&
+          (bounds.most <= collector_.most_memory() ||
+           bounds.least > std::max(collector_.most_memory(), collector_.smallest_memory()));
+      const Bytes memory = bounds_say ? bounds.least : pipeline.memory(scenario_, *d.states);
+      const bool is_timed = !bounds_say && matters(memory);
+      if (!is_timed && !drawn) {
         each_of(d, row, [&](std::int64_t index) { leave(index, memory); });
         continue;
       }
-      waiting_.push_back({&d, memory, pipeline.ask(scenario_, *d.states), matters});
+      waiting_.push_back({&d, memory, pipeline.ask(scenario_, *d.states), is_timed});
       if (pipeline.waiting() == 0 || pipeline.waiting() == kLanes) add_waiting();
     }
     add_waiting();

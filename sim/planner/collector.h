@@ -43,6 +43,10 @@ class Collector {
                       const Estimate& estimate) const;
   void add_too_large(std::int64_t index, Bytes memory);
   Bytes most_memory() const { return most_memory_; }
+  // Of the smallest of all so far.
+  Bytes smallest_memory() const {
+    return smallest_ < 0 ? Bytes{std::numeric_limits<std::int64_t>::max()} : smallest_memory_;
+  }
   // The time of all that fit is asked for, whatever its bounds say.
   bool times_all() const { return limits_time_ || draw_below_ == kDrawsAll; }
   // A candidate that fits and takes `least` or longer may yet be among what is kept where it has no more

@@ -39,7 +39,11 @@ StageStates stage_states(const Scenario& scenario, const StateMemory& m, const U
       std::max(units.embedding > 0 ? m.optimizer.embedding : 0, units.head > 0 ? m.optimizer.head : 0);
   for (std::size_t k = 0; k < units.layers.size(); ++k)
     if (units.layers[k] > 0) updating = std::max(updating, m.optimizer.layers[k]);
-  s.updating = bytes_of(m.accumulators, units) - (both_ends ? m.shared_accumulators : 0) + updating;
+  const double accumulators = bytes_of(m.accumulators, units);
+  s.updating = accumulators - (both_ends ? m.shared_accumulators : 0) + updating;
+  s.exchanged = accumulators + bytes_of(m.gathered_forward, units) + bytes_of(m.gathered_backward, units) +
+                m.shared_gathered + m.shared_gradient;
+  s.whole_gradients = bytes_of(m.whole_gradients, units);
   const double parameters = bytes_of(m.parameters, units) - (both_ends ? m.shared_parameters : 0);
   const StageCopies copies = copies_of_stage(scenario, parameters);
   const double step = number(copies.step_fp16) + number(copies.step_fp32);
@@ -92,6 +96,16 @@ void PipelineMemory::find_moments(std::span<const std::size_t> kind_of_stage,
         kind.moments.end());
     kind.moments.push_back(m);
   }
+  for (Kind& kind : kinds_)
+    for (const Moment& m : kind.moments) {
+      const InFlight& f = *m.flight;
+      const PieceMemory& own = memory_[kind.chunks[static_cast<std::size_t>(f.chunk)]];
+      double waiting = 0;
+      for (const ChunkInFlight& c : m.chunks) waiting += c.waiting;
+      kind.least = std::max(kind.least, m.kept + own.most[static_cast<std::size_t>(f.pass)]);
+      kind.waiting = std::max(kind.waiting, waiting);
+      kind.between = std::max<double>(kind.between, f.between_forward + f.between_backward);
+    }
 }
 
 const double* PipelineMemory::most_in_passes(const Scenario& s, const StateMemory& m,

@@ -24,6 +24,8 @@ struct StageStates {
   double updating = 0;       // above that, after the last pass
   double between_steps = 0;  // above `always`: what passes through beside steps
   double copies = 0;         // at all times
+  // What passes exchange: all that is gathered and accumulated, and whole gradients of a micro-batch.
+  double exchanged = 0, whole_gradients = 0;
 };
 StageStates stage_states(const Scenario& scenario, const StateMemory& states, const UnitCounts& units);
 
@@ -45,13 +47,21 @@ class PipelineMemory {
   Bytes peak(const Scenario& scenario, const StateMemory& states, const BucketLayers& bucket,
              OfKind of_kind) const {
     const double* const in_passes = most_in_passes(scenario, states, bucket);
-    double most = 0;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      const StageStates& s = of_kind(i, kinds_[i].units);
-      most = std::max(
-          most, s.always + kinds_[i].once + s.copies + std::max({in_passes[i], s.updating, s.between_steps}));
-    }
-    return {std::llround(most + scenario.implementation.memory.context_gib * kGiB)};
+    return peak_with(scenario, of_kind,
+                     [in_passes](std::size_t i, const StageStates&) { return in_passes[i]; });
+  }
+  // No more than that and no less, found sooner: with nothing exchanged, and with all of it at all times.
+  struct Bounds {
+    Bytes least, most;
+  };
+  template <class OfKind>
+  Bounds bounds(const Scenario& scenario, OfKind of_kind) const {
+    const auto least = [this](std::size_t i, const StageStates&) { return kinds_[i].least; };
+    const auto most = [this](std::size_t i, const StageStates& s) {
+      return kinds_[i].least + s.exchanged * (1 + kinds_[i].between) +
+             s.whole_gradients * (1 + kinds_[i].waiting);
+    };
+    return {peak_with(scenario, of_kind, least), peak_with(scenario, of_kind, most)};
   }
 
  private:
@@ -66,7 +76,20 @@ class PipelineMemory {
     std::vector<Moment> moments;  // but those in which another takes as much of everything
     std::size_t first_alike = 0;  // of the pass and chunk at hand
     double once = 0;              // beside parameters, at all times
+    double least = 0;             // of a moment with its pass, without what is exchanged
+    double waiting = 0;           // at most, micro-batches for gradients of weights in a moment's chunks
+    double between = 0;           // at most, between the model's ends
   };
+  template <class OfKind, class InPasses>
+  Bytes peak_with(const Scenario& scenario, OfKind of_kind, InPasses in_passes) const {
+    double most = 0;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const StageStates& s = of_kind(i, kinds_[i].units);
+      most = std::max(most, s.always + kinds_[i].once + s.copies +
+                                std::max({in_passes(i, s), s.updating, s.between_steps}));
+    }
+    return {std::llround(most + scenario.implementation.memory.context_gib * kGiB)};
+  }
   // For all kinds, one after the other: above what lives always.
   const double* most_in_passes(const Scenario& scenario, const StateMemory& states,
                                const BucketLayers& bucket) const;

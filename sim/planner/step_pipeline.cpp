@@ -172,16 +172,26 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
   return least;
 }
 
-Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
+const StageStates& StepPipeline::states_of(std::size_t kind, const UnitCounts& units, const Scenario& s,
+                                           const StepStates& states) const {
   std::vector<std::optional<StageStates>>& known = states.unbucketed.of_stages;
-  const StateMemory& of_states = states.unbucketed.memory;
-  const auto of_kind = [&](std::size_t kind, const UnitCounts& units) -> const StageStates& {
-    const std::size_t number = kinds_[kind].number;
-    if (known.size() <= number) known.resize(passes_.stage_numbers_.size());
-    if (!known[number]) known[number] = stage_states(s, of_states, units);
-    return *known[number];
-  };
-  return memory_.peak(s, of_states, states.bucket, of_kind);
+  const std::size_t number = kinds_[kind].number;
+  if (known.size() <= number) known.resize(passes_.stage_numbers_.size());
+  if (!known[number]) known[number] = stage_states(s, states.unbucketed.memory, units);
+  return *known[number];
+}
+
+Bytes StepPipeline::memory(const Scenario& s, const StepStates& states) const {
+  return memory_.peak(s, states.unbucketed.memory, states.bucket,
+                      [&](std::size_t kind, const UnitCounts& units) -> const StageStates& {
+                        return states_of(kind, units, s, states);
+                      });
+}
+
+PipelineMemory::Bounds StepPipeline::memory_bounds(const Scenario& s, const StepStates& states) const {
+  return memory_.bounds(s, [&](std::size_t kind, const UnitCounts& units) -> const StageStates& {
+    return states_of(kind, units, s, states);
+  });
 }
 
 std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const StepStates& states,

@@ -78,6 +78,7 @@ class StepPipeline {
   // `scenario` is that of the pipeline, but for its states.
   // Live at a time: all that planned arenas reserve, and the least of what a caching allocator does.
   Bytes memory(const Scenario& scenario, const StepStates& states) const;
+  PipelineMemory::Bounds memory_bounds(const Scenario& scenario, const StepStates& states) const;
   Seconds time(const Scenario& scenario, const StepStates& states);
   // The same in two parts, for several runs of passes beside each other take little longer than one. What is
   // asked for has a number, the same for states that are exchanged alike; so many wait for run_asked().
@@ -98,6 +99,8 @@ class StepPipeline {
     std::size_t number = 0;  // of these
   };
   void find_kinds();
+  const StageStates& states_of(std::size_t kind, const UnitCounts& units, const Scenario& scenario,
+                               const StepStates& states) const;
   PassTimer timer(const Scenario& scenario, const StepStates* states) const;
   Seconds least_of_passes(const Scenario& scenario, const StepStates* states);
   std::span<const ChunkPasses> exchanging(const Scenario& scenario, const StepStates& states, int ahead);

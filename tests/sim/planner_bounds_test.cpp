@@ -34,7 +34,10 @@ SearchSpace space_of_8b() {
 
 }  // namespace
 
-TEST_CASE("no step is faster than the times that it takes at least, the second of which is above the first") {
+TEST_CASE(
+    "no step is faster than the times that it takes at least, the second of which is above the first, and "
+    "its "
+    "memory lies within its bounds") {
   RandomStrategies random(11);
   constexpr double kRounding = 1e-9;
   for (int i = 0; i < 500; ++i) {
@@ -50,6 +53,10 @@ TEST_CASE("no step is faster than the times that it takes at least, the second o
     CHECK(of_compute > 0);
     CHECK(of_compute <= of_states);
     CHECK(of_states <= time * (1 + kRounding));
+    const PipelineMemory::Bounds bounds = pipeline.memory_bounds(s, states);
+    const Bytes memory = pipeline.memory(s, states);
+    CHECK(bounds.least <= memory);
+    CHECK(memory <= bounds.most);
   }
 }
 
