@@ -48,6 +48,9 @@ FigureTable rows_of(const FigureBars& bars) {
   table.columns = {{"of"}};
   for (const FigurePart& part : bars.parts) table.columns.push_back({part.name, bars.measure});
   table.columns.push_back({"sum", bars.measure});
+  const bool offset =
+      std::any_of(bars.rows.begin(), bars.rows.end(), [](const auto& row) { return row.from > 0; });
+  if (offset) table.columns.push_back({"from", bars.measure});
   for (const FigureBars::Row& bar : bars.rows) {
     std::vector<Cell> row = {bar.name};
     double sum = 0;
@@ -56,6 +59,7 @@ FigureTable rows_of(const FigureBars& bars) {
       sum += value;
     }
     row.emplace_back(sum);
+    if (offset) row.emplace_back(bar.from);
     table.rows.push_back(std::move(row));
   }
   return table;

@@ -88,6 +88,7 @@ struct FigureBars {
   struct Row {
     std::string name;
     std::vector<double> values;  // of the parts
+    double from = 0;             // where the first begins: a waterfall's rows follow each other
   };
   std::vector<Row> rows;
   std::optional<FigureLimit> limit = {};

@@ -249,7 +249,7 @@ Drawing draw(const FigureBars& bars) {
   if (bars.rows.empty()) return {};
   double greatest = 0;
   for (const FigureBars::Row& row : bars.rows) {
-    double sum = 0;
+    double sum = row.from;
     for (const double value : row.values) sum += value;
     greatest = std::max(greatest, sum);
   }
@@ -270,7 +270,7 @@ Drawing draw(const FigureBars& bars) {
   for (const FigureBars::Row& row : bars.rows) {
     body +=
         text_at(left - 10, y + kBar / 2 + 4, shortened(row.name, 12.5, left - 20), kText, 12.5, Anchor::end);
-    double sum = 0;
+    double sum = row.from;
     for (std::size_t i = 0; i < row.values.size(); ++i) {
       if (row.values[i] <= 0) continue;
       const double begin = at(sum), end = at(sum + row.values[i]);
@@ -282,7 +282,7 @@ Drawing draw(const FigureBars& bars) {
                         12, Anchor::middle);
       sum += row.values[i];
     }
-    body += text_at(at(sum) + 8, y + kBar / 2 + 4, unit.text(sum));
+    body += text_at(at(sum) + 8, y + kBar / 2 + 4, unit.text(sum - row.from));
     y += kBar;
   }
   if (limit_in_view) {

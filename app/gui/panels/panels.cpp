@@ -7,16 +7,16 @@ namespace app::gui {
 // clang-format off
 extern const PanelEntry scenario_panel, overview_panel, memory_panel, roofline_panel, live_panel, compare_panel,
     explain_panel, pipeline_panel, communication_panel, validation_panel, inference_panel, economics_panel,
-    planner_panel, sweep_panel, lessons_panel, pins_panel;
+    planner_panel, sweep_panel, lessons_panel, pins_panel, why_panel;
 // clang-format on
 
 std::span<const PanelEntry* const> panels() {
   // In the order of the keys 1 to 9 and 0, and of tabs.
   static constexpr std::array all = {
-      &scenario_panel,      &overview_panel,   &memory_panel,    &roofline_panel,
-      &live_panel,          &compare_panel,    &explain_panel,   &pipeline_panel,
-      &communication_panel, &validation_panel, &inference_panel, &economics_panel,
-      &planner_panel,       &sweep_panel,      &lessons_panel,   &pins_panel};
+      &scenario_panel,  &overview_panel,  &memory_panel,   &roofline_panel,      &live_panel,
+      &compare_panel,   &explain_panel,   &pipeline_panel, &communication_panel, &validation_panel,
+      &inference_panel, &economics_panel, &planner_panel,  &sweep_panel,         &lessons_panel,
+      &pins_panel,      &why_panel};
   return all;
 }
 

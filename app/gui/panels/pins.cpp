@@ -220,9 +220,10 @@ void draw(const PanelContext& context) {
     form_heading(look, "Where the time goes");
     std::vector<ImU32> colors;
     for (const Column& column : columns) colors.push_back(column.color);
-    draw_figure_bars(look, parts_of(context, columns),
-                     {ImGui::GetContentRegionAvail().x, look.px(34) * static_cast<float>(columns.size())},
-                     colors);
+    const FigureBars parts = parts_of(context, columns);
+    const float width = ImGui::GetContentRegionAvail().x;
+    draw_figure_bars(look, parts, {width, look.px(34) * static_cast<float>(columns.size())}, colors);
+    draw_figure_legend(look, parts, width);
   }
   draw_runs(context);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <span>
 
+#include "app/gui/widgets/legend.h"
 #include "app/gui/widgets/text.h"
 
 namespace app::gui {
@@ -13,7 +14,7 @@ void draw_figure_bars(const Look& look, const FigureBars& bars, ImVec2 size, std
   double greatest = 0;
   float names = 0;
   for (const FigureBars::Row& row : bars.rows) {
-    double sum = 0;
+    double sum = row.from;
     for (const double value : row.values) sum += value;
     greatest = std::max(greatest, sum);
     names = std::max(names, text_size_of(look, TextRole::body, row.name).x);
@@ -36,7 +37,7 @@ void draw_figure_bars(const Look& look, const FigureBars& bars, ImVec2 size, std
     draw_text(list, look, TextRole::body, {left - look.px(10), middle},
               r < colors.size() ? colors[r] : c.text, fitted(look, TextRole::body, row.name, names),
               {1, 0.5f});
-    double sum = 0;
+    double sum = row.from;
     const auto at = [&](double value) { return left + width * static_cast<float>(value / greatest); };
     const float inset = std::min(look.px(5), row_height * 0.15f);
     for (std::size_t i = 0; i < row.values.size(); ++i) {
@@ -53,11 +54,19 @@ void draw_figure_bars(const Look& look, const FigureBars& bars, ImVec2 size, std
       if (ImGui::IsMouseHoveringRect(least, most) && ImGui::IsWindowHovered())
         ImGui::SetTooltip("%s: %s", bars.parts[i].name.c_str(), text_of(row.values[i], bars.measure).c_str());
     }
-    draw_text(list, look, TextRole::number, {at(sum) + look.px(6), middle}, c.text, unit.text(sum),
+    draw_text(list, look, TextRole::number, {at(sum) + look.px(6), middle}, c.text, unit.text(sum - row.from),
               {0, 0.5f});
     y += row_height;
   }
   ImGui::Dummy({size.x, y - begin.y});
+}
+
+void draw_figure_legend(const Look& look, const FigureBars& bars, float width) {
+  std::vector<LegendEntry> entries;
+  for (std::size_t i = 0; i < bars.parts.size(); ++i)
+    if (std::any_of(bars.rows.begin(), bars.rows.end(), [i](const auto& row) { return row.values[i] > 0; }))
+      entries.push_back({bars.parts[i].color, bars.parts[i].name});
+  draw_legend(look, entries, width);
 }
 
 }  // namespace app::gui

@@ -12,4 +12,7 @@ namespace app::gui {
 void draw_figure_bars(const Look& look, const FigureBars& bars, ImVec2 size,
                       std::span<const ImU32> colors = {});
 
+// The parts that any bar has, with their colours.
+void draw_figure_legend(const Look& look, const FigureBars& bars, float width);
+
 }  // namespace app::gui

@@ -1,0 +1,60 @@
+// A step or generation from what the chip could do at best to what it takes, cause by cause; and the single
+// changes of the scenario that move it most.
+#pragma once
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/gui/jobs/study.h"
+#include "sim/cost/calibration.h"
+#include "sim/report/report.h"
+#include "sim/report/step_parts.h"
+
+namespace app::gui {
+
+// In the order in which they are added up.
+enum class Cause {
+  ideal,  // FLOPs of the operations, without what is recomputed, at the dense peak of the workload's type
+  below_peak,  // what operations that arithmetic bounds take beyond that
+  memory,      // the same of those that memory bounds
+  launch,      // that their launch bounds
+  host,
+  recompute,  // whole operations, whatever bounds them
+  network,    // exposed communication
+  bubble,
+  slowest,
+  other
+};
+inline constexpr std::size_t kCauses = 10;
+std::string_view name(Cause cause);
+
+// Seconds of each cause; they add up to step_parts()'s whole, whose parts they divide.
+using Waterfall = std::array<sim::Seconds, kCauses>;
+Waterfall waterfall_of(const sim::Report& report);
+
+struct TornadoQuestion {
+  sim::Scenario scenario;
+  std::shared_ptr<const sim::Calibration> calibration;  // of the scenario's hardware; may be null
+  bool operator==(const TornadoQuestion&) const = default;
+};
+
+// One field changed; the batch follows what it is divided over.
+struct TornadoBar {
+  std::string label;  // "micro-batch 1 -> 2"
+  sim::Scenario scenario;
+  double faster = 0;  // tokens a second over now's, less one
+  bool fits = true;
+};
+struct Tornado {
+  std::vector<TornadoBar> bars;  // of each field the larger change; largest first
+};
+using TornadoStudy = Study<TornadoQuestion, Tornado>;
+
+// Numbers doubled and halved, switches turned, words replaced by each other, as far as that is legal and can
+// be priced.
+Tornado tornado_of(const TornadoQuestion& question, const TornadoStudy::Course& course);
+
+}  // namespace app::gui

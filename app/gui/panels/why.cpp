@@ -1,0 +1,193 @@
+// Why the step takes as long as it does: cause by cause from the chip's peak, and what would change it most.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "app/gui/jobs/waterfall.h"
+#include "app/gui/panels/empty_state.h"
+#include "app/gui/panels/panels.h"
+#include "app/gui/widgets/chart.h"
+#include "app/gui/widgets/figure_bars.h"
+#include "app/gui/widgets/parts.h"
+#include "app/gui/widgets/text.h"
+#include "sim/format.h"
+#include "sim/report/metrics.h"
+
+namespace app::gui {
+namespace {
+
+struct WhyState {
+  explicit WhyState(const PanelTools& tools)
+      : study(tools.studies.add<TornadoQuestion, Tornado>(tornado_of)) {}
+  TornadoStudy& study;
+  int tab = 0;  // where there is room for one part alone
+};
+using Context = ContextWith<WhyState>;
+
+// As Overview colours the parts that a cause is of.
+ImU32 cause_color(const Palette& c, Cause cause) {
+  const auto part = [&](sim::StepPart p) { return c.parts[static_cast<std::size_t>(p)]; };
+  switch (cause) {
+    case Cause::ideal:
+      return c.predicted;
+    case Cause::below_peak:
+      return part(sim::StepPart::compute);
+    case Cause::memory:
+      return part(sim::StepPart::memory);
+    case Cause::launch:
+      return part(sim::StepPart::launch);
+    case Cause::host:
+      return part(sim::StepPart::host);
+    case Cause::recompute:
+      return c.passes[static_cast<std::size_t>(Pass::recompute)];
+    case Cause::network:
+      return part(sim::StepPart::network);
+    case Cause::bubble:
+      return part(sim::StepPart::bubble);
+    case Cause::slowest:
+      return part(sim::StepPart::slowest);
+    case Cause::other:
+      break;
+  }
+  return part(sim::StepPart::other);
+}
+
+std::string words_of(const PanelContext& context) {
+  return context.prediction.report->source.scenario.workload.task == sim::Task::train ? "step" : "generation";
+}
+
+// Each cause begins where the last one ends; the whole stands below them.
+FigureBars steps_of(const PanelContext& context) {
+  const Palette& c = context.look.color();
+  const Waterfall waterfall = waterfall_of(*context.prediction.report);
+  FigureBars bars{Measure::seconds, {}, {}};
+  for (std::size_t i = 0; i < kCauses; ++i)
+    bars.parts.push_back({std::string(name(static_cast<Cause>(i))), cause_color(c, static_cast<Cause>(i))});
+  double from = 0;
+  for (std::size_t i = 0; i < kCauses; ++i) {
+    const double seconds = waterfall[i].value;
+    if (!(seconds > 0)) continue;
+    FigureBars::Row row{bars.parts[i].name, std::vector<double>(kCauses), from};
+    row.values[i] = seconds;
+    bars.rows.push_back(std::move(row));
+    from += seconds;
+  }
+  FigureBars::Row whole{words_of(context), {}};
+  for (const sim::Seconds seconds : waterfall) whole.values.push_back(seconds.value);
+  bars.rows.push_back(std::move(whole));
+  return bars;
+}
+
+// "38 % of the step is ideal; most of the rest is the pipeline bubble, 0.48 s."
+std::string sentence_of(const PanelContext& context) {
+  const Waterfall waterfall = waterfall_of(*context.prediction.report);
+  double whole = 0;
+  for (const sim::Seconds seconds : waterfall) whole += seconds.value;
+  if (!(whole > 0)) return "";
+  const auto worst = std::max_element(waterfall.begin() + 1, waterfall.end(),
+                                      [](sim::Seconds a, sim::Seconds b) { return a.value < b.value; });
+  return sim::format_percent(waterfall.front().value / whole) +
+         " would do at the chip's peak; most is lost to " +
+         std::string(name(static_cast<Cause>(worst - waterfall.begin()))) + ", " + sim::format(*worst);
+}
+
+void draw_waterfall(const Context& context, ImVec2 size) {
+  const PartPlace place(size);
+  chart_title(context.look, "From the peak to the " + words_of(context), sentence_of(context));
+  draw_figure_bars(context.look, steps_of(context), place.rest());
+  place.fill();
+}
+
+// Faster to the right, slower to the left; a click makes the change.
+void draw_tornado(const Context& context, ImVec2 size) {
+  const Look& look = context.look;
+  const Palette& c = look.color();
+  const PartPlace place(size);
+  chart_title(look, "What would change it most", "one field, tokens a second; a click makes the change, red does not fit");
+  if (draw_missing_result(context, context.state.study, "This cannot be changed")) return place.fill();
+  const std::vector<TornadoBar>& bars = context.state.study.result()->bars;
+  if (bars.empty()) text(look, TextRole::body, c.dim, "No single legal change moves it.");
+  double greatest = 0;
+  float names = 0;
+  for (const TornadoBar& bar : bars) {
+    greatest = std::max(greatest, std::min(1.0, std::abs(bar.faster)));
+    names = std::max(names, text_size_of(look, TextRole::body, bar.label).x);
+  }
+  const ImVec2 room = place.rest();
+  names = std::min(names, room.x * 0.45f);
+  const float line = text_size_of(look, TextRole::body, "x").y + look.px(7);
+  const float number = text_size_of(look, TextRole::number, "+0,000 %").x + look.px(8);
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  const float least = begin.x + names + number + look.px(10), most = begin.x + room.x - number;
+  const float middle = std::floor((least + most) / 2);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  float y = begin.y;
+  for (const TornadoBar& bar : bars) {
+    if (y + line > begin.y + room.y) break;
+    ImGui::SetCursorScreenPos({begin.x, y});
+    ImGui::PushID(bar.label.c_str());
+    if (ImGui::Selectable("##change", false, 0, {room.x, line - look.px(2)}))
+      context.edit(bar.label, bar.scenario);
+    if (ImGui::IsItemHovered())
+      ImGui::SetTooltip("%s: %s tokens/s%s", bar.label.c_str(), signed_percent(bar.faster).c_str(),
+                        bar.fits ? "" : "\ndoes not fit");
+    ImGui::PopID();
+    const float centre = y + line / 2;
+    draw_text(list, look, TextRole::body, {begin.x + names, centre}, bar.fits ? c.text : c.bad,
+              fitted(look, TextRole::body, bar.label, names), {1, 0.5f});
+    const float length = (most - middle) * static_cast<float>(std::min(1.0, std::abs(bar.faster)) / greatest);
+    const float to = bar.faster > 0 ? middle + length : middle - length;
+    list->AddRectFilled({std::min(middle, to), y + line * 0.2f}, {std::max(middle, to), y + line * 0.8f},
+                        bar.faster > 0 ? c.predicted : with_alpha(c.mute, 0.8f), look.px(2));
+    draw_text(list, look, TextRole::number, {bar.faster > 0 ? to + look.px(5) : to - look.px(5), centre},
+              c.dim, signed_percent(bar.faster), {bar.faster > 0 ? 0.0f : 1.0f, 0.5f});
+    y += line;
+  }
+  list->AddLine({middle, begin.y}, {middle, y}, c.mute, look.px(1));
+  ImGui::SetCursorScreenPos({begin.x, y});
+  place.fill();
+}
+
+std::string caption(const PanelContext& context) {
+  return context.scenario.model.name + " on " + context.scenario.hardware.name;
+}
+
+void draw(const Context& context) {
+  if (draw_missing_prediction(context)) return;
+  context.state.study.follow({context.scenario, context.calibration});
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = context.look.px(24);
+  if (room.x >= context.look.px(980)) {
+    const float half = std::floor((room.x - gap) / 2);
+    draw_waterfall(context, {half, room.y});
+    ImGui::SameLine(0, gap);
+    ImGui::BeginGroup();
+    draw_tornado(context, {half, room.y});
+    ImGui::EndGroup();
+    return;
+  }
+  const std::array<PanelPart, 2> parts = {{{"causes", [&](ImVec2 size) { draw_waterfall(context, size); }},
+                                           {"changes", [&](ImVec2 size) { draw_tornado(context, size); }}}};
+  draw_parts(context.look, context.state.tab, parts);
+}
+
+std::vector<Figure> figures(const Context& context) {
+  if (!context.prediction.report) return {};
+  std::vector<Figure> all = {{"From the peak to the " + words_of(context), steps_of(context)}};
+  const auto& study = context.state.study;
+  if (study.result() && !study.result()->bars.empty()) {
+    FigureTable table{{{"change"}, {"tokens a second, change", Measure::share}, {"fits"}}, {}};
+    for (const TornadoBar& bar : study.result()->bars)
+      table.rows.push_back({bar.label, bar.faster, std::string(bar.fits ? "yes" : "no")});
+    all.push_back({"What would change it most", std::move(table)});
+  }
+  return all;
+}
+
+}  // namespace
+
+extern const PanelEntry why_panel = {"why", "Why",
+                                     "what the step's time is lost to, and what would change it",
+                                     Dock::lower_left, panel_of<WhyState, caption, draw, figures>};
+
+}  // namespace app::gui

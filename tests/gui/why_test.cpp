@@ -1,0 +1,81 @@
+// Where a step's time goes, cause by cause, and what would change it most.
+#include <cmath>
+
+#include "app/gui/jobs/waterfall.h"
+#include "sim/cost/predict.h"
+#include "sim/plan/legality.h"
+#include "sim/report/metrics.h"
+#include "tests/gui/null_desktop.h"
+#include "tests/sim/scenarios.h"
+#include "tests/support/catch.h"
+
+using namespace app::gui;
+
+TEST_CASE("causes are never negative and add up to the step, of any scenario") {
+  int priced = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    sim::Scenario s = seed % 2 == 0 ? test::random_scenario(seed) : test::random_parallel_scenario(seed);
+    s.hardware = sim::load_hardware_preset("h100-sxm");
+    CAPTURE(seed);
+    if (!sim::validate(s).empty()) continue;
+    const sim::Report report = sim::predict(s);
+    const Waterfall waterfall = waterfall_of(report);
+    double sum = 0;
+    for (const sim::Seconds seconds : waterfall) {
+      CHECK(seconds.value >= -1e-12 * report.step_time.value);
+      sum += seconds.value;
+    }
+    const double whole = sim::step_parts(report).whole.value;
+    CHECK(std::abs(sum - whole) <= 1e-9 * whole);
+    ++priced;
+  }
+  CHECK(priced > 50);
+}
+
+TEST_CASE("the ideal is the step's FLOPs at the dense peak, where all that is computed is counted once") {
+  sim::Scenario s = tests::small_scenario();
+  s.strategy.recompute = sim::Recompute::none;
+  const sim::Report report = sim::predict(s);
+  const Waterfall waterfall = waterfall_of(report);
+  const double ideal = waterfall[static_cast<std::size_t>(Cause::ideal)].value;
+  CHECK(waterfall[static_cast<std::size_t>(Cause::recompute)].value == 0);
+  // HFU is that share of the step by its definition.
+  CHECK(std::abs(ideal / report.step_time.value / sim::hfu(report) - 1) < 0.01);
+  s.strategy.recompute = sim::Recompute::full;
+  const sim::Report again = sim::predict(s);
+  const Waterfall with = waterfall_of(again);
+  CHECK(with[static_cast<std::size_t>(Cause::recompute)].value > 0.1 * again.step_time.value);
+  CHECK(std::abs(with[static_cast<std::size_t>(Cause::ideal)].value / ideal - 1) < 0.01);
+}
+
+TEST_CASE("a bar of the tornado is what the changed scenario is predicted, and no legal double is larger") {
+  const sim::Scenario s = tests::small_scenario();
+  TornadoStudy study(tornado_of, [] {});
+  study.ask({s, nullptr});
+  study.wait();
+  study.poll();
+  REQUIRE(study.result());
+  const auto& bars = study.result()->bars;
+  REQUIRE(bars.size() > 3);
+  const double now = sim::tokens_per_second(sim::predict(s));
+  for (std::size_t i = 0; i < bars.size(); ++i) {
+    CAPTURE(bars[i].label);
+    CHECK(sim::validate(bars[i].scenario).empty());
+    CHECK(std::abs(sim::tokens_per_second(sim::predict(bars[i].scenario)) / now - 1 - bars[i].faster) < 1e-9);
+    if (i > 0) CHECK(std::abs(bars[i - 1].faster) >= std::abs(bars[i].faster));
+  }
+}
+
+TEST_CASE("Why draws at every size, says what most is lost to, and exports its causes") {
+  const ImVec2 size = GENERATE(ImVec2{500, 700}, ImVec2{1280, 720}, ImVec2{1920, 1080});
+  sim::Scenario s = tests::small_scenario();
+  s.strategy.pipeline_parallel = 4;
+  tests::NullDesktop desktop(s, size);
+  desktop.shell().view().maximised = "why";
+  desktop.settle_studies();
+  CHECK(GImGui->ErrorCountCurrentFrame == 0);
+  CHECK_THAT(desktop.words(), contains("would do at the chip's peak"));
+  const std::string csv = desktop.shell().exported("why", ExportFormat::csv);
+  CHECK_THAT(csv, contains("pipeline bubble"));
+  CHECK_THAT(csv, contains("change,tokens_a_second_change_share,fits"));
+}
