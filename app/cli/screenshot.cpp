@@ -12,6 +12,7 @@
 #include "app/cli/report_output.h"
 #include "app/cli/scenario_flags.h"
 #include "app/gui/desktop.h"
+#include "sim/scenario/fields.h"
 
 namespace app::cli {
 
@@ -37,6 +38,15 @@ void set_size(ScreenshotOptions& options, const std::string& text) {
   }
   throw UsageError(
       fmt::format("--size is WIDTHxHEIGHT in pixels, {} to {} each, not \"{}\"", kSmallest, kLargest, text));
+}
+
+// By its path, its name, or its flag: "workload.seq_len", "seq_len", "seq-len".
+std::string field_path(const std::string& flag, const std::string& words) {
+  for (const sim::AnyField& field : sim::all_fields())
+    if (!field.label.empty() && (words == field.path() || words == field.name || words == field.flag))
+      return field.path();
+  throw UsageError(
+      fmt::format("{} is a field of a scenario, as seq_len or strategy.recompute, not \"{}\"", flag, words));
 }
 
 ExitCode screenshot(const ScreenshotFlags& flags) {
@@ -73,6 +83,8 @@ void add_screenshot(CLI::App& program, Invocation& invocation) {
            "ridgepoint screenshot --panel pipeline --scenario scenario.json --out trace.json    for Perfetto",
            "ridgepoint screenshot --panel memory --model llama-3.1-8b --out memory.svg          or .csv, "
            ".tsv, .md",
+           "ridgepoint screenshot --panel sweep --model llama-3.1-8b --sweep seq_len --sweep-by recompute "
+           "--out sweep.svg",
            "ridgepoint screenshot --panel compare --measured out/train.measured.json --out compare.png"}));
   flags->scenario.add_to(*command);
   constexpr const char* kGroup = "Picture";
@@ -101,6 +113,19 @@ void add_screenshot(CLI::App& program, Invocation& invocation) {
           },
           "default dark")
       ->type_name("dark|light")
+      ->group(kGroup);
+  command
+      ->add_option_function<std::string>(
+          "--sweep", [flags](const std::string& text) { flags->options.sweep = field_path("--sweep", text); },
+          "the field that the sweep panel changes: seq_len, data_parallel, ...")
+      ->type_name("FIELD")
+      ->group(kGroup);
+  command
+      ->add_option_function<std::string>(
+          "--sweep-by",
+          [flags](const std::string& text) { flags->options.sweep_by = field_path("--sweep-by", text); },
+          "a curve for each value of this field: recompute, zero_stage, ...")
+      ->type_name("FIELD")
       ->group(kGroup);
   command->add_option("--measured", flags->measured, "reports or event files of runs to show")
       ->type_name("FILE")

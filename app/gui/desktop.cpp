@@ -10,6 +10,7 @@
 
 #include "app/gui/offscreen_egl.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/panels/sweep.h"
 #include "app/gui/png.h"
 #include "app/gui/settings.h"
 #include "app/gui/shell.h"
@@ -64,6 +65,9 @@ void draw_frames(const ScreenshotOptions& options, const Backend& frame, const D
   for (const std::filesystem::path& table : options.tables) shell.open(table);
   for (const sim::Report& report : options.measured) shell.show_measured(report);
   shell.view().maximised = options.panel;
+  auto& sweep = shell.panels().state<gui::SweepState>();
+  sweep.field = options.sweep;
+  sweep.by = options.sweep_by;
   shell.wait_for_prediction();
   drawn(shell, [&](int frames) {
     for (int i = 0; i < frames; ++i) {

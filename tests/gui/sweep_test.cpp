@@ -1,4 +1,7 @@
 // One field swept: the panel's study, driven through the window.
+#include "app/gui/panels/sweep.h"
+
+#include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/format.h"
 #include "sim/report/metrics.h"
@@ -63,4 +66,54 @@ TEST_CASE(
   desktop.shell().document().edit("one token", s);
   desktop.settle_studies();
   if (task == sim::Task::train) CHECK(desktop.says("Nothing to compare"));
+}
+
+TEST_CASE("a curve for each way to recompute: every point is what that scenario is predicted") {
+  sim::Scenario s = tests::small_scenario();
+  tests::NullDesktop desktop(s, {1280, 800});
+  auto& state = desktop.state<app::gui::SweepState>();
+  state.field = "workload.seq_len";
+  state.by = "strategy.recompute";
+  desktop.shell().view().maximised = "sweep";
+  desktop.settle_studies();
+  REQUIRE(state.study.result());
+  std::set<std::string> labels;
+  const auto calibration = sim::load_calibration_preset("h100-sxm");
+  for (const app::gui::SweepCurve& curve : state.study.result()->curves) {
+    labels.insert(curve.label);
+    for (const app::gui::SweepPoint& p : curve.points) {
+      sim::Scenario other = curve.scenario;
+      other.workload.seq_len = std::llround(p.value);
+      const sim::Report report = sim::predict(other, calibration ? &*calibration : nullptr);
+      CHECK(p.memory == static_cast<double>(sim::peak_memory(report).value));
+      CHECK(p.tokens_per_second == sim::tokens_per_second(report));
+      CHECK(test::changed_fields(curve.scenario, other) ==
+            (other == curve.scenario ? std::set<std::string>{} : std::set<std::string>{"workload.seq_len"}));
+    }
+  }
+  for (const char* label : {"recompute none", "recompute selective", "recompute full"})
+    CHECK(labels.count(label));
+  const std::string svg = desktop.shell().exported("sweep", app::gui::ExportFormat::svg);
+  CHECK_THAT(svg, contains("recompute full") && contains("Memory of gpt2-124m against sequence"));
+}
+
+TEST_CASE(
+    "any number can be swept, the batch follows what it is divided over, and a baseline is a curve of its "
+    "own") {
+  sim::Scenario s = tests::small_scenario();
+  tests::NullDesktop desktop(s, {1280, 800});
+  auto& state = desktop.state<app::gui::SweepState>();
+  desktop.press(ImGuiKey_P);
+  s.workload.seq_len = 512;
+  desktop.shell().document().edit("sequence", s);
+  state.field = "strategy.data_parallel";
+  desktop.shell().view().maximised = "sweep";
+  desktop.settle_studies();
+  REQUIRE(state.study.result());
+  const auto& curves = state.study.result()->curves;
+  REQUIRE(curves.size() == 2);
+  CHECK(curves[0].points.size() > 4);
+  CHECK(curves[1].of_baseline);
+  for (std::size_t i = 1; i < curves[0].points.size(); ++i)
+    CHECK(curves[0].points[i].tokens_per_second > curves[0].points[i - 1].tokens_per_second);
 }

@@ -1,109 +1,214 @@
-// What one length or batch does to memory and speed, all else as it is.
+// What any number of the scenario does to memory and speed, all else as it is; and, as a curve each, for
+// every value of a second field.
+#include "app/gui/panels/sweep.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
+#include <set>
 
+#include "app/gui/legal.h"
 #include "app/gui/panels/empty_state.h"
-#include "app/gui/panels/panels.h"
 #include "app/gui/widgets/chart.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
+#include "sim/report/metrics.h"
+#include "sim/scenario/fields.h"
 
 namespace app::gui {
 namespace {
 
-struct SweptField {
-  std::string_view words, unit;
-  std::int64_t sim::Workload::*value;
+using Context = ContextWith<SweepState>;
+using FieldKind = sim::AnyField::Kind;
+
+struct Metric {
+  std::string_view name;
+  Measure measure;
+  double SweepPoint::*value;
+  bool logarithmic;
 };
-std::span<const SweptField> fields_of(sim::Task task) {
-  using W = sim::Workload;
-  static constexpr std::array<SweptField, 3> train = {{{"sequence", "tokens", &W::seq_len},
-                                                       {"micro-batch", "sequences", &W::micro_batch_size},
-                                                       {"global batch", "sequences", &W::global_batch_size}}};
-  static constexpr std::array<SweptField, 3> generate = {{{"prompt", "tokens", &W::prompt_length},
-                                                          {"new tokens", "a sequence", &W::max_new_tokens},
-                                                          {"batch", "sequences", &W::batch_size}}};
-  return task == sim::Task::train ? train : generate;
+constexpr std::array<Metric, 4> kMetrics = {
+    {{"memory", Measure::bytes, &SweepPoint::memory, false},
+     {"tokens/s", Measure::tokens_per_second, &SweepPoint::tokens_per_second, true},
+     {"time", Measure::seconds, &SweepPoint::step, true},
+     {"utilization", Measure::share, &SweepPoint::utilization, false}}};
+constexpr std::size_t kMemory = 0;
+
+bool is_offered(const sim::AnyField& field, const sim::Scenario& scenario) {
+  return !field.label.empty() && (!field.applies || field.applies(scenario));
 }
 
-struct SweepRequest {
-  sim::Scenario scenario;
-  std::shared_ptr<const sim::Calibration> calibration;  // of the scenario's hardware; may be null
-  std::int64_t sim::Workload::*field = nullptr;
-  bool operator==(const SweepRequest&) const = default;
-};
+// Those that can be doubled and halved; lengths and batches first.
+std::vector<const sim::AnyField*> swept_fields(const sim::Scenario& scenario) {
+  std::vector<const sim::AnyField*> fields;
+  for (const sim::AnyField& field : sim::all_fields())
+    if (is_offered(field, scenario) && field.kind == FieldKind::number && field.number(scenario) >= 1)
+      fields.push_back(&field);
+  std::stable_partition(fields.begin(), fields.end(),
+                        [](const sim::AnyField* field) { return field->part == "workload"; });
+  return fields;
+}
 
-struct SweepPoint {
-  std::int64_t value = 0;
-  double memory = 0, tokens_per_second = 0;  // bytes of the fullest device; of all devices
-};
-struct Sweep {
-  std::vector<SweepPoint> points;  // by value
-};
-using SweepStudy = Study<SweepRequest, Sweep>;
+std::vector<const sim::AnyField*> curve_fields(const sim::Scenario& scenario, std::string_view field) {
+  std::vector<const sim::AnyField*> fields;
+  for (const sim::AnyField& one : sim::all_fields())
+    if (is_offered(one, scenario) && one.path() != field &&
+        (one.kind == FieldKind::word || one.kind == FieldKind::toggle ||
+         (one.kind == FieldKind::number && one.number(scenario) >= 1)))
+      fields.push_back(&one);
+  return fields;
+}
+
+// The scenario with each value of a field, itself among them.
+std::vector<SweepCurve> curves_of(const SweepRequest& request) {
+  const sim::AnyField* by = sim::field_at(request.by);
+  const sim::Scenario& now = request.scenario;
+  std::vector<SweepCurve> curves;
+  if (by) {
+    const auto add = [&](const auto& change) {
+      sim::Scenario other = now;
+      change(other);
+      const bool known = std::any_of(curves.begin(), curves.end(),
+                                     [&](const SweepCurve& c) { return by->same(c.scenario, other); });
+      if (known) return;
+      const bool is_now = by->same(now, other);
+      other = with_batch_following(now, other);
+      if (!sim::validate(other).empty()) return;
+      curves.push_back({std::string(by->label) + " " + by->text(other), is_now, false, std::move(other), {}});
+    };
+    if (by->kind == FieldKind::number)
+      for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {
+        const double value = by->number(now) * factor;
+        if (value >= 1 && value == std::floor(value))
+          add([&](sim::Scenario& s) { by->set_number(s, value); });
+      }
+    else if (by->kind == FieldKind::toggle)
+      for (const char* value : {"off", "on", "false", "true"})
+        add([&](sim::Scenario& s) { by->set(s, value); });
+    else
+      for (const std::string_view word : by->words)
+        add([&](sim::Scenario& s) { by->set(s, std::string(word)); });
+  } else {
+    curves.push_back({"predicted", true, false, now, {}});
+  }
+  if (request.baseline && !(request.baseline->source.scenario == now))
+    curves.push_back({"baseline", false, true, request.baseline->source.scenario, {}});
+  return curves;
+}
 
 // Halves and doubles of what the field is now, as far as they are legal.
 Sweep sweep(const SweepRequest& request, const SweepStudy::Course& course) {
   constexpr int kHalvings = 6, kDoublings = 6;
-  const std::int64_t now = request.scenario.workload.*request.field;
+  const sim::AnyField* field = sim::field_at(request.field);
   Sweep found;
-  for (int power = -kHalvings; power <= kDoublings && !course.stopped(); ++power) {
-    const std::int64_t parts = std::int64_t{1} << std::max(0, -power);
-    if (now % parts != 0) continue;
-    sim::Scenario s = request.scenario;
-    const std::int64_t value = s.workload.*request.field = (now / parts) << std::max(0, power);
-    // The report alone, without what only the scenario at hand is asked.
-    const Prediction one = make_prediction(s, request.calibration.get(), [] { return true; });
-    if (!one.report) continue;
-    found.points.push_back({value, static_cast<double>(sim::peak_memory(*one.report).value),
-                            sim::tokens_per_second(*one.report)});
-    course.show(found);
+  if (!field || !field->number) return found;
+  const double now = field->number(request.scenario);
+  const std::vector<SweepCurve> curves = curves_of(request);
+  for (const SweepCurve& curve : curves) {
+    found.curves.push_back(curve);
+    for (int power = -kHalvings; power <= kDoublings && !course.stopped(); ++power) {
+      const double value = std::ldexp(now, power);
+      if (value < 1 || value != std::floor(value)) continue;
+      sim::Scenario s = curve.scenario;
+      field->set_number(s, value);
+      s = with_batch_following(curve.scenario, s);
+      // The report alone, without what only the scenario at hand is asked. The baseline's own hardware may be
+      // another, whose calibration is not at hand.
+      const bool calibrated = request.calibration && s.hardware == request.scenario.hardware;
+      const Prediction one =
+          make_prediction(s, calibrated ? request.calibration.get() : nullptr, [] { return true; });
+      if (!one.report) continue;
+      const sim::Report& report = *one.report;
+      const bool train = s.workload.task == sim::Task::train;
+      found.curves.back().points.push_back(
+          {value, static_cast<double>(sim::peak_memory(report).value), sim::tokens_per_second(report),
+           sim::step_time(report).value,
+           train ? sim::mfu(report, sim::FlopsConvention::six_n_causal) : sim::mbu(report)});
+    }
+    if (found.curves.back().points.empty())
+      found.curves.pop_back();
+    else
+      course.show(found);
   }
   return found;
 }
 
-struct SweepState {
-  explicit SweepState(const PanelTools& tools) : study(tools.studies.add<SweepRequest, Sweep>(sweep)) {}
-  SweepStudy& study;
-  std::size_t field = 0;
-};
-using Context = ContextWith<SweepState>;
+std::string axis_words(const sim::AnyField& field) {
+  std::string words(field.label);
+  if (field.unit == sim::FieldUnit::tokens) words += ", tokens";
+  return words;
+}
+
+// What is configured in the predicted colour; other curves in those of pins, the baseline in grey.
+ImU32 curve_color(const Look& look, const Sweep& sweep, std::size_t curve) {
+  const SweepCurve& of = sweep.curves[curve];
+  if (of.of_baseline) return look.color().mute;
+  if (of.is_now) return look.color().predicted;
+  std::size_t others = 0;
+  for (std::size_t i = 0; i < curve; ++i) others += !sweep.curves[i].is_now && !sweep.curves[i].of_baseline;
+  return look.color().pins[others % kPins];
+}
+
+std::pair<double, double> range_of(const Sweep& sweep, double SweepPoint::*value) {
+  double least = 1e300, most = 0;
+  for (const SweepCurve& curve : sweep.curves)
+    for (const SweepPoint& p : curve.points) {
+      least = std::min(least, p.*value);
+      most = std::max(most, p.*value);
+    }
+  return {least, most};
+}
 
 // One quantity over the field, red where it does not fit; a click on a dot makes its value the scenario's.
-void draw_quantity(const Context& context, const SweptField& field, const char* id, ImVec2 size,
-                   const ChartAxis& y, double (*quantity)(const SweepPoint&), bool is_memory) {
+void draw_quantity(const Context& context, const sim::AnyField& field, const char* id, ImVec2 size,
+                   const Metric& metric) {
   const Look& look = context.look;
   const Palette& c = look.color();
-  const auto place = [&](const SweepPoint& p) {
-    return ChartPoint{static_cast<double>(p.value), quantity(p)};
-  };
-  const std::vector<SweepPoint>& points = context.state.study.result()->points;
+  const Sweep& all = *context.state.study.result();
   const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
-  std::vector<ChartPoint> line;
-  for (const SweepPoint& p : points) line.push_back(place(p));
-  Chart chart(look, id, size,
-              logarithmic_axis(std::string(field.words).append(", ").append(field.unit), line.front().x,
-                               line.back().x),
-              y);
+  const bool is_memory = &metric == &kMetrics[kMemory];
+  const auto [least, most] = range_of(all, metric.value);
+  const auto [from, to] = range_of(all, &SweepPoint::value);
+  const ScaleUnit unit = is_memory ? byte_unit(capacity) : scale_of(metric.measure, most);
+  std::string title = is_memory ? "memory of a device" : std::string(metric.name);
+  if (unit.name[0] && title != unit.name) title.append(", ").append(unit.name);
+  Chart chart(look, id, size, logarithmic_axis(axis_words(field), from, to),
+              is_memory            ? linear_axis(title, std::min(most, 2 * capacity), unit)
+              : metric.logarithmic ? logarithmic_axis(title, least, most, unit)
+                                   : linear_axis(title, most, unit));
   if (!chart) return;
-  const std::int64_t now = context.scenario.workload.*field.value;
-  chart.line(line, c.predicted, Stroke::dashed, 1.8f);
-  for (const SweepPoint& p : points) chart.dot(place(p), p.memory > capacity ? c.bad : c.predicted);
-  chart.vertical(static_cast<double>(now), c.text, "now", Stroke::dashed);
+  const auto place = [&](const SweepPoint& p) { return ChartPoint{p.value, p.*metric.value}; };
+  for (std::size_t i = 0; i < all.curves.size(); ++i) {
+    const SweepCurve& curve = all.curves[i];
+    const ImU32 color = curve_color(look, all, i);
+    std::vector<ChartPoint> line;
+    for (const SweepPoint& p : curve.points) line.push_back(place(p));
+    chart.line(line, color, Stroke::dashed, 1.8f);
+    for (const SweepPoint& p : curve.points) chart.dot(place(p), p.memory > capacity ? c.bad : color);
+    // The last point that is in sight.
+    const auto seen = std::find_if(line.rbegin(), line.rend(),
+                                   [&](const ChartPoint& p) { return !is_memory || p.y < 2 * capacity; });
+    if (all.curves.size() > 1 && seen != line.rend()) chart.name(*seen, color, curve.label);
+  }
+  const double now = field.number(context.scenario);
+  chart.vertical(now, c.text, "now", Stroke::dashed);
   if (is_memory) chart.horizontal(capacity, c.bad, "the device's memory");
-  const SweepPoint* hovered = chart.nearest(points, place);
-  if (!hovered) return;
-  const std::string value = sim::format_count(hovered->value);
-  ImGui::SetTooltip("%s %s: %s, %s", std::string(field.words).c_str(), value.c_str(),
-                    sim::format(sim::Bytes{std::llround(hovered->memory)}).c_str(),
-                    token_rate(hovered->tokens_per_second).c_str());
-  if (hovered->value == now || !ImGui::IsMouseClicked(ImGuiMouseButton_Left)) return;
-  sim::Scenario next = context.scenario;
-  next.workload.*field.value = hovered->value;
-  context.edit(std::string(field.words) + " " + sim::format_count(now) + " \u2192 " + value, std::move(next));
+  for (const SweepCurve& curve : all.curves) {
+    const SweepPoint* hovered = chart.nearest(curve.points, place);
+    if (!hovered) continue;
+    sim::Scenario next = curve.scenario;
+    field.set_number(next, hovered->value);
+    next = with_batch_following(curve.scenario, next);
+    const std::string value = sim::format_count(std::llround(hovered->value));
+    ImGui::SetTooltip("%s %s: %s, %s%s%s", std::string(field.label).c_str(), value.c_str(),
+                      sim::format(sim::Bytes{std::llround(hovered->memory)}).c_str(),
+                      token_rate(hovered->tokens_per_second).c_str(), all.curves.size() > 1 ? "\n" : "",
+                      all.curves.size() > 1 ? curve.label.c_str() : "");
+    if (!(next == context.scenario) && ImGui::IsMouseClicked(ImGuiMouseButton_Left))
+      context.edit(differences(context.scenario, next), std::move(next));
+    return;
+  }
 }
 
 std::string caption(const PanelContext& context) {
@@ -111,73 +216,99 @@ std::string caption(const PanelContext& context) {
          " x " + context.scenario.hardware.name;
 }
 
+// The chosen field, where it applies; else the first.
+const sim::AnyField* field_of(const SweepState& state, const sim::Scenario& scenario) {
+  const auto fields = swept_fields(scenario);
+  const auto chosen = std::find_if(fields.begin(), fields.end(),
+                                   [&](const sim::AnyField* f) { return f->path() == state.field; });
+  return chosen != fields.end() ? *chosen : fields.empty() ? nullptr : fields.front();
+}
+
+void pick_fields(const Context& context, const sim::AnyField& field) {
+  const Look& look = context.look;
+  SweepState& state = context.state;
+  if (begin_picker(look, "field", field.label, look.px(170))) {
+    for (const sim::AnyField* one : swept_fields(context.scenario))
+      if (ImGui::Selectable(std::string(one->label).c_str(), one == &field)) state.field = one->path();
+    end_picker();
+  }
+  ImGui::SameLine(0, look.px(6));
+  const sim::AnyField* by = sim::field_at(state.by);
+  if (begin_picker(look, "by", by ? "for each " + std::string(by->label) : std::string("one curve"),
+                   look.px(220))) {
+    if (ImGui::Selectable("one curve", !by)) state.by.clear();
+    for (const sim::AnyField* one : curve_fields(context.scenario, field.path()))
+      if (ImGui::Selectable(("for each " + std::string(one->label)).c_str(), one == by))
+        state.by = one->path();
+    end_picker();
+  }
+  ImGui::SameLine(0, look.px(6));
+  std::vector<std::string_view> names;
+  for (std::size_t i = 1; i < kMetrics.size(); ++i) names.push_back(kMetrics[i].name);
+  if (const auto picked = segmented(look, "metric", state.metric - 1, names)) state.metric = *picked + 1;
+}
+
 void draw(const Context& context) {
   if (draw_missing_prediction(context)) return;
   const Look& look = context.look;
-  const auto fields = fields_of(context.scenario.workload.task);
-  std::vector<std::string_view> words;
-  for (const SweptField& field : fields) words.push_back(field.words);
-  if (const auto picked = segmented(look, "field", context.state.field, words)) context.state.field = *picked;
-  const SweptField& field = fields[context.state.field];
-  context.state.study.follow({context.scenario, context.calibration, field.value});
+  const sim::AnyField* field = field_of(context.state, context.scenario);
+  if (!field) return draw_empty_state(context, "Nothing to sweep", "No number of this scenario can change.");
+  pick_fields(context, *field);
+  const Pin* baseline = context.pins.baseline();
+  context.state.study.follow({context.scenario, context.calibration, field->path(), context.state.by,
+                              baseline ? baseline->report : nullptr});
   if (draw_missing_result(context, context.state.study, "This cannot be swept")) return;
-  if (context.state.study.request().field != field.value)
+  if (context.state.study.request().field != field->path())
     return draw_empty_state(context, "Predicting", "The first values are on their way.");
-  const std::vector<SweepPoint>& points = context.state.study.result()->points;
-  if (points.size() < 2)
+  const Sweep& all = *context.state.study.result();
+  const auto has_two = [](const SweepCurve& curve) { return curve.points.size() > 1; };
+  if (std::none_of(all.curves.begin(), all.curves.end(), has_two))
     return draw_empty_state(context, "Nothing to compare", "No half and no double of this value is legal.");
-  double memory = 0, least = points.front().tokens_per_second, most = least;
-  for (const SweepPoint& p : points) {
-    memory = std::max(memory, p.memory);
-    least = std::min(least, p.tokens_per_second);
-    most = std::max(most, p.tokens_per_second);
-  }
-  const double capacity = static_cast<double>(context.scenario.hardware.memory.value);
-  const ScaleUnit unit = byte_unit(capacity);
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float gap = look.px(16);
   const bool wide = room.x > 1.4f * room.y;
   const ImVec2 size = wide ? ImVec2(std::floor((room.x - gap) / 2), room.y)
                            : ImVec2(room.x, std::floor((room.y - ImGui::GetStyle().ItemSpacing.y) / 2));
-  draw_quantity(
-      context, field, "##memory", size,
-      linear_axis(std::string("memory of a device, ") + unit.name, std::min(memory, 2 * capacity), unit),
-      [](const SweepPoint& p) { return p.memory; }, true);
+  draw_quantity(context, *field, "##memory", size, kMetrics[kMemory]);
   if (wide) ImGui::SameLine(0, gap);
-  draw_quantity(
-      context, field, "##rate", size, logarithmic_axis("tokens/s of all devices", least, most),
-      [](const SweepPoint& p) { return p.tokens_per_second; }, false);
+  draw_quantity(context, *field, "##rate", size, kMetrics[context.state.metric]);
 }
 
 std::vector<Figure> figures(const Context& context) {
   const SweepStudy& study = context.state.study;
-  if (!study.result() || study.result()->points.size() < 2) return {};
+  if (!study.result() || study.result()->curves.empty()) return {};
   const Palette& c = context.look.color();
-  const auto fields = fields_of(study.request().scenario.workload.task);
-  const auto* field = std::find_if(fields.data(), fields.data() + fields.size(),
-                                   [&](const SweptField& f) { return f.value == study.request().field; });
-  if (field == fields.data() + fields.size()) return {};
-  const std::string over = std::string(field->words).append(", ").append(field->unit);
-  const double now = static_cast<double>(study.request().scenario.workload.*field->value);
-  const auto plot = [&](const char* what, Measure measure, double SweepPoint::*quantity, bool logarithmic) {
-    FigureCurve curve{"predicted", c.predicted, Mark::dashed, {}};
-    for (const SweepPoint& p : study.result()->points)
-      curve.points.push_back({static_cast<double>(p.value), p.*quantity});
-    return FigurePlot{
-        {over, Measure::count, true}, {what, measure, logarithmic}, {curve}, {{"now", now, c.text, true}}};
-  };
-  FigurePlot memory = plot("memory of a device", Measure::bytes, &SweepPoint::memory, false);
-  memory.limits.push_back(
-      {"the device's memory", static_cast<double>(context.scenario.hardware.memory.value), c.bad});
-  return {
-      {"Memory against " + std::string(field->words), std::move(memory)},
-      {"Throughput against " + std::string(field->words),
-       plot("of all devices", Measure::tokens_per_second, &SweepPoint::tokens_per_second, true)}};
+  const sim::AnyField* field = sim::field_at(study.request().field);
+  const Sweep& all = *study.result();
+  std::vector<Figure> drawn;
+  for (const std::size_t chosen : {kMemory, context.state.metric}) {
+    const Metric& metric = kMetrics[chosen];
+    FigurePlot plot{{axis_words(*field), Measure::count, true},
+                    {std::string(metric.name), metric.measure, metric.logarithmic},
+                    {}};
+    if (metric.measure == Measure::tokens_per_second) plot.y.label = "of all devices";
+    for (std::size_t i = 0; i < all.curves.size(); ++i) {
+      FigureCurve curve{all.curves[i].label, curve_color(context.look, all, i), Mark::dashed, {}};
+      for (const SweepPoint& p : all.curves[i].points) curve.points.push_back({p.value, p.*metric.value});
+      plot.curves.push_back(std::move(curve));
+    }
+    plot.limits.push_back({"now", field->number(study.request().scenario), c.text, true});
+    if (chosen == kMemory)
+      plot.limits.push_back(
+          {"the device's memory", static_cast<double>(context.scenario.hardware.memory.value), c.bad});
+    std::string title(metric.name);
+    title.append(" of ").append(study.request().scenario.model.name).append(" against ").append(field->label);
+    title.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(title.front())));
+    drawn.push_back({std::move(title), std::move(plot)});
+  }
+  return drawn;
 }
 
 }  // namespace
 
-extern const PanelEntry sweep_panel = {"sweep", "Sweep", "what one length or batch does to memory and speed",
+SweepState::SweepState(const PanelTools& tools) : study(tools.studies.add<SweepRequest, Sweep>(sweep)) {}
+
+extern const PanelEntry sweep_panel = {"sweep", "Sweep", "what one field, or two, do to memory and speed",
                                        Dock::upper_left, panel_of<SweepState, caption, draw, figures>};
 
 }  // namespace app::gui
