@@ -65,6 +65,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   add_pin_commands();
   panels_.make({studies_, commands_, document_, calibrations_, options.settings_directory});
   add_view_commands();
+  add_presenter_commands();
   panels_.add_commands(commands_, view_);
   add_preset_commands();
   follow_document();
@@ -87,7 +88,7 @@ void Shell::set_display_scale(float scale) {
 Settings Shell::settings() const {
   Settings settings;
   settings.theme = look_.theme;
-  settings.scale = user_scale_;
+  settings.scale = scale_before_.value_or(user_scale_);
   std::size_t size = 0;
   const char* layout = ImGui::SaveIniSettingsToMemory(&size);
   settings.layout.assign(layout, size);

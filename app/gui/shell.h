@@ -45,6 +45,8 @@ class Shell {
   // What a panel shows, as a file of this format; of no name: all panels. Throws runtime::InputError where it
   // shows nothing that can be written.
   std::string exported(std::string_view panel, ExportFormat format);
+  // The same as data; of no name: those of all panels that show any.
+  std::vector<PanelFigures> figures(std::string_view panel);
   void wait_for_prediction() const { prediction_.wait(); }
   // What panels that are seen have asked for.
   void wait_for_studies() const { studies_.wait(); }
@@ -68,6 +70,9 @@ class Shell {
   void add_preset_commands();
   void add_export_commands();
   void add_pin_commands();
+  void add_presenter_commands();
+  // Back to the desktop as it was.
+  void end_presentation();
   void pin(std::shared_ptr<const sim::Report> report);
   void carry_out(const PinRequest& request);
   // What is configured becomes the pin's, and the pin's scenario is configured.
@@ -90,6 +95,7 @@ class Shell {
   bool frozen_ = false, wants_close_ = false, style_is_old_ = true;
   Look look_;
   float user_scale_ = 1, display_scale_ = 1;
+  std::optional<float> scale_before_;  // of the presenter's mode; none: it is not on
   std::size_t frames_drawn_ = 0;
 
   Document document_;

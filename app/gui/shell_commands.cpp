@@ -200,7 +200,11 @@ void Shell::add_view_commands() {
   add({"view.next_convention", "View", "Next FLOPs convention", next_convention, ImGuiKey_None, {}, [this] {
          return "now " + std::string(sim::name(view_.convention));
        }});
-  add({"view.restore", "View", "All panels again", [this] { view_.maximised.clear(); }, ImGuiKey_Escape,
+  const auto restore = [this] {
+    view_.maximised.clear();
+    end_presentation();
+  };
+  add({"view.restore", "View", "All panels again", restore, ImGuiKey_Escape,
        [this] { return !view_.maximised.empty(); }});
   const auto reset_layout = [this] {
     panels_.reset_layout();
