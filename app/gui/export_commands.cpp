@@ -25,13 +25,17 @@ const PanelEntry& Shell::exported_panel() const {
   return panel ? *panel : *gui::panels().front();
 }
 
-std::string Shell::exported(std::string_view panel, ExportFormat format) {
+std::vector<PanelFigures> Shell::figures(std::string_view panel) {
   Look paper = look_;
   paper.colors = &palette(Theme::light);
   Requests none;
   const sim::Scenario& scenario = disagreement_.empty() ? document_.scenario() : legal_->scenario;
-  const PanelContext of = context(paper, none, scenario);
-  return written(format, panels_.figures(of, panel), of.prediction.report.get());
+  return panels_.figures(context(paper, none, scenario), panel);
+}
+
+std::string Shell::exported(std::string_view panel, ExportFormat format) {
+  const Prediction* prediction = disagreement_.empty() ? prediction_.result() : &*legal_;
+  return written(format, figures(panel), prediction ? prediction->report.get() : nullptr);
 }
 
 void Shell::export_to(const std::string& file, std::string_view panel, ExportFormat format) {

@@ -2,6 +2,7 @@
 #include "app/gui/jobs/outlook.h"
 
 #include "sim/cost/predict.h"
+#include "sim/format.h"
 #include "sim/plan/legality.h"
 #include "sim/report/metrics.h"
 #include "tests/gui/null_desktop.h"
@@ -51,4 +52,30 @@ TEST_CASE("what was measured of another scenario is named, and not taken for thi
   desktop.shell().document().edit("other", other);
   desktop.settle();
   CHECK(desktop.says("Not this scenario"));
+}
+
+TEST_CASE(
+    "weights that do not learn are counted once, as they are stored: what is refused needs more than is "
+    "there") {
+  const auto refusal = [](const sim::Scenario& s) { return outlook_of({s, 1, nullptr}).refusal; };
+  // More than any machine has, in 4 bits, too.
+  sim::Model model = sim::load_model_preset("llama-3.1-405b");
+  model.num_hidden_layers *= 200;
+  sim::Scenario s = tests::small_scenario();
+  s.model = model;
+  s.workload.seq_len = 16;
+  s.workload.micro_batch_size = s.workload.global_batch_size = 1;
+  const double weights = static_cast<double>(sim::count_parameters(s.model).total);
+  const auto least = [&](double bytes) {
+    return "at least " + sim::format(sim::Bytes{static_cast<std::int64_t>(weights * bytes)});
+  };
+  CHECK_THAT(refusal(s), contains(least(16)));
+  s.workload.lora_rank = 8;
+  CHECK_THAT(refusal(s), contains(least(4)));
+  s.workload.frozen_weights = sim::FrozenWeights::nf4;
+  CHECK_THAT(refusal(s), contains(least(0.5)));
+  s = tests::small_scenario();
+  s.model = model;
+  s.workload.task = sim::Task::generate;
+  CHECK_THAT(refusal(s), contains(least(4)));
 }

@@ -25,6 +25,24 @@ sim::Bytes memory_here() {
   return bytes;
 }
 
+// What the weights take at least, with what training keeps beside those that learn: gradient and two moments.
+// Adapters and scales of quantised weights come on top.
+sim::Bytes least_memory(const sim::Scenario& s) {
+  const sim::Workload& w = s.workload;
+  std::int64_t bits = sim::bits(w.dtype);
+  double states = 4;
+  if (w.task == sim::Task::generate) {
+    states = 1;
+    for (const auto& stored : {w.weights_dtype, w.embedding_dtype, w.expert_weights_dtype})
+      if (stored) bits = std::min(bits, sim::bits(*stored));
+  } else if (w.lora_rank > 0) {
+    states = 1;
+    if (w.frozen_weights != sim::FrozenWeights::as_dtype) bits = 4;  // NF4
+  }
+  const auto weights = static_cast<double>(sim::count_parameters(s.model).total);
+  return {static_cast<std::int64_t>(weights * states * static_cast<double>(bits) / 8)};
+}
+
 std::string refusal_of(const sim::Scenario& s) {
   std::vector<sim::Problem> problems = sim::validate(s);
   std::erase_if(problems, [](const sim::Problem& p) { return p.field.starts_with("hardware."); });
@@ -33,12 +51,9 @@ std::string refusal_of(const sim::Scenario& s) {
     return sim::format_count(devices) + " devices: a run on this machine starts a process for each, " +
            sim::format_count(kMostRanks) + " at most.";
   // Before anything is planned: weights alone tell of the largest.
-  const double states = s.workload.task == sim::Task::train ? 4 : 1;
-  const auto weights = static_cast<double>(sim::count_parameters(s.model).total) * 4 * states;
-  const auto here = static_cast<double>(memory_here().value);
-  if (weights > here)
-    return s.model.name + " needs at least " + sim::format(sim::Bytes{static_cast<std::int64_t>(weights)}) +
-           " in fp32, and this machine has " + sim::format(memory_here()) + ".";
+  if (const sim::Bytes least = least_memory(s); least > memory_here())
+    return s.model.name + " needs at least " + sim::format(least) + ", and this machine has " +
+           sim::format(memory_here()) + ".";
   try {
     runtime::require_runnable(s, *runtime::make_cpu_device(1));
   } catch (const std::exception& error) {
