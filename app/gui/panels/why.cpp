@@ -103,7 +103,8 @@ void draw_tornado(const Context& context, ImVec2 size) {
   const Look& look = context.look;
   const Palette& c = look.color();
   const PartPlace place(size);
-  chart_title(look, "What would change it most", "one field, tokens a second; a click makes the change, red does not fit");
+  chart_title(look, "What would change it most",
+              "one field, tokens a second; a click makes the change, red does not fit");
   if (draw_missing_result(context, context.state.study, "This cannot be changed")) return place.fill();
   const std::vector<TornadoBar>& bars = context.state.study.result()->bars;
   if (bars.empty()) text(look, TextRole::body, c.dim, "No single legal change moves it.");
