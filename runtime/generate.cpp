@@ -196,8 +196,10 @@ class Generator {
       rows[r].high = {std::max(sum, sim::quantile(durations, 0.9) * times)};
       if (const std::size_t into = samples_[r].fused_into; into != SectionTiming::kAlone)
         rows[r].fused_into = rows[into].id;
-      emit(sim::RowEvent{rows[r]});
     }
+    set_exposed(rows);
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      if (!samples_[r].durations.empty()) emit(sim::RowEvent{rows[r]});
     sim::Report memory;
     run_.add_memory(memory, stamps_);
     for (const sim::MemoryLine& line : memory.memory) emit(sim::MemoryEvent{line});

@@ -44,6 +44,12 @@ std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& exec
   return rows;
 }
 
+void set_exposed(std::span<sim::Row> rows) {
+  for (sim::Row& row : rows)
+    if (sim::info(row.kind).family == sim::Family::communication && row.kind != sim::OpKind::receive)
+      row.exposed = row.duration;
+}
+
 std::vector<sim::MemoryLine> measured_ledger(const sim::MemoryPlan& memory, const Arena& arena,
                                              sim::Bytes in_use, const std::vector<PlatformMemory>& platform) {
   std::vector<sim::MemoryLine> lines;

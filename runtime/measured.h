@@ -1,6 +1,7 @@
 // From an executor's timings to the rows and the ledger of a measured report.
 #pragma once
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "runtime/executor.h"
@@ -11,6 +12,9 @@ namespace runtime {
 // One row for each of the executor's rows that sections [0, sections) run, with the work of those executions;
 // times are zero. Parallel to Executor::rows() (count 0 where a row has not run).
 std::vector<sim::Row> rows_with_work(const sim::Plan& plan, const Executor& executor, std::size_t sections);
+
+// Nothing runs beside an exchange here: what its row took is exposed. Durations are set.
+void set_exposed(std::span<sim::Row> rows);
 
 // The ledger: classes at the planned peak, what packing adds up to the arena's high-water mark, and what is
 // in use of the device's memory beyond the arena: the parts that the device knows, and "platform", the rest.

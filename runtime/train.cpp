@@ -108,6 +108,7 @@ class Measurements {
       if (const std::size_t into = median.fused_into[r]; into != SectionTiming::kAlone)
         report.rows[r].fused_into = report.rows[into].id;
     }
+    set_exposed(report.rows);
     run_.add_memory(report, stamps_);
   }
 

@@ -126,6 +126,8 @@ std::vector<Row> EngineRows::take(Seconds start) {
     of.row.memory = {std::llround(of.memory)};
     of.row.network = {std::llround(of.network)};
     of.row.start = start;
+    // An engine's kernels follow each other: nothing runs beside an exchange.
+    if (of.row.bound == Bound::network) of.row.exposed = of.row.duration;
     start += of.row.duration * (1 / static_cast<double>(of.row.count));
     rows.push_back(std::move(of.row));
   }

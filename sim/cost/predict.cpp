@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/cost/exposure.h"
 #include "sim/cost/priced_plan.h"
 #include "sim/cost/static_batch.h"
 #include "sim/cost/stragglers.h"
@@ -77,8 +78,15 @@ Bytes times(Bytes bytes, double n) {
   return {std::llround(static_cast<double>(bytes.value) * n)};
 }
 
-void add_rows(const Plan& plan, const std::vector<PricedBlock>& blocks, const RowNumbers& numbers,
-              const std::vector<BlockUse>& uses, std::int32_t rank, std::vector<Row>& all) {
+// All ranks of a stage do the same: the first stands for them.
+std::int32_t rank_of(const Plan& plan, std::size_t program) {
+  return static_cast<std::int32_t>(program) * rank_strides(plan.scenario.strategy).pipeline;
+}
+
+void add_rows(const Plan& plan, const PricedPlan& priced, const RowNumbers& numbers,
+              const std::vector<BlockUse>& uses, const Exposure& exposure, std::size_t program,
+              std::vector<Row>& all) {
+  const std::vector<PricedBlock>& blocks = priced.blocks;
   constexpr auto kNone = static_cast<std::size_t>(-1);
   std::vector<Row> rows;
   std::vector<Seconds> longest;  // of the occurrences that a row's bound stands for
@@ -97,7 +105,7 @@ void add_rows(const Plan& plan, const std::vector<PricedBlock>& blocks, const Ro
         Row& row = rows.emplace_back();
         row.id = operations[i].id;
         row.phase = b.phase;
-        row.rank = rank;
+        row.rank = rank_of(plan, program);
         row.kind = operations[i].kind;
         row.start = use.first_start + b.duration;
         if (b.operations[i].is_epilogue) row.fused_into = operations[i - 1].id;
@@ -121,6 +129,8 @@ void add_rows(const Plan& plan, const std::vector<PricedBlock>& blocks, const Ro
       row.model_flops += work.model_flops * n;
       row.memory += times(work.memory(), n);
       row.network += times(work.network, n);
+      if (info(row.kind).family == Family::communication && row.kind != OpKind::receive)
+        row.exposed = row.exposed.value_or(Seconds{}) + exposure.of(program, used, i) * n;
       row.provenance = std::max(row.provenance, price.provenance);  // the least certain of its parts
       if (price.seconds * n >= longest[index]) {
         longest[index] = price.seconds * n;
@@ -145,11 +155,6 @@ std::vector<TokenResult> token_durations(const Program& program, const ExecutedP
                       .duration = executed.end[section.end - 1] - executed.start[section.begin]});
   }
   return tokens;
-}
-
-// All ranks of a stage do the same: the first stands for them.
-std::int32_t rank_of(const Plan& plan, std::size_t program) {
-  return static_cast<std::int32_t>(program) * rank_strides(plan.scenario.strategy).pipeline;
 }
 
 struct MemoryOfStages {
@@ -278,8 +283,8 @@ Report predict_generation(const Scenario& scenario, const Calibration* calibrati
   report.step_time = priced.expected.duration;
   report.step_low = priced.low.duration;
   report.step_high = priced.high.duration;
-  add_rows(plan, priced.blocks, RowNumbers(plan, priced.blocks), uses_of_all_tokens(plan, priced, shown),
-           rank_of(plan, 0), report.rows);
+  add_rows(plan, priced, RowNumbers(plan, priced.blocks), uses_of_all_tokens(plan, priced, shown),
+           Exposure(plan, priced, SendsCount::not_at_all), 0, report.rows);
   MemoryOfStages memory = plan_memory_of_stages(plan);
   report.memory = std::move(memory.ledger);
   report.memory_timeline = memory_over_time(plan, *memory.fullest, priced, kTimelinePoints);
@@ -304,9 +309,10 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
   report.waiting_for_slowest = step.seconds - priced.expected.duration;
 
   const RowNumbers numbers(plan, priced.blocks);
+  const Exposure exposure(plan, priced, SendsCount::not_at_all);
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     const std::vector<BlockUse> uses = block_uses(plan, priced, p);
-    add_rows(plan, priced.blocks, numbers, uses, rank_of(plan, p), report.rows);
+    add_rows(plan, priced, numbers, uses, exposure, p, report.rows);
   }
   MemoryOfStages memory = memory_of_stages.get();
   report.memory = std::move(memory.ledger);

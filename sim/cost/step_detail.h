@@ -31,7 +31,7 @@ struct MessageTraffic {
   Bytes sent;              // by one rank, a message
   std::int64_t messages = 0;
   Seconds duration;  // of all of them
-  Seconds exposed;   // while the stage computes nothing; of a send, while its receiver waits for it
+  Seconds exposed;   // while the stage does nothing else; of a send, while its receiver waits for it
 };
 
 // A training step as it goes, for whoever draws it.

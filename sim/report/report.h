@@ -63,6 +63,9 @@ struct Row {
   // The operation whose kernel does this one's work too, as its epilogue, and whose row has the time of both;
   // this one's duration is 0. Empty: a kernel of its own.
   std::string fused_into{};
+  // Of an exchange between ranks: the part of `duration` in which its rank does nothing else. None: not known,
+  // as in reports of before there was such a field, or not an exchange.
+  std::optional<Seconds> exposed{};
 };
 
 // What a rank keeps in its host's memory; not of the device, whose peak is without it.

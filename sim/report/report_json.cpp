@@ -104,6 +104,10 @@ Row row_from(JsonObject& object) {
   r.provenance =
       object.word("provenance", provenance_from_name, "measured, calibrated, interpolated, datasheet");
   r.fused_into = object.text("fused_into", "");
+  if (object.has_value("exposed_seconds")) {
+    r.exposed = seconds_at(object, "exposed_seconds");
+    if (!(r.exposed->value >= 0)) object.fail("exposed_seconds", "must be 0 or more");
+  }
   return r;
 }
 
@@ -124,6 +128,7 @@ Json json_of(const Row& r) {
             {"bound", name(r.bound)},
             {"provenance", name(r.provenance)}};
   if (!r.fused_into.empty()) json["fused_into"] = r.fused_into;
+  if (r.exposed) json["exposed_seconds"] = r.exposed->value;
   return json;
 }
 

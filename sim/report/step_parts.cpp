@@ -23,6 +23,7 @@ constexpr std::array<EnumName<StepPart>, kStepParts> kNames{{{StepPart::compute,
 
 // For a row that compute waits for. Exchanges are apart: they may run beside compute.
 StepPart part_of(const Row& row) {
+  if (row.exposed) return StepPart::network;
   if (row.kind == OpKind::receive) return StepPart::bubble;
   switch (row.bound) {
     case Bound::compute:
@@ -43,8 +44,9 @@ StepPart part_of(const Row& row) {
 
 // What the rows of a rank come to.
 struct RankRows {
-  StepParts parts;          // without exchanges
-  Seconds busy, exchanged;  // the sum of those parts; exchanges, exposed or not
+  StepParts parts;             // without exchanges
+  Seconds busy;                // the sum of those parts
+  Seconds exposed, exchanged;  // exchanges: as far as rows say what is exposed, and the others, hidden or not
   Seconds& at(StepPart part) { return parts.seconds[static_cast<std::size_t>(part)]; }
 };
 
@@ -54,7 +56,7 @@ std::map<std::int32_t, RankRows> rows_by_rank(const Report& report) {
     RankRows& of_rank = ranks[row.rank];
     const StepPart part = part_of(row);
     if (part == StepPart::network) {
-      of_rank.exchanged += row.duration;
+      (row.exposed ? of_rank.exposed : of_rank.exchanged) += row.exposed.value_or(row.duration);
     } else {
       of_rank.at(part) += row.duration;
       of_rank.busy += row.duration;
@@ -63,32 +65,36 @@ std::map<std::int32_t, RankRows> rows_by_rank(const Report& report) {
   return ranks;
 }
 
-// What is exposed at most of the exchanges' time. Stages exchange alike, and those that end early have room
-// for more than they expose: the stage with the least room tells.
+// What is exposed at most of the exchanges whose rows do not say. Stages exchange alike, and those that end
+// early have room for more than they expose: the stage with the least room tells.
 double exposed_at_most(const Report& report, const std::map<std::int32_t, RankRows>& ranks) {
   const Seconds step = step_time(report) - report.waiting_for_slowest;
   double least = 1;
   for (const auto& [rank, rows] : ranks)
-    if (rows.exchanged.value > 0) least = std::min(least, std::max(0.0, (step - rows.busy) / rows.exchanged));
+    if (rows.exchanged.value > 0)
+      least = std::min(least, std::max(0.0, (step - rows.busy - rows.exposed) / rows.exchanged));
   return least;
 }
 
 StepParts parts_of_rank(const Report& report, RankRows rows, double most_exposed) {
   StepParts& parts = rows.parts;
   const auto at = [&](StepPart part) -> Seconds& { return rows.at(part); };
-  const auto [busy, exchanged] = std::pair(rows.busy, rows.exchanged);
+  at(StepPart::network) = rows.exposed;
+  const Seconds busy = rows.busy + rows.exposed, exchanged = rows.exchanged;
   const Seconds step = step_time(report), slowest = report.waiting_for_slowest;
   const Seconds rest = step - slowest - busy;
   if (rest.value <= 0) {
     // Rows that overlap fill more than the step: each counts in proportion.
-    at(StepPart::network) = step.value > 0 ? Seconds{} : exchanged;
-    const Seconds all = busy + at(StepPart::network);
+    const Seconds unknown = step.value > 0 ? Seconds{} : exchanged;
+    at(StepPart::network) += unknown;
+    const Seconds all = busy + unknown;
     const double scale = step.value > 0 && all.value > 0 ? (step - slowest) / all : 1;
     for (Seconds& part : parts.seconds) part = part * scale;
   } else {
-    at(StepPart::network) = std::min(rest, exchanged * most_exposed);
+    const Seconds unknown = std::min(rest, exchanged * most_exposed);
+    at(StepPart::network) += unknown;
     const bool staged = report.source.scenario.strategy.pipeline_parallel > 1;
-    at(staged ? StepPart::bubble : StepPart::other) += rest - at(StepPart::network);
+    at(staged ? StepPart::bubble : StepPart::other) += rest - unknown;
   }
   at(StepPart::slowest) = slowest;
   for (const Seconds part : parts.seconds) parts.whole += part;

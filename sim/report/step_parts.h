@@ -36,9 +36,9 @@ struct StepParts {
 };
 
 // For one rank that has rows, or the mean over all that have. Rows of operations count as long as they took.
-// Exchanges run beside them: they count as far as the rest of the step has room for them, on no stage to a
-// larger part than on the one with the least room. What a stage of a pipeline has left is bubble. Zero where
-// nothing has been priced or measured.
+// Exchanges count by what of them is exposed (Row::exposed). Of those whose rows do not say it counts what the
+// rest of the step has room for, on no stage a larger part than on the one with the least room. What a stage
+// of a pipeline has left is bubble. Zero where nothing has been priced or measured.
 StepParts step_parts(const Report& report, std::optional<std::int32_t> rank = {});
 
 // The parts that are not 0, largest first.

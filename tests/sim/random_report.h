@@ -38,6 +38,7 @@ inline sim::Report random_report(std::mt19937_64& random) {
     row.bound = static_cast<sim::Bound>(draw(random, 0, 3));
     row.provenance = static_cast<sim::Provenance>(draw(random, 0, 3));
     if (draw(random, 0, 3) == 0) row.fused_into = "operation 0";
+    if (draw(random, 0, 1) == 0) row.exposed = row.duration * 0.5;
     r.rows.push_back(row);
   }
   for (std::int64_t i = draw(random, 0, 8); i > 0; --i)

@@ -1,12 +1,16 @@
 // Where a step's time goes: parts that exclude each other.
 #include "sim/report/step_parts.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "sim/cost/predict.h"
+#include "sim/cost/priced_plan.h"
 #include "sim/cost/step_detail.h"
 #include "sim/plan/legality.h"
 #include "sim/report/metrics.h"
@@ -86,6 +90,57 @@ TEST_CASE(
       ++stage;
     }
   }
+}
+
+TEST_CASE("what rows say is exposed is when the clock has an exchange running and nothing computed") {
+  sim::Scenario s = of_8b(8, 1, 1, 16);
+  s.strategy.zero_stage = GENERATE(0, 1, 2, 3);
+  const sim::Plan plan = sim::make_plan(s);
+  const sim::PricedPlan priced = sim::price_plan(plan, s.hardware, nullptr);
+  // A sweep over all beginnings and ends.
+  std::map<double, std::array<int, 2>> changes;  // of what runs: computing, exchanges
+  const sim::ExecutedProgram& run = priced.expected.programs.front();
+  for (std::size_t i = 0; i < plan.programs.front().actions.size(); ++i) {
+    const sim::Action& action = plan.programs.front().actions[i];
+    if (action.stream != sim::kComputeStream && action.stream != sim::kCollectiveStream) continue;
+    // The sum of the gradients' norm over ranks is an exchange between passes.
+    const auto& operations = plan.blocks[static_cast<std::size_t>(action.block)].operations;
+    const bool exchanges = std::all_of(operations.begin(), operations.end(), [](const sim::Operation& op) {
+      return sim::info(op.kind).family == sim::Family::communication;
+    });
+    const std::size_t of = exchanges ? 1 : 0;
+    ++changes[run.start[i].value][of];
+    --changes[run.end[i].value][of];
+  }
+  double alone = 0, since = 0;
+  std::array<int, 2> running{};
+  for (const auto& [time, change] : changes) {
+    if (running[0] == 0 && running[1] > 0) alone += time - since;
+    for (const std::size_t of : {0U, 1U}) running[of] += change[of];
+    since = time;
+  }
+  const sim::Report r = sim::predict(plan, s.hardware);
+  double exposed = 0;
+  for (const sim::Row& row : r.rows) {
+    if (!row.exposed) continue;
+    CHECK(row.exposed->value >= 0);
+    CHECK(row.exposed->value <= row.duration.value * (1 + 1e-9));
+    exposed += row.exposed->value;
+  }
+  CAPTURE(s.strategy.zero_stage, r.step_time.value);
+  CHECK(alone > 0);
+  CHECK(exposed == Approx(alone).epsilon(1e-6));
+  CHECK(sim::step_parts(r)[StepPart::network].value == Approx(alone).epsilon(1e-6));
+}
+
+TEST_CASE("of an exchange whose row does not say what is exposed, it is as much as the step has room for") {
+  sim::Report r = sim::predict(of_8b(8, 1, 1, 8));
+  const sim::StepParts known = sim::step_parts(r);
+  for (sim::Row& row : r.rows) row.exposed.reset();
+  const sim::StepParts estimated = sim::step_parts(r);
+  CHECK(estimated.whole.value == Approx(known.whole.value));
+  CHECK(estimated[StepPart::compute].value == Approx(known[StepPart::compute].value));
+  CHECK(estimated[StepPart::network].value >= known[StepPart::network].value * (1 - 1e-9));
 }
 
 TEST_CASE("what binds a step with few micro-batches is the pipeline, and is said by its share of the step") {
