@@ -301,7 +301,9 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
   const double ring = op.kind == OpKind::all_reduce ? 2 : 1;
   const double whole =
       static_cast<double>(priced.work.network.value) / ring * group.size / std::max(1, group.size - 1);
-  // Parameters that nothing hides are gathered in one flat message; gradients then go a unit each at least.
+  // What nothing hides goes in one flat message: parameters, and gradients that are reduced whole before each
+  // rank takes its shard (nanotron, src/nanotron/optim/gradient_accumulator.py: all-reduce of the contiguous
+  // fp32 buffer). Other gradients go a unit each at least.
   const int zero_stage = plan.scenario.strategy.zero_stage;
   const bool gathers = op.kind == OpKind::all_gather;
   const bool beside = zero_stage == 3   ? true
@@ -310,7 +312,8 @@ PricedOperation price_exchange(const Plan& plan, const Operation& op, const Vari
                                         : profile.overlaps_reduction;
   const double stage_bytes = bytes_a_stage(plan, dtype);
   double bucket = bucket_bytes(profile);
-  if (!beside) bucket = gathers ? stage_bytes : std::max(bucket, whole);
+  const bool flat = gathers || (zero_stage == 1 && profile.reduces_whole);
+  if (!beside) bucket = flat ? stage_bytes : std::max(bucket, whole);
   if (bucket > 0 && whole > 0) units = std::min(bucket, std::max(whole, stage_bytes)) / whole;
   Work message = priced.work;
   message.network = scaled(message.network, units);

@@ -128,6 +128,10 @@ InferenceCase inference_case(const TableRow& row) {
            : c.requests_per_second ? Load::rate
            : continuous            ? Load::saturated
                                    : Load::batch;
+  // Latencies and rates follow from what is asked of an engine: a full load of assumed lengths is nobody's.
+  if (c.load == Load::saturated && c.assumed_lengths)
+    throw CannotPredict(
+        "none of batch, concurrency, requests_per_second and input_len says what was asked of the engine");
   s.workload.batch_size = batch > 0 ? batch : concurrency > 0 ? concurrency : 1;
   return c;
 }

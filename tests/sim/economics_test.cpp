@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 
 #include "sim/economics/batch_size.h"
@@ -84,6 +85,24 @@ TEST_CASE("steps and tokens obey McCandlish's hyperbola at every batch, and doub
 TEST_CASE("critical batch by loss: 7.4 M tokens at 2, 2.5 M at 2.5 (Kaplan et al. 2020)") {
   CHECK(critical_batch_by_loss(2) == Approx(7.4e6).epsilon(0.01));
   CHECK(critical_batch_by_loss(2.5) == Approx(2.55e6).epsilon(0.01));
+}
+
+TEST_CASE("MiniMax-01's critical batches are a power law of its loss, 3.5 to 5.8 times Kaplan's") {
+  // arXiv 2501.08313, section 4: the batch doubles where the fit of critical batch to loss does.
+  struct Point {
+    double loss, batch;
+  };
+  const std::array<Point, 4> points{{{2.22, 16e6}, {1.98, 32e6}, {1.77, 64e6}, {1.58, 128e6}}};
+  const double exponent = std::log(points.back().batch / points.front().batch) /
+                          std::log(points.front().loss / points.back().loss);
+  CHECK(exponent > 1 / 0.21);  // steeper than Kaplan's
+  for (const auto [loss, batch] : points) {
+    CAPTURE(loss);
+    CHECK(points.front().batch * std::pow(points.front().loss / loss, exponent) ==
+          Approx(batch).epsilon(0.01));
+    CHECK(batch / critical_batch_by_loss(loss) > 3.5);
+    CHECK(batch / critical_batch_by_loss(loss) < 5.8);
+  }
 }
 
 TEST_CASE("the noise scale is found again from exact expectations of gradient norms at two batches") {

@@ -49,6 +49,22 @@ TEST_CASE("engines and their versions by what tables call them") {
   CHECK(sim::serving_software("an engine of one's own", "2026").nearest);
 }
 
+TEST_CASE("a row that does not say what was asked of the engine is refused; its rate of requests is enough") {
+  const std::string silent =
+      "Llama-3.3-70B,A100-80GB-PCIe,4,4,,,bf16,,,,,,,44.9,,,,198.5,vLLM,2025,request rate 1/s";
+  const Validation refused = validated(silent + "\n");
+  CHECK(refused.rows[0].predictions.empty());
+  CHECK_THAT(refused.rows[0].why_not, contains("requests_per_second"));
+  std::string header = kHeader;
+  header.insert(header.size() - 1, ",requests_per_second");
+  const Validation read = sim::validate_table(csv_from_text(header + silent + ",1\n", "table.csv"));
+  REQUIRE(read.rows[0].why_not.empty());
+  // Some 200 tokens a request are taken where a row does not say; one request a second.
+  const double rate = predicted(read.rows[0], "total_output_tok_s");
+  CHECK(rate > 100);
+  CHECK(rate < 300);
+}
+
 TEST_CASE("what was measured is never read: empty cells give the same predictions") {
   const std::string head = "Llama-2-7B,A100-80GB,1,1,,,bf16,bf16,1,,5,200,", tail = ",gpt-fast,2023-11,\n";
   const Validation full = validated(head + "1,2,3,4,5,6" + tail), empty = validated(head + ",,,,," + tail);
