@@ -174,7 +174,8 @@ void attention_flash_backward(float* dqkv, const float* dout, const float* qkv, 
 
 namespace {
 
-// Raw scores of row i become probabilities over the keys that it sees, zero elsewhere.
+// Raw scores of row i become probabilities over the keys that it sees, zero elsewhere. With a sink they
+// lack its share of 1.
 KERNELS_MULTIVERSION void causal_softmax(float* scores, const HeadMask& head, float scale, std::int64_t T) {
   for (std::int64_t i = 0; i < T; ++i) {
     float* row = scores + i * T;
@@ -184,7 +185,8 @@ KERNELS_MULTIVERSION void causal_softmax(float* scores, const HeadMask& head, fl
     float maximum = kMinusInfinity;
 #pragma omp simd reduction(max : maximum)
     for (std::int64_t j = begin; j <= i; ++j) maximum = row[j] > maximum ? row[j] : maximum;
-    float sum = 0;
+    if (head.sink) maximum = std::max(maximum, *head.sink / scale);
+    float sum = head.sink ? std::exp(*head.sink - maximum * scale) : 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (std::int64_t j = begin; j <= i; ++j) {
       row[j] = exp_approx((row[j] - maximum) * scale);
@@ -196,13 +198,19 @@ KERNELS_MULTIVERSION void causal_softmax(float* scores, const HeadMask& head, fl
   }
 }
 
-// dprobabilities become gradients of the raw scores (without the scale).
+// dprobabilities become gradients of the raw scores (without the scale); the sink's, which takes what
+// probabilities lack of 1, is added to, or null.
 KERNELS_MULTIVERSION void causal_softmax_gradient(float* dprobabilities, const float* probabilities,
-                                                  std::int64_t T) {
+                                                  std::int64_t T, double* dsink) {
   for (std::int64_t i = 0; i < T; ++i) {
     float* gradient = dprobabilities + i * T;
     const float* probability = probabilities + i * T;
     const float delta = dot(gradient, probability, i + 1);
+    if (dsink) {
+      double share = 1;
+      for (std::int64_t j = 0; j <= i; ++j) share -= static_cast<double>(probability[j]);
+      *dsink -= share * static_cast<double>(delta);
+    }
 #pragma omp simd
     for (std::int64_t j = 0; j <= i; ++j) gradient[j] = probability[j] * (gradient[j] - delta);
     std::fill(gradient + i + 1, gradient + T, 0.0f);
@@ -226,7 +234,9 @@ void attention_standard_forward(float* out, float* probabilities, const float* q
 }
 
 void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, const float* dout,
-                                 const float* qkv, const float* probabilities, AttentionShape s) {
+                                 const float* qkv, const float* probabilities, AttentionShape s,
+                                 float* dsinks) {
+  std::vector<double> of_heads(static_cast<std::size_t>(dsinks ? s.B * s.H : 0));
   const PackedHeads<const float> packed{qkv, s};
   const PackedHeads<float> gradients{dqkv, s};
   const std::int64_t group = s.H / s.G;
@@ -243,12 +253,15 @@ void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, con
       float* dscores = scratch_dprobabilities + (b * s.H + h) * s.T * s.T;
       product_nt(dscores, s.T, upward, packed.values(b, g), s.T, s.T, s.D);
       add_product_tn(dvalues, 1.0f, head_probabilities, s.T, upward, s.T, s.T, s.D);
-      causal_softmax_gradient(dscores, head_probabilities, s.T);
+      causal_softmax_gradient(dscores, head_probabilities, s.T,
+                              dsinks ? &of_heads[static_cast<std::size_t>(b * s.H + h)] : nullptr);
       zero_rows(dqueries, s.T, s.D);
       add_product_nn(dqueries, scale, dscores, s.T, packed.keys(b, g), s.T, s.T, s.D);
       add_product_tn(dkeys, scale, dscores, s.T, queries, s.T, s.T, s.D);
     }
   });
+  for (std::int64_t head = 0; dsinks && head < s.B * s.H; ++head)
+    dsinks[head % s.H] += static_cast<float>(of_heads[static_cast<std::size_t>(head)]);
 }
 
 // ------------------------------------------------------------------------------------ cached

@@ -36,7 +36,7 @@ struct AttentionShape {
   std::int64_t B, T, H, G, D;
   AttentionMask mask{};
   // (H): a learned score of each head that takes part in the softmax of every row and has no value (gpt-oss,
-  // arXiv 2508.10925); null: there is none. Flash and cached attention in fp32 read it.
+  // arXiv 2508.10925); null: there is none.
   const float* sinks = nullptr;
 };
 
@@ -56,9 +56,10 @@ void attention_sinks_backward(float* dsinks, const float* dout, const float* out
 // probabilities (B, H, T, T): softmax of the masked scores, zero where the mask hides a key.
 void attention_standard_forward(float* out, float* probabilities, const float* qkv, AttentionShape s);
 
-// scratch_dprobabilities (B, H, T, T) is overwritten.
+// scratch_dprobabilities (B, H, T, T) is overwritten; dsinks (H) += the gradient of the sinks, or null.
 void attention_standard_backward(float* dqkv, float* scratch_dprobabilities, const float* dout,
-                                 const float* qkv, const float* probabilities, AttentionShape s);
+                                 const float* qkv, const float* probabilities, AttentionShape s,
+                                 float* dsinks = nullptr);
 
 // Writes the key and value heads of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b]+T-1.
 void kv_append(const KvCache& cache, const float* qkv, const std::int32_t* positions, AttentionShape s);

@@ -298,7 +298,7 @@ struct HeadCopy {
 
 }  // namespace
 
-void attention_flash_forward(bf16* out, float* lse, const bf16* qkv, AttentionShape s) {
+void attention_flash_forward(bf16* out, float* lse, const bf16* qkv, AttentionShape s, const bf16* sinks) {
   const std::int64_t group = s.H / s.G, packed = (s.H + 2 * s.G) * s.D;
   parallel_tasks(s.B * s.H, [=](std::int64_t task) {
     const std::int64_t b = task / s.H, h = task % s.H, g = h / group;
@@ -309,7 +309,9 @@ void attention_flash_forward(bf16* out, float* lse, const bf16* qkv, AttentionSh
     in.widen_heads(wide, 1, rows, s.H + g, 1);
     in.widen_heads(wide, 2, rows, s.H + s.G + g, 1);
     float* const result = scratch(1, s.T * s.D);
-    attention_flash_forward(result, lse ? lse + task * s.T : nullptr, wide, {1, s.T, 1, 1, s.D});
+    const float sink = sinks ? cuda::to_float(sinks[h]) : 0.0f;
+    attention_flash_forward(result, lse ? lse + task * s.T : nullptr, wide,
+                            {1, s.T, 1, 1, s.D, s.mask, sinks ? &sink : nullptr});
     HeadCopy{s.T, s.D, s.H * s.D, 1}.narrow_heads(out + b * s.T * s.H * s.D, h, result, 0, 1);
   });
 }
@@ -330,10 +332,28 @@ void attention_flash_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, con
     of_out.widen_heads(upward, 0, dout + first_out, g * group, group);
     float* const gradient = scratch(3, s.T * heads * s.D);
     attention_flash_backward(gradient, upward, wide, wide_out, lse + (b * s.H + g * group) * s.T,
-                             {1, s.T, group, 1, s.D});
+                             {1, s.T, group, 1, s.D, s.mask});
     in.narrow_heads(dqkv + first, g * group, gradient, 0, group);
     in.narrow_heads(dqkv + first, s.H + g, gradient, group, 1);
     in.narrow_heads(dqkv + first, s.H + s.G + g, gradient, group + 1, 1);
+  });
+}
+
+void attention_sinks_backward(bf16* dsinks, const bf16* dout, const bf16* out, const float* lse,
+                              const bf16* sinks, AttentionShape s) {
+  const std::int64_t rows = s.T * s.D;
+  parallel_tasks(s.H, [=](std::int64_t h) {
+    const HeadCopy heads{s.T, s.D, s.H * s.D, 1};
+    float *const upward = scratch(0, rows), *const result = scratch(1, rows);
+    const float sink = cuda::to_float(sinks[h]);
+    float sum = cuda::to_float(dsinks[h]);
+    for (std::int64_t b = 0; b < s.B; ++b) {
+      heads.widen_heads(upward, 0, dout + b * rows * s.H, h, 1);
+      heads.widen_heads(result, 0, out + b * rows * s.H, h, 1);
+      attention_sinks_backward(&sum, upward, result, lse + (b * s.H + h) * s.T,
+                               {1, s.T, 1, 1, s.D, {}, &sink});
+    }
+    dsinks[h] = cuda::to_bf16(sum);
   });
 }
 
@@ -342,7 +362,8 @@ void kv_append(const KvCache& cache, const bf16* qkv, const std::int32_t* positi
 }
 
 void attention_cached(bf16* out, const bf16* qkv, const KvCache& cache, const std::int32_t* positions,
-                      AttentionShape s) {
+                      AttentionShape s, const bf16* sinks) {
+  if (sinks) s.sinks = widened(7, sinks, s.H);
   const std::int64_t elements = s.B * s.T * s.H * s.D;
   float* const wide = scratch(6, elements);
   attention_cached(wide, widened(5, qkv, s.B * s.T * (s.H + 2 * s.G) * s.D), cache, positions, s);

@@ -57,13 +57,18 @@ void rope_backward(bf16* dqkv, const float* table, RopeShape s);
 
 // Each thread holds one head's queries, keys, values and outputs in fp32, and their gradients: at most
 // (8 + 2 H / G) T D floats.
-void attention_flash_forward(bf16* out, float* lse, const bf16* qkv, AttentionShape s);
+// ALiBi is in fp32 alone. Sinks (H) are this argument, or null.
+void attention_flash_forward(bf16* out, float* lse, const bf16* qkv, AttentionShape s,
+                             const bf16* sinks = nullptr);
 void attention_flash_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out,
                               const float* lse, AttentionShape s);
+// dsinks (H) += their gradient.
+void attention_sinks_backward(bf16* dsinks, const bf16* dout, const bf16* out, const float* lse,
+                              const bf16* sinks, AttentionShape s);
 // New tokens' rows are held in fp32: (H + 2G) D floats each.
 void kv_append(const KvCache& cache, const bf16* qkv, const std::int32_t* positions, AttentionShape s);
 void attention_cached(bf16* out, const bf16* qkv, const KvCache& cache, const std::int32_t* positions,
-                      AttentionShape s);
+                      AttentionShape s, const bf16* sinks = nullptr);
 
 void cross_entropy_forward_backward(bf16* logits_to_dlogits, float* losses, const std::int32_t* targets,
                                     float scale, std::int64_t R, std::int64_t V);

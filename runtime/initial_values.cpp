@@ -46,10 +46,13 @@ void fill_normal(std::uint64_t key, double standard_deviation, std::span<float> 
   }
 }
 
+// Of the model's layers and of those of multi-token prediction.
 bool writes_residual_stream(std::string_view buffer_name) {
-  return buffer_name == "layer.attention.output.weight" || buffer_name == "layer.mlp.down.weight" ||
-         buffer_name == "layer.state_space.out.weight" || buffer_name == "layer.experts.down.weight" ||
-         buffer_name == "layer.shared_expert.down.weight";
+  return buffer_name.ends_with("layer.attention.output.weight") ||
+         buffer_name.ends_with("layer.mlp.down.weight") ||
+         buffer_name.ends_with("layer.state_space.out.weight") ||
+         buffer_name.ends_with("layer.experts.down.weight") ||
+         buffer_name.ends_with("layer.shared_expert.down.weight");
 }
 
 // The bias of each state-space head's time step, so that steps begin between 0.001 and 0.1, evenly in their

@@ -21,9 +21,9 @@ namespace {
 std::string without_kernels(const sim::Scenario& scenario) {
   const sim::Model& m = scenario.model;
   if (m.has_latent_attention() && m.reach_of_windows() > 0) return "latent attention within windows";
-  if (m.attention_sinks) return "attention sinks";
-  if (m.num_nextn_predict_layers > 0 && scenario.workload.task == sim::Task::train)
-    return "multi-token prediction";
+  if (m.attention_sinks && m.has_latent_attention()) return "attention sinks in latent attention";
+  if (m.attention_sinks && scenario.strategy.context_parallel > 1)
+    return "attention sinks over context-parallel ranks";
   return "";
 }
 
@@ -159,6 +159,12 @@ void require_runnable(const sim::Scenario& scenario, const Device& device) {
   if (scenario.workload.expert_capacity_factor > 0)
     throw NoDevice(
         "experts take all rows that are sent to them here; workload.expert_capacity_factor must be 0 to run");
+  // Its means, and the blocks that share a scale, are those of whole matrices.
+  const sim::Optimizer optimizer = scenario.workload.optimizer;
+  if (scenario.workload.task == sim::Task::train && scenario.strategy.devices() > 1 &&
+      (optimizer == sim::Optimizer::adafactor || optimizer == sim::Optimizer::adamw_8bit))
+    throw NoDevice(std::string(sim::name(optimizer)) +
+                   " runs here on one rank; over several workload.optimizer must be adamw, sgd or lion");
   require_strategy(scenario, device);
   const std::span<const sim::DType> dtypes = device.dtypes();
   if (!contains(dtypes, scenario.workload.dtype))
@@ -354,8 +360,24 @@ bool Run::write_stored(InstanceName name, const auto& store) {
   return true;
 }
 
+namespace {
+
+// An optimizer's states in 8 bits cross to the host as the numbers of their codes.
+bool is_coded_state(const sim::Buffer& buffer) {
+  return buffer.buffer_class == sim::BufferClass::optimizer && sim::bits(buffer.dtype) == 8;
+}
+
+}  // namespace
+
 void Run::write_values(InstanceName name, std::span<const float> values) {
-  const sim::DType dtype = plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype;
+  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)];
+  const sim::DType dtype = buffer.dtype;
+  if (is_coded_state(buffer)) {
+    std::vector<std::uint8_t> codes(values.size());
+    std::transform(values.begin(), values.end(), codes.begin(),
+                   [](float code) { return static_cast<std::uint8_t>(code); });
+    return write(name.buffer, std::span<const std::uint8_t>(codes), name.layer);
+  }
   if (sim::bits(dtype) < 16) {
     write_stored(name,
                  [&](std::span<std::byte> codes, std::span<std::byte> scales, const StoredWeight& weight) {
@@ -385,7 +407,14 @@ bool Run::write_codes(InstanceName name, const ModelSource& model) {
 }
 
 void Run::read_values(InstanceName name, std::span<float> values) const {
-  const sim::DType dtype = plan_.buffers[static_cast<std::size_t>(name.buffer)].dtype;
+  const sim::Buffer& buffer = plan_.buffers[static_cast<std::size_t>(name.buffer)];
+  const sim::DType dtype = buffer.dtype;
+  if (is_coded_state(buffer)) {
+    std::vector<std::uint8_t> codes(values.size());
+    read(name.buffer, std::span(codes), name.layer);
+    std::copy(codes.begin(), codes.end(), values.begin());
+    return;
+  }
   if (sim::bits(dtype) != 16) return read(name.buffer, values, name.layer);
   std::vector<std::uint16_t> rounded(values.size());
   read(name.buffer, std::span(rounded), name.layer);

@@ -20,6 +20,7 @@
 #include "runtime/measured.h"
 #include "runtime/run.h"
 #include "runtime/text/token_data.h"
+#include "sim/plan/parameters.h"
 #include "sim/quantile.h"
 
 namespace runtime {
@@ -135,6 +136,8 @@ class Trainer {
     const sim::Plan& plan = run_.plan();
     tokens_ = plan.find(sim::buffer_names::tokens);
     targets_ = plan.find(sim::buffer_names::targets);
+    for (std::int64_t m = 0; m < scenario.model.num_nextn_predict_layers; ++m)
+      further_targets_.push_back(plan.find(sim::module_prefix(static_cast<std::size_t>(m)) + "targets"));
     losses_ = plan.find(sim::buffer_names::losses);
     norm_ = plan.find(sim::buffer_names::gradient_norm);
     overflow_ = plan.find(sim::buffer_names::gradient_overflow);
@@ -276,7 +279,7 @@ class Trainer {
     for (std::int64_t m = 0; m < micro_batches_; ++m) {
       const std::int64_t first_sequence = (before + m) * workload.micro_batch_size;
       const auto write = [&](sim::BufferId buffer, const std::vector<std::int32_t>& of) {
-        if (!run_.holds(buffer, static_cast<std::int32_t>(m))) return;
+        if (buffer == sim::kNoBuffer || !run_.holds(buffer, static_cast<std::int32_t>(m))) return;
         for (std::size_t i = 0; i < own.size(); ++i) {
           const std::int64_t b = static_cast<std::int64_t>(i) / length,
                              t = static_cast<std::int64_t>(i) % length;
@@ -287,6 +290,22 @@ class Trainer {
       };
       write(tokens_, tokens);
       write(targets_, targets);
+      std::vector<std::int32_t> further = targets;
+      for (const sim::BufferId buffer : further_targets_) {
+        shift_sequences(further, workload.seq_len);
+        write(buffer, further);
+      }
+    }
+  }
+
+  // Targets one token further on; the last of a sequence has none.
+  static void shift_sequences(std::vector<std::int32_t>& targets, std::int64_t length) {
+    constexpr std::int32_t kNoTarget = -1;
+    const auto step = static_cast<std::size_t>(length);
+    for (std::size_t begin = 0; begin < targets.size(); begin += step) {
+      const auto first = targets.begin() + static_cast<std::ptrdiff_t>(begin);
+      std::copy(first + 1, first + static_cast<std::ptrdiff_t>(step), first);
+      targets[begin + step - 1] = kNoTarget;
     }
   }
 
@@ -401,6 +420,7 @@ class Trainer {
   std::size_t diverged_rank_ = 0;
   std::size_t tokens_per_micro_batch_ = 0;
   sim::BufferId tokens_, targets_, losses_, norm_, overflow_;
+  std::vector<sim::BufferId> further_targets_;  // of modules of multi-token prediction
   LossScale loss_scale_;
   std::vector<std::int32_t> host_tokens_, host_targets_;
   std::vector<float> host_losses_;

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "sim/plan/parameters.h"
+
 namespace runtime {
 namespace {
 
@@ -306,8 +308,31 @@ void for_each_element(const WeightPart& part, const Visit& visit) {
     const std::int64_t file_row = part.file_row(row);
     for (std::int64_t col = 0; col < cols; ++col)
       visit(static_cast<std::size_t>(row * cols + col),
-            static_cast<std::size_t>(part.transposed ? col * part.rows + file_row : file_row * cols + col));
+            static_cast<std::size_t>(part.transposed       ? col * part.rows + file_row
+                                     : part.swapped_halves ? file_row * cols + (col + cols / 2) % cols
+                                                           : file_row * cols + col));
   }
+}
+
+// Of a module of multi-token prediction, a layer with four parameters of its own.
+std::vector<WeightPart> parts_of_module(const Model& model, WeightNames names, std::string_view name,
+                                        std::int32_t layer) {
+  if (name.starts_with("layer.")) return Namer(model, names, name, layer).parts();
+  if (names != WeightNames::hugging_face)
+    throw std::invalid_argument("no GGUF file names a parameter of multi-token prediction");
+  const std::string block = "model.layers." + std::to_string(layer) + ".";
+  const std::size_t dot = name.rfind('.');
+  const std::string_view owner = name.substr(0, dot);
+  // The embedding comes first there.
+  if (owner == "projection")
+    return {{.tensor = block + "eh_proj.weight",
+             .rows = model.hidden_size,
+             .cols = 2 * model.hidden_size,
+             .swapped_halves = true}};
+  const std::string_view norm = owner == "hidden_norm"      ? "hnorm"
+                                : owner == "embedding_norm" ? "enorm"
+                                                            : "shared_head.norm";
+  return {{.tensor = block + std::string(norm) + std::string(name.substr(dot)), .rows = model.hidden_size}};
 }
 
 }  // namespace
@@ -333,6 +358,11 @@ std::int64_t WeightPart::file_row(std::int64_t row) const {
 
 std::vector<WeightPart> weight_parts(const Model& model, WeightNames names, std::string_view buffer_name,
                                      std::int32_t layer) {
+  for (std::int64_t module = 0; module < model.num_nextn_predict_layers; ++module)
+    if (const std::string prefix = sim::module_prefix(static_cast<std::size_t>(module));
+        buffer_name.starts_with(prefix))
+      return parts_of_module(model, names, buffer_name.substr(prefix.size()),
+                             static_cast<std::int32_t>(model.num_hidden_layers + module));
   return Namer(model, names, buffer_name, layer).parts();
 }
 

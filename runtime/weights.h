@@ -1,4 +1,5 @@
-// Where the plan's parameters lie in other people's files: Hugging Face's tensor names and GGUF's.
+// Where the plan's parameters lie in other people's files: Hugging Face's tensor names and GGUF's. Modules of
+// multi-token prediction are the layers behind the model's last, as DeepSeek-V3 publishes them.
 //
 // A plan's parameter is a matrix (rows, columns) or a vector. In a file it is one tensor or several, stacked
 // by rows (Q, K and V; gate and up); GPT-2's Conv1D stores its matrices transposed, and GGUF's "llama"
@@ -28,7 +29,11 @@ struct WeightPart {
   // > 0: rows are the queries, keys and values of that many heads, which the file has head by head (BLOOM)
   std::int64_t fused_heads = 0;
 
-  bool lies_otherwise() const { return transposed || interleaved_heads > 0 || fused_heads > 0; }
+  bool swapped_halves = false;  // the file has the second half of the columns first
+
+  bool lies_otherwise() const {
+    return transposed || interleaved_heads > 0 || fused_heads > 0 || swapped_halves;
+  }
   std::vector<std::int64_t> file_shape() const;
   // Where the file has row `row` of the part, transposed or not.
   std::int64_t file_row(std::int64_t row) const;

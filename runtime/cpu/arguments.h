@@ -42,6 +42,13 @@ class Arguments : public OperationView {
   std::int64_t bytes(std::size_t operand) const { return bound().operands[operand].bytes; }
   sim::DType dtype(sim::Role role) const { return find(role)->dtype; }
 
+  // With sinks in fp32; those in bf16 are their kernels' own argument.
+  kernels::AttentionShape attention() const {
+    kernels::AttentionShape s = OperationView::attention();
+    if (const BoundOperand* const sinks = find(sim::Role::sinks); sinks && sinks->dtype == sim::DType::fp32)
+      s.sinks = f32(sim::Role::sinks);
+    return s;
+  }
   kernels::MatmulShape matmul() const { return {rows(), cols(), inner()}; }
   sim::Place place() const { return bound().operation->place; }
   std::int64_t row_width(std::size_t operand) const { return bound().operands[operand].row_width; }

@@ -61,9 +61,13 @@ void flash_forward(const A& a, const S& settings) {
 
 void flash_backward(const A& a, const S& settings) {
   const kernels::AttentionShape s = a.attention();
-  if (!a.f32(R::all_kv))
-    return cpu::attention_flash_backward(a.f32(R::dqkv), a.f32(R::dout), a.f32(R::qkv), a.f32(R::out),
-                                         a.f32(R::lse), s);
+  if (!a.f32(R::all_kv)) {
+    cpu::attention_flash_backward(a.f32(R::dqkv), a.f32(R::dout), a.f32(R::qkv), a.f32(R::out), a.f32(R::lse),
+                                  s);
+    if (a.f32(R::dsinks))
+      cpu::attention_sinks_backward(a.f32(R::dsinks), a.f32(R::dout), a.f32(R::out), a.f32(R::lse), s);
+    return;
+  }
   zero(a.f32(R::dqkv), s.B * s.T * packed_width(s));
   zero(a.f32(R::dkv), settings.context.ranks * s.B * s.T * 2 * s.G * s.D);
   cpu::attention_segments_backward(a.f32(R::dqkv), a.f32(R::dout), a.f32(R::qkv), a.f32(R::out),
@@ -113,7 +117,8 @@ constexpr CpuKernelRow kRows[] = {
     {K::attention_standard_backward,
      [](const A& a, const S&) {
        cpu::attention_standard_backward(a.f32(R::dqkv), a.f32(R::dprobabilities), a.f32(R::dout),
-                                        a.f32(R::qkv), a.f32(R::probabilities), a.attention());
+                                        a.f32(R::qkv), a.f32(R::probabilities), a.attention(),
+                                        a.f32(R::dsinks));
      }},
     {K::kv_append,
      [](const A& a, const S&) {
@@ -171,13 +176,17 @@ constexpr CpuKernelRow kRows[] = {
      sim::DType::bf16},
     {K::attention_flash,
      [](const A& a, const S&) {
-       cpu::attention_flash_forward(a.b16(R::out), a.f32(R::lse), a.b16(R::qkv), a.attention());
+       cpu::attention_flash_forward(a.b16(R::out), a.f32(R::lse), a.b16(R::qkv), a.attention(),
+                                    a.b16(R::sinks));
      },
      sim::DType::bf16},
     {K::attention_flash_backward,
      [](const A& a, const S&) {
        cpu::attention_flash_backward(a.b16(R::dqkv), a.b16(R::dout), a.b16(R::qkv), a.b16(R::out),
                                      a.f32(R::lse), a.attention());
+       if (a.b16(R::dsinks))
+         cpu::attention_sinks_backward(a.b16(R::dsinks), a.b16(R::dout), a.b16(R::out), a.f32(R::lse),
+                                       a.b16(R::sinks), a.attention());
      },
      sim::DType::bf16},
     {K::kv_append,
@@ -188,7 +197,8 @@ constexpr CpuKernelRow kRows[] = {
      {{{R::k_cache, kCached16}, {R::v_cache, kCached16}}}},
     {K::attention_cached,
      [](const A& a, const S&) {
-       cpu::attention_cached(a.b16(R::out), a.b16(R::qkv), a.kv_cache(), a.i32(R::positions), a.attention());
+       cpu::attention_cached(a.b16(R::out), a.b16(R::qkv), a.kv_cache(), a.i32(R::positions), a.attention(),
+                             a.b16(R::sinks));
      },
      sim::DType::bf16,
      {{{R::k_cache, kCached16}, {R::v_cache, kCached16}}}},

@@ -62,8 +62,8 @@ class CpuDevice final : public Device {
     const sim::Dims& d = operation.dims;
     // ALiBi's slopes are those of all heads.
     const bool has_all_heads = d.alibi_heads == 0 || d.alibi_heads == d.heads;
-    // Windows, chunks, ALiBi and the keys of other ranks are attended to in fp32 alone.
-    const bool masked = d.window > 0 || d.chunk > 0 || d.alibi_heads > 0;
+    // ALiBi and the keys of other ranks are attended to in fp32 alone.
+    const bool masked = d.alibi_heads > 0;
     const int qkv = sim::index_of(operation.kind, sim::Role::qkv);
     const bool sees_all_keys = !sim::has(operation, sim::Role::all_kv) || qkv < 0 ||
                                types[static_cast<std::size_t>(qkv)] == sim::DType::fp32;

@@ -257,6 +257,7 @@ FusedKernel fused_kernel_of(OpKind first, OpKind second) {
 }
 
 bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> operands) {
+  if (sim::has(operation, sim::Role::sinks) || sim::has(operation, sim::Role::dsinks)) return false;
   if (operation.kind != OpKind::zero && kernel_of(operation.kind) == nullptr) return false;
   const auto runs_in = [](sim::DType type) {
     return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||

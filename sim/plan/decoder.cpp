@@ -404,8 +404,8 @@ BufferId add_kv_of_all_ranks(PlanBuilder& b, const std::string& block, const std
 
 namespace {
 
-std::vector<Operation> attention_core_forward(const PlanBuilder& b, const LayerResults& r,
-                                              const LayerContext& c) {
+std::vector<Operation> attention_core_forward(const PlanBuilder& b, const DecoderParameters& p,
+                                              const LayerResults& r, const LayerContext& c) {
   const Dims dims = head_dims(b, c.kind);
   if (exchanges_by(b, ContextParallelComm::ring))
     return ring_attention_forward(b, dims, {r.qkv, r.kv, r.attention, r.lse}, c.ring);
@@ -417,12 +417,14 @@ std::vector<Operation> attention_core_forward(const PlanBuilder& b, const LayerR
     if (c.kv_of_all_ranks != kNoBuffer) ops.push_back(gather_kv(b, Phase::forward, c.kv_of_all_ranks, r.kv));
     ops.push_back(operation("layer.attention.flash.forward", OpKind::attention_flash, b.types().wide_product,
                             dims,
-                            {writes(r.attention), writes(r.lse), reads(r.qkv), reads(c.kv_of_all_ranks)}));
+                            {writes(r.attention), writes(r.lse), reads(r.qkv), reads(c.kv_of_all_ranks),
+                             reads(p.sinks.parameter)}));
     return ops;
   }
-  return {operation(
-      "layer.attention.standard.forward", OpKind::attention_standard, b.types().wide_product, dims,
-      {writes(r.attention), writes(r.probabilities), reads(r.qkv), writes(r.mask), writes(r.dropped)})};
+  return {operation("layer.attention.standard.forward", OpKind::attention_standard, b.types().wide_product,
+                    dims,
+                    {writes(r.attention), writes(r.probabilities), reads(r.qkv), writes(r.mask),
+                     writes(r.dropped), reads(p.sinks.parameter)})};
 }
 
 // From the norm's output, of all rows, to r.attention.
@@ -449,12 +451,13 @@ std::vector<Operation> attention_forward(const PlanBuilder& b, const DecoderPara
                             head_dims(b, c.kind),
                             {updates(c.cache.k), updates(c.cache.v), reads(r.qkv), reads(c.positions),
                              reads(c.cache.table), reads(c.cache.scales)}));
-    ops.push_back(operation("layer.attention.cached.forward", OpKind::attention_cached,
-                            b.types().wide_product, head_dims(b, c.kind),
-                            {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v),
-                             reads(c.positions), reads(c.cache.table), reads(c.cache.scales)}));
+    ops.push_back(
+        operation("layer.attention.cached.forward", OpKind::attention_cached, b.types().wide_product,
+                  head_dims(b, c.kind),
+                  {writes(r.attention), reads(r.qkv), reads(c.cache.k), reads(c.cache.v), reads(c.positions),
+                   reads(c.cache.table), reads(c.cache.scales), reads(p.sinks.parameter)}));
   } else {
-    append(ops, attention_core_forward(b, r, c));
+    append(ops, attention_core_forward(b, p, r, c));
   }
   return ops;
 }
@@ -619,10 +622,11 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
         const BufferId kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks");
         const BufferId d_kv = add_kv_of_all_ranks(b, block, "layer.attention.kv_of_all_ranks.gradient");
         if (kv != kNoBuffer) ops.push_back(gather_kv(b, Phase::backward, kv, r.kv));
-        ops.push_back(operation("layer.attention.flash.backward", OpKind::attention_flash_backward,
-                                t.wide_product, head_dims(b, c.kind),
-                                {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention),
-                                 reads(r.lse), reads(kv), writes(d_kv)}));
+        ops.push_back(
+            operation("layer.attention.flash.backward", OpKind::attention_flash_backward, t.wide_product,
+                      head_dims(b, c.kind),
+                      {writes(d_qkv), reads(d_attention), reads(r.qkv), reads(r.attention), reads(r.lse),
+                       reads(kv), writes(d_kv), reads(p.sinks.parameter), updates(p.sinks.gradient)}));
         if (kv != kNoBuffer)
           ops.push_back({.id = "layer.attention.kv.reduce_scatter.backward",
                          .kind = OpKind::reduce_scatter,
@@ -632,10 +636,11 @@ std::vector<Operation> plain_backward(PlanBuilder& b, const std::string& block, 
       } else {
         const BufferId d_probabilities =
             add("layer.attention.probabilities", {kBatch, m.num_attention_heads, kQueryLength, kKvLength});
-        ops.push_back(operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
-                                t.wide_product, head_dims(b, c.kind),
-                                {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
-                                 reads(r.probabilities), reads(r.mask), reads(r.dropped)}));
+        ops.push_back(
+            operation("layer.attention.standard.backward", OpKind::attention_standard_backward,
+                      t.wide_product, head_dims(b, c.kind),
+                      {writes(d_qkv), writes(d_probabilities), reads(d_attention), reads(r.qkv),
+                       reads(r.probabilities), reads(r.mask), reads(r.dropped), updates(p.sinks.gradient)}));
       }
       if (m.position == Position::rope && !c.kind.unrotated)
         ops.push_back(operation("layer.attention.rope.backward", OpKind::rope_backward, t.statistic,

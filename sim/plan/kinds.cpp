@@ -213,7 +213,8 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 
 // ---- Attention. Sequences and lengths are variables; qkv is packed (rows, (heads + 2 kv_heads) head_dim).
 // Dims::window is how many keys a query sees, 0: all; Dims::chunk how long the segments are within which it
-// sees those before it, 0: there are none. RMSNorm of queries and keys; values are copied.
+// sees those before it, 0: there are none. Sinks are a learned score of each head that takes part in the softmax
+// of every row and has no value. RMSNorm of queries and keys; values are copied.
 {K::qk_norm, "qk_norm", F::norms, D::forward, C::streamed,
  {out(R::out, qkv_size).touching(queries_and_keys), maybe(out(R::rstd, tokens * query_key_heads)),
   in(R::inp, qkv_size).touching(queries_and_keys), in(R::weight)},
@@ -235,11 +236,13 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // The queries are then two segments of the sequence, one from each end, so that every rank sees as many
 // pairs; dkv is of all ranks, and dqkv takes the queries' part alone.
 {K::attention_flash, "attention_flash", F::attention, D::forward, C::flash_attention,
- {out(R::out, query_size), maybe(out(R::lse, row_sums)), in(R::qkv, qkv_size), maybe(in(R::all_kv, of_all))},
+ {out(R::out, query_size), maybe(out(R::lse, row_sums)), in(R::qkv, qkv_size), maybe(in(R::all_kv, of_all)),
+  maybe(in(R::sinks, heads))},
  tensor_cores(visible)},
 {K::attention_flash_backward, "attention_flash_backward", F::attention, D::backward, C::flash_attention,
  {out(R::dqkv, qkv_size), in(R::dout, query_size), in(R::qkv, qkv_size), in(R::out, query_size),
-  in(R::lse, row_sums), maybe(in(R::all_kv, of_all)), maybe(out(R::dkv, of_all))},
+  in(R::lse, row_sums), maybe(in(R::all_kv, of_all)), maybe(out(R::dkv, of_all)), maybe(in(R::sinks, heads)),
+  maybe(sum(R::dsinks, heads))},
  tensor_cores(2.5 * visible, 2 * visible)},  // five products, where forward has two: the scores once more
 // Latent attention: q (rows, heads head_dim); kv (rows, heads (head_dim + value_dim)): what the up-projection gives,
 // and behind all rows of it a copy of the one rotary key (rows, rope_dim) for each head. The cache is (batch, tokens,
@@ -290,14 +293,15 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 // what it leaves of them are kept beside them. Computes what the mask then hides.
 {K::attention_standard, "attention_standard", F::attention, D::forward, C::standard_attention,
  {out(R::out, query_size), out(R::probabilities, scores).passing(2, 2),  // softmax in place; product or dropout
-  in(R::qkv, qkv_size), maybe(out(R::mask, scores)), maybe(out(R::dropped, scores).passing(1, 1))},
+  in(R::qkv, qkv_size), maybe(out(R::mask, scores)), maybe(out(R::dropped, scores).passing(1, 1)),
+  maybe(in(R::sinks, heads))},
  tensor_cores(square, visible)},
 {K::attention_standard_backward, "attention_standard_backward", F::attention, D::backward, C::standard_attention,
  {out(R::dqkv, qkv_size),
   out(R::dprobabilities, scores).passing(3, 2).passing_beside(R::dropped, 4, 3),  // product, [dropout], softmax,
   in(R::dout, query_size), in(R::qkv, qkv_size),                                  // two products
   in(R::probabilities, scores).passing(2, 0).passing_beside(R::dropped, 1, 0),    // softmax, [the values' product]
-  maybe(in(R::mask, scores)), maybe(in(R::dropped, scores))},
+  maybe(in(R::mask, scores)), maybe(in(R::dropped, scores)), maybe(sum(R::dsinks, heads))},
  tensor_cores(2 * square, 2 * visible)},
 // A cache is (batch, kv_heads, tokens, head_dim). With a block table it is (batch * blocks, kv_heads, tokens
 // of a block, head_dim), and the table (batch, blocks) says which block holds a sequence's next tokens. With
@@ -309,7 +313,8 @@ constexpr std::array<KindInfo, kOpKinds> kKinds{{
 {K::attention_cached, "attention_cached", F::attention, D::forward, C::cached_attention,
  {out(R::out, query_size), in(R::qkv, qkv_size).touching(query_size),
   in(R::k_cache, at_least(cache_size)).touching(seen), in(R::v_cache, at_least(cache_size)).touching(seen),
-  in(R::positions, batch), maybe(in(R::block_table, at_least(batch))), maybe(in(R::scales, 2 * kv_heads))},
+  in(R::positions, batch), maybe(in(R::block_table, at_least(batch))), maybe(in(R::scales, 2 * kv_heads)),
+  maybe(in(R::sinks, heads))},
  tensor_cores(visible)},
 
 // ---- State-space mixers (kernels/selective_scan.h, causal_conv.h, gated_norm.h). A row of the projection is a gate (heads
@@ -553,6 +558,8 @@ constexpr std::string_view kRoles[] = {"none",
                                        "dprobabilities",
                                        "mask",
                                        "dropped",
+                                       "sinks",
+                                       "dsinks",
                                        "gate_up",
                                        "dgate_up",
                                        "a",

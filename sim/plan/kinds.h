@@ -49,7 +49,7 @@ enum class Role : std::uint8_t {
   table, block_table,
   qkv, dqkv, q, dq, key, dkey, kv, dkv, all_kv, other_kv, lse, latent, cache, k_cache, v_cache, scales,
   part, part_lse,
-  probabilities, dprobabilities, mask, dropped,
+  probabilities, dprobabilities, mask, dropped, sinks, dsinks,
   gate_up, dgate_up, a, b,
   projected, dprojected, xbc, dxbc, head_weights, dhead_weights, history, states, chunk_states,
   targets, losses, statistics,
@@ -129,7 +129,7 @@ struct OperandInfo {
 
 // In the order that operations have them. The last `repeated` may come any number of times.
 struct Operands {
-  std::array<OperandInfo, 8> all{};
+  std::array<OperandInfo, 9> all{};
   std::uint8_t count = 0, repeated = 0;
 
   constexpr Operands(std::initializer_list<OperandInfo> operands, std::uint8_t repeats = 0)

@@ -126,12 +126,13 @@ TEST_CASE("a device that this program lacks has an exit code of its own") {
 
 TEST_CASE("what no kernel here computes is predicted, and refused by name where it would run") {
   const Folder folder;
-  const std::string modules = folder.write("modules.json", R"({
-    "model": {"extends": "tiny-llama", "num_nextn_predict_layers": 1}, "hardware": "h100-sxm",
+  const std::string windows = folder.write("windows.json", R"({
+    "model": {"extends": "tiny-llama", "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 24,
+      "qk_rope_head_dim": 8, "v_head_dim": 32, "head_dim": 32, "sliding_window": 8}, "hardware": "h100-sxm",
     "workload": {"seq_len": 64}})");
-  CHECK(run({"predict", "--scenario", modules}).exit_code == 0);
-  check_refusal(run({"train", "--scenario", modules, "--hardware", "this-machine", "--dtype", "fp32"}), 5,
-                {"multi-token prediction", "predicted"});
+  CHECK(run({"predict", "--scenario", windows}).exit_code == 0);
+  check_refusal(run({"train", "--scenario", windows, "--hardware", "this-machine", "--dtype", "fp32"}), 5,
+                {"latent attention within windows", "predicted"});
 }
 
 TEST_CASE("a full disk under --record is a device error") {

@@ -40,16 +40,26 @@ std::vector<Real> with_sinks(const std::vector<Real>& qkv, const std::vector<Rea
 
 struct Run {
   std::vector<float> out, lse, dqkv, dsinks;
+  std::vector<float> standard_out, standard_dqkv, standard_dsinks;
 };
 
 Run run(const std::vector<float>& qkv, const std::vector<float>& dout, const AttentionShape& s) {
   Run r{std::vector<float>(dout.size(), NAN),
         std::vector<float>(static_cast<std::size_t>(s.B * s.H * s.T), NAN),
-        std::vector<float>(qkv.size(), NAN), std::vector<float>(static_cast<std::size_t>(s.H), 0.0f)};
+        std::vector<float>(qkv.size(), NAN),
+        std::vector<float>(static_cast<std::size_t>(s.H), 0.0f),
+        std::vector<float>(dout.size(), NAN),
+        std::vector<float>(qkv.size(), NAN),
+        std::vector<float>(static_cast<std::size_t>(s.H), 0.0f)};
   kernels::cpu::attention_flash_forward(r.out.data(), r.lse.data(), qkv.data(), s);
   kernels::cpu::attention_flash_backward(r.dqkv.data(), dout.data(), qkv.data(), r.out.data(), r.lse.data(),
                                          s);
   kernels::cpu::attention_sinks_backward(r.dsinks.data(), dout.data(), r.out.data(), r.lse.data(), s);
+  std::vector<float> probabilities(static_cast<std::size_t>(s.B * s.H * s.T * s.T), NAN),
+      scratch = probabilities;
+  kernels::cpu::attention_standard_forward(r.standard_out.data(), probabilities.data(), qkv.data(), s);
+  kernels::cpu::attention_standard_backward(r.standard_dqkv.data(), scratch.data(), dout.data(), qkv.data(),
+                                            probabilities.data(), s, r.standard_dsinks.data());
   return r;
 }
 
@@ -63,7 +73,9 @@ TEST_CASE("attention with sinks is as accurate as plain loops, over the sequence
     s.sinks = sinks.data();
     const std::vector<float> plain = with_sinks(qkv, sinks, s);
     const std::vector<double> exact = with_sinks(to_double(qkv), to_double(sinks), s);
-    test::check_as_accurate_as_plain(run(qkv, plain, s).out, plain, exact, kForward);
+    const Run r = run(qkv, plain, s);
+    test::check_as_accurate_as_plain(r.out, plain, exact, kForward);
+    test::check_as_accurate_as_plain(r.standard_out, plain, exact, kForward);
 
     std::vector<float> keys(static_cast<std::size_t>(s.B * s.G * s.T * s.D), NAN), values = keys;
     const auto cache = kernels::cpu::contiguous_cache(keys.data(), values.data(), s.T);
@@ -113,5 +125,7 @@ TEST_CASE("gradients of attention with sinks are finite differences of its defin
     };
     check(x, r.dqkv);
     check(of_sinks, r.dsinks);
+    check(x, r.standard_dqkv);
+    check(of_sinks, r.standard_dsinks);
   }
 }

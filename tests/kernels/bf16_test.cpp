@@ -168,14 +168,21 @@ TEST_CASE("activations on bf16 are as accurate as plain loops that round once") 
 }
 
 TEST_CASE("attention on bf16 is fp32's on the same numbers, rounded once, with grouped heads too") {
-  for (const AttentionShape& s : {AttentionShape{2, 70, 4, 2, 16}, AttentionShape{1, 130, 3, 3, 64}}) {
-    CAPTURE(s.T, s.H, s.G, s.D);
+  const std::vector<float> sinks = normal(4, 5);
+  const std::vector<AttentionShape> shapes = {{2, 70, 4, 2, 16},
+                                              {1, 130, 3, 3, 64},
+                                              {2, 70, 4, 2, 16, {.window = 9}, sinks.data()},
+                                              {1, 90, 2, 1, 16, {.chunk = 24}}};
+  for (AttentionShape s : shapes) {
+    CAPTURE(s.T, s.H, s.G, s.D, s.mask.window, s.mask.chunk);
+    const Narrow n_sinks = narrow(sinks);
     const auto qkv = normal(s.B * s.T * (s.H + 2 * s.G) * s.D, 1), dout = normal(s.B * s.T * s.H * s.D, 2);
     const Narrow n_qkv = narrow(qkv);
     Narrow out(dout.size()), dqkv(qkv.size());
     std::vector<float> lse(static_cast<std::size_t>(s.B * s.H * s.T)), wide_lse(lse.size());
     std::vector<float> wide_out(dout.size()), wide_dqkv(qkv.size());
-    kernels::cpu::attention_flash_forward(out.data(), lse.data(), n_qkv.data(), s);
+    kernels::cpu::attention_flash_forward(out.data(), lse.data(), n_qkv.data(), s,
+                                          s.sinks ? n_sinks.data() : nullptr);
     kernels::cpu::attention_flash_forward(wide_out.data(), wide_lse.data(), qkv.data(), s);
     CHECK(wide(out) == rounded(wide_out));
     CHECK(lse == wide_lse);
@@ -184,6 +191,13 @@ TEST_CASE("attention on bf16 is fp32's on the same numbers, rounded once, with g
     kernels::cpu::attention_flash_backward(wide_dqkv.data(), dout.data(), qkv.data(), wide(out).data(),
                                            lse.data(), s);
     CHECK(wide(dqkv) == rounded(wide_dqkv));
+    if (!s.sinks) continue;
+    std::vector<float> wide_dsinks(sinks.size());
+    Narrow dsinks = narrow(wide_dsinks);
+    kernels::cpu::attention_sinks_backward(dsinks.data(), narrow(dout).data(), out.data(), lse.data(),
+                                           n_sinks.data(), s);
+    kernels::cpu::attention_sinks_backward(wide_dsinks.data(), dout.data(), wide(out).data(), lse.data(), s);
+    CHECK(wide(dsinks) == rounded(wide_dsinks));
   }
 }
 

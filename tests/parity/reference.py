@@ -80,6 +80,12 @@ FAMILIES = {
         qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=6, num_experts_per_tok=2,
         moe_intermediate_size=24, n_shared_experts=2, first_k_dense_replace=1, n_group=1, topk_group=1,
         topk_method="greedy", routed_scaling_factor=1.0, norm_topk_prob=False, **rope(10000.0)),
+    # A module of multi-token prediction, which transformers does not compute: Module below.
+    "deepseek-v3-mtp": lambda width: transformers.DeepseekV3Config(
+        **common(width) | {"num_key_value_heads": 4}, q_lora_rank=None, kv_lora_rank=16,
+        qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=24, n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1,
+        num_nextn_predict_layers=1, routed_scaling_factor=2.5, norm_topk_prob=True, **rope(10000.0)),
     "bloom": lambda width: transformers.BloomConfig(
         vocab_size=256, hidden_size=width, n_layer=2, n_head=4, hidden_dropout=0.0, attention_dropout=0.0),
     # Heads that are no power of two have the slopes of two series.
@@ -104,9 +110,48 @@ def batch(tokens, step):
     return pick(0), pick(1)
 
 
+def attach_module(model):
+    """Multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2): one layer behind the model's last, under the names
+    of the published weights. From the last hidden state and the next token's embedding it predicts the token after that."""
+    config = model.config
+    layer = type(model.model.layers[-1])(config, config.num_hidden_layers)
+    norm = lambda: type(model.model.norm)(config.hidden_size, eps=config.rms_norm_eps)
+    layer.enorm, layer.hnorm, layer.shared_head = norm(), norm(), torch.nn.Module()
+    layer.shared_head.norm = norm()
+    layer.eh_proj = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else torch.nn.init.ones_(parameter)
+    model.model.layers.append(layer)
+
+
+def module_loss(model, hidden, targets):
+    """Of the tokens after next; a sequence's last position has none. As a mean over all positions."""
+    layer, length = model.model.layers[-1], targets.shape[1]
+    joined = torch.cat([layer.enorm(model.model.embed_tokens(targets)), layer.hnorm(hidden)], dim=-1)
+    positions = torch.arange(length).unsqueeze(0)
+    mask = torch.full((length, length), float("-inf")).triu(1)[None, None]
+    out = layer(layer.eh_proj(joined), attention_mask=mask, position_ids=positions,
+                position_embeddings=model.model.rotary_emb(joined, positions))
+    logits = model.lm_head(layer.shared_head.norm(out))
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten(),
+                                             reduction="sum") / targets.numel()
+
+
 def loss_of(model, inputs, targets):
+    """The model's own loss and logits, and what is added to that loss."""
+    if not has_module(model):
+        logits = model(input_ids=inputs, use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()), logits, 0.0
+    hidden = []
+    hook = model.model.norm.register_forward_pre_hook(lambda _, arguments: hidden.append(arguments[0]))
     logits = model(input_ids=inputs, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()), logits
+    hook.remove()
+    own = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    return own, logits, module_loss(model, hidden[0], targets)
+
+
+def has_module(model):
+    return getattr(model.config, "num_nextn_predict_layers", 0) > 0
 
 
 def adamw(model, learning_rate=LEARNING_RATE):
@@ -117,6 +162,8 @@ def make_model(name, width, seed=0):
     """A small model of a family, every parameter away from its trivial start (biases 0, norms 1), briefly trained."""
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(FAMILIES[name](width), attn_implementation="eager").float().eval()
+    if has_module(model):
+        attach_module(model)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.05)
@@ -124,7 +171,8 @@ def make_model(name, width, seed=0):
     tokens = make_tokens(model.config.vocab_size, seed=seed + 100)
     for step in range(WARM_UP_STEPS):
         optimizer.zero_grad()
-        loss_of(model, *batch(tokens, step % STEPS))[0].backward()
+        own, _, further = loss_of(model, *batch(tokens, step % STEPS))
+        (own + further).backward()
         optimizer.step()
     return model
 
@@ -139,8 +187,8 @@ def train(model, tokens):
     losses, norms, digest = [], [], {}
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss, logits = loss_of(model, *batch(tokens, step))
-        loss.backward()
+        loss, logits, further = loss_of(model, *batch(tokens, step))
+        (loss + further).backward()
         if step == 0:
             digest = {"sum": logits.double().sum().item(), "abs_sum": logits.double().abs().sum().item(),
                       "first_row_last_position": logits[0, -1, :16].tolist()}
@@ -180,4 +228,4 @@ def make_reference(name, folder, width):
     (folder / "tokens.bin").write_bytes(tokens.astype(token_dtype(model.config.vocab_size)).tobytes())
     # What was saved is what is measured.
     return {"made_with": {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]},
-            "training": train(load_model(folder), tokens), "generation": generation}
+            "training": train(model if has_module(model) else load_model(folder), tokens), "generation": generation}
