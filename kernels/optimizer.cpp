@@ -53,6 +53,19 @@ KERNELS_MULTIVERSION void lion_range(const LionTensor& tensor, const LionStep& s
   }
 }
 
+KERNELS_MULTIVERSION void sgd_range(const SgdTensor& tensor, float gradient_scale, float momentum,
+                                    float learning_rate, float weight_decay, std::int64_t begin,
+                                    std::int64_t end) {
+  float* parameter = tensor.parameter;
+  const float* gradient = tensor.gradient;
+  float* moment = tensor.moment;
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) {
+    moment[i] = momentum * moment[i] + (gradient[i] * gradient_scale + weight_decay * parameter[i]);
+    parameter[i] -= learning_rate * moment[i];
+  }
+}
+
 KERNELS_MULTIVERSION double squares_in_double(const float* values, std::int64_t begin, std::int64_t end) {
   // Four independent vectors of sums: one would wait for its last addition.
   constexpr int kLanes = 32;
@@ -115,6 +128,17 @@ void lion(std::span<const LionTensor> tensors, const float* gradient_scale, cons
     constexpr std::int64_t kStreams = 5;  // three read, two written
     parallel_ranges(tensor.count, kStreams, [&](std::int64_t begin, std::int64_t end) {
       lion_range(tensor, step, tensor.decay ? shrink : 1.0f, begin, end);
+    });
+  }
+}
+
+void sgd(std::span<const SgdTensor> tensors, const float* gradient_scale, const AdamWSettings& settings) {
+  const float scale = gradient_scale ? *gradient_scale : 1.0f;
+  for (const SgdTensor& tensor : tensors) {
+    constexpr std::int64_t kStreams = 5;  // three read, two written
+    parallel_ranges(tensor.count, kStreams, [&](std::int64_t begin, std::int64_t end) {
+      sgd_range(tensor, scale, settings.beta1, settings.learning_rate,
+                tensor.decay ? settings.weight_decay : 0.0f, begin, end);
     });
   }
 }

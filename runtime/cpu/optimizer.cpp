@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "kernels/adafactor.h"
+#include "kernels/adam_8bit.h"
 #include "kernels/bf16_rows.h"
 #include "runtime/cpu/kernel_table.h"
 
@@ -60,6 +62,42 @@ void lion(const Arguments& a, const RunSettings& settings) {
   cpu::lion(tensors, &scale, settings.adamw);
 }
 
+void sgd(const Arguments& a, const RunSettings& settings) {
+  constexpr std::size_t kGroup = 4;  // parameter, gradient, moment, master copy: absent in fp32
+  thread_local std::vector<kernels::SgdTensor> tensors;
+  tensors.clear();
+  for (std::size_t i = 1; i + kGroup <= a.operands(); i += kGroup)
+    tensors.push_back({a.f32(i), a.f32(i + 1), a.f32(i + 2), a.count(i), a.decay()});
+  const float scale = static_cast<float>(a.as<double>(R::norm)[kClipScale]);
+  cpu::sgd(tensors, &scale, settings.adamw);
+}
+
+// A matrix's rows and columns are as many as it has moments of them; several matrices of a tensor as many
+// more of both.
+void adafactor(const Arguments& a, const RunSettings& settings) {
+  constexpr std::size_t kGroup = 5;  // parameter, gradient, moments of rows and columns, master copy
+  const float scale = static_cast<float>(a.as<double>(R::norm)[kClipScale]);
+  for (std::size_t i = 1; i + kGroup <= a.operands(); i += kGroup) {
+    kernels::AdafactorTensor tensor{a.f32(i), a.f32(i + 1), a.f32(i + 2), a.f32(i + 3), 1,
+                                    1,        a.count(i),   a.decay()};
+    if (tensor.column_moment) {
+      tensor.matrices = a.count(i + 2) * a.count(i + 3) / a.count(i);
+      tensor.rows = a.count(i + 2) / tensor.matrices;
+      tensor.cols = a.count(i + 3) / tensor.matrices;
+    }
+    cpu::adafactor(tensor, &scale, settings.adamw);
+  }
+}
+
+void adamw_8bit(const Arguments& a, const RunSettings& settings) {
+  constexpr std::size_t kGroup = 7;  // parameter, gradient, two moments, their scales, master copy
+  const float scale = static_cast<float>(a.as<double>(R::norm)[kClipScale]);
+  for (std::size_t i = 1; i + kGroup <= a.operands(); i += kGroup)
+    cpu::adamw_8bit({a.f32(i), a.f32(i + 1), a.as<std::uint8_t>(i + 2), a.as<std::uint8_t>(i + 3),
+                     a.f32(i + 4), a.f32(i + 5), a.count(i), a.decay()},
+                    &scale, settings.adamw);
+}
+
 void squared_norm_bf16(const Arguments& a, const RunSettings&) {
   const double part = a.scalar() == 0 ? 1 : double{a.scalar()};
   double squares = 0;
@@ -80,6 +118,12 @@ constexpr CpuKernelRow kRows[] = {
     {K::clip_scale, clip_scale},
     {K::adamw, adamw},
     {K::lion, lion},
+    {K::sgd, sgd},
+    {K::adafactor, adafactor},
+    {K::adamw_8bit,
+     adamw_8bit,
+     sim::DType::fp32,
+     {{{R::moment1, types(sim::DType::int8)}, {R::moment2, types(sim::DType::int8)}}}},
     {K::squared_norm, squared_norm_bf16, sim::DType::bf16},
     {K::adamw, adamw_bf16, sim::DType::bf16},
 };

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/adafactor.h"
+#include "kernels/adam_8bit.h"
 #include "kernels/threads.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/reference.h"
@@ -129,4 +131,88 @@ TEST_CASE("clip_scale follows torch.nn.utils.clip_grad_norm_") {
   CHECK(scale == 1.0f);
   kernels::cpu::clip_scale(&norm, &scale, &sum_of_squares, 0.0f);  // no clipping
   CHECK(scale == 1.0f);
+}
+
+TEST_CASE("SGD's momentum keeps what it had and adds the gradient and the decay, as torch.optim.SGD") {
+  std::vector<float> parameter = {1, 1}, moment = {4, 4};
+  const std::vector<float> gradient = {2, 2};
+  const std::vector<kernels::SgdTensor> tensors = {
+      {parameter.data(), gradient.data(), moment.data(), 1, true},
+      {parameter.data() + 1, gradient.data() + 1, moment.data() + 1, 1, false}};
+  const float half = 0.5f;
+  kernels::cpu::sgd(tensors, &half, {0.25f, 0.5f, 0, 0, 0.125f, 1});
+  CHECK(moment[0] == 0.5f * 4 + 0.5f * 2 + 0.125f);
+  CHECK(parameter[0] == 1 - 0.25f * moment[0]);
+  CHECK(moment[1] == 0.5f * 4 + 0.5f * 2);
+  CHECK(parameter[1] == 1 - 0.25f * moment[1]);
+}
+
+TEST_CASE("Adafactor of a gradient of rank one steps by its signs times the parameter's size") {
+  // Squares of rank one are their means over rows and columns exactly, so that every update is 1 or -1.
+  const std::int64_t matrices = 2, rows = 3, cols = 5, count = matrices * rows * cols;
+  std::vector<float> parameter(static_cast<std::size_t>(count), 2.0f), gradient, before = parameter;
+  for (std::int64_t i = 0; i < count; ++i)
+    gradient.push_back(static_cast<float>((i / cols + 1) * (i % cols % 2 ? -1 : 2)));
+  std::vector<float> of_rows(static_cast<std::size_t>(matrices * rows)),
+      of_cols(static_cast<std::size_t>(matrices * cols));
+  kernels::cpu::adafactor(
+      {parameter.data(), gradient.data(), of_rows.data(), of_cols.data(), matrices, rows, cols, false},
+      nullptr, {0.125f, 0, 0, 0, 0, 1});
+  for (std::size_t i = 0; i < parameter.size(); ++i)
+    CHECK(parameter[i] == Approx(2 - 0.125f * 2 * (gradient[i] > 0 ? 1 : -1)).epsilon(1e-6));
+}
+
+TEST_CASE("Adafactor gives the same bits on any number of threads") {
+  const std::int64_t rows = 130, cols = 300;
+  const auto gradient = normal_tensor(rows * cols, 2);
+  std::vector<std::vector<float>> first;
+  for (const int threads : {1, 2, 5}) {
+    kernels::cpu::set_threads(threads);
+    std::vector<std::vector<float>> state = {normal_tensor(rows * cols, 1), reference::zeros<float>(rows),
+                                             reference::zeros<float>(cols)};
+    for (std::int64_t step = 1; step <= 3; ++step)
+      kernels::cpu::adafactor(
+          {state[0].data(), gradient.data(), state[1].data(), state[2].data(), 1, rows, cols, true}, nullptr,
+          {1e-2f, 0, 0, 0, 0.1f, step});
+    if (first.empty()) first = state;
+    CHECK(state == first);
+  }
+  kernels::cpu::set_threads(0);
+}
+
+TEST_CASE("the 256 values of 8-bit moments rise from -1 or 0 to 1, and a code is that of the nearest") {
+  for (const bool is_signed : {true, false}) {
+    const auto& map = kernels::moment_map(is_signed);
+    CHECK(map.front() == Approx(is_signed ? -0.99297f : 0.0f).epsilon(1e-4));
+    CHECK(map.back() == 1.0f);
+    for (std::size_t i = 1; i < map.size(); ++i) CHECK(map[i - 1] < map[i]);
+    for (const float value : {-1.0f, -0.3f, -1e-4f, 0.0f, 3e-7f, 0.0123f, 0.5f, 1.0f}) {
+      const float found = map[kernels::moment_code(value, is_signed)];
+      for (const float other : map) CHECK(std::abs(found - value) <= std::abs(other - value));
+    }
+  }
+}
+
+TEST_CASE("AdamW's moments in 8 bits are those of AdamW, rounded, whatever the number of threads") {
+  const std::int64_t count = 3 * kernels::kMomentBlock + 17;
+  const auto before = normal_tensor(count, 1), gradient = normal_tensor(count, 2);
+  const AdamWSettings settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
+  std::vector<float> exact = before, moment1 = reference::zeros<float>(count), moment2 = moment1;
+  kernels::cpu::adamw(
+      {{AdamWTensor{exact.data(), gradient.data(), moment1.data(), moment2.data(), count, true}}}, nullptr,
+      settings);
+  for (const int threads : {1, 3}) {
+    kernels::cpu::set_threads(threads);
+    std::vector<float> parameter = before, scale1(4), scale2(4);
+    std::vector<std::uint8_t> code1(static_cast<std::size_t>(count)), code2 = code1;
+    kernels::cpu::adamw_8bit({parameter.data(), gradient.data(), code1.data(), code2.data(), scale1.data(),
+                              scale2.data(), count, true},
+                             nullptr, settings);
+    for (std::size_t i = 0; i < parameter.size(); ++i) {
+      CHECK(parameter[i] == Approx(exact[i]).epsilon(1e-6).margin(1e-7));
+      const float scale = scale1[i / kernels::kMomentBlock];
+      CHECK(kernels::moment_map(true)[code1[i]] * scale == Approx(moment1[i]).margin(0.008 * scale));
+    }
+  }
+  kernels::cpu::set_threads(0);
 }

@@ -97,6 +97,32 @@ TEST_CASE("Losses of ten Lion steps are its algorithm's in double to 1e-5") {
     CHECK(report.steps[s].loss == Approx(losses[s].get<double>()).epsilon(1e-5));
 }
 
+TEST_CASE(
+    "Losses of ten steps of SGD and Adafactor are torch's, of AdamW in 8 bits its algorithm's, to 1e-4") {
+  const fs::path folder = fs::path(RIDGEPOINT_SOURCE_DIR) / "tests/parity/fixtures/gpt2-transformers5";
+  std::ifstream in(folder / "optimizers.json");
+  const nlohmann::json recorded = nlohmann::json::parse(in);
+  REQUIRE(recorded.size() == 3);
+  const runtime::ModelSource model = runtime::open_model(folder.string());
+  for (const auto& [name, of] : recorded.items()) {
+    CAPTURE(name);
+    const nlohmann::json& as = of.at("settings");
+    const std::vector<double> losses = of.at("losses");
+    REQUIRE(losses.size() >= 10);
+    runtime::TrainSettings settings = settings_as_recorded(folder, static_cast<std::int64_t>(losses.size()));
+    settings.learning_rate = as.at("learning_rate");
+    settings.beta1 = as.value("beta1", settings.beta1);
+    settings.beta2 = as.value("beta2", settings.beta2);
+    settings.weight_decay = as.at("weight_decay");
+    sim::Scenario scenario = tests::training(model.model, 64, 2, 2);
+    scenario.workload.optimizer = sim::optimizer_from_name(name).value();
+    const sim::Report report = runtime::train(scenario, model, settings, {}, {});
+    REQUIRE(report.steps.size() == losses.size());
+    for (std::size_t s = 0; s < losses.size(); ++s)
+      CHECK(report.steps[s].loss == Approx(losses[s]).epsilon(1e-4));
+  }
+}
+
 TEST_CASE("Losses and gradient norms of ten LoRA steps are those of textbook formulas in double to 1e-5") {
   const fs::path folder = fs::path(RIDGEPOINT_SOURCE_DIR) / "tests/parity/fixtures/llama-lora-numpy";
   std::ifstream in(folder / "lora.json");

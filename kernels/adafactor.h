@@ -1,0 +1,31 @@
+// Adafactor (Shazeer, Stern 2018, arXiv 1804.04235) as torch.optim.Adafactor: of a matrix's second moments
+// the means over rows and over columns are kept; the step is relative to the parameter's size, and clipped by
+// its own root mean square.
+#pragma once
+#include <cstdint>
+
+#include "kernels/optimizer.h"
+
+namespace kernels {
+
+// `matrices` of (rows, cols), one behind the other, are one tensor. A vector has no column_moment, rows 1,
+// and second moments (cols) of its own.
+struct AdafactorTensor {
+  float* parameter;
+  const float* gradient;
+  float* row_moment;     // (matrices, rows); of a vector (cols)
+  float* column_moment;  // (matrices, cols) or null
+  std::int64_t matrices, rows, cols;
+  bool decay;
+};
+
+namespace cpu {
+
+// With t the step: second moments move by t^-0.8 towards the new squares' means; the step is
+// min(learning_rate, 1 / sqrt(t)) times the parameter's root mean square (at least 1e-3), and no greater
+// than that on the average. gradient_scale multiplies every gradient first; null means 1. Of the settings
+// learning_rate, weight_decay and step are read. The same bits on any number of threads.
+void adafactor(const AdafactorTensor& tensor, const float* gradient_scale, const AdamWSettings& settings);
+
+}  // namespace cpu
+}  // namespace kernels
