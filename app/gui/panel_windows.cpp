@@ -18,7 +18,7 @@ constexpr float kMargin = 8;
 constexpr const char* kDockspace = "desktop";
 
 constexpr float kConfigureWidth = 316, kExplainWidth = 268, kOverviewHeight = 178;
-constexpr float kWideEnoughForExplain = 1480, kTallEnoughForTwoRows = 800;
+constexpr float kWideEnoughForExplain = 1480, kWideEnoughForTwoColumns = 940, kTallEnoughForTwoRows = 800;
 constexpr int kRightPanels = 2;  // Explain and Lessons, where they have a column of their own
 // The least sizes of what is docked: below these a panel says nothing any more.
 constexpr float kLeastWidth = 250, kLeastHeight = 150, kLeastConfigureWidth = 280;
@@ -26,12 +26,16 @@ constexpr float kLeastWidth = 250, kLeastHeight = 150, kLeastConfigureWidth = 28
 bool is_wide(ImVec2 size, float scale) {
   return size.x / scale >= kWideEnoughForExplain;
 }
+bool has_two_columns(ImVec2 size, float scale) {
+  return size.x / scale >= kWideEnoughForTwoColumns;
+}
 bool is_tall(ImVec2 size, float scale) {
   return size.y / scale >= kTallEnoughForTwoRows;
 }
 // Which of the shipped layouts a size asks for.
 int layout_for(ImVec2 size, float scale) {
-  return (is_wide(size, scale) ? 1 : 0) + (is_tall(size, scale) ? 2 : 0);
+  return (is_wide(size, scale) ? 1 : 0) + (is_tall(size, scale) ? 2 : 0) +
+         (has_two_columns(size, scale) ? 4 : 0);
 }
 
 std::string places_of_panels() {
@@ -77,7 +81,8 @@ void draw_card(const ImGuiDockNode* node, const Look& look) {
 }
 
 // The shipped layout, for the size at hand: where the window is too low for four panels in two rows they
-// share tabs, where it is narrow Explain becomes a tab as well.
+// share tabs, where it is narrow Explain becomes a tab as well, and where it is narrower still there is one
+// column beside Configure.
 void build_layout(ImGuiID dockspace, ImVec2 size, float scale) {
   ImGui::DockBuilderRemoveNode(dockspace);
   ImGui::DockBuilderAddNode(dockspace, ImGuiDockNodeFlags_DockSpace);
@@ -96,23 +101,28 @@ void build_layout(ImGuiID dockspace, ImVec2 size, float scale) {
         ImGui::DockBuilderSplitNode(centre, ImGuiDir_Right, kExplainWidth * scale / width, nullptr, &centre);
   top = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Up, std::min(0.5f, kOverviewHeight * scale / size.y),
                                     nullptr, &centre);
-  top_right = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Right, 0.5f, nullptr, &top_left);
+  const bool two_columns = has_two_columns(size, scale);
+  top_left = top_right = centre;
+  if (two_columns) top_right = ImGui::DockBuilderSplitNode(centre, ImGuiDir_Right, 0.5f, nullptr, &top_left);
   const bool tall = is_tall(size, scale);
   dock(Dock::left, left);
   dock(Dock::top, top);
   if (tall) {
     bottom_left = ImGui::DockBuilderSplitNode(top_left, ImGuiDir_Down, 0.5f, nullptr, &top_left);
-    bottom_right = ImGui::DockBuilderSplitNode(top_right, ImGuiDir_Down, 0.5f, nullptr, &top_right);
+    bottom_right = two_columns
+                       ? ImGui::DockBuilderSplitNode(top_right, ImGuiDir_Down, 0.5f, nullptr, &top_right)
+                       : bottom_left;
+    if (!two_columns) top_right = top_left;
   }
   dock(Dock::upper_left, top_left);
   dock(Dock::upper_right, top_right);
   dock(Dock::lower_left, tall ? bottom_left : top_left);
   dock(Dock::lower_right, tall ? bottom_right : top_right);
   dock(Dock::right, wide ? right : top_right);
+  if (two_columns) select_tab(top_right, "roofline");
   select_tab(top_left, "memory");
-  select_tab(top_right, "roofline");
+  if (tall && two_columns) select_tab(bottom_right, "compare");
   if (tall) select_tab(bottom_left, "live");
-  if (tall) select_tab(bottom_right, "compare");
   ImGui::DockBuilderFinish(dockspace);
 }
 
@@ -126,6 +136,14 @@ void draw_caption_beside_tabs(const Look& look, const ImGuiTabBar& tabs, const s
   draw_text(list, look, TextRole::caption, {bar.Max.x - look.px(4), (bar.Min.y + bar.Max.y) / 2},
             look.color().mute, fitted(look, TextRole::caption, caption, free), {1, 0.5f});
   list->PopClipRect();
+}
+
+// Where there are more tabs than have room, all stand in a menu at the end of their row.
+void offer_menu_of_tabs(ImGuiDockNode& node) {
+  const ImGuiTabBar& tabs = *node.TabBar;
+  const bool fits = tabs.WidthAllTabsIdeal <= tabs.BarRect.GetWidth();
+  const ImGuiDockNodeFlags others = node.LocalFlags & ~ImGuiDockNodeFlags_NoWindowMenuButton;
+  node.SetLocalFlags(others | (fits ? ImGuiDockNodeFlags_NoWindowMenuButton : 0));
 }
 
 // What is drawn in a window and its children, but for those that say why.
@@ -306,8 +324,10 @@ void PanelWindows::draw_window(const Made& made, const PanelContext& context) {
   if (visible) {
     if (ImGui::IsWindowFocused(ImGuiFocusedFlags_ChildWindows)) context.view.used_last = panel.id;
     const bool caption_in_tabs = has_tab && known->DockNode->TabBar;
-    if (caption_in_tabs)
+    if (caption_in_tabs) {
       draw_caption_beside_tabs(look, *known->DockNode->TabBar, made.panel->caption(context));
+      offer_menu_of_tabs(*known->DockNode);
+    }
     draw_body(panel, *made.panel, context, docked && !has_tab, !caption_in_tabs);
   }
   ImGui::End();

@@ -72,7 +72,7 @@ void apply_imgui_style(const Look& look) {
   style.DockingNodeHasCloseButton = false;
   style.TabBarOverlineSize = 0;
   style.DockingSeparatorSize = 8;
-  style.WindowMenuButtonPosition = ImGuiDir_None;
+  style.WindowMenuButtonPosition = ImGuiDir_Right;
   style.SeparatorTextBorderSize = 1;
   style.HoverDelayShort = 0.1f;
   style.ScaleAllSizes(look.scale);

@@ -129,7 +129,7 @@ const Exchange* draw_table(const Context& context, const StepView& step,
     largest = std::max(largest, e.bytes);
   }
   const ScaleUnit time = time_unit(longest), bytes = byte_unit(largest);
-  const bool wide = ImGui::GetContentRegionAvail().x >= look.px(760);
+  const bool wide = ImGui::GetContentRegionAvail().x >= look.px(960);
   const Exchange *picked = &exchanges.front(), *hovered = nullptr;
   constexpr ImGuiTableFlags flags =
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_PadOuterX;

@@ -298,8 +298,7 @@ void draw(const ContextWith<RooflineState>& context) {
       ImPlot::BeginPlot("##roofline", {room.x, room.y - note}, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame);
   if (!drawn) return ImPlot::PopStyleVar();
   const ScaleUnit unit = flop_rate_unit(machine.peak);
-  ImPlot::SetupAxes("FLOP per byte of memory traffic", unit.name, ImPlotAxisFlags_NoHighlight,
-                    ImPlotAxisFlags_NoHighlight);
+  name_axes(look, "FLOP per byte of memory traffic", unit.name, {room.x, room.y - note});
   ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
   ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
   label_axis(ImAxis_Y1, unit);
@@ -308,6 +307,14 @@ void draw(const ContextWith<RooflineState>& context) {
   if (context.frozen || !state.fitted || (!state.zoomed && !(*state.fitted == frame))) {
     ImPlot::SetupAxesLimits(frame.x_low, frame.x_high, frame.y_low, frame.y_high, ImPlotCond_Always);
     state.fitted = frame;
+  }
+  if (!state.zoomed) {
+    // None so near to the end that its label would be cut.
+    const ImVec2 label = text_size_of(look, TextRole::caption, "100,000");
+    const double end = std::pow(frame.x_high / frame.x_low, label.x / 2 / room.x);
+    decade_axis(ImAxis_X1, frame.x_low, frame.x_high / end, static_cast<int>(room.x / (1.5f * label.x)));
+    decade_axis(ImAxis_Y1, frame.y_low, frame.y_high,
+                std::max(2, static_cast<int>((room.y - note) / (2.5f * label.y))));
   }
   ImPlot::PushPlotClipRect();
   ImDrawList* list = ImPlot::GetPlotDrawList();

@@ -316,11 +316,24 @@ void draw_summaries(const Context& context, const Shown& shown, ImVec2 size) {
   if (!ImGui::BeginTable("summaries", static_cast<int>(headings.size()), flags, size)) return;
   ImGui::TableSetupScrollFreeze(0, 2);
   ImGui::TableSetupColumn("source", ImGuiTableColumnFlags_WidthStretch);
+  // As wide as what stands in them; where there is no room for all, the median and the band stay longest.
+  static constexpr std::array kRanks = {4, 3, 1, 8, 2, 6, 5, 7, 0};
+  constexpr float kLeastName = 110;
+  const float padding = 2 * ImGui::GetStyle().CellPadding.x;
+  std::vector<Droppable> others;
+  for (std::size_t i = 1; i < headings.size(); ++i) {
+    const float heading = text_size_of(look, TextRole::caption, headings[i]).x + look.px(2);
+    const float number =
+        text_size_of(look, TextRole::number, i == 2 ? "00,000" : "\u221200.0 %").x + look.px(2);
+    others.push_back({std::max(heading, i == 1 ? look.px(96) : number) + padding, kRanks[i - 1]});
+  }
+  const std::vector<bool> shown_columns =
+      columns_beside(look.px(kLeastName), others, size.x - ImGui::GetStyle().ScrollbarSize - padding);
   for (std::size_t i = 1; i < headings.size(); ++i)
-    ImGui::TableSetupColumn(headings[i], ImGuiTableColumnFlags_WidthFixed,
-                            look.px(i == 1   ? 96
-                                    : i == 3 ? 54
-                                             : 42));
+    ImGui::TableSetupColumn(
+        headings[i],
+        ImGuiTableColumnFlags_WidthFixed | (shown_columns[i - 1] ? 0 : ImGuiTableColumnFlags_Disabled),
+        others[i - 1].width - padding);
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
   for (std::size_t i = 0; i < headings.size(); ++i) {
     ImGui::TableNextColumn();

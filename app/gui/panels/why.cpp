@@ -93,7 +93,7 @@ std::string sentence_of(const PanelContext& context) {
 
 void draw_waterfall(const Context& context, ImVec2 size) {
   const PartPlace place(size);
-  chart_title(context.look, "From the peak to the " + words_of(context), sentence_of(context));
+  chart_title(context.look, "From the peak to the " + words_of(context), sentence_of(context), size.x);
   draw_figure_bars(context.look, steps_of(context), place.rest());
   place.fill();
 }
@@ -104,7 +104,7 @@ void draw_tornado(const Context& context, ImVec2 size) {
   const Palette& c = look.color();
   const PartPlace place(size);
   chart_title(look, "What would change it most",
-              "one field, tokens a second; a click makes the change, red does not fit");
+              "one field, tokens a second; a click makes the change, red does not fit", size.x);
   if (draw_missing_result(context, context.state.study, "This cannot be changed")) return place.fill();
   const std::vector<TornadoBar>& bars = context.state.study.result()->bars;
   if (bars.empty()) text(look, TextRole::body, c.dim, "No single legal change moves it.");

@@ -10,22 +10,6 @@ namespace {
 
 constexpr double kMargin = 1.06;  // of an axis beyond what is shown
 
-// Powers of ten, every so many where there are too many of them; with 2 and 5 between where there are few.
-std::vector<double> decade_ticks(double low, double high, int wanted) {
-  const int first = static_cast<int>(std::floor(std::log10(low)));
-  const int last = static_cast<int>(std::ceil(std::log10(high)));
-  const int decades = std::max(1, last - first);
-  const bool between = decades * 2 <= wanted;
-  const int stride = std::max(1, (decades + wanted - 1) / wanted);
-  std::vector<double> ticks;
-  for (int power = first; power <= last; power += stride)
-    for (const double times : {1.0, 2.0, 5.0}) {
-      const double tick = times * std::pow(10.0, power);
-      if ((times == 1 || between) && tick >= low && tick <= high) ticks.push_back(tick);
-    }
-  return ticks;
-}
-
 }  // namespace
 
 ChartAxis linear_axis(std::string label, double greatest, ScaleUnit unit) {
@@ -45,8 +29,7 @@ Chart::Chart(const Look& look, const char* id, ImVec2 size, ChartAxis x, ChartAx
   open_ = size.x > least && size.y > least &&
           ImPlot::BeginPlot(id, size, ImPlotFlags_CanvasOnly | ImPlotFlags_NoFrame | ImPlotFlags_NoInputs);
   if (!open_) return;
-  ImPlot::SetupAxes(x_.label.c_str(), y_.label.c_str(), ImPlotAxisFlags_NoHighlight,
-                    ImPlotAxisFlags_NoHighlight);
+  name_axes(look, x_.label, y_.label, size);
   set_up(ImAxis_X1, x_, size.x / look.px(90));
   set_up(ImAxis_Y1, y_, size.y / look.px(44));
   ImPlot::SetupFinish();
@@ -174,11 +157,14 @@ float Chart::from_pointer(ChartPoint p) const {
   return std::hypot(pixel.x - mouse.x, pixel.y - mouse.y);
 }
 
-void chart_title(const Look& look, std::string_view title, std::string_view sentence) {
-  text(look, TextRole::title, look.color().text, title);
-  if (sentence.empty()) return;
-  ImGui::SameLine(0, look.px(10));
-  text_fitted(look, TextRole::caption, look.color().dim, sentence, ImGui::GetContentRegionAvail().x);
+void chart_title(const Look& look, std::string_view title, std::string_view sentence, float width) {
+  const float gap = look.px(10);
+  if (width <= 0) width = ImGui::GetContentRegionAvail().x;
+  text_fitted(look, TextRole::title, look.color().text, title, width);
+  width -= text_size_of(look, TextRole::title, title).x + gap;
+  if (sentence.empty() || width <= gap) return;
+  ImGui::SameLine(0, gap);
+  text_fitted(look, TextRole::caption, look.color().dim, sentence, width);
 }
 
 }  // namespace app::gui

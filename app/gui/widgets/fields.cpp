@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 
 #include "app/gui/widgets/text.h"
 #include "sim/format.h"
@@ -269,13 +270,17 @@ std::optional<std::size_t> segmented(const Look& look, const char* id, std::size
   for (const std::string_view choice : choices)
     widths.push_back(width > 0 ? (width - 2 * inset) / static_cast<float>(choices.size())
                                : text_size_of(look, TextRole::body, choice).x + look.px(22));
+  // What is wider than there is room for is narrowed, all by one factor.
+  const float wanted = std::accumulate(widths.begin(), widths.end(), 2 * inset);
+  const float room = ImGui::GetContentRegionAvail().x;
+  if (width <= 0 && wanted > room && room > look.px(60))
+    for (float& w : widths) w *= (room - 2 * inset) / (wanted - 2 * inset);
   // Words that are too long for their share are all written smaller, not cut.
   bool fits = true;
   for (std::size_t i = 0; i < choices.size(); ++i)
     fits = fits && text_size_of(look, TextRole::body, choices[i]).x <= widths[i] - look.px(6);
   const TextRole role = fits ? TextRole::body : TextRole::caption;
-  float total = 2 * inset;
-  for (const float w : widths) total += w;
+  const float total = std::accumulate(widths.begin(), widths.end(), 2 * inset);
 
   ImGui::PushID(id);
   ImDrawList* list = ImGui::GetWindowDrawList();

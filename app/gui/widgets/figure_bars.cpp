@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 
 #include "app/gui/widgets/legend.h"
@@ -12,17 +13,20 @@ namespace app::gui {
 void draw_figure_bars(const Look& look, const FigureBars& bars, ImVec2 size, std::span<const ImU32> colors) {
   const Palette& c = look.color();
   double greatest = 0;
-  float names = 0;
   for (const FigureBars::Row& row : bars.rows) {
     double sum = row.from;
     for (const double value : row.values) sum += value;
     greatest = std::max(greatest, sum);
-    names = std::max(names, text_size_of(look, TextRole::body, row.name).x);
   }
   if (bars.rows.empty() || !(greatest > 0)) return;
-  names = std::min(names, size.x * 0.35f);
   const ScaleUnit unit = scale_of(bars.measure, greatest);
-  const float sum_width = text_size_of(look, TextRole::number, unit.text(greatest)).x + look.px(12);
+  float names = 0, sum_width = 0;
+  for (const FigureBars::Row& row : bars.rows) {
+    const double sum = std::accumulate(row.values.begin(), row.values.end(), 0.0);
+    names = std::max(names, text_size_of(look, TextRole::body, row.name).x);
+    sum_width = std::max(sum_width, text_size_of(look, TextRole::number, unit.text(sum)).x + look.px(12));
+  }
+  names = std::min(names, size.x * 0.35f);
   const ImVec2 begin = ImGui::GetCursorScreenPos();
   const float left = begin.x + names + look.px(10);
   const float width = std::max(1.0f, begin.x + size.x - sum_width - left);

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "app/gui/widgets/numbers.h"
+#include "app/gui/widgets/text.h"
 
 namespace app::gui {
 
@@ -58,8 +59,28 @@ std::vector<double> round_ticks(double low, double high, int wanted) {
   return ticks;
 }
 
+std::vector<double> decade_ticks(double low, double high, int wanted) {
+  const int first = static_cast<int>(std::floor(std::log10(low)));
+  const int last = static_cast<int>(std::ceil(std::log10(high)));
+  const int decades = std::max(1, last - first);
+  const bool between = decades * 2 <= wanted;
+  const int stride = std::max(1, (decades + wanted - 1) / wanted);
+  std::vector<double> ticks;
+  for (int power = first; power <= last; power += stride)
+    for (const double times : {1.0, 2.0, 5.0}) {
+      const double tick = times * std::pow(10.0, power);
+      if ((times == 1 || between) && tick >= low && tick <= high) ticks.push_back(tick);
+    }
+  return ticks;
+}
+
 void round_axis(ImAxis axis, double low, double high, int wanted) {
   const std::vector<double> ticks = round_ticks(low, high, wanted);
+  if (!ticks.empty()) ImPlot::SetupAxisTicks(axis, ticks.data(), static_cast<int>(ticks.size()));
+}
+
+void decade_axis(ImAxis axis, double low, double high, int wanted) {
+  const std::vector<double> ticks = decade_ticks(low, high, wanted);
   if (!ticks.empty()) ImPlot::SetupAxisTicks(axis, ticks.data(), static_cast<int>(ticks.size()));
 }
 
@@ -75,6 +96,16 @@ void label_axis(ImAxis axis, const ScaleUnit& unit) {
 void label_axis(ImAxis axis) {
   static constexpr ScaleUnit kPlain{1, ""};
   label_axis(axis, kPlain);
+}
+
+void name_axes(const Look& look, std::string_view x, std::string_view y, ImVec2 size) {
+  // Ticks and their labels take the rest.
+  const float beside = look.px(70), below = look.px(44);
+  const auto fits = [&](std::string_view words, float room) {
+    return text_size_of(look, TextRole::caption, words).x <= room;
+  };
+  const std::string across(fits(x, size.x - beside) ? x : ""), up(fits(y, size.y - below) ? y : "");
+  ImPlot::SetupAxes(across.c_str(), up.c_str(), ImPlotAxisFlags_NoHighlight, ImPlotAxisFlags_NoHighlight);
 }
 
 void plot_measured(const Look& look, const char* id, const Series& series) {

@@ -23,11 +23,18 @@ void hatch(ImDrawList* list, const Look& look, ImVec2 least, ImVec2 most, ImU32 
 
 // About `wanted` round numbers that cover [low, high]: 1, 2 or 5 times a power of ten.
 std::vector<double> round_ticks(double low, double high, int wanted);
+// Powers of ten from low to high, every so many where there are more than wanted; with 2 and 5 between where
+// there are few.
+std::vector<double> decade_ticks(double low, double high, int wanted);
 // Inside a plot that is being set up: an axis with just these ticks, each with its grid line.
 void round_axis(ImAxis axis, double low, double high, int wanted);
+void decade_axis(ImAxis axis, double low, double high, int wanted);
 // Its ticks written by tick_label(), in a unit that outlives the plot.
 void label_axis(ImAxis axis, const ScaleUnit& unit);
 void label_axis(ImAxis axis);
+
+// Names the axes of a plot of this size that is being set up; a name that has no room stays away.
+void name_axes(const Look& look, std::string_view x, std::string_view y, ImVec2 size);
 
 // Inside a plot.
 void plot_measured(const Look& look, const char* id, const Series& series);

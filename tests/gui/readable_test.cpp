@@ -1,0 +1,91 @@
+// What is written can be read: no text is cut off, none lies on another.
+#include <array>
+#include <random>
+
+#include "sim/plan/legality.h"
+#include "tests/gui/drawn_text.h"
+#include "tests/gui/null_desktop.h"
+#include "tests/sim/scenarios.h"
+#include "tests/support/catch.h"
+
+using namespace app::gui;
+
+namespace {
+
+constexpr std::array<ImVec2, 3> kSizes = {ImVec2(1280, 720), ImVec2(1920, 1080), ImVec2(2560, 1440)};
+constexpr std::array<float, 4> kScales = {1.0f, 1.25f, 1.5f, 2.0f};
+
+void check_text() {
+  for (const std::string& words : tests::unreadable_text()) FAIL_CHECK(words);
+}
+
+}  // namespace
+
+TEST_CASE("text that passes its window's edge, or lies on other text, is found; text beside it is not") {
+  tests::NullDesktop desktop;
+  const ImVec2 second = GENERATE(ImVec2(0, 30), ImVec2(6, 4), ImVec2(170, 30));
+  ImGui_ImplNull_NewFrame();
+  ImGui::NewFrame();
+  ImGui::SetNextWindowPos({10, 10});
+  ImGui::SetNextWindowSize({220, 120});
+  ImGui::Begin("planted", nullptr, ImGuiWindowFlags_NoDecoration);
+  const ImVec2 begin = ImGui::GetCursorScreenPos();
+  ImGui::GetWindowDrawList()->AddText(begin, IM_COL32_WHITE, "predicted");
+  ImGui::GetWindowDrawList()->AddText({begin.x + second.x, begin.y + second.y}, IM_COL32_WHITE, "measured");
+  ImGui::End();
+  ImGui::Render();
+  CHECK(tests::unreadable_text().empty() == (second.x == 0));
+}
+
+TEST_CASE("no text of any panel is cut off or lies on another, at three sizes and four scales") {
+  const char* preset =
+      GENERATE("train-llama-3.1-8b-8-h100", "train-llama-3.1-405b-16384-h100", "chat-llama-3.1-8b-h100");
+  tests::NullDesktop desktop(sim::load_scenario_preset(preset), kSizes[0]);
+  for (const float scale : kScales)
+    for (const ImVec2 size : kSizes) {
+      desktop.resize(size);
+      desktop.shell().set_display_scale(scale);
+      desktop.frames(3);
+      std::vector<std::string> views = {""};
+      // Room in points alone tells: others are between these.
+      if (size.x == kSizes[0].x || scale == kScales.front() || scale == kScales.back())
+        for (const PanelEntry* panel : panels()) views.emplace_back(panel->id);
+      for (const std::string& view : views) {
+        desktop.shell().view().maximised = view;
+        desktop.settle_studies();
+        CAPTURE(preset, scale, size.x, view);
+        CHECK(tests::drawn_glyphs().size() > 30);
+        check_text();
+      }
+    }
+}
+
+TEST_CASE("no text is cut off or lies on another, of 300 random scenarios at random sizes") {
+  tests::NullDesktop desktop(tests::small_scenario(), kSizes[0]);
+  Shell& shell = desktop.shell();
+  const sim::Hardware hardware = sim::load_hardware_preset("h100-sxm");
+  std::mt19937 random(20);
+  int shown = 0;
+  for (unsigned seed = 0; shown < 300 && seed < 1500; ++seed) {
+    sim::Scenario s = seed % 2 == 0 ? test::random_scenario(seed) : test::random_parallel_scenario(seed);
+    s.hardware = hardware;
+    if (!sim::validate(s).empty()) continue;
+    ++shown;
+    shell.document().edit("random", s);
+    const ImVec2 size = kSizes[random() % kSizes.size()];
+    // One after the other: every change of the scale makes all glyphs anew.
+    const float scale = kScales[static_cast<std::size_t>(shown - 1) * kScales.size() / 300];
+    const std::size_t panel = random() % (2 * panels().size());
+    shell.view().maximised = panel < panels().size() ? panels()[panel]->id : "";
+    desktop.resize(size);
+    shell.set_display_scale(scale);
+    // Studies of what is seen, of some: they take longer than all else.
+    if (shown % 10 == 0)
+      desktop.settle_studies();
+    else
+      desktop.settle();
+    CAPTURE(seed, scale, size.x, shell.view().maximised);
+    check_text();
+  }
+  CHECK(shown == 300);
+}
