@@ -1,6 +1,7 @@
 #include "app/gui/jobs/outlook.h"
 
 #include <algorithm>
+#include <cmath>
 #include <array>
 #include <exception>
 
@@ -115,7 +116,11 @@ Outlook outlook_of(const StartQuestion& question) {
         outlook.refusal = "It needs " + sim::format(sim::Bytes{peak.value * here.strategy.devices()}) +
                           ", and this machine has " + sim::format(memory_here()) + ".";
       const bool train = here.workload.task == sim::Task::train;
-      outlook.expected = sim::step_time(report) * (train ? static_cast<double>(question.steps) : 1);
+      // What has no link to be priced by (a host beside the device, of a machine that is its own host) takes
+      // forever in a prediction: no estimate.
+      const sim::Seconds expected =
+          sim::step_time(report) * (train ? static_cast<double>(question.steps) : 1);
+      if (std::isfinite(expected.value)) outlook.expected = expected;
     } catch (const std::exception&) {
       // No estimate: the run itself will say what it cannot do.
     }

@@ -112,8 +112,13 @@ void draw_stack(const PanelContext& context, const Ledger& row, const Scale& sca
     hatch(list, look, {scale.at(capacity), top}, {scale.at(row.total) - gap, bottom},
           with_alpha(c.bad, 0.85f));
   const ImU32 color = row.total > capacity ? c.bad : row.label_color;
-  draw_text(list, look, TextRole::number, {scale.at(row.total) + look.px(8), (top + bottom) / 2}, color,
-            unit.text(row.total), {0, 0.5f});
+  const std::string total = unit.text(row.total);
+  const float width = text_size_of(look, TextRole::number, total).x, line = scale.at(capacity);
+  float x = scale.at(row.total) + look.px(8);
+  // Beside the capacity's line, where that would go through it.
+  if (x < line + look.px(4) && x + width > line - look.px(4) && line + look.px(6) + width <= scale.end)
+    x = line + look.px(6);
+  draw_text(list, look, TextRole::number, {x, (top + bottom) / 2}, color, total, {0, 0.5f});
 }
 
 std::vector<LegendEntry> legend_of(const Look& look, const Categories& shown) {

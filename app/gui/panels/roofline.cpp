@@ -312,9 +312,15 @@ void draw(const ContextWith<RooflineState>& context) {
     // None so near to the end that its label would be cut.
     const ImVec2 label = text_size_of(look, TextRole::caption, "100,000");
     const double end = std::pow(frame.x_high / frame.x_low, label.x / 2 / room.x);
-    decade_axis(ImAxis_X1, frame.x_low, frame.x_high / end, static_cast<int>(room.x / (1.5f * label.x)));
+    // Decades alone.
+    const auto ticks = [](double low, double high, float wanted) {
+      return std::clamp(static_cast<int>(wanted), 2,
+                        std::max(2, 2 * static_cast<int>(std::log10(high / low)) - 1));
+    };
+    decade_axis(ImAxis_X1, frame.x_low, frame.x_high / end,
+                ticks(frame.x_low, frame.x_high, room.x / (1.5f * label.x)));
     decade_axis(ImAxis_Y1, frame.y_low, frame.y_high,
-                std::max(2, static_cast<int>((room.y - note) / (2.5f * label.y))));
+                ticks(frame.y_low, frame.y_high, (room.y - note) / (2.5f * label.y)));
   }
   ImPlot::PushPlotClipRect();
   ImDrawList* list = ImPlot::GetPlotDrawList();
