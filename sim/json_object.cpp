@@ -33,6 +33,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+std::vector<std::string> texts_in(const JsonObject& object, std::string_view key, const Json& value) {
+  const bool all_texts = value.is_array() &&
+                         std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); });
+  if (!all_texts) object.fail(key, "must be an array of words");
+  return value.get<std::vector<std::string>>();
+}
+
 }  // namespace
 
 std::string shown(const Json& value) {
@@ -126,6 +133,18 @@ std::vector<JsonObject> JsonObject::objects(std::string_view key) {
   for (std::size_t i = 0; i < value.size(); ++i)
     elements.emplace_back(value[i], file_, field(key) + "[" + std::to_string(i) + "]");
   return elements;
+}
+
+std::vector<std::string> JsonObject::texts(std::string_view key) {
+  return texts_in(*this, key, at(key));
+}
+
+std::vector<std::vector<std::string>> JsonObject::lists_of_texts(std::string_view key) {
+  const Json& value = at(key);
+  if (!value.is_array()) fail(key, "must be an array of arrays of words, but is " + shown(value));
+  std::vector<std::vector<std::string>> lists;
+  for (const Json& list : value) lists.push_back(texts_in(*this, key, list));
+  return lists;
 }
 
 std::string JsonObject::text(std::string_view key, const std::string& otherwise) {

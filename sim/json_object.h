@@ -45,6 +45,8 @@ class JsonObject {
   bool boolean(std::string_view key);
   JsonObject object(std::string_view key);
   std::vector<JsonObject> objects(std::string_view key);  // of an array
+  std::vector<std::string> texts(std::string_view key);
+  std::vector<std::vector<std::string>> lists_of_texts(std::string_view key);
 
   // The same where it may be missing.
   std::string text(std::string_view key, const std::string& otherwise);

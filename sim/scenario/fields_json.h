@@ -30,12 +30,7 @@ void read_field(JsonObject& object, const Row& row, T& value) {
   } else if constexpr (std::is_same_v<T, std::string>) {
     value = object.text(key, value);
   } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    if (!object.has(key)) return;
-    const Json& array = object.at(key);
-    const auto is_text = [](const Json& element) { return element.is_string(); };
-    if (!array.is_array() || !std::all_of(array.begin(), array.end(), is_text))
-      object.fail(key, "must be an array of words");
-    value = array.template get<T>();
+    if (object.has(key)) value = object.texts(key);
   } else if constexpr (requires { value.reset(); }) {
     if (object.has(key)) value.reset();
     if (object.has_value(key)) read_field(object, row, value.emplace());

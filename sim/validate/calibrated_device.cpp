@@ -5,7 +5,7 @@
 #include <string>
 
 #include "sim/scenario/preset.h"
-#include "sim/validate/device_names.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 
@@ -35,16 +35,8 @@ const CalibratedDevice& calibrated_device(std::string_view name) {
   return *found->second;
 }
 
-DType tabulated_dtype(std::string_view text) {
-  const auto says = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
-  if (text.empty()) throw CannotPredict("dtype is not given");
-  if (says("fp8") || says("float8")) return DType::fp8;
-  if (says("bf16") || says("bfloat16")) return DType::bf16;
-  if (says("fp16") || says("float16") || says("half")) return DType::fp16;
-  if (says("tf32")) return DType::tf32;
-  if (says("fp32") || says("float32")) return DType::fp32;
-  if (says("int8")) return DType::int8;
-  throw CannotPredict("dtype \"" + std::string(text) + "\" is none of fp8, bf16, fp16, tf32, fp32, int8");
+DType dtype_of(std::string_view column, std::string_view text) {
+  return *dtype_from_name(known_meaning("dtype", column, text));
 }
 
 Prediction as_time(std::string_view column, const MeasuredTime& time, double seconds_of_unit) {

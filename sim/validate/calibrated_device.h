@@ -16,8 +16,8 @@ struct CalibratedDevice {
 // By the free text of a table; loaded once. Throws CannotPredict where no preset or no calibration is meant.
 const CalibratedDevice& calibrated_device(std::string_view name);
 
-// "bfloat16", "fp16/bf16", "fp8 (128-block scaled)". Throws CannotPredict.
-DType tabulated_dtype(std::string_view text);
+// "bfloat16", "fp16/bf16", "fp8 (128-block scaled)", of a column. Throws CannotPredict.
+DType dtype_of(std::string_view column, std::string_view text);
 
 // A time as a prediction in the given unit, and as a rate, of which the longest time makes the lowest.
 Prediction as_time(std::string_view column, const MeasuredTime& time, double seconds_of_unit);

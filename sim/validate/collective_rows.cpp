@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "sim/validate/calibrated_device.h"
 
@@ -20,22 +19,14 @@ CollectiveOperation operation_of(std::string_view text) {
                       "\" is none of all_reduce, all_gather, reduce_scatter, alltoall, sendrecv");
 }
 
-int whole(double number, std::string_view column) {
-  constexpr double kMost = 1 << 24;
-  if (number < 1 || number > kMost || number != std::floor(number))
-    throw CannotPredict(std::string(column) + " must be a whole number of 1 or more");
-  return static_cast<int>(number);
-}
-
 std::vector<Prediction> predict(const TableRow& row) {
   const CollectiveOperation operation = operation_of(row.text("collective"));
   const CalibratedDevice& device = calibrated_device(row.text("gpu"));
-  const int ranks = whole(row.number("num_gpus"), "num_gpus");
+  const int ranks = static_cast<int>(row.count("num_gpus"));
   if (ranks < 2) throw CannotPredict("one GPU has nobody to communicate with");
+  const int of_node = std::max(1, device.hardware.devices_per_node);
   const int nodes =
-      whole(row.number_if_given("num_nodes")
-                .value_or(std::ceil(static_cast<double>(ranks) / device.hardware.devices_per_node)),
-            "num_nodes");
+      static_cast<int>(row.count_if_given("num_nodes").value_or((ranks + of_node - 1) / of_node));
   const std::optional<double> given = row.number_if_given("message_bytes");
   if (given && !(*given > 0)) throw CannotPredict("message_bytes must be above 0");
   const CollectiveShape shape{.operation = operation,

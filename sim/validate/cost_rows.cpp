@@ -14,7 +14,7 @@
 #include "sim/validate/row_model.h"
 #include "sim/validate/row_reader.h"
 #include "sim/validate/software_names.h"
-#include "sim/validate/text_search.h"
+#include "sim/validate/table_words.h"
 #include "sim/validate/training_scenario.h"
 
 namespace sim {
@@ -96,7 +96,7 @@ Scenario usual_run(const TableRow& row, const Model& model, const Hardware& hard
   s.hardware = hardware;
   s.implementation =
       load_implementation_preset(training_software("Megatron-LM", row.text("date")).presets.front());
-  const bool fp8 = says(lower(row.text("precision")), "fp8") && s.hardware.has_peak_for(DType::fp8);
+  const bool fp8 = meaning("dtype", row.text("precision")) == "fp8" && s.hardware.has_peak_for(DType::fp8);
   s.workload.dtype = fp8 ? DType::fp8 : DType::bf16;
   s.workload.seq_len = std::min(model.max_position_embeddings, kLongestSequence);
   // A multiple of the devices that each may have sequences of its own.

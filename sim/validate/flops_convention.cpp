@@ -1,27 +1,29 @@
 #include "sim/validate/flops_convention.h"
 
-#include "sim/validate/text_search.h"
+#include <array>
+
+#include "sim/enum_names.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 namespace {
 
+// By presets/table_words.json; where both lists are silent the first.
 enum class Formula {
   parameters_full,    // 6 N + 12 L a d s (PaLM, appendix B)
   parameters_causal,  // 6 N + 6 L a d s
   megatron_model,     // 72 B s L h^2 (1 + s/6h + V/12Lh) (Korthikanti et al. 2022)
   megatron_hardware,  // 96 B s L h^2 (1 + s/6h + V/16Lh) (Narayanan et al. 2021): full recompute counted
 };
+constexpr std::array<EnumName<Formula>, 4> kFormulas{{{Formula::parameters_full, "parameters_full"},
+                                                      {Formula::parameters_causal, "parameters_causal"},
+                                                      {Formula::megatron_model, "megatron_model"},
+                                                      {Formula::megatron_hardware, "megatron_hardware"}}};
 
 Formula formula_of(std::string_view convention, std::string_view framework) {
-  const std::string c = lower(convention), f = lower(framework);
-  if (says_any(c, "96*b", "96b", "counts full recomp", "factor 4")) return Formula::megatron_hardware;
-  if (says_any(c, "72*b", "72b")) return Formula::megatron_model;
-  if (says_any(c, "halved", "6lhs", "6*l*", "6lct", "causal)") && !says_any(c, "non-causal", "full"))
-    return Formula::parameters_causal;
-  if (says_any(c, "6n", "6*n", "6(n", "palm", "12lhs", "12*l")) return Formula::parameters_full;
-  if (says_any(f, "bridge", "llm.c")) return Formula::parameters_causal;
-  if (says_any(f, "deepspeed", "neox", "internevo")) return Formula::megatron_hardware;
-  return Formula::parameters_full;
+  std::string word = meaning("flops_convention", convention);
+  if (word.empty()) word = meaning("flops_of_framework", framework);
+  return value_in(kFormulas, word).value_or(Formula::parameters_full);
 }
 
 }  // namespace
@@ -35,7 +37,6 @@ CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::
                vocab = d(m.vocab_size);
   const double attention = 12 * layers * d(m.query_size()) * length;  // of a token, all pairs
   const Formula formula = formula_of(convention, framework);
-  const std::string c = lower(convention);
 
   CountedFlops counted;
   double model = 0;
@@ -49,9 +50,9 @@ CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::
       // A token passes its chosen experts alone. NVIDIA's frameworks leave the input embedding out, which
       // computes nothing (github NVIDIA/dgxc-benchmarking, NVIDIA-NeMo/Megatron-Bridge).
       double parameters = d(count.active);
-      const bool without_embedding = says_any(c, "excludes embedding", "n - input", "input embedding") ||
-                                     (c.empty() && says_any(lower(framework), "nemo", "bridge"));
-      if (without_embedding && !m.tie_word_embeddings) parameters -= d(count.embedding);
+      const std::string counts = convention.empty() ? meaning("embedding_counts_of_framework", framework)
+                                                    : meaning("embedding_counts", convention);
+      if (counts == "n" && !m.tie_word_embeddings) parameters -= d(count.embedding);
       model = 6 * parameters + (formula == Formula::parameters_causal ? attention / 2 : attention);
       break;
     }
@@ -69,7 +70,7 @@ CountedFlops counted_flops(const Scenario& s, std::string_view convention, std::
     counted.hardware = {(model + again) * tokens};
   }
   counted.model = {model * tokens};
-  const bool of_fp8 = s.workload.dtype == DType::fp8 && says_any(c, "fp8 peak", "1979", "fp8 mfu");
+  const bool of_fp8 = s.workload.dtype == DType::fp8 && meaning("peak", convention) == "fp8";
   counted.peak = of_fp8 ? DType::fp8 : s.hardware.has_peak_for(DType::bf16) ? DType::bf16 : s.workload.dtype;
   return counted;
 }

@@ -1,14 +1,13 @@
 #include "sim/validate/inference_row.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "sim/cost/calibration_preset.h"
 #include "sim/scenario/preset.h"
-#include "sim/validate/device_names.h"
+#include "sim/validate/calibrated_device.h"
 #include "sim/validate/row_model.h"
 #include "sim/validate/software_names.h"
-#include "sim/validate/text_search.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 namespace {
@@ -20,41 +19,25 @@ constexpr std::int64_t kUsualPrompt = 220, kUsualOutput = 200;
 constexpr double kUsualImbalance = 1.2;
 
 std::int64_t count_or(const TableRow& row, std::string_view column, std::int64_t otherwise) {
-  const std::optional<double> value = row.number_if_given(column);
-  if (!value) return otherwise;
-  if (!(*value >= 1) || *value > 1e9 || *value != std::floor(*value))
-    throw CannotPredict(std::string(column) + " must be a whole number above 0");
-  return static_cast<std::int64_t>(*value);
+  return row.count_if_given(column).value_or(otherwise);
 }
 
 struct Precision {
   std::optional<DType> dtype;
-  std::int64_t group = 0;
-  bool multiplied_in_fp4 = false;  // where the chip can: as fast as fp8 at least
+  std::int64_t group = 0;  // as many weights as 32 bits of scales are for
+  bool multiplied_in_fp8 = false;
 };
 
 // "bf16", "fp8 (as printed)", "int4 g32", "w4a16", "q4_0", "mxfp4".
 Precision precision_of(std::string_view column, std::string_view text) {
-  const std::string t = lower(text);
-  if (t.empty()) return {};
-  // As many weights as 32 bits of scales are for: blocks of 32 have 16 bits in llama.cpp, 8 in MXFP4, a scale
-  // and a zero in gpt-fast.
-  constexpr std::int64_t kBlock = 32, kUsualGroup = 128;
-  if (says(t, "mxfp4")) return {DType::int4, 4 * kBlock};
-  if (says(t, "q4_")) return {DType::int4, 2 * kBlock};
-  if (says(t, "g32")) return {DType::int4, kBlock};
-  constexpr std::int64_t kGroupOfNvfp4 = 64;  // 16 weights share 8 bits
-  if (says(t, "fp4")) return {DType::int4, kGroupOfNvfp4, true};
-  if (says(t, "int4") || says(t, "w4") || says(t, "awq") || says(t, "gptq"))
-    return {DType::int4, kUsualGroup};
-  if (says(t, "fp8") || says(t, "e4m3")) return {DType::fp8, 0};
-  if (says(t, "q8_0")) return {DType::int8, 2 * kBlock};
-  if (says(t, "int8") || says(t, "w8")) return {DType::int8, 0};
-  if (says(t, "bf16") || says(t, "bfloat16")) return {DType::bf16, 0};
-  if (says(t, "fp16") || says(t, "float16") || says(t, "f16")) return {DType::fp16, 0};
-  if (says(t, "fp32") || says(t, "f32")) return {DType::fp32, 0};
-  throw CannotPredict(std::string(column) + " \"" + std::string(text) +
-                      "\" is none of fp32, bf16, fp16, fp8, int8, int4");
+  if (text.empty()) return {};
+  constexpr double kUsualGroup = 128;
+  Precision p{.dtype = dtype_of(column, text)};
+  const double usual = p.dtype == DType::int4 ? kUsualGroup : 0;
+  p.group = static_cast<std::int64_t>(number_in(meaning("weights_group", text)).value_or(usual));
+  // 4-bit floating point is multiplied so where the chip can: as fast as fp8 at least.
+  p.multiplied_in_fp8 = meaning("products_of_weights", text) == "fp8";
+  return p;
 }
 
 void set_precision(const TableRow& row, InferenceCase& c) {
@@ -76,7 +59,7 @@ void set_precision(const TableRow& row, InferenceCase& c) {
     w.weights_dtype = weights.dtype;
     w.weights_group = weights.group;
   }
-  if (weights.multiplied_in_fp4 && c.scenario.hardware.has_peak_for(DType::fp8)) w.dtype = DType::fp8;
+  if (weights.multiplied_in_fp8 && c.scenario.hardware.has_peak_for(DType::fp8)) w.dtype = DType::fp8;
   const bool fp8 = w.weights_dtype == DType::fp8 || w.dtype == DType::fp8;
   if (w.weights_dtype == DType::fp8 && !c.scenario.hardware.has_peak_for(DType::fp8))
     w.weights_dtype = DType::int8;

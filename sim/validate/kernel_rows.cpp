@@ -16,7 +16,7 @@ std::vector<Prediction> predict_product(const TableRow& row, const CalibratedDev
   // Groups share no weights, but their rows fill the chip together.
   const double groups = grouped ? row.positive("batch") : 1;
   const ProductShape shape{groups * row.positive("m"), row.positive("n"), row.positive("k"),
-                           tabulated_dtype(row.text("dtype"))};
+                           dtype_of("dtype", row.text("dtype"))};
   const auto time = product_time(device.gpu, device.hardware, shape, row.text("library"));
   if (!time) throw CannotPredict("no product of this dtype was measured on the gpu");
   const double operand = static_cast<double>(bits(shape.dtype)) / 8, result = 2;
@@ -42,7 +42,7 @@ std::vector<Prediction> predict_attention(const TableRow& row, const CalibratedD
                        .query_length = row.positive("seq_q"),
                        .kv_length = row.positive("seq_kv"),
                        .causal = row.text("causal") == "y",
-                       .dtype = tabulated_dtype(row.text("dtype"))};
+                       .dtype = dtype_of("dtype", row.text("dtype"))};
   if (!(shape.kv_heads > 0)) throw CannotPredict("kv_heads must be above 0");
   const bool decode = kernel == MeasuredKernel::attention_decode;
   if (decode) shape.causal = false;  // one query sees every key

@@ -1,12 +1,12 @@
 #include "sim/validate/peak_memory.h"
 #include "sim/validate/table_validation.h"
-#include "sim/validate/text_search.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 namespace {
 
 std::vector<Prediction> predict_memory(const TableRow& row) {
-  if (says(lower(row.text("kind")), "analytic")) throw LeftAside("a formula's value, not a measurement");
+  if (!meaning("formula", row.text("kind")).empty()) throw LeftAside("a formula's value, not a measurement");
   const std::string component = lower(row.text("component"));
   if (!component.empty() && component != "total" && component != "allocated")
     throw CannotPredict("component \"" + std::string(row.text("component")) + "\" is no total");

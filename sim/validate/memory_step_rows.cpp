@@ -21,7 +21,7 @@ Scenario profiled_run(const TableRow& row) {
   if (const std::string_view stack = row.text("implementation"); !stack.empty())
     s.implementation = load_implementation_preset(stack);
   if (const std::string_view precision = row.text("precision"); !precision.empty())
-    s.workload.dtype = tabulated_dtype(precision);
+    s.workload.dtype = dtype_of("precision", precision);
   if (!row.text("seq_len").empty()) s.workload.seq_len = static_cast<std::int64_t>(row.positive("seq_len"));
   if (!row.text("micro_batch").empty())
     s.workload.micro_batch_size = s.workload.global_batch_size =

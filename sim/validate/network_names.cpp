@@ -5,7 +5,8 @@
 #include <charconv>
 #include <string>
 
-#include "sim/validate/text_search.h"
+#include "sim/validate/row.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 namespace {
@@ -52,22 +53,18 @@ std::optional<Rate> rate_in(const std::string& text) {
 }  // namespace
 
 std::optional<BytesPerSecond> network_link_of(std::string_view interconnect, int devices_per_node) {
-  const std::string text(interconnect), low = lower(interconnect);
+  const std::string text(interconnect);
   const double devices = std::max(1, devices_per_node);
   if (const auto rate = rate_in(text)) {
     if (rate->adapters > 0) return BytesPerSecond{rate->bytes_per_second * rate->adapters / devices};
-    const bool of_device = says(low, "per gpu") || says(low, "/gpu");
-    const bool of_node = says(low, "node") && !of_device;
-    if (of_node || (!of_device && rate->bytes_per_second > kFastestAdapter))
+    const std::string of = meaning("rate_is_of", interconnect);
+    if (of == "node" || (of.empty() && rate->bytes_per_second > kFastestAdapter))
       return BytesPerSecond{rate->bytes_per_second / devices};
     return BytesPerSecond{rate->bytes_per_second};
   }
   // InfiniBand by its generation, an adapter a GPU.
-  if (says(low, "xdr")) return BytesPerSecond{800 * kGigabit};
-  if (says(low, "ndr")) return BytesPerSecond{400 * kGigabit};
-  if (says(low, "hdr")) return BytesPerSecond{200 * kGigabit};
-  if (says(low, "edr")) return BytesPerSecond{100 * kGigabit};
-  return std::nullopt;
+  const auto gigabits = number_in(meaning("gbit_per_s_of_infiniband", interconnect));
+  return gigabits ? std::optional(BytesPerSecond{*gigabits * kGigabit}) : std::nullopt;
 }
 
 }  // namespace sim

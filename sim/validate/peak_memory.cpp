@@ -5,7 +5,7 @@
 
 #include "sim/plan/device_memory.h"
 #include "sim/validate/table_validation.h"
-#include "sim/validate/text_search.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 namespace {
@@ -86,7 +86,7 @@ PeakMemory peak_memory(const TrainingRow& training) {
 }
 
 Prediction memory_prediction(const TableRow& row, std::string_view column, const PeakMemory& peak) {
-  const bool allocated = says(lower(row.text("component")), "allocated");
+  const bool allocated = lower(row.text("component")) == "allocated";
   const std::string reading = lower(row.text("memory_reading"));
   const bool of_device = reading.empty() ? peak.reads_device : reading == "device";
   const MemoryBand& b = allocated ? peak.live : of_device ? peak.device : peak.reserved;

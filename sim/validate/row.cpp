@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "sim/validate/table_words.h"
+
 namespace sim {
 
 std::optional<double> number_in(std::string_view cell) {
@@ -29,6 +31,26 @@ std::optional<double> TableRow::number_if_given(std::string_view column) const {
   if (!value)
     throw CannotPredict(std::string(column) + " is \"" + std::string(cell) + "\", which is no number");
   return value;
+}
+
+std::optional<std::int64_t> TableRow::count_if_given(std::string_view column) const {
+  const std::optional<double> value = number_if_given(column);
+  if (!value) return std::nullopt;
+  constexpr double kMost = 1e9;
+  if (!(*value >= 1) || *value > kMost || *value != std::floor(*value))
+    throw CannotPredict(std::string(column) + " must be a whole number of 1 or more");
+  return static_cast<std::int64_t>(*value);
+}
+
+std::int64_t TableRow::count(std::string_view column) const {
+  if (const std::optional<std::int64_t> value = count_if_given(column)) return *value;
+  throw CannotPredict(std::string(column) + " is not given");
+}
+
+std::optional<bool> TableRow::flag_if_given(std::string_view column) const {
+  const std::string cell = lower(text(column));
+  if (cell.empty()) return std::nullopt;
+  return cell.starts_with("y") || cell == "true" || cell == "1";
 }
 
 double TableRow::number(std::string_view column) const {

@@ -1,5 +1,6 @@
 // One row of a table of measurements, as those who predict it see it.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -36,8 +37,11 @@ class TableRow {
   std::string_view text(std::string_view column) const;
   // Each throws CannotPredict, naming the column, where the cell is no number.
   std::optional<double> number_if_given(std::string_view column) const;
-  double number(std::string_view column) const;    // must be given
-  double positive(std::string_view column) const;  // and be above zero
+  std::optional<std::int64_t> count_if_given(std::string_view column) const;  // a whole number above 0
+  std::int64_t count(std::string_view column) const;                          // must be given
+  std::optional<bool> flag_if_given(std::string_view column) const;           // y, yes, true, 1
+  double number(std::string_view column) const;                               // must be given
+  double positive(std::string_view column) const;                             // and be above zero
 
  private:
   const CsvTable& table_;

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "sim/scenario/preset.h"
-#include "sim/validate/text_search.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 namespace {
@@ -15,15 +15,6 @@ namespace {
 // 32000.
 constexpr std::int64_t kGptVocabulary = 50304, kLlamaVocabulary = 32000;
 constexpr double kBillion = 1e9;
-
-std::optional<std::int64_t> whole(const TableRow& row, std::string_view column) {
-  const std::optional<double> number = row.number_if_given(column);
-  if (!number) return std::nullopt;
-  constexpr double kMost = 1e9;
-  if (*number < 1 || *number > kMost || *number != std::floor(*number))
-    throw CannotPredict(std::string(column) + " must be a whole number of 1 or more");
-  return static_cast<std::int64_t>(*number);
-}
 
 std::optional<Model> preset_of(const TableRow& row) {
   const std::string spelling = preset_spelling(row.text("model_name"));
@@ -62,7 +53,8 @@ std::string preset_spelling(std::string_view model_name) {
 
 Model model_of_row(const TableRow& row) {
   const std::optional<Model> preset = preset_of(row);
-  const auto layers = whole(row, "layers"), hidden = whole(row, "hidden"), heads = whole(row, "heads");
+  const auto layers = row.count_if_given("layers"), hidden = row.count_if_given("hidden"),
+             heads = row.count_if_given("heads");
   if (!layers || !hidden || !heads) {
     if (preset) return *preset;
     throw CannotPredict("model \"" + std::string(row.text("model_name")) +
@@ -73,8 +65,9 @@ Model model_of_row(const TableRow& row) {
       preset->num_attention_heads == *heads)
     return *preset;
 
-  const std::string arch = lower(row.text("arch")), named = lower(row.text("model_name"));
-  const bool llama = arch.empty() ? says_any(named, "llama", "qwen", "mistral", "olmo") : !says(arch, "gpt");
+  const std::string_view arch = row.text("arch");
+  const bool llama =
+      arch.empty() ? !meaning("gated_model", row.text("model_name")).empty() : meaning("arch", arch) != "gpt";
   Model m;
   m.name = std::string(row.text("model_name"));
   m.norm = llama ? Norm::rmsnorm : Norm::layernorm;
@@ -83,23 +76,22 @@ Model model_of_row(const TableRow& row) {
   m.num_hidden_layers = *layers;
   m.hidden_size = *hidden;
   m.num_attention_heads = *heads;
-  m.num_key_value_heads = whole(row, "kv_heads").value_or(*heads);
+  m.num_key_value_heads = row.count_if_given("kv_heads").value_or(*heads);
   if (*hidden % *heads != 0) throw CannotPredict("heads does not divide hidden");
   m.head_dim = *hidden / *heads;
   m.intermediate_size =
-      whole(row, "ffn_hidden").value_or(llama ? (8 * *hidden / 3 + 255) / 256 * 256 : 4 * *hidden);
-  m.vocab_size = whole(row, "vocab").value_or(llama ? kLlamaVocabulary : kGptVocabulary);
-  m.max_position_embeddings = whole(row, "seq_len").value_or(2048);
+      row.count_if_given("ffn_hidden").value_or(llama ? (8 * *hidden / 3 + 255) / 256 * 256 : 4 * *hidden);
+  m.vocab_size = row.count_if_given("vocab").value_or(llama ? kLlamaVocabulary : kGptVocabulary);
+  m.max_position_embeddings = row.count_if_given("seq_len").value_or(2048);
   // The columns' feed-forward width is then an expert's, and all layers have experts (Mixtral's shape).
-  if (const auto experts = whole(row, "experts"); experts && *experts > 1) {
+  if (const auto experts = row.count_if_given("experts"); experts && *experts > 1) {
     if (!llama) throw CannotPredict("experts are of gated feed-forward networks only");
     m.moe.num_experts = *experts;
-    m.moe.num_experts_per_tok = whole(row, "topk").value_or(2);
+    m.moe.num_experts_per_tok = row.count_if_given("topk").value_or(2);
     m.moe.moe_intermediate_size = m.intermediate_size;
   }
   // GPT-2 and Megatron-LM's models have all.
-  const std::string biases = lower(row.text("biases"));
-  const bool biased = biases.empty() ? !llama : biases.starts_with("y");
+  const bool biased = row.flag_if_given("biases").value_or(!llama);
   m.attention_bias = m.attention_output_bias = m.mlp_bias = biased;
   m.tie_word_embeddings = ties_head(m, row.number_if_given("params_b"));
   m.source = "columns of a table";

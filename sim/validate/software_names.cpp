@@ -10,7 +10,7 @@
 
 #include "sim/json_object.h"
 #include "sim/scenario/preset.h"
-#include "sim/validate/text_search.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 namespace {
@@ -47,41 +47,21 @@ struct Release {
 };
 
 struct Name {
-  std::vector<std::string> names;  // all words of one of these are in the cell
+  Names names;
   std::vector<Release> releases;
-
-  bool is_meant(std::string_view cell) const {
-    return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
-      while (!name.empty()) {
-        const std::size_t end = std::min(name.find(' '), name.size());
-        if (!says(cell, name.substr(0, end))) return false;
-        name.remove_prefix(std::min(end + 1, name.size()));
-      }
-      return true;
-    });
-  }
 };
 
-std::vector<std::string> texts(JsonObject& object, std::string_view key) {
-  std::vector<std::string> list;
-  if (!object.has(key)) return list;
-  for (const Json& item : object.at(key)) {
-    if (!item.is_string()) object.fail(key, "must be a list of names");
-    list.push_back(item.get<std::string>());
-  }
-  return list;
-}
-
-std::vector<Name> names_of(JsonObject& file, std::string_view task) {
+std::vector<Name> software_of(JsonObject& file, std::string_view task) {
   std::vector<Name> names;
   for (JsonObject& entry : file.objects(task)) {
     Name& name = names.emplace_back();
-    name.names = texts(entry, "named");
+    name.names = names_of(entry.texts("named"));
     const bool nearest = entry.boolean("nearest", false);
     for (JsonObject& release : entry.objects("presets")) {
       Release& r = name.releases.emplace_back();
       r.software = {{release.text("preset")}, nearest};
-      for (std::string& other : texts(release, "or")) r.software.presets.push_back(std::move(other));
+      if (release.has("or"))
+        for (std::string& other : release.texts("or")) r.software.presets.push_back(std::move(other));
       r.version = version_in(release.text("version", ""));
       r.from = release.text("from", "");
       release.finish();
@@ -105,7 +85,7 @@ const Software& software() {
     const Json json = parse_json(
         std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}, path.string());
     JsonObject file(json, path.string());
-    return Software{names_of(file, "training"), names_of(file, "serving")};
+    return Software{software_of(file, "training"), software_of(file, "serving")};
   }();
   return all;
 }
@@ -114,7 +94,7 @@ NamedSoftware meant(const std::vector<Name>& names, std::string_view framework, 
   const std::string cell = lower(framework);
   const std::optional<Version> version = version_in(cell);
   for (const Name& name : names) {
-    if (!name.is_meant(cell)) continue;
+    if (!is_named(name.names, cell)) continue;
     const Release* found = nullptr;
     for (const Release& release : name.releases)
       if (release.is_out(version, date, !found)) found = &release;

@@ -9,8 +9,7 @@
 
 #include "sim/preset_error.h"
 #include "sim/quantile.h"
-#include "sim/validate/device_names.h"
-#include "sim/validate/text_search.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 namespace {
@@ -35,8 +34,8 @@ std::string cell_of(const CsvTable& table, std::size_t row, std::string_view col
 
 // Whether a run fitted: by its outcome, or by having been measured.
 std::optional<bool> fitted(const CsvTable& table, std::size_t row) {
-  const std::string outcome = lower(cell_of(table, row, kOutcomeColumn));
-  if (!outcome.empty()) return !says_any(outcome, "oom", "out of memory", "crash", "not fit");
+  const std::string outcome = cell_of(table, row, kOutcomeColumn);
+  if (!outcome.empty()) return meaning("outcome", outcome) != "failed";
   const std::optional<double> peak = number_in(cell_of(table, row, "peak_memory_gb"));
   return peak ? std::optional<bool>(true) : std::nullopt;
 }

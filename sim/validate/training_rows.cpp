@@ -5,7 +5,7 @@
 #include "sim/validate/flops_convention.h"
 #include "sim/validate/peak_memory.h"
 #include "sim/validate/table_validation.h"
-#include "sim/validate/text_search.h"
+#include "sim/validate/table_words.h"
 #include "sim/validate/training_scenario.h"
 
 namespace sim {
@@ -32,8 +32,7 @@ std::vector<Prediction> predict_row(const TableRow& row) {
       static_cast<double>(s.workload.global_batch_size) * static_cast<double>(s.workload.seq_len);
   const double peak = s.hardware.peak_for(flops.peak).value;
   const double model = flops.model.value / devices, hardware = flops.hardware.value / devices;
-  const bool prints_hardware = says(lower(row.text("flops_convention")), "hardware flops") &&
-                               says(lower(row.text("flops_convention")), "counts full");
+  const bool prints_hardware = meaning("flops_printed", row.text("flops_convention")) == "hardware";
   std::vector<Prediction> predictions;
   if (!training.guessed_batch) predictions.push_back(as_time("step_time_s", time, 1));
   predictions.push_back(as_rate("tokens_per_s_per_gpu", time, tokens / devices));

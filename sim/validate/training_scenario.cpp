@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numeric>
 #include <optional>
-#include <sstream>
 
 #include "sim/plan/legality.h"
 #include "sim/plan/schedule.h"
@@ -13,22 +11,17 @@
 #include "sim/scenario/fields.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/calibrated_device.h"
-#include "sim/validate/device_names.h"
 #include "sim/validate/network_names.h"
 #include "sim/validate/row_model.h"
 #include "sim/validate/software_names.h"
-#include "sim/validate/text_search.h"
+#include "sim/validate/table_words.h"
 
 namespace sim {
 namespace {
 
 std::optional<int> count_if_given(const TableRow& row, std::string_view column) {
-  const std::optional<double> number = row.number_if_given(column);
-  if (!number) return std::nullopt;
-  constexpr double kMost = 1 << 24;
-  if (*number < 1 || *number > kMost || *number != std::floor(*number))
-    throw CannotPredict(std::string(column) + " must be a whole number of 1 or more");
-  return static_cast<int>(*number);
+  const std::optional<std::int64_t> count = row.count_if_given(column);
+  return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
 }
 
 int degree(const TableRow& row, std::string_view column) {
@@ -36,61 +29,45 @@ int degree(const TableRow& row, std::string_view column) {
 }
 
 std::optional<int> zero_stage_in(std::string_view cell) {
-  const std::string z = lower(cell);
-  if (says_any(z, "fsdp=true")) return 3;
-  if (says_any(z, "zero3", "zero-3", "zero 3", "full_shard", "stage 3")) return 3;
-  if (says_any(z, "zero2", "zero-2", "zero 2", "shard_grad_op", "stage 2")) return 2;
-  if (says_any(z, "zero1", "zero-1", "zero 1", "distributed optimizer", "dist", "stage 1")) return 1;
-  if (says_any(z, "zero0", "zero-0", "none", "ddp")) return 0;
-  if (says_any(z, "fsdp", "hsdp")) return 3;
-  if (z.size() == 1 && z[0] >= '0' && z[0] <= '3') return z[0] - '0';
-  return std::nullopt;
+  const bool is_digit = cell.size() == 1 && cell[0] >= '0' && cell[0] <= '3';
+  const std::string stage = is_digit ? std::string(cell) : meaning("zero_stage", cell);
+  return stage.empty() ? std::nullopt : std::optional(stage[0] - '0');
 }
 
+// "selective (every 2nd layer)": whole layers, and the others not at all.
 bool every_second_layer(std::string_view recompute) {
-  return says_any(lower(recompute), "every 2nd", "every second", "every other");
+  return meaning("recompute", recompute) == "every_second_layer";
 }
 
-Recompute recompute_in(std::string_view cell, const UsualRun& usual) {
-  const std::string r = cell.empty() ? usual.recompute : lower(cell);
-  if (says_any(r, "full", "checkpoint", "block") || every_second_layer(r)) return Recompute::full;
-  if (says_any(r, "selective", "core_attn")) return Recompute::selective;
-  return r == "y" || r == "yes" || r == "true" ? Recompute::full : Recompute::none;
+Recompute recompute_of(const TableRow& row, const UsualRun& usual) {
+  const std::string_view given = row.text("recompute"), cell = given.empty() ? usual.recompute : given;
+  if (every_second_layer(cell) || row.flag_if_given("recompute") == true) return Recompute::full;
+  return from_word<Recompute>(meaning("recompute", cell)).value_or(Recompute::none);
 }
 
 // The operations (words of plan/recompute.h) that selective recompute repeats: those that the column lists,
 // or those of torchtitan's policy. Empty: the attention core.
 std::vector<std::string> recomputed_operations(const TableRow& row, const Implementation& stack) {
-  std::istringstream words{std::string(row.text("recomputed_operations"))};
-  std::vector<std::string> operations{std::istream_iterator<std::string>(words), {}};
+  std::vector<std::string> operations = words_in(row.text("recomputed_operations"));
   if (operations.empty() && stack.selective_by_operation)
     return {"norm", "qkv", "attention_output", "mlp_up", "activation"};
   return operations;
 }
 
-DType dtype_in(std::string_view cell, const Hardware& hardware) {
-  const std::string p = lower(cell);
-  if (says_any(p, "fp8", "float8", "mxfp8")) {
-    if (!hardware.has_peak_for(DType::fp8)) throw CannotPredict("the gpu computes nothing in fp8");
-    return DType::fp8;
-  }
-  if (says_any(p, "bf16", "bfloat16")) return DType::bf16;  // "bf16 (fp32 gradients)"
-  if (says_any(p, "fp16", "float16", "half")) return DType::fp16;
-  if (says(p, "tf32")) return DType::tf32;
-  if (says_any(p, "fp32", "float32")) return DType::fp32;
-  return DType::bf16;
-}
-
-bool sequence_parallel_in(std::string_view cell, const UsualRun& usual) {
-  const std::string s = lower(cell);
-  return s.empty() ? usual.sequence_parallel : s.starts_with("y") || s == "true" || s == "1";
+DType precision_of(const TableRow& row, const Hardware& hardware) {
+  const std::string word = meaning("dtype", row.text("precision"));
+  if (word.empty()) return DType::bf16;
+  const DType dtype = *dtype_from_name(word);
+  if (dtype == DType::fp8 && !hardware.has_peak_for(dtype))
+    throw CannotPredict("the gpu computes nothing in fp8");
+  return dtype;
 }
 
 // The network is part of the device: instances with Elastic Fabric Adapters are devices of their own. Where
 // the row says nothing of its network, the board is the one that runs of the software have.
 std::string gpu_of(const TableRow& row, const UsualRun& usual) {
-  const std::string gpu(row.text("gpu")), network = lower(row.text("interconnect"));
-  if (says_any(network, "efa", "aws", "p5")) return gpu + " EFA";
+  const std::string gpu(row.text("gpu")), network(row.text("interconnect"));
+  if (const std::string word = meaning("network_of_device", network); !word.empty()) return gpu + " " + word;
   const std::optional<std::string> preset = hardware_preset_of(gpu);
   const auto board = usual.hardware.find(preset.value_or(""));
   return board == usual.hardware.end() || !network.empty() ? gpu : board->second;
@@ -140,8 +117,7 @@ Batch batch_of(const TableRow& row, const UsualRun& usual, const Strategy& s) {
 void set_strategy(const TableRow& row, Scenario& s) {
   const UsualRun& usual = s.implementation.usual;
   Strategy& p = s.strategy;
-  const int gpus = count_if_given(row, "num_gpus").value_or(0);
-  if (gpus == 0) throw CannotPredict("num_gpus is not given");
+  const int gpus = static_cast<int>(row.count("num_gpus"));
   p.tensor_parallel = degree(row, "tp");
   p.pipeline_parallel = degree(row, "pp");
   p.context_parallel = degree(row, "cp");
@@ -158,13 +134,13 @@ void set_strategy(const TableRow& row, Scenario& s) {
   const int model_ranks = p.tensor_parallel * p.pipeline_parallel * p.context_parallel;
   if (gpus % model_ranks != 0) throw CannotPredict("tp x pp x cp does not divide num_gpus");
   p.data_parallel = gpus / model_ranks;
-  p.sequence_parallel = p.tensor_parallel > 1 && sequence_parallel_in(row.text("sequence_parallel"), usual);
+  p.sequence_parallel =
+      p.tensor_parallel > 1 && row.flag_if_given("sequence_parallel").value_or(usual.sequence_parallel);
   p.zero_stage = zero_stage_in(row.text("zero_stage")).value_or(usual.zero_stage);
   if (staged && p.zero_stage > 1 && usual.zero_stage_in_pipelines > 0)
     p.zero_stage = usual.zero_stage_in_pipelines;
   if (p.data_parallel * p.context_parallel == 1) p.zero_stage = 0;
-  p.recompute = recompute_in(row.text("recompute"), usual);
-  // "selective (every 2nd layer)": whole layers, and the others not at all.
+  p.recompute = recompute_of(row, usual);
   if (every_second_layer(row.text("recompute"))) s.implementation.recomputed_layers = 0.5;
   if (p.recompute != Recompute::selective) return;
   p.recompute_operations = recomputed_operations(row, s.implementation);
@@ -174,8 +150,7 @@ void set_strategy(const TableRow& row, Scenario& s) {
 // LoRA, where the row has a rank; targets and types by the words of the fields.
 void set_adapters(const TableRow& row, Workload& w) {
   w.lora_rank = count_if_given(row, "lora_rank").value_or(0);
-  std::istringstream words{std::string(row.text("lora_targets"))};
-  if (const std::vector<std::string> targets{std::istream_iterator<std::string>(words), {}}; !targets.empty())
+  if (const std::vector<std::string> targets = words_in(row.text("lora_targets")); !targets.empty())
     w.lora_targets = targets;
   const std::string_view frozen = row.text("frozen_weights");
   if (frozen.empty()) return;
@@ -193,16 +168,16 @@ Scenario scenario_of(const TableRow& row, const std::string& preset, bool& guess
   s.hardware.devices_per_node = count_if_given(row, "gpus_per_node").value_or(s.hardware.devices_per_node);
   if (const auto link = network_link_of(row.text("interconnect"), s.hardware.devices_per_node))
     s.hardware.network_link = *link;
-  if (says_any(lower(row.text("attention")), "flash", "cudnn", "fa2", "fa3"))
+  if (meaning("attention", row.text("attention")) == "flash")
     s.implementation.attention = AttentionKind::flash;
-  s.implementation.pipeline.stalls = lower(row.text("stalled")).starts_with("y");
+  s.implementation.pipeline.stalls = row.flag_if_given("stalled").value_or(false);
   set_strategy(row, s);
 
   Workload& w = s.workload;
   Strategy& p = s.strategy;
   w.task = Task::train;
   complete_expert_division(s, {.sequence_parallel = !row.text("sequence_parallel").empty()});
-  w.dtype = dtype_in(row.text("precision"), s.hardware);
+  w.dtype = precision_of(row, s.hardware);
   w.seq_len = count_if_given(row, "seq_len").value_or(static_cast<int>(s.model.max_position_embeddings));
   if (s.model.position == Position::learned)
     s.model.max_position_embeddings = std::max(s.model.max_position_embeddings, w.seq_len);
@@ -256,9 +231,6 @@ ExpertDispatch usual_dispatch(const Model& model) {
 }
 
 TrainingRow training_row(const TableRow& row) {
-  // Low-rank adapters train other tensors than the model's: notes do not say which.
-  if (says(lower(row.text("notes")), "lora") && row.text("lora_rank").empty())
-    throw CannotPredict("rows of low-rank adapters are predicted by their lora_rank, which is not given");
   const NamedSoftware software = software_of(row);
   TrainingRow result;
   result.nearest_stack = software.nearest;

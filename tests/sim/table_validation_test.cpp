@@ -1,11 +1,13 @@
 #include "sim/validate/table_validation.h"
 
 #include <algorithm>
+#include <fstream>
 #include <random>
 #include <string>
 
+#include "sim/json_object.h"
 #include "sim/scenario/preset.h"
-#include "sim/validate/device_names.h"
+#include "sim/validate/table_words.h"
 #include "tests/support/catch.h"
 
 using sim::CsvTable;
@@ -180,6 +182,24 @@ TEST_CASE("errors are of times, of rates the other way round, and counted by sou
   CHECK(summaries[2].gpu == "h100-sxm");
   CHECK(summaries[2].rows == 2);
   CHECK(summaries[4].compared == 0);
+}
+
+TEST_CASE("every name of a list of table words means its own entry, which exists") {
+  const std::string path = (sim::preset_directory() / "table_words.json").string();
+  std::ifstream in(path);
+  const sim::Json file = sim::Json::parse(in);
+  const std::vector<std::string> hardware = sim::preset_names(sim::PresetKind::hardware);
+  for (const auto& [list, entries] : file.items()) {
+    if (list == "description") continue;
+    for (const auto& entry : entries) {
+      const auto meant = entry.at(0).get<std::string>();
+      CAPTURE(list, meant);
+      for (std::size_t i = 1; i < entry.size(); ++i)
+        CHECK(sim::meaning(list, entry[i].get<std::string>()) == meant);
+      if (list == "device") CHECK(std::ranges::find(hardware, meant) != hardware.end());
+      if (list == "dtype") CHECK(sim::dtype_from_name(meant));
+    }
+  }
 }
 
 TEST_CASE("the names that publishers give to GPUs mean presets") {

@@ -3,11 +3,11 @@
 #include <vector>
 
 #include "sim/scenario/preset.h"
-#include "sim/validate/device_names.h"
 #include "sim/validate/network_names.h"
 #include "sim/validate/peak_memory.h"
 #include "sim/validate/row_model.h"
 #include "sim/validate/software_names.h"
+#include "sim/validate/table_words.h"
 #include "sim/validate/training_scenario.h"
 #include "tests/support/catch.h"
 

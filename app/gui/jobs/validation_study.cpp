@@ -6,8 +6,8 @@
 
 #include "runtime/formats/text_file.h"
 #include "sim/scenario/preset.h"
-#include "sim/validate/device_names.h"
 #include "sim/validate/memory_series.h"
+#include "sim/validate/table_words.h"
 
 namespace app::gui {
 namespace {
