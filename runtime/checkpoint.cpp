@@ -13,9 +13,9 @@
 #include "runtime/error.h"
 #include "runtime/formats/atomic_file.h"
 #include "runtime/formats/safetensors.h"
-#include "runtime/formats/text_file.h"
 #include "runtime/hugging_face_config.h"
 #include "runtime/weights.h"
+#include "sim/file_text.h"
 #include "sim/json_object.h"
 
 namespace runtime {
@@ -89,7 +89,7 @@ void remove_other_steps(const fs::path& directory, const std::set<std::string>& 
 }
 
 void copy_if_present(const fs::path& from, const fs::path& to) {
-  if (const auto content = read_whole_file(from)) write_file(to, *content);
+  if (const auto content = sim::file_text(from)) write_file(to, *content);
 }
 
 }  // namespace
@@ -152,7 +152,7 @@ void save_checkpoint(const fs::path& directory, const Run& run, const Checkpoint
 
 CheckpointIndex read_checkpoint_index(const fs::path& directory) {
   const fs::path path = directory / kIndex;
-  const std::optional<std::string> text = read_whole_file(path);
+  const std::optional<std::string> text = sim::file_text(path);
   if (!text) throw InputError(directory.string() + " has no checkpoint (" + kIndex + ") to resume from");
   const sim::Json root = sim::parse_json(*text, path.string());
   sim::JsonObject metadata = sim::JsonObject(root, path.string()).object("metadata");

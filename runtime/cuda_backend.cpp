@@ -30,7 +30,11 @@ const CudaBackend& backend() {
   static const CudaBackend* const loaded = [] {
     const fs::path file = backend_file();
     std::error_code error;
-    if (!fs::exists(file, error))
+    const bool there = fs::exists(file, error);
+    if (!there && file.filename() != kFile)
+      throw NoDevice("RIDGEPOINT_CUDA_BACKEND must name the CUDA backend, and there is no file " +
+                     file.string());
+    if (!there)
       throw NoDevice(
           "this program was built without the CUDA backend, which takes CUDA's compiler (nvcc) and cuBLASLt: "
           "GPUs are "

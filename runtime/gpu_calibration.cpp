@@ -2,27 +2,26 @@
 
 #include "runtime/calibrate.h"
 #include "runtime/formats/atomic_file.h"
-#include "runtime/formats/text_file.h"
 #include "runtime/this_machine.h"
-#include "sim/scenario/preset.h"
 
 namespace runtime {
 
+namespace {
+
+std::string file_name(const std::string& hardware) {
+  return "gpu-" + hardware + ".json";
+}
+
+}  // namespace
+
 std::filesystem::path gpu_calibration_file(const std::string& hardware) {
-  return cache_directory() / ("gpu-" + hardware + ".json");
+  return writable_cache_directory() / file_name(hardware);
 }
 
 std::optional<sim::Calibration> cached_gpu_calibration(const std::string& hardware) {
-  const std::filesystem::path file = gpu_calibration_file(hardware);
-  const std::optional<std::string> text = read_whole_file(file);
-  if (!text) return std::nullopt;
-  try {
-    sim::Calibration calibration = sim::calibration_from_json(*text, file.string());
-    if (calibration.software != gpu_kernels_version()) return std::nullopt;
-    return calibration;
-  } catch (const sim::PresetError&) {
-    return std::nullopt;  // of another version, or damaged: it can be measured again
-  }
+  std::optional<sim::Calibration> calibration = cached_calibration(file_name(hardware));
+  if (calibration && calibration->software != gpu_kernels_version()) return std::nullopt;
+  return calibration;
 }
 
 sim::Calibration calibrate_this_gpu(const DeviceChoice& choice, const sim::Hardware& hardware,

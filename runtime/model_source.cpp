@@ -8,10 +8,10 @@
 #include "runtime/error.h"
 #include "runtime/formats/gguf.h"
 #include "runtime/formats/safetensors.h"
-#include "runtime/formats/text_file.h"
 #include "runtime/gguf_model.h"
 #include "runtime/this_machine.h"
 #include "runtime/weights.h"
+#include "sim/file_text.h"
 #include "sim/plan/legality.h"
 #include "sim/scenario/preset.h"
 
@@ -108,7 +108,7 @@ void require_sound(const sim::Model& model, const fs::path& file, std::span<cons
 
 ModelSource open_hugging_face(const fs::path& directory) {
   const fs::path config = directory / "config.json";
-  const std::optional<std::string> json = read_whole_file(config);
+  const std::optional<std::string> json = sim::file_text(config);
   if (!json)
     throw InputError(
         directory.string() +
@@ -258,8 +258,9 @@ ModelSource open_preset(const std::string& name) {
   return source;
 }
 
+// Where there is no home the file is named as scripts/fetch_model would, and is not there.
 fs::path pretrained_file(std::string_view name) {
-  return cache_directory() / "models" / (std::string(name) + ".gguf");
+  return cache_directory().value_or("~/.cache/ridgepoint") / "models" / (std::string(name) + ".gguf");
 }
 
 }  // namespace
@@ -267,7 +268,8 @@ fs::path pretrained_file(std::string_view name) {
 std::vector<PretrainedModel> pretrained_models() {
   const fs::path file = pretrained_file(kSmolLm2);
   std::error_code ignored;
-  return {{std::string(kSmolLm2), file.string(), fs::is_regular_file(file, ignored)}};
+  const bool present = cache_directory() && fs::is_regular_file(file, ignored);
+  return {{std::string(kSmolLm2), file.string(), present}};
 }
 
 ModelSource open_model(const std::string& name_or_path) {

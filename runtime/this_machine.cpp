@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -16,7 +17,8 @@
 #include "runtime/calibrate.h"
 #include "runtime/error.h"
 #include "runtime/formats/atomic_file.h"
-#include "runtime/formats/text_file.h"
+#include "runtime/formats/set_aside.h"
+#include "sim/file_text.h"
 #include "sim/scenario/preset.h"
 
 namespace runtime {
@@ -60,28 +62,58 @@ std::int64_t control_group_limit() {
 
 }  // namespace
 
-fs::path cache_directory() {
+std::optional<fs::path> cache_directory() {
   const char* const cache = std::getenv("XDG_CACHE_HOME");
+  if (cache && *cache) return fs::path(cache) / "ridgepoint";
   const char* const home = std::getenv("HOME");
-  fs::path directory;
-  if (cache && *cache)
-    directory = cache;
-  else if (home && *home)
-    directory = fs::path(home) / ".cache";
-  else
-    throw InputError("neither XDG_CACHE_HOME nor HOME says where caches lie: set one of them");
-  directory /= "ridgepoint";
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) throw InputError("cannot make the folder " + directory.string() + ": " + error.message());
-  return directory;
+  if (home && *home) return fs::path(home) / ".cache" / "ridgepoint";
+  return std::nullopt;
 }
 
-fs::path this_machine_file() {
+fs::path writable_cache_directory() {
+  const std::optional<fs::path> directory = cache_directory();
+  if (!directory) throw InputError("neither XDG_CACHE_HOME nor HOME says where caches lie: set one of them");
+  std::error_code error;
+  fs::create_directories(*directory, error);
+  if (error) throw InputError("cannot make the folder " + directory->string() + ": " + error.message());
+  return *directory;
+}
+
+std::optional<sim::Calibration> cached_calibration(const fs::path& name) {
+  const std::optional<fs::path> directory = cache_directory();
+  if (!directory) return std::nullopt;
+  const fs::path file = *directory / name;
+  try {
+    const std::optional<std::string> text = sim::file_text(file);
+    if (!text) return std::nullopt;
+    return sim::calibration_from_json(*text, file.string());
+  } catch (const sim::PresetError& error) {
+    set_aside(file, error.what(), "what it held is measured again when it is needed");
+  } catch (const std::system_error& error) {  // a disk that fails
+    set_aside(file, error.what(), "what it held is measured again when it is needed");
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+fs::path this_machine_name() {
   const int threads = kernels::cpu::threads();
   const bool all = threads == omp_get_num_procs();
-  return cache_directory() /
-         (all ? "this-machine.json" : "this-machine-" + std::to_string(threads) + "-threads.json");
+  return all ? "this-machine.json" : "this-machine-" + std::to_string(threads) + "-threads.json";
+}
+
+void keep(const sim::Calibration& calibration) {
+  const std::string json = sim::to_json(calibration);
+  AtomicFile file(this_machine_file());
+  file.write(std::as_bytes(std::span(json)));
+  file.commit();
+}
+
+}  // namespace
+
+fs::path this_machine_file() {
+  return writable_cache_directory() / this_machine_name();
 }
 
 std::string blas_name() {
@@ -118,31 +150,28 @@ sim::Bytes resident_memory() {
 }
 
 std::optional<sim::Calibration> cached_this_machine() {
-  const fs::path file = this_machine_file();
-  const std::optional<std::string> text = read_whole_file(file);
-  if (!text) return std::nullopt;
-  try {
-    sim::Calibration calibration = sim::calibration_from_json(*text, file.string());
-    if (calibration.device != cpu_name() || calibration.software != kernels_version()) return std::nullopt;
-    return calibration;
-  } catch (const sim::PresetError&) {
-    return std::nullopt;  // of another version, or damaged: a cache is measured again, not mourned
-  }
+  std::optional<sim::Calibration> calibration = cached_calibration(this_machine_name());
+  if (calibration && (calibration->device != cpu_name() || calibration->software != kernels_version()))
+    return std::nullopt;
+  return calibration;
 }
 
 sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token stop, int threads) {
   sim::Calibration calibration = calibrate_cpu(sink, stop, threads);
-  if (stop.stop_requested()) return calibration;  // partial: not worth keeping
-  const std::string json = sim::to_json(calibration);
-  AtomicFile file(this_machine_file());
-  file.write(std::as_bytes(std::span(json)));
-  file.commit();
+  if (!stop.stop_requested()) keep(calibration);  // partial: not worth keeping
   return calibration;
 }
 
 sim::Calibration this_machine(const EventSink& sink, std::stop_token stop) {
   if (std::optional<sim::Calibration> cached = cached_this_machine()) return *std::move(cached);
-  return calibrate_this_machine(sink, stop, kernels::cpu::threads());
+  sim::Calibration calibration = calibrate_cpu(sink, stop, kernels::cpu::threads());
+  if (stop.stop_requested()) return calibration;
+  try {
+    keep(calibration);
+  } catch (const std::runtime_error& error) {
+    std::fprintf(stderr, "ridgepoint: what was measured is not kept for the next run: %s\n", error.what());
+  }
+  return calibration;
 }
 
 }  // namespace runtime

@@ -11,12 +11,20 @@
 
 namespace runtime {
 
-// $XDG_CACHE_HOME/ridgepoint or ~/.cache/ridgepoint, made if missing.
-std::filesystem::path cache_directory();
+// $XDG_CACHE_HOME/ridgepoint or ~/.cache/ridgepoint, made by who writes there; nothing where neither
+// XDG_CACHE_HOME nor HOME is set.
+std::optional<std::filesystem::path> cache_directory();
+
+// The same for who writes: made if missing. Throws InputError, one sentence, where that cannot be.
+std::filesystem::path writable_cache_directory();
+
+// A calibration that this program keeps there; nothing where there is none. One that cannot be read (damaged,
+// of another version) is set aside with a sentence: it can be measured again.
+std::optional<sim::Calibration> cached_calibration(const std::filesystem::path& name);
 
 // Where this-machine's calibration is kept; it bears the CPU's name, thread count and the kernels' code,
 // and another machine's is not taken for it. A file for each number of threads that kernels use (threads();
-// all cores unless a run says otherwise).
+// all cores unless a run says otherwise). Throws as writable_cache_directory().
 std::filesystem::path this_machine_file();
 std::optional<sim::Calibration> cached_this_machine();
 
@@ -24,7 +32,8 @@ std::optional<sim::Calibration> cached_this_machine();
 // and writes the cache. Progress goes to the sink. `threads`: 0 is all cores.
 sim::Calibration calibrate_this_machine(const EventSink& sink, std::stop_token stop, int threads = 0);
 
-// The cached one, else measures, with as many threads as kernels use now.
+// The cached one, else measures, with as many threads as kernels use now; a cache that cannot be written
+// costs a sentence on stderr, and the next run measures again.
 sim::Calibration this_machine(const EventSink& sink, std::stop_token stop);
 
 std::string blas_name();       // as it calls itself; loads it, and throws NoDevice where that fails

@@ -7,10 +7,13 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include "runtime/error.h"
 
 namespace runtime {
 namespace {
@@ -100,24 +103,38 @@ void run_thread_ranks(std::int32_t ranks, const std::function<void(Transport&)>&
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
-  for (std::int32_t rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      ThreadTransport transport(mail, rank, ranks);
-      const auto fail = [&](const char* reason) {
-        {
-          const std::lock_guard lock(mutex);
-          if (!first) first = std::current_exception();
-        }
-        transport.give_up(reason);
-      };
-      try {
-        work(transport);
-      } catch (const std::exception& error) {
-        fail(error.what());
-      } catch (...) {
-        fail("an unknown exception");
+  const auto run = [&](std::int32_t rank) {
+    ThreadTransport transport(mail, rank, ranks);
+    const auto fail = [&](const char* reason) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
       }
-    });
+      transport.give_up(reason);
+    };
+    try {
+      work(transport);
+    } catch (const std::exception& error) {
+      fail(error.what());
+    } catch (...) {
+      fail("an unknown exception");
+    }
+  };
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    try {
+      threads.emplace_back(run, rank);
+    } catch (
+        const std::exception& error) {  // no thread or no memory left: those that run must not wait for it
+      {
+        const std::lock_guard lock(mutex);
+        first = std::make_exception_ptr(DeviceError("rank " + std::to_string(rank) + " of " +
+                                                    std::to_string(ranks) +
+                                                    " cannot be started: " + error.what()));
+      }
+      mail.lose(rank, error.what());
+      break;
+    }
+  }
   for (std::thread& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
 }

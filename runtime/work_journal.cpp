@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/error.h"
+#include "sim/file_text.h"
 #include "sim/json_object.h"
 
 namespace runtime {
@@ -57,10 +58,10 @@ WorkJournal WorkJournal::begin(const std::string& path, const std::string& work,
 }
 
 WorkJournal WorkJournal::resume(const std::string& path, const std::string& work, std::int64_t pieces) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError(path + " cannot be read: --resume goes on with a journal that --journal began");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  file.close();
+  const std::optional<std::string> content = sim::file_text(path);
+  if (!content)
+    throw InputError(path + " cannot be read: --resume goes on with a journal that --journal began");
+  const std::string& text = *content;
   const std::size_t complete = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
 
   WorkJournal journal(path, pieces);

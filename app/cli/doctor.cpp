@@ -119,6 +119,11 @@ Finding calibration() {
 }
 
 Finding presets() {
+  try {
+    sim::require_preset_directory();
+  } catch (const std::system_error& error) {
+    return {"presets", false, fmt::format("Nothing can be predicted: {}.", error.what())};
+  }
   return {"presets", true,
           fmt::format("{} models and {} kinds of hardware in {}.",
                       sim::preset_names(sim::PresetKind::model).size(),

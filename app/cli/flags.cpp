@@ -13,6 +13,7 @@
 
 #include "app/cli/exit_code.h"
 #include "runtime/error.h"
+#include "sim/file_text.h"
 #include "sim/format.h"
 
 namespace app::cli {
@@ -111,10 +112,8 @@ std::vector<std::int32_t> parse_token_ids(const std::string& text, const std::st
 
 std::string read_file(const std::string& path) {
   if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path))
-    throw runtime::InputError(path + (std::filesystem::exists(path) ? " cannot be read" : " does not exist"));
-  return {std::istreambuf_iterator<char>(file), {}};
+  if (std::optional<std::string> text = sim::file_text(path)) return *std::move(text);
+  throw runtime::InputError(path + (std::filesystem::exists(path) ? " cannot be read" : " does not exist"));
 }
 
 void write_file(const std::string& path, const std::string& content) {

@@ -12,6 +12,7 @@
 #include "app/cli/text_table.h"
 #include "app/lesson/play.h"
 #include "sim/format.h"
+#include "sim/scenario/preset.h"
 
 namespace app::cli {
 
@@ -27,6 +28,7 @@ std::filesystem::path lesson_file(const std::string& name) {
   if (std::filesystem::is_regular_file(name)) return name;
   const std::filesystem::path shipped = lesson::lesson_directory() / (name + ".md");
   if (std::filesystem::is_regular_file(shipped)) return shipped;
+  sim::require_preset_directory();
   std::vector<std::string> names;
   for (const auto& file : lesson::lesson_files(lesson::lesson_directory()))
     names.push_back(file.stem().string());
@@ -41,6 +43,7 @@ ExitCode list_lessons() {
                    {"steps"},
                    {"min"}},
                   {}};
+  sim::require_preset_directory();
   std::vector<lesson::Lesson> lessons;
   for (const auto& file : lesson::lesson_files(lesson::lesson_directory()))
     lessons.push_back(lesson::load_lesson(file));

@@ -47,6 +47,8 @@ runtime::ModelSource open_model_flag(const std::string& name_or_path) {
   if (std::filesystem::exists(name_or_path)) return runtime::open_model(name_or_path);
   try {
     return runtime::open_model(name_or_path);
+  } catch (const std::system_error&) {  // a file or folder that is there and fails
+    throw;
   } catch (const std::runtime_error& e) {
     // A name of nothing is the flag's fault; a pretrained model that is not here yet is a missing file.
     const auto pretrained = runtime::pretrained_models();

@@ -1,22 +1,21 @@
 #include "app/gui/opened_file.h"
 
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 
 #include "app/cli/report_output.h"
 #include "runtime/model_source.h"
+#include "sim/file_text.h"
 #include "sim/scenario/preset.h"
 
 namespace app::gui {
 namespace {
 
 std::string text_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw std::runtime_error(file.string() + " cannot be read.");
-  return {std::istreambuf_iterator<char>(in), {}};
+  if (std::optional<std::string> text = sim::file_text(file)) return *std::move(text);
+  throw std::runtime_error(file.string() + " cannot be read.");
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
 
+#include "runtime/formats/set_aside.h"
+#include "sim/file_text.h"
 #include "sim/foreign_text.h"
 #include "sim/scenario/preset.h"
 
@@ -15,10 +17,13 @@ namespace {
 constexpr int kSchemaVersion = 1;
 constexpr const char* kFile = "desktop.json";
 
+constexpr const char* kDefaults = "the window opens with its own settings";
+
 std::optional<sim::Scenario> read_scenario(const nlohmann::json& json, const std::filesystem::path& file) {
   try {
     return sim::scenario_from_json(json.dump(), file.string());
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    runtime::set_aside(file, error.what(), "the window opens with its first scenario");
     return std::nullopt;
   }
 }
@@ -26,25 +31,32 @@ std::optional<sim::Scenario> read_scenario(const nlohmann::json& json, const std
 }  // namespace
 
 Settings load_settings(const std::filesystem::path& directory) {
-  Settings settings;
-  std::ifstream in(directory / kFile);
-  if (directory.empty() || !in) return settings;
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (sim::nested_too_deep(text)) return settings;
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object() || !json.contains("schema_version") || json["schema_version"] != kSchemaVersion)
-    return settings;
+  if (directory.empty()) return {};
+  const std::filesystem::path file = directory / kFile;
   try {
+    const std::optional<std::string> text = sim::file_text(file);
+    if (!text) return {};
+    const nlohmann::json json =
+        sim::nested_too_deep(*text) ? nlohmann::json() : nlohmann::json::parse(*text, nullptr, false);
+    if (!json.is_object() || !json.contains("schema_version") || json["schema_version"] != kSchemaVersion) {
+      runtime::set_aside(
+          file, file.string() + " must be a JSON object of schema_version " + std::to_string(kSchemaVersion),
+          kDefaults);
+      return {};
+    }
     Settings read;
     read.theme = json.at("theme").get<std::string>() == "light" ? Theme::light : Theme::dark;
     read.scale = std::clamp(json.at("scale").get<float>(), kLeastScale, kGreatestScale);
     read.layout = json.at("layout").get<std::string>();
     read.closed_panels = json.at("closed_panels").get<std::vector<std::string>>();
-    if (json.contains("scenario")) read.scenario = read_scenario(json.at("scenario"), directory / kFile);
+    if (json.contains("scenario")) read.scenario = read_scenario(json.at("scenario"), file);
     return read;
-  } catch (const nlohmann::json::exception&) {
-    return settings;
+  } catch (const nlohmann::json::exception& error) {
+    runtime::set_aside(file, file.string() + " must hold what the window wrote: " + error.what(), kDefaults);
+  } catch (const std::system_error& error) {
+    runtime::set_aside(file, error.what(), kDefaults);
   }
+  return {};
 }
 
 void save_settings(const Settings& settings, const std::filesystem::path& directory) {

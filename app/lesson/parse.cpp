@@ -11,6 +11,7 @@
 #include <map>
 
 #include "app/lesson/lesson.h"
+#include "sim/file_text.h"
 #include "sim/format.h"
 #include "sim/scenario/preset.h"
 
@@ -388,10 +389,11 @@ Lesson parse_lesson(std::string_view text, const std::filesystem::path& file) {
 Lesson load_lesson(const std::filesystem::path& file) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);
-  std::ifstream stream(file, std::ios::binary);
-  if (error || !stream) throw sim::PresetError(file.string() + ": cannot be read");
-  if (size > kLargestFile) throw sim::PresetError(file.string() + ": is larger than a lesson may be, 1 MiB");
-  return parse_lesson(std::string(std::istreambuf_iterator<char>(stream), {}), file);
+  if (!error && size > kLargestFile)
+    throw sim::PresetError(file.string() + ": is larger than a lesson may be, 1 MiB");
+  const std::optional<std::string> text = sim::file_text(file);
+  if (!text) throw sim::PresetError(file.string() + ": cannot be read");
+  return parse_lesson(*text, file);
 }
 
 std::filesystem::path lesson_directory() {

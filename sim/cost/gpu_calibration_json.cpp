@@ -1,10 +1,9 @@
 // presets/calibrations/NAME.json, as scripts/calibrations_from_published.py writes it.
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "sim/cost/gpu_calibration.h"
+#include "sim/file_text.h"
 #include "sim/json_object.h"
 #include "sim/scenario/preset.h"
 
@@ -135,9 +134,9 @@ std::filesystem::path file_of(const std::string& hardware) {
 std::optional<GpuCalibration> load(const std::string& hardware, int depth) {
   constexpr int kDeepest = 4;
   const std::filesystem::path path = file_of(hardware);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return std::nullopt;
-  const Json json = parse_json(std::string(std::istreambuf_iterator<char>(in), {}), path.string());
+  const std::optional<std::string> text = file_text(path);
+  if (!text) return std::nullopt;
+  const Json json = parse_json(*text, path.string());
   JsonObject object(json, path.string());
   GpuCalibration gpu;
   object.text("hardware");

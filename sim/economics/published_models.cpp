@@ -7,8 +7,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "sim/scenario/preset.h"
 #include "sim/csv.h"
+#include "sim/scenario/preset.h"
 
 namespace sim {
 namespace {
@@ -80,10 +80,7 @@ std::vector<PublishedModel> published_models_from_csv(std::string_view csv, cons
 
 std::vector<PublishedModel> load_published_models() {
   const std::filesystem::path path = preset_directory() / "published" / "quality.csv";
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw PresetError(path.string() + ": cannot be read");
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  return published_models_from_csv(text, path.string());
+  return published_models_from_csv(preset_text(path), path.string());
 }
 
 }  // namespace sim

@@ -70,10 +70,7 @@ EconomicRates economic_rates_from_json(std::string_view json, const std::string&
 
 EconomicRates load_economic_rates() {
   const std::filesystem::path path = preset_directory() / "economics.json";
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw PresetError(path.string() + ": cannot be read");
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  return economic_rates_from_json(text, path.string());
+  return economic_rates_from_json(preset_text(path), path.string());
 }
 
 }  // namespace sim

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "sim/file_text.h"
 #include "sim/scenario/scenario_json.h"
 
 namespace sim {
@@ -50,12 +51,6 @@ std::string_view word(PresetKind kind) {
       return "series";
   }
   return "";
-}
-
-std::string read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw PresetError(path.string() + ": cannot be read");
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
 // What a name is sorted by: "qwen2.5-1.5b" is the family "qwen2.5-" and the size 1.5e9, so that 124m comes
@@ -108,6 +103,7 @@ PresetFile open_preset(PresetKind kind, std::string_view name, int depth = 0) {
   const std::string known = resolve_alias(kind, name);
   const fs::path path = preset_file(kind, known);
   if (!is_preset(kind, known)) {
+    require_preset_directory();
     const std::vector<std::string> names = preset_names(kind);
     std::vector<std::string> near = nearest(known, names);
     const bool any = !near.empty();
@@ -118,7 +114,7 @@ PresetFile open_preset(PresetKind kind, std::string_view name, int depth = 0) {
     throw PresetError("there is no " + std::string(word(kind)) + " preset \"" + excerpt(name) + "\"; " +
                       (any ? "near it: " : "there are: ") + list);
   }
-  const Json json = parse_json(read_file(path), path.string());
+  const Json json = parse_json(preset_text(path), path.string());
   if (depth == 0) JsonObject(json, path.string()).text("source");  // every preset says where it comes from
   return {merged(kind, json, path.string(), depth), path.string()};
 }
@@ -190,6 +186,24 @@ fs::path preset_directory() {
   return RIDGEPOINT_PRESETS_DIR;
 }
 
+void require_preset_directory() {
+  const fs::path directory = preset_directory();
+  std::error_code error;
+  if (fs::is_directory(directory, error)) return;
+  const char* const set = std::getenv("RIDGEPOINT_PRESETS");
+  const bool named = set != nullptr && *set != '\0';
+  throw std::system_error(std::make_error_code(std::errc::not_a_directory),
+                          (named ? "RIDGEPOINT_PRESETS must name the folder of presets: "
+                                 : "the presets are not where this program was built or installed: ") +
+                              directory.string());
+}
+
+std::string preset_text(const fs::path& file) {
+  if (std::optional<std::string> text = file_text(file)) return *std::move(text);
+  require_preset_directory();
+  throw PresetError(file.string() + ": cannot be read");
+}
+
 std::vector<std::string> preset_names(PresetKind kind) {
   std::vector<SortKey> keys;
   std::error_code error;
@@ -240,7 +254,7 @@ std::string resolve_alias(PresetKind kind, std::string_view name) {
   std::error_code error;
   Json aliases = Json::object();
   if (fs::exists(file, error)) {
-    const Json json = parse_json(read_file(file), file.string());
+    const Json json = parse_json(preset_text(file), file.string());
     JsonObject all(json, file.string());
     if (all.has(folder(kind))) aliases = all.at(folder(kind));
     if (aliases.contains(name)) return all.object(folder(kind)).text(name);

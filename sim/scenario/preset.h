@@ -20,6 +20,12 @@ enum class PresetKind { model, hardware, implementation, workload, scenario, ser
 // tree.
 std::filesystem::path preset_directory();
 
+// Throws std::system_error, one sentence, where RIDGEPOINT_PRESETS names no folder.
+void require_preset_directory();
+
+// The bytes of a file in it. Throws PresetError where there is none, and as require_preset_directory().
+std::string preset_text(const std::filesystem::path& file);
+
 // Names without ".json", sorted as people would (sizes by number).
 std::vector<std::string> preset_names(PresetKind kind);
 

@@ -80,10 +80,7 @@ struct Software {
 const Software& software() {
   static const Software all = [] {
     const std::filesystem::path path = preset_directory() / "software.json";
-    std::ifstream in(path, std::ios::binary);
-    if (!in) throw PresetError(path.string() + ": cannot be read");
-    const Json json = parse_json(
-        std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}, path.string());
+    const Json json = parse_json(preset_text(path), path.string());
     JsonObject file(json, path.string());
     return Software{software_of(file, "training"), software_of(file, "serving")};
   }();

@@ -185,8 +185,12 @@ TEST_CASE("settings read back as they were written; a spoilt file is no reason n
   rewrite("\"num_hidden_layers\"", "\"layers_of_another_version\"");
   settings.scenario.reset();
   CHECK(load_settings(directory) == settings);
+  // What was read in part is kept whole, and so is what cannot be read.
+  CHECK(std::filesystem::exists(directory / "desktop.json.set-aside"));
+  CHECK_FALSE(std::filesystem::exists(directory / "desktop.json"));
   std::ofstream(directory / "desktop.json") << "{\"schema_version\": 1, \"theme\": 7}";
   CHECK(load_settings(directory) == Settings{});
+  CHECK(std::filesystem::exists(directory / "desktop.json.set-aside-2"));
   std::filesystem::remove_all(directory);
 }
 

@@ -1,8 +1,12 @@
 // Strategies over several ranks against one rank: the ranks are threads of the test.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <random>
+#include <string>
 #include <utility>
 
 #include "runtime/checkpoint.h"
@@ -243,3 +247,28 @@ TEST_CASE("When a rank fails, every other hears of it and its reason is what the
   };
   CHECK_THROWS_WITH(runtime::run_thread_ranks(4, failing), "no memory left");
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which reserve more than any such limit
+TEST_CASE(
+    "Where the system has no room for another rank, those that run end and the caller hears which one") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  std::ifstream pages("/proc/self/statm");
+  rlim_t size = 0;
+  REQUIRE(pages >> size);
+  // Room for a few threads' stacks, of 64.
+  const rlimit tight{size * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{64} << 20), before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_AS, &tight) == 0);
+  std::string reason;
+  try {
+    runtime::run_thread_ranks(64, [](runtime::Transport& transport) {
+      runtime::Communicator communicator(transport);
+      communicator.barrier();
+    });
+  } catch (const runtime::DeviceError& error) {
+    reason = error.what();
+  }
+  setrlimit(RLIMIT_AS, &before);
+  CHECK_THAT(reason, contains("of 64 cannot be started"));
+}
+#endif

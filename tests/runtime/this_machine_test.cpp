@@ -76,7 +76,10 @@ TEST_CASE("Another machine's, another version's or a damaged calibration is not 
   write_cache(sim::to_json(other));
   CHECK_FALSE(runtime::cached_this_machine());
   write_cache(sim::to_json(calibration()).substr(0, 100));
+  const std::filesystem::path file = runtime::this_machine_file();
   CHECK_FALSE(runtime::cached_this_machine());
+  CHECK_FALSE(std::filesystem::exists(file));  // set aside
+  CHECK(std::filesystem::file_size(file.string() + ".set-aside") == 100);
 }
 
 TEST_CASE("Each number of threads has a calibration of its own") {
@@ -121,8 +124,8 @@ TEST_CASE("The probe finds by how much a calibration is off, and predictions are
   runtime::Stopwatch stopwatch(*device, memory, runtime::kCachedRotation, sim::DType::fp32);
   sim::Calibration known = calibration();
   CHECK_FALSE(runtime::probe_this_machine(known));  // it has no samples
-  runtime::sample_kernels(probed, stopwatch, {.memory = memory, .rotation = runtime::kCachedRotation, .what = {}}, {}, {},
-                          known);
+  runtime::sample_kernels(
+      probed, stopwatch, {.memory = memory, .rotation = runtime::kCachedRotation, .what = {}}, {}, {}, known);
   REQUIRE(known.samples.size() == 2);
   // As if the machine had been ten times slower then, far more than neighbours change between two looks.
   for (sim::KernelSample& sample : known.samples) sample.median = sample.median * 10;

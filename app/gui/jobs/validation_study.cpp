@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-#include "runtime/formats/text_file.h"
+#include "sim/file_text.h"
 #include "sim/scenario/preset.h"
 #include "sim/validate/memory_series.h"
 #include "sim/validate/table_words.h"
@@ -20,7 +20,7 @@ std::size_t index_in(std::vector<std::string>& names, const std::string& name) {
 }
 
 sim::CsvTable read_table(const std::filesystem::path& file) {
-  const std::optional<std::string> text = runtime::read_whole_file(file);
+  const std::optional<std::string> text = sim::file_text(file);
   if (!text) throw sim::PresetError(file.string() + " cannot be read: is the path right?");
   return sim::comparable_table(sim::csv_from_text(*text, file.string()), file.string());
 }

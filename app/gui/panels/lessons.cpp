@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "app/cli/flags.h"
 #include "app/gui/panels/empty_state.h"
@@ -16,6 +16,9 @@
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/parts.h"
 #include "app/gui/widgets/text.h"
+#include "runtime/formats/set_aside.h"
+#include "sim/file_text.h"
+#include "sim/foreign_text.h"
 #include "sim/format.h"
 
 namespace app::gui {
@@ -535,14 +538,27 @@ void draw(const Context& context) {
 }
 
 constexpr const char* kProgressFile = "lessons.json";
+constexpr const char* kNoProgress = "lessons begin at their first step";
 
 }  // namespace
 
 LessonProgress load_lesson_progress(const std::filesystem::path& directory) {
   LessonProgress progress;
-  std::ifstream stream(directory / kProgressFile);
-  const nlohmann::json file = nlohmann::json::parse(stream, nullptr, false);
-  if (!file.is_object()) return progress;
+  if (directory.empty()) return progress;
+  const std::filesystem::path path = directory / kProgressFile;
+  std::optional<std::string> text;
+  try {
+    text = sim::file_text(path);
+  } catch (const std::system_error& error) {
+    runtime::set_aside(path, error.what(), kNoProgress);
+  }
+  if (!text) return progress;
+  const nlohmann::json file =
+      sim::nested_too_deep(*text) ? nlohmann::json() : nlohmann::json::parse(*text, nullptr, false);
+  if (!file.is_object()) {
+    runtime::set_aside(path, path.string() + " must be a JSON object", kNoProgress);
+    return progress;
+  }
   if (const auto steps = file.find("steps"); steps != file.end() && steps->is_object())
     for (const auto& [id, seen] : steps->items())
       if (seen.is_number_unsigned()) progress.steps[id] = seen.get<std::size_t>();

@@ -1,0 +1,100 @@
+// The environment that a program is started in: no home, folders that cannot be made, variables that point
+// nowhere. What does not need them works; what does says which one in a sentence.
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/app/program.h"
+#include "tests/support/catch.h"
+
+using program::Folder;
+using program::Result;
+using program::run;
+
+namespace {
+
+constexpr int kBadFile = 4, kNoDevice = 5;
+const std::vector<std::string> kPredict = {"predict", "--model", "tiny-llama", "--hardware", "h100-sxm"};
+const std::vector<std::string> kPlan = {"plan",     "--model", "tiny-llama", "--hardware",
+                                        "h100-sxm", "--gpus",  "2"};
+const std::vector<std::string> kGenerate = {"generate", "--model",         "tiny-llama", "--device",
+                                            "cpu",      "--prompt-tokens", "1,2,3",      "--max-new-tokens",
+                                            "2"};
+
+std::vector<std::string> in_environment(const std::string& setting) {
+  return {"env", setting};
+}
+
+}  // namespace
+
+TEST_CASE("a prediction and a search need no home and no cache") {
+  const Result usual = run(kPredict);
+  REQUIRE(usual.exit_code == 0);
+  const std::vector<std::vector<std::string>> environments = {
+      {"env", "-u", "HOME", "-u", "XDG_CACHE_HOME", "-u", "XDG_CONFIG_HOME"},
+      {"env", "XDG_CACHE_HOME=/proc/none", "XDG_CONFIG_HOME=/proc/none"},
+      {"env", "XDG_CACHE_HOME=/dev/null"}};
+  for (const auto& environment : environments) {
+    CAPTURE(environment);
+    CHECK(run(kPredict, environment).out == usual.out);
+    CHECK(run(kPlan, environment).exit_code == 0);
+    CHECK(run({"doctor"}, environment).exit_code == 0);
+    CHECK(run({"--help"}, environment).exit_code == 0);
+  }
+}
+
+TEST_CASE("a calibration is refused before it is measured where nothing can keep it") {
+  const Result homeless = run({"calibrate"}, {"env", "-u", "HOME", "-u", "XDG_CACHE_HOME"});
+  CHECK(homeless.exit_code == kBadFile);
+  CHECK_THAT(homeless.err, contains("neither XDG_CACHE_HOME nor HOME says where caches lie"));
+  const Result unwritable = run({"calibrate"}, in_environment("XDG_CACHE_HOME=/proc/none"));
+  CHECK(unwritable.exit_code == kBadFile);
+  CHECK_THAT(unwritable.err, contains("cannot make the folder /proc/none/ridgepoint"));
+}
+
+TEST_CASE("RIDGEPOINT_PRESETS that names no folder is named by what needs presets, and by nothing else") {
+  const std::vector<std::string> nowhere = in_environment("RIDGEPOINT_PRESETS=/nowhere");
+  for (const auto& words :
+       {kPredict, kPlan, std::vector<std::string>{"lesson"}, std::vector<std::string>{"schema", "scenario"},
+        std::vector<std::string>{"validate", RIDGEPOINT_SOURCE_DIR "/presets/published/training.csv"}}) {
+    CAPTURE(words);
+    const Result result = run(words, nowhere);
+    CHECK(result.exit_code == kBadFile);
+    CHECK_THAT(result.err, contains("RIDGEPOINT_PRESETS must name the folder of presets: /nowhere"));
+  }
+  CHECK(run({"--help"}, nowhere).exit_code == 0);
+  CHECK(run({"--version"}, nowhere).exit_code == 0);
+  const Result doctor = run({"doctor"}, nowhere);
+  CHECK(doctor.exit_code == 0);
+  CHECK_THAT(doctor.out, contains("RIDGEPOINT_PRESETS must name the folder of presets: /nowhere"));
+}
+
+TEST_CASE("RIDGEPOINT_CUDA_BACKEND that names no file is named by a run on a GPU, and hinders nothing else") {
+  const std::vector<std::string> nowhere = in_environment("RIDGEPOINT_CUDA_BACKEND=/nowhere/backend.so");
+  std::vector<std::string> on_gpu = kGenerate;
+  on_gpu[4] = "cuda";
+  const Result result = run(on_gpu, nowhere);
+  CHECK(result.exit_code == kNoDevice);
+  CHECK_THAT(result.err, contains("RIDGEPOINT_CUDA_BACKEND"));
+  CHECK_THAT(result.err, contains("/nowhere/backend.so"));
+  CHECK(run(kPredict, nowhere).exit_code == 0);
+}
+
+TEST_CASE("a damaged calibration is kept under another name, said once, and costs a prediction nothing") {
+  const Folder folder;
+  const std::string damaged = "{\"schema_version\": 1, \"device\"";
+  const std::string file = folder.write("ridgepoint/gpu-h100-sxm.json", damaged);
+  const std::vector<std::string> environment = in_environment("XDG_CACHE_HOME=" + folder.path(""));
+  const Result first = run(kPredict, environment);
+  CHECK(first.exit_code == 0);
+  CHECK_THAT(first.err, contains(file + ".set-aside"));
+  CHECK(first.out == run(kPredict, in_environment("XDG_CACHE_HOME=/proc/none")).out);
+  CHECK_FALSE(std::filesystem::exists(file));
+  std::ifstream kept(file + ".set-aside");
+  CHECK(std::string(std::istreambuf_iterator<char>(kept), {}) == damaged);
+  CHECK(run(kPredict, environment).err.empty());
+  folder.write("ridgepoint/gpu-h100-sxm.json", "[]");  // again: the one before stays
+  CHECK_THAT(run(kPredict, environment).err, contains(file + ".set-aside-2"));
+  CHECK(std::filesystem::exists(file + ".set-aside"));
+}
