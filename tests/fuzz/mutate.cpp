@@ -5,7 +5,10 @@
 #include <cctype>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string_view>
+
+#include "tests/fuzz/fuzz.h"
 
 namespace fuzz {
 namespace {
@@ -195,7 +198,10 @@ void change_member(std::string& text, Random& random) {
   if (member.end <= member.begin) return;
   const std::string whole = text.substr(member.begin, member.end - member.begin);
   const std::string value = text.substr(member.value, member.end - member.value);
-  switch (random() % 6) {
+  switch (random() % 7) {
+    case 6:  // twice, under another name
+      text.insert(member.end, ",\"x" + whole.substr(1));
+      break;
     case 0:
       text.replace(member.value, value.size(), one_of(kValues, random));
       break;
@@ -227,6 +233,27 @@ void change_member(std::string& text, Random& random) {
       if (other.end > other.value)
         text.replace(member.value, value.size(), text.substr(other.value, other.end - other.value));
   }
+}
+
+// Counts, types and enums of binary formats stand where bytes are a small number with zeros after it.
+void change_small_integer(std::string& text, Random& random) {
+  constexpr std::size_t kWidth = 4;
+  if (text.size() < kWidth) return;
+  std::size_t at = below(random, text.size() - kWidth + 1);
+  const auto is_small = [&] { return text[at] != 0 && text[at + 2] == 0 && text[at + 3] == 0; };
+  while (at + kWidth < text.size() && !is_small()) ++at;
+  if (!is_small()) return;
+  std::uint32_t value = 0;
+  std::memcpy(&value, text.data() + at, kWidth);
+  const std::uint32_t changed[] = {0,         value - 1,  value + 1,
+                                   value * 2, 0xffffffff, static_cast<std::uint32_t>(below(random, 64))};
+  std::memcpy(text.data() + at, &changed[below(random, std::size(changed))], kWidth);
+}
+
+// The whole document becomes another value.
+void change_document(std::string& text, Random& random) {
+  const std::size_t begin = text.find_first_of("{[");
+  if (begin != std::string::npos) text.replace(begin, text.size() - begin, one_of(kValues, random));
 }
 
 void change_number(std::string& text, Random& random) {
@@ -269,7 +296,8 @@ void change(std::string& text, std::span<const std::string> others, Random& rand
     case 1:
       return change_length(text, others, random);
     case 2:
-      return change_binary_number(text, random);
+      if (random() % 32 == 0) return change_document(text, random);
+      return random() % 2 ? change_small_integer(text, random) : change_binary_number(text, random);
     case 3:
     case 4:
       return change_member(text, random);
@@ -286,6 +314,7 @@ void change(std::string& text, std::span<const std::string> others, Random& rand
 std::string mutated(std::string input, std::span<const std::string> others, std::size_t longest,
                     std::mt19937_64& random) {
   for (std::size_t n = 1 + random() % 4; n > 0; --n) change(input, others, random);
+  if (mend != nullptr && random() % 4) mend(input);
   if (input.size() > longest) input.resize(longest);
   return input;
 }

@@ -46,7 +46,8 @@ struct Writer {
 };
 
 // A llama of one layer, 8 wide, with a vocabulary of all bytes' written forms and one merge.
-std::string small_llama() {
+// The embedding's dimensions beyond (8, vocabulary) are 1.
+std::string small_llama(std::uint32_t embedding_dimensions = 2, std::uint32_t heads = 2) {
   std::vector<std::string> tokens;
   for (int byte = 33; byte < 127; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
   tokens.insert(tokens.end(), {"\xc4\xa0", "th", "<|end|>"});
@@ -59,7 +60,7 @@ std::string small_llama() {
   file.integer("llama.embedding_length", 8);
   file.integer("llama.feed_forward_length", 16);
   file.integer("llama.block_count", 1);
-  file.integer("llama.attention.head_count", 2);
+  file.integer("llama.attention.head_count", heads);
   file.integer("llama.attention.head_count_kv", 1);
   file.integer("llama.context_length", 32);
   file.number("llama.attention.layer_norm_rms_epsilon", 1e-5f);
@@ -71,9 +72,10 @@ std::string small_llama() {
   file.integer("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(tokens.size() - 1));
   const std::uint64_t vocabulary = tokens.size(), elements = vocabulary * 8;
   file.text("token_embd.weight");
-  file.raw(std::uint32_t{2});
+  file.raw(embedding_dimensions);
   file.raw(std::uint64_t{8});
   file.raw(vocabulary);
+  for (std::uint32_t more = 2; more < embedding_dimensions; ++more) file.raw(std::uint64_t{1});
   file.raw(std::uint32_t{1});  // F16
   file.raw(std::uint64_t{0});
   const std::uint64_t next = (elements * 2 + 31) / 32 * 32;
@@ -91,6 +93,9 @@ std::string small_llama() {
 std::vector<std::string> fuzz::seeds() {
   std::vector<std::string> all = files_of("tests/runtime/data", ".gguf");
   all.push_back(small_llama());
+  all.push_back(small_llama(3));     // no table of rows
+  all.push_back(small_llama(5));     // more dimensions than the format has
+  all.push_back(small_llama(2, 0));  // no head
   return all;
 }
 
@@ -99,10 +104,12 @@ void fuzz::read(std::string_view input) {
   const auto file = runtime::Gguf::open(path);
   for (const runtime::GgufTensor& tensor : file.tensors()) {
     require(tensor.bytes.size() <= input.size(), "a tensor lies in the file");
+    require(tensor.shape.size() <= 4, "a tensor has at most four dimensions");
     std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
     file.read_as_f32(tensor.name, values);
   }
   const runtime::ModelSource source = runtime::open_model(path.string());
+  require(file.at("token_embd.weight").shape.size() == 2, "an embedding is a table of rows");
   if (!source.tokenizer) return;
   const std::string text = "the ridge\xff";
   for (const std::int32_t id : source.tokenizer->encode(text, true))

@@ -14,7 +14,8 @@ std::vector<std::string> fuzz::seeds() {
       R"({"metadata":{"total_size":16},"weight_map":{"a":"model-1.safetensors","b":"model-1.safetensors"}})",
       R"({"metadata":{"total_size":16,"optimizer":"optimizer-1.safetensors","step":3,"seed":18446744073709551615,
 "data_position":768,"loss_scale":65536.0,"loss_scale_steps":3,"skipped_steps":0},
-"weight_map":{"a":"model-1.safetensors","b":"model-1.safetensors"}})"};
+"weight_map":{"a":"model-1.safetensors","b":"model-1.safetensors"}})",
+      R"({"weight_map":{"elsewhere":"below/model-2.safetensors"}})"};  // leads into another folder
 }
 
 void fuzz::read(std::string_view input) {
@@ -23,6 +24,9 @@ void fuzz::read(std::string_view input) {
     const runtime::SafetensorsF32 tensors[] = {{"a", {2}, std::span(values).first(2)},
                                                {"b", {2}, std::span(values).last(2)}};
     runtime::write_safetensors(folder() / "model-1.safetensors", tensors);
+    std::filesystem::create_directories(folder() / "below");
+    const runtime::SafetensorsF32 elsewhere[] = {{"elsewhere", {2}, std::span(values).first(2)}};
+    runtime::write_safetensors(folder() / "below" / "model-2.safetensors", elsewhere);
     return true;
   }();
   (void)shard_is_there;

@@ -19,7 +19,8 @@ std::vector<std::string> fuzz::seeds() {
 }
 
 void fuzz::read(std::string_view input) {
-  const sim::Scenario scenario = sim::scenario_from_json(input, kFile);
+  const sim::Scenario scenario =
+      require_shallow(input, [&] { return sim::scenario_from_json(input, kFile); });
   const std::string written = sim::to_json(scenario);
   require_same(sim::to_json(sim::scenario_from_json(written, kFile)), written,
                "a scenario is written as it is read");

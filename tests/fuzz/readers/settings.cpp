@@ -16,6 +16,10 @@ std::vector<std::string> fuzz::seeds() {
 void fuzz::read(std::string_view input) {
   fuzz::file("desktop.json", input);
   const app::gui::Settings settings = app::gui::load_settings(folder());
+  const std::filesystem::path kept = folder() / "desktop.json.set-aside";
+  require(content(std::filesystem::exists(kept) ? kept : folder() / "desktop.json") == input,
+          "what the window cannot read is kept");
+  std::filesystem::remove(kept);
   require(settings.scale >= app::gui::kLeastScale && settings.scale <= app::gui::kGreatestScale,
           "the interface has a scale that can be read");
 }

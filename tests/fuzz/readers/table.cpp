@@ -25,7 +25,9 @@ void fuzz::read(std::string_view input) {
   for (const auto& row : table.rows)
     require(row.size() == table.header.size(), "rows are as long as the header");
   const std::string written = sim::to_text(table);
-  require_same(sim::to_text(sim::csv_from_text(written, kFile)), written, "a table is written as it is read");
+  constexpr const char* kLaw = "a table is written as it is read";
+  const sim::CsvTable again = require_accepted([&] { return sim::csv_from_text(written, kFile); }, kLaw);
+  require_same(sim::to_text(again), written, kLaw);
   constexpr std::size_t kMostRows = 8;
   sim::CsvTable few = table;
   if (few.rows.size() > kMostRows) few.rows.resize(kMostRows);

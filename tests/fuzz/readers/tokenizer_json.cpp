@@ -19,7 +19,8 @@ std::vector<std::string> fuzz::seeds() {
 }
 
 void fuzz::read(std::string_view input) {
-  const auto tokenizer = runtime::Tokenizer::from_tokenizer_json(fuzz::file("tokenizer.json", input));
+  const auto tokenizer = require_shallow(
+      input, [&] { return runtime::Tokenizer::from_tokenizer_json(fuzz::file("tokenizer.json", input)); });
   for (const std::string_view text :
        {std::string_view("the <s> the\xcc\x81 12345\n\n"), input.substr(0, 400)}) {
     const std::vector<std::int32_t> ids = tokenizer.encode(text, true);

@@ -1,4 +1,7 @@
 // Training data: text, or a .bin of token ids.
+#include <span>
+#include <stdexcept>
+
 #include "runtime/text/token_data.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -16,6 +19,15 @@ void fuzz::read(std::string_view input) {
       data.read(0, tokens);
       for (const std::int32_t token : tokens)
         require(token >= 0 && token < bytes.vocab_size(), "tokens are of the vocabulary");
+      for (const std::int64_t begin : {std::int64_t{-1}, data.size() + 1}) {
+        bool refused = false;
+        try {
+          data.read(begin, std::span(tokens).first(0));
+        } catch (const std::out_of_range&) {
+          refused = true;
+        }
+        require(refused, "nothing is read outside of the data");
+      }
     } catch (const std::runtime_error& error) {
       require(std::string(error.what()).find(name) != std::string::npos, "a refusal names the file");
     }
