@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -15,6 +16,7 @@ namespace app {
 namespace {
 
 bool ended = false;
+std::atomic<bool> memory_ran_out = false;  // on any thread
 std::terminate_handler other_reasons = nullptr;
 
 // Allocates nothing: there may be no memory.
@@ -23,9 +25,16 @@ std::terminate_handler other_reasons = nullptr;
   ::_exit(static_cast<int>(cli::ExitCode::device_error));
 }
 
+// Called where operator new finds no memory.
+void on_no_memory() {
+  memory_ran_out = true;
+  throw std::bad_alloc();
+}
+
 [[noreturn]] void on_terminate() {
   const std::type_info* const thrown = abi::__cxa_current_exception_type();
-  if (thrown != nullptr && *thrown == typeid(std::bad_alloc))
+  // A noexcept function of the standard library may end the program without naming the exception.
+  if (thrown != nullptr ? *thrown == typeid(std::bad_alloc) : memory_ran_out.load())
     end("ridgepoint: the machine has no memory left for this program\n");
   if (other_reasons != nullptr) other_reasons();
   std::abort();
@@ -39,6 +48,7 @@ void on_exit_of(int status, void*) {
 
 void prepare() {
   other_reasons = std::set_terminate(on_terminate);
+  std::set_new_handler(on_no_memory);
   ::on_exit(on_exit_of, nullptr);
 }
 
