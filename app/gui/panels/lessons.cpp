@@ -546,15 +546,15 @@ LessonProgress load_lesson_progress(const std::filesystem::path& directory) {
   LessonProgress progress;
   if (directory.empty()) return progress;
   const std::filesystem::path path = directory / kProgressFile;
-  std::optional<std::string> text;
+  std::optional<std::string> content;
   try {
-    text = sim::file_text(path);
+    content = sim::file_text(path);
   } catch (const std::system_error& error) {
     runtime::set_aside(path, error.what(), kNoProgress);
   }
-  if (!text) return progress;
+  if (!content) return progress;
   const nlohmann::json file =
-      sim::nested_too_deep(*text) ? nlohmann::json() : nlohmann::json::parse(*text, nullptr, false);
+      sim::nested_too_deep(*content) ? nlohmann::json() : nlohmann::json::parse(*content, nullptr, false);
   if (!file.is_object()) {
     runtime::set_aside(path, path.string() + " must be a JSON object", kNoProgress);
     return progress;
