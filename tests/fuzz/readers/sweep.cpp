@@ -1,4 +1,6 @@
 // The file of a sweep.
+#include <fmt/format.h>
+
 #include "app/cli/plan_sweep.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -6,8 +8,8 @@ namespace {
 
 // Four fields of 18 values: 104,976 variations, more than a sweep may have.
 std::string too_large() {
-  std::string values;
-  for (int value = 1; value <= 18; ++value) values += (value > 1 ? "," : "") + std::to_string(value);
+  std::string values = "1";
+  for (int value = 2; value <= 18; ++value) values += fmt::format(",{}", value);
   return R"({"schema_version":1,"vary":{"gpus":[)" + values + R"(],"tp":[)" + values + R"(],"pp":[)" +
          values + R"(],"dp":[)" + values + "]}}";
 }
