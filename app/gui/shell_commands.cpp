@@ -132,6 +132,11 @@ void Shell::add_run_commands() {
   const auto add = [this](Command command) { commands_.add(std::move(command)); };
   const auto start = [this] {
     try {
+      // What is predicted is what will run.
+      const sim::Scenario asked = with_prompt_of(runs_.choices, document_.scenario());
+      if (!(asked == document_.scenario()))
+        document_.edit("prompt as typed, " + sim::format_count(asked.workload.prompt_length) + " tokens",
+                       asked);
       runs_.start(document_.scenario());
     } catch (const std::exception& error) {
       toast_.say(error.what());

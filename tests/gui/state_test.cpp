@@ -276,3 +276,20 @@ TEST_CASE("an inference engine is priced by its profile: launches and the host t
   CHECK(engine.report->step_low < sim::step_time(*engine.report));
   CHECK(engine.report->step_high > sim::step_time(*engine.report));
 }
+
+TEST_CASE(
+    "without a tokenizer a run is given as many ids as the prompt is long, all of them in the vocabulary") {
+  sim::Scenario s = tests::small_scenario();
+  s.workload.task = sim::Task::generate;
+  s.model.vocab_size = 100;
+  s.workload.prompt_length = GENERATE(1, 3, 128);
+  const app::gui::RunChoices choices;
+  CHECK(app::gui::with_prompt_of(choices, s) == s);
+  const std::vector<std::string> flags = app::gui::prompt_flags(choices, s);
+  REQUIRE(flags.size() == 2);
+  CHECK(flags[0] == "--prompt-tokens");
+  std::istringstream ids(flags[1]);
+  std::int64_t count = 0;
+  for (std::string id; std::getline(ids, id, ','); ++count) CHECK(std::stoi(id) < 100);
+  CHECK(count == s.workload.prompt_length);
+}

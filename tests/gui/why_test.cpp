@@ -48,6 +48,29 @@ TEST_CASE("the ideal is the step's FLOPs at the dense peak, where all that is co
   CHECK(std::abs(with[static_cast<std::size_t>(Cause::ideal)].value / ideal - 1) < 0.01);
 }
 
+TEST_CASE(
+    "generation's limit is its traffic: bytes of its operations at the full bandwidth, and no more than "
+    "they") {
+  sim::Scenario s = tests::small_scenario();
+  s.workload.task = sim::Task::generate;
+  s.model = sim::load_model_preset("llama-3.1-8b");
+  s.workload.dtype = sim::DType::bf16;
+  s.workload.batch_size = 1;
+  s.workload.prompt_length = 128;
+  s.workload.max_new_tokens = 64;
+  const sim::Report report = sim::predict(s);
+  const Waterfall waterfall = waterfall_of(report);
+  double bytes = 0;
+  for (const sim::Row& row : report.rows) bytes += static_cast<double>(row.memory.value);
+  const double at_bandwidth = bytes / s.hardware.memory_bandwidth.value;
+  const double limit = waterfall[static_cast<std::size_t>(Cause::ideal)].value +
+                       waterfall[static_cast<std::size_t>(Cause::traffic)].value;
+  CHECK(limit <= at_bandwidth * (1 + 1e-9));
+  CHECK(limit > 0.5 * at_bandwidth);
+  CHECK(waterfall[static_cast<std::size_t>(Cause::traffic)].value >
+        10 * waterfall[static_cast<std::size_t>(Cause::ideal)].value);
+}
+
 TEST_CASE("a bar of the tornado is what the changed scenario is predicted, and no legal double is larger") {
   const sim::Scenario s = tests::small_scenario();
   TornadoStudy study(tornado_of, [] {});
@@ -74,7 +97,7 @@ TEST_CASE("Why draws at every size, says what most is lost to, and exports its c
   desktop.shell().view().maximised = "why";
   desktop.settle_studies();
   CHECK(GImGui->ErrorCountCurrentFrame == 0);
-  CHECK_THAT(desktop.words(), contains("would do at the chip's peak"));
+  CHECK_THAT(desktop.words(), contains("is the roofline's limit"));
   const std::string csv = desktop.shell().exported("why", ExportFormat::csv);
   CHECK_THAT(csv, contains("pipeline bubble"));
   CHECK_THAT(csv, contains("change,tokens_a_second_change_share,fits"));

@@ -1,8 +1,8 @@
 #include "app/gui/jobs/outlook.h"
 
 #include <algorithm>
-#include <cmath>
 #include <array>
+#include <cmath>
 #include <exception>
 
 #include "app/gui/legal.h"

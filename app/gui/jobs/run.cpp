@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <fstream>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -34,12 +35,12 @@ std::filesystem::path write_scenario(const sim::Scenario& scenario, const std::f
   return file;
 }
 
-// Without one the prompt is ids.
-bool has_tokenizer(const sim::Model& model) {
+// Null: the model comes without one.
+std::optional<runtime::Tokenizer> tokenizer_of(const sim::Model& model) {
   try {
-    return runtime::open_model(model.name).tokenizer.has_value();
+    return std::move(runtime::open_model(model.name).tokenizer);
   } catch (const std::exception&) {
-    return true;  // the run says what is the matter
+    return std::nullopt;  // the run says what is the matter
   }
 }
 
@@ -115,6 +116,23 @@ void Run::publish(bool now) {
   wake_();
 }
 
+sim::Scenario with_prompt_of(const RunChoices& choices, const sim::Scenario& scenario) {
+  sim::Scenario next = scenario;
+  if (scenario.workload.task != sim::Task::generate) return next;
+  if (const auto tokenizer = tokenizer_of(scenario.model))
+    next.workload.prompt_length =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(tokenizer->encode(choices.prompt, true).size()));
+  return next;
+}
+
+std::vector<std::string> prompt_flags(const RunChoices& choices, const sim::Scenario& scenario) {
+  if (tokenizer_of(scenario.model)) return {"--prompt", choices.prompt};
+  std::string ids;
+  for (std::int64_t i = 0; i < scenario.workload.prompt_length; ++i)
+    ids.append(i > 0 ? "," : "").append(std::to_string(i % scenario.model.vocab_size));
+  return {"--prompt-tokens", ids};
+}
+
 void Runs::start(const sim::Scenario& scenario) {
   const sim::Task task = scenario.workload.task;
   const bool train = task == sim::Task::train;
@@ -126,10 +144,7 @@ void Runs::start(const sim::Scenario& scenario) {
   if (train)
     command.insert(command.end(), {"--steps", std::to_string(choices.steps)});
   else
-    for (const std::string& word : has_tokenizer(scenario.model)
-                                       ? std::vector<std::string>{"--prompt", choices.prompt}
-                                       : std::vector<std::string>{"--prompt-tokens", "1,2,3"})
-      command.push_back(word);
+    for (std::string& word : prompt_flags(choices, scenario)) command.push_back(std::move(word));
   runs_[task] = std::make_unique<Run>(std::move(command), task, predict_here, wake_);
 }
 

@@ -41,9 +41,15 @@ class Run {
 
 // What a run is asked for beside its scenario.
 struct RunChoices {
-  std::int64_t steps = 100;  // of training
-  std::string prompt = "Once upon a time";
+  std::int64_t steps = 100;                 // of training
+  std::string prompt = "Once upon a time";  // of a model that comes with a tokenizer
 };
+
+// The scenario with a prompt as long as the words are in its model's tokens, as the run's will be; itself
+// where nothing is generated, or where the model comes without a tokenizer.
+sim::Scenario with_prompt_of(const RunChoices& choices, const sim::Scenario& scenario);
+// What `ridgepoint generate` is given: the words, or without a tokenizer as many ids as the prompt is long.
+std::vector<std::string> prompt_flags(const RunChoices& choices, const sim::Scenario& scenario);
 
 class Runs {
  public:

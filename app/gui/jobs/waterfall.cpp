@@ -22,7 +22,7 @@ struct CauseOf {
 };
 // Parts whose rows compute something; the others are causes by themselves.
 constexpr std::array<CauseOf, 4> kComputing = {{{sim::StepPart::compute, Cause::below_peak},
-                                                {sim::StepPart::memory, Cause::memory},
+                                                {sim::StepPart::memory, Cause::below_bandwidth},
                                                 {sim::StepPart::launch, Cause::launch},
                                                 {sim::StepPart::host, Cause::host}}};
 constexpr std::array<CauseOf, 4> kWaiting = {{{sim::StepPart::network, Cause::network},
@@ -60,7 +60,8 @@ std::vector<Change> changes_of(const sim::Scenario& scenario) {
     const auto add = [&](const auto& change) {
       sim::Scenario other = scenario;
       change(other);
-      if (field.same(scenario, other)) return;
+      // Another task is another question.
+      if (field.same(scenario, other) || other.workload.task != scenario.workload.task) return;
       changes.push_back({field.path(), with_batch_following(scenario, other)});
     };
     switch (field.kind) {
@@ -91,8 +92,9 @@ std::vector<Change> changes_of(const sim::Scenario& scenario) {
 
 std::string_view name(Cause cause) {
   static constexpr std::array<std::string_view, kCauses> names = {"ideal, at the chip's peak",
+                                                                  "memory traffic, at full bandwidth",
                                                                   "kernels below the peak",
-                                                                  "memory",
+                                                                  "memory below its bandwidth",
                                                                   "launch",
                                                                   "host",
                                                                   "recompute",
@@ -105,20 +107,28 @@ std::string_view name(Cause cause) {
 
 Waterfall waterfall_of(const sim::Report& report) {
   struct Split {
-    double ideal = 0, recompute = 0, whole = 0;
+    double ideal = 0, traffic = 0, recompute = 0, whole = 0;
   };
   std::array<Split, kComputing.size()> splits;
   const sim::Scenario& scenario = report.source.scenario;
   const double peak = scenario.hardware.peak_for(scenario.workload.dtype).value;
+  const double bandwidth = scenario.hardware.memory_bandwidth.value;
   for (const sim::Row& row : report.rows) {
     const auto part = computing_part(row);
     if (!part) continue;
     Split& split = splits[*part];
     split.whole += row.duration.value;
-    if (row.phase == sim::Phase::recompute)
-      split.recompute += row.duration.value;
-    else if (peak > 0)
-      split.ideal += std::min(row.duration.value, row.flops.value / peak);
+    const double seconds = row.duration.value;
+    if (row.phase == sim::Phase::recompute) {
+      split.recompute += seconds;
+      continue;
+    }
+    const double ideal = peak > 0 ? std::min(seconds, row.flops.value / peak) : 0;
+    split.ideal += ideal;
+    // Traffic that a cache answers would pass the bandwidth.
+    if (row.bound == sim::Bound::memory && bandwidth > 0)
+      split.traffic +=
+          std::clamp(static_cast<double>(row.memory.value) / bandwidth - ideal, 0.0, seconds - ideal);
   }
   const sim::StepParts parts = sim::step_parts(report);
   Waterfall waterfall{};
@@ -131,10 +141,12 @@ Waterfall waterfall_of(const sim::Report& report) {
       continue;
     }
     const sim::Seconds ideal = time * (split.ideal / split.whole),
+                       traffic = time * (split.traffic / split.whole),
                        again = time * (split.recompute / split.whole);
     at(Cause::ideal) += ideal;
+    at(Cause::traffic) += traffic;
     at(Cause::recompute) += again;
-    at(kComputing[i].beyond_ideal) += time - ideal - again;
+    at(kComputing[i].beyond_ideal) += time - ideal - traffic - again;
   }
   for (const CauseOf& waiting : kWaiting) at(waiting.beyond_ideal) += parts[waiting.part];
   return waterfall;

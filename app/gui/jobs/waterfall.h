@@ -17,10 +17,11 @@ namespace app::gui {
 
 // In the order in which they are added up.
 enum class Cause {
-  ideal,  // FLOPs of the operations, without what is recomputed, at the dense peak of the workload's type
-  below_peak,  // what operations that arithmetic bounds take beyond that
-  memory,      // the same of those that memory bounds
-  launch,      // that their launch bounds
+  ideal,    // FLOPs of the operations, without what is recomputed, at the dense peak of the workload's type
+  traffic,  // of those that memory bounds: their bytes at the full bandwidth, beyond their arithmetic
+  below_peak,       // what operations that arithmetic bounds take beyond the ideal
+  below_bandwidth,  // what those that memory bounds take beyond both
+  launch,           // what those that their launch bounds take beyond the ideal
   host,
   recompute,  // whole operations, whatever bounds them
   network,    // exposed communication
@@ -28,7 +29,7 @@ enum class Cause {
   slowest,
   other
 };
-inline constexpr std::size_t kCauses = 10;
+inline constexpr std::size_t kCauses = 11;
 std::string_view name(Cause cause);
 
 // Seconds of each cause; they add up to step_parts()'s whole, whose parts they divide.

@@ -95,7 +95,7 @@ class InferenceParts {
                     sim::format_count(w.prompt_length) + " + " + sim::format_count(w.max_new_tokens) +
                     " tokens");
     phase("First token", study_.prefill, size.x);
-    phase("A later token", study_.decode, size.x);
+    phase("A later token", study_.decode, size.x, beside_overview());
     std::vector<LegendEntry> entries;
     for (std::size_t kind = 0; kind < kKindNames.size(); ++kind)
       if (study_.prefill.time.parts[kind].expected.value + study_.decode.time.parts[kind].expected.value > 0)
@@ -194,9 +194,19 @@ class InferenceParts {
   }
 
  private:
-  void phase(std::string_view words, const PhaseStudy& phase, float width) const {
+  // Why Overview has another number: the implementation that is configured is no engine.
+  std::string beside_overview() const {
+    const sim::Scenario& s = context_.scenario;
+    if (s.workload.task != sim::Task::generate || s.implementation.serving || !context_.prediction.report)
+      return "";
+    const auto alone = sim::tpot(*context_.prediction.report);
+    return alone ? "with " + s.implementation.name + ", which is no engine, " + sim::format(*alone) : "";
+  }
+
+  void phase(std::string_view words, const PhaseStudy& phase, float width,
+             const std::string& note = "") const {
     ImGui::Dummy({0, look_.px(4)});
-    fact_row(look_, words, sim::format(phase.time.total()), width);
+    fact_row(look_, words, sim::format(phase.time.total()), width, note);
     std::vector<BarPart> parts;
     for (std::size_t kind = 0; kind < phase.time.parts.size(); ++kind)
       parts.push_back({phase.time.parts[kind].expected.value, kind_color(c_, kind)});
@@ -525,9 +535,8 @@ std::vector<Figure> figures(const ContextWith<InferenceState>& context) {
   if (!study.result() || !study.progress().failure.empty()) return {};
   const InferenceStudy& s = *study.result();
   const Palette& c = context.look.color();
-  FigurePlot rates{{"of a user", Measure::tokens_per_second, true},
-                   {"of a device", Measure::tokens_per_second, true},
-                   {}};
+  FigurePlot rates{
+      {"of a user", Measure::tokens_per_second, true}, {"of a device", Measure::tokens_per_second, true}, {}};
   for (const RateCurve& curve : s.rates) {
     FigureCurve line{sim::format_count(curve.context) + " tokens of context",
                      rates.curves.empty()

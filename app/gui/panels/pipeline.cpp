@@ -87,9 +87,10 @@ void draw_controls(const Context& context) {
     choices.push_back(with_schedule(context.scenario, name));
     refusals.push_back(choices.back().scenario ? "" : choices.back().refusal);
   }
-  // 1f1b with chunks is interleaved: both names mean it.
-  const auto current =
-      static_cast<std::size_t>(std::find(names.begin(), names.end(), strategy.schedule) - names.begin());
+  // 1f1b with chunks is interleaved: both names mean it, and the second says it.
+  const std::string_view now =
+      strategy.schedule == "1f1b" && strategy.virtual_pipeline > 1 ? "interleaved" : strategy.schedule;
+  const auto current = static_cast<std::size_t>(std::find(names.begin(), names.end(), now) - names.begin());
   if (const auto picked = segmented(look, "schedule", current, names, 0, refusals))
     context.edit("schedule " + strategy.schedule + " \u2192 " + std::string(names[*picked]),
                  *choices[*picked].scenario);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "app/gui/jobs/waterfall.h"
 #include "app/gui/panels/empty_state.h"
@@ -32,8 +33,10 @@ ImU32 cause_color(const Palette& c, Cause cause) {
       return c.predicted;
     case Cause::below_peak:
       return part(sim::StepPart::compute);
-    case Cause::memory:
+    case Cause::traffic:
       return part(sim::StepPart::memory);
+    case Cause::below_bandwidth:
+      return mix(part(sim::StepPart::memory), c.mute, 0.5f);
     case Cause::launch:
       return part(sim::StepPart::launch);
     case Cause::host:
@@ -78,16 +81,19 @@ FigureBars steps_of(const PanelContext& context) {
   return bars;
 }
 
-// "38 % of the step is ideal; most of the rest is the pipeline bubble, 0.48 s."
+// "38 % is the roofline's limit; most is lost to the pipeline bubble, 0.48 s": what each operation would take
+// at the peak or the bandwidth that bounds it, and the largest of all other causes.
 std::string sentence_of(const PanelContext& context) {
   const Waterfall waterfall = waterfall_of(*context.prediction.report);
   double whole = 0;
   for (const sim::Seconds seconds : waterfall) whole += seconds.value;
   if (!(whole > 0)) return "";
-  const auto worst = std::max_element(waterfall.begin() + 1, waterfall.end(),
+  constexpr int kLimits = 2;  // ideal and traffic, which come first
+  const double limit = std::accumulate(waterfall.begin(), waterfall.begin() + kLimits, 0.0,
+                                       [](double sum, sim::Seconds s) { return sum + s.value; });
+  const auto worst = std::max_element(waterfall.begin() + kLimits, waterfall.end(),
                                       [](sim::Seconds a, sim::Seconds b) { return a.value < b.value; });
-  return sim::format_percent(waterfall.front().value / whole) +
-         " would do at the chip's peak; most is lost to " +
+  return sim::format_percent(limit / whole) + " is the roofline's limit; most is lost to " +
          std::string(name(static_cast<Cause>(worst - waterfall.begin()))) + ", " + sim::format(*worst);
 }
 
