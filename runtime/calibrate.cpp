@@ -15,6 +15,7 @@
 #include "runtime/measured.h"
 #include "runtime/run.h"
 #include "runtime/sample_kernels.h"
+#include "runtime/sample_runs.h"
 #include "runtime/single_operation.h"
 #include "runtime/stopwatch.h"
 #include "runtime/this_machine.h"
@@ -113,6 +114,13 @@ sim::Bytes uncached_size(std::int64_t last_level_cache) {
   constexpr std::int64_t kLeast = 256 << 20, kMost = std::int64_t{2} << 30;
   return {
       std::min(std::clamp<std::int64_t>(2 * last_level_cache, kLeast, kMost), physical_memory().value / 8)};
+}
+
+// Half of the last cache stays in it beside what else a step touches.
+sim::Bytes cached_rotation(std::int64_t last_level_cache) {
+  constexpr std::int64_t kLeast = 4 << 20;
+  const std::int64_t most = kCachedRotation.value;
+  return {last_level_cache > 0 ? std::clamp(last_level_cache / 2, kLeast, most) : most};
 }
 
 // The kinds that only stream, on operands that no cache holds: the fastest tells memory's bandwidth.
@@ -286,6 +294,7 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
   sim::Hardware& hardware = calibration.hardware;
   hardware.name = "this-machine";
   hardware.display_name = device->name();
+  hardware.is_cpu = true;
   hardware.memory = physical_memory();
   hardware.last_level_cache = {last_level_cache()};
   const int threads_used = kernels::cpu::threads();
@@ -294,7 +303,8 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
 
   const sim::Bytes memory =
       std::max(uncached_size(hardware.last_level_cache.value), largest_operands(operations));
-  Stopwatch stopwatch(*device, memory, kCachedRotation, sim::DType::fp32);
+  const sim::Bytes rotation = cached_rotation(hardware.last_level_cache.value);
+  Stopwatch stopwatch(*device, memory, rotation, sim::DType::fp32);
   // Before and after the kernels: another program may have disturbed one of them.
   calibration.launch = {std::numeric_limits<double>::infinity()};
   const auto measure_limits = [&] {
@@ -306,17 +316,17 @@ sim::Calibration calibrate_cpu(const EventSink& sink, const std::stop_token& sto
     hardware.launch = calibration.launch;
   };
   measure_limits();
-  Sampling sampling{.memory = memory,
-                    .rotation = kCachedRotation,
-                    .threads = threads_used,
-                    .what = "measuring this machine"};
+  Sampling sampling{
+      .memory = memory, .rotation = rotation, .threads = threads_used, .what = "measuring this machine"};
   hardware.peak[sim::DType::fp32] = {
       sample_kernels(operations, stopwatch, sampling, sink, stop, calibration)};
-  Stopwatch in_bf16(*device, memory, kCachedRotation, sim::DType::bf16);
+  Stopwatch in_bf16(*device, memory, rotation, sim::DType::bf16);
   sampling.what += " in bf16";
   hardware.peak[sim::DType::bf16] = {
       sample_kernels(operations_in_bf16(), in_bf16, sampling, sink, stop, calibration)};
   measure_limits();
+  sampling.what = "measuring this machine in short runs";
+  sample_runs(sampling, sink, stop, calibration);
   sim::set_residuals(calibration);
   return calibration;
 }

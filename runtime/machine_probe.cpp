@@ -63,7 +63,9 @@ std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibrat
 }
 
 bool is_steady(const sim::Slowdown& slowdown) {
-  const auto steady = [](double factor) { return factor < kSteadyWithin && factor > 1 / kSteadyWithin; };
+  const auto steady = [](double factor) {
+    return factor < sim::kSteadyWithin && factor > 1 / sim::kSteadyWithin;
+  };
   return steady(slowdown.arithmetic) && steady(slowdown.memory);
 }
 

@@ -17,8 +17,7 @@ SingleOperation probe_of_memory();
 // operations.
 std::optional<sim::Slowdown> probe_this_machine(const sim::Calibration& calibration);
 
-// Less than this either way is noise.
-inline constexpr double kSteadyWithin = 1.1;
+// Within sim::kSteadyWithin both ways.
 bool is_steady(const sim::Slowdown& slowdown);
 
 // "this machine is slower by 1.31 than when it was calibrated (arithmetic 1.31, memory 1.05)"

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
+#include <utility>
 
 #include "runtime/devices.h"
-#include "runtime/generate.h"
 #include "runtime/machine_probe.h"
-#include "runtime/model_source.h"
 #include "runtime/run.h"
+#include "runtime/short_run.h"
 #include "sim/cost/predict.h"
 #include "sim/plan/legality.h"
 #include "sim/quantile.h"
@@ -21,27 +22,16 @@ namespace {
 constexpr std::int64_t kFewestSteps = 5, kMostSteps = 60;
 constexpr double kSmallestShare = 0.01;  // of a run, for an operation to be judged
 
-ModelSource without_weights(const sim::Model& model) {
-  return {model, "series", std::nullopt, {}};
+// A run during which the machine became faster or slower says little of either: it is repeated.
+constexpr int kMostRuns = 3;
+
+double times_apart(const sim::Slowdown& a, const sim::Slowdown& b) {
+  const auto apart = [](double x, double y) { return std::max(x / y, y / x); };
+  return std::max(apart(a.arithmetic, b.arithmetic), apart(a.memory, b.memory));
 }
 
-sim::Report train_for(const sim::Scenario& scenario, const sim::Report& predicted, sim::Seconds seconds,
-                      const EventSink& sink, const std::stop_token& stop) {
-  TrainSettings settings;
-  settings.steps =
-      std::clamp(static_cast<std::int64_t>(seconds / sim::step_time(predicted)), kFewestSteps, kMostSteps);
-  settings.slowdown = predicted.source.slowdown;
-  return train(scenario, without_weights(scenario.model), settings, sink, stop);
-}
-
-sim::Report generate_once(const sim::Scenario& scenario, const sim::Report& predicted, const EventSink& sink,
-                          const std::stop_token& stop) {
-  GenerateSettings settings;
-  for (std::int64_t i = 0; i < scenario.workload.prompt_length; ++i)
-    settings.prompt.push_back(static_cast<std::int32_t>(i * 7919 % scenario.model.vocab_size));
-  settings.ignore_eos = true;  // as many tokens as were predicted
-  settings.slowdown = predicted.source.slowdown;
-  return generate(scenario, without_weights(scenario.model), settings, sink, stop).report;
+std::int64_t steps_for(sim::Seconds seconds, const sim::Report& predicted) {
+  return std::clamp(static_cast<std::int64_t>(seconds / sim::step_time(predicted)), kFewestSteps, kMostSteps);
 }
 
 void add(ErrorsOf& errors, sim::Seconds predicted, sim::Seconds low, sim::Seconds high,
@@ -55,23 +45,31 @@ void add(ErrorsOf& errors, sim::Seconds predicted, sim::Seconds low, sim::Second
 
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
                         const EventSink& sink, const std::stop_token& stop) {
-  SeriesRun run;
+  SeriesRun steadiest;
   scenario.hardware = calibration.hardware;
+  double least_apart = std::numeric_limits<double>::infinity();
   try {
     if (const std::vector<sim::Problem> problems = sim::validate(scenario); !problems.empty())
       throw DoesNotFit(problems.front().field + ": " + problems.front().message);
     require_runnable(scenario, *make_cpu_device(0));
-    sim::Calibration now = calibration;
-    if (const auto slowdown = probe_this_machine(calibration); slowdown && !is_steady(*slowdown))
-      now.slowdown = *slowdown;
-    run.predicted = sim::predict(scenario, &now);
-    run.measured = scenario.workload.task == sim::Task::train
-                       ? train_for(scenario, run.predicted, seconds, sink, stop)
-                       : generate_once(scenario, run.predicted, sink, stop);
+    sim::Slowdown before = probe_this_machine(calibration).value_or(sim::Slowdown{});
+    for (int run = 0; run < kMostRuns && least_apart > sim::kSteadyWithin && !stop.stop_requested(); ++run) {
+      sim::Calibration now = calibration;
+      if (!is_steady(before)) now.slowdown = before;
+      SeriesRun one{.predicted = sim::predict(scenario, &now), .measured = {}, .why_not = {}};
+      one.measured = short_run(
+          scenario, {.steps = steps_for(seconds, one.predicted), .threads = 0, .slowdown = now.slowdown},
+          sink, stop);
+      const sim::Slowdown after = probe_this_machine(calibration).value_or(sim::Slowdown{});
+      const double apart = times_apart(before, after);
+      if (apart < least_apart) steadiest = std::move(one);
+      least_apart = std::min(least_apart, apart);
+      before = after;
+    }
   } catch (const std::exception& error) {
-    run.why_not = error.what();
+    steadiest.why_not = error.what();
   }
-  return run;
+  return steadiest;
 }
 
 sim::Seconds judged_time(const sim::Report& report) {

@@ -18,7 +18,9 @@ struct SeriesRun {
 };
 
 // A scenario of a series on this machine's CPU, of which `calibration` is. Training repeats steps for about
-// `seconds`, at least five; a generation runs once, from a prompt of any tokens.
+// `seconds`, at least five; a generation runs once, from a prompt of any tokens. Where probes before and after
+// say that the machine became faster or slower meanwhile, it runs again, up to three times in all; the run
+// counts during which it changed least.
 SeriesRun run_of_series(sim::Scenario scenario, const sim::Calibration& calibration, sim::Seconds seconds,
                         const EventSink& sink, const std::stop_token& stop);
 

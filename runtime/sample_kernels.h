@@ -12,7 +12,7 @@ namespace runtime {
 
 // Operands of an operation rotate through memory, as a model's layers do, and small and large models differ
 // in which cache they still find their weights in. So each operation is timed over two working sets: one that
-// stays in the last-level cache of most machines, and one that no cache holds.
+// stays in the last cache, of this size at most, and one that no cache holds.
 inline constexpr sim::Bytes kCachedRotation{64 << 20};
 
 struct Sampling {

@@ -72,7 +72,7 @@ std::string calibration_text(const sim::Calibration& calibration) {
              "\n  Left out and predicted from the others, half of the samples are off by less than {}, nine "
              "in "
              "ten by less than {}.\n",
-             sim::format_percent(calibration.residual_median), sim::format_percent(calibration.residual_p90));
+             sim::format_percent(calibration.residual.median), sim::format_percent(calibration.residual.p90));
 }
 
 ExitCode calibrate(const CalibrateFlags& flags) {

@@ -114,8 +114,8 @@ Finding calibration() {
               ? ""
               : fmt::format(" while other programs kept {:.1f} cores busy", known->cores_used_by_others),
           sim::format(known->hardware.peak_for(sim::DType::fp32)),
-          sim::format(known->hardware.memory_bandwidth), sim::format_percent(known->residual_median),
-          sim::format_percent(known->residual_p90))};
+          sim::format(known->hardware.memory_bandwidth), sim::format_percent(known->residual.median),
+          sim::format_percent(known->residual.p90))};
 }
 
 Finding presets() {

@@ -74,7 +74,7 @@ Prediction make_prediction(const sim::Scenario& scenario, const sim::Calibration
   if (calibration) {
     prediction.calibration = calibration->device + ", " +
                              (calibration->gpu ? calibration->software : calibration->date.substr(0, 10));
-    prediction.calibration_residual = calibration->residual_median;
+    prediction.calibration_residual = calibration->residual.median;
   }
   if (!prediction.problems.empty()) return prediction;
   try {

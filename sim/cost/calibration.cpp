@@ -73,7 +73,7 @@ std::optional<CalibratedRatio> ratio_among_kind(const Calibration& c, const Kern
   double exact_sum = 0, exact_spread = 0;
   int exact = 0;
   for (const KernelSample& s : c.samples) {
-    if (s.kind != kind || s.dtype != shape.dtype || &s == without) continue;
+    if (s.kind != kind || s.dtype != shape.dtype || s.weights != shape.weights || &s == without) continue;
     if (s.working_set.value != 0 && s.working_set != working_set) continue;
     const double ideal = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes).value;
     const double log_ratio = std::log(s.median.value / ideal);
@@ -98,10 +98,12 @@ struct WorkingSets {
   Bytes below, above;
 };
 
-WorkingSets measured_working_sets(const Calibration& c, OpKind kind, Bytes working_set) {
+WorkingSets measured_working_sets(const Calibration& c, const KernelSample& shape, OpKind kind) {
+  const Bytes working_set = shape.working_set;
   Bytes smallest{std::numeric_limits<std::int64_t>::max()}, largest, below, above = smallest;
   for (const KernelSample& s : c.samples) {
-    if (s.kind != kind || s.working_set.value == 0) continue;
+    if (s.kind != kind || s.dtype != shape.dtype || s.weights != shape.weights || s.working_set.value == 0)
+      continue;
     smallest = std::min(smallest, s.working_set);
     largest = std::max(largest, s.working_set);
     if (s.working_set <= working_set) below = std::max(below, s.working_set);
@@ -112,15 +114,22 @@ WorkingSets measured_working_sets(const Calibration& c, OpKind kind, Bytes worki
   return {below, above};
 }
 
+// Between the working sets of two samples.
+double way_from(Bytes below, Bytes above, Bytes working_set, const Hardware& hardware) {
+  if (below < hardware.last_level_cache && hardware.last_level_cache < above)
+    return share_from_memory(hardware, working_set);
+  const auto log = [](Bytes b) { return std::log(static_cast<double>(b.value)); };
+  return (log(working_set) - log(below)) / (log(above) - log(below));
+}
+
 std::optional<CalibratedRatio> ratio_at_working_set(const Calibration& c, const KernelSample& shape,
                                                     OpKind kind, const KernelSample* without) {
-  const auto [below, above] = measured_working_sets(c, kind, shape.working_set);
+  const auto [below, above] = measured_working_sets(c, shape, kind);
   const auto low = ratio_among_kind(c, shape, kind, below, without);
   if (below == above) return low;
   const auto high = ratio_among_kind(c, shape, kind, above, without);
   if (!low || !high) return low ? low : high;
-  const auto log = [](Bytes b) { return std::log(static_cast<double>(b.value)); };
-  const double t = (log(shape.working_set) - log(below)) / (log(above) - log(below));
+  const double t = way_from(below, above, shape.working_set, c.hardware);
   return CalibratedRatio{std::pow(low->ratio, 1 - t) * std::pow(high->ratio, t), low->exact && high->exact,
                          std::max(low->spread, high->spread)};
 }
@@ -128,9 +137,10 @@ std::optional<CalibratedRatio> ratio_at_working_set(const Calibration& c, const 
 }  // namespace
 
 KernelSample kernel_shape(const Operation& op, const Variables& of_action, const Work& work,
-                          Bytes working_set) {
+                          Bytes working_set, std::optional<DType> weights) {
   const Variables v = bound_to(op, of_action);
   KernelSample s;
+  s.weights = weights;
   s.working_set = working_set;
   s.kind = op.kind;
   s.dtype = op.dtype;
@@ -152,6 +162,20 @@ KernelSample kernel_shape(const Operation& op, const Variables& of_action, const
   return s;
 }
 
+std::optional<DType> narrow_weights(const Plan& plan, const Operation& op) {
+  if (!is_product(op.kind) || !has(op, Role::weight)) return std::nullopt;
+  const DType stored = plan.buffer(operand(op, Role::weight))->dtype;
+  return bits(stored) < bits(op.dtype) ? std::optional(stored) : std::nullopt;
+}
+
+double share_from_memory(const Hardware& hardware, Bytes working_set) {
+  const double cache = static_cast<double>(hardware.last_level_cache.value);
+  if (!(cache > 0) || working_set.value == 0) return 1;
+  constexpr double kStays = 0.5, kIsGone = 2;  // in caches: they hold other things too
+  const double way = std::log(static_cast<double>(working_set.value) / (kStays * cache));
+  return std::clamp(way / std::log(kIsGone / kStays), 0.0, 1.0);
+}
+
 Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flops flops, Bytes bytes) {
   const Seconds compute = flops.value > 0 ? flops / hardware.peak_for(dtype) : Seconds{};
   return launch + std::max(compute, bytes / hardware.memory_bandwidth);
@@ -160,25 +184,39 @@ Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flo
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
                                                 const KernelSample* without) {
   const auto own = ratio_at_working_set(calibration, shape, shape.kind, without);
-  if (own || !is_product(shape.kind) || shape.kind == OpKind::matmul) return own;
-  return ratio_at_working_set(calibration, shape, OpKind::matmul, without);
+  if (own || !is_product(shape.kind)) return own;
+  if (shape.weights) {
+    KernelSample wide = shape;
+    wide.weights.reset();
+    return calibrated_ratio(calibration, wide, without);
+  }
+  return shape.kind == OpKind::matmul ? own
+                                      : ratio_at_working_set(calibration, shape, OpKind::matmul, without);
 }
 
-std::vector<double> leave_one_out_residuals(const Calibration& calibration) {
-  std::vector<double> residuals;
+std::map<std::pair<OpKind, DType>, std::vector<double>> leave_one_out_residuals(
+    const Calibration& calibration) {
+  std::map<std::pair<OpKind, DType>, std::vector<double>> residuals;
   for (const KernelSample& s : calibration.samples) {
     const auto r = ratio_among_kind(calibration, s, s.kind, s.working_set, &s);
     if (!r) continue;
     const Seconds ideal = roofline_time(calibration.hardware, calibration.launch, s.dtype, s.flops, s.bytes);
-    residuals.push_back(std::abs(r->ratio * ideal.value / s.median.value - 1));
+    residuals[{s.kind, s.dtype}].push_back(std::abs(r->ratio * ideal.value / s.median.value - 1));
   }
   return residuals;
 }
 
 void set_residuals(Calibration& calibration) {
-  const std::vector<double> residuals = leave_one_out_residuals(calibration);
-  calibration.residual_median = residuals.empty() ? 0 : quantile(residuals, 0.5);
-  calibration.residual_p90 = residuals.empty() ? 0 : quantile(residuals, 0.9);
+  const auto residual = [](const std::vector<double>& of) {
+    return of.empty() ? Residual{} : Residual{quantile(of, 0.5), quantile(of, 0.9)};
+  };
+  std::vector<double> all;
+  calibration.residual_of.clear();
+  for (const auto& [kind, of_kind] : leave_one_out_residuals(calibration)) {
+    if (of_kind.size() > 1) calibration.residual_of[kind] = residual(of_kind);
+    all.insert(all.end(), of_kind.begin(), of_kind.end());
+  }
+  calibration.residual = residual(all);
 }
 
 }  // namespace sim

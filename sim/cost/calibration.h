@@ -4,9 +4,11 @@
 // space between neighbours, else held at the edge. Without a calibration the efficiencies of
 // cost/efficiency.h apply and provenance says "datasheet".
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/cost/gpu_calibration.h"
@@ -22,6 +24,7 @@ namespace sim {
 struct KernelSample {
   OpKind kind{};
   DType dtype{};
+  std::optional<DType> weights;  // what a product's weights are stored in, where that is fewer bits
   // Matrix products: M, N, K. Norms, embedding: rows, hidden. Cross-entropy, sampling: rows, vocabulary.
   // Elementwise kinds: rows, cols. Multi-tensor kinds have none: their bytes are their size.
   std::int64_t rows = 0, cols = 0, inner = 0;
@@ -36,7 +39,10 @@ struct KernelSample {
   double spread = 0;  // (90th percentile - 10th) / median
 };
 
-KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work, Bytes working_set = {});
+KernelSample kernel_shape(const Operation& op, const Variables& v, const Work& work, Bytes working_set = {},
+                          std::optional<DType> weights = {});
+// Of a plan's product whose weights are stored in fewer bits than it computes in: their type.
+std::optional<DType> narrow_weights(const Plan& plan, const Operation& op);
 
 // The largest product run without a pause: what limits of power and heat leave of the rate that it has alone.
 struct SustainedLoad {
@@ -44,6 +50,11 @@ struct SustainedLoad {
   Seconds lasted;
   double sm_clock_mhz = 0, power_w = 0, temperature_c = 0;  // over that half; 0: the driver does not say
   std::string throttle;                                     // what held the clock back
+};
+
+// How well the samples of a kind know each other: of leaving one out, as a fraction of its time.
+struct Residual {
+  double median = 0, p90 = 0;
 };
 
 struct Calibration {
@@ -59,11 +70,16 @@ struct Calibration {
   Slowdown slowdown;  // of the machine since; a run's, not kept in files
   std::optional<SustainedLoad> load;             // of GPUs measured here; hardware.sustained_clock follows it
   std::optional<GpuCalibration> gpu;             // of calibrations that ship as presets, in place of samples
-  double residual_median = 0, residual_p90 = 0;  // of leaving one sample out, as a fraction of its time
+  Residual residual;                             // of all samples
+  std::map<std::pair<OpKind, DType>, Residual> residual_of;  // of kinds with several
 };
 
 // Shortest time that a machine's peaks allow: launch + max(flops / peak, bytes / bandwidth).
 Seconds roofline_time(const Hardware& hardware, Seconds launch, DType dtype, Flops flops, Bytes bytes);
+
+// How far operands come from memory and not from a cache, where `working_set` is touched in turn: 0 up to half
+// the last cache, 1 from twice that cache on, along the logarithm between; 1 where either is not known.
+double share_from_memory(const Hardware& hardware, Bytes working_set);
 
 // What the samples say of a shape: how many times its roofline time it takes.
 struct CalibratedRatio {
@@ -71,15 +87,16 @@ struct CalibratedRatio {
   bool exact = false;  // this very shape was measured
   double spread = 0;   // of that measurement
 };
-// Empty where no sample is of the kind (a backward product may take the forward one's) and type. Between two
-// working sets that were measured, the ratio is interpolated along the logarithm of the working set; beyond
-// them the nearer one's holds. `without` leaves one sample out.
+// Empty where no sample is of the kind (a backward product may take the forward one's, one of weights in fewer
+// bits that of whole ones) and type. Between two
+// working sets that were measured, the ratio is interpolated: where the last cache lies between them by
+// share_from_memory(), else along the logarithm of the working set; beyond them the nearer one's holds. `without` leaves one sample out.
 std::optional<CalibratedRatio> calibrated_ratio(const Calibration& calibration, const KernelSample& shape,
                                                 const KernelSample* without = nullptr);
 
-// |predicted / measured - 1| of each sample, predicted from all the others; empty for kinds with one sample.
-std::vector<double> leave_one_out_residuals(const Calibration& calibration);
-// Sets residual_median and residual_p90 from them.
+// |predicted / measured - 1| of each sample, predicted from all the others; none of kinds with one sample.
+std::map<std::pair<OpKind, DType>, std::vector<double>> leave_one_out_residuals(const Calibration& calibration);
+// Sets residual and residual_of from them.
 void set_residuals(Calibration& calibration);
 
 Calibration calibration_from_json(std::string_view json, const std::string& file);  // throws PresetError

@@ -8,6 +8,8 @@ namespace sim {
 namespace {
 
 constexpr int kSchemaVersion = 1;
+constexpr const char* kKindNames = "the operation kinds of sim/plan/operation.h";
+constexpr const char* kTypeNames = "fp32, tf32, bf16, fp16, fp8, int8, int4, fp64";
 
 // The dimensions of a sample under the names of its file; 0 where a kind has none.
 void for_each_dimension(auto& sample, auto visit) {
@@ -25,8 +27,9 @@ void for_each_dimension(auto& sample, auto visit) {
 
 KernelSample sample_from(JsonObject object) {
   KernelSample s;
-  s.kind = object.word<OpKind>("kind", op_kind_from_name, "the operation kinds of sim/plan/operation.h");
-  s.dtype = object.word<DType>("dtype", dtype_from_name, "fp32, tf32, bf16, fp16, fp8, int8, int4, fp64");
+  s.kind = object.word<OpKind>("kind", op_kind_from_name, kKindNames);
+  s.dtype = object.word<DType>("dtype", dtype_from_name, kTypeNames);
+  if (object.has_value("weights")) s.weights = object.word<DType>("weights", dtype_from_name, kTypeNames);
   for_each_dimension(s, [&](const char* key, std::int64_t& value) { value = object.integer(key, 0); });
   s.flops.value = object.number("flops");
   s.bytes.value = object.integer("bytes");
@@ -43,6 +46,7 @@ KernelSample sample_from(JsonObject object) {
 Json json_of(const KernelSample& s) {
   Json json{{"kind", name(s.kind)},   {"dtype", name(s.dtype)},           {"flops", s.flops.value},
             {"bytes", s.bytes.value}, {"median_seconds", s.median.value}, {"spread", s.spread}};
+  if (s.weights) json["weights"] = name(*s.weights);
   for_each_dimension(s, [&](const char* key, std::int64_t value) {
     if (value != 0) json[key] = value;
   });
@@ -66,8 +70,17 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
   if (!(c.launch.value >= 0)) object.fail("launch_seconds", "must be 0 or more");
   c.cores_used_by_others = object.number("cores_used_by_others", 0);
   if (!(c.cores_used_by_others >= 0)) object.fail("cores_used_by_others", "must be 0 or more");
-  c.residual_median = object.number("residual_median");
-  c.residual_p90 = object.number("residual_p90");
+  c.residual = {object.number("residual_median"), object.number("residual_p90")};
+  if (object.has_value("residuals"))
+    for (JsonObject& of_kind : object.objects("residuals")) {
+      const auto kind = of_kind.word<OpKind>("kind", op_kind_from_name, kKindNames);
+      const auto dtype = of_kind.word<DType>("dtype", dtype_from_name, kTypeNames);
+      Residual& residual = c.residual_of[{kind, dtype}];
+      residual = {of_kind.number("median"), of_kind.number("p90")};
+      if (!(residual.median >= 0)) of_kind.fail("median", "must be 0 or more");
+      if (!(residual.p90 >= 0)) of_kind.fail("p90", "must be 0 or more");
+      of_kind.finish();
+    }
   if (object.has_value("load")) {
     JsonObject load = object.object("load");
     c.load = SustainedLoad{{load.number("burst_flops_per_s")},
@@ -100,8 +113,13 @@ std::string to_json(const Calibration& c) {
   json["hardware"] = json_of(c.hardware);
   json["launch_seconds"] = c.launch.value;
   if (c.cores_used_by_others > 0) json["cores_used_by_others"] = c.cores_used_by_others;
-  json["residual_median"] = c.residual_median;
-  json["residual_p90"] = c.residual_p90;
+  json["residual_median"] = c.residual.median;
+  json["residual_p90"] = c.residual.p90;
+  for (const auto& [of, residual] : c.residual_of)
+    json["residuals"].push_back({{"kind", name(of.first)},
+                                 {"dtype", name(of.second)},
+                                 {"median", residual.median},
+                                 {"p90", residual.p90}});
   if (c.load)
     json["load"] = {{"burst_flops_per_s", c.load->burst.value},
                     {"sustained_flops_per_s", c.load->sustained.value},

@@ -8,11 +8,6 @@
 namespace sim {
 namespace {
 
-// CPUs compute in fp32 here.
-bool is_gpu(const Hardware& hardware) {
-  return hardware.has_peak_for(DType::bf16) || hardware.has_peak_for(DType::fp16);
-}
-
 const Buffer& buffer_of(const Plan& plan, const Operation& op, Role role) {
   return *plan.buffer(operand(op, role));
 }
@@ -55,7 +50,7 @@ bool have_one_kernel(const Plan& plan, const Operation& first, const Operation& 
 }  // namespace
 
 std::vector<std::vector<bool>> fusable_pairs(const Plan& plan, const Hardware& hardware) {
-  if (!plan.scenario.implementation.runs_here || !is_gpu(hardware)) return {};
+  if (!plan.scenario.implementation.runs_here || hardware.is_cpu) return {};
   const auto may_be_fused = [&](const Block& block, std::size_t i) {
     return have_one_kernel(plan, block.operations[i], block.operations[i + 1]);
   };

@@ -263,6 +263,32 @@ std::vector<BlockUse> uses_of_all_tokens(const Plan& plan, const PricedPlan& pri
   return uses;
 }
 
+// The band of a step whose operations were timed one by one on the machine that runs it, where it runs them one
+// after the other: what is wrong about a kind is wrong wherever it runs, but kinds err independently of each
+// other, and with all of them the machine itself, which counts as the same within kSteadyWithin either way
+// (nine tenths of an even distribution over that).
+void set_band_of_samples(const Calibration* calibration, Report& report) {
+  if (!calibration || calibration->samples.empty() || calibration->gpu) return;
+  struct Ends {
+    Seconds below, above;
+  };
+  std::map<OpKind, Ends> of_kind;
+  for (const Row& row : report.rows) {
+    if (row.rank != report.rows.front().rank) return;
+    Ends& ends = of_kind[row.kind];
+    ends.below += row.duration - row.low;
+    ends.above += row.high - row.duration;
+  }
+  const double of_machine = 0.9 * (kSteadyWithin - 1) * report.step_time.value;
+  double below = of_machine, above = of_machine;
+  for (const auto& [kind, ends] : of_kind) {
+    below = std::hypot(below, ends.below.value);
+    above = std::hypot(above, ends.above.value);
+  }
+  report.step_low = std::max(report.step_low, report.step_time - Seconds{below});
+  report.step_high = std::min(report.step_high, report.step_time + Seconds{above});
+}
+
 Report predict_generation(const Scenario& scenario, const Calibration* calibration) {
   GenerationPlan generation = make_generation_blocks(scenario);
   const std::vector<std::int64_t> shown = shown_tokens(scenario);
@@ -285,6 +311,7 @@ Report predict_generation(const Scenario& scenario, const Calibration* calibrati
   report.step_high = priced.high.duration;
   add_rows(plan, priced, RowNumbers(plan, priced.blocks), uses_of_all_tokens(plan, priced, shown),
            Exposure(plan, priced, SendsCount::not_at_all), 0, report.rows);
+  set_band_of_samples(calibration, report);
   MemoryOfStages memory = plan_memory_of_stages(plan);
   report.memory = std::move(memory.ledger);
   report.memory_timeline = memory_over_time(plan, *memory.fullest, priced, kTimelinePoints);
@@ -314,6 +341,7 @@ Report predict(const Plan& plan, const Hardware& hardware, const Calibration* ca
     const std::vector<BlockUse> uses = block_uses(plan, priced, p);
     add_rows(plan, priced, numbers, uses, exposure, p, report.rows);
   }
+  set_band_of_samples(calibration, report);
   MemoryOfStages memory = memory_of_stages.get();
   report.memory = std::move(memory.ledger);
   report.memory_timeline = memory_over_time(plan, *memory.fullest, priced, kTimelinePoints);

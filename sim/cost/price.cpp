@@ -1,6 +1,7 @@
 #include "sim/cost/price.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/gpu_price.h"
@@ -68,17 +69,24 @@ Price price(const Work& work, const Operation& op, const Variables& v, const Har
     return with_error(work.host / (hardware.host_memory_bandwidth * kHostMemoryEfficiency), kHostMemoryError,
                       Bound::host, Provenance::datasheet);
 
-  const KernelSample shape = kernel_shape(op, v, work, working_set);
+  const KernelSample shape = kernel_shape(op, v, work, working_set, software.weights);
   const Seconds compute =
       work.flops.value > 0 ? work.flops / hardware.peak_for(op.dtype) * slowdown.arithmetic : Seconds{};
-  const Seconds memory = work.memory() / hardware.memory_bandwidth * slowdown.memory;
+  // Caches run at the clock of the arithmetic.
+  const double slower_memory =
+      slowdown.memory == slowdown.arithmetic
+          ? slowdown.memory
+          : std::pow(slowdown.memory / slowdown.arithmetic, share_from_memory(hardware, working_set)) *
+                slowdown.arithmetic;
+  const Seconds memory = work.memory() / hardware.memory_bandwidth * slower_memory;
   if (calibration) {
     if (const auto measured = calibrated_ratio(*calibration, shape)) {
       // Kernels of a step find caches and neighbours that a kernel timed alone does not: even an exact shape
-      // is known no better than the samples know each other in the median.
-      const double error = measured->exact
-                               ? std::max(measured->spread, calibration->residual_median)
-                               : std::max(calibration->residual_p90, calibration->residual_median);
+      // is known no better than samples know each other in the median.
+      const auto known = calibration->residual_of.find({op.kind, op.dtype});
+      const Residual residual =
+          known != calibration->residual_of.end() ? known->second : calibration->residual;
+      const double error = measured->exact ? std::max(measured->spread, residual.median) : residual.p90;
       const Seconds t = (launch + std::max(compute, memory)) * measured->ratio;
       return with_error(t, error, bound_of(launch, compute, memory),
                         measured->exact ? Provenance::calibrated : Provenance::interpolated);

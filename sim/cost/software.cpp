@@ -186,9 +186,11 @@ bool in_pieces(const Plan& plan, const Block& block, std::size_t index) {
 
 // What a pass writes that expands a stored weight for a product of many rows, as own kernels do
 // (kernels/cuda/gemv.h: up to eight rows read the weight as it is); nothing for others.
-Bytes dequantised(const Plan& plan, const Operation& op, const Variables& v) {
+Bytes dequantised(const Plan& plan, const Operation& op, const Variables& v, const Hardware& hardware) {
   constexpr std::int64_t kRowsThatReadStored = 8;
-  if (!software(plan).runs_here || op.kind != OpKind::matmul || !has(op, Role::weight_scales)) return {};
+  if (!software(plan).runs_here || hardware.is_cpu || op.kind != OpKind::matmul ||
+      !has(op, Role::weight_scales))
+    return {};
   if (op.dims.rows.value(v) <= kRowsThatReadStored) return {};
   return {op.dims.cols.value(v) * op.dims.inner.value(v) * bits(op.dtype) / 8};
 }
@@ -350,7 +352,8 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     return exchange;
   }
   PricedOperation priced{with_expert_dtype(plan, op, with_traffic(plan, op, v, work_of(plan, op, v))), {}};
-  const KernelSoftware kernels{.attention = software(plan).kernels.attention};
+  const KernelSoftware kernels{.attention = software(plan).kernels.attention,
+                               .weights = narrow_weights(plan, op)};
   const auto price_of = [&](const Operation& operation, const Work& work) {
     return price(work, operation, v, hardware, calibration, group, working_set, kernels);
   };
@@ -391,7 +394,7 @@ PricedOperation price_with_software(const Plan& plan, const Block& block, std::s
     return priced;
   }
   if (group) return priced;
-  if (const Bytes wide = dequantised(plan, op, v); wide.value > 0) {
+  if (const Bytes wide = dequantised(plan, op, v, hardware); wide.value > 0) {
     Work product = priced.work;  // reads all of what the pass before it wrote
     product.read += wide;
     const Bytes stored = plan.buffer(operand(op, Role::weight))->bytes(v);

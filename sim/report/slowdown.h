@@ -11,4 +11,7 @@ struct Slowdown {
   bool operator==(const Slowdown&) const = default;
 };
 
+// Less than this either way is noise: such a machine is called as fast as when it was calibrated.
+inline constexpr double kSteadyWithin = 1.1;
+
 }  // namespace sim

@@ -302,6 +302,7 @@ inline constexpr auto kFields<Hardware> = [] {
           "standard deviation of the time of the same work on one device and another, over the mean").between(0, .9999).when(trains).in(FieldUnit::percent).seldom_set(),
     field("pass_jitter", &H::pass_jitter, "pass-jitter", "pass jitter, %",
           "the same of a micro-batch's pass on one device from one time to the next").between(0, .9999).when(trains).in(FieldUnit::percent).seldom_set(),
+    field("is_cpu", &H::is_cpu, "", "", ""),
     field("devices_per_node", &H::devices_per_node, "", "", "").at_least(1)};
 }();
 

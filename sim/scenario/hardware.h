@@ -26,6 +26,7 @@ struct Hardware {
   // device from one time to the next. cost/stragglers.h says what they cost.
   double device_spread = 0;
   double pass_jitter = 0;
+  bool is_cpu = false;  // the machine's own processor: its memory is the host's
   int devices_per_node = 1;
   BytesPerSecond node_link;     // per device and direction inside a node (NVLink); 0: none
   BytesPerSecond network_link;  // per device and direction between nodes; 0: none

@@ -9,6 +9,8 @@
 #include "runtime/calibrate.h"
 #include "runtime/cpu/kernel_table.h"
 #include "runtime/cuda/operations.h"
+#include "runtime/sample_runs.h"
+#include "sim/plan/programs.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -24,10 +26,18 @@ std::string join(const std::vector<std::string>& parts) {
   return all;
 }
 
-std::set<OpKind> kinds_timed_on_gpus() {
-  constexpr sim::DType kTypes[] = {sim::DType::fp32, sim::DType::bf16, sim::DType::fp16, sim::DType::fp8};
+constexpr sim::DType kTypes[] = {sim::DType::fp32, sim::DType::bf16, sim::DType::fp16, sim::DType::fp8};
+
+sim::Hardware hardware_of_any_type() {
   sim::Hardware hardware;
   for (const sim::DType type : kTypes) hardware.peak[type] = sim::tflops(1);
+  hardware.memory = sim::gib(16);
+  hardware.memory_bandwidth = sim::gb_per_s(100);
+  return hardware;
+}
+
+std::set<OpKind> kinds_timed_on_gpus() {
+  const sim::Hardware hardware = hardware_of_any_type();
   std::set<OpKind> kinds;
   for (const auto& [type, operations] : runtime::gpu_measurements(kTypes, hardware).operations)
     for (const runtime::SingleOperation& single : operations) kinds.insert(single.operation().kind);
@@ -38,6 +48,9 @@ std::string coverage() {
   std::set<OpKind> on_cpu;
   for (const runtime::SingleOperation& single : runtime::calibrated_operations())
     on_cpu.insert(single.operation().kind);
+  for (const sim::Scenario& scenario : runtime::calibrating_runs(hardware_of_any_type()))
+    for (const sim::Block& block : sim::make_plan(scenario).blocks)
+      for (const sim::Operation& op : block.operations) on_cpu.insert(op.kind);
   const std::set<OpKind> on_gpus = kinds_timed_on_gpus();
   std::string table(kHead);
   for (const sim::KindInfo& info : sim::kKinds) {

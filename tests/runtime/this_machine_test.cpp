@@ -6,15 +6,22 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/threads.h"
 #include "runtime/calibrate.h"
+#include "runtime/cpu/kernel_table.h"
 #include "runtime/machine_probe.h"
 #include "runtime/other_load.h"
 #include "runtime/sample_kernels.h"
+#include "runtime/sample_runs.h"
+#include "runtime/short_run.h"
 #include "sim/cost/predict.h"
+#include "sim/plan/programs.h"
 #include "sim/report/metrics.h"
 #include "tests/runtime/small_run.h"
 #include "tests/support/catch.h"
@@ -113,6 +120,56 @@ TEST_CASE("Every calibration times the operations of the probe") {
     const std::vector<runtime::SingleOperation> all = runtime::calibrated_operations();
     CHECK(std::any_of(all.begin(), all.end(), [&](const auto& single) { return is_same(single, probed); }));
   }
+}
+
+TEST_CASE("A calibration times every kind that one device runs, alone or in a run") {
+  std::set<sim::OpKind> timed;
+  for (const runtime::SingleOperation& single : runtime::calibrated_operations())
+    timed.insert(single.operation().kind);
+  sim::Hardware hardware = calibration().hardware;
+  hardware.peak[sim::DType::bf16] = hardware.peak_for(sim::DType::fp32);
+  for (const sim::Scenario& scenario : runtime::calibrating_runs(hardware))
+    for (const sim::Block& block : sim::make_plan(scenario).blocks)
+      for (const sim::Operation& op : block.operations) timed.insert(op.kind);
+  const std::set<sim::OpKind> of_several_ranks{
+      sim::OpKind::attention_partial, sim::OpKind::attention_partial_backward, sim::OpKind::attention_merge,
+      sim::OpKind::cross_entropy_statistics};
+  for (const sim::KindInfo& info : sim::kKinds) {
+    INFO(info.name);
+    if (!sim::is_collective(info.kind) && of_several_ranks.count(info.kind) == 0 &&
+        !runtime::cpu_types(info.kind).empty())
+      CHECK(timed.count(info.kind) == 1);
+  }
+}
+
+TEST_CASE("What operations of a run took each, times their number, is what they took in all") {
+  sim::Scenario scenario = tests::scenario_of(tests::small_gpt());
+  scenario.workload.seq_len = 32;
+  scenario.workload.global_batch_size = 3 * scenario.workload.micro_batch_size;
+  const sim::Report measured =
+      runtime::short_run(scenario, {.steps = 2, .threads = 0, .slowdown = {}}, {}, {});
+  std::map<sim::OpKind, std::pair<double, double>> seconds;  // by rows; by samples
+  for (const sim::Row& row : measured.rows)
+    if (row.phase != sim::Phase::recompute) seconds[row.kind].first += row.duration.value;
+  const sim::Plan plan = sim::make_plan(scenario);
+  std::map<sim::OpKind, double> executions, samples;
+  for (const sim::Action& action : plan.programs.front().actions)
+    for (const sim::Operation& op : plan.blocks[static_cast<std::size_t>(action.block)].operations)
+      ++executions[op.kind];
+  for (const sim::KernelSample& sample : runtime::samples_of(measured, {})) {
+    CHECK(sample.median.value > 0);
+    seconds[sample.kind].second += sample.median.value;
+    ++samples[sample.kind];
+  }
+  // Kinds with one row: the one sample, as often as it runs.
+  int compared = 0;
+  for (const auto& [kind, of] : seconds) {
+    if (samples[kind] != 1) continue;
+    INFO(sim::name(kind));
+    CHECK(of.second * executions[kind] == Approx(of.first).epsilon(1e-9));
+    ++compared;
+  }
+  CHECK(compared > 3);
 }
 
 TEST_CASE("The probe finds by how much a calibration is off, and predictions are off by that less") {

@@ -147,17 +147,83 @@ TEST_CASE("between two working sets the ratio is interpolated along their logari
   CHECK(at(1 << 25).ratio == Approx(3.0));
 }
 
+TEST_CASE("where the last cache lies between two working sets, half of it stays and twice of it does not") {
+  Calibration c;
+  c.hardware = laptop();
+  c.hardware.last_level_cache = gib(1. / 1024 * 32);
+  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 16)) == 0);
+  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 32)) == Approx(0.5));
+  CHECK(share_from_memory(c.hardware, gib(1. / 1024 * 64)) == 1);
+  CHECK(share_from_memory(c.hardware, {}) == 1);
+  CHECK(share_from_memory(laptop(), gib(1. / 1024 * 1)) == 1);
+  c.launch = us(5);
+  const Operation op{
+      .id = "add", .kind = OpKind::add, .dtype = DType::fp32, .dims = {.rows = 100, .cols = 64}};
+  Work w;
+  w.read = {100 * 64 * 12};
+  const auto sample = [&](Bytes working_set, double ratio) {
+    KernelSample s = kernel_shape(op, {}, w, working_set);
+    s.median = roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes) * ratio;
+    return s;
+  };
+  c.samples = {sample(gib(1. / 1024 * 16), 1.0), sample(gib(1. / 1024 * 800), 4.0)};
+  CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 64), 1))->ratio == Approx(4.0));
+  CHECK(calibrated_ratio(c, sample(gib(1. / 1024 * 32), 1))->ratio == Approx(2.0));
+}
+
+TEST_CASE("a slower memory slows what comes from memory, not what stays in caches") {
+  Calibration c = calibrate([](auto...) { return 1.0; });
+  c.hardware.last_level_cache = gib(1. / 1024 * 32);
+  const auto seconds = [&](Bytes working_set) {
+    return price(product_work(1, 4096, 4096), product(1, 4096, 4096), {}, c.hardware, &c, nullptr,
+                 working_set)
+        .seconds.value;
+  };
+  const double cached = seconds(gib(1. / 1024 * 8)), from_memory = seconds(gib(1. / 1024 * 500));
+  c.slowdown.memory = 3;
+  CHECK(seconds(gib(1. / 1024 * 8)) == Approx(cached));
+  CHECK(seconds(gib(1. / 1024 * 500)) > 2.5 * from_memory);
+}
+
+TEST_CASE("products of weights in fewer bits have samples of their own") {
+  Calibration c = calibrate(skinny_or_not);
+  KernelSample narrow =
+      kernel_shape(product(64, 1024, 1024), {}, product_work(64, 1024, 1024), {}, DType::int8);
+  CHECK(calibrated_ratio(c, narrow)->ratio == Approx(1.3));  // as of whole ones, while there are none
+  narrow.median = roofline_time(c.hardware, c.launch, narrow.dtype, narrow.flops, narrow.bytes) * 7;
+  c.samples.push_back(narrow);
+  CHECK(calibrated_ratio(c, narrow)->ratio == Approx(7));
+  narrow.weights.reset();
+  CHECK(calibrated_ratio(c, narrow)->ratio == Approx(1.3));
+}
+
+TEST_CASE("a step's band is narrower than those of its operations, which err each for itself") {
+  const Calibration c = calibrate([](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return 1.5 + 0.5 * std::sin(static_cast<double>(3 * m + 5 * n + 7 * k));
+  });
+  Scenario s = test::training(load_model_preset("gpt-10m"), 256);
+  s.hardware = c.hardware;
+  s.workload.dtype = DType::fp32;
+  const Report report = predict(s, &c);
+  double low = 0, high = 0;
+  for (const Row& row : report.rows) low += row.low.value, high += row.high.value;
+  CHECK(report.step_low.value > low);
+  CHECK(report.step_high.value < high);
+  // Not narrower than what the same machine may differ from one time to another.
+  CHECK(report.step_high / report.step_time > 1 + 0.8 * (kSteadyWithin - 1));
+}
+
 TEST_CASE("residuals are what leaving a sample out costs: none where the ratio is the same everywhere") {
   const Calibration even = calibrate([](auto...) { return 1.37; });
-  CHECK(even.residual_p90 < 1e-9);
+  CHECK(even.residual.p90 < 1e-9);
   const Calibration uneven = calibrate([](std::int64_t m, std::int64_t n, std::int64_t k) {
     return 1.5 + 0.5 * std::sin(static_cast<double>(3 * m + 5 * n + 7 * k));
   });
-  CHECK(uneven.residual_median > 0.05);
-  CHECK(uneven.residual_p90 >= uneven.residual_median);
+  CHECK(uneven.residual.median > 0.05);
+  CHECK(uneven.residual.p90 >= uneven.residual.median);
   // The band of an interpolated price is the residual.
   const Price p = price_of(uneven, 100, 1000, 1000);
-  CHECK(p.high / p.seconds == Approx(1 + uneven.residual_p90));
+  CHECK(p.high / p.seconds == Approx(1 + uneven.residual.p90));
 }
 
 TEST_CASE("backward products have samples of their own, and forward's where they have none") {

@@ -1,0 +1,125 @@
+#include "runtime/sample_runs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "runtime/short_run.h"
+#include "sim/cost/work.h"
+#include "sim/plan/memory.h"
+#include "sim/plan/programs.h"
+#include "sim/scenario/preset.h"
+
+namespace runtime {
+namespace {
+
+constexpr std::int64_t kSteps = 5;
+constexpr int kRuns = 2;
+
+// Of executions that differ more than this, as of contexts that grow from token to token, a mean says
+// something only of kinds that stream.
+constexpr double kSameWork = 1.3;
+
+using What = std::tuple<sim::OpKind, sim::DType, std::optional<sim::DType>>;
+
+What what(const sim::KernelSample& sample) {
+  return {sample.kind, sample.dtype, sample.weights};
+}
+
+// Executions of one operation in a phase.
+struct Executions {
+  std::vector<sim::KernelSample> shapes;
+
+  // As one, where they are alike enough.
+  std::optional<sim::KernelSample> mean() const {
+    sim::KernelSample mean = shapes[shapes.size() / 2];
+    double flops = 0, bytes = 0, least = std::numeric_limits<double>::infinity(), most = 0;
+    for (const sim::KernelSample& shape : shapes) {
+      const double work = shape.flops.value + static_cast<double>(shape.bytes.value);
+      least = std::min(least, work);
+      most = std::max(most, work);
+      flops += shape.flops.value;
+      bytes += static_cast<double>(shape.bytes.value);
+    }
+    if (most <= kSameWork * least) return mean;
+    if (sim::is_product(mean.kind) || sim::is_attention(mean.kind)) return std::nullopt;
+    const auto count = static_cast<double>(shapes.size());
+    mean.flops = {flops / count};
+    mean.bytes = {std::llround(bytes / count)};
+    return mean;
+  }
+};
+
+std::map<std::pair<sim::Phase, std::string>, Executions> executions_of(const sim::Plan& plan,
+                                                                       sim::Bytes working_set) {
+  std::map<std::pair<sim::Phase, std::string>, Executions> all;
+  for (const sim::Action& action : plan.programs.front().actions)
+    for (const sim::Operation& op : plan.blocks[static_cast<std::size_t>(action.block)].operations) {
+      const sim::Work work = sim::work_of(plan, op, action.variables);
+      all[{action.phase, op.id}].shapes.push_back(
+          sim::kernel_shape(op, action.variables, work, working_set, sim::narrow_weights(plan, op)));
+    }
+  return all;
+}
+
+}  // namespace
+
+std::vector<sim::Scenario> calibrating_runs(const sim::Hardware& hardware) {
+  std::vector<sim::Scenario> scenarios;
+  for (const sim::ScenarioSeries& series : sim::load_series_preset("calibration").series)
+    for (const sim::SeriesPoint& point : series.points) {
+      scenarios.push_back(point.scenario);
+      scenarios.back().hardware = hardware;
+    }
+  return scenarios;
+}
+
+std::vector<sim::KernelSample> samples_of(const sim::Report& measured, sim::Bytes working_set) {
+  const auto executions = executions_of(sim::make_plan(measured.source.scenario), working_set);
+  std::vector<sim::KernelSample> samples;
+  for (const sim::Row& row : measured.rows) {
+    const auto of = executions.find({row.phase, row.id});
+    // What is recomputed may be a part of the operation.
+    if (of == executions.end() || row.phase == sim::Phase::recompute || !(row.duration.value > 0)) continue;
+    std::optional<sim::KernelSample> sample = of->second.mean();
+    if (!sample) continue;
+    sample->median = row.duration * (1.0 / static_cast<double>(of->second.shapes.size()));
+    sample->spread = (row.high - row.low) / row.duration;
+    samples.push_back(*sample);
+  }
+  return samples;
+}
+
+void sample_runs(const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
+                 sim::Calibration& calibration) {
+  std::set<What> known;
+  for (const sim::KernelSample& sample : calibration.samples) known.insert(what(sample));
+  const std::vector<sim::Scenario> scenarios = calibrating_runs(calibration.hardware);
+  const auto count = static_cast<std::int64_t>(scenarios.size());
+  for (std::int64_t done = 0; done < count && !stop.stop_requested(); ++done) {
+    if (sink) sink(sim::ProgressEvent{sampling.what, done, count, {}});
+    const sim::Scenario& scenario = scenarios[static_cast<std::size_t>(done)];
+    const sim::Bytes memory = sim::plan_memory(sim::make_plan(scenario), 0, sim::Addresses::none).live_peak;
+    const sim::Bytes working_set =
+        memory > calibration.hardware.last_level_cache ? sampling.memory : sampling.rotation;
+    std::vector<sim::KernelSample> shortest;
+    for (int run = 0; run < kRuns; ++run) {
+      const std::vector<sim::KernelSample> samples = samples_of(
+          short_run(scenario, {.steps = kSteps, .threads = sampling.threads, .slowdown = {}}, {}, stop),
+          working_set);
+      if (stop.stop_requested()) return;
+      if (run == 0) shortest = samples;
+      for (std::size_t i = 0; i < std::min(shortest.size(), samples.size()); ++i)
+        if (samples[i].median < shortest[i].median) shortest[i] = samples[i];
+    }
+    for (const sim::KernelSample& sample : shortest)
+      if (known.count(what(sample)) == 0) calibration.samples.push_back(sample);
+  }
+}
+
+}  // namespace runtime

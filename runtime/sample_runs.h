@@ -1,0 +1,27 @@
+// Kernels timed inside short runs of whole plans, for what is not timed alone: kinds whose work follows from
+// what their operands hold, as of experts, and kernels in types that few models have.
+#pragma once
+#include <stop_token>
+#include <vector>
+
+#include "runtime/sample_kernels.h"
+#include "sim/cost/calibration.h"
+
+namespace runtime {
+
+// The runs: those of presets/series/calibration.json, on that hardware. Throws PresetError where the file is
+// missing.
+std::vector<sim::Scenario> calibrating_runs(const sim::Hardware& hardware);
+
+// Appends to calibration.samples what those runs take of kinds, types and types of weights of which it has no
+// sample yet. A run's samples count as found in caches, or not, by whether its memory is larger than the last
+// cache. Each is run twice, and the shorter times count. Ends early with what
+// there is on a stop request. Throws as calibrating_runs() does.
+void sample_runs(const Sampling& sampling, const EventSink& sink, const std::stop_token& stop,
+                 sim::Calibration& calibration);
+
+// What each operation of a run's report took each time. Products and attention count only where they do
+// nearly the same work each time; other kinds by the mean of their work.
+std::vector<sim::KernelSample> samples_of(const sim::Report& measured, sim::Bytes working_set);
+
+}  // namespace runtime
