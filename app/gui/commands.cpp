@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <stdexcept>
 
 namespace app::gui {
@@ -39,6 +40,14 @@ void Commands::add(Command command) {
   commands_.push_back(std::move(command));
 }
 
+void Commands::replace(std::string_view beginning, std::vector<Command> commands) {
+  const auto is_old = [beginning](const Command& c) { return c.id.starts_with(beginning); };
+  const auto place = std::find_if(commands_.begin(), commands_.end(), is_old) - commands_.begin();
+  std::erase_if(commands_, is_old);
+  commands_.insert(commands_.begin() + place, std::make_move_iterator(commands.begin()),
+                   std::make_move_iterator(commands.end()));
+}
+
 std::vector<std::string> Commands::categories() const {
   std::vector<std::string> result;
   for (const Command& command : commands_)
@@ -59,7 +68,8 @@ bool Commands::invoke(std::string_view id) {
   const std::string name(id);
   recent_.erase(std::remove(recent_.begin(), recent_.end(), name), recent_.end());
   if (command->remembered) recent_.insert(recent_.begin(), name);
-  command->run();
+  const auto run = command->run;  // which may replace commands
+  run();
   return true;
 }
 

@@ -26,6 +26,8 @@ class Commands {
  public:
   // Throws std::logic_error where the id is taken.
   void add(Command command);
+  // In the place of those whose ids begin so: at the end, where there were none.
+  void replace(std::string_view beginning, std::vector<Command> commands);
 
   const std::vector<Command>& all() const { return commands_; }
   std::vector<std::string> categories() const;  // of what is in menus, in the order of their first command

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "app/gui/figures/carried.h"
 #include "app/gui/offscreen_egl.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/panels/sweep.h"
@@ -16,6 +17,7 @@
 #include "app/gui/shell.h"
 #include "app/gui/window_glfw.h"
 #include "runtime/error.h"
+#include "sim/scenario/preset.h"
 
 namespace app {
 namespace {
@@ -96,7 +98,8 @@ void write_picture(const ScreenshotOptions& options, const std::filesystem::path
         ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
       },
       [](gui::Shell&, const auto& draw) { draw(kWarmUpFrames); });
-  gui::write_png(png, options.width, options.height, offscreen.read_pixels());
+  gui::write_png(png, options.width, options.height, offscreen.read_pixels(),
+                 {gui::kCarriedInPng, sim::to_json(options.scenario)});
 }
 
 // Panels ask their studies when they are seen: one after the other where all are written.

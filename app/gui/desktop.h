@@ -35,7 +35,7 @@ struct ScreenshotOptions {
   std::string panel;                          // one of panel_names(), or "" for the whole desktop
   int width = 1600, height = 1000;            // pixels
   double scale = 1;                           // of fonts and lines
-  std::string sweep, sweep_by;                // fields that the sweep panel is of, by their paths; "": its own choice
+  std::string sweep, sweep_by;  // fields that the sweep panel is of, by their paths; "": its own choice
   Theme theme = Theme::dark;
 };
 

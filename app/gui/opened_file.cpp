@@ -6,6 +6,7 @@
 #include <string>
 
 #include "app/cli/report_output.h"
+#include "app/gui/figures/carried.h"
 #include "runtime/model_source.h"
 #include "sim/file_text.h"
 #include "sim/scenario/preset.h"
@@ -25,8 +26,14 @@ OpenedFile read_opened(const std::filesystem::path& file) {
   if (std::filesystem::is_directory(file) || ending == ".gguf")
     return runtime::open_model(file.string()).model;
   if (ending == ".ndjson") return cli::read_report(file.string());
-  if (ending != ".json") return {};
+  const bool is_export = ending == ".png" || ending == ".svg" || ending == ".html";
+  if (ending != ".json" && !is_export) return {};
   const std::string text = text_of(file);
+  if (is_export) {
+    const auto carried = carried_scenario(text);
+    if (!carried) throw std::runtime_error(file.string() + " carries no scenario.");
+    return sim::scenario_from_json(*carried, file.string());
+  }
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
   if (has("report") || has("rows")) return cli::read_report(file.string());

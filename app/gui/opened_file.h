@@ -8,8 +8,9 @@
 
 namespace app::gui {
 
-// A scenario (JSON); a report or the events of a run; a model: Hugging Face's config.json or the folder that
-// has it, or a GGUF file, of which the header is read. Nothing for any other kind, which a panel may know.
+// A scenario (JSON, or an export that carries one: PNG, SVG, HTML); a report or the events of a run; a model:
+// Hugging Face's config.json or the folder that has it, or a GGUF file, of which the header is read. Nothing
+// for any other kind, which a panel may know.
 using OpenedFile = std::variant<std::monostate, sim::Scenario, sim::Report, sim::Model>;
 
 // Throws std::exception with a sentence that names the file, where it is of such a kind and cannot be read.

@@ -49,6 +49,9 @@ Settings load_settings(const std::filesystem::path& directory) {
     read.scale = std::clamp(json.at("scale").get<float>(), kLeastScale, kGreatestScale);
     read.layout = json.at("layout").get<std::string>();
     read.closed_panels = json.at("closed_panels").get<std::vector<std::string>>();
+    if (json.contains("recent_files"))
+      for (const nlohmann::json& recent : json.at("recent_files"))
+        read.recent_files.emplace_back(recent.get<std::string>());
     if (json.contains("scenario")) read.scenario = read_scenario(json.at("scenario"), file);
     return read;
   } catch (const nlohmann::json::exception& error) {
@@ -66,6 +69,8 @@ void save_settings(const Settings& settings, const std::filesystem::path& direct
                          {"scale", settings.scale},
                          {"layout", settings.layout},
                          {"closed_panels", settings.closed_panels}};
+  for (const std::filesystem::path& recent : settings.recent_files)
+    json["recent_files"].push_back(recent.string());
   if (settings.scenario) json["scenario"] = nlohmann::json::parse(sim::to_json(*settings.scenario));
   std::error_code error;
   std::filesystem::create_directories(directory, error);

@@ -14,10 +14,11 @@ inline constexpr float kLeastScale = 0.75f, kGreatestScale = 3.0f;
 
 struct Settings {
   Theme theme = Theme::dark;
-  float scale = 1;                         // of the interface, on top of the display's own
-  std::string layout;                      // Dear ImGui's ini text; empty: the shipped layout
-  std::vector<std::string> closed_panels;  // ids
-  std::optional<sim::Scenario> scenario;   // the last one shown
+  float scale = 1;                                       // of the interface, on top of the display's own
+  std::string layout;                                    // Dear ImGui's ini text; empty: the shipped layout
+  std::vector<std::string> closed_panels;                // ids
+  std::optional<sim::Scenario> scenario;                 // the last one shown
+  std::vector<std::filesystem::path> recent_files = {};  // opened or saved, the newest first
   bool operator==(const Settings&) const = default;
 };
 

@@ -58,6 +58,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   first_ = options.scenario;
   document_ = opened(options, std::move(settings.scenario), calibrations_.this_machine());
   unpredicted_.scenario = document_.scenario();
+  recent_files_ = std::move(settings.recent_files);
   // In the order of menus and of the palette.
   add_document_commands();
   add_export_commands();
@@ -94,6 +95,7 @@ Settings Shell::settings() const {
   settings.layout.assign(layout, size);
   settings.closed_panels.assign(panels_.closed().begin(), panels_.closed().end());
   settings.scenario = document_.scenario();
+  settings.recent_files = recent_files_;
   return settings;
 }
 
@@ -116,11 +118,12 @@ void Shell::open(const std::filesystem::path& file) {
   try {
     OpenedFile opened = read_opened(file);
     const std::string name = file.filename().string();
+    const bool is_export = file.extension() != ".json";
     if (auto* scenario = std::get_if<sim::Scenario>(&opened)) {
       const sim::Calibration* here = calibrations_.this_machine();
       if (here && scenario->hardware.name == sim::kThisMachine) scenario->hardware = here->hardware;
       document_.edit("Open " + name, std::move(*scenario));
-      saved_to_ = file;
+      if (!is_export) saved_to_ = file;  // a picture is not written over by Save
     } else if (const auto* report = std::get_if<sim::Report>(&opened)) {
       show_measured(*report);
       toast_.say("Shown as a run: " + name + ".");
@@ -129,8 +132,9 @@ void Shell::open(const std::filesystem::path& file) {
       next.model = *model;
       edit("Open model " + name, std::move(next));
     } else if (!panels_.open(file)) {
-      toast_.say("No panel shows " + file.string() + ".");
+      return toast_.say("No panel shows " + file.string() + ".");
     }
+    remember(file);
   } catch (const std::exception& error) {
     toast_.say(error.what());
   }

@@ -71,6 +71,9 @@ class Shell {
   void add_export_commands();
   void add_pin_commands();
   void add_presenter_commands();
+  // The file is the first of the recent ones, in the menu File.
+  void remember(const std::filesystem::path& file);
+  void list_recent_files();
   // Back to the desktop as it was.
   void end_presentation();
   void pin(std::shared_ptr<const sim::Report> report);
@@ -95,7 +98,8 @@ class Shell {
   bool frozen_ = false, wants_close_ = false, style_is_old_ = true;
   Look look_;
   float user_scale_ = 1, display_scale_ = 1;
-  std::optional<float> scale_before_;  // of the presenter's mode; none: it is not on
+  std::vector<std::filesystem::path> recent_files_;  // the newest first
+  std::optional<float> scale_before_;                // of the presenter's mode; none: it is not on
   std::size_t frames_drawn_ = 0;
 
   Document document_;

@@ -64,9 +64,9 @@ void Shell::add_document_commands() {
     if (!pfd::settings::available())
       return toast_.say("No file dialog is installed: drop a file on the window.");
     for (const std::string& file :
-         pfd::open_file(
-             "Open a scenario, model, report or table", saved_to_.parent_path().string(),
-             {"Scenario, report, config.json, GGUF, table", "*.json *.ndjson *.gguf *.csv", "All files", "*"})
+         pfd::open_file("Open a scenario, model, report or table", saved_to_.parent_path().string(),
+                        {"Scenario, report, config.json, GGUF, table, exported picture",
+                         "*.json *.ndjson *.gguf *.csv *.png *.svg *.html", "All files", "*"})
              .result())
       open(file);
   };
@@ -74,6 +74,7 @@ void Shell::add_document_commands() {
     try {
       save_scenario(document_.scenario(), file);
       saved_to_ = file;
+      remember(file);
       toast_.say("Saved to " + file.string() + ".");
     } catch (const std::exception& error) {
       toast_.say(error.what());
@@ -95,6 +96,7 @@ void Shell::add_document_commands() {
        {},
        [this] { return saved_to_.filename().string(); }});
   add({"file.save_as", "File", "Save as", save_as, ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_S});
+  list_recent_files();
   add_scenario_commands();
   const auto make_it_legal = [this] {
     const auto legal = make_legal(document_.scenario());
@@ -126,6 +128,28 @@ void Shell::add_document_commands() {
        ImGuiMod_Ctrl | ImGuiMod_Shift | ImGuiKey_C,
        {},
        [this] { return cli::predict_command(document_.scenario()); }});
+}
+
+void Shell::remember(const std::filesystem::path& file) {
+  constexpr std::size_t kMost = 8;
+  std::error_code unknown;
+  const std::filesystem::path whole = std::filesystem::absolute(file, unknown);
+  std::erase(recent_files_, whole);
+  recent_files_.insert(recent_files_.begin(), whole);
+  if (recent_files_.size() > kMost) recent_files_.resize(kMost);
+  list_recent_files();
+}
+
+void Shell::list_recent_files() {
+  std::vector<Command> commands;
+  for (std::size_t i = 0; i < recent_files_.size(); ++i)
+    commands.push_back({.id = "file.recent." + std::to_string(i),
+                        .category = "File",
+                        .label = "Open " + recent_files_[i].filename().string() + " again",
+                        .run = [this, file = recent_files_[i]] { open(file); },
+                        .detail = [file = recent_files_[i]] { return file.parent_path().string(); },
+                        .remembered = false});
+  commands_.replace("file.recent.", std::move(commands));
 }
 
 void Shell::add_run_commands() {

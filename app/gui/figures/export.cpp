@@ -5,6 +5,7 @@
 #include <fstream>
 #include <vector>
 
+#include "app/gui/figures/carried.h"
 #include "app/gui/figures/page.h"
 #include "app/gui/figures/svg.h"
 #include "app/gui/figures/text.h"
@@ -48,8 +49,8 @@ std::string written(ExportFormat format, std::span<const PanelFigures> panels, c
   std::string text;
   switch (format) {
     case ExportFormat::svg:
-      if (panels.size() == 1) return to_svg(panels.front());
-      return to_svg(PanelFigures{"", "Ridgepoint", "", figures});
+      text = to_svg(panels.size() == 1 ? panels.front() : PanelFigures{"", "Ridgepoint", "", figures});
+      return report ? svg_with(std::move(text), report->source.scenario) : text;
     case ExportFormat::csv:
       return to_csv(figures);
     case ExportFormat::tsv:

@@ -16,8 +16,8 @@ inline constexpr int kExportFormats = 6;
 std::string_view ending_of(ExportFormat format);  // ".svg"
 std::optional<ExportFormat> format_with_ending(std::string_view ending);
 
-// `report` is the scenario's, for a page. Throws runtime::InputError, a sentence, where there is nothing to
-// write: a trace without a timeline, or no figures at all.
+// `report` is the scenario's, for a page; a drawing carries its scenario. Throws runtime::InputError, a
+// sentence, where there is nothing to write: a trace without a timeline, or no figures at all.
 std::string written(ExportFormat format, std::span<const PanelFigures> panels, const sim::Report* report);
 
 // Written beside and renamed over. Throws runtime::DeviceError, a sentence.
