@@ -34,6 +34,7 @@ void add_lesson(CLI::App& program, Invocation& invocation);
 void add_measure(CLI::App& program, Invocation& invocation);
 
 // What the program does without a sub-command: the desktop; where there is no display, the tour.
-ExitCode run_without_command(const std::vector<std::string>& tables);  // of measurements, for the desktop
+// `tables`: of measurements; `lessons`: folders of them; both for the desktop.
+ExitCode run_without_command(const std::vector<std::string>& tables, const std::vector<std::string>& lessons);
 
 }  // namespace app::cli

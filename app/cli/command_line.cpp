@@ -108,10 +108,12 @@ int run(int argc, char** argv, Invocation& invocation) {
   program.formatter(std::make_shared<HelpFormatter>());
   program.set_version_flag("--version", "ridgepoint " RIDGEPOINT_VERSION);
   program.require_subcommand(0, 1);
-  std::vector<std::string> tables;
+  std::vector<std::string> tables, lessons;
   program.add_option("--table", tables, "tables of measurements for the desktop's validation panel")
       ->type_name("FILE.csv");
-  invocation.run = [&tables] { return run_without_command(tables); };
+  program.add_option("--lessons", lessons, "a folder of lessons for the desktop, beside the program's own")
+      ->type_name("DIR");
+  invocation.run = [&tables, &lessons] { return run_without_command(tables, lessons); };
   for (const auto add :
        {add_tour, add_predict, add_train, add_generate, add_compare, add_tokenize, add_screenshot, add_plan,
         add_bench, add_calibrate, add_measure, add_validate, add_doctor, add_schema, add_lesson})

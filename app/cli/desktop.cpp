@@ -9,6 +9,7 @@
 #include "app/cli/command.h"
 #include "app/cli/executable.h"
 #include "app/cli/tour.h"
+#include "app/lesson/lesson.h"
 #include "sim/scenario/preset.h"
 
 namespace app::cli {
@@ -27,12 +28,15 @@ std::filesystem::path settings_directory() {
 
 }  // namespace
 
-ExitCode run_without_command(const std::vector<std::string>& tables) {
+ExitCode run_without_command(const std::vector<std::string>& tables,
+                             const std::vector<std::string>& lessons) {
+  for (const std::string& folder : lessons) lesson::require_lesson_folder(folder);
   try {
     return run_desktop({sim::load_scenario_preset("train-llama-3.1-8b-8-h100"),
                         executable_path(),
                         settings_directory(),
-                        {tables.begin(), tables.end()}}) == 0
+                        {tables.begin(), tables.end()},
+                        {lessons.begin(), lessons.end()}}) == 0
                ? ExitCode::fine
                : ExitCode::internal;
   } catch (const NoDisplay& e) {

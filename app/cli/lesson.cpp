@@ -20,23 +20,26 @@ namespace {
 
 struct LessonFlags {
   std::vector<std::string> names;
+  std::vector<std::string> folders;  // of lessons, beside the program's own
   bool check = false, answers = false, quantities = false;
 };
 
-// A file, or the name of one in presets/lessons.
-std::filesystem::path lesson_file(const std::string& name) {
+// A file, or the name of one in presets/lessons or in a folder of the user's.
+std::filesystem::path lesson_file(const std::string& name,
+                                  const std::vector<std::filesystem::path>& folders) {
   if (std::filesystem::is_regular_file(name)) return name;
-  const std::filesystem::path shipped = lesson::lesson_directory() / (name + ".md");
-  if (std::filesystem::is_regular_file(shipped)) return shipped;
   sim::require_preset_directory();
   std::vector<std::string> names;
-  for (const auto& file : lesson::lesson_files(lesson::lesson_directory()))
+  for (const auto& file : lesson::lesson_files(folders)) {
+    if (file.stem() == name) return file;
     names.push_back(file.stem().string());
+  }
   throw sim::PresetError(fmt::format("{}: no such file, and no lesson of that name; there are {}", name,
                                      fmt::join(names, ", ")));
 }
 
-ExitCode list_lessons() {
+// One that is wrong is told on stderr, and hinders no other.
+ExitCode list_lessons(const std::vector<std::filesystem::path>& folders) {
   TextTable table{{{"lesson", TextTable::Align::left},
                    {"chapter", TextTable::Align::left},
                    {"title", TextTable::Align::left},
@@ -45,14 +48,19 @@ ExitCode list_lessons() {
                   {}};
   sim::require_preset_directory();
   std::vector<lesson::Lesson> lessons;
-  for (const auto& file : lesson::lesson_files(lesson::lesson_directory()))
-    lessons.push_back(lesson::load_lesson(file));
+  ExitCode code = ExitCode::fine;
+  for (const auto& file : lesson::lesson_files(folders)) try {
+      lessons.push_back(lesson::load_lesson(file));
+    } catch (const sim::PresetError& error) {
+      fmt::print(stderr, "ridgepoint: {}\n", error.what());
+      code = ExitCode::bad_input;
+    }
   std::ranges::stable_sort(lessons, {}, &lesson::Lesson::chapter);
   for (const lesson::Lesson& l : lessons)
     table.rows.push_back(
         {l.id, l.chapter, l.title, std::to_string(l.steps.size()), std::to_string(l.minutes)});
   fmt::print("{}", table.text());
-  return ExitCode::fine;
+  return code;
 }
 
 ExitCode list_quantities() {
@@ -160,10 +168,15 @@ ExitCode run(LessonFlags flags) {
     flags.check = true;
     flags.names.erase(flags.names.begin());
   }
-  if (flags.names.empty() && !flags.check) return list_lessons();
+  std::vector<std::filesystem::path> own(flags.folders.begin(), flags.folders.end());
+  for (const std::filesystem::path& folder : own) lesson::require_lesson_folder(folder);
+  std::vector<std::filesystem::path> folders = own;
+  folders.insert(folders.begin(), lesson::lesson_directory());
+  if (flags.names.empty() && !flags.check) return list_lessons(folders);
   std::vector<std::filesystem::path> files;
-  for (const std::string& name : flags.names) files.push_back(lesson_file(name));
-  if (flags.check) return check(files.empty() ? lesson::lesson_files(lesson::lesson_directory()) : files);
+  for (const std::string& name : flags.names) files.push_back(lesson_file(name, folders));
+  // Who names a folder wants to know of that.
+  if (flags.check) return check(files.empty() ? lesson::lesson_files(own.empty() ? folders : own) : files);
   for (const auto& file : files) play(file, flags.answers);
   return ExitCode::fine;
 }
@@ -176,9 +189,11 @@ void add_lesson(CLI::App& program, Invocation& invocation) {
       "lesson", describe("List the lessons, read one as text, or check what a lecturer wrote.",
                          {"ridgepoint lesson", "ridgepoint lesson cost-of-a-step --answers",
                           "ridgepoint lesson check my_lesson.md", "ridgepoint lesson --check",
-                          "ridgepoint lesson --quantities"}));
+                          "ridgepoint lesson check --lessons my_class", "ridgepoint lesson --quantities"}));
   command->add_option("LESSON", flags->names, "a lesson's name or file; `check` before them checks")
       ->type_name("NAME|FILE");
+  command->add_option("--lessons", flags->folders, "a folder of lessons beside the program's own")
+      ->type_name("DIR");
   command->add_flag("--check", flags->check,
                     "play every step and say what is wrong; all lessons where none is named");
   command->add_flag("--answers", flags->answers, "with the answers, as the model computes them");

@@ -10,6 +10,7 @@
 
 #include "app/gui/figures/carried.h"
 #include "app/gui/offscreen_egl.h"
+#include "app/gui/panels/lessons.h"
 #include "app/gui/panels/panels.h"
 #include "app/gui/panels/sweep.h"
 #include "app/gui/png.h"
@@ -138,6 +139,8 @@ int run_desktop(const DesktopOptions& options) {
   gui::Shell shell(
       options, gui::load_settings(options.settings_directory), [&window] { window.wake(); }, false);
   for (const std::filesystem::path& table : options.tables) shell.open(table);
+  for (const std::filesystem::path& folder : options.lessons)
+    shell.panels().state<gui::LessonsState>().add_folder(folder);
   const auto keep = [&] {
     try {
       gui::save_settings(shell.settings(), options.settings_directory);

@@ -18,6 +18,7 @@ struct DesktopOptions {
   std::string executable;                          // this program, for child processes (runs)
   std::filesystem::path settings_directory;        // layout, theme, last scenario; empty: nothing is kept
   std::vector<std::filesystem::path> tables = {};  // of measurements, for the validation panel
+  std::vector<std::filesystem::path> lessons = {};  // folders of them, beside presets/lessons
 };
 
 // No display could be opened; the message is a sentence.

@@ -107,8 +107,12 @@ struct Lesson {
 Lesson parse_lesson(std::string_view text, const std::filesystem::path& file);
 Lesson load_lesson(const std::filesystem::path& file);
 
-// presets/lessons/*.md but its README, by chapter and name.
-std::vector<std::filesystem::path> lesson_files(const std::filesystem::path& directory);
-std::filesystem::path lesson_directory();
+// The lessons of a folder, *.md but its README, by name.
+std::vector<std::filesystem::path> lesson_files(const std::filesystem::path& folder);
+// Those of several folders: a lesson of a later folder stands in place of one of the same name before it.
+std::vector<std::filesystem::path> lesson_files(const std::vector<std::filesystem::path>& folders);
+std::filesystem::path lesson_directory();  // presets/lessons
+// Throws sim::PresetError where it is no folder, or has no lessons.
+void require_lesson_folder(const std::filesystem::path& folder);
 
 }  // namespace app::lesson

@@ -400,10 +400,28 @@ std::filesystem::path lesson_directory() {
   return sim::preset_directory() / "lessons";
 }
 
-std::vector<std::filesystem::path> lesson_files(const std::filesystem::path& directory) {
+std::vector<std::filesystem::path> lesson_files(const std::vector<std::filesystem::path>& folders) {
+  std::map<std::string, std::filesystem::path> by_name;
+  for (const std::filesystem::path& folder : folders)
+    for (const std::filesystem::path& file : lesson_files(folder)) by_name[file.stem().string()] = file;
+  std::vector<std::filesystem::path> files;
+  for (const auto& [name, file] : by_name) files.push_back(file);
+  return files;
+}
+
+void require_lesson_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error))
+    throw sim::PresetError(folder.string() + ": is no folder; one of lessons, NAME.md each, would be");
+  if (lesson_files(folder).empty())
+    throw sim::PresetError(folder.string() +
+                           ": has no lessons, which are files NAME.md other than README.md");
+}
+
+std::vector<std::filesystem::path> lesson_files(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error))
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
     if (entry.path().extension() == ".md" && entry.path().stem() != "README") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;

@@ -84,6 +84,8 @@ class ExampleFolder {
       folder_.write(name, products);
     fs::copy(fs::path(RIDGEPOINT_SOURCE_DIR) / "presets" / "lessons" / "batch-size.md",
              folder_.path("my_lesson.md"));
+    fs::create_directory(folder_.path("my_class"));
+    fs::copy(folder_.path("my_lesson.md"), folder_.path("my_class"));
     fs::current_path(folder_.path("."));
   }
   ~ExampleFolder() { fs::current_path(before_); }

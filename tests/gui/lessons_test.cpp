@@ -128,3 +128,20 @@ TEST_CASE("progress and answers are kept between starts, and a file that is none
   std::ofstream(folder.path() / "lessons.json") << "[1, 2";
   CHECK(load_lesson_progress(folder.path()).steps.empty());
 }
+
+TEST_CASE("a class's folder stands beside our lessons, and what is written to it later shows, too") {
+  const TemporaryFolder folder;
+  tests::NullDesktop desktop(tests::small_scenario(), {1900, 1000});
+  auto& state = desktop.state<LessonsState>();
+  state.reload();
+  const std::size_t ours = state.entries.size();
+  std::ofstream(folder.path() / "small.md") << kLesson;
+  state.add_folder(folder.path());
+  state.reload();
+  CHECK(state.entries.size() == ours + 1);
+  std::ofstream(folder.path() / "wrong.md") << "nothing of a lesson";
+  state.next_look = {};
+  state.reload();
+  REQUIRE(state.entries.size() == ours + 2);
+  CHECK_THAT(state.entries.front().problem, contains("wrong.md:1: begins with a line ---"));
+}

@@ -588,6 +588,7 @@ LessonsState::LessonsState(const PanelTools& tools)
             return make_view(request, *predictions, [&course] { return course.stopped(); });
           })),
       settings(tools.settings_directory),
+      folders({lesson::lesson_directory()}),
       progress(load_lesson_progress(tools.settings_directory)) {
   tools.commands.add({.id = "lesson.next",
                       .category = "Lessons",
@@ -607,7 +608,7 @@ void LessonsState::reload() {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_look) return;
   next_look = now + kBetweenLooks;
-  std::vector<std::filesystem::path> files = lesson::lesson_files(lesson::lesson_directory());
+  std::vector<std::filesystem::path> files = lesson::lesson_files(folders);
   files.insert(files.end(), opened.begin(), opened.end());
   const std::filesystem::path shown = current && *current < entries.size() ? entries[*current].file : "";
   std::vector<Entry> fresh;
@@ -637,6 +638,11 @@ void LessonsState::reload() {
     else
       current = static_cast<std::size_t>(again - entries.begin());
   }
+}
+
+void LessonsState::add_folder(const std::filesystem::path& folder) {
+  folders.push_back(folder);
+  next_look = {};
 }
 
 const lesson::Lesson* LessonsState::open_now() const {

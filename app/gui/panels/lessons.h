@@ -46,6 +46,7 @@ struct LessonsState {
   void open_lesson(std::size_t index);
   void go_to(std::size_t step);
   bool open(const std::filesystem::path& file);
+  void add_folder(const std::filesystem::path& folder);  // beside presets/lessons
   const lesson::Lesson* open_now() const;  // null: the list is shown
 
   struct Entry {
@@ -57,7 +58,8 @@ struct LessonsState {
   Study<LessonRequest, LessonView>& study;
   std::filesystem::path settings;
   std::vector<Entry> entries;                 // by chapter
-  std::vector<std::filesystem::path> opened;  // files from elsewhere
+  std::vector<std::filesystem::path> folders;  // that lessons are of; what is written later shows, too
+  std::vector<std::filesystem::path> opened;   // files from elsewhere
   std::optional<std::size_t> current;
   std::size_t step = 0;
   bool opening = false;   // in this frame
