@@ -171,4 +171,14 @@ bool gathers_ahead(const Scenario& s) {
   return s.implementation.data_parallel.overlaps_gather && (zero == 1 || zero == 2);
 }
 
+std::array<OnceStep, 7> steps_before_update(const StepBlocks& b) {
+  return {{{.block = b.zero_norm},
+           {.block = b.sum_tied_embedding, .at_an_end = true},
+           {.units = &b.unscale},
+           {.block = b.read_overflow},
+           {.units = &b.norm},
+           {.block = b.sum_norm},
+           {.block = b.clip}}};
+}
+
 }  // namespace sim

@@ -2,6 +2,7 @@
 // in which order units run, which run forward again before their backward pass, and when their gradients go:
 // stage programs expand it into actions, the planner composes times and memory of it.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -30,6 +31,14 @@ struct UnitStep {
   std::int32_t flushed = 0;
 };
 
+inline constexpr std::array kPasses{Pass::forward, Pass::backward, Pass::backward_input,
+                                    Pass::backward_weight};
+// Whether a schedule with such backward passes has any of these.
+constexpr bool has_pass(BackwardParts parts, Pass pass) {
+  if (pass == Pass::forward) return true;
+  return parts != (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole);
+}
+
 // Which gradients a pass reduces: those of layers, and those of embedding and head.
 struct Reduced {
   bool layers = false, ends = false;
@@ -51,5 +60,15 @@ bool reduces_beside(const Scenario& scenario);
 // Whether parameters that the optimizer of the step before updated are gathered beside the first forward
 // pass.
 bool gathers_ahead(const Scenario& scenario);
+
+// What a stage computes after its last pass and the reductions, before it updates its units: one block, or
+// one for each of its units.
+struct OnceStep {
+  BlockId block = -1;
+  const UnitBlocks* units = nullptr;
+  bool at_an_end = false;  // of the pipeline's first and last stage alone
+};
+// In order; refers to the blocks.
+std::array<OnceStep, 7> steps_before_update(const StepBlocks& blocks);
 
 }  // namespace sim

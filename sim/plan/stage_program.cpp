@@ -322,14 +322,14 @@ class StageWriter {
       if (u.unit == Unit::embedding && defers_embedding(scenario_))
         reduce({{u}, blocks_.reduce.embedding, true});
     });
-    compute(blocks_.zero_norm, Phase::optimizer, 0, {last_collective_});
-    if (stage_ == 0 || stage_ == schedule_.stages - 1)
-      compute(blocks_.sum_tied_embedding, Phase::optimizer, 0);
-    for_each_unit([&](const At& u) { compute(blocks_.unscale[u.unit], Phase::optimizer, u.layer); });
-    compute(blocks_.read_overflow, Phase::optimizer, 0);
-    for_each_unit([&](const At& u) { compute(blocks_.norm[u.unit], Phase::optimizer, u.layer); });
-    compute(blocks_.sum_norm, Phase::optimizer, 0);
-    compute(blocks_.clip, Phase::optimizer, 0);
+    Waits waits{last_collective_};
+    for (const OnceStep& o : steps_before_update(blocks_)) {
+      if (o.at_an_end && stage_ > 0 && stage_ < schedule_.stages - 1) continue;
+      if (o.units)
+        for_each_unit([&](const At& u) { compute((*o.units)[u.unit], Phase::optimizer, u.layer); });
+      else
+        compute(o.block, Phase::optimizer, 0, std::exchange(waits, {}));
+    }
     for_each_unit([&](const At& u) {
       const std::int32_t updated = update(u);
       if (gathers_ahead(scenario_)) return;

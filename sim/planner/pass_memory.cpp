@@ -357,10 +357,8 @@ PieceMemory PassMemory::of(const Piece& piece, const Scenario& scenario) const {
   Tracer::OfBatch& batch = tracer_->of_batch(scenario.workload.micro_batch_size);
   memory.carried_back = tracer_->gradient_of_residual(batch);
   thread_local std::vector<UnitStep> units;  // kept from one piece to the next
-  for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
-    if (parts == (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole) &&
-        pass != Pass::forward)
-      continue;
+  for (const Pass pass : kPasses) {
+    if (!has_pass(parts, pass)) continue;
     const bool splits = parts != BackwardParts::whole && pass != Pass::backward;
     double level = 0;
     std::vector<PassStep>& steps = memory.passes[index(pass)];

@@ -51,12 +51,6 @@ struct Exchange {
   bool operator==(const Exchange&) const = default;
 };
 
-// How many of each unit.
-struct UnitCounts {
-  double embedding = 0, head = 0;
-  std::vector<double> layers;  // of each kind
-};
-
 // Bytes, without parameters, their states and accumulated gradients. Refers to the PassMemory that found it.
 struct PieceMemory {
   std::int32_t units = 0;

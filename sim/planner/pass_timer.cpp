@@ -162,15 +162,14 @@ class StageOnce {
               bool at_an_end) const {
     const EndTime ready = clock.free(kComputeStream);
     for (const ActionTime& message : reductions) clock.run(kCollectiveStream, message, ready);
-    ActionTime norm = of(blocks_.zero_norm);
-    norm.work = software_.pass;
-    clock.run(kComputeStream, norm, clock.free(kCollectiveStream));
-    ActionTime before = at_an_end ? of(blocks_.sum_tied_embedding) : ActionTime{};
-    before = in_turn(before, of_all(blocks_.unscale));
-    before = in_turn(before, of(blocks_.read_overflow));
-    before = in_turn(before, of_all(blocks_.norm));
-    before = in_turn(before, in_turn(of(blocks_.sum_norm), of(blocks_.clip)));
-    clock.run(kComputeStream, before);
+    EndTime wait = clock.free(kCollectiveStream);
+    HostWork work = software_.pass;
+    for (const OnceStep& o : steps_before_update(blocks_)) {
+      ActionTime step = o.units ? of_all(*o.units) : of(o.block);
+      if (!is_there(step) || (o.at_an_end && !at_an_end)) continue;
+      step.work = std::exchange(work, {});
+      clock.run(kComputeStream, step, std::exchange(wait, clock.free(kComputeStream)));
+    }
     if (scenario_.strategy.offload_optimizer) return update_on_host(clock, gathers);
     std::vector<TimedStep> updates;
     for (const Piece::Run& r : units_) {

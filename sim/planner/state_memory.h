@@ -7,11 +7,13 @@
 
 namespace sim {
 
-// A number of bytes for each unit.
-struct UnitBytes {
+// A number for each unit: bytes, or how many of them there are.
+struct UnitNumbers {
   double embedding = 0, head = 0;
   std::vector<double> layers;  // of each kind
 };
+using UnitBytes = UnitNumbers;
+using UnitCounts = UnitNumbers;
 
 // Units of a stage, as bits: its embedding, its head, layers of each kind.
 using UnitSet = std::uint32_t;

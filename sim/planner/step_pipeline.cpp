@@ -120,27 +120,24 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
   const PassTimer of_passes = timer(s, states);
   const BackwardParts parts = backward_parts(s.strategy.schedule);
   struct Durations {
-    Seconds forward, backward, input, weight, exchanged;
+    std::array<Seconds, kPasses.size()> of_pass;  // 0: of a pass that the schedule does not have
+    Seconds exchanged;
+    Seconds of(Pass pass) const { return of_pass[static_cast<std::size_t>(pass)]; }
+    Seconds back() const { return of_either(of(Pass::backward), of(Pass::backward_input)); }
   };
   thread_local std::vector<Durations> durations;  // both vectors are kept from one pipeline to the next
   durations.assign(cut_.pieces.distinct.size(), {});
-  const auto find = [&](Pass pass, Seconds Durations::*of) {
-    const std::vector<PricedPass>& passes =
-        passes_.priced(cut_, of_passes, of_passes.normal({.pass = pass})).priced;
+  for (const Pass pass : kPasses) {
+    if (!has_pass(parts, pass)) continue;
+    const StepPasses::Cut::Passes& passes = passes_.priced(cut_, of_passes, of_passes.normal({.pass = pass}));
+    // Where some backward passes are whole, their parts exchange no less.
+    const bool counts = pass == Pass::forward || pass == Pass::backward || parts == BackwardParts::all_split;
     for (std::size_t p = 0; p < durations.size(); ++p) {
-      const LeastOfPass least = least_of(passes[p].steps);
-      durations[p].*of = least.compute;
-      if (pass == Pass::forward || (pass == Pass::backward) != (parts == BackwardParts::all_split))
-        durations[p].exchanged += least.collectives;
+      const LeastOfPass least = least_of(passes.priced[p].steps);
+      durations[p].of_pass[static_cast<std::size_t>(pass)] = least.compute;
+      if (counts) durations[p].exchanged += least.collectives;
     }
-  };
-  find(Pass::forward, &Durations::forward);
-  if (parts != BackwardParts::all_split) find(Pass::backward, &Durations::backward);
-  if (parts != BackwardParts::whole) {
-    find(Pass::backward_input, &Durations::input);
-    find(Pass::backward_weight, &Durations::weight);
   }
-  const auto back = [](const Durations& p) { return of_either(p.backward, p.input); };
   struct Way {
     Seconds forward, backward;
   };
@@ -150,8 +147,8 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
   for (std::size_t p = 0; p < cut_.pieces.of_piece.size(); ++p) {
     before.push_back(sum);
     const Durations& passes = durations[cut_.pieces.of_piece[p]];
-    sum.forward += passes.forward;
-    sum.backward += back(passes);
+    sum.forward += passes.of(Pass::forward);
+    sum.backward += passes.back();
   }
   Seconds least;
   for (std::int32_t stage = 0; stage < placement.stages; ++stage) {
@@ -160,8 +157,9 @@ Seconds StepPipeline::least_of_passes(const Scenario& s, const StepStates* state
     for (std::int32_t c = 0; c < placement.chunks; ++c) {
       const auto piece = static_cast<std::size_t>(placement.piece(stage, c));
       const Durations& p = durations[cut_.pieces.of_piece[piece]];
-      all += p.forward + of_either(p.backward, p.input + p.weight);
-      without_weights += p.forward + back(p);
+      all += p.of(Pass::forward) +
+             of_either(p.of(Pass::backward), p.of(Pass::backward_input) + p.of(Pass::backward_weight));
+      without_weights += p.of(Pass::forward) + p.back();
       exchanged += p.exchanged;
       first.forward = std::min(first.forward, before[piece].forward);
       first.backward = std::min(first.backward, before[piece].backward);
@@ -203,10 +201,7 @@ std::span<const ChunkPasses> StepPipeline::exchanging(const Scenario& s, const S
   const BackwardParts parts = backward_parts(s.strategy.schedule);
   passes.resize(cut_.pieces.distinct.size());
   for (std::size_t k = 0; k < kPassKinds.size(); ++k) {
-    const Pass pass = kPassKinds[k].pass;
-    if (pass != Pass::forward &&
-        parts == (pass == Pass::backward ? BackwardParts::all_split : BackwardParts::whole))
-      continue;
+    if (!has_pass(parts, kPassKinds[k].pass)) continue;
     const PassTime* const of_pieces = passes_.passes_of(cut_, of_passes, kPassKinds[k], ahead);
     for (std::size_t p = 0; p < passes.size(); ++p) passes[p][k] = of_pieces + p;
   }
