@@ -63,7 +63,7 @@ TEST_CASE("a report that is opened is shown as a run, and what cannot be read le
 TEST_CASE("an export opens again as the scenario that it is of: a picture, a drawing, a page") {
   const TemporaryFolder folder;
   sim::Scenario scenario = tests::small_scenario();
-  scenario.model.source = "a name with ]]> and </script> and \"quotes\"";
+  scenario.model.source = "a name with ]]>, R&D <b> and </script> and \"quotes\"";
   const std::string ending = GENERATE(".png", ".svg", ".html");
   const auto file = folder.path() / ("export" + ending);
   if (ending == ".png") {

@@ -6,7 +6,7 @@
 namespace app::gui {
 namespace {
 
-constexpr std::string_view kDrawing = "<metadata id=\"scenario\"><![CDATA[", kDrawingEnd = "]]></metadata>";
+constexpr std::string_view kDrawing = "<metadata id=\"scenario\">", kDrawingEnd = "</metadata>";
 // As to_html() writes it.
 constexpr std::string_view kPage = "<script type=\"application/json\" id=\"scenario\">",
                            kPageEnd = "</script>";
@@ -22,10 +22,12 @@ std::optional<std::string> between(std::string_view file, std::string_view begin
 }  // namespace
 
 std::string svg_with(std::string svg, const sim::Scenario& scenario) {
-  std::string json = sim::to_json(scenario);
-  // What ends the section would end it within a string, too: there JSON has another way to write it.
-  for (std::size_t at = 0; (at = json.find("]]>", at)) != std::string::npos;)
-    json.replace(at, 3, "]]\\u003e");
+  // What XML has a meaning for stands within strings alone, where JSON has another way to write it.
+  std::string json;
+  for (const char c : sim::to_json(scenario)) {
+    const char* const other = c == '<' ? "\\u003c" : c == '>' ? "\\u003e" : c == '&' ? "\\u0026" : nullptr;
+    other ? json.append(other) : json.append(1, c);
+  }
   const std::size_t start = svg.find("<svg");
   const std::size_t inside = start == std::string::npos ? start : svg.find('>', start);
   if (inside != std::string::npos)
