@@ -1,7 +1,7 @@
 #include "sim/csv.h"
 
-#include <algorithm>
 #include <cstddef>
+#include <set>
 
 #include "sim/preset_error.h"
 
@@ -103,12 +103,12 @@ CsvTable csv_from_text(std::string_view text, const std::string& file) {
   if (reader.at_end()) throw PresetError(file + ": is empty; a table in CSV with a header line is expected");
   CsvTable table;
   table.header = reader.record();
+  std::set<std::string_view> names;
   for (std::size_t i = 0; i < table.header.size(); ++i) {
     const std::string& column = table.header[i];
     if (column.empty())
       reader.fail(1, "must name every column, but column " + std::to_string(i + 1) + " has no name");
-    if (std::count(table.header.begin(), table.header.end(), column) > 1)
-      reader.fail(1, "names column \"" + column + "\" twice");
+    if (!names.insert(column).second) reader.fail(1, "names column \"" + column + "\" twice");
   }
   while (!reader.at_end()) {
     const std::size_t line = reader.line();

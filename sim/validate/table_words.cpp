@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
 
@@ -23,10 +21,7 @@ using Entries = std::vector<Entry>;
 const Entries& entries_of(std::string_view list) {
   static const auto all = [] {
     const std::filesystem::path path = preset_directory() / "table_words.json";
-    std::ifstream in(path, std::ios::binary);
-    if (!in) throw PresetError(path.string() + ": cannot be read");
-    const Json json = parse_json(
-        std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}, path.string());
+    const Json json = parse_json(preset_text(path), path.string());
     JsonObject file(json, path.string());
     file.text("description");
     std::map<std::string, Entries, std::less<>> lists;

@@ -117,10 +117,14 @@ int main(int argc, char** argv) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   long done = 0;
+  double slowest = 0;
   for (; done < runs && passed() < seconds; ++done) {
     current = fuzz::mutated(seeds[random() % seeds.size()], seeds, kLongest, random);
+    const double before = passed();
     read_current();
+    slowest = std::max(slowest, passed() - before);
   }
-  std::printf("%zu seeds, %ld inputs made of them, %.1f s\n", seeds.size(), done, passed());
+  std::printf("%zu seeds, %ld inputs made of them, %.1f s, the slowest %.2f s\n", seeds.size(), done,
+              passed(), slowest);
   return 0;
 }
