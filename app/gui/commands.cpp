@@ -63,13 +63,19 @@ const Command* Commands::find(std::string_view id) const {
 }
 
 bool Commands::invoke(std::string_view id) {
-  const Command* command = find(id);
+  const std::size_t mark = id.find('=');
+  const std::string name(id.substr(0, mark));
+  const Command* command = find(name);
   if (!command || !is_enabled(*command)) return false;
-  const std::string name(id);
   recent_.erase(std::remove(recent_.begin(), recent_.end(), name), recent_.end());
   if (command->remembered) recent_.insert(recent_.begin(), name);
-  const auto run = command->run;  // which may replace commands
-  run();
+  // Which may replace commands.
+  const auto run = command->run;
+  const auto take = command->take;
+  if (mark == std::string_view::npos || !take)
+    run();
+  else
+    take(std::string(id.substr(mark + 1)));
   return true;
 }
 
@@ -92,6 +98,15 @@ std::vector<const Command*> Commands::search(std::string_view query) const {
   };
   std::stable_sort(found.begin(), found.end(),
                    [&](const Command* a, const Command* b) { return recency(a) < recency(b); });
+  return found;
+}
+
+std::vector<const Command*> Commands::taking(std::string_view query) const {
+  const std::size_t last = query.find_last_of(' ');
+  std::vector<const Command*> found;
+  if (last == std::string_view::npos || last + 1 == query.size()) return found;
+  for (const Command& command : commands_)
+    if (command.take && matches(command, query.substr(0, last))) found.push_back(&command);
   return found;
 }
 

@@ -20,6 +20,8 @@ struct Command {
   std::function<std::string()> detail = {};  // what it would act on, or its current value: "TP 4 -> 8"
   bool in_menu = true;                       // else in the palette only
   bool remembered = true;                    // by the palette, which lists what was used last first
+  // With a value that was typed behind its words, where it takes one.
+  std::function<void(const std::string& value)> take = {};
 };
 
 class Commands {
@@ -33,7 +35,7 @@ class Commands {
   std::vector<std::string> categories() const;  // of what is in menus, in the order of their first command
   const Command* find(std::string_view id) const;
 
-  // False where there is no such command or it is not enabled now.
+  // False where there is no such command or it is not enabled now. "id=value" where it takes one.
   bool invoke(std::string_view id);
   // Fires the command whose chord was pressed in this frame. Bare keys do not fire while text is being typed.
   void handle_shortcuts();
@@ -41,6 +43,8 @@ class Commands {
   // Most recently invoked first, then in order of registration; only those whose words hold every word of the
   // query.
   std::vector<const Command*> search(std::string_view query) const;
+  // Those that take the last word of the query as their value, and hold all words before it.
+  std::vector<const Command*> taking(std::string_view query) const;
 
  private:
   std::vector<Command> commands_;

@@ -14,11 +14,25 @@ constexpr const char* kPalette = "##palette";
 constexpr const char* kSheet = "Shortcuts";
 constexpr double kToastSeconds = 3;
 
-void draw_palette_line(const Look& look, const Command& command, bool chosen, bool& picked) {
+struct PaletteLine {
+  const Command* command;
+  std::string value;  // typed behind its words
+};
+
+std::vector<PaletteLine> lines_of(const Commands& commands, const std::string& query) {
+  std::vector<PaletteLine> lines;
+  for (const Command* command : commands.search(query)) lines.push_back({command, ""});
+  for (const Command* command : commands.taking(query))
+    lines.push_back({command, query.substr(query.find_last_of(' ') + 1)});
+  return lines;
+}
+
+void draw_palette_line(const Look& look, const PaletteLine& line_of, bool chosen, bool& picked) {
+  const Command& command = *line_of.command;
   const Palette& c = look.color();
   const bool enabled = is_enabled(command);
   const float line = ImGui::GetFrameHeight();
-  ImGui::PushID(command.id.c_str());
+  ImGui::PushID((command.id + line_of.value).c_str());
   const ImVec2 least = ImGui::GetCursorScreenPos();
   const float width = ImGui::GetContentRegionAvail().x;
   picked = ImGui::Selectable("##line", chosen, 0, {0, line}) && enabled;
@@ -30,7 +44,8 @@ void draw_palette_line(const Look& look, const Command& command, bool chosen, bo
   right -= text_size_of(look, TextRole::number, keys).x + look.px(keys.empty() ? 0 : 14);
   const std::string detail = command.detail ? command.detail() : "";
   const ImU32 color = enabled ? c.text : c.mute;
-  const std::string label = command.category + ": " + command.label;
+  std::string label = command.category + ": " + command.label;
+  if (!line_of.value.empty()) label += " " + line_of.value;
   const float label_width = text_size_of(look, TextRole::body, label).x;
   draw_text(list, look, TextRole::body, {least.x + look.px(8), middle}, color, label, {0, 0.5f});
   const float free = right - least.x - label_width - look.px(30);
@@ -57,9 +72,10 @@ void draw_palette(const Look& look, const Commands& commands, View& view, Reques
   if (ImGui::IsKeyPressed(ImGuiKey_Escape)) ImGui::CloseCurrentPopup();
   if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
   ImGui::SetNextItemWidth(-FLT_MIN);
-  if (ImGui::InputTextWithHint("##query", "A command, a model, a panel", &view.palette_query))
+  if (ImGui::InputTextWithHint("##query", "A command, a model, a panel, a field and its value",
+                               &view.palette_query))
     view.palette_index = 0;
-  const std::vector<const Command*> found = commands.search(view.palette_query);
+  const std::vector<PaletteLine> found = lines_of(commands, view.palette_query);
   const int last = static_cast<int>(found.size()) - 1;
   int& index = view.palette_index;
   const bool moved = ImGui::IsKeyPressed(ImGuiKey_DownArrow) || ImGui::IsKeyPressed(ImGuiKey_UpArrow);
@@ -67,19 +83,19 @@ void draw_palette(const Look& look, const Commands& commands, View& view, Reques
   if (ImGui::IsKeyPressed(ImGuiKey_UpArrow)) --index;
   index = std::clamp(index, 0, std::max(0, last));
 
-  const Command* picked = nullptr;
-  if (ImGui::IsKeyPressed(ImGuiKey_Enter) && last >= 0) picked = found[static_cast<std::size_t>(index)];
+  const PaletteLine* picked = nullptr;
+  if (ImGui::IsKeyPressed(ImGuiKey_Enter) && last >= 0) picked = &found[static_cast<std::size_t>(index)];
   ImGui::BeginChild("lines");
   if (found.empty()) text(look, TextRole::body, look.color().mute, "No command has all these words.");
   for (int i = 0; i <= last; ++i) {
     bool clicked = false;
-    draw_palette_line(look, *found[static_cast<std::size_t>(i)], i == index, clicked);
-    if (clicked) picked = found[static_cast<std::size_t>(i)];
+    draw_palette_line(look, found[static_cast<std::size_t>(i)], i == index, clicked);
+    if (clicked) picked = &found[static_cast<std::size_t>(i)];
     if (moved && i == index) ImGui::SetScrollHereY();
   }
   ImGui::EndChild();
   if (picked) {
-    requests.commands.push_back(picked->id);
+    requests.commands.push_back(picked->command->id + (picked->value.empty() ? "" : "=" + picked->value));
     ImGui::CloseCurrentPopup();
   }
   ImGui::EndPopup();

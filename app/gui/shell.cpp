@@ -69,6 +69,7 @@ Shell::Shell(const DesktopOptions& options, Settings settings, const std::functi
   add_presenter_commands();
   panels_.add_commands(commands_, view_);
   add_preset_commands();
+  add_field_commands();
   follow_document();
 }
 

@@ -71,6 +71,7 @@ class Shell {
   void add_export_commands();
   void add_pin_commands();
   void add_presenter_commands();
+  void add_field_commands();
   // The file is the first of the recent ones, in the menu File.
   void remember(const std::filesystem::path& file);
   void list_recent_files();

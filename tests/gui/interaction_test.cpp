@@ -279,3 +279,27 @@ TEST_CASE("ten thousand random events leave no interface error behind") {
   }
   CHECK(errors == 0);
 }
+
+TEST_CASE("the palette knows fields: their words as commands, their numbers typed behind their names") {
+  NullDesktop desktop;
+  const auto ask = [&](const char* words) {
+    desktop.press(ImGuiMod_Ctrl | ImGuiKey_K);
+    desktop.type(words);
+    desktop.press(ImGuiKey_Enter);
+    desktop.settle();
+  };
+  const sim::Scenario before = desktop.shell().document().scenario();
+  ask("recompute full");
+  sim::Scenario expected = before;
+  expected.strategy.recompute = sim::Recompute::full;
+  CHECK(desktop.shell().document().scenario() == expected);
+  ask("sequence 2k");
+  expected.workload.seq_len = 2048;
+  CHECK(desktop.shell().document().scenario() == expected);
+  // What is no value says what would be one.
+  ask("sequence many");
+  CHECK(desktop.shell().document().scenario() == expected);
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_Z);
+  desktop.press(ImGuiMod_Ctrl | ImGuiKey_Z);
+  CHECK(desktop.shell().document().scenario() == before);
+}
