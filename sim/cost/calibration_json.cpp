@@ -2,6 +2,7 @@
 // "samples":[...]}.
 #include "sim/cost/calibration.h"
 #include "sim/plan/names.h"
+#include "sim/scenario/listed_fields.h"
 #include "sim/scenario/scenario_json.h"
 
 namespace sim {
@@ -11,49 +12,38 @@ constexpr int kSchemaVersion = 1;
 constexpr const char* kKindNames = "the operation kinds of sim/plan/operation.h";
 constexpr const char* kTypeNames = "fp32, tf32, bf16, fp16, fp8, int8, int4, fp64";
 
-// The dimensions of a sample under the names of its file; 0 where a kind has none.
-void for_each_dimension(auto& sample, auto visit) {
-  visit("rows", sample.rows);
-  visit("cols", sample.cols);
-  visit("inner", sample.inner);
-  visit("batch", sample.batch);
-  visit("query_length", sample.query_length);
-  visit("kv_length", sample.kv_length);
-  visit("heads", sample.heads);
-  visit("kv_heads", sample.kv_heads);
-  visit("head_dim", sample.head_dim);
-  visit("working_set_bytes", sample.working_set.value);
-}
-
-KernelSample sample_from(JsonObject object) {
-  KernelSample s;
-  s.kind = object.word<OpKind>("kind", op_kind_from_name, kKindNames);
-  s.dtype = object.word<DType>("dtype", dtype_from_name, kTypeNames);
-  if (object.has_value("weights")) s.weights = object.word<DType>("weights", dtype_from_name, kTypeNames);
-  for_each_dimension(s, [&](const char* key, std::int64_t& value) { value = object.integer(key, 0); });
-  s.flops.value = object.number("flops");
-  s.bytes.value = object.integer("bytes");
-  s.median.value = object.number("median_seconds");
-  s.spread = object.number("spread", 0);
-  if (!(s.median.value > 0)) object.fail("median_seconds", "must be above 0");
-  if (!(s.flops.value >= 0)) object.fail("flops", "must be 0 or more");
-  if (s.bytes.value < 0) object.fail("bytes", "must be 0 or more");
-  if (s.working_set.value < 0) object.fail("working_set_bytes", "must be 0 or more");
-  object.finish();
-  return s;
-}
-
-Json json_of(const KernelSample& s) {
-  Json json{{"kind", name(s.kind)},   {"dtype", name(s.dtype)},           {"flops", s.flops.value},
-            {"bytes", s.bytes.value}, {"median_seconds", s.median.value}, {"spread", s.spread}};
-  if (s.weights) json["weights"] = name(*s.weights);
-  for_each_dimension(s, [&](const char* key, std::int64_t value) {
-    if (value != 0) json[key] = value;
-  });
-  return json;
-}
-
 }  // namespace
+
+// Dimensions are 0 where a kind has none.
+void fields(auto& v, Like<KernelSample> auto& s) {
+  v.needed_word("kind", s.kind, op_kind_from_name, kKindNames);
+  v.needed_word("dtype", s.dtype, dtype_from_name, kTypeNames);
+  v.word("weights", s.weights, dtype_from_name, kTypeNames);
+  v.needed("flops", s.flops.value);
+  v.needed("bytes", s.bytes.value);
+  v.needed("median_seconds", s.median.value);
+  v("spread", s.spread);
+  v.unless_zero("rows", s.rows);
+  v.unless_zero("cols", s.cols);
+  v.unless_zero("inner", s.inner);
+  v.unless_zero("batch", s.batch);
+  v.unless_zero("query_length", s.query_length);
+  v.unless_zero("kv_length", s.kv_length);
+  v.unless_zero("heads", s.heads);
+  v.unless_zero("kv_heads", s.kv_heads);
+  v.unless_zero("head_dim", s.head_dim);
+  v.unless_zero("working_set_bytes", s.working_set.value);
+}
+
+void fields(auto& v, Like<SustainedLoad> auto& load) {
+  v.needed("burst_flops_per_s", load.burst.value);
+  v.needed("sustained_flops_per_s", load.sustained.value);
+  v.needed("lasted_seconds", load.lasted.value);
+  v.needed("sm_clock_mhz", load.sm_clock_mhz);
+  v.needed("power_w", load.power_w);
+  v.needed("temperature_c", load.temperature_c);
+  v.needed("throttle", load.throttle);
+}
 
 Calibration calibration_from_json(std::string_view text, const std::string& file) {
   const Json json = parse_json(text, file);
@@ -81,20 +71,11 @@ Calibration calibration_from_json(std::string_view text, const std::string& file
       if (!(residual.p90 >= 0)) of_kind.fail("p90", "must be 0 or more");
       of_kind.finish();
     }
-  if (object.has_value("load")) {
-    JsonObject load = object.object("load");
-    c.load = SustainedLoad{{load.number("burst_flops_per_s")},
-                           {load.number("sustained_flops_per_s")},
-                           {load.number("lasted_seconds")},
-                           load.number("sm_clock_mhz"),
-                           load.number("power_w"),
-                           load.number("temperature_c"),
-                           load.text("throttle")};
-    load.finish();
-  }
-  for (JsonObject& sample : object.objects("samples")) c.samples.push_back(sample_from(std::move(sample)));
+  FieldReader(object, kAnyNumbers)("load", c.load);
+  FieldReader(object, kNotNegative).needed("samples", c.samples);
   object.finish();
   for (const KernelSample& s : c.samples) {
+    if (!(s.median.value > 0)) object.fail("samples.median_seconds", "must be above 0");
     try {
       roofline_time(c.hardware, c.launch, s.dtype, s.flops, s.bytes);
     } catch (const PresetError& error) {
@@ -120,16 +101,9 @@ std::string to_json(const Calibration& c) {
                                  {"dtype", name(of.second)},
                                  {"median", residual.median},
                                  {"p90", residual.p90}});
-  if (c.load)
-    json["load"] = {{"burst_flops_per_s", c.load->burst.value},
-                    {"sustained_flops_per_s", c.load->sustained.value},
-                    {"lasted_seconds", c.load->lasted.value},
-                    {"sm_clock_mhz", c.load->sm_clock_mhz},
-                    {"power_w", c.load->power_w},
-                    {"temperature_c", c.load->temperature_c},
-                    {"throttle", c.load->throttle}};
-  json["samples"] = Json::array();
-  for (const KernelSample& s : c.samples) json["samples"].push_back(json_of(s));
+  FieldWriter writer(json);
+  writer("load", c.load);
+  writer("samples", c.samples);
   return json.dump(1) + "\n";
 }
 

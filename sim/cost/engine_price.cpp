@@ -132,7 +132,7 @@ class EngineKernel {
   }
 
   // TensorRT-LLM's fused attention of prompts works in fp8 where the cache is fp8 (docs,
-  // use_fp8_context_fmha): as much faster as FlashAttention 3 is.
+  // use_fp8_context_fmha): as much faster as the chip's first table of attention is.
   double fp8_prompt_ratio() const {
     const bool narrow = plan_.scenario.workload.kv_dtype == DType::fp8 && serving_.fp8_cache_with_fp8_weights;
     if (!narrow || !hardware_.has_peak_for(DType::fp8) || !calibration_ || !calibration_->gpu) return 1;
@@ -145,8 +145,7 @@ class EngineKernel {
                          .kv_length = d(v_.kv_length),
                          .dtype = DType::bf16};
     const auto time = [&] {
-      return attention_time(*calibration_->gpu, hardware_, MeasuredKernel::attention_forward, shape,
-                            "FlashAttention3");
+      return attention_time(*calibration_->gpu, hardware_, MeasuredKernel::attention_forward, shape);
     };
     const auto wide = time();
     shape.dtype = DType::fp8;

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "sim/cost/efficiency.h"
 #include "sim/cost/network.h"
+#include "sim/json_object.h"
 #include "sim/plan/ranks.h"
+#include "sim/scenario/preset.h"
 
 namespace sim {
 namespace {
@@ -18,12 +24,21 @@ constexpr double kForwardOfPeak = 0.73, kBackwardOfPeak = 0.63, kBackwardWork = 
 constexpr double kBackwardShare =
     (kBackwardWork / kBackwardOfPeak) / (kBackwardWork / kBackwardOfPeak + 1 / kForwardOfPeak);
 
-// The kernel nearest to one that was not timed on a chip. Kernels made for Hopper have none for Ampere, where
-// FlashAttention 2 was the fastest.
-std::string_view nearest_attention(std::string_view software) {
-  if (software == "xformers") return "FlashAttention1";
-  if (software == "FlashAttention3" || software == "cuDNN") return "FlashAttention2";
-  return {};
+// The kernels nearest to one that was not timed on a chip, the nearest first; of "" those that stand for any
+// (presets/software.json).
+std::vector<std::string> nearest_attention(std::string_view software) {
+  static const auto all = [] {
+    const std::filesystem::path path = preset_directory() / "software.json";
+    std::ifstream in(path, std::ios::binary);
+    const Json json = parse_json(std::string(std::istreambuf_iterator<char>(in), {}), path.string());
+    JsonObject file(json, path.string());
+    JsonObject named = file.object("nearest_attention");
+    std::map<std::string, std::vector<std::string>, std::less<>> nearest;
+    for (const auto& [name, unused] : file.at("nearest_attention").items()) nearest[name] = named.texts(name);
+    return nearest;
+  }();
+  const auto found = all.find(software);
+  return found == all.end() ? std::vector<std::string>{} : found->second;
 }
 
 AttentionShape attention_shape(const KernelSample& s) {
@@ -48,8 +63,8 @@ bool is_tabulated(const GpuCalibration& gpu, MeasuredKernel kernel, std::string_
 }
 
 // A kernel is timed forward and backward, or both together; the named software's table if there is one of
-// either sort, else that of the kernel nearest to it, else serving engines' forward kernel and
-// FlashAttention's backward.
+// either sort, else that of the kernel nearest to it, else serving engines' forward kernel and the backward
+// that stands for any.
 std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware& hardware,
                                        const AttentionShape& shape, MeasuredKernel alone,
                                        std::string_view software) {
@@ -59,13 +74,18 @@ std::optional<MeasuredTime> flash_time(const GpuCalibration& gpu, const Hardware
     if (!both) return std::nullopt;
     return part_of(*both, backward ? kBackwardShare : 1 - kBackwardShare);
   };
-  for (const std::string_view named : {software, nearest_attention(software)}) {
-    if (is_tabulated(gpu, alone, named)) return attention_time(gpu, hardware, alone, shape, named);
-    if (is_tabulated(gpu, MeasuredKernel::attention_forward_backward, named)) return part_of_both(named);
-  }
+  const auto tabulated = [&](std::string_view of) -> std::optional<MeasuredTime> {
+    if (is_tabulated(gpu, alone, of)) return attention_time(gpu, hardware, alone, shape, of);
+    if (is_tabulated(gpu, MeasuredKernel::attention_forward_backward, of)) return part_of_both(of);
+    return std::nullopt;
+  };
+  if (auto time = tabulated(software)) return time;
+  for (const std::string& like : nearest_attention(software))
+    if (auto time = tabulated(like)) return time;
   if (!backward) return attention_time(gpu, hardware, MeasuredKernel::attention_prefill, shape, software);
-  if (auto time = attention_time(gpu, hardware, alone, shape, "FlashAttention3")) return time;
-  return part_of_both("FlashAttention2");
+  for (const std::string& any : nearest_attention(""))
+    if (auto time = tabulated(any)) return time;
+  return std::nullopt;
 }
 
 // What the kernel multiplies: (M, K) (K, N); of the input's gradient (M, N) (N, K); of the weight's (N, M)

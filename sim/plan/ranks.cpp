@@ -120,6 +120,9 @@ std::int32_t ranks_in_node(const Group& group, std::int32_t devices_per_node) {
   const auto fit = [&](std::int32_t size, std::int32_t stride) {
     return std::clamp(devices_per_node / std::max(1, stride), 1, std::max(1, size));
   };
+  // The first and the last of some stages: their distance divides no node, and a node may hold both.
+  if (group.axis == Axis::directions || group.axis == Axis::tied_embedding)
+    return group.stride < devices_per_node ? group.size : 1;
   const std::int32_t inner = group.size / group.outer_size;
   return fit(inner, group.stride) * (group.outer_size > 1 ? fit(group.outer_size, group.outer_stride) : 1);
 }

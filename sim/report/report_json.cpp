@@ -1,26 +1,17 @@
 #include "sim/report/report_json.h"
 
-#include <limits>
-
 #include "sim/plan/names.h"
+#include "sim/scenario/listed_fields.h"
 #include "sim/scenario/scenario_json.h"
 
 namespace sim {
 namespace {
 
-constexpr std::string_view kPhaseWords = "forward, recompute, backward, optimizer, prefill, decode";
-
 // 8 PiB, and as many runs: sums of such numbers stay inside 64 bits.
 constexpr std::int64_t kMost = std::int64_t{1} << 53;
+constexpr LegalNumbers kReportNumbers{
+    .least_count = 0, .most_count = kMost, .words = "must be from 0 to 2^53"};
 
-std::int64_t count_at(JsonObject& object, std::string_view key) {
-  const std::int64_t value = object.integer(key);
-  if (value < 0 || value > kMost) object.fail(key, "must be from 0 to 2^53, but is " + std::to_string(value));
-  return value;
-}
-Bytes bytes_at(JsonObject& object, std::string_view key) {
-  return {count_at(object, key)};
-}
 Seconds seconds_at(JsonObject& object, std::string_view key) {
   return {object.number(key)};
 }
@@ -85,25 +76,29 @@ Json json_of(const Source& s) {
   return json;
 }
 
+void fields(auto& v, Like<Row> auto& r) {
+  v.needed("id", r.id);
+  v.needed_word("phase", r.phase, phase_from_name,
+                "forward, recompute, backward, optimizer, prefill, decode");
+  v("rank", r.rank);
+  v.needed_word("kind", r.kind, op_kind_from_name, "the kinds of operations of a plan");
+  v.needed("count", r.count);
+  v.needed("start_seconds", r.start.value);
+  v.needed("duration_seconds", r.duration.value);
+  v.needed("low_seconds", r.low.value);
+  v.needed("high_seconds", r.high.value);
+  v.needed("flops", r.flops.value);
+  v.needed("model_flops", r.model_flops.value);
+  v.needed("memory_bytes", r.memory.value);
+  v.needed("network_bytes", r.network.value);
+  v.needed_word("bound", r.bound, bound_from_name, "compute, memory, launch, network, host, bubble");
+  v.needed_word("provenance", r.provenance, provenance_from_name,
+                "measured, calibrated, interpolated, datasheet");
+  v.unless_zero("fused_into", r.fused_into);
+}
+
 Row row_from(JsonObject& object) {
-  Row r;
-  r.id = object.text("id");
-  r.phase = object.word("phase", phase_from_name, kPhaseWords);
-  r.rank = object.small_integer("rank", 0);
-  r.kind = object.word("kind", op_kind_from_name, "the kinds of operations of a plan");
-  r.count = count_at(object, "count");
-  r.start = seconds_at(object, "start_seconds");
-  r.duration = seconds_at(object, "duration_seconds");
-  r.low = seconds_at(object, "low_seconds");
-  r.high = seconds_at(object, "high_seconds");
-  r.flops = {object.number("flops")};
-  r.model_flops = {object.number("model_flops")};
-  r.memory = bytes_at(object, "memory_bytes");
-  r.network = bytes_at(object, "network_bytes");
-  r.bound = object.word("bound", bound_from_name, "compute, memory, launch, network, host, bubble");
-  r.provenance =
-      object.word("provenance", provenance_from_name, "measured, calibrated, interpolated, datasheet");
-  r.fused_into = object.text("fused_into", "");
+  Row r = struct_from<Row>(object, kReportNumbers);
   if (object.has_value("exposed_seconds")) {
     r.exposed = seconds_at(object, "exposed_seconds");
     if (!(r.exposed->value >= 0)) object.fail("exposed_seconds", "must be 0 or more");
@@ -112,44 +107,32 @@ Row row_from(JsonObject& object) {
 }
 
 Json json_of(const Row& r) {
-  Json json{{"id", r.id},
-            {"phase", name(r.phase)},
-            {"rank", r.rank},
-            {"kind", name(r.kind)},
-            {"count", r.count},
-            {"start_seconds", r.start.value},
-            {"duration_seconds", r.duration.value},
-            {"low_seconds", r.low.value},
-            {"high_seconds", r.high.value},
-            {"flops", r.flops.value},
-            {"model_flops", r.model_flops.value},
-            {"memory_bytes", r.memory.value},
-            {"network_bytes", r.network.value},
-            {"bound", name(r.bound)},
-            {"provenance", name(r.provenance)}};
-  if (!r.fused_into.empty()) json["fused_into"] = r.fused_into;
+  Json json = FieldWriter::object_of(r);
   if (r.exposed) json["exposed_seconds"] = r.exposed->value;
   return json;
 }
 
+void fields(auto& v, Like<MemoryLine> auto& line) {
+  v.needed("category", line.category);
+  v("rank", line.rank);
+  v.needed("bytes", line.bytes.value);
+}
+
 MemoryLine memory_line_from(JsonObject& object) {
-  MemoryLine line;
-  line.category = object.text("category");
-  line.rank = object.small_integer("rank", 0);
-  line.bytes = bytes_at(object, "bytes");
-  return line;
+  return struct_from<MemoryLine>(object, kReportNumbers);
 }
 
 Json json_of(const MemoryLine& line) {
-  return {{"category", line.category}, {"rank", line.rank}, {"bytes", line.bytes.value}};
+  return FieldWriter::object_of(line);
 }
 
 MemoryTimePoint memory_time_point_from(JsonObject& object) {
   MemoryTimePoint point;
   point.time = seconds_at(object, "time_seconds");
   JsonObject bytes = object.object("bytes");
+  FieldReader bytes_reader(bytes, kReportNumbers);
   for (int c = 0; c < kBufferClasses; ++c)
-    point.bytes[c] = bytes_at(bytes, name(static_cast<BufferClass>(c)));
+    bytes_reader.needed(std::string(name(static_cast<BufferClass>(c))).c_str(), point.bytes[c].value);
   bytes.finish();
   return point;
 }
@@ -161,55 +144,52 @@ Json json_of(const MemoryTimePoint& point) {
   return {{"time_seconds", point.time.value}, {"bytes", std::move(bytes)}};
 }
 
+void fields(auto& v, Like<StepResult> auto& step) {
+  v.needed("step", step.step);
+  v.needed("loss", step.loss);
+  v.needed("grad_norm", step.grad_norm);
+  v.needed("seconds", step.duration.value);
+  v.needed("tokens", step.tokens);
+}
+
 StepResult step_from(JsonObject& object) {
-  StepResult step;
-  step.step = object.integer("step");
-  step.loss = object.number("loss");
-  step.grad_norm = object.number("grad_norm");
-  step.duration = seconds_at(object, "seconds");
-  step.tokens = count_at(object, "tokens");
-  return step;
+  return struct_from<StepResult>(object, kReportNumbers);
 }
 
 Json json_of(const StepResult& step) {
-  return {{"step", step.step},
-          {"loss", step.loss},
-          {"grad_norm", step.grad_norm},
-          {"seconds", step.duration.value},
-          {"tokens", step.tokens}};
+  return FieldWriter::object_of(step);
+}
+
+void fields(auto& v, Like<TokenResult> auto& token) {
+  v.needed("index", token.index);
+  v("token", token.token);
+  v.needed("text", token.text);
+  v.needed("seconds", token.duration.value);
 }
 
 TokenResult token_from(JsonObject& object) {
-  TokenResult token;
-  token.index = object.integer("index");
-  token.token = object.small_integer("token", -1);
-  token.text = object.text("text");
-  token.duration = seconds_at(object, "seconds");
-  return token;
+  return struct_from<TokenResult>(object, kReportNumbers);
 }
 
 Json json_of(const TokenResult& token) {
-  return {{"index", token.index},
-          {"token", token.token},
-          {"text", token.text},
-          {"seconds", token.duration.value}};
+  return FieldWriter::object_of(token);
+}
+
+void fields(auto& v, Like<DeviceSample> auto& sample) {
+  v.needed("time_seconds", sample.time.value);
+  v.needed("sm_clock_mhz", sample.sm_clock_mhz);
+  v.needed("memory_clock_mhz", sample.memory_clock_mhz);
+  v.needed("power_w", sample.power_w);
+  v.needed("temperature_c", sample.temperature_c);
+  v.needed("throttle", sample.throttle);
 }
 
 DeviceSample device_sample_from(JsonObject& object) {
-  DeviceSample sample;
-  sample.time = seconds_at(object, "time_seconds");
-  sample.sm_clock_mhz = object.number("sm_clock_mhz");
-  sample.memory_clock_mhz = object.number("memory_clock_mhz");
-  sample.power_w = object.number("power_w");
-  sample.temperature_c = object.number("temperature_c");
-  sample.throttle = object.text("throttle");
-  return sample;
+  return struct_from<DeviceSample>(object, kReportNumbers);
 }
 
 Json json_of(const DeviceSample& sample) {
-  return {{"time_seconds", sample.time.value},           {"sm_clock_mhz", sample.sm_clock_mhz},
-          {"memory_clock_mhz", sample.memory_clock_mhz}, {"power_w", sample.power_w},
-          {"temperature_c", sample.temperature_c},       {"throttle", sample.throttle}};
+  return FieldWriter::object_of(sample);
 }
 
 std::string to_json(const Report& report, int indent) {

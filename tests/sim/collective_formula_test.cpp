@@ -1,6 +1,8 @@
 // Collectives that nobody measured: one formula inside a node and across nodes, whoever asks.
 #include "sim/cost/network.h"
+#include "sim/cost/predict.h"
 #include "sim/cost/price.h"
+#include "sim/scenario/preset.h"
 #include "tests/sim/scenarios.h"
 #include "tests/support/catch.h"
 
@@ -52,6 +54,24 @@ TEST_CASE(
         before = t;
       }
     }
+}
+
+TEST_CASE(
+    "a node that holds the whole job is a node: more places in it change no step, tied stages included") {
+  Scenario s;
+  s.model = load_model_preset("llama-3.2-1b");
+  s.hardware = load_hardware_preset("h100-sxm");
+  REQUIRE(s.model.tie_word_embeddings);
+  s.strategy.tensor_parallel = 2;
+  s.strategy.pipeline_parallel = 4;
+  s.workload.seq_len = 4096;
+  s.workload.global_batch_size = 8;
+  REQUIRE(s.hardware.devices_per_node == 8);
+  const Seconds whole = predict_step(make_plan(s), s.hardware, nullptr).seconds;
+  s.hardware.devices_per_node = 16;
+  CHECK(predict_step(make_plan(s), s.hardware, nullptr).seconds.value == Approx(whole.value));
+  s.hardware.devices_per_node = 4;
+  CHECK(predict_step(make_plan(s), s.hardware, nullptr).seconds > whole);
 }
 
 }  // namespace

@@ -1,0 +1,219 @@
+// Structs whose fields stand in one list, by which they are read from JSON and written to it:
+//
+//   void fields(auto& v, Like<DeviceSample> auto& s) {
+//     v.needed("time_seconds", s.time.value);  // a file must give it
+//     v("throttle", s.throttle);               // it may leave it out, which keeps the value
+//   }
+//
+// Lists are in namespace sim, so that structs inside of structs are found. Included by .cpp files only.
+#pragma once
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "sim/json_object.h"
+
+namespace sim {
+
+template <class T, class Struct>
+concept Like = std::same_as<std::remove_const_t<T>, Struct>;  // to be read, or only written
+
+// What the numbers of a file may be. A number that has no least may be none (null).
+struct LegalNumbers {
+  std::optional<double> least{};
+  std::optional<int> least_small{};
+  std::int64_t least_count = std::numeric_limits<std::int64_t>::min(),
+               most_count = std::numeric_limits<std::int64_t>::max();
+  std::string_view words{};  // for messages
+};
+inline constexpr LegalNumbers kAnyNumbers{},
+    kNotNegative{0, 0, 0, kAnyNumbers.most_count, "must be 0 or more"};
+
+class FieldReader {
+ public:
+  static constexpr bool kReads = true;
+  FieldReader(JsonObject& object, const LegalNumbers& legal) : object_(object), legal_(legal) {}
+
+  template <class T>
+  void needed(const char* key, T& x) {
+    object_.at(key);
+    (*this)(key, x);
+  }
+  template <class T>
+  void unless_zero(const char* key, T& x) {  // not written where it is 0 or empty
+    (*this)(key, x);
+  }
+  // Enumerators, by the words that `parse` knows.
+  template <class Enum>
+  void word(const char* key, Enum& x, std::optional<Enum> (*parse)(std::string_view),
+            std::string_view words) {
+    x = object_.word(key, parse, words, x);
+  }
+  template <class Enum>
+  void word(const char* key, std::optional<Enum>& x, std::optional<Enum> (*parse)(std::string_view),
+            std::string_view words) {
+    if (object_.has_value(key)) x = object_.word(key, parse, words);
+  }
+  template <class Enum>
+  void needed_word(const char* key, Enum& x, std::optional<Enum> (*parse)(std::string_view),
+                   std::string_view words) {
+    x = object_.word(key, parse, words);
+  }
+
+  void operator()(const char* key, std::string& x) { x = object_.text(key, x); }
+  void operator()(const char* key, bool& x) { x = object_.boolean(key, x); }
+  void operator()(const char* key, int& x) {
+    x = object_.small_integer(key, x);
+    if (legal_.least_small && x < *legal_.least_small) object_.fail(key, std::string(legal_.words));
+  }
+  void operator()(const char* key, std::int64_t& x) {
+    x = object_.integer(key, x);
+    if (x < legal_.least_count || x > legal_.most_count)
+      object_.fail(key, std::string(legal_.words) + ", but is " + std::to_string(x));
+  }
+  void operator()(const char* key, double& x) {
+    x = object_.number(key, x);
+    if (legal_.least && !(x >= *legal_.least)) object_.fail(key, std::string(legal_.words));
+  }
+  void operator()(const char* key, Bytes& x) {
+    const auto given = object_.quantity(key, unit_suffixes::memory);
+    // Doubles hold whole numbers up to 2^53, which is 8 PiB.
+    if (given && !(std::fabs(*given) <= 0x1p53)) object_.fail(key, "must be less than 8 PiB");
+    if (given) x = {std::llround(*given)};
+  }
+  void operator()(const char* key, BytesPerSecond& x) {
+    if (const auto given = object_.quantity(key, unit_suffixes::bandwidth)) x = {*given};
+  }
+  void operator()(const char* key, Seconds& x) {
+    if (const auto given = object_.quantity(key, unit_suffixes::short_time)) x = {*given};
+    if (legal_.least && !(x.value >= *legal_.least)) object_.fail(key, std::string(legal_.words));
+  }
+  void operator()(const char* key, std::vector<std::int64_t>& x) {
+    if (!object_.has(key)) return;
+    x.clear();
+    for (const Json& value : object_.at(key)) {
+      const bool more = value.is_number_integer() && value.get<std::int64_t>() > (x.empty() ? 0 : x.back());
+      if (!more) object_.fail(key, "must be whole numbers above 0, increasing");
+      x.push_back(value.get<std::int64_t>());
+    }
+  }
+  template <class Value>
+  void operator()(const char* key, std::map<std::string, Value>& x) {
+    if (!object_.has(key)) return;
+    JsonObject all = object_.object(key);
+    FieldReader values(all, legal_);
+    for (const auto& item : object_.at(key).items()) values(item.key().c_str(), x[item.key()]);
+  }
+  template <class Struct>
+  void operator()(const char* key, std::vector<Struct>& x) {
+    if (!object_.has(key)) return;
+    x.clear();
+    for (JsonObject& object : object_.objects(key)) {
+      FieldReader reader(object, legal_);
+      fields(reader, x.emplace_back());
+      object.finish();
+    }
+  }
+  template <class Struct>
+  void operator()(const char* key, std::optional<Struct>& x) {
+    if (object_.has_value(key)) (*this)(key, x.emplace());
+  }
+  template <class Struct>
+  void operator()(const char* key, Struct& x) {
+    if (!object_.has(key)) return;
+    JsonObject object = object_.object(key);
+    FieldReader reader(object, legal_);
+    fields(reader, x);
+    object.text("source", "");
+    object.finish();
+  }
+
+ private:
+  JsonObject& object_;
+  const LegalNumbers& legal_;
+};
+
+class FieldWriter {
+ public:
+  static constexpr bool kReads = false;
+  explicit FieldWriter(Json& json) : json_(json) {}
+
+  template <class T>
+  void needed(const char* key, const T& x) {
+    (*this)(key, x);
+  }
+  template <class T>
+  void unless_zero(const char* key, const T& x) {
+    if (x != T{}) (*this)(key, x);
+  }
+  template <class Enum, class Parse>
+  void word(const char* key, const Enum& x, Parse, std::string_view) {
+    json_[key] = name(x);
+  }
+  template <class Enum, class Parse>
+  void word(const char* key, const std::optional<Enum>& x, Parse, std::string_view) {
+    if (x) json_[key] = name(*x);
+  }
+  template <class Enum, class Parse>
+  void needed_word(const char* key, const Enum& x, Parse, std::string_view) {
+    json_[key] = name(x);
+  }
+
+  void operator()(const char* key, Bytes x) {
+    put_quantity(json_, key, static_cast<double>(x.value), unit_suffixes::memory);
+  }
+  void operator()(const char* key, BytesPerSecond x) {
+    put_quantity(json_, key, x.value, unit_suffixes::bandwidth);
+  }
+  void operator()(const char* key, Seconds x) {
+    put_quantity(json_, key, x.value, unit_suffixes::short_time);
+  }
+  void operator()(const char* key, const std::vector<std::int64_t>& x) { json_[key] = x; }
+  template <class Value>
+  void operator()(const char* key, const std::map<std::string, Value>& x) {
+    json_[key] = Json(x);
+  }
+  template <class Struct>
+  void operator()(const char* key, const std::vector<Struct>& x) {
+    json_[key] = Json::array();
+    for (const Struct& element : x) json_[key].push_back(object_of(element));
+  }
+  template <class Struct>
+  void operator()(const char* key, const std::optional<Struct>& x) {
+    if (x) (*this)(key, *x);
+  }
+  template <class T>
+  void operator()(const char* key, const T& x) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
+      json_[key] = x;
+    else
+      json_[key] = object_of(x);
+  }
+
+  template <class Struct>
+  static Json object_of(const Struct& x) {
+    Json json = Json::object();
+    FieldWriter writer(json);
+    fields(writer, x);
+    return json;
+  }
+
+ private:
+  Json& json_;
+};
+
+// Of an object that may have other fields besides.
+template <class Struct>
+Struct struct_from(JsonObject& object, const LegalNumbers& legal) {
+  Struct x{};
+  FieldReader reader(object, legal);
+  fields(reader, x);
+  return x;
+}
+
+}  // namespace sim
