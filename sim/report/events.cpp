@@ -5,6 +5,32 @@
 #include "sim/report/report_json.h"
 
 namespace sim {
+
+void fields(auto& v, Like<ProgressEvent> auto& e) {
+  v.needed("what", e.what);
+  v.needed("done", e.done);
+  v.needed("of", e.of);
+  v.needed("seconds_left", e.left.value);
+}
+
+void fields(auto& v, Like<CheckpointEvent> auto& e) {
+  v.needed("step", e.step);
+  v.needed("file", e.file);
+}
+
+void fields(auto& v, Like<EndEvent> auto& e) {
+  v.needed("step_seconds", e.step_time.value);
+  v.needed("step_low_seconds", e.step_low.value);
+  v.needed("step_high_seconds", e.step_high.value);
+  v.needed("message", e.message);
+  v("waiting_for_slowest_seconds", e.waiting_for_slowest.value);
+}
+
+void fields(auto& v, Like<ErrorEvent> auto& e) {
+  v.needed("message", e.message);
+  v("exit_code", e.exit_code);
+}
+
 namespace {
 
 template <class... Cases>
@@ -21,45 +47,29 @@ Json named(std::string_view event, const Json& fields) {
 
 Json json_of(const Event& event) {
   return std::visit(
-      Overloaded{[](const BeginEvent& e) {
-                   return Json{{"event", "begin"},
-                               {"schema_version", kReportSchemaVersion},
-                               {"source", sim::json_of(e.source)},
-                               {"planned", e.planned}};
-                 },
-                 [](const ProgressEvent& e) {
-                   return Json{{"event", "progress"},
-                               {"what", e.what},
-                               {"done", e.done},
-                               {"of", e.of},
-                               {"seconds_left", e.left.value}};
-                 },
-                 [](const StepEvent& e) {
-                   Json json = named("step", sim::json_of(e.step));
-                   // For whoever reads the stream without this code; it follows from the two fields before
-                   // it.
-                   json["tokens_per_s"] = static_cast<double>(e.step.tokens) / e.step.duration.value;
-                   return json;
-                 },
-                 [](const TokenEvent& e) { return named("token", sim::json_of(e.token)); },
-                 [](const RowEvent& e) { return named("row", sim::json_of(e.row)); },
-                 [](const MemoryEvent& e) { return named("memory", sim::json_of(e.line)); },
-                 [](const MemoryPointEvent& e) { return named("memory_point", sim::json_of(e.point)); },
-                 [](const CheckpointEvent& e) {
-                   return Json{{"event", "checkpoint"}, {"step", e.step}, {"file", e.file}};
-                 },
-                 [](const DeviceSampleEvent& e) { return named("device_sample", sim::json_of(e.sample)); },
-                 [](const EndEvent& e) {
-                   return Json{{"event", "end"},
-                               {"step_seconds", e.step_time.value},
-                               {"step_low_seconds", e.step_low.value},
-                               {"step_high_seconds", e.step_high.value},
-                               {"message", e.message},
-                               {"waiting_for_slowest_seconds", e.waiting_for_slowest.value}};
-                 },
-                 [](const ErrorEvent& e) {
-                   return Json{{"event", "error"}, {"message", e.message}, {"exit_code", e.exit_code}};
-                 }},
+      Overloaded{
+          [](const BeginEvent& e) {
+            return Json{{"event", "begin"},
+                        {"schema_version", kReportSchemaVersion},
+                        {"source", sim::json_of(e.source)},
+                        {"planned", e.planned}};
+          },
+          [](const ProgressEvent& e) { return named("progress", FieldWriter::object_of(e)); },
+          [](const StepEvent& e) {
+            Json json = named("step", FieldWriter::object_of(e.step));
+            // For whoever reads the stream without this code; it follows from the two fields before
+            // it.
+            json["tokens_per_s"] = static_cast<double>(e.step.tokens) / e.step.duration.value;
+            return json;
+          },
+          [](const TokenEvent& e) { return named("token", FieldWriter::object_of(e.token)); },
+          [](const RowEvent& e) { return named("row", sim::json_of(e.row)); },
+          [](const MemoryEvent& e) { return named("memory", FieldWriter::object_of(e.line)); },
+          [](const MemoryPointEvent& e) { return named("memory_point", sim::json_of(e.point)); },
+          [](const CheckpointEvent& e) { return named("checkpoint", FieldWriter::object_of(e)); },
+          [](const DeviceSampleEvent& e) { return named("device_sample", FieldWriter::object_of(e.sample)); },
+          [](const EndEvent& e) { return named("end", FieldWriter::object_of(e)); },
+          [](const ErrorEvent& e) { return named("error", FieldWriter::object_of(e)); }},
       event);
 }
 
@@ -73,26 +83,19 @@ Event event_from(JsonObject& object) {
     source.finish();
     return e;
   }
-  if (kind == "progress")
-    return ProgressEvent{
-        object.text("what"), object.integer("done"), object.integer("of"), {object.number("seconds_left")}};
+  if (kind == "progress") return struct_from<ProgressEvent>(object, kAnyNumbers);
   if (kind == "step") {
     object.number("tokens_per_s", 0);
-    return StepEvent{step_from(object)};
+    return StepEvent{struct_from<StepResult>(object, kReportNumbers)};
   }
-  if (kind == "token") return TokenEvent{token_from(object)};
+  if (kind == "token") return TokenEvent{struct_from<TokenResult>(object, kReportNumbers)};
   if (kind == "row") return RowEvent{row_from(object)};
-  if (kind == "memory") return MemoryEvent{memory_line_from(object)};
+  if (kind == "memory") return MemoryEvent{struct_from<MemoryLine>(object, kReportNumbers)};
   if (kind == "memory_point") return MemoryPointEvent{memory_time_point_from(object)};
-  if (kind == "checkpoint") return CheckpointEvent{object.integer("step"), object.text("file")};
-  if (kind == "device_sample") return DeviceSampleEvent{device_sample_from(object)};
-  if (kind == "end")
-    return EndEvent{{object.number("step_seconds")},
-                    {object.number("step_low_seconds")},
-                    {object.number("step_high_seconds")},
-                    object.text("message"),
-                    {object.number("waiting_for_slowest_seconds", 0)}};
-  if (kind == "error") return ErrorEvent{object.text("message"), object.small_integer("exit_code", 1)};
+  if (kind == "checkpoint") return struct_from<CheckpointEvent>(object, kAnyNumbers);
+  if (kind == "device_sample") return DeviceSampleEvent{struct_from<DeviceSample>(object, kReportNumbers)};
+  if (kind == "end") return struct_from<EndEvent>(object, kAnyNumbers);
+  if (kind == "error") return struct_from<ErrorEvent>(object, kAnyNumbers);
   object.fail("event",
               "must be one of begin, progress, step, token, row, memory, memory_point, checkpoint, "
               "device_sample, end, error, but is \"" +

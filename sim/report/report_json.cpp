@@ -1,16 +1,10 @@
 #include "sim/report/report_json.h"
 
 #include "sim/plan/names.h"
-#include "sim/scenario/listed_fields.h"
 #include "sim/scenario/scenario_json.h"
 
 namespace sim {
 namespace {
-
-// 8 PiB, and as many runs: sums of such numbers stay inside 64 bits.
-constexpr std::int64_t kMost = std::int64_t{1} << 53;
-constexpr LegalNumbers kReportNumbers{
-    .least_count = 0, .most_count = kMost, .words = "must be from 0 to 2^53"};
 
 Seconds seconds_at(JsonObject& object, std::string_view key) {
   return {object.number(key)};
@@ -112,20 +106,6 @@ Json json_of(const Row& r) {
   return json;
 }
 
-void fields(auto& v, Like<MemoryLine> auto& line) {
-  v.needed("category", line.category);
-  v("rank", line.rank);
-  v.needed("bytes", line.bytes.value);
-}
-
-MemoryLine memory_line_from(JsonObject& object) {
-  return struct_from<MemoryLine>(object, kReportNumbers);
-}
-
-Json json_of(const MemoryLine& line) {
-  return FieldWriter::object_of(line);
-}
-
 MemoryTimePoint memory_time_point_from(JsonObject& object) {
   MemoryTimePoint point;
   point.time = seconds_at(object, "time_seconds");
@@ -144,55 +124,12 @@ Json json_of(const MemoryTimePoint& point) {
   return {{"time_seconds", point.time.value}, {"bytes", std::move(bytes)}};
 }
 
-void fields(auto& v, Like<StepResult> auto& step) {
-  v.needed("step", step.step);
-  v.needed("loss", step.loss);
-  v.needed("grad_norm", step.grad_norm);
-  v.needed("seconds", step.duration.value);
-  v.needed("tokens", step.tokens);
-}
-
-StepResult step_from(JsonObject& object) {
-  return struct_from<StepResult>(object, kReportNumbers);
-}
-
-Json json_of(const StepResult& step) {
-  return FieldWriter::object_of(step);
-}
-
-void fields(auto& v, Like<TokenResult> auto& token) {
-  v.needed("index", token.index);
-  v("token", token.token);
-  v.needed("text", token.text);
-  v.needed("seconds", token.duration.value);
-}
-
-TokenResult token_from(JsonObject& object) {
-  return struct_from<TokenResult>(object, kReportNumbers);
-}
-
-Json json_of(const TokenResult& token) {
-  return FieldWriter::object_of(token);
-}
-
-void fields(auto& v, Like<DeviceSample> auto& sample) {
-  v.needed("time_seconds", sample.time.value);
-  v.needed("sm_clock_mhz", sample.sm_clock_mhz);
-  v.needed("memory_clock_mhz", sample.memory_clock_mhz);
-  v.needed("power_w", sample.power_w);
-  v.needed("temperature_c", sample.temperature_c);
-  v.needed("throttle", sample.throttle);
-}
-
-DeviceSample device_sample_from(JsonObject& object) {
-  return struct_from<DeviceSample>(object, kReportNumbers);
-}
-
-Json json_of(const DeviceSample& sample) {
-  return FieldWriter::object_of(sample);
-}
-
 std::string to_json(const Report& report, int indent) {
+  const auto listed_array = [](const auto& parts) {
+    Json array = Json::array();
+    for (const auto& part : parts) array.push_back(FieldWriter::object_of(part));
+    return array;
+  };
   const Json json{{"schema_version", report.schema_version},
                   {"source", json_of(report.source)},
                   {"step_seconds", report.step_time.value},
@@ -201,11 +138,11 @@ std::string to_json(const Report& report, int indent) {
                   {"waiting_for_slowest_seconds", report.waiting_for_slowest.value},
                   {"message", report.message},
                   {"rows", array_of(report.rows)},
-                  {"memory", array_of(report.memory)},
+                  {"memory", listed_array(report.memory)},
                   {"memory_timeline", array_of(report.memory_timeline)},
-                  {"steps", array_of(report.steps)},
-                  {"tokens", array_of(report.tokens)},
-                  {"device_samples", array_of(report.device_samples)}};
+                  {"steps", listed_array(report.steps)},
+                  {"tokens", listed_array(report.tokens)},
+                  {"device_samples", listed_array(report.device_samples)}};
   return written(json, indent);
 }
 
@@ -225,13 +162,13 @@ Report report_from_json(std::string_view text, const std::string& file) {
   report.waiting_for_slowest = {object.number("waiting_for_slowest_seconds", 0)};
   report.message = object.text("message");
   report.rows = parts(object, "rows", row_from);
-  report.memory = parts(object, "memory", memory_line_from);
+  FieldReader reader(object, kReportNumbers);
+  reader.needed("memory", report.memory);
   report.memory_timeline = parts(object, "memory_timeline", memory_time_point_from);
-  report.steps = parts(object, "steps", step_from);
-  report.tokens = parts(object, "tokens", token_from);
-  // Reports of before there were any have none.
+  reader.needed("steps", report.steps);
+  reader.needed("tokens", report.tokens);
   if (object.has_value("device_samples"))
-    report.device_samples = parts(object, "device_samples", device_sample_from);
+    reader("device_samples", report.device_samples);  // none in older ones
   object.finish();
   return report;
 }
