@@ -1,7 +1,11 @@
 #include "kernels/blas.h"
 
 #include <dlfcn.h>
+#include <omp.h>
+#include <sys/mman.h>
 
+#include <algorithm>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -15,7 +19,21 @@ void find(void* library, const char* name, Function& function) {
     throw std::runtime_error("the library of matrix products (OpenBLAS) has no " + std::string(name));
 }
 
+// OpenBLAS takes a buffer for each of its threads when it is loaded and one for each thread that calls it, of
+// 128 MiB (BUFFER_SIZE of its common_x86_64.h), mostly addresses alone; without room it tries for ever
+// (blas_memory_alloc in its driver/others/memory.c). Throws std::bad_alloc instead.
+void require_room() {
+  constexpr std::size_t kBuffer = std::size_t{129} << 20, kLibrary = std::size_t{64} << 20;
+  const auto threads = static_cast<std::size_t>(std::min(omp_get_max_threads(), omp_get_num_procs()));
+  const std::size_t bytes = kLibrary + 2 * threads * kBuffer;
+  void* const room =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) throw std::bad_alloc();
+  munmap(room, bytes);
+}
+
 Blas load() {
+  require_room();
   // The build's own library first: alternatives may name the variant whose threads get in OpenMP's way
   // (cmake/FindOpenBLAS.cmake).
   void* library = dlopen(KERNELS_BLAS_LIBRARY, RTLD_NOW | RTLD_LOCAL);

@@ -76,12 +76,13 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   return fmt::format("{}\n{} --help lists what there is", text, name);
 }
 
+// Printed by C's own functions, which do not throw: a stream may be closed or its disk full.
 int report_failure(const Failure& failure, bool stream) {
   if (stream) {
     const sim::Event event = sim::ErrorEvent{failure.message, static_cast<int>(failure.code)};
-    fmt::print("{}\n", sim::to_ndjson(event));
+    std::puts(sim::to_ndjson(event).c_str());
   }
-  fmt::print(stderr, "ridgepoint: {}\n", sim::visible(failure.message));
+  std::fputs(fmt::format("ridgepoint: {}\n", sim::visible(failure.message)).c_str(), stderr);
   return static_cast<int>(failure.code);
 }
 

@@ -14,7 +14,7 @@ using program::run;
 
 namespace {
 
-constexpr int kBadFile = 4, kNoDevice = 5;
+constexpr int kBadFile = 4, kNoDevice = 5, kDeviceError = 6;
 const std::vector<std::string> kPredict = {"predict", "--model", "tiny-llama", "--hardware", "h100-sxm"};
 const std::vector<std::string> kPlan = {"plan",     "--model", "tiny-llama", "--hardware",
                                         "h100-sxm", "--gpus",  "2"};
@@ -24,6 +24,17 @@ const std::vector<std::string> kGenerate = {"generate", "--model",         "tiny
 
 std::vector<std::string> in_environment(const std::string& setting) {
   return {"env", setting};
+}
+
+// A table of measurements whose predictions are more than 512 bytes, and the command that writes them.
+std::vector<std::string> writing(const Folder& folder, const std::string& file) {
+  std::string table = "gpu,framework,dtype,m,n,k,latency_ms\n";
+  for (int row = 0; row < 16; ++row) table += "H100-80GB-SXM,cuBLAS,bf16,4096,4096,1024,0.1\n";
+  return {"validate", folder.write("table.csv", table), "--out", file};
+}
+
+std::vector<std::string> in_shell(const std::string& before, const std::string& after) {
+  return {"/bin/sh", "-c", before + "exec \"$0\" \"$@\" " + after};
 }
 
 }  // namespace
@@ -98,3 +109,37 @@ TEST_CASE("a damaged calibration is kept under another name, said once, and cost
   CHECK_THAT(run(kPredict, environment).err, contains(file + ".set-aside-2"));
   CHECK(std::filesystem::exists(file + ".set-aside"));
 }
+
+TEST_CASE("standard streams that are closed end nothing but what is written to them") {
+  CHECK(run(kPredict, in_shell("", "<&-")).exit_code == 0);
+  CHECK(run(kPredict, in_shell("", "<&- 2>&-")).out == run(kPredict).out);
+  CHECK(run(kPredict, in_shell("", "<&- >&- 2>&-")).exit_code == kDeviceError);
+  CHECK(run({"predict", "--model", "none"}, in_shell("", "<&- >&- 2>&-")).exit_code == 2);
+  const Folder folder;
+  const std::string file = folder.path("out.csv");
+  const std::vector<std::string> into_file = writing(folder, file);
+  REQUIRE(run(into_file).exit_code == 0);
+  std::ifstream usual(file);
+  const std::string expected(std::istreambuf_iterator<char>(usual), {});
+  CHECK(run(into_file, in_shell("", "<&- 2>&-")).exit_code == 0);  // no message lands in the file
+  std::ifstream written(file);
+  CHECK(std::string(std::istreambuf_iterator<char>(written), {}) == expected);
+}
+
+TEST_CASE("a file that may not grow is an error with a sentence, not a signal") {
+  const Folder folder;
+  const Result result = run(writing(folder, folder.path("out.csv")), in_shell("ulimit -f 1; ", ""));
+  CHECK(result.exit_code == kDeviceError);
+  CHECK_THAT(result.err, contains("out.csv"));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which reserve more than any such limit
+TEST_CASE("matrix products without room for their library's buffers end with a sentence") {
+  for (const char* limit : {"ulimit -v 400000; ", "ulimit -v 900000; "}) {
+    const Result result = run(kGenerate, in_shell(limit, ""));
+    CAPTURE(limit, result.err);
+    CHECK(result.exit_code == kDeviceError);
+    CHECK_THAT(result.err, contains("no memory left"));
+  }
+}
+#endif
