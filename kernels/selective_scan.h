@@ -16,9 +16,9 @@ namespace kernels {
 struct SelectiveScanShape {
   std::int64_t B, T, H, P, G, N, Q;
 
-  std::int64_t inner() const { return H * P; }                // columns of x and y
-  std::int64_t columns() const { return H * P + 2 * G * N; }  // of a row x | B | C
-  std::int64_t chunks() const { return (T + Q - 1) / Q; }
+  constexpr std::int64_t inner() const { return H * P; }                // columns of x and y
+  constexpr std::int64_t columns() const { return H * P + 2 * G * N; }  // of a row x | B | C
+  constexpr std::int64_t chunks() const { return (T + Q - 1) / Q; }
 };
 
 // dt's input: row (b, t) is the H floats at inp + (b T + t) stride.

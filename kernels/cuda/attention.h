@@ -36,13 +36,12 @@ void attention_flash_backward(const Context& context, Tensor dqkv, ConstTensor d
                               ConstTensor out, const float* lse, AttentionShape s,
                               const AttentionMask& mask = {});
 
-// In place over the scores (B, H, T, T) of standard attention: softmax of scale * score up to the diagonal,
-// zeros above.
-void causal_softmax_forward(const Context& context, Tensor scores, float scale, std::int64_t B,
-                            std::int64_t H, std::int64_t T);
-// dprobabilities (B, H, T, T) becomes the scores' gradient: scale * p * (dp - sum(p * dp)).
+// In place over the scores (B, H, T, T) of standard attention: softmax of score / sqrt(D) up to the diagonal,
+// zeros above and where the shape's mask hides keys; with its sinks.
+void causal_softmax_forward(const Context& context, Tensor scores, AttentionShape s);
+// dprobabilities (B, H, T, T) becomes the scores' gradient: p * (dp - sum(p * dp)) / sqrt(D).
 void causal_softmax_backward(const Context& context, Tensor dprobabilities, ConstTensor probabilities,
-                             float scale, std::int64_t B, std::int64_t H, std::int64_t T);
+                             AttentionShape s);
 
 // Writes the keys and values of qkv (B, T, (H+2G)*D) at positions[b] .. positions[b] + T - 1.
 void kv_append(const Context& context, const KvCache& cache, ConstTensor qkv, const std::int32_t* positions,

@@ -1,5 +1,6 @@
 // Where attention's operands lie: heads packed beside each other in a token's row, or a KV cache.
 #pragma once
+#include <bit>
 #include <cmath>
 
 #include "kernels/attention.h"
@@ -17,7 +18,20 @@ struct AttentionSizes {
   bool causal;
   const std::int32_t* cu_seqlens;  // null: all sequences are of T tokens
   std::int64_t rows;               // of all sequences
+  int window = 0, chunk = 0;       // as kernels::AttentionMask
+  int alibi_power = 0;             // with ALiBi the heads, up to a power of two; else 0
+  const float* sinks = nullptr;    // (H), null: there are none
 
+  // Whether anything but causality decides what is added up.
+  bool is_plain() const { return window == 0 && chunk == 0 && alibi_power == 0 && sinks == nullptr; }
+  // What a head's scores lose for each token of distance: kernels::AttentionMask::slope().
+  CUDA_DEVICE float slope(int head) const {
+    if (alibi_power == 0) return 0;
+    const bool further = head >= alibi_power;
+    const int step = further ? 2 * (head - alibi_power) + 1 : head + 1;
+    return exp2f(-8.0f * static_cast<float>(step) /
+                 static_cast<float>(further ? 2 * alibi_power : alibi_power));
+  }
   CUDA_HOST_DEVICE std::int64_t first_row(int b) const {
     return cu_seqlens != nullptr ? cu_seqlens[b] : static_cast<std::int64_t>(b) * T;
   }
@@ -38,7 +52,11 @@ inline AttentionSizes sizes(AttentionShape s, const AttentionMask& mask = {}) {
           1 / std::sqrt(static_cast<float>(s.D)),
           mask.causal,
           mask.cu_seqlens,
-          mask.cu_seqlens != nullptr ? mask.rows : s.B * s.T};
+          mask.cu_seqlens != nullptr ? mask.rows : s.B * s.T,
+          static_cast<int>(s.mask.window),
+          static_cast<int>(s.mask.chunk),
+          s.mask.alibi ? static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(s.H))) : 0,
+          s.sinks};
 }
 
 // Heads of packed rows.

@@ -39,15 +39,18 @@ struct DecodeArguments {
 // Each warp goes through its own runs of keys, without waiting for the others. Shared memory: for each warp
 // kStages runs of keys and of values; in the end, over these, each warp's output (16, D), maxima and sums in
 // fp32. Grid: (splits, G, B).
-template <int D, class T, class K>
+template <int D, class T, class K, bool Masked>
 CUDA_KERNEL(kThreads)
 decode_kernel(DecodeArguments<T, K> a) {
   using Tile = CachedTile<D, K>;
   const AttentionSizes& s = a.s;
   const int split = block_index().x, group = block_index().y, batch = block_index().z, heads = s.H / s.G;
   const int position = a.positions[batch], rows = s.T * heads;
-  const QueryTile queries{0, s.T, position, position + s.T, true};
-  const Part part = part_of(queries.key_tiles(), split, grid_size().x);
+  QueryTile queries{0, s.T, position, position + s.T, true};
+  if constexpr (Masked) queries.window = s.window, queries.chunk = s.chunk;
+  const int first_tile = Masked ? queries.first_key_tile() : 0;
+  Part part = part_of(queries.key_tiles() - first_tile, split, grid_size().x);
+  part.begin += first_tile, part.end += first_tile;
   K* const runs = shared_memory<K>() + warp_index() * kStages * 2 * Tile::kElements;
   const KeyRows<const K> all_keys = a.kv.keys_of(batch, group), all_values = a.kv.values_of(batch, group);
   const int first_of_warp = warp_index() * kCacheRun;
@@ -78,6 +81,10 @@ decode_kernel(DecodeArguments<T, K> a) {
 
   const float to_exponent = s.scale * kLog2e * a.scales.of_keys(group);
   float o[D / 8][4] = {};
+  float slopes[2] = {};  // of the heads of this lane's rows, as the scores are before their scale
+  if constexpr (Masked)
+    for (int half = 0; half < 2; ++half)
+      slopes[half] = s.slope(group * heads + (lane_index() / 4 + half * 8) % heads) * kLog2e / to_exponent;
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   for (int j = part.begin; j < part.end; ++j) {
     wait_for_copies<kStages - 2>();
@@ -86,6 +93,16 @@ decode_kernel(DecodeArguments<T, K> a) {
     const K* const keys = runs + (j - part.begin) % kStages * 2 * Tile::kElements;
     float score[kCacheRun / 8][4];
     multiply_cached_keys<D, T>(score, q, keys);
+    if (Masked && s.alibi_power > 0) {
+#pragma unroll
+      for (int n = 0; n < kCacheRun / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const Place place = accumulator_place(lane_index(), i);
+          const int key = j * kKeyTile + first_of_warp + n * 8 + place.column;
+          score[n][i] += slopes[i / 2] * static_cast<float>(key - position - place.row / heads);
+        }
+    }
     if (queries.needs_mask(j)) {
 #pragma unroll
       for (int n = 0; n < kCacheRun / 8; ++n)
@@ -151,6 +168,11 @@ merge_kernel(T* out, DecodeArguments<T, K> a, int splits) {
   float most = -INFINITY;
   for (int split = 0; split < splits; ++split) most = fmaxf(most, a.partial_max[at + split * kRows]);
   float sum = 0;
+  if (a.s.sinks != nullptr) {
+    const float sink = a.s.sinks[group * heads + row % heads] * kLog2e;
+    most = fmaxf(most, sink);
+    sum = exp2_fast(sink - most);
+  }
   for (int split = 0; split < splits; ++split)
     sum += exp2_fast(a.partial_max[at + split * kRows] - most) * a.partial_sum[at + split * kRows];
   const float factor = a.scales.of_values(group) / sum;
@@ -176,7 +198,8 @@ struct AppendArguments {
   AttentionSizes s;
 };
 
-// Copies Width elements of a token's row, from d on, of a head of keys (then values: head G ..) into the cache.
+// Copies Width elements of a token's row, from d on, of a head of keys (then values: head G ..) into the
+// cache.
 template <int Width, class T, class K>
 CUDA_DEVICE void store_cached(const AppendArguments<T, K>& a, int b, int head, int position, int d,
                               float (&x)[Width]) {
@@ -285,7 +308,7 @@ void decode(const Context& context, Tensor out, ConstTensor qkv, const KvCache& 
         {.grid = {splits, static_cast<int>(s.G), static_cast<int>(s.B)},
          .threads = kThreads,
          .shared_bytes = std::max(kRuns, kOutputs)},
-        decode_kernel<D, T, K>, arguments);
+        arguments.s.is_plain() ? decode_kernel<D, T, K, false> : decode_kernel<D, T, K, true>, arguments);
   start(context,
         {.grid = {static_cast<int>(s.T * s.H / s.G), static_cast<int>(s.G), static_cast<int>(s.B)},
          .threads = threads_for(s.D, kThreads)},

@@ -54,9 +54,24 @@ CUDA_DEVICE void copy_keys_of(T* tile, const KeyRows<const e4m3>& source, int fi
   }
 }
 
+// Scores of 16 queries from position `query` on and of keys from `key` on: what ALiBi adds to them, in units
+// of the scores before their scale.
+template <int Tiles>
+CUDA_DEVICE void add_distances(float (&score)[Tiles][4], float slope, int query, int key) {
+  if (slope == 0) return;
+#pragma unroll
+  for (int n = 0; n < Tiles; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Place place = accumulator_place(lane_index(), i);
+      score[n][i] += slope * static_cast<float>(key + n * 8 + place.column - query - place.row);
+    }
+}
+
 // Shared memory: queries (64, D), keys and values (2, 64, D) each. Grid: (tiles of queries, H, B).
-template <int D, class T, class K>
-CUDA_KERNEL_RESIDENT(kThreads, kResidentBlocks)
+// Masked: by windows, chunks, ALiBi or sinks.
+template <int D, class T, class K, bool Masked>
+CUDA_KERNEL_RESIDENT(kThreads, Masked ? 2 : kResidentBlocks)
 flash_forward_kernel(ForwardArguments<T, K> a) {
   constexpr int kQueries = kThreads / kWarp * kWarpRows;
   using Tile = SharedTile<D>;
@@ -71,8 +86,9 @@ flash_forward_kernel(ForwardArguments<T, K> a) {
   if (first >= length) return;
   const int begin = a.positions != nullptr ? a.positions[batch] : 0;
   const int queries = length - first < kQueries ? length - first : kQueries;
-  const QueryTile tile{first, queries, begin, begin + length, s.causal};
-  const int tiles = tile.key_tiles();
+  QueryTile tile{first, queries, begin, begin + length, s.causal};
+  if constexpr (Masked) tile.window = s.window, tile.chunk = s.chunk;
+  const int tiles = tile.key_tiles(), first_tile = Masked ? tile.first_key_tile() : 0;
 
   const KeyRows<const K> all_keys = a.kv.keys_of(batch, group), all_values = a.kv.values_of(batch, group);
   const auto copy_keys = [&](T* to, const KeyRows<const K>& from, int j) {
@@ -82,14 +98,19 @@ flash_forward_kernel(ForwardArguments<T, K> a) {
     commit_copies();
   };
   copy_rows<D, kQueries>(q, a.q.of(s.first_row(batch), head), first, queries, s.D);
-  copy_keys(k, all_keys, 0);
-  copy_keys(v, all_values, 0);
+  copy_keys(k, all_keys, first_tile);
+  copy_keys(v, all_values, first_tile);
 
   const float to_exponent = s.scale * kLog2e * a.scales.of_keys(group);
   float o[D / 8][4] = {};
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+  if (Masked && s.sinks != nullptr) {
+    highest[0] = highest[1] = s.sinks[head] * kLog2e;
+    sum[0] = sum[1] = lane_index() % 4 == 0 ? 1.0f : 0.0f;  // of the four lanes of a row
+  }
+  const float slope = Masked ? s.slope(head) * kLog2e / to_exponent : 0;
   const int row = warp_index() * kWarpRows;
-  for (int j = 0; j < tiles; ++j) {
+  for (int j = first_tile; j < tiles; ++j) {
     const T* const keys = k + j % 2 * Tile::elements(kKeyTile);
     const T* const values = v + j % 2 * Tile::elements(kKeyTile);
     wait_for_copies<1>();  // of keys j; the values may be under way
@@ -98,6 +119,7 @@ flash_forward_kernel(ForwardArguments<T, K> a) {
 
     float score[kKeyTile / 8][4];
     multiply_rows<D>(score, q, row, keys);
+    if constexpr (Masked) add_distances(score, slope, begin + first + row, j * kKeyTile);
     if (tile.needs_mask(j)) {
 #pragma unroll
       for (int n = 0; n < kKeyTile / 8; ++n)
@@ -136,8 +158,9 @@ CUDA_DEVICE float probability(float score, float to_exponent, float lse_log2) {
 }
 
 // Shared memory: keys and values (64, D) each, queries and their dout (2, 64, D) each, then for each of two
-// tiles of queries 64 log-sum-exps (base 2) and 64 deltas. Grid: (tiles of keys, G, B).
-template <int D, class T>
+// tiles of queries 64 log-sum-exps (base 2) and 64 deltas.
+// Grid: (tiles of keys, G, B).
+template <int D, class T, bool Masked>
 CUDA_KERNEL(kThreads)
 flash_backward_keys_kernel(BackwardArguments<T> a) {
   constexpr int kQ = kBackwardQueries;
@@ -157,7 +180,8 @@ flash_backward_keys_kernel(BackwardArguments<T> a) {
   const std::int64_t first_row = s.first_row(batch);
   const int keys = length - first_key < kKeyTile ? length - first_key : kKeyTile;
   const int first_tile = first_query_tile(first_key, kQ, s.causal);
-  const int end_tile = (length + kQ - 1) / kQ;
+  const int end = Masked ? end_of_queries(first_key + keys - 1, length, s.window, s.chunk) : length;
+  const int end_tile = (end + kQ - 1) / kQ;
 
   // A step is a tile of queries of a head, tile by tile, then head by head.
   const int steps = heads * (end_tile - first_tile);
@@ -189,7 +213,11 @@ flash_backward_keys_kernel(BackwardArguments<T> a) {
   const float to_exponent = s.scale * kLog2e;
   float dk[D / 8][4] = {}, dv[D / 8][4] = {};
   const int row = warp_index() * kWarpRows;
-  int tile = first_tile;
+  int end_of[2] = {};  // the queries that see this lane's keys
+  if constexpr (Masked)
+    for (int half = 0; half < 2; ++half)
+      end_of[half] = end_of_queries(first_key + row + lane_index() / 4 + half * 8, length, s.window, s.chunk);
+  int tile = first_tile, head = group * heads;
   for (int i = 0; i < steps; ++i) {
     wait_for_copies<0>();
     sync_block();  // step i has arrived, and all are done with the memory of step i - 1
@@ -199,7 +227,11 @@ flash_backward_keys_kernel(BackwardArguments<T> a) {
     const float* const lse = statistics + i % 2 * 2 * kQ;
     const float* const delta = lse + kQ;
     const int first = tile * kQ;
-    if (++tile == end_tile) tile = first_tile;
+    const float slope = Masked ? s.slope(head) / s.scale : 0;
+    if (++tile == end_tile) {
+      tile = first_tile;
+      ++head;
+    }
 
     float p[kQ / 8][4];  // (keys, queries)
     multiply_rows<D>(p, k, row, queries);
@@ -209,7 +241,12 @@ flash_backward_keys_kernel(BackwardArguments<T> a) {
       for (int e = 0; e < 4; ++e) {
         const Place place = accumulator_place(lane_index(), e);
         const int query = n * 8 + place.column;
-        const bool sees = !s.causal || first_key + row + place.row <= first + query;
+        const int key = first_key + row + place.row;
+        bool sees = !s.causal || key <= first + query;
+        if constexpr (Masked) {
+          sees = sees && first + query < end_of[e / 2];
+          p[n][e] += slope * static_cast<float>(key - first - query);
+        }
         p[n][e] = sees ? probability(p[n][e], to_exponent, lse[query]) : 0;
       }
     multiply_scores<D>(dv, p, gradients);
@@ -229,7 +266,7 @@ flash_backward_keys_kernel(BackwardArguments<T> a) {
 
 // Shared memory: queries and dout (64, D) each, keys and values (2, 64, D) each. Grid: (tiles of queries, H,
 // B).
-template <int D, class T>
+template <int D, class T, bool Masked>
 CUDA_KERNEL(kThreads)
 flash_backward_queries_kernel(BackwardArguments<T> a) {
   constexpr int kQ = kBackwardQueries;
@@ -245,8 +282,9 @@ flash_backward_queries_kernel(BackwardArguments<T> a) {
   if (first >= length) return;
   const std::int64_t first_row = s.first_row(batch);
   const int queries = length - first < kQ ? length - first : kQ;
-  const QueryTile tile{first, queries, 0, length, s.causal};
-  const int tiles = tile.key_tiles();
+  QueryTile tile{first, queries, 0, length, s.causal};
+  if constexpr (Masked) tile.window = s.window, tile.chunk = s.chunk;
+  const int tiles = tile.key_tiles(), first_tile = Masked ? tile.first_key_tile() : 0;
 
   const auto copy_keys = [&](int j) {
     if (j < tiles) {
@@ -258,7 +296,7 @@ flash_backward_queries_kernel(BackwardArguments<T> a) {
   };
   copy_rows<D, kQ>(q, a.q.of(first_row, head), first, queries, s.D);
   copy_rows<D, kQ>(dout, a.dout.of(first_row, head), first, queries, s.D);
-  copy_keys(0);
+  copy_keys(first_tile);
 
   const int row = warp_index() * kWarpRows;
   float lse[2], delta[2];
@@ -270,8 +308,9 @@ flash_backward_queries_kernel(BackwardArguments<T> a) {
     delta[half] = r < queries ? a.delta[at] : 0;
   }
   const float to_exponent = s.scale * kLog2e;
+  const float slope = Masked ? s.slope(head) / s.scale : 0;
   float dq[D / 8][4] = {};
-  for (int j = 0; j < tiles; ++j) {
+  for (int j = first_tile; j < tiles; ++j) {
     wait_for_copies<0>();
     sync_block();
     copy_keys(j + 1);
@@ -279,6 +318,7 @@ flash_backward_queries_kernel(BackwardArguments<T> a) {
     const T* const values = v + j % 2 * Tile::elements(kKeyTile);
     float p[kKeyTile / 8][4], ds[kKeyTile / 8][4];
     multiply_rows<D>(p, q, row, keys);
+    if constexpr (Masked) add_distances(p, slope, first + row, j * kKeyTile);
     multiply_rows<D>(ds, dout, row, values);
     const bool masked = tile.needs_mask(j);
 #pragma unroll
@@ -335,7 +375,8 @@ void forward(const Context& context, const ForwardArguments<T, K>& arguments, At
           {.grid = {query_tiles(s.T), static_cast<int>(s.H), static_cast<int>(s.B)},
            .threads = kThreads,
            .shared_bytes = tile_bytes<D>(64 + 4 * kKeyTile)},
-          flash_forward_kernel<D, T, K>, arguments);
+          arguments.s.is_plain() ? flash_forward_kernel<D, T, K, false> : flash_forward_kernel<D, T, K, true>,
+          arguments);
   });
 }
 
@@ -348,12 +389,16 @@ void backward(const Context& context, const BackwardArguments<T>& arguments, Att
            .threads = kThreads,
            .shared_bytes =
                tile_bytes<D>(2 * kKeyTile + 4 * kBackwardQueries) + 4 * kBackwardQueries * sizeof(float)},
-          flash_backward_keys_kernel<D, T>, arguments);
+          arguments.s.is_plain() ? flash_backward_keys_kernel<D, T, false>
+                                 : flash_backward_keys_kernel<D, T, true>,
+          arguments);
     start(context,
           {.grid = {query_tiles(s.T), static_cast<int>(s.H), B},
            .threads = kThreads,
            .shared_bytes = tile_bytes<D>(2 * kBackwardQueries + 4 * kKeyTile)},
-          flash_backward_queries_kernel<D, T>, arguments);
+          arguments.s.is_plain() ? flash_backward_queries_kernel<D, T, false>
+                                 : flash_backward_queries_kernel<D, T, true>,
+          arguments);
   });
 }
 

@@ -7,6 +7,12 @@ namespace kernels::cuda {
 
 constexpr int kKeyTile = 64;
 
+// The first key that the query at a position sees; it never decreases with the position.
+CUDA_HOST_DEVICE int first_visible_key(int position, int window, int chunk) {
+  if (chunk > 0) return position / chunk * chunk;
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
 // Queries [first, first + count) at positions begin + first + i of sequences with `keys` keys; causal: a
 // query sees the keys up to its own position.
 struct QueryTile {
@@ -15,7 +21,12 @@ struct QueryTile {
   int keys;
   bool causal;
   int key_tile = kKeyTile;  // keys a tile
+  // As kernels::AttentionMask has them: keys that a query sees, or the segments whose keys it sees; 0: all.
+  int window = 0, chunk = 0;
 
+  CUDA_HOST_DEVICE int first_key(int query) const { return first_visible_key(begin + query, window, chunk); }
+  // The first tile of keys that any query sees.
+  CUDA_HOST_DEVICE int first_key_tile() const { return first_key(first) / key_tile; }
   CUDA_HOST_DEVICE int visible_to_last() const {
     const int last = begin + first + count;
     return causal && last < keys ? last : keys;
@@ -27,9 +38,13 @@ struct QueryTile {
   // Tiles of keys from 0 that any query sees.
   CUDA_HOST_DEVICE int key_tiles() const { return (visible_to_last() + key_tile - 1) / key_tile; }
   // Whether some query does not see some key of the tile.
-  CUDA_HOST_DEVICE bool needs_mask(int tile) const { return (tile + 1) * key_tile > visible_to_first(); }
+  CUDA_HOST_DEVICE bool needs_mask(int tile) const {
+    const bool hides_early = window > 0 || chunk > 0;
+    return (tile + 1) * key_tile > visible_to_first() ||
+           (hides_early && tile * key_tile < first_key(first + count - 1));
+  }
   CUDA_HOST_DEVICE bool sees(int query, int key) const {
-    return key < keys && (!causal || key <= begin + query);
+    return key < keys && (!causal || key <= begin + query) && key >= first_key(query);
   }
 };
 
@@ -37,6 +52,14 @@ struct QueryTile {
 // the tile that begins at key `first`.
 CUDA_HOST_DEVICE int first_query_tile(int first_key, int query_tile, bool causal) {
   return causal ? first_key / query_tile : 0;
+}
+
+// The same for a window or chunks: the first query behind all that see keys up to `last`, of `queries`.
+CUDA_HOST_DEVICE int end_of_queries(int last_key, int queries, int window, int chunk) {
+  const std::int64_t end = chunk > 0    ? (static_cast<std::int64_t>(last_key) / chunk + 1) * chunk
+                           : window > 0 ? static_cast<std::int64_t>(last_key) + window
+                                        : queries;
+  return end < queries ? static_cast<int>(end) : queries;
 }
 
 // Backward by keys in one kernel, whose parts of a query's gradient are added up by keys in descending order:

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/cuda/attention_arguments.h"
+#include "kernels/cuda/attention_schedule.h"
 #include "kernels/cuda/attention_simple.h"
 #include "kernels/cuda/online_softmax.h"
 
@@ -14,6 +15,7 @@ constexpr int kWarps = kThreads / kWarp;
 template <class A, class B>
 CUDA_DEVICE float warp_dot(const A* a, const B* b, int D) {
   float sum = 0;
+#pragma unroll 1
   for (int d = lane_index(); d < D; d += kWarp) sum += to_float(a[d]) * to_float(b[d]);
   return warp_sum(sum);
 }
@@ -51,16 +53,18 @@ forward_kernel(ForwardArguments<T, K> a) {
   const int keys = s.causal ? position + 1 : s.length(at.b);
   const T* const query = a.q.of(s.first_row(at.b), at.head).at(at.t);
   const KeyRows<const K> k = a.kv.keys_of(at.b, group), v = a.kv.values_of(at.b, group);
-  const float scale = s.scale * a.scales.of_keys(group);
+  const float scale = s.scale * a.scales.of_keys(group), slope = s.slope(at.head);
   for (int d = lane_index(); d < s.D; d += kWarp) o[d] = 0;
   SoftmaxState state;
-  for (int key = 0; key < keys; ++key) {
-    const float score = scale * warp_dot(query, k.at(key), s.D);
+  if (s.sinks != nullptr) state = {s.sinks[at.head], 1};
+  for (int key = first_visible_key(position, s.window, s.chunk); key < keys; ++key) {
+    const float score = scale * warp_dot(query, k.at(key), s.D) + slope * static_cast<float>(key - position);
     const float before = state.highest;
     state.raise(score);
     const float shrink = exp_below(before, state.highest), weight = exp_below(score, state.highest);
     state.sum += weight;
     const K* const value = v.at(key);
+#pragma unroll 1
     for (int d = lane_index(); d < s.D; d += kWarp) o[d] = o[d] * shrink + weight * to_float(value[d]);
   }
   T* const out = a.out.of(s.first_row(at.b), at.head).at(at.t);
@@ -84,10 +88,11 @@ backward_queries_kernel(BackwardArguments<T> a) {
               delta = a.delta[s.statistic(at.b, at.head, at.t)];
   const T* const q = a.q.of(row, at.head).at(at.t);
   const T* const dout = a.dout.of(row, at.head).at(at.t);
+  const float slope = s.slope(at.head);
   for (int d = lane_index(); d < s.D; d += kWarp) dq[d] = 0;
-  for (int key = 0; key < keys; ++key) {
+  for (int key = first_visible_key(at.t, s.window, s.chunk); key < keys; ++key) {
     const T* const k = a.k.of(row, group).at(key);
-    const float score = s.scale * warp_dot(q, k, s.D);
+    const float score = s.scale * warp_dot(q, k, s.D) + slope * static_cast<float>(key - at.t);
     const float dp = warp_dot(dout, a.v.of(row, group).at(key), s.D);
     const float ds = s.scale * expf(score - lse) * (dp - delta);
     for (int d = lane_index(); d < s.D; d += kWarp) dq[d] += ds * to_float(k[d]);
@@ -110,11 +115,13 @@ backward_keys_kernel(BackwardArguments<T> a) {
   const std::int64_t row = s.first_row(at.b);
   const T* const k = a.k.of(row, at.head).at(at.t);
   const T* const v = a.v.of(row, at.head).at(at.t);
-  for (int head = at.head * heads; head < (at.head + 1) * heads; ++head)
-    for (int t = s.causal ? at.t : 0; t < s.length(at.b); ++t) {
+  const int end = end_of_queries(at.t, s.length(at.b), s.window, s.chunk);
+  for (int head = at.head * heads; head < (at.head + 1) * heads; ++head) {
+    const float slope = s.slope(head);
+    for (int t = s.causal ? at.t : 0; t < end; ++t) {
       const T* const q = a.q.of(row, head).at(t);
       const T* const dout = a.dout.of(row, head).at(t);
-      const float score = s.scale * warp_dot(q, k, s.D);
+      const float score = s.scale * warp_dot(q, k, s.D) + slope * static_cast<float>(at.t - t);
       const float dp = warp_dot(dout, v, s.D);
       const float p = expf(score - a.lse[s.statistic(at.b, head, t)]);
       const float ds = s.scale * p * (dp - a.delta[s.statistic(at.b, head, t)]);
@@ -124,6 +131,7 @@ backward_keys_kernel(BackwardArguments<T> a) {
         dv[d] += p * to_float(dout[d]);
       }
     }
+  }
   T* const dk_out = a.dk.of(row, at.head).at(at.t);
   T* const dv_out = a.dv.of(row, at.head).at(at.t);
   for (int d = lane_index(); d < s.D; d += kWarp) {

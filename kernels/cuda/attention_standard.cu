@@ -1,5 +1,7 @@
 // The softmax of standard attention, over scores in memory.
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_arguments.h"
+#include "kernels/cuda/attention_schedule.h"
 #include "kernels/cuda/online_softmax.h"
 
 namespace kernels::cuda {
@@ -11,25 +13,33 @@ constexpr int kWarps = kThreads / kWarp;
 // A block a row of scores. Shared memory: two numbers for each warp.
 template <class T>
 CUDA_KERNEL(kThreads)
-softmax_forward_kernel(T* scores, float scale, std::int64_t T_) {
+softmax_forward_kernel(T* scores, AttentionSizes s) {
+  const std::int64_t T_ = s.T;
   float* const partials = shared_memory<float>();
   T* const row = scores + static_cast<std::int64_t>(block_index().y) * T_ * T_ + block_index().x * T_;
-  const int seen = block_index().x + 1;
+  const int seen = block_index().x + 1, head = block_index().y % s.H;
+  const int begin = first_visible_key(block_index().x, s.window, s.chunk);
+  const float slope = s.slope(head);
+  const auto score_of = [&](int t) {
+    return to_float(row[t]) * s.scale + slope * static_cast<float>(t - block_index().x);
+  };
   SoftmaxState state;
-  for (int t = thread_index(); t < seen; t += block_size()) {
-    const float x = to_float(row[t]) * scale;
+  if (s.sinks != nullptr && thread_index() == 0) state = {s.sinks[head], 1};
+  for (int t = begin + thread_index(); t < seen; t += block_size()) {
+    const float x = score_of(t);
     state.raise(x);
     state.sum += exp_below(x, state.highest);
   }
   const float highest = block_max(state.highest, partials);
   const float sum = block_sum(state.sum * exp_below(state.highest, highest), partials + kWarps);
   for (int t = thread_index(); t < T_; t += block_size())
-    row[t] = from_float<T>(t < seen ? expf(to_float(row[t]) * scale - highest) / sum : 0.0f);
+    row[t] = from_float<T>(t >= begin && t < seen ? expf(score_of(t) - highest) / sum : 0.0f);
 }
 
 template <class T>
 CUDA_KERNEL(kThreads)
-softmax_backward_kernel(T* gradients, const T* probabilities, float scale, std::int64_t T_) {
+softmax_backward_kernel(T* gradients, const T* probabilities, AttentionSizes s) {
+  const std::int64_t T_ = s.T;
   const std::int64_t at = static_cast<std::int64_t>(block_index().y) * T_ * T_ + block_index().x * T_;
   T* const gradient = gradients + at;
   const T* const p = probabilities + at;
@@ -38,7 +48,8 @@ softmax_backward_kernel(T* gradients, const T* probabilities, float scale, std::
   for (int t = thread_index(); t < seen; t += block_size()) product += to_float(p[t]) * to_float(gradient[t]);
   product = block_sum(product, shared_memory<float>());
   for (int t = thread_index(); t < T_; t += block_size())
-    gradient[t] = from_float<T>(t < seen ? scale * to_float(p[t]) * (to_float(gradient[t]) - product) : 0.0f);
+    gradient[t] =
+        from_float<T>(t < seen ? s.scale * to_float(p[t]) * (to_float(gradient[t]) - product) : 0.0f);
 }
 
 Launch a_block_a_row(std::int64_t B, std::int64_t H, std::int64_t T) {
@@ -49,18 +60,18 @@ Launch a_block_a_row(std::int64_t B, std::int64_t H, std::int64_t T) {
 
 }  // namespace
 
-void causal_softmax_forward(const Context& context, Tensor scores, float scale, std::int64_t B,
-                            std::int64_t H, std::int64_t T) {
+void causal_softmax_forward(const Context& context, Tensor scores, AttentionShape s) {
   with_type(scores.type, [&]<class Element>(Element) {
-    start(context, a_block_a_row(B, H, T), softmax_forward_kernel<Element>, scores.as<Element>(), scale, T);
+    start(context, a_block_a_row(s.B, s.H, s.T), softmax_forward_kernel<Element>, scores.as<Element>(),
+          sizes(s));
   });
 }
 
 void causal_softmax_backward(const Context& context, Tensor dprobabilities, ConstTensor probabilities,
-                             float scale, std::int64_t B, std::int64_t H, std::int64_t T) {
+                             AttentionShape s) {
   with_type(probabilities.type, [&]<class Element>(Element) {
-    start(context, a_block_a_row(B, H, T), softmax_backward_kernel<Element>, dprobabilities.as<Element>(),
-          probabilities.as<Element>(), scale, T);
+    start(context, a_block_a_row(s.B, s.H, s.T), softmax_backward_kernel<Element>,
+          dprobabilities.as<Element>(), probabilities.as<Element>(), sizes(s));
   });
 }
 

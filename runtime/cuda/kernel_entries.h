@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 
+#include "kernels/selective_scan.h"
 #include "runtime/cuda/operations.h"
 
 namespace runtime {
@@ -14,6 +15,12 @@ struct KernelEntry {
 
 // Routing, permutation and products of experts.
 std::span<const KernelEntry> cuda_expert_kernels();
+// State-space layers.
+std::span<const KernelEntry> cuda_state_space_kernels();
+// A scan as kernels take it, and whether they take its sizes.
+kernels::SelectiveScanShape selective_scan_shape(const sim::Dims& dims, std::int64_t batch,
+                                                 std::int64_t tokens);
+bool takes_scan(const sim::Operation& operation);
 // Activations that elementwise.h has not, norms of queries and keys, columns of wider rows.
 std::span<const KernelEntry> cuda_layer_kernels();
 

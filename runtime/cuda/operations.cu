@@ -199,7 +199,7 @@ std::size_t first_unsupported_operand(OpKind kind) {
 bool is_fp32(sim::Role role) {
   using R = sim::Role;
   return role == R::weights || role == R::dweights || role == R::row_weights || role == R::drow_weights ||
-         role == R::rstd;
+         role == R::rstd || role == R::states || role == R::chunk_states;
 }
 
 // Grouped products take the ranks' own choice, and weights of experts alone.
@@ -242,7 +242,8 @@ bool takes_quantised_weight(const sim::Operation& operation, sim::DType weight) 
 
 Kernel kernel_of(OpKind kind) {
   for (const std::span<const KernelEntry> family :
-       {std::span<const KernelEntry>(kKernels), cuda_expert_kernels(), cuda_layer_kernels()})
+       {std::span<const KernelEntry>(kKernels), cuda_expert_kernels(), cuda_layer_kernels(),
+        cuda_state_space_kernels()})
     for (const KernelEntry& entry : family)
       if (entry.kind == kind) return entry.kernel;
   return nullptr;
@@ -263,10 +264,10 @@ bool has_kernel(const sim::Operation& operation, std::span<const sim::DType> ope
     return type == sim::DType::fp32 || type == sim::DType::tf32 || type == sim::DType::bf16 ||
            type == sim::DType::fp16;
   };
-  if (operation.dims.window != 0 || operation.dims.chunk != 0 || operation.dims.alibi_heads != 0)
-    return false;
+  // ALiBi's slopes are those of all heads.
+  if (operation.dims.alibi_heads != 0 && operation.dims.alibi_heads != operation.dims.heads) return false;
   if (operation.dtype == sim::DType::fp8) return takes_fp8(operation);
-  if (!runs_in(operation.dtype) || !takes_group(operation)) return false;
+  if (!runs_in(operation.dtype) || !takes_group(operation) || !takes_scan(operation)) return false;
   const std::size_t unsupported = first_unsupported_operand(operation.kind);
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (operation.operands[i].buffer == sim::kNoBuffer) continue;

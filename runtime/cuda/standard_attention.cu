@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "kernels/cuda/attention.h"
 #include "runtime/cuda/standard_attention.h"
 
@@ -47,7 +45,7 @@ class StandardAttention {
       p.out = scores(probabilities, b, head), p.stride_out = s_.T * s_.T;
       c_.products.run(c_.context, p);
     });
-    cuda::causal_softmax_forward(c_.context, probabilities, scale(), s_.B, s_.H, s_.T);
+    cuda::causal_softmax_forward(c_.context, probabilities, s_);
     const Tensor dropped = c_.tensor(4);
     if (dropped)
       cuda::dropout_forward(c_.context, dropped, c_.as<std::int8_t>(3), probabilities, {},
@@ -79,7 +77,7 @@ class StandardAttention {
     if (mask != nullptr)
       cuda::dropout_backward(c_.context, dscores, dscores, mask, &c_.numbers->dropout, 0,
                              s_.B * s_.H * s_.T * s_.T);
-    cuda::causal_softmax_backward(c_.context, dscores, probabilities, scale(), s_.B, s_.H, s_.T);
+    cuda::causal_softmax_backward(c_.context, dscores, probabilities, s_);
     for_each_group([&](std::int64_t b, std::int64_t head, std::int64_t g) {
       cuda::Product p = over_heads(s_.T, s_.D, s_.T);
       p.a = scores(ConstTensor(dscores), b, head), p.stride_a = s_.T * s_.T;
@@ -96,7 +94,6 @@ class StandardAttention {
   static AnyTensor at(AnyTensor tensor, std::int64_t element) {
     return from_row(tensor, element, 1);
   }
-  float scale() const { return 1 / std::sqrt(static_cast<float>(s_.D)); }
   cuda::Product over_heads(std::int64_t M, std::int64_t N, std::int64_t K) const {
     cuda::Product p{.M = M, .N = N, .K = K};
     p.batch = s_.H / s_.G, p.tf32 = c_.tf32();

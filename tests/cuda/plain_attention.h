@@ -7,6 +7,7 @@
 
 #include "kernels/attention.h"
 #include "tests/cuda/on_gpu.h"
+#include "tests/kernels/reference.h"
 
 namespace tests {
 
@@ -40,7 +41,10 @@ inline PlainAttention plain_attention(const std::vector<float>& qkv, const std::
         const std::int64_t keys = causal ? i + 1 : s.T;
         float highest = -INFINITY, sum = 0;
         for (std::int64_t j = 0; j < keys; ++j) {
-          row[j] = round(dot(&qkv[at(b, i, h)], &qkv[at(b, j, key_head)]) * scale);
+          row[j] = -INFINITY;
+          if (!reference::sees(s.mask, i, j)) continue;
+          const float distance = s.mask.alibi ? s.mask.slope(h, s.H) * static_cast<float>(j - i) : 0.0f;
+          row[j] = round(dot(&qkv[at(b, i, h)], &qkv[at(b, j, key_head)]) * scale + distance);
           highest = std::max(highest, row[j]);
         }
         for (std::int64_t j = 0; j < keys; ++j) sum += row[j] = std::exp(row[j] - highest);

@@ -217,7 +217,8 @@ attention_hopper_forward_kernel(CUDA_GRID_CONSTANT Arguments<T> a) {
 }  // namespace
 
 bool hopper_takes(Type type, AttentionShape s, const AttentionMask& mask) {
-  return (type == Type::bf16 || type == Type::f16) && (s.D == 64 || s.D == 128) && mask.cu_seqlens == nullptr;
+  return (type == Type::bf16 || type == Type::f16) && (s.D == 64 || s.D == 128) &&
+         mask.cu_seqlens == nullptr && sizes(s, mask).is_plain();
 }
 
 void attention_hopper_forward(const Context& context, Tensor out, float* lse, ConstTensor qkv,
