@@ -106,7 +106,7 @@ std::vector<const Command*> Commands::taking(std::string_view query) const {
   std::vector<const Command*> found;
   if (last == std::string_view::npos || last + 1 == query.size()) return found;
   for (const Command& command : commands_)
-    if (command.take && matches(command, query.substr(0, last))) found.push_back(&command);
+    if (command.take && is_enabled(command) && matches(command, query.substr(0, last))) found.push_back(&command);
   return found;
 }
 

@@ -41,7 +41,7 @@ void Shell::add_field_commands() {
       toast_.say("Type its value behind it: " + std::string(field.label) + " takes " + field.accepted() +
                  ".");
     };
-    add(id, label, ask, set);
+    add(id, label, ask, field.kind == Kind::word ? nullptr : std::function<void(const std::string&)>(set));
     for (const std::string_view word : field.words)
       if (field.kind == Kind::word)
         add(

@@ -1,9 +1,12 @@
 // What the economics panel shows.
 #include <cmath>
 
+#include "app/gui/jobs/whole_run.h"
 #include "app/gui/panels/economics.h"
+#include "sim/cost/calibration_preset.h"
 #include "sim/cost/predict.h"
 #include "sim/economics/batch_size.h"
+#include "sim/format.h"
 #include "sim/report/metrics.h"
 #include "tests/gui/null_desktop.h"
 #include "tests/support/catch.h"
@@ -86,4 +89,23 @@ TEST_CASE("the economics panel draws at every size and scale, of training and of
     }
   }
   CHECK(ImGui::GetDrawData()->TotalVtxCount > 500);
+}
+
+TEST_CASE("Overview's days and money are those that Economics begins with") {
+  sim::Scenario s = sim::load_scenario_preset("train-llama-3.1-8b-8-h100");
+  tests::NullDesktop desktop(s, {1920, 1080});
+  desktop.settle();
+  const auto calibration = sim::load_calibration_preset("h100-sxm");
+  const auto run = app::gui::whole_run(sim::predict(s, calibration ? &*calibration : nullptr));
+  REQUIRE(run);
+  CHECK(run->is_priced);
+  // Compute-optimal: 20 tokens a parameter (Hoffmann et al. 2022).
+  CHECK(run->tokens / static_cast<double>(sim::count_parameters(s.model).total) == Approx(20).epsilon(0.01));
+  const std::string words = "$" + sim::format_count(std::llround(run->cost.usd));
+  desktop.shell().view().maximised = "economics";
+  desktop.settle_studies();
+  CHECK(desktop.says(words));
+  desktop.shell().view().maximised = "overview";
+  desktop.settle();
+  CHECK(desktop.says(words));
 }

@@ -161,9 +161,13 @@ void draw_ledgers(const PanelContext& context, ImVec2 size) {
   const float total_width = text_size_of(look, TextRole::number, "000.0 GiB").x + look.px(12);
   const float plot_width = size.x - label_width - look.px(12);
   const double widest = capacity_in_view ? std::max(capacity, greatest) : greatest;
-  // The longest bar leaves room for its total.
+  // The longest bar leaves room for its total; so does the capacity, where its line would go through one.
+  const double without_total = std::max(0.2, 1.0 - static_cast<double>(total_width / plot_width));
+  const bool crosses = capacity_in_view && std::any_of(rows.begin(), rows.end(), [&](const Ledger& row) {
+                         return row.total <= capacity && row.total > capacity * without_total * 0.95;
+                       });
   const double range =
-      std::max(widest * 1.02, greatest / std::max(0.2, 1.0 - static_cast<double>(total_width / plot_width)));
+      std::max(widest * 1.02, (crosses ? std::max(greatest, capacity) : greatest) / without_total);
   // The capacity is read off the same axis, so it has a say in the unit where it is drawn.
   const ScaleUnit unit = byte_unit(capacity_in_view ? std::min(greatest, capacity) : greatest);
   const Scale scale{begin.x + label_width + look.px(12), begin.x + size.x, range};

@@ -1,11 +1,15 @@
 // The whole answer at a glance: does it fit, how long, how fast, how well used, and what bounds it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "app/gui/figures/figure.h"
+#include "app/gui/jobs/whole_run.h"
 #include "app/gui/panels/empty_state.h"
 #include "app/gui/panels/panels.h"
+#include "app/gui/panels/plan_limits.h"
 #include "app/gui/widgets/fields.h"
 #include "app/gui/widgets/numbers.h"
 #include "app/gui/widgets/text.h"
@@ -112,9 +116,22 @@ std::vector<Tile> generation_tiles(const PanelContext& context, const sim::Repor
   return {time, rate, mbu};
 }
 
+// "20.5 days, $11,828": of a whole training; "$5.39": of a million generated tokens.
+std::string cost_of(const WholeRun& run, bool train) {
+  std::string words = train ? fmt::format("{:.3g} days", run.cost.days) : "";
+  if (run.cost.days >= 1000) words = sim::format_count(std::llround(run.cost.days)) + " days";
+  if (!run.is_priced) return train ? words : "";
+  if (train) words += ", ";
+  if (run.cost.usd >= 1e6) return words + fmt::format("${:.3g} million", run.cost.usd / 1e6);
+  return words + (run.cost.usd >= 1000 ? "$" + sim::format_count(std::llround(run.cost.usd))
+                                       : "$" + dollar_digits(run.cost.usd));
+}
+
 Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
   const auto count = sim::count_parameters(context.scenario.model);
   const bool train = context.scenario.workload.task == sim::Task::train;
+  const auto run = whole_run(report);
+  const std::string cost = run ? cost_of(*run, train) : "";
   return {.id = "parameters",
           .title = "Parameters",
           .value = sim::format_short(static_cast<double>(count.total)),
@@ -123,7 +140,9 @@ Tile parameters_tile(const PanelContext& context, const sim::Report& report) {
                   (context.scenario.strategy.devices() > 1
                        ? ", " + sim::format_count(context.scenario.strategy.devices()) + " devices"
                        : ""),
-          .line_color = context.look.color().mute};
+          .line_color = context.look.color().mute,
+          .second = cost.empty() ? "" : sim::format_short(run->tokens) + " tokens: " + cost,
+          .short_second = cost};
 }
 
 // In place of what stands below a number: how it differs from the baseline.

@@ -91,8 +91,12 @@ bool draw_tile(const Look& look, const Tile& tile, ImVec2 size, bool selected) {
     y += line_height + look.px(2);
   };
   write(tile.measured, c.measured);
-  const bool fits = text_size_of(look, TextRole::caption, tile.line).x <= inner;
-  write(fits || tile.short_line.empty() ? tile.line : tile.short_line, tile.line_color);
+  const auto that_fits = [&](const std::string& words, const std::string& shorter) -> const std::string& {
+    const bool fits = text_size_of(look, TextRole::caption, words).x <= inner;
+    return fits || shorter.empty() ? words : shorter;
+  };
+  write(that_fits(tile.line, tile.short_line), tile.line_color);
+  write(that_fits(tile.second, tile.short_second), tile.line_color);
   return clicked;
 }
 

@@ -24,8 +24,9 @@ struct Tile {
   std::string line = {};          // below the number
   std::string short_line = {};    // the same where there is no room for it
   ImU32 line_color = 0;
-  std::string measured = {};  // beside it, in the measured colour
-  std::string action = {};    // what a click does, as a tooltip
+  std::string second = {}, short_second = {};  // below the line, in its colour
+  std::string measured = {};                   // beside it, in the measured colour
+  std::string action = {};                     // what a click does, as a tooltip
 };
 
 // True when it was clicked.

@@ -1,0 +1,18 @@
+// What a whole run costs, before anybody has set a slider: as Economics begins with it.
+#pragma once
+#include <optional>
+
+#include "sim/economics/run_cost.h"
+#include "sim/report/report.h"
+
+namespace app::gui {
+
+struct WholeRun {
+  double tokens = 0;  // of training: compute-optimal; of generation: a million
+  sim::RunCost cost;
+  bool is_priced = false;  // a price of the hardware is known
+};
+// None where there is no rate, or where no run would ever end.
+std::optional<WholeRun> whole_run(const sim::Report& report);
+
+}  // namespace app::gui
